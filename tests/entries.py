@@ -1,12 +1,15 @@
-"""Every public entry point that takes arrays, by what it takes: for bad input and for fuzzing."""
+"""Every public entry point, by what it takes: for bad input, row by row, and for fuzzing."""
 
 import math
+import tempfile
+import warnings
 
 import numpy as np
+import pandas as pd
 from small import NAMES, small
 
 from analysis import inputs, moments
-from analysis.advice import diagnose, target
+from analysis.advice import diagnose, pitfalls, target
 from analysis.bounds import (
     certificates,
     lower_bounds,
@@ -17,6 +20,7 @@ from analysis.bounds import (
 from analysis.bounds.key_boxes import PageBoxes
 from analysis.costs import budget, operations
 from analysis.errors import metrics
+from analysis.experiments import precision, support_recall
 from analysis.inputs import statistics
 from analysis.moments import correction_weights
 from analysis.ranks import modular, position_rank, rank
@@ -27,7 +31,7 @@ from approx.estimate import exact
 from approx.low_rank import godec, robust_pca, stable_pca
 from approx.polynomials import error_bounds, monomials
 from approx.polynomials.remez import remez
-from approx.textbook import flash
+from approx.textbook import attention, flash
 
 SHAPE = (5, 4, 3)  # n, l, d
 ALLOWED = (ValueError, TypeError, OSError, ArithmeticError, MemoryError, ImportError)
@@ -176,6 +180,8 @@ X, D = inputs.gaussian(6, 2, rng=0), sound("matrix")
 FILE = inputs.Heads("file", X.q[None], X.k[None], ids=((0, 0, "0.0"),))
 WEIGHTS = Weights.of(X)
 
+# One argument that is no array
+
 # number > 0 (or ≥ 0, where 0 has a meaning) of every entry point that takes one
 NUMBERS = {
     "temperature": X.at_temperature,
@@ -282,4 +288,142 @@ INTEGERS = {
     "size of boxes": (lambda n: PageBoxes.of(D, size=n), 1),
     "bits of boxes": (lambda n: PageBoxes.of(D, bits=n), 0),
     "row": (lambda n: METHOD.covariance(*points(), row=n), 0),
+}
+
+RNGS = {
+    "approximate": lambda rng: METHOD.approximate(*points(), rng=rng),
+    "scatterbrain": lambda rng: parse(BOTH).approximate(*points(), rng=rng),
+    "gaussian": lambda rng: inputs.gaussian(3, 2, rng=rng),
+    "sphere": lambda rng: inputs.sphere(3, 2, rng=rng),
+    "clustered": lambda rng: inputs.clustered(3, 2, rng=rng),
+    "generative": lambda rng: inputs.generative(3, 2, 0.1, rng=rng),
+    "monte_carlo": lambda rng: moments.monte_carlo(METHOD, *points(), draws=2, rng=rng),
+    "estimates": lambda rng: rank.estimates(D, rng=rng),
+    "generic": lambda rng: position_rank.generic(4, 2, 1, 1, rng=rng),
+}
+
+FLAGS = {
+    "causal of attention": lambda x: attention.dot_product_attention(D, D, D, causal=x),
+    "causal of linear": lambda x: attention.linear_attention(D, D, D, causal=x),
+    "causal of linear_weights": lambda x: attention.linear_weights(D, D, causal=x),
+    "causal of normalisers": lambda x: flash.normalisers(4, 2, causal=x),
+    "causal of local_quadratic": lambda x: flash.local_quadratic(D, D, 2, causal=x),
+    "normalise": lambda x: attention.linear_attention(D, D, D, normalise=x),
+    "exact": lambda x: error_bounds.minimum_degree("taylor", 1.0, 0.1, exact=x),
+    "shared": lambda x: inputs.clustered(4, 2, shared=x, rng=0),
+    "queries": lambda x: METHODS["centered"](queries=x),
+    "nonnegative": lambda x: METHODS["poisson"](nonnegative=x),
+}
+
+# of a mask of 5 queries and 4 keys
+MASKS = {
+    "approximate": lambda x: METHOD.approximate(*points(), mask=x),
+    "moments": lambda x: METHOD.moments(*points(), mask=x),
+    "covariance": lambda x: METHOD.covariance(*points(), row=0, mask=x),
+    "probability": lambda x: parse("random(k=2)").probability(*points(), mask=x),
+    "price": lambda x: METHOD.price(n=5, l=4, d=3, mask=x),
+    "within": lambda x: METHOD.within(9.0, n=5, l=4, d=3, mask=x),
+    "seen": lambda x: METHOD.approximate(*points()).seen(x),
+    "from_factors": lambda x: Approximation.from_factors(*points(), mask=x),
+    "exact.attention": lambda x: exact.attention(*points(), np.ones(4), mask=x),
+    "exact.log_row_sums": lambda x: exact.log_row_sums(*points(), mask=x),
+    "compare": lambda x: metrics.compare(METHOD.approximate(*points()), *points(), mask=x),
+    "compare_all": lambda x: metrics.compare_all(
+        [METHOD.approximate(*points())], *points(), mask=x
+    ),
+    "Head": lambda x: inputs.Head("x", *points(), mask=x),
+    "godec": lambda x: godec.godec(np.ones((5, 4)), 1, 1, mask=x),
+    "at_budget": lambda x: godec.at_budget(np.ones((5, 4)), 2, mask=x),
+    "inexact_alm": lambda x: robust_pca.inexact_alm(np.ones((5, 4)), mask=x),
+    "acc_alt_proj": lambda x: robust_pca.acc_alt_proj(np.ones((5, 4)), 1, mask=x),
+    "stable_pca": lambda x: stable_pca.stable_pca(np.ones((5, 4)), 0.1, mask=x),
+}
+
+METHODS_TAKEN = {
+    "monte_carlo": lambda m: moments.monte_carlo(m, *points(), draws=2, rng=0),
+    "expected_error": lambda m: moments.expected_error(m, *points()),
+    "normalised_moments": lambda m: moments.normalised_moments(m, *points()),
+    "features_needed": lambda m: moments.features_needed(m, 0.5, *points()),
+    "match": lambda m: budget.match([m], 4, X),
+    "diagnose": lambda m: diagnose.diagnose(X, budget=4, methods=[m]),
+    "needed": lambda m: target.needed(X, 1.0, methods=[m]),
+    "precision": lambda m: precision.precision(m, X, "float32"),
+    "sweep": lambda m: sweep.sweep([m], X, [1.0], trials=1, seed=0),
+    "low_rank of scatterbrain": lambda m: METHODS["scatterbrain"](low_rank=m),
+    "sparse of scatterbrain": lambda m: METHODS["scatterbrain"](sparse=m),
+}
+
+HEADS = {
+    "match": lambda x: budget.match([METHOD], 4, x),
+    "sweep": lambda x: sweep.sweep([METHOD], [x], [1.0], trials=1, seed=0),
+    "diagnose": lambda x: diagnose.diagnose([x], budget=4, methods=[METHOD]),
+    "needed": lambda x: target.needed([x], 1.0, methods=[METHOD]),
+    "describe": statistics.describe,
+    "row_entropy": statistics.row_entropy,
+    "temperature_at": lambda x: statistics.temperature_at(x, 0.5),
+    "exact_singular_values": rank.exact_singular_values,
+    "precision": lambda x: precision.precision(METHOD, x, "float32"),
+    "rounded": lambda x: precision.rounded(x, "float32"),
+    "recall": lambda x: support_recall.recall(parse("top_k(k=1)").approximate(X.Q, X.K), x),
+}
+
+ESTIMATES = {
+    "compare": lambda A: metrics.compare(A, *points()),
+    "concentration": pitfalls.concentration,
+    "values_per_row": budget.values_per_row,
+    "recall": lambda A: support_recall.recall(A, X),
+}
+
+# of one argument that is no array, by what it must be
+ARGUMENTS = {
+    "number": NUMBERS,
+    "integer": {name: use for name, (use, _) in INTEGERS.items()},
+    "rng": RNGS,
+    "flag": FLAGS,
+    "mask": MASKS,
+    "method": METHODS_TAKEN,
+    "head": HEADS,
+    "estimate": ESTIMATES,
+}
+
+
+# Layouts of an array
+
+
+def _strided(x):
+    wide = np.repeat(np.repeat(x, 2, 0), 3, 1)
+    return wide[::2, 1::3]
+
+
+def read_only(x):
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+def _mapped(x):
+    """Return an array in a file, which is read-only."""
+    with tempfile.TemporaryFile() as file:
+        np.save(file, x, allow_pickle=False)
+        return np.memmap(file, x.dtype, "r", file.tell() - x.nbytes, x.shape)
+
+
+def _matrix(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that np.matrix is old
+        return np.matrix(x)
+
+
+LAYOUTS = {
+    "Fortran order": np.asfortranarray,
+    "strided": _strided,
+    "reversed": lambda x: x[::-1, ::-1].copy()[::-1, ::-1],
+    "read-only": read_only,
+    "big-endian": lambda x: x.astype(x.dtype.newbyteorder(">")),
+    "subclass": lambda x: np.asarray(x).view(np.recarray).view(type("Sub", (np.ndarray,), {})),
+    "np.matrix": _matrix,
+    "memory map": _mapped,
+    "list": lambda x: x.tolist(),
+    "DataFrame": pd.DataFrame,
+    "broadcast": lambda x: np.broadcast_to(x, (2, *x.shape))[1],
 }

@@ -16,11 +16,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+import entries
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from entries import BOTH, INTEGERS, MATRICES, NUMBERS, POINTS, VALUES, call, clean
+from entries import BOTH, MATRICES, POINTS, VALUES, call, clean
 from hypothesis import HealthCheck, given, settings, strategies as st
 from small import NAMES, dense, small
 
@@ -84,19 +85,9 @@ def arrays(draw, shape):
     return x
 
 
-def frozen(x):
-    x.flags.writeable = False
-    return x
-
-
 LAYOUTS = [
     lambda x: x,
-    np.asfortranarray,
-    lambda x: np.repeat(x, 2, 0)[::2],
-    lambda x: x[::-1].copy()[::-1],
-    frozen,
-    lambda x: x.tolist(),
-    pd.DataFrame,
+    *entries.LAYOUTS.values(),
     lambda x: np.ma.masked_array(x, np.zeros(x.shape, bool)),
     scipy.sparse.csr_array,
     lambda x: np.broadcast_to(x[:1], x.shape),
@@ -234,25 +225,16 @@ def test_blocks(rows, cols, spec):
 # Numbers, specs
 
 
-@pytest.mark.parametrize("name", sorted(NUMBERS) if FUZZ else [None])
-@cases(12)
+@pytest.mark.parametrize("kind", entries.ARGUMENTS)
+@cases(4, 2000)
 @given(st.data())
-def test_numbers(name, data):
-    name = name or data.draw(st.sampled_from(sorted(NUMBERS)))
-    value = data.draw(st.one_of(JUNK, st.floats(0.01, 100)))
-    if value is not None:
-        tried(lambda: NUMBERS[name](value))
-
-
-@pytest.mark.parametrize("name", sorted(INTEGERS) if FUZZ else [None])
-@cases(12)
-@given(st.data())
-def test_integers(name, data):
-    name = name or data.draw(st.sampled_from(sorted(INTEGERS)))
-    value = data.draw(st.one_of(JUNK, st.integers(-2, 9)))
+def test_arguments(kind, data):
+    name = data.draw(st.sampled_from(sorted(entries.ARGUMENTS[kind])))
+    value = data.draw(st.one_of(JUNK, st.floats(0.01, 100), st.integers(-2, 9)))
     if name in ("draws", "trials", "jobs") and isinstance(value, int) and value > 9:
         value %= 10  # that long a run is what was asked for
-    tried(lambda: INTEGERS[name][0](value))
+    if value is not None:  # often the default
+        tried(lambda: entries.ARGUMENTS[kind][name](value))
 
 
 @st.composite

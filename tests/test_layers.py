@@ -18,9 +18,7 @@ FILES = [
 COMPILERS = {"kernel", "summing_kernel", "by_precision"}
 COMPILED_BUILTINS = {"range", "abs", "min", "max", "float", "int", "len", "isinstance"}
 SHARED = "approx.kernels.elementary."  # the caches of kernels are named by its hash
-NUMBA_FILES = {"approx/kernels/jit.py", "approx/kernels/compiler.py"}
-FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
-FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
+FORBIDDEN_CALLS = {"compile", "__import__"}
 FORBIDDEN_TRUE = {"fastmath", "allow_pickle", "shell"}
 
 
@@ -76,26 +74,19 @@ def foreign_names(source):
 
 
 def forbidden(source):
-    """Return what runs code out of data, or lets a compiler forget NaN."""
-    tree = parsed(source)
-    found = [m for m in imports(tree).values() if m.split(".")[0] in FORBIDDEN_MODULES]
-    for node in ast.walk(tree):
+    """Return what runs code out of data or lets a compiler forget NaN, and no linter sees."""
+    found = []
+    for node in ast.walk(parsed(source)):
         if not isinstance(node, ast.Call):
             continue
-        if isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
-            found.append(node.func.id)
         given = {k.arg: getattr(k.value, "value", None) for k in node.keywords}
         found += [key for key in FORBIDDEN_TRUE if given.get(key) is True]
         function = ast.unparse(node.func)
+        if function in FORBIDDEN_CALLS:
+            found.append(function)
         if function in ("np.load", "numpy.load") and given.get("allow_pickle") is not False:
             found.append(function)
-        if function in ("os.system", "os.popen", "joblib.load", "pd.read_pickle", "torch.load"):
-            found.append(function)
     return found
-
-
-def numba_imports(source):
-    return [m for m in imports(parsed(source)).values() if m.split(".")[0] == "numba"]
 
 
 @each("path", FILES, ids=NAMED)
@@ -110,12 +101,6 @@ def test_kernels_are_found():
 @each("path", FILES, ids=NAMED)
 def test_nothing_forbidden(path):
     assert forbidden(path.read_text("utf-8")) == []
-
-
-@each("path", FILES, ids=NAMED)
-def test_numba_is_imported_in_two_files(path):
-    if name(path) not in NUMBA_FILES:
-        assert numba_imports(path.read_text("utf-8")) == []
 
 
 def test_no_file_of_vague_name():
@@ -154,10 +139,7 @@ def test_foreign_names_are_seen(source, found):
 @pytest.mark.parametrize(
     "source",
     [
-        "import pickle",
-        "def f():\n    from pickle import loads",
-        "eval('1')",
-        "exec(text)",
+        "compile(text)",
         "njit(fastmath=True)(f)",
         "np.load(path)",
         "np.load(path, allow_pickle=True)",
@@ -166,10 +148,6 @@ def test_foreign_names_are_seen(source, found):
 )
 def test_forbidden_is_seen(source):
     assert forbidden(source)
-
-
-def test_numba_imports_are_seen():
-    assert numba_imports("def f():\n    from numba import njit")
 
 
 # What a fresh process loads

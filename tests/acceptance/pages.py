@@ -1,6 +1,5 @@
 """What the pages print: commands and snippets, each with the page on which it stands."""
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -30,18 +29,6 @@ def pages():
     docs = [p for p in sorted((ROOT / "docs").rglob("*.md")) if not {p, *p.parents} & {*written}]
     found = [ROOT / "README.md", ROOT / "README.zh-CN.md", *docs]
     return {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in found}
-
-
-def notebooks():
-    """Return the code of each notebook, by name."""
-    return {
-        str(page.relative_to(ROOT)): "\n".join(
-            "".join(cell["source"])
-            for cell in json.loads(page.read_text("utf-8"))["cells"]
-            if cell["cell_type"] == "code"
-        )
-        for page in sorted((ROOT / "docs/tutorials").glob("*.ipynb"))
-    }
 
 
 def blocks(text):

@@ -27,22 +27,6 @@ def test_a_page_prints_what_it_says(page, shell):
         assert not differences(said, found), found
 
 
-@pytest.mark.parametrize("page", [page for page in pages.notebooks() if ".zh-CN" not in page])
-def test_a_notebook_runs(page, shell):
-    (shell.folder / "cells.py").write_text(pages.notebooks()[page], "utf-8")
-    done = shell("python -P cells.py")
-    assert (done.status, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("page", [page for page in BLOCKS if ".zh-CN" in page])
-def test_a_chinese_page_has_the_snippets_of_the_english_one(page):
-    chinese, english = (
-        [code for kind, code in BLOCKS[name] if kind == "python"]
-        for name in (page, page.replace(".zh-CN", ""))
-    )
-    assert chinese == english
-
-
 def test_a_snippet_that_says_something_else_is_noticed(shell):
     blocks = [("python", "print(1 + 1)\n"), ("text", "3\n"), ("sh", "expqk help\n")]
     (shell.folder / "page.py").write_text(pages.script(blocks), "utf-8")

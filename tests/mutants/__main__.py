@@ -1,6 +1,7 @@
-"""Plant each bug alone in a copy of the tree and run the tests that must notice it.
+"""Plant each bug alone in a copy of the tree and run the test that must notice it.
 
-``python tests/mutants [WORD ...]``: all mutants, or those whose name or file has one of the words.
+``python tests/mutants [WORD ...]``: the bugs that tests/kills.py puts above a test, all of them or
+those whose file, test or texts have one of the words.
 The tests that noticed are run again at the end where nothing is planted, and must pass.
 """
 
@@ -31,19 +32,38 @@ import pandas as pd  # noqa: E402, F401
 import pytest  # noqa: E402
 import scipy.optimize  # noqa: E402
 import scipy.stats  # noqa: E402, F401
-from planted import MUTANTS, Mutant  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+from kills import Bug, bugs  # noqa: E402
+
+try:
+    from planted import MUTANTS
+except ImportError:
+    MUTANTS = []
+names = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+LISTED = subprocess.run(names, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+FILES = [name for name in LISTED.split("\0") if name and (ROOT / name).is_file()]
+BUGS = [*(Bug(m.tests, m.file, m.old, m.new, m.name) for m in MUTANTS), *bugs(ROOT, FILES)]
 WORKERS = 2
 PATIENCE = 60  # seconds of a processor, after which what never ends is noticed, too
 SHARED = ("elementary.py", "jit.py", "compiler.py")  # Numba's cache sees no edit in them
 
 
 class Outcome(NamedTuple):
-    mutant: Mutant
+    bug: Bug
     killer: str  # the test that noticed; "" where none did
     seconds: float
     problem: str = ""
+
+
+class Only(NamedTuple):
+    """A plugin of pytest: of the parameters of a test those whose id has a text."""
+
+    text: str
+
+    def pytest_collection_modifyitems(self, items):
+        items[:] = [x for x in items if self.text in x.nodeid.partition("[")[2]]
 
 
 class Tree:
@@ -51,23 +71,20 @@ class Tree:
 
     def __init__(self, folder: Path) -> None:
         self.root, self.cache, self.log = (folder / x for x in ("tree", "cache", "log"))
-        names = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-        listed = subprocess.run(names, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-        for name in filter(None, listed.split("\0")):
-            if (ROOT / name).is_file():
-                target = self.root / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, target)  # with its time, which Numba's cache looks at
+        for name in FILES:
+            target = self.root / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target)  # with its time, which Numba's cache looks at
         self.cache.mkdir()
 
-    def pytest(self, arguments: list[str], cache: Path) -> tuple[int, str]:
+    def pytest(self, arguments: list[str], cache: Path, only: str = "") -> tuple[int, str]:
         """Return the exit status and what pytest wrote."""
         if (child := os.fork()) == 0:
-            self._as_child(["-xq", "--tb=line", "-p", "no:cacheprovider", *arguments], cache)
+            self._as_child(["-xq", "--tb=line", "-p", "no:cacheprovider", *arguments], cache, only)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         return status, self.log.read_text("utf-8", "replace")
 
-    def _as_child(self, arguments: list[str], cache: Path) -> None:
+    def _as_child(self, arguments: list[str], cache: Path, only: str) -> None:
         status = 3
         try:
             resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE + 10))
@@ -75,37 +92,37 @@ class Tree:
             os.dup2(log, 1)
             os.dup2(log, 2)
             os.chdir(self.root)
-            sys.path[0] = str(self.root)  # in the place of this folder
+            sys.path[:2] = [str(self.root)]  # in the place of this folder and of tests/
             os.environ |= {"PYTHONPATH": str(self.root), "NUMBA_CACHE_DIR": str(cache)}
             numba.config.CACHE_DIR = str(cache)
-            status = int(pytest.main(arguments))
+            status = int(pytest.main(arguments, [Only(only)] if only else []))
             sys.stdout.flush()
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(status)
 
-    def run(self, mutant: Mutant) -> Outcome:
-        """Plant a bug, run its tests, and take it out again."""
-        path, start = self.root / mutant.file, time.monotonic()
+    def run(self, bug: Bug) -> Outcome:
+        """Plant a bug, run its test, and take it out again."""
+        path, start = self.root / bug.file, time.monotonic()
         source = path.read_text("utf-8")
-        path.write_text(source.replace(mutant.old, mutant.new), "utf-8")
+        path.write_text(source.replace(bug.old, bug.new), "utf-8")
         cache = self._cache(path, source)
         try:
-            status, said = self.pytest(shlex.split(mutant.tests), cache)
+            status, said = self.pytest(shlex.split(bug.tests), cache, bug.only)
         finally:
-            shutil.copy2(ROOT / mutant.file, path)
+            shutil.copy2(ROOT / bug.file, path)
             if cache != self.cache:
                 shutil.rmtree(cache)
         seconds = time.monotonic() - start
         if status == 0:
-            return Outcome(mutant, "", seconds)
+            return Outcome(bug, "", seconds)
         if status == -signal.SIGXCPU:
-            return Outcome(mutant, f"{PATIENCE} s without an end", seconds)
+            return Outcome(bug, f"{PATIENCE} s without an end", seconds)
         if status == 1 and (found := re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", said, re.M)):
-            return Outcome(mutant, found[1], seconds)
+            return Outcome(bug, found[1], seconds)
         last = said.strip().splitlines()[-1:] or [""]
-        return Outcome(mutant, "", seconds, f"pytest ended with status {status}: {last[0]}")
+        return Outcome(bug, "", seconds, f"pytest ended with status {status}: {last[0]}")
 
     def _cache(self, path: Path, source: str) -> Path:
         # What is compiled with the bug must not be found without it.
@@ -119,32 +136,38 @@ class Tree:
         return cache
 
 
-def misplaced(mutants: list[Mutant]) -> list[str]:
-    """Return what is wrong with the list itself."""
+def misplaced(chosen: list[Bug]) -> list[str]:
+    """Return which texts do not stand exactly once in their files."""
     found = []
-    for mutant in mutants:
-        path = ROOT / mutant.file
-        count = path.read_text("utf-8").count(mutant.old) if path.is_file() else 0
+    for bug in chosen:
+        path = ROOT / bug.file
+        count = path.read_text("utf-8").count(bug.old) if path.is_file() else 0
         if count != 1:
-            found.append(f"{mutant.name}: {mutant.old!r} stands {count} times in {mutant.file}")
+            found.append(f"{bug.tests}: {bug.old!r} stands {count} times in {bug.file}")
     return found
 
 
 def work(
     folder: Path, todo: multiprocessing.SimpleQueue, done: multiprocessing.SimpleQueue
 ) -> None:
-    """Run mutants until there is None, then their killers on the tree as it is."""
+    """Run bugs until there is None, then their killers on the tree as it is."""
     tree, killers = Tree(folder), set()
     while (place := todo.get()) is not None:
-        outcome = tree.run(MUTANTS[place])
+        outcome = tree.run(BUGS[place])
         killers |= {outcome.killer} if "::" in outcome.killer else set()
         done.put(outcome)
     status, said = tree.pytest(sorted(killers), tree.cache) if killers else (0, "")
     done.put(said if status else None)
 
 
+def described(bug: Bug) -> str:
+    """Return a bug in one line."""
+    texts = f"{bug.old} → {bug.new}"
+    return f"{bug.file}: {bug.name or ' '.join(texts.split())}"
+
+
 def main(words: list[str]) -> int:
-    chosen = [m for m in MUTANTS if not words or any(w in f"{m.name} {m.file}" for w in words)]
+    chosen = [bug for bug in BUGS if not words or any(w in "\n".join(bug) for w in words)]
     if problems := misplaced(chosen):
         print(*problems, sep="\n")
         return 1
@@ -152,8 +175,8 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         fork = multiprocessing.get_context("fork")
         todo, done = fork.SimpleQueue(), fork.SimpleQueue()
-        for mutant in sorted(chosen, key=lambda m: m.tests):  # those of one file side by side
-            todo.put(MUTANTS.index(mutant))
+        for bug in sorted(chosen):  # those of one test side by side
+            todo.put(BUGS.index(bug))
         workers = []
         for place in range(WORKERS):
             todo.put(None)
@@ -163,14 +186,14 @@ def main(words: list[str]) -> int:
             match done.get():
                 case Outcome() as outcome:
                     said = outcome.killer or outcome.problem or "SURVIVED"
-                    print(f"{outcome.mutant.name:<66} {outcome.seconds:5.1f}  {said}", flush=True)
-                    survived += [] if outcome.killer else [outcome.mutant.name]
+                    print(f"{outcome.seconds:5.1f}  {said}  {described(outcome.bug)}", flush=True)
+                    survived += [] if outcome.killer else [described(outcome.bug)]
                 case str() as said:
                     print("where nothing is planted:", said)
                     problem = True
         for worker in workers:
             worker.join()
-    print(f"{len(chosen)} mutants in {time.monotonic() - start:.0f} s, {len(survived)} not noticed")
+    print(f"{len(chosen)} bugs in {time.monotonic() - start:.0f} s, {len(survived)} not noticed")
     print(*(f"not noticed: {name}" for name in survived), sep="\n")
     return 1 if survived or problem else 0
 

@@ -1,0 +1,39 @@
+"""Planted bugs, each beside the test that must notice it; ``python tests/mutants`` plants them."""
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Bug(NamedTuple):
+    """In a file the text `old`, which stands in it exactly once, becomes `new`."""
+
+    tests: str  # path::function
+    file: str  # its path, or as much of the end of it as no other file has
+    old: str
+    new: str
+    name: str = ""  # where the texts do not say it
+    only: str = ""  # in the ids of the parameters to run, where all of them are slow
+
+
+def kills(file: str, old: str, new: str, name: str = "", *, only: str = "") -> Callable:
+    """Say above a test which bug it must notice; one line a bug."""
+    return lambda test: test
+
+
+def bugs(root: Path, files: list[str]) -> Iterator[Bug]:
+    """Read the bugs above the tests in some files, without importing them."""
+    for path in files:
+        if not (path.startswith("tests/") and path.endswith(".py")):
+            continue
+        if "@kills(" not in (text := (root / path).read_text("utf-8")):
+            continue
+        for test in ast.parse(text).body:
+            for call in getattr(test, "decorator_list", []):
+                if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "kills":
+                    file, *texts = (ast.literal_eval(value) for value in call.args)
+                    only = {x.arg: ast.literal_eval(x.value) for x in call.keywords}
+                    ends = [name for name in files if f"/{name}".endswith(f"/{file}")]
+                    one = ends[0] if len(ends) == 1 else file
+                    yield Bug(f"{path}::{test.name}", one, *texts, **only)
