@@ -158,7 +158,7 @@ def facts(model: Path, passage: Passage, seconds: float) -> dict[str, Any]:
     return {
         "date": str(pages.today()),
         "model": passage.model.name,
-        "model_sha256": Place.of(model).digests(),
+        "model_sha256": Place.from_path(model).digests(),
         "text": TEXT.name,
         "text_sha256": digest(TEXT),
         "tokens": len(passage.ids),
