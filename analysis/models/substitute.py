@@ -231,14 +231,8 @@ def _numbers(
         ("perplexity", done.surprisal),
         ("exact_perplexity", passage.surprisal),
     ):
-        value = perplexity(surprisal)
-        yield (
-            -1,
-            -1,
-            name,
-            value,
-            value * Estimated.from_positions(surprisal).stderr,
-        )  # to first order
+        value, stderr = perplexity(surprisal), Estimated.from_positions(surprisal).stderr
+        yield -1, -1, name, value, value * stderr  # to first order
     for name, value in (
         ("heads", len(heads)),
         ("oracle_heads", sum(method.oracle for method in heads.values())),
