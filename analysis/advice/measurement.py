@@ -85,7 +85,7 @@ class Question:
 
 def table(
     rows: Callable[..., list[dict[str, Any]]],
-    heads: Sequence[Inputs],
+    heads: Sequence[Head],
     *,
     jobs: int,
     progress: bool,
