@@ -331,7 +331,7 @@ class _Question(Question):
             }  # fmt: skip
             yield named | drawn.row(head.whole), drawn
 
-    def rows_of(self, inputs: Head, /, *, progress: bool = False) -> list[dict[str, Any]]:
+    def rows_of(self, inputs: Head, *, progress: bool = False) -> list[dict[str, Any]]:
         """Return the rows of one head."""
         head, column = self.sampled(inputs), COLUMNS[self.metric]
         x = head.whole  # its Q and K last for this head only

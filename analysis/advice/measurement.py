@@ -9,8 +9,8 @@ import dataclasses
 import functools
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -83,14 +83,14 @@ class Question:
         return Sampled.from_rows(x.at_temperature(self.temperature), self.rows)
 
 
-class Rows(Protocol):
-    """Makes the rows of a table about one head."""
-
-    def __call__(self, x: Head, /, *, progress: bool) -> list[dict[str, Any]]: ...
-
-
-def table(rows: Rows, heads: Sequence[Head], *, jobs: int, progress: bool) -> pd.DataFrame:
-    """Return the rows of all heads; with one process the progress is that of each head."""
+def table(
+    rows: Callable[..., list[dict[str, Any]]],
+    heads: Sequence[Head],
+    *,
+    jobs: int,
+    progress: bool,
+) -> pd.DataFrame:
+    """Return rows(head, progress=…) of all heads; of one process the progress is of each head."""
     checks.integer("jobs", jobs, least=1)
     alone = progress and min(jobs, len(heads)) == 1
     head = functools.partial(rows, progress=alone)

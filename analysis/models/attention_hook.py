@@ -34,7 +34,7 @@ class Seen(NamedTuple):
     window: int  # 0 for none
 
     @classmethod
-    def of(cls, mask: Any, n: int) -> Self:
+    def from_mask(cls, mask: Any, n: int) -> Self:
         """Return what a mask hides; raise ValueError if it does more, or hides something else."""
         import torch
 
@@ -179,7 +179,7 @@ def attending(model: Any, attention: Attention, *, first: int = 0) -> Iterator[N
         factor = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
         seen = next((s for mask, s in known if mask is attention_mask), None)
         if seen is None:
-            seen = Seen.of(attention_mask, query.shape[2])
+            seen = Seen.from_mask(attention_mask, query.shape[2])
             known.append((attention_mask, seen))
         qkv = query, key, value
         if s_aux is not None:

@@ -121,7 +121,7 @@ def capture(
         layers = [layer for layer, _ in heads]
     kept = None if layers is None else _in_order(layers)
     [words] = checkpoints.texts(model_dir, text)
-    place = Place.of(model_dir)
+    place = Place.from_path(model_dir)
     place.require("capture")
 
     import torch

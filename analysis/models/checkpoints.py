@@ -28,7 +28,7 @@ class Place(NamedTuple):
     local: dict[str, Any]
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> Self:
+    def from_path(cls, path: str | os.PathLike[str]) -> Self:
         """Return the place of a folder in the format of Hugging Face, or of one GGUF file.
 
         Raises
@@ -138,7 +138,7 @@ def texts(model_dir: str | os.PathLike[str], *paths: str | os.PathLike[str] | No
     OSError, ValueError
         There is no model, or no such file, or it is not UTF-8.
     """
-    Place.of(model_dir)
+    Place.from_path(model_dir)
     return [read(path) for path in paths if path is not None]
 
 

@@ -80,7 +80,7 @@ class LanguageModel:
             GGUF, or has what softmax(scaling q·k) v leaves out.
         """
         one_of("dtype", dtype, ("float32", "float64"))
-        place = Place.of(model_dir)
+        place = Place.from_path(model_dir)
         place.require("a model")
 
         import torch

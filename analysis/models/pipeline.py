@@ -187,7 +187,7 @@ class Run:
         first, second = (ids[: len(shortest)] for ids in tokens)
         asked = {
             "model": model.name,
-            "model_sha256": Place.of(model_dir).digests(),
+            "model_sha256": Place.from_path(model_dir).digests(),
             "text": one_line(Path(text).name),
             "text_sha256": checkpoints.digest(text),
             "held_out": None if held_out is None else one_line(Path(held_out).name),
@@ -458,7 +458,7 @@ def _gain(alone: pd.Series, plan: pd.Series) -> Estimated:
     >>> _gain(pd.Series([math.inf, 2.0]), pd.Series([math.inf, 1.0])).mean
     0.5
     """
-    return Estimated.of((alone - plan).where(alone != plan, 0.0).to_numpy())
+    return Estimated.from_positions((alone - plan).where(alone != plan, 0.0).to_numpy())
 
 
 def _tokens(model: LanguageModel, words: str, max_tokens: int) -> Array:

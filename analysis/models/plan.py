@@ -53,7 +53,7 @@ class Plan:
         "0.1": "top_k(k=2)"
       }
     }
-    >>> Plan.of(plan.text()) == plan
+    >>> Plan.from_json(plan.text()) == plan
     True
     """
 
@@ -109,7 +109,7 @@ class Plan:
             raise ValueError(f"the facts of a plan must be what JSON holds: {error}") from None
 
     @classmethod
-    def of(cls, text: str) -> Self:
+    def from_json(cls, text: str) -> Self:
         """Return the plan that `text` wrote.
 
         Raises
@@ -145,7 +145,7 @@ class Plan:
         """
         source = Path(path)
         try:
-            return cls.of(source.read_text(encoding="utf-8-sig"))
+            return cls.from_json(source.read_text(encoding="utf-8-sig"))
         except UnicodeDecodeError:
             raise ValueError(f"{one_line(source)} must be a UTF-8 file") from None
         except (ValueError, TypeError) as error:

@@ -26,7 +26,6 @@ FRONTIER = (0.25, 0.5, 1.0, 2.0, 4.0)  # shares of the budget at which plans are
 ROUNDS = 4  # of a target: the first, and three that are corrected
 NEAR = 0.9  # of the target: a measured KL between this share and all of it is good enough
 STEP = 8.0  # a correction changes what is allowed by no more than this factor
-File = str | os.PathLike[str]
 
 
 def plan(
@@ -283,7 +282,7 @@ def measured(
 
 def numbers(some: Allocation, done: Replaced, least: str = "least_predicted_kl") -> dict[str, Any]:
     """Return what `measured` does, of a choice with which a passage was read already."""
-    kl = Estimated.of(done.kl)
+    kl = Estimated.from_positions(done.kl)
     found = {
         "price": some.price,
         "predicted_kl": some.damage,

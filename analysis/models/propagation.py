@@ -60,7 +60,7 @@ class Block(NamedTuple):
     eps: float
 
     @classmethod
-    def of(cls, model: LanguageModel, layer: int) -> Self:
+    def from_layer(cls, model: LanguageModel, layer: int) -> Self:
         """Return the weights of a layer of a model in torch, in float64.
 
         Raises
@@ -396,7 +396,7 @@ def of_model(passage: Passage, layer: int, sizes: Array) -> Array:
         The layer is not of Llama's kind, or has its weights and computes something else.
     """
     x, behind = (_array(passage.states[i]) for i in (layer, layer + 1))
-    block, inputs = Block.of(passage.model, layer), passage.inputs(layer)
+    block, inputs = Block.from_layer(passage.model, layer), passage.inputs(layer)
     found = bound(block, inputs, x, sizes)
     if not _rotated(passage.model, layer, block, inputs, x) or (
         np.linalg.norm(found.output - behind) > ALIKE * np.linalg.norm(behind)

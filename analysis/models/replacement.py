@@ -43,7 +43,7 @@ class Estimated(NamedTuple):
     stderr: float
 
     @classmethod
-    def of(cls, x: Array) -> Estimated:
+    def from_positions(cls, x: Array) -> Estimated:
         """Return the mean of x, with a standard error from the means of blocks of `BLOCK`.
 
         Neighbouring positions are alike, so their spread would be too small a standard error. It is
@@ -51,7 +51,7 @@ class Estimated(NamedTuple):
 
         Examples
         --------
-        >>> Estimated.of(np.repeat([0.0, 3.0, 0.0, 3.0], BLOCK))
+        >>> Estimated.from_positions(np.repeat([0.0, 3.0, 0.0, 3.0], BLOCK))
         Estimated(mean=1.5, stderr=0.8660254037844386)
         """
         mean = float(x.mean())

@@ -99,7 +99,7 @@ def singles(
         for head in (j for i, j in chosen if i == layer):
             mine = [g[layer][head] for g in drawn]
             for method in methods:
-                kl = Estimated.of(passage.replace({(layer, head): method}).kl)
+                kl = Estimated.from_positions(passage.replace({(layer, head): method}).kl)
                 draws = passage.draws(layer, head)
                 known = predictors(x.at(layer, head), method, draws, weights[head], mine)
                 known["projected_relative_error"] = (

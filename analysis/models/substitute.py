@@ -224,15 +224,15 @@ def _numbers(
     seconds: float,
 ) -> Iterator[tuple[int, int, str, float, float]]:
     """Yield layer, head, name, value and standard error of every number of a run."""
-    kl, same = Estimated.of(done.kl), Estimated.of(done.same_top)
+    kl, same = Estimated.from_positions(done.kl), Estimated.from_positions(done.same_top)
     yield -1, -1, "kl", *kl
     yield -1, -1, "same_top_1", *same
     for name, surprisal in (
         ("perplexity", done.surprisal),
         ("exact_perplexity", passage.surprisal),
     ):
-        value = perplexity(surprisal)
-        yield -1, -1, name, value, value * Estimated.of(surprisal).stderr  # to first order
+        value, stderr = perplexity(surprisal), Estimated.from_positions(surprisal).stderr
+        yield -1, -1, name, value, value * stderr  # to first order
     for name, value in (
         ("heads", len(heads)),
         ("oracle_heads", sum(method.oracle for method in heads.values())),

@@ -16,7 +16,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 
 from analysis.advice.diagnose import DryRun
 from analysis.advice.verdict import (
@@ -37,7 +37,8 @@ from analysis.advice.verdict import (
 from analysis.costs.candidates import TRIVIAL
 from analysis.sentences import Sentence
 from figures.drawing import style
-from figures.show import optimality
+from figures.show import head_cells, optimality
+from figures.show.head_cells import GREY
 from figures.words import amounts
 from figures.words.terminal_columns import COLUMNS, aligned, indented, paragraphs, short, wrap
 from figures.words.translation import mark, tr
@@ -68,7 +69,6 @@ OF_CLASSES = (  # as `Method.class_name` names them
 MASKS = mark("full"), mark("causal"), mark("intervals")  # as `Mask` names itself
 LEAST_SHOWN, MOST_MARGIN = 1e-3, 99
 SLACK = 1e-6  # relative, within which an error is the bound, which is rounded down
-GREY = "0.75"  # of heads that keep exact attention
 
 
 def objects(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -415,23 +415,18 @@ def draw(table: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(max(4.4, 0.52 * len(heads) + 1.9), 0.42 * len(layers) + 1.9))
         ax = figure.subplots()
         shades = ScalarMappable(Normalize(0.0, 1.0), "viridis_r")
+        cells = {}
         for one in advised:
-            x, y = heads.index(one.head), layers.index(one.layer)
             kept = one.verdict == KEEP
-            colour = GREY if kept else shades.to_rgba(np.array(one.error))
-            ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
-            words = "" if kept else f"{letters[one.winner]}\n{one.error:.2f}"
-            light = not kept and one.error > 0.5
-            ax.text(
-                x, y, words, ha="center", va="center", fontsize=7, color="white" if light else "0.1"
+            cells[one.head, one.layer] = head_cells.Cell(
+                GREY if kept else shades.to_rgba(np.array(one.error)),
+                "" if kept else f"{letters[one.winner]}\n{one.error:.2f}",
+                "white" if one.error > 0.5 else "0.1",
             )
-        ax.set(xlabel=tr("head"), ylabel=tr("layer"), xlim=(-0.5, len(heads) - 0.5))
-        ax.set_ylim(len(layers) - 0.5, -0.5)
+        head_cells.draw(ax, cells, heads, layers, size=7)
+        ax.set(xlabel=tr("head"), ylabel=tr("layer"))
         ax.set_xticks(range(len(heads)), [str(h) for h in heads])
         ax.set_yticks(range(len(layers)), [str(layer) for layer in layers])
-        ax.grid(False)
-        for side in ("left", "bottom"):
-            ax.spines[side].set_visible(False)
         figure.colorbar(shades, ax=ax, label=about)
         counted = {
             spec: "\n".join(wrap(tr("{name} {count}", name=names[spec], count=wins[spec]), WIDE))

@@ -13,14 +13,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
 from analysis.advice.verdict import KEEP, TIED, Advice, advice
 from analysis.models.language_model import HeadIndex
 from analysis.models.pipeline import Found, Run
 from figures.drawing import style
-from figures.show.diagnosis import GREY
+from figures.show import head_cells
+from figures.show.head_cells import GREY
 from figures.show.plans import method_counts, shown
 from figures.words.amounts import said
 from figures.words.translation import mark, share, tr
@@ -267,24 +268,19 @@ def _cells(
     tied: set[HeadIndex],
 ) -> None:
     """Draw a cell for each head, in the colour of its method, with its letter, small if tied."""
-    for (layer, head), name in names.items():
+    cells = {}
+    for at, name in names.items():
         colour, letter = looks.get(name, (GREY, ""))
-        ax.add_patch(
-            Rectangle((layer - 0.5, head - 0.5), 1, 1, facecolor=colour, edgecolor="white", lw=0.5)
-        )
-        if letter and layers <= LETTERED:
-            word = letter.lower() if (layer, head) in tied else letter
-            dark = float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) < 0.4
-            ax.text(
-                layer, head, word, ha="center", va="center", fontsize=style.SMALL,
-                color="white" if dark else "black",
-            )  # fmt: skip
-    ax.set(xlim=(-0.5, layers - 0.5), ylim=(heads - 0.5, -0.5), ylabel=tr("head"), aspect="equal")
+        dark = float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) < 0.4
+        word = letter.lower() if at in tied else letter
+        cells[at] = head_cells.Cell(
+            colour, word if layers <= LETTERED else "", "white" if dark else "black"
+        )  # fmt: skip
+    head_cells.draw(ax, cells, range(layers), range(heads), size=style.SMALL, edge=0.5)
+    ax.set_ylabel(tr("head"))
+    ax.set_aspect("equal")
     ax.set_yticks(range(0, heads, max(1, heads // 8)))
     ax.set_xticks(range(0, layers, max(1, layers // 15)))
-    ax.grid(False)
-    for side in ("left", "bottom"):
-        ax.spines[side].set_visible(False)
 
 
 def finding_map(found: Found) -> str:

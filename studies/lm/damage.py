@@ -55,7 +55,7 @@ def together(passage: Passage, table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for spec, part in table.groupby("method", sort=False):
-        kl = Estimated.of(passage.replace(passage.everywhere(parse(str(spec)))).kl)
+        kl = Estimated.from_positions(passage.replace(passage.everywhere(parse(str(spec)))).kl)
         rows.append(
             {"method": spec, "singles": part.kl.sum(), "fisher": part.fisher.sum()}
             | {"all": kl.mean, "all_stderr": kl.stderr}

@@ -49,7 +49,7 @@ def cells(passages: list[Passage], heads: Replacements) -> list[str]:
     found = []
     for passage in passages:
         done = passage.replace(heads)
-        kl, same = Estimated.of(done.kl), Estimated.of(done.same_top)
+        kl, same = Estimated.from_positions(done.kl), Estimated.from_positions(done.same_top)
         found += [f"{kl.mean:.3f} ± {kl.stderr:.3f}", f"{same.mean:.2f}"]
     return found
 

@@ -15,6 +15,7 @@ import pandas as pd
 
 from analysis.inputs import head_kinds
 from analysis.models.capture import Capture, capture, save
+from approx import Mask
 from approx.estimate import exact
 
 DATA = Path(__file__).parents[2] / "analysis" / "data"
@@ -40,10 +41,7 @@ def weights(captured: Capture, layer: int, head: int) -> np.ndarray:
     """Return causal softmax (n, n) of one head, its layer counted in the capture, in float64."""
     q = captured.q[layer, head].astype(np.float64) * captured.scaling
     k = captured.k[layer, head // (captured.q.shape[1] // captured.k.shape[1])]
-    logits = exact.logits(q, k.astype(np.float64))
-    logits[~np.tri(len(q), dtype=bool)] = -np.inf
-    found = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(found / found.sum(axis=1, keepdims=True))
+    return np.asarray(exact.softmax(q, k.astype(np.float64), Mask.causal(len(q), len(k))))
 
 
 def table(captured: Capture) -> pd.DataFrame:

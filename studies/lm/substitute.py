@@ -31,6 +31,7 @@ from analysis.models.replacement import Passage
 from approx import METHODS, Method, parse
 from approx.method.prices import Shape
 from figures.show import substitution
+from figures.show.diagnosis import plain
 from figures.words.marked_text import insert
 from studies.lm import pages
 from studies.lm.sample import DATA
@@ -145,14 +146,10 @@ def _runs(
         if spec not in known or (errors and "own_attention_tv" not in known[spec]):
             table = substitute.measure(passage, {spec: passage.everywhere(method)}, errors=errors)
             (row,) = substitute.summary(table).itertuples()
-            numbers = {name: _plain(x) for name, x in row._asdict().items() if name != "Index"}
+            numbers = {name: plain(x) for name, x in row._asdict().items() if name != "Index"}
             known[spec] = {"use": substitution.use(row)} | numbers
         found.append({"keys": keys, "template": template} | known[spec])
     return found
-
-
-def _plain(x: Any) -> Any:
-    return x if isinstance(x, str) else float(x) if math.isfinite(x) else None
 
 
 def facts(model: Path, passage: Passage, seconds: float) -> dict[str, Any]:
@@ -161,7 +158,7 @@ def facts(model: Path, passage: Passage, seconds: float) -> dict[str, Any]:
     return {
         "date": str(pages.today()),
         "model": passage.model.name,
-        "model_sha256": Place.of(model).digests(),
+        "model_sha256": Place.from_path(model).digests(),
         "text": TEXT.name,
         "text_sha256": digest(TEXT),
         "tokens": len(passage.ids),

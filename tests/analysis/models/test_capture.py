@@ -236,13 +236,13 @@ def test_model_may_be_one_gguf_file(tmp_path):
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).touch()
     with pytest.raises(ValueError, match="holds 2 GGUF files: name one"):
-        Place.of(tmp_path)
-    folder, name, told = Place.of(tmp_path / "b.gguf")
+        Place.from_path(tmp_path)
+    folder, name, told = Place.from_path(tmp_path / "b.gguf")
     assert (folder, name, told["gguf_file"]) == (tmp_path, "b", "b.gguf")
     (tmp_path / "a.gguf").unlink()
-    assert Place.of(tmp_path) == (folder, name, told)
+    assert Place.from_path(tmp_path) == (folder, name, told)
     (tmp_path / "config.json").touch()  # a model, with a smaller copy beside it
-    assert "gguf_file" not in Place.of(tmp_path)[2]
+    assert "gguf_file" not in Place.from_path(tmp_path)[2]
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_a_model_has_the_name_of_its_folder_or_repository(given, name, tmp_path,
         (folder / "config.json").touch()
     (tmp_path / "link").symlink_to(own)
     monkeypatch.chdir(own)
-    assert Place.of(given).name == name
+    assert Place.from_path(given).name == name
 
 
 def test_text_must_be_a_utf8_file(folder):
@@ -522,20 +522,20 @@ def test_mask_is_full_or_causal_or_a_window_or_refused():
     past = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
     hidden = torch.zeros(1, 1, 5, 5)
     for value in (-torch.inf, torch.finfo(torch.float32).min, -1e4):
-        assert Seen.of(hidden.masked_fill(~past, value), 5)[1:] == (True, 0)
-    assert Seen.of(past, 5)[1:] == (True, 0)
+        assert Seen.from_mask(hidden.masked_fill(~past, value), 5)[1:] == (True, 0)
+    assert Seen.from_mask(past, 5)[1:] == (True, 0)
     for width in range(1, 5):
-        assert Seen.of(past.triu(1 - width), 5)[1:] == (True, width)
-    assert Seen.of(None, 5) == (None, False, 0)
-    assert Seen.of(hidden, 5) == (None, False, 0)
-    assert Seen.of(hidden[:, :, :1], 5) == (None, False, 0)  # one row for all
+        assert Seen.from_mask(past.triu(1 - width), 5)[1:] == (True, width)
+    assert Seen.from_mask(None, 5) == (None, False, 0)
+    assert Seen.from_mask(hidden, 5) == (None, False, 0)
+    assert Seen.from_mask(hidden[:, :, :1], 5) == (None, False, 0)  # one row for all
     chunks = past & (torch.arange(5)[:, None] // 3 == torch.arange(5) // 3)
     both_sides = past.triu(-1) | past.triu(-1).mT
     for mask in (past.flip(-1), chunks, both_sides, past.mT):
         with pytest.raises(ValueError, match="neither full nor causal nor a window"):
-            Seen.of(mask, 5)
+            Seen.from_mask(mask, 5)
     with pytest.raises(ValueError, match="ALiBi"):
-        Seen.of(hidden - 0.5, 5)
+        Seen.from_mask(hidden - 0.5, 5)
 
 
 @with_torch

@@ -11,7 +11,7 @@ GOOD = {"model": "tiny", "kl": 0.25, "heads": {"10.0": "exact()", "2.3": "perfor
 
 
 def test_file_reads_back_with_heads_in_order_and_facts_kept(tmp_path):
-    plan = Plan.of(json.dumps(GOOD))
+    plan = Plan.from_json(json.dumps(GOOD))
     assert plan.heads[2, 3] == parse("positive(m=8, projection='orthogonal')")
     plan.write(tmp_path / "new" / "plan.json")
     assert Plan.read(tmp_path / "new" / "plan.json") == plan
@@ -50,7 +50,7 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path):
     other = tmp_path / ".other.json.tmp-4194305"
     for path in (dead, alive, other):
         path.touch()
-    Plan.of(json.dumps(GOOD)).write(tmp_path / "plan.json")
+    Plan.from_json(json.dumps(GOOD)).write(tmp_path / "plan.json")
     assert sorted(tmp_path.iterdir()) == sorted([alive, other, tmp_path / "plan.json"])
 
 

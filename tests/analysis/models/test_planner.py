@@ -30,7 +30,7 @@ def test_a_plan_in_words():
     frontier = [{**FACTS, "price": 30.0, "kl": None, "kl_stderr": None, "perplexity": None}, FACTS]
     heads = {(0, 0): parse("sink_window(k=4)"), (0, 1): parse("sink_window(k=8)")}
     plan = Plan("tiny", heads, FACTS | {"frontier": frontier})
-    assert Plan.of(plan.text()) == plan
+    assert Plan.from_json(plan.text()) == plan
     said = plans.text(plan)
     assert "2 heads: sink and window\n1 heads: exact attention" in said
     assert "30     0.125         ∞            75%   ∞" in said

@@ -185,12 +185,12 @@ def test_gradient_is_the_slope_of_the_surprisal():
 def test_standard_error_is_made_of_blocks():
     rng = np.random.default_rng(0)
     x = rng.standard_normal(4 * BLOCK)
-    found = Estimated.of(x)
+    found = Estimated.from_positions(x)
     means = x.reshape(4, -1).mean(axis=1)
     assert found.mean == pytest.approx(means.mean(), rel=1e-12)
     assert found.stderr == pytest.approx(means.std(ddof=1) / 2, rel=1e-12)
-    assert math.isnan(Estimated.of(x[: 4 * BLOCK - 1]).stderr)
-    assert Estimated.of(np.array([1.0, np.inf])) == (np.inf, np.inf)
+    assert math.isnan(Estimated.from_positions(x[: 4 * BLOCK - 1]).stderr)
+    assert Estimated.from_positions(np.array([1.0, np.inf])) == (np.inf, np.inf)
 
 
 def shapes(windows, n=40):

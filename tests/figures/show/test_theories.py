@@ -123,15 +123,6 @@ def test_of_few_features_orthogonality_gains_less_as_the_width_grows(tables):
     assert (many.sort_index().diff().dropna() < 0).all()
 
 
-def test_golden_errors_of_a_block_of_four():
-    # q, k of the golden values: |q + k|² = 1.91, K = 1.43…; published to 13 digits, rtol 1e-11
-    golden = {"iid": 2.954834172872, "orthogonal": 2.663311320548, "simplex": 2.199015028110}
-    K = 1.4333294145603403
-    for name, value in golden.items():
-        found = coupling_gain.mse(Positive(4, name), (1.91,), 4)[0]
-        np.testing.assert_allclose(K**2 * found, value, rtol=1e-11)
-
-
 def test_theorem_2_on_the_pair_of_the_golden_values():
     K = 1.4333294145603403
     found = K**2 * coupling_gain.bound(4, 4, (1.91,))[0]
