@@ -10,9 +10,9 @@ import pandas as pd
 from analysis.claims import DOCUMENTS, VERDICTS
 from analysis.inputs import array_files
 from figures.document.convert import to_html, to_pdf
-from figures.report.tables import markdown
+from figures.report.tables import markdown, metadata
 from figures.show import claims_ledger
-from figures.words.translation import spoken, tr
+from figures.words.translation import tr
 
 PAGE, PDF = "claims.html", "claims.pdf"
 
@@ -49,11 +49,7 @@ def source(ledger: pd.DataFrame, *, report: bool) -> str:
         "*corrected* to fail as it is printed. An id with an E is an erratum: the statement is as "
         "it is right, and “not” marks the printed form."
     )
-    parts = [
-        f'---\ntitle: "{tr("Claims, checked")}"\n'
-        f"lang: {'zh-CN' if spoken() == 'zh' else 'en'}\n"
-        f"abstract: |\n  {about}\n\n  {_total(verdicts)}\n---"
-    ]
+    parts = [metadata(tr("Claims, checked"), [about, "", _total(verdicts)])]
     if report:
         parts.append(tr("The [report](index.html) says what follows from them."))
     parts += [markdown(documents(ledger)), f": {tr('Claims by document')} {{#tbl:documents}}"]

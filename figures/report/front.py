@@ -12,7 +12,6 @@ from analysis.advice import measurement
 from analysis.advice.caveats import price_warnings
 from analysis.advice.diagnose import diagnose
 from analysis.advice.verdict import KEEP, TIE, Advice, advice, is_cheaper
-from analysis.costs import operations
 from analysis.experiments import moments
 from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.inputs.statistics import row_entropy
@@ -403,9 +402,7 @@ def _random(table: pd.DataFrame) -> tuple[str, str]:
 
 def _length(profile: Profile, d: int) -> tuple[str, str]:
     m = tables.features(profile, d)
-    linear, both = (
-        operations.break_even(kind.cost, kind.exact) for kind in operations.kinds(d, m, m, 256)[:2]
-    )
+    linear, both = tables.cheaper_from(d, m)
     return (
         tr(
             "{m} features take fewer multiply-adds than exact attention from n = {linear} queries "

@@ -15,9 +15,9 @@ from figures.document.notes import NAME as NOTES
 from figures.document.pandoc import executable
 from figures.report import model_sections
 from figures.report.model_sections import PLAN
-from figures.report.tables import literal
+from figures.report.tables import literal, metadata
 from figures.show import model_run
-from figures.words.translation import spoken, tr
+from figures.words.translation import tr
 
 SOURCE, PAGE = "report.md", "index.html"
 
@@ -71,13 +71,9 @@ def build(found: Found, out: Path, *, command: str) -> list[Path]:
 
 def source(found: Found, out: Path, command: str) -> str:
     """Return the page as pandoc's Markdown; every number is one that was found."""
-    quoted = literal(model_run.title(found)).replace("\\", "\\\\").replace('"', '\\"')
-    sentences = [f"  {i}. {one}" for i, one in enumerate(model_sections.summary(found), 1)]
-    language = "zh-CN" if spoken() == "zh" else "en"
+    sentences = [f"{i}. {one}" for i, one in enumerate(model_sections.summary(found), 1)]
     parts = [
-        "\n".join(
-            ["---", f'title: "{quoted}"', f"lang: {language}", "abstract: |", *sentences, "---"]
-        ),
+        metadata(literal(model_run.title(found)), sentences),
         *model_sections.sections(found, "#"),
         f"# {tr('What to do')}",
         *_advised(found, out),

@@ -349,9 +349,7 @@ def normalisation_conclusion(errors: pd.DataFrame) -> str:
 
 def cost_conclusion(d: int, m: int) -> str:
     """Return from which length on linear attention and Scatterbrain cost less than exact."""
-    linear, both = (
-        operations.break_even(kind.cost, kind.exact) for kind in operations.kinds(d, m, m, 256)[:2]
-    )
+    linear, both = tables.cheaper_from(d, m)
     return tr(
         "With {m} features linear attention takes fewer multiply-adds than exact attention "
         "from n = {linear} on, with {s} exact entries a row beside them from n = {both} "

@@ -20,7 +20,7 @@ from figures.drawing import style
 from figures.gallery import break_even, error, rank
 from figures.show import claims_ledger
 from figures.show.diagnosis import LEAST_SHOWN as LEAST_SHOWN
-from figures.words.translation import mark, share_of, tr
+from figures.words.translation import mark, share_of, spoken, tr
 
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
 _BAR = re.compile(r"(\\.)|\|")
@@ -49,6 +49,13 @@ def markdown(table: pd.DataFrame) -> str:
     lines = [[str(c) for c in table.columns], ["---"] * len(table.columns)]
     lines += [[_BAR.sub(lambda m: m[1] or r"\|", str(v)) for v in row] for row in table.to_numpy()]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def metadata(title: str, abstract: Iterable[str]) -> str:
+    """Return what a document in the language in force begins with; both are pandoc's Markdown."""
+    quoted = title.replace("\\", "\\\\").replace('"', '\\"')
+    lines = [f'title: "{quoted}"', f"lang: {'zh-CN' if spoken() == 'zh' else 'en'}", "abstract: |"]
+    return "\n".join(["---", *lines, *(f"  {line}".rstrip() for line in abstract), "---"])
 
 
 def literal(text: str) -> str:
@@ -352,6 +359,13 @@ def complexity_table(d: int, m: int, s: int, length: int = LENGTH) -> pd.DataFra
             }
         )
     return pd.DataFrame(rows)
+
+
+def cheaper_from(d: int, m: int) -> tuple[int | None, int | None]:
+    """Return from which length on linear attention, and Scatterbrain with m entries, cost less."""
+    linear, both = operations.kinds(d, m, m, CHUNK)[:2]
+    first, second = (operations.break_even(x.cost, x.exact) for x in (linear, both))
+    return first, second
 
 
 def features(profile: Profile, d: int) -> int:
