@@ -8,13 +8,14 @@ import operator
 import reprlib
 from collections.abc import Sequence
 from types import UnionType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]
+T = TypeVar("T")
 
 MOST_INTEGER = 2**1000  # a float still holds it
 MOST_NAMES = 11  # that a message lists; of more it says where they are listed
@@ -323,6 +324,13 @@ def instance(name: str, value: Any, kind: type | UnionType, what: str) -> None:
     if not isinstance(value, kind):
         hint = ": use approx.parse" if what == "a method" and isinstance(value, str) else ""
         raise TypeError(f"{name} must be {what}, got {shown(value)}{hint}")
+
+
+def required(value: T | None) -> T:
+    """Return a value that there may not be, such as moments or a support; ValueError if not."""
+    if value is None:
+        raise ValueError("there is none")
+    return value
 
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:

@@ -18,14 +18,15 @@ from analysis.claims.evidence import (
     Check,
     above,
     at_most,
+    attended_heads,
     causal_heads,
     claim,
     equal,
+    errors,
     near,
     printed,
     without,
 )
-from analysis.errors import metrics
 from analysis.moments import feature_counts
 from analysis.ranks import state_rank
 from approx import parse
@@ -57,24 +58,21 @@ def bounded_inputs() -> Iterator[Check]:
     """Take tv at norm 1, d = 4, for 128 and 1024 keys and 8, 16, 32, 64 of them; and on heads."""
     rng = np.random.default_rng(0)
     sizes = (8, 16, 32, 64)
-    errors = {}
+    tv = {}
     for length in (128, 1024):
         points = rng.standard_normal((2, length, 4))
         q, k = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in points)
         head = inputs.Head("sphere", q[:64], k, scaling=1.0)
-        errors[length] = [_tv(head, f"coreset(rank={rank}, tau='radii')") for rank in sizes]
-    for length, found in errors.items():
+        specs = [f"coreset(rank={rank}, tau='radii')" for rank in sizes]
+        tv[length] = [errors(head, spec)["attention_tv"] for spec in specs]
+    for length, found in tv.items():
         steps = np.diff(np.log(found)) / np.log(2)
         yield equal(f"slopes that steepen, {length} keys", 2, int((np.diff(steps) < 0).sum()))
         yield at_most(f"tv at 64 keys, {length} keys", 1e-3, found[-1])
-    growth = errors[1024][2] / errors[128][2]
+    growth = tv[1024][2] / tv[128][2]
     yield at_most("tv at 32 keys, 1024 over 128 keys", 8**0.5, growth)
-    real = [_tv(head, "coreset(rank=64, tau='radii')") for head in causal_heads()]
+    real = [errors(head, specs[-1])["attention_tv"] for head in causal_heads()]
     yield without(at_most("least tv at 64 keys, heads of SmolLM2", 0.05, min(real)))
-
-
-def _tv(head: inputs.Head, spec: str) -> float:
-    return head.compare(head.approximate(parse(spec), rng=0))["attention_tv"]
 
 
 @claim(
@@ -218,14 +216,14 @@ def best_logits() -> Iterator[Check]:
         rng = np.random.default_rng(seed)
         q, k = rng.standard_normal((2, 24, 6))
         k = k * rng.uniform(0.3, 1.5, 6)
-        errors = [_errors_of_logits(spec, q, k) for spec in _compressions(3)]
-        all_pairs += errors[1][0] < errors[0][0] * (1 - TIGHT)
-        seen_pairs += errors[1][1] < errors[0][1]
+        off = [_errors_of_logits(spec, q, k) for spec in _compressions(3)]
+        all_pairs += off[1][0] < off[0][0] * (1 - TIGHT)
+        seen_pairs += off[1][1] < off[0][1]
     on_heads = 0
     for x in causal_heads():
         for rank in (4, 8, 16, 32):
-            errors = [_errors_of_logits(spec, x.Q, x.K) for spec in _compressions(rank)]
-            on_heads += errors[1][0] < errors[0][0]
+            off = [_errors_of_logits(spec, x.Q, x.K) for spec in _compressions(rank)]
+            on_heads += off[1][0] < off[0][0]
     yield equal("of 200 Gaussian Q and K, where PCA is nearer, all logits", 0, all_pairs)
     yield equal("of 16 heads and ranks, where PCA is nearer, all logits", 0, on_heads)
     yield without(equal("of 200 Gaussian Q and K, where PCA is nearer, seen logits", 0, seen_pairs))
@@ -257,13 +255,13 @@ def fidelity() -> Iterator[Check]:
     for x in causal_heads():
         for rank in (4, 8, 16, 32):
             specs = f"logit_svd(rank={rank})", f"key_pca(rank={rank})"
-            tv = [x.compare(x.approximate(parse(spec), rng=0))["attention_tv"] for spec in specs]
+            tv = [errors(x, spec)["attention_tv"] for spec in specs]
             if rank > 8:
                 high += tv[0] < tv[1]
             elif tv[1] < tv[0]:
                 low += 1
-                errors = [_errors_of_logits(spec, x.Q, x.K)[1] for spec in specs]
-                farther.append(errors[1] / errors[0])
+                off = [_errors_of_logits(spec, x.Q, x.K)[1] for spec in specs]
+                farther.append(off[1] / off[0])
     yield equal("of 8 heads and ranks 16 and 32, where the SVD has less tv", 8, high)
     yield without(equal("of 8 heads and ranks 4 and 8, where PCA has less tv", 0, low))
     yield above("its logits are off by more than those of the SVD, times", 1.0, min(farther))
@@ -305,8 +303,7 @@ def positive_or_trigonometric() -> Iterator[Check]:
     for x in causal_heads():
         tv, needed = [], []
         for name in ("positive", "trigonometric"):
-            estimate = parse(f"{name}(m=64)").approximate(x.Q, x.K, mask=x.mask, rng=0)
-            tv.append(metrics.compare(estimate, x.Q, x.K, mask=x.mask)["attention_tv"])
+            tv.append(errors(x, f"{name}(m=64)")["attention_tv"])
             needed.append(feature_counts.features_needed(parse(name), 0.1, x.Q, x.K, mask=x.mask))
         near_attention += tv[0] < tv[1]
         near_kernel += needed[0] < needed[1]
@@ -322,12 +319,9 @@ def positive_or_trigonometric() -> Iterator[Check]:
 )
 def states_or_features() -> Iterator[Check]:
     """Take the dyadic lower bound of softmax rows, and errors of positive features, m = 64."""
-    bounds, errors = [], []
-    for x in causal_heads():
-        weights = exact.softmax(x.Q, x.K, x.mask)
+    bounds, off = [], []
+    for x, weights in attended_heads(256):
         bounds.append(state_rank.lower_bound(weights, 64))
-        estimate = parse("positive(m=64)").approximate(x.Q, x.K, mask=x.mask, rng=0)
-        error = metrics.compare(estimate, x.Q, x.K, mask=x.mask)["attention_relative_frobenius"]
-        errors.append(error)
+        off.append(errors(x, "positive(m=64)")["attention_relative_frobenius"])
     yield at_most("largest lower bound, 64 states", 0.01, max(bounds))
-    yield above("least error, 64 positive features", 0.3, min(errors))
+    yield above("least error, 64 positive features", 0.3, min(off))

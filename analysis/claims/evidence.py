@@ -18,6 +18,9 @@ from scipy.stats import binom
 
 from analysis.inputs import Head, sample
 from analysis.inputs.array_files import one_line
+from approx import parse
+from approx.checks import Array
+from approx.estimate import exact
 
 HOLDS, CONDITION, CORRECTED, FAILS = "holds", "holds with a condition", "corrected", "fails"
 Z = 5.0  # standard errors by which a sample may be off
@@ -135,6 +138,17 @@ def without(check: Check) -> Check:
 def _turned(check: Check, verdict: str) -> Check:
     fails = not check.agrees and bool(np.all(np.isfinite(check.observed)))
     return check._replace(expected=f"not {check.expected}", agrees=fails, verdict=verdict)
+
+
+def errors(head: Head, spec: str) -> dict[str, float]:
+    """Return the errors of one draw of a method on a head, by name."""
+    return head.compare(head.approximate(parse(spec), rng=0))
+
+
+def attended_heads(n: int = 512) -> Iterator[tuple[Head, Array]]:
+    """Yield the heads of `causal_heads`, each with its exact attention."""
+    for head in causal_heads(n):
+        yield head, exact.softmax(head.Q, head.K, head.mask)
 
 
 def causal_heads(n: int = 256) -> list[Head]:

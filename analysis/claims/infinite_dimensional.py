@@ -18,6 +18,7 @@ from analysis.claims.evidence import (
     claim,
     difference,
     equal,
+    errors,
     near,
     printed,
     sampled,
@@ -25,11 +26,10 @@ from analysis.claims.evidence import (
     without,
 )
 from analysis.costs import budget, operations
-from analysis.errors import metrics
 from analysis.moments import squared_errors
 from analysis.ranks.rank import summary
 from approx import parse
-from approx.checks import Array
+from approx.checks import Array, required
 from approx.estimate import exact
 from approx.estimate.approximation import Approximation
 from approx.polynomials.elementwise import Elementwise
@@ -123,8 +123,7 @@ def _summands(q: Array, k: Array, count: int) -> Array:
 
 def _relative_deviation(method: Positive, q: Array, k: Array) -> float:
     """Return the standard deviation of a squared error over its mean."""
-    known = squared_errors.squared_error(method, q, k)
-    assert known is not None
+    known = required(squared_errors.squared_error(method, q, k))
     return math.exp(float(known.log_relative_variance[0, 0]) / 2)
 
 
@@ -309,9 +308,10 @@ def widths_and_errors() -> Iterator[Check]:
     whole, ahead, random_wins = inputs.gaussian(128, 8, rng=0), 0, 0
     for t in TEMPERATURES[1:5]:
         x = whole.at_temperature(t)
-        fixed = [_error(spec, x) for spec in ("taylor(degree=2)", "tensor_power(n=2)")]
-        specs = "positive(m=45)", "random_maclaurin(m=45)", "tensor_sketch(m=45, degree=2)"
-        random = [_error(spec, x) for spec in specs]
+        specs = "taylor(degree=2)", "tensor_power(n=2)"
+        fixed = [errors(x, spec)["attention_tv"] for spec in specs]
+        maps = "positive(m=45)", "random_maclaurin(m=45)", "tensor_sketch(m=45, degree=2)"
+        random = [errors(x, spec)["attention_tv"] for spec in maps]
         ahead += max(fixed) < min(random)
         random_wins += min(random) < min(fixed)
     yield equal("temperatures of 4 at which both polynomials are ahead, 45 columns", 4, ahead)
@@ -320,10 +320,6 @@ def widths_and_errors() -> Iterator[Check]:
 
 def _degree(method: object) -> int:
     return int(getattr(method, "degree", None) or getattr(method, "n", None) or 0)
-
-
-def _error(spec: str, x: inputs.Head) -> float:
-    return metrics.compare(parse(spec).approximate(x.Q, x.K, rng=0), x.Q, x.K)["attention_tv"]
 
 
 @claim(
@@ -429,8 +425,7 @@ def kind_of_convergence() -> Iterator[Check]:
     """Take the closed form at m = 10⁴, and one draw."""
     q, k = _pair()
     method = Positive(m=10_000)
-    known = method.moments(q, k)
-    assert known is not None
+    known = required(method.moments(q, k))
     variance = math.exp(float(known.log_relative_variance[0, 0]))
     yield near("relative variance times m", math.expm1(1.0), variance * 10_000, 1e-9)
     one = difference(method.approximate(q, k, rng=0).to_dense(), exact.kernel(q, k))
@@ -454,14 +449,10 @@ def sign_of_taylor() -> Iterator[Check]:
     yield near("T₅ at its root", 0.0, rest, 1e-14)
     yield equal("roots at n = 2, 4, 6", 0, sum(len(roots[n]) for n in (2, 4, 6)))
     x = inputs.gaussian(256, 8, rng=0).at_temperature(1.0)
-    negative = _negative("taylor(degree=3)", x)
+    negative = errors(x, "taylor(degree=3)")["negative_fraction"]
     below = float(np.mean(exact.logits(x.Q, x.K) < cardano))
     yield near("negative entries, n = 3", below, negative, TIGHT)
     yield printed(near("negative entries as printed", 0.0, negative, 0.0))
-
-
-def _negative(spec: str, x: inputs.Head) -> float:
-    return metrics.compare(parse(spec).approximate(x.Q, x.K), x.Q, x.K)["negative_fraction"]
 
 
 @claim(
@@ -473,7 +464,7 @@ def sign_of_the_power() -> Iterator[Check]:
     """Take Gaussian logits of standard deviation 4."""
     x = inputs.gaussian(256, 8, rng=0).at_temperature(0.25)
     below = float(np.mean(exact.logits(x.Q, x.K) < -3))
-    negative = _negative("tensor_power(n=3)", x)
+    negative, even = (errors(x, f"tensor_power(n={n})")["negative_fraction"] for n in (3, 4))
     yield near("negative entries, n = 3: logits < −3", below, negative, TIGHT)
-    yield near("negative entries, n = 4", 0.0, _negative("tensor_power(n=4)", x), 0.0)
+    yield near("negative entries, n = 4", 0.0, even, 0.0)
     yield printed(near("negative entries, n = 3, as printed", 0.0, negative, 0.0))

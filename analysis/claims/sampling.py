@@ -31,7 +31,7 @@ from analysis.claims.evidence import (
     without,
 )
 from approx import Mask, parse
-from approx.checks import Array
+from approx.checks import Array, required
 from approx.combinations.sampled import Sampled, Sizes
 from approx.estimate import exact
 from approx.sparse import sorted_lsh
@@ -55,12 +55,11 @@ def _trials(
     """Return relative errors of sums and of outputs, and how many keys are read, of every row."""
     mask = _rows_of(count, len(keys))
     estimate = parse(spec).approximate(np.tile(query, (count, 1)), keys, mask=mask, rng=0)
-    assert estimate.sparse is not None
     total = exact.log_row_sums(query[None], keys)
     sums = estimate.block(slice(None), shift=np.repeat(total, count)).sum(axis=1)
     truth = exact.attention(query[None], keys, values)[0]
     off = np.linalg.norm(estimate.attend(values) - truth, axis=1) / np.linalg.norm(truth)
-    return np.abs(sums - 1), off, np.diff(estimate.sparse.indptr)
+    return np.abs(sums - 1), off, np.diff(required(estimate.sparse).indptr)
 
 
 def _rows_of(count: int, l: int) -> Mask:
@@ -73,8 +72,7 @@ def _late_rows(place: int = 500) -> list[tuple[Array, Array, Array]]:
     stop = place + 1
     rows = []
     for head in inputs.sample("smollm2").heads():
-        assert head.V is not None
-        rows.append((head.Q[place], head.K[:stop], head.V[:stop]))
+        rows.append((head.Q[place], head.K[:stop], required(head.V)[:stop]))
     return rows
 
 
@@ -295,8 +293,7 @@ def _inclusion(collisions: int, q: Array, k: Array, transform: str = "none") -> 
     method = Sampled(
         design="lsh", hashes=10, tables=150, collisions=collisions, transform=transform
     )
-    known = method.moments(q, k)
-    assert known is not None
+    known = required(method.moments(q, k))
     return np.asarray(1 / (1 + np.exp(known.log_relative_variance)))
 
 
@@ -504,8 +501,7 @@ def neighbours() -> Iterator[Check]:
 
 def _head_with_ones(head: inputs.Head) -> tuple[Array, Array]:
     """Return softmax rows, and the values beside a column of ones."""
-    assert head.V is not None
-    values = np.column_stack([head.V, np.ones(head.l)])
+    values = np.column_stack([required(head.V), np.ones(head.l)])
     return exact.softmax(head.Q, head.K, head.mask), values
 
 

@@ -18,6 +18,7 @@ from analysis.claims.evidence import (
     claim,
     difference,
     equal,
+    errors,
     near,
     printed,
     sampled,
@@ -29,7 +30,7 @@ from analysis.errors import metrics
 from analysis.moments import squared_errors
 from analysis.sweeps import crossovers
 from approx import parse
-from approx.checks import Array
+from approx.checks import Array, required
 from approx.combinations.scatterbrain import Scatterbrain
 from approx.estimate import exact
 from approx.estimate.approximation import Approximation
@@ -67,8 +68,7 @@ def _dense(low_rank: Array, on: Array, values: Array) -> Array:
 
 def _parts(estimate: Approximation) -> tuple[Array, Array]:
     """Return the dense low-rank part, and where the support is."""
-    assert estimate.sparse is not None
-    pattern = estimate.sparse.copy()
+    pattern = required(estimate.sparse).copy()
     pattern.data = np.ones_like(pattern.data)
     return Approximation(estimate.low).to_dense(), pattern.toarray() > 0
 
@@ -117,13 +117,13 @@ def complementarity() -> Iterator[Check]:
     """
     x = inputs.gaussian(64, 8, rng=0)
     table = crossovers.oracles(x, TEMPERATURES, [16.0])
-    errors = table[table.metric == "attention_relative_frobenius"].pivot(
+    found = table[table.metric == "attention_relative_frobenius"].pivot(
         index="temperature", columns="method", values="value"
     )
-    gap = errors["sparse"] / errors["low-rank"]
+    gap = found["sparse"] / found["low-rank"]
     yield at_most("sparse over low-rank error, τ = 0.25", 1.0, float(gap.iloc[0]))
     yield above("sparse over low-rank error, τ = 8", 1.0, float(gap.iloc[-1]))
-    gain = errors[["sparse", "low-rank"]].min(axis=1) / errors["both"]
+    gain = found[["sparse", "low-rank"]].min(axis=1) / found["both"]
     yield equal("temperatures of 6 at which both are no worse", 6, int((gain >= 1 - 1e-9).sum()))
     yield above("largest gain of both", 1.0, float(gain.max()))
 
@@ -148,8 +148,7 @@ def low_rank_part() -> Iterator[Check]:
     off = difference(estimate.to_dense()[~on], (phi @ psi.T)[~on])
     yield at_most("difference off the support", TIGHT, off)
     q, k = _short()
-    known = Positive(m=16).moments(q, k)
-    assert known is not None
+    known = required(Positive(m=16).moments(q, k))
     variance = np.expm1(np.square(q + k).sum(axis=1)) / 16
     gap = difference(np.exp(known.log_relative_variance[0]), variance)
     yield at_most("difference of its variance and (e^{|q+k|²} − 1)/m", TIGHT, gap)
@@ -235,12 +234,10 @@ def variance() -> Iterator[Check]:
     q, k = _short()
     draws, low = 2000, math.expm1(1.0) / 16
     sample = moments.monte_carlo(_both(), q, k, draws=draws, rng=0)
-    known = squared_errors.squared_error(_both(), q, k)
-    assert known is not None
+    known = required(squared_errors.squared_error(_both(), q, k))
     error = 0.7 * low * math.exp(float(known.log_relative_variance[0, 0]) / 2) / math.sqrt(draws)
     yield sampled("relative variance, m = 16", 0.7 * low, float(sample.variance[0, 0]), error)
-    closed = _both().moments(q, k)
-    assert closed is not None
+    closed = required(_both().moments(q, k))
     share = math.exp(float(closed.log_relative_variance[0, 0])) / low
     yield near("closed form over that of features", 0.7, share, TIGHT)
 
@@ -345,13 +342,13 @@ def shapes() -> Iterator[Check]:
 def bucket_sizes() -> Iterator[Check]:
     """Take the most entries per row at L = 128, of clusters of 16 and of three sign hashes."""
     x, s = _small(128, 8), 16
-    sorted_rows = parse(f"smyrf(size={s})").approximate(x.Q, x.K, rng=0).sparse
-    raw = parse("lsh(hashes=3)").approximate(x.Q, x.K, rng=0).sparse
-    assert sorted_rows is not None
-    assert raw is not None
-    yield equal("entries a row, sorted: most", s, int(np.diff(sorted_rows.indptr).max()))
-    yield equal("entries a row, sorted: least", s, int(np.diff(sorted_rows.indptr).min()))
-    yield printed(at_most("entries a row, raw: most", s, int(np.diff(raw.indptr).max())))
+    ordered, raw = (
+        np.diff(required(x.approximate(parse(spec), rng=0).sparse).indptr)
+        for spec in (f"smyrf(size={s})", "lsh(hashes=3)")
+    )
+    yield equal("entries a row, sorted: most", s, int(ordered.max()))
+    yield equal("entries a row, sorted: least", s, int(ordered.min()))
+    yield printed(at_most("entries a row, raw: most", s, int(raw.max())))
 
 
 @claim(
@@ -391,8 +388,7 @@ def bias_after_normalisation() -> Iterator[Check]:
 
 def _bias(m: int, q: Array, k: Array) -> Array:
     """Return the relative bias of normalised weights, to order 1/m."""
-    known = moments.normalised_moments(Positive(m=m), q, k)
-    assert known is not None
+    known = required(moments.normalised_moments(Positive(m=m), q, k))
     return np.asarray((known.bias / exact.softmax(q, k))[0])
 
 
@@ -435,10 +431,8 @@ def _refused(Q: Array, K: Array) -> int:
 def row_sums() -> Iterator[Check]:
     """Count rows of 64 whose sum is ≤ 0, with 8 features at τ = ¼."""
     x = inputs.gaussian(64, 8, rng=0).at_temperature(0.25)
-    count = {
-        name: metrics.compare(parse(f"{name}(m=8)").approximate(x.Q, x.K, rng=0), x.Q, x.K)
-        for name in ("positive", "trigonometric")
-    }
-    rows = {name: errors["nonpositive_rows"] for name, errors in count.items()}
-    yield equal("such rows, positive features", 0.0, rows["positive"])
-    yield printed(equal("such rows, sines and cosines", 0.0, rows["trigonometric"]))
+    features, waves = (
+        errors(x, f"{name}(m=8)")["nonpositive_rows"] for name in ("positive", "trigonometric")
+    )
+    yield equal("such rows, positive features", 0.0, features)
+    yield printed(equal("such rows, sines and cosines", 0.0, waves))

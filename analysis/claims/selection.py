@@ -17,6 +17,7 @@ from analysis.claims.evidence import (
     Check,
     above,
     at_most,
+    attended_heads,
     causal_heads,
     claim,
     difference,
@@ -27,7 +28,7 @@ from analysis.claims.evidence import (
 )
 from analysis.errors import metrics
 from approx import parse
-from approx.checks import Array
+from approx.checks import Array, required
 from approx.estimate import exact
 from approx.estimate.approximation import Approximation
 from approx.sparse.vertical_slash import BY
@@ -59,10 +60,8 @@ def _rows(head: inputs.Head, count: int = 4) -> Iterator[tuple[Array, Array]]:
 def best_columns() -> Iterator[Check]:
     """Compare what is kept with the columns that held most attention outside of the window."""
     shares: dict[int, list[float]] = {127: [], 511: []}
-    for head in causal_heads(512):
-        weights = exact.softmax(head.Q, head.K, head.mask)
-        support = head.approximate(parse("columns(k=64, by='h2o', recent=32)")).sparse
-        assert support is not None
+    for head, weights in attended_heads():
+        support = required(head.approximate(parse("columns(k=64, by='h2o', recent=32)")).sparse)
         far = np.tril(weights, -32)
         for place, found in shares.items():
             best = np.argsort(-far[: place + 1, : place - 31].sum(axis=0))[:32]
@@ -83,8 +82,7 @@ def best_columns() -> Iterator[Check]:
 def heavy_hitters() -> Iterator[Check]:
     """Count heads where 64 keys of H2O hold more, 512 tokens, and take what the best columns do."""
     wins, gap = {"sliding_window(width=64)": 0, "sink_window(k=64)": 0}, []
-    for head in causal_heads(512):
-        weights = exact.softmax(head.Q, head.K, head.mask)
+    for head, weights in attended_heads():
         kept = _held(head, weights, "columns(k=64, by='h2o', recent=32)")
         gap.append(_held(head, weights, "columns(k=64, recent=32)") - kept)
         for spec in wins:
@@ -151,8 +149,7 @@ def critical_pages() -> Iterator[Check]:
     """Count heads of SmolLM2, 512 tokens, where pages hold more than sink and window."""
     sizes = {64: 0, 128: 0}
     best = 0
-    for head in causal_heads(512):
-        weights = exact.softmax(head.Q, head.K, head.mask)
+    for head, weights in attended_heads():
         for k in sizes:
             least = _held(head, weights, f"sink_window(k={k})")
             sizes[k] += _held(head, weights, f"pages(k={k}, current=True)") > least
@@ -165,8 +162,7 @@ def critical_pages() -> Iterator[Check]:
 
 def _held(head: inputs.Head, weights: Array, spec: str) -> float:
     """Return the mean share of attention on a support, of softmax rows."""
-    support = head.approximate(parse(spec), rng=0).sparse
-    assert support is not None
+    support = required(head.approximate(parse(spec), rng=0).sparse)
     rows = np.repeat(np.arange(head.n), np.diff(support.indptr))
     return float(weights[rows, support.indices].sum()) / head.n
 
@@ -181,8 +177,7 @@ def least_pages() -> Iterator[Check]:
     head, budget = causal_heads()[0], 32
     method = parse(f"pages(k={budget})")
     estimate = head.approximate(method, rng=0)
-    assert estimate.sparse is not None
-    rows = np.diff(estimate.sparse.indptr)
+    rows = np.diff(required(estimate.sparse).indptr)
     yield equal("most keys a row at a budget of 32", budget, int(rows.max()))
     size = method.size  # type: ignore[attr-defined]
     coded = size * max(3, budget // size)
@@ -210,8 +205,7 @@ def _lines(vertical: int, slashes: int, fields: str = "") -> str:
 def lines_of_the_last() -> Iterator[Check]:
     """Compare 32 verticals and 32 slashes of 512 with those by turns from all queries."""
     shares = {}
-    for head in causal_heads(512):
-        weights = exact.softmax(head.Q, head.K, head.mask)
+    for head, weights in attended_heads():
         found, best = (_held(head, weights, f"vertical_slash(k=64, by='{by}')") for by in BY)
         shares[head.name] = found / best
     broad = shares.pop("SmolLM2 broad")
@@ -231,8 +225,7 @@ def overwritten() -> Iterator[Check]:
     candidates = [_lines(*sizes) for sizes in ((30, 800), (100, 750), (500, 700), (3500, 100))]
     candidates.append("sink_window(k=15, sinks=2)")
     blocks, ratios = "pages(k=64, by='mean')", []
-    for head in causal_heads(512):
-        weights = exact.softmax(head.Q, head.K, head.mask)
+    for head, weights in attended_heads():
         held = [_held(head, weights, spec) for spec in candidates]
         if _held(head, weights, blocks) > max(held):
             entries = [_entries(head, spec) for spec in (_lines(1000, 6096), blocks)]
@@ -255,10 +248,9 @@ def unequal_prices() -> Iterator[Check]:
     """Take entries and the attention held of the four pairs of lines, counts cut down."""
     candidates = [_lines(*sizes) for sizes in ((30, 800), (100, 750), (500, 700), (3500, 100))]
     spreads, dearest = [], 0
-    for head in causal_heads(512):
+    for head, weights in attended_heads():
         if head.name not in ("SmolLM2 sink", "SmolLM2 retrieval"):
             continue
-        weights = exact.softmax(head.Q, head.K, head.mask)
         entries = [_entries(head, spec) for spec in candidates]
         held = [_held(head, weights, spec) for spec in candidates]
         spreads.append(max(entries) / min(entries))
@@ -276,8 +268,7 @@ def unequal_prices() -> Iterator[Check]:
 def nested_candidates() -> Iterator[Check]:
     """Count heads and pairs of SmolLM2 where one of the four holds more."""
     more = 0
-    for head in causal_heads(512):
-        weights = exact.softmax(head.Q, head.K, head.mask)
+    for head, weights in attended_heads():
         most = _held(head, weights, _lines(1000, 4096))
         for sizes in ((30, 800), (100, 800), (100, 750), (500, 700)):
             more += _held(head, weights, _lines(*sizes)) > most
@@ -294,10 +285,8 @@ def slashes_left() -> Iterator[Check]:
     """Count distances from 100 on that the pattern has, of 100 slashes and one vertical."""
     head = causal_heads(512)[1]
     for recent, wrap in ((30, None), (100, printed)):
-        support = head.approximate(
-            parse(f"vertical_slash(k=101, vertical={1 / 101}, recent={recent}, sinks=1)")
-        ).sparse
-        assert support is not None
+        spec = f"vertical_slash(k=101, vertical={1 / 101}, recent={recent}, sinks=1)"
+        support = required(head.approximate(parse(spec)).sparse)
         i = np.repeat(np.arange(head.n), np.diff(support.indptr))
         far = np.unique((i - support.indices)[(support.indices > 0) & (i - support.indices >= 100)])
         check = above(f"distances from 100 on, {recent} taken always", 0, len(far))
@@ -313,8 +302,7 @@ def slashes_left() -> Iterator[Check]:
 def unscaled_search() -> Iterator[Check]:
     """Compare 32 verticals and 32 slashes found at t = 1 and at t = 1/√d, d = 64."""
     no_less = 0
-    for head in causal_heads(512):
-        weights = exact.softmax(head.Q, head.K, head.mask)
+    for head, weights in attended_heads():
         cold = head.at_temperature(head.d**-0.5).approximate(parse("vertical_slash(k=64)"))
         held = 1 - float(_left_out(cold, weights).mean())
         no_less += held >= _held(head, weights, "vertical_slash(k=64)")
@@ -355,18 +343,16 @@ def total_variation() -> Iterator[Check]:
 def error_of_the_output() -> Iterator[Check]:
     """Compare with outputs of the four heads of SmolLM2, the 8 largest keys kept."""
     worst = 0.0
-    for head in causal_heads():
-        assert head.V is not None
-        estimate = parse("top_k(k=8)").approximate(head.Q, head.K, mask=head.mask)
-        assert estimate.sparse is not None
-        weights = exact.softmax(head.Q, head.K, head.mask)
-        on = estimate.sparse.toarray() != 0
+    for head, weights in attended_heads(256):
+        V = required(head.V)
+        estimate = head.approximate(parse("top_k(k=8)"))
+        on = required(estimate.sparse).toarray() != 0
         tail, kept = np.where(on, 0, weights)[8:], np.where(on, weights, 0)[8:]
         tv = tail.sum(axis=1)
-        means = [part @ head.V / part.sum(axis=1, keepdims=True) for part in (tail, kept)]
+        means = [part @ V / part.sum(axis=1, keepdims=True) for part in (tail, kept)]
         predicted = tv * np.linalg.norm(means[0] - means[1], axis=1)
-        exactly = exact.attention(head.Q, head.K, head.V, mask=head.mask)
-        off = np.linalg.norm(estimate.attend(head.V) - exactly, axis=1)[8:]
+        exactly = exact.attention(head.Q, head.K, V, mask=head.mask)
+        off = np.linalg.norm(estimate.attend(V) - exactly, axis=1)[8:]
         worst = max(worst, difference(off, predicted))
     yield at_most("largest difference", 1e-10, worst)
 
@@ -429,8 +415,7 @@ def adaptive_budgets() -> Iterator[Check]:
     """Take tv of the rows of SmolLM2 at p = .9, and of top-k with as many keys on average."""
     worst = {"top_p": 0.0, "top_k": 0.0}
     less = 0
-    for head in causal_heads(512):
-        weights = exact.softmax(head.Q, head.K, head.mask)
+    for head, weights in attended_heads():
         adaptive = head.approximate(parse("top_p(p=0.9)"))
         k = round(adaptive.nnz / head.n)
         rows = [_left_out(x, weights) for x in (adaptive, head.approximate(parse(f"top_k(k={k})")))]

@@ -17,7 +17,7 @@ from analysis.moments import monte_carlo
 from analysis.moments.squared_errors import squared_error
 from analysis.sweeps.table import Row
 from approx import Mask, Method, parse
-from approx.checks import Array
+from approx.checks import Array, required
 from approx.combinations.scatterbrain import Scatterbrain
 from approx.random_features.positive import Positive
 from approx.sparse.lsh import LSH
@@ -87,8 +87,7 @@ def _family(task: _Task) -> list[Row]:
     family, transform = task.case.split()
     method = LSH(family, hashes=1, transform=transform)
     Q, K = arc(1.0, np.linspace(0, math.pi, ARC))
-    probability = method.probability(Q, K)
-    assert probability is not None
+    probability = required(method.probability(Q, K))
     logits, p = (Q @ K.T)[0], probability[0]
     rows = _rows(task, logits, "collision", p)
     share = frequency(method, Q, K, task.draws, task.rng())[0]
@@ -125,8 +124,7 @@ def _theorem(task: _Task) -> list[Row]:
     if p is None:
         p = frequency(sparse, Q, K, task.draws, task.rng("p"))
         error = np.sqrt(np.maximum(p * (1 - p), 0) / task.draws)
-    unit = squared_error(low, Q, K)
-    assert unit is not None
+    unit = required(squared_error(low, Q, K))
     sample = monte_carlo(Scatterbrain(low, sparse), Q, K, draws=task.draws, rng=task.rng())
     square = sample.variance * (1 - 1 / task.draws) + (sample.mean - 1) ** 2
     ratio = square / np.exp(unit.log_mean)

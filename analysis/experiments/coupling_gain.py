@@ -9,7 +9,7 @@ from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.moments import monte_carlo
 from analysis.sweeps.table import Row
-from approx.checks import Array
+from approx.checks import Array, required
 from approx.random_features.positive import Positive
 
 COLUMNS = ("d", "m", "squared_sum", "method", "metric", "value", "stderr")
@@ -33,8 +33,7 @@ def pairs(squares: tuple[float, ...], d: int) -> tuple[Array, Array]:
 
 def mse(method: Positive, squares: tuple[float, ...], d: int) -> Array:
     """Return E(estimate − exact)²/exact², = variance + bias², in closed form."""
-    known = method.moments(*pairs(squares, d))
-    assert known is not None
+    known = required(method.moments(*pairs(squares, d)))
     return np.asarray(np.exp(known.log_relative_variance[0]) + known.relative_bias[0] ** 2)
 
 

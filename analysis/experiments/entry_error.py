@@ -13,7 +13,7 @@ from analysis.moments import monte_carlo
 from analysis.moments.squared_errors import squared_error
 from analysis.sweeps.table import Row
 from approx import Mask, Method
-from approx.checks import Array
+from approx.checks import Array, required
 from approx.combinations.scatterbrain import Scatterbrain
 from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.positive import Positive
@@ -52,8 +52,7 @@ def method(curve: str, hashes: int, columns: int = M) -> Method:
 
 def mse(of: Method, norm: float, cosines: Array) -> Array:
     """Return E(estimate − exact)² in closed form."""
-    known = squared_error(of, *pairs(norm, cosines))
-    assert known is not None
+    known = required(squared_error(of, *pairs(norm, cosines)))
     return np.asarray(np.exp(known.log_mean[0] + 2 * norm**2 * cosines))
 
 
@@ -115,8 +114,8 @@ def _sampled(curve: str, hashes: int, draws: int, seed: int) -> list[Row]:
     of, cosines = method(curve, hashes), np.array(SAMPLED)
     Q, K = (np.vstack(x) for x in zip(*(pairs(norm, cosines) for norm in NORMS)))
     rng = np.random.default_rng(seed_sequence(seed, curve, hashes))
-    sample, known = monte_carlo(of, Q, K, draws=draws, rng=rng), squared_error(of, Q, K)
-    assert known is not None
+    sample = monte_carlo(of, Q, K, draws=draws, rng=rng)
+    known = required(squared_error(of, Q, K))
     rows: list[Row] = []
     for i, norm in enumerate(NORMS):
         at = (i, slice(i * len(SAMPLED), (i + 1) * len(SAMPLED)))

@@ -12,6 +12,7 @@ from analysis.inputs import Head
 from analysis.moments import monte_carlo
 from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
+from approx.checks import required
 
 D, COUNT, M = 16, 8, 32
 SPECS = (
@@ -32,13 +33,11 @@ def pair(x: Head) -> tuple[int, int]:
 
 def _rows(inputs: Head, method: Method, at: tuple[int, int], draws: int, seed: int) -> list[Row]:
     spec, rows = str(method), list[Row]()
-    price = method.price(n=inputs.n, l=inputs.l, d=inputs.d)
-    assert price is not None
+    price = required(method.price(n=inputs.n, l=inputs.l, d=inputs.d))
     for t in LINE:
         x = inputs.at_temperature(t)
         place = head(x, method, price.stored)
-        known = method.moments(x.Q, x.K)
-        assert known is not None
+        known = required(method.moments(x.Q, x.K))
         z = np.square(x.Q[at[0]] + x.K[at[1]]).sum()
         variance = known.log_relative_variance[at]
         rows += numbers(place, log_relative_variance=variance, squared_sum=z)

@@ -13,7 +13,7 @@ from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import parse
-from approx.checks import Array
+from approx.checks import Array, required
 
 COLUMNS = ("input", "n", "l", "d", "norm", "method", "metric", "value")
 D, COUNT, M = 16, 48, 64
@@ -42,8 +42,7 @@ def scaled(x: Array, norm: float) -> Array:
 def _rows(x: Head, spec: str) -> list[Row]:
     method, rows = parse(spec), list[Row]()
     for norm in NORMS:
-        known = method.moments(scaled(x.q, norm), scaled(x.k, norm))
-        assert known is not None
+        known = required(method.moments(scaled(x.q, norm), scaled(x.k, norm)))
         value = float(known.log_relative_variance.mean())
         rows.append((x.name, x.n, x.l, x.d, norm, str(method), "mean_log_relative_variance", value))
     return rows

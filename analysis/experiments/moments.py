@@ -12,6 +12,7 @@ from analysis.inputs import Head
 from analysis.moments import MonteCarlo, features_needed, monte_carlo
 from analysis.sweeps.table import Row, head, numbers, with_currency
 from approx import Method, parse
+from approx.checks import required
 from approx.random_features.features import RandomFeatures
 
 MATCHED = ("positive", "trigonometric", "scatterbrain(low_rank=positive(), sparse=top_k())")
@@ -58,8 +59,7 @@ def _study(
     for t, sample in zip(temperatures, samples):
         at = x.at_temperature(t)
         place = head(at, method, paid)
-        known = method.moments(at.Q[i : i + 1], at.K, mask=sees)
-        assert known is not None
+        known = required(method.moments(at.Q[i : i + 1], at.K, mask=sees))
         bias, log_variance = known.relative_bias[0, j], known.log_relative_variance[0, j]
         rows += numbers(place, relative_bias=bias, log_relative_variance=log_variance)
         if unbiased:

@@ -13,7 +13,7 @@ from analysis.inputs import Head
 from analysis.moments import expected_error, features_needed
 from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
-from approx.checks import Array
+from approx.checks import Array, required
 from approx.estimate import exact
 from approx.kernels.threads import one_thread
 from approx.random_features.positive import Positive
@@ -46,11 +46,9 @@ def _relative(x: Array, truth: Array) -> float:
 
 
 def _errors(x: Head, family: str, m: int, count: int, seed: int) -> list[Row]:
-    Q, K, V, method = x.Q, x.K, x.V, sized(family, m)
-    assert V is not None
+    Q, K, V, method = x.Q, x.K, required(x.V), sized(family, m)
     spec, rows = str(method), list[Row]()
-    expected = expected_error(method, Q, K)
-    assert expected is not None
+    expected = required(expected_error(method, Q, K))
     rows += numbers(_head(x, spec, m, -1), expected_kernel_error=expected)
     if family not in MEASURED:
         return rows
@@ -85,8 +83,7 @@ def _asked(seed: int) -> list[Row]:
     method = Positive(M, RawQR())
     for trial in range(TIMES):
         x = data.gaussian(ASKED, D, rng=seed_sequence(seed, "question", trial))
-        V = x.V
-        assert V is not None
+        V = required(x.V)
         truth = exact.attention(x.Q, x.K, V)
         rng = seed_sequence(seed, "draw", trial)
         outputs = {
@@ -127,8 +124,7 @@ def compute(profile: Profile) -> pd.DataFrame:
         for m in SIZES
     ]
     table = profile.study(_errors, tasks, "features")
-    V = x.V
-    assert V is not None
+    V = required(x.V)
     with one_thread():
         truth = exact.attention(x.Q, x.K, V)
         uniform = parse("uniform()").approximate(x.Q, x.K).attend(V)

@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 
 from analysis.experiments.profile import Profile
 from analysis.sweeps.table import Row
-from approx.checks import Array
+from approx.checks import Array, required
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
 
@@ -27,9 +27,7 @@ def log_ratio(length: float, angles: Array, columns: int = 1) -> Array:
     """
     Q = np.array([[length, 0.0]])
     K = length * np.column_stack([np.cos(angles), np.sin(angles)])
-    waves, positive = Trigonometric(m=2).moments(Q, K), Positive(m=columns).moments(Q, K)
-    assert waves is not None
-    assert positive is not None
+    waves, positive = (required(x.moments(Q, K)) for x in (Trigonometric(m=2), Positive(m=columns)))
     return np.asarray(waves.log_relative_variance[0] - positive.log_relative_variance[0])
 
 

@@ -15,7 +15,7 @@ from analysis.inputs import Head
 from analysis.moments.squared_errors import frobenius_error
 from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
-from approx.checks import Array
+from approx.checks import Array, required
 from approx.estimate import exact
 
 COUNT, D, M, SIZE = 128, 64, 64, 16
@@ -67,8 +67,7 @@ def _study(inputs: Head, method: Method, draws: int, seed: int) -> list[Row]:
 
 
 def _rows(x: Head, method: Method, draws: int, seed: int) -> list[Row]:
-    known = frobenius_error(method, x.Q, x.K)
-    assert known is not None
+    known = required(frobenius_error(method, x.Q, x.K))
     log_norm = float(np.logaddexp.reduce(2 * exact.logits(x.Q, x.K), axis=None))
     stream = seed_sequence(seed, x.digest(), str(method), str(x.temperature))
     unit = (known.log_mean + log_norm) / 2  # the predicted error, not relative

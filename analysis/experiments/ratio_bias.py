@@ -11,6 +11,7 @@ from analysis.inputs import Head
 from analysis.moments import monte_carlo, normalised_moments
 from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
+from approx.checks import required
 from approx.estimate import exact
 
 SPECS = (
@@ -37,8 +38,7 @@ def _rows(inputs: Head, method: Method, t: float, draws: int, seed: int) -> list
     sample = monte_carlo(method, x.Q, x.K, draws=draws, rng=stream, mask=x.mask, space="attention")
     bias, error = attention * (sample.mean - 1.0), attention * sample.mean_stderr
     square, noise = float(np.square(bias).sum()), float(np.square(error).sum())
-    known = method.moments(x.Q, x.K, mask=x.mask)
-    assert known is not None
+    known = required(method.moments(x.Q, x.K, mask=x.mask))
     largest = float(np.exp(min(known.log_relative_variance.max(), 700.0)))
     rows = numbers(
         place,

@@ -13,6 +13,7 @@ from analysis.inputs import Head
 from analysis.moments import expected_error, monte_carlo
 from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
+from approx.checks import required
 from approx.estimate import exact
 
 D, COUNT, M, TEMPERATURE, DEGREE = 16, 64, 256, 1.0, 4
@@ -38,8 +39,7 @@ EXPECTED = "expected_kernel_error"
 def _rows(x: Head, method: Method, m: int, draws: int, count: int, seed: int) -> list[Row]:
     Q, K, spec = x.Q, x.K, str(method)
     place = head(x, method, 2.0 * m)
-    expected = expected_error(method, Q, K)
-    assert expected is not None
+    expected = required(expected_error(method, Q, K))
     rows = numbers(place, **{EXPECTED: expected})
     if not method.uses_rng:
         error = compare(method.approximate(Q, K), Q, K)
@@ -76,8 +76,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     for t, m in cells:
         x = raw.at_temperature(t)
         for family in FAMILIES:
-            method = parse(family).within(2 * m, n=n, l=n, d=D)
-            assert method is not None
+            method = required(parse(family).within(2 * m, n=n, l=n, d=D))
             tasks.append((x, method, m, draws, count, profile.seed))
     for t in TEMPERATURES:
         x = raw.at_temperature(t)

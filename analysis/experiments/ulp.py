@@ -12,7 +12,7 @@ import pandas as pd
 from analysis.errors import metrics
 from analysis.experiments.profile import Profile
 from approx import Approximation
-from approx.checks import Array
+from approx.checks import Array, required
 from approx.estimate import exact
 from approx.kernels.elementary import exp_rows, log
 from approx.polynomials import error_bounds
@@ -107,8 +107,7 @@ def variances(x: Array) -> Iterator[Row]:
     """Yield log((e^{|q + k|²} − 1)/m), where q = k = x/2 in one dimension."""
     for size in x:
         half = np.array([[size / 2]])
-        known = Positive(m=KEYS).moments(half, half)
-        assert known is not None
+        known = required(Positive(m=KEYS).moments(half, half))
         u = 2 * Decimal(float(half[0, 0]))
         above = (u * u).exp() - 1
         truth = (above / KEYS).ln()

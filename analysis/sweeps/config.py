@@ -72,12 +72,8 @@ class Synthetic:
 
     def inputs(self, seed: int, folder: Path) -> list[Head]:
         """Return the head, drawn with their own seed or that of the sweep."""
-        shape = checks.integer("n", self.n, least=1), checks.integer("d", self.d, least=1)
-        rng = checks.integer("seed", seed if self.seed is None else self.seed, least=0)
-        memory.reserve(48 * math.prod(shape), f"{self.n} rows of {self.d}", "n or d")
-        mask = self.mask()
-        made = self.draw(rng)
-        return [dataclasses.replace(made, name=self.name or made.name, mask=mask)]
+        made = self.draw(seed if self.seed is None else self.seed)
+        return [dataclasses.replace(made, name=self.name or made.name, mask=self.mask())]
 
     def mask(self) -> Mask | None:
         """Return what each query sees; None is every key."""
@@ -90,10 +86,10 @@ class Synthetic:
 
     def draw(self, rng: int) -> Head:
         """Return the head of this kind."""
-        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        own = {name: value for name, value in own.items() if name not in SHARED}
+        checks.integer("seed", rng, least=0)
+        names = [f.name for f in dataclasses.fields(self) if f.name not in SHARED]
         make: Callable[..., Head] = getattr(data, self.kind)
-        return make(**own, rng=rng)
+        return make(**{name: getattr(self, name) for name in names}, rng=rng)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -157,6 +157,10 @@ def test_files_are_found_beside_the_config(tmp_path):
         (("seed = 3", "seed = -1"), "seed must be >= 0, got -1"),
         (("n = 8", "n = 0"), "inputs[0]: n must be >= 1, got 0"),
         (("n = 8", "n = '8'"), "inputs[0].n must be an integer, got '8'"),
+        (("n = 8", "n = 8\nwindow = 2"), "inputs[0]: window is the keys that a causal query"),
+        (("n = 8", "n = 8\ncausal = true\nwindow = 9"), "inputs[0]: window must be <= 8, got 9"),
+        (("n = 8", "n = 8\ncausal = true\nwindow = -1"), "inputs[0]: window must be >= 0, got -1"),
+        (("n = 8", "n = 8\ncausal = 1"), "inputs[0].causal must be true or false, got 1"),
         (("[[inputs]]", "[inputs]"), "inputs must be a list, got {'d': 3, 'kind'"),
         (("seed = 3", "seed = 3\nseed = 4"), "Cannot overwrite a value (at line 3, column 9)"),
         (("seed = 3", "seed ="), "Invalid value (at line 2, column"),
@@ -174,7 +178,7 @@ def test_refusals_name_the_key(change, message):
 
 def test_what_would_not_fit_is_refused_before_it_is_made():
     for change, message in (
-        (("n = 8", "n = 1000000000000"), r"^inputs\[0\]: 1000000000000 rows of 3 would take"),
+        (("n = 8", "n = 1000000000000"), r"^inputs\[0\]: 1000000000000 × 3 queries, .* would take"),
         (
             ("trials = 2", "trials = 1000000000000000"),
             "^a sweep of 4000000000000000 cells would take",

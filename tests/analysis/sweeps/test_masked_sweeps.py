@@ -93,22 +93,6 @@ def test_a_config_gives_synthetic_inputs_a_mask():
         np.testing.assert_array_equal(found.q, gaussian(6, 2, rng=0).q)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("window = 2", "inputs[0]: window is the keys that a causal query sees: it needs causal"),
-        ("causal = true\nwindow = 7", "inputs[0]: window must be <= 6, got 7"),
-        ("causal = true\nwindow = -1", "inputs[0]: window must be >= 0, got -1"),
-        ("causal = 1", "inputs[0].causal must be true or false, got 1"),
-    ],
-)
-def test_a_mask_that_cannot_be_is_refused_in_one_line(text, message):
-    with pytest.raises(ConfigError) as found:
-        loads(CONFIG + text).plan()
-    assert message in str(found.value)
-    assert "\n" not in str(found.value)
-
-
 @pytest.fixture
 def folder(tmp_path):
     """Two layers of four heads whose keys are shared by two; the second has a window."""
