@@ -355,11 +355,6 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     assert not [pid for pid in workers if psutil.pid_exists(pid)]
 
 
-@pytest.mark.slow
-def test_the_quick_sweep_survives_twenty_kills(tmp_path):
-    survived(script("command", tmp_path / "store", 20, "quick.toml", timeout=3600), 20)
-
-
 # What travels
 
 
@@ -529,28 +524,3 @@ def test_the_quick_sweep_survives_a_dask_worker(tmp_path, undisturbed, cluster):
     assert workers[1].poll() is None
     assert done.stdout.startswith(f"{count} cells: {count} done, 0 failed")
     assert (store / "table.csv").read_bytes() == whole
-
-
-@pytest.mark.slow
-def test_the_quick_sweep_survives_a_loky_worker(tmp_path, undisturbed):
-    whole, count = undisturbed
-    store, killed, written = tmp_path / "store", [], {}
-
-    def kill_one():
-        while len(shards := list((store / "cells").glob("[0-9a-f]*"))) < count // 2:
-            time.sleep(0.01)
-        written.update({path: path.stat().st_mtime_ns for path in shards})
-        process = psutil.Process(running.pid)
-        workers = [c for c in process.children() if "popen_loky" in " ".join(c.cmdline())]
-        killed.append(len(workers))
-        workers[0].kill()
-
-    (store / "cells").mkdir(parents=True)
-    command = [sys.executable, "-m", "figures", "sweep", "quick.toml", "--store", store]
-    running = subprocess.Popen([*command, "--jobs", "2"], stdout=subprocess.PIPE, text=True)
-    kill_one()
-    out, _ = running.communicate(timeout=3600)
-    assert killed == [2]
-    assert out.startswith(f"{count} cells: {count} done, 0 failed")
-    assert (store / "table.csv").read_bytes() == whole
-    assert all(path.stat().st_mtime_ns == at for path, at in written.items())
