@@ -51,6 +51,7 @@ class Placed(Protocol):
 C = TypeVar("C", bound=Placed)
 S = TypeVar("S")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,34 +136,31 @@ def _serial(
             yield cell, run(cell, shared[cell.place])
 
 
-def threads(
-    function: Callable[[C, S], R], cells: Sequence[C], shared: Sequence[S], jobs: int
-) -> Iterator[tuple[C, R]]:
-    """Yield (cell, function(cell, shared[cell.place])) from threads, each with BLAS on one thread.
+def threads(function: Callable[[T], R], items: Sequence[T], jobs: int) -> list[R]:
+    """Return function(item) of each, in order, from threads, each with BLAS on one thread.
 
-    This is for cells of equal work in products and kernels, which release the interpreter's lock:
-    big arrays are held once. After an error or Ctrl-C, only the cells that are running finish.
+    This is for items of equal work in products and kernels, which release the interpreter's lock:
+    big arrays are held once. After an error or Ctrl-C, only the items that are running finish.
     """
     stop = threading.Event()
 
-    def share(part: Sequence[C]) -> list[tuple[C, R]]:
+    def share(part: Sequence[T]) -> list[R]:
         try:
             with one_thread():
-                return [(c, function(c, shared[c.place])) for c in part if not stop.is_set()]
+                return [function(item) for item in part if not stop.is_set()]
         except BaseException:
             stop.set()
             raise
 
-    jobs = min(jobs, len(cells))
+    jobs = min(jobs, len(items))
     if jobs <= 1:  # in this thread, which keeps its arrays for the next call
-        yield from share(cells)
-        return
+        return share(items)
     with ThreadPoolExecutor(jobs) as executor:
         try:
-            for results in executor.map(share, [cells[i::jobs] for i in range(jobs)]):
-                yield from results
+            shares = list(executor.map(share, [items[i::jobs] for i in range(jobs)]))
         finally:
             stop.set()
+    return [shares[i % jobs][i // jobs] for i in range(len(items))]
 
 
 def pool(jobs: int, return_as: str) -> Callable[[Iterable[Any]], Any]:
