@@ -9,7 +9,7 @@ import pytest
 from drawing import THEOREM, caption_states_numbers, drawn_from_its_csv, speaks_chinese
 
 from analysis import inputs
-from analysis.advice.dependent_supports import OneStream
+from analysis.advice.pitfalls import OneStream
 from analysis.experiments import collision, entry_error, predicted_error
 from analysis.experiments.profile import Profile
 from analysis.moments.squared_errors import FrobeniusError, frobenius_error
