@@ -15,8 +15,8 @@ import pandas as pd
 import scipy.sparse
 from numpy.typing import ArrayLike
 
+from analysis.bounds import residuals
 from analysis.bounds.key_boxes import EPS, EXP, TINY, PageBoxes, lengths
-from analysis.bounds.residuals import Dropped
 from approx import Approximation, checks
 from approx.checks import Array
 from approx.estimate import exact
@@ -34,7 +34,7 @@ def of(
     V: ArrayLike | None = None,
     *,
     known: PageBoxes | None = None,
-    dropped: Dropped | None = None,
+    dropped: residuals.Dropped | None = None,
     entries: bool = False,
 ) -> pd.DataFrame:
     """Return bounds on the errors of attention in every row, by what the estimate knows.
@@ -122,12 +122,7 @@ def of(
        attention_tv     kind  keys  pages
     0          0.75  support     1      1
     """
-    checks.instance("estimate", estimate, Approximation, "an Approximation")
-    q, k = (x.astype(np.float64) for x in checks.queries_keys(Q, K))
-    if estimate.shape != (len(q), len(k)):
-        raise ValueError(
-            f"the estimate has shape {estimate.shape}, Q and K give {(len(q), len(k))}"
-        )
+    q, k = (x.astype(np.float64) for x in residuals.queries_keys(estimate, Q, K))
     v = None if V is None else checks.values(V, len(k)).astype(np.float64).reshape(len(k), -1)
     if known is None:
         known = PageBoxes.of(k, v)
@@ -149,7 +144,9 @@ def of(
     return table.assign(kind=kind, reason=reason)
 
 
-def _kind(estimate: Approximation, dropped: Dropped | None, entries: bool) -> tuple[str, str]:
+def _kind(
+    estimate: Approximation, dropped: residuals.Dropped | None, entries: bool
+) -> tuple[str, str]:
     """Return what the bounds of an estimate follow from, and why there is none."""
     if dropped is not None:
         return "dropped", ""
@@ -179,7 +176,7 @@ class _Rows:
         v: Array | None,
         known: PageBoxes,
         kind: str,
-        dropped: Dropped | None,
+        dropped: residuals.Dropped | None,
     ) -> None:
         self.estimate, self.rows, self.v, self.known, self.kind = estimate, rows, v, known, kind
         self.dropped = dropped

@@ -34,13 +34,13 @@ from scipy.special import ndtri
 
 from approx import checks
 from approx.checks import Array
+from approx.estimate import exact
 
 PROVED = ("hoeffding", "empirical_bernstein", "betting")
 KINDS = (*PROVED, "normal")
 BETS = 2.0 ** -np.arange(8)
 LOG_PRIOR = np.log([0.5, *[0.5 / 7] * 7])
 HALVINGS = 40  # of the interval in which the bound lies
-BLOCK = 2**20  # logarithms at once
 
 
 def upper(
@@ -179,9 +179,8 @@ def _bernstein(sample: Array, failure: float, N: Array) -> Array:
 def _betting(sample: Array, log_odds: float) -> Array:
     flat = sample.reshape(-1, sample.shape[-1])
     high = np.empty(len(flat))
-    step = max(1, BLOCK // (flat.shape[1] * len(BETS)))
-    for begin in range(0, len(flat), step):
-        high[begin : begin + step] = _least_refuted(flat[begin : begin + step], log_odds)
+    for rows in exact.stripes(len(flat), flat.shape[1] * len(BETS)):
+        high[rows] = _least_refuted(flat[rows], log_odds)
     return high.reshape(sample.shape[:-1])
 
 

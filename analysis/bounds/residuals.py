@@ -57,15 +57,21 @@ def of(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> Dropped:
     >>> of(estimate, x, x).tv.round(3)
     array([0.118, 0.106])
     """
+    q, k = (x.astype(np.float64) for x in queries_keys(estimate, Q, K))
+    parts = [_dropped(estimate, q, k, rows) for rows in exact.stripes(len(q), len(k))]
+    tv, blocks = (np.concatenate(x) for x in zip(*parts))
+    return Dropped(tv, blocks)
+
+
+def queries_keys(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
+    """Return Q and K, checked; raise ValueError if the estimate is not of as many."""
     checks.instance("estimate", estimate, Approximation, "an Approximation")
-    q, k = (x.astype(np.float64) for x in checks.queries_keys(Q, K))
+    q, k = checks.queries_keys(Q, K)
     if estimate.shape != (len(q), len(k)):
         raise ValueError(
             f"the estimate has shape {estimate.shape}, Q and K give {(len(q), len(k))}"
         )
-    parts = [_dropped(estimate, q, k, rows) for rows in exact.stripes(len(q), len(k))]
-    tv, blocks = (np.concatenate(x) for x in zip(*parts))
-    return Dropped(tv, blocks)
+    return q, k
 
 
 def _dropped(estimate: Approximation, q: Array, k: Array, rows: slice) -> tuple[Array, Array]:

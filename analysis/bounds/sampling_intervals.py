@@ -41,7 +41,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp, ndtri
 
-from analysis.bounds import concentration, inclusion
+from analysis.bounds import concentration, inclusion, residuals
 from analysis.bounds.inclusion import DrawnKeys
 from analysis.bounds.key_boxes import SIZE
 from approx import Approximation, checks
@@ -148,13 +148,7 @@ def of(
        drawn  unread  row_sum  attention_tv
     0     32      32      0.0           0.5
     """
-    q, k = checks.queries_keys(Q, K)
-    checks.instance("estimate", estimate, Approximation, "an Approximation")
-    if estimate.shape != (len(q), len(k)):
-        raise ValueError(
-            f"the estimate is of {estimate.shape[0]} queries and {estimate.shape[1]} keys, "
-            f"Q and K are of {len(q)} and {len(k)}"
-        )
+    q, k = residuals.queries_keys(estimate, Q, K)
     checks.one_of("kind", kind, concentration.KINDS)
     failure = concentration.level(delta)
     page = checks.integer("size", size, least=1)
@@ -317,9 +311,8 @@ class _Question:
         """Return the log of what |Ŷ − Y| is above with a probability of at most 2·part."""
         draws, b = self.draws, entries.shape[1]
         found = np.empty(len(rows))
-        step = max(1, exact.STRIPE // (b * values.shape[1]))
-        for begin in range(0, len(rows), step):
-            some, at = rows[begin : begin + step], entries[begin : begin + step]
+        for part_rows in exact.stripes(len(rows), b * values.shape[1]):
+            some, at = rows[part_rows], entries[part_rows]
             y = values[draws.keys[at]] - centre[some, None]
             with np.errstate(divide="ignore"):
                 size = np.log(np.linalg.norm(y, axis=2))
@@ -337,7 +330,7 @@ class _Question:
                 deviation = np.sqrt(square + L1) + math.sqrt(L1)
                 error = 2 * L / b + math.sqrt(2 * L / b) * deviation
             with np.errstate(divide="ignore"):
-                found[begin : begin + step] = np.where(seen, top + np.log(error), -np.inf)
+                found[part_rows] = np.where(seen, top + np.log(error), -np.inf)
         return found
 
     def beyond(self, values: Array, centre: Array) -> _Unread:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from analysis import inputs, moments
-from analysis.advice import dependent_supports
+from analysis.advice import pitfalls
 from analysis.claims.evidence import (
     TEMPERATURES,
     TIGHT,
@@ -215,7 +215,7 @@ def unbiased() -> Iterator[Check]:
     error = math.sqrt(0.7 * math.expm1(1.0) / 16 / draws)
     means = moments.monte_carlo(_both(), q, k, draws=draws, rng=0).mean[0]
     yield sampled("mean of the entry farthest off", 1.0, _farthest(means), error)
-    chosen = dependent_supports.LargestEstimates(low_rank=Positive(m=16), sparse=Random(k=3))
+    chosen = pitfalls.LargestEstimates(low_rank=Positive(m=16), sparse=Random(k=3))
     wrong = moments.monte_carlo(chosen, q, k, draws=draws, rng=0).mean[0]
     yield without(sampled("mean, S from the estimates", 1.0, _farthest(wrong), error))
 
@@ -307,7 +307,7 @@ def dropped_term() -> Iterator[Check]:
     free = _off(_both(), q, k, count)
     error = math.sqrt(math.expm1(1.0) / 16 / count)  # of one entry; all share their features
     yield sampled("mean off S", 1.0, free, error)
-    chosen = dependent_supports.LargestEstimates(low_rank=Positive(m=16), sparse=Random(k=3))
+    chosen = pitfalls.LargestEstimates(low_rank=Positive(m=16), sparse=Random(k=3))
     yield printed(
         sampled("mean off S, S from the estimates", 1.0, _off(chosen, q, k, count), error)
     )

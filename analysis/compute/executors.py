@@ -51,6 +51,7 @@ class Placed(Protocol):
 C = TypeVar("C", bound=Placed)
 S = TypeVar("S")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,54 +116,55 @@ def stream(
     wanted : callable
         It is called just before a cell starts (with Dask, before all are sent); False drops it.
     """
+    work = _Work(Guarded(function) if guard else function, cells, shared, wanted)
     if scheduler is not None:
-        return _dask(function, cells, shared, jobs, scheduler, guard, wanted)
+        return _dask(work, jobs, scheduler, guard)
     if jobs > 1:
-        return _loky(function, cells, shared, jobs, guard, wanted)
-    return _serial(function, cells, shared, guard, wanted)
+        return _again(lambda some: _loky(work, some, jobs), cells, BrokenProcessPool, guard)
+    return ((cells[i], work.function(*work.arguments(i))) for i in work.wanted(range(len(cells))))
 
 
-def _serial(
-    function: Callable[[C, S], R],
-    cells: Sequence[C],
-    shared: Sequence[S],
-    guard: bool,
-    wanted: Callable[[C], bool],
-) -> Iterator[tuple[C, R | Failure]]:
-    run = Guarded(function) if guard else function
-    for cell in cells:
-        if wanted(cell):
-            yield cell, run(cell, shared[cell.place])
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    function: Callable[..., Any]
+    cells: Sequence[Any]
+    shared: Sequence[Any]
+    is_wanted: Callable[[Any], bool]
+
+    def wanted(self, some: Iterable[int]) -> Iterator[int]:
+        """Yield those of some cells that are still wanted, asking just before each."""
+        return (i for i in some if self.is_wanted(self.cells[i]))
+
+    def arguments(self, index: int) -> tuple[Any, Any]:
+        """Return a cell and its shared object."""
+        return self.cells[index], self.shared[self.cells[index].place]
 
 
-def threads(
-    function: Callable[[C, S], R], cells: Sequence[C], shared: Sequence[S], jobs: int
-) -> Iterator[tuple[C, R]]:
-    """Yield (cell, function(cell, shared[cell.place])) from threads, each with BLAS on one thread.
+def threads(function: Callable[[T], R], items: Sequence[T], jobs: int) -> list[R]:
+    """Return function(item) of each, in order, from threads, each with BLAS on one thread.
 
-    This is for cells of equal work in products and kernels, which release the interpreter's lock:
-    big arrays are held once. After an error or Ctrl-C, only the cells that are running finish.
+    This is for items of equal work in products and kernels, which release the interpreter's lock:
+    big arrays are held once. After an error or Ctrl-C, only the items that are running finish.
     """
     stop = threading.Event()
 
-    def share(part: Sequence[C]) -> list[tuple[C, R]]:
+    def share(part: Sequence[T]) -> list[R]:
         try:
             with one_thread():
-                return [(c, function(c, shared[c.place])) for c in part if not stop.is_set()]
+                return [function(item) for item in part if not stop.is_set()]
         except BaseException:
             stop.set()
             raise
 
-    jobs = min(jobs, len(cells))
+    jobs = min(jobs, len(items))
     if jobs <= 1:  # in this thread, which keeps its arrays for the next call
-        yield from share(cells)
-        return
+        return share(items)
     with ThreadPoolExecutor(jobs) as executor:
         try:
-            for results in executor.map(share, [cells[i::jobs] for i in range(jobs)]):
-                yield from results
+            shares = list(executor.map(share, [items[i::jobs] for i in range(jobs)]))
         finally:
             stop.set()
+    return [shares[i % jobs][i // jobs] for i in range(len(items))]
 
 
 def pool(jobs: int, return_as: str) -> Callable[[Iterable[Any]], Any]:
@@ -205,56 +207,34 @@ def _begin(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _numbered(function: Callable[[C, S], R], index: int, cell: C, thing: S) -> tuple[int, R]:
-    return index, function(cell, thing)
+def _numbered(function: Callable[..., R], index: int, *arguments: Any) -> tuple[int, R]:
+    return index, function(*arguments)
 
 
-def _loky(
-    function: Callable[[C, S], R],
-    cells: Sequence[C],
-    shared: Sequence[S],
-    jobs: int,
-    guard: bool,
-    wanted: Callable[[C], bool],
-) -> Iterator[tuple[C, R | Failure]]:
-    run: Callable[[C, S], Any] = Guarded(function) if guard else function
-
-    def attempt(some: list[int]) -> Iterator[tuple[int, R]]:
-        tasks = (
-            joblib.delayed(_numbered)(run, i, cells[i], shared[cells[i].place])
-            for i in some
-            if wanted(cells[i])
-        )
-        yield from pool(jobs, "generator_unordered")(tasks)
-
-    return _again(attempt, cells, BrokenProcessPool, guard)
+def _loky(work: _Work, some: list[int], jobs: int) -> Iterator[tuple[int, Any]]:
+    tasks = (
+        joblib.delayed(_numbered)(work.function, i, *work.arguments(i)) for i in work.wanted(some)
+    )
+    yield from pool(jobs, "generator_unordered")(tasks)
 
 
-def _dask(
-    function: Callable[[C, S], R],
-    cells: Sequence[C],
-    shared: Sequence[S],
-    jobs: int,
-    scheduler: Any,
-    guard: bool,
-    wanted: Callable[[C], bool],
-) -> Iterator[tuple[C, R | Failure]]:
-    run: Callable[[C, S], Any] = Guarded(function) if guard else function
+def _dask(work: _Work, jobs: int, scheduler: Any, guard: bool) -> Iterator[tuple[Any, Any]]:
     with client(scheduler, jobs) as connected:
         from distributed import as_completed
         from distributed.client import CancelledError
 
         def attempt(some: list[int]) -> Iterator[tuple[int, Any]]:
-            some = [i for i in some if wanted(cells[i])]
+            some = list(work.wanted(some))
             connected.wait_for_workers(1, timeout=PATIENCE)
             # Every worker holds a copy, so the inputs are there as long as one worker lives.
             held = {
-                place: connected.scatter(shared[place], broadcast=True, hash=False)
-                for place in {cells[i].place for i in some}
+                place: connected.scatter(work.shared[place], broadcast=True, hash=False)
+                for place in {work.cells[i].place for i in some}
             }
-            futures = {
-                connected.submit(run, cells[i], held[cells[i].place], pure=False): i for i in some
-            }
+            futures = {}
+            for i in some:
+                cell = work.cells[i]
+                futures[connected.submit(work.function, cell, held[cell.place], pure=False)] = i
             lost = 0
             for future in as_completed(list(futures)):
                 i, outcome = futures.pop(future), None
@@ -272,7 +252,7 @@ def _dask(
             if lost:
                 raise LostError(f"every worker that held the input of {lost} cells was lost")
 
-        yield from _again(attempt, cells, LostError, guard)
+        yield from _again(attempt, work.cells, LostError, guard)
 
 
 def _again(

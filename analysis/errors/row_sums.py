@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -204,14 +205,6 @@ def _workspace() -> Iterator[Callable[..., Array]]:
     _kept.arrays = kept
 
 
-class _Stripe(NamedTuple):
-    """Rows start … stop of the picked ones."""
-
-    start: int
-    stop: int
-    place: int = 0
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
     """What every stripe of one comparison needs; made by `of`.
@@ -332,21 +325,18 @@ class Comparison:
     def tables(self, jobs: int) -> list[Array]:
         """Return the table of each estimate: a `ROW` per picked query."""
         count, height = len(self.picked), self.tile[0]
-        stripes = [_Stripe(i, min(i + height, count)) for i in range(0, count, height)]
-        tables = [np.empty(count, ROW) for _ in self.estimates]
+        stripes = [slice(i, min(i + height, count)) for i in range(0, count, height)]
         for approximation, _ in self.estimates:
             approximation.low.prepare()  # here, once, and not by each thread
         with one_thread():  # once for all stripes: looking for libraries takes 2 ms
-            for stripe, some in executors.threads(_sums, stripes, [self], jobs):
-                for table, sums in zip(tables, some):
-                    table[stripe.start : stripe.stop] = sums
-        return tables
+            done = executors.threads(functools.partial(_sums, self), stripes, jobs)
+        return [np.concatenate(parts) for parts in zip(*done)]
 
 
-def _sums(part: _Stripe, whole: Comparison) -> list[Array]:
+def _sums(whole: Comparison, part: slice) -> list[Array]:
     """Return the table of a stripe for each estimate."""
     l = whole.kt.shape[1]
-    index = whole.picked[part.start : part.stop]
+    index = whole.picked[part]
     count, (_, width, height) = len(index), whole.tile
     alone = len(whole.estimates) == 1
     tables: list[list[Array]] = [[] for _ in whole.estimates]

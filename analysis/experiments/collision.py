@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
-from analysis.advice.dependent_supports import LargestEstimates, OneStream
+from analysis.advice.pitfalls import LargestEstimates, OneStream
 from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.moments import monte_carlo

@@ -137,6 +137,7 @@ WHY = {
     "analysis.ranks.position_rank.*": PLACES,
     "analysis.models.propagation.bound": "a bound in exact arithmetic: loops over it hold it",
     "analysis.models.propagation.*": MODEL,
+    "analysis.bounds.residuals.queries_keys": PLUMBING,
     "analysis.ranks.rank.*": MADE_OF,
     "analysis.ranks.recurrence.*": PARTS,
     "analysis.sweeps.crossovers.*": MADE_OF,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from analysis import claims, inputs, moments
-from analysis.advice import dependent_supports, pitfalls
+from analysis.advice import pitfalls
 from analysis.bounds import concentration
 from analysis.claims import evidence, ledger
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, verdict
@@ -492,7 +492,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         Scatterbrain, "moments", _more_variance(0.3 / 0.7), "SB-8",
     ),
     "the support comes from the features' own draws": (
-        Scatterbrain, "evaluate", lambda f: dependent_supports.LargestEstimates.evaluate,
+        Scatterbrain, "evaluate", lambda f: pitfalls.LargestEstimates.evaluate,
         "SB-7 SB-Eb",
     ),
     "the support adds to the features, in products": (

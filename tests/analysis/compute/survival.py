@@ -2,7 +2,6 @@
 
     survival.py kills FOLDER COUNT            small cells, killed while the script watches
     survival.py together FOLDER               two processes on one store
-    survival.py command FOLDER COUNT CONFIG   `expqk sweep CONFIG --jobs 2`, killed and resumed
 
 Shards are written slowly, a few bytes at a time, so that kills fall into writes too.
 """
@@ -11,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -160,24 +158,6 @@ def kills(folder, count):
     return found, before, whole
 
 
-def command(folder, count, config):
-    here = [sys.executable, __file__, "run", str(folder), config]
-    reference = folder.with_name(folder.name + "-undisturbed")
-    subprocess.run([*here[:3], str(reference), config], check=True, stdout=subprocess.DEVNULL)
-    rng = np.random.default_rng(count)
-
-    def start():
-        return subprocess.Popen(here, stdout=subprocess.DEVNULL)
-
-    whole = read(reference)
-    found = survive(folder, count, start, rng, 20.0, whole)
-    before = named(folder)
-    subprocess.run(here, check=True, stdout=subprocess.DEVNULL)
-    same = (folder / "table.csv").read_bytes() == (reference / "table.csv").read_bytes()
-    assert same, "table.csv differs"
-    return found, before, whole
-
-
 def together(folder):
     wrote = Store.write
 
@@ -206,21 +186,13 @@ def together(folder):
 
 def main(mode, folder, *rest):
     folder = Path(folder)
-    if mode == "run":
-        from figures.command.cli import main as expqk
-
-        write_slowly()
-        return expqk(["sweep", rest[0], "--store", str(folder), "--jobs", "2"])
     if mode == "together":
         print(json.dumps(together(folder)))
         return 0
-    work = kills if mode == "kills" else command
-    start = time.perf_counter()
-    found, before, whole = work(folder, int(rest[0]), *rest[1:])
+    found, before, whole = kills(folder, int(*rest))
     after = look(folder, before)
     after["same"] = read(folder).equals(whole)
-    seconds = time.perf_counter() - start
-    print(json.dumps({"kills": found, "after": after, "seconds": seconds}))
+    print(json.dumps({"kills": found, "after": after}))
     return 0
 
 

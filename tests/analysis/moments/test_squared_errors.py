@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.advice.dependent_supports import LargestEstimates, OneStream
+from analysis.advice.pitfalls import LargestEstimates, OneStream
 from analysis.moments import expected_error, monte_carlo, squared_errors as module
 from analysis.moments.squared_errors import frobenius_error, squared_error
 from approx import parse

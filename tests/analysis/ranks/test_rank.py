@@ -172,14 +172,6 @@ def test_the_ranks_of_gaussian_attention(t):
     np.testing.assert_allclose(values, GOLDEN[t], rtol=0.04, atol=1)
 
 
-def test_the_effective_rank_is_a_hump_in_temperature():
-    found = [
-        summary(np.exp(Q @ K.T))["effective_rank"] for Q, K in (gaussian(256, t) for t in GOLDEN)
-    ]
-    assert max(found) == found[2]
-    assert found[0] < found[1] < found[2] > found[3] > found[4]
-
-
 @pytest.mark.parametrize("scale", [1e-300, 1e-3, 7.0, 1e300])
 def test_scale_transposition_and_permutation_change_nothing(scale):
     A, _ = matrix(8, 6, decay=0.4)
@@ -410,11 +402,6 @@ def test_row_scales_count_and_a_common_one_does_not():
     assert_summaries(scaled, summary(np.exp(logs)[:, None] * left @ right.T), 1000 * EPS)
     far = summary(Approximation.from_factors(left, right, logs + 5000))
     assert_summaries(far, scaled, 1e4 * EPS)  # eps of the exponent 5000
-
-
-def test_no_factors_at_all():
-    Q = np.ones((4, 2))
-    assert summary(parse("zero").approximate(Q, Q)) == dict.fromkeys(rank.MEASURES, 0.0)
 
 
 def test_a_single_feature_has_rank_one_at_any_scale():

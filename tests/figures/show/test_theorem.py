@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis import inputs
-from analysis.advice.dependent_supports import OneStream
+from analysis.advice.pitfalls import OneStream
 from analysis.experiments import collision, entry_error, predicted_error
 from analysis.experiments.profile import Profile
 from analysis.moments.squared_errors import FrobeniusError, frobenius_error
