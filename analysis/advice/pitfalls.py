@@ -243,7 +243,7 @@ class OneStream(Scatterbrain):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the estimate, its support and its features drawn with one seed."""
         seed = rng.integers(2**63)
-        support = self._support(q, k, mask, np.random.default_rng(seed))
+        support = self.sparse.support(q, k, mask, np.random.default_rng(seed))
         low = self.low_rank.approximate(q, k, mask=mask, rng=np.random.default_rng(seed))
         return Approximation(low.low, support, mask=mask)
 

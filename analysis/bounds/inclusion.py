@@ -158,6 +158,5 @@ def _rest(method: Sampled, q: Array, k: Array, mask: Mask) -> Rest:
     """Return the keys among which a method draws whose support draws nothing."""
     if method.sparse is None:
         return Rest.all_seen(mask)
-    held = method.sparse.approximate(q, k, mask=mask, rng=0).correction
-    assert isinstance(held, Support)
+    held = method.sparse.support(q, k, mask, 0)
     return Rest(mask, (held.matrix.indptr, held.matrix.indices))

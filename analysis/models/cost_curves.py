@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -152,19 +153,12 @@ def of_layer(
         sized = _sized(asked, passage.shapes[layer])
         x = passage.inputs(layer)
         some = range(passage.model.heads) if heads is None else heads
-        cells = [_Cell(0, layer, head) for head in some]
         work = _Work(passage, x, sized, [sample[layer] for sample in mine])
-        done = dict(executors.threads(_of_head, cells, [work], passage.jobs))
-        parts += [row for cell in cells for row in done[cell]]
+        for rows in executors.threads(functools.partial(_of_head, work, layer), some, passage.jobs):
+            parts += rows
     found = pd.DataFrame(parts, columns=["layer", "head", "method", "price", "damage"])
     keys = ["layer", "head", "method"]
     return found.groupby(keys, sort=False, as_index=False).agg({"price": "mean", "damage": "mean"})
-
-
-class _Cell(NamedTuple):
-    place: int  # of the shared object, which `executors.threads` wants
-    layer: int
-    head: int
 
 
 class _Work(NamedTuple):
@@ -176,9 +170,9 @@ class _Work(NamedTuple):
     gradients: list[Array]
 
 
-def _of_head(cell: _Cell, work: _Work) -> list[tuple[int, int, str, float, float]]:
+def _of_head(work: _Work, layer: int, head: int) -> list[tuple[int, int, str, float, float]]:
     """Return the curve of a head: layer, head, spec, price and damage of each choice."""
-    passage, (_, layer, head) = work.passage, cell
+    passage = work.passage
     one, mine = work.x.at(layer, head), [g[head] for g in work.gradients]
     assert one.V is not None
     exactly = exact.attention(one.Q, one.K, one.V, mask=one.mask)

@@ -109,10 +109,6 @@ def perplexity(surprisal: Array) -> float:
     return math.exp(mean) if mean < 709 else math.inf
 
 
-class _Cell(NamedTuple):
-    place: int  # of the shared object, which `executors.threads` wants
-
-
 class _Work(NamedTuple):
     """One head to be computed by a method."""
 
@@ -441,9 +437,7 @@ class Passage:
         """Return the output and the errors of heads of one layer, by head."""
         pairs = sorted(heads)
         work = [_Work(x.at(*pair), heads[pair], self.draws(*pair), errors) for pair in pairs]
-        cells = [_Cell(i) for i in range(len(work))]
-        done = executors.threads(_head, cells, work, self.jobs)
-        return {pairs[cell.place]: result for cell, result in done}
+        return dict(zip(pairs, executors.threads(_head, work, self.jobs)))
 
     def draws(self, layer: int, head: int) -> np.random.SeedSequence:
         """Return the seed of what a random method draws for a head."""
@@ -471,7 +465,7 @@ def _stop(call: Call) -> Any:
     raise _Stopped(call)
 
 
-def _head(cell: _Cell, work: _Work) -> tuple[Array, dict[str, float]]:
+def _head(work: _Work) -> tuple[Array, dict[str, float]]:
     """Return the output of a head by its method, and its errors if they are asked for."""
     x = work.x
     estimate = x.approximate(work.method, rng=work.seed)

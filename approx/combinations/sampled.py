@@ -17,7 +17,7 @@ from approx.combinations.designs.by_size import BySize, Multinomial, Poisson, Sy
 from approx.combinations.designs.collisions import Collisions
 from approx.combinations.designs.design import Design, Rest
 from approx.combinations.designs.uniform import Uniform
-from approx.combinations.scatterbrain import replaced
+from approx.combinations.scatterbrain import beneath, replaced
 from approx.estimate.approximation import Approximation
 from approx.estimate.corrections import Support
 from approx.estimate.masks import Mask
@@ -251,20 +251,14 @@ class Sampled(Method):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the low-rank estimate with exact entries and drawn ones, all independent."""
         for_support, for_pilot, for_draw, for_features = self.streams(rng)
-        low = self.low_rank.approximate(q, k, mask=mask, rng=for_features)
-        if low.correction is not None or low.space != "kernel":
-            raise ValueError(
-                f"low_rank must be a purely low-rank method of exp(q·k), got {self.low_rank}"
-            )
+        low = beneath(self.low_rank, q, k, mask, for_features)
         rest = Rest(mask, self._held(q, k, mask, for_support))
         if self.shared:
             drawn = rest.cut(self._columns(q, k, rest, for_draw))
         else:
             drawn = self.design_of(q, k, rest, for_pilot).draw(rest, for_draw)
         support = _weighted(rest, drawn, q, k)
-        return Approximation(
-            low.maskable, support if self.weighted else Support(support.matrix), mask=mask
-        )
+        return Approximation(low, support if self.weighted else Support(support.matrix), mask=mask)
 
     def streams(self, rng: Rng) -> list[np.random.Generator]:
         """Return the generators of the support, the pilot, the draw and the low-rank part."""
@@ -275,8 +269,7 @@ class Sampled(Method):
         """Return the keys on which the estimate is exact, in order."""
         if self.sparse is None:
             return Rest.all_seen(mask).held
-        support = self.sparse.approximate(q, k, mask=mask, rng=rng).correction
-        assert isinstance(support, Support)
+        support = self.sparse.support(q, k, mask, rng)
         return support.matrix.indptr, support.matrix.indices
 
     def _columns(

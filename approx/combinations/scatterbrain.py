@@ -6,12 +6,11 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from approx.baselines import Uniform
 from approx.checks import Array
 from approx.estimate.approximation import Approximation
-from approx.estimate.corrections import Support
+from approx.estimate.low import Low
 from approx.estimate.masks import Mask
 from approx.method import Method, Moments, Rng, generator
 from approx.method.fields import instance, real
@@ -78,24 +77,14 @@ class Scatterbrain(Method):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         """Return the low-rank estimate, exact on the support; the two draw independently."""
         for_support, for_features = self.streams(rng)
-        support = self._support(q, k, mask, for_support)
-        low = self.low_rank.approximate(q, k, mask=mask, rng=for_features)
-        if low.correction is not None or low.space != "kernel":
-            raise ValueError(
-                f"low_rank must be a purely low-rank method of exp(q·k), got {self.low_rank}"
-            )
-        return Approximation(low.maskable, support, mask=mask)
+        support = self.sparse.support(q, k, mask, for_support)
+        return Approximation(beneath(self.low_rank, q, k, mask, for_features), support, mask=mask)
 
     def streams(self, rng: Rng) -> tuple[np.random.Generator, np.random.Generator]:
         """Return the generators of the support and of the low-rank part."""
         # Spawning would change the caller's seed, and a second run from it would differ.
         support, low = generator(rng).integers(2**63, size=(2, 2))
         return np.random.default_rng(support), np.random.default_rng(low)
-
-    def _support(self, Q: ArrayLike, K: ArrayLike, mask: Mask, rng: Rng) -> Support:
-        support = self.sparse.approximate(Q, K, mask=mask, rng=rng).correction
-        assert isinstance(support, Support)
-        return support
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return the moments of the low-rank part off the support.
@@ -111,7 +100,7 @@ class Scatterbrain(Method):
         low = self.low_rank.covariance(Q, K, row=i, mask=mask)
         if low is None or self.sparse.uses_rng:
             return None
-        support = self._support(Q, K, mask, None).matrix
+        support = self.sparse.support(Q, K, mask, None).matrix
         on = support.indices[support.indptr[i] : support.indptr[i + 1]]
         low[on] = low[:, on] = 0.0
         return low
@@ -123,6 +112,14 @@ class Scatterbrain(Method):
             return None
         taken_off = self.low_rank.entry_work(shape) * sparse.stored
         return low + sparse + Price(0.0, 0.0, taken_off, 0.0)
+
+
+def beneath(low_rank: Method, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Low:
+    """Return the low-rank part that a method has, before the mask; ValueError if it has more."""
+    estimate = low_rank.approximate(q, k, mask=mask, rng=rng)
+    if estimate.correction is not None or estimate.space != "kernel":
+        raise ValueError(f"low_rank must be a purely low-rank method of exp(q·k), got {low_rank}")
+    return estimate.maskable
 
 
 def replaced(p: Array, low: Moments) -> Moments:

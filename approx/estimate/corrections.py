@@ -132,11 +132,9 @@ class Support(Correction):
 
     @property
     def nbytes(self) -> int:
-        """Bytes stored, including indices and weights."""
         return super().nbytes + (0 if self.weights is None else self.weights.nbytes)
 
     def under(self, mask: Mask) -> Support:
-        """Return the entries that are seen under a mask; a full one leaves S as it is."""
         seen = masks.cut(self.matrix, mask)
         return self if seen is self.matrix else self._taken(seen, lambda s: masks.cut(s, mask))
 
@@ -144,7 +142,6 @@ class Support(Correction):
         return Support(self._with(pattern_products.product(Q, K, self.matrix)), self.weights)
 
     def restricted(self, rows: Rows, cols: Rows) -> Support:
-        """Return the support within rows × cols."""
         return self._taken(_slice(self.matrix, rows, cols), lambda s: _slice(s, rows, cols))
 
     def _taken(
@@ -179,13 +176,11 @@ class Addition(Correction):
         values[coordinates(s)] += s.data
 
     def rescaled(self, Q: Array, K: Array, row: Array, column: Array) -> Addition:
-        """Return the scaled values."""
         logs = self._per_entry(row) + column[self.matrix.indices]
         top = float(logs.max(initial=-np.inf)) if len(logs) else 0.0
         return Addition(self._with(self.matrix.data * np.exp(logs - top)), self.log + top)
 
     def restricted(self, rows: Rows, cols: Rows) -> Addition:
-        """Return the values within rows × cols."""
         return Addition(_slice(self.matrix, rows, cols), self.log)
 
 

@@ -321,7 +321,6 @@ class Factors(Low):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape, (n, l)."""
         return len(self.left), len(self.right)
 
     @property
@@ -334,7 +333,6 @@ class Factors(Low):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the factors and the scales."""
         arrays = self.left, self.right, self.row_logs, self.column_logs
         return sum(x.nbytes for x in arrays if x is not None)
 
@@ -349,7 +347,6 @@ class Factors(Low):
             return float(np.log([*sizes, self.rank]).sum())
 
     def keyed(self) -> Factors:
-        """Return these factors."""
         return self
 
     def features(self, columns: int) -> Features:
@@ -404,7 +401,6 @@ class Factors(Low):
         return ScaledFactors(self.left, right, self.row_logs + top)
 
     def rescaled(self, row: Array, column: Array) -> Factors:
-        """Return these factors with the scales merged into the right factor and the row scale."""
         if self.column_logs is not None:
             return dataclasses.replace(
                 self, row_logs=self.row_logs + row, column_logs=self.column_logs + column
@@ -423,7 +419,6 @@ class Dense(Low):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape, (n, l)."""
         n, l = self.values.shape
         return n, l
 
@@ -438,7 +433,6 @@ class Dense(Low):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values and the scale."""
         return int(self.values.nbytes + self.row_logs.nbytes)
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
@@ -466,6 +460,5 @@ class Dense(Low):
         return ScaledFactors(one, np.ascontiguousarray(self.values.T), self.row_logs)
 
     def rescaled(self, row: Array, column: Array) -> Dense:
-        """Return this matrix with the scales merged into the values and the row scale."""
         top = column.max()
         return Dense(self.values * np.exp(column - top), self.row_logs + row + top)

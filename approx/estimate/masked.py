@@ -244,12 +244,10 @@ class Masked(Low):
 
     @property
     def zero_outside(self) -> Mask:
-        """The mask."""
         return self.mask
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape, (n, l)."""
         return self.low.shape
 
     @property
@@ -263,12 +261,10 @@ class Masked(Low):
 
     @property
     def parameters(self) -> int:
-        """Number of stored values, before the mask."""
         return self.low.parameters
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the part and of the bounds of the mask."""
         shared = self.low.zero_outside is self.mask
         bounds = 0 if shared else self.mask.first.nbytes + self.mask.stop.nbytes
         return self.low.nbytes + bounds
@@ -380,7 +376,6 @@ class Masked(Low):
         return y, row_log
 
     def rmatmat(self, W: Array, row_log: Array) -> Array:
-        """Return (diag(e^−row_log) low)ᵀ W."""
         features = self._features(W.shape[1])
         if features is None:
             return super().rmatmat(W, row_log)
@@ -401,7 +396,6 @@ class Masked(Low):
         return self.low.scaled_factors()
 
     def rescaled(self, row: Array, column: Array) -> Masked:
-        """Return this matrix with the scales merged into its dense part."""
         return Masked(self.low.rescaled(row, column), self.mask)
 
 

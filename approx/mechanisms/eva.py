@@ -105,12 +105,12 @@ class Eva(Method):
         a, b = q.astype(np.float64), k.astype(np.float64)
         seen: Array | bool = True  # whether a query sees a whole group
         if self.size is None and mask.is_full and not mask.looks_back:
-            support = self.sparse.approximate(q, k, rng=rng).correction
+            support = self.sparse.support(q, k, None, rng)
             segment = segments.labels(l, m)
             of_queries, centres = segments.means(a, m), segments.means(b, m)
         else:
             draws = np.random.default_rng(rng.integers(2**63))  # as many for any l
-            support = self.sparse.approximate(q, k, mask=mask, rng=draws).correction
+            support = self.sparse.support(q, k, mask, draws)
             size = self.size or -(-l // m)
             m = -(-l // size)
             segment = np.arange(l) // size
@@ -119,7 +119,6 @@ class Eva(Method):
             if mask.looks_back or not mask.is_full:
                 begin = size * np.arange(m)
                 seen = (mask.first[:, None] <= begin) & (begin + size <= mask.stop[:, None])
-        assert isinstance(support, Support)
         omega = of_queries + centres + rng.standard_normal((m, q.shape[1]))
         group = segment[:, None] == np.arange(m)
         shares = _shares(b, omega[segment], group)

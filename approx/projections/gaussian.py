@@ -17,7 +17,6 @@ class IID(Projection):
     """Independent ω_r ~ N(0, I_d) with equal weights."""
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return omega (count, d) and weights 1/count."""
         return rng.standard_normal((count, d)), np.full(count, 1.0 / count)
 
     def block(self, d: int) -> int | None:
@@ -63,7 +62,6 @@ class ZeroMean(Projection):
     """
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return omega (count, d) and weights 1/count."""
         g = rng.standard_normal((count, d))
         if count > 1:
             g = (g - g.mean(axis=0)) * math.sqrt(count / (count - 1))

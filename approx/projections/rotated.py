@@ -173,7 +173,6 @@ class Simplex(Projection):
     """
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return omega (count, d) and weights 1/count."""
         parts = []
         for size, number in self.blocks(count, d):
             corners = np.eye(size, d)
@@ -394,7 +393,6 @@ class MomentMatched(_Spherical):
         return d + 1
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return omega (count, d) and weights 1/count."""
         g = rng.standard_normal((count, d))
         q, r = np.linalg.qr(g - g.mean(axis=0))
         return q * np.sign(np.diag(r)) * math.sqrt(count), np.full(count, 1.0 / count)
@@ -427,7 +425,6 @@ class Hadamard(Projection):
     """
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return omega (count, d) and weights 1/count."""
         D = 1 << (d - 1).bit_length()
         H = scipy.linalg.hadamard(D) / math.sqrt(D)
         parts = []

@@ -32,7 +32,6 @@ class Sobol(Projection):
         _refuse_unscrambled(self.scramble)
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return omega (count, d) and weights 1/count."""
         from scipy.stats import qmc  # slow to import, so only where it is used
 
         sampler = qmc.Sobol(d, scramble=True, bits=52, rng=rng)
@@ -60,7 +59,6 @@ class Halton(Projection):
         _refuse_unscrambled(self.scramble)
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return omega (count, d) and weights 1/count."""
         from scipy.stats import qmc  # slow to import, so only where it is used
 
         points = qmc.Halton(d, scramble=True, rng=rng).random(count)

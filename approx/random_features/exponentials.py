@@ -110,7 +110,6 @@ class Exponentials(Low):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape, (n, l)."""
         return len(self.queries.x), len(self.keys.x)
 
     @property
@@ -123,7 +122,6 @@ class Exponentials(Low):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of points, omega and levels, and of the factors once they are built."""
         held = [*self.queries, *self.keys, self.omega, self.level]
         own = sum(int(x.nbytes) for x in held if isinstance(x, np.ndarray))
         built = (vars(self).get(name) for name in ("_factors", "_keyed"))
@@ -312,7 +310,6 @@ class Exponentials(Low):
         return self._factors.scaled_factors()
 
     def rescaled(self, row: Array, column: Array) -> Exponentials:
-        """Return this product with the scales added to the logs of its rows."""
         (x, extra), (y, other) = self.queries, self.keys
         return dataclasses.replace(self, queries=Side(x, extra + row), keys=Side(y, other + column))
 

@@ -13,9 +13,10 @@ from approx import checks
 from approx.checks import Array
 from approx.estimate import memory
 from approx.estimate.approximation import Approximation
+from approx.estimate.corrections import Support
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask, MaskLike
-from approx.method import Method, Moments, generator
+from approx.method import Method, Moments, Rng, generator
 from approx.method.fields import ruled
 from approx.method.prices import Price, Reads, Shape, entries
 from approx.supports import patterns
@@ -46,6 +47,12 @@ class SupportMethod(Method):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
         low = Factors.empty(len(q), len(k), q.dtype)
         return Approximation(low, exact_on(self.pattern(q, k, mask, rng), q, k, mask), mask=mask)
+
+    def support(self, Q: ArrayLike, K: ArrayLike, mask: MaskLike, rng: Rng) -> Support:
+        """Return exp(q·k) on the support: all that `approximate` has."""
+        found = self.approximate(Q, K, mask=mask, rng=rng).correction
+        assert isinstance(found, Support)
+        return found
 
     def held(self, mask: Mask) -> Array | None:
         """Return how many keys each row holds at most, (n,); None if that follows from the inputs.

@@ -980,8 +980,8 @@ SPARSE = [
     Mutant(
         "scatterbrain: a support under no mask",
         "approx/combinations/scatterbrain.py",
-        "support = self._support(q, k, mask, for_support)",
-        "support = self._support(q, k, Mask.full(*mask.shape), for_support)",
+        "support = self.sparse.support(q, k, mask, for_support)",
+        "support = self.sparse.support(q, k, Mask.full(*mask.shape), for_support)",
         "tests/approx/sparse/test_masked_supports.py -k 'scatterbrain_under_a_mask and top_k'",
     ),
     Mutant(

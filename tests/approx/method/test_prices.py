@@ -1,4 +1,4 @@
-"""Prices: formulas by hand, bytes against what is stored, and how they add and grow."""
+"""Prices: bytes against what is stored, how they add and grow; test_counted_prices.py counts."""
 
 import dataclasses
 import itertools
@@ -12,67 +12,10 @@ from approx import METHODS, Price, parse
 
 N, L, D, C = 6, 10, 4, 3
 SHAPE = {"n": N, "l": L, "d": D, "c": C}
-KEYS, BOTH = L / N, (N + L) / N  # keys per query, queries and keys per query
 
 
 def price(spec):
     return parse(spec).price(**SHAPE)
-
-
-# By hand, from the definitions in approx.method.prices: a state of m features is m·(c + 1) numbers,
-# for as many multiply-adds of a query and m·c of a key; a frequency is d; an exact key is d + c.
-# What is done for a key is paid by l/n queries. tests/approx/method/test_counted_prices.py counts
-# all of it.
-
-
-@pytest.mark.parametrize(
-    ("spec", "reads", "multiply_adds"),
-    [
-        ("positive(m=5)", 5 * 4 + 5 * 4, 40 + (5 * 3 + 5 * 4) * KEYS),
-        ("trigonometric(m=6)", 6 * 4 + 3 * 4, 36 + (6 * 3 + 3 * 4) * KEYS),  # two a frequency
-        ("elu", 4 * 4, 4 * 4 + 4 * 3 * KEYS),  # d features, each a function of one coordinate
-        ("uniform", 4, 0),  # sums
-        ("top_k(k=2)", 2 * 7, 2 * 7),
-        ("sliding_window(width=3)", 3 * 7, (2 + 5 * 3) / 6 * 7),  # the first row has two keys
-        ("truncated_svd(rank=2)", 2 * 4, 2 * 4 + 2 * 3 * KEYS),
-        # a round reads a direction of width d + 2 and the projections of all keys
-        ("smyrf(size=2, rounds=3)", 6 * 7 + 3 * (6 + 10), 6 * 7 + 3 * 6 * BOTH),
-        # through 5 monomials; from the logits l·(d + c) and degree + 1 coefficients
-        ("taylor(degree=1)", 5 * 4, 5 * 4 + 5 * 3 * KEYS),
-        ("taylor(degree=9)", L * (D + C) + 10, L * (D + C + 9)),
-        # two numbers of a key and its value, and a map of 2·d. Gram matrices; two decompositions,
-        # their product and its own, and the maps
-        ("logit_svd(rank=2)", 10 * 5 + 8, 10 * 5 + (8 + 16) * BOTH + (4 * 64 + 4 * 16) / 6),
-        ("channels(r=2)", 10 * (2 + 3), 10 * (2 + 3)),
-        ("quantised(bits=2)", 10 * 7 + 20, 10 * 7),  # two scales for each of ten keys
-        ("projected_top_k(k=2, r=1)", 2 * 7 + 10 + 4, 14 + 10 + 4 + (4 + 16) * KEYS + 64 / 6),
-        ("projected_top_k(k=2, r=3, by='channels')", 2 * 7 + 30, 2 * 7 + 30),
-        # combined keys and values are read like exact ones; l·rank·(d + c) to combine them
-        ("linformer(rank=2, combinations='gaussian')", 2 * 7, 2 * 7 + 2 * 7 * KEYS),
-        ("linformer(rank=2)", 2 * 7, 2 * 7),
-        ("product_sketch(m=5, degree=2)", 5 * 4 + 50, 5 * 4 + 50 + (5 * 3 + 50) * KEYS),
-        # the inverse is applied to the keys; landmarks' kernels and their decomposition
-        ("nystrom(rank=2)", 8 + 8, 8 + 8 + (6 + 8 + 4) * KEYS + (16 + 8) / 6),
-        # logits of 2 keys and their state; for each key 2 distances and twice 2·2
-        ("coreset(rank=2, tau=1.0)", 8 + 8, 8 + 8 + 6 * KEYS + 2 * (4 + 4) * KEYS),
-        # nine times, with ten rows of logits of 2 keys and their weights; and ten of 10 logits
-        ("coreset(rank=2)", 16, 16 + 6 * KEYS + (9 * (160 + 20 * 14) + 400) / 6),
-        # two keys as they are; kernels of four buckets of 2 and of one of 4
-        ("coreset(rank=2, pivots='thinning', weights='equal')", 14, 14 + 4 * (4 * 4 + 16) / 6),
-        ("coreset(rank=2, tau=1.0, block=2)", 20, 20 + (6 + 12) * KEYS),
-    ],
-)
-def test_reads_and_multiply_adds_by_hand(spec, reads, multiply_adds):
-    found = price(spec)
-    assert found.reads == reads
-    assert math.isclose(found.multiply_adds, multiply_adds, rel_tol=1e-15)
-
-
-@pytest.mark.parametrize("spec", ["random_maclaurin(m=5, law='poisson')", "godec(budget=4)"])
-def test_what_follows_from_the_inputs_is_not_known_before(spec):
-    assert price(spec).reads is None
-    assert price(spec).multiply_adds is None
-    assert price(spec).stored > 0
 
 
 @pytest.mark.parametrize(

@@ -336,7 +336,7 @@ class OneStream(Halved):
 
     def evaluate(self, q, k, mask, rng):
         seed = rng.integers(2**63)
-        support = self._support(q, k, mask, np.random.default_rng(seed))
+        support = self.sparse.support(q, k, mask, np.random.default_rng(seed))
         low = self.low_rank.approximate(q, k, rng=np.random.default_rng(seed))
         return Approximation(low.low, support)
 
@@ -347,7 +347,7 @@ class BySizeOfEstimate(Scatterbrain):
     def evaluate(self, q, k, mask, rng):
         low = self.low_rank.approximate(q, k, rng=rng)
         largest = low.to_dense().argmax(axis=1)
-        support = self._support(q, k, mask, None).matrix.copy()
+        support = self.sparse.support(q, k, mask, None).matrix.copy()
         support.indices[:] = largest
         support.data[:] = np.einsum("id,id->i", q, k[largest])
         return Approximation(low.low, Support(support))

@@ -1,7 +1,5 @@
 """Columns: every rule against a slow twin, what eviction means, and what scores are."""
 
-import math
-
 import naive
 import numpy as np
 import pytest
@@ -232,41 +230,6 @@ def test_what_k_counts():
     # rows of 1, 2, 3, 4 and five times 5 keys: 35/9
     assert template.within(3.8, n=9, l=9, d=2) is None
     assert template.within(3.9, n=9, l=9, d=2).k == 5
-
-
-def test_prices_by_hand():
-    """n = 6, l = 10, d = 4, c = 3: k = 4 keys are 28 numbers; with block = 2 there are 3 cuts."""
-    n, l, d, k, keys = 6, 10, 4, 4, 4 * 7
-    once = {
-        "mass": 0,
-        "snapkv": 6 * l * d,  # six queries, as there are no more
-        "expected": n * d**2 + l * (d**2 + 2 * d),
-        "key_norm": 0,  # norms are not counted
-        "key_diff": l * d,
-        "leverage": 2 * l * d**2 + d**3,
-        "cur": 0,
-    }
-    for by, work in once.items():
-        found = Columns(k, by).price(n=n, l=l, d=d, c=3)
-        assert found.reads == keys
-        assert math.isclose(found.multiply_adds, keys + work / n)
-    # queries at 0, 1, 3, 5, 6, 8 have so many keys; cuts come before 4, 6 and 8
-    held = (1 + 2 + 4 + 4 + 3 + 3) / n * (d + 3)
-    each = {
-        "mass": (0, 0),
-        "snapkv": ((k + 3) * d, 3 * 3 * k * d),
-        "expected": (k * d + d**2 + d, 5 * d**2 + 3 * k * (d**2 + 2 * d)),  # five had come
-        "key_norm": (k, 0),  # norms are stored when a key comes
-        "key_diff": (k * d, 3 * k * d),
-        "leverage": (k * d, 3 * (2 * k * d**2 + d**3)),
-        "cur": (k, 0),
-    }
-    for by, (reads, work) in each.items():
-        last = {"window": 3} if by == "snapkv" else {}
-        found = Columns(k, by, block=2, **last).price(n=n, l=l, d=d, c=3)
-        assert found.reads == keys + reads / 2
-        assert math.isclose(found.multiply_adds, held + work / n)
-    assert Columns(k, "h2o").price(n=n, l=l, d=d, c=3).reads == keys + k
 
 
 def test_what_a_rule_declares():
