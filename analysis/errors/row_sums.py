@@ -25,7 +25,6 @@ from approx.estimate.low import Rows
 from approx.estimate.masks import Mask, MaskLike
 from approx.kernels.elementary import SURELY_NORMAL, exp, largest, log, log_of_normal
 from approx.kernels.jit import summing_kernel
-from approx.kernels.threads import one_thread
 
 # The numbers of a query row by name, of each space; `metrics.RowSums` defines them.
 SUMS = {
@@ -328,9 +327,9 @@ class Comparison:
         stripes = [slice(i, min(i + height, count)) for i in range(0, count, height)]
         for approximation, _ in self.estimates:
             approximation.low.prepare()  # here, once, and not by each thread
-        with one_thread():  # once for all stripes: looking for libraries takes 2 ms
-            done = executors.threads(functools.partial(_sums, self), stripes, jobs)
-        return [np.concatenate(parts) for parts in zip(*done)]
+        done = executors.threads(functools.partial(_sums, self), stripes, jobs)
+        # as plain numbers: of records NumPy compares the names
+        return [np.concatenate([x.view(np.float64) for x in some]).view(ROW) for some in zip(*done)]
 
 
 def _sums(whole: Comparison, part: slice) -> list[Array]:
@@ -356,7 +355,7 @@ def _sums(whole: Comparison, part: slice) -> list[Array]:
         approximation.block(chosen(rows), cols, shift=shift, logits=logits, out=out)
         return out, shift.astype(np.float64)
 
-    with one_thread(), _workspace() as array:
+    with _workspace() as array:
         for start in range(0, l, width):
             cols = slice(start, min(start + width, l))
             if not whole.mask.is_full:
