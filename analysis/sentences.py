@@ -1,7 +1,5 @@
 """Sentences that keep their format and their numbers, so that figures can translate them."""
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 

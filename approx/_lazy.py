@@ -1,7 +1,5 @@
 """What a package has is imported when it is first asked for (PEP 562)."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

@@ -1,7 +1,5 @@
 """Baselines that every method must beat: estimates that cost and know next to nothing."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

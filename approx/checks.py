@@ -1,7 +1,5 @@
 """Checks at the public edge: each names the argument, the rule and the value it got."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import operator

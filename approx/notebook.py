@@ -1,7 +1,5 @@
 """Tables by which objects show themselves in a notebook: plain HTML, with everything escaped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from html import escape

@@ -1,7 +1,5 @@
 """The list of methods, the familiar names of some, and the reader of their specs."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import importlib

@@ -1,7 +1,5 @@
 """Positive random features as a transformer of scikit-learn, which only this file needs."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Self
 

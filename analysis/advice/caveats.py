@@ -1,7 +1,5 @@
 """Why a number of the advisor is not to be trusted, or a method not to be used, in plain words."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping

@@ -6,8 +6,6 @@ Most are in public code; Scatterbrain with a support that depends on its feature
 Nothing here is a method of the registry: `approx` has the right forms.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

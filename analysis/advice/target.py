@@ -5,8 +5,6 @@ is one of the methods, and its price is the ceiling: where no size that costs le
 target, the answer is "not with less than exact attention".
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

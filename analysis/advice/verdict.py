@@ -1,7 +1,5 @@
 """What to use on a head, and how much another choice could gain, from what was measured."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -6,8 +6,6 @@ attention, without the logits of the keys that were not read. `approx.polynomial
 bounds that hold before an estimate is made; these hold for one estimate of one row.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

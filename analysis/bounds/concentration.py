@@ -24,8 +24,6 @@ that size of ones is missed by all draws with probability δ. It is about L/b, a
 log(2/δ)/b. So a sample proves little as long as the largest possible number is b times the mean.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

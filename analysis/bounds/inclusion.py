@@ -1,7 +1,5 @@
 """Which keys the rows of a sampled estimate hold, which they drew, and with which probability."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

@@ -26,8 +26,6 @@ not peaked.
 Bounds are rounded down by what rounding can do to the weights, see `Weights.slack`.
 """
 
-from __future__ import annotations
-
 import math
 
 from analysis.bounds import support_bounds

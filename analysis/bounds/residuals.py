@@ -1,7 +1,5 @@
 """What a decomposition left out of each row of an estimate, and how wrong attention is by it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 

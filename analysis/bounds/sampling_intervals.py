@@ -29,8 +29,6 @@ What can be told without chance is used as well: D is at least what is read, and
 the boxes of what is unread.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -9,8 +9,6 @@ Each function returns what no choice of a kind loses less of, on average over ro
 the head, rounded down (`analysis.ranks.attention_weights.Weights.slack`).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -6,8 +6,6 @@ the bound then says, and the same quantity measured. Where a bound is of an orde
 constant is unknown: then the number stands for its size only, and nothing is proved or refuted.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

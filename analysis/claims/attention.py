@@ -1,7 +1,5 @@
 """'Attention mechanism note' (ATT): kernel regression, scores, and the scale 1/√d."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ The papers are of 2020 to 2026. A source is quoted as far as it could be read: a
 file of public code, its line and commit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """'DIET note' (DIET): positions at the input and at the logits, by the rank of the logits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

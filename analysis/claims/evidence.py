@@ -5,8 +5,6 @@ statement as its source prints it, and for the statement without the condition t
 checks inside must disagree, so that "corrected" and "holds with a condition" are results.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator

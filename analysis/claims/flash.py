@@ -1,7 +1,5 @@
 """'FLASH note' and its comments (FL): the gated unit, mixed chunks, and scales with length."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """'Infinite-dimensional linear attention' (ILA): three maps from softmax to linear attention."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterator

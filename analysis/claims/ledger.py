@@ -1,7 +1,5 @@
 """The ledger: all claims, in the order of the documents, and their verdicts."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from analysis.claims import (

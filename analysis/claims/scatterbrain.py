@@ -1,7 +1,5 @@
 """'Scatterbrain note' (SB): sparse + low-rank, unbiased before normalisation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

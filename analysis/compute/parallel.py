@@ -1,7 +1,5 @@
 """One function of many arguments, in processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Seeds that are made from what a piece of work is, not from when or where it runs."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -5,8 +5,6 @@ all of them together the best choice at a price is a knapsack problem with one i
 Lagrange multiplier λ, damage saved per unit of price, solves it up to one head.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

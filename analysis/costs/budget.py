@@ -1,7 +1,5 @@
 """Methods matched at equal budget, in any currency of `approx.Price`, and budgets in words."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

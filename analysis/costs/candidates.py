@@ -4,8 +4,6 @@ Of those that need all logits, all but `godec` and `hierarchical` look for the l
 variation, by which the advisor decides: `analysis.costs.optimality` says which of them are bounds.
 """
 
-from __future__ import annotations
-
 from approx import Mask, Method, parse
 
 TRIVIAL = "uniform()"

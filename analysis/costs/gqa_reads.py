@@ -1,7 +1,5 @@
 """What query heads that share their keys read together."""
 
-from __future__ import annotations
-
 from approx import Method, checks
 from approx.method.prices import Shape
 

@@ -5,8 +5,6 @@ There are n tokens (queries and keys), heads of width d, m features, s entries o
 heads and b sequences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ their size, and may have more Frobenius error than others. Methods declare it, a
 `best_found_in`; tables and captions ask `standing`.
 """
 
-from __future__ import annotations
-
 from approx import Mask, Method
 
 BOUND, FOUND, NEEDS = STANDINGS = "bound", "best found", "all logits"

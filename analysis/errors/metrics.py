@@ -6,8 +6,6 @@ exponent, so nothing overflows: at logits of ±10⁴ each metric is finite, or i
 value is above 1.8e308 (1.3e154 where shares of attention, of rows that cancel, are squared).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@
 of a comparison among threads.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """The error of an estimate in the spectral norm, by Lanczos over row stripes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What an estimate knows of its own errors, beside the errors, row by row."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which pairs a support holds, and what that is worth: the theorem of Scatterbrain, checked."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

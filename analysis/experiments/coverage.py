@@ -1,7 +1,5 @@
 """How often bounds of sampled rows hold, and how wide they are, over many draws of real rows."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

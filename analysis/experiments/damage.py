@@ -4,8 +4,6 @@
 for a figure.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Squared bias and variance of one method of each family, over the whole kernel matrix."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from scipy.special import logsumexp

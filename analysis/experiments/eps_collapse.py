@@ -1,7 +1,5 @@
 """The eps of public Performers: where it makes attention uniform."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

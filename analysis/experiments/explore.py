@@ -1,7 +1,5 @@
 """Attention rows and their estimates at equal budget, as pictures: a panel a temperature."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

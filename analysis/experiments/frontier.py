@@ -1,7 +1,5 @@
 """What an error costs in each currency: the whole registry on causal heads, at several sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Mean log variance of every family of random features against the norm of the inputs."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """The smallest degree at which a polynomial of exp has an error ε on [−B, B]."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from analysis.experiments.profile import Profile

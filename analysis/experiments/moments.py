@@ -1,7 +1,5 @@
 """Bias and variance against temperature: closed form as lines, Monte Carlo as markers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

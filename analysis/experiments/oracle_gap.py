@@ -1,7 +1,5 @@
 """Scatterbrain against what sparse + low-rank could do: the split at its budget, Robust PCA."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

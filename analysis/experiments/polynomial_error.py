@@ -1,7 +1,5 @@
 """Attention error of every polynomial at equal width across temperatures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

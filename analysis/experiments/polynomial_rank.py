@@ -1,7 +1,5 @@
 """The rank of polynomial kernels, and the ε-rank of exp(q·k) that polynomials promise."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

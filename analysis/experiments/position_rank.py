@@ -1,7 +1,5 @@
 """Rank of logits with positions at the input and at the logits, before and after exp."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

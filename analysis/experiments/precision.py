@@ -1,7 +1,5 @@
 """Rounding error against approximation error: float32 arithmetic, bfloat16 inputs."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """What a run covers: inputs, temperatures, budget, trials."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence

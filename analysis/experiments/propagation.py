@@ -3,8 +3,6 @@
 ``make lm-study`` measures it on the model itself, which is too much for a figure.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Normalised attention: the error of its output, and the bias that a ratio brings by itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """Orthogonal features from a raw QR decomposition: a bias that depends on the direction."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How the size that a target needs grows with the number of keys."""
 
-from __future__ import annotations
-
 from importlib import resources
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ranks of causal heads before and after each position, and how near m states can come."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

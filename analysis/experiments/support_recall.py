@@ -1,7 +1,5 @@
 """How much of the truth a support holds, which tells a bad support from bad features."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

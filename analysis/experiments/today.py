@@ -1,7 +1,5 @@
 """The methods of today beside those that they replace, at equal price in each currency."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Errors in units of the last place against the argument, beside what the problem allows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from decimal import Decimal, localcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """Replaced or weighed: which is nearer on rows of real heads, and what the rule says of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

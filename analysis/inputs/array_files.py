@@ -3,8 +3,6 @@
 Files are also written here: whole or not at all, and never outside the folder where they belong.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import glob

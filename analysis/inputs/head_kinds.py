@@ -1,7 +1,5 @@
 """Where a head of a language model looks: at the first key, just behind, at repetitions, or far."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -1,7 +1,5 @@
 """Heads of files, and the bundled heads of real models."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from importlib import resources

@@ -1,7 +1,5 @@
 """What makes an input easy or hard, before any method is run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 

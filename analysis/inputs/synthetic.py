@@ -1,7 +1,5 @@
 """Synthetic queries, keys and values: Gaussian, on a sphere, in clusters."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ Ours gets a `Call`: q and k after rotary embedding and norms, v, the layer's own
 its queries see.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

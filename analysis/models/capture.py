@@ -6,8 +6,6 @@ request the model runs again with its own attention: both outputs must then be e
 nothing is missing in the file.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Models and texts on this machine: where a model is, what it is refused for, and its tokens."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import logging

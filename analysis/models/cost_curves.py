@@ -1,7 +1,5 @@
 """What each head of a language model could be computed by, at which price, with which damage."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ It starts again at any layer from the states that an earlier run passed through,
 `analysis.models.replacement` need not run what stays the same.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

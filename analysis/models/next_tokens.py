@@ -1,7 +1,5 @@
 """Where a replaced model's next word is not the model's own: places of a text, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ chose nothing. It goes layer by layer, and what is done lies in a store: a run t
 on where it was.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import functools

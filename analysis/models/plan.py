@@ -1,7 +1,5 @@
 """A method for every head of a language model, and its file; `planner` chooses one."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

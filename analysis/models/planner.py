@@ -1,7 +1,5 @@
 """How a plan is made: curves of every head, one multiplier, and what becomes of the model."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ what a layer of Llama's kind can make of any error of that size, by norms of its
 the model itself computes there; `jacobian_norm` is what the worst small error becomes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Self

@@ -6,8 +6,6 @@ the layer's projection, and the latter weighted by what the model makes of it. `
 which of them ranks heads as their damage does.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

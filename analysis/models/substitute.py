@@ -5,8 +5,6 @@ KL of the next token, perplexity, and the errors of heads and layers. `analysis.
 does the work, and lets a model stay loaded.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

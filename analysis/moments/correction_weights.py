@@ -36,8 +36,6 @@ as N, and weighing may win all the same.
 Of normalised attention nothing of the kind holds. `Row.output` has its error to first order.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

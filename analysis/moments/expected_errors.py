@@ -1,7 +1,5 @@
 """The expected error of an estimate, in closed form."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp

@@ -1,7 +1,5 @@
 """How many features an expected error needs."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Bias and variance of normalised attention, a ratio, to first order."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ exp(q·k) by positive features is lognormal, and for |q + k|² > 2 or so its sam
 nothing: `MonteCarlo.believable` flags the entries where a sample may be believed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, overload

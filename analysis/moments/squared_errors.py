@@ -5,8 +5,6 @@ variance, which needs fourth moments. A sample cannot tell, because the draws th
 variance large are the rare ones; the closed form can.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

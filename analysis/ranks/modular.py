@@ -4,8 +4,6 @@ The rank modulo a prime is at most that over the rationals, and equal to it exce
 O(rank/2³¹) over the points.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -9,8 +9,6 @@ P.-C. Chen et al., "A simple and effective positional encoding for transformers"
 (DIET), theorem 1.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

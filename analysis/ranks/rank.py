@@ -28,8 +28,6 @@ then counts columns, and bounds nothing. What a recurrence with m states can do 
 ranks of the blocks A[i:, :i], of queries after a position and keys before it, which are at most m.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

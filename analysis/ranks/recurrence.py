@@ -4,8 +4,6 @@ Both are fitted with hindsight, to one matrix of weights: they are the best *fou
 of `analysis.ranks.state_rank`, and neither is a method that a model could run on another text.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

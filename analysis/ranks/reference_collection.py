@@ -6,8 +6,6 @@ in another language, has the same heads to the last bit. The stored table was co
 by slow code that shares nothing with it; every digit that is stored was the same.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator

@@ -6,8 +6,6 @@ the state: linear attention with m features, gated or not, normalised or not, an
 model with m states per channel have rank ≤ m in every block P[queries after k, keys before k].
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Sequence
 from typing import overload

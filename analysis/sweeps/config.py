@@ -16,8 +16,6 @@
 The keys of an input are the fields of its dataclass here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """Where sparse beats low-rank, where low-rank beats sparse, and what GoDec, their sum, gains."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence, Sized
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a sweep will need before it runs: memory by arithmetic, and time by running a few cells."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

@@ -12,8 +12,6 @@ manifest waits for the disk, which a cell would do for as long as it is computed
 need a lock: the same key always means the same bits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import dataclasses

@@ -1,7 +1,5 @@
 """Any method on queries and keys from which their means are subtracted."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Weighted sampling: exact on a support, and unbiased for the rest by weights of drawn keys."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Scatterbrain: any low-rank method, made exact on any support."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

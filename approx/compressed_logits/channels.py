@@ -1,7 +1,5 @@
 """Logits of the channels in which a query is large."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

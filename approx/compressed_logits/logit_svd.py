@@ -1,7 +1,5 @@
 """The best logits of a given rank, before exp."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The base of the methods that compress queries and keys before their logits are made."""
 
-from __future__ import annotations
-
 import dataclasses
 from abc import abstractmethod
 from typing import ClassVar, NamedTuple, Self

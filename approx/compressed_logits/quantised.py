@@ -1,7 +1,5 @@
 """Keys rounded to a few levels between their least and their largest number."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

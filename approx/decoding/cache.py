@@ -1,7 +1,5 @@
 """The base of every cache: tokens are appended, and each query is answered from what is kept."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 import numpy as np

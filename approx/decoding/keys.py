@@ -1,7 +1,5 @@
 """Kept keys: all of them, sinks and a window, or those with the most attention so far (H2O)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from approx.checks import Array

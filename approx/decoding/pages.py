@@ -1,7 +1,5 @@
 """Pages of keys, of which a query reads those that score highest: Quest."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from approx.checks import Array

@@ -1,7 +1,5 @@
 """The state of linear attention: sums over keys of their features times values and 1."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Squared lengths of rows and squared distances between rows."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from approx.checks import Array

@@ -1,7 +1,5 @@
 """The truth: logits, exp(q·k), row sums and softmax attention, streamed by row stripes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A limit on memory, checked by arithmetic before anything big is allocated."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Hierarchical low rank: every block of keys that lies farther away is twice as long."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from typing import Any, ClassVar

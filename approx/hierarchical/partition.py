@@ -11,8 +11,6 @@ position's leaf, and the queries that take a block are its right sibling: the dy
 [mid, hi) × [lo, mid). Without a mask, they are these and the same above the diagonal.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 

@@ -1,7 +1,5 @@
 """What a model keeps to decode with a hierarchical estimate: the states of a Fenwick tree."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """All that needs Numba itself: imported, in 0.2 s, when a kernel is first called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -20,8 +20,6 @@ A maximum of floats, which might be NaN, does not vectorise; that of their bits,
 in the same order, does.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

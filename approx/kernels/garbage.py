@@ -1,7 +1,5 @@
 """Python's search for garbage, and how to do without it for a while."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 from collections.abc import Iterator

@@ -22,8 +22,6 @@ prefer-vector-width=512 (in ``compiler``)
     and speed, but to the whole process, and only if it is set before Numba's first function.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys

@@ -1,7 +1,5 @@
 """Products with a sparse pattern: of two factors at its entries only, and of a pattern with V."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

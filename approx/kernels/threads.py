@@ -1,7 +1,5 @@
 """One thread for BLAS and Numba: the same bits on every machine and under every engine."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading

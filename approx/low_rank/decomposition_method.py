@@ -1,7 +1,5 @@
 """The base class of what splits the whole matrix into low-rank + sparse."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """GoDec: the least-squares split of a matrix into low rank and entries, at a budget."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import math

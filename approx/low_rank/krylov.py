@@ -1,7 +1,5 @@
 """Leading singular triplets of a matrix that is read one stripe of rows at a time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Nyström's method: the kernel of all points through the kernel with a few landmarks."""
 
-from __future__ import annotations
-
 import dataclasses
 import operator
 import warnings

@@ -1,7 +1,5 @@
 """Pivoted Cholesky decompositions, which choose some points to stand for all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

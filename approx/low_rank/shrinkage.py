@@ -1,7 +1,5 @@
 """Shrinkage of singular values, the proximal map of the nuclear norm."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

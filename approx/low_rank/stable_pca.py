@@ -1,7 +1,5 @@
 """Stable principal component pursuit: low-rank + sparse + a remainder of bounded norm."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

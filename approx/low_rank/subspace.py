@@ -5,8 +5,6 @@ last ones: one step of subspace iteration from them costs O(nlp), where a full S
 is as good once the solver is near its end.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import cast

@@ -1,7 +1,5 @@
 """The matrix that is decomposed: the kernel matrix itself, or its row-softmax."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

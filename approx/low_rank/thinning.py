@@ -5,8 +5,6 @@ that say which, the mean of φ over the half differs from that over all by Σ s_
 Fair coins give E|Σ s_i f_i|² = Σ |f_i|²; coins with a bias against what has been added give less.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -6,8 +6,6 @@ the next matrix to approximate; S itself is needed only at the end. What is not 
 NaN, is treated as on the support, but is counted and kept nowhere.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

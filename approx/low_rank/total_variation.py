@@ -5,8 +5,6 @@ the sum of absolute differences. No algorithm for that is known which is both fa
 is found here is a local optimum, an upper bound of the least.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The best approximation of a given rank, which needs the whole matrix."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

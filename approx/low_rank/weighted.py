@@ -1,7 +1,5 @@
 """Least squares with a weight for every entry, row by row: the step of alternating fits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

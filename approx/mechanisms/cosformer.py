@@ -1,7 +1,5 @@
 """cosFormer: relu features whose weight falls with distance."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

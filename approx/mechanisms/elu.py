@@ -1,7 +1,5 @@
 """Linear attention with elu(x) + 1."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

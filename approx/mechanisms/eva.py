@@ -1,7 +1,5 @@
 """EVA: exact attention to some keys, and randomized attention to groups of the others."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

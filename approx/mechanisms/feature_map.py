@@ -1,7 +1,5 @@
 """Linear attention with feature maps ≥ 0: rows of φ(q)·ψ(k), normalised."""
 
-from __future__ import annotations
-
 import dataclasses
 from abc import abstractmethod
 

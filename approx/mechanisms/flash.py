@@ -1,7 +1,5 @@
 """The mixed chunk attention of FLASH as a method."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

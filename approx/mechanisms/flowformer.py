@@ -1,7 +1,5 @@
 """Flowformer: linear attention with conserved flows."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """LARA: randomized attention with draws that all queries share."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Linformer: attention to a few combinations of keys."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Nyströmformer: softmax attention through landmarks."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

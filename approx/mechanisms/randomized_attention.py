@@ -1,7 +1,5 @@
 """Randomized attention, unbiased for softmax rows at quadratic cost."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

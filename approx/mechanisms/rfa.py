@@ -1,7 +1,5 @@
 """Random feature attention: trigonometric features of unit vectors."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Consecutive segments of rows, of nearly equal length, and their means: landmarks."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from approx.checks import Array

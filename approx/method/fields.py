@@ -3,8 +3,6 @@
 The base class applies the rules when a method is made. Where the default is None, None is allowed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

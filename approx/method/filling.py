@@ -1,7 +1,5 @@
 """Filling what a method leaves open to a budget: the largest sizes that fit."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar

@@ -3,8 +3,6 @@
 Names for which a spec is written, such as `performer`, are `approx.ALIASES`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

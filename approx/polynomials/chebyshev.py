@@ -1,7 +1,5 @@
 """Chebyshev series and interpolants of exp on an interval."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

@@ -8,8 +8,6 @@ The norm ``"relative"`` is max |p(x) − e^x|/e^x, and ``"scaled"`` is max |p(x)
 first needs a degree of order B, the second one of order √B.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

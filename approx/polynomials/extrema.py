@@ -1,7 +1,5 @@
 """Largest errors and real roots of a polynomial, beyond the precision of float64."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

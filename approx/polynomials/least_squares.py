@@ -1,7 +1,5 @@
 """The polynomial that fits exp best at the given logits."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The base of the methods that are polynomials of the logits."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from abc import abstractmethod

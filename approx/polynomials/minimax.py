@@ -1,7 +1,5 @@
 """The polynomial whose largest relative or absolute error from exp on an interval is least."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ feature √(|a_j| j!/Πα_i!) x^α for each monomial of degree j ≤ n. The dens
 monomial j!/Πα_i! times: it has the same inner products, but is d^j wide.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Sums of tensor powers Σ_i w_i (1 + x/n_i)^{n_i}, evaluated as powers."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

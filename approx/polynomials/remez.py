@@ -1,7 +1,5 @@
 """The exchange algorithm of Remez for exp, in float64 where that is enough, else in decimals."""
 
-from __future__ import annotations
-
 import functools
 import math
 from decimal import Decimal, localcontext

@@ -1,7 +1,5 @@
 """Richardson extrapolation of the tensor power to n → ∞."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The Taylor polynomial of exp at 0."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The tensor power (1 + x/n)^n, the limit definition of exp."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Frequencies omega of the random features, the source of an estimate's randomness."""
 
-from __future__ import annotations
-
 from approx import checks
 from approx.projections.base import Projection
 from approx.projections.fixed import Fixed

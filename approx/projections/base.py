@@ -1,7 +1,5 @@
 """The base of projections: a law of frequencies, and the coupling of those in a block."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 import numpy as np

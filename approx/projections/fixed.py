@@ -1,7 +1,5 @@
 """Frequencies that a user gives."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from typing import Any

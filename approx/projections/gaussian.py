@@ -1,7 +1,5 @@
 """Frequencies that are jointly Gaussian: independent, in pairs ±ω, or of mean 0."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

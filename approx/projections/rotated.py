@@ -1,7 +1,5 @@
 """Blocks of frequencies in one random rotation: orthogonal, simplex, or of fixed lengths."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from abc import abstractmethod

@@ -1,7 +1,5 @@
 """Frequencies from scrambled sequences of low discrepancy."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

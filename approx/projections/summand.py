@@ -10,8 +10,6 @@ u·u < 0 and cosh is a cosine. A family says what u and A are, and a projection 
 of a block are coupled; E ρ_u(ω) ρ_v(ω′) follows.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from abc import ABC, abstractmethod

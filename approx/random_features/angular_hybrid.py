@@ -1,7 +1,5 @@
 """Angular hybrid features: positive where q and k are opposite, trigonometric where alike."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

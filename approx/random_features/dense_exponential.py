@@ -1,7 +1,5 @@
 """Dense exponential features, FAVOR#, with a tilt for every direction."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Random features with frequencies in ℕ^d: products of powers of the coordinates."""
 
-from __future__ import annotations
-
 import dataclasses
 from abc import abstractmethod
 

@@ -9,8 +9,6 @@ for exponentials, and log φ(k)_r is the same with b and column; sines and cosin
 i in front of ω. `approx.projections.summand` derives bias, variance and covariances from this.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any, ClassVar, NamedTuple

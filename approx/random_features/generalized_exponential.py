@@ -1,7 +1,5 @@
 """Generalised exponential features: FAVOR++."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Sines and cosines with a tilted law of frequencies."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

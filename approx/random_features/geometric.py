@@ -1,7 +1,5 @@
 """Geometric random features, whose frequencies are counts."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

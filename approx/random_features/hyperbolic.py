@@ -1,7 +1,5 @@
 """Hyperbolic random features, which use each frequency with both signs."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Positive features from the proposal that is best for the whole matrix."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

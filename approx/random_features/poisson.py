@@ -1,7 +1,5 @@
 """Poisson random features, whose frequencies are counts."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Positive random features: FAVOR+ of the Performer."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Cosines with a random phase: the other form of random Fourier features."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

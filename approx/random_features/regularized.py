@@ -1,7 +1,5 @@
 """Regularised softmax features, whose frequencies all have length √d."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Positive features drawn around the mean of q + k."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Trigonometric random features: the sines and cosines of Rahimi and Recht."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -6,8 +6,6 @@ covariance of two keys b, b' of one query follows from the same formulas, with c
 Σ a_i² b_i b'_i for S, and b·b' for |b|².
 """
 
-from __future__ import annotations
-
 import dataclasses
 from abc import abstractmethod
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """A sketch of the tensor power by products of random linear forms."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable

@@ -7,8 +7,6 @@ For w with independent entries of mean 0 and variance 1, y = (w·a)(w·b) has me
 where κ₄ is the fourth cumulant of an entry: −2 for signs, 0 for Gaussians.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Random Maclaurin features, terms of the series of exp of random degrees."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator

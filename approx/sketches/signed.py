@@ -1,7 +1,5 @@
 """Numbers as sign and logarithm, whose sums and powers neither overflow nor vanish."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

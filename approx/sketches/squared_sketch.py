@@ -1,7 +1,5 @@
 """The square of a sketch, an estimate of a polynomial kernel that is never negative."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable

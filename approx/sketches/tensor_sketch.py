@@ -1,7 +1,5 @@
 """TensorSketch: CountSketches of the tensor power, convolved by FFT."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """Keys of the query's own chunk: block-local attention."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The same few keys for many queries, and the last ones: what eviction from a cache keeps."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """All keys that a query sees: exact attention as a method, with its price."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Locality-sensitive hashing: keys that share a bucket with the query."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar, Self
 

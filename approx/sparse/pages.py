@@ -1,7 +1,5 @@
 """Pages of consecutive keys, chosen for each query by what is kept of a page: Quest."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """The keys with the largest compressed logits, exact: top k that can be run."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

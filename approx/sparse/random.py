@@ -1,7 +1,5 @@
 """Keys at random, the support that every other must beat."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, ClassVar
 

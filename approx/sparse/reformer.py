@@ -1,7 +1,5 @@
 """Reformer: keys of the query's angular bucket, cut into chunks."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

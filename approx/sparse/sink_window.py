@@ -1,7 +1,5 @@
 """The first keys and the last: attention sinks and a window."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Keys near the query: the local window of sparse transformers."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """SMYRF: balanced clusters of queries and keys by random projections."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

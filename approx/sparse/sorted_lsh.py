@@ -1,7 +1,5 @@
 """HyperAttention's blocks: queries and keys sorted by the order of their hashes, cut alike."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

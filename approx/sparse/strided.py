@@ -1,7 +1,5 @@
 """Every s-th key: the long-range half of sparse transformers."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

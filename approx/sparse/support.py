@@ -1,7 +1,5 @@
 """The base of every support: entries (i, j) on which the estimate is exp(q·k) itself."""
 
-from __future__ import annotations
-
 import dataclasses
 from abc import abstractmethod
 from typing import Any, ClassVar

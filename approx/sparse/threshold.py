@@ -1,7 +1,5 @@
 """The attention weights above a level, in rows that are as long as they need to be."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar, Self

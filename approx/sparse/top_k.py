@@ -1,7 +1,5 @@
 """The largest entries of each row or of a head: finding them costs what they would save."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

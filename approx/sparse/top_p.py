@@ -1,7 +1,5 @@
 """The fewest keys of each row that hold a given share of its attention."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import ClassVar

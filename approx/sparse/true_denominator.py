@@ -1,7 +1,5 @@
 """Attention weights on a support, with the denominator over all keys."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Keys that all queries share and diagonals, found from a few queries: MInference."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any, ClassVar

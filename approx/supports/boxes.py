@@ -1,7 +1,5 @@
 """Boxes around the keys of a page, and what q·k is at least and at most inside one."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -1,7 +1,5 @@
 """exp(q·k) on the entries of a pattern, and patterns by a rule on logits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -11,8 +11,6 @@ e2                        ⌊(w·x + u)/r⌋, u uniform on [0, r)         `e2_co
 θ is the angle between the two vectors.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -1,7 +1,5 @@
 """XBOX+: vectors whose Euclidean neighbours are the largest inner products."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from approx.checks import Array

@@ -1,7 +1,5 @@
 """Scores by which one set of keys is chosen for many queries: the larger, the sooner it is kept."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

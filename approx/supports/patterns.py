@@ -1,7 +1,5 @@
 """Sparsity patterns as CSR (indptr, indices): runs of keys, keys of one bucket and unions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

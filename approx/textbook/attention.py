@@ -4,8 +4,6 @@ Arrays may have leading axes (heads, batches): queries (…, n, d), keys (…, l
 Logits are not scaled here unless a function says so.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

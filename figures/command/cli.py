@@ -1,7 +1,5 @@
 """The command ``expqk``; heavy imports wait until a command needs them."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """``expqk figures``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

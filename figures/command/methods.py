@@ -1,7 +1,5 @@
 """``expqk methods``."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``expqk model``."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import sys

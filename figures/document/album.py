@@ -5,8 +5,6 @@ docs/gallery/NAME.png from the tables in FOLDER/data; a figure without a table t
 pages have of it. `make gallery` computes those that are missing first.
 """
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import re

@@ -20,8 +20,6 @@ A figure is described to those who do not see it by the title in its SVG. Beside
 one temperature each: the page shows these, with a slider, where scripts run.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

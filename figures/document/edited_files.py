@@ -1,7 +1,5 @@
 """What was written into a folder, so that what was edited since is never lost."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

@@ -4,8 +4,6 @@ Sphinx writes them when it builds the documents, so that every caption is stored
 imports none of the figures.
 """
 
-from __future__ import annotations
-
 import json
 import re
 

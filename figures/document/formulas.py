@@ -1,7 +1,5 @@
 """Formulas: what pandoc 3.9 and typst 0.15 disagree on, said so that both agree."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The reader's own text, in notes.md beside a report, merged into its pages at marked places."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple

@@ -5,8 +5,6 @@ The scripts are few enough to be read, and none is anybody else's: a library tha
 reading is longer than these, and would still have to be told what a curve is.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

@@ -4,8 +4,6 @@ A drawing that is part of the page, unlike a picture, can say what its curves ar
 attributes that are known here get there; a drawing with any other stays a picture.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterator

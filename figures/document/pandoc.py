@@ -1,7 +1,5 @@
 """pandoc, as a program that gets text and gives text; never through a shell."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -4,8 +4,6 @@ pandoc's JSON tree is data. Attributes are reduced to an identifier and a size, 
 to what is allowed; nothing that a document says is ever code.
 """
 
-from __future__ import annotations
-
 import html
 import re
 import shutil

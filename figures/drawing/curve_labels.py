@@ -4,8 +4,6 @@ Places are found whenever the figure is drawn, after its layout: names are as ne
 they can be, in least squares, without one on top of another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

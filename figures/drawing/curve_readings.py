@@ -3,8 +3,6 @@
 A drawing holds it as ``data-`` attributes of its groups, which other readers of SVG pass over.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

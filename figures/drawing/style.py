@@ -1,7 +1,5 @@
 """One style for all figures: colours, names as users know them, and byte-identical files."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

@@ -3,8 +3,6 @@
 One without serifs is for figures, one with serifs for pages, beside their mathematics.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import io

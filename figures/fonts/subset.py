@@ -1,7 +1,5 @@
 """Make the fonts of this folder: see README.md."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What r numbers of a query and of a key are worth before exp, and after it."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The length beyond which a cheaper attention costs less than exact attention."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.figure import Figure
 

@@ -1,7 +1,5 @@
 """Errors at 1/32, 1/16 and 1/8 of the memory, as the Scatterbrain paper tabulates them."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 

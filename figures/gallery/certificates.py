@@ -1,7 +1,5 @@
 """Bounds that an estimate carries with it, row by row, against the errors that they bound."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

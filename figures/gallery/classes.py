@@ -1,7 +1,5 @@
 """The best of each class of estimates at equal price, of full and of causal heads."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Every support with every low-rank map, at one budget, against its two parts alone."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What coupling the frequencies of positive features is worth: exact error over that of iid."""
 
-from __future__ import annotations
-
 import re
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """How often bounds of sampled rows fail, against what they promise, and how wide valid ones are."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.figure import Figure
 

@@ -1,7 +1,5 @@
 """What sparse + low-rank gains over the better single class, against temperature; crossings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a head does to a language model when it alone is replaced, and which number predicts it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure

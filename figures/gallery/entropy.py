@@ -1,7 +1,5 @@
 """Error against the entropy of attention at equal budget: which class wins where."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Error of one entry against q·k: LSH alone, random features, and Scatterbrain of the two."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

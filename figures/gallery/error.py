@@ -1,7 +1,5 @@
 """Error of row-normalised attention against temperature, at equal budget."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.figure import Figure
 

@@ -1,7 +1,5 @@
 """Error against each of four currencies: the whole registry, and who is worth its price in each."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure

@@ -1,7 +1,5 @@
 """Log variance against 1/t: closed form through what Monte Carlo can see."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure

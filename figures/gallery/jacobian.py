@@ -1,7 +1,5 @@
 """The size of softmax's gradient against temperature: why logits are divided by √d."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Entropy, sparsity and the largest weight of softmax against length and temperature."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

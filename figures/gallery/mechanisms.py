@@ -1,7 +1,5 @@
 """Distance of every named attention from softmax attention at equal budget."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

@@ -1,7 +1,5 @@
 """The smallest degree at which a polynomial of exp has an error ε on [−B, B]."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure

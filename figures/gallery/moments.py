@@ -1,7 +1,5 @@
 """Bias and variance against temperature: closed form as lines, Monte Carlo as markers."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -1,7 +1,5 @@
 """Scatterbrain against what sparse + low-rank could do: the split at its budget, Robust PCA."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

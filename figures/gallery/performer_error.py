@@ -1,7 +1,5 @@
 """Why a Performer is off by 70 %: d = 128, m = 1024, Gaussian inputs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure

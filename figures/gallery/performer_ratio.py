@@ -1,7 +1,5 @@
 """Sines and cosines against positive features: the ratio of their mean squared errors."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

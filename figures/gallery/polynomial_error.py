@@ -1,7 +1,5 @@
 """Attention error of every polynomial at equal width across temperatures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

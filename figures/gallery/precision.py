@@ -1,7 +1,5 @@
 """Rounding error against approximation error: float32 arithmetic, bfloat16 inputs."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.figure import Figure
 

@@ -1,7 +1,5 @@
 """Expected Frobenius error, predicted in closed form, against the error of independent draws."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Error against stored values a row: every method at its own price, polynomials included."""
 
-from __future__ import annotations
-
 import re
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """How an error of the residual stream grows layer by layer in a language model, and its bound."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.figure import Figure
 

@@ -1,7 +1,5 @@
 """Rank measures against temperature, of exact and of the estimates."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

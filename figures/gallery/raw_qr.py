@@ -1,7 +1,5 @@
 """Orthogonal features from a raw QR decomposition: a bias that depends on the direction."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.figure import Figure
 

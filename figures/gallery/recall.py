@@ -1,7 +1,5 @@
 """What supports of equal size find: attention mass against temperature, recall of the top keys."""
 
-from __future__ import annotations
-
 import functools
 
 import pandas as pd

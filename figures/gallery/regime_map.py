@@ -1,7 +1,5 @@
 """Where sparse, low-rank or both approximate clustered sequences best: the map over β and Δ."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

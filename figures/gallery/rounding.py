@@ -1,7 +1,5 @@
 """Rounding against truncation: the Taylor polynomial at x ≪ 0, in float32 and float64."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a target needs against length: on heads of a language model, and of Gaussian logits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure

@@ -1,7 +1,5 @@
 """Sketches of exp and of its tensor power beside positive features: error against width and t."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure

@@ -1,7 +1,5 @@
 """Singular values of exp(q·k) and of its softmax rows, across temperatures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps

@@ -1,7 +1,5 @@
 """What a causal head's rank is: of the blocks of later queries and earlier keys."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.figure import Figure
 

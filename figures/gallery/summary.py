@@ -1,7 +1,5 @@
 """The report in one figure: which class is nearest at which temperature, and what can be run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What people use today, at equal price in each currency: the best of each class."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.figure import Figure
 

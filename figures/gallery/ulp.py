@@ -1,7 +1,5 @@
 """Errors in units of the last place, beside what the condition of the problem allows."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.figure import Figure
 

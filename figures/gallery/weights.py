@@ -1,7 +1,5 @@
 """Weighing drawn keys by 1/π against replacing: which is nearer, and what the rule says of it."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.figure import Figure
 

@@ -1,7 +1,5 @@
 """From a profile to a folder: figures, data, report.md, index.html, report.pdf, manifest.json."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import platform

@@ -1,7 +1,5 @@
 """The ledger of claims as a document of its own: claims.html and claims.pdf."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The first two pages of the report: what was asked and found, what to use, how sure it is."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page of a run over a language model: report.md, index.html, plan.json, figures, data."""
 
-from __future__ import annotations
-
 import shlex
 import textwrap
 from collections.abc import Iterable

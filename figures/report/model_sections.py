@@ -4,8 +4,6 @@
 there and says the same, by the functions of this module.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from pathlib import Path

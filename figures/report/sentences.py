@@ -1,7 +1,5 @@
 """The sentences of the report that a number decides: each from a table, none from memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The tables of the report: what was measured, as text in cells."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The ledger of claims as text, as JSON and as a table."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """What `analysis.advice.diagnose` found, as text, as JSON and as a map of layers × heads."""
 
-from __future__ import annotations
-
 import math
 import re
 import string

@@ -1,7 +1,5 @@
 """Layers × heads of a model as a grid of coloured cells, each with a word in it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

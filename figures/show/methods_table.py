@@ -3,8 +3,6 @@
 ``python -m figures.show.methods_table`` writes docs/methods.md, and the table of README.md.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a run over a language model found: in sentences, tables and two figures."""
 
-from __future__ import annotations
-
 import math
 import string
 from collections import Counter

@@ -3,8 +3,6 @@
 `analysis.costs.optimality` decides it; here are its words.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

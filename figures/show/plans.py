@@ -1,7 +1,5 @@
 """A plan as text: what its heads are computed by, its price, and what becomes of the model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any

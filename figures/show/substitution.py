@@ -1,7 +1,5 @@
 """What `analysis.models.substitute` found, as text and as JSON."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any

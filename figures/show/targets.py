@@ -1,7 +1,5 @@
 """What `analysis.advice.target` found, as text: the cheapest way to a target, head by head."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

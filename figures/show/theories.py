@@ -1,7 +1,5 @@
 """What `analysis.bounds.theory` found, as text."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Budgets and prices in words, in the language in force: every amount says what is counted."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from analysis.costs import budget as budgets

@@ -1,7 +1,5 @@
 """Generated text in pages of Markdown that people write: tables, and what stands between marks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

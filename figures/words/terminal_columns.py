@@ -1,7 +1,5 @@
 """Text in columns of a terminal, where a Chinese character takes two."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shutil

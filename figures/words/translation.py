@@ -1,7 +1,5 @@
 """What figures and reports say, in English or in the language in force."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Iterable, Iterator

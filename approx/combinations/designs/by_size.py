@@ -1,7 +1,5 @@
 """Designs that draw a key with a probability proportional to a size that it has."""
 
-from __future__ import annotations
-
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable

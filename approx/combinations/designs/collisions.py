@@ -1,7 +1,5 @@
 """A design by hashing: keys that share buckets with the query, weighted by their probability."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Simple random sampling: so many different keys, each set of that size alike."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
