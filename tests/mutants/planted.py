@@ -996,7 +996,7 @@ SPARSE = [
 RESULT = [
     Mutant(
         "kernels: garbage never searched for again",
-        "approx/kernels/jit.py",
+        "approx/kernels/garbage.py",
         "        if searches:\n",
         "        if not searches:\n",
         "tests/approx/kernels/test_elementary.py::test_garbage_is_searched_for_after_a_compilation_as_before",
