@@ -196,7 +196,7 @@ NUMBERS = {
     "lam": lambda x: robust_pca.inexact_alm(D, x) if x is not None else 1 / 0,
     "rho": lambda x: robust_pca.inexact_alm(D, rho=x),
     "tolerance": lambda x: robust_pca.inexact_alm(D, tolerance=x),
-    "gap": lambda x: robust_pca.inexact_alm(D, gap_tolerance=1.0 if x == math.inf else x),
+    "gap": lambda x: robust_pca.inexact_alm(D, gap_tolerance=1.0 if x is math.inf else x),
     "delta of stable": lambda x: stable_pca.stable_pca(D, x),
     "k of godec": lambda x: godec.godec(D, 1, x),
     "epsilon": lambda x: rank.summary(D, epsilon=x),

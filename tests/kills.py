@@ -1,7 +1,7 @@
 """Planted bugs, each beside the test that must notice it; ``python tests/mutants`` plants them."""
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,8 +22,13 @@ def kills(file: str, old: str, new: str, name: str = "", *, only: str = "") -> C
     return lambda test: test
 
 
-def bugs(root: Path, files: list[str]) -> Iterator[Bug]:
-    """Read the bugs above the tests in some files, without importing them."""
+FOLDERS = "approx", "analysis", "figures", "studies", "docs", "tests"
+
+
+def bugs(root: Path) -> Iterator[Bug]:
+    """Read the bugs above the tests of a tree, without importing them."""
+    paths = (path for folder in FOLDERS for path in sorted((root / folder).rglob("*.*")))
+    files = [path.relative_to(root).as_posix() for path in paths]
     for path in files:
         if not (path.startswith("tests/") and path.endswith(".py")):
             continue
@@ -37,3 +42,14 @@ def bugs(root: Path, files: list[str]) -> Iterator[Bug]:
                     ends = [name for name in files if f"/{name}".endswith(f"/{file}")]
                     one = ends[0] if len(ends) == 1 else file
                     yield Bug(f"{path}::{test.name}", one, *texts, **only)
+
+
+def misplaced(root: Path, chosen: Iterable[Bug]) -> list[str]:
+    """Return which texts do not stand exactly once in their files."""
+    found = []
+    for bug in chosen:
+        path = root / bug.file
+        count = path.read_text("utf-8").count(bug.old) if path.is_file() else 0
+        if count != 1:
+            found.append(f"{bug.tests}: {bug.old!r} stands {count} times in {bug.file}")
+    return found

@@ -303,6 +303,7 @@ def taylor_rank(bound: float, d: int, *, epsilon: float = 1e-2) -> int:
     """
     checks.positive("epsilon", epsilon)
     d = checks.integer("d", d, least=1)
+    bound = checks.number("bound", bound, "finite and >= 0")
     if bound == 0 or checks.positive("bound", bound) <= epsilon:
         return 1  # degree 0
     return error_bounds.rank_bound("taylor", bound, d, epsilon, exact=False)

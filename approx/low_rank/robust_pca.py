@@ -286,7 +286,7 @@ def inexact_alm(
     rho = checks.number("rho", rho, "finite and >= 1")
     if rho < 1:
         raise ValueError(f"rho must be finite and >= 1, got {rho!r}")
-    if gap_tolerance != math.inf:
+    if not (isinstance(gap_tolerance, float) and gap_tolerance == math.inf):
         gap_tolerance = checks.number("gap_tolerance", gap_tolerance, "> 0")
         if gap_tolerance <= 0:
             raise ValueError(f"gap_tolerance must be > 0, got {gap_tolerance!r}")

@@ -35,16 +35,13 @@ import scipy.stats  # noqa: E402, F401
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
-from kills import Bug, bugs  # noqa: E402
+from kills import Bug, bugs, misplaced  # noqa: E402
 
 try:
     from planted import MUTANTS
 except ImportError:
     MUTANTS = []
-names = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-LISTED = subprocess.run(names, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-FILES = [name for name in LISTED.split("\0") if name and (ROOT / name).is_file()]
-BUGS = [*(Bug(m.tests, m.file, m.old, m.new, m.name) for m in MUTANTS), *bugs(ROOT, FILES)]
+BUGS = [*(Bug(m.tests, m.file, m.old, m.new, m.name) for m in MUTANTS), *bugs(ROOT)]
 WORKERS = 2
 PATIENCE = 60  # seconds of a processor, after which what never ends is noticed, too
 SHARED = ("elementary.py", "jit.py", "compiler.py")  # Numba's cache sees no edit in them
@@ -71,10 +68,13 @@ class Tree:
 
     def __init__(self, folder: Path) -> None:
         self.root, self.cache, self.log = (folder / x for x in ("tree", "cache", "log"))
-        for name in FILES:
-            target = self.root / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target)  # with its time, which Numba's cache looks at
+        names = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+        listed = subprocess.run(names, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        for name in filter(None, listed.split("\0")):
+            if (ROOT / name).is_file():
+                target = self.root / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, target)  # with its time, which Numba's cache looks at
         self.cache.mkdir()
 
     def pytest(self, arguments: list[str], cache: Path, only: str = "") -> tuple[int, str]:
@@ -136,17 +136,6 @@ class Tree:
         return cache
 
 
-def misplaced(chosen: list[Bug]) -> list[str]:
-    """Return which texts do not stand exactly once in their files."""
-    found = []
-    for bug in chosen:
-        path = ROOT / bug.file
-        count = path.read_text("utf-8").count(bug.old) if path.is_file() else 0
-        if count != 1:
-            found.append(f"{bug.tests}: {bug.old!r} stands {count} times in {bug.file}")
-    return found
-
-
 def work(
     folder: Path, todo: multiprocessing.SimpleQueue, done: multiprocessing.SimpleQueue
 ) -> None:
@@ -168,7 +157,7 @@ def described(bug: Bug) -> str:
 
 def main(words: list[str]) -> int:
     chosen = [bug for bug in BUGS if not words or any(w in "\n".join(bug) for w in words)]
-    if problems := misplaced(chosen):
+    if problems := misplaced(ROOT, chosen):
         print(*problems, sep="\n")
         return 1
     start, survived, problem = time.monotonic(), [], False
