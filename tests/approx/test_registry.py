@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from kills import kills
 from numpydoc.docscrape import NumpyDocString
 from small import SPECS, few, small
 
@@ -116,6 +117,7 @@ def test_frequencies_have_a_name_but_no_spec():
 # Errors
 
 
+@kills("registry.py", "ast.literal_eval(node)", "eval(ast.unparse(node))")
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

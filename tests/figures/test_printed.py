@@ -6,6 +6,7 @@ import as_printed
 import printed as places
 import pytest
 from drawing import long
+from kills import kills
 
 from figures.gallery import FIGURES
 from figures.words.translation import speaking
@@ -18,6 +19,25 @@ SLOW = (
 )  # which draws intervals; tests/figures/gallery/test_model_figures.py has its numbers
 
 
+@kills("gallery/weights.py", "count=len(bare),", "count=len(found),", only="weights")
+@kills(
+    "summary.py",
+    'sparse="sparse", low_rank="low_rank"',
+    'sparse="low_rank", low_rank="sparse"',
+    only="summary",
+)
+@kills(
+    "front.py",
+    "most=tables.count(needed.rows.value.max()),",
+    "most=tables.count(needed.rows.value.min()),",
+    only="report",
+)
+@kills(
+    "tables.py",
+    'log = float(at.value["log_relative_variance"]) / 2',
+    'log = float(at.value["log_relative_variance"])',
+    only="report",
+)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(x, marks=[pytest.mark.slow] * (x in SLOW)) for x in said()],

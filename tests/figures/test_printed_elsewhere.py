@@ -10,6 +10,7 @@ import as_printed
 import numpy as np
 import pandas as pd
 import pytest
+from kills import kills
 
 from analysis import inputs
 from approx import Mask
@@ -155,6 +156,7 @@ def test_what_is_printed_elsewhere(name):
     assert expected in said() if expected else said() == ""
 
 
+@kills("front.py", 'crossovers.drop(x, errors="ignore").mean()', "crossovers.mean()")
 def test_an_input_does_not_test_its_own_border():
     """With all crossovers, of mean 0.5, the first, third and fourth case would be right."""
     crossovers = pd.Series({"a": 0.2, "b": 0.4, "c": 0.9})
@@ -170,6 +172,11 @@ def test_an_input_does_not_test_its_own_border():
     assert front.count_right(cases, crossovers) == 2
 
 
+@kills(
+    "report/sentences.py",
+    "(wide.temperature == t) & (wide.budget > 0)",
+    "(wide.temperature == t) & (wide.budget != 0)",
+)
 def test_what_costs_more_than_the_budget_is_not_called_the_least():
     table = stored()["decomposition"]
     dear = table.budget < 0

@@ -37,11 +37,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 from kills import Bug, bugs, misplaced  # noqa: E402
 
-try:
-    from planted import MUTANTS
-except ImportError:
-    MUTANTS = []
-BUGS = [*(Bug(m.tests, m.file, m.old, m.new, m.name) for m in MUTANTS), *bugs(ROOT)]
+BUGS = [*bugs(ROOT)]
 WORKERS = 2
 PATIENCE = 60  # seconds of a processor, after which what never ends is noticed, too
 SHARED = ("elementary.py", "jit.py", "compiler.py")  # Numba's cache sees no edit in them

@@ -13,6 +13,7 @@ import naive
 import numpy as np
 import pandas as pd
 import pytest
+from kills import kills
 
 from analysis import inputs
 from analysis.advice import diagnose as advising, measurement
@@ -66,6 +67,7 @@ def brute_force(x, spec, trials, seed):
     return float(np.median(found)), (estimate.rank * (x.n + x.l) + estimate.nnz) / x.n
 
 
+@kills("method/method.py", '        if self.oracle:\n            return "needs all logits"\n', "")
 def test_winners_are_those_of_brute_force(heads, table):
     for x in heads:
         part = table[table.input == x.name].set_index("spec")
@@ -99,6 +101,7 @@ def test_a_tie_goes_to_the_cheaper():
     assert advising.winner([row | {"runnable": False}]) is None
 
 
+@kills("advice/diagnose.py", "(ratio * ratio)", "ratio")
 def test_expected_error_is_the_mean_of_squares():
     x = inputs.gaussian(24, 4, rng=0).at_temperature(16.0)  # |q + k|² is small: to be believed
     method = parse("positive(m=8)")
@@ -118,6 +121,7 @@ def test_expected_error_is_the_mean_of_squares():
     assert found[0] <= 0.1 < found[1]
 
 
+@kills("advice/diagnose.py", "tail(P, rank)", "tail(P, rank + 1)")
 def test_crossing_is_where_entries_and_factors_do_equally_well():
     x = inputs.gaussian(48, 16, rng=0)
     t = float(diagnose(x, budget=8.0, methods=[parse(TRIVIAL)]).crossing.iloc[0])
@@ -354,6 +358,11 @@ def test_no_budget_is_asked_for_what_none_buys():
         diagnose(causal(), budget=BUDGET, methods=[parse("vattention")])
 
 
+@kills(
+    "diagnosis.py",
+    "style.label(spec) if count[style.label(spec)] == 1 else spec",
+    "style.label(spec)",
+)
 def test_methods_have_names_that_tell_them_apart():
     specs = [
         "pages(k=8, size=4)", "pages(k=8, size=2)", "top_k(k=8)",
@@ -452,6 +461,23 @@ def test_verdicts():
     assert f" ≤ total variation {advice(less)[0].attention_tv:.3f} ≤ " in advice(less)[0].sentence
 
 
+@kills("cosformer.py", "row_local = False", "row_local = True")
+@kills(
+    "mechanisms/flash.py",
+    "Chunk(size).pattern(q, k, mask, rng)",
+    "Chunk(size).pattern(q, k, Mask.full(len(q), len(k)), rng)",
+)
+@kills(
+    "measurement.py",
+    "            compare(before)\n            yield",
+    "            held.clear()\n            yield",
+)
+@kills("advice/diagnose.py", "or len(head.picked) < x.n", "or False")
+@kills(
+    "measurement.py",
+    'self.middle("output_relative_error_stderr", 0 * output)',
+    'self.middle("attention_tv_stderr", 0 * output)',
+)
 @pytest.mark.parametrize(
     ("mask", "specs"),
     [
@@ -521,6 +547,11 @@ def test_methods_that_are_compared_together_have_the_bits_of_each_alone(monkeypa
     pd.testing.assert_frame_equal(diagnose(x, **asked), together, check_exact=True)
 
 
+@kills(
+    "measurement.py",
+    "int(np.diff(s.matrix.indptr)[rows].sum())",
+    "int(np.diff(s.matrix.indptr).sum() // 2)",
+)
 def test_every_bound_is_below_what_is_measured_and_of_the_measured_queries():
     x = causal(n=40, l=64)
     specs = [TRIVIAL, "top_k(k=6)", "random(k=6)", "columns(k=6, by='h2o')", "positive(m=2)",
@@ -548,6 +579,16 @@ def test_every_bound_is_below_what_is_measured_and_of_the_measured_queries():
     np.testing.assert_allclose(found.gain, found.best_tv - found.bound)
 
 
+@kills(
+    "advice/diagnose.py",
+    "operations.causal_attention(n, d, window).total",
+    "operations.exact_attention(n, d).total",
+)
+@kills(
+    "advice/diagnose.py",
+    "Expectation(x.Q, x.K, x.mask)",
+    "Expectation(x.Q, x.K, type(x.mask).full(x.n, x.l))",
+)
 def test_theory_and_operations_are_those_of_what_is_seen():
     x = causal(spread=1.0)
     pair = [parse("positive(m=4)"), parse("top_k(k=4)")]
@@ -567,6 +608,7 @@ def test_theory_and_operations_are_those_of_what_is_seen():
     assert pays == {"full": (9, 5), "causal": (16, 8), "10": (23, 8)}
 
 
+@kills("advice/diagnose.py", "math.ceil(estimate.nnz", "math.floor(estimate.nnz")
 @pytest.mark.parametrize("mask", [None, "causal"])
 def test_a_method_pays_from_the_least_length_with_fewer_operations(mask):
     """Every length is tried; of 8 rows with 22 entries, or 21, each counts as one with 3."""
@@ -614,6 +656,7 @@ def test_the_text_fits_a_terminal(table, capsys, monkeypatch):
     assert plan.seconds > 0
 
 
+@kills("advice/diagnose.py", "capped = about.budget >= about.exact_price(x)", "capped = False")
 def test_no_budget_is_asked_for_where_every_size_costs_more_than_exact_attention():
     x, taylor = inputs.gaussian(8, 8, rng=0), parse("taylor")
     said = r"taylor\(\): every size costs more than exact attention"
@@ -628,6 +671,11 @@ def test_no_budget_is_asked_for_where_every_size_costs_more_than_exact_attention
     assert table.left_out[0] == ["taylor(): no size fits the budget"]
 
 
+@kills(
+    "verdict.py",
+    'return row[COLUMNS[metric]], row["values_per_row"]',
+    'return row["attention_tv"], row["values_per_row"]',
+)
 def test_methods_are_ranked_by_the_error_that_is_asked_for():
     """The values of the first keys are 20 times the others, which a window forgets."""
     x = inputs.gaussian(32, 8, rng=0)
@@ -677,6 +725,7 @@ def test_the_command_takes_short_names_of_metrics(tmp_path, capsys):
     assert "needs values, and b has no v" in capsys.readouterr().err
 
 
+@kills("verdict.py", "return not known or min(known) < 1", "return True")
 def test_what_saves_nothing_but_stored_values_is_not_advised():
     """24 keys of width 32: boxes of two keys are read, multiplied and kept, and 20 of 24 keys."""
     x = inputs.gaussian(24, 32, rng=0)
@@ -704,6 +753,16 @@ def test_what_saves_nothing_but_stored_values_is_not_advised():
     assert advice(found)[0].sentence.endswith(warning) or warning in advice(found)[0].sentence
 
 
+@kills(
+    "advice/diagnose.py",
+    "method.within(self.budget, currency=self.currency, **x.shape.given)",
+    "method.within(self.budget, **x.shape.given)",
+)
+@kills(
+    "advice/diagnose.py",
+    "min(about.budget, about.exact_price(x)) if method.is_template else about.budget",
+    "about.budget",
+)
 @pytest.mark.parametrize(
     ("currency", "none"), [("stored", 0), ("reads", 0), ("multiply_adds", 0), ("bytes", 4)]
 )

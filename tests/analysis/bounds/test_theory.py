@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from each import each
+from kills import kills
 from scipy.stats import norm
 
 from analysis import inputs
@@ -36,6 +37,11 @@ def rows(x, **options):
     return theory.of(x, **{"keys": 8} | options).set_index("theory")
 
 
+@kills(
+    "bounds/theory.py",
+    "np.asarray(a, np.float64) * math.sqrt(self.x.d)",
+    "np.asarray(a, np.float64)",
+)
 def test_entries_are_those_of_logits_over_d():
     x = head()
     n, d = x.q.shape
@@ -105,6 +111,7 @@ def test_pairs_with_a_large_entry_are_counted():
     assert not rows(Head("outlier", outlier, x.k)).loc["support basis"].met
 
 
+@kills("bounds/theory.py", "ndtr(-(deviation + ndtri(head.epsilon)))", "ndtr(-ndtri(head.epsilon))")
 def test_the_largest_of_normal_logits_are_as_many_as_the_law_says():
     n, sigma = 4096, 1.5
     rng = np.random.default_rng(0)
@@ -120,6 +127,8 @@ def test_the_largest_of_normal_logits_are_as_many_as_the_law_says():
     assert not other.met
 
 
+@kills("bounds/theory.py", "variance = (N - k) / (k * (N - 1))", "variance = 1 / k")
+@kills("bounds/theory.py", "    mask.hide(rest)\n", "")
 @each("mask", ["causal", None])
 def test_sampling_rank_states_and_columns_are_those_of_plain_sums(mask):
     x = head(mask=mask)

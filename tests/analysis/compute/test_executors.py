@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from kills import kills
 from pandas.testing import assert_frame_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -326,6 +327,7 @@ parallel(named, [60.0] * 4, jobs=2)
 """
 
 
+@kills("executors.py", "os.getppid() == parent", "os.getppid()")
 def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     where = os.pathsep.join([str(HERE), str(HERE.parents[1]), str(HERE.parents[2])])
     parent = subprocess.Popen(

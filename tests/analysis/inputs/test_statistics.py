@@ -5,6 +5,7 @@ import math
 import naive
 import numpy as np
 import pytest
+from kills import kills
 from small import hiding
 
 from analysis.inputs import Head, gaussian, generative
@@ -21,6 +22,7 @@ from analysis.inputs.statistics import (
 )
 
 
+@kills("statistics.py", "np.log(keys[several])", "np.log(keys.max())")
 @pytest.mark.parametrize("mask", [None, "causal", hiding(5, 7, 3)])
 @pytest.mark.parametrize("scale", [1.0, 100.0])
 def test_describe_is_its_definition(mask, scale):

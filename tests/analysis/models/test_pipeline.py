@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from kills import kills
 from test_substitute import saved, with_torch
 
 from analysis.advice.verdict import KEEP, VERDICTS, advice
@@ -108,6 +109,7 @@ def whole(tmp_path_factory):
     return run.found()
 
 
+@kills("pipeline.py", "            for cell in left:", "            for cell in every:")
 def test_a_stopped_run_goes_on_where_it_was_and_finds_the_same(tmp_path, whole):
     stopped = MadeUp(tmp_path / "stopped")
     stopped.most = 1  # layers
@@ -148,6 +150,7 @@ def test_what_was_kept_reads_back(whole):
     assert found.about["date"] == "2026-11-23"
 
 
+@kills("pipeline.py", "if before.get(name) != asked[name]:", "if name not in before:")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -167,6 +170,11 @@ def test_a_run_that_was_asked_something_else_is_refused(tmp_path, changes, messa
         pipeline.refuse_another(Store(tmp_path / "sweep"), ASKED)
 
 
+@kills(
+    "allocation.py",
+    'each["heads"] == heads) & (each["price"]',
+    'each["heads"] <= heads) & (each["price"]',
+)
 def test_best_single_method_is_found_by_trying_all():
     rng = np.random.default_rng(0)
     prices = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 9.0}

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from each import each
+from kills import kills
 from test_substitute import build, passage, with_torch
 
 from analysis.costs.allocation import allocate
@@ -95,6 +96,16 @@ def made_up():
     return pd.DataFrame(rows + exact)
 
 
+@kills(
+    "planner.py",
+    "aim *= max(target / max(kl, target / STEP), 1 / STEP)",
+    "aim *= min(max(kl, target / STEP) / target, STEP)",
+)
+@kills(
+    "planner.py",
+    "best = min(range(len(found)), key=lambda i: (max(found[i], target), choices[i].price))",
+    "best = len(found) - 1",
+)
 def test_a_target_is_met_by_what_is_measured():
     table = made_up()
     text, other = Doubled(table, 3.0), Doubled(table, 1.0)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from kills import kills
 
 from analysis import inputs
 from analysis.moments.normalised import normalised_moments
@@ -10,6 +11,7 @@ from approx.estimate import exact
 from approx.random_features.positive import Positive
 
 
+@kills("normalised.py", "(common - Da + a @ y - y)", "(common + Da + a @ y - y)")
 @pytest.mark.parametrize(
     "spec",
     [

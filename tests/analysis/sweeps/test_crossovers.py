@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from kills import kills
 
 from analysis.inputs import clustered, gaussian
 from analysis.inputs.statistics import describe
@@ -19,6 +20,7 @@ TEMPERATURES = (0.25, 1.0, 4.0)
 CLUSTERED = functools.partial(clustered, shared=True)
 
 
+@kills("crossovers.py", "t[i] + part * (t[i + 1] - t[i])", "t[i + 1]")
 def test_power_laws_cross_where_they_do():
     t = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
     # t^a = 3 t^b at 3^{1/(a−b)}; log-interpolation is exact for power laws, then rounded to 10⁻¹²

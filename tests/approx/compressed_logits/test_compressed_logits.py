@@ -5,6 +5,7 @@ import dataclasses
 import naive
 import numpy as np
 import pytest
+from kills import kills
 
 from analysis import inputs
 from analysis.errors import metrics
@@ -55,6 +56,8 @@ TWINS = {
 }
 
 
+@kills("key_pca.py", "vectors[:, ::-1]", "vectors")
+@kills("channels.py", "np.argsort(-size,", "np.argsort(-q,")
 @pytest.mark.parametrize("spec", TWINS)
 def test_the_estimate_is_exp_of_the_compressed_logits(spec):
     Q, K = drawn()
@@ -67,6 +70,9 @@ def test_the_estimate_is_exp_of_the_compressed_logits(spec):
     assert np.isneginf(under[~on]).all()
 
 
+@kills(
+    "exponential.py", "return self.mask or Mask.full(*self.shape)", "return Mask.full(*self.shape)"
+)
 @pytest.mark.parametrize("spec", TWINS)
 def test_products_at_logits_of_ten_thousand(spec):
     Q, K = drawn()
@@ -83,6 +89,7 @@ def test_products_at_logits_of_ten_thousand(spec):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e4 * CLOSE)
 
 
+@kills("logit_svd.py", "R @ S.T", "R @ S")
 @pytest.mark.parametrize("seed", range(4))
 def test_no_logits_of_a_rank_are_nearer_than_those_of_the_svd(seed):
     Q, K = drawn(seed, n=12, l=15, d=5)
@@ -170,6 +177,7 @@ def test_axes_of_another_width_are_refused():
 # Rounding
 
 
+@kills("quantised.py", "(2**self.bits - 1)", "2**self.bits")
 @pytest.mark.parametrize(("per", "axis"), [("token", 1), ("channel", 0)])
 @pytest.mark.parametrize("bits", [1, 2, 5])
 def test_a_number_is_off_by_half_a_step_and_a_logit_by_the_sum_of_these(per, axis, bits):
@@ -204,6 +212,11 @@ def test_groups_keep_one_large_key_to_its_neighbours():
     assert off[1] < 0.2 * off[0]
 
 
+@kills(
+    "quantised.py",
+    "begin = np.maximum(mask.stop - self.recent, mask.first)",
+    "begin = np.maximum(mask.positions + 1 - self.recent, mask.first)",
+)
 def test_recent_keys_are_exact_and_the_others_rounded():
     Q, K = drawn()
     for mask in Mask.causal(N, L), Mask([0] * N, [2 + i % (L - 1) for i in range(N)], L, False):
@@ -229,6 +242,7 @@ def test_recent_keys_are_exact_and_the_others_rounded():
 # Prices
 
 
+@kills("quantised.py", "self.bits * l * d / 8", "self.bits * l * d")
 def test_bits_count_in_bytes_and_numbers_in_the_others():
     shape = {"n": 6, "l": 10, "d": 4, "c": 3}
     few, many = (parse(f"quantised(bits={bits})").price(**shape) for bits in (2, 8))
@@ -248,6 +262,8 @@ def test_bits_count_in_bytes_and_numbers_in_the_others():
 # Selection
 
 
+@kills("projected_top_k.py", "centred=self.centred, axes=self.axes", "axes=self.axes")
+@kills("projected_top_k.py", "self.r or max(1, d // SHARE)", "max(1, d // SHARE)")
 @pytest.mark.parametrize(
     ("fields", "twin"),
     [
@@ -317,6 +333,7 @@ def test_a_budget_buys_no_more_than_the_width():
     assert parse("channels").within(9 / 7 * D, n=N, l=L, d=D) is None  # the keys alone cost that
 
 
+@kills("quantised.py", "_before(begin, estimate.low, mask)", "estimate.low")
 def test_no_scale_follows_from_a_key_that_is_rounded_with_later_ones():
     method = parse("quantised(bits=1, per='channel', group=3, recent=2)")
     Q, K = [[-20.0]] * 3, [[0.1], [-40.0], [90.0]]  # the first is rounded to −40

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from each import each
+from kills import kills
 from small import NAMES, small
 
 from analysis import inputs
@@ -113,6 +114,9 @@ def sizes(A, log):
     return np.where(A.mask.visible(), size, 0.0).sum(axis=1)
 
 
+@kills("keys.py", "np.argsort(scores, kind", "np.argsort(-scores, kind")
+@kills("decoding/pages.py", "np.minimum(self.low[-1], k), ", "self.low[-1], ")
+@kills("sums.py", "        self.sums *= np.exp(self.tops - scale)[:, None]\n", "")
 @each("spec, index, n", [(s, j % 4, 72) for j, s in enumerate((*KEPT, *SUMS))])
 def test_answers_are_the_rows_of_prefill(spec, index, n):
     assert errors(parse(spec), *real(index, n)) <= 1
@@ -190,6 +194,11 @@ def counted(cache, q):
     return Counted.taken
 
 
+@kills(
+    "decoding/pages.py",
+    "self.low[:scored], self.high[:scored])[0]",
+    "self.low, self.high)[0][:scored]",
+)
 @each("spec", [*KEPT, *SUMS])
 def test_what_is_read_is_its_price(spec):
     n, d, c = 98 if "block" in spec else 96, 5, 4  # where blocks and pages are full

@@ -10,6 +10,7 @@ import sys
 import mpmath
 import numpy as np
 import pytest
+from kills import kills
 from numba import njit
 from numba.core.caching import NullCache
 from numba.core.compiler import CompilerBase
@@ -55,6 +56,7 @@ def special_points(dtype):
     return np.concatenate([x, np.nextafter(x, dtype(np.inf)), np.nextafter(x, -dtype(np.inf))])
 
 
+@kills("elementary.py", "0.0013888888917196719", "0.0013888888817196719")
 @pytest.mark.kernel
 @in_both_dtypes
 def test_two_ulps_at_special_points(dtype):
@@ -278,6 +280,7 @@ print(all(np.allclose(x, np.exp(i), rtol=1e-15) for i, x in enumerate(arrays)))
     assert run.stdout.split() == ["True"]
 
 
+@kills("garbage.py", "        if searches:\n", "        if not searches:\n")
 @pytest.mark.parametrize("searches", [True, False])
 def test_garbage_is_searched_for_after_a_compilation_as_before(searches, monkeypatch):
     during = []

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from hypothesis import given, strategies as st
+from kills import kills
 
 from approx.kernels import pattern_products
 
@@ -37,6 +38,7 @@ def test_entries_of_the_dense_product(dtype, index, r):
     check(*problem(0, 5, 7, r, dtype, index))
 
 
+@kills("pattern_products.py", "yd += y[r] * d[r]", "yd += x[r] * d[r]")
 @pytest.mark.kernel
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("keys", [1, 4, 7, 8])

@@ -7,6 +7,7 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from kills import kills
 
 from approx import Mask, parse
 from approx.estimate import memory
@@ -56,6 +57,7 @@ def test_exact_where_every_point_is_a_landmark(landmarks, n, l, d, seed):
     assert_exact(A.to_dense(), naive.kernel(Q, K), Q, K, n + l)
 
 
+@kills("nystrom.py", "half_square(X) + nearest + np.log(size)", "half_square(X) + np.log(size)")
 @pytest.mark.parametrize("side", ["queries", "keys"])
 def test_exact_in_the_rows_and_columns_of_landmarks(side, monkeypatch):
     Q, K = inputs(9, 7, 3)
@@ -188,6 +190,7 @@ def test_landmarks_are_different_rows(landmarks):
     np.testing.assert_array_equal(choose(x, 200, landmarks, np.random.default_rng(0)), x)
 
 
+@kills("nystrom.py", "values[: max(len(values) - k, 0)]", "values")
 def test_leverage_scores_are_their_definition():
     x = unbalanced(90)
     G = gaussian(x, x)
@@ -213,6 +216,7 @@ def test_the_recursion_finds_what_the_exact_scores_find(monkeypatch):
     assert np.linalg.norm(A.to_dense() - D) < 0.1 * np.linalg.norm(D)
 
 
+@kills("nystrom.py", "1.5 * (1.0 -", "1.0 * (1.0 -")
 def test_the_recursion_is_its_formula_for_some_half_of_the_points(monkeypatch):
     """Every half is tried: all of its points are sampled, 8·k shares among four being above 1."""
     x = inputs(7, 1, 2)[0]
@@ -302,6 +306,7 @@ def test_landmarks_of_the_past_are_the_plain_formula_of_each_query(landmarks, ma
         np.testing.assert_allclose(A.to_dense()[i, j], exact[i, j], rtol=1e-11)
 
 
+@kills("nystrom.py", "kept < mask.stop[:, None] // block", "kept <= mask.stop[:, None] // block")
 @every_choice
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_landmarks_of_the_past_do_not_know_the_future(landmarks, dtype):

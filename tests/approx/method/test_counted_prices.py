@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import twins as t
 from counting import Counter
+from kills import kills
 from small import small
 
 from approx import METHODS, Mask, parse
@@ -245,6 +246,22 @@ def assert_counted(spec, n, l, d, c):
         assert math.isclose(n * price.multiply_adds, work, rel_tol=1e-14), where
 
 
+@kills("prices.py", "int(self.mask.counts.max())", "self.l", only="exact")
+@kills("smyrf.py", "Price(0.0, directions + places,", "Price(0.0, directions,", only="smyrf")
+@kills("prices.py", "state = columns * (c + sums)", "state = columns * c", only="positive")
+@kills("prices.py", "of_keys = columns * c +", "of_keys = state +", only="elu")
+@kills(
+    "features.py",
+    "mapped=self.count * shape.d)",
+    "mapped=self.count * shape.d, read=0.0)",
+    only="hyperbolic",
+)
+@kills(
+    "combinations/scatterbrain.py",
+    "self.low_rank.entry_work(shape) * sparse.stored",
+    "0.0",
+    only="scatterbrain",
+)
 @pytest.mark.parametrize("spec", TWINS)
 def test_prices_are_counted(spec):
     for shape in ((7, 7, 2, 4), (4, 9, 3, 2), (7, 5, 3, 2)):
@@ -316,6 +333,7 @@ KEPT = {
 }
 
 
+@kills("sparse/pages.py", "NUMBER * numbers * self.pages(shape.l) / shape.n", "0.0", only="pages")
 @pytest.mark.parametrize("mask", [None, "causal"])
 @pytest.mark.parametrize("spec", KEPT)
 def test_bytes_are_those_of_the_estimate_and_of_what_is_kept_of_the_keys(spec, mask):

@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 from hypothesis import example, given, strategies as st
+from kills import kills
 from scipy.special import hyp1f1
 from small import few
 
@@ -37,6 +38,9 @@ def summand(x, d, *, paired=False, A=0.0, imaginary=False):
 # What is drawn
 
 
+@kills(
+    "rotated.py", "omega * (math.sqrt(d) / np.linalg.norm(omega, axis=1, keepdims=True))", "omega"
+)
 @pytest.mark.parametrize(("count", "d"), [(7, 3), (3, 7), (6, 3), (1, 1)])
 @pytest.mark.parametrize("projection", [Orthogonal(), Regularized()])
 def test_orthogonal_blocks(projection, count, d):
@@ -104,6 +108,7 @@ def test_weights_and_shapes(projection):
     assert projection.blocks(1, 3) == [(1, 1)]
 
 
+@kills("rotated.py", "return np.asarray(q * np.sign(np.diag(r)))", "return np.asarray(q)")
 def test_haar_is_uniform_in_its_first_entry():
     """E q₁₁ = 0 and E q₁₁² = 1/d; LAPACK's own sign is always −1."""
     d, count = 3, 4000
@@ -126,6 +131,7 @@ def test_golden_covariances_of_orthogonal_frequencies():
         assert found[0, 0] == pytest.approx(golden, rel=1e-12)
 
 
+@kills("rotated.py", "k = np.arange(int(c))", "k = np.arange(int(c) - 1)")
 @given(d=st.integers(1, 128), x=st.floats(-20, 60))
 def test_orthogonal_covariance_is_the_hypergeometric_function(d, x):
     with mpmath.workdps(60):
@@ -240,6 +246,7 @@ def test_the_hypergeometric_function_of_two_orthogonal_frequencies(c, least):
     np.testing.assert_allclose(found[picked], want, rtol=1e-14 if c % 1 == 0 <= least else 1e-12)
 
 
+@kills("rotated.py", "(step - 2 + 2 * lam)", "(step - 1 + 2 * lam)")
 @pytest.mark.kernel
 def test_two_keys_under_orthogonal_frequencies():
     """The series against the plain double sum in mpmath, and its diagonal against ₁F₁."""
@@ -338,6 +345,7 @@ def test_keys_that_are_waves_have_no_covariance_here():
     assert Orthogonal().pair(Keys(np.zeros(2), True, True, U), 2) is None
 
 
+@kills("summand.py", "np.log1p(np.exp(-2 * size)) - np.log(2)", "np.log1p(np.exp(-2 * size))")
 @given(x=st.floats(-800, 800))
 def test_log_cosh(x):
     with mpmath.workdps(40):
@@ -345,6 +353,7 @@ def test_log_cosh(x):
     assert log_cosh(np.array(x)) == pytest.approx(want, rel=1e-14, abs=1e-300)
 
 
+@kills("fixed.py", "(w < 0).any() or ", "")
 @pytest.mark.parametrize("weights", [[0.5], [0.5, 0.6], [1.5, -0.5]])
 def test_fixed_weights_are_as_many_not_negative_and_sum_to_one(weights):
     with pytest.raises(ValueError, match="weights must be 2 numbers >= 0 with sum 1, got"):

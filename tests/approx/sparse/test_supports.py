@@ -7,6 +7,7 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from kills import kills
 from small import problems, truth
 
 from approx import METHODS, ResourceLimitError, parse
@@ -93,6 +94,7 @@ def test_too_many_entries_are_refused(name):
         method.approximate(x, x)
 
 
+@kills("supports/patterns.py", "np.not_equal(x[1:], x[:-1], out=new[1:])", "pass")
 @pytest.mark.parametrize("spec", ["lsh(hashes=1, rounds={})", "smyrf(size=128, rounds={})"])
 def test_many_rounds_hold_one_at_a_time(spec):
     Q, K = np.random.default_rng(0).standard_normal((2, 256, 4))
@@ -117,6 +119,7 @@ def test_a_wide_hash_is_refused():
 # Top k
 
 
+@kills("top_k.py", "[:, l - k :]", "[:, :k]")
 @given(problem=problems(), data=st.data())
 def test_top_k_holds_the_largest(problem, data):
     Q, K, _, _ = problem
@@ -145,6 +148,7 @@ def test_top_k_by_stripes_is_top_k(monkeypatch):
 # Sliding window
 
 
+@kills("sliding_window.py", "(width + 1) // 2", "width // 2")
 @given(st.integers(1, 9), st.integers(1, 9), st.data())
 def test_a_window_by_its_definition(n, l, data):
     width = data.draw(st.integers(1, l))
@@ -165,6 +169,9 @@ def test_a_window_of_one_is_the_diagonal(n, l):
 # Chunks, strides, random keys, a threshold
 
 
+@kills(
+    "strided.py", "-(-mask.counts // (self.k or 1))", "np.maximum(mask.counts // (self.k or 1), 1)"
+)
 @given(st.integers(1, 9), st.integers(1, 9), st.data())
 def test_chunks_and_strides_by_their_definition(n, l, data):
     size = data.draw(st.integers(1, l))
@@ -178,6 +185,7 @@ def test_chunks_and_strides_by_their_definition(n, l, data):
             assert strides[i, j] == ((j - place) % stride == 0)
 
 
+@kills("random.py", "last if taken[j] else j", "j")
 @pytest.mark.kernel
 def test_random_keys_are_equally_likely_and_distinct():
     """Every key of every row: |z| ≤ 5 with the variance p(1 − p) of a draw."""
@@ -202,6 +210,7 @@ def test_a_threshold_by_its_definition(problem, level):
     np.testing.assert_array_equal(on[sure], weights[sure] >= level)
 
 
+@kills("threshold.py", "64 * np.finfo(Q.dtype).eps", "0 * np.finfo(Q.dtype).eps")
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("l", [3, 10, 50])
 def test_weights_that_tie_with_the_level_reach_it(l, dtype):
@@ -215,6 +224,7 @@ def test_weights_that_tie_with_the_level_reach_it(l, dtype):
 # Balanced clusters
 
 
+@kills("smyrf.py", 'np.argsort(keys, kind="stable")[indices]', "indices")
 @pytest.mark.parametrize("n", [12, 24, 7])
 def test_smyrf_clusters_are_balanced_and_sorted(n):
     """One round cuts both sorted lists alike: the clusters are intervals of the projections."""
@@ -234,6 +244,9 @@ def test_smyrf_clusters_are_balanced_and_sorted(n):
         )
 
 
+@kills(
+    "reformer.py", "np.where(chunk > 0, chunk - 1, -(-l // size) - 1)", "np.maximum(chunk - 1, 0)"
+)
 @given(seed=st.integers(0, 99), size=st.integers(1, 12), length=st.floats(0.1, 10))
 def test_reformer_by_its_definition(seed, size, length):
     """Shared queries and keys: own chunk and the one before, same bucket, as loops say."""
@@ -264,6 +277,8 @@ def test_rounds_are_joined_without_duplicates():
 # The true denominator
 
 
+@kills("true_denominator.py", "exact.log_row_sums(q, k, mask=mask)", "support.row_log()")
+@kills("estimate/exact.py", "top + np.log(x.sum(axis=1))", "np.log(x.sum(axis=1))")
 @pytest.mark.parametrize("name", SUPPORTS)
 @given(problem=problems(dtypes=[np.float64]))
 def test_true_denominator_keeps_the_weights_of_exact_attention(name, problem):

@@ -4,6 +4,7 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
+from kills import kills
 from test_masked_supports import masked
 from test_supports import support
 
@@ -45,6 +46,9 @@ def twin(Q, K, mask, method):
     )  # fmt: skip
 
 
+@kills("columns.py", "x[(first[rows, None] <= keys) & (keys < last[rows, None])] = 0.0", "pass")
+@kills("key_scores.py", "sums[free] = weights.sum(axis=0)[free]", "sums = weights.sum(axis=0)")
+@kills("key_scores.py", "unit * unit.mean(axis=0)", "unit * x.mean(axis=0)")
 @pytest.mark.parametrize("by", [by for by in BY if by != "h2o"])
 @some
 @given(data=st.data())
@@ -69,6 +73,17 @@ def test_eviction_by_its_definition(by, data):
     assert on.sum(axis=1).max() <= method.k
 
 
+@kills(
+    "supports/eviction.py",
+    "score(int(blocks.bounds[b]), keys, free)",
+    "score(int(blocks.bounds[b + 1]), keys, free)",
+)
+@kills("supports/eviction.py", "keys = keys[keys >= low]", "keys = keys[keys >= 0]")
+@kills(
+    "columns.py",
+    "keys = np.arange(blocks.lows[b], start)",
+    "keys = np.arange(blocks.lows[b], start - 1)",
+)
 @pytest.mark.parametrize("by", BY)
 def test_a_longer_text_by_its_definition(by):
     """So that groups of 16 keys, queries before the last ones and keys between cuts are several."""
@@ -82,6 +97,15 @@ def test_a_longer_text_by_its_definition(by):
             np.testing.assert_array_equal(on, twin(Q, K, mask, method))
 
 
+@kills("supports/eviction.py", "sums[s] += weights[s] / total", "sums[s] = weights[s] / total")
+@kills(
+    "supports/eviction.py",
+    "sinks <= keys[s] <= start - recent and",
+    "sinks <= keys[s] <= start - recent + 1 and",
+)
+@kills(
+    "supports/eviction.py", "keys[s], sums[s] = keys[s + 1], sums[s + 1]", "keys[s] = keys[s + 1]"
+)
 @pytest.mark.kernel
 def test_heavy_hitters_one_key_a_step():
     """Under causal and window masks, with sinks that leave a window and keys without a query."""
@@ -163,6 +187,7 @@ def test_snapkv_on_a_head_is_what_its_authors_keep():
 # Scores
 
 
+@kills("key_scores.py", "0.5 * K @ covariance", "K @ covariance")
 def test_the_expected_score_is_the_mean_over_gaussian_queries():
     """Monte Carlo with the closed-form standard error: relative variance exp(kᵀΣk) − 1."""
     rng = np.random.default_rng(11)
@@ -181,6 +206,7 @@ def test_the_expected_score_is_the_mean_over_gaussian_queries():
     assert np.abs((found / low - 1) / np.sqrt(np.expm1(spread) / draws)).max() > 20
 
 
+@kills("key_scores.py", " + np.outer(gap, gap) * (self.count * len(x) / both)", "")
 def test_a_gaussian_that_is_fitted_in_parts_is_that_of_the_whole():
     x = np.random.default_rng(2).standard_normal((30, 3)) + 5
     fit = key_scores.Gaussian(3)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from kills import kills
 
 from analysis import inputs
 from approx import ALIASES, METHODS, parse
@@ -248,6 +249,7 @@ def test_usage_errors_exit_2(arguments, capsys):
     assert said.count("\n") == 1
 
 
+@kills("options.py", "1024.0 **", "1000.0 **")
 def test_max_memory_refuses_before_allocating(capsys):
     assert run("figures", "spectrum", "--profile", "quick", "--max-memory", "10K") == 1
     assert (
@@ -256,6 +258,7 @@ def test_max_memory_refuses_before_allocating(capsys):
     )
 
 
+@kills("cli.py", "(?<![\\w./-])", "")
 @pytest.mark.parametrize(
     ("raised", "said"),
     [
@@ -277,6 +280,11 @@ def test_messages_name_the_options_of_the_command(raised, said, monkeypatch, tmp
     assert capsys.readouterr().err.endswith(f"{said}{', got 1' if 'must' in said else ''}\n")
 
 
+@kills(
+    "cli.py",
+    'checks.integer("jobs", arguments.jobs, least=1)',
+    'checks.integer("jobs", arguments.jobs, least=0)',
+)
 def test_every_command_wants_one_job_or_more_and_takes_all_processors_by_default(capsys):
     two = ["model", "text"]
     given = {
@@ -405,6 +413,7 @@ def test_methods_are_found_by_the_names_that_people_know(capsys):
     assert "FlashAttention computes exact attention" in capsys.readouterr().err
 
 
+@kills("terminal_columns.py", " if sys.stdout.isatty() else None", "")
 def test_a_table_is_cut_on_a_terminal_only(tensors, capsys, monkeypatch):
     command = "diagnose", tensors, "--heads", "0.0", "--budget", 8, "--jobs", 1, "--trials", 1
     specs = "scatterbrain(low_rank=positive(m=1), sparse=sink_window(k=6, sinks=1))", "uniform()"

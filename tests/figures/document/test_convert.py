@@ -11,6 +11,7 @@ import zlib
 import matplotlib
 import pytest
 from fontTools.ttLib import TTFont
+from kills import kills
 from matplotlib.figure import Figure
 
 from figures.document.convert import _without_shorthand, to_html, to_pdf
@@ -440,6 +441,7 @@ def test_tables_of_every_width(folder, tmp_path):
     assert pages_of((tmp_path / "x.pdf").read_bytes()) >= 1
 
 
+@kills("convert.py", 'r"--|-\\?|', 'r"-\\?|')
 def test_two_hyphens_stay_two_hyphens_in_the_pdf():
     # neither typst's shorthand nor the ligature of the font; pdftotext cannot see the latter
     word = {"t": "Str", "c": 'a--"\\'}

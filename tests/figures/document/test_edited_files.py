@@ -5,6 +5,7 @@ import os
 from types import SimpleNamespace
 
 import pytest
+from kills import kills
 
 from figures.command.cli import main
 from figures.document import edited_files
@@ -19,6 +20,7 @@ def files(folder):
     return {path.name: path.read_text("utf-8") for path in folder.glob("report.md*")}
 
 
+@kills("edited_files.py", "[*known.get(name, []), _digest(temporary)]", "[_digest(temporary)]")
 def test_what_was_edited_gets_another_name_each_time(tmp_path):
     assert edited_files.put(tmp_path, NAME, "one") is None
     assert edited_files.put(tmp_path, NAME, "two") is None  # untouched
@@ -38,6 +40,11 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     assert (tmp_path / NAME).read_text() == "one"
 
 
+@kills(
+    "edited_files.py",
+    "return path.exists() and _digest(path) not in",
+    "return path.exists() and bool(written(path.parent)) and _digest(path) not in",
+)
 @pytest.mark.parametrize("record", [None, "", "[]", '{"written": 3}', '{"written": {"x": 1}}'])
 def test_without_a_record_everything_counts_as_edited(tmp_path, record):
     edited_files.put(tmp_path, NAME, "one")
@@ -165,6 +172,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@kills("notes.py", 'other["c"][0] <= level', 'other["c"][0] < level')
 def test_notes_stand_behind_their_places_and_may_refer_to_figures(folder):
     (folder / "notes.md").write_text(NOTES, "utf-8")
     to_html(folder / NAME, folder / "page", notes=folder / "notes.md")

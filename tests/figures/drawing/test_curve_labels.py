@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from kills import kills
 
 from figures.drawing import style
 from figures.drawing.curve_labels import Names, spread
@@ -12,6 +13,7 @@ from figures.drawing.curve_labels import Names, spread
 PRINTED = 160 / 25.4  # inches
 
 
+@kills("curve_labels.py", "blocks[-1][0] += total", "blocks[-1][0] = total")
 @pytest.mark.parametrize("seed", range(3))
 def test_places_are_the_nearest_that_do_not_overlap(seed):
     """Against all places on a grid."""
@@ -45,6 +47,12 @@ def crowded(count):
     return figure, names
 
 
+@kills("curve_labels.py", "np.argmax(places[seen][:, 0])", "np.argmin(places[seen][:, 0])")
+@kills(
+    "curve_readings.py",
+    "yield from zip(beside.samples, beside.texts, beside.names)",
+    "yield from ()",
+)
 def test_many_names_stand_beside_the_panels():
     figure, names = crowded(9)
     with style.style():

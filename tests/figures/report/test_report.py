@@ -17,6 +17,7 @@ import pandas as pd
 import polib
 import pytest
 from drawing import english, has_the_columns, in_full, long, numbers
+from kills import kills
 from test_model_page import made_up
 
 from analysis import claims, inputs, moments
@@ -283,6 +284,8 @@ def test_captions_begin_with_a_finding(made, chinese):
     assert long("**Three words here.** And three^2^ more.") == 6
 
 
+@kills("tables.py", 'm[1] or r"\\|"', "m[0]")
+@kills("tables.py", 'm[1] or r"\\|"', 'm[0].replace("|", r"\\|")')
 def test_bars_within_the_cells_of_a_table_do_not_end_them():
     table = pd.DataFrame({"size": ["|q + k|", "2"]})
     assert tables.markdown(table) == "| size |\n| --- |\n| \\|q + k\\| |\n| 2 |"
@@ -393,6 +396,7 @@ def test_the_parts_make_the_expected_error(spec, small):
     assert math.isclose(sum(map(math.exp, parts)), expected, rel_tol=1e-10)
 
 
+@kills("experiments/decomposition.py", "- variance / SAMPLES", "")
 def test_sampled_parts_make_the_mean_squared_error_of_their_draws(small):
     # ‖mean − truth‖² − v/T + v = ‖mean − truth‖² + (T − 1)/T v, the mean over draws exactly
     x, method = small.inputs[0].at_temperature(1.0), parse("nystrom(rank=4)")
@@ -457,6 +461,12 @@ def _other(table):
     return table.assign(value=np.where(logs, 1.3 * table.value, 1 / (abs(table.value) + 0.01)))
 
 
+@kills("advice/diagnose.py", "if not m.oracle)\n    head, about", "if m)\n    head, about")
+@kills(
+    "advice/diagnose.py",
+    "temperature=t, trials=trials, seed=seed)",
+    "temperature=t, trials=trials, seed=seed + 1)",
+)
 def test_the_report_names_the_advisors_winners(small, found):
     """Also under a mask: both draw on one list of candidates."""
     assert [x.mask.is_full for x in small.inputs] == [True, False]
@@ -611,6 +621,7 @@ def test_a_report_says_its_currency_and_not_the_default(small, found):
         assert report.render(other, named, "x").count("每个新查询读 1024 个数") >= 3
 
 
+@kills("front.py", "    if queries > n:", "    if queries < n:")
 def test_a_file_has_its_heads_first_and_says_what_is_left_out(small, found, tmp_path):
     many = np.random.default_rng(0).normal(size=(2, 12, 150, 8))
     np.savez(tmp_path / "mine.npz", q=many[0], k=many[1])
@@ -647,6 +658,7 @@ def test_a_file_has_its_heads_first_and_says_what_is_left_out(small, found, tmp_
     assert text.index("# Appendix: a synthetic input") < text.index("{#tbl:synthetic}")
 
 
+@kills("tables.py", r'r"(?<!\\)\^(?:', r'r"\^(?:')
 def test_a_name_with_marks_finds_its_rows(small, found):
     """Only the advised heads have the second name, as most heads of a file."""
     awkward = {"gaussian": "my *heads*_v1.2 a|b^2 0.3", "MiniLM easy": "`<script>[l](u) $x$ 0.4"}

@@ -3,6 +3,7 @@
 import textwrap
 
 from hypothesis import given, strategies as st
+from kills import kills
 
 from figures.words import terminal_columns
 
@@ -18,6 +19,9 @@ def test_wrapped_text_is_all_there_and_fits(text, size):
     assert not any(line.startswith(" ") or line.endswith(" ") for line in lines)
 
 
+@kills(
+    "terminal_columns.py", "2 if unicodedata.east_asian_width", "1 if unicodedata.east_asian_width"
+)
 def test_a_stop_stays_with_what_it_ends():
     assert terminal_columns.wrap("宽度为 n；而不是 d。", 9) == ["宽度为", "n；而不是", "d。"]
     assert terminal_columns.wrap("一二三四。", 8) == ["一二三", "四。"]
