@@ -1065,3 +1065,156 @@ def centred(twin, queries=True):
         return shifted
 
     return made
+
+
+# What a spec's twin is, given n, l, d and sizes that suit them: h about l/2, s about l/4.
+TWINS = {
+    "zero()": lambda x: nothing,
+    "one()": lambda x: running_sum,
+    "constant()": lambda x: running_sum,
+    "uniform()": lambda x: running_sum,
+    "positive(m=3)": lambda x: state(linear(3)),
+    "trigonometric(m=6)": lambda x: state(linear(3, 2)),
+    "random_phase(m=3)": lambda x: state(linear(3)),
+    "hyperbolic(m=4)": lambda x: state(linear(2, 2)),
+    "generalized_exponential(m=3)": lambda x: state(linear(3)),
+    "generalized_trigonometric(m=4)": lambda x: state(linear(2, 2)),
+    "shifted_positive(m=3)": lambda x: state(linear(3)),
+    "dense_exponential(m=3)": lambda x: dense(3, "aderf"),
+    "dense_exponential(m=3, form='sderf')": lambda x: dense(3, "sderf"),
+    "dense_exponential(m=3, form='saderf')": lambda x: state(linear(3)),
+    "poisson(m=3)": lambda x: state(linear(3)),
+    "geometric(m=3)": lambda x: state(linear(3)),
+    "angular_hybrid(m=24, signs=2)": lambda x: state(hybrid(2, 2)),
+    "regularized(m=3)": lambda x: state(linear(3)),
+    "leverage(m=3)": lambda x: state(linear(3)),
+    "random_maclaurin(m=5)": lambda x: state(maclaurin(5, 0)),
+    "random_maclaurin(m=8, exact=2)": lambda x: state(maclaurin(8, 2)),
+    "product_sketch(m=3, degree=3)": lambda x: state(products_of_forms(3, 3)),
+    "tensor_sketch(m=5, degree=3)": lambda x: state(tensor_sketch(5, 3)),
+    "squared_sketch(inner=3, degree=4)": lambda x: state(squared_forms(3, 4)),
+    "truncated_svd(rank=2)": lambda x: state(by_search(2)),
+    "truncated_svd(rank=2, space='attention')": lambda x: state(by_search(2), sums=False),
+    "nystrom(rank=2)": lambda x: state(kernels(2), inverse_kernels(2), once=gram(2)),
+    "nystrom(rank=2, block=3)": lambda x: state(kernels_of_the_past(2), once=gram(2)),
+    "nystrom(rank=2, landmarks='kmeans')": lambda x: state(
+        kernels(2), inverse_kernels(2), once=in_turn(gram(2), centroids(2))
+    ),
+    "nystrom(rank=2, landmarks='leverage')": lambda x: state(
+        kernels(2), inverse_kernels(2), once=in_turn(gram(2), leverage(points))
+    ),
+    "coreset(rank=2, tau=1.0)": lambda x: state(kernels(2), at_hand(2), once=interpolation(2)),
+    "coreset(rank=2)": lambda x: state(
+        kernels(2), at_hand(2), once=interpolation(2, tried=9, probes=32)
+    ),
+    "coreset(rank=2, tau=1.0, block=3)": lambda x: state(kernels_of_the_past(2)),
+    "coreset(rank=2, tau=1.0, pivots='leverage')": lambda x: state(
+        kernels(2),
+        at_hand(2),
+        once=in_turn(interpolation(2), leverage(lambda text: text.new_keys)),
+    ),
+    "coreset(rank=2, pivots='uniform', weights='equal')": lambda x: few_keys(2),
+    "coreset(rank=2, pivots='thinning', weights='equal')": lambda x: few_keys(2, halvings(2)),
+    "godec(rank=2, k={s})": lambda x: both(state(by_search(2)), told(x.s)),
+    "logit_svd(rank=1)": lambda x: of_compressed("svd", 1),
+    "key_pca(rank=1)": lambda x: of_compressed("pca", 1),
+    "channels(r=1)": lambda x: of_compressed("channels", 1),
+    "quantised(bits=2)": lambda x: quantised("token", None, 0),
+    "quantised(bits=2, group=2, recent={s})": lambda x: quantised("token", 2, x.s),
+    "quantised(bits=2, per='channel', group=3, recent=1)": lambda x: quantised("channel", 3, 1),
+    "exact()": lambda x: exact_keys(told(x.l)),
+    "top_k(k={h})": lambda x: exact_keys(told(x.h)),
+    "true_denominator(top_k(k={h}))": lambda x: exact_keys(told(x.h)),
+    "threshold(level=0.3)": lambda x: exact_keys(told(3)),
+    "random(k={h})": lambda x: exact_keys(told(x.h)),
+    "sliding_window(width={h})": lambda x: exact_keys(sliding_window(x.h)),
+    "sink_window(k={h}, sinks=1)": lambda x: exact_keys(sink_window(x.h, 1)),
+    "chunk(size={h})": lambda x: exact_keys(chunk(x.h)),
+    "strided(k={h})": lambda x: exact_keys(strided(x.h)),
+    "projected_top_k(k={s}, r=1)": lambda x: exact_keys(projected_top_k(x.s, 1, "pca")),
+    "projected_top_k(k={s}, r=1, by='svd')": lambda x: exact_keys(projected_top_k(x.s, 1, "svd")),
+    "projected_top_k(k={s}, r=1, by='channels')": lambda x: exact_keys(
+        projected_top_k(x.s, 1, "channels")
+    ),
+    "pages(k={h}, size=2)": lambda x: exact_keys(pages(x.h, 2, "box")),
+    "pages(k={h}, size=3, by='mean')": lambda x: exact_keys(pages(x.h, 3, "mean")),
+    "pages(k={h}, size=3, by='mass')": lambda x: exact_keys(pages(x.h, 3, "mass")),
+    "pages(k={h}, size=3, current=True)": lambda x: exact_keys(pages(x.h, 3, "box", True)),
+    "vertical_slash(k={h}, queries=3)": lambda x: exact_keys(vertical_slash(x.h, 3)),
+    "vertical_slash(k={h}, by='mass')": lambda x: exact_keys(vertical_slash(x.h, 0, "mass")),
+    "smyrf(size={s}, rounds=2)": lambda x: exact_keys(smyrf(x.s, 2)),
+    "sorted_lsh(size={h}, hashes=2)": lambda x: exact_keys(sorted_lsh(x.h, 2)),
+    "reformer(size={s}, rounds=2)": lambda x: exact_keys(reformer(x.s, 2)),
+    "scatterbrain(positive(m=3), top_k(k={s}))": lambda x: replaced(state(linear(3)), told(x.s)),
+    "scatterbrain(uniform(), pages(k={h}, size=2))": lambda x: replaced(
+        running_sum, pages(x.h, 2, "box"), entry=False
+    ),
+    "scatterbrain(key_pca(rank=1), random(k={s}))": lambda x: replaced(
+        of_compressed("pca", 1), told(x.s), entry=False
+    ),
+    "scatterbrain(nystrom(rank=2), sink_window(k={h}, sinks=1))": lambda x: replaced(
+        TWINS["nystrom(rank=2)"](x), sink_window(x.h, 1)
+    ),
+    "sampled(k={s})": lambda x: exact_keys(drawn_beside(told(0), x.s)),
+    "sampled(sink_window(k=2), k={s})": lambda x: exact_keys(drawn_beside(sink_window(2, 1), x.s)),
+    "sampled(chunk(size={s}), 'multinomial', k=2, sizes='bound')": lambda x: exact_keys(
+        drawn_beside(chunk(x.s), 2, "bound")
+    ),
+    "sampled(k={s}, low_rank=one())": lambda x: replaced(
+        running_sum, drawn_beside(told(0), x.s), entry=False
+    ),
+    "sampled(top_k(k=1), k={s}, low_rank=positive(m=3))": lambda x: replaced(
+        state(linear(3)), drawn_beside(told(1), x.s)
+    ),
+    "centered(positive(m=3))": lambda x: centred(state(linear(3))),
+    "centered(top_k(k={h}), queries=False)": lambda x: centred(
+        exact_keys(told(x.h)), queries=False
+    ),
+    "centered(taylor(degree=1))": lambda x: [
+        centred(state(monomials(1))),
+        centred(polynomial_of_logits(1)),
+    ],
+    "elu()": lambda x: state(coordinates(np.exp)),
+    "relu()": lambda x: state(coordinates(np.exp)),
+    "cosformer()": lambda x: state(coordinates(np.exp, 2)),
+    "rfa(m=4)": lambda x: state(linear(2, 2)),
+    "flowformer()": lambda x: flowformer,
+    "linformer(rank=2)": lambda x: linformer(2, drawn=False),
+    "linformer(rank=2, combinations='gaussian')": lambda x: linformer(2, drawn=True),
+    "nystromformer(rank=2)": lambda x: nystromformer(2, None),
+    "nystromformer(rank=2, iterations=3)": lambda x: nystromformer(2, 3),
+    "flash(size={s})": lambda x: flash(x.s),
+    "randomized_attention(samples=2)": lambda x: randomized_attention(2),
+    "lara(m=3)": lambda x: state(linear(3), once=importance(3)),
+    "eva(m=2, sparse=chunk(size={s}))": lambda x: eva(2, chunk(x.s)),
+    "hierarchical(rank=1, leaf=2)": lambda x: hierarchical(1, 2, "svd"),
+    "hierarchical(rank=1, leaf=2, space='attention')": lambda x: hierarchical(
+        1, 2, "svd", space="attention"
+    ),
+    "hierarchical(rank=1, leaf=2, basis='mean', sinks=1)": lambda x: hierarchical(
+        1, 2, "mean", sinks=1
+    ),
+    "hierarchical(rank=1, leaf=2, basis='pivots')": lambda x: hierarchical(1, 2, "pivots"),
+}
+BY = ("mass", "snapkv", "expected", "key_norm", "key_diff", "leverage", "cur")
+POLYNOMIALS = {
+    "taylor(degree=1)": 1,
+    "taylor(degree=3)": 3,
+    "tensor_power(n=2)": 2,
+    "richardson(n=1)": 2,
+    "chebyshev(degree=2)": 2,
+    "minimax(degree=2)": 2,
+    "least_squares(degree=2)": 2,
+}
+for spec, degree in POLYNOMIALS.items():  # either way, whichever is cheaper
+    TWINS[spec] = lambda x, degree=degree: [
+        state(monomials(degree)),
+        polynomial_of_logits(degree),
+    ]
+for by in BY:
+    last = ", window=3" if by == "snapkv" else ""
+    TWINS[f"columns(k={{h}}, by='{by}'{last})"] = lambda x, by=by: exact_keys(columns(x.h, by, 3))
+    TWINS[f"columns(k={{h}}, by='{by}', block=2{last})"] = lambda x, by=by: exact_keys(
+        evicted(x.h, by, 2, 3)
+    )
+TWINS["columns(k={h}, by='h2o')"] = lambda x: exact_keys(evicted(x.h, "h2o"))

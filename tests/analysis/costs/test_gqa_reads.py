@@ -38,7 +38,7 @@ def price(spec):
 @pytest.mark.parametrize("spec", [*SHARED, *OWN])
 def test_what_a_group_reads_is_counted(spec, group):
     sizes = prices.Sizes(L)
-    method, twins = sizes.method(spec), prices.TWINS[spec](sizes)
+    method, twins = sizes.method(spec), t.TWINS[spec](sizes)
     for word, mask in prices.masks(L, L, method):
         if " " in word:
             continue
@@ -49,7 +49,7 @@ def test_what_a_group_reads_is_counted(spec, group):
         assert math.isclose(found, min(counted), rel_tol=1e-14), (spec, group, word)
 
 
-@pytest.mark.parametrize("spec", prices.TWINS)
+@pytest.mark.parametrize("spec", t.TWINS)
 def test_one_head_reads_its_price(spec):
     method = prices.Sizes(L).method(spec)
     for _, mask in prices.masks(L, L, method):

@@ -12,169 +12,6 @@ from small import small
 from approx import METHODS, Mask, parse
 from approx.sparse.support import ByPlace, SupportMethod
 
-# What a spec's twin is, given n, l, d and sizes that suit them: h about l/2, s about l/4.
-TWINS = {
-    "zero()": lambda x: t.nothing,
-    "one()": lambda x: t.running_sum,
-    "constant()": lambda x: t.running_sum,
-    "uniform()": lambda x: t.running_sum,
-    "positive(m=3)": lambda x: t.state(t.linear(3)),
-    "trigonometric(m=6)": lambda x: t.state(t.linear(3, 2)),
-    "random_phase(m=3)": lambda x: t.state(t.linear(3)),
-    "hyperbolic(m=4)": lambda x: t.state(t.linear(2, 2)),
-    "generalized_exponential(m=3)": lambda x: t.state(t.linear(3)),
-    "generalized_trigonometric(m=4)": lambda x: t.state(t.linear(2, 2)),
-    "shifted_positive(m=3)": lambda x: t.state(t.linear(3)),
-    "dense_exponential(m=3)": lambda x: t.dense(3, "aderf"),
-    "dense_exponential(m=3, form='sderf')": lambda x: t.dense(3, "sderf"),
-    "dense_exponential(m=3, form='saderf')": lambda x: t.state(t.linear(3)),
-    "poisson(m=3)": lambda x: t.state(t.linear(3)),
-    "geometric(m=3)": lambda x: t.state(t.linear(3)),
-    "angular_hybrid(m=24, signs=2)": lambda x: t.state(t.hybrid(2, 2)),
-    "regularized(m=3)": lambda x: t.state(t.linear(3)),
-    "leverage(m=3)": lambda x: t.state(t.linear(3)),
-    "random_maclaurin(m=5)": lambda x: t.state(t.maclaurin(5, 0)),
-    "random_maclaurin(m=8, exact=2)": lambda x: t.state(t.maclaurin(8, 2)),
-    "product_sketch(m=3, degree=3)": lambda x: t.state(t.products_of_forms(3, 3)),
-    "tensor_sketch(m=5, degree=3)": lambda x: t.state(t.tensor_sketch(5, 3)),
-    "squared_sketch(inner=3, degree=4)": lambda x: t.state(t.squared_forms(3, 4)),
-    "truncated_svd(rank=2)": lambda x: t.state(t.by_search(2)),
-    "truncated_svd(rank=2, space='attention')": lambda x: t.state(t.by_search(2), sums=False),
-    "nystrom(rank=2)": lambda x: t.state(t.kernels(2), t.inverse_kernels(2), once=t.gram(2)),
-    "nystrom(rank=2, block=3)": lambda x: t.state(t.kernels_of_the_past(2), once=t.gram(2)),
-    "nystrom(rank=2, landmarks='kmeans')": lambda x: t.state(
-        t.kernels(2), t.inverse_kernels(2), once=t.in_turn(t.gram(2), t.centroids(2))
-    ),
-    "nystrom(rank=2, landmarks='leverage')": lambda x: t.state(
-        t.kernels(2), t.inverse_kernels(2), once=t.in_turn(t.gram(2), t.leverage(t.points))
-    ),
-    "coreset(rank=2, tau=1.0)": lambda x: t.state(
-        t.kernels(2), t.at_hand(2), once=t.interpolation(2)
-    ),
-    "coreset(rank=2)": lambda x: t.state(
-        t.kernels(2), t.at_hand(2), once=t.interpolation(2, tried=9, probes=32)
-    ),
-    "coreset(rank=2, tau=1.0, block=3)": lambda x: t.state(t.kernels_of_the_past(2)),
-    "coreset(rank=2, tau=1.0, pivots='leverage')": lambda x: t.state(
-        t.kernels(2),
-        t.at_hand(2),
-        once=t.in_turn(t.interpolation(2), t.leverage(lambda text: text.new_keys)),
-    ),
-    "coreset(rank=2, pivots='uniform', weights='equal')": lambda x: t.few_keys(2),
-    "coreset(rank=2, pivots='thinning', weights='equal')": lambda x: t.few_keys(2, t.halvings(2)),
-    "godec(rank=2, k={s})": lambda x: t.both(t.state(t.by_search(2)), t.told(x.s)),
-    "logit_svd(rank=1)": lambda x: t.of_compressed("svd", 1),
-    "key_pca(rank=1)": lambda x: t.of_compressed("pca", 1),
-    "channels(r=1)": lambda x: t.of_compressed("channels", 1),
-    "quantised(bits=2)": lambda x: t.quantised("token", None, 0),
-    "quantised(bits=2, group=2, recent={s})": lambda x: t.quantised("token", 2, x.s),
-    "quantised(bits=2, per='channel', group=3, recent=1)": lambda x: t.quantised("channel", 3, 1),
-    "exact()": lambda x: t.exact_keys(t.told(x.l)),
-    "top_k(k={h})": lambda x: t.exact_keys(t.told(x.h)),
-    "true_denominator(top_k(k={h}))": lambda x: t.exact_keys(t.told(x.h)),
-    "threshold(level=0.3)": lambda x: t.exact_keys(t.told(3)),
-    "random(k={h})": lambda x: t.exact_keys(t.told(x.h)),
-    "sliding_window(width={h})": lambda x: t.exact_keys(t.sliding_window(x.h)),
-    "sink_window(k={h}, sinks=1)": lambda x: t.exact_keys(t.sink_window(x.h, 1)),
-    "chunk(size={h})": lambda x: t.exact_keys(t.chunk(x.h)),
-    "strided(k={h})": lambda x: t.exact_keys(t.strided(x.h)),
-    "projected_top_k(k={s}, r=1)": lambda x: t.exact_keys(t.projected_top_k(x.s, 1, "pca")),
-    "projected_top_k(k={s}, r=1, by='svd')": lambda x: t.exact_keys(
-        t.projected_top_k(x.s, 1, "svd")
-    ),
-    "projected_top_k(k={s}, r=1, by='channels')": lambda x: t.exact_keys(
-        t.projected_top_k(x.s, 1, "channels")
-    ),
-    "pages(k={h}, size=2)": lambda x: t.exact_keys(t.pages(x.h, 2, "box")),
-    "pages(k={h}, size=3, by='mean')": lambda x: t.exact_keys(t.pages(x.h, 3, "mean")),
-    "pages(k={h}, size=3, by='mass')": lambda x: t.exact_keys(t.pages(x.h, 3, "mass")),
-    "pages(k={h}, size=3, current=True)": lambda x: t.exact_keys(t.pages(x.h, 3, "box", True)),
-    "vertical_slash(k={h}, queries=3)": lambda x: t.exact_keys(t.vertical_slash(x.h, 3)),
-    "vertical_slash(k={h}, by='mass')": lambda x: t.exact_keys(t.vertical_slash(x.h, 0, "mass")),
-    "smyrf(size={s}, rounds=2)": lambda x: t.exact_keys(t.smyrf(x.s, 2)),
-    "sorted_lsh(size={h}, hashes=2)": lambda x: t.exact_keys(t.sorted_lsh(x.h, 2)),
-    "reformer(size={s}, rounds=2)": lambda x: t.exact_keys(t.reformer(x.s, 2)),
-    "scatterbrain(positive(m=3), top_k(k={s}))": lambda x: t.replaced(
-        t.state(t.linear(3)), t.told(x.s)
-    ),
-    "scatterbrain(uniform(), pages(k={h}, size=2))": lambda x: t.replaced(
-        t.running_sum, t.pages(x.h, 2, "box"), entry=False
-    ),
-    "scatterbrain(key_pca(rank=1), random(k={s}))": lambda x: t.replaced(
-        t.of_compressed("pca", 1), t.told(x.s), entry=False
-    ),
-    "scatterbrain(nystrom(rank=2), sink_window(k={h}, sinks=1))": lambda x: t.replaced(
-        TWINS["nystrom(rank=2)"](x), t.sink_window(x.h, 1)
-    ),
-    "sampled(k={s})": lambda x: t.exact_keys(t.drawn_beside(t.told(0), x.s)),
-    "sampled(sink_window(k=2), k={s})": lambda x: t.exact_keys(
-        t.drawn_beside(t.sink_window(2, 1), x.s)
-    ),
-    "sampled(chunk(size={s}), 'multinomial', k=2, sizes='bound')": lambda x: t.exact_keys(
-        t.drawn_beside(t.chunk(x.s), 2, "bound")
-    ),
-    "sampled(k={s}, low_rank=one())": lambda x: t.replaced(
-        t.running_sum, t.drawn_beside(t.told(0), x.s), entry=False
-    ),
-    "sampled(top_k(k=1), k={s}, low_rank=positive(m=3))": lambda x: t.replaced(
-        t.state(t.linear(3)), t.drawn_beside(t.told(1), x.s)
-    ),
-    "centered(positive(m=3))": lambda x: t.centred(t.state(t.linear(3))),
-    "centered(top_k(k={h}), queries=False)": lambda x: t.centred(
-        t.exact_keys(t.told(x.h)), queries=False
-    ),
-    "centered(taylor(degree=1))": lambda x: [
-        t.centred(t.state(t.monomials(1))),
-        t.centred(t.polynomial_of_logits(1)),
-    ],
-    "elu()": lambda x: t.state(t.coordinates(np.exp)),
-    "relu()": lambda x: t.state(t.coordinates(np.exp)),
-    "cosformer()": lambda x: t.state(t.coordinates(np.exp, 2)),
-    "rfa(m=4)": lambda x: t.state(t.linear(2, 2)),
-    "flowformer()": lambda x: t.flowformer,
-    "linformer(rank=2)": lambda x: t.linformer(2, drawn=False),
-    "linformer(rank=2, combinations='gaussian')": lambda x: t.linformer(2, drawn=True),
-    "nystromformer(rank=2)": lambda x: t.nystromformer(2, None),
-    "nystromformer(rank=2, iterations=3)": lambda x: t.nystromformer(2, 3),
-    "flash(size={s})": lambda x: t.flash(x.s),
-    "randomized_attention(samples=2)": lambda x: t.randomized_attention(2),
-    "lara(m=3)": lambda x: t.state(t.linear(3), once=t.importance(3)),
-    "eva(m=2, sparse=chunk(size={s}))": lambda x: t.eva(2, t.chunk(x.s)),
-    "hierarchical(rank=1, leaf=2)": lambda x: t.hierarchical(1, 2, "svd"),
-    "hierarchical(rank=1, leaf=2, space='attention')": lambda x: t.hierarchical(
-        1, 2, "svd", space="attention"
-    ),
-    "hierarchical(rank=1, leaf=2, basis='mean', sinks=1)": lambda x: t.hierarchical(
-        1, 2, "mean", sinks=1
-    ),
-    "hierarchical(rank=1, leaf=2, basis='pivots')": lambda x: t.hierarchical(1, 2, "pivots"),
-}
-BY = ("mass", "snapkv", "expected", "key_norm", "key_diff", "leverage", "cur")
-POLYNOMIALS = {
-    "taylor(degree=1)": 1,
-    "taylor(degree=3)": 3,
-    "tensor_power(n=2)": 2,
-    "richardson(n=1)": 2,
-    "chebyshev(degree=2)": 2,
-    "minimax(degree=2)": 2,
-    "least_squares(degree=2)": 2,
-}
-for spec, degree in POLYNOMIALS.items():  # either way, whichever is cheaper
-    TWINS[spec] = lambda x, degree=degree: [
-        t.state(t.monomials(degree)),
-        t.polynomial_of_logits(degree),
-    ]
-for by in BY:
-    last = ", window=3" if by == "snapkv" else ""
-    TWINS[f"columns(k={{h}}, by='{by}'{last})"] = lambda x, by=by: t.exact_keys(
-        t.columns(x.h, by, 3)
-    )
-    TWINS[f"columns(k={{h}}, by='{by}', block=2{last})"] = lambda x, by=by: t.exact_keys(
-        t.evicted(x.h, by, 2, 3)
-    )
-TWINS["columns(k={h}, by='h2o')"] = lambda x: t.exact_keys(t.evicted(x.h, "h2o"))
-
-
 # How much these read, or how it is divided, follows from the inputs, so that no price is known.
 UNKNOWN = {
     "lsh(hashes=2)": "pairs share a bucket, or do not",
@@ -239,7 +76,7 @@ def assert_counted(spec, n, l, d, c):
     method = sizes.method(spec)
     for word, mask in masks(n, l, method):
         price = method.price(n=n, l=l, d=d, c=c, mask=mask)
-        reads, work = counted(TWINS[spec](sizes), n, l, d, c, word)
+        reads, work = counted(t.TWINS[spec](sizes), n, l, d, c, word)
         where = f"{method} at n={n}, l={l}, d={d}, c={c}, {word}"
         assert price.reads == reads, where
         # the price is a quotient by n, and of keys by n: two roundings
@@ -262,14 +99,14 @@ def assert_counted(spec, n, l, d, c):
     "0.0",
     only="scatterbrain",
 )
-@pytest.mark.parametrize("spec", TWINS)
+@pytest.mark.parametrize("spec", t.TWINS)
 def test_prices_are_counted(spec):
     for shape in ((7, 7, 2, 4), (4, 9, 3, 2), (7, 5, 3, 2)):
         assert_counted(spec, *shape)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", TWINS)
+@pytest.mark.parametrize("spec", t.TWINS)
 def test_prices_are_counted_at_many_shapes(spec):
     for shape in shapes():
         assert_counted(spec, *shape)
@@ -277,11 +114,11 @@ def test_prices_are_counted_at_many_shapes(spec):
 
 @pytest.mark.listed
 def test_every_price_is_counted():
-    """A method has a twin in `TWINS`, unless its price follows from the inputs."""
-    counted = {parse(spec.format(h=4, s=2)).name for spec in TWINS}
+    """A method has a twin in `t.TWINS`, unless its price follows from the inputs."""
+    counted = {parse(spec.format(h=4, s=2)).name for spec in t.TWINS}
     for name in METHODS.keys() - counted:
         price = small(name, 8, 8, 3).price(n=8, l=8, d=3)
-        assert price is None or price.reads is None, f"add a twin of {name} to TWINS"
+        assert price is None or price.reads is None, f"add a twin of {name} to t.TWINS"
 
 
 @pytest.mark.parametrize("spec", UNKNOWN)
@@ -298,7 +135,7 @@ def at_most(method):
     return not sure or method.name in ("sampled", "godec")
 
 
-@pytest.mark.parametrize("spec", TWINS)
+@pytest.mark.parametrize("spec", t.TWINS)
 def test_what_is_stored_is_the_price(spec):
     for n, l, d, c in ((7, 7, 2, 4), (4, 9, 3, 2)):
         method = Sizes(l).method(spec)
@@ -371,7 +208,7 @@ def test_what_a_twin_reads_is_enough_for_the_answer(spec):
     method = sizes.method(spec)
     Q, K, V = t.arrays(n, l, d, c)
     for word, mask in masks(n, l, method):
-        twin = TWINS[spec](sizes)
+        twin = t.TWINS[spec](sizes)
         if spec in FEATURES:
             twin = t.state(t.coordinates(FEATURES[spec]))
         text = t.Text(Q, K, V, t.rows_of(word, n, l), Counter())
