@@ -313,7 +313,7 @@ def positive_or_trigonometric() -> Iterator[Check]:
     "LIN-3",
     "The size of the state is not what keeps linear attention from these heads: the bound on any "
     "state of 64 allows an error below 1 %, where 64 positive features have above 30 %.",
-    "the low-rank problem, kexue.fm 8601; the bound: analysis.ranks.state_rank",
+    "the low-rank problem, kexue.fm 8601; the bound: analysis.state_rank",
 )
 def states_or_features() -> Iterator[Check]:
     """Take the dyadic lower bound of softmax rows, and errors of positive features, m = 64."""
