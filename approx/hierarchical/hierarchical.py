@@ -11,10 +11,10 @@ import scipy.sparse
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.estimate import exact
-from approx.estimate.approximation import Approximation
 from approx.estimate.corrections import Support
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.hierarchical import levels, summaries
 from approx.hierarchical.partition import Level, Partition, partition
 from approx.hierarchical.states import States
@@ -163,7 +163,7 @@ class Hierarchical(Method):
             return None
         return States(SUMMARIES[self.basis], self.rank or 0, self.exact_below, self.sinks, d, c)
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the blocks level by level, and the near keys as a support."""
         parts = self.partition(mask)
         indptr, indices = patterns.runs(parts.first.ravel(), parts.last.ravel())
@@ -172,13 +172,13 @@ class Hierarchical(Method):
             near = _normalised(near, exact.log_row_sums(q, k, mask=mask))
         if not parts.levels:
             low = Factors.empty(len(q), len(k), q.dtype)
-            return Approximation(low, near, space=self.space, mask=mask)
+            return Parts(low, near, space=self.space)
         if self.basis == "svd":
             D, top = target.matrix(q, k, self.space, mask)
             terms = [self._decomposed(D, top, parts, level, q.dtype) for level in parts.levels]
         else:
             terms = list(self._summarised(q, k, parts))
-        return Approximation(levels.Levels(parts, terms), near, space=self.space, mask=mask)
+        return Parts(levels.Levels(parts, terms), near, space=self.space)
 
     def _decomposed(
         self, D: Array, top: float, parts: Partition, level: Level, dtype: Any
