@@ -11,7 +11,6 @@ import scipy.sparse
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.estimate import exact
-from approx.estimate.corrections import Support
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
@@ -169,7 +168,7 @@ class Hierarchical(Method):
         indptr, indices = patterns.runs(parts.first.ravel(), parts.last.ravel())
         near = exact_on((indptr[:: parts.first.shape[1]], indices), q, k, mask)
         if self.space == "attention":
-            near = _normalised(near, exact.log_row_sums(q, k, mask=mask))
+            near = near.normalised(exact.log_row_sums(q, k, mask=mask))
         if not parts.levels:
             low = Factors.empty(len(q), len(k), q.dtype)
             return Parts(low, near, space=self.space)
@@ -272,10 +271,3 @@ def _united(pair: list[tuple[Any, Array]], rank: int) -> tuple[Any, Array]:
     (a, T_a), (b, T_b) = pair
     both, transfer = a.merged(b, rank)
     return both, np.hstack([transfer[:, : len(T_a)] @ T_a, transfer[:, len(T_a) :] @ T_b])
-
-
-def _normalised(near: Support, log_sums: Array) -> Support:
-    """Return the rows of softmax on a support."""
-    s = near.matrix
-    data = s.data - np.repeat(log_sums, np.diff(s.indptr))
-    return Support(scipy.sparse.csr_array((data.astype(s.dtype), s.indices, s.indptr), s.shape))

@@ -76,9 +76,5 @@ def parts(
     space: str,
 ) -> Parts:
     """Return e^top (left rightᵀ + sparse) as parts in a dtype."""
-    row_log = np.full(len(left), top, dtype)
-    low = Factors(
-        np.ascontiguousarray(left, dtype=dtype), np.ascontiguousarray(right, dtype=dtype), row_log
-    )
-    correction = None if sparse is None else Addition(sparse.astype(dtype), top)
-    return Parts(low, correction, space=space)
+    low = Factors(left, right, np.full(len(left), top)).astype(dtype)
+    return Parts(low, None if sparse is None else Addition(sparse.astype(dtype), top), space)

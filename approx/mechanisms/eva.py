@@ -133,12 +133,8 @@ class Eva(Method):
         left = np.where(left_out > 0, left - log_z[:, None], -np.inf)
         top = left.max(axis=1)
         top[top == -np.inf] = 0.0
-        low = Factors(
-            np.exp(left - top[:, None]).astype(q.dtype), shares.astype(q.dtype), top.astype(q.dtype)
-        )
-        logs = s.data - np.repeat(log_z, np.diff(s.indptr))
-        weights = scipy.sparse.csr_array((logs.astype(q.dtype), s.indices, s.indptr), s.shape)
-        return Parts(low, Support(weights), space="attention")
+        low = Factors(np.exp(left - top[:, None]), shares, top).astype(q.dtype)
+        return Parts(low, support.normalised(log_z), space="attention")
 
     def groups(self, l: int) -> int:
         """Return how many groups l keys have."""

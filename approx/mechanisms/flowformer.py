@@ -81,12 +81,8 @@ class Flowformer(Method):
         top = right.max(axis=0)
         left += top
         scale = left.max(axis=1)
-        factors = Factors(
-            np.exp(left - scale[:, None]).astype(q.dtype),
-            np.exp(right - top).astype(q.dtype),
-            scale.astype(q.dtype),
-        )
-        return Parts(factors, space="attention")
+        factors = Factors(np.exp(left - scale[:, None]), np.exp(right - top), scale)
+        return Parts(factors.astype(q.dtype), space="attention")
 
     def priced(self, shape: Shape) -> Price:
         """Return the price of d columns and of two flows, each of which is a product with sums.
