@@ -15,6 +15,7 @@ _HOMES = {
     "Mask": "estimate.masks",
     "Method": "method.method",
     "Moments": "method.method",
+    "Parts": "estimate.parts",
     "Price": "method.prices",
     "ResourceLimitError": "estimate.memory",
     "Size": "method.method",
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from approx.estimate.approximation import Approximation as Approximation
     from approx.estimate.masks import Mask as Mask
     from approx.estimate.memory import ResourceLimitError as ResourceLimitError
+    from approx.estimate.parts import Parts as Parts
     from approx.method.method import Method as Method, Moments as Moments, Size as Size
     from approx.method.prices import Price as Price
     from approx.registry import ALIASES as ALIASES, METHODS as METHODS, parse as parse

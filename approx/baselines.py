@@ -8,9 +8,9 @@ import scipy
 
 from approx.checks import Array
 from approx.estimate import exact
-from approx.estimate.approximation import Approximation
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import KERNEL, Method
 from approx.method.prices import Price, Shape, low_rank
 
@@ -52,8 +52,8 @@ class Zero(Baseline):
     autoregressive = True
     row_local = True
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        return Approximation(Factors.empty(len(q), len(k), q.dtype))
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
+        return Parts(Factors.empty(len(q), len(k), q.dtype))
 
     def priced(self, shape: Shape) -> Price:
         """Return no price: a row has no sum, and no answer."""
@@ -80,9 +80,9 @@ class One(Baseline):
     autoregressive = True
     row_local = True
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return factors whose product is 1."""
-        return Approximation(Factors.constant(np.zeros(len(q), q.dtype), len(k)))
+        return Parts(Factors.constant(np.zeros(len(q), q.dtype), len(k)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,9 +108,9 @@ class Constant(Baseline):
         """Return the Frobenius norm, over constant matrices."""
         return {KERNEL}
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         mean = scipy.special.logsumexp(exact.log_row_sums(q, k, mask=mask)) - np.log(mask.entries)
-        return Approximation(Factors.constant(np.full(len(q), mean).astype(q.dtype), len(k)))
+        return Parts(Factors.constant(np.full(len(q), mean).astype(q.dtype), len(k)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +135,6 @@ class Uniform(Baseline):
     autoregressive = True
     row_local = True
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         means = exact.log_row_sums(q, k, mask=mask) - np.log(mask.counts)
-        return Approximation(Factors.constant(means.astype(q.dtype), len(k)))
+        return Parts(Factors.constant(means.astype(q.dtype), len(k)))

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from approx import Approximation, Mask, Moments, checks
+from approx import Approximation, Mask, Moments, Parts, checks
 from approx.checks import Array
 from approx.combinations.scatterbrain import Scatterbrain
 from approx.estimate.corrections import Support
@@ -238,12 +238,12 @@ class OneStream(Scatterbrain):
     the support the estimate is too small.
     """
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the estimate, its support and its features drawn with one seed."""
         seed = rng.integers(2**63)
         support = self.sparse.support(q, k, mask, np.random.default_rng(seed))
-        low = self.low_rank.approximate(q, k, mask=mask, rng=np.random.default_rng(seed))
-        return Approximation(low.low, support, mask=mask)
+        low = self.low_rank.evaluated(q, k, mask, np.random.default_rng(seed)).low
+        return Parts(low, support)
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return None: no closed form is known."""
@@ -257,10 +257,11 @@ class LargestEstimates(Scatterbrain):
     They tend to be overestimates: where q·k is large, the estimates that stay are too small.
     """
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the features' estimate, exact where it is largest."""
-        low = self.low_rank.approximate(q, k, mask=mask, rng=rng)
-        estimates = low.block(slice(None), shift=low.row_log())
+        low = self.low_rank.evaluated(q, k, mask, rng).low
+        seen = Approximation(low, mask=mask)
+        estimates = seen.block(slice(None), shift=seen.row_log())
         mask.hide(estimates, fill=-np.inf)
         indices = _largest(estimates, self.sparse.k)  # type: ignore[attr-defined]
         n, count = indices.shape
@@ -269,7 +270,7 @@ class LargestEstimates(Scatterbrain):
             shape=(n, len(k)),
         )
         pattern.data = pattern_products.product(q, k, pattern)
-        return Approximation(low.low, Support(pattern), mask=mask)
+        return Parts(low, Support(pattern))
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return None: no closed form is known."""

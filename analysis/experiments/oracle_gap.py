@@ -79,7 +79,8 @@ def cut(x: Head, pursuit: Approximation, budget: float) -> Approximation | None:
     if not parts:
         return None
     _, U, V, S = min(parts, key=lambda part: part[0])
-    return target.approximation(U, V, S, 0.0, np.dtype(np.float64), "attention").seen(x.mask)
+    both = target.parts(U, V, S, 0.0, np.dtype(np.float64), "attention")
+    return Approximation.from_parts(both, mask=x.mask)
 
 
 def kinds(profile: Profile) -> list[Head]:

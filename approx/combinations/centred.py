@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.estimate.approximation import Approximation
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Method, Moments
 from approx.method.fields import flag, instance
 from approx.method.prices import Price, Shape
@@ -76,10 +76,10 @@ class Centered(Method):
         q_mean = Q.mean(axis=0) if self.queries else np.zeros(Q.shape[1], Q.dtype)
         return q_mean, K.mean(axis=0)
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the method's estimate at centred inputs, scaled back."""
         q_mean, k_mean = self.means(q, k)
-        inner = self.method.approximate(q - q_mean, k - k_mean, mask=mask, rng=rng)
+        inner = self.method.evaluated(q - q_mean, k - k_mean, mask, rng)
         row, column = q @ k_mean, (k - k_mean) @ q_mean
         if inner.space == "attention":
             if self.queries:
@@ -88,8 +88,8 @@ class Centered(Method):
                     "use queries=False"
                 )
             return inner
-        correction = inner.correction and inner.correction.rescaled(q, k, row, column)
-        return Approximation(inner.maskable.rescaled(row, column), correction, mask=mask)
+        sparse = inner.sparse and inner.sparse.rescaled(q, k, row, column)
+        return Parts(inner.low.rescaled(row, column), sparse)
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return the moments of the method at centred inputs."""

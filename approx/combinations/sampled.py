@@ -16,9 +16,9 @@ from approx.combinations.designs.collisions import Collisions
 from approx.combinations.designs.design import Design, Rest
 from approx.combinations.designs.uniform import Uniform
 from approx.combinations.scatterbrain import beneath, replaced
-from approx.estimate.approximation import Approximation
 from approx.estimate.corrections import Support
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Rng, Size, generator
 from approx.method.fields import flag, instance, one_of, real, ruled, whole
 from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape
@@ -246,7 +246,7 @@ class Sampled(Method):
         """Whether the number of keys follows from the inputs."""
         return self.design == "lsh" or self.epsilon is not None or super().adaptive
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the low-rank estimate with exact entries and drawn ones, all independent."""
         for_support, for_pilot, for_draw, for_features = self.streams(rng)
         low = beneath(self.low_rank, q, k, mask, for_features)
@@ -256,7 +256,7 @@ class Sampled(Method):
         else:
             drawn = self.design_of(q, k, rest, for_pilot).draw(rest, for_draw)
         support = _weighted(rest, drawn, q, k)
-        return Approximation(low, support if self.weighted else Support(support.matrix), mask=mask)
+        return Parts(low, support if self.weighted else Support(support.matrix))
 
     def streams(self, rng: Rng) -> list[np.random.Generator]:
         """Return the generators of the support, the pilot, the draw and the low-rank part."""

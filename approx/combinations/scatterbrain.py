@@ -7,9 +7,9 @@ import numpy as np
 
 from approx.baselines import Uniform
 from approx.checks import Array
-from approx.estimate.approximation import Approximation
 from approx.estimate.low import Low
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Rng, generator
 from approx.method.fields import instance, real
 from approx.method.prices import Price, Shape
@@ -72,11 +72,11 @@ class Scatterbrain(Method):
         """Whether a part needs all logits, as the row means of `uniform` do in kernel space."""
         return super().oracle or isinstance(self.low_rank, Uniform)
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the low-rank estimate, exact on the support; the two draw independently."""
         for_support, for_features = self.streams(rng)
         support = self.sparse.support(q, k, mask, for_support)
-        return Approximation(beneath(self.low_rank, q, k, mask, for_features), support, mask=mask)
+        return Parts(beneath(self.low_rank, q, k, mask, for_features), support)
 
     def streams(self, rng: Rng) -> tuple[np.random.Generator, np.random.Generator]:
         """Return the generators of the support and of the low-rank part."""
@@ -113,11 +113,11 @@ class Scatterbrain(Method):
 
 
 def beneath(low_rank: Method, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Low:
-    """Return the low-rank part that a method has, before the mask; ValueError if it has more."""
-    estimate = low_rank.approximate(q, k, mask=mask, rng=rng)
-    if estimate.correction is not None or estimate.space != "kernel":
+    """Return the low-rank part that a method has; ValueError if it has more."""
+    parts = low_rank.evaluated(q, k, mask, rng)
+    if parts.sparse is not None or parts.space != "kernel":
         raise ValueError(f"low_rank must be a purely low-rank method of exp(q·k), got {low_rank}")
-    return estimate.maskable
+    return parts.low
 
 
 def replaced(p: Array, low: Moments) -> Moments:

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from approx import checks
 from approx.checks import Array
 from approx.compressed_logits.exponential import Exponential
-from approx.estimate.approximation import Approximation
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Method
 from approx.method.prices import NUMBER, Price, Shape
 
@@ -64,9 +64,9 @@ class CompressedLogits(Method):
     def numbers(self, d: int) -> Numbers:
         """Return the cost of queries and keys of width d; the method is no template."""
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         left, right = self.factors(q, k)
-        return Approximation(Exponential(left, right, self.stored(len(q), *k.shape)))
+        return Parts(Exponential(left, right, self.stored(len(q), *k.shape)))
 
     def factors(self, q: Array, k: Array) -> tuple[Array, Array]:
         """Return `compressed` in the dtype of q, C-contiguous."""

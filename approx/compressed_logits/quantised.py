@@ -8,8 +8,8 @@ import numpy as np
 from approx.checks import Array
 from approx.compressed_logits.exponential import Exponential
 from approx.compressed_logits.method import CompressedLogits, Numbers
-from approx.estimate.approximation import Approximation
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method.fields import one_of, whole
 from approx.method.prices import INDEX, NUMBER, Price, Shape
 from approx.supports import patterns
@@ -93,14 +93,14 @@ class Quantised(CompressedLogits):
         """Whether a key is rounded by itself, or with keys that every query that needs it sees."""
         return self.per == "token" or (self.group is not None and self.recent >= self.group - 1)
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        estimate = super().evaluate(q, k, mask, rng)
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
+        parts = super().evaluate(q, k, mask, rng)
         if not self.recent:
-            return estimate
+            return parts
         begin = np.maximum(mask.stop - self.recent, mask.first)
         exactly = exact_on(patterns.runs(begin, mask.stop), q, k, mask)
-        assert isinstance(estimate.low, Exponential)
-        return Approximation(_before(begin, estimate.low, mask), exactly, mask=mask)
+        assert isinstance(parts.low, Exponential)
+        return Parts(_before(begin, parts.low, mask), exactly)
 
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
         """Return Q and the rounded keys."""

@@ -21,7 +21,6 @@ from approx.checks import Array
 from approx.estimate import exact, masked, masks, memory
 from approx.estimate.corrections import Correction, Support
 from approx.estimate.low import (
-    Factors,
     Low,
     Rows,
     ScaledFactors,
@@ -30,6 +29,7 @@ from approx.estimate.low import (
     rescale,
 )
 from approx.estimate.masks import ALL, MaskLike
+from approx.estimate.parts import Parts
 from approx.kernels import pattern_products
 from approx.notebook import facts, number
 
@@ -174,14 +174,12 @@ class Approximation(_Operator):
         array([[3.],
                [6.]])
         """
-        phi, psi = checks.array("left", left, ndim=2), checks.array("right", right, ndim=2)
-        if phi.shape[1] != psi.shape[1]:
-            raise ValueError(
-                f"left and right must have the same width, got {phi.shape} and {psi.shape}"
-            )
-        logs = np.broadcast_to(checks.array("row_log", row_log), len(phi)).astype(phi.dtype)
-        factors = Factors(phi, psi.astype(phi.dtype, copy=False), logs)
-        return cls(factors, space=space, mask=mask)
+        return cls.from_parts(Parts.from_factors(left, right, row_log, space=space), mask=mask)
+
+    @classmethod
+    def from_parts(cls, parts: Parts, *, mask: MaskLike = None) -> Self:
+        """Return the approximation that has these parts, of what is seen."""
+        return cls(parts.low, parts.sparse, space=parts.space, mask=mask)
 
     @property
     def runnable(self) -> bool | None:

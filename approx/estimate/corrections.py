@@ -130,6 +130,11 @@ class Support(Correction):
         taken = (self.weights * low).astype(low.dtype)
         return low - taken, taken
 
+    def normalised(self, log_sums: Array) -> Support:
+        """Return e^−log_sums exp(q·k), rows of softmax for sums over what each query sees."""
+        data = self.matrix.data - self._per_entry(log_sums)
+        return Support(self._with(data.astype(self.matrix.dtype)))
+
     @property
     def nbytes(self) -> int:
         return super().nbytes + (0 if self.weights is None else self.weights.nbytes)

@@ -11,10 +11,9 @@ import scipy.sparse
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.estimate import exact
-from approx.estimate.approximation import Approximation
-from approx.estimate.corrections import Support
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.hierarchical import levels, summaries
 from approx.hierarchical.partition import Level, Partition, partition
 from approx.hierarchical.states import States
@@ -163,22 +162,22 @@ class Hierarchical(Method):
             return None
         return States(SUMMARIES[self.basis], self.rank or 0, self.exact_below, self.sinks, d, c)
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the blocks level by level, and the near keys as a support."""
         parts = self.partition(mask)
         indptr, indices = patterns.runs(parts.first.ravel(), parts.last.ravel())
         near = exact_on((indptr[:: parts.first.shape[1]], indices), q, k, mask)
         if self.space == "attention":
-            near = _normalised(near, exact.log_row_sums(q, k, mask=mask))
+            near = near.normalised(exact.log_row_sums(q, k, mask=mask))
         if not parts.levels:
             low = Factors.empty(len(q), len(k), q.dtype)
-            return Approximation(low, near, space=self.space, mask=mask)
+            return Parts(low, near, space=self.space)
         if self.basis == "svd":
             D, top = target.matrix(q, k, self.space, mask)
             terms = [self._decomposed(D, top, parts, level, q.dtype) for level in parts.levels]
         else:
             terms = list(self._summarised(q, k, parts))
-        return Approximation(levels.Levels(parts, terms), near, space=self.space, mask=mask)
+        return Parts(levels.Levels(parts, terms), near, space=self.space)
 
     def _decomposed(
         self, D: Array, top: float, parts: Partition, level: Level, dtype: Any
@@ -272,10 +271,3 @@ def _united(pair: list[tuple[Any, Array]], rank: int) -> tuple[Any, Array]:
     (a, T_a), (b, T_b) = pair
     both, transfer = a.merged(b, rank)
     return both, np.hstack([transfer[:, : len(T_a)] @ T_a, transfer[:, len(T_a) :] @ T_b])
-
-
-def _normalised(near: Support, log_sums: Array) -> Support:
-    """Return the rows of softmax on a support."""
-    s = near.matrix
-    data = s.data - np.repeat(log_sums, np.diff(s.indptr))
-    return Support(scipy.sparse.csr_array((data.astype(s.dtype), s.indices, s.indptr), s.shape))

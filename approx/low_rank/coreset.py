@@ -16,6 +16,7 @@ from approx.estimate.approximation import Approximation
 from approx.estimate.distances import half_square, squared_distances
 from approx.estimate.low import Factors
 from approx.estimate.masks import ALL, Mask
+from approx.estimate.parts import Parts
 from approx.low_rank.nystrom import (
     EXACT,
     SAMPLE,
@@ -174,17 +175,17 @@ class Coreset(Method):
         """Whether τ does not follow from the queries."""
         return self.tau not in ("queries", "radii") or self.weights == "equal"
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         a, b = (x.astype(np.float64) for x in (q, k))
         if self.block is not None:
-            return Approximation(self._causal(a, b, self.block, mask, rng, q.dtype))
+            return Parts(self._causal(a, b, self.block, mask, rng, q.dtype))
         if self.weights == "equal":
             core = self._even(b, rng)
         elif self.tau in ("keys", "queries"):
             core = self._best(a, b, mask, rng)
         else:
             core = self._drawn(b, self._fixed(a, b), rng)
-        return Approximation(core.estimate(a, mask, q.dtype))
+        return Parts(core.estimate(a, mask, q.dtype))
 
     def _fixed(self, a: Array, b: Array) -> float:
         return radii(a, b) if self.tau == "radii" else float(self.tau)
@@ -232,7 +233,7 @@ class Coreset(Method):
         shares = exact.softmax(x, b, seen)
 
         def error(core: Core) -> float:
-            estimate = Approximation(core.estimate(x, seen, x.dtype)).seen(seen)
+            estimate = Approximation(core.estimate(x, seen, x.dtype), mask=seen)
             rows = estimate.block(ALL, shift=estimate.row_log())
             total = rows.sum(axis=1, keepdims=True)
             off = np.abs(rows / np.where(total > 0, total, np.inf) - shares).sum(axis=1) / 2

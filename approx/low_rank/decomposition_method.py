@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.estimate.approximation import Approximation
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.low_rank import target
 from approx.low_rank.decomposition import Decomposition, Matrix
 from approx.method import Method
@@ -28,7 +28,7 @@ class DecompositionMethod(Method):
     def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
         """Return D as L + S, where what is not seen is free."""
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         D, top = target.matrix(q, k, self.space, mask)
         D_hat = self.decompose(D, mask)
-        return target.approximation(D_hat.left, D_hat.right, D_hat.sparse, top, q.dtype, self.space)
+        return target.parts(D_hat.left, D_hat.right, D_hat.sparse, top, q.dtype, self.space)

@@ -9,10 +9,10 @@ import numpy as np
 import scipy.linalg
 
 from approx.checks import Array
-from approx.estimate.approximation import Approximation
 from approx.estimate.distances import half_square, squared_distances
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.low_rank.pivots import cholesky
 from approx.method import Method, Size
 from approx.method.fields import one_of, whole
@@ -124,10 +124,10 @@ class Nystrom(Method):
         """Whether landmarks are keys."""
         return self.block is not None
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         a, b = (x.astype(np.float64) for x in (q, k))
         if self.block is not None:
-            return Approximation(self._causal(a, b, self.block, mask, rng, q.dtype))
+            return Parts(self._causal(a, b, self.block, mask, rng, q.dtype))
         points = np.unique(np.vstack([a, b]), axis=0)
         Z = choose(points, min(self.rank or 0, len(points)), self.landmarks, rng)
         w, U = scipy.linalg.eigh(gaussian(Z, Z), check_finite=False)
@@ -135,7 +135,7 @@ class Nystrom(Method):
         root = U[:, kept] / np.sqrt(w[kept])
         left, left_log = _features(a, Z, root)
         right, right_log = _features(b, Z, root)
-        return Approximation(factors(left, right, left_log, right_log, mask, q.dtype))
+        return Parts(factors(left, right, left_log, right_log, mask, q.dtype))
 
     def _causal(
         self,

@@ -7,10 +7,10 @@ import scipy.sparse
 
 from approx.checks import Array
 from approx.estimate import exact, memory
-from approx.estimate.approximation import Approximation
 from approx.estimate.corrections import Addition
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.kernels.elementary import exp_rows
 from approx.low_rank.krylov import Streamed, Stripes
 
@@ -67,18 +67,14 @@ def stripes(Q: Array, K: Array, space: str) -> tuple[Stripes, float]:
     return [(slice(0, len(Q)), D)], top
 
 
-def approximation(
+def parts(
     left: Array,
     right: Array,
     sparse: scipy.sparse.csr_array | None,
     top: float,
     dtype: np.dtype[Any],
     space: str,
-) -> Approximation:
-    """Return e^top (left rightᵀ + sparse) as an approximation in a dtype."""
-    row_log = np.full(len(left), top, dtype)
-    low = Factors(
-        np.ascontiguousarray(left, dtype=dtype), np.ascontiguousarray(right, dtype=dtype), row_log
-    )
-    correction = None if sparse is None else Addition(sparse.astype(dtype), top)
-    return Approximation(low, correction, space=space)
+) -> Parts:
+    """Return e^top (left rightᵀ + sparse) as parts in a dtype."""
+    low = Factors(left, right, np.full(len(left), top)).astype(dtype)
+    return Parts(low, None if sparse is None else Addition(sparse.astype(dtype), top), space)

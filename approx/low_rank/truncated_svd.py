@@ -9,8 +9,8 @@ import scipy.linalg
 
 from approx import checks
 from approx.checks import Array
-from approx.estimate.approximation import Approximation
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.low_rank import target
 from approx.low_rank.decomposition import Matrix, filled, seen
 from approx.low_rank.godec import godec
@@ -157,7 +157,7 @@ class TruncatedSVD(Method):
         """Return that norm, or total variation over those whose rows sum to 1."""
         return {TV} if self.refine else {self.frobenius}
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the sum of the leading terms."""
         if self.refine:
             D, top = target.matrix(q, k, self.space, mask)
@@ -168,7 +168,7 @@ class TruncatedSVD(Method):
             left, right, top = self._dense(q, k)
         else:
             left, right, top = self._large(q, k)
-        return target.approximation(left, right, None, top, q.dtype, self.space)
+        return target.parts(left, right, None, top, q.dtype, self.space)
 
     def least_rank(self, s: Array, total: float) -> int | None:
         """Return the rank that is asked for; None if more values are needed to tell.

@@ -7,11 +7,11 @@ import numpy as np
 import scipy.sparse
 
 from approx.checks import Array
-from approx.estimate.approximation import Approximation
 from approx.estimate.corrections import Support
 from approx.estimate.distances import half_square
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.kernels.jit import kernel
 from approx.mechanisms import segments
 from approx.method import Method, Size
@@ -97,7 +97,7 @@ class Eva(Method):
         """Whether groups have a size that does not depend on the number of keys."""
         return self.size is not None and self.sparse.autoregressive
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the groups as factors, and the support with its weights."""
         l, m = len(k), self.groups(len(k))
         a, b = q.astype(np.float64), k.astype(np.float64)
@@ -133,12 +133,8 @@ class Eva(Method):
         left = np.where(left_out > 0, left - log_z[:, None], -np.inf)
         top = left.max(axis=1)
         top[top == -np.inf] = 0.0
-        low = Factors(
-            np.exp(left - top[:, None]).astype(q.dtype), shares.astype(q.dtype), top.astype(q.dtype)
-        )
-        logs = s.data - np.repeat(log_z, np.diff(s.indptr))
-        weights = scipy.sparse.csr_array((logs.astype(q.dtype), s.indices, s.indptr), s.shape)
-        return Approximation(low, Support(weights), space="attention", mask=mask)
+        low = Factors(np.exp(left - top[:, None]), shares, top).astype(q.dtype)
+        return Parts(low, support.normalised(log_z), space="attention")
 
     def groups(self, l: int) -> int:
         """Return how many groups l keys have."""

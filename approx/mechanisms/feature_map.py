@@ -8,10 +8,10 @@ import numpy as np
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.decoding.sums import Feature, FeatureMaps, RunningSums
-from approx.estimate.approximation import Approximation
 from approx.estimate.low import Factors
 from approx.estimate.masked import Masked
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Method
 from approx.method.prices import Price, Shape, low_rank
 from approx.random_features.exponentials import exponentials
@@ -42,7 +42,7 @@ class FeatureMap(Method):
     def width(self, d: int) -> int | None:
         """Return r; None for a template."""
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         left, right = self.log_features(q.astype(np.float64), k.astype(np.float64), mask, rng)
         if mask.is_full:
             return normalised(left, right, q.dtype)
@@ -73,7 +73,7 @@ class FeatureMap(Method):
         return 16 * (self.width(shape.d) or 0) * (shape.n + shape.l)
 
 
-def normalised(log_left: Array, log_right: Array, dtype: np.dtype) -> Approximation:
+def normalised(log_left: Array, log_right: Array, dtype: np.dtype) -> Parts:
     """Return rows ∝ Σ_r exp(log_left_ir + log_right_jr) that sum to 1, in attention space.
 
     Every column of the right factor and every row of the left one is divided by its largest entry,
@@ -82,7 +82,8 @@ def normalised(log_left: Array, log_right: Array, dtype: np.dtype) -> Approximat
     Examples
     --------
     >>> log = np.log([[1.0], [3.0]]) - 9999
-    >>> normalised(log, log, np.dtype(float)).to_dense()
+    >>> from approx import Approximation
+    >>> Approximation.from_parts(normalised(log, log, np.dtype(float))).to_dense()
     array([[0.25, 0.75],
            [0.25, 0.75]])
     """
@@ -96,10 +97,10 @@ def normalised(log_left: Array, log_right: Array, dtype: np.dtype) -> Approximat
     total = left @ right.sum(axis=0)
     left /= np.where(total > 0, total, 1.0)[:, None]
     scale = np.zeros(len(left), dtype)
-    return Approximation(Factors(left.astype(dtype), right.astype(dtype), scale), space="attention")
+    return Parts(Factors(left.astype(dtype), right.astype(dtype), scale), space="attention")
 
 
-def over_seen(factors: Factors, mask: Mask, dtype: np.dtype) -> Approximation:
+def over_seen(factors: Factors, mask: Mask, dtype: np.dtype) -> Parts:
     """Return the factors, each row divided by its sum over the keys that its query sees.
 
     A row whose sum is ≤ 0 becomes a row of zeros.
@@ -108,7 +109,10 @@ def over_seen(factors: Factors, mask: Mask, dtype: np.dtype) -> Approximation:
     --------
     >>> one = np.ones((2, 1))
     >>> ones = Factors(one, one, np.zeros(2))
-    >>> over_seen(ones, Mask.causal(2, 2), np.dtype(float)).to_dense()
+    >>> from approx import Approximation
+    >>> causal = Mask.causal(2, 2)
+    >>> rows = over_seen(ones, causal, np.dtype(float))
+    >>> Approximation.from_parts(rows, mask=causal).to_dense()
     array([[1. , 0. ],
            [0.5, 0.5]])
     """
@@ -120,4 +124,4 @@ def over_seen(factors: Factors, mask: Mask, dtype: np.dtype) -> Approximation:
         left=np.where(positive[:, None], factors.left, 0.0),
         row_logs=factors.row_logs - log - np.log(np.where(positive, total, 1.0)),
     )
-    return Approximation(rows.astype(dtype), space="attention", mask=mask)
+    return Parts(rows.astype(dtype), space="attention")

@@ -7,10 +7,10 @@ import numpy as np
 import scipy.sparse
 
 from approx.checks import Array
-from approx.estimate.approximation import Approximation
 from approx.estimate.low import Factors, Low
 from approx.estimate.masked import Masked
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Method, Size
 from approx.method.prices import Price, Shape, low_rank
 from approx.sketches.products import unit
@@ -64,7 +64,7 @@ class Flash(Method):
 
     size: int | None = None
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the global part as factors and the local part as entries that add to it."""
         size = self.size or 0
         indptr, indices = Chunk(size).pattern(q, k, mask, rng)
@@ -74,7 +74,7 @@ class Flash(Method):
         if not mask.looks_back:
             left = q / mask.counts.astype(q.dtype)[:, None]
             low: Low = Factors(left, k, np.zeros(len(q), q.dtype))
-            return Approximation(low, local, space="attention", mask=mask)
+            return Parts(low, local, space="attention")
         begin = mask.positions // size * size
         count = np.maximum(begin - mask.first, 0)
         left = np.where(count[:, None] > 0, q / np.maximum(count, 1)[:, None], 0).astype(q.dtype)
@@ -82,7 +82,7 @@ class Flash(Method):
         earlier = Mask(mask.first, np.maximum(begin, mask.first + 1), len(k))
         (phi, row_logs), (psi, key_logs) = unit(left), unit(k)
         low = Masked(Factors.by_key(phi, psi, row_logs, key_logs), earlier)
-        return Approximation(low, local, space="attention", mask=mask)
+        return Parts(low, local, space="attention")
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of d columns and of the entries of the query's chunk.

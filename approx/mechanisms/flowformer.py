@@ -9,10 +9,10 @@ import scipy
 
 from approx.checks import Array
 from approx.estimate import masked
-from approx.estimate.approximation import Approximation
 from approx.estimate.low import Factors
 from approx.estimate.masked import Masked
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Method
 from approx.method.prices import Price, Shape, low_rank
 
@@ -64,13 +64,13 @@ class Flowformer(Method):
     autoregressive = True
     row_local = False  # keys compete by what earlier queries ask for
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         from scipy.special import log_expit, log_softmax, logsumexp  # slow to import
 
         log_q, log_k = log_expit(q.astype(np.float64)), log_expit(k.astype(np.float64))
         if mask.looks_back or not mask.is_full:
             factors = cumulative(log_q, log_k, mask, q.dtype)
-            return Approximation(factors, space="attention", mask=mask)
+            return Parts(factors, space="attention")
         # in logs: a sigmoid, or I and O, may be below 1e-308 where their ratio is not
         incoming = logsumexp(log_q + logsumexp(log_k, axis=0), axis=1, keepdims=True)
         outgoing = logsumexp(log_k + logsumexp(log_q, axis=0), axis=1, keepdims=True)
@@ -81,12 +81,8 @@ class Flowformer(Method):
         top = right.max(axis=0)
         left += top
         scale = left.max(axis=1)
-        factors = Factors(
-            np.exp(left - scale[:, None]).astype(q.dtype),
-            np.exp(right - top).astype(q.dtype),
-            scale.astype(q.dtype),
-        )
-        return Approximation(factors, space="attention")
+        factors = Factors(np.exp(left - scale[:, None]), np.exp(right - top), scale)
+        return Parts(factors.astype(q.dtype), space="attention")
 
     def priced(self, shape: Shape) -> Price:
         """Return the price of d columns and of two flows, each of which is a product with sums.

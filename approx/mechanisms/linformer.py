@@ -8,9 +8,9 @@ import numpy as np
 
 from approx.checks import Array
 from approx.estimate import exact
-from approx.estimate.approximation import Approximation
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.mechanisms import segments
 from approx.method import Method, Size
 from approx.method.fields import one_of
@@ -73,13 +73,13 @@ class Linformer(Method):
     def uses_rng(self) -> bool:
         return self.combinations == "gaussian"
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the factors softmax(Q (E K)ᵀ) and Fᵀ."""
         keys, right = self._combined(k.astype(np.float64), self.rank or 0, rng)
         left = exact.softmax(q.astype(np.float64), keys)
         scale = np.zeros(len(q), q.dtype)
         factors = Factors(left.astype(q.dtype), right.astype(q.dtype), scale)
-        return Approximation(factors, space="attention")
+        return Parts(factors, space="attention")
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of rank columns: combined keys map a query, combined values are a state.

@@ -8,9 +8,9 @@ import scipy.linalg
 
 from approx.checks import Array
 from approx.estimate import exact
-from approx.estimate.approximation import Approximation
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.mechanisms import segments
 from approx.method import Method, Size
 from approx.method.fields import whole
@@ -64,7 +64,7 @@ class Nystromformer(Method):
     rank: int | None = None
     iterations: int | None = whole(least=0)
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         rank = self.rank or 0
         a, b = q.astype(np.float64), k.astype(np.float64)
         queries, keys = segments.means(a, rank), segments.means(b, rank)
@@ -72,7 +72,7 @@ class Nystromformer(Method):
         left, right = exact.softmax(a, keys) @ middle, exact.softmax(queries, b).T
         scale = np.zeros(len(q), q.dtype)
         factors = Factors(left.astype(q.dtype), right.astype(q.dtype), scale)
-        return Approximation(factors, space="attention")
+        return Parts(factors, space="attention")
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of rank columns, of the landmarks and of their pseudo-inverse.

@@ -7,10 +7,10 @@ import numpy as np
 
 from approx.checks import Array
 from approx.estimate import exact, masks
-from approx.estimate.approximation import Approximation
 from approx.estimate.distances import half_square
 from approx.estimate.low import Dense
 from approx.estimate.masks import Mask, MaskLike
+from approx.estimate.parts import Parts
 from approx.kernels.elementary import exp_rows
 from approx.method import Method
 from approx.method.fields import whole
@@ -64,7 +64,7 @@ class RandomizedAttention(Method):
 
     samples: int = whole(1)
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the rows, with every entry stored."""
         n, d = q.shape
         if mask.looks_back:
@@ -79,7 +79,7 @@ class RandomizedAttention(Method):
                 chosen = np.sum(weights <= u[rows, s, None], axis=1)
                 omega[s, rows] += q[rows].astype(np.float64) + k[chosen]
         weights = mean_softmax(omega.astype(q.dtype), k, mask)
-        return Approximation(Dense(weights, np.zeros(n, q.dtype)), space="attention")
+        return Parts(Dense(weights, np.zeros(n, q.dtype)), space="attention")
 
     def _draws_by_position(
         self, positions: Array, d: int, rng: np.random.Generator

@@ -10,9 +10,9 @@ from approx import checks
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.decoding.sums import RunningSums
-from approx.estimate.approximation import Approximation
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.mechanisms.feature_map import over_seen
 from approx.method import Method, Moments
 from approx.method.prices import Price, Shape
@@ -91,8 +91,8 @@ class Rfa(Method):
         """Return q̂/σ and k̂/σ, float64."""
         return _unit(q) / self.sigma, _unit(k) / self.sigma
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        low = self.features.evaluate(*self.units(q, k), mask, rng).maskable
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
+        low = self.features.evaluate(*self.units(q, k), mask, rng).low
         if not mask.is_full:
             assert isinstance(low, Factors)
             return over_seen(low, mask, q.dtype)
@@ -102,7 +102,7 @@ class Rfa(Method):
         left = np.where(positive[:, None], left, 0.0)
         log = -np.log(np.where(positive, total, 1.0))
         factors = Factors(left.astype(q.dtype), right.astype(q.dtype), log.astype(q.dtype))
-        return Approximation(factors, space="attention")
+        return Parts(factors, space="attention")
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
         """Return the sums of linear attention, of unit vectors."""

@@ -22,6 +22,7 @@ from approx.decoding.cache import Cache
 from approx.estimate import exact, masks, memory
 from approx.estimate.approximation import OF, Approximation
 from approx.estimate.masks import ALL, Mask, MaskLike
+from approx.estimate.parts import Parts
 from approx.method import filling, prices
 from approx.method.prices import Price, Reads, Shape
 from approx.notebook import facts, number, table
@@ -323,17 +324,29 @@ class Method(ABC):
         ResourceLimitError
             The approximation would not fit; this is raised before anything big is allocated.
         """
+        parts = self.evaluated(Q, K, mask, rng)
+        estimate = Approximation.from_parts(parts, mask=mask)
+        estimate.obstacle = self.obstacle(estimate.mask)
+        return estimate
+
+    def evaluated(self, Q: ArrayLike, K: ArrayLike, mask: MaskLike, rng: Rng) -> Parts:
+        """Return what `evaluate` gives, for a method that is made of this one; see `approximate`.
+
+        All is checked first, and the result is no `Approximation` yet: it has no mask.
+        """
         q, k = self.checked(Q, K)
         (n, d), l = q.shape, len(k)
         size = self.sized_by
         lower = "n or l" if size is None else f"{size.field}, n or l"
         seen = self.masked(mask, n, l)
         memory.reserve(self.workspace(Shape(n, l, d, d, seen)), self, lower)
-        estimate = self.evaluate(q, k, seen, generator(rng))
-        plain = seen.is_full and not seen.looks_back and seen.places is None
-        estimate = estimate if plain else estimate.seen(seen)
-        estimate.obstacle = self.obstacle(seen)
-        return estimate
+        parts = self.evaluate(q, k, seen, generator(rng))
+        if not isinstance(parts, Parts):
+            raise TypeError(
+                f"{type(self).__name__}.evaluate must return Parts, such as "
+                f"Parts.from_factors(left, right), got {checks.shown(parts)}"
+            )
+        return parts
 
     def obstacle(self, mask: Mask) -> str:
         """Return why no model with this mask can run the method; "" if one can.
@@ -356,8 +369,8 @@ class Method(ABC):
         return seen
 
     @abstractmethod
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        """Return the approximation for checked q (n, d) and k (l, d) of one dtype, by the formula.
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
+        """Return the parts for checked q (n, d) and k (l, d) of one dtype, by the formula.
 
         The mask says which keys a query sees. What the formula gives for other keys is dropped, so
         a method whose entries do not depend on each other need not ask.

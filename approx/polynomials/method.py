@@ -11,8 +11,8 @@ import numpy as np
 from approx import checks
 from approx.checks import Array
 from approx.estimate import exact, masks
-from approx.estimate.approximation import Approximation
 from approx.estimate.masks import Mask, MaskLike
+from approx.estimate.parts import Parts
 from approx.method import Method, Size
 from approx.method.prices import Price, Reads, Shape, entries, low_rank
 from approx.polynomials.elementwise import Elementwise
@@ -54,8 +54,8 @@ class PolynomialMethod(Method):
         degree: int | None = None if self.sized_by is None else getattr(self, self.sized_by.field)
         return degree
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        return Approximation(Elementwise(q, k, self.fitted(q, k, mask)))
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
+        return Parts(Elementwise(q, k, self.fitted(q, k, mask)))
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of C(d+degree, degree) monomials.

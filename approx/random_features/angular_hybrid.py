@@ -8,10 +8,10 @@ import numpy as np
 
 from approx import checks
 from approx.checks import Array
-from approx.estimate.approximation import Approximation
 from approx.estimate.distances import half_square, squared_distances
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Size
 from approx.method.prices import Price, Shape, low_rank
 from approx.projections import Fixed, Projection, named
@@ -102,14 +102,14 @@ class AngularHybrid(Method):
         columns = self.copies * 2 * self.pair[0].count
         return low_rank(columns, shape, mapped=(2 * self.pair[0].count + self.signs) * shape.d)
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the factors of ½P(1 − σσ′/s) + ½T(1 + σσ′/s), σ and σ′ the signs of q and k."""
         seeds = rng.integers(2**63, size=(3, 2))
         tau = np.random.default_rng(seeds[0]).standard_normal((self.signs, q.shape[1]))
         sign_q, sign_k = (np.where(x @ tau.T >= 0, 1, -1).astype(q.dtype) for x in (q, k))
         parts = []
         for part, seed, outer in zip(self.pair, seeds[1:], (-1, 1)):
-            low = part.evaluate(q, k, mask, np.random.default_rng(seed)).maskable
+            low = part.evaluate(q, k, mask, np.random.default_rng(seed)).low
             factors = Factors(*low.scaled_factors()) if mask.is_full else low.keyed()
             assert factors is not None
             phi, psi = factors.left * q.dtype.type(0.5), factors.right
@@ -117,7 +117,7 @@ class AngularHybrid(Method):
             right = [psi, *(psi * (s[:, None] * outer / self.signs) for s in sign_k.T)]
             both = np.hstack(left), np.hstack(right).astype(q.dtype)
             parts.append(Factors(*both, factors.row_logs, factors.column_logs))
-        return Approximation(Factors.joined(parts))
+        return Parts(Factors.joined(parts))
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return the moments where those of both parts are known."""

@@ -6,9 +6,9 @@ from abc import abstractmethod
 import numpy as np
 
 from approx.checks import Array
-from approx.estimate.approximation import Approximation
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Moments
 from approx.method.fields import flag
 from approx.random_features.exponentials import exponentials
@@ -61,7 +61,7 @@ class DiscreteFeatures(RandomFeatures):
         q, k = Q.min(axis=0), K.min(axis=0)
         return Frame(Q - q, K - k, (Q - q) @ k + q @ k, (K - k) @ q)
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         omega, half = self.frequencies(q, k, rng)
         frame = self.frame(q, k)
         parameter = self.parameter(frame)
@@ -76,7 +76,7 @@ class DiscreteFeatures(RandomFeatures):
             signs.append(1 - 2 * (((x < 0) @ (N % 2).T) % 2).astype(q.dtype))
         estimate = exponentials(sides[0], sides[1], half, mask)
         left, right = estimate.left * signs[0], estimate.right * signs[1]
-        return Approximation(Factors(left, right, estimate.row_logs, estimate.column_logs))
+        return Parts(Factors(left, right, estimate.row_logs, estimate.column_logs))
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return bias 0 and the exact variance, for iid frequencies."""

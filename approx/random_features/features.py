@@ -18,8 +18,8 @@ import numpy as np
 from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.decoding.sums import Feature, FeatureMaps, RunningSums
-from approx.estimate.approximation import Approximation
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Size
 from approx.method.prices import Price, Shape, low_rank
 from approx.projections import PROJECTIONS, Fixed, Projection, named
@@ -214,13 +214,13 @@ class RandomFeatures(Method):
 class ExponentialFeatures(RandomFeatures):
     """Random features that are exponentials, built in log space; two columns are for ±ω."""
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return φ(Q) φ(K)ᵀ; both sides share one draw.
 
         The largest exponents are taken out, with one shift per query row and one for all keys. The
         shifts are kept, so the estimate stays unbiased.
         """
-        return Approximation(self.product(q, k, *self.frequencies(q, k, rng)))
+        return Parts(self.product(q, k, *self.frequencies(q, k, rng)))
 
     def product(self, q: Array, k: Array, omega: Array, half: Array) -> Exponentials:
         """Return φ(Q) φ(K)ᵀ for what `frequencies` drew."""

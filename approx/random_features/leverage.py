@@ -9,10 +9,10 @@ import scipy
 
 from approx.checks import Array
 from approx.estimate import exact
-from approx.estimate.approximation import Approximation
 from approx.estimate.distances import half_square
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Method, Size
 from approx.method.prices import Price, Shape, low_rank
 
@@ -72,7 +72,7 @@ class Leverage(Method):
         n, l = shape.n, shape.l
         return 24 * n * l + 16 * (n + l) * (self.m or 0)
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         a, b = (x.astype(np.float64) for x in (q, k))
         logits = exact.logits(a, b)
         top = float(logits.max())
@@ -108,5 +108,5 @@ class Leverage(Method):
         left, right = np.exp(left - top_q[:, None]), np.exp(right - top_k[:, None])
         log = top_q + log_Z - math.log(left.shape[1])
         if mask.is_full:
-            return Approximation(Factors(left, right, log).astype(q.dtype))
-        return Approximation(Factors.by_key(left, right, log, top_k, q.dtype).astype(q.dtype))
+            return Parts(Factors(left, right, log).astype(q.dtype))
+        return Parts(Factors.by_key(left, right, log, top_k, q.dtype).astype(q.dtype))

@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.estimate.approximation import Approximation
 from approx.estimate.distances import half_square, squared_distances
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Moments
 from approx.projections import Fixed
 from approx.random_features.features import RandomFeatures
@@ -53,7 +53,7 @@ class RandomPhase(RandomFeatures):
     imaginary: ClassVar[bool] = True
     uses_rng = True  # the phases are drawn even if the frequencies are given
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return φ(Q) φ(K)ᵀ; both sides share frequencies and phases."""
         omega, half = self.frequencies(q, k, rng)
         phase = self.phases(len(omega), rng).astype(q.dtype)
@@ -61,7 +61,7 @@ class RandomPhase(RandomFeatures):
         row_log, key_log = half_square(q), half_square(k)
         phi_q = np.cos(q @ omega.T + phase) * amplitude
         phi_k = np.cos(k @ omega.T + phase) * amplitude
-        return Approximation(Factors.scaled(phi_q, phi_k, row_log, key_log, mask))
+        return Parts(Factors.scaled(phi_q, phi_k, row_log, key_log, mask))
 
     def phases(self, count: int, rng: np.random.Generator) -> Array:
         """Return b ~ U[0, 2π), (count,)."""

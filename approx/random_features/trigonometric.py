@@ -7,10 +7,10 @@ import numpy as np
 
 from approx.checks import Array
 from approx.decoding.sums import Feature, FeatureMaps
-from approx.estimate.approximation import Approximation
 from approx.estimate.distances import half_square
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Size
 from approx.random_features.features import Frame, RandomFeatures
 
@@ -52,14 +52,14 @@ class Trigonometric(RandomFeatures):
     imaginary: ClassVar[bool] = True
     sized_by = Size("m", least=2, step=2, instead=("fixed",))
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         omega, half = self.frequencies(q, k, rng)
         frame = self.frame(q, k)
         omega, amplitude, log = self._tilted(frame, omega, half)
         row_log, key_log = half_square(frame.a) + frame.row, half_square(frame.b) + frame.column
         phi_q, phi_k = (waves(x, omega, amplitude) for x in (frame.a, frame.b))
         both = q.dtype.type(2 * log)
-        return Approximation(Factors.scaled(phi_q, phi_k, row_log, key_log, mask, both))
+        return Parts(Factors.scaled(phi_q, phi_k, row_log, key_log, mask, both))
 
     def _tilted(self, frame: Frame, omega: Array, half: Array) -> tuple[Array, Array, float]:
         """Return frequencies, amplitudes ≤ 1, and the log of what multiplies both."""

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.estimate.approximation import Approximation
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method.fields import one_of
 from approx.method.prices import Price, Shape, low_rank
 from approx.sketches.power import PowerSketch
@@ -66,10 +66,10 @@ class ProductSketch(PowerSketch):
 
     law: str = one_of("rademacher", LAWS)
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         shape = self.m or 0, q.shape[1] + 1
         levels = (forms(self.law, shape, rng) for _ in range(self.degree))
-        return Approximation(self.features(q, k, levels, mask))
+        return Parts(self.features(q, k, levels, mask))
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of m columns and of m linear forms per degree."""

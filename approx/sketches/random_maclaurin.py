@@ -11,9 +11,9 @@ import scipy
 
 from approx.checks import Array
 from approx.estimate import exact
-from approx.estimate.approximation import Approximation
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Size
 from approx.method.fields import one_of, whole
 from approx.method.prices import Price, Shape, low_rank
@@ -145,12 +145,12 @@ class RandomMaclaurin(Method):
             )
         return -np.sort(-N)
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         d, rate = q.shape[1], self.rate(q, k)
         N = self.degrees(self.random(d), rate, rng)
         counts = [int(np.sum(i < N)) for i in range(N[0])]
         levels = (forms("rademacher", (count, d), rng) for count in counts)
-        return Approximation(self.features(q, k, N, levels, rate, mask))
+        return Parts(self.features(q, k, N, levels, rate, mask))
 
     def features(
         self,

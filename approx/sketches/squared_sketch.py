@@ -9,9 +9,9 @@ import numpy as np
 
 from approx.checks import Array
 from approx.estimate import exact
-from approx.estimate.approximation import Approximation
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Size
 from approx.method.fields import one_of, whole
 from approx.method.prices import Price, Shape, low_rank
@@ -85,10 +85,10 @@ class SquaredSketch(Method):
         b = self.inner or 0
         return 16 * (shape.n + shape.l) * b * (b + 1)
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         shape = self.inner or 0, q.shape[1] + 1
         levels = (forms(self.law, shape, rng) for _ in range(self.degree // 2))
-        return Approximation(self.features(q, k, levels, mask))
+        return Parts(self.features(q, k, levels, mask))
 
     def features(
         self, q: Array, k: Array, levels: Iterable[Array], mask: Mask | None = None

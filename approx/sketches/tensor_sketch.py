@@ -8,9 +8,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from approx.checks import Array
-from approx.estimate.approximation import Approximation
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method.prices import Price, Shape, low_rank
 from approx.sketches.power import PowerSketch
 from approx.sketches.products import augmented
@@ -79,8 +79,8 @@ class TensorSketch(PowerSketch):
         shape = self.degree, d + 1
         return Hashes(rng.integers(0, self.m or 1, shape), 2.0 * rng.integers(0, 2, shape) - 1)
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        return Approximation(self.features(q, k, self.hashes(q.shape[1], rng), mask))
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
+        return Parts(self.features(q, k, self.hashes(q.shape[1], rng), mask))
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of m columns, of a bucket and a sign per degree and coordinate.

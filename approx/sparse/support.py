@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 from approx import checks
 from approx.checks import Array
 from approx.estimate import memory
-from approx.estimate.approximation import Approximation
 from approx.estimate.corrections import Support
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask, MaskLike
+from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Rng, generator
 from approx.method.fields import ruled
 from approx.method.prices import Price, Reads, Shape, entries
@@ -42,13 +42,13 @@ class SupportMethod(Method):
         A support that ranks keys ranks those that are seen; entries that are not are dropped.
         """
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         low = Factors.empty(len(q), len(k), q.dtype)
-        return Approximation(low, exact_on(self.pattern(q, k, mask, rng), q, k, mask), mask=mask)
+        return Parts(low, exact_on(self.pattern(q, k, mask, rng), q, k, mask))
 
     def support(self, Q: ArrayLike, K: ArrayLike, mask: MaskLike, rng: Rng) -> Support:
-        """Return exp(q·k) on the support: all that `approximate` has."""
-        found = self.approximate(Q, K, mask=mask, rng=rng).correction
+        """Return exp(q·k) on the support: all that the estimate has."""
+        found = self.evaluated(Q, K, mask, rng).sparse
         assert isinstance(found, Support)
         return found
 

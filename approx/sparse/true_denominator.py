@@ -4,14 +4,12 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
-import scipy.sparse
 
 from approx.checks import Array
 from approx.estimate import exact
-from approx.estimate.approximation import Approximation
-from approx.estimate.corrections import Support
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
 from approx.method import Method
 from approx.sparse.support import SupportMethod, a_support
 from approx.sparse.top_k import TopK
@@ -55,9 +53,8 @@ class TrueDenominator(Method):
 
     sparse: SupportMethod = a_support(TopK())
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Approximation:
-        s = self.sparse.support(q, k, mask, rng).matrix
-        logs = s.data - np.repeat(exact.log_row_sums(q, k, mask=mask), np.diff(s.indptr))
-        weights = scipy.sparse.csr_array((logs.astype(s.dtype), s.indices, s.indptr), s.shape)
-        low = Factors.empty(*s.shape, s.dtype)
-        return Approximation(low, Support(weights), space="attention", mask=mask)
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
+        support = self.sparse.support(q, k, mask, rng)
+        low = Factors.empty(len(q), len(k), q.dtype)
+        weights = support.normalised(exact.log_row_sums(q, k, mask=mask))
+        return Parts(low, weights, space="attention")

@@ -9,7 +9,7 @@ from small import FEATURES, points
 
 from analysis.moments import ratio_samples as together
 from analysis.moments.simulation import monte_carlo
-from approx import METHODS, Approximation, parse
+from approx import METHODS, Parts, parse
 from approx.combinations.scatterbrain import Scatterbrain
 from approx.estimate import memory
 from approx.random_features.features import Frame
@@ -132,8 +132,8 @@ def test_a_support_of_another_stream_is_noticed_in_a_block(monkeypatch):
 
 class Doubled(Positive):
     def evaluate(self, q, k, mask, rng):
-        left, right = super().evaluate(q, k, mask, rng).factors()
-        return Approximation.from_factors(2 * left, right)
+        left, right, row_log = super().evaluate(q, k, mask, rng).low.scaled_factors()
+        return Parts.from_factors(2 * left, right, row_log)
 
 
 class Weighted(Positive):
@@ -160,7 +160,7 @@ class Halved(Positive):
 
 class Off(Scatterbrain):
     def evaluate(self, q, k, mask, rng):
-        return self.low_rank.approximate(q, k, rng=rng)
+        return self.low_rank.evaluate(q, k, mask, rng)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from kills import kills
 from small import points
 
 from analysis.moments.simulation import _update, monte_carlo
-from approx import Approximation, parse
+from approx import Parts, parse
 from approx.combinations.scatterbrain import Scatterbrain
 from approx.estimate import exact
 from approx.method import Method
@@ -39,7 +39,7 @@ class Recorded(Method):
     def evaluate(self, q, k, mask, rng):
         ratio = self.mean * rng.lognormal(0.0, 0.5, (len(q), len(k)))
         self.sink.append(ratio)
-        return Approximation.from_factors(np.eye(len(q)), (ratio * exact.kernel(q, k)).T)
+        return Parts.from_factors(np.eye(len(q)), (ratio * exact.kernel(q, k)).T)
 
 
 @kills("simulation.py", "3.0 * n + 3.0", "3.0 * n + 1.0")

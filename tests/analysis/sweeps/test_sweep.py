@@ -352,7 +352,7 @@ import numpy as np
 from analysis.costs import budget
 from analysis import inputs
 from analysis.sweep import sweep
-from approx import METHODS, Approximation, Method, Size, parse
+from approx import METHODS, Method, Parts, Size, parse
 
 @dataclasses.dataclass(frozen=True)
 class Mine(Method):
@@ -366,7 +366,7 @@ class Mine(Method):
         some = rng.choice(len(k), self.m, replace=False)
         right = np.full((len(k), self.m), 1 / self.m)
         right[some] = np.eye(self.m)
-        return Approximation.from_factors(np.exp(q @ k[some].T), right)
+        return Parts.from_factors(np.exp(q @ k[some].T), right)
 
 METHODS["mine"] = Mine
 if __name__ == "__main__":

@@ -333,7 +333,7 @@ def test_a_budget_buys_no_more_than_the_width():
     assert parse("channels").within(9 / 7 * D, n=N, l=L, d=D) is None  # the keys alone cost that
 
 
-@kills("quantised.py", "_before(begin, estimate.low, mask)", "estimate.low")
+@kills("quantised.py", "_before(begin, parts.low, mask)", "parts.low")
 def test_no_scale_follows_from_a_key_that_is_rounded_with_later_ones():
     method = parse("quantised(bits=1, per='channel', group=3, recent=2)")
     Q, K = [[-20.0]] * 3, [[0.1], [-40.0], [90.0]]  # the first is rounded to −40

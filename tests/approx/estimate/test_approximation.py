@@ -31,6 +31,9 @@ from small import (
 from analysis.errors import metrics
 from analysis.moments import expected_error, normalised_moments
 from approx import METHODS, Approximation, Mask, parse
+from approx.baselines import Zero
+from approx.combinations.centred import Centered
+from approx.combinations.scatterbrain import Scatterbrain
 from approx.compressed_logits.exponential import Exponential
 from approx.estimate import exact
 from approx.estimate.corrections import Addition, Support, coordinates
@@ -39,6 +42,7 @@ from approx.hierarchical.levels import Levels
 from approx.method import generator
 from approx.polynomials.elementwise import Elementwise
 from approx.projections import PROJECTIONS
+from approx.sparse.top_k import TopK
 
 ALL = slice(None)
 EXAMPLE = {name: small(name, 2, 2, 1) for name in NAMES}
@@ -862,6 +866,22 @@ def test_an_estimate_that_no_method_made_does_not_know_whether_it_can_be_run():
         assert "runnable" not in repr(A)
         assert "not known" in A._repr_html_()
         assert "runnable" not in metrics.compare(A, Q, Q)
+
+
+class Finished(Zero):
+    """Returns an estimate, not its parts."""
+
+    def evaluate(self, q, k, mask, rng):
+        return Approximation(super().evaluate(q, k, mask, rng).low, mask=mask)
+
+
+@kills("method/method.py", "if not isinstance(parts, Parts):", "if False:")
+@pytest.mark.parametrize(
+    "method", [Finished(), Scatterbrain(Finished(), TopK(k=1)), Centered(Finished())], ids=str
+)
+def test_a_method_must_return_parts(method):
+    with pytest.raises(TypeError, match=r"Finished\.evaluate must return Parts, .* got <Approx"):
+        method.approximate([[1.0]], [[1.0]])
 
 
 # Moments of what is not random

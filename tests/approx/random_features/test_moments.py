@@ -10,7 +10,7 @@ import pytest
 from small import points
 
 from analysis.moments.simulation import monte_carlo
-from approx import METHODS, Approximation, Moments, parse
+from approx import METHODS, Approximation, Moments, Parts, parse
 from approx.combinations.scatterbrain import Scatterbrain
 from approx.estimate import exact
 from approx.estimate.corrections import Support
@@ -92,7 +92,7 @@ class Plain(Method):
         return self.of.uses_rng
 
     def evaluate(self, q, k, mask, rng):
-        return self.of.approximate(q, k, rng=rng)
+        return self.of.evaluate(q, k, mask, rng)
 
     def entry_moments(self, q, k, mask):
         return self.of.moments(q, k)
@@ -337,20 +337,20 @@ class OneStream(Halved):
     def evaluate(self, q, k, mask, rng):
         seed = rng.integers(2**63)
         support = self.sparse.support(q, k, mask, np.random.default_rng(seed))
-        low = self.low_rank.approximate(q, k, rng=np.random.default_rng(seed))
-        return Approximation(low.low, support)
+        low = self.low_rank.evaluate(q, k, mask, np.random.default_rng(seed)).low
+        return Parts(low, support)
 
 
 class BySizeOfEstimate(Scatterbrain):
     """A bug: the support holds the largest estimates, not the largest entries."""
 
     def evaluate(self, q, k, mask, rng):
-        low = self.low_rank.approximate(q, k, rng=rng)
-        largest = low.to_dense().argmax(axis=1)
+        low = self.low_rank.evaluate(q, k, mask, rng).low
+        largest = Approximation(low).to_dense().argmax(axis=1)
         support = self.sparse.support(q, k, mask, None).matrix.copy()
         support.indices[:] = largest
         support.data[:] = np.einsum("id,id->i", q, k[largest])
-        return Approximation(low.low, Support(support))
+        return Parts(low, Support(support))
 
 
 def test_a_support_from_the_stream_of_the_features_is_noticed(killed):

@@ -300,7 +300,7 @@ def test_the_zero_map_passes_the_test_of_a_peer_and_fails_ours(killed):
 
     class Nothing(TensorSketch):
         def evaluate(self, q, k, mask, rng):
-            return Zero().approximate(q, k)
+            return Zero().evaluate(q, k, mask, rng)
 
     z = np.abs(monte_carlo(Nothing(m=8), *points(), draws=DRAWS, rng=0).z).max()
     assert z > 5

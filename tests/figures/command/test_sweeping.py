@@ -139,7 +139,7 @@ class Fragile(Method):
     def evaluate(self, q, k, mask, rng):
         if Fragile.broken:
             raise ArithmeticError("it is broken")
-        return METHODS["zero"]().approximate(q, k)
+        return METHODS["zero"]().evaluate(q, k, mask, rng)
 
 
 @kills("command/sweep.py", "return 1 if failed else 0", "return 0")
