@@ -63,7 +63,8 @@ def _of_many_rows(factor: Matrix, dtype: np.dtype[Any]) -> Callable[[Matrix], Ma
     place = np.empty((r, r), np.intp)
     place[upper] = place.T[upper] = np.arange(len(upper[0]))
     pairs = (factor[:, upper[0]] * factor[:, upper[1]]).astype(dtype, copy=False)
-    return lambda weights: (weights @ pairs)[:, place]
+    # C-contiguous, as those of `_of_each_row`: `solve` is compiled for one layout
+    return lambda weights: np.take(weights @ pairs, place, axis=1)
 
 
 def _of_each_row(factor: Matrix) -> Callable[[Matrix], Matrix]:

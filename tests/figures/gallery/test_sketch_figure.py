@@ -9,6 +9,14 @@ from analysis.experiments.profile import Profile
 from approx import parse
 
 
+@pytest.fixture(scope="module", autouse=True)
+def widths():
+    """Leave the two widest out, which take most of the time and obey the same laws."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sketches, "SIZES", (32, 64, 128, 256))
+        yield
+
+
 @pytest.fixture(scope="module")
 def small():
     return Profile("small", (inputs.gaussian(8, 4, rng=0),), (1.0,), 32.0, trials=2, draws=60)
