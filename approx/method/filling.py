@@ -2,16 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from approx.method.prices import Shape
 
-if TYPE_CHECKING:
-    from approx.method.method import Method
-
 SLACK = 1e-12  # by which a sum of prices may be off, relative
 HALVINGS = 24  # of what is left for a part
-M = TypeVar("M", bound="Method")
+M = TypeVar("M", bound=Any)  # a Method, whose module imports this one
 
 
 def filled(method: M, budget: float, shape: Shape, currency: str) -> M | None:
@@ -33,7 +30,7 @@ def filled(method: M, budget: float, shape: Shape, currency: str) -> M | None:
 
 
 def _with(method: M, /, **fields: Any) -> M:
-    return dataclasses.replace(method, **fields)  # type: ignore[type-var]
+    return dataclasses.replace(method, **fields)
 
 
 def _with_size(method: M, budget: float, shape: Shape, currency: str) -> M | None:
@@ -55,7 +52,7 @@ def _with_size(method: M, budget: float, shape: Shape, currency: str) -> M | Non
     steps = _most(fits, begin)
     if steps == 0 or size.at(steps) < method.fewest(shape.d):
         return None
-    return method.resized(size.at(steps))
+    return _with(method, **{size.field: size.at(steps)})
 
 
 def _most(fits: Callable[[int], bool], high: int) -> int:
