@@ -8,7 +8,7 @@ import naive
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from kills import kills
 
 from analysis import inputs
@@ -104,6 +104,7 @@ def test_sizes_are_those_of_brute_force_on_twelve_heads():
 @kills("advice/target.py", "looks = LOOKS if falls else 0", "looks = 0")
 @kills("advice/target.py", "while above - below > 1:", "while above - below > 2:")
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=70), st.floats(0, 1), st.booleans())
+@example([0.13 - 0.001 * i for i in range(64)], 0.1, True)  # many sizes are near the target
 def test_the_smallest_size_of_falling_errors_is_the_first(errors, target, falls):
     falling = sorted(errors, reverse=True)
     asked = []

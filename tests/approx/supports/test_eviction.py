@@ -47,7 +47,6 @@ def twin(Q, K, mask, method):
 
 
 @kills("columns.py", "x[(first[rows, None] <= keys) & (keys < last[rows, None])] = 0.0", "pass")
-@kills("key_scores.py", "sums[free] = weights.sum(axis=0)[free]", "sums = weights.sum(axis=0)")
 @kills("key_scores.py", "unit * unit.mean(axis=0)", "unit * x.mean(axis=0)")
 @pytest.mark.parametrize("by", [by for by in BY if by != "h2o"])
 @some
@@ -59,6 +58,15 @@ def test_one_set_by_its_definition(by, data):
     on = support(method.approximate(Q, K, mask=mask))
     np.testing.assert_array_equal(on, want)
     assert on.sum(axis=1).max() <= method.k
+
+
+@kills("key_scores.py", "sums[free] = weights.sum(axis=0)[free]", "sums = weights.sum(axis=0)")
+@pytest.mark.parametrize(("pooling", "pooled"), [("max", [2, 3, 3]), ("average", [1, 2, 5 / 3])])
+def test_scores_are_pooled_over_free_keys_alone(pooling, pooled):
+    """Of weights 1/10, 2/10, 3/10, 4/10 the last is of a key that is kept anyway."""
+    free = np.array([True, True, True, False])
+    found = key_scores.snapkv(np.log([[1.0, 2.0, 3.0, 4.0]]), free, 3, pooling)
+    np.testing.assert_allclose(found[free], np.array(pooled) / 10, rtol=1e-14)
 
 
 @pytest.mark.parametrize("by", BY)
