@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+from jinja2.sandbox import SandboxedEnvironment
+from numpydoc import docscrape_sphinx
 from sphinx.application import Sphinx
 
 from figures.document import figure_pages
@@ -27,10 +29,18 @@ pygments_style = "tango"  # colours with the contrast that furo wants in light m
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the signature's annotations: docstrings name the types
+autodoc_use_type_comments = False
 autodoc_class_signature = "mixed"
 add_module_names = False
 numpydoc_show_class_members = False
 default_role = "code"  # `name` in docstrings is code
+
+
+# numpydoc would compile its template again for each of six thousand docstrings.
+environments: dict[str, SandboxedEnvironment] = {}
+docscrape_sphinx.SandboxedEnvironment = lambda loader: (
+    environments.setdefault("of all", SandboxedEnvironment(loader=loader))
+)  # fmt: skip
 
 
 def rooms() -> Iterator[str]:
