@@ -39,7 +39,6 @@ from approx.estimate import exact
 from approx.estimate.corrections import Addition, Support, coordinates
 from approx.estimate.low import Factors, rescale
 from approx.hierarchical.levels import Levels
-from approx.method import generator
 from approx.polynomials.elementwise import Elementwise
 from approx.projections import PROJECTIONS
 from approx.sparse.top_k import TopK
@@ -372,29 +371,6 @@ def test_same_seed_same_bits(name):
     assert any(bits(None) != first for _ in range(20))
 
 
-@kills(
-    "combinations/scatterbrain.py",
-    "np.random.default_rng(support), np.random.default_rng(low)",
-    "np.random.default_rng(support), np.random.default_rng(support)",
-)
-def test_support_and_features_use_independent_draws():
-    seen = []
-
-    class Spy(METHODS["top_k"]):
-        def pattern(self, Q, K, mask, rng):
-            seen.append(generator(rng).standard_normal((3, Q.shape[1])))
-            return super().pattern(Q, K, mask, rng)
-
-    Q, K = np.random.default_rng(0).standard_normal((2, 4, 2))
-    both = METHODS["scatterbrain"](low_rank=METHODS["positive"](m=3), sparse=Spy(k=1))
-    A = both.approximate(Q, K, rng=5)
-    from_support = METHODS["positive"](m=3).approximate(Q, K, rng=5)
-    assert (A.low.prepare().left != from_support.low.prepare().left).any()
-    exponents = Q @ seen[0].T
-    exponents -= exponents.max(axis=1, keepdims=True)
-    assert not np.allclose(A.low.prepare().left, np.exp(exponents))
-
-
 # Logits of ±10⁴
 
 
@@ -475,18 +451,6 @@ def assert_overflow(values, row_log, edge, uses, message):
                 use()
         else:
             assert all(np.isfinite(x).all() for x in use())
-
-
-def test_hot_rows_are_a_softmax_where_the_method_is_exact():
-    # top_k of all keys and tensor_power of a large power are exp to working precision
-    Q, K = hot(np.float64)
-    V = np.random.default_rng(0).standard_normal((len(K), 2))
-    x = truth(Q, K)
-    weights = np.exp(x - x.max(axis=1, keepdims=True))
-    want = weights @ V / weights.sum(axis=1, keepdims=True)
-    A = parse(f"top_k(k={len(K)})").approximate(Q, K)
-    # the exponent carries 10⁴·d roundings
-    np.testing.assert_allclose(A.attend(V), want, rtol=0, atol=1e4 * 3 * 4 * 2.2e-16)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -629,23 +593,6 @@ def test_the_error_of_the_correction_is_at_most_two_thirds_of_the_digits():
         assert abs(got[0] - want[0]) <= 4 * eps ** (2 / 3) * want[0]
 
 
-def test_scatterbrain_of_large_norms_equals_its_dense_estimate():
-    # positive features of nearly parallel points: on the support off by e^±30, off it harmless
-    rng = np.random.default_rng(1)
-    Q = rng.standard_normal((12, 4)) * 3
-    K = np.concatenate([Q[:6] * 1.5, rng.standard_normal((6, 4)) * 0.1])
-    method = parse("scatterbrain(low_rank=trigonometric(m=4), sparse=top_k(k=6))")
-    for seed in range(20):
-        A = method.approximate(Q, K, rng=seed)
-        D, row_log = dense(A)
-        V = rng.standard_normal((12, 2))
-        y, log = A.scaled_matmat(V)
-        got = y * np.exp(log - row_log)[:, None]
-        eps = np.finfo(float).eps ** (2 / 3)
-        # what is kept: off the support, and the support itself
-        assert_within(got, D @ V, 4 * eps * np.abs(D).sum(axis=1)[:, None] * np.abs(V).max())
-
-
 def test_a_method_without_a_meaning_under_masks_says_why():
     Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 4, 3))
     for name in NAMES:
@@ -678,19 +625,6 @@ def test_permuting_queries_permutes_rows(name, problem):
     got = B.block(ALL, shift=A.row_log()[order])
     advice = "rows depend on their place: if that is meant, declare by_place"
     assert_within(got, D[order], 4 * roundings(A) * size[order], advice)
-
-
-@given(problem=problems(least=2, dtypes=[np.float64]))
-def test_permuting_queries_permutes_rows_of_the_svd(problem):
-    Q, K, _, seed = problem
-    order = np.random.default_rng(seed).permutation(len(Q))
-    s = np.linalg.svd(naive.kernel(Q, K), compute_uv=False)
-    A, method = made("truncated_svd", Q, K)
-    B = method.approximate(Q[order], K).to_dense()
-    gap = s[method.rank - 1] - (s[method.rank] if method.rank < len(s) else 0)
-    # singular subspaces move by the backward error over the gap (Wedin)
-    error = 100 * np.finfo(float).eps * s[0] * (1 + s[0] / gap)
-    np.testing.assert_allclose(B, A.to_dense()[order], rtol=0, atol=error)
 
 
 @pytest.mark.parametrize("name", OF_LOGITS)
