@@ -98,6 +98,8 @@ def assert_products(A, D, bound, V, W):
     "return self.low.features(columns)",
 )
 @kills("low.py", "+ self.column_logs[pattern.indices]", "")
+@kills("masked.py", "return x + y * x.dtype.type(np.exp(b - a)), a", "return x + y, a")
+@kills("masked.py", "del self.old[-gone:]", "pass")
 @pytest.mark.parametrize(
     ("chunk", "piece", "dtype"),
     [(1, 4096, np.float64), (4, 3, np.float64), (16, 4096, np.float32), (64, 7, np.float32)],
@@ -147,38 +149,6 @@ def test_few_queries_of_many_keys(monkeypatch, family, n):
         A = Approximation(low_of(family, Q, K), mask=mask)
         D = np.where(naive.seen(mask, n, L), whole, 0.0)
         assert_products(A, D, of_sums(A), V, W)
-
-
-@kills("masked.py", "return x + y * x.dtype.type(np.exp(b - a)), a", "return x + y, a")
-@kills("masked.py", "del self.old[-gone:]", "pass")
-@pytest.mark.parametrize("name", MASKS)
-def test_sums_of_chunks_are_those_of_their_keys(monkeypatch, name):
-    """Sums that a product takes whole are sums of all keys of the chunks, and of no others."""
-    monkeypatch.setattr(masked, "CHUNK", 4)
-    taken = []
-    for kind in (masked._Prefix, masked._Window):
-        call = kind.__call__
-
-        def spy(self, first, stop, call=call):
-            total, log = call(self, first, stop)
-            taken.append((first, stop))
-            keys = slice(4 * first, 4 * stop)
-            psi, logs = low.right[keys], low.column_logs[keys]
-            want = (V[keys] * np.exp(logs)[:, None]).T @ psi
-            np.testing.assert_allclose(total * np.exp(log), want, rtol=0, atol=L * 1e-15)
-            assert log == logs.max()
-            return total, log
-
-        monkeypatch.setattr(kind, "__call__", spy)
-    Q, K = points()
-    V = np.random.default_rng(0).uniform(-1, 1, (L, 2))
-    low = low_of("factors", Q, K)
-    mask = MASKS[name]
-    Approximation(low, mask=mask) @ V
-    for first, stop in taken:
-        assert first < stop
-        assert 4 * stop <= L
-    assert bool(taken) == (name != "out of order")
 
 
 def log_entries(low):

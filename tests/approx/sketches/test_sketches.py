@@ -68,9 +68,11 @@ def score(method, Q, K, draws=DRAWS, rng=1):
 )
 @kills(
     "tensor_sketch.py",
-    "2.0 * rng.integers(0, 2, shape) - 1)",
-    "2.0 * rng.integers(0, 2, shape[1]) - 1 + np.zeros(shape))",
-    "one row of signs for all modes",
+    "return Hashes(rng.integers(0, self.m or 1, shape), 2.0 * rng.integers(0, 2, shape) - 1)",
+    "shape, one = (1, d + 1), (self.degree, 1)\n        return Hashes("
+    "np.tile(rng.integers(0, self.m or 1, shape), one), "
+    "np.tile(2.0 * rng.integers(0, 2, shape) - 1, one))",
+    "one CountSketch for all modes",
     only="tensor",
 )
 @kills("tensor_sketch.py", "integers(0, self.m or 1", "integers(0, self.m - 1", only="tensor")
