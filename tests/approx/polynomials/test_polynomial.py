@@ -243,10 +243,14 @@ def test_where_coefficients_are_negative_as_published(kind, B):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "last"), [("absolute", 16), ("relative", 1)])
-def test_where_coefficients_of_minimax_are_negative_at_8(kind, last):
-    for n in range(2, 25):
-        smallest = Minimax(n, weight=kind).polynomial(8.0).smallest_coefficient()
+@pytest.mark.parametrize(
+    ("kind", "B", "last", "most"),
+    [("absolute", 4.0, 4, 16), ("relative", 4.0, 1, 16), ("absolute", 8.0, 16, 24),
+     ("relative", 8.0, 1, 24)],
+)  # fmt: skip
+def test_where_coefficients_are_negative_at_high_degrees(kind, B, last, most):
+    for n in range(2, most + 1):
+        smallest = Minimax(n, weight=kind).polynomial(B).smallest_coefficient()
         assert (smallest < 0) == (n <= last)
 
 

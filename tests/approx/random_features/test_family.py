@@ -1,4 +1,4 @@
-"""Random features: golden values, exact moments of every coupling, planted bugs, optima."""
+"""Random features: golden values, families that are equal, optima, the leverage proposal."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Bias and variance: Monte Carlo against closed forms, and bugs planted to see that it notices."""
+"""Bias and variance: Monte Carlo, every draw by its factors, against closed forms."""
 
 import dataclasses
 import math

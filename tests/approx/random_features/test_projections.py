@@ -120,15 +120,6 @@ def test_haar_is_uniform_in_its_first_entry():
 # Closed forms
 
 
-def test_golden_covariances_of_orthogonal_frequencies():
-    for x, imaginary, golden in (
-        (1.91, False, -0.18919920804293857),
-        (0.47, True, -0.02070236079379215),
-    ):
-        found = Orthogonal().pair(summand(x, 4, paired=imaginary, imaginary=imaginary), 4)
-        assert found[0, 0] == pytest.approx(golden, rel=1e-12)
-
-
 @kills("rotated.py", "k = np.arange(int(c))", "k = np.arange(int(c) - 1)")
 @given(d=st.integers(1, 128), x=st.floats(-20, 60))
 def test_orthogonal_covariance_is_the_hypergeometric_function(d, x):

@@ -1,4 +1,4 @@
-"""Sketches by sampling: closed forms at |z| ≤ 5, planted bugs noticed, scikit-learn agrees."""
+"""Sketches by sampling: closed forms at |z| ≤ 5, identities, the zero map that a peer accepts."""
 
 import itertools
 import math
