@@ -13,6 +13,7 @@ from approx.estimate.corrections import Support, coordinates
 from approx.estimate.masked import Masked
 from approx.polynomials.elementwise import Elementwise
 from approx.projections import Fixed
+from approx.projections.summand import Entries
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
@@ -119,6 +120,21 @@ def points(d):
     u[3] = np.random.default_rng(0).standard_normal(d)
     u[3] /= np.linalg.norm(u[3])
     return u / 2
+
+
+def nodes(d, count):
+    """Return Gauss–Hermite nodes of N(0, I_d), (count^d, d), and their weights."""
+    x, w = np.polynomial.hermite_e.hermegauss(count)
+    grid = np.array(list(itertools.product(x, repeat=d)))
+    weights = np.array([math.prod(c) for c in itertools.product(w / w.sum(), repeat=d)])
+    return grid, weights / weights.sum()
+
+
+def summand(x, d, *, paired=False, A=0.0, imaginary=False):
+    """Return the summand of one pair with u·u = ±x."""
+    a = np.zeros((1, d))
+    a[0, 0] = math.sqrt(x)
+    return Entries(np.full(d, A), paired, imaginary, a, np.zeros((1, d)))
 
 
 def made(name, Q, K, seed=0, mask=None):

@@ -1,7 +1,7 @@
 """The contract of Approximation, for every method: one estimate, whichever way it is used."""
 
-import copy
 import dataclasses
+import itertools
 import math
 
 import mpmath
@@ -9,7 +9,7 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, strategies as st
+from hypothesis import given
 from kills import kills
 from small import (
     FIXED,
@@ -39,7 +39,6 @@ from approx.estimate import exact
 from approx.estimate.corrections import Addition, Support, coordinates
 from approx.estimate.low import Factors, rescale
 from approx.hierarchical.levels import Levels
-from approx.method import generator
 from approx.polynomials.elementwise import Elementwise
 from approx.projections import PROJECTIONS
 from approx.sparse.top_k import TopK
@@ -56,104 +55,76 @@ every_method = pytest.mark.parametrize("name", NAMES)
 # One matrix, whatever is asked of it
 
 
-@every_method
-@few
-@given(problem=problems(), data=st.data())
-def test_blocks_are_pieces_of_the_whole(name, problem, data):
-    Q, K, _, seed = problem
-    n, l = len(Q), len(K)
+class Case:
+    """An estimate, its entries at its row scale, and how far sums of their terms may be off."""
 
-    def places(size):
-        as_slice = st.slices(size)
-        as_array = st.lists(st.integers(0, size - 1), max_size=6).map(lambda x: np.array(x, int))
-        return data.draw(st.one_of(as_slice, as_array))
-
-    rows, cols = places(n), places(l)
-    shift = data.draw(st.floats(-3, 3))
-    logits = (Q @ K.T)[rows][:, cols]
-    for A in under(name, Q, K, seed):
-        whole, _ = dense(A)
-        np.testing.assert_array_equal(whole[~naive.seen(A.mask, n, l)], 0.0)
-        log = A.row_log(rows)
-        assert_within(log, A.row_log()[rows], roundings(A))
-        bound = roundings(A) * sizes(A)[0][rows][:, cols] * math.exp(-shift)
-        want = whole[rows][:, cols] * math.exp(-shift)
-        at = log + A.dtype.type(shift)
-        assert_within(A.block(rows, cols, shift=at), want, 2 * bound)
-        assert_within(A.block(rows, cols, shift=at, logits=logits), want, bound)
-        out = np.full_like(logits, np.nan)
-        assert A.block(rows, cols, shift=log, out=out) is out
-        np.testing.assert_array_equal(out, A.block(rows, cols, shift=log))
+    def __init__(self, A, problem, rng):
+        self.A, self.rng = A, rng
+        self.Q, self.K, self.V, _ = problem
+        self.values, self.row_log = dense(A)
+        self.error = roundings(A) * sizes(A)[0]
+        self.scale = np.exp(self.row_log)[:, None]
 
 
-@every_method
-@few
-@given(problem=problems())
-def test_dense_is_the_unshifted_block(name, problem):
-    Q, K, _, seed = problem
-    for A in under(name, Q, K, seed, ["hiding"]):
-        assert A.to_dense().dtype == A.dtype == np.result_type(Q, K)
-        np.testing.assert_array_equal(A.to_dense(), A.block(ALL))
-        np.testing.assert_array_equal(A.to_dense(), A.block(np.arange(len(Q)), ALL, shift=0.0))
-        size, row_log = sizes(A)
-        scale = np.exp(row_log)[:, None]
-        assert_within(A.to_dense(), dense(A)[0] * scale, roundings(A) * size * scale)
+def place(size, rng):
+    """Draw a slice or an array of indices, of any order; both may be empty."""
+    if rng.random() < 0.5:
+        return rng.integers(0, size, rng.integers(0, 7))
+    ends = (None if rng.random() < 0.3 else int(x) for x in rng.integers(-size - 1, size + 2, 2))
+    return slice(*ends, int(rng.choice([-2, -1, 1, 2])))
 
 
-@kills("approximation.py", "+ addition.T @ rest", "+ 0 * (addition.T @ rest)", only="top_k")
-@every_method
-@few
-@given(problem=problems())
-def test_products_are_those_of_the_dense_matrix(name, problem):
-    Q, K, V, seed = problem
-    W = np.random.default_rng(seed).uniform(-1, 1, (len(Q), 3)).astype(Q.dtype)
-    for A in under(name, Q, K, seed):
-        D = A.to_dense().astype(np.float64)
-        size, row_log = sizes(A)
-        # a correction on the support adds its own roundings to those of both products
-        bound = 3 * roundings(A) * size * np.exp(row_log)[:, None]
-        assert_within(A @ V, D @ V, bound @ np.abs(V))
-        assert_within(A.matvec(V[:, 0]), D @ V[:, 0], bound @ np.abs(V[:, 0]))
-        # the adjoint adds rows at one common scale
-        assert_within(A.T @ W, D.T @ W, bound.T @ np.abs(W))
-        assert_within(A.rmatvec(W[:, 0]), D.T @ W[:, 0], bound.T @ np.abs(W[:, 0]))
-        assert (A @ V).dtype == A.dtype
-
-        y, log = A.scaled_matmat(V)
-        assert_within(y * np.exp(log.astype(np.float64))[:, None], D @ V, bound @ np.abs(V))
+def blocks_are_pieces_of_the_whole(case):
+    A, (n, l), shift = case.A, case.A.shape, case.rng.uniform(-3, 3)
+    rows, cols = place(n, case.rng), place(l, case.rng)
+    logits = (case.Q @ case.K.T)[rows][:, cols]
+    np.testing.assert_array_equal(case.values[~naive.seen(A.mask, n, l)], 0.0)
+    log = A.row_log(rows)
+    assert_within(log, case.row_log[rows], roundings(A))
+    bound = case.error[rows][:, cols] * math.exp(-shift)
+    want = case.values[rows][:, cols] * math.exp(-shift)
+    at = log + A.dtype.type(shift)
+    assert_within(A.block(rows, cols, shift=at), want, 2 * bound)
+    assert_within(A.block(rows, cols, shift=at, logits=logits), want, bound)
+    out = np.full_like(logits, np.nan)
+    assert A.block(rows, cols, shift=log, out=out) is out
+    np.testing.assert_array_equal(out, A.block(rows, cols, shift=log))
 
 
-@every_method
-@very_few
-@given(problem=problems(dtypes=[np.float64]))
-def test_products_with_integers_are_those_with_floats(name, problem):
-    Q, K, _, seed = problem
-    A, _ = made(name, Q, K, seed)
-    n, l = A.shape
-    for dtype in (int, np.int8, bool):
-        V, W = np.arange(l).astype(dtype), np.arange(n).astype(dtype)
-        np.testing.assert_array_equal(A @ V, A @ V.astype(float))
-        np.testing.assert_array_equal(A.T @ W, A.T @ W.astype(float))
+def dense_is_the_unshifted_block(case):
+    A, D = case.A, case.A.to_dense()
+    assert D.dtype == A.dtype == np.result_type(case.Q, case.K)
+    np.testing.assert_array_equal(D, A.block(ALL))
+    np.testing.assert_array_equal(D, A.block(np.arange(len(D)), ALL, shift=0.0))
+    assert_within(D, case.values * case.scale, case.error * case.scale)
 
 
-@kills(
-    "powers.py", "np.where(ratio < -1, -logs, logs) if n % 2 else logs", "logs", only="richardson"
-)
-@kills("elementwise.py", "np.repeat(p.signs,", "np.repeat(abs(p.signs),", only="minimax")
-@every_method
-@few
-@given(problem=problems())
-def test_factors_give_the_estimate_without_the_sparse_part(name, problem):
-    Q, K, _, seed = problem
-    A, _ = made(name, Q, K, seed)
+def products_are_those_of_the_dense_matrix(case):
+    A, V = case.A, case.V
+    D = A.to_dense().astype(np.float64)
+    W = case.rng.uniform(-1, 1, (len(D), 3)).astype(A.dtype)
+    # a correction on the support adds its own roundings to those of both products
+    bound = 3 * case.error * case.scale
+    assert_within(A @ V, D @ V, bound @ np.abs(V))
+    assert_within(A.matvec(V[:, 0]), D @ V[:, 0], bound @ np.abs(V[:, 0]))
+    # the adjoint adds rows at one common scale
+    assert_within(A.T @ W, D.T @ W, bound.T @ np.abs(W))
+    assert_within(A.rmatvec(W[:, 0]), D.T @ W[:, 0], bound.T @ np.abs(W[:, 0]))
+    assert (A @ V).dtype == A.dtype
+    y, log = A.scaled_matmat(V)
+    assert_within(y * np.exp(log.astype(np.float64))[:, None], D @ V, bound @ np.abs(V))
+
+
+def factors_give_the_estimate_without_the_sparse_part(case):
+    A = case.A
+    if A.mask != Mask.full(*A.shape):
+        return
     low = Approximation(A.low, space=A.space)
     D = low.to_dense().astype(np.float64)
     size, row_log = sizes(low)
     bound = 2 * roundings(low) * size * np.exp(row_log)[:, None]
-
     left, right = A.factors()
-    assert left.shape == (len(Q), A.rank)
-    assert right.shape == (len(K), A.rank)
+    assert (left.shape, right.shape) == ((len(case.Q), A.rank), (len(case.K), A.rank))
     assert_within(left.astype(np.float64) @ right.T, D, bound)
     left, right, log = A.scaled_factors()
     assert_within(np.exp(log.astype(np.float64))[:, None] * (left @ right.T), D, bound)
@@ -170,43 +141,26 @@ def arrays(held):
     return [x for part in held for x in arrays(part)] if isinstance(held, list | tuple) else []
 
 
-@every_method
-@few
-@given(problem=problems())
-def test_sizes_count_what_is_stored(name, problem):
-    Q, K, _, seed = problem
-    n, l = len(Q), len(K)
-    for A in under(name, Q, K, seed, ["hiding"]):
-        assert A.shape == (n, l)
-        assert A.nnz == (0 if A.sparse is None else A.sparse.nnz)
-        low = getattr(A.low, "low", A.low)
-        assert isinstance(low, Levels | Exponential) or A.parameters == A.rank * (n + l) + A.nnz
-        held = [*arrays(A.low), *arrays(A.correction)]
-        assert A.nbytes == sum(x.nbytes for x in {id(x): x for x in held}.values())
-        held += arrays(A.low.prepare())
-        assert A.nbytes == sum(x.nbytes for x in {id(x): x for x in held}.values())
-        left, right, _ = A.scaled_factors()
-        assert np.linalg.matrix_rank(left.astype(float) @ right.T) <= A.rank
+def sizes_count_what_is_stored(A, n, l):
+    assert A.shape == (n, l)
+    assert A.nnz == (0 if A.sparse is None else A.sparse.nnz)
+    low = getattr(A.low, "low", A.low)
+    assert isinstance(low, Levels | Exponential) or A.parameters == A.rank * (n + l) + A.nnz
+    held = [*arrays(A.low), *arrays(A.correction)]
+    assert A.nbytes == sum(x.nbytes for x in {id(x): x for x in held}.values())
+    held += arrays(A.low.prepare())
+    assert A.nbytes == sum(x.nbytes for x in {id(x): x for x in held}.values())
+    left, right, _ = A.scaled_factors()
+    assert np.linalg.matrix_rank(left.astype(float) @ right.T) <= A.rank
 
 
-# The sparse part
-
-
-@every_method
-@few
-@given(problem=problems())
-def test_a_support_holds_exp_and_leaves_the_rest_to_the_low_rank_part(name, problem):
-    Q, K, _, seed = problem
-    for A in under(name, Q, K, seed, ["hiding"]):
-        assert_exact_on_its_support(A, Q, K)
-
-
-def assert_exact_on_its_support(A, Q, K):
+def a_support_holds_exp_and_leaves_the_rest_to_the_low_rank_part(case):
+    A = case.A
     if A.correction is None:
         assert A.sparse is None
         assert not A.replaces
         return
-    D, S = A.to_dense(), A.sparse
+    D, S, bound = A.to_dense(), A.sparse, case.error * case.scale
     low = Approximation(A.low, mask=A.mask).to_dense()
     assert S.format == "csr"
     assert S.shape == A.shape
@@ -214,8 +168,6 @@ def assert_exact_on_its_support(A, Q, K):
     on = np.zeros(A.shape, bool)
     on[S.nonzero()] = True
     if not A.replaces:
-        size, row_log = sizes(A)
-        bound = roundings(A) * size * np.exp(row_log)[:, None]
         assert_within(D, low.astype(np.float64) + S.toarray(), bound)
         return
     assert on.sum() == A.nnz  # exp is never a stored 0 here
@@ -224,8 +176,6 @@ def assert_exact_on_its_support(A, Q, K):
     if A.correction.weights is not None:
         weights = np.ones(A.shape)
         weights[coordinates(S)] = A.correction.weights
-        size, row_log = sizes(A)
-        bound = roundings(A) * size * np.exp(row_log)[:, None]
         assert_within(D, np.where(on, (1 - weights) * low + S.toarray(), low), bound)
         D = S.toarray() / weights
     else:
@@ -235,8 +185,83 @@ def assert_exact_on_its_support(A, Q, K):
     # q·k: d products of size ≤ 1, then an exponential: (d + 1)·eps of 4, and a rounding
     tolerance = 22 * np.finfo(A.dtype).eps
     assert tolerance < 1e-14 or A.dtype == np.float32
-    exp = naive.kernel(Q.astype(np.float64), K.astype(np.float64))
+    exp = naive.kernel(case.Q.astype(np.float64), case.K.astype(np.float64))
     np.testing.assert_allclose(D[on], exp[on], rtol=tolerance, atol=0)
+
+
+def attention(case):
+    """Return the normalised estimate times V; an error bound; which rows are certain."""
+    D, V, error = case.values, case.V, 4 * case.error
+    if case.A.space == "attention":
+        return D @ V * case.scale, error @ np.abs(V) * case.scale, np.full(len(D), True)
+    total, doubt = D.sum(axis=1), error.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out = np.where(total[:, None] > 0, D @ V / total[:, None], 0.0)
+        # (y + δy)/(t + δt) for |δt| ≤ t/2
+        bound = 2 * (error @ np.abs(V) + np.abs(out) * doubt[:, None]) / np.abs(total)[:, None]
+    bound[total <= 0] = 0.0
+    return out, bound, np.abs(total) >= 2 * doubt
+
+
+def attend_is_the_normalised_estimate_times_v(case):
+    A, V, (want, bound, certain) = case.A, case.V, attention(case)
+    got = A.attend(V)
+    assert got.shape == (len(case.Q), V.shape[1])
+    assert got.dtype == A.dtype
+    assert np.isfinite(got).all()
+    assert_within(got[certain], want[certain], bound[certain])
+    vector = A.attend(V[:, 0])
+    assert_within(vector[certain], want[certain, 0], bound[certain, 0])
+    assert A.attend(V[:, :0]).shape == (len(case.Q), 0)
+
+
+def rows_of_attention_sum_to_one_or_are_zero(case):
+    A, one = case.A, np.ones(len(case.K), case.Q.dtype)
+    if A.space == "kernel":  # numerator and denominator are the same sum
+        assert np.isin(A.attend(one), [0.0, 1.0]).all()
+        return
+    weights = A.to_dense()  # used as they are
+    bound = roundings(A) * np.abs(weights).sum(axis=1)
+    assert (np.abs(A.attend(one) - weights.sum(axis=1)) <= bound).all()
+
+
+CHECKS = (
+    blocks_are_pieces_of_the_whole,
+    dense_is_the_unshifted_block,
+    products_are_those_of_the_dense_matrix,
+    factors_give_the_estimate_without_the_sparse_part,
+    a_support_holds_exp_and_leaves_the_rest_to_the_low_rank_part,
+    attend_is_the_normalised_estimate_times_v,
+    rows_of_attention_sum_to_one_or_are_zero,
+)
+
+
+@kills("approximation.py", "+ addition.T @ rest", "+ 0 * (addition.T @ rest)", only="top_k")
+@kills(
+    "powers.py", "np.where(ratio < -1, -logs, logs) if n % 2 else logs", "logs", only="richardson"
+)
+@kills("elementwise.py", "np.repeat(p.signs,", "np.repeat(abs(p.signs),", only="minimax")
+@every_method
+@few
+@given(problem=problems())
+def test_one_matrix_whatever_is_asked(name, problem):
+    Q, K, _, seed = problem
+    rng = np.random.default_rng(seed)
+    for A in under(name, Q, K, seed, ["hiding"]):
+        sizes_count_what_is_stored(A, len(Q), len(K))  # before it has stored more
+        case = Case(A, problem, rng)
+        for check in CHECKS:
+            check(case)
+
+
+@pytest.mark.parametrize("spec", ["taylor(degree=2)", "top_k(k=2)", "truncated_svd(rank=1)"])
+def test_products_with_integers_are_those_with_floats(spec):
+    Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 5, 2))
+    A = parse(spec).approximate(Q, K)
+    for dtype in (int, np.int8, bool):
+        V = np.arange(5).astype(dtype)
+        for product in (A, A.T):
+            np.testing.assert_array_equal(product @ V, product @ V.astype(float))
 
 
 @kills("corrections.py", "        values[at] = s.data\n", "        values[at] += s.data\n")
@@ -281,23 +306,6 @@ def test_an_addition_keeps_its_scale():
 # Attention
 
 
-def attention(A, V):
-    """Return the dense estimate, normalised, times V; an error bound; which rows are certain."""
-    D, _ = dense(A)
-    size = sizes(A)[0]
-    if A.space == "attention":
-        scale = np.exp(A.row_log().astype(np.float64))[:, None]
-        return D @ V * scale, 4 * roundings(A) * size @ np.abs(V) * scale, np.full(len(D), True)
-    error = 4 * roundings(A) * size
-    total, doubt = D.sum(axis=1), error.sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        out = np.where(total[:, None] > 0, D @ V / total[:, None], 0.0)
-        # (y + δy)/(t + δt) for |δt| ≤ t/2
-        bound = 2 * (error @ np.abs(V) + np.abs(out) * doubt[:, None]) / np.abs(total)[:, None]
-    bound[total <= 0] = 0.0
-    return out, bound, np.abs(total) >= 2 * doubt
-
-
 @pytest.mark.parametrize("mask", [None, "causal"])
 @pytest.mark.parametrize("shape", [(5,), (5, 3)])
 def test_attention_is_an_array_of_its_own(shape, mask):
@@ -308,50 +316,18 @@ def test_attention_is_an_array_of_its_own(shape, mask):
 
 
 @every_method
-@few
-@given(problem=problems())
-def test_attend_is_the_normalised_estimate_times_v(name, problem):
-    Q, K, V, seed = problem
-    for A in under(name, Q, K, seed):
-        want, bound, certain = attention(A, V)
-        got = A.attend(V)
-        assert got.shape == (len(Q), V.shape[1])
-        assert got.dtype == A.dtype
-        assert np.isfinite(got).all()
-        assert_within(got[certain], want[certain], bound[certain])
-        vector = A.attend(V[:, 0])
-        assert_within(vector[certain], want[certain, 0], bound[certain, 0])
-
-
-@every_method
-@few
-@given(problem=problems(dtypes=[np.float64]))
-def test_attend_gives_ones_for_ones(name, problem):
-    Q, K, _, seed = problem
-    A, _ = made(name, Q, K, seed)
-    if A.space == "attention":
-        return
-    V = np.ones((len(K), 1))
-    _, bound, certain = attention(A, V)
-    total = dense(A)[0].sum(axis=1)
-    assert_within(A.attend(V)[certain, 0], (total > 0)[certain], bound[certain, 0])
-    np.testing.assert_array_equal(A.attend(np.zeros((len(K), 0))), np.zeros((len(Q), 0)))
-
-
-@every_method
-@pytest.mark.parametrize("entries", [1, 20])
-def test_stripes_of_any_height_give_the_same_attention(name, entries, monkeypatch):
+def test_stripes_of_any_height_give_the_same_attention(name, monkeypatch):
     Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 8, 3))
     V = np.random.default_rng(1).uniform(-1, 1, (8, 2))
-    estimates = list(under(name, Q, K))
-    monkeypatch.setattr(exact, "STRIPE", entries)  # one row, or two
-    for A in estimates:
-        want, bound, certain = attention(A, V)
+    for A in under(name, Q, K):
+        case = Case(A, (Q, K, V, 0), None)
+        want, bound, certain = attention(case)
         assert certain.any() or name == "zero()"
-        assert_within(A.attend(V)[certain], want[certain], bound[certain])
-        size, row_log = sizes(A)
-        bound = 3 * roundings(A) * (size * np.exp(row_log)[:, None]).T @ np.abs(V)
-        assert_within(A.T @ V, A.to_dense().T @ V, bound)
+        D, error = A.to_dense(), 3 * case.error * case.scale
+        for entries in (1, 20):  # one row, or two
+            monkeypatch.setattr(exact, "STRIPE", entries)
+            assert_within(A.attend(V)[certain], want[certain], bound[certain])
+            assert_within(A.T @ V, D.T @ V, error.T @ np.abs(V))
 
 
 @kills("low.py", "~(total > 0)", "~(total != 0)")
@@ -374,67 +350,25 @@ def test_softmax_rows_are_used_as_they_are():
 # Randomness
 
 
-def seeds():
-    return [5, np.random.SeedSequence(5), np.random.default_rng(5)]
-
-
 @every_method
-@very_few
-@given(problem=problems())
-def test_same_seed_same_bits(name, problem):
-    Q, K, _, _ = problem
-    first = dense(made(name, Q, K, 5)[0])[0]
-    for rng in seeds():
-        np.testing.assert_array_equal(dense(made(name, Q, K, copy.deepcopy(rng))[0])[0], first)
-    sequence = np.random.SeedSequence(5)
-    for _ in range(2):  # a seed is no state: the second run is the first
-        np.testing.assert_array_equal(dense(made(name, Q, K, sequence)[0])[0], first)
-        again = np.random.default_rng(sequence)
-        np.testing.assert_array_equal(dense(made(name, Q, K, again)[0])[0], first)
-
-
-@pytest.mark.parametrize("name", RANDOM)
-def test_other_seeds_and_later_draws_give_other_bits(name):
+def test_same_seed_same_bits(name):
     Q, K = np.random.default_rng(0).standard_normal((2, 6, 3))
-    A, B = dense(made(name, Q, K, 0)[0])[0], dense(made(name, Q, K, 1)[0])[0]
-    assert (A != B).any()
-    rng = np.random.default_rng(0)
-    A, B = dense(made(name, Q, K, rng)[0])[0], dense(made(name, Q, K, rng)[0])[0]
-    assert (A != B).any()
+
+    def bits(rng):
+        return dense(made(name, Q, K, rng)[0])[0].tobytes()
+
+    first, sequence = bits(5), np.random.SeedSequence(5)
+    # a seed is no state: the second run is the first
+    for same in (np.random.default_rng(5), sequence, sequence, np.random.default_rng(sequence)):
+        assert bits(same) == first
+    if name in DETERMINISTIC:
+        assert {bits(None), bits(1)} == {first}
+        return
     # few hashes agree by chance in one draw of ten or so: not in all of twenty
-    drawn = [dense(made(name, Q, K, None)[0])[0].tobytes() for _ in range(20)]
-    assert len(set(drawn)) > 1
-
-
-@pytest.mark.parametrize("name", DETERMINISTIC)
-def test_deterministic_methods_ignore_the_seed(name):
-    Q, K = np.random.default_rng(0).standard_normal((2, 6, 3))
-    first = dense(made(name, Q, K, None)[0])[0]
-    for rng in (0, 1, np.random.default_rng(3)):
-        np.testing.assert_array_equal(dense(made(name, Q, K, rng)[0])[0], first)
-
-
-@kills(
-    "combinations/scatterbrain.py",
-    "np.random.default_rng(support), np.random.default_rng(low)",
-    "np.random.default_rng(support), np.random.default_rng(support)",
-)
-def test_support_and_features_use_independent_draws():
-    seen = []
-
-    class Spy(METHODS["top_k"]):
-        def pattern(self, Q, K, mask, rng):
-            seen.append(generator(rng).standard_normal((3, Q.shape[1])))
-            return super().pattern(Q, K, mask, rng)
-
-    Q, K = np.random.default_rng(0).standard_normal((2, 4, 2))
-    both = METHODS["scatterbrain"](low_rank=METHODS["positive"](m=3), sparse=Spy(k=1))
-    A = both.approximate(Q, K, rng=5)
-    from_support = METHODS["positive"](m=3).approximate(Q, K, rng=5)
-    assert (A.low.prepare().left != from_support.low.prepare().left).any()
-    exponents = Q @ seen[0].T
-    exponents -= exponents.max(axis=1, keepdims=True)
-    assert not np.allclose(A.low.prepare().left, np.exp(exponents))
+    rng = np.random.default_rng(0)
+    assert bits(0) != bits(1)
+    assert bits(rng) != bits(rng)
+    assert any(bits(None) != first for _ in range(20))
 
 
 # Logits of ±10⁴
@@ -447,7 +381,7 @@ def test_hot_logits_are_finite_at_their_row_scale(name, dtype):
     Q, K = hot(dtype)
     V = np.random.default_rng(0).standard_normal((len(K), 2)).astype(dtype)
     method = small(name, len(Q), len(K), Q.shape[1])
-    for A in under(name, Q, K):
+    for A in under(name, Q, K, masks=["causal" if dtype == np.float64 else "hiding"]):
         values, row_log = dense(A)
         assert np.isfinite(values).all()
         assert np.isfinite(row_log).all()
@@ -464,20 +398,18 @@ def test_hot_logits_are_finite_at_their_row_scale(name, dtype):
             assert not np.isnan(np.concatenate(moments)).any()
         covariance = method.covariance(Q, K, row=1, mask=A.mask)
         assert covariance is None or not np.isnan(covariance).any()
-    assert_known_without_nan(method, Q, K)
+    assert_sums_without_nan(method, Q, K)
 
 
-def assert_known_without_nan(method, Q, K):
-    """Check covariance, normalised moments and expected error: known or None, inf but never NaN."""
-    covariance = method.covariance(Q, K, row=1)
-    assert covariance is None or not np.isnan(covariance).any()
+def assert_sums_without_nan(method, Q, K):
+    """Check normalised moments and expected error: known or None, inf but never NaN."""
     normalised = normalised_moments(method, Q, K)
     assert normalised is None or not any(np.isnan(x).any() for x in normalised)
     error = expected_error(method, Q, K)
     assert error is None or error >= 0
 
 
-@pytest.mark.parametrize("size", [0.0, 1e-162, 0.14, 1.0, 1e3])
+@pytest.mark.parametrize("size", [0.0, 1e-162, 0.14, 1e3])
 @pytest.mark.parametrize("projection", PROJECTIONS)
 def test_moments_of_every_coupling_are_never_nan(projection, size):
     """Of every family, |q·k| from 0 through 10⁻³²⁰ and 200 to 10¹⁰."""
@@ -486,51 +418,39 @@ def test_moments_of_every_coupling_are_never_nan(projection, size):
         fields = {f.name for f in dataclasses.fields(method)}
         if "projection" not in fields or (name == "regularized" and "regular" not in projection):
             continue
-        found = method(m=32, projection=projection).moments(Q, K)
+        coupled = method(m=32, projection=projection)
+        covariance = coupled.covariance(Q, K, row=1)
+        assert covariance is None or not np.isnan(covariance).any(), name
+        found = coupled.moments(Q, K)
         assert found is None or not np.isnan(np.concatenate(found)).any(), name
-        assert_known_without_nan(method(m=32, projection=projection), Q, K)
+        assert_sums_without_nan(coupled, Q, K)
 
 
 @every_method
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_what_is_not_representable_is_an_overflow_error_never_inf(name, dtype, sign):
-    Q, K = hot(dtype)
-    Q *= dtype(sign)
-    A, _ = made(name, Q, K)
-    values, row_log = dense(A)
+def test_what_is_not_representable_is_an_overflow_error_never_inf(name):
+    for dtype, sign in itertools.product((np.float64, np.float32), (1, -1)):
+        Q, K = hot(dtype)
+        A, _ = made(name, Q * dtype(sign), K)
+        edge = math.log(np.finfo(dtype).max)
+        values, row_log = dense(A)
+        V = np.ones((len(K), 1))
+        uses = A.to_dense, lambda A=A, V=V: A @ V, lambda A=A, V=V: A.T @ V
+        assert_overflow(values, row_log, edge, uses, "not representable in float")
+        left, _, log = A.scaled_factors()
+        assert_overflow(left, log, edge, [A.factors], "a factor is not representable")
+
+
+def assert_overflow(values, row_log, edge, uses, message):
+    """Check that uses are refused where a value is beyond the edge, and finite elsewhere."""
     with np.errstate(divide="ignore"):
-        top = (np.log(np.abs(values)) + row_log[:, None]).max()
-    edge = math.log(np.finfo(dtype).max)
+        top = (np.log(np.abs(values).max(axis=1, initial=0)) + row_log).max()
     assert not edge - 1 < top < edge + 1
-    V = np.ones((len(K), 1))
-    for use in (A.to_dense, lambda: A @ V, lambda: A.T @ V, lambda: A.block(slice(0, 6))):
+    for use in uses:
         if top > edge:
-            with pytest.raises(OverflowError, match="not representable in float"):
+            with pytest.raises(OverflowError, match=message):
                 use()
         else:
-            assert np.isfinite(use()).all()
-    scaled = A.scaled_factors()
-    with np.errstate(divide="ignore"):
-        top = (np.log(np.abs(scaled.left).max(axis=1, initial=0)) + scaled.row_log).max()
-    if top > edge + 1:
-        with pytest.raises(OverflowError, match="a factor is not representable"):
-            A.factors()
-    else:
-        assert top < edge - 1
-        assert all(np.isfinite(x).all() for x in A.factors())
-
-
-def test_hot_rows_are_a_softmax_where_the_method_is_exact():
-    # top_k of all keys and tensor_power of a large power are exp to working precision
-    Q, K = hot(np.float64)
-    V = np.random.default_rng(0).standard_normal((len(K), 2))
-    x = truth(Q, K)
-    weights = np.exp(x - x.max(axis=1, keepdims=True))
-    want = weights @ V / weights.sum(axis=1, keepdims=True)
-    A = parse(f"top_k(k={len(K)})").approximate(Q, K)
-    # the exponent carries 10⁴·d roundings
-    np.testing.assert_allclose(A.attend(V), want, rtol=0, atol=1e4 * 3 * 4 * 2.2e-16)
+            assert all(np.isfinite(x).all() for x in use())
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -673,38 +593,6 @@ def test_the_error_of_the_correction_is_at_most_two_thirds_of_the_digits():
         assert abs(got[0] - want[0]) <= 4 * eps ** (2 / 3) * want[0]
 
 
-def test_scatterbrain_of_large_norms_equals_its_dense_estimate():
-    # positive features of nearly parallel points: on the support off by e^±30, off it harmless
-    rng = np.random.default_rng(1)
-    Q = rng.standard_normal((12, 4)) * 3
-    K = np.concatenate([Q[:6] * 1.5, rng.standard_normal((6, 4)) * 0.1])
-    method = parse("scatterbrain(low_rank=trigonometric(m=4), sparse=top_k(k=6))")
-    for seed in range(20):
-        A = method.approximate(Q, K, rng=seed)
-        D, row_log = dense(A)
-        V = rng.standard_normal((12, 2))
-        y, log = A.scaled_matmat(V)
-        got = y * np.exp(log - row_log)[:, None]
-        eps = np.finfo(float).eps ** (2 / 3)
-        # what is kept: off the support, and the support itself
-        assert_within(got, D @ V, 4 * eps * np.abs(D).sum(axis=1)[:, None] * np.abs(V).max())
-
-
-@every_method
-@few
-@given(problem=problems())
-def test_rows_of_attention_sum_to_one_or_are_zero(name, problem):
-    Q, K, _, seed = problem
-    one = np.ones(len(K), Q.dtype)
-    for A in under(name, Q, K, seed):
-        if A.space == "kernel":  # numerator and denominator are the same sum
-            assert np.isin(A.attend(one), [0.0, 1.0]).all()
-            continue
-        weights = A.to_dense()  # used as they are
-        bound = roundings(A) * np.abs(weights).sum(axis=1)
-        assert (np.abs(A.attend(one) - weights.sum(axis=1)) <= bound).all()
-
-
 def test_a_method_without_a_meaning_under_masks_says_why():
     Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 4, 3))
     for name in NAMES:
@@ -723,8 +611,8 @@ def test_a_method_without_a_meaning_under_masks_says_why():
 @pytest.mark.parametrize(
     "name", [name for name, one in EXAMPLE.items() if not (one.by_place or one.spectral)]
 )
-@few
-@given(problem=problems())
+@very_few
+@given(problem=problems(least=3))
 def test_permuting_queries_permutes_rows(name, problem):
     Q, K, _, seed = problem
     order = np.random.default_rng(seed).permutation(len(Q))
@@ -739,40 +627,20 @@ def test_permuting_queries_permutes_rows(name, problem):
     assert_within(got, D[order], 4 * roundings(A) * size[order], advice)
 
 
-@given(problem=problems(least=2, dtypes=[np.float64]))
-def test_permuting_queries_permutes_rows_of_the_svd(problem):
-    Q, K, _, seed = problem
-    order = np.random.default_rng(seed).permutation(len(Q))
-    s = np.linalg.svd(naive.kernel(Q, K), compute_uv=False)
-    A, method = made("truncated_svd", Q, K)
-    B = method.approximate(Q[order], K).to_dense()
-    gap = s[method.rank - 1] - (s[method.rank] if method.rank < len(s) else 0)
-    # singular subspaces move by the backward error over the gap (Wedin)
-    error = 100 * np.finfo(float).eps * s[0] * (1 + s[0] / gap)
-    np.testing.assert_allclose(B, A.to_dense()[order], rtol=0, atol=error)
-
-
 @pytest.mark.parametrize("name", OF_LOGITS)
-@few
-@given(problem=problems())
-def test_scaling_queries_by_a_power_of_two_and_keys_back_changes_no_bit(name, problem):
-    Q, K, _, seed = problem
-    A, _ = made(name, Q, K, seed)
-    B, _ = made(name, Q * 4, K / 4, seed)
-    np.testing.assert_array_equal(B.to_dense(), A.to_dense())
-
-
-@pytest.mark.parametrize("name", [n for n in OF_LOGITS if not EXAMPLE[n].spectral])
-@few
-@given(problem=problems())
+@very_few
+@given(problem=problems(least=3))
 def test_scaling_queries_and_keys_back_changes_roundings_only(name, problem):
     Q, K, V, seed = problem
     A, _ = made(name, Q, K, seed)
+    B, _ = made(name, Q * 4, K / 4, seed)  # by a power of two not even those
+    np.testing.assert_array_equal(B.to_dense(), A.to_dense())
+    x = truth(Q, K)
+    nearly_tied = min(np.diff(np.sort(x, axis=1)).min(initial=1), 1) < 1e-5
+    if EXAMPLE[name].spectral or (A.correction is not None and nearly_tied):
+        return  # another support
     B, _ = made(name, Q * 3, K / 3, seed)
     size, row_log = sizes(A)
-    x = truth(Q, K)
-    if A.correction is not None and min(np.diff(np.sort(x, axis=1)).min(initial=1), 1) < 1e-5:
-        return  # nearly a tie: another support
     bound = 4 * roundings(A) * size * np.exp(row_log)[:, None]
     assert_within(B.to_dense(), A.to_dense(), bound)
     assert_within(B @ V, A @ V, 2 * bound @ np.abs(V))
@@ -789,33 +657,24 @@ def test_from_factors():
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "row_log", "message"),
+    ("given", "message"),
     [
-        ([[1.0]], [[1.0, 2.0]], 0.0, "same width"),
-        ([1.0], [[1.0]], 0.0, "left must have 2 dimensions"),
-        ([[np.nan]], [[1.0]], 0.0, "left must be finite"),
-        ([[1.0]], [[np.inf]], 0.0, "right must be finite"),
-        ([[1.0]], [[1.0]], np.nan, "row_log must be finite"),
-        ([[1.0]], [[1.0]], [1.0, 2.0], "broadcast"),
+        (([[1.0]], [[1.0, 2.0]]), "same width"),
+        (([1.0], [[1.0]]), "left must have 2 dimensions"),
+        (([[np.nan]], [[1.0]]), "left must be finite"),
+        (([[1.0]], [[np.inf]]), "right must be finite"),
+        (([[1.0]], [[1.0]], np.nan), "row_log must be finite"),
+        (([[1.0]], [[1.0]], [1.0, 2.0]), "broadcast"),
     ],
 )
-def test_from_factors_refuses(left, right, row_log, message):
+def test_from_factors_refuses(given, message):
     with pytest.raises(ValueError, match=message):
-        Approximation.from_factors(left, right, row_log)
+        Approximation.from_factors(*given)
 
 
 def test_from_factors_refuses_another_space():
     with pytest.raises(ValueError, match="space must be one of kernel, attention"):
         Approximation.from_factors([[1.0]], [[1.0]], space="logits")
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_factors_whose_product_overflows(sign):
-    A = Approximation.from_factors([[1e200, 1e200]], [[1e200, sign * 1e200]])
-    with pytest.raises(OverflowError):
-        A.to_dense()
-    with pytest.raises(OverflowError):
-        A.block(ALL, shift=100.0)
 
 
 def test_shapes_of_products_are_checked():
@@ -889,8 +748,8 @@ def test_a_method_must_return_parts(method):
 
 @kills("centred.py", "row, column = q @ k_mean", "row, column = 0 * q @ k_mean", only="centered")
 @pytest.mark.parametrize("name", DETERMINISTIC)
-@few
-@given(problem=problems(dtypes=[np.float64]))
+@very_few
+@given(problem=problems(least=2, dtypes=[np.float64]))
 def test_moments_without_chance_are_the_relative_error(name, problem):
     Q, K, _, seed = problem
     method = small(name, len(Q), len(K), Q.shape[1])

@@ -77,6 +77,19 @@ MASKS = {
 assert {name for name, mask in MASKS.items() if not mask.is_ordered} == {"out of order"}
 
 
+def of_sums(A):
+    """Return what the entries of a product may be off by, for each entry of V that is 1."""
+    size, row_log = sizes(A)
+    return 3 * roundings(A) * size * np.exp(row_log)[:, None] + np.finfo(A.dtype).tiny
+
+
+def assert_products(A, D, bound, V, W):
+    assert_within(A @ V, D @ V, bound @ np.abs(V))
+    assert_within(A.T @ W, D.T @ W, bound.T @ np.abs(W))
+    assert_within(A.to_dense(), D, bound)
+    assert (A @ V).dtype == A.dtype
+
+
 @kills("masked.py", "begin, end = -(-int(a.max()) // CHUNK)", "begin, end = int(a.max()) // CHUNK")
 @kills("masked.py", "y[rows] *= np.exp(total_log - top)[:, None]", "pass")
 @kills(
@@ -85,8 +98,12 @@ assert {name for name, mask in MASKS.items() if not mask.is_ordered} == {"out of
     "return self.low.features(columns)",
 )
 @kills("low.py", "+ self.column_logs[pattern.indices]", "")
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(("chunk", "piece"), [(1, 4096), (4, 3), (16, 4096), (64, 7)])
+@kills("masked.py", "return x + y * x.dtype.type(np.exp(b - a)), a", "return x + y, a")
+@kills("masked.py", "del self.old[-gone:]", "pass")
+@pytest.mark.parametrize(
+    ("chunk", "piece", "dtype"),
+    [(1, 4096, np.float64), (4, 3, np.float64), (16, 4096, np.float32), (64, 7, np.float32)],
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_products_are_those_of_the_matrix_that_is_seen(monkeypatch, family, chunk, piece, dtype):
     monkeypatch.setattr(masked, "CHUNK", chunk)
@@ -101,13 +118,9 @@ def test_products_are_those_of_the_matrix_that_is_seen(monkeypatch, family, chun
         D = np.where(seen, whole, 0.0)
         for width in (1, 7):  # of exponentials, by factors that are kept, and by tiles
             A = Approximation(low_of(family, Q, K), mask=mask)
-            size, row_log = sizes(A)
-            bound = 3 * roundings(A) * size * np.exp(row_log)[:, None] + np.finfo(dtype).tiny
+            bound = of_sums(A)
             V, W = (rng.uniform(-1, 1, (count, width)).astype(dtype) for count in (L, N))
-            assert_within(A @ V, D @ V, bound @ np.abs(V))
-            assert_within(A.T @ W, D.T @ W, bound.T @ np.abs(W))
-            assert_within(A.to_dense(), D, bound)
-            assert (A @ V).dtype == dtype
+            assert_products(A, D, bound, V, W)
             totals, doubt = D.sum(axis=1), bound.sum(axis=1)
             certain = np.abs(totals) > 4 * doubt
             assert certain.any()
@@ -135,43 +148,7 @@ def test_few_queries_of_many_keys(monkeypatch, family, n):
             continue  # keys have a scale of their own under a mask only
         A = Approximation(low_of(family, Q, K), mask=mask)
         D = np.where(naive.seen(mask, n, L), whole, 0.0)
-        size, row_log = sizes(A)
-        bound = 3 * roundings(A) * size * np.exp(row_log)[:, None]
-        assert_within(A @ V, D @ V, bound @ np.abs(V))
-        assert_within(A.T @ W, D.T @ W, bound.T @ W)
-        assert_within(A.to_dense(), D, bound)
-
-
-@kills("masked.py", "return x + y * x.dtype.type(np.exp(b - a)), a", "return x + y, a")
-@kills("masked.py", "del self.old[-gone:]", "pass")
-@pytest.mark.parametrize("name", MASKS)
-def test_sums_of_chunks_are_those_of_their_keys(monkeypatch, name):
-    """Sums that a product takes whole are sums of all keys of the chunks, and of no others."""
-    monkeypatch.setattr(masked, "CHUNK", 4)
-    taken = []
-    for kind in (masked._Prefix, masked._Window):
-        call = kind.__call__
-
-        def spy(self, first, stop, call=call):
-            total, log = call(self, first, stop)
-            taken.append((first, stop))
-            keys = slice(4 * first, 4 * stop)
-            psi, logs = low.right[keys], low.column_logs[keys]
-            want = (V[keys] * np.exp(logs)[:, None]).T @ psi
-            np.testing.assert_allclose(total * np.exp(log), want, rtol=0, atol=L * 1e-15)
-            assert log == logs.max()
-            return total, log
-
-        monkeypatch.setattr(kind, "__call__", spy)
-    Q, K = points()
-    V = np.random.default_rng(0).uniform(-1, 1, (L, 2))
-    low = low_of("factors", Q, K)
-    mask = MASKS[name]
-    Approximation(low, mask=mask) @ V
-    for first, stop in taken:
-        assert first < stop
-        assert 4 * stop <= L
-    assert bool(taken) == (name != "out of order")
+        assert_products(A, D, of_sums(A), V, W)
 
 
 def log_entries(low):

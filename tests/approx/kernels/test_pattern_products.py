@@ -30,14 +30,6 @@ def check(left, right, pattern, on):
     assert (np.abs(got - want) <= error).all()
 
 
-@pytest.mark.kernel
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("index", [np.int32, np.int64])
-@pytest.mark.parametrize("r", [1, 2, 19])
-def test_entries_of_the_dense_product(dtype, index, r):
-    check(*problem(0, 5, 7, r, dtype, index))
-
-
 @kills("pattern_products.py", "yd += y[r] * d[r]", "yd += x[r] * d[r]")
 @pytest.mark.kernel
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -58,11 +50,12 @@ def test_rows_that_follow_one_another_with_the_same_keys(dtype, keys):
     st.integers(1, 8),
     st.integers(0, 40),
     st.sampled_from([np.float64, np.float32]),
+    st.sampled_from([np.int32, np.int64]),
     st.sampled_from([0.0, 0.1, 0.5, 1.0]),
     st.integers(0, 2**32 - 1),
 )
-def test_entries_of_any_dense_product(n, l, r, dtype, density, seed):
-    check(*problem(seed, n, l, r, dtype, density=density))
+def test_entries_of_any_dense_product(n, l, r, dtype, index, density, seed):
+    check(*problem(seed, n, l, r, dtype, index, density))
 
 
 @pytest.mark.kernel

@@ -55,7 +55,7 @@ MAKE = {
 @pytest.mark.parametrize(
     "line",
     [
-        pytest.param(line, marks=[pytest.mark.slow] if line.startswith("16") else [])
+        pytest.param(line, marks=[pytest.mark.slow] if line.startswith(("16", "8 1e-4")) else [])
         for line in TABLE.strip().splitlines()
     ],
 )
@@ -143,7 +143,7 @@ def test_long_intervals():
 
 @pytest.mark.parametrize(
     ("n", "B"),
-    [(40, 2000.0), (1000, 1e5), (2000, 1e5), (2**14, 1e8), (2**14, 1.0000001e8), (9, 1e12)],
+    [(40, 2000.0), (1000, 1e5), (2000, 1e5), (2**11, 1e8), (2**11, 1.0000001e8), (9, 1e12)],
 )
 def test_the_interpolant_on_long_intervals_by_its_nodes(n, B):
     N = n + 1
@@ -231,16 +231,14 @@ def test_the_closed_form_of_taylor_in_mpmath(n, B):
 
 def test_figures_of_the_reference():
     # B = 4, n = 9: at +B 0.444, bound 15.8; at −B 0.211, bound 0.289
-    assert error_bounds.sup_error("taylor", 9, 4.0, "scaled") * math.exp(4) == pytest.approx(
-        0.444, abs=6e-4
-    )
-    assert error_bounds.sup_error("taylor", 9, 4.0) * math.exp(-4) == pytest.approx(0.211, abs=6e-4)
-    assert error_bounds.error_bound("taylor", 9, 4.0, "scaled") * math.exp(4) == pytest.approx(
-        15.8, abs=0.06
-    )
-    assert error_bounds.error_bound("taylor", 9, 4.0) * math.exp(-4) == pytest.approx(
-        0.289, abs=6e-4
-    )
+    for f, norm, unit, published, rounding in (
+        (error_bounds.sup_error, "scaled", 4, 0.444, 6e-4),
+        (error_bounds.sup_error, "relative", -4, 0.211, 6e-4),
+        (error_bounds.error_bound, "scaled", 4, 15.8, 0.06),
+        (error_bounds.error_bound, "relative", -4, 0.289, 6e-4),
+    ):
+        found = f("taylor", 9, 4.0, norm) * math.exp(unit)
+        assert found == pytest.approx(published, abs=rounding)
 
 
 @pytest.mark.parametrize(("method", "order"), [("richardson", 2), ("richardson3", 3)])
@@ -253,6 +251,7 @@ def test_extrapolation_falls_at_its_order(method, order):
 
 
 @pytest.mark.parametrize("weight", ["relative", "absolute"])
+@few
 @given(st.integers(0, 6), st.integers(0, 2**32 - 1))
 def test_least_squares_is_at_least_as_good_as_minimax_on_its_logits(weight, n, seed):
     Q, K = np.random.default_rng(seed).uniform(-1, 1, (2, 8, 3))

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 from kills import kills
-from small import FEATURES
+from small import FEATURES, nodes
 
 from analysis.advice.pitfalls import RawQR
 from analysis.moments import expected_error, features_needed
@@ -32,6 +32,8 @@ SAMPLED = (
     "random_phase(m=4, projection='zero_mean')",
     "angular_hybrid(m=12, signs=2)",
     "positive(m=4, projection='antithetic')",
+    "positive(m=3, projection='orthogonal')",
+    "hyperbolic(m=6, projection='orthogonal')",
     "trigonometric(m=8, projection='zero_mean')",
     "centered(positive(m=4))",
     "scatterbrain(positive(m=4), top_k(k=1))",
@@ -42,13 +44,6 @@ SAMPLED = (
 def test_no_covariance_is_given_for_frequencies_of_one_length():
     assert "regularized" not in KNOWN
     assert len(KNOWN) > 9
-
-
-def nodes(d, count):
-    x, w = np.polynomial.hermite_e.hermegauss(count)
-    grid = np.stack([g.ravel() for g in np.meshgrid(*[x] * d)], axis=1)
-    weights = np.prod([g.ravel() for g in np.meshgrid(*[w / w.sum()] * d)], axis=0)
-    return grid, weights
 
 
 @kills("features.py", "return None if total is None else total / count", "return total")
@@ -84,7 +79,7 @@ def test_covariance_of_keys_by_sampling(spec):
     rng = np.random.default_rng(5)
     Q, K = rng.standard_normal((3, 3)) * 0.3, rng.standard_normal((4, 3)) * 0.3
     method = parse(spec)
-    T = 1500
+    T = 500
     draws = [method.approximate(Q, K, rng=t).to_dense()[1] for t in range(T)]
     x = np.array(draws) / exact.kernel(Q, K)[1] - 1
     products = np.einsum("tj,tl->tjl", x, x)

@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 from kills import kills
-from small import FEATURES
+from small import FEATURES, points
 
 from analysis.moments import monte_carlo
 from approx import METHODS, parse
 from approx.projections import PROJECTIONS
 
 BOUND = 5.0
-DRAWS = 600
+DRAWS = 400
 FAMILIES = {  # with the fields that matter; others as they are
     "generalized_trigonometric": "generalized_trigonometric(m=24, a=-0.05{})",
     "shifted and tilted": "shifted_positive(m=12, a=None{})",
@@ -32,17 +32,10 @@ CLOSED = [name for name in PROJECTIONS if name not in ("hadamard", "sobol", "hal
 SHAPES = ("positive", "trigonometric", "hyperbolic", "generalized_exponential", "random_phase")
 
 
-def directions(d, rng):
-    """The axes are what catches raw QR."""
-    ones = np.ones(d) / math.sqrt(d)
-    free = rng.standard_normal(d)
-    return np.array([np.eye(d)[0], ones, -ones, free / np.linalg.norm(free)])
-
-
-def points(d):
-    """Return Q, K with |q ± k| ≤ 1."""
-    u = directions(d, np.random.default_rng(d))
-    return 0.45 * u, 0.5 * u + 0.05 / math.sqrt(d)
+def near(d):
+    """Return Q, K with |q ± k| ≤ 1; the axes among them are what catches raw QR."""
+    x = points(d)
+    return 0.8 * x, 0.9 * x + 0.15 / math.sqrt(d)
 
 
 def scores(method, Q, K, draws=DRAWS):
@@ -58,11 +51,10 @@ def scores(method, Q, K, draws=DRAWS):
 
 @kills("angular_hybrid.py", "(-1, 1)", "(1, 1)", only="angular")
 @kills("angular_hybrid.py", "lam * (1 - lam) / self.signs", "lam * (1 - lam)", only="angular")
-@pytest.mark.parametrize("d", [1, 4])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_independent_frequencies(name, d):
+def test_independent_frequencies(name):
     projection = ", projection='regularized_iid'" if name == "regularized" else ""
-    assert max(scores(parse(FAMILIES[name].format(projection)), *points(d))) <= BOUND
+    assert max(scores(parse(FAMILIES[name].format(projection)), *near(4))) <= BOUND
 
 
 @kills("gaussian.py", "math.sqrt(count / (count - 1))", "1.0", only="zero_mean-positive")
@@ -84,34 +76,35 @@ def test_independent_frequencies(name, d):
     "cosine = rho.d, -1.0 / size",
     only="simplex-positive",
 )
+@kills(
+    "rotated.py",
+    "lengths = np.sqrt(rng.chisquare(d, count))\n        return directions * lengths",
+    "lengths = np.full(count, math.sqrt(d))\n        return directions * lengths",
+    only="orthogonal-positive",
+)
 @pytest.mark.parametrize(
     ("name", "d"),
-    [(name, d) for name in SHAPES for d in (1, 4, 16) if d == 4 or name in SHAPES[:2]],
+    [("positive", 1), ("positive", 16), *((name, 4) for name in SHAPES)],
 )
 @pytest.mark.parametrize("projection", CLOSED[1:])
 def test_coupled_frequencies(name, projection, d):
     method = parse(FAMILIES[name].format(f", projection='{projection}'"))
     if d == 16 and projection == "moment_matched":
-        method = parse(
-            FAMILIES[name]
-            .replace("m=12", "m=20")
-            .replace("m=24", "m=40")
-            .format(", projection='moment_matched'")
-        )
-    if method.moments(*points(d)) is None:
+        method = parse("positive(m=20, projection='moment_matched')")
+    if method.moments(*near(d)) is None:
         assert projection == "moment_matched"  # no tilt
         assert name == "generalized_exponential"
         return
-    assert max(scores(method, *points(d))) <= BOUND
+    assert max(scores(method, *near(d))) <= BOUND
 
 
 @pytest.mark.parametrize("projection", ["antithetic", "zero_mean"])
 @pytest.mark.parametrize("name", ["sderf", "aderf"])
 def test_gaussian_couplings_of_a_dense_tilt(name, projection):
     method = parse(FAMILIES[name].format(f", projection='{projection}'"))
-    assert max(scores(method, *points(4))) <= BOUND
+    assert max(scores(method, *near(4))) <= BOUND
     orthogonal = parse(FAMILIES[name].format(", projection='orthogonal'"))
-    assert orthogonal.moments(*points(4)) is None  # its law does not turn with u
+    assert orthogonal.moments(*near(4)) is None  # its law does not turn with u
 
 
 @kills("sequences.py", "qmc.Sobol(d, scramble=True", "qmc.Sobol(d, scramble=False", only="sobol")
@@ -119,7 +112,7 @@ def test_gaussian_couplings_of_a_dense_tilt(name, projection):
 @pytest.mark.parametrize("name", ["positive", "trigonometric"])
 def test_scrambled_points_are_unbiased_and_below_iid(name, projection):
     method = METHODS[name](m=64, projection=projection)
-    Q, K = points(4)
+    Q, K = near(4)
     assert method.moments(Q, K) is None
     draws = 300
     found = monte_carlo(method, Q, K, draws=draws, rng=0)
@@ -129,11 +122,14 @@ def test_scrambled_points_are_unbiased_and_below_iid(name, projection):
     assert (found.variance <= iid / 2 + 1e-24).all()
 
 
-@pytest.mark.parametrize("name", ["poisson", "geometric"])
-@pytest.mark.parametrize("projection", ["antithetic", "orthogonal", "sobol", "zero_mean"])
+@pytest.mark.parametrize(
+    ("name", "projection"),
+    [("poisson", "antithetic"), ("poisson", "sobol"), ("geometric", "orthogonal"),
+     ("geometric", "zero_mean")],
+)  # fmt: skip
 def test_counts_keep_their_law_under_couplings(name, projection):
     """No variance is known, but the estimate is unbiased: each ω is N(0, I) by itself."""
-    Q, K = points(2)
+    Q, K = near(2)
     method = parse(f"{name}(m=16, projection='{projection}')")
     assert method.moments(Q, K) is None
     found = monte_carlo(method, Q, K, draws=500, rng=3)
@@ -157,7 +153,7 @@ def test_in_the_log_domain_nothing_is_heavy_tailed(spec):
     Gaussian; otherwise the fourth cumulant of 2Aω², 48(2A)⁴, joins, with 48·(2A)² s²u² of the mixed
     terms: the variance of a sample variance is (κ₄ + 2σ⁴)/T.
     """
-    rng, T = np.random.default_rng(0), 2000
+    rng, T = np.random.default_rng(0), 800
     u = rng.standard_normal((2, 3))
     u /= np.linalg.norm(u, axis=1, keepdims=True)
     u = np.vstack([u, 2.2 * u, 4 * u])  # of all lengths with the same draws; no q is a −k
@@ -180,13 +176,13 @@ def test_in_the_log_domain_nothing_is_heavy_tailed(spec):
     assert np.abs(z).max() <= BOUND
 
 
-@pytest.mark.parametrize("d", [1, 2, 3, 8, 12])
+@pytest.mark.parametrize("d", [2, 3, 8])
 def test_hadamard_is_near_regularized(d):
     """Its mean is that of fixed lengths √d where d is a power of two: within 2 % here, as known."""
-    Q, K = points(d)
+    Q, K = near(d)
     method = parse("positive(m=24, projection='hadamard')")
     assert method.moments(Q, K) is None
-    found = monte_carlo(method, Q, K, draws=1000, rng=0)
-    near = parse("positive(m=24, projection='regularized')").moments(Q, K)
-    slack = 0.02 + BOUND * np.sqrt(found.variance / 1000)
-    assert (np.abs(found.mean - 1 - near.relative_bias) <= slack).all()
+    found = monte_carlo(method, Q, K, draws=500, rng=0)
+    similar = parse("positive(m=24, projection='regularized')").moments(Q, K)
+    slack = 0.02 + BOUND * np.sqrt(found.variance / 500)
+    assert (np.abs(found.mean - 1 - similar.relative_bias) <= slack).all()
