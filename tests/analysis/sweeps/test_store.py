@@ -268,12 +268,6 @@ def test_a_cell_is_known_by_all_that_decides_its_numbers(monkeypatch):
             key(measure=nameless)
 
 
-def test_no_measure_without_a_name_leaves_no_folder(tmp_path):
-    with pytest.raises(TypeError, match="a measure with a name"):
-        sweep(METHODS, X, [1.0], **GRID, measure=lambda a, x: {}, store=tmp_path / "new")
-    assert not (tmp_path / "new").exists()
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", '{"format": 1}', '{"format": 2, "cells": []}', '{"format": 1, "cells": [1]}',
