@@ -113,31 +113,6 @@ def test_many_budgets_are_one_table_that_each_gives_alone(tmp_path):
         sweep(methods, heads(), TEMPERATURES, **GRID, budget=(8.0, 8.0))
 
 
-def layouts(x):
-    """Yield the same inputs in other layouts."""
-    yield dataclasses.replace(x, q=np.asfortranarray(x.q), k=x.k[::-1].copy()[::-1])
-    wide = np.zeros((x.n, 2 * x.d))
-    wide[:, ::2] = x.v
-    frozen = x.q.copy()
-    frozen.flags.writeable = False
-    yield dataclasses.replace(x, q=frozen, v=wide[:, ::2])
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_layout_does_not_matter_and_inputs_stay_as_they_are(tmp_path, jobs):
-    x = gaussian(40, 16, rng=0)
-    before = x.digest()
-    whole = sweep(METHODS, x, TEMPERATURES, **GRID)
-    np.save(tmp_path / "q.npy", x.q)
-    mapped = dataclasses.replace(x, q=np.load(tmp_path / "q.npy", mmap_mode="r"))
-    for other in (*layouts(x), mapped):
-        assert_frame_equal(
-            sweep(METHODS, other, TEMPERATURES, **GRID, jobs=jobs), whole, check_exact=True
-        )
-        assert other.digest() == before
-    assert x.digest() == before
-
-
 # Big matrices, by stripes
 
 
@@ -366,18 +341,6 @@ def test_a_cell_runs_on_one_thread_in_any_thread():
     with threadpool_limits(2), ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda cell: cell.run(planned.heads[cell.place]), planned.cells))
     assert {row[-2] for rows in found for row in rows} == {1.0}
-
-
-def test_threads_may_run_kernels_at_once():
-    x = gaussian(60, 8, rng=0).at_temperature(0.5)
-    methods = [*METHODS, parse("taylor(degree=2)"), parse("lsh(hashes=2)")] * 4
-
-    def work(method):
-        return compare(method.approximate(x.Q, x.K, rng=0), x.Q, x.K, x.V)
-
-    alone = [work(method) for method in methods]
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(work, methods)) == alone
 
 
 # Errors

@@ -82,7 +82,7 @@ def head(place, n):
 
 @each("place", range(4))
 def test_on_a_language_model_every_bound_is_below_what_is_found_and_above_nothing(place):
-    x, P = head(place, 128)
+    x, P = head(place, 96)
     states = [2, 8, 16]
     dyadic, best, window = (
         state_rank.lower_bound(P, states, **options)
