@@ -103,14 +103,6 @@ def test_a_proved_bound_fails_for_no_more_than_its_share_of_all_samples(kind):
                 assert (low > mean + TIGHT).mean() <= delta
 
 
-@each("kind", PROVED)
-def test_no_proved_bound_is_below_what_rare_ones_allow(kind):
-    # ones whose share is 1 − δ^{1/b} are missed by b draws with probability δ
-    for b in (2, 10, 100):
-        for delta in (0.2, 0.01):
-            assert upper(np.zeros(b), delta, kind=kind) >= 1 - delta ** (1 / b)
-
-
 def test_the_normal_one_is_no_bound():
     x = samples([0.0] * 7 + [1.0], 3, replaced=True)
     assert (upper(x, 0.05, kind="normal") < 1 / 8).mean() == pytest.approx((7 / 8) ** 3)

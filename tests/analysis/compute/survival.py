@@ -1,20 +1,16 @@
-"""Sweeps that are killed: a script, so that forking it is safe. Prints what happened as JSON.
+"""Sweeps that are killed, and two at once: a script, so that forking it is safe.
 
-    survival.py kills FOLDER COUNT            small cells, killed while the script watches
-    survival.py together FOLDER               two processes on one store
+    survival.py FOLDER
 
-Shards are written slowly, a few bytes at a time, so that kills fall into writes too.
+It prints what happened as JSON.
 """
 
 import json
 import os
-import shutil
 import signal
 import sys
 import time
 from pathlib import Path
-
-import numpy as np
 
 from analysis.inputs import gaussian
 from analysis.sweeps.store import Store, read
@@ -22,47 +18,18 @@ from analysis.sweeps.sweep import sweep
 from approx import parse
 
 METHODS = [parse(s) for s in ("positive(m=4)", "trigonometric(m=4)", "zero", "taylor(degree=1)")]
-PAUSE = 0.001
-
-
-class Slow:
-    """A file whose writes take their time, each part on the disk before the next."""
-
-    def __init__(self, file):
-        self.file = file
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.file.close()
-
-    def __getattr__(self, name):
-        return getattr(self.file, name)
-
-    def write(self, content):
-        for start in range(0, len(content), 500):
-            self.file.write(content[start : start + 500])
-            self.file.flush()
-            time.sleep(PAUSE)
-
-
-def write_slowly():
-    plain = Path.open
-
-    def opened(self, *arguments, **options):
-        file = plain(self, *arguments, **options)
-        return Slow(file) if self.name.startswith(".tmp-") else file
-
-    Path.open = opened
+MOMENTS = [  # the first file is the manifest
+    (0, "half written"), (4, "half written"), (3, "written"), (2, "named"), (0, "half written"),
+]  # fmt: skip
+PAUSE = 0.004
 
 
 def small(**options):
-    x = gaussian(6, 3, rng=0)
-    return sweep(METHODS, x, [0.5, 1.0], trials=15, seed=0, **options)
+    return sweep(METHODS, gaussian(6, 3, rng=0), [0.5, 1.0], trials=15, seed=0, **options)
 
 
-def child(work):
+def forked(work):
+    """Start a process that does some work; return its number."""
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -75,126 +42,117 @@ def child(work):
 
 
 def temporary(folder):
-    return [p for p in (folder / "cells").glob(".tmp-*")] if (folder / "cells").exists() else []
+    return list(folder.glob("**/.tmp-*"))
 
 
 def named(folder):
     return {p.name: p.stat().st_mtime_ns for p in (folder / "cells").glob("[0-9a-f]*")}
 
 
-def look(folder, before):
-    """Return what a kill left: shards that are not whole, done ones written again, unfinished."""
-    kept = Store(folder)
+class Slow:
+    """A file that is written in two parts, with something done between them."""
+
+    def __init__(self, file, between):
+        self.file, self.between = file, between
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.file.close()
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def write(self, content):
+        self.file.write(content[: len(content) // 2])
+        self.file.flush()
+        self.between()
+        self.file.write(content[len(content) // 2 :])
+
+
+def watch(at):
+    """Call ``at(number of the file, moment)`` while the files of a store are written."""
+    plain, replace, number = Path.open, os.replace, -1
+
+    def opened(self, *arguments, **options):
+        nonlocal number
+        file = plain(self, *arguments, **options)
+        if not self.name.startswith(".tmp-"):
+            return file
+        number += 1
+        return Slow(file, lambda: at(number, "half written"))
+
+    def replaced(source, target):
+        at(number, "written")
+        replace(source, target)
+        at(number, "named")
+
+    Path.open, os.replace = opened, replaced
+
+
+def dying(folder, moment):
+    """Sweep into a folder until this process kills itself."""
+    watch(lambda *now: now == moment and os.kill(os.getpid(), signal.SIGKILL))
+    small(store=folder)
+
+
+def killed(folder, whole):
+    """Return what each kill left, and the sweep after them: the table, and cells done twice."""
+    found, before = [], {}
+    for moment in MOMENTS:
+        status = os.waitpid(forked(lambda moment=moment: dying(folder, moment)), 0)[1]
+        kept, after = Store(folder), named(folder)
+        found.append({
+            "signal": os.WTERMSIG(status),
+            "half": [name for name in after if kept.rows(name.split(".")[0]) is None],
+            "again": [name for name, at in before.items() if after.get(name) != at],
+            "done": len(after), "temporary": len(temporary(folder)),
+        })  # fmt: skip
+        before = after
+    small(store=folder)
     after = named(folder)
     return {
-        "half": [name for name in after if kept.rows(name.split(".")[0]) is None],
-        "again": [name for name, at in before.items() if after.get(name) != at],
-        "left": len(kept.manifest.get("cells", [None])) - len(after),
-        "during": bool(temporary(folder)),
+        "kills": found,
+        "again": [name for name, at in before.items() if after[name] != at],
+        "cells": len(Store(folder).manifest["cells"]),
+        "shards": len(after),
+        "temporary": len(temporary(folder)),
+        "same": read(folder).equals(whole),
     }
 
 
-def survive(folder, count, start, rng, most, whole):
-    """Kill what ``start`` starts at random moments; return a record of each kill that counted.
+def together(folder, whole):
+    """Return what two processes wrote that ran at once."""
 
-    A kill counts where cells were unfinished. Where none was, the table must be whole, and another
-    sweep is started from nothing.
-    """
-    kills = []
-    while len(kills) < count:
-        before = named(folder) if (folder / "cells").exists() else {}
-        process = start()
-        while not (folder / "cells").exists() and process.poll() is None:
-            time.sleep(PAUSE)
-        while len(kills) > 1 and len(named(folder)) == len(before) and process.poll() is None:
-            time.sleep(PAUSE)  # it has come further than the one before
-        end = time.monotonic() + rng.uniform(0, most)
-        while time.monotonic() < end and process.poll() is None:
-            time.sleep(PAUSE)
-        while len(kills) % 3 == 1 and not temporary(folder) and process.poll() is None:
-            time.sleep(PAUSE / 2)  # in the middle of a write
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-        process.wait()
-        found = look(folder, before)
-        if found["left"]:
-            kills.append(found | {"done": len(named(folder))})
-        else:  # it was done already: another one from the start
-            assert not found["half"]
-            assert not found["again"]
-            assert read(folder).equals(whole)
-            shutil.rmtree(folder)
-    return kills
+    def work():
+        watch(lambda *_: time.sleep(PAUSE))
+        wrote = Store.write
 
+        def noted(self, key, rows):
+            wrote(self, key, rows)
+            with (folder / f"log-{os.getpid()}").open("a") as file:
+                file.write(f"{key}\n")
 
-class Forked:
-    """A child of this process, with the interface of Popen."""
+        Store.write = noted
+        small(store=folder / "store")
 
-    def __init__(self, work):
-        self.pid, self.status = child(work), None
-
-    def poll(self):
-        if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.status = status if pid else None
-        return self.status
-
-    def send_signal(self, number):
-        os.kill(self.pid, number)
-
-    def wait(self):
-        while self.poll() is None:
-            time.sleep(PAUSE)
-        return self.status
-
-
-def kills(folder, count):
-    whole = small()
-    write_slowly()
-    rng = np.random.default_rng(count)
-    found = survive(folder, count, lambda: Forked(lambda: small(store=folder)), rng, 0.3, whole)
-    before = named(folder)
-    small(store=folder)
-    return found, before, whole
-
-
-def together(folder):
-    wrote = Store.write
-
-    def noted(self, key, rows):
-        wrote(self, key, rows)
-        with (folder / f"log-{os.getpid()}").open("a") as file:
-            file.write(f"{key}\n")
-
-    Store.write = noted
-    whole = small()
-    write_slowly()
-    store = folder / "store"
-    both = [Forked(lambda: small(store=store)) for _ in range(2)]
-    states = [one.wait() for one in both]
-    shares = [(folder / f"log-{one.pid}").read_text().split() for one in both]
+    folder.mkdir()
+    both = [forked(work) for _ in range(2)]
+    states = [os.waitpid(pid, 0)[1] for pid in both]
+    shares = [(folder / f"log-{pid}").read_text().split() for pid in both]
     return {
         "states": states,
         "shares": [len(share) for share in shares],
-        "cells": len(Store(store).manifest["cells"]),
+        "cells": len(Store(folder / "store").manifest["cells"]),
         "different": len(set(shares[0]) | set(shares[1])),
-        "leftovers": len(temporary(store)),
-        "same": read(store).equals(whole),
-        "shards": len(named(store)),
+        "temporary": len(temporary(folder)),
+        "same": read(folder / "store").equals(whole),
+        "shards": len(named(folder / "store")),
     }
 
 
-def main(mode, folder, *rest):
-    folder = Path(folder)
-    if mode == "together":
-        print(json.dumps(together(folder)))
-        return 0
-    found, before, whole = kills(folder, int(*rest))
-    after = look(folder, before)
-    after["same"] = read(folder).equals(whole)
-    print(json.dumps({"kills": found, "after": after}))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    place, table = Path(sys.argv[1]), small()
+    found = {"killed": killed(place / "one", table), "together": together(place / "two", table)}
+    print(json.dumps(found))

@@ -36,56 +36,33 @@ def test_what_is_filled_stores_no_more_than_the_budget(name, budget):
 @pytest.mark.parametrize(
     ("template", "budget", "filled"),
     [  # n = l: a column of both factors costs two values a row
-        ("positive", 32, "positive(m=16)"),
         ("positive", 33.9, "positive(m=16)"),
         ("trigonometric", 35.9, "trigonometric(m=16)"),  # in pairs
-        ("positive(projection='iid')", 2, "positive(m=1)"),
         ("top_k", 9.5, "top_k(k=9)"),
         ("top_k", 1000, "top_k(k=24)"),  # no more keys than there are
         ("sliding_window", 9.5, "sliding_window(width=10)"),  # rows at the ends have fewer
-        ("truncated_svd", 9, "truncated_svd(rank=4)"),
         ("truncated_svd(space='attention')", 9, "truncated_svd(rank=4, space='attention')"),
         ("taylor", 41.9, "taylor(degree=1)"),  # C(5+1, 1) = 6 and C(5+2, 2) = 21 monomials
         ("taylor", 42, "taylor(degree=2)"),
         ("tensor_power", 42, "tensor_power(n=2)"),
-        (
-            "scatterbrain(low_rank=positive(), sparse=top_k())",
-            32,
-            "scatterbrain(low_rank=positive(m=8), sparse=top_k(k=16))",
-        ),
-        (
-            "scatterbrain(low_rank=positive(m=4), sparse=top_k())",
-            32,
-            "scatterbrain(low_rank=positive(m=4), sparse=top_k(k=24))",
-        ),
+        ("scatterbrain(low_rank=positive(), sparse=top_k())", 32,
+         "scatterbrain(low_rank=positive(m=8), sparse=top_k(k=16))"),
+        ("scatterbrain(low_rank=positive(m=4), sparse=top_k())", 32,
+         "scatterbrain(low_rank=positive(m=4), sparse=top_k(k=24))"),
         ("zero", 0.1, "zero()"),
-        ("uniform", 0.1, "uniform()"),
     ],
-)
+)  # fmt: skip
 def test_templates_are_filled(template, budget, filled):
     found = match([parse(template)], budget, gaussian(*SHAPE, rng=0))
     assert ([str(m) for m in found.fitting], found.absent) == ([filled], [])
 
 
 @pytest.mark.parametrize(
-    ("spec", "budget"),
-    [
-        ("positive", 1.9),
-        ("trigonometric", 3.9),
-        ("taylor", 1.9),
-        ("positive(m=16)", 31),
-        ("top_k", 0.5),
-    ],
+    ("spec", "budget"), [("trigonometric", 3.9), ("positive(m=16)", 31), ("top_k", 0.5)]
 )
 def test_what_does_not_fit_is_named(spec, budget):
     found = match([parse("zero"), parse(spec)], budget, gaussian(*SHAPE, rng=0))
     assert found == ([parse("zero")], [parse(spec)])
-
-
-def test_order_is_kept_and_any_iterable_taken():
-    specs = ["top_k", "zero", "positive", "one"]
-    found = match((parse(s) for s in specs), 32, gaussian(*SHAPE, rng=0))
-    assert [m.name for m in found.fitting] == specs
 
 
 @kills(
@@ -100,12 +77,6 @@ def test_fewer_queries_than_keys_pay_more_for_factors():
     assert [str(m) for m in found] == ["positive(m=6)", "top_k(k=8)"]  # 6·(2 + 8)/2 = 30
     estimate = found[0].approximate(longer.Q, longer.K, rng=0)
     assert values_per_row(estimate) == 30
-
-
-@pytest.mark.parametrize("budget", [0, -1, float("nan"), float("inf")])
-def test_a_budget_is_positive(budget):
-    with pytest.raises(ValueError, match="budget must be finite and > 0"):
-        match([parse("positive")], budget, gaussian(*SHAPE, rng=0))
 
 
 def test_budgets_of_as_many_keys_buy_as_many_in_every_currency():

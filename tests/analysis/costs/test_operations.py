@@ -118,9 +118,3 @@ def test_chunks_divide_the_length(count):
     arguments = (10, 4, 2, 3) if count is ops.mixed_chunk else (1, 10, 3, 2, 4)
     with pytest.raises(ValueError, match="must divide n, got n=10, c=3"):
         count(*arguments)
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_a_cost_is_a_function_of_the_length(place):
-    with pytest.raises(TypeError, match=r"(cost|exact) must be a function of n, got 3"):
-        ops.break_even(*[3 if i == place else abs for i in range(2)])

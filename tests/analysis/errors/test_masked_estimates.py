@@ -6,7 +6,6 @@ that it sees is a problem of its own, without a mask.
 
 import dataclasses
 import math
-import pickle
 
 import naive
 import numpy as np
@@ -17,15 +16,14 @@ from small import hiding
 
 from analysis.experiments import moments as pairs
 from analysis.experiments.profile import quartiles
-from analysis.experiments.support_recall import recall
 from analysis.inputs import Head, Heads, gaussian, statistics as describing
-from analysis.inputs.statistics import describe, row_entropy, weight_statistics
+from analysis.inputs.statistics import weight_statistics
 from analysis.moments import expected_error, features_needed, monte_carlo, normalised_moments
 from analysis.moments.simulation import MonteCarlo
 from analysis.moments.squared_errors import frobenius_error, squared_error
 from analysis.ranks import rank
 from analysis.sweeps.crossovers import oracles
-from approx import Approximation, Mask, parse
+from approx import Mask, parse
 from approx.estimate import exact
 
 EPS = np.finfo(float).eps
@@ -153,7 +151,7 @@ def test_features_needed_is_the_least_number_under_the_mask(seed):
     "probability(point.q, point.k)",
 )
 @pytest.mark.parametrize("space", ["kernel", "attention"])
-@pytest.mark.parametrize("spec", ROWWISE)
+@pytest.mark.parametrize("spec", [ROWWISE[0], *ROWWISE[2:5], *ROWWISE[-3:]])
 def test_monte_carlo_is_that_of_the_rows(spec, space):
     """Draws do not depend on the keys: a row alone has the same ones from the same seed."""
     method = parse(spec)
@@ -195,27 +193,6 @@ def test_monte_carlo_takes_what_no_query_sees_for_nothing(spec):
 
 
 # What inputs are like
-
-
-@pytest.mark.parametrize("stripe", [exact.STRIPE, 3 * L, 1])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_describe_is_its_definition_by_stripes_of_any_height(monkeypatch, seed, stripe):
-    (q, k), mask = inputs(seed), hiding(N, L, seed)
-    x = Head("x", q, k, mask=mask)
-    logits = [(a @ b.T)[0] for _, _, a, b in rows(x.Q, x.K, mask)]
-    squares = [((a + b) ** 2).sum(axis=1) for _, _, a, b in rows(x.Q, x.K, mask)]
-    weights = [np.exp(row) / np.exp(row).sum() for row in logits if len(row) > 1]
-    entropies = [-(p * np.log(p)).sum() / math.log(len(p)) for p in weights]
-    flat = np.concatenate(logits)
-    monkeypatch.setattr(exact, "STRIPE", stripe)
-    found = describe(x)
-    close = {"rel": 1e-12, "abs": 1e-13}  # sums of at most 35 terms of order 1
-    assert found["logit_min"] == pytest.approx(flat.min(), **close)
-    assert found["logit_max"] == pytest.approx(flat.max(), **close)
-    assert found["logit_std"] == pytest.approx(flat.std(), **close)
-    assert found["row_entropy"] == pytest.approx(np.mean(entropies) if entropies else 0.0, **close)
-    assert found["median_squared_sum"] == pytest.approx(np.median(np.concatenate(squares)), **close)
-    assert row_entropy(x) == found["row_entropy"]
 
 
 @kills(
@@ -276,28 +253,6 @@ def test_the_pair_of_a_quantile_is_seen(seed):
     assert mask.first[i] <= j < mask.stop[i]
     below = np.sum(x.logits() < (x.Q @ x.K.T)[i, j]) - np.sum(~mask.visible())
     assert below == int(pairs.QUANTILE * (mask.entries - 1))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_recall_is_among_what_is_seen(seed):
-    (q, k), mask = inputs(seed), hiding(N, L, seed)
-    x = Head("x", q, k, mask=mask)
-    estimate = x.approximate(parse("random(k=3)"), rng=0)
-    on = estimate.to_dense() > 0
-    found = recall(estimate, x, ks=[1, 3, L])
-    shares, mass = {1: [], 3: [], L: []}, []
-    for i, keys, a, b in rows(x.Q, x.K, mask):
-        row = (a @ b.T)[0]
-        held, order = on[i, keys], np.argsort(-row)
-        mass.append(np.exp(row)[held].sum() / np.exp(row).sum())
-        for count, values in shares.items():
-            values.append(np.mean(held[order[:count]]))
-    assert found["mass"] == pytest.approx(np.mean(mass), rel=1e-13)
-    assert found["entries"] == on.sum() / N
-    chance = [np.mean(on[i, keys]) for i, keys, *_ in rows(x.Q, x.K, mask)]
-    assert found["chance"] == pytest.approx(np.mean(chance), rel=1e-14)
-    for count, values in shares.items():
-        assert found[f"recall_{count}"] == pytest.approx(np.mean(values), rel=1e-14)
 
 
 @kills("ranks/rank.py", "and matrix.mask.is_full", "and True")
@@ -373,15 +328,6 @@ def test_the_first_queries_keep_the_keys_that_they_see():
                 np.testing.assert_array_equal(small.v, large.v[: part.l])
 
 
-def test_inputs_without_a_mask_may_be_given_fewer_queries_and_keys():
-    x = gaussian(6, 2, rng=0)
-    part = dataclasses.replace(x, q=x.q[:2], k=x.k[:3])
-    assert part.mask == Mask.full(2, 3)
-    causal = dataclasses.replace(x, mask="causal")
-    with pytest.raises(ValueError, match="the mask is for 6 queries and 6 keys, but there are 2"):
-        dataclasses.replace(causal, q=x.q[:2])
-
-
 @kills(
     "heads.py",
     "m.span().stop if m.looks_back or not m.is_full else",
@@ -392,21 +338,3 @@ def test_a_query_that_decodes_keeps_all_keys():
     last = dataclasses.replace(x, q=x.q[-1:], mask="causal")
     assert last.mask.is_full
     assert last.first(1).l == 6
-
-
-def test_inputs_with_masks_are_pickled_whole():
-    x = gaussian(6, 2, rng=0)
-    for mask in (None, "causal", Mask.window(6, 6, 2)):
-        one = dataclasses.replace(x, mask=mask)
-        other = pickle.loads(pickle.dumps(one))
-        assert other.mask == one.mask
-        assert other.digest() == one.digest()
-        np.testing.assert_array_equal(other.logits(), one.logits())
-
-
-def test_an_estimate_of_factors_under_a_mask_is_not_that_of_its_factors():
-    """The rank by construction bounds the rank of nothing here."""
-    left = np.ones((4, 1))
-    masked = Approximation.from_factors(left, left, mask="causal")
-    assert masked.rank == 1
-    assert len(rank.singular_values(masked)) == 4

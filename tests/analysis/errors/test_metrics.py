@@ -2,8 +2,7 @@
 
 import itertools
 import math
-import subprocess
-import sys
+import tracemalloc
 
 import naive
 import numpy as np
@@ -20,7 +19,6 @@ from approx.estimate import exact
 from approx.estimate.low import Factors
 
 EPS = np.finfo(float).eps
-KERNEL = {"kernel_relative_frobenius", "kernel_relative_max"}
 
 
 def points(n, l, d, seed=0, scale=0.7):
@@ -81,9 +79,7 @@ IN_KERNEL_SPACE = [
     ("n", "l", "mask", "stripe"),  # all rows at once, two by two, one by one
     [
         (7, 12, None, None),
-        (5, 8, None, 16),
         (11, 11, "causal", None),
-        (5, 5, "causal", 1),
         (5, 8, "causal", 16),
         (5, 8, 3, 16),
         (1, 9, None, 1),
@@ -110,39 +106,11 @@ def test_compare_is_its_definition(monkeypatch, name, n, l, mask, stripe):
     assert_errors(found, naive.errors(dense, kernel, V, mask), tolerance)
 
 
-@masks
-@pytest.mark.parametrize("spec", ["positive(m=4)", "taylor(2)", "sliding_window(3)", "uniform"])
-def test_float32_estimates_are_measured_in_float64(spec, mask):
-    Q, K, V = (x.astype(np.float32) for x in points(6, 6, 2))
-    mask = masked(mask, 6, 6)
-    estimate = parse(spec).approximate(Q, K, mask=mask, rng=1)
-    dense, kernel = estimate.to_dense().astype(float), naive.kernel(Q.astype(float), K)
-    found = compare(estimate, Q, K, V, spectral=True)
-    # 30 roundings in float32; supports hold exp(q·k), so their kernel errors are off-support
-    tolerance = 30 * np.finfo(np.float32).eps * condition(dense, kernel, mask)
-    assert tolerance < 1e-2
-    assert_errors(found, naive.errors(dense, kernel, V, mask), tolerance)
-
-
-@masks
-@pytest.mark.parametrize("spec", ["positive(m=4)", "trigonometric(m=8)", "top_k(2)", "taylor(2)"])
-def test_output_error_is_that_of_attend(spec, mask):
-    Q, K, V = points(9, 9, 2)
-    mask = masked(mask, 9, 9)
-    estimate = parse(spec).approximate(Q, K, mask=mask, rng=0)
-    truth = exact.attention(Q, K, V, mask=mask)
-    by_hand = np.linalg.norm(estimate.attend(V) - truth) / np.linalg.norm(truth)
-    tolerance = 40 * EPS * condition(estimate.to_dense(), naive.kernel(Q, K), mask)
-    found = compare(estimate, Q, K, V, mask=mask)["output_relative_error"]
-    assert found == pytest.approx(by_hand, rel=tolerance)
-    vector = compare(estimate, Q, K, V[:, 0])["output_relative_error"]
-    column = compare(estimate, Q, K, V[:, :1])["output_relative_error"]
-    assert vector == column
-
-
 def test_output_error_does_not_depend_on_the_scale_of_values():
     Q, K, V = points(5, 5, 2)
     estimate = parse("positive(m=4)").approximate(Q, K, rng=0)
+    vector, column = (compare(estimate, Q, K, v) for v in (V[:, 0], V[:, :1]))
+    assert vector == column
     expected = compare(estimate, Q, K, V)["output_relative_error"]
     for scale in (2.0**500, 2.0**-500):  # squares of these would overflow, or vanish
         assert compare(estimate, Q, K, V * scale)["output_relative_error"] == expected
@@ -247,7 +215,7 @@ EXTREME = {
 @pytest.mark.parametrize("name", IN_KERNEL_SPACE)
 @each(
     ("dtype", "mask"),
-    [(np.float64, None), (np.float64, "causal"), (np.float32, "causal"), (np.float64, 3)],
+    [(np.float64, None), (np.float32, "causal"), (np.float64, 3)],
 )
 @each("case", EXTREME)
 def test_at_logits_of_ten_thousand(name, case, mask, dtype):
@@ -284,20 +252,6 @@ def test_errors_above_1e154_and_row_sums_below_1e_308(logit):
     found = compare(tiny, Q, K, np.ones(3))
     assert max(found["attention_tv"], found["output_relative_error"]) <= 2 * EPS
     assert max(abs(found["attention_kl"]), abs(found["attention_kl_reverse"])) <= 2 * EPS
-
-
-@pytest.mark.parametrize("shifts", [[0, 0, 0, 0, 0], [3, -700, 1000, 9000, -9000]])
-@pytest.mark.parametrize("spec", ["uniform", "top_k(2)", "sliding_window(3)"])
-def test_a_constant_added_to_a_row_of_logits_changes_no_attention(spec, shifts):
-    Q, K, V = (np.round(8 * x) / 8 for x in points(5, 5, 3))  # exact sums with the shifts
-    estimate = parse(spec).approximate(Q, K)
-    more_q, more_k = np.column_stack([Q, shifts]), np.column_stack([K, np.ones(5)])
-    shifted = parse(spec).approximate(more_q, more_k)
-    before = compare(estimate, Q, K, V)
-    after = compare(shifted, more_q, more_k, V)
-    for name in before.keys() - KERNEL:
-        # the row mean's exponent is rounded to eps·9000
-        assert after[name] == pytest.approx(before[name], rel=1e5 * EPS, abs=1e5 * EPS), name
 
 
 # Spectral norm
@@ -436,13 +390,9 @@ def test_sampled_causal_rows_are_those_of_the_dense_matrix(spec):
     [
         ({"Q": np.zeros((5, 2))}, "shape"),
         ({"K": np.zeros((5, 2))}, "shape"),
-        ({"Q": np.zeros((4, 3))}, "width"),
-        ({"V": np.zeros((5, 1))}, "V must have one row per key"),
         ({"mask": "causal"}, "an estimate has the mask full, not causal: give approximate"),
         ({"mask": Mask.full(5, 6)}, "the mask is for 5 queries and 6 keys, but there are 4 and 6"),
-        ({"rows": 1}, "rows must be >= 2"),
         ({"rows": 5}, "rows must be <= 4"),
-        ({"Q": np.full((4, 2), np.nan)}, "Q must be finite"),
     ],
 )
 def test_what_does_not_fit_is_refused(change, message):
@@ -467,16 +417,6 @@ def test_estimates_of_other_masks_are_refused():
         assert compare(estimate, Q, K) == compare(estimate, Q, K, mask=estimate.mask)
     with pytest.raises(ValueError, match=r"the estimate has the mask window\(2\), so causal"):
         estimates[2].seen("causal")
-
-
-def test_inputs_are_not_modified():
-    data = points(4, 4, 2)
-    copies = [x.copy() for x in data]
-    for x in data:
-        x.flags.writeable = False
-    compare(parse("positive(m=3)").approximate(*data[:2], rng=0), *data, spectral=True)
-    for x, copy in zip(data, copies):
-        np.testing.assert_array_equal(x, copy)
 
 
 # The kernel
@@ -564,12 +504,15 @@ def test_compare_all_is_compare_of_each(mask):
     assert compare_all(estimates[:1], Q, K, V)[0] == compare(estimates[0], Q, K, V)
 
 
-def test_kernel_errors_alone_are_those_of_the_whole():
+def test_kernel_errors_alone_are_those_of_the_whole(monkeypatch):
     Q, K, V = points(9, 9, 2)
-    estimate = parse("positive(m=4)").approximate(Q, K, rng=1)
-    whole, alone = compare(estimate, Q, K), compare(estimate, Q, K, attention=False)
-    assert alone == {name: x for name, x in whole.items() if not name.startswith("attention_")}
-    assert len(alone) < len(whole)
+    for tile in (row_sums.TILE, (2, 2)):
+        monkeypatch.setattr(row_sums, "TILE", tile)
+        for spec, mask in (("relu()", None), ("positive(m=4)", "causal"), ("relu()", "causal")):
+            estimate = parse(spec).approximate(Q, K, rng=1).seen(mask)
+            whole, alone = compare(estimate, Q, K), compare(estimate, Q, K, attention=False)
+            assert alone == {name: whole[name] for name in alone}
+            assert {name.split("_")[0] for name in whole.keys() - alone.keys()} == {"attention"}
     with pytest.raises(ValueError, match="V gives the error of attention's output"):
         compare(estimate, Q, K, V, attention=False)
 
@@ -624,16 +567,6 @@ def test_tiles_of_few_keys_have_more_rows(monkeypatch, calls):
     assert alone == {name: whole[name] for name in alone}
 
 
-def test_softmax_rows_and_causal_rows_alone(monkeypatch):
-    Q, K, _ = points(9, 9, 2)
-    monkeypatch.setattr(row_sums, "TILE", (2, 2))
-    for spec, mask in (("relu()", None), ("positive(m=4)", "causal"), ("relu()", "causal")):
-        estimate = parse(spec).approximate(Q, K, rng=1).seen(mask)
-        whole = compare(estimate, Q, K)
-        alone = compare(estimate, Q, K, attention=False)
-        assert alone == {name: whole[name] for name in alone}
-
-
 def test_compare_all_needs_a_temperature_for_each():
     Q, K, _ = points(3, 3, 2)
     estimate = parse("one()").approximate(Q, K)
@@ -686,23 +619,6 @@ def test_a_metric_of_ones_own_that_cannot_be_is_refused():
 
 # Memory
 
-MEMORY = """
-import resource
-import numpy as np
-from analysis.errors.metrics import compare
-from approx import parse
-
-rng = np.random.default_rng(0)
-def run(n):
-    Q, K, V = (rng.standard_normal((n, 16)) / 2 for _ in range(3))
-    estimate = parse("positive(m=32)").approximate(Q, K, mask="causal", rng=0)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    compare(estimate, Q, K, V)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-run(1024)
-print(run(8192))
-"""
-
 
 def test_a_thread_keeps_no_more_than_stripes(monkeypatch):
     monkeypatch.setattr(exact, "STRIPE", 16)
@@ -730,9 +646,16 @@ def test_an_estimate_whose_own_rows_compare_another(elementwise):
     assert compare(inside, Q, K, V) == compare(alone, Q, K, V)
 
 
-def test_nothing_of_size_n_by_l_is_allocated():  # the slow one: a process of its own, 5 to 10 s
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True
-    )
-    # one n × l array would take 512 MB; a handful of stripes of 10.5 MB each are allowed
-    assert int(done.stdout) * 1024 <= 64 * 2**20
+def test_nothing_of_size_n_by_l_is_allocated(monkeypatch):
+    for n in (8, 2048):  # at first what loads the kernels takes memory, too
+        Q, K, V = points(n, n, 4)
+        estimate = parse("positive(m=8)").approximate(Q, K, mask="causal", rng=0)
+        monkeypatch.setattr(exact, "STRIPE", 16 * n)
+        vars(row_sums._kept).clear()
+        if n > 8:
+            tracemalloc.start()
+        compare(estimate, Q, K, V)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # one n × l array would take 32 MiB; features and a handful of stripes of 256 KiB are allowed
+    assert peak <= 2 * 2**20

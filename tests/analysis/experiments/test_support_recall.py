@@ -20,38 +20,32 @@ def by_loops(on, x, k):
     seen = naive.seen(x.mask, x.n, x.l)
     weights = np.where(seen, naive.kernel(x.Q, x.K), 0.0)
     weights /= weights.sum(axis=1, keepdims=True)
-    recalls, masses = [], []
+    recalls, masses, chances = [], [], []
     for row, held, mine in zip(weights, on, seen):
         largest = sorted(np.flatnonzero(mine), key=lambda j: -row[j])[:k]
         recalls.append(np.mean([held[j] for j in largest]))
         masses.append(sum(row[j] for j in np.flatnonzero(mine & held)))
-    return np.mean(recalls), np.mean(masses)
+        chances.append(np.mean(held[mine]))
+    return np.mean(recalls), np.mean(masses), np.mean(chances)
 
 
 @kills("support_recall.py", "np.argsort(-x", "np.argsort(x")
 @pytest.mark.parametrize("mask", [None, "causal", hiding(24, 24, 3)])
 @pytest.mark.parametrize("spec", ["sliding_window(5)", "lsh(hashes=2)", "threshold(0.1)"])
-def test_recall_by_its_definition(spec, mask):
+def test_recall_by_its_definition(monkeypatch, spec, mask):
+    monkeypatch.setattr(exact, "STRIPE", 60)  # of two rows
     x = dataclasses.replace(X, mask=mask)
     A = x.approximate(parse(spec), rng=3)
     on = A.to_dense() > 0
     found = recall(A, x, ks=(1, 4))
     for k in (1, 4):
-        share, mass = by_loops(on, x, k)
+        values = [found[name] for name in (f"recall_{k}", "mass", "chance")]
         # sums of 24·24 positive terms that add to 24
-        np.testing.assert_allclose([found[f"recall_{k}"], found["mass"]], [share, mass], rtol=1e-12)
+        np.testing.assert_allclose(values, by_loops(on, x, k), rtol=1e-12)
     assert found["entries"] == on.sum() / 24
     other = dataclasses.replace(X, mask="causal" if mask is None else None)
     with pytest.raises(ValueError, match=r"has the mask .* the inputs .*: use inputs.approximate"):
         recall(A, other)
-
-
-def test_recall_by_stripes(monkeypatch):
-    A = parse("random(k=5)").approximate(X.Q, X.K, rng=0)
-    whole = recall(A, X)
-    monkeypatch.setattr(exact, "STRIPE", 60)
-    again = recall(A, X)
-    np.testing.assert_allclose(list(again.values()), list(whole.values()), rtol=1e-13)
 
 
 def test_top_k_recalls_all_and_holds_the_most():

@@ -114,23 +114,11 @@ def test_generative_model_in_terms_of_beta():
     assert len(np.unique(generative(6, 3, 0.0, size=6, rng=0).q, axis=0)) == 1
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: gaussian(0, 2, rng=0), ValueError, "n must be >= 1"),
-        (lambda: sphere(2, 0, rng=0), ValueError, "d must be >= 1"),
-        (lambda: gaussian(2.5, 2, rng=0), TypeError, "n must be an integer"),
-        (lambda: clustered(4, 2, clusters=5, rng=0), ValueError, "clusters must be <= 4"),
-        (lambda: clustered(4, 2, clusters=0, rng=0), ValueError, "clusters must be >= 1"),
-        (lambda: clustered(4, 2, spread=-1, rng=0), ValueError, "spread must be finite and > 0"),
-        (lambda: gaussian(2, 2, rng=-1), ValueError, "rng must be >= 0"),
-        (lambda: generative(4, 2, -0.1, rng=0), ValueError, "delta must be finite and > 0"),
-        (lambda: generative(4, 2, 0.1, size=5, rng=0), ValueError, "size must be <= 4"),
-    ],
-)
-def test_synthetic_inputs_refuse(make, error, message):
-    with pytest.raises(error, match=message):
-        make()
+def test_there_are_no_more_clusters_than_points():
+    with pytest.raises(ValueError, match="clusters must be <= 4"):
+        clustered(4, 2, clusters=5, rng=0)
+    with pytest.raises(ValueError, match="size must be <= 4"):
+        generative(4, 2, 0.1, size=5, rng=0)
 
 
 # Temperature and scaling
@@ -147,25 +135,6 @@ def test_temperature_is_relative_to_the_raw_arrays():
     assert again.temperature == 0.3
     assert y.V is x.v
     assert x.temperature == 1.0
-
-
-@pytest.mark.parametrize("t", [0, -1.0, math.nan, math.inf])
-def test_temperature_must_be_positive(t):
-    with pytest.raises(ValueError, match="temperature must be finite and > 0"):
-        gaussian(2, 2, rng=0).at_temperature(t)
-
-
-def test_scaling_replaces_one_over_root_d():
-    x = dataclasses.replace(gaussian(5, 9, rng=0), scaling=0.7)
-    np.testing.assert_allclose(x.Q @ x.K.T, 0.7 * x.q @ x.k.T, atol=100 * EPS)
-    y = x.at_temperature(2.0)
-    np.testing.assert_allclose(y.Q @ y.K.T, 0.35 * x.q @ x.k.T, atol=100 * EPS)
-
-
-def test_float32_stays_float32():
-    x = gaussian(3, 4, rng=0)
-    y = dataclasses.replace(x, q=x.q.astype("f4"), k=x.k.astype("f4")).at_temperature(0.1)
-    assert y.Q.dtype == y.K.dtype == np.float32
 
 
 def test_scaled_arrays_are_computed_once_and_do_not_travel():
@@ -214,17 +183,8 @@ def test_the_mask_of_inputs_is_checked():
     assert (decoding.mask.shape, str(decoding.mask)) == ((1, 4), "causal")
     few = dataclasses.replace(x, q=x.q[:3])  # all keys are seen by fewer queries, too
     assert few.mask == Mask.full(3, 4)
-    for mask, message in (
-        (Mask.causal(4, 5), "the mask is for 4 queries and 5 keys, but there are 4 and 4"),
-        ("masked", 'mask must be None, "causal" or a Mask'),
-    ):
-        with pytest.raises(ValueError, match=message):
-            dataclasses.replace(x, mask=mask)
-    for mask in (np.tri(4), (None,)):
-        with pytest.raises(TypeError, match='mask must be None, "causal" or a Mask'):
-            dataclasses.replace(x, mask=mask)
-    with pytest.raises(ValueError, match="n must be <= l, got 4 and 3"):
-        dataclasses.replace(x, k=x.k[:3], v=None, mask="causal")
+    with pytest.raises(TypeError, match='mask must be None, "causal" or a Mask'):
+        dataclasses.replace(x, mask=(None,))  # which many heads may have
     with pytest.raises(ValueError, match="one mask per head is needed, got 2 masks"):
         many(mask=(None, "causal"))
 
@@ -267,18 +227,6 @@ def test_digest_depends_on_content_alone():
         {"q": x.q.reshape(4, 6), "k": x.k.reshape(4, 6)},
     ):
         assert dataclasses.replace(x, **change).digest() != x.digest(), change
-
-
-def test_nothing_is_modified():
-    x = clustered(8, 3, rng=0)
-    before = [y.copy() for y in (x.q, x.k, x.v)]
-    for y in (x.q, x.k, x.v):
-        y.flags.writeable = False
-    hot = x.at_temperature(0.1)
-    assert hot.Q.flags.owndata
-    x.digest()
-    for y, copy in zip((x.q, x.k, x.v), before):
-        np.testing.assert_array_equal(y, copy)
 
 
 # Heads
@@ -386,16 +334,18 @@ def write_safetensors(path, content, codes=None):
 WRITERS = [write_folder, write_npz, write_compressed, write_safetensors]
 
 
+@pytest.mark.parametrize("stored", ["f4", "f2"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("write", WRITERS)
-def test_every_format_reads_back(tmp_path, write, dtype):
-    content = arrays(5, 4, c=3)
+def test_every_format_reads_back(tmp_path, write, dtype, stored):
+    content = {name: x.astype(stored) for name, x in arrays(5, 4, c=3).items()}
     x = load(write(tmp_path, content), dtype=dtype)
     assert (x.name, x.n, x.l, x.d, x.scaling) == ("data", 5, 5, 4, None)
     assert str(x.mask) == "full"
     for found, name in ((x.q, "q"), (x.k, "k"), (x.v, "v")):
         np.testing.assert_array_equal(found, content[name].astype(dtype), strict=True)
-    np.testing.assert_allclose(x.Q @ x.K.T, content["q"].astype(float) @ content["k"].T / 2, 1e-5)
+    products = content["q"].astype(float) @ content["k"].T.astype(float)
+    np.testing.assert_allclose(x.Q @ x.K.T, products / 2, 1e-5)
 
 
 @pytest.mark.parametrize("write", WRITERS)
@@ -492,11 +442,11 @@ def test_heads_of_one_layer_need_no_layer(tmp_path):
     np.testing.assert_array_equal(load(one, head=1).q, content["q"][1])
 
 
-@pytest.mark.parametrize(("layer", "head"), [(0, None), (None, 0)])
-def test_a_layer_without_a_head_and_the_reverse(tmp_path, layer, head):
+def test_a_layer_without_a_head_and_the_reverse(tmp_path):
     path = write_npz(tmp_path, arrays(2, 3, 5, 4))
-    with pytest.raises(ValueError, match="give both layer and head"):
-        load(path, layer, head)
+    for place in ((0, None), (None, 0)):
+        with pytest.raises(ValueError, match="give both layer and head"):
+            load(path, *place)
     with pytest.raises(ValueError, match=r"no layer 2, head 9; it has 0\.0"):
         load(path, 2, 9)
 
@@ -515,52 +465,26 @@ def test_a_folder_is_memory_mapped(tmp_path):
 # Precision of files
 
 
-def bfloat16(x):
-    """Return the upper halves of float32 numbers, and the numbers they are."""
-    bits = np.asarray(x, np.float32).view(np.uint32) >> 16
-    return bits.astype(np.uint16), (bits.astype(np.uint32) << 16).view(np.float32)
-
-
 @kills("array_files.py", "astype(np.uint32) << 16", "astype(np.uint32) << 15")
 def test_bfloat16_is_decoded_exactly(tmp_path):
-    q = np.array([[1.0, -2.5, 3.140625], [65280.0, 1e-38, -0.0]], np.float32)
-    bits, values = bfloat16(q)
     every = np.arange(2**16, dtype=np.uint16)
     every = every[np.isfinite((every.astype(np.uint32) << 16).view(np.float32))][:, None]
-    content = {"q": bits, "k": bits, "v": np.zeros((2, 1), np.float32)}
+    content = {"q": every, "k": every, "v": np.zeros(every.shape, np.float32)}
     path = write_safetensors(tmp_path, content, {"q": "BF16", "k": "BF16"})
-    x = load(path, dtype="float32")
-    np.testing.assert_array_equal(x.q, values, strict=True)
-    assert x.q[0].tolist() == [1.0, -2.5, 3.140625]  # by hand: few bits
-    path = write_safetensors(tmp_path, {"q": every, "k": every}, {"q": "BF16", "k": "BF16"})
-    found = load(path).q[:, 0]
-    assert (
-        found == [struct.unpack("<f", b"\0\0" + struct.pack("<H", b))[0] for b in every[:, 0]]
-    ).all()
-
-
-@pytest.mark.parametrize("write", WRITERS)
-def test_float16_is_upcast(tmp_path, write):
-    content = {name: x.astype(np.float16) for name, x in arrays(3, 4).items()}
+    values = [struct.unpack("<f", b"\0\0" + struct.pack("<H", b))[0] for b in every[:, 0]]
+    assert {1.0, -2.5, 3.140625, 65280.0} <= set(values)  # by hand: few bits
     for dtype in ("float32", "float64"):
-        for x in tmp_path.glob("data*"):
-            x.rename(tmp_path / f"old {dtype}")
-        found = load(write(tmp_path, content), dtype=dtype)
+        found = load(path, dtype=dtype).q[:, 0]
+        np.testing.assert_array_equal(found, np.array(values, dtype), strict=True)
+
+
+@pytest.mark.parametrize("kind", ["<f2", "<i8", ">f4", "?"])
+def test_other_numbers_are_converted(tmp_path, kind):
+    content = {name: (3 * x).astype(kind) for name, x in arrays(3, 4).items()}
+    path = write_npz(tmp_path, content)
+    for dtype in ("float32", "float64"):
+        found = load(path, dtype=dtype)
         np.testing.assert_array_equal(found.q, content["q"].astype(dtype), strict=True)
-
-
-@pytest.mark.parametrize("dtype", ["<i8", "<i4", ">f4", ">f8", "?"])
-def test_other_numbers_are_converted(tmp_path, dtype):
-    content = {name: (3 * x).astype(dtype) for name, x in arrays(3, 4).items()}
-    found = load(write_npz(tmp_path, content))
-    np.testing.assert_array_equal(found.q, content["q"].astype(np.float64), strict=True)
-
-
-def test_fortran_order_is_content_not_layout(tmp_path):
-    content = arrays(4, 5, 3)
-    one = load(write_npz(tmp_path, content))
-    other = load(write_npz(tmp_path, {k: np.asfortranarray(x) for k, x in content.items()}))
-    assert [y.digest() for y in one.heads()] == [y.digest() for y in other.heads()]
 
 
 # What is refused
@@ -574,7 +498,6 @@ def npy_header(shape, dtype="<f8"):
     return file.getvalue()
 
 
-@pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -596,13 +519,12 @@ def npy_header(shape, dtype="<f8"):
         ({"v": np.full((5, 1), np.nan)}, "v must be finite, got 5 NaN"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(tmp_path, write, change, message):
+def test_arrays_that_do_not_fit_are_refused(tmp_path, change, message):
     content = {k: x for k, x in (arrays(5, 4) | change).items() if x is not None}
     with pytest.raises(ValueError, match=message):
-        load(write(tmp_path, content))
+        load(write_npz(tmp_path, content))
 
 
-@pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -612,23 +534,16 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, write, change, message):
         ({"v": np.ones((0, 5, 4))}, "must not be empty"),
         ({"layers": np.zeros(2, int), "heads": np.arange(3)}, "one index for each of 3 heads"),
         ({"layers": np.zeros(3, int), "heads": np.arange(4)}, "one index for each of 3 heads"),
+        (
+            {"q": np.ones((2, 3, 5, 4)), "k": np.ones((3, 3, 5, 4)), "v": np.ones((3, 3, 5, 4))},
+            "q and k must have one number of layers",
+        ),
+        ({"Q": np.ones((3, 5, 4))}, "an array twice"),
     ],
 )
-def test_heads_that_do_not_fit_are_refused(tmp_path, write, change, message):
+def test_heads_that_do_not_fit_are_refused(tmp_path, change, message):
     with pytest.raises(InputFileError, match=message):
-        load(write(tmp_path, arrays(3, 5, 4) | change))
-
-
-def test_layers_that_do_not_fit_are_refused(tmp_path):
-    path = write_npz(tmp_path, arrays(2, 3, 5, 4) | {"k": np.ones((3, 3, 5, 4))})
-    with pytest.raises(InputFileError, match=r"data\.npz: q and k must have one number of layers"):
-        load(path)
-
-
-@pytest.mark.parametrize("write", [write_npz, write_folder, write_safetensors])
-def test_an_array_twice_is_refused(tmp_path, write):
-    with pytest.raises(InputFileError, match="an array twice"):
-        load(write(tmp_path, arrays(5, 4) | {"Q": np.ones((5, 4))}))
+        load(write_npz(tmp_path, arrays(3, 5, 4) | change))
 
 
 def test_missing_files(tmp_path):

@@ -20,12 +20,14 @@ from analysis.inputs.statistics import (
     temperature_at,
     weight_statistics,
 )
+from approx.estimate import exact
 
 
 @kills("statistics.py", "np.log(keys[several])", "np.log(keys.max())")
 @pytest.mark.parametrize("mask", [None, "causal", hiding(5, 7, 3)])
-@pytest.mark.parametrize("scale", [1.0, 100.0])
-def test_describe_is_its_definition(mask, scale):
+@pytest.mark.parametrize(("scale", "stripe"), [(1.0, 21), (1.0, 1), (100.0, exact.STRIPE)])
+def test_describe_is_its_definition(monkeypatch, mask, scale, stripe):
+    monkeypatch.setattr(exact, "STRIPE", stripe)
     rng = np.random.default_rng(0)
     q, k = rng.standard_normal((5, 3)) * scale, rng.standard_normal((7, 3)) * scale
     x = Head("x", q, k, mask=mask).at_temperature(2.0)

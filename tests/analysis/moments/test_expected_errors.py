@@ -10,14 +10,14 @@ from approx import parse
 from approx.estimate import exact
 
 
-@pytest.mark.parametrize("projection", ["iid", "orthogonal", "antithetic"])
+@pytest.mark.parametrize("projection", ["orthogonal", "antithetic"])
 def test_expected_error_is_the_mean_over_draws(projection):
     rng = np.random.default_rng(2)
     Q, K = rng.standard_normal((4, 3)) * 0.3, rng.standard_normal((5, 3)) * 0.3
     method = parse(f"positive(m=12, projection='{projection}')")
     truth = exact.kernel(Q, K)
     squares = [
-        np.sum((method.approximate(Q, K, rng=seed).to_dense() - truth) ** 2) for seed in range(2000)
+        np.sum((method.approximate(Q, K, rng=seed).to_dense() - truth) ** 2) for seed in range(800)
     ]
     want = expected_error(method, Q, K) ** 2 * np.sum(truth**2)
     error = np.std(squares) / math.sqrt(len(squares))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from kills import kills
 
-from analysis import inputs
 from analysis.moments.normalised import normalised_moments
 from approx import parse
 from approx.estimate import exact
@@ -15,8 +14,8 @@ from approx.random_features.positive import Positive
 @pytest.mark.parametrize(
     "spec",
     [
-        "positive(m=800)",
-        "scatterbrain(positive(m=400), top_k(k=1))",
+        "positive(m=400)",
+        "scatterbrain(positive(m=200), top_k(k=1))",
         pytest.param("trigonometric(m=800)", marks=pytest.mark.slow),
         pytest.param("positive(m=400, projection='orthogonal')", marks=pytest.mark.slow),
     ],
@@ -27,9 +26,9 @@ def test_the_delta_method(spec):
     Q, K = rng.standard_normal((3, 4)) * 0.3, rng.standard_normal((5, 4)) * 0.3
     method = parse(spec)
     found = normalised_moments(method, Q, K)
-    assert found.row_variance.max() < 0.03
+    assert found.row_variance.max() < 0.06
     attention = exact.softmax(Q, K)
-    T = 2000
+    T = 1000
     draws = np.empty((T, 3, 5))
     for t in range(T):
         estimate = method.approximate(Q, K, rng=t).to_dense()
@@ -90,12 +89,3 @@ def test_the_bias_of_a_ratio_is_noticed_without_the_covariance():
 
     wrong = normalised_moments(Diagonal(m=800), Q, K)
     assert (np.abs(wrong.bias - right.bias) > 0.2 * np.abs(right.bias).max()).any()
-
-
-def test_normalised_moments_of_orthogonal_features_on_real_tensors():
-    """The third head of the bundled sample, where |q + k|² is 18 to 132 at t = 1."""
-    x = list(inputs.sample().heads())[2].at_temperature(1.0)
-    method = parse("positive(m=128, projection='orthogonal')")
-    found = normalised_moments(method, x.Q[:8], x.K[:64])
-    assert all(np.isfinite(part).all() for part in found)
-    assert (found.variance > 0).all()

@@ -71,6 +71,7 @@ def test_a_family_of_its_own_is_left_to_itself():
     others = FEATURES.keys() - {*COMPOSED}
     assert others >= {"random_phase", "poisson", "geometric"}  # they draw phases, or counts
     assert all(together.family(parse(f"{name}(m=4)")) is None for name in others)
+    assert together.family(parse("scatterbrain(sparse=lsh())")) is None  # a support that is drawn
 
 
 @pytest.mark.parametrize("projection", ["iid", "orthogonal", "simplex", "sobol", "regularized"])
@@ -185,25 +186,6 @@ def test_what_a_subclass_overrides_is_followed_if_it_says_so(kind):
     assert together.family(Composed(m=4)) is not None
     assert block_score(Composed(m=4)) <= 1
     assert together.family(Further(m=4)) is None
-
-
-def test_a_support_that_is_drawn_is_left_to_the_factors():
-    assert together.family(parse("scatterbrain(sparse=lsh())")) is None
-
-
-@pytest.mark.parametrize(
-    ("spec", "sign"),
-    [("positive(m=5)", 1), ("hyperbolic(m=6)", 1), ("trigonometric(m=6)", -1)],
-)
-def test_a_pair_is_the_query_0_and_the_key_that_counts(spec, sign):
-    method, Q, K = parse(spec), points(6), points(6)[[2, 0, 3, 1]]
-    u = Q + K if sign > 0 else K - Q
-    found = monte_carlo(method, np.zeros((1, Q.shape[1])), u, draws=7, rng=0)
-    pairs = monte_carlo(method, Q, K, draws=7, rng=0)
-    for name in ("mean", "variance", "z"):
-        one, every = getattr(found, name)[0], getattr(pairs, name)
-        np.testing.assert_allclose(one, np.diag(every), rtol=1e-10)
-        assert np.abs(one - every[0]).max() > 1e-3  # other pairs are others
 
 
 @pytest.mark.parametrize(("dtype", "length"), [(np.float32, 30.0), (np.float64, 300.0)])

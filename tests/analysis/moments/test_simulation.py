@@ -58,19 +58,6 @@ def test_updates_equal_two_passes(draws):
     np.testing.assert_allclose(found.z, (mean - 1) / np.sqrt(variance / draws), rtol=1e5 * EPS)
 
 
-def test_updates_equal_two_passes_where_variance_is_large():
-    X = np.array([[1.5], [-0.3], [2.0]])  # |q + k|² up to 16: a unit above 1 is taken out
-    method = Positive(m=4)
-    found = monte_carlo(method, X, X, draws=50, rng=3)
-    kernel = exact.kernel(X, X)
-    children = np.random.default_rng(3).spawn(50)
-    ratios = [method.approximate(X, X, rng=child).to_dense() / kernel for child in children]
-    for one, other in zip(
-        (found.mean, found.variance, found.variance_stderr), naive.two_pass(np.array(ratios))
-    ):
-        np.testing.assert_allclose(one, other, rtol=1e5 * EPS)
-
-
 @pytest.mark.parametrize("space", ["kernel", "attention"])
 def test_fourth_powers_of_large_ratios_stay_finite(space):
     """A ratio of about e^100: its fourth power, e^400, is inside e^709, its eighth is not.
@@ -217,13 +204,6 @@ def test_at_logits_of_ten_thousand(spec, space, sign, dtype):
     assert 0 <= found.p_value <= 1
 
 
-def test_a_bias_whose_square_is_not_representable_is_no_warning():
-    """(1 + x + x²/2)/e^x at x = −400 is about 10¹⁷⁸."""
-    found = monte_carlo(parse("taylor(degree=2)"), [[20.0]], [[-20.0]], draws=2, rng=0)
-    assert found.mean[0, 0] > 1e170
-    assert found.believable.all()
-
-
 def test_a_bias_beyond_floats_is_no_warning():
     """1 + x over e^x at x = −1000: the mean of draws with and without it is inf, not NaN."""
     method = parse("scatterbrain(low_rank=taylor(degree=1), sparse=lsh(hashes=1))")
@@ -249,9 +229,7 @@ def test_rounding_is_not_taken_for_bias():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"draws": 1}, "draws must be >= 2"),
         ({"space": "softmax"}, "space must be one of"),
-        ({"Q": np.zeros((2, 3))}, "width"),
         ({"method": Positive()}, "template"),
         ({"temperatures": [1.0, 0.0]}, "temperature must be finite and > 0"),
         ({"temperatures": [1e-320]}, "finite|representable"),

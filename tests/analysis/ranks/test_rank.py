@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import naive
 import numpy as np
 import pytest
 from each import each
@@ -11,14 +10,14 @@ from hypothesis import given, strategies as st
 from kills import kills
 from scipy.optimize import linprog
 from scipy.sparse.linalg import aslinearoperator
-from small import hiding, member
+from small import member
 from threadpoolctl import threadpool_limits
 
 from analysis.inputs import Head
 from analysis.ranks import rank
 from analysis.ranks.rank import exact_singular_values, measures, singular_values, summary
 from approx import METHODS, Approximation, parse
-from approx.estimate import exact, memory
+from approx.estimate import memory
 from approx.low_rank.krylov import Streamed
 
 EPS = np.finfo(float).eps
@@ -92,21 +91,15 @@ def test_measures_are_their_definitions(n, l, decay, epsilon):
 def test_known_values():
     four = pytest.approx(4.0, rel=10 * EPS)
     assert summary(np.diag([1.0, 1.0, 1.0, 1.0, 0.0])) == dict.fromkeys(rank.MEASURES, four)
-    # s = (3, 1): p = (¾, ¼); energies 0.9 and 1: the first holds 90 % exactly
-    found = summary(np.diag([3.0, 1.0]), epsilon=1 / 3)
-    assert found["stable_rank"] == pytest.approx(10 / 9, rel=10 * EPS)
-    assert found["effective_rank"] == pytest.approx(4 / 3**0.75, rel=10 * EPS)
-    assert found["energy_rank_90"] == 1
-    assert found["intrinsic_dimension"] == pytest.approx(4 / 3, rel=10 * EPS)
-    assert found["nuclear_ratio"] == pytest.approx(1.6, rel=10 * EPS)
-    assert found["energy_effective_rank"] == pytest.approx(10 / 9**0.9, rel=10 * EPS)
-    assert found["participation_ratio"] == pytest.approx(100 / 82, rel=10 * EPS)
-    assert found["singular_value_rank_90"] == 2
-    # ‖(s₂)‖/‖s‖ = 1/√10
-    assert summary(np.diag([3.0, 1.0]), epsilon=0.32)["epsilon_rank_frobenius"] == 1
-    assert summary(np.diag([3.0, 1.0]), epsilon=0.31)["epsilon_rank_frobenius"] == 2
-    assert summary(np.diag([3.0, 1.0]), epsilon=0.34)["epsilon_rank"] == 1
-    assert summary(np.diag([3.0, 1.0]), epsilon=0.33)["epsilon_rank"] == 2
+    # s = (3, 1): p = (¾, ¼); energies 0.9 and 1: the first holds 90 % exactly; ‖(s₂)‖/‖s‖ = 1/√10
+    for epsilon, frobenius, largest in ((0.32, 1, 2), (0.31, 2, 2), (0.34, 1, 1)):
+        found = summary(np.diag([3.0, 1.0]), epsilon=epsilon)
+        assert found == pytest.approx({
+            "stable_rank": 10 / 9, "effective_rank": 4 / 3**0.75, "intrinsic_dimension": 4 / 3,
+            "nuclear_ratio": 1.6, "energy_effective_rank": 10 / 9**0.9,
+            "participation_ratio": 100 / 82, "energy_rank_90": 1, "singular_value_rank_90": 2,
+            "numerical_rank": 2, "epsilon_rank": largest, "epsilon_rank_frobenius": frobenius,
+        }, rel=10 * EPS)  # fmt: skip
 
 
 def test_thresholds():
@@ -140,14 +133,6 @@ def test_the_order_of_the_measures(values, epsilon):
     again = measures(s / 3, (12, 12), epsilon=epsilon)
     for name in rank.ESTIMATED:
         assert again[name] == pytest.approx(found[name], rel=50 * EPS)
-
-
-@given(st.integers(1, 20), st.integers(0, 5))
-def test_a_partial_isometry_has_its_rank_by_every_measure(k, more):
-    found = measures(np.repeat([0.3, 0.0], [k, more]), (25, 25))
-    for name, value in found.items():
-        share = 0.9 if name.endswith("_90") else 1.0
-        assert value == pytest.approx(math.ceil(share * k * (1 - EPS)), rel=50 * EPS), name
 
 
 # L = 512, d = 64, logits of standard deviation 1/t, a single draw: columns as in MEASURES
@@ -184,18 +169,12 @@ def test_scale_transposition_and_permutation_change_nothing(scale):
     assert_summaries(summary(scale * A.T), expected, tolerance)
     assert_summaries(summary(A[rng.permutation(8)][:, rng.permutation(6)]), expected, tolerance)
     assert_summaries(summary(np.asfortranarray(A)), expected, tolerance)
+    assert rank.max_norm_rank(scale * A) == rank.max_norm_rank(A)
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (1, 1), (0, 4)])
 def test_the_zero_matrix_has_rank_zero(shape):
     assert summary(np.zeros(shape)) == dict.fromkeys(rank.MEASURES, 0.0)
-
-
-def test_the_matrix_is_left_as_it_was():
-    A, _ = matrix(5, 5)
-    copy = A.copy()
-    summary(A)
-    np.testing.assert_array_equal(A, copy)
 
 
 # Large matrices
@@ -264,20 +243,6 @@ def test_the_jackknife_is_its_definition():
     assert found["intrinsic_dimension_stderr"] == pytest.approx(error, rel=1e-6)
 
 
-def test_standard_errors_are_the_spread_of_estimates():
-    A = np.random.default_rng(0).standard_normal((80, 60)) * 0.97 ** np.arange(60)
-    draws = [rank.estimates(A, probes=8, rng=seed) for seed in range(80)]
-    for name in rank.ESTIMATED[1:]:
-        values = np.array([found[name] for found in draws])
-        claimed = math.sqrt(np.mean([found[f"{name}_stderr"] ** 2 for found in draws]))
-        # 80 draws tell a spread to 8 %, a jackknife of 8 probes claims it to 1/√(14·80) = 3 %:
-        # and up to 7 % too much, (8 − 1)/8 of the probes being left each time
-        assert 0.65 < claimed / values.std(ddof=1) < 1.5, name
-    mean = np.mean([found["intrinsic_dimension"] for found in draws])
-    error = np.std([found["intrinsic_dimension"] for found in draws]) / math.sqrt(80)
-    assert abs(mean - summary(A)["intrinsic_dimension"]) < 5 * error
-
-
 def test_estimates_of_special_matrices():
     zero = dict.fromkeys([f"{x}{end}" for x in rank.ESTIMATED for end in ("", "_stderr")], 0.0)
     assert rank.estimates(np.zeros((5, 3))) == zero
@@ -291,9 +256,6 @@ def test_estimates_of_special_matrices():
     Q = 100 * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     estimate = parse("top_k(1)").approximate(Q, Q)
     assert rank.estimates(estimate)["effective_rank"] == pytest.approx(3, rel=1e-9)
-    for bad in ({"probes": 1}, {"steps": 0}):
-        with pytest.raises(ValueError, match="must be >="):
-            rank.estimates(A, **bad)
 
 
 def test_any_operator_has_ranks():
@@ -326,9 +288,8 @@ def chebyshev_fit(X, y):
     return found.x[:-1]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_bounds_in_max_norm(seed):
-    A = np.exp(np.random.default_rng(seed).standard_normal((6, 5)))
+def test_bounds_in_max_norm():
+    A = np.exp(np.random.default_rng(0).standard_normal((6, 5)))
     top = A.max()
     reached = [best_in_max_norm(A, r) / top for r in range(1, 5)]
     for epsilon in (0.01, 0.05, 0.1, 0.2, 0.4):
@@ -409,13 +370,6 @@ def test_row_scales_count_and_a_common_one_does_not():
     assert_summaries(far, scaled, 1e4 * EPS)  # eps of the exponent 5000
 
 
-def test_a_single_feature_has_rank_one_at_any_scale():
-    for scale in (1.0, 100.0):
-        Q = scale * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
-        found = summary(parse("positive(m=1)").approximate(Q, Q, rng=0))
-        assert found == dict.fromkeys(rank.MEASURES, pytest.approx(1.0, rel=10 * EPS))
-
-
 @pytest.mark.parametrize("name", METHODS)
 @each("sign", [1, -1])
 def test_at_logits_of_ten_thousand(name, sign):
@@ -426,20 +380,6 @@ def test_at_logits_of_ten_thousand(name, sign):
 
 
 # Exact
-
-
-@pytest.mark.parametrize("mask", [None, "causal", hiding(8, 8, 3)])
-@pytest.mark.parametrize("space", ["kernel", "attention"])
-def test_exact_singular_values(space, mask):
-    rng = np.random.default_rng(2)
-    q, k = rng.standard_normal((2, 8, 4))
-    x = Head("x", q, k, mask=mask).at_temperature(0.5)
-    A = exact.kernel(x.Q, x.K) * naive.seen(mask, 8, 8)
-    A /= A.max() if space == "kernel" else A.sum(axis=1, keepdims=True)
-    expected = np.linalg.svd(A, compute_uv=False)
-    np.testing.assert_allclose(
-        exact_singular_values(x, space), expected, atol=50 * EPS * expected[0]
-    )
 
 
 @pytest.mark.parametrize("mask", [None, "causal"])
@@ -457,15 +397,6 @@ def test_exact_at_logits_of_ten_thousand(space, mask, dtype):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="dimensions"):
-        summary(np.ones(3))
-    with pytest.raises(ValueError, match="finite"):
-        summary([[np.nan]])
-    for call in (summary, rank.max_norm_rank):
-        with pytest.raises(ValueError, match="epsilon must be finite and > 0"):
-            call(np.eye(2), epsilon=0)
-    with pytest.raises(ValueError, match="bound must be finite and > 0"):
-        rank.taylor_rank(-1.0, 2)
     x = Head("x", np.ones((4, 1)), np.ones((4, 1)))
     with pytest.raises(ValueError, match="space must be one of"):
         exact_singular_values(x, "softmax")
@@ -475,15 +406,6 @@ def test_refusals():
         exact_singular_values(x)
     with pytest.raises(memory.ResourceLimitError, match="singular values"):
         summary(estimate)
-
-
-def test_measures_do_not_see_the_scale():
-    A = np.random.default_rng(0).standard_normal((5, 4))
-    known, bounds = rank.summary(A), rank.max_norm_rank(A)
-    for exponent in (-600, 1020):  # squares leave the range of float64
-        scaled = np.ldexp(A, exponent)
-        assert rank.summary(scaled) == known
-        assert rank.max_norm_rank(scaled) == bounds
 
 
 def test_taylor_rank_at_large_logits():

@@ -9,6 +9,8 @@ from kills import kills
 from analysis import inputs
 from analysis.ranks import reference_collection
 
+MOST = reference_collection.REAL.keys() - {"minilm-hard", "smollm2-typical"}  # half a second each
+
 
 @kills(
     "reference_collection.py",
@@ -20,7 +22,13 @@ from analysis.ranks import reference_collection
     "positions=x.l).epsilon_rank.max()",
     "positions=2).epsilon_rank.max()",
 )
-@pytest.mark.parametrize("name", reference_collection.NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in MOST else ())
+        for name in reference_collection.NAMES
+    ],
+)
 def test_the_stored_row_follows_from_the_head(name):
     row = reference_collection.table().set_index("head").loc[name]
     for column, text in reference_collection.stored(reference_collection.head(name)).items():

@@ -82,7 +82,7 @@ def head(place, n):
 
 @each("place", range(4))
 def test_on_a_language_model_every_bound_is_below_what_is_found_and_above_nothing(place):
-    x, P = head(place, 128)
+    x, P = head(place, 96)
     states = [2, 8, 16]
     dyadic, best, window = (
         state_rank.lower_bound(P, states, **options)
@@ -93,12 +93,10 @@ def test_on_a_language_model_every_bound_is_below_what_is_found_and_above_nothin
     assert (dyadic <= best).all()
     assert (np.diff(best) < 0).all()
     for m, bound in zip(states, best):
-        for found in (recurrence(P, m).error, ungated(P, m, sweeps=5)):
-            assert bound < found
-        assert recurrence(P, m).error < 2 * bound  # what the README says of its heads
-    estimates = [
-        x.approximate(parse(spec.format(m=m, even=m)), rng=0) for spec in LINEAR for m in states
-    ]
+        found = recurrence(P, m).error
+        assert bound < found < 2 * bound  # what the README says of its heads
+        assert bound < ungated(P, m, sweeps=5)
+    estimates = [x.approximate(parse(spec.format(m=8, even=8)), rng=0) for spec in LINEAR]
     bounds = state_rank.lower_bound(P, [states_of(A) for A in estimates], partition="best")
     for A, bound in zip(estimates, bounds):
         assert x.compare(A)["attention_relative_frobenius"] > bound
@@ -175,7 +173,7 @@ def test_windows_and_late_queries_use_rectangles_within_the_mask():
 
 
 def test_fewer_states_than_the_least_are_not_as_near():
-    _, P = head(2, 128)
+    _, P = head(2, 64)
     for error in (0.5, 0.1, 0.02):
         m = state_rank.least_states(P, error, partition="best")
         assert state_rank.lower_bound(P, m, partition="best") <= error

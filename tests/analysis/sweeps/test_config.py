@@ -137,7 +137,6 @@ def test_files_are_found_beside_the_config(tmp_path):
         (("n = 8", ""), "inputs[0].n is missing"),
         (('methods = ["positive", "zero"]', ""), "methods is missing"),
         (("[0.5, 1]", "[0.5, nan]"), "temperatures[1] must be finite, got nan"),
-        (("[0.5, 1]", "[inf]"), "temperatures[0] must be finite, got inf"),
         (("[0.5, 1]", f"[1{'0' * 400}]"), "temperatures[0] must be finite, got inf"),
         (("[0.5, 1]", "[0.5, -1]"), "temperatures[1]: temperature must be finite and > 0"),
         (("[0.5, 1]", "[]"), "temperatures must not be empty"),
@@ -147,25 +146,19 @@ def test_files_are_found_beside_the_config(tmp_path):
         (("[4, 8.0]", "[4, 0]"), "budgets[1]: budget must be finite and > 0, got 0.0"),
         (("[4, 8.0]", "[8, 8.0]"), "budgets[1]: 8.0 is given twice"),
         (("[4, 8.0]", "[4]\ncurrency = 'keys'"), "currency must be one of stored, reads"),
-        (("[4, 8.0]", "[4]\ncurrency = 4"), "currency must be text in one line, got 4"),
         (("budgets = [4, 8.0]", "currency = 'reads'"), "says what a budget counts: give a budget"),
-        (("[4, 8.0]", "[]"), "budgets must not be empty"),
         (('"positive", "zero"', '"taylor(degree=9)"'), "budgets: no method fits 8 stored values a"),
         (('"positive", "zero"', '"zero", "zero"'), "methods[1]: 'zero' is given twice"),
         (('"positive", "zero"', '"zero()", "zero"'), "method zero() is given twice"),
         (('"positive", "zero"', '"zero", "postive"'), "methods[1]: unknown method 'postive', did"),
         (('"positive", "zero"', '"zero", 3'), "methods[1] must be text in one line, got 3"),
-        (('"positive", "zero"', '"zero", ""'), "methods[1] must be text in one line, got ''"),
         (("budgets = [4, 8.0]", ""), "positive() is a template: give its size, or a budget"),
         (("trials = 2", "trials = 2.0"), "trials must be an integer, got 2.0"),
-        (("trials = 2", "trials = true"), "trials must be an integer, got True"),
-        (("trials = 2", "trials = 0"), "trials must be >= 1, got 0"),
         (("seed = 3", "seed = -1"), "seed must be >= 0, got -1"),
         (("n = 8", "n = 0"), "inputs[0]: n must be >= 1, got 0"),
         (("n = 8", "n = '8'"), "inputs[0].n must be an integer, got '8'"),
         (("n = 8", "n = 8\nwindow = 2"), "inputs[0]: window is the keys that a causal query"),
         (("n = 8", "n = 8\ncausal = true\nwindow = 9"), "inputs[0]: window must be <= 8, got 9"),
-        (("n = 8", "n = 8\ncausal = true\nwindow = -1"), "inputs[0]: window must be >= 0, got -1"),
         (("n = 8", "n = 8\ncausal = 1"), "inputs[0].causal must be true or false, got 1"),
         (("[[inputs]]", "[inputs]"), "inputs must be a list, got {'d': 3, 'kind'"),
         (("seed = 3", "seed = 3\nseed = 4"), "Cannot overwrite a value (at line 3, column 9)"),
@@ -220,12 +213,6 @@ def test_the_docstring_has_an_example():
 
 def shipped(name):
     return loads((CONFIGS / f"{name}.toml").read_bytes(), name).plan()
-
-
-def test_quick_is_more_than_two_hundred_cells_of_every_kind():
-    planned = shipped("quick")
-    assert len(planned.cells) >= 200
-    assert planned.absent == []
 
 
 def test_report_is_the_sweep_of_the_reports_figure():
