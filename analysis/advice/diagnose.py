@@ -1,10 +1,11 @@
 """Advice for the heads of a model: which approximation at this budget, and whether it will hold.
 
 Every method is run: the winner of a head is the one with the lowest measured error at the budget,
-among those that a model with the head's mask could run. What needs every logit stands apart, as a
-bound of its class or the best found (`analysis.costs.optimality`). Where nothing is much better
-than the mean of V, the winner saves nothing but stored values, or the budget buys all that is seen,
-the advice is to keep exact attention.
+among those that a model with the head's mask could run. A few queries say first which of them
+cannot win; the others are measured on all queries. What needs every logit is a reference, and is
+measured on request: a bound of its class or the best found (`analysis.costs.optimality`). Where
+nothing is much better than the mean of V, the winner saves nothing but stored values, or the budget
+buys all that is seen, the advice is to keep exact attention.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 import numpy as np
 import pandas as pd
+import scipy.stats
 from tqdm import tqdm
 
 from analysis.advice import caveats
@@ -33,33 +35,25 @@ from analysis.advice.measurement import (
     prices,
     table,
 )
-from analysis.advice.verdict import COLUMNS, TV, rank, verdict, winner
+from analysis.advice.verdict import COLUMNS, OUTPUT, SHORT, TIE, TV, verdict, winner
 from analysis.bounds.lower_bounds import bound
-from analysis.compute.parallel import parallel
-from analysis.costs import budget, candidates, operations, optimality
+from analysis.costs import budget, operations, optimality
 from analysis.costs.candidates import TRIVIAL
 from analysis.inputs import Head, Heads
 from analysis.inputs.statistics import describe
 from analysis.moments.expected_errors import Expectation
 from analysis.ranks.attention_weights import MOST_ENTRIES, Weights
-from analysis.ranks.rank import measures
 from analysis.sentences import Sentence
-from analysis.sweeps.crossovers import crossing
 from analysis.sweeps.table import with_currency
 from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.kernels.threads import one_thread
-from approx.low_rank.subspace import tail
-from approx.low_rank.thresholding import without_largest
-from approx.low_rank.truncated_svd import TruncatedSVD
-from approx.method.prices import entries
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.sparse.exact import Exact
-from approx.textbook.attention import softmax
 
-LADDER = tuple(2.0**e for e in (-2, -1, 0, 1, 2, 3))  # factors of t at which regimes may cross
 ACCEPT = 0.5  # the largest share of uniform's error at which a method is advised
+WRONG = 1e-4  # the probability, by normal tails, with which a method that could win is left out
 
 
 def diagnose(
@@ -68,6 +62,8 @@ def diagnose(
     budget: float,
     currency: str = "stored",
     methods: Sequence[Method] | None = None,
+    references: bool = False,
+    screen: bool = True,
     temperature: float = 1.0,
     trials: int = TRIALS,
     rows: int | None = None,
@@ -91,8 +87,13 @@ def diagnose(
         or numbers read to answer one new query.
     methods : sequence of Method, optional
         Templates are filled to the budget; those of which nothing fits are left out. The default
-        is `analysis.costs.candidates.methods`: what can be run under the mask, and what needs all
-        logits.
+        is `analysis.costs.candidates.methods`: what can be run under the mask.
+    references : bool
+        Adds to the default what needs all logits: bounds, and the best found of a class. They cost
+        more than all that can be run.
+    screen : bool
+        Whether methods that cannot win, by their standard errors on 64 queries, are measured on
+        these alone. See Notes.
     temperature : float
         t.
     trials : int
@@ -126,9 +127,11 @@ def diagnose(
         that its estimates prove of themselves (`analysis.bounds.certificates`), NaN where they
         prove nothing; ``negative_fraction`` of the entries; ``kernel_error`` (relative Frobenius),
         ``output_error`` (relative, with V) and its standard error ``output_stderr``, medians, NaN
-        where there is none; ``nonpositive_rows``; ``expected``, the kernel error in closed form,
-        NaN where none is known; ``features_needed``, how many iid frequencies give a kernel error
-        of 10 %; ``pays_from``, the length from which on the method needs fewer operations than
+        where there is none; ``nonpositive_rows``; ``screened``, whether all of these are of 64
+        queries alone, by which the method cannot win; ``expected``, the kernel error in closed
+        form, NaN where none is known, and, without references, where no warning needs it;
+        ``features_needed``, how many iid frequencies give a kernel error of 10 %; ``pays_from``,
+        the length from which on the method needs fewer operations than
         exact attention of what is seen, without those that find a support; ``autoregressive``;
         ``oracle``, which means that it needs all logits, and its ``standing`` in the metric,
         see `analysis.costs.optimality.standing`; ``runnable``, which means that it needs them not,
@@ -142,15 +145,9 @@ def diagnose(
         below 1.05), or "keep exact", because no method has less than ``accept`` of uniform
         attention's error, the budget buys every entry that is seen, or the winner saves nothing but
         stored values: its reads, multiply-adds and bytes, as far as they are known, are at least
-        those of exact attention; ``left_out``, sentences that
-        say which methods were not measured, and why; ``logit_min``, ``logit_max``, ``logit_std``,
-        ``query_norm`` and ``key_norm`` (medians of the scaled rows), ``row_entropy``,
-        ``median_squared_sum``, ``epsilon_rank``, ``stable_rank`` and ``effective_rank`` of softmax
-        attention, and ``crossing``, the temperature at which the largest entries and the truncated
-        SVD that the budget pays for in its currency have equal Frobenius errors (NaN if there is
-        none from t/4 to 8t). Under a mask the
-        SVD is that of the matrix with 0 where nothing is seen: a triangular matrix has full rank,
-        so these say little. Ranks and crossing are NaN where the matrix has more than 2^22 entries.
+        those of exact attention; ``left_out``, sentences that say which methods were not measured,
+        and why; ``logit_min``, ``logit_max``, ``logit_std``, ``query_norm`` and ``key_norm``
+        (medians of the scaled rows), ``row_entropy`` and ``median_squared_sum``.
 
         Bounds and certificates are those of ``attention_tv``: by ``output_relative_error`` nothing
         of the kind is known, and both are NaN.
@@ -163,13 +160,26 @@ def diagnose(
 
     Notes
     -----
-    Cost: for each head, trials times each method and its errors, for which Q Kᵀ is computed once
-    per group of estimates that fit an eighth of the memory limit together; and a few singular value
-    decompositions of an (n, l) matrix.
+    **Screening.** Every method is first measured on 64 queries, drawn without replacement, where
+    there are at least 4 times as many. Let m be its mean error there and s the standard error of m,
+    and m₂, s₂ those of the method with the second least m. A method is left at that if
+
+        m − 1.05·m₂ > z·√(s² + (1.05·s₂)²),    z the 1 − 10⁻⁴ quantile of N(0, 1),
+
+    that is, if it can neither be among the two best nor tie with them, which decide winner, verdict
+    and margin. What has least of the other error there is measured on all queries, too. Draws of a
+    method are the same on few queries and on all of them, so that only the choice of queries can
+    mislead. Where means of 64 queries were normal, a method that could win would be left out with
+    probability 10⁻⁴; `studies/lm/screening.md` counts how often it was.
+
+    Cost: for each head and method, trials times the method and its errors on 64 queries; of those
+    that may win, on all queries. Q Kᵀ is computed once per group of estimates that fit an eighth of
+    the memory limit together.
     """
     asked = _Question(
         budget=checks.positive("budget", budget), currency=currency, methods=methods,
-        temperature=temperature, trials=trials, rows=rows, accept=accept, metric=metric, seed=seed,
+        references=references, screen=screen, temperature=temperature, trials=trials, rows=rows,
+        accept=accept, metric=metric, seed=seed,
     )  # fmt: skip
     return table(asked.rows_of, asked.heads(inputs), jobs=jobs, progress=progress)
 
@@ -177,19 +187,14 @@ def diagnose(
 def winners(
     inputs: Head | Heads | Sequence[Head | Heads],
     *,
-    budget: float,
-    currency: str = "stored",
     temperatures: Sequence[float],
-    trials: int = TRIALS,
-    seed: int = 0,
-    jobs: int = 1,
-    progress: bool = False,
+    **asked: Any,
 ) -> pd.DataFrame:
-    """Return what `diagnose` names as winner and verdict, of its candidates at some temperatures.
+    """Return what `diagnose` names as winner and verdict at some temperatures.
 
     Parameters
     ----------
-    inputs, budget, currency, trials, seed, jobs, progress
+    inputs, asked
         As in `diagnose`.
     temperatures : sequence of float
 
@@ -199,44 +204,22 @@ def winners(
         One row per (layer, head, temperature): ``mask``, ``budget``, and ``currency`` where it is
         not stored values; ``winner``, the spec of the runnable candidate with the lowest
         ``attention_tv``, or of equal ones what stores less; ``attention_tv`` and ``uniform_tv``;
-        ``verdict``. They are those of `diagnose` to the bit.
-
-    Raises
-    ------
-    ValueError
-        A budget or a temperature is out of range, the currency is unknown, or no candidate fits.
-
-    Notes
-    -----
-    Cost: that of `diagnose` without what needs all logits, expected errors, ranks and crossings: a
-    third.
+        ``verdict``.
     """
-    paid = checks.positive("budget", budget)
-    asked = [
-        _Question(budget=paid, currency=currency, temperature=t, trials=trials, seed=seed)
-        for t in temperatures
-    ]
-    checks.integer("jobs", jobs, least=1)
-    tasks = [(x, one) for x in asked[0].heads(inputs) for one in asked] if asked else []
-    rows = parallel(_winner, tasks, jobs=jobs, progress=progress, label="winners")
-    return with_currency(pd.DataFrame(rows), currency)
-
-
-def _winner(task: tuple[Head, _Question]) -> dict[str, Any]:
-    """Return the winner and the verdict of one head at one temperature."""
-    whole, about = task
-    runnable = tuple(m for m in candidates.methods(whole.mask) if not m.oracle)
-    head, about = about.sampled(whole), dataclasses.replace(about, methods=runnable)
-    x = head.whole
-    with one_thread():
-        fitting, _ = _fitting(head, about)
-        rows = [row | {"runnable": True} for row, _ in about.measured(head, fitting)]
-    best, uniform = min(rows, key=rank), _uniform(rows, TV)
-    place = {name: value for name, value in head.place().items() if name != "measured"}
-    return place | {
-        "budget": about.budget, "winner": best["spec"], "attention_tv": best["attention_tv"],
-        "uniform_tv": uniform, "verdict": about.verdict(rows, x, uniform),
-    }  # fmt: skip
+    tables = [diagnose(inputs, temperature=t, **asked) for t in temperatures]
+    parts = []
+    for every in tables:
+        uniform = every[every.spec == TRIVIAL].attention_tv.to_numpy()
+        best = every[every.winner].assign(winner=every.spec, uniform_tv=uniform)
+        parts.append(best.reset_index(drop=True))
+    if not parts:
+        return pd.DataFrame()
+    found = pd.concat(parts).sort_index(kind="stable").reset_index(drop=True)
+    columns = [
+        "input", "layer", "head", "n", "l", "d", "temperature", "mask", "budget", "winner",
+        "attention_tv", "uniform_tv", "verdict",
+    ]  # fmt: skip
+    return with_currency(found[columns], found.currency.iloc[0])
 
 
 class DryRun(NamedTuple):
@@ -286,6 +269,8 @@ class _Question(Question):
     metric: str = TV
     currency: str = "stored"
     methods: Sequence[Method] | None = None
+    references: bool = False
+    screen: bool = True
     temperature: float = 1.0
     trials: int = TRIALS
     rows: int | Array | None = None
@@ -295,18 +280,6 @@ class _Question(Question):
         super().__post_init__()
         checks.positive("budget", self.budget)
         checks.positive("accept", self.accept, most=1.0)
-
-    def keys(self, x: Head) -> float:
-        """Return how many exact keys per row cost as much as the budget."""
-        shape = dataclasses.replace(x.shape, mask=None)
-        none, one = (getattr(entries(k, shape), self.currency) for k in (0, 1))
-        return float((self.budget - none) / (one - none))
-
-    def rank(self, x: Head) -> int:
-        """Return the rank of the truncated SVD that the budget pays for."""
-        method = TruncatedSVD(space="attention")
-        filled = method.within(self.budget, currency=self.currency, **x.shape.given)
-        return 0 if filled is None else int(filled.rank or 0)
 
     def exact_price(self, x: Head) -> float:
         """Return what exact attention costs in the currency of the budget."""
@@ -321,10 +294,13 @@ class _Question(Question):
         )  # fmt: skip
 
     def measured(
-        self, head: Sampled, methods: Sequence[Method]
+        self,
+        head: Sampled,
+        methods: Sequence[Method],
+        held: Mapping[Method, Sequence[Approximation]] | None = None,
     ) -> Iterator[tuple[dict[str, Any], Draws]]:
         """Yield the errors and the price of each method on one head, and its draws."""
-        for drawn in draws(head, methods, trials=self.trials, seed=self.seed):
+        for drawn in draws(head, methods, trials=self.trials, seed=self.seed, held=held):
             named = {
                 "spec": str(drawn.method), "class": drawn.method.class_name,
                 "budget": self.budget, "currency": self.currency,
@@ -335,23 +311,40 @@ class _Question(Question):
         """Return the rows of one head."""
         head, column = self.sampled(inputs), COLUMNS[self.metric]
         x = head.whole  # its Q and K last for this head only
-        weights = Weights.of(head.part)
-        rows: list[dict[str, Any]] = []
+        weights, truth = Weights.of(head.part), Expectation(x.Q, x.K, x.mask)
         best: dict[str, Any] | None = None
         with one_thread():
             fitting, left_out = _fitting(head, self)
-            facts = _facts(head.part, self.keys(x), self.rank(x), weights)
-            truth = Expectation(x.Q, x.K, x.mask)
+            few, tried, lost = self.screened(head, fitting)
+            known = {
+                drawn.method: row
+                | {"bound": math.nan, "certificate": math.nan, "winner": False, "screened": True}
+                | self.theory(few, drawn, row, truth)
+                for (row, drawn), out in zip(tried, lost)
+                if out
+            }
+            held = {
+                drawn.method: drawn.estimates
+                for (_, drawn), out in zip(tried, lost)
+                if not out and drawn.kept and not drawn.method.row_local
+            }
+            tried.clear()  # its estimates last no longer than they serve
             for measured, drawn in tqdm(
-                self.measured(head, fitting), "methods", len(fitting), leave=False,
-                disable=not progress,
+                self.measured(head, [one for one in fitting if one not in known], held), "methods",
+                len(fitting) - len(known), leave=False, disable=not progress,
             ):  # fmt: skip
-                row = measured | _theory(head, drawn, measured, weights, truth, self.metric)
-                if winner([*rows, row], self.metric) is row:
+                row = measured | self.theory(head, drawn, measured, truth)
+                row |= {"certificate": math.nan, "winner": False, "screened": False}
+                row["bound"] = math.nan
+                if self.metric == TV:
+                    method, estimate = drawn.method, drawn.estimates[-1]
+                    row["bound"] = bound(method, estimate, weights, stored=drawn.entries)
+                known[drawn.method] = row
+                if winner([*known.values()], self.metric) is row:
                     best, winning = row, drawn
-                row |= {"certificate": math.nan, "winner": False}
-                rows.append(row)
+            rows = [known[method] for method in fitting]
             peaked = any(isinstance(method, Positive) for method in fitting)
+            facts = _facts(head.part)
             eps = caveats.collapsing_eps(x, facts["row_entropy"]) if peaked else None
             if best is not None:
                 best["winner"] = True
@@ -366,11 +359,73 @@ class _Question(Question):
             row["warnings"] = list(caveats.warnings(x, method, place | row, uniform, eps, column))
         return [place | row | facts for row in rows]
 
+    def screened(
+        self, head: Sampled, methods: Sequence[Method]
+    ) -> tuple[Sampled, list[tuple[dict[str, Any], Draws]], Sequence[bool]]:
+        """Return a head with few queries, what can be run on them, and which of it cannot win."""
+        few = head.few(self.seed) if self.screen and self.methods is None else None
+        if few is None:
+            return head, [], []
+        runnable = [method for method in methods if not method.obstacle(head.whole.mask)]
+        tried = list(self.measured(few, runnable))
+        rows = pd.DataFrame([row for row, _ in tried])
+        error, other = COLUMNS[self.metric], COLUMNS[OUTPUT if self.metric == TV else TV]
+        lost = cannot_win(rows[error].to_numpy(), rows[f"{SHORT[self.metric]}_stderr"].to_numpy())
+        lost &= rows.spec != TRIVIAL  # of which every head needs the error
+        lost &= rows.index != rows[other].fillna(math.inf).argmin()  # it may have less of the other
+        return few, tried, lost.tolist()
+
+    def theory(
+        self, head: Sampled, drawn: Draws, measured: dict[str, Any], truth: Expectation
+    ) -> dict[str, Any]:
+        """Return what is known of a method on one head without measuring it."""
+        x, method, estimate = head.whole, drawn.method, drawn.estimates[-1]
+        expected: float | None = None
+        if estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES:
+            if not (method.uses_rng or method.parts or len(head.picked) < x.n):
+                expected = measured["kernel_error"]
+            elif self.references or _has_iid_frequencies(method):
+                expected = truth.error(method)
+        known = math.nan if expected is None else expected
+        return {
+            "expected": known,
+            "features_needed": _needed(method, known),
+            "pays_from": _pays_from(estimate, x),
+            "autoregressive": method.autoregressive,
+            "oracle": method.oracle,
+            "standing": optimality.standing(method, self.metric, x.mask),
+            "runnable": not method.obstacle(x.mask),
+        }
+
+
+def cannot_win(errors: Array, stderrs: Array) -> Array:
+    """Return which errors are above the second least and a tie with it, but for chance.
+
+    Parameters
+    ----------
+    errors : (methods,)
+        Each the mean of a sample.
+    stderrs : (methods,)
+
+    Returns
+    -------
+    (methods,)
+        Whether m − 1.05·m₂ > z·√(s² + (1.05·s₂)²), where m₂ is the second least error.
+
+    Examples
+    --------
+    >>> cannot_win(np.array([0.1, 0.2, 0.25, 0.5]), np.full(4, 0.02)).tolist()
+    [False, False, False, True]
+    """
+    second = np.argsort(errors, kind="stable")[min(1, len(errors) - 1)]
+    chance = np.hypot(stderrs, TIE * stderrs[second])
+    return np.asarray(errors - TIE * errors[second] > scipy.stats.norm.isf(WRONG) * chance)
+
 
 def _fitting(head: Sampled, about: _Question) -> tuple[list[Method], list[Sentence]]:
     """Return the methods that are measured, filled to the budget, and why others are not."""
     x = head.whole
-    possible, left_out = measurable(head, about.methods)
+    possible, left_out = measurable(head, about)
     capped = about.budget >= about.exact_price(x)  # more would not buy more of a template
     fitting: list[Method] = []
     lacking: list[Method] = []
@@ -418,68 +473,25 @@ def exact_prices(x: Head) -> dict[str, float]:
     return {f"exact_{name}": price for name, price in prices(Exact(), x).items()}
 
 
-def _facts(x: Head, keys: float, rank: int, weights: Weights) -> dict[str, float]:
+def _facts(x: Head) -> dict[str, float]:
     """Return the facts that make a head easy or hard, whatever the method."""
-    ranks = measures(weights.singular_values, weights.mask.shape) if weights.kept else {}
-    return describe(x) | {
-        "query_norm": float(np.median(np.linalg.norm(x.Q, axis=1))),
-        "key_norm": float(np.median(np.linalg.norm(x.K, axis=1))),
-        "epsilon_rank": ranks.get("epsilon_rank", math.nan),
-        "stable_rank": ranks.get("stable_rank", math.nan),
-        "effective_rank": ranks.get("effective_rank", math.nan),
-        "crossing": _crossing(x, keys, rank) if weights.kept else math.nan,
+    norms = {
+        f"{name}_norm": float(np.median(np.linalg.norm(points, axis=1)))
+        for name, points in (("query", x.Q), ("key", x.K))
     }
+    return describe(x) | norms
 
 
-def _crossing(x: Head, keys: float, rank: int) -> float:
-    """Return the first temperature from which on the truncated SVD beats the largest entries."""
-    entries = int(min(max(keys, 0) * x.n, x.mask.entries))  # a budget may exceed all entries
-    rank = min(rank, x.n, x.l)
-    sparse, low_rank, at = [], [], math.nan
-    for step in LADDER:
-        P = softmax(x.at_temperature(step * x.temperature).logits())
-        sparse.append(without_largest(P, entries))
-        low_rank.append(tail(P, rank))
-        at = crossing(x.temperature * np.array(LADDER[: len(sparse)]), sparse, low_rank)
-        if not math.isnan(at):
-            break  # hotter ones do not change it
-    return at
-
-
-def _theory(
-    head: Sampled,
-    drawn: Draws,
-    measured: dict[str, Any],
-    weights: Weights,
-    truth: Expectation,
-    metric: str,
-) -> dict[str, Any]:
-    """Return what is known of a method on one head without measuring it."""
-    x, method, estimate = head.whole, drawn.method, drawn.estimates[-1]
-    expected: float | None = None
-    if estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES:
-        chance = method.uses_rng or method.parts or len(head.picked) < x.n
-        expected = truth.error(method) if chance else measured["kernel_error"]
-    known = math.nan if expected is None else expected
-    least = bound(method, estimate, weights, stored=drawn.entries) if metric == TV else math.nan
-    return {
-        "bound": least,
-        "expected": known,
-        "features_needed": _needed(method, known),
-        "pays_from": _pays_from(estimate, x),
-        "autoregressive": method.autoregressive,
-        "oracle": method.oracle,
-        "standing": optimality.standing(method, metric, x.mask),
-        "runnable": not method.obstacle(x.mask),
-    }
+def _has_iid_frequencies(method: Method) -> TypeGuard[RandomFeatures]:
+    return isinstance(method, RandomFeatures) and method.projection == "iid"
 
 
 def _needed(method: Method, expected: float) -> float:
     """Return m·(expected/target)²: an unbiased error falls as m^{−1/2} with iid frequencies."""
-    if isinstance(method, RandomFeatures) and method.projection == "iid":
-        ratio = expected / caveats.TARGET
-        return float(method.m or 0) * (ratio * ratio)  # a power beyond the largest float is no inf
-    return math.nan
+    if not _has_iid_frequencies(method):
+        return math.nan
+    ratio = expected / caveats.TARGET
+    return float(method.m or 0) * (ratio * ratio)  # a power beyond the largest float is no inf
 
 
 def _pays_from(estimate: Approximation, x: Head) -> float:

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -32,6 +32,8 @@ TRIALS = 5
 MOST_TRIALS = 1024  # more draws would not improve medians and ranges, and would take hours
 SAMPLE = 256  # queries that are measured where there are more than MOST_QUERIES
 MOST_QUERIES = 4096
+FEW = 64  # queries that say which methods cannot win, and about where a size is to be sought
+WORTH = 4  # times as many queries are measured at once, without a look at some of them
 SHARE = 8  # an 8th of the memory limit holds the estimates that are compared together
 
 
@@ -44,6 +46,7 @@ class Question:
     metric: str
     currency: str
     methods: Sequence[Method] | None
+    references: bool
     temperature: float
     trials: int
     rows: int | Array | None
@@ -55,6 +58,7 @@ class Question:
         checks.positive("temperature", self.temperature)
         checks.integer("trials", self.trials, least=1, most=MOST_TRIALS)
         checks.integer("seed", self.seed, least=0)
+        checks.flag("references", self.references)
         if self.rows is not None and not isinstance(self.rows, np.ndarray):
             checks.integer("rows", self.rows, least=2)
         if self.methods is not None:
@@ -130,6 +134,14 @@ class Sampled(NamedTuple):
         part = dataclasses.replace(x, q=x.q[picked], mask=x.mask.take(picked))
         return cls(x, picked, part)
 
+    def few(self, seed: int) -> Sampled | None:
+        """Return the head with 64 of its queries, drawn without replacement; None of few ones."""
+        if len(self.picked) < WORTH * FEW:
+            return None
+        rng = np.random.default_rng(seed_sequence(seed, self.whole.digest(), "few"))
+        picked = np.sort(rng.choice(self.picked, FEW, replace=False))
+        return Sampled.from_rows(self.whole, picked)
+
     def place(self) -> dict[str, Any]:
         """Return the columns that say which head it is."""
         x = self.whole
@@ -173,6 +185,11 @@ class Draws(NamedTuple):
         known = [of_draw[name] for of_draw in self.errors if name in of_draw]
         return statistics.median(known) if known else otherwise
 
+    @property
+    def kept(self) -> bool:
+        """Whether the estimate of every draw is there."""
+        return len(self.estimates) == len(self.errors)
+
     def row(self, x: Head) -> dict[str, Any]:
         """Return medians over the draws, and prices: columns of `diagnose`."""
         tv = [of_draw["attention_tv"] for of_draw in self.errors]
@@ -192,7 +209,14 @@ class Draws(NamedTuple):
         }
 
 
-def draws(head: Sampled, methods: Sequence[Method], *, trials: int, seed: int) -> Iterator[Draws]:
+def draws(
+    head: Sampled,
+    methods: Sequence[Method],
+    *,
+    trials: int,
+    seed: int,
+    held: Mapping[Method, Sequence[Approximation]] | None = None,
+) -> Iterator[Draws]:
     """Yield the draws of each method on a head.
 
     Estimates of several methods are compared in one pass, which has the same bits as one for each
@@ -205,17 +229,20 @@ def draws(head: Sampled, methods: Sequence[Method], *, trials: int, seed: int) -
     trials : int
         Draws of a random method.
     seed : int
+    held : dict of sequences of Approximation, optional
+        The estimates of all draws of some methods, which are not drawn again.
     """
+    drawn_before = held or {}
     complete: list[Draws] = []  # but for the errors of what is held
-    held: list[tuple[Approximation, list[dict[str, float]]]] = []
+    waiting: list[tuple[Approximation, list[dict[str, float]]]] = []
     size = 0
 
     def compare(at: Head) -> None:
         nonlocal size
-        compared = _compared(at, [estimate for estimate, _ in held], head)
-        for (_, errors), row in zip(held, compared):
+        compared = _compared(at, [estimate for estimate, _ in waiting], head)
+        for (_, errors), row in zip(waiting, compared):
             errors.append(row)
-        held.clear()
+        waiting.clear()
         size = 0
 
     before: Head | None = None
@@ -227,8 +254,8 @@ def draws(head: Sampled, methods: Sequence[Method], *, trials: int, seed: int) -
             complete = []
         drawn = Draws(method, [], [], 0)
         own, before = 0, at
-        for estimate in _estimates(head, method, trials, seed):
-            held.append((estimate, drawn.errors))
+        for estimate in drawn_before.get(method) or _estimates(head, method, trials, seed):
+            waiting.append((estimate, drawn.errors))
             estimate.low.prepare()  # what a comparison would build, so that it is counted
             entries = max(drawn.entries, _entries(estimate, rows))
             size, own = size + estimate.nbytes, own + estimate.nbytes
@@ -254,9 +281,8 @@ def certificate(head: Sampled, drawn: Draws, *, trials: int, seed: int) -> float
     Estimates that were not kept are drawn again.
     """
     at, rows = head.inputs(drawn.method), head.rows(drawn.method)
-    kept = len(drawn.estimates) == len(drawn.errors)
     proven: list[float] = []
-    for estimate in drawn.estimates if kept else _estimates(head, drawn.method, trials, seed):
+    for estimate in drawn.estimates if drawn.kept else _estimates(head, drawn.method, trials, seed):
         of_rows = certificates.of(estimate, at.Q, at.K).attention_tv.to_numpy()[rows]
         proven.append(float(of_rows.mean()))
         if math.isnan(proven[-1]):
@@ -277,13 +303,13 @@ def _entries(estimate: Approximation, rows: slice | Array) -> int:
     return 0 if s is None else int(np.diff(s.matrix.indptr)[rows].sum())
 
 
-def measurable(
-    head: Sampled, methods: Sequence[Method] | None
-) -> tuple[list[Method], list[Sentence]]:
+def measurable(head: Sampled, about: Question) -> tuple[list[Method], list[Sentence]]:
     """Return the methods, by default the candidates, that a head allows, and why others are not."""
     mask, left_out = head.whole.mask, []
+    if (methods := about.methods) is None:
+        methods = candidates.methods(mask, references=about.references)
     possible: list[Method] = []
-    for method in candidates.methods(mask) if methods is None else methods:
+    for method in methods:
         large = len(head.picked) * head.whole.l > MOST_ENTRIES
         if (reason := candidates.why_not(method, mask)) is not None:
             left_out.append(Sentence("{spec}: {reason}", spec=str(method), reason=reason))

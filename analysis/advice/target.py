@@ -6,6 +6,7 @@ target, the answer is "not with less than exact attention".
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
@@ -52,6 +53,7 @@ def needed(
     metric: str = "attention_tv",
     currency: str = "stored",
     methods: Sequence[Method] | None = None,
+    references: bool = False,
     temperature: float = 1.0,
     trials: int = TRIALS,
     rows: int | Array | None = None,
@@ -73,8 +75,10 @@ def needed(
         What is to be cheap, and in what a size must cost less than exact attention.
     methods : sequence of Method, optional
         Templates are sized; a sized method stays as it is. The default is
-        `analysis.costs.candidates.methods`: what can be run under the mask, and what needs all
-        logits. Exact attention is always added.
+        `analysis.costs.candidates.methods`: what can be run under the mask. Exact attention is
+        always added.
+    references : bool
+        Adds to the default what needs all logits, as in `analysis.advice.diagnose.diagnose`.
     rows : int or index array, optional
         Queries that are measured: so many, as in `analysis.advice.diagnose.diagnose`, or these.
     temperature, trials, seed, jobs, progress
@@ -130,14 +134,19 @@ def needed(
         raise ValueError("target must be a number or several, got none")
     asked = _Question(
         targets=tuple(checks.positive("target", one) for one in several), metric=metric,
-        currency=currency, methods=methods, temperature=temperature, trials=trials, rows=rows,
-        seed=seed,
+        currency=currency, methods=methods, references=references, temperature=temperature,
+        trials=trials, rows=rows, seed=seed,
     )  # fmt: skip
     return measurement.table(asked.rows_of, asked.heads(inputs), jobs=jobs, progress=progress)
 
 
 def smallest(
-    error: Callable[[int], float], target: float, most: int, *, falls: bool = False
+    error: Callable[[int], float],
+    target: float,
+    most: int,
+    *,
+    falls: bool = False,
+    near: int = 1,
 ) -> int | None:
     """Return the smallest size found, of 1, 2, …, whose error is at most a target; None if none is.
 
@@ -151,10 +160,13 @@ def smallest(
     falls : bool
         Whether no larger size has a larger error: then the first gap that reaches the target is
         the only one that is halved.
+    near : int
+        The size with which to begin.
 
     Notes
     -----
-    Sizes double from 1 until one reaches the target, and the gap to the one before is halved. If
+    From the first size on, 1 by default, steps double: upwards until a size reaches the target, or
+    downwards until one does not. The gap between the last two sizes is halved. If
     errors fall as sizes grow, that is the smallest of all. They need not: at few keys or features
     a larger size may be worse, and what counts is the monotone envelope, the least error of any
     size up to this one. So where a smaller size that was measured is near, with an error of at most
@@ -183,13 +195,16 @@ def smallest(
             below, above = (middle, above) if fails(middle) else (below, middle)
         return above
 
-    below, above = 0, 1
-    while fails(above):
-        if above == most:
-            above += 1
-            break
-        below, above = above, min(2 * above, most)
+    below, above = 0, min(near, most)
+    step = max(above // 16, 1)
+    if fails(above):
+        while above <= most and fails(above):
+            end = most if above < most else most + 1
+            below, above, step = above, min(above + step, end), 2 * step
     else:
+        while (below := max(above - step, 0)) and not fails(below):
+            above, step = below, 2 * step  # down to what fails, or to nothing
+    if above <= most:
         above = halved(below, above)
     looks = LOOKS if falls else 0
     while looks < LOOKS and (gap := _nearest(known, above, NEAR * target)):
@@ -333,7 +348,7 @@ class _Question(Question):
     def rows_of(self, inputs: Head, *, progress: bool = False) -> list[dict[str, Any]]:
         """Return the rows of one head."""
         head = self.sampled(inputs)  # its Q and K last for this head only
-        possible, left_out = measurable(head, self.methods)
+        possible, left_out = measurable(head, self)
         methods = [*(method for method in possible if method != Exact()), Exact()]
         rows = []
         with one_thread():
@@ -366,17 +381,19 @@ def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str
     ceiling = cost(Exact(), x, currency)
     sizes, make = Family.from_method(method, x, currency)
     measured: dict[int, _Measured] = {}
+    guesses: dict[int, _Measured] = {}  # on few queries
+    few = head.few(asked.seed)
     # The least error of a form falls as the form grows, since a larger one holds the smaller.
     falls = standing(method, asked.metric, x.mask) in (BOUND, FOUND)
 
-    def error(number: int) -> float:
+    def error(number: int, at: Sampled = head, known: dict[int, _Measured] = measured) -> float:
         size = sizes[number - 1]
-        if size not in measured:
+        if size not in known:
             member = make(size)
             if member is None or (member != Exact() and cost(member, x, currency) >= ceiling):
                 return math.inf
-            measured[size] = _measured(head, member, asked)
-        return measured[size].error
+            known[size] = _measured(at, member, asked)
+        return known[size].error
 
     def confirmed(size: int) -> _Measured:
         if (one := measured[size]).method.uses_rng and not one.again:
@@ -384,7 +401,15 @@ def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str
         return one
 
     for target in asked.targets:
-        while (number := smallest(error, target, len(sizes), falls=falls)) is not None:
+        near: int | None = 1
+        if few is not None:
+            roughly = functools.partial(error, at=few, known=guesses)
+            near = smallest(roughly, target, len(sizes), falls=falls)
+            if near is None and guesses:
+                near = 1 + sizes.index(min(guesses, key=lambda size: guesses[size].error))
+        while (
+            number := smallest(error, target, len(sizes), falls=falls, near=near or 1)
+        ) is not None:
             if confirmed(sizes[number - 1]).error <= target:
                 break
         if not measured:

@@ -67,7 +67,7 @@ def verdict(
         or not is_cheaper({**best, **exact})
     ):
         return KEEP
-    errors = sorted(row[column] for row in rows if row["runnable"])
+    errors = sorted(row[column] for row in rows if row["runnable"] and not row.get("screened"))
     return TIED if len(errors) > 1 and errors[1] < TIE * errors[0] else USE
 
 
@@ -91,13 +91,15 @@ def is_cheaper(row: Mapping[Any, Any]) -> bool:
 def winner(rows: Sequence[dict[str, Any]], metric: str = TV) -> dict[str, Any] | None:
     """Return the runnable row with the least error, then the fewest stored values, or None.
 
+    Rows that are ``screened`` cannot be it.
+
     Examples
     --------
     >>> row = {"runnable": True, "attention_tv": 0.5, "values_per_row": 32.0}
     >>> winner([row, row | {"values_per_row": 2.0}])["values_per_row"]
     2.0
     """
-    runnable = [row for row in rows if row["runnable"]]
+    runnable = [row for row in rows if row["runnable"] and not row.get("screened")]
     return min(runnable, key=lambda row: rank(row, metric), default=None)
 
 
@@ -213,9 +215,9 @@ class Advised(list[Advice]):
             "head",
             "verdict",
             "winner",
-            "bound",
-            "tv",
-            "proven",
+            "best possible",
+            "measured",
+            "guaranteed",
             "output",
             "reads",
             "uniform",
@@ -229,7 +231,7 @@ class Advised(list[Advice]):
             for one in self
         ]  # fmt: skip
         by = NAMES[self[0].metric] if self else NAMES[TV]
-        said = f"bound ≤ tv ≤ proven; reads as a share of exact; ranked by {by}"
+        said = f"best possible ≤ measured ≤ guaranteed; reads as a share of exact; ranked by {by}"
         return notebook.table(said, names, rows)
 
 
@@ -244,7 +246,8 @@ def _advice(part: pd.DataFrame) -> Advice:
     column, other = COLUMNS[metric], COLUMNS[OUTPUT if metric == TV else TV]
     known = part.get("output_error", pd.Series(math.nan, part.index))
     rows = part.assign(output_error=known).sort_values([column, "values_per_row"], kind="stable")
-    best, others = rows[rows.winner], rows[rows.runnable & ~rows.winner]
+    whole = ~part.get("screened", pd.Series(False, part.index)).reindex(rows.index)
+    best, others = rows[rows.winner], rows[rows.runnable & ~rows.winner & whole]
     uniform, oracle = _first(rows[rows.spec == TRIVIAL]), _first(rows[rows.oracle])
     first, second = _first(best), _first(others)
     rival = _first(others.sort_values(other, kind="stable"))

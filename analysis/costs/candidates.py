@@ -1,7 +1,8 @@
 """The methods that the report and the advisor try by default, and which of them a model can run.
 
-Of those that need all logits, all but `godec` and `hierarchical` look for the least total
-variation, by which the advisor decides: `analysis.costs.optimality` says which of them are bounds.
+References need all logits, and are measured on request. All but `godec` and `hierarchical` look for
+the least total variation, by which the advisor decides: `analysis.costs.optimality` says which of
+them are bounds.
 """
 
 from approx import Mask, Method, parse
@@ -34,7 +35,7 @@ RUNNABLE = (
     "scatterbrain(low_rank=positive(projection='orthogonal'), sparse=sink_window())",
     "scatterbrain(low_rank=shifted_positive(), sparse=smyrf())",
 )
-ORACLES = (
+REFERENCES = (
     "truncated_svd(space='attention', refine='tv')",
     "top_k()",
     "top_k(per='head')",
@@ -47,16 +48,17 @@ ORACLES = (
 )
 
 
-def methods(mask: Mask) -> list[Method]:
-    """Return the candidates under a mask: what can be run under it, and what needs all logits.
+def methods(mask: Mask, *, references: bool = False) -> list[Method]:
+    """Return the candidates: what can be run under a mask, and on request what needs all logits.
 
     Examples
     --------
     >>> [str(m) for m in methods(Mask.causal(2, 2)) if m.name.startswith("nystrom")]
     ['nystrom(block=32)']
     """
-    every = [parse(spec) for spec in (*RUNNABLE, *ORACLES)]
-    return [m for m in every if runs(m, mask) or (m.oracle and why_not(m, mask) is None)]
+    runnable = [m for m in map(parse, RUNNABLE) if runs(m, mask)]
+    beside = [m for m in map(parse, REFERENCES) if why_not(m, mask) is None]
+    return runnable + (beside if references else [])
 
 
 def runs(method: Method, mask: Mask) -> bool:

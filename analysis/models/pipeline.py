@@ -30,7 +30,6 @@ from analysis.advice.verdict import VERDICTS
 from analysis.costs import budget as budgets
 from analysis.costs.allocation import HEAD, Allocation, single
 from analysis.costs.budget import KEYS
-from analysis.costs.candidates import methods
 from analysis.inputs.array_files import one_line, usable
 from analysis.models import checkpoints, cost_curves, planner
 from analysis.models.checkpoints import Place
@@ -50,7 +49,7 @@ LEAST = SKIP + FEWEST * BLOCK  # tokens of a text, of fewer of which a KL has no
 NEAR = 200  # characters behind the middle of a text in which its halves part at a blank
 ADVICE = (  # the columns of `diagnose` that are kept, all numbers
     "attention_tv", "values_per_row", "reads", "bound", "certificate", "exact_price", "exact_reads",
-    "winner", "runnable", "oracle", "verdict",
+    "winner", "runnable", "oracle", "screened", "verdict",
 )  # fmt: skip
 WORDS = "kl", "own_token", "own_probability", "plan_token", "plan_probability"
 PACKAGES = "expqk", "numpy", "numba", "torch", "transformers"
@@ -323,7 +322,6 @@ class Run:
             [x.at(layer, head) for head in heads],
             budget=self._budget,
             currency=self.asked["currency"],
-            methods=[method for method in methods(x.mask) if not method.oracle],
             seed=self.asked["seed"],
             jobs=jobs,
         )
@@ -417,7 +415,7 @@ class Run:
         told = self._all("advice").rename(columns={"method": "spec"})
         told["verdict"] = [VERDICTS[int(number)] for number in told.verdict]
         told["currency"] = self.asked["currency"]
-        return told.astype(dict.fromkeys(("winner", "runnable", "oracle"), bool))
+        return told.astype(dict.fromkeys(("winner", "runnable", "oracle", "screened"), bool))
 
 
 def refuse_another(store: Store, asked: Mapping[str, Any]) -> None:

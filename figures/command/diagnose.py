@@ -18,7 +18,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--metric", choices=METRICS, default="tv", help="the error that ranks methods [tv]"
     )
     options.add_methods(parser)
+    options.add_references(parser)
     options.add_draws(parser)
+    parser.add_argument(
+        "--no-screening",
+        action="store_true",
+        help="measure what cannot win on all queries, too, not on 64 of them",
+    )
     parser.add_argument(
         "--accept",
         type=float,
@@ -48,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         array_files.usable(arguments.out)
     asked = options.measured(arguments)
     asked |= {"metric": METRICS[arguments.metric], "accept": arguments.accept}
+    asked["screen"] = not arguments.no_screening
     asked["budget"] = arguments.budget
     if arguments.budget is None:
         first = next(asked["inputs"][0].heads())

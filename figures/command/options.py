@@ -102,6 +102,15 @@ def add_methods(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_references(parser: argparse.ArgumentParser) -> None:
+    """Add what cannot be run to the usual methods."""
+    parser.add_argument(
+        "--references",
+        action="store_true",
+        help="beside the usual ones what needs all logits: bounds, and the best found (slow)",
+    )
+
+
 def add_draws(parser: argparse.ArgumentParser) -> None:
     """Add how often and on which queries a method is measured."""
     parser.add_argument(
@@ -162,7 +171,7 @@ def of_file(arguments: argparse.Namespace) -> tuple[list[Head | Heads], int]:
 def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return how methods are measured on the heads of a file, by names of `diagnose`."""
     heads, jobs = of_file(arguments)
-    names = ("currency", "temperature", "trials", "rows", "seed")
+    names = ("currency", "references", "temperature", "trials", "rows", "seed")
     given = {name: getattr(arguments, name) for name in names}
     return given | {"inputs": heads, "methods": methods(arguments), "jobs": jobs}
 

@@ -26,6 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         allowed.add_argument(f"--{name}", type=float, metavar="E", help=about)
     options.add_currency(parser)
     options.add_methods(parser)
+    options.add_references(parser)
     options.add_draws(parser)
     options.add_language(parser)
     options.add_seed(parser)

@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.advice.diagnose import DryRun
+from analysis.advice.measurement import FEW
 from analysis.advice.verdict import (
     COLUMNS as ERRORS,
     KEEP,
@@ -47,10 +48,11 @@ WIDE = 40  # beside the map
 MOST_OTHERS = 12  # heads of which it is said that another method has less of the other error
 ABOUT = {TV: mark("total variation"), OUTPUT: mark("relative output error")}
 HEADS = (
-    mark("head"), mark("use"), mark("bound ≤ tv ≤ proven"), mark("output"), mark("uniform"),
-    mark("margin"), mark("all logits"),
+    mark("head"), mark("use"), mark("best possible"), mark("measured"), mark("guaranteed"),
+    mark("output"), mark("uniform"), mark("margin"), mark("all logits"),
 )  # fmt: skip
-BY_OUTPUT = mark("head"), mark("use"), mark("output"), mark("tv"), *HEADS[4:]
+BY_OUTPUT = mark("head"), mark("use"), mark("output"), mark("tv"), *HEADS[6:]
+TWO_LINES = "all logits", "below uniform", "best possible"
 FAMILIES = (
     mark("method"), mark("wins"), mark("tv"), mark("output"), mark("reads"), mark("below uniform"),
     mark("spec"),
@@ -112,7 +114,7 @@ def text(table: pd.DataFrame) -> str:
         aligned(_known([_titles(titles), *lines]), wrapped={1: NAME}),
         aligned(_known([_titles(FAMILIES), *_families(table, names)]), cut=-1, wrapped={0: NAME}),
     ]
-    if classes := _classes(table, names):
+    if table.oracle.any() and (classes := _classes(table, names)):
         shown = _known([tuple(map(tr, CLASSES)), *classes])
         parts.append(aligned(shown, wrapped={len(shown[0]) - 1: NAME}))
     parts += [
@@ -131,15 +133,13 @@ def section(title: str, lines: Sequence[str]) -> str:
 
 def _titles(names: Sequence[str]) -> tuple[str, ...]:
     """Return the titles of columns; long ones of two words have two lines."""
-    return tuple(
-        tr(name).replace(" ", "\n") if name in ("all logits", "below uniform") else tr(name)
-        for name in names
-    )
+    return tuple(tr(name).replace(" ", "\n") if name in TWO_LINES else tr(name) for name in names)
 
 
 def _known(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Return a table without errors of the output and bounds, where there are none."""
-    columns, optional = list(zip(*rows)), {tr("output"), tr("bound")}
+    """Return a table without errors of the output, bounds and guarantees, where there are none."""
+    columns = list(zip(*rows))
+    optional = set(_titles(("output", "bound", "best possible", "guaranteed")))
     kept = [one for one in columns if one[0] not in optional or set(one[1:]) != {"–"}]
     return list(zip(*kept))
 
@@ -160,27 +160,36 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> Iterator[str]:
         )
     else:
         yield tr(
-            "tv: total variation of the attention weights, median over draws. bound: a lower "
-            "bound on the tv of every estimate of its class with equal storage. proven: an "
-            "upper bound that an estimate proves of itself by what it read."
+            "measured: total variation (tv) of the attention weights, median over draws. best "
+            "possible: a lower bound on the tv of every estimate of the same class with equal "
+            "storage. guaranteed: an upper bound on its tv that an estimate proves by what it "
+            "read, where it is at most half of uniform attention's tv."
         )
         if known:
             yield tr(
                 "output: the relative error of the output P V, median over draws. Methods can "
                 "rank differently by output and by tv; --metric output ranks by output."
             )
+    if table.screened.any():
+        yield tr(
+            "≈: on some heads {queries} queries show that the method cannot win there, and it is "
+            "measured on these alone.",
+            queries=FEW,
+        )
     yield tr(
         "reads: to answer one new query, as a share of what exact attention reads. margin: the "
         "runner-up's error over the winner's. all logits: the error of the best method that "
-        "sees them all."
+        "sees them all, which --references measures."
     )
-    yield optimality.words()
-    if metric == OUTPUT:
+    if not table.oracle.any():
+        pass
+    elif metric == OUTPUT:
         yield tr(
             "Classes: medians over heads of the best that sees all logits, of the best that "
             "can be run, and of the gap between these."
         )
     else:
+        yield optimality.words()
         yield tr(
             "Classes: medians over heads of the bound of all of them, of the best that "
             "sees all logits (=: a bound; ≤: none better was found), of the best that can be "
@@ -309,17 +318,16 @@ def _head(row: Any, one: Advice, names: dict[str, str]) -> tuple[str, ...]:
     margin = "–" if one.margin != one.margin else f"{one.margin:.2f}×"
     margin = margin if not one.margin > MOST_MARGIN else f"> {MOST_MARGIN}×"
     output = number(one.output_error)
-    errors = (_between(one), output) if one.metric == TV else (output, number(one.attention_tv))
+    errors: tuple[str, ...] = output, number(one.attention_tv)
+    if one.metric == TV:
+        # above half of uniform attention's tv a guarantee says nothing
+        guaranteed = one.certificate if one.certificate <= one.uniform_tv / 2 else math.nan
+        three = one.bound, one.attention_tv, guaranteed
+        errors = *(thousandths(x) if math.isfinite(x) else "–" for x in three), output
     return (
         head_name(row), _use(one, names), *errors, number(one.uniform),
         tr("tie") if one.verdict == TIED else margin, number(one.limit),
     )  # fmt: skip
-
-
-def _between(one: Advice) -> str:
-    """Return bound ≤ tv ≤ certificate of a winner."""
-    three = one.bound, one.attention_tv, one.certificate
-    return " ≤ ".join(thousandths(x) if math.isfinite(x) else "–" for x in three)
 
 
 def head_name(row: Any) -> str:
@@ -358,11 +366,12 @@ def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...
         middle = part.median(numeric_only=True)
         wins = tr(part.standing.iloc[0]) if part.oracle.all() else f"{int(part.winner.sum())}"
         signed = middle.attention_tv > 1 and middle.negative_fraction > 0
+        about = "≈ " if part.screened.any() else ""
         rows.append(
             (
                 names[spec],
                 wins if part.runnable.any() or part.oracle.all() else tr("not causal"),
-                tr("not a distribution") if signed else number(middle.attention_tv),
+                tr("not a distribution") if signed else about + number(middle.attention_tv),
                 number(middle.get("output_error", math.nan)),
                 percent((part.reads / part.exact_reads).median()),
                 tr("{below} of {heads}", below=int(below.sum()), heads=len(part)),

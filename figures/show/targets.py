@@ -50,8 +50,10 @@ def text(table: pd.DataFrame) -> str:
     found = summary(table)
     lines = [_head(row, names) for row in best.itertuples()]
     rows = [_method(row, names) for row in found[found.reached > 0].to_dict("records")]
+    every = [tuple(map(tr, HEADS)), *lines]
+    shown = every if table.oracle.any() else [line[:-2] for line in every]  # without references
     parts = [
-        aligned([tuple(map(tr, HEADS)), *lines], wrapped={1: NAME, 5: NAME}),
+        aligned(shown, wrapped={1: NAME, 5: NAME}),
         aligned([tuple(map(tr, METHODS)), *rows], cut=-1, wrapped={0: NAME}),
     ]
     if never := [names[method] for method in found.method[found.reached == 0]]:
@@ -99,12 +101,15 @@ def _legend(best: pd.DataFrame, heads: pd.DataFrame) -> Iterator[str]:
     )  # fmt: skip
     yield tr(
         "Not with less than exact attention: {kept} of {heads} heads. The cheapest that can be "
-        "run costs a median of {share} of exact attention, the cheapest that needs all logits "
-        "{oracle}.",
-        kept=int((best.spec == EXACT).sum()), heads=len(best),
-        share=percent(best.share.median()), oracle=percent(best.oracle_share.median()),
+        "run costs a median of {share} of exact attention.",
+        kept=int((best.spec == EXACT).sum()), heads=len(best), share=percent(best.share.median()),
     )  # fmt: skip
-    yield optimality.words()
+    if best.oracle_share.notna().any():
+        yield tr(
+            "The cheapest that needs all logits costs a median of {oracle} of it.",
+            oracle=percent(best.oracle_share.median()),
+        )
+        yield optimality.words()
     if not best.sure.all():
         yield tr(
             "about: the mean over draws is below the target, but not with a confidence of "

@@ -116,7 +116,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         currency, _, amount = asked.rpartition("=")
         budget, currency = float(amount), currency or "stored"
         found = diagnose(
-            load(path), budget=budget, currency=currency, jobs=arguments.jobs, progress=True
+            load(path),
+            budget=budget,
+            currency=currency,
+            references=True,
+            screen=False,
+            jobs=arguments.jobs,
+            progress=True,
         )
         table = found.merge(heads, on=HEAD, validate="many_to_one")
         written = arguments.out / f"smollm2-{arguments.tokens}-{currency}-{budget:g}.csv"

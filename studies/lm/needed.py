@@ -28,7 +28,7 @@ SLOW = ("godec", "truncated_svd")  # they decompose the matrix anew at each size
 
 def methods(x: inputs.Head) -> list[Method]:
     """Return the candidates under the mask, without those that are slow."""
-    return [m for m in candidates.methods(x.mask) if m.name not in SLOW]
+    return [m for m in candidates.methods(x.mask, references=True) if m.name not in SLOW]
 
 
 def markdown(table: pd.DataFrame, kinds: pd.Series | None, title: str) -> str:

@@ -1,0 +1,133 @@
+"""Does screening change an answer? Winners with and without it, and how often it misleads.
+
+`analysis.advice.diagnose` measures what cannot win on 64 queries only. Here every method is
+measured on all queries of every head, and choices of 64 queries are drawn again and again from what
+was measured: how often is a method left out that is one of the two best, or ties with them?
+
+    python -m studies.lm.screening out/lm/smollm2-512.safetensors --summary studies/lm/screening.md
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis import inputs
+from analysis.advice import measurement
+from analysis.advice.diagnose import WRONG, cannot_win, diagnose
+from analysis.advice.measurement import FEW, TRIALS, Sampled
+from analysis.advice.verdict import TIE
+from analysis.compute.parallel import parallel
+from analysis.costs import budget, candidates
+from analysis.errors import metrics
+from analysis.inputs import Head
+from approx.checks import Array
+from approx.kernels.threads import one_thread
+from studies.lm import pages
+from studies.lm.pages import HEAD
+
+ANSWER = ["spec", "attention_tv", "verdict"]
+
+
+class Chance(NamedTuple):
+    """How often methods that could win were in a choice of queries, and how often it misled."""
+
+    asked: int
+    wrong: int
+
+
+def row_errors(x: Head, keys: float, seed: int) -> list[Array]:
+    """Return the total variation of each query, (draws, n), of each candidate at a budget."""
+    head = Sampled.from_rows(x, None)
+    methods = budget.match(candidates.methods(x.mask), keys, x, "stored").fitting
+    found = []
+    for drawn in measurement.draws(head, methods, trials=TRIALS, seed=seed):
+        rows: list[Array] = []
+
+        def keep(sums: metrics.RowSums, rows: list[Array] = rows) -> float:
+            rows.append(sums["tv"])
+            return 0.0
+
+        metrics.compare_all(drawn.estimates, x.Q, x.K, mask=x.mask, extra={"rows": keep})
+        found.append(np.array(rows))
+    return found
+
+
+def chance(x: Head, *, keys: float, repeats: int, seed: int = 0) -> Chance:
+    """Return how often a choice of 64 queries leaves out what could win on a head."""
+    with one_thread():
+        errors = row_errors(x, keys, seed)
+    whole = np.array([np.median(e.mean(axis=1)) for e in errors])
+    may_win = whole <= TIE * np.sort(whole)[1]
+    rng, wrong = np.random.default_rng(seed), 0
+    for _ in range(repeats):
+        few = rng.choice(x.n, FEW, replace=False)
+        shares = [e[:, few] for e in errors]
+        scale = np.sqrt((1 - FEW / x.n) / FEW)
+        means = np.array([np.median(s.mean(axis=1)) for s in shares])
+        stderrs = np.array([np.median(s.std(axis=1, ddof=1)) * scale for s in shares])
+        wrong += int((cannot_win(means, stderrs) & may_win).sum())
+    return Chance(repeats * int(may_win.sum()), wrong)
+
+
+def answers(heads: Sequence[Head], **asked: Any) -> tuple[pd.DataFrame, float, float]:
+    """Return what `diagnose` answers, the share of what it measures whole, and its seconds."""
+    start = time.perf_counter()
+    table = diagnose(heads, **asked)
+    seconds = time.perf_counter() - start
+    whole = float((~table.screened).mean())
+    return table[table.winner].set_index(HEAD)[ANSWER], whole, seconds
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Compare the answers for the heads of files, and write a table."""
+    parser = pages.parser(".screening", __doc__)
+    parser.add_argument("files", type=Path, nargs="+", help="Q, K and V of a model each")
+    parser.add_argument("--budgets", default="32,64", help="stored values a query row [32,64]")
+    parser.add_argument("--every", type=int, default=1, help="every so many-th head [1]")
+    parser.add_argument("--repeats", type=int, default=1000, help="choices of queries [1000]")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes [all]")
+    arguments = parser.parse_args(argv)
+    rows = []
+    for file in arguments.files:
+        heads = list(inputs.load(file).heads())[:: arguments.every]
+        for keys in map(float, arguments.budgets.split(",")):
+            asked = {"budget": keys, "jobs": arguments.jobs}
+            plain, _, slow = answers(heads, screen=False, **asked)
+            screened, whole, fast = answers(heads, **asked)
+            misled = parallel(
+                functools.partial(chance, keys=keys, repeats=arguments.repeats), heads,
+                jobs=arguments.jobs, progress=sys.stderr.isatty(), label="heads",
+            )  # fmt: skip
+            asked_of, wrong = (sum(numbers) for numbers in zip(*misled))
+            same = int((plain == screened).all(axis=1).sum())
+            rows.append(
+                (
+                    file.stem, f"{keys:g}", f"{same} of {len(heads)}", f"{whole:.0%}",
+                    f"{slow / len(heads):.2f}", f"{fast / len(heads):.2f}",
+                    f"{wrong} of {asked_of}",
+                )
+            )  # fmt: skip
+    titles = (
+        "heads", "budget", "same answer", "measured whole", "s a head without screening", "with",
+        "wrongly left out",
+    )  # fmt: skip
+    said = (
+        f"Winner, its tv and the verdict with and without screening, {arguments.jobs} processes, "
+        f"measured on {pages.today()}. Wrongly left out: of methods that are among the two best or "
+        f"tie with them, over {arguments.repeats} choices of {FEW} queries of each head; if means "
+        f"of {FEW} queries were normal, it would be at most {WRONG:g} of them."
+    )
+    pages.write(arguments, said, pages.table(titles, rows))
+
+
+if __name__ == "__main__":
+    main()
