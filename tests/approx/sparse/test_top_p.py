@@ -12,7 +12,6 @@ from test_supports import support
 
 from analysis.errors import metrics
 from approx import parse
-from approx.estimate import exact
 from approx.sparse.top_p import TopP
 
 
@@ -40,13 +39,6 @@ def test_ties_are_kept_from_the_first_on_until_they_reach_p(l):
     for c, x in itertools.product(range(1, l + 1), [0.0, 0.1, 1.3]):
         on = support(TopP(c / l).approximate(np.full((1, 2), x), np.full((l, 2), x)))
         np.testing.assert_array_equal(on[0], np.arange(l) < c)
-
-
-def test_stripes_find_the_same_keys(monkeypatch):
-    Q, K = np.random.default_rng(0).standard_normal((2, 23, 3))
-    whole = TopP(0.7).approximate(Q, K, mask="causal").to_dense()
-    monkeypatch.setattr(exact, "STRIPE", 60)
-    np.testing.assert_array_equal(TopP(0.7).approximate(Q, K, mask="causal").to_dense(), whole)
 
 
 def test_no_budget_buys_top_p():
