@@ -172,15 +172,6 @@ def test_equal_weights_are_unbiased_with_the_moments_that_they_say(pivots):
     np.testing.assert_allclose(pairs, share * (10 / 3) ** 2 - 1, rtol=1e-12)
 
 
-def test_equal_weights_are_attention_to_the_keys_that_are_taken():
-    Q, K = points(6, 16, 3)
-    V = np.random.default_rng(1).standard_normal((16, 2))
-    A = parse("thinformer(rank=4)").approximate(Q, K, rng=0)
-    taken = np.flatnonzero(A.to_dense()[0])
-    np.testing.assert_allclose(A.attend(V), naive.attention(Q, K[taken], V[taken]), rtol=1e-12)
-    assert str(A.mask) == str(Mask.full(6, 16))
-
-
 # Coresets of the past
 
 

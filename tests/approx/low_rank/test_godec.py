@@ -3,7 +3,7 @@ import math
 import naive
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from kills import kills
 from numpy.testing import assert_allclose
@@ -103,7 +103,7 @@ def test_special_cases_are_exact_even_with_ties(D, data):
     assert both.objective == pytest.approx(error(D, both), abs=1e-12 * (1 + np.abs(D).sum()))
 
 
-@settings(max_examples=settings().max_examples // 3)
+@few
 @given(seeds)
 def test_order_orientation_and_sign_do_not_matter_where_the_split_is_unique(seed):
     rng = np.random.default_rng(seed)

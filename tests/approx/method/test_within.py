@@ -125,13 +125,14 @@ def test_means_that_are_subtracted_count(currency):
 @pytest.mark.parametrize(
     "spec",
     [
+        "top_p(p=0.6)",
         "scatterbrain(sparse=top_p(), low_rank=positive(m=4))",
         "true_denominator(sparse=top_p())",
         "sampled(sparse=top_p(), k=4)",
         "centered(magicpig(sparse=sink_window(k=4)))",
     ],
 )
-def test_what_holds_an_adaptive_part_fits_no_budget(spec):
+def test_what_is_adaptive_or_holds_an_adaptive_part_fits_no_budget(spec):
     assert parse(spec).adaptive
     assert parse(spec).within(100.0, n=24, l=24, d=3) is None
 
@@ -160,7 +161,7 @@ def test_a_budget_has_a_known_currency():
         ("trigonometric", 15.9, "trigonometric(m=8)"),
         ("trigonometric", 3.1, None),
         ("truncated_svd", 16, "truncated_svd(rank=10)"),
-        ("truncated_svd", 1000, "truncated_svd(rank=24)"),
+        ("truncated_svd(space='attention')", 1000, "truncated_svd(rank=24, space='attention')"),
         ("top_k", 16, "top_k(k=16)"),
         ("top_k", 16.9, "top_k(k=16)"),
         ("top_k", 1000, "top_k(k=24)"),
@@ -187,18 +188,6 @@ def test_a_given_size_is_kept_if_it_fits():
 
 
 # Configuration
-
-
-@pytest.mark.parametrize(
-    "spec",
-    ["truncated_svd(space='attention')", "scatterbrain(positive, top_k, share=0.25)"],
-)
-def test_configuration_is_kept(spec):
-    method = parse(spec)
-    filled = method.within(16, **SHAPE)
-    for field in ("space", "share"):
-        assert getattr(filled, field, None) == getattr(method, field, None)
-    assert method == parse(spec)
 
 
 @pytest.mark.parametrize(("family", "columns"), [(Positive, 1), (Trigonometric, 2)])
