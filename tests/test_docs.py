@@ -158,8 +158,3 @@ def test_a_notebook_in_chinese_has_the_cells_of_the_english_one(path):
 )
 def test_what_counts_as_the_same(said, found, is_same):
     assert same(said, found) == is_same
-
-
-def test_the_first_page_has_five_lines_of_code():
-    found = dict(blocks((TUTORIALS.parent / "index.md").read_text("utf-8")))
-    assert found["python"].count("\n") == 6  # and an empty one

@@ -138,7 +138,7 @@ def problems(draw):
 
 
 @pytest.mark.parametrize("name", sorted(METHODS) if FUZZ else [None])
-@cases(40)
+@cases(25)
 @given(st.data())
 def test_methods(name, data):
     name = name or data.draw(st.sampled_from(NAMES))
@@ -412,7 +412,7 @@ TOKENS = st.sampled_from([
 ])  # fmt: skip
 
 
-@cases(5, 20)
+@cases(3, 20)
 @given(st.data())
 def test_commands(data):
     """Real processes; a figure that could be drawn is drawn from a small file."""

@@ -33,6 +33,13 @@ LONG = {  # so that sums have chunks, from the first key on and from a later one
     "long": (Mask.causal(150, 150), 100),
     "long window": (Mask.window(200, 200, 180), 170),
 }
+# All three changes are made under the mask of the last queries; elsewhere some are enough.
+LEFT_OUT = {
+    "causal": ["by a little"],
+    "window": ["by a little"],
+    "long": ["by a little", "by a lot"],
+    "long window": ["by a little", "cut off"],
+}
 # what the declaration follows from, where `small` has one side of it
 MORE = (
     "generalized_exponential(m=4, a=-0.05)",
@@ -144,6 +151,8 @@ def changes(name, masks, dtype=np.float64):
     for label, (mask, i) in masks.items():
         one = Row(method_of(name, mask), mask, i, dtype)
         for what, arrays, after in changed(mask, i, dtype):
+            if what in LEFT_OUT.get(label, ()):
+                continue
             found[f"{label}, {what}"] = one.change(*arrays, after, i)
     return found
 
@@ -250,7 +259,7 @@ def test_a_row_needs_no_other_query_if_and_only_if_this_is_declared(name):
         method = method_of(name, mask)
         one = Row(method, mask, i)
         Q, K, V = inputs(mask)[0]
-        some = np.array([i]), np.array([1, i, mask.n - 1])
+        some = [np.array([i]), np.array([1, i, mask.n - 1])][: 2 if "full" in label else 1]
         for rows in [np.arange(i + 1)] if method.draws_by_row else some:
             if not method.row_local and method.sized_by and method.sized_by.counts == "rank":
                 continue  # a rank may be too large for so few queries

@@ -1,8 +1,7 @@
-"""The baselines under a mask: means of what is seen."""
+"""The baselines: means of what is seen."""
 
 import naive
 import numpy as np
-import pytest
 from hypothesis import given, strategies as st
 from kills import kills
 from small import hiding, problems
@@ -29,17 +28,3 @@ def test_means_are_over_what_is_seen(problem, seed):
         if name != "zero":
             past = np.array([V[row].mean(axis=0) for row in on])
             np.testing.assert_allclose(A.attend(V), past, rtol=1e-12, atol=1e-13)
-
-
-def test_only_the_mean_of_all_rows_knows_the_future():
-    held = {name: parse(name) for name in ("zero", "one", "constant", "uniform")}
-    assert [name for name, x in held.items() if not x.autoregressive] == ["constant"]
-    assert [name for name, x in held.items() if not x.row_local] == ["constant"]
-    Q = K = np.random.default_rng(0).standard_normal((6, 2))
-    hot = np.vstack([K[:4], 3 * K[4:]])
-    for name, method in held.items():
-        before, after = (method.approximate(x, x, mask="causal") for x in (K, hot))
-        stays = np.allclose(before.block(np.arange(4)), after.block(np.arange(4), shift=0.0))
-        assert stays == (name != "constant")
-    with pytest.raises(ValueError, match="the mask is for 5 queries"):
-        parse("uniform").approximate(Q, K, mask=hiding(5, 6))

@@ -3,19 +3,17 @@
 import dataclasses
 import inspect
 import math
-import re
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from kills import kills
 from numpydoc.docscrape import NumpyDocString
-from small import SPECS, few, small
+from small import SPECS, few, small, very_few
 
 from approx import ALIASES, METHODS, Method, Size, parse
 from approx.projections import IID, Fixed
 from approx.random_features.positive import Positive
-from figures.show.methods_table import describe
 
 
 def assert_round_trip(method):
@@ -32,9 +30,6 @@ def test_names_are_keys_and_defaults_are_left_out(name):
     assert METHODS[name].name == name
     assert str(method) == f"{name}()"
     assert parse(name) == parse(f"{name}()") == parse(f"  {name} ( ) \n") == method
-    assert dataclasses.is_dataclass(method)
-    assert isinstance(method.deterministic, bool)
-    assert isinstance(method.oracle, bool)
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -45,7 +40,7 @@ def test_round_trip(name, n, l, d):
 
 
 @pytest.mark.parametrize("name", METHODS)
-@few
+@very_few
 @given(st.floats(1, 1e6), st.integers(1, 500), st.integers(1, 500), st.integers(1, 64))
 def test_round_trip_after_within(name, budget, n, l, d):
     spec = "scatterbrain(positive, top_k)" if name == "scatterbrain" else name
@@ -237,22 +232,6 @@ def test_a_method_of_ones_own(monkeypatch):
     filled = method.within(9, n=10, l=20, d=4)
     assert filled == Half(rank=3, scale=0.25)
     assert math.isclose(filled.price(n=10, l=20, d=4).stored, 9)
-
-
-FAMILIES = ("approx.random_features", "approx.sketches")
-RANDOM = [name for name, m in METHODS.items() if m.__module__.startswith(FAMILIES)]
-
-
-@pytest.mark.parametrize("name", RANDOM)
-def test_pages_of_random_features_say_what_users_ask(name):
-    """Formula, bias, sign, variance or error, cost and source."""
-    page = describe(name)
-    assert "φ(" in page or "estimate =" in page
-    assert re.search(r"\b(un)?biased\b", page, re.IGNORECASE)
-    assert re.search(r"≥ 0|either sign|positive|non-negative", page)
-    assert re.search(r"variance", page)
-    assert "Cost:" in page
-    assert "References" in page or "Source: " in page, "cite a source, or say `Source: ` in Notes"
 
 
 def test_arrays_of_an_own_method_are_told_apart_to_the_last_bit():

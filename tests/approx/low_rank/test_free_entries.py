@@ -87,6 +87,7 @@ def test_only_what_is_seen_is_kept_or_counted(solve, shape, seed):
         scaled = solve(np.ldexp(D, exponent), mask=mask)
         assert_array_equal(scaled.low_rank, np.ldexp(parts.low_rank, exponent))
         assert_array_equal(scaled.sparse.toarray(), np.ldexp(parts.sparse.toarray(), exponent))
+        assert_array_equal(scaled.gap, parts.gap)
 
 
 @pytest.mark.parametrize(
@@ -119,17 +120,6 @@ def starts(D, on, rank):
     """The errors of the SVD of D with zeros, and of that of D with all that is not seen."""
     fills = np.where(on, D, 0.0), D
     return [np.linalg.norm(np.where(on, D - naive.truncated(F, rank), 0.0)) for F in fills]
-
-
-@given(shapes, seeds, st.data())
-def test_rank_alone_is_nearer_than_both_svds(shape, seed, data):
-    D, mask = matrix(shape, seed), hiding(*shape, seed)
-    rank = data.draw(st.integers(1, min(shape)))
-    on = naive.seen(mask, *shape)
-    parts = godec(D, rank, 0, mask=mask)
-    assert (parts.rank, parts.sparse.nnz) == (rank, 0)
-    # two SVDs, each with a few roundings of its largest value
-    assert parts.objective <= min(starts(D, on, rank)) + 100 * EPS * np.linalg.norm(D)
 
 
 @pytest.mark.parametrize("space", ["kernel", "attention"])
@@ -222,19 +212,6 @@ def test_keys_that_are_not_seen_may_be_of_any_size(spec, space, dtype):
     shares = values / values.sum(axis=1, keepdims=True) if space == "kernel" else A.to_dense()
     # better than nothing, however large the rest is
     assert np.linalg.norm(shares - truth) < np.linalg.norm(truth)
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize(
-    "spec", ["truncated_svd(2)", "godec(1, 2)", "godec(budget=8)", "robust_pca()", "stable_pca()",
-             "acc_alt_proj(1)"],
-)  # fmt: skip
-def test_hot_logits(spec, sign):
-    Q = 100 * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.6, 0.8]])
-    for mask in ("causal", Mask([0, 0, 1, 2], [2, 1, 4, 3], 4)):
-        A = parse(spec).approximate(Q, sign * Q, mask=mask)
-        assert np.isfinite(A.block(slice(None), shift=A.row_log())).all()
-        assert np.isfinite(A.attend(np.eye(4))).all()
 
 
 # Both parts

@@ -3,20 +3,16 @@ import math
 import naive
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from kills import kills
 from numpy.testing import assert_allclose
+from small import few
 
-from approx.low_rank import decomposition, godec as module, thresholding
+from approx.low_rank import decomposition, godec as module
 from approx.low_rank.godec import at_budget, godec
 from approx.low_rank.robust_pca import inexact_alm
-from approx.low_rank.thresholding import (
-    kth_largest,
-    large_entries,
-    separate,
-    without_largest,
-)
+from approx.low_rank.thresholding import kth_largest, large_entries, separate, without_largest
 
 seeds = st.integers(0, 2**32 - 1)
 # Small integers: many ties, zeros and repeated rows.
@@ -56,8 +52,11 @@ MATRICES = {
 
 @kills("thresholding.py", "not abs(difference) < threshold", "not abs(difference) <= threshold")
 @kills("thresholding.py", "_gather(D, L, 0.0, work)", "_gather(D, L, guess / 2, work)")
-@pytest.mark.parametrize("name", MATRICES)
-@pytest.mark.parametrize(("rank", "k"), [(1, 0.25), (4, 4), (8, 2.5), (12, 12), (60, 1)])
+@pytest.mark.parametrize(
+    ("name", "rank", "k"),
+    [("cold", 8, 2.5), ("cold", 60, 1), ("warm", 1, 0.25), ("warm", 12, 12), ("rows", 4, 4),
+     ("clusters", 8, 2.5), ("clusters", 12, 12), ("hot clusters", 1, 0.25), ("hot clusters", 4, 4)],
+)  # fmt: skip
 def test_error_is_at_most_that_of_either_part_and_of_the_plain_solver(name, rank, k):
     D = MATRICES[name]
     count = math.floor(k * len(D))
@@ -75,7 +74,7 @@ def test_error_is_at_most_that_of_either_part_and_of_the_plain_solver(name, rank
 
 
 @kills("godec.py", "if error < state.error:", "if error < math.inf:")
-@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("name", ["cold", "rows", "hot clusters"])
 def test_error_never_rises_with_the_sweeps(name):
     D = MATRICES[name]
     errors = [godec(D, 6, 6, iterations=i).objective for i in range(1, 16)]
@@ -104,27 +103,7 @@ def test_special_cases_are_exact_even_with_ties(D, data):
     assert both.objective == pytest.approx(error(D, both), abs=1e-12 * (1 + np.abs(D).sum()))
 
 
-@pytest.mark.parametrize("tail", [1.0, 1e-4, 1e-9])
-def test_truncated_svd_is_accurate(tail):
-    rng = np.random.default_rng(0)
-    U, V = (np.linalg.qr(rng.standard_normal((n, 20)))[0] for n in (40, 30))
-    s = np.concatenate([np.linspace(3, 2, 5), tail * np.linspace(1, 0.5, 15)])
-    D = (U * s) @ V.T
-    parts = godec(D, 5, 0)
-    assert parts.objective == pytest.approx(np.linalg.norm(s[5:]), rel=1e-8, abs=1e-14)
-    assert_allclose(parts.low_rank, (U[:, :5] * s[:5]) @ V[:, :5].T, atol=1e-12)
-
-
-def test_low_rank_plus_sparse_is_recovered():
-    rng = np.random.default_rng(1)
-    L = rng.standard_normal((60, 3)) @ rng.standard_normal((3, 50))
-    S = naive.largest(rng.standard_normal((60, 50)), 90) * 5
-    parts = godec(L + S, 3, 1.5, iterations=200)
-    assert ((parts.sparse.toarray() != 0) == (S != 0)).all()
-    assert_allclose(parts.low_rank, L, atol=1e-8)
-
-
-@settings(max_examples=settings().max_examples // 3)
+@few
 @given(seeds)
 def test_order_orientation_and_sign_do_not_matter_where_the_split_is_unique(seed):
     rng = np.random.default_rng(seed)
@@ -190,15 +169,12 @@ def test_a_guess_is_a_further_start():
     assert_allclose(godec(L + S, 3, 1, starts=[L]).low_rank, L, atol=1e-10)
 
 
+@few
 @given(st.tuples(st.integers(2, 8), st.integers(2, 8)), seeds)
 def test_scale_and_order_do_not_matter(shape, seed):
     rng = np.random.default_rng(seed)
     D = rng.standard_normal(shape)
     parts = godec(D, 1, 0.5)
-    for exponent in (-700, 900):  # a power of two changes no digit
-        scaled = godec(np.ldexp(D, exponent), 1, 0.5)
-        assert (scaled.low_rank == np.ldexp(parts.low_rank, exponent)).all()
-        assert (scaled.sparse.toarray() == np.ldexp(parts.sparse.toarray(), exponent)).all()
     for c in (1e-200, 1e200):
         assert godec(c * D, 1, 0.5).objective / c == pytest.approx(parts.objective, rel=1e-6)
     rows, columns = rng.permutation(shape[0]), rng.permutation(shape[1])
@@ -207,7 +183,7 @@ def test_scale_and_order_do_not_matter(shape, seed):
 
 
 @pytest.mark.parametrize("name", MATRICES)
-@pytest.mark.parametrize("budget", [0.5, 2, 7.3, 16, 40])
+@pytest.mark.parametrize("budget", [0.5, 7.3, 40])
 def test_split_is_at_most_either_part_alone(name, budget):
     D = MATRICES[name]
     n, l = D.shape
@@ -217,16 +193,6 @@ def test_split_is_at_most_either_part_alone(name, budget):
     assert parts.objective <= np.linalg.norm(D - naive.largest(D, int(budget * n))) * (1 + 1e-12)
     rank = min(int(budget * n / (n + l)), n, l)
     assert parts.objective <= np.linalg.norm(D - naive.truncated(D, rank)) * (1 + 1e-12)
-
-
-def test_split_gains_where_neither_part_is_enough():
-    D = clustered(96, 2.0)
-    parts = at_budget(D, 20)
-    alone = min(
-        np.linalg.norm(D - naive.largest(D, 20 * 96)), np.linalg.norm(D - naive.truncated(D, 10))
-    )
-    assert 0 < parts.rank < 10
-    assert parts.objective < 0.6 * alone
 
 
 def test_split_of_given_ranks():
@@ -252,17 +218,10 @@ def test_zero_matrix():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: godec([1.0], 0, 1), "D must have 2 dimensions"),
-        (lambda: godec([[1.0, math.inf]], 0, 1), r"D must be finite.*index \(0, 1\)"),
-        (lambda: godec(np.ones((2, 3)), 3, 1), "rank must be <= 2"),
-        (lambda: godec(np.ones((2, 3)), -1, 1), "rank must be >= 0"),
         (lambda: godec(np.ones((2, 3)), 1, 3.5), "k must be between 0 and l = 3"),
         (lambda: godec(np.ones((2, 3)), 1, -0.5), "k must be between 0 and l = 3"),
         (lambda: godec(np.ones((2, 3)), 1, math.nan), "k must be between 0 and l = 3"),
-        (lambda: godec(np.ones((2, 3)), 1, 1, iterations=0), "iterations must be >= 1"),
         (lambda: godec(np.ones((2, 3)), 1, 1, starts=[np.ones((3, 2))]), "shape"),
-        (lambda: at_budget(np.ones((2, 3)), 0), "budget must be finite and > 0"),
-        (lambda: at_budget([[math.nan]], 1), "D must be finite"),
         (lambda: at_budget(np.ones((2, 3)), 1, ranks=[2]), "no rank of"),
         (lambda: at_budget(np.ones((2, 3)), 1, ranks=[-1]), "every rank must be >= 0"),
     ],
@@ -288,29 +247,6 @@ def test_selection_is_exact_whatever_the_guess(D, data):
     assert rest == pytest.approx(((D - L - S) ** 2).sum(), abs=1e-12)
     # Where D = L either is right.
     assert (out == D - S).all()
-
-
-@pytest.mark.kernel
-def test_separate_equals_its_definition():
-    rng = np.random.default_rng(0)
-    D, L, P = rng.standard_normal((3, 7, 5))
-    out = np.empty_like(D)
-    for threshold, ahead in ((0.8, 0.0), (0.8, 0.9), (math.inf, 0.9), (0.0, 0.5)):
-        large = np.abs(D - L) >= threshold
-        rest = thresholding._separate(D, L, P, threshold, ahead, out)
-        assert rest == pytest.approx(((D - L)[~large] ** 2).sum(), rel=1e-14)
-        assert_allclose(out, np.where(large, L + ahead * (L - P), D), rtol=0, atol=1e-15)
-
-
-@pytest.mark.kernel
-def test_gather_finds_the_large_differences_in_order():
-    rng = np.random.default_rng(0)
-    D, L = rng.standard_normal((2, 7, 5))
-    sizes = np.abs(D - L).ravel()
-    work = np.empty(36)
-    for floor in (0.0, 0.8, 100.0):
-        found = thresholding._gather(D, L, floor, work)
-        assert work[:found].tolist() == sizes[sizes >= floor].tolist()
 
 
 @kills(

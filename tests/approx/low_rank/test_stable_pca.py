@@ -1,14 +1,14 @@
 """Stable pursuit: its certificate, its limits, an independent solver."""
 
-import itertools
 import math
 
 import naive
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from kills import kills
 from numpy.testing import assert_allclose
+from small import few
 
 from approx import parse
 from approx.low_rank.robust_pca import inexact_alm
@@ -36,9 +36,8 @@ def objective(L, S, lam):
 
 @kills("stable_pca.py", "squares[j] += size * size", "squares[j] += size")
 @pytest.mark.parametrize("delta", [0.01, 0.1, 0.4])
-@pytest.mark.parametrize("seed", range(2))
-def test_an_independent_solver_finds_the_same_optimum(delta, seed):
-    D = attention(20, 20, seed=seed)
+def test_an_independent_solver_finds_the_same_optimum(delta):
+    D = attention(20, 20)
     D /= D.max()
     lam = 20**-0.5
     L, S = naive.stable_pursuit(D, delta * np.linalg.norm(D), lam, step=0.1)
@@ -91,20 +90,7 @@ def test_without_a_rest_it_is_robust_pca(D):
         assert near.objective >= exact.objective * (1 - 2e-6) - delta * slope
 
 
-@given(shapes, seeds, st.lists(deltas, min_size=2, max_size=4))
-def test_the_objective_falls_with_delta(shape, seed, values):
-    D = np.random.default_rng(seed).standard_normal(shape)
-    found = [stable_pca(D, delta, 0.5, **EXACT) for delta in sorted(values)]
-    for delta, parts in zip(sorted(values), found):
-        assert np.linalg.norm(rest(D, parts)) <= (delta + 1.001e-7) * np.linalg.norm(D)
-        assert abs(parts.gap) <= 1e-5
-    best = [parts.objective for parts in found]
-    # each is within its gap of its optimum, and 1e-7‖D‖ beyond its constraint
-    allowed = 1e-5 * best[0] + 1e-6 * np.linalg.norm(D)
-    assert all(b <= a + 2 * allowed for a, b in itertools.pairwise(best))
-
-
-@settings(max_examples=settings().max_examples // 3)
+@few
 @given(shapes, seeds, deltas)
 def test_equivariance(shape, seed, delta):
     rng = np.random.default_rng(seed)
@@ -117,33 +103,9 @@ def test_equivariance(shape, seed, delta):
     for changed in (D.T, D[rows][:, columns], signs * D):
         again = stable_pca(changed, delta, 0.5, **EXACT)
         assert again.objective == pytest.approx(parts.objective, **same)
-    for exponent in (-700, 900):  # a power of two changes no digit
-        scaled = stable_pca(np.ldexp(D, exponent), delta, 0.5, **EXACT)
-        assert (scaled.low_rank == np.ldexp(parts.low_rank, exponent)).all()
-        assert (scaled.sparse.toarray() == np.ldexp(parts.sparse.toarray(), exponent)).all()
-        assert scaled.gap == parts.gap
     for c in (1e-200, 3.0, 1e200):
         scaled = stable_pca(c * D, delta, 0.5, **EXACT)
         assert scaled.objective / c == pytest.approx(parts.objective, **same)
-
-
-def test_noise_is_left_out():
-    rng = np.random.default_rng(0)
-    L = rng.standard_normal((80, 3)) @ rng.standard_normal((3, 80))
-    S = np.zeros(6400)
-    places = rng.choice(6400, 320, replace=False)
-    S[places] = rng.choice([-10.0, 10.0], 320)
-    noise = 0.05 * rng.standard_normal((80, 80))
-    D = L + S.reshape(80, 80) + noise
-    delta = np.linalg.norm(noise) / np.linalg.norm(D)
-    parts = stable_pca(D, delta)
-    exact = inexact_alm(D)  # which must explain the noise
-    assert 3 <= parts.rank < exact.rank / 3
-    assert set(places) <= set(np.flatnonzero(parts.sparse.toarray()))
-    assert parts.sparse.nnz < exact.sparse.nnz / 3
-    # theorem 1 of Zhou et al. bounds the error by a multiple of the noise; here it is below it
-    error = np.linalg.norm(parts.low_rank - L)
-    assert error < min(np.linalg.norm(noise), np.linalg.norm(exact.low_rank - L))
 
 
 def test_zeros():
@@ -168,10 +130,6 @@ def test_the_method_has_the_error_that_is_allowed(space):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: stable_pca([1.0, 2.0], 0.1), "D must have 2 dimensions"),
-        (lambda: stable_pca([[1.0, math.nan]], 0.1), r"D must be finite.*index \(0, 1\)"),
-        (lambda: stable_pca([[1.0]], -0.1), "delta must be finite and >= 0"),
-        (lambda: stable_pca([[1.0]], math.nan), "delta must be finite and >= 0"),
         (lambda: stable_pca([[1.0]], 0.1, 0.0), "lam must be finite and > 0"),
         (lambda: stable_pca([[1.0]], 0.1, tolerance=0.0), "tolerance must be finite and > 0"),
         (lambda: stable_pca([[1.0]], 0.1, gap_tolerance=0.0), "gap_tolerance must be finite"),

@@ -1,24 +1,20 @@
 """Efficient attentions by name: definitions, exact limits, unbiasedness, planted bugs."""
 
 import math
-import re
 
 import numpy as np
 import pytest
 import scipy.special
 from kills import kills
 from scipy.special import expit
-from small import small
 
-from analysis.errors.metrics import compare
-from approx import METHODS, Mask, parse
+from approx import Mask, parse
 from approx.estimate import exact
-from approx.mechanisms import randomized_attention, segments
+from approx.mechanisms import segments
 from approx.mechanisms.nystromformer import pseudo_inverse
 from approx.mechanisms.randomized_attention import mean_softmax
 from approx.projections import Fixed
 from approx.textbook import flash
-from figures.show.methods_table import describe
 
 TIGHT = 1e-12
 
@@ -37,26 +33,6 @@ def rows(A):
 
 
 # Feature maps
-
-
-FEATURES = {
-    "elu": lambda X: np.where(X > 0, X + 1, np.exp(X)),
-    "relu": lambda X: np.maximum(X, 0),
-}
-
-
-@kills("elu.py", "np.log1p(", "np.log(1e-9 + ", only="elu")
-@pytest.mark.parametrize("name", FEATURES)
-def test_feature_maps_are_normalised(name):
-    Q, K = points(l=6)
-    Q[0] = np.abs(Q[0])
-    phi = FEATURES[name]
-    want = phi(Q) @ phi(K).T
-    total = want.sum(axis=1, keepdims=True)
-    want = np.divide(want, total, out=np.zeros_like(want), where=total > 0)
-    A = made(name, Q, K)
-    assert (A.space, A.rank) == ("attention", 3)
-    np.testing.assert_allclose(A.to_dense(), want, rtol=TIGHT)
 
 
 def test_elu_keeps_what_would_underflow():
@@ -101,12 +77,13 @@ def test_rfa_is_the_gaussian_kernel_of_unit_vectors():
     assert (np.abs(many - weights) < 10 * np.exp(moments.log_relative_variance / 2)).all()
 
 
-def test_rfa_rows_of_negative_sum_are_zero():
+def test_rows_without_a_positive_sum_are_zero():
     Q, K = np.array([[1.0], [-1.0]]), np.array([[1.0]])
     omega = [[math.pi / 2 + 0.3]]  # cos ω(q − k) < 0 for q = −k
     A = parse("rfa")
     A = type(A)(projection=Fixed(omega)).approximate(Q, K)
     np.testing.assert_allclose(A.to_dense(), [[1.0], [0.0]], atol=TIGHT)
+    np.testing.assert_array_equal(made("relu", Q, K).to_dense(), [[1.0], [0.0]])
 
 
 @kills("flowformer.py", "log_k - outgoing", "log_k")
@@ -219,6 +196,8 @@ def one_query(draws=100_000):
 
 
 @kills("randomized_attention.py", "q[rows].astype(np.float64) + k[chosen]", "k[chosen]")
+@kills("randomized_attention.py", "x -= half_square(K)", "x -= 0.0 * half_square(K)")
+@kills("randomized_attention.py", "exact.softmax(q[rows], k,", "exact.softmax(0 * q[rows], k,")
 @pytest.mark.parametrize("samples", [1, 3])
 def test_randomized_attention_is_unbiased(samples):
     Q, K, want = one_query()
@@ -240,29 +219,6 @@ def test_its_expectation_by_quadrature():
         omega = (q + k + nodes)[None, :, None]
         mean += share * weights @ mean_softmax(omega, K)
     np.testing.assert_allclose(mean, pi, rtol=1e-10)
-
-
-def test_planted_bugs_of_randomized_attention_are_noticed(monkeypatch, killed):
-    Q, K, want = one_query()
-    spec = "randomized_attention"
-    scores = {}
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            randomized_attention, "mean_softmax", lambda omega, K, mask: mean_softmax(omega - Q, K)
-        )
-        scores["proposal without q"] = z_scores(made(spec, Q, K, rng=1).to_dense(), want)
-    with monkeypatch.context() as patch:
-        patch.setattr(randomized_attention, "half_square", lambda X: np.zeros(len(X)))
-        scores["ξ without |k|²/2"] = z_scores(made(spec, Q, K, rng=1).to_dense(), want)
-    with monkeypatch.context() as patch:
-        uniform = np.full((1, 4), 0.25)
-        patch.setattr(exact, "softmax", lambda q, k, mask: np.repeat(uniform, len(q), axis=0))
-        scores["keys of the mixture drawn uniformly"] = z_scores(
-            made(spec, Q, K, rng=1).to_dense(), want
-        )
-    for bug, z in scores.items():
-        assert z.max() > 5, bug
-        killed(f"RA: {bug}", z.max())
 
 
 def test_rows_at_a_pattern():
@@ -291,25 +247,13 @@ def before_normalisation(draws, m=3):
 
 @kills("lara.py", "log_xi(Q, omega) - s", "log_xi(Q, omega)")
 def test_lara_is_unbiased_before_normalisation(monkeypatch, killed):
-    found = before_normalisation(2000)
-    assert z_scores(found.reshape(2000, -1), 1.0).max() < 5
+    found = before_normalisation(1000)
+    assert z_scores(found.reshape(1000, -1), 1.0).max() < 5
     own = lambda x, axis, b: np.log(3.0) + np.zeros(len(x))  # noqa: E731
     monkeypatch.setattr(scipy.special, "logsumexp", own)  # as if ω were N(0, I)
-    z = z_scores(before_normalisation(2000).reshape(2000, -1), 1.0).max()
+    z = z_scores(before_normalisation(1000).reshape(1000, -1), 1.0).max()
     assert z > 5
     killed("LARA: importance weights left out", z)
-
-
-def test_lara_is_consistent():
-    """Root mean square error falls as m^{−1/2}."""
-    Q, K = points(n=4, l=5)
-    want = exact.softmax(Q, K)
-    errors = []
-    for m in (64, 4096):
-        draws = [made(f"lara(m={m})", Q, K, rng=s).to_dense() - want for s in range(60)]
-        errors.append(math.sqrt(np.mean(np.square(draws))))
-    # 60 draws of some 10 independent entries: 4 % each, 0.057/log 64 = 0.014 of the slope
-    assert abs(math.log(errors[0] / errors[1]) / math.log(64) - 0.5) < 0.07
 
 
 # EVA
@@ -374,31 +318,6 @@ def test_eva_fills_entries_first_and_groups_with_the_rest():
     assert parse("eva").within(1, **shape) is None
 
 
-@pytest.mark.parametrize("share", [0, 1, -1])
-def test_eva_refuses_a_share_outside_of_0_1(share):
-    with pytest.raises(ValueError, match="share must be"):
-        parse(f"eva(share={share})")
-
-
-MECHANISMS = [n for n, m in METHODS.items() if m.__module__.startswith("approx.mechanisms")]
-
-
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_they_say_what_they_are(name):
-    """Softmax rows: no kernel errors, no moments of exp(q·k), and the page says so."""
-    Q, K = points()
-    method = small(name, 8, 8, 3)
-    A = method.approximate(Q, K, rng=0)
-    assert A.space == "attention"
-    assert not any(metric.startswith("kernel") for metric in compare(A, Q, K))
-    assert method.moments(Q, K) is None
-    page = describe(name)
-    assert "attention space" in page
-    assert re.search(r"\b(un)?biased\b", page, re.IGNORECASE)
-    assert "Cost:" in page
-    assert "References" in page
-
-
 # Under masks
 
 
@@ -408,10 +327,8 @@ UNDER = {
     "window": Mask.window(8, 8, 3),
 }
 KERNELS = {
-    "elu": lambda Q, K, i, j: FEATURES["elu"](Q) @ FEATURES["elu"](K).T,
-    "relu": lambda Q, K, i, j: FEATURES["relu"](Q) @ FEATURES["relu"](K).T,
     "cosformer(M=9)": lambda Q, K, i, j: (
-        FEATURES["relu"](Q) @ FEATURES["relu"](K).T * np.cos(np.pi * (i[:, None] - j) / 18)
+        Q @ K.T * np.cos(np.pi * (i[:, None] - j) / 18)
     ),
     "rfa(m=6)": lambda Q, K, i, j: made(
         "trigonometric(m=6)", Q / np.linalg.norm(Q, axis=1, keepdims=True),

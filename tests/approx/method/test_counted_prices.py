@@ -135,6 +135,7 @@ def at_most(method):
     return not sure or method.name in ("sampled", "godec")
 
 
+@kills("support.py", "mean=float(held.mean()))", "mean=float(longest.mean()))", only="chunk")
 @pytest.mark.parametrize("spec", t.TWINS)
 def test_what_is_stored_is_the_price(spec):
     for n, l, d, c in ((7, 7, 2, 4), (4, 9, 3, 2)):
@@ -201,6 +202,7 @@ FEATURES = {
 }
 
 
+@kills("elu.py", "np.log1p(", "np.log(1e-9 + ", only="elu")
 @pytest.mark.parametrize("spec", FAITHFUL)
 def test_what_a_twin_reads_is_enough_for_the_answer(spec):
     n, l, d, c = 5, 11, 3, 2

@@ -11,7 +11,6 @@ from kills import kills
 from small import SIZED, few
 
 from approx import ALIASES, METHODS, parse
-from approx.baselines import Baseline
 from approx.compressed_logits.method import CompressedLogits
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
@@ -41,6 +40,7 @@ def sizes_in_order(name, start):
 
 
 @pytest.mark.parametrize("name", SIZED)
+@few
 @given(budget=budgets, n=lengths, l=lengths, d=st.integers(1, 5))
 def test_the_largest_size_that_fits(name, budget, n, l, d):
     shape = {"n": n, "l": l, "d": d}
@@ -125,13 +125,14 @@ def test_means_that_are_subtracted_count(currency):
 @pytest.mark.parametrize(
     "spec",
     [
+        "top_p(p=0.6)",
         "scatterbrain(sparse=top_p(), low_rank=positive(m=4))",
         "true_denominator(sparse=top_p())",
         "sampled(sparse=top_p(), k=4)",
         "centered(magicpig(sparse=sink_window(k=4)))",
     ],
 )
-def test_what_holds_an_adaptive_part_fits_no_budget(spec):
+def test_what_is_adaptive_or_holds_an_adaptive_part_fits_no_budget(spec):
     assert parse(spec).adaptive
     assert parse(spec).within(100.0, n=24, l=24, d=3) is None
 
@@ -143,22 +144,6 @@ def test_a_budget_has_a_known_currency():
     assert top_k.within(32 * 96, n=99, l=99, d=64, c=32, currency="reads").k == 32
     # an oracle of which only stored values are known before it is run
     assert METHODS["godec"]().within(99, n=9, l=9, d=2, currency="reads") is None
-
-
-@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"lsh"}))  # its price is an expectation
-@few
-@given(budget=st.floats(1, 60), n=st.integers(1, 12), l=st.integers(1, 12), d=st.integers(1, 4))
-def test_an_approximation_stores_at_most_its_price(name, budget, n, l, d):
-    shape = {"n": n, "l": l, "d": d}
-    filled = template(name).within(budget, **shape)
-    if filled is None or filled.price(**shape) is None:
-        return
-    Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 12, d))
-    A = filled.approximate(Q[:n], K[:l], rng=0)
-    price = filled.price(**shape).stored
-    # the price may be a sum of floats
-    assert A.parameters / n <= price * (1 + 1e-12)
-    assert price <= budget * (1 + 1e-12) or isinstance(filled, Baseline)  # which any budget has
 
 
 @kills(
@@ -176,7 +161,7 @@ def test_an_approximation_stores_at_most_its_price(name, budget, n, l, d):
         ("trigonometric", 15.9, "trigonometric(m=8)"),
         ("trigonometric", 3.1, None),
         ("truncated_svd", 16, "truncated_svd(rank=10)"),
-        ("truncated_svd", 1000, "truncated_svd(rank=24)"),
+        ("truncated_svd(space='attention')", 1000, "truncated_svd(rank=24, space='attention')"),
         ("top_k", 16, "top_k(k=16)"),
         ("top_k", 16.9, "top_k(k=16)"),
         ("top_k", 1000, "top_k(k=24)"),
@@ -202,23 +187,7 @@ def test_a_given_size_is_kept_if_it_fits():
     assert method.within(15.9, **SHAPE) is None
 
 
-def test_no_polynomial_of_64_dimensions_fits_32_values():
-    assert parse("taylor").within(32, n=512, l=512, d=64) is None
-
-
 # Configuration
-
-
-@pytest.mark.parametrize(
-    "spec",
-    ["truncated_svd(space='attention')", "scatterbrain(positive, top_k, share=0.25)"],
-)
-def test_configuration_is_kept(spec):
-    method = parse(spec)
-    filled = method.within(16, **SHAPE)
-    for field in ("space", "share"):
-        assert getattr(filled, field, None) == getattr(method, field, None)
-    assert method == parse(spec)
 
 
 @pytest.mark.parametrize(("family", "columns"), [(Positive, 1), (Trigonometric, 2)])
@@ -233,13 +202,6 @@ def test_fixed_frequencies_have_a_price_and_no_size(family, columns):
 
 
 # Scatterbrain
-
-
-@kills("filling.py", "share * budget", "0.9 * budget")
-def test_scatterbrain_splits_half_and_half():
-    filled = parse(EMPTY_SCATTERBRAIN).within(32, **SHAPE)
-    assert filled == parse("scatterbrain(low_rank=positive(m=10), sparse=top_k(k=16))")
-    assert filled.price(**SHAPE).stored == 32
 
 
 @given(budget=budgets, share=st.floats(0.01, 0.99), n=lengths, l=lengths)
@@ -258,9 +220,11 @@ def test_scatterbrain_gives_its_share_to_entries_and_the_rest_to_features(budget
     assert filled.share == share
 
 
+@kills("filling.py", "share * budget", "0.9 * budget")
 @pytest.mark.parametrize(
     ("spec", "budget", "filled"),
     [
+        ("scatterbrain(positive, top_k)", 32, "scatterbrain(positive(m=10), top_k(k=16))"),
         # a given size is spent first, the template has what is left
         ("scatterbrain(positive(m=10), top_k)", 20, "scatterbrain(positive(m=10), top_k(k=4))"),
         ("scatterbrain(positive, top_k(k=4))", 20, "scatterbrain(positive(m=10), top_k(k=4))"),
@@ -335,22 +299,3 @@ def test_the_sizes_that_a_template_is_told_are_those_that_are_open():
     assert found.k == 16
     assert str(parse("trigonometric").with_sizes()) == "trigonometric(m=16)"
     assert str(parse("pages(size=8)").with_sizes()) == "pages(k=16, size=8)"
-
-
-# Budgets that are none
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_budgets_that_are_none(name):
-    for budget in (0, -1, -math.inf, math.nan, math.inf, True, "32"):
-        message = re.escape(f"budget must be finite and > 0, got {budget!r}")
-        with pytest.raises(ValueError, match=message):
-            METHODS[name]().within(budget, **SHAPE)
-        with pytest.raises(ValueError, match=message):
-            template(name).within(budget, **SHAPE)
-
-
-@pytest.mark.parametrize("budget", [None, [32], 1j])
-def test_budgets_that_are_no_number(budget):
-    with pytest.raises(TypeError, match="budget must be a number"):
-        parse("positive").within(budget, **SHAPE)

@@ -15,12 +15,9 @@ from analysis.errors import metrics
 from analysis.moments import monte_carlo
 from approx import Mask, parse
 from approx.sparse.random import Random
-from approx.sparse.support import ByPlace
 from approx.sparse.threshold import Threshold
 from approx.sparse.top_k import TopK
 
-BY_PLACE = [name for name in SUPPORTS if isinstance(filled(name, 2), ByPlace)]
-KNOWN = [*BY_PLACE, "top_k", "random"]  # whose number of entries follows from the mask
 some = settings(max_examples=max(1, settings().max_examples // 3))
 
 
@@ -37,6 +34,8 @@ def masked(draw, most=8, back=None):
         first, last = np.sort(first), np.sort(last)
     mask = Mask(first, last + 1, l, draw(st.booleans()) if back is None else back)
     seed = draw(st.integers(0, 2**32 - 1))
+    if seed % 6 == 0 and not mask.looks_back:
+        mask = Mask.full(n, l)
     Q, K = np.split(np.random.default_rng(seed).uniform(-1.5, 1.5, (n + l, 2)), [n])
     if draw(st.booleans()):
         Q, K = np.round(Q), np.round(K)
@@ -121,27 +120,6 @@ def test_no_support_with_as_many_entries_in_all_holds_more_than_a_threshold(prob
     np.testing.assert_allclose(kept, best, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", SUPPORTS)
-@few
-@given(problem=masked(), data=st.data())
-def test_top_k_is_nearer_than_any_support_with_as_many_entries_in_each_row(name, problem, data):
-    Q, K, mask, seed = problem
-    other = filled(name, data.draw(st.integers(1, mask.l)))
-    A = other.approximate(Q, K, mask=mask, rng=seed)
-    p, counts = attention(Q, K, mask), np.diff(A.sparse.indptr)
-    held = np.where(support(A), p, 0).sum(axis=1)
-    for k in set(counts) - {0}:
-        best = np.where(support(TopK(int(k)).approximate(Q, K, mask=mask)), p, 0).sum(axis=1)
-        assert (held[counts == k] <= best[counts == k] + 1e-14).all()
-    ours, theirs = (
-        metrics.compare(x, Q, K)
-        for x in (TopK(int(max(counts.max(), 1))).approximate(Q, K, mask=mask), A)
-    )
-    for error in ("attention_tv", "kernel_relative_frobenius"):
-        # √ of what is left of 1 after roundings
-        assert ours[error] <= theirs[error] + 1e-7
-
-
 # Slow twins
 
 
@@ -179,6 +157,13 @@ def twin(name, size, Q, K, mask):
 
 @kills("top_k.py", "equal.cumsum(axis=1) <= room", "equal.cumsum(axis=1) <= width", only="top_k")
 @kills("sliding_window.py", "if mask.looks_back:", "if False:", only="window")
+@kills("sliding_window.py", "(width + 1) // 2", "width // 2", only="sliding_window")
+@kills(
+    "strided.py",
+    "-(-mask.counts // (self.k or 1))",
+    "np.maximum(mask.counts // (self.k or 1), 1)",
+    only="strided",
+)
 @kills("sink_window.py", "np.maximum(first, sinks)", "first", only="sink")
 @pytest.mark.parametrize(
     "name",
@@ -251,6 +236,7 @@ def test_reformer_by_its_definition_under_a_causal_mask(cut, seed, size):
 # Draws
 
 
+@kills("random.py", "last if taken[j] else j", "j")
 @kills("random.py", "row[c] += first[i]", "row[c] += 0")
 @kills("random.py", "(self.k or 0) / mask.counts", "(self.k or 0) / np.full(mask.n, mask.l)")
 @pytest.mark.kernel
@@ -300,22 +286,6 @@ def test_hashes_collide_as_often_under_a_mask(spec):
 
 
 # Prices
-
-
-@kills("support.py", "mean=float(held.mean()))", "mean=float(longest.mean()))", only="chunk")
-@pytest.mark.parametrize("name", SUPPORTS)
-@few
-@given(problem=masked(), data=st.data())
-def test_what_is_stored_is_the_price(name, problem, data):
-    Q, K, mask, seed = problem
-    (n, d), l = Q.shape, len(K)
-    method = filled(name, data.draw(st.integers(1, l)))
-    A = method.approximate(Q, K, mask=mask, rng=seed)
-    price = method.price(n=n, l=l, d=d, mask=mask)
-    if name in KNOWN:
-        np.testing.assert_allclose(price.stored, A.parameters / n, rtol=1e-15)
-    elif price is not None:
-        assert A.parameters / n <= price.stored * (1 + 1e-15)
 
 
 @pytest.mark.parametrize("name", ["sliding_window", "sink_window", "chunk", "top_k", "random"])
@@ -384,7 +354,7 @@ def test_no_other_columns_hold_more_attention(recent, problem, data):
     only="top_k",
 )
 @pytest.mark.parametrize("name", SUPPORTS)
-@few
+@some
 @given(problem=masked())
 def test_scatterbrain_under_a_mask(name, problem):
     """Exp on the support, the low-rank part off it, nothing where a key is not seen."""
@@ -400,17 +370,6 @@ def test_scatterbrain_under_a_mask(name, problem):
     np.testing.assert_allclose(A.to_dense(), want, rtol=1e-14, atol=1e-13)
     assert A.nnz == on.sum()
     assert not on[~seen].any()
-
-
-def test_scatterbrain_is_what_its_parts_are():
-    for low, sparse in itertools.product(
-        ["positive(m=4)", "truncated_svd(rank=1)"],
-        ["random(k=1)", "lsh(hashes=1)", "smyrf(size=1)", "reformer(size=1)"],
-    ):
-        both = parse(f"scatterbrain({low}, {sparse})")
-        for declared in ("autoregressive", "row_local"):
-            parts = [getattr(part, declared) for part in both.parts.values()]
-            assert getattr(both, declared) == all(parts)
 
 
 @pytest.mark.parametrize(

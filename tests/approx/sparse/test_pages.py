@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from kills import kills
-from small import hot
 from test_masked_supports import attention, masked
 from test_supports import support
 
 from approx import Mask, parse
-from approx.estimate import exact
 from approx.sparse.pages import BY, Pages
 
 
@@ -89,24 +87,6 @@ def test_scores_are_made_of_what_is_seen():
     window = Mask.window(4, 4, 2)
     on = support(Pages(2, 2, "box").approximate(np.ones((4, 1)), K, mask=window))
     np.testing.assert_array_equal(np.flatnonzero(on[2]), [2])  # not page 0, of which it sees key 1
-
-
-@pytest.mark.parametrize("by", BY)
-def test_stripes_choose_the_same_pages(by, monkeypatch):
-    Q, K = np.random.default_rng(0).standard_normal((2, 23, 3))
-    method = Pages(8, 4, by)
-    whole = method.approximate(Q, K, mask="causal").to_dense()
-    monkeypatch.setattr(exact, "STRIPE", 60)
-    np.testing.assert_array_equal(method.approximate(Q, K, mask="causal").to_dense(), whole)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("by", BY)
-def test_pages_at_large_logits(by, dtype):
-    Q, K = hot(dtype)
-    A = Pages(2, 2, by).approximate(Q, K, mask="causal")
-    assert A.dtype == dtype
-    assert np.isfinite(A.attend(np.ones((6, 1)))).all()
 
 
 @kills("sparse/pages.py", '"box": 2 * d', '"box": d')

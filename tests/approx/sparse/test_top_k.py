@@ -8,7 +8,6 @@ from hypothesis import given, strategies as st
 from kills import kills
 
 from approx import Mask, parse
-from approx.estimate import exact
 
 MASKS = {
     "full": Mask.full(3, 4),
@@ -79,15 +78,3 @@ def test_of_equal_weights_the_first_are_taken(n, l, data):
         for value in set(p[i]):
             equal = chosen[i * l : (i + 1) * l][p[i] == value]
             assert (np.diff(equal.astype(int)) <= 0).all()
-
-
-def test_stripes_do_not_matter(monkeypatch):
-    rng = np.random.default_rng(0)
-    Q, K = (rng.integers(-1, 2, (rows, 2)).astype(float) for rows in (17, 23))  # with ties
-    method = parse("top_k(k=5, per='head')")
-    whole = method.pattern(Q, K, Mask.causal(17, 23), rng)
-    monkeypatch.setattr(exact, "height", lambda l: 3)
-    cut = method.pattern(Q, K, Mask.causal(17, 23), rng)
-    assert len(whole[1]) == sum(min(5, seen) for seen in range(7, 24))
-    for a, b in zip(whole, cut):
-        np.testing.assert_array_equal(a, b)

@@ -11,8 +11,6 @@ from test_masked_supports import attention, masked
 from test_supports import support
 
 from analysis.errors import metrics
-from approx import parse
-from approx.estimate import exact
 from approx.sparse.top_p import TopP
 
 
@@ -42,17 +40,6 @@ def test_ties_are_kept_from_the_first_on_until_they_reach_p(l):
         np.testing.assert_array_equal(on[0], np.arange(l) < c)
 
 
-def test_stripes_find_the_same_keys(monkeypatch):
-    Q, K = np.random.default_rng(0).standard_normal((2, 23, 3))
-    whole = TopP(0.7).approximate(Q, K, mask="causal").to_dense()
-    monkeypatch.setattr(exact, "STRIPE", 60)
-    np.testing.assert_array_equal(TopP(0.7).approximate(Q, K, mask="causal").to_dense(), whole)
-
-
-def test_no_budget_buys_top_p():
-    template = parse("top_p")
-    assert template.p == 0.9
-    assert template.price(n=4, l=4, d=2) is None
-    assert template.within(4, n=4, l=4, d=2) is None
+def test_more_than_all_of_the_attention_is_refused():
     with pytest.raises(ValueError, match=r"p must be <= 1, got 1.5"):
         TopP(1.5)

@@ -11,7 +11,6 @@ from test_masked_supports import attention, masked
 from test_supports import support
 
 from approx import Mask, parse
-from approx.estimate import exact
 from approx.sparse.vertical_slash import BY, VerticalSlash
 
 
@@ -118,15 +117,6 @@ def test_lines_by_turns_leave_to_each_other_what_both_hold():
     method = VerticalSlash(2, by="mass")
     np.testing.assert_array_equal(method.lines(Q, K, Mask.full(6, 6)), [[5], [0]])
     assert support(method.approximate(Q, K))[[0, 1, 2, 3], [0, 5, 5, 3]].all()
-
-
-@pytest.mark.parametrize("by", BY)
-def test_stripes_find_the_same_lines(by, monkeypatch):
-    Q, K = np.random.default_rng(0).standard_normal((2, 23, 3))
-    method = VerticalSlash(8, 0.3, by)
-    whole = method.approximate(Q, K, mask="causal").to_dense()
-    monkeypatch.setattr(exact, "STRIPE", 60)
-    np.testing.assert_array_equal(method.approximate(Q, K, mask="causal").to_dense(), whole)
 
 
 def test_what_lines_cost():

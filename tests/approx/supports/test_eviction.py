@@ -10,11 +10,10 @@ from test_supports import support
 
 from analysis import inputs
 from approx import Mask, parse
-from approx.estimate import exact
 from approx.sparse.columns import BY, OF_KEYS, Columns
 from approx.supports import key_scores
 
-some = settings(max_examples=max(1, settings().max_examples // 2))
+some = settings(max_examples=max(1, settings().max_examples // 5))
 
 
 @st.composite
@@ -130,22 +129,6 @@ def test_heavy_hitters_one_key_a_step():
 
 
 # What eviction means
-
-
-@pytest.mark.parametrize("by", [by for by in BY if by != "mass"])
-def test_what_is_evicted_does_not_come_back_and_a_cache_fills_up(by):
-    rng = np.random.default_rng(1)
-    Q, K = rng.standard_normal((2, 40, 4))
-    method = Columns(10, by, sinks=1, recent=3, block=2)
-    on = support(method.approximate(Q, K, mask="causal"))
-    for j in range(40):
-        read = on[j:, j]
-        assert (np.diff(read.astype(int)) <= 0).all()  # once it is gone, it stays away
-    sizes = [i + 1 if i < 10 else 9 + (i - 10) % 2 for i in range(40)]
-    assert on.sum(axis=1).tolist() == sizes
-    assert on[:, 0].all()
-    for i in range(40):
-        assert on[i, max(i - 2, 0) : i + 1].all()
 
 
 @some
@@ -264,28 +247,3 @@ def test_what_k_counts():
     # rows of 1, 2, 3, 4 and five times 5 keys: 35/9
     assert template.within(3.8, n=9, l=9, d=2) is None
     assert template.within(3.9, n=9, l=9, d=2).k == 5
-
-
-def test_what_a_rule_declares():
-    for by in BY:
-        one, evicted = Columns(4, by), Columns(4, by, block=2)
-        assert one.oracle == evicted.oracle == (by == "mass")
-        assert one.autoregressive == (by == "h2o")
-        assert evicted.autoregressive == (by != "mass")
-        assert one.row_local == (by in OF_KEYS)
-        assert not evicted.row_local
-
-
-def test_more_columns_are_nearer_to_exact_attention():
-    x = next(inputs.sample("smollm2").heads()).first(128)
-    errors = [
-        x.compare(x.approximate(parse(f"columns(k={k}, by='h2o', sinks=1, recent=4)")))
-        for k in (8, 32, 128)
-    ]
-    tv = [error["attention_tv"] for error in errors]
-    assert tv[0] > tv[1] > tv[2]
-    assert tv[2] < 1e-12  # nothing is evicted from a cache of all keys
-    V = x.V
-    whole = parse("columns(k=128, by='h2o')").approximate(x.Q, x.K, mask=x.mask).attend(V)
-    # softmax of 128 terms in another order
-    np.testing.assert_allclose(whole, exact.attention(x.Q, x.K, V, mask=x.mask), atol=1e-12)
