@@ -129,7 +129,8 @@ def diagnose(
         ``output_error`` (relative, with V) and its standard error ``output_stderr``, medians, NaN
         where there is none; ``nonpositive_rows``; ``screened``, whether all of these are of 64
         queries alone, by which the method cannot win; ``expected``, the kernel error in closed
-        form, NaN where none is known, and, without references, where no warning needs it;
+        form, NaN where none is known, and, of the default without references, where no warning
+        needs it;
         ``features_needed``, how many iid frequencies give a kernel error of 10 %; ``pays_from``,
         the length from which on the method needs fewer operations than
         exact attention of what is seen, without those that find a support; ``autoregressive``;
@@ -384,7 +385,7 @@ class _Question(Question):
         if estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES:
             if not (method.uses_rng or method.parts or len(head.picked) < x.n):
                 expected = measured["kernel_error"]
-            elif self.references or _has_iid_frequencies(method):
+            elif self.references or self.methods or _has_iid_frequencies(method):
                 expected = truth.error(method)
         known = math.nan if expected is None else expected
         return {

@@ -121,27 +121,6 @@ def test_expected_error_is_the_mean_of_squares():
     assert found[0] <= 0.1 < found[1]
 
 
-@kills("advice/diagnose.py", "tail(P, rank)", "tail(P, rank + 1)")
-def test_crossing_is_where_entries_and_factors_do_equally_well():
-    x = inputs.gaussian(48, 16, rng=0)
-    t = float(diagnose(x, budget=8.0, methods=[parse(TRIVIAL)]).crossing.iloc[0])
-
-    def gap(temperature):
-        at = x.at_temperature(temperature)
-        weights = naive.kernel(at.Q, at.K)
-        weights /= weights.sum(axis=1, keepdims=True)
-        s = np.linalg.svd(weights, compute_uv=False)
-        rest = np.sort(weights.ravel() ** 2)[: weights.size - 8 * 48]
-        return math.log(rest.sum() / np.square(s[4:]).sum())
-
-    assert gap(t / 1.3) < 0 < gap(t * 1.3)  # interpolated between the steps of a factor 2
-    steps = [-2, -1, 0, 1, 2, 3]
-    gaps = [gap(2.0**e) for e in steps]
-    i = next(i for i in range(5) if gaps[i] <= 0 < gaps[i + 1])
-    e = np.interp(0, gaps[i : i + 2], steps[i : i + 2])
-    assert t == pytest.approx(2.0**e, rel=1e-9)
-
-
 def test_uniform_attention_may_be_the_best():
     x = inputs.gaussian(32, 8, rng=0).at_temperature(1e6)
     methods = [parse(s) for s in (TRIVIAL, "positive(m=2)", "sliding_window(width=2)")]
@@ -306,7 +285,7 @@ def test_a_budget_in_reads_is_kept_and_compared_with_exact_attention():
 
 
 def test_the_gap_of_a_class_is_between_what_needs_all_logits_and_what_runs():
-    found = diagnose(causal(), budget=16, trials=1)
+    found = diagnose(causal(), budget=16, trials=1, references=True)
     gaps_of = gaps(found).set_index("class")
     for name, part in found.groupby("class"):
         for which, tv in (("oracle", "oracle_tv"), ("runnable", "best_tv")):
@@ -530,7 +509,10 @@ def test_every_bound_is_below_what_is_measured_and_of_the_measured_queries():
     one = advice(alone)[0]
     between = one.bound, one.attention_tv, one.certificate
     assert between == (drawn.bound, drawn.attention_tv, drawn.certificate)
-    assert " ≤ ".join(f"{x:.3f}" for x in between) in diagnosis.text(alone)
+    line = diagnosis.text(alone).splitlines()[2].split()
+    bound, tv, guaranteed = (f"{x:.3f}" for x in between)
+    assert line.index(tv) == line.index(bound) + 1
+    assert guaranteed not in line  # above half of uniform attention's it says nothing
     found = gaps(table.reset_index()).set_index("class")
     least = table.groupby("class").bound.min()
     np.testing.assert_array_equal(found.bound, least[found.index])
@@ -595,7 +577,6 @@ def test_an_oracle_of_a_large_matrix_is_left_out_by_name(monkeypatch):
     assert table.left_out[0] == [
         "truncated_svd(rank=2): it decomposes a matrix of more than 1000 entries"
     ]
-    assert table.crossing.isna().all()
 
 
 def test_the_text_fits_a_terminal(table, capsys, monkeypatch):
@@ -701,18 +682,11 @@ def test_what_saves_nothing_but_stored_values_is_not_advised():
 
 @kills(
     "advice/diagnose.py",
-    "method.within(self.budget, currency=self.currency, **x.shape.given)",
-    "method.within(self.budget, **x.shape.given)",
-)
-@kills(
-    "advice/diagnose.py",
     "min(about.budget, about.exact_price(x)) if method.is_template else about.budget",
     "about.budget",
 )
-@pytest.mark.parametrize(
-    ("currency", "none"), [("stored", 0), ("reads", 0), ("multiply_adds", 0), ("bytes", 4)]
-)
-def test_budgets_of_every_currency_are_kept(currency, none):
+@pytest.mark.parametrize("currency", ["stored", "reads", "multiply_adds", "bytes"])
+def test_budgets_of_every_currency_are_kept(currency):
     x = causal(n=48, l=48)
     exact = getattr(parse("exact()").price(**x.shape.given), currency)
     column = {"stored": "values_per_row"}.get(currency, currency)
@@ -724,12 +698,6 @@ def test_budgets_of_every_currency_are_kept(currency, none):
     assert (found[column].dropna() <= share * exact * (1 + 1e-12)).all()
     assert (found.exact_price == exact).all()
     assert set(found.currency) == {currency}
-    # the truncated SVD of the crossing is that of the table
-    keys = (share * exact - none) / {"stored": 1, "bytes": 12}.get(currency, 16)
-    svd = parse(next(spec for spec in found.spec if spec.startswith("truncated")))
-    assert found.crossing.iloc[0] == pytest.approx(
-        advising._crossing(x, keys, svd.rank), nan_ok=True
-    )
     with pytest.raises(ValueError, match="no method fits"):
         diagnose(x, budget=1e-9, currency=currency, methods=[parse("sink_window()")])
     # what exact attention costs is enough, however much is offered
