@@ -58,14 +58,13 @@ def has_the_columns(name, table):
     assert [x for x in getattr(computing, "COLUMNS", COLUMNS) if x in table] == [*table.columns]
 
 
-def caption_states_numbers(name, table):
+def caption_states_numbers(name, table, said):
     """Check that no number is missing, and that others stand in the caption of another table."""
-    before = in_full(FIGURES[name], table)
-    assert "nan" not in before
-    assert "none of these" not in before
-    other = table.copy()
-    other["value"] = np.sign(other.value) * other.value.abs() ** 1.3  # ratios change too
-    assert in_full(FIGURES[name], other) != before
+    assert "nan" not in said
+    assert "none of these" not in said
+    if "value" in table:  # those of models have a column each
+        other = table.assign(value=np.sign(table.value) * table.value.abs() ** 1.3)  # ratios, too
+        assert in_full(FIGURES[name], other) != said
 
 
 def long(text):
@@ -92,12 +91,12 @@ KEPT = {
 }  # fmt: skip
 
 
-def speaks_chinese(name, table):
+def speaks_chinese(name, table, said):
     """Check that labels and caption are Chinese, have their glyphs, and the English numbers."""
     module = FIGURES[name]
     with speaking("zh"):
         chinese, figure = in_full(module, table), module.draw(table)
-    assert numbers(chinese) == numbers(in_full(module, table))
+    assert numbers(chinese) == numbers(said)
     axes = [axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
     texts = [text.get_text() for text in figure.findobj(Text)]
     texts += [tick.get_text() for axis in axes for tick in axis.get_ticklabels()]

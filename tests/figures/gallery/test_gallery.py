@@ -8,7 +8,13 @@ import as_printed
 import numpy as np
 import pandas as pd
 import pytest
-from drawing import caption_states_numbers, drawn_from_its_csv, has_the_columns, speaks_chinese
+from drawing import (
+    caption_states_numbers,
+    drawn_from_its_csv,
+    has_the_columns,
+    in_full,
+    speaks_chinese,
+)
 from kills import kills
 
 from analysis import inputs
@@ -55,9 +61,9 @@ def test_a_figure_is_that_of_its_table(name, tmp_path, monkeypatch):
     table = as_printed.table_of(name, stored())
     has_the_columns(name, table)
     drawn_from_its_csv(name, table, tmp_path)
-    if "value" in table:  # those of models have a column each
-        caption_states_numbers(name, table)
-    speaks_chinese(name, table)
+    said = in_full(FIGURES[name], table)
+    caption_states_numbers(name, table, said)
+    speaks_chinese(name, table, said)
 
 
 ALONE = (
@@ -208,11 +214,11 @@ def test_long_sequences_are_gathered_into_pixels():
 def test_panels_of_an_earlier_run_are_removed(tables, tmp_path):
     table, place = tables["explore"], tmp_path / "figures" / "explore"
     table = table[table.name.isin(["exact", "uniform"])]  # the others take longer to draw
-    save("explore", table[table.temperature < 8], tmp_path, ("svg",))
+    save("explore", table[table.temperature < 8], tmp_path, ())
     first = (place / "t=1.svg").read_bytes()
     assert f"<title>{FIGURES['explore'].TITLE}, t = 1</title>".encode() in first
     assert sorted(path.name for path in place.iterdir()) == ["t=0.25.svg", "t=1.svg"]
-    save("explore", table[table.temperature > 0.25], tmp_path, ("svg",))
+    save("explore", table[table.temperature > 0.25], tmp_path, ())
     assert sorted(path.name for path in place.iterdir()) == ["t=1.svg", "t=8.svg"]
     assert (place / "t=1.svg").read_bytes() == first
 
