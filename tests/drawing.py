@@ -8,12 +8,14 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 from matplotlib import font_manager
+from matplotlib.axis import Axis
 from matplotlib.text import Text
 
 from analysis.sweeps.sweep import COLUMNS
 from figures import fonts
 from figures.drawing import style
 from figures.gallery import FIGURES, REPORTED
+from figures.words import translation
 from figures.words.translation import speaking
 
 PRINTED = 160 / 25.4  # inches: the width of a figure in the PDF
@@ -78,9 +80,22 @@ def long(text):
     )
 
 
+def parts(module, table):
+    return [getattr(module, part)(table) for part in ("finding", "caption", "details")]
+
+
 def in_full(module, table):
     """Return all that a figure says of its table."""
-    return " ".join(getattr(module, part)(table) for part in ("finding", "caption", "details"))
+    return " ".join(parts(module, table))
+
+
+def spoken(name, table):
+    """Return all that a figure says, its finding a sentence, and short with the caption."""
+    said = parts(FIGURES[name], table)
+    chinese = translation.spoken() == "zh"
+    assert long(" ".join(said[:2])) <= (80 if chinese else 45), said[:2]
+    assert said[0].endswith("。" if chinese else "."), said[0]
+    return " ".join(said)
 
 
 # what stays as it is in Chinese: names of inputs, of methods in part, and of formats
@@ -95,11 +110,10 @@ def speaks_chinese(name, table, said):
     """Check that labels and caption are Chinese, have their glyphs, and the English numbers."""
     module = FIGURES[name]
     with speaking("zh"):
-        chinese, figure = in_full(module, table), module.draw(table)
+        chinese, figure = spoken(name, table), module.draw(table)
     assert numbers(chinese) == numbers(said)
-    axes = [axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
-    texts = [text.get_text() for text in figure.findobj(Text)]
-    texts += [tick.get_text() for axis in axes for tick in axis.get_ticklabels()]
+    assert "nan" not in chinese
+    texts = texts_of(figure)
     assert english(" ".join(texts)) == set()
     if name != "combinations":  # whose caption has specs of methods
         assert english(chinese) == set()
@@ -107,6 +121,19 @@ def speaks_chinese(name, table, said):
         assert without_glyph(text) == set(), text
     if name in REPORTED["default"]:
         fits_the_page(figure)
+
+
+def texts_of(artist):
+    """Return every text of a figure; those of ticks by their formatters, without making ticks."""
+    if isinstance(artist, Text):
+        return [artist.get_text()]
+    if not isinstance(artist, Axis):
+        return [text for child in artist.get_children() for text in texts_of(child)]
+    ticks = (
+        (artist.get_major_formatter(), artist.get_majorticklocs()),
+        (artist.get_minor_formatter(), artist.get_minorticklocs()),
+    )
+    return [artist.label.get_text(), *(x for form, at in ticks for x in form.format_ticks(at))]
 
 
 def fits_the_page(figure):

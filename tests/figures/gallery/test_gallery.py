@@ -12,8 +12,8 @@ from drawing import (
     caption_states_numbers,
     drawn_from_its_csv,
     has_the_columns,
-    in_full,
     speaks_chinese,
+    spoken,
 )
 from kills import kills
 
@@ -27,7 +27,7 @@ from approx import Mask, parse
 from figures.document.album import save, saved, told
 from figures.drawing import style
 from figures.fonts import FAMILY
-from figures.gallery import CORE, FIGURES, REPORTED, error, price, weights
+from figures.gallery import FIGURES, error, price, weights
 from figures.words.terminal_columns import ends
 
 
@@ -40,7 +40,7 @@ def small():
 
 @pytest.fixture(scope="module")
 def tables(small):
-    names = (*REPORTED["quick"], "coverage", "weights")
+    names = ("error", "explore", "moments", "price", "coverage", "weights")
     return {name: FIGURES[name].compute(small) for name in names}
 
 
@@ -61,7 +61,7 @@ def test_a_figure_is_that_of_its_table(name, tmp_path, monkeypatch):
     table = as_printed.table_of(name, stored())
     has_the_columns(name, table)
     drawn_from_its_csv(name, table, tmp_path)
-    said = in_full(FIGURES[name], table)
+    said = spoken(name, table)
     caption_states_numbers(name, table, said)
     speaks_chinese(name, table, said)
 
@@ -80,11 +80,6 @@ def test_the_same_seed_gives_the_same_table_on_two_processes(name, small):
     """Of what runs as a study of its own; sweeps have tests of their own."""
     two = dataclasses.replace(small, jobs=2)
     assert FIGURES[name].compute(two).equals(FIGURES[name].compute(small))
-
-
-def test_figures_of_the_report_have_the_inputs_of_the_profile(tables):
-    for name in CORE:
-        assert set(tables[name].input) == {"gaussian", "MiniLM easy"}
 
 
 def test_no_two_figures_have_one_place():
