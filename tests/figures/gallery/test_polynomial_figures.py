@@ -32,6 +32,8 @@ def tables(small):
 def degrees():
     """Leave the dearest interval, ±16, and most of the others to the study of all."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(polynomial_error, "TEMPERATURES", (0.25, 0.5, 1.0, 2.0))
+        patch.setattr(polynomial_error, "DEGREES", (3, 4, 6))
         for module in (minimum_degree, FIGURES["minimum_degree"]):
             patch.setattr(module, "BOUNDS", (2.0, 8.0))
         yield

@@ -194,14 +194,6 @@ def test_with_eps_is_its_formula(eps):
     np.testing.assert_allclose(found, naive_with_eps(x.Q, x.K, omega, eps), rtol=1e-13)
 
 
-def test_with_eps_at_zero_is_the_honest_estimate():
-    x = inputs.gaussian(6, 4, rng=0)
-    for projection in ("iid", "orthogonal"):
-        method = Positive(8, projection)
-        faulty = with_eps(method, x.Q, x.K, eps=0.0, rng=3).to_dense()
-        np.testing.assert_allclose(faulty, method.approximate(x.Q, x.K, rng=3).to_dense())
-
-
 def test_with_eps_refuses_what_is_no_eps():
     with pytest.raises(ValueError, match="eps must be finite and > 0"):
         with_eps(Positive(2), [[0.0]], [[0.0]], eps=-1.0)
