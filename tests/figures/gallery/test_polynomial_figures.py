@@ -112,18 +112,6 @@ def test_signs_are_counted(tables):
     assert "Rows without" in FIGURES["polynomial_error"].details(table)
 
 
-def test_absolute_least_squares_is_the_best_polynomial_in_frobenius_norm():
-    from analysis.errors.metrics import compare
-    from approx import parse
-
-    x = inputs.gaussian(64, 8, rng=0).at_temperature(1.0)
-    error = {
-        spec: compare(parse(spec).approximate(x.Q, x.K), x.Q, x.K)["kernel_relative_frobenius"]
-        for spec in ("least_squares(5, 'absolute')", "taylor(5)", "chebyshev(5)", "minimax(5)")
-    }
-    assert min(error, key=error.get) == "least_squares(5, 'absolute')"
-
-
 # --- polynomial_rank -----------------------------------------------------------------------------
 
 

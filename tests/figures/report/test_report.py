@@ -719,15 +719,6 @@ def test_a_causal_mask_makes_cheaper_attention_pay_off_later():
     assert f"{count:,}".replace(",", "\N{NO-BREAK SPACE}") in said
 
 
-def test_an_edited_source_can_be_rebuilt(made, edited):
-    text = (made / "report.md").read_text("utf-8")
-    conclusion = "# 我的结论\n\nMy conclusion.\n"
-    (edited / "report.md").write_text(_about(text) + conclusion, "utf-8")  # the rest is above
-    report.rebuild(edited)
-    assert "我的结论" in (edited / "index.html").read_text("utf-8")
-    assert (edited / "report.pdf").read_bytes().startswith(b"%PDF")
-
-
 def test_the_source_is_made_of_the_tables_beside_it(small, made, found):
     text = report.render(small, found, "expqk report --out mine")
     assert text == (made / "report.md").read_text("utf-8")

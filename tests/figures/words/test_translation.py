@@ -76,14 +76,6 @@ def test_every_message_is_translated_with_its_values():
     assert not wrong, "\n".join([*wrong, "", "to fill in, in figures/locale/zh_CN.po:", entries])
 
 
-def test_what_is_sparse_and_low_rank_has_a_name():
-    """GoDec, which sees all logits and looks for the least error, or Scatterbrain: never both."""
-    root = FOLDER.parent
-    pages = [*root.glob("README*.md"), *FOLDER.glob("*.md"), *root.glob("docs/**/*.md")]
-    said = {*messages(), *catalogue().values(), *(page.read_text("utf-8") for page in pages)}
-    assert not [text for text in said if re.search("both together|二者合用", text, re.IGNORECASE)]
-
-
 @pytest.mark.parametrize(
     ("said", "fault"),
     [
