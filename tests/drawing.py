@@ -3,6 +3,8 @@
 import functools
 import inspect
 import re
+import shutil
+import subprocess
 from collections import Counter
 
 import numpy as np
@@ -144,6 +146,14 @@ def fits_the_page(figure):
     shown = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
     smallest = min(text.get_fontsize() for text in shown)
     assert smallest * PRINTED / figure.get_figwidth() >= 7
+
+
+def text_of(pdf):
+    """Return the text of a PDF, or None on a machine without pdftotext."""
+    if shutil.which("pdftotext") is None:
+        return None
+    command = ["pdftotext", "-enc", "UTF-8", "-", "-"]
+    return subprocess.run(command, input=pdf, capture_output=True, check=True).stdout.decode()
 
 
 def numbers(text):

@@ -10,11 +10,13 @@ import zlib
 
 import matplotlib
 import pytest
+from drawing import text_of
 from fontTools.ttLib import TTFont
 from kills import kills
 from matplotlib.figure import Figure
 
 from figures.document.convert import _without_shorthand, to_html, to_pdf
+from figures.fonts import FAMILY, FONT
 
 MARKDOWN = r"""---
 title: How well is $\exp(q\cdot k)$ approximated?
@@ -103,14 +105,6 @@ def written(folder, markdown):
     path = folder / "other.md"
     path.write_text(markdown, encoding="utf-8")
     return path
-
-
-def text_of(pdf):
-    """The text of a PDF, or None on a machine without pdftotext."""
-    if shutil.which("pdftotext") is None:
-        return None
-    command = ["pdftotext", "-enc", "UTF-8", "-", "-"]
-    return subprocess.run(command, input=pdf, capture_output=True, check=True).stdout.decode()
 
 
 def pages_of(pdf):
@@ -322,32 +316,6 @@ def test_output_replaces_a_symlink(folder, tmp_path):
     assert not (tmp_path / "out").is_symlink()
 
 
-@pytest.fixture
-def font(tmp_path):
-    """A font with 中 and 文, each a box."""
-    from fontTools.fontBuilder import FontBuilder
-    from fontTools.pens.ttGlyphPen import TTGlyphPen
-
-    pen = TTGlyphPen(None)
-    pen.moveTo((100, 0))
-    for corner in ((900, 0), (900, 800), (100, 800)):
-        pen.lineTo(corner)
-    pen.closePath()
-    names = [".notdef", "one", "two"]
-    builder = FontBuilder(1000, isTTF=True)
-    builder.setupGlyphOrder(names)
-    builder.setupCharacterMap({ord("中"): "one", ord("文"): "two"})
-    builder.setupGlyf(dict.fromkeys(names, pen.glyph()))
-    builder.setupHorizontalMetrics(dict.fromkeys(names, (1000, 100)))
-    builder.setupHorizontalHeader(ascent=800, descent=-200)
-    builder.setupNameTable({"familyName": "Probe", "styleName": "Regular", "psName": "ProbeFont"})
-    builder.setupOS2()
-    builder.setupPost()
-    (tmp_path / "fonts").mkdir()
-    builder.save(tmp_path / "fonts" / "probe.ttf")
-    return tmp_path / "fonts" / "probe.ttf"
-
-
 CHINESE = """---
 title: 中文
 lang: zh-CN
@@ -367,19 +335,22 @@ abstract: 文
 """
 
 
-def test_chinese_uses_the_given_font(font, folder, tmp_path):
-    source = written(folder, CHINESE)
-    for fonts in (font, font.parent):
-        to_pdf(source, tmp_path / "x.pdf", fonts=fonts)
-        assert b"ProbeFont" in (tmp_path / "x.pdf").read_bytes()
-    to_pdf(source, tmp_path / "x.pdf")
-    assert pages_of((tmp_path / "x.pdf").read_bytes()) == 1
+def test_chinese_uses_the_given_font(folder, tmp_path):
+    (tmp_path / "fonts").mkdir()
+    shutil.copy(FONT, tmp_path / "fonts")
+    for fonts in (FONT, tmp_path / "fonts"):
+        to_pdf(written(folder, CHINESE), tmp_path / "x.pdf", fonts=fonts)
+        pdf = (tmp_path / "x.pdf").read_bytes()
+        assert FAMILY.replace(" ", "").encode() in pdf
+        assert b"ExpqkSerifSC" not in pdf
 
 
 def test_chinese_has_its_words_and_needs_no_font_of_the_machine(folder, tmp_path):
     source = written(folder, CHINESE)
     to_pdf(source, tmp_path / "x.pdf")
-    assert b"ExpqkSerifSC" in (tmp_path / "x.pdf").read_bytes()
+    pdf = (tmp_path / "x.pdf").read_bytes()
+    assert b"ExpqkSerifSC" in pdf
+    assert pages_of(pdf) == 1
     to_html(source, tmp_path / "x.html")
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     font = re.search(r"data:font/woff;base64,([\w+/=]+)", page)

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
 from collections import Counter
 from importlib import resources
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 import pandas as pd
 import polib
 import pytest
-from drawing import english, has_the_columns, in_full, long, numbers
+from drawing import english, has_the_columns, in_full, long, numbers, text_of
 from kills import kills
 from test_model_page import made_up
 
@@ -40,14 +39,6 @@ PARTS = "decomposition", "winners", "advice", "claims"  # tables that no figure 
 HOSTILE = '*a* $x$ <b> #set page() "q" \\n `c` -- --- ... [l](u) @fig:no {{ 1 }} {#i}'
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_ledger(ledger):
-    """Check the claims once for all reports."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "check", lambda **_: ledger)
-        yield
-
-
 def cut(**options):
     """Return a profile of a full and a causal head of 40 tokens."""
     heads = [inputs.gaussian(40, 8, rng=0), *inputs.sample().heads()][:2]
@@ -62,7 +53,7 @@ def small():
     return cut()
 
 
-def built(profile, folder):
+def built(profile, ledger, folder):
     """Write a report, of which the acceptance tests write all: few claims, few PDFs and PNGs."""
     save, write = album.save, claims_document.write
 
@@ -72,6 +63,7 @@ def built(profile, folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setitem(style.RC, "savefig.dpi", 50)  # nobody looks at the PNG here
+        patch.setattr(report, "check", lambda: ledger)
         patch.setattr(album, "save", drawn)
         patch.setattr(claims_document, "write", lambda ledger, out: write(ledger.head(9), out))
         report.build(profile, Path("mine"), command="expqk report --out mine")
@@ -79,8 +71,8 @@ def built(profile, folder):
 
 
 @pytest.fixture(scope="module")
-def made(small, tmp_path_factory):
-    return built(small, tmp_path_factory.mktemp("first"))
+def made(small, ledger, tmp_path_factory):
+    return built(small, ledger, tmp_path_factory.mktemp("first"))
 
 
 @pytest.fixture(scope="module")
@@ -175,8 +167,8 @@ def test_a_page_made_again_has_the_same_bytes(made, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow  # its parts are above: tables, figures, and pages; `render` is below
-def test_the_same_command_gives_the_same_bytes(made, small, tmp_path):
-    again = built(small, tmp_path)
+def test_the_same_command_gives_the_same_bytes(made, small, ledger, tmp_path):
+    again = built(small, ledger, tmp_path)
     files, others = (
         sorted(p.relative_to(out) for p in out.rglob("*") if p.is_file()) for out in (made, again)
     )
@@ -212,9 +204,9 @@ def test_title_authors_and_names_of_inputs_are_text(small, edited, found):
     for said in (HOSTILE, HOSTILE[::-1], "李 雷", f"--title '{HOSTILE} ```'"):
         assert said in page
     assert page.count(name) > 20
-    seen = _seen(edited / "report.pdf")
+    seen = text_of((edited / "report.pdf").read_bytes())
     for said in (HOSTILE, HOSTILE[::-1]):  # a line may end at a hyphen, which is then not shown
-        assert seen is None or _flat(said) in seen
+        assert seen is None or _flat(said) in _flat(seen)
 
 
 def _about(text):
@@ -224,14 +216,6 @@ def _about(text):
 
 def _flat(text):
     return "".join(text.replace("-", "").split())
-
-
-def _seen(pdf):
-    """Return the text of a PDF without spaces, or None on a machine without pdftotext."""
-    if shutil.which("pdftotext") is None:
-        return None
-    command = ["pdftotext", "-enc", "UTF-8", pdf, "-"]
-    return _flat(subprocess.run(command, capture_output=True, check=True).stdout.decode())
 
 
 def test_title_and_authors_of_the_command_reach_the_report(tmp_path, monkeypatch):
@@ -383,10 +367,11 @@ def test_the_font_has_every_character_of_the_report(chinese):
 def test_the_pdf_in_chinese_has_headings_and_the_font(chinese, edited):
     (edited / "report.md").write_text(chinese, "utf-8")
     report.PAGES["pdf"](edited)
-    assert SERIF.stem.encode() in (edited / "report.pdf").read_bytes()
-    seen = _seen(edited / "report.pdf")
+    pdf = (edited / "report.pdf").read_bytes()
+    assert SERIF.stem.encode() in pdf
+    seen = text_of(pdf)
     for heading in re.findall(r"^#+ ([^{\n]+)", chinese, re.MULTILINE):
-        assert seen is None or _flat(heading) in seen
+        assert seen is None or _flat(heading) in _flat(seen)
 
 
 def _formulas(text):
