@@ -213,9 +213,7 @@ def test_a_price_above_exact_attentions_is_said(table):
         "it costs as much or more in reads, multiply-adds, bytes"
     )
     said = " ".join(diagnosis.text(dear).split())
-    assert (
-        "Exact attention is kept in 2 of 2 heads because the best method saves nothing but" in said
-    )
+    assert "is kept in 2 of 2 heads because the best method saves nothing but" in said
     assert "accepted share" not in said
     assert "kept in 2 of 2" not in diagnosis.text(dear.assign(budget=64.0))  # which buys exact
 

@@ -166,12 +166,8 @@ def test_only_an_independent_support_leaves_no_bias(collisions, killed):
     for case in ("one stream", "largest estimates"):
         assert z[case] > BOUND
         killed(f"figure: {case}", z[case])
-    assert collision.dependent("one stream") == OneStream(*honest())
-
-
-def honest():
-    found = collision.dependent("independent")
-    return found.low_rank, found.sparse
+    honest = collision.dependent("independent")
+    assert collision.dependent("one stream") == OneStream(honest.low_rank, honest.sparse)
 
 
 def test_smyrf_prefers_large_logits_and_random_keys_do_not(collisions):

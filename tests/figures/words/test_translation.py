@@ -121,10 +121,8 @@ def test_a_language_holds_for_what_is_inside():
 def test_figures_in_chinese_embed_the_font(tmp_path, capsys):
     arguments = ["figures", "break_even", "--profile", "quick", "--lang", "zh"]
     assert cli.main([*arguments, "--format", "pdf", "--out", str(tmp_path)]) == 0
-    assert (
-        fonts.FAMILY.replace(" ", "").encode()
-        in (tmp_path / "figures" / "break_even.pdf").read_bytes()
-    )
+    pdf = (tmp_path / "figures" / "break_even.pdf").read_bytes()
+    assert fonts.FAMILY.replace(" ", "").encode() in pdf
     caption = (tmp_path / "figures" / "break_even.txt").read_text("utf-8")
     assert caption.startswith("盈亏平衡长度\n")
 
