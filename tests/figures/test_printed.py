@@ -5,7 +5,6 @@ import functools
 import as_printed
 import printed as places
 import pytest
-from drawing import long
 from kills import kills
 
 from figures.gallery import FIGURES
@@ -47,18 +46,6 @@ def test_what_is_printed_of_a_stored_table(name):
         f"if these numbers are right: python tests/figures/as_printed.py --text {name} "
         "(without --text where the table has other columns now)"
     )
-
-
-def test_captions_are_short():
-    """Of stored tables, in both languages, with the finding before them; of every figure."""
-    for language, most in (("en", 45), ("zh", 80)):
-        with speaking(language):
-            for name, module in FIGURES.items():
-                table = as_printed.table_of(name, stored())
-                said = f"{module.finding(table)} {module.caption(table)}"
-                assert long(said) <= most, said
-                assert "nan" not in said
-                assert module.finding(table).endswith("。" if language == "zh" else "."), name
 
 
 @pytest.mark.parametrize("name", ["summary", "error", "entropy", "crossings", "regime_map"])

@@ -87,7 +87,7 @@ def test_methods_at_equal_reads_are_the_largest_that_fit():
 
 
 def test_tables_of_states_are_medians_over_heads():
-    heads = [x.first(72) for x in inputs.sample("smollm2").heads()][1:]
+    heads = [x.first(72) for x in inputs.sample("smollm2").heads()][1:3]
     errors, methods = states.medians(heads, 20)
     bounds = [
         state_rank.lower_bound(exact.softmax(x.Q, x.K, x.mask), 8, mask=x.mask) for x in heads
@@ -208,8 +208,6 @@ def test_readmes_show_the_numbers_that_were_measured():
         assert insert(text, *marks, substitute.block(found, language)) == text
     text = substitute.TEXT.read_bytes()
     assert found["text_sha256"] == hashlib.sha256(text).hexdigest()
-    with pytest.raises(ValueError, match="must have one line"):
-        insert("no marks", *marks, "table")
 
 
 def test_methods_that_a_model_can_run_fit_what_keys_cost():

@@ -196,6 +196,7 @@ def test_a_rebuild_merges_the_notes_and_leaves_both_sources_as_they_are(folder):
     (folder / "notes.md").write_text("<!-- after: second -->\nMy view.", "utf-8")
     report.rebuild(folder)
     assert "My view." in (folder / "index.html").read_text("utf-8")
+    assert (folder / "report.pdf").read_bytes().startswith(b"%PDF")
     assert (folder / NAME).read_text() == DOCUMENT
 
 

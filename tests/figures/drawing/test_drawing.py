@@ -102,12 +102,8 @@ def test_what_two_curves_share_names_nothing():
         ax.plot([1, 2], color="#bd1f01", label=name, linestyle="-" if name == "a" else ":")
     ax.plot([1, 3], color="#bd1f01", linestyle="--")
     ax.fill_between([1, 2], [1, 2], color="#bd1f01")
-    assert [
-        x.get("data-curve") for x in curve_readings.marked(figure).values() if "data-x" not in x
-    ] == [
-        "a",
-        "b",
-    ]
+    marked = curve_readings.marked(figure).values()
+    assert [x.get("data-curve") for x in marked if "data-x" not in x] == ["a", "b"]
 
 
 def test_drawings_of_a_page_share_what_they_have_in_common(svg, tmp_path):

@@ -20,13 +20,20 @@ from figures.gallery import FIGURES
 
 
 @functools.cache
+def heads():
+    return [x.first(96) for x in inputs.sample("smollm2").heads()]
+
+
+@functools.cache
 def table(name):
-    return FIGURES[name].compute(profile("quick"))
+    """Return the table of one full head and of causal ones, the first two where it asks for all."""
+    some = next(inputs.sample().heads()).first(96), *heads()[:2]
+    return FIGURES[name].compute(dataclasses.replace(profile("quick"), inputs=some))
 
 
 def test_ranks_and_errors_are_those_of_the_heads():
     found = table("state_rank")
-    head = list(inputs.sample("smollm2").heads())[1].first(96)
+    head = heads()[1]
     P = exact.softmax(head.Q, head.K, head.mask)
     part = found[found.input == head.name].set_index(["metric", "position", "states"]).value
     s = np.linalg.svd(P, compute_uv=False)
@@ -49,7 +56,7 @@ def test_ranks_and_errors_are_those_of_the_heads():
 def test_the_best_of_each_class_is_the_least_of_its_members():
     module, found = FIGURES["classes"], table("classes")
     best = module.best(found)
-    assert set(found.input[found.causal]) == {x.name for x in inputs.sample("smollm2").heads()}
+    assert set(found.input[found.causal]) == {x.name for x in heads()}
     for one in module.CLASSES:
         part = found[(found.kind == one.label) & (found.metric == module.METRIC)]
         least = part.groupby(["causal", "input", "layer", "head", "budget"]).value.min()
@@ -65,7 +72,7 @@ def test_the_best_of_each_class_is_the_least_of_its_members():
 def test_no_bound_that_is_drawn_is_below_the_error_of_its_row():
     found = table("certificates")
     assert (found.value >= found.truth * (1 - 1e-12) - 1e-12).all()
-    head = list(inputs.sample("smollm2").heads())[1].first(96).at_temperature(1.0)
+    head = heads()[1].at_temperature(1.0)
     P = exact.softmax(head.Q, head.K, head.mask)
     spec = "sink_window(k=32)"
     rows = head.approximate(parse(spec)).to_dense()
@@ -82,7 +89,7 @@ def test_no_bound_that_is_drawn_is_below_the_error_of_its_row():
 
 def test_methods_of_today_are_those_of_their_budget_and_currency():
     module, found = FIGURES["today"], table("today")
-    head = list(inputs.sample("smollm2").heads())[1].first(96).at_temperature(1.0)
+    head = heads()[1].at_temperature(1.0)
     mine = found[(found.input == head.name) & (found["keys"] == 32)].set_index("currency")
     exact_keys = {"stored": 32, "reads": 32 * 128, "multiply_adds": 32 * 128}
     for currency, most in exact_keys.items():
@@ -133,7 +140,7 @@ def test_what_is_kept_before_exp_is_drawn_beside_the_best_rank_after_it():
 
 def test_the_frontier_has_the_whole_registry_at_its_prices():
     found = table("frontier")
-    head = next(inputs.sample("smollm2").heads()).first(96).at_temperature(1.0)
+    head = heads()[0].at_temperature(1.0)
     mine = found[found.input == head.name]
     methods = {spec: parse(spec) for spec in mine.method}
     unlike = {name for name, method in METHODS.items() if method().refusal is not None}

@@ -28,21 +28,21 @@ def small():
 
 @pytest.fixture(scope="module")
 def entries(small):
-    return entry_error.compute(small)
+    return entry_error.compute(dataclasses.replace(small, draws=75))
 
 
 @pytest.fixture(scope="module")
 def collisions(small):
-    return collision.compute(small)
+    with pytest.MonkeyPatch.context() as patch:  # part "family" has the other hashes
+        patch.setattr(collision, "SUPPORTS", collision.SUPPORTS[:1] + collision.SUPPORTS[3:])
+        return collision.compute(small)
 
 
 @pytest.fixture(scope="module")
 def predictions(small):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            predicted_error, "TEMPERATURES", (COLD, 1.0, HOT)
-        )  # 1 is what the caption speaks of
-        return predicted_error.compute(dataclasses.replace(small, draws=350))
+        patch.setattr(predicted_error, "TEMPERATURES", (COLD, HOT, 4 * HOT))
+        return predicted_error.compute(dataclasses.replace(small, draws=125))
 
 
 # --- entry_error ---------------------------------------------------------------------------------
@@ -97,10 +97,10 @@ def test_the_theorem_holds_along_every_curve(entries, hashes):
 
 def test_markers_hold_their_lines(entries):
     # at |q + k|² ≤ ½ a square has a relative variance below 4, that of a normal error is 2;
-    # beyond, the mean of 800 squares is not normal, though its deviation is right
+    # beyond, the mean of 150 squares is not normal, though its deviation is right
     near = 2 * entries.norm**2 + 2 * entries.logit <= 0.5 + 1e-9
     z = FIGURES["entry_error"].z_scores(entries[near | (entries.curve == "lsh")])
-    assert len(z) > 100
+    assert len(z) > 70
     assert z.max() <= BOUND
     assert (entries[entries.metric == "believable"].value == 0).sum() > 50
 
@@ -138,7 +138,7 @@ def test_frequencies_are_the_closed_form(collisions):
 
 def test_scatterbrain_has_one_minus_p_of_the_error_of_its_features(collisions):
     z = FIGURES["collision"].theorem_scores(collisions)
-    assert len(z) >= 0.9 * collision.SHOWN * len(collision.SUPPORTS)
+    assert len(z) == 3 * collision.SHOWN
     assert z.max() <= BOUND
 
 
@@ -166,12 +166,8 @@ def test_only_an_independent_support_leaves_no_bias(collisions, killed):
     for case in ("one stream", "largest estimates"):
         assert z[case] > BOUND
         killed(f"figure: {case}", z[case])
-    assert collision.dependent("one stream") == OneStream(*honest())
-
-
-def honest():
-    found = collision.dependent("independent")
-    return found.low_rank, found.sparse
+    honest = collision.dependent("independent")
+    assert collision.dependent("one stream") == OneStream(honest.low_rank, honest.sparse)
 
 
 def test_smyrf_prefers_large_logits_and_random_keys_do_not(collisions):

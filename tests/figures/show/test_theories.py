@@ -1,5 +1,7 @@
 """Figures of the theory: published values, what their tables must satisfy, planted faults seen."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -39,9 +41,12 @@ def small():
 @pytest.fixture(scope="module")
 def tables(small):
     with pytest.MonkeyPatch.context() as patch:
-        # biased, of the caption, of few draws, and where the delta method is exact
-        patch.setattr(ratio_bias, "TEMPERATURES", (0.5, 1.0, 4.0, 64.0))
-        return {name: FIGURES[name].compute(small) for name in NAMES}
+        # biased, and where the delta method is exact
+        patch.setattr(ratio_bias, "TEMPERATURES", (0.5, 64.0))
+        few = dataclasses.replace(small, draws=60)
+        return {
+            name: FIGURES[name].compute(few if name == "ratio_bias" else small) for name in NAMES
+        }
 
 
 # --- performer_ratio -----------------------------------------------------------------------------
@@ -187,14 +192,6 @@ def test_with_eps_is_its_formula(eps):
     found = with_eps(method, x.Q, x.K, eps=eps, rng=np.random.default_rng(2)).to_dense()
     # ten roundings of exponents of size 10: 1e-14
     np.testing.assert_allclose(found, naive_with_eps(x.Q, x.K, omega, eps), rtol=1e-13)
-
-
-def test_with_eps_at_zero_is_the_honest_estimate():
-    x = inputs.gaussian(6, 4, rng=0)
-    for projection in ("iid", "orthogonal"):
-        method = Positive(8, projection)
-        faulty = with_eps(method, x.Q, x.K, eps=0.0, rng=3).to_dense()
-        np.testing.assert_allclose(faulty, method.approximate(x.Q, x.K, rng=3).to_dense())
 
 
 def test_with_eps_refuses_what_is_no_eps():
