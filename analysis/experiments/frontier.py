@@ -40,7 +40,7 @@ OWN = (
 
 def asked(x: Head) -> list[str]:
     """Return the specs that are filled on a head: candidates, familiar ones, the whole registry."""
-    usual = [*map(str, candidates.methods(x.mask)), *today.ALSO]
+    usual = [*map(str, candidates.methods(x.mask, references=True)), *today.ALSO]
     bare = [str(method()) for name, method in METHODS.items() if name not in LEFT_OUT]
     named = {str(parse(spec)): spec for spec in [*bare, *usual]}  # a familiar name where one is
     return [s for s in named.values() if candidates.why_not(parse(s), x.mask) is None]

@@ -44,7 +44,7 @@ ADAPTIVE = (
 
 def asked(x: Head) -> list[str]:
     """Return the specs that are compared on a head."""
-    usual = [str(m) for m in candidates.methods(x.mask) if m.name not in SLOW]
+    usual = [str(m) for m in candidates.methods(x.mask, references=True) if m.name not in SLOW]
     return [*usual, *(spec for spec in ALSO if str(parse(spec)) not in usual)]
 
 
