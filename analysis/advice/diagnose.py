@@ -19,12 +19,14 @@ from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 import numpy as np
 import pandas as pd
-import scipy.stats
+from scipy.special import ndtri
 from tqdm import tqdm
 
 from analysis.advice import caveats
 from analysis.advice.measurement import (
+    FEW,
     TRIALS,
+    WORTH,
     Draws,
     Question,
     Sampled,
@@ -234,8 +236,8 @@ class DryRun(NamedTuple):
     left_out : list of Sentence
         The methods that are not, and why.
     seconds : float
-        The time of all heads, from that of this one, which ran twice so that nothing is compiled
-        while it is timed.
+        The time of all heads, from that of this one; its first tokens ran before, so that nothing
+        is compiled while it is timed.
     """
 
     heads: int
@@ -251,7 +253,8 @@ def dry_run(
     about = _Question(**asked)
     heads = about.heads(inputs)
     middle = heads[len(heads) // 2]
-    dataclasses.replace(about, trials=1).rows_of(middle)
+    shorter = middle.first(min(middle.n, middle.l, WORTH * FEW))
+    dataclasses.replace(about, trials=1).rows_of(shorter)
     start = time.perf_counter()
     rows = about.rows_of(middle)
     spent = time.perf_counter() - start
@@ -420,7 +423,7 @@ def cannot_win(errors: Array, stderrs: Array) -> Array:
     """
     second = np.argsort(errors, kind="stable")[min(1, len(errors) - 1)]
     chance = np.hypot(stderrs, TIE * stderrs[second])
-    return np.asarray(errors - TIE * errors[second] > scipy.stats.norm.isf(WRONG) * chance)
+    return np.asarray(errors - TIE * errors[second] > -ndtri(WRONG) * chance)
 
 
 def _fitting(head: Sampled, about: _Question) -> tuple[list[Method], list[Sentence]]:

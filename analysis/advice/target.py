@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
-import scipy.stats
+from scipy.special import ndtri, stdtrit
 from tqdm import tqdm
 
 from analysis.advice import measurement
@@ -455,11 +455,11 @@ def _measured(head: Sampled, method: Method, asked: _Question, *, again: bool = 
     values = np.array([of_draw[asked.metric] for of_draw in errors[trials if again else 0 :]])
     name = f"{asked.metric}_stderr"
     by_rows = float(np.mean([of_draw[name] for of_draw in errors if name in of_draw] or [0.0]))
-    by_draws, quantile = 0.0, float(scipy.stats.norm.ppf(SURE))
+    by_draws, quantile = 0.0, float(ndtri(SURE))
     if method.uses_rng:
         finite = trials > 1 and np.isfinite(values).all()
         by_draws = values.std(ddof=1) / math.sqrt(trials) if finite else math.inf
-        quantile = float(scipy.stats.t.ppf(SURE, max(trials - 1, 1)))
+        quantile = float(stdtrit(max(trials - 1, 1), SURE))
     error, stderr = float(values.mean()), math.hypot(by_draws, by_rows)
     most = error + quantile * stderr
     return _Measured(method, error, stderr, most, _price(method, estimate, head), again)
