@@ -196,6 +196,11 @@ class Advice(NamedTuple):
         return self.uniform_tv if self.metric == TV else self.uniform_output
 
     @property
+    def guaranteed(self) -> float:
+        """What the winner proves of its tv; NaN above half of uniform attention's: of no use."""
+        return self.certificate if self.certificate <= self.uniform_tv / 2 else math.nan
+
+    @property
     def limit(self) -> float:
         """The oracle's error in the metric."""
         return self.oracle_tv if self.metric == TV else self.oracle_output
@@ -226,7 +231,7 @@ class Advised(list[Advice]):
         rows = [
             (
                 f"{one.layer}.{one.head}", one.verdict, one.winner, one.bound, one.attention_tv,
-                one.certificate, one.output_error, one.reads, one.uniform, one.limit,
+                one.guaranteed, one.output_error, one.reads, one.uniform, one.limit,
             )
             for one in self
         ]  # fmt: skip
@@ -296,7 +301,7 @@ def _sentence(one: Advice, best: Mapping[str, Any], affordable: bool) -> str:
         return text + _rival(one)
     text = f"{spec}: " + ("" if math.isnan(one.bound) else f"{thousandths(one.bound)} ≤ ")
     text += f"total variation {thousandths(one.attention_tv)}"
-    text += "" if math.isnan(one.certificate) else f" ≤ {thousandths(one.certificate)}"
+    text += "" if math.isnan(one.guaranteed) else f" ≤ {thousandths(one.guaranteed)}"
     if math.isfinite(one.output_error):
         text += f", output error {thousandths(one.output_error)}"
     if math.isfinite(one.reads):

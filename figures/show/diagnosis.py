@@ -162,9 +162,13 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> Iterator[str]:
         yield tr(
             "measured: total variation (tv) of the attention weights, median over draws. best "
             "possible: a lower bound on the tv of every estimate of the same class with equal "
-            "storage. guaranteed: an upper bound on its tv that an estimate proves by what it "
-            "read, where it is at most half of uniform attention's tv."
+            "storage."
         )
+        if any(math.isfinite(one.guaranteed) for one in advised):
+            yield tr(
+                "guaranteed: an upper bound on its tv that an estimate proves by what it read, "
+                "where it is at most half of uniform attention's tv."
+            )
         if known:
             yield tr(
                 "output: the relative error of the output P V, median over draws. Methods can "
@@ -320,9 +324,7 @@ def _head(row: Any, one: Advice, names: dict[str, str]) -> tuple[str, ...]:
     output = number(one.output_error)
     errors: tuple[str, ...] = output, number(one.attention_tv)
     if one.metric == TV:
-        # above half of uniform attention's tv a guarantee says nothing
-        guaranteed = one.certificate if one.certificate <= one.uniform_tv / 2 else math.nan
-        three = one.bound, one.attention_tv, guaranteed
+        three = one.bound, one.attention_tv, one.guaranteed
         errors = *(thousandths(x) if math.isfinite(x) else "–" for x in three), output
     return (
         head_name(row), _use(one, names), *errors, number(one.uniform),

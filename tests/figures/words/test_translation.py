@@ -144,7 +144,7 @@ def test_advice_says_the_same_in_chinese():
     with speaking("zh"):
         after = spoken()
     assert [numbers(text) for text in after] == [numbers(text) for text in before]
-    specs = re.compile(r"--metric output|(--method )?\"?\w+\(.*\)")
+    specs = re.compile(r"--metric output|--references|(--method )?\"?\w+\(.*\)")
     assert english(specs.sub("", " ".join(after))) == {"long"}
     assert english(" ".join(before)) > {"long", "attention", "features"}
 
