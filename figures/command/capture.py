@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from analysis.models.capture import Capture
 
 HELP = "Q, K, V of a local transformer or GGUF file on a text."
+EXAMPLES = ("expqk capture MODEL_DIR TEXT --out qk.safetensors",)
 
 
 def add(parser: argparse.ArgumentParser) -> None:

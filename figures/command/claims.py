@@ -8,6 +8,7 @@ from pathlib import Path
 from figures.command import options
 
 HELP = "Check what papers and notes say: expected, observed, verdict."
+EXAMPLES = ("expqk claims FL-E", "expqk claims --out DIR")
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -36,6 +37,7 @@ FIRST = (  # what a student, a researcher with arrays and the owner of a model t
     ("expqk model MODEL TEXT --out DIR", "a model of yours: what it would lose"),
     ("expqk methods performer", "what a method is, and what it costs"),
 )
+WIDTH = 78  # of the description of a command
 MOST_CHARACTERS = 800  # of an error
 
 
@@ -156,7 +158,11 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     added = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command in zip(names(), COMMANDS):
-        one = added.add_parser(name, help=command.HELP, description=_description(command))
+        one = added.add_parser(
+            name, help=command.HELP, description=textwrap.fill(_description(command), WIDTH),
+            epilog="\n".join(["examples:", *(f"  {each}" for each in command.EXAMPLES)]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
         one.set_defaults(run=command.run)
         options.add_memory(one)
         command.add(one)

@@ -8,6 +8,7 @@ from figures.command import options
 
 METRICS = {"tv": "attention_tv", "output": "output_relative_error"}
 HELP = "The nearest method for every head of a file, at a budget."
+EXAMPLES = ("expqk diagnose qk.npz", "expqk diagnose qk.safetensors --budget 24 --trials 3")
 
 
 def add(parser: argparse.ArgumentParser) -> None:

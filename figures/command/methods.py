@@ -6,6 +6,7 @@ from typing import Any
 from figures.command import options
 
 HELP = "List the methods, or describe one by any name it is known by."
+EXAMPLES = ("expqk methods positive",)
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from figures.command import options
 
 HELP = "One model: advice, a plan, what it does to a text, a page."
+EXAMPLES = ("expqk model MODEL_DIR TEXT --out mine",)
 
 
 def add(parser: argparse.ArgumentParser) -> None:

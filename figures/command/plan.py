@@ -7,6 +7,7 @@ from pathlib import Path
 from figures.command import options
 
 HELP = "A method for every head of a model, at a price or for a KL."
+EXAMPLES = ("expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json",)
 
 
 def add(parser: argparse.ArgumentParser) -> None:

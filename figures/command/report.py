@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from analysis.models.pipeline import Found
 
 HELP = "From Q, K to a report: HTML, PDF, figures, tables."
+EXAMPLES = (
+    "expqk report --qk qk.safetensors",
+    'expqk report --profile full --lang zh --title "My title" --author "My Name"',
+)
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from figures.command import options
 
 HELP = "What a model becomes whose heads are computed by methods."
+EXAMPLES = ('expqk substitute MODEL_DIR TEXT --method "sink_window(k=32)"',)
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from analysis.sweeps.sweep import Plan
 
 HELP = "Methods × inputs × temperatures × budgets × trials: a table."
+EXAMPLES = ("expqk sweep figures/configs/quick.toml --store quick",)
 SHOWN = 5  # cells named where many failed
 
 

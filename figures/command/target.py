@@ -7,6 +7,7 @@ from pathlib import Path
 from figures.command import options
 
 HELP = "The least price of an error on every head of a file."
+EXAMPLES = ("expqk target qk.npz --tv 0.1",)
 ERRORS = {  # of `analysis.advice.target.METRICS`, by option
     "tv": ("attention_tv", "of the attention weights: their total variation, such as 0.1"),
     "output": ("output_relative_error", "of the output P V, relative; FILE has v"),

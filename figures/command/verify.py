@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from analysis.sweeps.sweep import Cell
 
 HELP = "Compute a random part of a store again and compare exactly."
+EXAMPLES = ("expqk verify quick",)
 SHOWN = 5  # cells named where there are many
 
 
