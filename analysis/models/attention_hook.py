@@ -25,14 +25,14 @@ _IN_CALL = {
 
 
 class Seen(NamedTuple):
-    """What a layer's queries see: (n, n) of bool, or None for everything."""
+    """What a layer's queries, the last n of l positions, see: (n, l) of bool, None for all."""
 
     visible: Any
     causal: bool
     window: int  # 0 for none
 
     @classmethod
-    def from_mask(cls, mask: Any, n: int) -> Self:
+    def from_mask(cls, mask: Any, n: int, l: int) -> Self:
         """Return what a mask hides; raise ValueError if it does more, or hides something else."""
         import torch
 
@@ -46,12 +46,12 @@ class Seen(NamedTuple):
             )
         if visible.all():
             return cls(None, False, 0)
-        visible = visible.expand(1, 1, n, n)[0, 0]
-        past = torch.ones(n, n, dtype=torch.bool).tril()
+        visible = visible.expand(1, 1, n, l)[0, 0]
+        past = torch.ones(n, l, dtype=torch.bool).tril(l - n)
         if (visible == past).all():
             return cls(visible, True, 0)
         window = int(visible[-1].sum())  # the last query has all keys of its window before it
-        if (visible == past.triu(1 - window)).all():
+        if (visible == past.triu(l - n + 1 - window)).all():
             return cls(visible, True, window)
         raise ValueError(
             "the attention mask is neither full nor causal nor a window that looks back: if it "
@@ -62,8 +62,9 @@ class Seen(NamedTuple):
 class Call(NamedTuple):
     """One call of an attention layer: q (1, heads, n, d), k and v (1, kv_heads, l, ·), as tensors.
 
-    l is n, or n + 1 where key 0 is an attention sink, of value 0. Layers are numbered from 0 in the
-    order in which they are called.
+    l is n, or more where the text is read in pieces: then queries are the last of its positions.
+    With an attention sink it is one more: key 0, of value 0, stands for a logit that takes part in
+    the softmax. Layers are numbered from 0 in the order in which they are called.
     """
 
     layer: int
@@ -72,11 +73,7 @@ class Call(NamedTuple):
     v: Any
     scaling: float
     seen: Seen
-
-    @property
-    def has_sink(self) -> bool:
-        """Whether key 0 stands for a logit that takes part in the softmax and has no value."""
-        return bool(self.k.shape[2] > self.q.shape[2])
+    has_sink: bool = False
 
     def output(self) -> Any:
         """Return softmax(scaling q·k) v of every head, (1, n, heads, c)."""
@@ -87,7 +84,7 @@ class Call(NamedTuple):
         if visible is not None and self.has_sink:
             visible = torch.nn.functional.pad(visible, (1, 0), value=1)
         mask: dict[str, Any] = {"attn_mask": visible}
-        if causal and not window and not self.has_sink:  # half the work; torch aligns it left
+        if causal and not window and q.shape[2] == k.shape[2]:  # half the work; torch aligns left
             mask = {"is_causal": True}
         output = torch.nn.functional.scaled_dot_product_attention(
             q, k, v, scale=self.scaling, **mask
@@ -132,7 +129,9 @@ Attention = Callable[[Call], Any]
 
 
 @contextmanager
-def attending(model: Any, attention: Attention, *, first: int = 0) -> Iterator[None]:
+def attending(
+    model: Any, attention: Attention, *, first: int = 0, in_pieces: bool = False
+) -> Iterator[None]:
     """Let a model attend by a function of ours, with the masks that its eager attention gets.
 
     Parameters
@@ -143,6 +142,8 @@ def attending(model: Any, attention: Attention, *, first: int = 0) -> Iterator[N
         Takes a `Call`, returns the outputs of all heads, (1, n, heads, c).
     first : int
         The number of the layer that is called first.
+    in_pieces : bool
+        Whether layers may have keys of tokens that were read before.
 
     Raises
     ------
@@ -169,7 +170,8 @@ def attending(model: Any, attention: Attention, *, first: int = 0) -> Iterator[N
         nonlocal number
         layer, number = number, number + 1
         refuse(others, _IN_CALL)
-        if query.shape[0] != 1 or query.shape[2] != key.shape[2]:
+        n, l = query.shape[2], key.shape[2]
+        if query.shape[0] != 1 or n > l or (n < l and not in_pieces):
             raise ValueError(
                 "an attention layer does not compare the text with itself: "
                 f"queries {tuple(query.shape)}, keys {tuple(key.shape)}"
@@ -177,12 +179,12 @@ def attending(model: Any, attention: Attention, *, first: int = 0) -> Iterator[N
         factor = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
         seen = next((s for mask, s in known if mask is attention_mask), None)
         if seen is None:
-            seen = Seen.from_mask(attention_mask, query.shape[2])
+            seen = Seen.from_mask(attention_mask, n, l)
             known.append((attention_mask, seen))
         qkv = query, key, value
         if s_aux is not None:
             qkv = _with_sink(*qkv, s_aux, factor)
-        return attention(Call(layer, *qkv, factor, seen)), None
+        return attention(Call(layer, *qkv, factor, seen, s_aux is not None)), None
 
     before = model.config._attn_implementation
     AttentionInterface.register(_NAME, call)

@@ -6,8 +6,10 @@ request the model runs again with its own attention: both outputs must then be e
 nothing is missing in the file.
 """
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,11 +18,12 @@ import numpy as np
 
 from analysis.inputs.array_files import replacing
 from analysis.models import checkpoints
-from analysis.models.attention_hook import Call, attending, unused
+from analysis.models.attention_hook import Attention, Call, attending, unused
 from analysis.models.checkpoints import Place
 from approx.checks import Array, flag, integer, one_of
 
 _AGREEMENT = 1e-4  # of the largest output: above the rounding of float32 over many layers
+PIECE = 1024  # tokens that are read at once where few queries are kept
 DTYPES = ("float16", "float32", "float64")
 
 
@@ -32,13 +35,14 @@ class Capture:
     ----------
     q, k, v : ndarray
         (layers, heads, n, d), (layers, kv_heads, l, d), (layers, kv_heads, l, c). Head h attends to
-        keys of head h // (heads // kv_heads). l is n, or n + 1 where key 0 is an attention sink.
+        keys of head h // (heads // kv_heads). l is the number of tokens, or one more where key 0 is
+        an attention sink; queries are those of the last n tokens.
     scaling : float
         The model's own, most often 1/√d.
     causal : bool
         Whether the future is hidden: row i sees keys up to i + l − n only.
     token_ids : ndarray
-        (n,), int64.
+        Those of all tokens that were read, int64.
     model : str
         Name of the model's folder, or of its GGUF file.
     layers : tuple of int
@@ -69,6 +73,7 @@ def capture(
     layers: Sequence[int] | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
     max_tokens: int = 512,
+    queries: int | None = None,
     dtype: str = "float16",
     check: bool = False,
 ) -> Capture:
@@ -90,6 +95,10 @@ def capture(
         that there is not is refused before the model runs.
     max_tokens : int
         The text is cut after so many tokens, special ones included.
+    queries : int, optional
+        The queries of so many last tokens are kept, by default of all. Every key is; the model
+        then reads a text that is longer than 1024 tokens in pieces, so that no array has n·l
+        entries.
     dtype : {"float16", "float32", "float64"}
         The dtype of the arrays. The model computes in float32, for float64 in float64.
     check : bool
@@ -113,6 +122,8 @@ def capture(
     integer("max_tokens", max_tokens, least=2)
     one_of("dtype", dtype, DTYPES)
     flag("check", check)
+    if queries is not None:
+        integer("queries", queries, least=1, most=max_tokens)
     if heads is not None:
         if layers is not None:
             raise ValueError("layers follow from heads: leave them out")
@@ -136,8 +147,9 @@ def capture(
     model = place.weights(AutoModel, config, torch.float64 if dtype == "float64" else torch.float32)
     tokens = len(tokenizer(words, verbose=False)["input_ids"])
     return _forward(
-        model, token_ids, kept, name=place.name, tokens=tokens, dtype=dtype, check=check
-    )
+        model, token_ids, kept, queries=queries, name=place.name, tokens=tokens, dtype=dtype,
+        check=check,
+    )  # fmt: skip
 
 
 def save(
@@ -204,6 +216,7 @@ def _forward(
     token_ids: Sequence[int],
     kept: tuple[int, ...] | None = None,
     *,
+    queries: int | None = None,
     name: str = "",
     tokens: int = 0,
     dtype: str = "float32",
@@ -215,29 +228,63 @@ def _forward(
     model.eval()
     model.config.get_text_config().use_cache = False  # it would hold every key a second time
     ids = torch.as_tensor(token_ids, dtype=torch.int64)[None]
+    pieces = _pieces(len(token_ids), queries)
     layers: dict[int, _Layer] = {}
     calls = 0
 
     def attention(call: Call) -> Any:
         nonlocal calls
         number, calls = call.layer, call.layer + 1
-        if kept is None or number in kept:
+        if len(pieces) > 1 and not call.seen.causal:
+            raise ValueError(
+                f"layer {number} is not causal, so that the text cannot be read in pieces: leave "
+                f"out queries, or lower max_tokens to {PIECE}"
+            )
+        if (kept is None or number in kept) and call.k.shape[2] >= len(token_ids):
             call.check_intervals()
-            q, k, v = (_array(x, dtype, number) for x in (call.q, call.k, call.v))
+            last = slice(-queries if queries else None, None)
+            some = call.q[:, :, last], call.k, call.v
+            q, k, v = (_array(x, dtype, number) for x in some)
             layers[number] = _Layer(q, k, v, call.scaling, call.seen.causal, call.seen.window)
             _fit(next(iter(layers.values())), layers[number])
         return call.output()
 
     with torch.inference_mode():
-        with attending(model, attention):
-            output = model(input_ids=ids)[0]
+        output = _read(model, ids, pieces, attention)
         if not calls:
             raise unused(model)
         if kept is not None and kept[-1] >= calls:
             raise ValueError(f"the model has layers 0 to {calls - 1}, got {kept[-1]}")
         if check:
-            _agree(type(model).__name__, output, model(input_ids=ids)[0])
+            _agree(type(model).__name__, output, _read(model, ids, pieces))
     return _assemble(layers, kept is not None, np.asarray(token_ids, np.int64), name, tokens)
+
+
+def _pieces(tokens: int, queries: int | None) -> list[slice]:
+    """Return the pieces of a text that are read one after the other; the last has the queries.
+
+    Examples
+    --------
+    >>> [(piece.start, piece.stop) for piece in _pieces(2100, 64)]
+    [(0, 1024), (1024, 2036), (2036, 2100)]
+    """
+    if queries is None or tokens <= PIECE:
+        return [slice(0, tokens)]
+    ends = [*range(PIECE, tokens - queries, PIECE), tokens - queries, tokens]
+    return [slice(*ends) for ends in itertools.pairwise(sorted({0, *ends}))]
+
+
+def _read(model: Any, ids: Any, pieces: Sequence[slice], attention: Attention | None = None) -> Any:
+    """Return the last piece's output of a model, with our attention or with its own."""
+    from transformers import DynamicCache
+
+    # without a config every layer keeps all keys, also where the model has windows
+    past = {"past_key_values": DynamicCache(), "use_cache": True} if len(pieces) > 1 else {}
+    for piece in pieces:
+        ours = attending(model, attention, in_pieces=bool(past)) if attention else nullcontext()
+        with ours:
+            output = model(input_ids=ids[:, piece], **past)[0]
+    return output
 
 
 def _agree(name: str, output: Any, expected: Any) -> None:

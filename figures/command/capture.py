@@ -22,6 +22,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_kept(parser, "keep these only [all]")
     options.add_tokens(parser, "of the text that are read")
     parser.add_argument(
+        "--queries",
+        type=int,
+        metavar="R",
+        help="of the last R tokens alone, with all keys [all]",
+    )
+    parser.add_argument(
         "--dtype",
         choices=("float16", "float32", "float64"),
         default="float16",
@@ -46,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         layers=arguments.layers,
         heads=heads,
         max_tokens=arguments.max_tokens,
+        queries=arguments.queries,
         dtype=arguments.dtype,
         check=arguments.check,
     )
@@ -64,6 +71,8 @@ def _said(captured: Capture, count: int, path: Path) -> str:
     if captured.windows:
         widths = sorted({width for width in captured.windows if width})
         mask += f", windows of {' and '.join(map(str, widths))}"
+    if captured.q.shape[2] < captured.token_ids.size:
+        mask += f", queries of the last {checks.counted(captured.q.shape[2], 'token')}"
     kept = captured.token_ids.size
     tokens = f"All {kept} tokens of the text"
     if kept < captured.tokens:

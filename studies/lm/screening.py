@@ -67,14 +67,12 @@ def chance(x: Head, *, keys: float, repeats: int, seed: int = 0) -> Chance:
         errors = row_errors(x, keys, seed)
     whole = np.array([np.median(e.mean(axis=1)) for e in errors])
     may_win = whole <= TIE * np.sort(whole)[1]
-    rng, wrong = np.random.default_rng(seed), 0
-    for _ in range(repeats):
-        few = rng.choice(x.n, FEW, replace=False)
-        shares = [e[:, few] for e in errors]
-        scale = np.sqrt((1 - FEW / x.n) / FEW)
-        means = np.array([np.median(s.mean(axis=1)) for s in shares])
-        stderrs = np.array([np.median(s.std(axis=1, ddof=1)) * scale for s in shares])
-        wrong += int((cannot_win(means, stderrs) & may_win).sum())
+    rng, scale = np.random.default_rng(seed), np.sqrt((1 - FEW / x.n) / FEW)
+    few = np.array([rng.choice(x.n, FEW, replace=False) for _ in range(repeats)])
+    shares = [e[:, few] for e in errors]  # (draws, repeats, 64)
+    means = np.array([np.median(s.mean(axis=2), axis=0) for s in shares])
+    stderrs = np.array([np.median(s.std(axis=2, ddof=1), axis=0) * scale for s in shares])
+    wrong = sum(int((cannot_win(*both) & may_win).sum()) for both in zip(means.T, stderrs.T))
     return Chance(repeats * int(may_win.sum()), wrong)
 
 

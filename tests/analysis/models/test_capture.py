@@ -423,6 +423,42 @@ def test_capture_reproduces_the_attention_of_the_model(kind, changes, kv_heads, 
 
 
 @with_torch
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("llama", {}),
+        ("gpt2", {}),
+        ("mistral", {"sliding_window": 5}),
+        ("gemma3_text", LOCAL_FIRST),
+        ("gpt_oss", {"sliding_window": 23}),
+    ],
+)
+def test_a_text_read_in_pieces_has_the_last_queries_and_all_keys_of_the_whole(
+    kind, changes, monkeypatch
+):
+    model = build(kind, **changes)
+    whole = module._forward(model, IDS)
+    monkeypatch.setattr(module, "PIECE", 8)
+    part = module._forward(model, IDS, queries=4, check=True)  # pieces of 8, 8, 3 and 4 tokens
+    assert part.q.shape[2] == 4
+    assert (part.windows, part.causal, part.scaling) == (whole.windows, True, whole.scaling)
+    np.testing.assert_array_equal(part.token_ids, IDS)
+    for own, other in ((part.q, whole.q[:, :, -4:]), (part.k, whole.k), (part.v, whole.v)):
+        np.testing.assert_allclose(own, other, rtol=0, atol=1e-5 * np.abs(other).max())
+    monkeypatch.setattr(module, "PIECE", 64)
+    short = module._forward(model, IDS, queries=4)  # read at once
+    np.testing.assert_array_equal(short.q, whole.q[:, :, -4:])
+    np.testing.assert_array_equal(short.k, whole.k)
+
+
+@with_torch
+def test_what_reads_the_whole_text_at_once_is_not_read_in_pieces(monkeypatch):
+    monkeypatch.setattr(module, "PIECE", 8)
+    with pytest.raises(ValueError, match=r"not causal, so .* lower max_tokens to 8"):
+        module._forward(build("bert"), IDS, queries=4)
+
+
+@with_torch
 def test_layers_that_are_kept_are_those_of_the_whole_capture():
     model = build("gemma3_text", **LOCAL_FIRST)
     whole, part = module._forward(model, IDS), module._forward(model, IDS, (1,))
@@ -496,20 +532,25 @@ def test_mask_is_full_or_causal_or_a_window_or_refused():
     past = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
     hidden = torch.zeros(1, 1, 5, 5)
     for value in (-torch.inf, torch.finfo(torch.float32).min, -1e4):
-        assert Seen.from_mask(hidden.masked_fill(~past, value), 5)[1:] == (True, 0)
-    assert Seen.from_mask(past, 5)[1:] == (True, 0)
+        assert Seen.from_mask(hidden.masked_fill(~past, value), 5, 5)[1:] == (True, 0)
+    assert Seen.from_mask(past, 5, 5)[1:] == (True, 0)
     for width in range(1, 5):
-        assert Seen.from_mask(past.triu(1 - width), 5)[1:] == (True, width)
-    assert Seen.from_mask(None, 5) == (None, False, 0)
-    assert Seen.from_mask(hidden, 5) == (None, False, 0)
-    assert Seen.from_mask(hidden[:, :, :1], 5) == (None, False, 0)  # one row for all
+        assert Seen.from_mask(past.triu(1 - width), 5, 5)[1:] == (True, width)
+    late = torch.ones(2, 5, dtype=torch.bool).tril(3)  # two queries behind three keys
+    for mask, width in ((late, 0), (late.triu(2), 2)):
+        seen = Seen.from_mask(mask[None, None], 2, 5)
+        assert seen[1:] == (True, width)
+        assert (seen.visible == mask).all()
+    assert Seen.from_mask(None, 5, 5) == (None, False, 0)
+    assert Seen.from_mask(hidden, 5, 5) == (None, False, 0)
+    assert Seen.from_mask(hidden[:, :, :1], 5, 5) == (None, False, 0)  # one row for all
     chunks = past & (torch.arange(5)[:, None] // 3 == torch.arange(5) // 3)
     both_sides = past.triu(-1) | past.triu(-1).mT
     for mask in (past.flip(-1), chunks, both_sides, past.mT):
         with pytest.raises(ValueError, match="neither full nor causal nor a window"):
-            Seen.from_mask(mask, 5)
+            Seen.from_mask(mask, 5, 5)
     with pytest.raises(ValueError, match="ALiBi"):
-        Seen.from_mask(hidden - 0.5, 5)
+        Seen.from_mask(hidden - 0.5, 5, 5)
 
 
 @with_torch
