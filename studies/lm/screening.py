@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,20 +75,18 @@ def chance(x: Head, *, keys: float, repeats: int, seed: int = 0) -> Chance:
     return Chance(repeats * int(may_win.sum()), wrong)
 
 
-def answers(heads: Sequence[Head], **asked: Any) -> tuple[pd.DataFrame, float, float]:
-    """Return what `diagnose` answers, the share of what it measures whole, and its seconds."""
-    start = time.perf_counter()
+def answers(heads: Sequence[Head], **asked: Any) -> tuple[pd.DataFrame, float]:
+    """Return what `diagnose` answers, and the share of methods that it measures whole."""
     table = diagnose(heads, **asked)
-    seconds = time.perf_counter() - start
     whole = float((~table.screened).mean())
-    return table[table.winner].set_index(HEAD)[ANSWER], whole, seconds
+    return table[table.winner].set_index(HEAD)[ANSWER], whole
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Compare the answers for the heads of files, and write a table."""
     parser = pages.parser(".screening", __doc__)
     parser.add_argument("files", type=Path, nargs="+", help="Q, K and V of a model each")
-    parser.add_argument("--budgets", default="32,64", help="stored values a query row [32,64]")
+    parser.add_argument("--budgets", default="32", help="stored values a query row [32]")
     parser.add_argument("--every", type=int, default=1, help="every so many-th head [1]")
     parser.add_argument("--repeats", type=int, default=1000, help="choices of queries [1000]")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes [all]")
@@ -99,8 +96,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         heads = list(inputs.load(file).heads())[:: arguments.every]
         for keys in map(float, arguments.budgets.split(",")):
             asked = {"budget": keys, "jobs": arguments.jobs}
-            plain, _, slow = answers(heads, screen=False, **asked)
-            screened, whole, fast = answers(heads, **asked)
+            plain, _ = answers(heads, screen=False, **asked)
+            screened, whole = answers(heads, **asked)
             misled = parallel(
                 functools.partial(chance, keys=keys, repeats=arguments.repeats), heads,
                 jobs=arguments.jobs, progress=sys.stderr.isatty(), label="heads",
@@ -110,17 +107,15 @@ def main(argv: Sequence[str] | None = None) -> None:
             rows.append(
                 (
                     file.stem, f"{keys:g}", f"{same} of {len(heads)}", f"{whole:.0%}",
-                    f"{slow / len(heads):.2f}", f"{fast / len(heads):.2f}",
                     f"{wrong} of {asked_of}",
                 )
             )  # fmt: skip
     titles = (
-        "heads", "budget", "same answer", "measured whole", "s a head without screening", "with",
-        "wrongly left out",
+        "heads", "budget", "same answer", "measured whole", "wrongly left out",
     )  # fmt: skip
     said = (
-        f"Winner, its tv and the verdict with and without screening, {arguments.jobs} processes, "
-        f"measured on {pages.today()}. Wrongly left out: of methods that are among the two best or "
+        f"Winner, its tv and the verdict with and without screening, measured on {pages.today()}. "
+        f"Wrongly left out: of methods that are among the two best or "
         f"tie with them, over {arguments.repeats} choices of {FEW} queries of each head; if means "
         f"of {FEW} queries were normal, it would be at most {WRONG:g} of them."
     )
