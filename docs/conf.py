@@ -112,7 +112,7 @@ def outside(app: Sphinx, name: str, text: list[str]) -> None:
     """Link to the page of a figure; name pages of the repository that are no pages here."""
     figure = r"\(\.\./((?:\.\./)*figures/)README((?:\.zh-CN)?)\.md(?:#(\w+))?\)"
     text[0] = re.sub(figure, lambda m: f"({m[1]}{m[3] or 'index'}{m[2]}.md)", text[0])
-    link = r"\[([^]]*)\]\(\.\./((?:studies|figures)/[\w./-]+\.md)(?:#[\w-]*)?\)"
+    link = r"\[([^]]*)\]\((?:\.\./)+((?:studies|figures)/[\w./-]+\.md)(?:#[\w-]*)?\)"
     text[0] = re.sub(link, r"\1 (`\2`)", text[0])
 
 

@@ -73,6 +73,7 @@ def diagnose(
     metric: str = TV,
     seed: int = 0,
     jobs: int = 1,
+    scheduler: Any = None,
     progress: bool = False,
 ) -> pd.DataFrame:
     """Return the errors of every method on every head at a budget, and which one wins.
@@ -110,8 +111,8 @@ def diagnose(
         The error that ranks methods and decides the verdict: the total variation of the attention
         weights, or the error of the output P V, which depends on the values too and need not rank
         methods alike.
-    seed, jobs, progress
-        See `analysis.sweeps.sweep.sweep`.
+    seed, jobs, scheduler, progress
+        See `analysis.sweeps.sweep.sweep`; of a cluster heads are the tasks.
 
     Returns
     -------
@@ -184,7 +185,8 @@ def diagnose(
         references=references, screen=screen, temperature=temperature, trials=trials, rows=rows,
         accept=accept, metric=metric, seed=seed,
     )  # fmt: skip
-    return table(asked.rows_of, asked.heads(inputs), jobs=jobs, progress=progress)
+    heads = asked.heads(inputs)
+    return table(asked.rows_of, heads, jobs=jobs, scheduler=scheduler, progress=progress)
 
 
 def winners(

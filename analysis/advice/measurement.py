@@ -14,8 +14,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
+from tqdm import tqdm
 
 from analysis.bounds import certificates
+from analysis.compute import executors
 from analysis.compute.parallel import parallel
 from analysis.compute.seeds import seed_sequence
 from analysis.costs import candidates
@@ -23,6 +25,7 @@ from analysis.errors import metrics
 from analysis.inputs import Head, Heads
 from analysis.ranks.attention_weights import MOST_ENTRIES
 from analysis.sentences import Sentence
+from analysis.sweeps.sweep import version
 from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.estimate import memory
@@ -92,14 +95,47 @@ def table(
     heads: Sequence[Head],
     *,
     jobs: int,
+    scheduler: Any,
     progress: bool,
 ) -> pd.DataFrame:
-    """Return rows(head, progress=…) of all heads; of one process the progress is of each head."""
+    """Return rows(head, progress=…) of all heads; of one process the progress is of each head.
+
+    Heads are the tasks of a Dask cluster, where ``scheduler`` names one.
+    """
     checks.integer("jobs", jobs, least=1)
+    if scheduler is not None:
+        limit = memory.explicit_limit()
+        tasks = [_Task(i, x, limit, version()) for i, x in enumerate(heads)]
+        done = executors.stream(_Task.rows, tasks, [rows], jobs=jobs, scheduler=scheduler)
+        bar = tqdm(done, "heads", len(heads), leave=False, disable=not progress)
+        by_number: dict[int, Any] = {task.number: found for task, found in bar}
+        return pd.DataFrame([row for i in range(len(heads)) for row in by_number[i]])
     alone = progress and min(jobs, len(heads)) == 1
     head = functools.partial(rows, progress=alone)
     per_head = parallel(head, heads, jobs=jobs, progress=progress, label="heads")
     return pd.DataFrame([row for every in per_head for row in every])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """A head for a worker elsewhere, which must have the same expqk and the same limit of memory.
+
+    The question, which is small, is what tasks share.
+    """
+
+    place: ClassVar[int] = 0
+
+    number: int
+    head: Head
+    memory_limit: int | None
+    version: str
+
+    def rows(self, rows: Callable[[Head], list[dict[str, Any]]]) -> Any:
+        """Return rows(head)."""
+        if version() != self.version:
+            raise RuntimeError(f"this worker has expqk {version()}, the caller {self.version}")
+        memory.set_limit(self.memory_limit)
+        return rows(self.head)
 
 
 class Sampled(NamedTuple):

@@ -59,6 +59,7 @@ def needed(
     rows: int | Array | None = None,
     seed: int = 0,
     jobs: int = 1,
+    scheduler: Any = None,
     progress: bool = False,
 ) -> pd.DataFrame:
     """Return the smallest size of every method that reaches a target on every head, and its price.
@@ -81,7 +82,7 @@ def needed(
         Adds to the default what needs all logits, as in `analysis.advice.diagnose.diagnose`.
     rows : int or index array, optional
         Queries that are measured: so many, as in `analysis.advice.diagnose.diagnose`, or these.
-    temperature, trials, seed, jobs, progress
+    temperature, trials, seed, jobs, scheduler, progress
         As in `analysis.advice.diagnose.diagnose`; the draws are those of a random method at each
         size.
 
@@ -137,7 +138,10 @@ def needed(
         currency=currency, methods=methods, references=references, temperature=temperature,
         trials=trials, rows=rows, seed=seed,
     )  # fmt: skip
-    return measurement.table(asked.rows_of, asked.heads(inputs), jobs=jobs, progress=progress)
+    heads = asked.heads(inputs)
+    return measurement.table(
+        asked.rows_of, heads, jobs=jobs, scheduler=scheduler, progress=progress
+    )
 
 
 def smallest(

@@ -4,7 +4,6 @@ import hashlib
 import importlib.util
 import logging
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -87,10 +86,6 @@ class Place(NamedTuple):
 
     def weights(self, kind: Any, config: Any, dtype: Any) -> Any:
         """Return the model, an instance of what ``kind`` makes, with its own eager attention."""
-        from transformers.utils import logging as bars
-
-        if not sys.stderr.isatty():  # a bar of weights that are loaded is no line of a log
-            bars.disable_progress_bar()
         logger = logging.getLogger("transformers.modeling_utils")
         logger.addFilter(_serious)
         try:

@@ -46,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     for name in ("stdout", "stderr"):  # closed by the shell, >&-
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+    if not sys.stderr.isatty():  # bars of transformers are no lines of a log
+        os.environ.setdefault("TQDM_DISABLE", "1")
     given = sys.argv[1:] if argv is None else argv
     if not given or given == ["help"]:
         print(guide())

@@ -151,6 +151,16 @@ def add_jobs(parser: argparse.ArgumentParser, what: str = "processes") -> None:
     )
 
 
+def add_scheduler(parser: argparse.ArgumentParser) -> None:
+    """Add a cluster in place of processes."""
+    parser.add_argument(
+        "--scheduler",
+        type=scheduler,
+        metavar="tcp://HOST:PORT",
+        help="of a Dask cluster; or local",
+    )
+
+
 def add_json(parser: argparse.ArgumentParser, what: str = "for machines") -> None:
     """Add JSON in place of text."""
     parser.add_argument("--json", action="store_true", help=what)
@@ -171,7 +181,7 @@ def of_file(arguments: argparse.Namespace) -> tuple[list[Head | Heads], int]:
 def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return how methods are measured on the heads of a file, by names of `diagnose`."""
     heads, jobs = of_file(arguments)
-    names = ("currency", "references", "temperature", "trials", "rows", "seed")
+    names = ("scheduler", "currency", "references", "temperature", "trials", "rows", "seed")
     given = {name: getattr(arguments, name) for name in names}
     return given | {"inputs": heads, "methods": methods(arguments), "jobs": jobs}
 
@@ -212,6 +222,13 @@ def profile(arguments: argparse.Namespace) -> Profile:
     from analysis.experiments.profile import profile
 
     return profile(**settings(arguments), jobs=arguments.jobs, progress=sys.stderr.isatty())
+
+
+def scheduler(text: str) -> str:
+    """Return the address of a scheduler, or "local"."""
+    if text != "local" and not re.fullmatch(r"(tcp|tls|ucx|ws|wss)://[^\s/]+:\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not tcp://HOST:PORT, nor local")
+    return text
 
 
 def size(text: str) -> int:

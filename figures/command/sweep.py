@@ -29,23 +29,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--store", type=Path, required=True, metavar="DIR", help="an existing one is resumed"
     )
     options.add_jobs(parser)
-    parser.add_argument(
-        "--scheduler",
-        type=_scheduler,
-        metavar="tcp://HOST:PORT",
-        help="of a Dask cluster; or local",
-    )
+    options.add_scheduler(parser)
     parser.add_argument("--shard", type=_shard, metavar="i/N", help="this part only, of 1 … N")
     parser.add_argument(
         "--dry-run", action="store_true", help="only say how many cells, how much memory and time"
     )
     parser.add_argument("--retry-failed", action="store_true", help="try cells again that failed")
-
-
-def _scheduler(text: str) -> str:
-    if text != "local" and not re.fullmatch(r"(tcp|tls|ucx|ws|wss)://[^\s/]+:\d+", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not tcp://HOST:PORT, nor local")
-    return text
 
 
 def _shard(text: str) -> tuple[int, int]:

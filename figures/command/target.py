@@ -32,6 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_language(parser)
     options.add_seed(parser)
     options.add_jobs(parser)
+    options.add_scheduler(parser)
     options.add_json(parser, "one object per (layer, head, method)")
     parser.add_argument("--out", type=Path, help="folder for the table")
 

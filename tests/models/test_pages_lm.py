@@ -55,6 +55,11 @@ WITH_TORCH = {  # what a page prints: how it is run
     ),
     NPZ: Run(FEW + HEADS, ("qk.npz",), CAPTURED),
     TENSORS: Run(FEW + HEADS, ("qk.safetensors",), CAPTURED),
+    f"{NPZ} --max-tokens 8192 --queries 64": Run(
+        HEADS, ("qk.npz",),
+        r"All \d+ tokens of the text; 2 heads of width \d+, causal, queries of the last 64 tokens; "
+        r"float16, \d\.\d MB\. Next: expqk diagnose qk\.npz",
+    ),
     SUBSTITUTE: Run(FEW),
     PLAN: Run(FEW, ("plan.json",), r"plan\.json"),
     "expqk report --qk qk.npz --model mine": Run(

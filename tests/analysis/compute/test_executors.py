@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import signal
@@ -19,6 +20,8 @@ from kills import kills
 from pandas.testing import assert_frame_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from analysis.advice.diagnose import diagnose
+from analysis.advice.target import needed
 from analysis.compute import executors
 from analysis.errors.metrics import compare
 from analysis.inputs import Head, Heads, gaussian
@@ -82,6 +85,21 @@ def test_a_cluster_may_be_given_by_its_address(client):
         for how in ({"scheduler": client.scheduler.address}, {})
     )
     assert_frame_equal(found, whole, check_exact=True)
+
+
+@kills("advice/measurement.py", "by_number[i]]", "by_number[len(heads) - 1 - i]]")
+@kills("advice/measurement.py", "        memory.set_limit(self.memory_limit)\n", "")
+def test_advice_is_the_same_from_a_cluster(client):
+    methods = [parse("uniform()"), parse("positive()")]
+    for ask in (
+        functools.partial(diagnose, budget=4.0, methods=methods, trials=2),
+        functools.partial(needed, target=0.5, methods=methods, trials=2),
+    ):
+        found, whole = (ask(heads(), scheduler=where) for where in (client, None))
+        assert_frame_equal(found, whole, check_exact=True)
+    memory.set_limit(20_000)
+    with pytest.raises(memory.ResourceLimitError, match=r"the limit is 19\.5 KiB"):
+        diagnose(gaussian(70, 3, rng=0), budget=9.0, methods=methods, scheduler=client)
 
 
 def test_shards_meet_in_a_store(tmp_path):
