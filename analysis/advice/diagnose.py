@@ -133,9 +133,8 @@ def diagnose(
         where there is none; ``nonpositive_rows``; ``screened``, whether all of these are of 64
         queries alone, by which the method cannot win; ``expected``, the kernel error in closed
         form, NaN where none is known, and, of the default without references, where no warning
-        needs it;
-        ``features_needed``, how many iid frequencies give a kernel error of 10 %; ``pays_from``,
-        the length from which on the method needs fewer operations than
+        needs it; ``features_needed``, how many iid frequencies give a kernel error of 10 %;
+        ``pays_from``, the length from which on the method needs fewer operations than
         exact attention of what is seen, without those that find a support; ``autoregressive``;
         ``oracle``, which means that it needs all logits, and its ``standing`` in the metric,
         see `analysis.costs.optimality.standing`; ``runnable``, which means that it needs them not,
@@ -165,8 +164,9 @@ def diagnose(
     Notes
     -----
     **Screening.** Every method is first measured on 64 queries, drawn without replacement, where
-    there are at least 4 times as many. Let m be its mean error there and s the standard error of m,
-    and m₂, s₂ those of the method with the second least m. A method is left at that if
+    there are at least 4 times as many. Let m be its error there, the median over draws, and s the
+    standard error of m, and m₂, s₂ those of the method with the second least m. A method is left at
+    that if
 
         m − 1.05·m₂ > z·√(s² + (1.05·s₂)²),    z the 1 − 10⁻⁴ quantile of N(0, 1),
 

@@ -99,12 +99,12 @@ def weights(n: int, mask: str | None = None) -> Any:
     return exact.softmax(*points(n), mask)
 
 
-def advice(n: int = 128, heads: int = 1) -> Side:
+def advice(n: int = 256, heads: int = 1, d: int = D, **asked: Any) -> Side:
     """Return the advice for heads of a model."""
-    q, k, v = np.random.default_rng(0).standard_normal((3, heads, n, D))
+    q, k, v = np.random.default_rng(0).standard_normal((3, heads, n, d))
     ids = tuple((0, i, str(i)) for i in range(heads))
     x = inputs.Heads("heads", q, k, v, ids=ids)
-    return lambda: diagnose(x, budget=16.0, trials=1)
+    return lambda: diagnose(x, **({"budget": 16.0, "trials": 1} | asked))
 
 
 def cases() -> Iterator[Case]:
@@ -201,7 +201,15 @@ def cases() -> Iterator[Case]:
         2,
         "n·l²",
     )
-    yield Case("diagnose", "n, l", (128, 256, 512, 1024), advice, 3, 2, "spectra n·l², else n·l")
+    yield Case("diagnose", "n, l", (256, 512, 1024, 2048), advice, 3, 2, "spectra n·l², else n·l")
+    yield Case(
+        "diagnose", "budget", (16, 32, 64, 128), lambda b: advice(512, budget=b), 1, 1, "n·m·d, n·k"
+    )
+    yield Case("diagnose", "d", (32, 64, 128, 256), lambda d: advice(512, d=d), 1, 1, "n·l·d")
+    yield Case(
+        "diagnose", "temperature", (1, 2, 4, 8), lambda t: advice(512, temperature=t), 0, 0, "none"
+    )
+    yield Case("diagnose", "trials", (1, 2, 4), lambda t: advice(512, trials=t), 1, 1, "draws")
     yield Case("diagnose", "heads", (1, 2, 4), lambda h: advice(heads=h), 1, 0, "heads")
 
 

@@ -28,7 +28,7 @@ SMALLER = {  # what is too slow for each run of the tests: options that make it 
     "expqk report": ("--qk", TENSORS, "--profile", "quick", "--out", OUT),
     "expqk report --qk qk.safetensors": ("--profile", "quick", "--out", OUT),
     'expqk report --profile full --lang zh --title "My title" --author "My Name"': (
-        "--profile", "quick", "--qk", HEADS, "--jobs", "1",
+        "--profile", "quick", "--qk", HEADS, "--heads", "0.3", "--jobs", "1",
     ),
     "expqk figures error --qk qk.npz": ("--profile", "quick", "--heads", "0.3", "--jobs", "1"),
     "expqk figures performer_error": ("--profile", "quick", "--format", "svg", "--jobs", "1"),

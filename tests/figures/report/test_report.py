@@ -452,11 +452,11 @@ def _other(table):
     return table.assign(value=np.where(logs, 1.3 * table.value, 1 / (abs(table.value) + 0.01)))
 
 
-@kills("advice/diagnose.py", "if not m.oracle)\n    head, about", "if m)\n    head, about")
+@kills("advice/diagnose.py", "every[every.winner].assign", "every[every.runnable].assign")
 @kills(
-    "advice/diagnose.py",
-    "temperature=t, trials=trials, seed=seed)",
-    "temperature=t, trials=trials, seed=seed + 1)",
+    "gallery/summary.py",
+    "        seed=profile.seed,\n        jobs",
+    "        seed=1,\n        jobs",
 )
 def test_the_report_names_the_advisors_winners(small, found):
     """Also under a mask: both draw on one list of candidates."""
