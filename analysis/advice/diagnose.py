@@ -303,7 +303,7 @@ class _Question(Question):
         self,
         head: Sampled,
         methods: Sequence[Method],
-        held: Mapping[Method, Sequence[Approximation]] | None = None,
+        held: Mapping[str, Sequence[Approximation]] | None = None,
     ) -> Iterator[tuple[dict[str, Any], Draws]]:
         """Yield the errors and the price of each method on one head, and its draws."""
         for drawn in draws(head, methods, trials=self.trials, seed=self.seed, held=held):
@@ -323,21 +323,22 @@ class _Question(Question):
             fitting, left_out = _fitting(head, self)
             few, tried, lost = self.screened(head, fitting)
             known = {
-                drawn.method: row
+                row["spec"]: row
                 | {"bound": math.nan, "certificate": math.nan, "winner": False, "screened": True}
                 | self.theory(few, drawn, row, truth)
                 for (row, drawn), out in zip(tried, lost)
                 if out
             }
             held = {
-                drawn.method: drawn.estimates
-                for (_, drawn), out in zip(tried, lost)
+                row["spec"]: drawn.estimates
+                for (row, drawn), out in zip(tried, lost)
                 if not out and drawn.kept and not drawn.method.row_local
             }
             tried.clear()  # its estimates last no longer than they serve
+            left = [one for one in fitting if str(one) not in known]
             for measured, drawn in tqdm(
-                self.measured(head, [one for one in fitting if one not in known], held), "methods",
-                len(fitting) - len(known), leave=False, disable=not progress,
+                self.measured(head, left, held), "methods", len(left), leave=False,
+                disable=not progress,
             ):  # fmt: skip
                 row = measured | self.theory(head, drawn, measured, truth)
                 row |= {"certificate": math.nan, "winner": False, "screened": False}
@@ -345,10 +346,10 @@ class _Question(Question):
                 if self.metric == TV:
                     method, estimate = drawn.method, drawn.estimates[-1]
                     row["bound"] = bound(method, estimate, weights, stored=drawn.entries)
-                known[drawn.method] = row
+                known[row["spec"]] = row
                 if winner([*known.values()], self.metric) is row:
                     best, winning = row, drawn
-            rows = [known[method] for method in fitting]
+            rows = [known[str(method)] for method in fitting]
             peaked = any(isinstance(method, Positive) for method in fitting)
             facts = _facts(head.part)
             eps = caveats.collapsing_eps(x, facts["row_entropy"]) if peaked else None

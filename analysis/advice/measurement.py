@@ -251,7 +251,7 @@ def draws(
     *,
     trials: int,
     seed: int,
-    held: Mapping[Method, Sequence[Approximation]] | None = None,
+    held: Mapping[str, Sequence[Approximation]] | None = None,
 ) -> Iterator[Draws]:
     """Yield the draws of each method on a head.
 
@@ -266,7 +266,7 @@ def draws(
         Draws of a random method.
     seed : int
     held : dict of sequences of Approximation, optional
-        The estimates of all draws of some methods, which are not drawn again.
+        The estimates of all draws of some methods, by spec, which are not drawn again.
     """
     drawn_before = held or {}
     complete: list[Draws] = []  # but for the errors of what is held
@@ -290,7 +290,7 @@ def draws(
             complete = []
         drawn = Draws(method, [], [], 0)
         own, before = 0, at
-        for estimate in drawn_before.get(method) or _estimates(head, method, trials, seed):
+        for estimate in drawn_before.get(str(method)) or _estimates(head, method, trials, seed):
             waiting.append((estimate, drawn.errors))
             estimate.low.prepare()  # what a comparison would build, so that it is counted
             entries = max(drawn.entries, _entries(estimate, rows))

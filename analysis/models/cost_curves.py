@@ -184,6 +184,7 @@ def _of_head(work: _Work, layer: int, head: int) -> list[tuple[int, int, str, fl
     return rows
 
 
+@functools.lru_cache(maxsize=8)  # the layers of a model have one shape or two
 def _sized(asked: Choices, shape: Shape) -> dict[str, tuple[Method, float]]:
     """Return {spec: (method, price)} of all sizes, and of exact attention."""
     budget, currency, methods = asked

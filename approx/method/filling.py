@@ -1,6 +1,7 @@
 """Filling what a method leaves open to a budget: the largest sizes that fit."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,12 +12,32 @@ HALVINGS = 24  # of what is left for a part
 M = TypeVar("M", bound=Any)  # a Method, whose module imports this one
 
 
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """A template by its class and its text, as fields may be arrays, and what it is filled to."""
+
+    kind: type
+    text: str
+    budget: float
+    shape: Shape
+    currency: str
+    method: Any = dataclasses.field(compare=False)
+
+
 def filled(method: M, budget: float, shape: Shape, currency: str) -> M | None:
     """Return a template with its size, or that of a part, filled; None if none fits.
 
     Where its support and something else are open, a field ``share`` says how much of the budget is
-    for the support. The rest of it is for the other.
+    for the support. The rest of it is for the other. The heads of a model ask the same again and
+    again, so answers are kept.
     """
+    found: M | None = _filled(_Asked(type(method), str(method), budget, shape, currency, method))
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _filled(asked: _Asked) -> Any:
+    method, budget, shape, currency = asked.method, asked.budget, asked.shape, asked.currency
     opened = [name for name, part in method.parts.items() if part.is_template]
     other = len(opened) > 1 if method.sized_by is None else method.is_open
     share = getattr(method, "share", None)
