@@ -19,6 +19,7 @@ from analysis.sweeps.table import Row
 from approx import Method, checks, parse
 from approx.estimate import exact
 from approx.kernels.threads import one_thread
+from approx.method.prices import low_rank
 
 Ts = TypeVarTuple("Ts")
 
@@ -170,7 +171,8 @@ def profile(
     heads : list of (layer, head), optional
         Which of them; three by default, at the quartiles of the logits' range.
     budget : float, optional
-        What a query row may cost; what 32 exact keys of the first real head cost by default.
+        What a query row may cost; by default what 32 exact keys of the first real head cost, or
+        what rank 1 costs if that is more, as it is for few queries of very many keys.
     currency : {"stored", "reads", "multiply_adds", "bytes"}
         What the budget is counted in.
 
@@ -195,9 +197,9 @@ def profile(
             data.clustered(n, 64, rng=seed),
             data.clustered(n, 64, shared=True, rng=seed),
         ]
-    paid = of_keys(KEYS, chosen[0], currency)
     own = path is not None
     cut = [x.first(n) for x in chosen]
+    paid = max(of_keys(KEYS, chosen[0], currency), of_rank_1(cut, currency))
     return Profile(
         name,
         tuple(cut if own else synthetic + cut),
@@ -213,6 +215,11 @@ def profile(
         advised=tuple(x.first(n) for x in _some(real, chosen)) if own else (),
         given=(sum(1 for _ in real.heads()), max(x.n for x in chosen)),
     )
+
+
+def of_rank_1(heads: Iterable[Head], currency: str) -> float:
+    """Return what rank 1 costs on the dearest of some heads: few queries share many keys' rows."""
+    return max(float(getattr(low_rank(1, x.shape), currency)) for x in heads)
 
 
 def _some(inputs: Head | Heads, chosen: list[Head]) -> list[Head]:

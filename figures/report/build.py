@@ -20,10 +20,9 @@ from analysis.claims import check
 from analysis.compute.parallel import parallel
 from analysis.costs.budget import said
 from analysis.experiments import decomposition, moments
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import Profile, of_rank_1
 from analysis.inputs import array_files
 from analysis.models.pipeline import Found
-from approx.method.prices import low_rank
 from approx.polynomials.monomials import width
 from figures.document import album, edited_files
 from figures.document.convert import to_html, to_pdf
@@ -87,7 +86,7 @@ def build(
     Path, optional
         Where a report.md that had been edited is now.
     """
-    least = max(getattr(low_rank(1, x.shape), profile.currency) for x in profile.inputs)
+    least = of_rank_1(profile.inputs, profile.currency)
     if model is not None:
         model_sections.refuse_other(model, profile)
     if profile.budget < least:

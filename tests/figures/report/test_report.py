@@ -707,3 +707,16 @@ def test_a_causal_mask_makes_cheaper_attention_pay_off_later():
 def test_the_source_is_made_of_the_tables_beside_it(small, made, found):
     text = report.render(small, found, "expqk report --out mine")
     assert text == (made / "report.md").read_text("utf-8")
+
+
+@kills("experiments/profile.py", "max(of_keys(KEYS, chosen[0], currency), of_rank_1(cut, currency))",
+       "of_keys(KEYS, chosen[0], currency)")  # fmt: skip
+def test_the_default_budget_of_few_queries_of_many_keys_pays_for_rank_1(tmp_path):
+    """As `capture --queries` makes them: rank 1 stores (n + l)/n values a query row, and a sum."""
+    k = np.random.default_rng(0).normal(size=(400, 4))
+    np.savez(tmp_path / "late.npz", q=k[-4:], k=k, causal=1)
+    late = profile("quick", path=tmp_path / "late.npz")
+    assert late.budget == (4 + 400) / 4
+    front.advised(late)
+    short = profile("quick")
+    assert short.budget == 32
