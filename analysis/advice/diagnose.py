@@ -163,10 +163,10 @@ def diagnose(
 
     Notes
     -----
-    **Screening.** Every method is first measured on 64 queries, drawn without replacement, where
-    there are at least 4 times as many. Let m be its error there, the median over draws, and s the
-    standard error of m, and m₂, s₂ those of the method with the second least m. A method is left at
-    that if
+    **Screening.** Every method of the default, without references, is first measured on 64 queries,
+    drawn without replacement, where there are at least 4 times as many. Let m be its error there,
+    the median over draws, and s the standard error of m, and m₂, s₂ those of the method with the
+    second least m. A method is left at that if
 
         m − 1.05·m₂ > z·√(s² + (1.05·s₂)²),    z the 1 − 10⁻⁴ quantile of N(0, 1),
 
@@ -200,7 +200,7 @@ def winners(
     Parameters
     ----------
     inputs, asked
-        As in `diagnose`.
+        As in `diagnose`, whose default methods are measured.
     temperatures : sequence of float
 
     Returns
@@ -255,8 +255,9 @@ def dry_run(
     about = _Question(**asked)
     heads = about.heads(inputs)
     middle = heads[len(heads) // 2]
-    shorter = middle.first(min(middle.n, middle.l, WORTH * FEW))
-    dataclasses.replace(about, trials=1).rows_of(shorter)
+    given = about.methods is not None or isinstance(about.rows, np.ndarray)  # of this length
+    before = middle if given else middle.first(min(middle.n, middle.l, WORTH * FEW))
+    dataclasses.replace(about, trials=1).rows_of(before)
     start = time.perf_counter()
     rows = about.rows_of(middle)
     spent = time.perf_counter() - start
@@ -322,10 +323,11 @@ class _Question(Question):
         with one_thread():
             fitting, left_out = _fitting(head, self)
             few, tried, lost = self.screened(head, fitting)
+            unknown = dict.fromkeys(
+                ("bound", "certificate", "pays_from", "nonpositive_rows"), math.nan
+            ) | {"winner": False, "screened": True, "measured": len(few.picked)}
             known = {
-                row["spec"]: row
-                | {"bound": math.nan, "certificate": math.nan, "winner": False, "screened": True}
-                | self.theory(few, drawn, row, truth)
+                row["spec"]: row | self.theory(few, drawn, row, truth) | unknown
                 for (row, drawn), out in zip(tried, lost)
                 if out
             }
@@ -370,7 +372,8 @@ class _Question(Question):
         self, head: Sampled, methods: Sequence[Method]
     ) -> tuple[Sampled, list[tuple[dict[str, Any], Draws]], Sequence[bool]]:
         """Return a head with few queries, what can be run on them, and which of it cannot win."""
-        few = head.few(self.seed) if self.screen and self.methods is None else None
+        alone = self.methods is None and not self.references  # classes compare what is whole
+        few = head.few(self.seed) if self.screen and alone else None
         if few is None:
             return head, [], []
         runnable = [method for method in methods if not method.obstacle(head.whole.mask)]
@@ -426,7 +429,8 @@ def cannot_win(errors: Array, stderrs: Array) -> Array:
     """
     second = np.argsort(errors, kind="stable")[min(1, len(errors) - 1)]
     chance = np.hypot(stderrs, TIE * stderrs[second])
-    return np.asarray(errors - TIE * errors[second] > -ndtri(WRONG) * chance)
+    with np.errstate(invalid="ignore"):  # inf − inf: not known to be worse
+        return np.asarray(errors - TIE * errors[second] > -ndtri(WRONG) * chance)
 
 
 def _fitting(head: Sampled, about: _Question) -> tuple[list[Method], list[Sentence]]:
@@ -447,7 +451,7 @@ def _fitting(head: Sampled, about: _Question) -> tuple[list[Method], list[Senten
         never = all(one.adaptive or (capped and one.is_template) for one in lacking)
         why = "; ".join([*left_out, *absent]) if never else "raise the budget"
         raise ValueError(f"no method fits {amount} of {x.name}: {why}")
-    return fitting, left_out + absent
+    return list({str(method): method for method in fitting}.values()), left_out + absent
 
 
 def _absent(method: Method, capped: bool) -> Sentence:

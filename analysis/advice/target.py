@@ -386,7 +386,7 @@ def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str
     sizes, make = Family.from_method(method, x, currency)
     measured: dict[int, _Measured] = {}
     guesses: dict[int, _Measured] = {}  # on few queries
-    few = head.few(asked.seed)
+    few = head.few(asked.seed) if method.row_local else None  # others would cost as much
     # The least error of a form falls as the form grows, since a larger one holds the smaller.
     falls = standing(method, asked.metric, x.mask) in (BOUND, FOUND)
 

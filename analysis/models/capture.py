@@ -268,7 +268,7 @@ def _pieces(tokens: int, queries: int | None) -> list[slice]:
     >>> [(piece.start, piece.stop) for piece in _pieces(2100, 64)]
     [(0, 1024), (1024, 2036), (2036, 2100)]
     """
-    if queries is None or tokens <= PIECE:
+    if queries is None or tokens <= max(PIECE, queries):
         return [slice(0, tokens)]
     ends = [*range(PIECE, tokens - queries, PIECE), tokens - queries, tokens]
     return [slice(*ends) for ends in itertools.pairwise(sorted({0, *ends}))]

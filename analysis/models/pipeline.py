@@ -415,6 +415,7 @@ class Run:
         told = self._all("advice").rename(columns={"method": "spec"})
         told["verdict"] = [VERDICTS[int(number)] for number in told.verdict]
         told["currency"] = self.asked["currency"]
+        told["screened"] = told.get("screened", 0.0)  # runs of before measured every method whole
         return told.astype(dict.fromkeys(("winner", "runnable", "oracle", "screened"), bool))
 
 

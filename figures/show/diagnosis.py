@@ -185,14 +185,13 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> Iterator[str]:
         "runner-up's error over the winner's. all logits: the error of the best method that "
         "sees them all, which --references measures."
     )
-    if not table.oracle.any():
-        pass
-    elif metric == OUTPUT:
+    references = table.oracle.any()
+    if references and metric == OUTPUT:
         yield tr(
             "Classes: medians over heads of the best that sees all logits, of the best that "
             "can be run, and of the gap between these."
         )
-    else:
+    elif references:
         yield optimality.words()
         yield tr(
             "Classes: medians over heads of the bound of all of them, of the best that "

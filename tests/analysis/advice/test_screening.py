@@ -10,7 +10,7 @@ from kills import kills
 
 from analysis import inputs
 from analysis.advice import diagnose as advising
-from analysis.advice.diagnose import cannot_win, diagnose, winners
+from analysis.advice.diagnose import cannot_win, diagnose, dry_run, winners
 from analysis.advice.measurement import FEW, WORTH, Sampled
 from analysis.advice.target import needed, smallest
 from analysis.costs import candidates
@@ -80,7 +80,11 @@ def test_references_are_measured_on_request_and_whole(head, table, monkeypatch):
     assert table["expected"].isna().any()
     beside = diagnose(head, budget=16.0, trials=1, references=True)
     assert beside[beside.oracle]["class"].tolist() == ["entries", "columns"]
-    assert not beside[beside.oracle].screened.any()
+    assert not beside.screened.any()  # of which bounds of a class are the least
+    twice = diagnose(head.first(32), budget=4.0, methods=[parse("top_k(k=4)")] * 2, trials=1)
+    assert twice.winner.sum() == 0
+    assert len(twice) == 1
+    dry_run(head, budget=270.0, methods=[parse("top_k(k=256)")])
     assert beside.spec[: len(table)].tolist() == table.spec.tolist()
     reached = needed(head.first(32), 0.3, trials=1)
     assert not reached.oracle.any()

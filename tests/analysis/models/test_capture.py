@@ -445,6 +445,11 @@ def test_a_text_read_in_pieces_has_the_last_queries_and_all_keys_of_the_whole(
     np.testing.assert_array_equal(part.token_ids, IDS)
     for own, other in ((part.q, whole.q[:, :, -4:]), (part.k, whole.k), (part.v, whole.v)):
         np.testing.assert_allclose(own, other, rtol=0, atol=1e-5 * np.abs(other).max())
+    for queries in (1, 6, len(IDS) + 3):  # also where a piece has one token
+        other = module._forward(model, IDS, queries=queries)
+        last = whole.q[:, :, -queries:]
+        np.testing.assert_allclose(other.q, last, rtol=0, atol=1e-5 * np.abs(whole.q).max())
+        assert (other.windows, other.causal) == (whole.windows, True)
     monkeypatch.setattr(module, "PIECE", 64)
     short = module._forward(model, IDS, queries=4)  # read at once
     np.testing.assert_array_equal(short.q, whole.q[:, :, -4:])
