@@ -25,7 +25,7 @@ from analysis.errors import metrics
 from analysis.inputs import Head, Heads
 from analysis.ranks.attention_weights import MOST_ENTRIES
 from analysis.sentences import Sentence
-from analysis.sweeps.sweep import version
+from analysis.sweeps.sweep import begin, version
 from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.estimate import memory
@@ -132,9 +132,7 @@ class _Task:
 
     def rows(self, rows: Callable[[Head], list[dict[str, Any]]]) -> Any:
         """Return rows(head)."""
-        if version() != self.version:
-            raise RuntimeError(f"this worker has expqk {version()}, the caller {self.version}")
-        memory.set_limit(self.memory_limit)
+        begin(self.version, self.memory_limit)
         return rows(self.head)
 
 

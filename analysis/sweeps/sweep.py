@@ -58,6 +58,13 @@ def _in_table(measured: dict[str, float], approximation: Approximation) -> dict[
 
 
 @functools.cache
+def begin(asked: str, memory_limit: int | None) -> None:
+    """Raise RuntimeError unless this worker has the caller's expqk, and take its memory limit."""
+    if version() != asked:
+        raise RuntimeError(f"this worker has expqk {version()}, the caller {asked}")
+    memory.set_limit(memory_limit)
+
+
 def version() -> str:
     """Return the version of this package."""
     return metadata.version("expqk")
@@ -94,9 +101,7 @@ class Cell:
 
     def run(self, x: Head) -> list[Row]:
         """Return the rows of this cell on its head, on one thread."""
-        if version() != self.version:
-            raise RuntimeError(f"this worker has expqk {version()}, the sweep {self.version}")
-        memory.set_limit(self.memory_limit)
+        begin(self.version, self.memory_limit)
         rows = []
         seed = seed_sequence(self.seed, self.content, self.label, self.trial)
         head = (x.name, x.layer, x.head, x.n, x.l, x.d)

@@ -186,13 +186,14 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> Iterator[str]:
         "sees them all, which --references measures."
     )
     references = table.oracle.any()
+    if references:
+        yield optimality.words()
     if references and metric == OUTPUT:
         yield tr(
             "Classes: medians over heads of the best that sees all logits, of the best that "
             "can be run, and of the gap between these."
         )
     elif references:
-        yield optimality.words()
         yield tr(
             "Classes: medians over heads of the bound of all of them, of the best that "
             "sees all logits (=: a bound; ≤: none better was found), of the best that can be "

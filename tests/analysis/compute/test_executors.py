@@ -88,7 +88,7 @@ def test_a_cluster_may_be_given_by_its_address(client):
 
 
 @kills("advice/measurement.py", "by_number[i]]", "by_number[len(heads) - 1 - i]]")
-@kills("advice/measurement.py", "        memory.set_limit(self.memory_limit)\n", "")
+@kills("advice/measurement.py", "        begin(self.version, self.memory_limit)\n", "")
 def test_advice_is_the_same_from_a_cluster(client):
     methods = [parse("uniform()"), parse("positive()")]
     for ask in (
@@ -380,7 +380,7 @@ def test_the_memory_limit_and_the_version_go_with_the_cells(client, monkeypatch)
               scheduler=client)  # fmt: skip
     memory.set_limit(None)
     monkeypatch.setattr("analysis.sweeps.sweep.version", lambda: "0.0.9")
-    with pytest.raises(RuntimeError, match=r"this worker has expqk .*, the sweep 0\.0\.9"):
+    with pytest.raises(RuntimeError, match=r"this worker has expqk .*, the caller 0\.0\.9"):
         sweep(METHODS, heads(), [1.0], **GRID, scheduler=client)
 
 

@@ -148,6 +148,8 @@ def test_the_error_of_the_output_stands_beside_tv(table):
     assert second.other == ""
     many = pd.concat([with_output(table).assign(layer=i) for i in range(14)])
     assert "And 2 more: --json has every error." in diagnosis.text(many)
+    ranked = diagnosis.text(with_output(table, "output_relative_error"))
+    assert "needs all logits is a bound" in re.sub(r"\s+", " ", ranked)  # whatever ranks
     assert "output" not in diagnosis.text(table).split("Budget")[0]  # without V
 
 
