@@ -272,6 +272,27 @@ def levels(numbers, bits):
     return np.array([min(of_all, key=lambda level: abs(level - x)) for x in numbers])
 
 
+def coded_by_norm(k, levels, R, scale):
+    """Return |k| Rᵀ level(√D R k/|k|)/√D of one key; "eden" makes its product with k that of k."""
+    norm = math.sqrt(sum(x * x for x in k))
+    if not norm:
+        return np.zeros(len(k))
+    D = len(R)
+    codes = []
+    for row in R:
+        place = math.sqrt(D) * sum(a * b for a, b in zip(row, k)) / norm
+        codes.append(min(levels, key=lambda level: abs(level - place)))
+    found = np.array([norm * sum(R[r][c] * codes[r] for r in range(D)) for c in range(len(k))])
+    found /= math.sqrt(D)
+    return found * (norm**2 / (found @ k)) if scale == "eden" else found
+
+
+def logit_of_signs(q, k, S, unit):
+    """Return |k|/(unit·m) Σ_r (s_r·q) sign(s_r·k)."""
+    total = sum(float(s @ q) * (1 if s @ k >= 0 else -1) for s in S)
+    return math.sqrt(sum(x * x for x in k)) / (unit * len(S)) * total
+
+
 def leading(logits, on, k):
     """Return whether each entry is among the k largest of its row among those that are on."""
     chosen = np.zeros(on.shape, bool)

@@ -11,12 +11,12 @@ from studies.lm import currencies
 
 
 def won():
-    """Return made-up winners of four heads in four currencies."""
+    """Return made-up winners of four heads in each currency."""
     names = {  # the method without its size, by currency
-        0: ("top", "top", "top", "top"),
-        1: ("top", "sink", "top", "top"),
-        2: ("top", "sink", "sink", "top"),
-        3: ("top", "page", "top", "top"),
+        0: ("top", "top", "top", "top", "top"),
+        1: ("top", "sink", "top", "top", "sink"),
+        2: ("top", "sink", "sink", "top", "sink"),
+        3: ("top", "page", "top", "top", "page"),
     }
     tv = {0: (0.1, 0.2), 1: (0.1, 0.2), 2: (0.1, 0.9), 3: (0.1, 0.4)}
     return pd.DataFrame(
@@ -33,11 +33,11 @@ def test_winners_are_counted_by_currency():
     assert currencies.changes(won()).tolist() == [False, True, True, True]
     found = currencies.counts(won())
     assert list(found.columns) == list(CURRENCIES)
-    assert found.loc["top"].tolist() == [4, 1, 3, 4]
-    assert found.loc["sink"].tolist() == [0, 2, 1, 0]
+    assert found.loc["top"].tolist() == [4, 1, 3, 4, 1]
+    assert found.loc["sink"].tolist() == [0, 2, 1, 0, 2]
     assert found.index.tolist() == ["top", "sink", "page"]
     assert currencies.example(won()) == (2, 3)  # ratios 2, 4 and 9
-    assert currencies.agreement(won()).tolist() == [1, 3, 4, 2, 1, 3]  # 1 of reads and bytes
+    assert currencies.agreement(won()).tolist() == [1, 3, 4, 1, 2, 1, 4, 3, 2, 1]
 
 
 def test_the_winner_of_a_currency_is_the_advisors_and_is_explained():

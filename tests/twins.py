@@ -392,17 +392,52 @@ def of_compressed(by, r):
     return twin
 
 
-def quantised(per, group, recent):
-    """Every key is read, rounded or exact, and min and step of the groups of rounded ones."""
+def coded(maps=(), scales=0, of_group=0, group=None, recent=0):
+    """Answer from codes of all keys but the last, and from the scales of these.
+
+    `maps` turns d into the shapes of what maps a query and a key, one after the other, where None
+    is a transform with random signs; without any there are d codes, the key's own numbers.
+    """
+
+    def twin(text):
+        counter, d = text.counter, text.d
+        shapes = maps(d) if maps else []
+        D = 1 << (d - 1).bit_length()
+        per_key, per_group = ({"d": d, "2d": 2 * d}.get(x, x) for x in (scales, of_group))
+        held = [counter.memory(np.ones(shape or D)) for shape in shapes]
+        codes = counter.memory(np.zeros((text.l, sum(len(x) for x in held) if held else d)))
+
+        def mapped(x, parameters):
+            for shape, some in zip(shapes, parameters):
+                if shape:
+                    yield some @ x
+                else:
+                    yield counter.transform(some * padded(x, D))
+
+        for key in text.new_keys:
+            list(mapped(key, [counter.register(x) for x in held]))
+
+        def answer(row):
+            seen = list(row.keys)
+            rounded, exact = np.split(seen, [max(len(seen) - recent, 0)])
+            groups = len({j // (group or text.l) for j in rounded})
+            counter.memory(np.zeros(len(rounded) * per_key + groups * per_group)) + 0.0
+            query = np.concatenate(list(mapped(row.q, held))) if held else row.q
+            logits = codes[rounded] @ query, text.K[exact] @ row.q
+            weights = np.exp(np.concatenate(logits))
+            weights @ text.V[seen], weights.sum()
+
+        return answer
+
+    return twin
+
+
+def scaled_values(scales):
+    """Answer from all keys and from values with scales of their own."""
 
     def twin(text):
         def answer(row):
-            rounded = list(row.keys)[: max(len(row.keys) - recent, 0)]
-            if per == "token":
-                groups = math.ceil(text.d / (group or text.d)) * len(rounded)
-            else:
-                groups = len({j // (group or text.l) for j in rounded}) * text.d
-            text.counter.memory(np.zeros((groups, 2))) + 0.0
+            text.counter.memory(np.zeros((len(row.keys), scales(text.c)))) + 0.0
             attend(text, row.keys, row.q)
 
         return answer
@@ -1119,9 +1154,26 @@ TWINS = {
     "logit_svd(rank=1)": lambda x: of_compressed("svd", 1),
     "key_pca(rank=1)": lambda x: of_compressed("pca", 1),
     "channels(r=1)": lambda x: of_compressed("channels", 1),
-    "quantised(bits=2)": lambda x: quantised("token", None, 0),
-    "quantised(bits=2, group=2, recent={s})": lambda x: quantised("token", 2, x.s),
-    "quantised(bits=2, per='channel', group=3, recent=1)": lambda x: quantised("channel", 3, 1),
+    "quantised(bits=2)": lambda x: coded(scales=2),
+    "quantised(bits=2, group=1, recent={s})": lambda x: coded(scales="2d", recent=x.s),
+    "quantised(bits=2, by='channel', group=3, recent=1)": lambda x: coded(
+        of_group="2d", group=3, recent=1
+    ),
+    "quantised(bits=2, by='channel', group=9999, levels='normal', recent=0)": lambda x: coded(
+        of_group="2d"
+    ),
+    "qjl(m=3)": lambda x: coded(lambda d: [(3, d)], 1),
+    "qjl(m=5, recent={s})": lambda x: coded(lambda d: [(5, d)], 1, recent=x.s),
+    "turboquant(bits=2)": lambda x: coded(lambda d: [(d, d)], 1),
+    "turboquant(bits=2, rotation='hadamard')": lambda x: coded(lambda d: [None], 1),
+    "turboquant(bits=2, form='product')": lambda x: coded(lambda d: [(d, d), (d, d)], 2),
+    "turboquant(bits=1, form='product')": lambda x: coded(lambda d: [(d, d)], 1),
+    "turboquant(bits=2, form='eden', rotation='none', group=3, recent=1)": lambda x: coded(
+        scales=1, of_group="d", group=3, recent=1
+    ),
+    "rounded_values(exact(), bits=2, group=2)": lambda x: scaled_values(
+        lambda c: 2 * math.ceil(c / 2)
+    ),
     "exact()": lambda x: exact_keys(told(x.l)),
     "top_k(k={h})": lambda x: exact_keys(told(x.h)),
     "true_denominator(top_k(k={h}))": lambda x: exact_keys(told(x.h)),

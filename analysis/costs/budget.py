@@ -22,6 +22,7 @@ SAID = {
     "reads": "{amount} numbers read per new query",
     "multiply_adds": "{amount} multiply-adds a query row",
     "bytes": "{amount} bytes a query row",
+    "bytes_read": "{amount} bytes read per new query",
 }
 
 
@@ -32,7 +33,7 @@ def said(amount: float | str, currency: str) -> str:
     ----------
     amount : float or str
         A number, or a range of them in words.
-    currency : {"stored", "reads", "multiply_adds", "bytes"}
+    currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
 
     Examples
     --------
@@ -47,13 +48,13 @@ def of_keys(keys: float, inputs: Head, currency: str = "stored") -> float:
     """Return what so many exact keys and their values cost a query that sees them all.
 
     Budgets in different currencies are comparable that way: k stored values, k·(d + c) reads or
-    multiply-adds, and 12·k + 4 bytes.
+    multiply-adds, 12·k + 4 bytes, and 2·k·(d + c) bytes read.
 
     Examples
     --------
     >>> from analysis.inputs import gaussian
     >>> [of_keys(32, gaussian(8, 64, rng=0), currency) for currency in CURRENCIES]
-    [32.0, 4096.0, 4096.0, 388.0]
+    [32.0, 4096.0, 4096.0, 388.0, 8192.0]
     """
     checks.one_of("currency", currency, CURRENCIES)
     l = max(inputs.l, math.ceil(keys))
@@ -79,7 +80,7 @@ def match(
         Templates are filled; a sized method stays as it is and must fit.
     budget : float
         What a query row may cost.
-    currency : {"stored", "reads", "multiply_adds", "bytes"}
+    currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
         What the budget is counted in; by default stored values per query row, (rank·(n + l) +
         nnz)/n.
 

@@ -58,7 +58,8 @@ def bytes_read(method: Method, shape: Shape, *, group: int = 1, number: float = 
 
     Notes
     -----
-    Every number has as many bytes, but those of keys that are `quantised`, which have their bits.
+    Every number has as many bytes, but the codes of keys and values, which have their bits and are
+    shared by the group. In 16 bits and for one head this is the currency ``bytes_read``.
 
     Examples
     --------
@@ -69,8 +70,7 @@ def bytes_read(method: Method, shape: Shape, *, group: int = 1, number: float = 
     104.0
     """
     checks.positive("number", number)
-    numbers = group_reads(method, shape, group)
-    if numbers is None:
+    numbers, price = group_reads(method, shape, group), method.priced(shape)
+    if numbers is None or price is None:
         return None
-    coded, bits = method.coded(shape)
-    return (numbers - coded / group) * number + coded / group * bits / 8
+    return (numbers - price.few / group) * number + price.few_bytes / group

@@ -290,6 +290,15 @@ class Comparison:
         """Return how many keys each of the picked queries sees."""
         return self.mask.counts[self.picked]
 
+    @functools.cached_property
+    def coded(self) -> list[Any]:
+        """The values that each estimate has in their place, such as rounded ones."""
+        v = self.v
+        return [
+            v if v is None or approximation.values is None else approximation.values(v)
+            for approximation, _ in self.estimates
+        ]
+
     @property
     def spaces(self) -> list[str]:
         """The spaces of `SUMS` that are asked for."""
@@ -376,7 +385,7 @@ def _sums(whole: Comparison, part: slice) -> list[Array]:
                 product = np.matmul(queries, whole.kt[:, cols], out=array("product", shape))
                 logits = product if alone else array("logits", shape)  # overwritten
                 outputs: dict[float, Array] = {}  # of exact attention at each temperature
-                for (approximation, t), tiles in zip(whole.estimates, tables):
+                for (approximation, t), tiles, values in zip(whole.estimates, tables, whole.coded):
                     if t != 1.0 or not alone:
                         np.divide(product, t, out=logits)
                     if whole.is_ahead:
@@ -400,7 +409,10 @@ def _sums(whole: Comparison, part: slice) -> list[Array]:
                     )
                     if whole.v is not None:
                         with np.errstate(over="ignore", invalid="ignore"):
-                            square = np.square(estimate @ whole.v[cols]).sum(axis=1)
+                            error = estimate @ values[cols]
+                            if values is not whole.v:  # (q − p)·v̂ + p·(v̂ − v)
+                                error += logits @ (values - whole.v)[cols]
+                            square = np.square(error).sum(axis=1)
                         table["output"] = np.where(np.isnan(square), np.inf, square)  # inf − inf
                         if t not in outputs:
                             outputs[t] = np.square(logits @ whole.v[cols]).sum(axis=1)

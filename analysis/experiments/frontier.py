@@ -13,11 +13,10 @@ from analysis.experiments.profile import Profile, trials
 from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import METHODS, Method, parse
-from approx.method.prices import CURRENCIES
 
 COLUMNS = (
     "input", "layer", "head", "n", "l", "d", "asked", "method", "class", "oracle", "runnable",
-    "keys", *CURRENCIES, "metric", "value",
+    "keys", *today.CURRENCIES, "metric", "value",
 )  # fmt: skip
 METRIC = "attention_tv"
 DRAWS = 3  # at most, of a random method that can be run
@@ -77,7 +76,7 @@ def _rows(x: Head, specs: Sequence[str], sizes: Sequence[int], draws: int, seed:
             estimates += made
             counts.append(len(made))
             price = method.price(**x.shape.given)
-            costs = [None if price is None else getattr(price, name) for name in CURRENCIES]
+            costs = [None if price is None else getattr(price, name) for name in today.CURRENCIES]
             if price is None:
                 costs[0] = float(np.mean([budget.values_per_row(one) for one in made]))
             rows.append((
@@ -110,7 +109,7 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
     Columns as in the table, with ``tv`` for the error.
     """
     keys = ["asked", "class", "oracle", "runnable", "keys"]
-    middle = table.groupby(keys, sort=False)[["value", *CURRENCIES]].median()
+    middle = table.groupby(keys, sort=False)[["value", *today.CURRENCIES]].median()
     heads = len(table.drop_duplicates(["input", "layer", "head"]))
     middle = middle[table.groupby(keys, sort=False).size() == heads]
     return middle.rename(columns={"value": "tv"}).reset_index()

@@ -9,8 +9,8 @@ from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import Method, parse
-from approx.method.prices import CURRENCIES
 
+CURRENCIES = ("stored", "reads", "multiply_adds", "bytes")
 COLUMNS = (
     "input", "layer", "head", "n", "l", "asked", "method", "class", "oracle", "runnable",
     "currency", "keys", *CURRENCIES, "metric", "value", "output_relative_error",

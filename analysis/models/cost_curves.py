@@ -51,7 +51,7 @@ def curves(
         Texts that one model reads; the damage is the mean over them.
     budget : float
         What a query row of a head may cost on average.
-    currency : {"stored", "reads", "multiply_adds", "bytes"}
+    currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
     methods : sequence of Method, optional
         Templates are filled to several shares of the budget, from 1/16 to 8; what has its size
         stays as it is. The default is `METHODS`. Exact attention is always a choice.

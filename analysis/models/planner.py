@@ -53,7 +53,7 @@ def plan(
         What a query row of a head may cost on average.
     kl : float
         Instead of a budget: by how much the model may move, KL(model ‖ replaced) of the next token.
-    currency : {"reads", "stored", "multiply_adds", "bytes"}
+    currency : {"reads", "stored", "multiply_adds", "bytes", "bytes_read"}
     methods : sequence of Method, optional
         What a head may have, see `analysis.models.cost_curves.curves`; exact attention is always a
         choice.

@@ -55,7 +55,7 @@ def substitute(
         Either: the heads that methods compute, or the layers of which they compute all heads.
     budget : float, optional
         What a query row may cost: templates are filled to it. By default as much as 32 exact keys.
-    currency : {"stored", "reads", "multiply_adds", "bytes"}
+    currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
     max_tokens, skip : int
         The text is cut after so many tokens, and position i, which predicts token i + 1, is counted
         from ``skip`` on.

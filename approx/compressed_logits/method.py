@@ -55,6 +55,8 @@ class CompressedLogits(Method):
 
     deterministic: ClassVar[bool] = True
     class_name = "compressed logits"
+    reads_values: ClassVar[bool] = True
+    at_most_width: ClassVar[bool] = True  # a size: there nothing is lost
 
     @abstractmethod
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
@@ -99,14 +101,14 @@ class CompressedLogits(Method):
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this template with its size, which is at most d, where nothing is lost."""
         found = super().filled(budget, shape, currency)
-        if found is None or found.sized_by is None:
+        if found is None or found.sized_by is None or not self.at_most_width:
             return found
         return found.resized(min(getattr(found, found.sized_by.field), shape.d))
 
     def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
         """Return Q and K as arrays; a size beyond their width is a ValueError."""
         q, k = super().checked(Q, K)
-        if self.sized_by is not None:
+        if self.sized_by is not None and self.at_most_width:
             field = self.sized_by.field
             checks.integer(field, getattr(self, field), least=1, most=q.shape[1])
         return q, k

@@ -1,28 +1,70 @@
-"""Keys rounded to a few levels between their least and their largest number."""
+"""Keys rounded to a few levels, whose range is that of a key or of a channel."""
 
 import dataclasses
+import math
 from typing import ClassVar
 
 import numpy as np
 
 from approx.checks import Array
-from approx.compressed_logits.exponential import Exponential
-from approx.compressed_logits.method import CompressedLogits, Numbers
-from approx.estimate.masks import Mask
-from approx.estimate.parts import Parts
-from approx.method.fields import one_of, whole
-from approx.method.prices import INDEX, NUMBER, Price, Shape
-from approx.supports import patterns
-from approx.supports.exact_entries import exact_on
+from approx.compressed_logits.coded_keys import CodedKeys, Codes, Layout, LogitMoments
+from approx.compressed_logits.levels import MOST_BITS as MOST_NORMAL, lloyd_max
+from approx.estimate import exact
+from approx.method import Moments
+from approx.method.fields import flag, one_of, whole
 
-PER = ("token", "channel")
+BY = ("token", "channel")
+LEVELS = ("uniform", "normal")
 MOST_BITS = 16
-NOTHING = -1e30  # a logit whose exponential is 0 at any scale, in float32 too
+
+
+def rounded(
+    x: Array, bits: int, size: int, rng: np.random.Generator | None = None
+) -> tuple[Array, Array]:
+    """Return numbers rounded to equal steps from least to largest of their group, and the steps.
+
+    Parameters
+    ----------
+    x : (rows, columns)
+    bits : int
+    size : int
+        Numbers of a group, one after the other in a row.
+    rng : Generator, optional
+        With it a dither u of U(−½, ½) is added before rounding and subtracted after it, both in
+        steps: the error is then uniform in a step, whatever x is.
+    """
+    out, steps = np.empty_like(x), np.empty_like(x)
+    for group in _groups(x, size):
+        part = x[:, group]
+        least = part.min(axis=1, keepdims=True)
+        step = (part.max(axis=1, keepdims=True) - least) / (2**bits - 1)
+        place = np.divide(part - least, step, out=np.zeros_like(part), where=step > 0)
+        u = np.zeros(1) if rng is None else rng.random(part.shape) - 0.5
+        # at both ends place + u becomes the end itself, so that there is a level for all
+        out[:, group] = least + (np.rint(place + u) - u) * step
+        steps[:, group] = step
+    return out, steps
+
+
+def rounded_normal(x: Array, bits: int, size: int) -> tuple[Array, Array]:
+    """Return numbers rounded to mean + deviation·level of their group, and the deviations."""
+    out, deviations = np.empty_like(x), np.empty_like(x)
+    for group in _groups(x, size):
+        part = x[:, group]
+        mean, deviation = part.mean(axis=1, keepdims=True), part.std(axis=1, keepdims=True)
+        place = np.divide(part - mean, deviation, out=np.zeros_like(part), where=deviation > 0)
+        out[:, group] = mean + deviation * lloyd_max(bits).nearest(place)
+        deviations[:, group] = deviation
+    return out, deviations
+
+
+def _groups(x: Array, size: int) -> list[slice]:
+    return [slice(start, start + size) for start in range(0, x.shape[1], size)]
 
 
 @dataclasses.dataclass(frozen=True)
-class Quantised(CompressedLogits):
-    """Keys rounded to 2^bits levels between a minimum and a maximum, and exp of their logits.
+class Quantised(CodedKeys):
+    """Keys rounded to 2^bits levels of a key or of a channel, and exp of their logits: KIVI.
 
     estimate_ij = exp(q_i·k̃_j), k̃ = min + s·round((k − min)/s), s = (max − min)/(2^bits − 1);
     it is exp(q_i·k_j) where j is one of the last keys that query i sees.
@@ -30,37 +72,51 @@ class Quantised(CompressedLogits):
     Parameters
     ----------
     bits : int
-        Bits of a number of a key, 1 to 16.
-    per : {"token", "channel"}
-        Whether min and max are those of a key over its channels, or of a channel over the keys.
-    group : int, optional
-        Numbers that share min and max, one after the other along a key or a channel; by default
-        all of it.
-    recent : int
-        Last of the keys that a query sees, which stay exact for it, ≥ 0.
+        Bits of a number of a key, 1 to 16; with normal levels to 8.
+    by : {"token", "channel"}
+        Whether min and max are those of a key over its channels, or those of a channel over keys.
+    group : int
+        Numbers that share min and max, one after the other along a channel or a key.
+    recent : int, optional
+        Last of the keys that a query sees, which stay exact for it; by default group − 1 by channel
+        and 0 by token, the fewest with which a row reads nothing of the future.
+    levels : {"uniform", "normal"}
+        Equal steps, or those that are best for a normal number (`levels.lloyd_max`) of the mean and
+        deviation of a group, which are kept instead of min and step.
+    dither : bool
+        Whether round(x + u) − u takes the place of round(x), with a u of U(−½, ½) for each number,
+        drawn again, not stored, when keys are read back.
+    corrected : bool
+        Whether half the variance of a logit is subtracted from it, Σ_c q_ic² s_jc²/24.
 
     Notes
     -----
-    The estimate is deterministic, positive and biased. A number of a key is off by at most s/2, so
-    a logit by at most ½ Σ_c |q_ic| s_jc, and exp by that factor. Levels per channel suit keys with
-    a few large channels; they do not suit a channel with one large key, such as an attention sink,
-    which takes most levels for itself: groups keep that to its neighbours.
-    Per token it is autoregressive. Per channel it is not, as min and max are those of later keys
-    too, unless every group that is not yet full lies among the recent keys: recent ≥ group − 1.
+    Without dither the estimate is deterministic, positive and biased. A number of a key is off by
+    at most s/2, so a logit by at most ½ Σ_c |q_ic| s_jc, and exp by that factor. Levels per channel
+    suit keys with a few large channels; they do not suit a channel with one large key, such as an
+    attention sink, which takes most levels for itself: groups keep that to its neighbours.
+    With dither errors are independent and uniform in a step: logits are unbiased with variance
+    Σ_c q_c² s_c²/12, and E estimate = exp(q·k) Π_c sinh(x_c)/x_c, x_c = q_c s_c/2, is above it.
+    The correction takes that away but for terms of fourth order. Without dither the variance is a
+    model. By token it is autoregressive. By channel it is, if every group that is not yet full lies
+    among the recent keys: recent ≥ group − 1.
     The price counts numbers, of which there are none fewer, and bytes: bits/8 a number and two
-    numbers a group, as wide as all others here. So only the currency bytes shows what is saved.
+    numbers a group. So only the currencies bytes and bytes_read show what is saved.
     Cost: 2·n·l·d operations for the logits, and two for every number of a key. A query reads min
     and step of the keys that are rounded for it.
 
     Differences from the authors' code, jy-yuan/KIVI: it quantises keys per channel in groups of 32
     tokens and values per token, both to 2 or 4 bits, and rounds its last keys when there are 32 or
-    128 of them, so that none to all of these are exact. Here always as many are, and so are all
-    values. It divides by max − min as it is; here equal numbers stay what they are.
+    128 of them, so that none to all of these are exact. Here always as many are, and values are
+    those of `rounded_values`. It divides by max − min as it is; here equal numbers stay what they
+    are.
 
     References
     ----------
     .. [1] Z. Liu et al., "KIVI: a tuning-free asymmetric 2bit quantization for KV cache", ICML
        2024, section 3.
+    .. [2] R. M. Gray, T. G. Stockham, "Dithered quantizers", IEEE Trans. Information Theory 39,
+       1993: subtractive dither.
 
     Examples
     --------
@@ -73,101 +129,84 @@ class Quantised(CompressedLogits):
     name: ClassVar[str] = "quantised"
     examples = (
         "quantised(bits=1)",
-        "quantised(bits=1, per='channel', group=3)",
-        "quantised(bits=1, recent=1)",
+        "quantised(bits=1, by='channel', group=3)",
+        "quantised(bits=2, by='channel', group=2, levels='normal', recent=0)",
+        "quantised(bits=1, group=3, dither=True, corrected=True)",
     )
-    row_local = True
 
     bits: int = whole(4, most=MOST_BITS)
-    per: str = one_of("token", PER)
-    group: int | None = whole()
-    recent: int = whole(0, least=0)
+    by: str = one_of("token", BY)
+    group: int = whole(64)
+    recent: int | None = whole(least=0)
+    levels: str = one_of("uniform", LEVELS)
+    dither: bool = flag(False)
+    corrected: bool = flag(False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.levels == "normal" and self.bits > MOST_NORMAL:
+            raise ValueError(f"bits must be <= {MOST_NORMAL} for normal levels, got {self.bits}")
+        if self.levels == "normal" and self.dither:
+            raise ValueError("dither=True belongs to levels='uniform', got 'normal'")
 
     @property
-    def by_place(self) -> bool:
-        """Whether the last keys of a query stay exact."""
-        return self.recent > 0
+    def uses_rng(self) -> bool:
+        """Whether there is a dither."""
+        return self.dither
 
     @property
-    def autoregressive(self) -> bool:
-        """Whether a key is rounded by itself, or with keys that every query that needs it sees."""
-        return self.per == "token" or (self.group is not None and self.recent >= self.group - 1)
+    def members(self) -> int:
+        """How many keys share a step: the group by channel, 1 by token."""
+        return self.group if self.by == "channel" else 1
 
-    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        parts = super().evaluate(q, k, mask, rng)
-        if not self.recent:
-            return parts
-        begin = np.maximum(mask.stop - self.recent, mask.first)
-        exactly = exact_on(patterns.runs(begin, mask.stop), q, k, mask)
-        assert isinstance(parts.low, Exponential)
-        return Parts(_before(begin, parts.low, mask), exactly)
+    def codes(self, k: Array, rng: np.random.Generator) -> Codes:
+        """Return the rounded keys, and the variance of their numbers."""
+        x = k.T if self.by == "channel" else k
+        if self.levels == "normal":
+            keys, deviations = rounded_normal(x, self.bits, self.group)
+            spread = lloyd_max(self.bits).distortion * deviations**2
+        else:
+            keys, steps = rounded(x, self.bits, self.group, rng if self.dither else None)
+            spread = steps**2 / 12
+        return Codes(keys.T, spread.T) if self.by == "channel" else Codes(keys, spread)
 
-    def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
-        """Return Q and the rounded keys."""
-        if self.per == "token":
-            return q, self._rounded(k)
-        return q, self._rounded(k.T).T
+    def layout(self, d: int) -> Layout:
+        codes = ((d, self.bits),)
+        if self.by == "channel":
+            return Layout(codes, channel_scales=2 * d)
+        return Layout(codes, scales=2 * math.ceil(d / self.group))
 
-    def _rounded(self, x: Array) -> Array:
-        """Return numbers rounded to levels of their group within their row."""
-        out = np.empty_like(x)
-        size = self.group or x.shape[1]
-        for start in range(0, x.shape[1], size):
-            group = x[:, start : start + size]
-            least = group.min(axis=1, keepdims=True)
-            step = (group.max(axis=1, keepdims=True) - least) / (2**self.bits - 1)
-            level = np.rint(
-                np.divide(group - least, step, out=np.zeros_like(group), where=step > 0)
-            )
-            out[:, start : start + size] = least + level * step
-        return out
+    def drawn_logits(self, q: Array, k: Array) -> LogitMoments | None:
+        """Return q·k and Σ_c q_c² s_c²/12."""
+        if not self.dither:
+            return None
+        spread = self.codes(k, np.random.default_rng(0)).spread
+        return LogitMoments(exact.logits(q, k), q**2 @ spread.T)
 
-    def numbers(self, d: int) -> Numbers:
-        return Numbers(d, d, d)
-
-    def stored(self, n: int, l: int, d: int) -> int:
-        """Return how many numbers queries, keys, and the minima and steps of groups are."""
-        return super().stored(n, l, d) + self._scales(l, d)
-
-    def _scales(self, l: int, d: int) -> int:
-        """Return how many minima and steps there are."""
-        lines, long = (l, d) if self.per == "token" else (d, l)
-        return 2 * lines * -(-long // (self.group or long))
-
-    def _scales_read(self, mask: Mask, d: int) -> Array:
-        """Return how many minima and steps each query reads, which are those of rounded keys."""
-        stop = np.maximum(mask.stop - self.recent, mask.first)
-        if self.per == "token":
-            return np.asarray((stop - mask.first) * self._scales(1, d))
-        group = self.group or mask.l
-        groups = (stop - 1) // group - mask.first // group + 1
-        return np.where(stop > mask.first, 2 * d * groups, 0)
-
-    def coded(self, shape: Shape) -> tuple[float, float]:
-        """Return the numbers of the keys that are rounded, and their bits."""
-        return max(shape.most - self.recent, 0) * shape.d, self.bits
-
-    def priced(self, shape: Shape) -> Price:
-        """Return the price of all numbers, those of keys with few bits, and of min and step."""
-        n, l, d, c = shape
-        recent = shape.seen(min(self.recent, l))  # read in place of the rounded ones
-        read = shape.decoding.counts * (d + c) + self._scales_read(shape.decoding, d)
-        exact = recent * (NUMBER + INDEX) + (INDEX if self.recent else 0)
-        return Price(
-            self.stored(n, l, d) / n + recent,
-            float(read.max()),
-            float(shape.seen(l) * (d + c)),
-            (NUMBER * (n * d + self._scales(l, d)) + self.bits * l * d / 8) / n + exact,
+    def coded_moments(self, q: Array, k: Array) -> Moments | None:
+        """Return Π_c sinh(x_c)/x_c − 1 and the variance, Π sinh(2x_c)/2x_c − (Π sinh(x_c)/x_c)²."""
+        if not self.dither:
+            return None
+        spread = self.codes(k, np.random.default_rng(0)).spread
+        half = np.sqrt(3 * spread)  # s/2
+        first, second = (
+            np.array([_log_sinhc(p * np.abs(row) * half).sum(axis=1) for row in q])
+            for p in (1.0, 2.0)
         )
+        less = q**2 @ spread.T / 2 if self.corrected else 0.0
+        with np.errstate(divide="ignore", over="ignore"):
+            ratio = np.log(np.expm1(second - 2 * first))
+            return Moments(np.expm1(first - less), ratio + 2 * (first - less))
+
+    def coded_covariance(self, q: Array, k: Array) -> Array | None:
+        """Return the variances on the diagonal: the dither of a key is its own."""
+        known = self.coded_moments(q[None], k)
+        return None if known is None else np.diag(np.exp(known.log_relative_variance[0]))
 
 
-def _before(begin: Array, low: Exponential, mask: Mask) -> Exponential:
-    """Return the entries of the keys before `begin` in each row, 0 elsewhere.
-
-    Later keys may be rounded with keys that come after them, which no scale may follow from.
-    """
-    nothing = begin == mask.first
-    hidden = low.rescaled(
-        np.where(nothing, NOTHING, 0.0).astype(low.dtype), np.zeros(mask.l, low.dtype)
-    )
-    return dataclasses.replace(hidden, mask=Mask(mask.first, begin + nothing, mask.l))
+def _log_sinhc(x: Array) -> Array:
+    """Return log(sinh(x)/x) of x ≥ 0, by its series where that is exact to the last digit."""
+    near = np.minimum(x, 0.05) ** 2
+    series = near / 6 - near**2 / 180 + near**3 / 2835 - near**4 / 37800
+    far = np.maximum(x, 0.05)
+    return np.asarray(np.where(x < 0.05, series, far + np.log(-np.expm1(-2 * far) / (2 * far))))

@@ -9,6 +9,7 @@ once. `approx.method` has the methods that make an approximation.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -95,6 +96,8 @@ class Approximation(_Operator):
         What is estimated: exp(q·k), or softmax rows (used as they are).
     mask : Mask, optional
         What each query sees, by default every key. All other entries are 0.
+    values : callable, optional
+        What becomes of values (l, c) in `attend`, such as rounding.
 
     Attributes
     ----------
@@ -117,6 +120,7 @@ class Approximation(_Operator):
         *,
         space: str = "kernel",
         mask: MaskLike = None,
+        values: Callable[[Array], Array] | None = None,
     ) -> None:
         super().__init__(low.dtype, low.shape)
         self.mask = masks.of(mask, *low.shape)
@@ -125,6 +129,7 @@ class Approximation(_Operator):
         self.maskable = low if self.mask.is_full else self.low
         self.correction = correction and correction.under(self.mask)
         self.space = checks.one_of("space", space, ("kernel", "attention"))
+        self.values = values
         self.obstacle: str | None = None
 
     def __repr__(self) -> str:
@@ -179,7 +184,7 @@ class Approximation(_Operator):
     @classmethod
     def from_parts(cls, parts: Parts, *, mask: MaskLike = None) -> Self:
         """Return the approximation that has these parts, of what is seen."""
-        return cls(parts.low, parts.sparse, space=parts.space, mask=mask)
+        return cls(parts.low, parts.sparse, space=parts.space, mask=mask, values=parts.values)
 
     @property
     def runnable(self) -> bool | None:
@@ -312,7 +317,9 @@ class Approximation(_Operator):
             return self
         if not self.mask.is_full:
             raise ValueError(f"the estimate has the mask {self.mask}, so {given} cannot be given")
-        return Approximation(self.maskable, self.correction, space=self.space, mask=given)
+        return Approximation(
+            self.maskable, self.correction, space=self.space, mask=given, values=self.values
+        )
 
     def to_dense(self) -> Array:
         """Return the (n, l) matrix.
@@ -431,7 +438,7 @@ class Approximation(_Operator):
         """Return approximate attention D⁻¹ estimate V, (n, c), with D the sums of what is seen.
 
         Rows whose sum is ≤ 0 give 0; `analysis.errors.metrics` counts them, and nothing is clamped.
-        In attention space rows are used as they are.
+        In attention space rows are used as they are. V is rounded first where the method says so.
 
         Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
 
@@ -443,6 +450,8 @@ class Approximation(_Operator):
         v = checks.values(V, l, self.dtype)
         shape = n, *v.shape[1:]
         v = v.reshape(l, -1).astype(self.dtype, copy=False)
+        if self.values is not None:
+            v = self.values(v)
         if self.space == "attention":
             y = rescale(*self.scaled_matmat(v))
         elif self.correction is None:

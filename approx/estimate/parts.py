@@ -1,12 +1,14 @@
 """What the formula of a method gives: a low-rank part and a sparse part, before any mask."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks
+from approx.checks import Array
 from approx.estimate.corrections import Correction
 from approx.estimate.low import Factors, Low
 
@@ -26,11 +28,14 @@ class Parts:
         S, a `Support` or an `Addition`.
     space : {"kernel", "attention"}
         What is estimated: exp(q·k), or softmax rows (used as they are).
+    values : callable, optional
+        What becomes of values (l, c) before they are added up, such as rounding.
     """
 
     low: Low
     sparse: Correction | None = None
     space: str = "kernel"
+    values: Callable[[Array], Array] | None = None
 
     @classmethod
     def from_factors(

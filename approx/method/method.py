@@ -141,6 +141,8 @@ class Method(ABC):
     deterministic: ClassVar[bool]
     class_name: ClassVar[str] = "low rank"  # whose members are compared at one price
     examples: ClassVar[tuple[str, ...]] = ()  # for tests: one for each field that changes much
+    reads_values: ClassVar[bool] = False  # whether a query reads values one by one, not sums
+    outermost: ClassVar[bool] = False  # whether no method is made of it
     of_logits: ClassVar[bool] = True  # whether an entry follows from logits, not from q and k
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -165,6 +167,9 @@ class Method(ABC):
             else:
                 continue
             object.__setattr__(self, field.name, value)
+        for part in self.parts.values():
+            if part.outermost:
+                raise ValueError(f"{self.name} cannot be made of {part}: put {part.name} outside")
 
     @property
     def sized_by(self) -> Size | None:
@@ -534,7 +539,7 @@ class Method(ABC):
         c : int, optional
             Width of the values; d by default.
         mask : None, "causal" or Mask
-        currency : {"stored", "reads", "multiply_adds", "bytes"}
+        currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
             What the budget is counted in, see `approx.Price`. Stored values per query row are
             parameters/n = (rank·(n + l) + nnz)/n.
 
@@ -611,10 +616,6 @@ class Method(ABC):
         shared, own = sum(part.shared for part in parts), sum(part.own for part in parts)
         chosen = sum(part.chosen for part in parts)
         return Reads(shared, chosen, shape.exact, own), reads - shared - chosen - own
-
-    def coded(self, shape: Shape) -> tuple[float, float]:
-        """Return how many numbers of those that are shared have fewer bits, and how many bits."""
-        return 0.0, 0.0
 
     def entry_work(self, shape: Shape) -> float:
         """Return the multiply-adds of one entry of a low-rank estimate: its columns.

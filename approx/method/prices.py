@@ -19,6 +19,8 @@ What is counted:
 - ``bytes``: those of what is stored, at 8 a number and 4 an index, with a scale for each row of a
   low-rank part, and with what is kept of every key for a selection: boxes of pages, hashes, sums.
   Parameters, of which there are no more if there are more keys, are not counted.
+- ``bytes_read``: those of ``reads``, at 2 a number, as a cache in 16 bits has them, but for codes,
+  which have their bits. Scales and norms of codes are numbers of 16 bits.
 
 Where inputs or draws decide how much is read, the price is the most that they can ask for, row by
 row; that of a random size (`random_maclaurin`, `lsh`, the design "poisson") is its mean. It is None
@@ -36,8 +38,9 @@ import numpy as np
 
 from approx.estimate.masks import Mask
 
-CURRENCIES = ("stored", "reads", "multiply_adds", "bytes")
+CURRENCIES = ("stored", "reads", "multiply_adds", "bytes", "bytes_read")
 NUMBER = 8  # bytes of a stored number, float64
+READ = 2  # bytes of a number that is read from a cache, bfloat16 or float16
 INDEX = 4  # bytes of a stored index, int32
 
 
@@ -101,7 +104,7 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True)
 class Price:
-    """The cost of an estimate per query row, in four currencies.
+    """The cost of an estimate per query row, in five currencies.
 
     Parameters
     ----------
@@ -119,6 +122,13 @@ class Price:
     bytes : float
         Bytes stored in float64, including int32 indices, the scales of rows and what is kept of
         every key for a selection.
+    few, few_bytes : float
+        How many of the numbers that are read have few bits, and the bytes of these.
+
+    Attributes
+    ----------
+    bytes_read : float, optional
+        Bytes read to answer one new query, 2·(reads − few) + few_bytes. It is None as above.
 
     Notes
     -----
@@ -130,6 +140,13 @@ class Price:
     reads: float | None
     multiply_adds: float | None
     bytes: float
+    few: float = dataclasses.field(default=0.0, repr=False)
+    few_bytes: float = dataclasses.field(default=0.0, repr=False)
+
+    @property
+    def bytes_read(self) -> float | None:
+        """Bytes read to answer one new query, at 16 bits a number that has no fewer."""
+        return None if self.reads is None else READ * (self.reads - self.few) + self.few_bytes
 
     def within(self, budget: float, currency: str) -> bool:
         """Return whether it is known in a currency, and no more than a budget."""
@@ -143,6 +160,8 @@ class Price:
             _sum(self.reads, other.reads),
             _sum(self.multiply_adds, other.multiply_adds),
             self.bytes + other.bytes,
+            self.few + other.few,
+            self.few_bytes + other.few_bytes,
         )
 
 

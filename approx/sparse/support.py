@@ -33,6 +33,7 @@ class SupportMethod(Method):
 
     deterministic: ClassVar[bool] = True
     class_name = "entries"
+    reads_values: ClassVar[bool] = True
     rounds = 1  # supports that are a union of several patterns make this a field
 
     @abstractmethod

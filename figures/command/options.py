@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PROFILES = ("quick", "default", "full")
 LANGUAGES = ("en", "zh")
-CURRENCIES = ("stored", "reads", "multiply_adds", "bytes")
+CURRENCIES = ("stored", "reads", "multiply_adds", "bytes", "bytes_read")
 OWN_PROCESS = 2**20  # entries of heads; fewer are measured before another process has begun
 
 
@@ -91,7 +91,7 @@ def add_currency(parser: argparse.ArgumentParser, default: str = "stored") -> No
         choices=CURRENCIES,
         default=default,
         help="unit of prices: values stored per query row, numbers read per new query, "
-        f"multiply-adds or bytes per query row [{default}]",
+        f"multiply-adds or bytes per query row, or bytes read at 16 bits a number [{default}]",
     )
 
 

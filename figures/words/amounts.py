@@ -5,7 +5,7 @@ import pandas as pd
 from analysis.costs import budget as budgets
 from figures.words.translation import mark, tr
 
-NAMES = {
+NAMES = {  # of figures with a panel each
     "stored": mark("stored values"),
     "reads": mark("reads"),
     "multiply_adds": mark("multiply-adds"),
@@ -16,6 +16,7 @@ UNITS = {
     "reads": mark("numbers read per new query"),
     "multiply_adds": mark("multiply-adds a query row"),
     "bytes": mark("bytes a query row"),
+    "bytes_read": mark("bytes read per new query"),
 }
 
 
@@ -26,7 +27,7 @@ def said(amount: float | str, currency: str) -> str:
     ----------
     amount : float or str
         A number, or a range of them in words.
-    currency : {"stored", "reads", "multiply_adds", "bytes"}
+    currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
     """
     number = amount if isinstance(amount, str) else f"{amount:g}"
     return tr(budgets.SAID[currency], amount=number)

@@ -140,7 +140,7 @@ def kivi(clone: Path, x: Head) -> Iterator[Comparison]:
         (
             f"`AsymGroupedQuantizerByChannel`, {BITS} bits",
             simulated.AsymGroupedQuantizerByChannel.apply(keys[0], None, BITS, x.l),
-            f"quantised(bits={BITS}, per='channel')",
+            f"quantised(bits={BITS}, by='channel', group=9999, recent=0)",
         ),
         (
             f"`AsymGroupedQuantizer`, {BITS} bits in groups of 8 channels",
@@ -150,7 +150,7 @@ def kivi(clone: Path, x: Head) -> Iterator[Comparison]:
         (
             f"`quant_and_pack_kcache`, {BITS} bits in groups of {GROUP} tokens, unpacked again",
             packed.unpack_and_dequant_kcache(*code, GROUP, BITS),
-            f"quantised(bits={BITS}, per='channel', group={GROUP})",
+            f"quantised(bits={BITS}, by='channel', group={GROUP}, recent=0)",
         ),
     )
     for named, theirs, spec in cases:

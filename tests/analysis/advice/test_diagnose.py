@@ -27,6 +27,7 @@ from analysis.moments.expected_errors import expected_error
 from analysis.sentences import Sentence
 from approx import Mask, parse
 from approx.estimate import exact
+from approx.method.prices import CURRENCIES
 from figures.command.cli import main
 from figures.drawing import style
 from figures.show import diagnosis
@@ -685,7 +686,7 @@ def test_what_saves_nothing_but_stored_values_is_not_advised():
     "min(about.budget, about.exact_price(x)) if method.is_template else about.budget",
     "about.budget",
 )
-@pytest.mark.parametrize("currency", ["stored", "reads", "multiply_adds", "bytes"])
+@pytest.mark.parametrize("currency", CURRENCIES)
 def test_budgets_of_every_currency_are_kept(currency):
     x = causal(n=48, l=48)
     exact = getattr(parse("exact()").price(**x.shape.given), currency)

@@ -17,6 +17,7 @@ from analysis.advice.target import METRICS, cheapest, needed, smallest, summary
 from analysis.compute.seeds import seed_sequence
 from analysis.inputs import Head
 from approx import Mask, parse
+from approx.method.prices import CURRENCIES
 from figures.command.cli import main
 from figures.command.target import ERRORS
 
@@ -164,7 +165,7 @@ def test_confidence_is_that_of_the_queries_that_were_measured():
 
 
 @kills("advice/target.py", '"price": one.price[currency]', '"price": one.price["stored"]')
-@pytest.mark.parametrize("currency", ["stored", "reads", "multiply_adds", "bytes"])
+@pytest.mark.parametrize("currency", CURRENCIES)
 def test_the_cheapest_in_the_currency_comes_first(currency):
     x = heads()[0]
     methods = [parse(s) for s in ("projected_top_k(by='channels')", "sink_window()", "top_k()")]

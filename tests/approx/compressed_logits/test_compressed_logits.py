@@ -40,10 +40,10 @@ TWINS = {
     "channels(r=2)": lambda Q, K: naive.channel_logits(Q, K, 2, False),
     "channels(r=1, scaled=True)": lambda Q, K: naive.channel_logits(Q, K, 1, True),
     "quantised(bits=2)": lambda Q, K: Q @ np.array([naive.levels(k, 2) for k in K]).T,
-    "quantised(bits=3, per='channel')": lambda Q, K: (
+    "quantised(bits=3, by='channel', group=9999, recent=0)": lambda Q, K: (
         Q @ np.array([naive.levels(c, 3) for c in K.T])
     ),
-    "quantised(bits=1, per='channel', group=4)": lambda Q, K: (
+    "quantised(bits=1, by='channel', group=4, recent=0)": lambda Q, K: (
         Q
         @ np.array(
             [np.concatenate([naive.levels(c[a : a + 4], 1) for a in (0, 4, 8)]) for c in K.T]
@@ -165,26 +165,26 @@ def test_axes_of_another_width_are_refused():
 
 
 @kills("quantised.py", "(2**self.bits - 1)", "2**self.bits")
-@pytest.mark.parametrize(("per", "axis"), [("token", 1), ("channel", 0)])
+@pytest.mark.parametrize(("by", "axis"), [("token", 1), ("channel", 0)])
 @pytest.mark.parametrize("bits", [1, 2, 5])
-def test_a_number_is_off_by_half_a_step_and_a_logit_by_the_sum_of_these(per, axis, bits):
+def test_a_number_is_off_by_half_a_step_and_a_logit_by_the_sum_of_these(by, axis, bits):
     Q, K = drawn()
-    _, rounded = parse(f"quantised(bits={bits}, per='{per}')").factors(Q, K)
+    _, rounded = parse(f"quantised(bits={bits}, by='{by}', group=9999, recent=0)").factors(Q, K)
     step = (K.max(axis=axis, keepdims=True) - K.min(axis=axis, keepdims=True)) / (2**bits - 1)
     assert (np.abs(rounded - K) <= step / 2 + 1e-15).all()
     assert max(len(np.unique(x.round(12))) for x in (rounded if axis else rounded.T)) <= 2**bits
     for find in (np.min, np.max):  # both ends are levels
         np.testing.assert_allclose(find(rounded, axis=axis), find(K, axis=axis), atol=1e-14)
-    off = np.abs(logits(f"quantised(bits={bits}, per='{per}')", Q, K) - Q @ K.T)
+    off = np.abs(logits(f"quantised(bits={bits}, by='{by}', group=9999, recent=0)", Q, K) - Q @ K.T)
     most = np.abs(Q) @ np.broadcast_to(step / 2, K.shape).T
     assert (off <= most + CLOSE).all()
     assert (off > 0.05 * most).any()
 
 
-@pytest.mark.parametrize("per", ["token", "channel"])
-def test_equal_numbers_stay_what_they_are(per):
+@pytest.mark.parametrize("by", ["token", "channel"])
+def test_equal_numbers_stay_what_they_are(by):
     K = np.full((3, 2), 0.3)
-    _, rounded = parse(f"quantised(bits=2, per='{per}')").factors(K, K)
+    _, rounded = parse(f"quantised(bits=2, by='{by}', group=9999, recent=0)").factors(K, K)
     np.testing.assert_array_equal(rounded, K)
 
 
@@ -197,8 +197,8 @@ def test_recent_keys_are_exact_and_the_others_rounded():
     Q, K = drawn()
     for mask in Mask.causal(N, L), Mask([0] * N, [2 + i % (L - 1) for i in range(N)], L, False):
         A, rounded = (
-            parse(f"quantised(bits=1, per='channel', group=3{more})").approximate(Q, K, mask=mask)
-            for more in (", recent=2", "")
+            parse(f"quantised(bits=1, by='channel', group=3{more})").approximate(Q, K, mask=mask)
+            for more in (", recent=2", ", recent=0")
         )
         want = rounded.to_dense()
         for i, stop in enumerate(mask.stop):
@@ -224,12 +224,12 @@ def test_bits_count_in_bytes_and_numbers_in_the_others():
     few, many = (parse(f"quantised(bits={bits})").price(**shape) for bits in (2, 8))
     # 24 numbers of queries, two scales for each of ten keys; 40 numbers of keys at 2/8 bytes
     assert few.bytes == (8 * (24 + 20) + 40 * 2 / 8) / 6
-    assert many == dataclasses.replace(few, bytes=(8 * (24 + 20) + 40) / 6)
+    assert many == dataclasses.replace(few, bytes=(8 * (24 + 20) + 40) / 6, few_bytes=40)
     for spec, scales in (  # 10 keys of 1 and of 2 groups, 4 channels of 2 and of 3
         ("quantised(bits=2)", 20),
         ("quantised(bits=2, group=3)", 40),
-        ("quantised(bits=2, per='channel', group=5)", 16),
-        ("quantised(bits=2, per='channel', group=4)", 24),
+        ("quantised(bits=2, by='channel', group=5, recent=0)", 16),
+        ("quantised(bits=2, by='channel', group=4, recent=0)", 24),
     ):
         stored = parse(spec).price(**shape).stored
         np.testing.assert_allclose(stored, (24 + 40 + scales) / 6, rtol=1e-15)
@@ -293,7 +293,7 @@ def test_no_more_than_the_width_can_be_kept(spec):
 
 @kills("quantised.py", "_before(begin, parts.low, mask)", "parts.low")
 def test_no_scale_follows_from_a_key_that_is_rounded_with_later_ones():
-    method = parse("quantised(bits=1, per='channel', group=3, recent=2)")
+    method = parse("quantised(bits=1, by='channel', group=3, recent=2)")
     Q, K = [[-20.0]] * 3, [[0.1], [-40.0], [90.0]]  # the first is rounded to −40
     A = method.approximate(Q, K, mask="causal")
     np.testing.assert_allclose(A.attend(np.eye(3))[0], [1.0, 0.0, 0.0])

@@ -192,6 +192,8 @@ def a_support_holds_exp_and_leaves_the_rest_to_the_low_rank_part(case):
 def attention(case):
     """Return the normalised estimate times V; an error bound; which rows are certain."""
     D, V, error = case.values, case.V, 4 * case.error
+    if case.A.values is not None:
+        V = case.A.values(V.astype(case.A.dtype))
     if case.A.space == "attention":
         return D @ V * case.scale, error @ np.abs(V) * case.scale, np.full(len(D), True)
     total, doubt = D.sum(axis=1), error.sum(axis=1)
@@ -210,8 +212,9 @@ def attend_is_the_normalised_estimate_times_v(case):
     assert got.dtype == A.dtype
     assert np.isfinite(got).all()
     assert_within(got[certain], want[certain], bound[certain])
-    vector = A.attend(V[:, 0])
-    assert_within(vector[certain], want[certain, 0], bound[certain, 0])
+    if A.values is None:  # which may round all columns of a value together
+        vector = A.attend(V[:, 0])
+        assert_within(vector[certain], want[certain, 0], bound[certain, 0])
     assert A.attend(V[:, :0]).shape == (len(case.Q), 0)
 
 

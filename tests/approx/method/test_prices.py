@@ -9,6 +9,7 @@ import pytest
 from small import SIZED
 
 from approx import METHODS, Price, parse
+from approx.method.prices import CURRENCIES
 
 N, L, D, C = 6, 10, 4, 3
 SHAPE = {"n": N, "l": L, "d": D, "c": C}
@@ -55,7 +56,7 @@ def test_a_method_made_of_methods_costs_what_they_do():
 
 def test_a_baseline_fits_any_budget_by_itself():
     for name in ("zero", "one", "constant", "uniform"):
-        for currency in ("stored", "reads", "multiply_adds", "bytes"):
+        for currency in CURRENCIES:
             assert parse(name).within(0.01, currency=currency, **SHAPE) == parse(name)
     # in another method it counts: c + 1 = 4 numbers are left for a key of 7
     assert parse("sampled(low_rank=one())").within(10.9, currency="reads", **SHAPE) is None

@@ -1,0 +1,130 @@
+"""Any method with values in few bits."""
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from approx.checks import Array
+from approx.compressed_logits.levels import MOST_BITS as MOST_NORMAL
+from approx.compressed_logits.quantised import BY, LEVELS, MOST_BITS, rounded, rounded_normal
+from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
+from approx.method import Method, Moments
+from approx.method.fields import instance, one_of, whole
+from approx.method.prices import Price, Shape
+from approx.sparse.exact import Exact
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundedValues(Method):
+    """A method whose output is made of rounded values.
+
+    estimate = that of the method; its output D⁻¹ estimate Ṽ has ṽ = min + s·round((v − min)/s).
+
+    Parameters
+    ----------
+    method : Method
+        What estimates exp(q·k).
+    bits : int
+        Bits of a number of a value, 1 to 16; with normal levels to 8.
+    by : {"token", "channel"}
+        Whether min and max are those of a value, as in KIVI, or of a channel over values.
+    group : int
+        Numbers that share min and max, one after the other.
+    levels : {"uniform", "normal"}
+        As in `quantised`.
+
+    Notes
+    -----
+    Kernel and attention errors are those of the method. The output moves by Σ_j p_ij (ṽ_j − v_j),
+    a mean over keys, so that errors of single values average out where attention is wide: with
+    errors uniform in a step its variance is Σ_j p_ij² s_jc²/12 for channel c.
+    By token it is autoregressive if the method is. By channel it reads later values.
+    It belongs outside: no method is made of it.
+    Cost: that of the method, and two operations for every number of a value.
+    Source: KIVI, see `quantised`, rounds values by token.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> V = [[0.0, 1.0, 0.4]]
+    >>> parse("rounded_values(exact(), bits=1)").approximate([[1.0]], [[1.0]]).attend(V)
+    array([[0., 1., 0.]])
+    """
+
+    name: ClassVar[str] = "rounded_values"
+    deterministic: ClassVar[bool] = False
+    outermost = True
+    examples = (
+        "rounded_values(exact(), bits=1)",
+        "rounded_values(positive(m=3), bits=2, by='channel', group=3)",
+        "rounded_values(sink_window(k=1), bits=2, levels='normal')",
+    )
+
+    method: Method = instance(Exact(), Method, "a method")
+    bits: int = whole(4, most=MOST_BITS)
+    by: str = one_of("token", BY)
+    group: int = whole(64)
+    levels: str = one_of("uniform", LEVELS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.levels == "normal" and self.bits > MOST_NORMAL:
+            raise ValueError(f"bits must be <= {MOST_NORMAL} for normal levels, got {self.bits}")
+
+    @property
+    def space(self) -> str:
+        """The space in which the method estimates."""
+        return self.method.space
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether the method is, and a value is rounded by itself."""
+        return self.by == "token" and self.method.autoregressive
+
+    def coded(self, V: Array) -> Array:
+        """Return rounded values (l, c)."""
+        x = V.T if self.by == "channel" else V
+        round_off = rounded_normal if self.levels == "normal" else rounded
+        found = round_off(x, self.bits, self.group)[0]
+        return found.T if self.by == "channel" else found
+
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
+        return dataclasses.replace(self.method.evaluated(q, k, mask, rng), values=self.coded)
+
+    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+        """Return the moments of the method."""
+        return self.method.moments(q, k, mask=mask)
+
+    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+        """Return the covariance of the method."""
+        return self.method.covariance(Q, K, row=i, mask=mask)
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of the method, whose values have few bits and scales."""
+        price = self.method.priced(shape)
+        if price is None or price.reads is None:
+            return price
+        values = _values_read(self.method, shape)
+        scales = 2.0 * values * math.ceil(shape.c / self.group)
+        if self.by == "channel":
+            groups = math.ceil(shape.most / self.group)
+            scales = 2.0 * shape.c * min(values, groups)
+        return dataclasses.replace(
+            price,
+            reads=price.reads + scales,
+            few=price.few + values * shape.c,
+            few_bytes=price.few_bytes + values * shape.c * self.bits / 8,
+        )
+
+
+def _values_read(method: Method, shape: Shape) -> float:
+    """Return how many values a query reads by themselves, not in a state that holds their sum."""
+    if method.parts:
+        return sum(_values_read(part, shape) for part in method.parts.values())
+    one, more = (method.priced(dataclasses.replace(shape, c=c)) for c in (shape.c, shape.c + 1))
+    if not method.reads_values or one is None or more is None:
+        return 0.0
+    return float((more.reads or 0.0) - (one.reads or 0.0))

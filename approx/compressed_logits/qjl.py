@@ -1,0 +1,150 @@
+"""Keys of which only the signs of random products and the norm are kept."""
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from approx.checks import Array
+from approx.compressed_logits.coded_keys import CodedKeys, Codes, Layout, LogitMoments
+from approx.compressed_logits.sign_sketch import SKETCHES, SignSketch
+from approx.estimate import exact
+from approx.method import Moments, Size
+from approx.method.fields import flag, one_of, whole
+
+
+@dataclasses.dataclass(frozen=True)
+class QJL(CodedKeys):
+    """Signs of m random products of a key and its norm, and exp of the logits from them: QJL.
+
+    estimate_ij = exp(x_ij), x_ij = |k_j|/(κm) Σ_r (s_r·q_i) sign(s_r·k_j), κ = E |s·u|, |u| = 1.
+
+    Parameters
+    ----------
+    m : int, optional
+        Signs of a key, one bit each; None is a template.
+    sketch : {"orthogonal", "gaussian"}
+        The rows s_r: √d times those of random rotations, or N(0, I) with κ = √(2/π).
+    recent : int
+        Last of the keys that a query sees, which stay exact for it, ≥ 0.
+    corrected : bool
+        Whether c|q|²|k|²/2 is subtracted from a logit, the half of its variance at q·k = 0.
+
+    Notes
+    -----
+    Logits are unbiased: E x = q·k. Their variance is (π/2 |q|²|k|² − (q·k)²)/m for Gaussian rows,
+    less for orthogonal ones (`sign_sketch.SignSketch.variance`). exp is not: for Gaussian rows
+    E estimate = (2 e^{t²/2} Φ(tρ))^m with t = |q||k|/(κm), ρ|q||k| = q·k, which is above exp(q·k);
+    the correction leaves the factor e^{−(q·k)²/(2m)} and less. Estimates are positive and random;
+    rows are autoregressive, as the sketch is drawn before any key.
+    Cost: m·d operations for a query and a key, m for an entry. A query reads the sketch, m·d
+    numbers, and m bits and a norm of each key.
+
+    Differences from the authors' code, amirzandieh/QJL: it makes the rows of a Gaussian matrix
+    orthogonal and long √d, but divides by √(2/π) instead of their κ, which makes logits 1/(4d)
+    too small; it keeps the largest channels of a key in a sketch of their own.
+
+    References
+    ----------
+    .. [1] A. Zandieh, M. Daliri, I. Han, "QJL: 1-bit quantized JL transform for KV cache
+       quantization with zero overhead", AAAI 2025, definition 3.1, lemmas 3.2 and 3.5.
+
+    Examples
+    --------
+    >>> QJL(m=4).approximate([[1.0, 0.0]], [[0.0, 0.0]], rng=0).to_dense()
+    array([[1.]])
+    """
+
+    name: ClassVar[str] = "qjl"
+    deterministic: ClassVar[bool] = False
+    at_most_width: ClassVar[bool] = False
+    examples = (
+        "qjl(m=3)",
+        "qjl(m=3, sketch='gaussian')",
+        "qjl(m=2, recent=1, corrected=True)",
+    )
+    sized_by = Size("m", most=lambda n, l: None)
+
+    m: int | None = None
+    sketch: str = one_of("orthogonal", SKETCHES)
+    recent: int = whole(0, least=0)
+    corrected: bool = flag(False)
+
+    @property
+    def signs(self) -> SignSketch:
+        """The sketch."""
+        return SignSketch(self.m or 0, self.sketch)
+
+    def codes(self, k: Array, rng: np.random.Generator) -> Codes:
+        """Return the keys whose products are the estimates, and c|k|²."""
+        d = k.shape[1]
+        squares = np.einsum("ld,ld->l", k, k)
+        S = self.signs.draw(d, rng)
+        return Codes(self.signs.decoded(S, k), self.signs.variance(0.0, squares, d))
+
+    def layout(self, d: int) -> Layout:
+        m = self.m or 0
+        return Layout(((m, 1),), scales=1, parameters=m * d, mapped=m * d)
+
+    def drawn_logits(self, q: Array, k: Array) -> LogitMoments | None:
+        x = exact.logits(q, k)
+        return LogitMoments(x, self.signs.variance(x**2, _square_sizes(q, k), q.shape[1]))
+
+    def coded_moments(self, q: Array, k: Array) -> Moments | None:
+        """Return those of Gaussian rows; those of orthogonal ones are not known."""
+        if self.sketch != "gaussian":
+            return None
+        return exp_moments(self.signs, q, k, exact.logits(q, k), self._less(q, k))
+
+    def coded_covariance(self, q: Array, k: Array) -> Array | None:
+        """Return that of Gaussian rows."""
+        if self.sketch != "gaussian":
+            return None
+        return exp_covariance(self.signs, q, k, k @ q, self._less(q[None], k)[0])
+
+    def _less(self, q: Array, k: Array) -> Array:
+        """Return what the correction subtracts from a logit."""
+        less = self.signs.variance(0.0, _square_sizes(q, k), q.shape[1]) / 2
+        return np.asarray(less if self.corrected else 0.0 * less)
+
+
+def exp_moments(
+    signs: SignSketch, q: Array, k: Array, products: Array, less: Array, about: Array | None = None
+) -> Moments:
+    """Return the moments of exp(about + x − less) relative to exp(products), x of Gaussian rows.
+
+    Parameters
+    ----------
+    signs : SignSketch
+    q, k : (n, d), (l, d)
+        x estimates q·k.
+    products, less : (n, l)
+    about : (n, l), optional
+        By default 0.
+    """
+    first, second = signs.log_means(exact.logits(q, k), np.sqrt(_square_sizes(q, k)))
+    shift = (0.0 if about is None else about) - less - products
+    with np.errstate(divide="ignore", over="ignore"):
+        ratio = np.log(np.expm1(np.maximum(second - 2 * first, 0.0)))
+        return Moments(np.expm1(first + shift), ratio + 2 * (first + shift))
+
+
+def exp_covariance(
+    signs: SignSketch, q: Array, k: Array, products: Array, less: Array, about: Array | None = None
+) -> Array:
+    """Return the covariance (l, l) of what `exp_moments` describes, for one query (d,)."""
+    sizes = np.sqrt(_square_sizes(q[None], k))
+    first = signs.log_means((k @ q)[None], sizes)[0][0]
+    second = signs.log_means((k @ q)[None], sizes)[1][0]
+    joint = signs.log_joint(q, k)
+    np.fill_diagonal(joint, second)
+    mean = first + (0.0 if about is None else about) - less - products
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(
+            np.exp(np.add.outer(mean, mean)) * np.expm1(joint - np.add.outer(first, first))
+        )
+
+
+def _square_sizes(q: Array, k: Array) -> Array:
+    """Return |q|²|k|² of all pairs."""
+    return np.outer(np.einsum("nd,nd->n", q, q), np.einsum("ld,ld->l", k, k))

@@ -1,0 +1,434 @@
+"""Keys in few bits: codes, the law of their logits and of exp, corrections, values, bytes."""
+
+import dataclasses
+import itertools
+import math
+
+import naive
+import numpy as np
+import pytest
+from kills import kills
+from scipy import integrate, stats
+
+from analysis.errors.metrics import compare
+from analysis.moments.normalised import normalised_moments
+from approx import Mask, parse
+from approx.compressed_logits.levels import lloyd_max, rotated
+from approx.compressed_logits.sign_sketch import SignSketch, _quadrant
+from approx.compressed_logits.turboquant import rotation_moments
+
+# Max 1960, table I: the upper levels and the distortion of 2, 4 and 8 levels
+MAX = {
+    1: ([0.7980], 0.3634),
+    2: ([0.4528, 1.510], 0.1175),
+    3: ([0.2451, 0.7560, 1.344, 2.152], 0.03454),
+}
+RUNS = 20_000
+SURE = 5.0
+
+
+def drawn(n=3, l=4, d=5, seed=0, size=0.8):
+    """Return queries and keys, of logits of about size²·√d."""
+    rng = np.random.default_rng(seed)
+    return size * rng.standard_normal((n, d)), size * rng.standard_normal((l, d))
+
+
+def runs(spec, Q, K, count=RUNS):
+    """Return logits of codes that are drawn again and again, (count, n, l)."""
+    method, rng = parse(spec), np.random.default_rng(1)
+    return np.array([Q @ method.codes(K, rng).keys.T for _ in range(count)])
+
+
+# Levels
+
+
+@kills("levels.py", "density[:-1] - density[1:]", "density[1:] - density[:-1]")
+@pytest.mark.parametrize("bits", MAX)
+def test_levels_are_those_of_max(bits):
+    upper, distortion = MAX[bits]
+    found = lloyd_max(bits)
+    np.testing.assert_allclose(found.levels[2 ** (bits - 1) :], upper, rtol=4e-4)
+    np.testing.assert_allclose(found.distortion, distortion, rtol=4e-4)
+
+
+@kills("levels.py", "1.0 - share @ x**2", "share @ x**2")
+@pytest.mark.parametrize("bits", [1, 3, 8])
+def test_no_levels_have_less_distortion(bits):
+    levels, _, want = lloyd_max(bits)
+    np.testing.assert_allclose(distortion(levels), want, rtol=1e-9)
+    rng = np.random.default_rng(bits)
+    for _ in range(3):
+        assert distortion(levels + want * rng.standard_normal(2**bits)) > want
+
+
+def distortion(levels):
+    """Return E (x − nearest level)², an integral between borders."""
+    ends = [-12.0, *((levels[1:] + levels[:-1]) / 2), 12.0]
+    return sum(
+        integrate.quad(lambda x: (x - level) ** 2 * stats.norm.pdf(x), a, b)[0]  # noqa: B023
+        for level, a, b in zip(levels, ends, ends[1:])
+    )
+
+
+# Codes
+
+
+@kills("turboquant.py", "norms[:, None] * (level @ R)", "(level @ R)")
+@kills("turboquant.py", "keys / np.where(along > 0, along, 1.0)[:, None]", "keys * along[:, None]")
+@pytest.mark.parametrize("rotation", ["none", "hadamard", "orthogonal"])
+@pytest.mark.parametrize("form", ["mse", "eden"])
+def test_codes_are_those_of_the_formula(rotation, form):
+    _, K = drawn(l=6)
+    K[2] = 0
+    method = parse(f"turboquant(bits=2, form='{form}', rotation='{rotation}')")
+    R = rotated(5, rotation, np.random.default_rng(3))
+    np.testing.assert_allclose(R.T @ R, np.eye(5), atol=1e-14)
+    want = [naive.coded_by_norm(k, lloyd_max(2).levels, R, form) for k in K]
+    # sums of eight products
+    np.testing.assert_allclose(
+        method.codes(K, np.random.default_rng(3)).keys, want, rtol=0, atol=1e-13
+    )
+
+
+@kills("turboquant.py", "means[part] = k[part].mean(axis=0)", "means[part] = k.mean(axis=0)")
+def test_means_of_groups_are_kept():
+    _, K = drawn(l=5)
+    method = parse("turboquant(bits=2, rotation='none', group=3)")
+    levels = lloyd_max(2).levels
+    for part in (slice(0, 3), slice(3, 5)):
+        mean = K[part].mean(axis=0)
+        want = [mean + naive.coded_by_norm(k - mean, levels, np.eye(5), "mse") for k in K[part]]
+        found = method.codes(K, np.random.default_rng(0)).keys[part]
+        np.testing.assert_allclose(found, want, rtol=0, atol=1e-13)
+
+
+@kills("sign_sketch.py", "np.where(k @ S.T >= 0, 1.0, -1.0)", "k @ S.T")
+@pytest.mark.parametrize(
+    ("sketch", "unit"), [("gaussian", math.sqrt(2 / math.pi)), ("orthogonal", None)]
+)
+def test_logits_of_signs_are_those_of_the_formula(sketch, unit):
+    Q, K = drawn()
+    S = SignSketch(7, sketch).draw(5, np.random.default_rng(2))
+    if unit is None:  # E |√5 w| of a coordinate of the unit sphere, with density ∝ (1 − w²)
+        unit = math.sqrt(5) * integrate.quad(lambda w: 0.75 * abs(w) * (1 - w * w), -1, 1)[0]
+        np.testing.assert_allclose(S[:5] @ S[:5].T, 5 * np.eye(5), atol=1e-13)
+    want = [[naive.logit_of_signs(q, k, S, unit) for k in K] for q in Q]
+    spec = f"qjl(m=7, sketch='{sketch}')"
+    found = Q @ parse(spec).codes(K, np.random.default_rng(2)).keys.T
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-13)
+
+
+@kills("quantised.py", "deviation * lloyd_max", "lloyd_max")
+def test_normal_levels_have_the_mean_and_deviation_of_a_channel():
+    K = np.random.default_rng(0).standard_normal((4000, 2)) * [1.0, 30.0] + [0.0, 7.0]
+    method = parse("quantised(bits=2, by='channel', group=9999, levels='normal', recent=0)")
+    keys = method.codes(K, np.random.default_rng(0)).keys
+    off = np.square(keys - K).mean(axis=0) / K.var(axis=0)
+    np.testing.assert_allclose(off, 0.1175, rtol=0.1)  # the spread of 4000 squares is 3 %
+    assert [len(np.unique(channel)) for channel in keys.T] == [4, 4]
+
+
+# The law of logits
+
+LAWS = (
+    "qjl(m=3)", "qjl(m=5)", "qjl(m=12)", "qjl(m=12, sketch='gaussian')", "turboquant(bits=1)",
+    "turboquant(bits=3)", "turboquant(bits=2, form='product')",
+    "turboquant(bits=2, form='product', sketch='gaussian')",
+    "turboquant(bits=1, form='product', sketch='gaussian')", "quantised(bits=2, dither=True)",
+    "quantised(bits=1, by='channel', group=2, dither=True)",
+)  # fmt: skip
+
+
+@kills("sign_sketch.py", "math.sqrt(2 / math.pi)", "math.sqrt(math.pi / 2)", only="gaussian")
+@kills("sign_sketch.py", "total = total + pairs * pair", "pass", only="m=5")
+@kills(
+    "sign_sketch.py", "other = (square_size - square_product)", "other = square_size", only="m=5"
+)
+@kills("turboquant.py", "sizes * (1 - 2 * A + C)", "sizes * (1 - A)", only="product")
+@kills("turboquant.py", "+ (d - 1) * x * level * other", "", only="turboquant.bits=3")
+@kills(
+    "turboquant.py", "LogitMoments(A * x, x**2", "LogitMoments(x, x**2", only="turboquant.bits=3"
+)
+@kills("quantised.py", "spread = steps**2 / 12", "spread = steps**2 / 6", only="dither")
+@kills("quantised.py", "np.rint(place + u) - u", "np.rint(place + u)", only="dither")
+@pytest.mark.parametrize("spec", LAWS)
+def test_mean_and_variance_of_logits(spec):
+    Q, K = drawn()
+    x, want = runs(spec, Q, K), parse(spec).logit_moments(Q, K)
+    mean, variance = x.mean(axis=0), x.var(axis=0)
+    assert (np.abs(mean - want.mean) <= SURE * np.sqrt(want.variance / RUNS)).all()
+    fourth = ((x - mean) ** 4).mean(axis=0)
+    assert (np.abs(variance - want.variance) <= SURE * np.sqrt((fourth - variance**2) / RUNS)).all()
+
+
+@kills("turboquant.py", 'np.einsum("ld,ld->l", y, level)', 'np.einsum("ld,ld->l", level, level)')
+@pytest.mark.parametrize(
+    "spec", ["turboquant(bits=1, form='eden')", "turboquant(bits=3, form='eden')"]
+)
+def test_the_scale_of_eden_makes_logits_unbiased_at_nearly_the_least_variance(spec):
+    Q, K = drawn(d=32)
+    x = runs(spec, Q, K, count=4000)
+    assert (np.abs(x.mean(axis=0) - Q @ K.T) <= SURE * x.std(axis=0) / math.sqrt(len(x))).all()
+    D = lloyd_max(parse(spec).bits).distortion
+    across = np.outer((Q**2).sum(axis=1), (K**2).sum(axis=1)) - (Q @ K.T) ** 2
+    # of order 1/d, and the spread of 4000 squares
+    np.testing.assert_allclose(x.var(axis=0), D / (1 - D) * across / 31, rtol=0.2)
+
+
+def test_moments_of_rotations_in_two_dimensions_are_integrals_over_a_circle():
+    levels = lloyd_max(2)
+
+    def over(f):
+        points = np.pi * np.arange(1, 4) / 4
+        kinks = [math.acos(b / math.sqrt(2)) for b in levels.borders if abs(b) < math.sqrt(2)]
+        kinks += [math.asin(abs(b) / math.sqrt(2)) for b in levels.borders if abs(b) < math.sqrt(2)]
+        kinks = sorted({*points, *kinks, *(np.pi - x for x in kinks)})
+        return integrate.quad(f, 0, np.pi, points=kinks)[0] / np.pi
+
+    def code(t):
+        x = math.sqrt(2) * np.array([math.cos(t), math.sin(t)])
+        return x, levels.nearest(x)
+
+    want = (
+        over(lambda t: code(t)[0] @ code(t)[1] / 2),
+        over(lambda t: (code(t)[0] @ code(t)[1] / 2) ** 2),
+        over(lambda t: code(t)[1] @ code(t)[1] / 2),
+    )
+    np.testing.assert_allclose(rotation_moments(levels, 2), want, rtol=1e-9)
+    far = rotation_moments(levels, 10**4)  # there a coordinate is normal
+    D = levels.distortion
+    np.testing.assert_allclose(far, (1 - D, (1 - D) ** 2, 1 - D), atol=1e-3)
+    assert rotation_moments(lloyd_max(1), 1) == pytest.approx(
+        (math.sqrt(2 / math.pi), 2 / math.pi, 2 / math.pi)
+    )
+
+
+@kills("levels.py", "rng.choice([-1.0, 1.0], D)", "np.ones(D)")
+def test_all_signs_of_a_hadamard_rotation():
+    """In two dimensions the four choices of signs have the mean that is drawn."""
+    Q, K = drawn(d=2)
+    levels, H = lloyd_max(2).levels, np.array([[1, 1], [1, -1]]) / math.sqrt(2)
+    every = [
+        [[q @ naive.coded_by_norm(k, levels, H * signs, "mse") for k in K] for q in Q]
+        for signs in itertools.product([-1, 1], repeat=2)
+    ]
+    x = runs("turboquant(bits=2, rotation='hadamard')", Q, K, count=2000)
+    off = np.abs(x.mean(axis=0) - np.mean(every, axis=0))
+    assert (off <= SURE * np.std(every, axis=0) / math.sqrt(2000) + 1e-13).all()
+
+
+# The law of exp
+
+KERNELS = (
+    "qjl(m=9, sketch='gaussian')",
+    "qjl(m=9, sketch='gaussian', corrected=True)",
+    "turboquant(bits=2, form='product', sketch='gaussian', rotation='none', corrected=True)",
+    "turboquant(bits=1, form='product', sketch='gaussian')",
+    "quantised(bits=2, dither=True)",
+    "quantised(bits=2, by='channel', group=2, recent=1, dither=True, corrected=True)",
+)
+
+
+@kills(
+    "sign_sketch.py", "(p * sizes / unit) ** 2 / 2", "(p * sizes / unit) ** 2", only="qjl.*an'.$"
+)
+@kills(
+    "qjl.py",
+    "- less - products\n    with np.errstate(divide",
+    "+ less - products\n    with np.errstate(divide",
+    only="corrected",
+)
+@kills("quantised.py", "half = np.sqrt(3 * spread)", "half = np.sqrt(12 * spread)", only="dither")
+@pytest.mark.parametrize("spec", KERNELS)
+def test_mean_variance_and_covariance_of_exp(spec):
+    Q, K = drawn(size=0.5)
+    method, rng = parse(spec), np.random.default_rng(4)
+    mask = Mask.causal(3, 4)
+    want = method.moments(Q, K, mask=mask)
+    exact = np.exp(Q @ K.T)
+    x = np.array(
+        [method.approximate(Q, K, mask=mask, rng=rng).to_dense() / exact for _ in range(RUNS // 4)]
+    )
+    on = naive.seen(mask, 3, 4)
+    deviation = np.sqrt(np.exp(want.log_relative_variance))
+    off = np.abs(x.mean(axis=0) - 1 - want.relative_bias)
+    assert (off <= SURE * deviation / math.sqrt(len(x)) + 1e-13)[on].all()
+    found = np.cov(x[:, 2].T)
+    centred = x[:, 2] - x[:, 2].mean(axis=0)
+    spread = np.einsum("ij,ik->ijk", centred, centred).std(axis=0) / math.sqrt(len(x))
+    assert (np.abs(found - method.covariance(Q, K, row=2, mask=mask)) <= SURE * spread + 1e-9).all()
+
+
+def test_means_of_exp_are_integrals():
+    """Given h the other normal number is N(ρh, 1 − ρ²), so that one integral is left."""
+    q, k, m = np.array([1.2, -0.4]), np.array([0.3, 0.9]), 3
+    z, size = q @ k, np.linalg.norm(q) * np.linalg.norm(k)
+    rho, t = z / size, size * math.sqrt(math.pi / 2) / m
+    for p, found in zip((1, 2), SignSketch(m, "gaussian").log_means(z, size)):
+        a = p * t
+
+        def given(h):
+            return stats.norm.pdf(h) * math.exp(a * rho * abs(h) + a**2 * (1 - rho**2) / 2)  # noqa: B023
+
+        one = integrate.quad(given, -12, 12, points=[0])[0]
+        np.testing.assert_allclose(found, m * math.log(one), rtol=1e-9)
+
+
+def test_the_quadrant_of_two_normal_numbers():
+    rng = np.random.default_rng(0)
+    points = [
+        *rng.standard_normal((12, 2)).tolist(),
+        [0, 0],
+        [0, 1],
+        [-1, 0],
+        [0, -0.5],
+        [1, 1],
+        [-1, 1],
+    ]
+    for (x, y), r in itertools.product(points, (-1.0, -0.9, 0.0, 0.4, 1.0)):
+        want = stats.multivariate_normal([0, 0], [[1, r], [r, 1]], allow_singular=True).cdf([x, y])
+        found = float(_quadrant(*map(np.asarray, (float(x), float(y), r))))
+        np.testing.assert_allclose(found, want, atol=1e-6)  # that of SciPy's quadrature
+
+
+def test_the_correction_leaves_terms_of_higher_order():
+    """Of QJL e^{−z²/(2m)} and less, of a dither the fourth order; without it σ²/2."""
+    Q, K = drawn(size=0.3)
+    z = Q @ K.T
+    for spec, bound in (
+        ("qjl(m=64, sketch='gaussian')", z**2 / 128 + 1e-5),
+        ("quantised(bits=3, dither=True)", 1e-7),
+    ):
+        plain = parse(spec)
+        variance = plain.logit_moments(Q, K).variance
+        raised = plain.moments(Q, K).relative_bias
+        np.testing.assert_allclose(raised, variance / 2, rtol=0.02)
+        less = dataclasses.replace(plain, corrected=True).moments(Q, K).relative_bias
+        assert (np.abs(less) <= bound).all()
+
+
+def test_normalised_rows_to_first_order():
+    Q, K = drawn(size=0.3)
+    method = parse("qjl(m=64, sketch='gaussian')")
+    want = normalised_moments(method, Q, K)
+    rng, exact = np.random.default_rng(5), np.exp(Q @ K.T)
+    exact /= exact.sum(axis=1, keepdims=True)
+    x = np.array([method.approximate(Q, K, rng=rng).attend(np.eye(4)) - exact for _ in range(RUNS)])
+    np.testing.assert_allclose(x.var(axis=0), want.variance, rtol=0.1)
+    off = np.abs(x.mean(axis=0) - want.bias)
+    assert (off <= SURE * x.std(axis=0) / math.sqrt(RUNS) + 0.1 * np.abs(want.bias)).all()
+
+
+# What is subtracted, and what stays exact
+
+
+@kills("coded_keys.py", "-spread / 2]", "spread / 2]")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "quantised(bits=2)",
+        "quantised(bits=2, by='channel', group=9999, levels='normal', recent=0)",
+        "turboquant(bits=2, rotation='none')",
+        "turboquant(bits=2, form='eden', rotation='none')",
+        "qjl(m=5)",
+    ],
+)
+def test_half_the_variance_that_is_stored_is_subtracted(spec):
+    Q, K = drawn()
+    plain = parse(spec)
+    codes = plain.codes(K, np.random.default_rng(0))
+    spread = codes.spread[:, None] * np.ones(5) if codes.spread.ndim == 1 else codes.spread
+    want = Q @ codes.keys.T - Q**2 @ spread.T / 2
+    estimate = dataclasses.replace(plain, corrected=True).approximate(Q, K, rng=0)
+    np.testing.assert_allclose(np.log(estimate.to_dense()), want, rtol=0, atol=1e-12)
+
+
+@kills("coded_keys.py", "0 if self.members is None else self.members - 1", "0")
+def test_a_channel_keeps_a_group_exact_by_default():
+    for spec, exact, causal in (
+        ("quantised(by='channel', group=3)", 2, True),
+        ("quantised(by='channel', group=3, recent=1)", 1, False),
+        ("quantised(by='channel', recent=0)", 0, False),
+        ("quantised()", 0, True),
+        ("turboquant(group=4)", 3, True),
+        ("turboquant()", 0, True),
+    ):
+        assert (parse(spec).exact_keys, parse(spec).autoregressive) == (exact, causal), spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("quantised(bits=9, levels='normal')", "bits must be <= 8 for normal levels, got 9"),
+        ("quantised(levels='normal', dither=True)", "dither=True belongs to levels='uniform'"),
+        ("rounded_values(exact(), bits=9, levels='normal')", "bits must be <= 8 for normal"),
+        ("centered(rounded_values(exact()))", "put rounded_values outside"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(spec, message):
+    with pytest.raises(ValueError, match=message):
+        parse(spec)
+
+
+# Values
+
+
+@kills("row_sums.py", "error += logits @ (values - whole.v)[cols]", "pass")
+@kills("approximation.py", "v = self.values(v)", "pass")
+@pytest.mark.parametrize("by", ["token", "channel"])
+def test_the_output_is_that_of_rounded_values(by):
+    Q, K = drawn(n=6, l=6)
+    V = np.random.default_rng(9).standard_normal((6, 3))
+    coded = [naive.levels(v, 2) for v in (V if by == "token" else V.T)]
+    coded = np.array(coded if by == "token" else np.transpose(coded))
+    spec = f"rounded_values(sink_window(k=2), bits=2, by='{by}', group=9999)"
+    A = parse(spec).approximate(Q, K, mask="causal")
+    weights = parse("sink_window(k=2)").approximate(Q, K, mask="causal").attend(np.eye(6))
+    np.testing.assert_allclose(A.attend(V), weights @ coded, rtol=0, atol=1e-13)
+    p = naive.attention(Q, K, np.eye(6), Mask.causal(6, 6))
+    errors = compare(A, Q, K, V)
+    want = np.linalg.norm(weights @ coded - p @ V) / np.linalg.norm(p @ V)
+    np.testing.assert_allclose(errors["output_relative_error"], want, rtol=1e-12)
+    assert errors["attention_tv"] == pytest.approx(np.abs(weights - p).sum() / 12)
+    np.testing.assert_array_equal(
+        A @ V, parse("sink_window(k=2)").approximate(Q, K, mask="causal") @ V
+    )
+
+
+def test_the_variance_of_an_output_of_rounded_values():
+    """Errors that are uniform in a step average out: Σ_j p_j² s_j²/12."""
+    rng = np.random.default_rng(0)
+    Q, K = drawn(n=1, l=400, size=0.3)
+    p = naive.attention(Q, K, np.eye(400), Mask.full(1, 400))[0]
+    V = rng.standard_normal((400, 64))
+    step = (V.max(axis=1) - V.min(axis=1)) / 15
+    off = parse("rounded_values(exact())").approximate(Q, K).attend(V)[0] - p @ V
+    want = float((p**2 * step**2).sum() / 12)
+    np.testing.assert_allclose(np.square(off).mean(), want, rtol=SURE * math.sqrt(2 / 64))
+
+
+# Bytes
+
+
+@kills("prices.py", "READ * (self.reads - self.few)", "READ * self.reads")
+@kills("turboquant.py", "((D, self.bits - 1), (d, 1))", "((D, self.bits - 1),)", only="product")
+@pytest.mark.parametrize(
+    ("spec", "bits"),
+    [
+        ("exact()", 16 * 8 * 64 * 2),
+        ("quantised(bits=3)", 8 * (64 * 3 + 2 * 16 + 64 * 16)),
+        (
+            "quantised(bits=2, by='channel', group=4, recent=0)",
+            8 * (64 * 2 + 64 * 16) + 2 * 2 * 64 * 16,
+        ),
+        ("turboquant(bits=2, rotation='none')", 8 * (64 * 2 + 16 + 64 * 16)),
+        ("turboquant(bits=3, form='product')", 8 * (64 * 3 + 2 * 16 + 64 * 16) + 2 * 64 * 64 * 16),
+        ("qjl(m=64)", 8 * (64 + 16 + 64 * 16) + 64 * 64 * 16),
+        ("rounded_values(quantised(bits=3), bits=4)", 8 * (64 * 3 + 2 * 16 + 64 * 4 + 2 * 16)),
+        ("rounded_values(sink_window(k=2), bits=4)", 2 * (64 * 16 + 64 * 4 + 2 * 16)),
+        ("rounded_values(positive(m=4), bits=4)", 16 * (4 * 65 + 4 * 64)),
+    ],
+)
+def test_every_bit_is_counted(spec, bits):
+    price = parse(spec).price(n=8, l=8, d=64, mask="causal")
+    assert price.bytes_read == bits / 8
