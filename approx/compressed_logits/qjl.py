@@ -40,9 +40,9 @@ class QJL(CodedKeys):
     Cost: m·d operations for a query and a key, m for an entry. A query reads the sketch, m·d
     numbers, and m bits and a norm of each key.
 
-    Differences from the authors' code, amirzandieh/QJL: it makes the rows of a Gaussian matrix
-    orthogonal and long √d, but divides by √(2/π) instead of their κ, which makes logits 1/(4d)
-    too small; it keeps the largest channels of a key in a sketch of their own.
+    Differences from the authors' code, amirzandieh/QJL: its rows are orthogonal and √d long, too,
+    but it multiplies by √(π/2) instead of 1/κ, so that logits are about 1/(4d) too large; and it
+    keeps the largest channels of a group of keys in a sketch of their own.
 
     References
     ----------

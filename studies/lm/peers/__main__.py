@@ -39,6 +39,8 @@ SYSTEMS: dict[str, tuple[str, Callable[[Path, Head], Iterator[Comparison]]]] = {
     "SparQ": ("graphcore-research/llm-inference-research", logits.sparq),
     "KQ-SVD": ("DamienLesens/KQ-SVD", logits.kq_svd),
     "KIVI": ("jy-yuan/KIVI", logits.kivi),
+    "QJL": ("amirzandieh/QJL", logits.qjl),
+    "EDEN": ("amitport/EDEN-Distributed-Mean-Estimation", logits.eden),
 }
 
 

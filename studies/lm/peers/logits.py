@@ -1,4 +1,4 @@
-"""Compressed logits: Loki, SparQ, KQ-SVD and KIVI."""
+"""Compressed logits: Loki, SparQ, KQ-SVD, KIVI, QJL and EDEN."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ import torch
 from analysis.inputs import Head
 from approx import parse
 from approx.checks import Array
+from approx.compressed_logits.levels import rotated
 from approx.compressed_logits.method import CompressedLogits
+from approx.compressed_logits.sign_sketch import SignSketch
 from studies.lm.peers.clones import load, tensor
 from studies.lm.peers.comparison import Comparison, compare, made, restricted
 
@@ -157,4 +159,48 @@ def kivi(clone: Path, x: Head) -> Iterator[Comparison]:
         ours = _compressed(spec, x.q, x.k)[1]
         yield compare(
             f"{named}; keys of `{spec}`", (None, theirs.reshape(x.l, x.d).numpy()), (None, ours)
+        )
+
+
+def qjl(clone: Path, x: Head) -> Iterator[Comparison]:
+    """Give the rows of their sketch to ours, and add up their signs as their kernel does."""
+    module = load(
+        clone,
+        "models.llama3_utils_qjl",
+        bare=("models",),
+        absent=("qjl_kernel", "qjl_kernel.qjl_kernel"),
+    )
+    m = 2 * x.d
+    sketch = module.QJLSketch((x.d, m), m, device="cpu", rng=torch.Generator().manual_seed(0))
+    S = sketch.proj_dir_score.double().numpy().T
+    signs = np.where(x.K @ S.T > 0, 1.0, -1.0)
+    norms = np.linalg.norm(x.K, axis=1)
+    theirs = math.sqrt(math.pi / 2) / m * (x.Q @ S.T) @ signs.T * norms  # qjl_score_kernel.cu:153
+    ours = x.Q @ SignSketch(m, "orthogonal").decoded(S, x.K).T
+    unit = SignSketch(m, "orthogonal").unit(x.d)
+    yield compare(
+        "rows of `QJLSketch` and the sum of qjl_score_kernel.cu:153; logits of `qjl(m=2d)` from "
+        "the same rows",
+        (None, theirs / (math.sqrt(math.pi / 2) * unit)),
+        (None, ours),
+        f"Theirs are {math.sqrt(math.pi / 2) * unit:.5f} times as large, and so biased; "
+        "they were divided by it.",
+    )
+
+
+def eden(clone: Path, x: Head) -> Iterator[Comparison]:
+    """Let them round each rotated key, and rotate it back."""
+    module = load(clone / "torch", "eden")
+    rotation = rotated(x.d, "orthogonal", np.random.default_rng(0))
+    for bits in (1, BITS, 4):
+        codec = module.EdenQuantization(bits)
+        rows = [codec.forward(row) for row in tensor(x.K @ rotation.T)[0, 0]]
+        decoded = np.array([codec.backward(*each)[0].numpy() for each in rows])
+        spec = f"turboquant(bits={bits}, form='eden')"
+        _, ours = _compressed(spec, x.Q, x.K)
+        yield compare(
+            f"`EdenQuantization({bits})` of rotated keys, rotated back; keys of `{spec}`",
+            (None, decoded @ rotation),
+            (None, ours),
+            "Theirs was given our rotation: its own is Hadamard's.",
         )
