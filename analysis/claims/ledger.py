@@ -8,6 +8,7 @@ from analysis.claims import (
     diet,
     flash,
     infinite_dimensional,
+    quantisation,
     sampling,
     scatterbrain,
     selection,
@@ -26,6 +27,7 @@ MODULES: tuple[ModuleType, ...] = (
     sampling,
     selection,
     compression,
+    quantisation,
 )
 DOCUMENTS = {
     "ILA": "Infinite-dimensional linear attention",
@@ -45,6 +47,11 @@ DOCUMENTS = {
     "THIN": "Thinformer",
     "KQ": "KQ-SVD",
     "LIN": "Linear attention on real heads",
+    "TQ": "TurboQuant",
+    "QJL": "QJL",
+    "EDEN": "EDEN",
+    "JC": "Jensen correction",
+    "KIVI": "KIVI",
 }
 VERDICTS = (HOLDS, CONDITION, CORRECTED, FAILS)
 
@@ -61,7 +68,7 @@ def ids() -> list[str]:
     Examples
     --------
     >>> ids()[0], ids()[-1]
-    ('ILA-1', 'LIN-3')
+    ('ILA-1', 'KIVI-1')
     """
     return list(_entries())
 

@@ -116,6 +116,8 @@ def details(table: pd.DataFrame) -> str:
     return tr(
         "Bytes that one new query reads at the last position, 16 bits a number where it has no "
         "fewer, every scale, norm and rotation counted, as a share of what exact attention reads "
-        "in 16 bits. Nearest at each share, by {listed}. Total variation does not see values.",
+        "in 16 bits. Nearest at each share, by {listed}. Total variation does not see values. What "
+        "is read is not what is held: SparQ reads few keys and keeps all of them in 16 bits, while "
+        "codes take as many bytes to keep as to read.",
         listed=tr("; ").join(said),
     )

@@ -46,14 +46,14 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def finding(table: pd.DataFrame) -> str:
     rows = gains(table).ratio.xs(BITS[0], level="bits")
-    alone = rows.xs(0, level="recent")
-    best = str(alone.idxmin())
+    form, recent = rows.idxmin()  # type: ignore[misc]
     return tr(
-        "At {bits} bits with no exact key the correction helps {name} most: {gain:.0%} less total "
-        "variation.",
+        "At {bits} bits the correction helps most with {recent} exact keys: {gain:.0%} less total "
+        "variation for {name}.",
         bits=BITS[0],
-        name=tr(NAMES[best][0]),
-        gain=1 - alone[best],
+        recent=recent,
+        name=tr(NAMES[form][0]),
+        gain=1 - rows.min(),
     )
 
 

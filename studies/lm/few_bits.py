@@ -124,9 +124,9 @@ def reasons(table: pd.DataFrame, share: pd.DataFrame) -> str:
         f"{GROUP} keys hold most of the keys' squares: above {cut:.2f} of them on "
         f"{wins[held > cut].sum()} of {(held > cut).sum()} heads, below on "
         f"{wins[held <= cut].sum()} of {(held <= cut).sum()}. A rotation spreads these means, "
-        "which keys of a group have in common and attention hardly sees, over all channels, and pays "
-        "bits for them. Rotated after the means were taken off, with EDEN's scale, keys are nearer than "
-        f"with channel scales on {centred.sum()} of {len(centred)} heads at 2 bits."
+        "which keys of a group have in common and attention hardly sees, over all channels, and "
+        "pays bits for them. Rotated after the means were taken off, with EDEN's scale, keys are "
+        f"nearer than with channel scales on {centred.sum()} of {len(centred)} heads at 2 bits."
     )
 
 

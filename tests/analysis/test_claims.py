@@ -13,7 +13,7 @@ from kills import kills
 from analysis import claims, inputs, moments
 from analysis.advice import pitfalls
 from analysis.bounds import concentration
-from analysis.claims import evidence, ledger
+from analysis.claims import evidence, ledger, quantisation
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, verdict
 from analysis.costs import operations
 from analysis.errors import metrics
@@ -28,6 +28,9 @@ from approx.combinations.sampled import Sampled
 from approx.combinations.scatterbrain import Scatterbrain
 from approx.compressed_logits.key_pca import KeyPCA
 from approx.compressed_logits.logit_svd import LogitSVD
+from approx.compressed_logits.qjl import QJL
+from approx.compressed_logits.quantised import Quantised
+from approx.compressed_logits.sign_sketch import SignSketch
 from approx.estimate import exact
 from approx.estimate.corrections import Support
 from approx.low_rank import coreset, pivots, thinning
@@ -58,6 +61,7 @@ NUMBERS = {  # of claims, and of errata
     "ILA": (12, 8), "SB": (10, 8), "DIET": (4, 6), "ATT": (7, 7), "FL": (15, 6), "VA": (5, 4),
     "MP": (4, 1), "HA": (2, 3), "KDE": (1, 1), "H2O": (2, 1), "QUEST": (2, 1), "MINF": (1, 5),
     "TOPP": (5, 0), "WC": (3, 0), "THIN": (2, 1), "KQ": (2, 0), "LIN": (3, 0),
+    "TQ": (3, 0), "QJL": (1, 0), "EDEN": (1, 0), "JC": (1, 0), "KIVI": (1, 0),
 }  # fmt: skip
 CLAIMS = [f"{name}-{i + 1}" for name, (count, _) in NUMBERS.items() for i in range(count)]
 ERRATA = [f"{name}-E{'abcdefgh'[i]}" for name, (_, count) in NUMBERS.items() for i in range(count)]
@@ -65,6 +69,7 @@ CONDITIONAL = [
     "ILA-8", "ILA-9", "ILA-10", "ILA-11", "SB-7", "SB-9", "ATT-2", "ATT-6", "ATT-7",
     "FL-7", "FL-8", "VA-1", "VA-2", "VA-5", "MP-3", "MP-4", "HA-2", "H2O-1", "H2O-2", "QUEST-2",
     "MINF-1", "WC-1", "THIN-2", "TOPP-1", "TOPP-4", "TOPP-5", "KQ-1", "KQ-2", "LIN-1", "LIN-2",
+    "TQ-3",
 ]  # fmt: skip
 WRONG = ["FL-15"]  # a claim of a comment that is no erratum of the table
 
@@ -628,6 +633,26 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         inputs.Head, "at_temperature", lambda f: lambda self, t: self, "MINF-Ee",
     ),
     "repeated draws add up": (pitfalls, "assigned", lambda f: _added, "VA-Ea"),
+    "levels are those of a bit fewer": (
+        quantisation, "lloyd_max", lambda f: lambda bits: f(max(bits - 1, 1)), "TQ-1 EDEN-1",
+    ),
+    "signs are of another key": (
+        SignSketch, "decoded", lambda f: lambda self, S, k: f(self, S, k[:, ::-1]),
+        "TQ-2 QJL-1",
+    ),
+    "signs cost nothing": (
+        SignSketch, "decoded", lambda f: lambda self, S, k: k, "TQ-3",
+    ),
+    "the variance is added": (
+        QJL, "_less", lambda f: lambda self, q, k: -f(self, q, k), "JC-1",
+    ),
+    "scales are of the other axis": (
+        Quantised, "codes",
+        lambda f: lambda self, *a: f(
+            dataclasses.replace(self, by="token" if self.by == "channel" else "channel"), *a
+        ),
+        "KIVI-1",
+    ),
     "words are sorted by their places": (
         pitfalls, "gray_entries", lambda f: sorted_lsh.gray_places, "HA-Ec",
     ),

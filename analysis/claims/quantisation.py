@@ -1,0 +1,205 @@
+"""TurboQuant, QJL, EDEN, KIVI: keys in few bits, and what exp makes of an unbiased logit.
+
+The papers are of 2022 to 2026. A source is quoted as far as it could be read: an abstract, or a
+file of public code, its line and commit.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from analysis.claims.evidence import (
+    Check,
+    above,
+    at_most,
+    causal_heads,
+    claim,
+    errors,
+    near,
+    sampled,
+    without,
+)
+from approx import parse
+from approx.checks import Array, required
+from approx.compressed_logits.coded_keys import CodedKeys
+from approx.compressed_logits.levels import lloyd_max
+from approx.compressed_logits.turboquant import rotation_moments
+
+TURBO = "TurboQuant (arXiv 2504.19874)"
+D = 64
+RUNS = 2000
+
+
+def _pair() -> tuple[Array, Array]:
+    """Return a query of norm 2 and a key of norm 1, as arrays of one row."""
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((2, 1, D))
+    return 2 * q / np.linalg.norm(q), k / np.linalg.norm(k)
+
+
+def _coded(spec: str) -> CodedKeys:
+    method = parse(spec)
+    assert isinstance(method, CodedKeys)
+    return method
+
+
+def _runs(spec: str, q: Array, k: Array) -> Array:
+    """Return the logit of one pair, drawn again and again."""
+    method, rng = _coded(spec), np.random.default_rng(0)
+    return np.array([float((q @ method.codes(k, rng).keys.T)[0, 0]) for _ in range(RUNS)])
+
+
+@claim(
+    "TQ-1",
+    "Rounded after a random rotation, a key of norm 1 is off by at most √3·π/2·4^−b on average of "
+    "squares, .36, .117, .03, .009 for 1 to 4 bits; no code of b bits a number has less than 4^−b.",
+    TURBO + ", abstract and theorems 1 and 3",
+)
+def distortion() -> Iterator[Check]:
+    """Compare D of 1 to 8 bits in 64 dimensions, exactly, with both bounds and the numbers."""
+    found = []
+    for bits in range(1, 9):
+        along, _, square = rotation_moments(lloyd_max(bits), D)
+        found.append(1 - 2 * along + square)
+    bounds = [math.sqrt(3) * math.pi / 2 * 4.0**-bits for bits in range(1, 9)]
+    largest = max(x / bound for x, bound in zip(found, bounds))
+    yield at_most("largest D over √3·π/2·4^−b, of 1 to 8 bits", 1.0, largest)
+    yield above("least D over 4^−b", 1.0, min(x * 4.0 ** (i + 1) for i, x in enumerate(found)))
+    for bits, about in zip(range(1, 5), (0.36, 0.117, 0.03, 0.009)):
+        yield near(f"D of {bits} bits", about, found[bits - 1], 0.005)
+
+
+@claim(
+    "TQ-2",
+    "Rounded with one bit fewer, with the signs of what is left, it has unbiased products with "
+    "queries, of a variance of at most √3·π²·|q|²/d·4^−b.",
+    TURBO + ", theorem 2",
+)
+def product() -> Iterator[Check]:
+    """Compare mean and variance over rotations and signs with q·k and the bound."""
+    q, k = _pair()
+    for bits in (2, 3, 4):
+        spec = f"turboquant(bits={bits}, form='product', sketch='gaussian')"
+        law = required(_coded(spec).logit_moments(q, k))
+        bound = math.sqrt(3) * math.pi**2 * float((q**2).sum()) / D * 4.0**-bits
+        yield at_most(
+            f"variance over the bound, {bits} bits", 1.0, float(law.variance[0, 0]) / bound
+        )
+        x = _runs(spec, q, k)
+        yield sampled(f"mean, {bits} bits", float((q @ k.T)[0, 0]), x.mean(), x.std() / RUNS**0.5)
+
+
+@claim(
+    "TQ-3",
+    "At equal bits, attention is nearer with rounded keys than with unbiased logits from one bit "
+    "fewer and signs, on heads of SmolLM2: as they are, with no key exact. Beside 63 exact keys, "
+    "and half its variance off each logit, the unbiased form is nearer at 2 bits.",
+    TURBO + ", section 4.3, recommends the unbiased form; users of public code found the other "
+    "nearer",
+)
+def signs_or_not() -> Iterator[Check]:
+    """Compare tv, means over four heads."""
+    heads = causal_heads(512)
+
+    def tv(spec: str) -> float:
+        return float(np.mean([errors(x, spec)["attention_tv"] for x in heads]))
+
+    for bits in (2, 3, 4):
+        ratio = tv(f"turboquant(bits={bits}, form='product')") / tv(f"turboquant(bits={bits})")
+        yield above(f"tv with signs over tv without, {bits} bits", 1.0, ratio)
+    window = "recent=63, corrected=True"
+    ratio = tv(f"turboquant(bits=2, form='product', {window})") / tv(
+        "turboquant(bits=2, recent=63)"
+    )
+    yield without(above("the same beside 63 exact keys, corrected, 2 bits", 1.0, ratio))
+
+
+@claim(
+    "QJL-1",
+    "Signs of m Gaussian products of a key, and its norm, give unbiased logits of variance "
+    "(π/2·|q|²|k|² − (q·k)²)/m; with orthogonal rows it is smaller.",
+    "QJL (arXiv 2406.03482), lemmas 3.2 and 3.5",
+)
+def signs() -> Iterator[Check]:
+    """Compare mean and variance of runs with the formula, at m = 64 and 128."""
+    q, k = _pair()
+    z = float((q @ k.T)[0, 0])
+    for m in (64, 128):
+        x = _runs(f"qjl(m={m}, sketch='gaussian')", q, k)
+        want = (math.pi / 2 * 4 - z**2) / m
+        yield sampled(f"mean, m = {m}", z, x.mean(), math.sqrt(want / RUNS))
+        error = float(np.std((x - x.mean()) ** 2)) / math.sqrt(RUNS)
+        yield sampled(f"variance, m = {m}", want, float(x.var()), error)
+        other = required(_coded(f"qjl(m={m})").logit_moments(q, k)).variance[0, 0]
+        yield at_most(f"variance with orthogonal rows over it, m = {m}", 1.0, float(other) / want)
+
+
+@claim(
+    "EDEN-1",
+    "A rotated and rounded key whose scale makes its product with the key exact has unbiased "
+    "products with all queries, at D/(1 − D) times |q|²|k|²/d: less than signs of what is left.",
+    "EDEN (ICML 2022), theorem 1; amitport/EDEN-Distributed-Mean-Estimation 5c7639a, "
+    "torch/eden.py:55",
+)
+def scale() -> Iterator[Check]:
+    """Compare runs with q·k, and their variance with its limit and with that of signs."""
+    q, k = _pair()
+    z = float((q @ k.T)[0, 0])
+    for bits in (1, 2):
+        x, off = _runs(f"turboquant(bits={bits}, form='eden')", q, k), lloyd_max(bits).distortion
+        yield sampled(f"mean, {bits} bits", z, x.mean(), x.std() / math.sqrt(RUNS))
+        limit = off / (1 - off) * (4 - z**2) / (D - 1)
+        # of order 1/d, beside the spread of a variance of RUNS numbers
+        yield near(f"variance over its limit, {bits} bits", 1.0, float(x.var()) / limit, 0.2)
+        spec = f"turboquant(bits={bits}, form='product', sketch='gaussian')"
+        other = float(required(_coded(spec).logit_moments(q, k)).variance[0, 0])
+        yield above(f"variance with signs over it, {bits} bits", 2.0, other / float(x.var()))
+
+
+@claim(
+    "JC-1",
+    "An unbiased logit of variance σ² makes exp of it e^(σ²/2) times too large, and σ²/2 off the "
+    "logit takes that away: for errors like those of rounding with a dither, and of many signs.",
+    "Jensen correction (arXiv 2605.26266), abstract",
+)
+def half_the_variance() -> Iterator[Check]:
+    """Compare the mean of exp over exp(q·k), in closed form, with 1 and with e^(σ²/2)."""
+    q, k = _pair()
+    for spec in ("quantised(bits=3, dither=True)", "qjl(m=512, sketch='gaussian')"):
+        plain = _coded(spec)
+        half = float(required(plain.logit_moments(q, k)).variance[0, 0]) / 2
+        raised = float(required(plain.moments(q, k)).relative_bias[0, 0])
+        yield near(f"bias of exp over e^(σ²/2) − 1, {spec}", 1.0, raised / math.expm1(half), 0.05)
+        corrected = dataclasses.replace(plain, corrected=True)
+        left = float(required(corrected.moments(q, k)).relative_bias[0, 0])
+        yield near(f"bias of exp that is left over it, {spec}", 0.0, left / raised, 0.05)
+
+
+@claim(
+    "KIVI-1",
+    "Keys have channels that are large for all tokens: with scales of channels they are nearer "
+    "than with scales of tokens, values are not.",
+    "KIVI (arXiv 2402.02750), abstract and section 3",
+)
+def channels() -> Iterator[Check]:
+    """Compare tv of keys, and the output of values, in 2 bits by token over those by channel."""
+    keys, values = [], []
+    for x in causal_heads(512):
+        token, channel = (
+            errors(x, f"quantised(bits=2, group=32{more})")["attention_tv"]
+            for more in ("", ", by='channel', recent=0")
+        )
+        keys.append(token / channel)
+        token, channel = (
+            errors(x, f"rounded_values(exact(), bits=2, by='{by}', group=32)")[
+                "output_relative_error"
+            ]
+            for by in ("token", "channel")
+        )
+        values.append(token / channel)
+    yield above("least ratio of tv, keys by token over by channel", 1.0, min(keys))
+    yield at_most(
+        "mean ratio of output errors, values by token over by channel", 1.0, float(np.mean(values))
+    )
