@@ -53,6 +53,7 @@ MORE = (
     "coreset(pivots='uniform')",
     "channels(r=16)",
     "quantised(bits=4)",
+    "qjl(m=128)",
     "projected_top_k(by='svd')",
     "columns(by='leverage')",
     "columns(by='cur')",

@@ -12,10 +12,10 @@ from analysis import inputs
 from analysis.advice.verdict import TIE
 from analysis.experiments import frontier
 from analysis.experiments.profile import Profile, profile
+from analysis.experiments.today import CURRENCIES
 from analysis.ranks import state_rank
 from approx import METHODS, parse
 from approx.estimate import exact
-from approx.method.prices import CURRENCIES
 from figures.gallery import FIGURES
 
 
