@@ -4,7 +4,6 @@ The papers are of 2022 to 2026. A source is quoted as far as it could be read: a
 file of public code, its line and commit.
 """
 
-import dataclasses
 import math
 from collections.abc import Iterator
 
@@ -172,7 +171,7 @@ def half_the_variance() -> Iterator[Check]:
         half = float(required(plain.logit_moments(q, k)).variance[0, 0]) / 2
         raised = float(required(plain.moments(q, k)).relative_bias[0, 0])
         yield near(f"bias of exp over e^(σ²/2) − 1, {spec}", 1.0, raised / math.expm1(half), 0.05)
-        corrected = dataclasses.replace(plain, corrected=True)
+        corrected = _coded(spec.replace(")", ", corrected=True)"))
         left = float(required(corrected.moments(q, k)).relative_bias[0, 0])
         yield near(f"bias of exp that is left over it, {spec}", 0.0, left / raised, 0.05)
 

@@ -10,18 +10,29 @@ from figures.words.translation import mark, tr
 
 TITLE = "Half the variance off a logit"
 ORDER = 396
+KEYS = ["form", "bits", "recent"]
 NAMES = FORMED | {"channel": (mark("equal steps by channel"), style.PALETTE[3], "X")}
+
+
+def _by_head(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each head, form, bits and number of exact keys, a column for each number."""
+    parts = table.method.str.split("/", expand=True)
+    named = table.assign(form=parts[0], bits=parts[1].astype(int), recent=parts[2].astype(int))
+    one = ["input", "layer", "head", *KEYS]
+    return named.pivot_table(index=one, columns="metric", values="value")
+
+
+def errors(table: pd.DataFrame) -> pd.DataFrame:
+    """Return tv without (False) and with (True) the correction, medians over heads."""
+    wide = _by_head(table)[["tv_False", "tv_True"]].set_axis([False, True], axis=1)
+    return wide.groupby(level=KEYS).median()
 
 
 def gains(table: pd.DataFrame) -> pd.DataFrame:
     """Return tv of the correction over tv without it, medians over heads, and the exact share."""
-    parts = table.method.str.split("/", expand=True)
-    keys = ["form", "bits", "recent"]
-    named = table.assign(form=parts[0], bits=parts[1].astype(int), recent=parts[2].astype(int))
-    one = ["input", "layer", "head", *keys]
-    wide = named.pivot_table(index=one, columns="metric", values="value")
-    ratio = (wide["tv_True"] / wide["tv_False"]).groupby(level=keys).median()
-    share = wide["exact_share"].groupby(level=keys).median()
+    wide = _by_head(table)
+    ratio = (wide["tv_True"] / wide["tv_False"]).groupby(level=KEYS).median()
+    share = wide["exact_share"].groupby(level=KEYS).median()
     return pd.DataFrame({"ratio": ratio, "share": share})
 
 
@@ -46,7 +57,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def finding(table: pd.DataFrame) -> str:
     rows = gains(table).ratio.xs(BITS[0], level="bits")
-    form, recent = rows.idxmin()  # type: ignore[misc]
+    form, recent = min(rows.index, key=lambda at: float(rows[at]))
     return tr(
         "At {bits} bits the correction helps most with {recent} exact keys: {gain:.0%} less total "
         "variation for {name}.",

@@ -283,6 +283,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "input_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.inputs))),
         "content_table": tables.markdown(pd.DataFrame(map(tables.contents, profile.inputs))),
         "crossing_table": "" if crossings.empty else tables.markdown(crossings),
+        "few_bits": sentences.few_bits(computed),
         "class_sentence": sentences.class_conclusion(errors),
         "scatterbrain_sentence": sentences.scatterbrain_conclusion(errors),
         "normalisation_sentence": sentences.normalisation_conclusion(errors),
