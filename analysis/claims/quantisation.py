@@ -23,7 +23,7 @@ from analysis.claims.evidence import (
 from approx import parse
 from approx.checks import Array, required
 from approx.compressed_logits.coded_keys import CodedKeys
-from approx.compressed_logits.levels import lloyd_max
+from approx.compressed_logits.normal_levels import lloyd_max
 from approx.compressed_logits.turboquant import rotation_moments
 
 TURBO = "TurboQuant (arXiv 2504.19874)"

@@ -11,7 +11,7 @@ from analysis.inputs import Head
 from analysis.sweeps.table import Row, head, numbers
 from approx import parse
 from approx.compressed_logits.coded_keys import CodedKeys
-from approx.compressed_logits.levels import lloyd_max
+from approx.compressed_logits.normal_levels import lloyd_max
 from approx.compressed_logits.turboquant import TurboQuant
 
 D = 64

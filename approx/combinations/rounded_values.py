@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.compressed_logits.levels import MOST_BITS as MOST_NORMAL
+from approx.compressed_logits.normal_levels import MOST_BITS as MOST_NORMAL
 from approx.compressed_logits.quantised import BY, LEVELS, MOST_BITS, rounded, rounded_normal
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts

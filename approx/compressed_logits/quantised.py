@@ -8,7 +8,7 @@ import numpy as np
 
 from approx.checks import Array
 from approx.compressed_logits.coded_keys import CodedKeys, Codes, Layout, LogitMoments
-from approx.compressed_logits.levels import MOST_BITS as MOST_NORMAL, lloyd_max
+from approx.compressed_logits.normal_levels import MOST_BITS as MOST_NORMAL, lloyd_max
 from approx.estimate import exact
 from approx.method import Moments
 from approx.method.fields import flag, one_of, whole
@@ -81,8 +81,8 @@ class Quantised(CodedKeys):
         Last of the keys that a query sees, which stay exact for it; by default group − 1 by channel
         and 0 by token, the fewest with which a row reads nothing of the future.
     levels : {"uniform", "normal"}
-        Equal steps, or those that are best for a normal number (`levels.lloyd_max`) of the mean and
-        deviation of a group, which are kept instead of min and step.
+        Equal steps, or those that are best for a normal number of the mean and deviation of a
+        group, which are kept instead of min and step (`normal_levels.lloyd_max`).
     dither : bool
         Whether round(x + u) − u takes the place of round(x), with a u of U(−½, ½) for each number,
         drawn again, not stored, when keys are read back.

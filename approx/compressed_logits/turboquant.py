@@ -9,7 +9,14 @@ import scipy.special
 
 from approx.checks import Array
 from approx.compressed_logits.coded_keys import CodedKeys, Codes, Layout, LogitMoments
-from approx.compressed_logits.levels import MOST_BITS, ROTATIONS, Levels, lloyd_max, rotated, width
+from approx.compressed_logits.normal_levels import (
+    MOST_BITS,
+    ROTATIONS,
+    Levels,
+    lloyd_max,
+    rotated,
+    width,
+)
 from approx.compressed_logits.qjl import _square_sizes, exp_covariance, exp_moments
 from approx.compressed_logits.sign_sketch import SKETCHES, SignSketch
 from approx.estimate import exact

@@ -234,7 +234,10 @@ def refused(name):
     only="pages",
 )
 @kills(
-    "quantised.py", "self.recent >= self.group - 1", "self.recent >= self.group - 2", only="group"
+    "coded_keys.py",
+    "self.exact_keys >= self.members - 1",
+    "self.exact_keys >= self.members - 2",
+    only="group",
 )
 @pytest.mark.parametrize("name", EVERY)
 def test_a_row_follows_from_the_past_if_and_only_if_this_is_declared(name):

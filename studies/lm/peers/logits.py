@@ -18,8 +18,8 @@ import torch
 from analysis.inputs import Head
 from approx import parse
 from approx.checks import Array
-from approx.compressed_logits.levels import rotated
 from approx.compressed_logits.method import CompressedLogits
+from approx.compressed_logits.normal_levels import rotated
 from approx.compressed_logits.sign_sketch import SignSketch
 from studies.lm.peers.clones import load, tensor
 from studies.lm.peers.comparison import Comparison, compare, made, restricted

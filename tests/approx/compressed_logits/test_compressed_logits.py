@@ -164,7 +164,7 @@ def test_axes_of_another_width_are_refused():
 # Rounding
 
 
-@kills("quantised.py", "(2**self.bits - 1)", "2**self.bits")
+@kills("quantised.py", "(2**bits - 1)", "2**bits")
 @pytest.mark.parametrize(("by", "axis"), [("token", 1), ("channel", 0)])
 @pytest.mark.parametrize("bits", [1, 2, 5])
 def test_a_number_is_off_by_half_a_step_and_a_logit_by_the_sum_of_these(by, axis, bits):
@@ -189,9 +189,9 @@ def test_equal_numbers_stay_what_they_are(by):
 
 
 @kills(
-    "quantised.py",
-    "begin = np.maximum(mask.stop - self.recent, mask.first)",
-    "begin = np.maximum(mask.positions + 1 - self.recent, mask.first)",
+    "coded_keys.py",
+    "np.maximum(mask.stop - self.exact_keys, mask.first)",
+    "np.maximum(mask.positions + 1 - self.exact_keys, mask.first)",
 )
 def test_recent_keys_are_exact_and_the_others_rounded():
     Q, K = drawn()
@@ -218,7 +218,7 @@ def test_recent_keys_are_exact_and_the_others_rounded():
 # Prices
 
 
-@kills("quantised.py", "self.bits * l * d / 8", "self.bits * l * d")
+@kills("coded_keys.py", "layout.code_bytes * l)", "8 * layout.code_bytes * l)")
 def test_bits_count_in_bytes_and_numbers_in_the_others():
     shape = {"n": 6, "l": 10, "d": 4, "c": 3}
     few, many = (parse(f"quantised(bits={bits})").price(**shape) for bits in (2, 8))
@@ -291,7 +291,7 @@ def test_no_more_than_the_width_can_be_kept(spec):
         parse(spec).approximate(Q, K)
 
 
-@kills("quantised.py", "_before(begin, parts.low, mask)", "parts.low")
+@kills("coded_keys.py", "_before(begin, low, mask)", "low")
 def test_no_scale_follows_from_a_key_that_is_rounded_with_later_ones():
     method = parse("quantised(bits=1, by='channel', group=3, recent=2)")
     Q, K = [[-20.0]] * 3, [[0.1], [-40.0], [90.0]]  # the first is rounded to −40
