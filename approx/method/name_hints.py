@@ -40,6 +40,7 @@ MEANT = {
     "fullattention": "exact",
     "attention": "exact",
     "gau": "flash",
+    "drive": "eden",
 }
 
 _EXACT = (
@@ -87,6 +88,9 @@ NONE_HERE = {
     "ALiBi": _POSITIONS,
     "Scissorhands": "{name} is not here: h2o keeps heavy hitters of the attention so far as well",
     "TOVA": "{name} is not here: it evicts by the attention of the last query, h2o by that of all",
+    "PolarQuant": "{name} is not here: it rounds angles of pairs of rotated coordinates, "
+    "turboquant the coordinates themselves",
+    "RaBitQ": "{name} is not here: with 1 bit it is eden, with more bits eden with equal steps",
     "PyramidKV": "{name} is not here: snapkv chooses keys so, and plan a size for every head",
 }
 _OTHERS = {"flashattn": "FlashAttention", "vllm": "PagedAttention", "ssm": "Mamba"}
