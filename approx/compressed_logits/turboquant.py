@@ -41,8 +41,6 @@ def rotation_moments(levels: Levels, d: int) -> Sphere:
     A coordinate is w_1 = cos θ with density ∝ sin^{d−2} θ, and given it a second one is sin θ times
     a coordinate in d − 1 dimensions, of which E x·level(x) is a sum over cells of
     level·√d sin θ·c (1 − a²)^{(d−2)/2}. What is left is one quadrature between the borders.
-
-    Accuracy: 1e-12, absolute.
     """
     if d == 1:
         one = float(levels.nearest(np.ones(1))[0])
