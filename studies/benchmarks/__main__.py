@@ -32,14 +32,12 @@ END = "<!-- end of benchmarks -->"
 PEERS = ("scikit-learn", "torch", "performer-pytorch", "pyrpca", "tensorly")
 PACKAGES = ("numpy", "scipy", "numba", *PEERS)
 HEADINGS = ("work", "ours", "peer", "peer's", "ratio", "of limit", "peak MB", "ulp", "must")
-FRONT = (  # eight rows of the first page of the project: how the work begins, and the peer
+FRONT = (  # rows of the first page of the project: how the work begins, and the peer
     ("compare, every error", "NumPy, n × n"),
     ("linear attention", "torch performer"),
     ("Monte Carlo, 4096 pairs, d = 64, m = 64, 200 draws, t: 8", "NumPy, draw by draw"),
     ("φ(Q), n = 16384, d = 64, m = 256, float64, a new array", "scikit-learn RBFSampler"),
-    ("inexact_alm, exact recovery, n = 1000", "pyrpca"),
     ("inexact_alm, exp(q·k), n = l = 512, t = 0.25, gap", "pyrpca, ρ = 1.5"),
-    ("sparse correction, sliding_window", "scipy.sparse"),
     ("Taylor features, n = 4096, d = 64, degree 2, a new array", "scikit-learn PolynomialFeatures"),
 )
 BRIEF = ("work", "ours", "peer", "ratio", "of limit")

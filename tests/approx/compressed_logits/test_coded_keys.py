@@ -233,7 +233,10 @@ KERNELS = (
 
 
 @kills(
-    "sign_sketch.py", "(p * sizes / unit) ** 2 / 2", "(p * sizes / unit) ** 2", only="qjl(m=9, sketch='gaussian')"
+    "sign_sketch.py",
+    "(p * sizes / unit) ** 2 / 2",
+    "(p * sizes / unit) ** 2",
+    only="qjl(m=9, sketch='gaussian')",
 )
 @kills(
     "qjl.py",

@@ -715,9 +715,9 @@ def test_an_estimate_knows_whether_a_model_can_run_its_method(mask):
 
 @kills(
     "approximation.py",
-    "return Approximation(self.maskable, self.correction, space=self.space, mask=given)",
-    "A = Approximation(self.maskable, self.correction, space=self.space, mask=given)\n"
-    "        A.obstacle = self.obstacle\n        return A",
+    "return Approximation(\n            self.maskable",
+    "same = lambda A: setattr(A, 'obstacle', self.obstacle) or A\n"
+    "        return (lambda *a, **b: same(Approximation(*a, **b)))(\n            self.maskable",
 )
 def test_an_estimate_that_no_method_made_does_not_know_whether_it_can_be_run():
     Q = np.random.default_rng(0).standard_normal((4, 3))
