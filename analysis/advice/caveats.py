@@ -25,6 +25,8 @@ PRICES = {  # beside what is stored, and what is said where exact attention cost
     "bytes": Sentence("costs {times:.3g} times exact attention's bytes"),
 }
 
+READ = "bytes_read"
+
 LOSES = {  # by the column that ranks
     "attention_tv": Sentence("total variation no better than uniform attention's"),
     "output_error": Sentence("output error no better than uniform attention's"),
@@ -44,13 +46,16 @@ def collapsing_eps(x: Head, entropy: float) -> float | None:
 def price_ratios(row: Mapping[Any, Any]) -> dict[str, float]:
     """Return the known prices of a method but for storage, as multiples of exact attention's.
 
+    What is read is compared in bytes where they are known, since numbers may have few bits.
+
     Examples
     --------
     >>> price_ratios({"reads": 8.0, "exact_reads": 64.0, "bytes": math.nan, "exact_bytes": 388.0})
     {'reads': 0.125}
     """
     known = [name for name in PRICES if name in row and not math.isnan(row[name])]
-    return {name: float(row[name] / row[f"exact_{name}"]) for name in known}
+    columns = {name: name for name in known} | ({"reads": READ} if READ in row else {})
+    return {name: float(row[columns[name]] / row[f"exact_{columns[name]}"]) for name in known}
 
 
 def price_warnings(row: Mapping[Any, Any]) -> list[Sentence]:

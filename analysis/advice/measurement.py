@@ -341,7 +341,7 @@ def measurable(head: Sampled, about: Question) -> tuple[list[Method], list[Sente
     """Return the methods, by default the candidates, that a head allows, and why others are not."""
     mask, left_out = head.whole.mask, []
     if (methods := about.methods) is None:
-        methods = candidates.methods(mask, references=about.references)
+        methods = candidates.methods(mask, references=about.references, currency=about.currency)
     possible: list[Method] = []
     for method in methods:
         large = len(head.picked) * head.whole.l > MOST_ENTRIES

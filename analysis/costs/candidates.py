@@ -6,8 +6,14 @@ them are bounds.
 """
 
 from approx import Mask, Method, parse
+from approx.combinations.rounded_values import RoundedValues
 
 TRIVIAL = "uniform()"
+FEW_BITS = (  # where bytes are counted: keys in few bits, with the last ones exact
+    "quantised(bits={bits}, by='channel', group=32)",
+    "turboquant(bits={bits}, form='eden', recent=31, corrected=True)",
+)
+BITS = (2, 3, 4)
 RUNNABLE = (
     TRIVIAL,
     "positive()",
@@ -48,17 +54,29 @@ REFERENCES = (
 )
 
 
-def methods(mask: Mask, *, references: bool = False) -> list[Method]:
+def methods(mask: Mask, *, references: bool = False, currency: str = "stored") -> list[Method]:
     """Return the candidates: what can be run under a mask, and on request what needs all logits.
+
+    Keys and values in few bits are among them in the currencies "bytes" and "bytes_read" only: in
+    all others they cost as much as exact attention.
 
     Examples
     --------
     >>> [str(m) for m in methods(Mask.causal(2, 2)) if m.name.startswith("nystrom")]
     ['nystrom(block=32)']
     """
-    runnable = [m for m in map(parse, RUNNABLE) if runs(m, mask)]
+    every = [*map(parse, RUNNABLE), *in_few_bits(currency)]
+    runnable = [m for m in every if runs(m, mask)]
     beside = [m for m in map(parse, REFERENCES) if why_not(m, mask) is None]
     return runnable + (beside if references else [])
+
+
+def in_few_bits(currency: str) -> list[Method]:
+    """Return methods with keys, and with keys and values, in few bits; none unless bytes count."""
+    if currency not in ("bytes", "bytes_read"):
+        return []
+    codes = [(parse(spec.format(bits=bits)), bits) for spec in FEW_BITS for bits in BITS]
+    return [m for code, bits in codes for m in (code, RoundedValues(code, bits=bits))]
 
 
 def runs(method: Method, mask: Mask) -> bool:

@@ -58,8 +58,9 @@ def bytes_read(method: Method, shape: Shape, *, group: int = 1, number: float = 
 
     Notes
     -----
-    Every number has as many bytes, but the codes of keys and values, which have their bits and are
-    shared by the group. In 16 bits and for one head this is the currency ``bytes_read``.
+    Every number has as many bytes, but the codes of keys and values, which have their bits. They
+    are shared by the group, unless a head chooses its values for itself. In 16 bits and for one
+    head this is the currency ``bytes_read``.
 
     Examples
     --------
@@ -70,7 +71,8 @@ def bytes_read(method: Method, shape: Shape, *, group: int = 1, number: float = 
     104.0
     """
     checks.positive("number", number)
-    numbers, price = group_reads(method, shape, group), method.priced(shape)
-    if numbers is None or price is None:
+    reads, price = method.shared_reads(shape), method.priced(shape)
+    if reads is None or price is None:
         return None
-    return (numbers - price.few / group) * number + price.few_bytes / group
+    part = reads.part(group)
+    return (reads.per_head(group) - price.few * part) * number + price.few_bytes * part

@@ -20,8 +20,8 @@ COUNT = {"quick": (4, 32), "default": (8, 128)}  # queries and keys
 FORMS = {  # by name: a spec at b bits of a number, and whether its logits are unbiased
     "mse": ("turboquant(bits={b})", False),
     "eden": ("turboquant(bits={b}, form='eden')", True),
-    "product": ("turboquant(bits={b}, form='product', sketch='gaussian')", True),
-    "qjl": ("qjl(m={m}, sketch='gaussian')", True),
+    "product": ("turboquant(bits={b}, form='product')", True),
+    "qjl": ("qjl(m={m})", True),
     "dither": ("quantised(bits={b}, dither=True)", True),
 }
 

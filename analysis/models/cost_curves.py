@@ -9,6 +9,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis.compute import executors
+from analysis.costs import candidates
 from analysis.inputs import Heads
 from analysis.models.replacement import Passage
 from analysis.models.sensitivity import SAMPLES, Gradients, fisher, gradients, moved
@@ -54,7 +55,8 @@ def curves(
     currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
     methods : sequence of Method, optional
         Templates are filled to several shares of the budget, from 1/16 to 8; what has its size
-        stays as it is. The default is `METHODS`. Exact attention is always a choice.
+        stays as it is. The default is `METHODS` and, by bytes, keys and values in few bits. Exact
+        attention is always a choice.
     samples : int
         Backward passes per passage.
     progress : bool
@@ -119,7 +121,8 @@ def choices(
     """
     checks.positive("budget", budget)
     checks.one_of("currency", currency, CURRENCIES)
-    chosen = list(map(parse, METHODS)) if methods is None else list(methods)
+    usual = [*map(parse, METHODS), *candidates.in_few_bits(currency)]
+    chosen = usual if methods is None else list(methods)
     if methods is None:  # r channels of a key need so many
         chosen = [method for method in chosen if (getattr(method, "r", None) or 0) <= width]
     for method in chosen:

@@ -13,7 +13,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments
 from approx.method.fields import instance, one_of, whole
-from approx.method.prices import Price, Shape
+from approx.method.prices import Price, Reads, Shape
 from approx.sparse.exact import Exact
 
 
@@ -110,14 +110,26 @@ class RoundedValues(Method):
         values = _values_read(self.method, shape)
         scales = 2.0 * values * math.ceil(shape.c / self.group)
         if self.by == "channel":
-            groups = math.ceil(shape.most / self.group)
-            scales = 2.0 * shape.c * min(values, groups)
+            rows = shape.decoding
+            groups = (rows.stop - 1) // self.group - rows.first // self.group + 1
+            scales = 2.0 * shape.c * min(values, groups.max())
         return dataclasses.replace(
             price,
             reads=price.reads + scales,
             few=price.few + values * shape.c,
             few_bytes=price.few_bytes + values * shape.c * self.bits / 8,
         )
+
+    def divided(self, shape: Shape, reads: float) -> Reads | None:
+        """Return the reads of the method; those who share values share their scales."""
+        of_method = self.method.shared_reads(shape)
+        if of_method is None:
+            return None
+        scales = reads - of_method.of_one
+        if not of_method.chosen:
+            return of_method._replace(shared=of_method.shared + scales)
+        more = 1 + scales / of_method.chosen
+        return of_method._replace(chosen=of_method.chosen * more, most=of_method.most * more)
 
 
 def _values_read(method: Method, shape: Shape) -> float:

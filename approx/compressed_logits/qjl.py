@@ -33,10 +33,10 @@ class QJL(CodedKeys):
     Notes
     -----
     Logits are unbiased: E x = q·k. Their variance is (π/2 |q|²|k|² − (q·k)²)/m for Gaussian rows,
-    less for orthogonal ones (`sign_sketch.SignSketch.variance`). exp is not: for Gaussian rows
-    E estimate = (2 e^{t²/2} Φ(tρ))^m with t = |q||k|/(κm), ρ|q||k| = q·k, which is above exp(q·k);
-    the correction leaves the factor e^{−(q·k)²/(2m)} and less. Estimates are positive and random;
-    rows are autoregressive, as the sketch is drawn before any key.
+    less for orthogonal ones (`sign_sketch.SignSketch.variance`). exp is not: for Gaussian rows E
+    estimate = (2 e^{t²/2} Φ(tρ))^m with t = |q||k|/(κm), ρ|q||k| = q·k, which is above exp(q·k);
+    the correction leaves the factor e^{−(q·k)²/(2m)} to leading order. Estimates are positive and
+    random; rows are autoregressive, as the sketch is drawn before any key.
     Cost: m·d operations for a query and a key, m for an entry. A query reads the sketch, m·d
     numbers, and m bits and a norm of each key.
 
@@ -140,9 +140,9 @@ def exp_covariance(
     np.fill_diagonal(joint, second)
     mean = first + (0.0 if about is None else about) - less - products
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(
-            np.exp(np.add.outer(mean, mean)) * np.expm1(joint - np.add.outer(first, first))
-        )
+        scale, joint = np.add.outer(mean, mean), joint - np.add.outer(first, first)
+        far = np.exp(scale + joint)  # where expm1 overflows, and is as large as exp
+        return np.asarray(np.where(joint < 700, np.exp(scale) * np.expm1(joint), far))
 
 
 def _square_sizes(q: Array, k: Array) -> Array:

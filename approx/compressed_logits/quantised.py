@@ -91,10 +91,12 @@ class Quantised(CodedKeys):
 
     Notes
     -----
-    Without dither the estimate is deterministic, positive and biased. A number of a key is off by
-    at most s/2, so a logit by at most ½ Σ_c |q_ic| s_jc, and exp by that factor. Levels per channel
-    suit keys with a few large channels; they do not suit a channel with one large key, such as an
-    attention sink, which takes most levels for itself: groups keep that to its neighbours.
+    Without dither the estimate is deterministic, positive and biased. With equal steps a number of
+    a key is off by at most s/2, so a logit by at most ½ Σ_c |q_ic| s_jc, and exp by a factor of at
+    most e to that. Normal levels have no such bound: they cut what is far from the mean, such as
+    attention sinks, and their variance is that of a normal number. Levels per channel suit keys
+    with a few large channels; they do not suit a channel with one large key, such as an attention
+    sink, which takes most levels for itself: groups keep that to its neighbours.
     With dither errors are independent and uniform in a step: logits are unbiased with variance
     Σ_c q_c² s_c²/12, and E estimate = exp(q·k) Π_c sinh(x_c)/x_c, x_c = q_c s_c/2, is above it.
     The correction takes that away but for terms of fourth order. Without dither the variance is a
@@ -201,7 +203,8 @@ class Quantised(CodedKeys):
     def coded_covariance(self, q: Array, k: Array) -> Array | None:
         """Return the variances on the diagonal: the dither of a key is its own."""
         known = self.coded_moments(q[None], k)
-        return None if known is None else np.diag(np.exp(known.log_relative_variance[0]))
+        with np.errstate(over="ignore"):
+            return None if known is None else np.diag(np.exp(known.log_relative_variance[0]))
 
 
 def _log_sinhc(x: Array) -> Array:

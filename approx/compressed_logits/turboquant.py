@@ -112,15 +112,16 @@ class TurboQuant(CodedKeys):
 
     Notes
     -----
-    Over Haar rotations E q·k̂ = (1 − D) q·k for "mse", with D the distortion in d dimensions, so
-    that it is biased towards 0. The two other forms are unbiased: "product" pays for it with the
-    variance of `qjl` at the distortion of one bit fewer, "eden" to leading order with
-    D/(1 − D)·(|q|²|k|² − (q·k)²)/(d − 1), as the error of k̂ is orthogonal to k and its direction
-    uniform. In all of them exp is biased. Mean and variance of logits are exact for Haar rotations,
-    but the variance of "eden"; those of exp where R = I. Estimates are positive; rows are
-    autoregressive, as all that is random is drawn before any key, and the means of keys that are
-    coded lie among what the query sees.
-    Cost: d² operations to rotate a query and a key (d log₂ d by Hadamard), m·d more for "product".
+    Over Haar rotations E q·k̂ = A q·k for "mse", where A is `rotation_moments(…).along`, which for
+    many dimensions tends to 1 − D: logits are biased towards 0. The two other forms are unbiased:
+    "product", under every rotation, pays for it with the variance of `qjl` at the distortion of one
+    bit fewer; "eden" to leading order with D/(1 − D)·(|q|²|k|² − (q·k)²)/(d − 1), as the error of
+    k̂ is orthogonal to k and its direction uniform. Under a Hadamard rotation "eden" is biased,
+    much so for keys with a few large channels. In all forms exp is biased. Mean and variance of
+    logits are exact for Haar rotations, but the variance of "eden"; those of exp where R = I.
+    Estimates are positive; rows are autoregressive where recent ≥ group − 1, as all that is random
+    is drawn before any key.
+    Cost: d² operations to rotate a query and a key (d log₂ d by Hadamard), d² more for "product".
     A query reads these parameters, the codes, a norm or scale of each key, and two for "product".
 
     DRIVE and EDEN are the form "eden", with 1 and more bits. RaBitQ with 1 bit is the same rule,

@@ -194,6 +194,10 @@ class Reads(NamedTuple):
         """Return what a head of a group reads on average."""
         return (self.shared + min(group * self.chosen, self.most)) / group + self.own
 
+    def part(self, group: int) -> float:
+        """Return which part of the keys and values that it reads a head of a group pays for."""
+        return min(group * self.chosen, self.most) / (group * self.chosen or 1) or 1 / group
+
 
 def _sum(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a + b

@@ -12,9 +12,9 @@ ORDER = 394
 FAMILIES = {
     "channel": (mark("equal steps by channel (KIVI)"), style.PALETTE[9], "D"),
     "token": (mark("equal steps by token"), style.PALETTE[3], "X"),
-    "mse": (mark("TurboQuant, least square"), style.PALETTE[0], "o"),
+    "mse": (mark("rotated, rounded (TurboQuant)"), style.PALETTE[0], "o"),
     "eden": (mark("EDEN's scale"), style.PALETTE[5], "<"),
-    "product": (mark("least square + signs"), style.PALETTE[1], "^"),
+    "product": (mark("rotated, rounded + signs"), style.PALETTE[1], "^"),
     "sparq": (mark("SparQ"), style.PALETTE[4], "v"),
     "h2o": (mark("heavy hitters (H2O)"), style.PALETTE[2], "P"),
     "window": (mark("sink and window"), style.PALETTE[7], "s"),
@@ -51,7 +51,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def front(part: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the rows that are nearer than all that read no more, cheapest first.
+    """Return the rows with less error than all that read no more, cheapest first.
 
     Total variation does not see values, and is shown with those of 16 bits.
     """
@@ -62,7 +62,7 @@ def front(part: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def best(table: pd.DataFrame, metric: str, share: float) -> pd.Series:
-    """Return the nearest that reads at most a share of exact attention's bytes."""
+    """Return the least error that reads at most a share of exact attention's bytes."""
     rows = medians(table)
     whole = rows[rows.family == "exact"].bytes_read.max()
     some = rows[(rows.bytes_read <= share * whole) & (rows.family != "exact")]
@@ -85,7 +85,7 @@ def _named(row: pd.Series) -> str:
 def finding(table: pd.DataFrame) -> str:
     row = best(table, METRICS[1], 0.25)
     return tr(
-        "At a quarter of exact attention's bytes the output is nearest with {name}: {error:.2g}.",
+        "At a quarter of exact attention's bytes {name} has the least output error, {error:.2g}.",
         name=_named(row),
         error=row[METRICS[1]],
     )
@@ -116,8 +116,8 @@ def details(table: pd.DataFrame) -> str:
     return tr(
         "Bytes that one new query reads at the last position, 16 bits a number where it has no "
         "fewer, every scale, norm and rotation counted, as a share of what exact attention reads "
-        "in 16 bits. Nearest at each share, by {listed}. Total variation does not see values. What "
-        "is read is not what is held: SparQ reads few keys and keeps all of them in 16 bits, while "
-        "codes take as many bytes to keep as to read.",
+        "in 16 bits. The least error at each share is {listed}. Total variation does not see "
+        "values. What is read is not what is held: SparQ reads few keys and keeps all of them in "
+        "16 bits, while codes take as many bytes to keep as to read.",
         listed=tr("; ").join(said),
     )

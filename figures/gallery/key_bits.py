@@ -12,9 +12,9 @@ from figures.words.translation import mark, tr
 TITLE = "Keys in few bits: logits and exp"
 ORDER = 392
 NAMES = {
-    "mse": (mark("TurboQuant, least square"), style.PALETTE[0], "o"),
+    "mse": (mark("rotated, rounded (TurboQuant)"), style.PALETTE[0], "o"),
     "eden": (mark("EDEN's scale"), style.PALETTE[2], "s"),
-    "product": (mark("least square + signs"), style.PALETTE[1], "^"),
+    "product": (mark("rotated, rounded + signs"), style.PALETTE[1], "^"),
     "qjl": (mark("signs only (QJL)"), style.PALETTE[4], "v"),
     "dither": (mark("equal steps, dither"), style.PALETTE[9], "D"),
 }
@@ -32,7 +32,11 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
         for b in BITS
     }
     found = table.assign(form=[specs[spec][0] for spec in table.method], bits=table.budget)
-    return found.pivot_table(index=["form", "bits"], columns="metric", values="value")
+    values, errors = (
+        found.pivot_table(index=["form", "bits"], columns="metric", values=column)
+        for column in ("value", "stderr")
+    )
+    return values.join(errors.add_suffix("_stderr"))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -46,13 +50,14 @@ def draw(table: pd.DataFrame) -> Figure:
                 theory, run = part[f"expected_{metric}"], part[metric]
                 ax.plot(part.index, theory.abs(), color=colour, label=tr(name))
                 for some, face in ((run > 0, colour), (run <= 0, "none")):
-                    look = {"markeredgecolor": colour, "markerfacecolor": face}
-                    ax.plot(part.index[some], run[some].abs(), marker, **look)
+                    look = {"color": colour, "markerfacecolor": face}
+                    ends = part[f"{metric}_stderr"][some]
+                    ax.errorbar(part.index[some], run[some].abs(), ends, fmt=marker, **look)
             ax.set(yscale="log", ylabel=tr(label))
             ax.set_xticks(BITS)
         bits = np.array(BITS)
         ends = (np.sqrt(3) * np.pi / 2 * 4.0**-bits, 4.0**-bits)
-        for bound, name in zip(ends, (mark("proved for least square"), mark("least of any code"))):
+        for bound, name in zip(ends, (mark("proved for rounding"), mark("4^(−b)"))):
             line = "--" if bound is ends[0] else ":"
             axes.flat[0].plot(bits, bound, line, color="0.4", lw=1.0, label=tr(name))
         style.legend(figure, list(axes.flat), columns=4)
@@ -90,10 +95,10 @@ def details(table: pd.DataFrame) -> str:
         "Square errors of logits are means over keys, queries and draws, in units of |q|²|k|²/d, "
         "and runs differ from their closed forms by at most {off:.1%}. At 2 bits error and mean "
         "bias of exp are: {listed}. A logit that is unbiased is estimated with a variance σ², and "
-        "exp of it is too large by the factor e^(σ²/2): unbiased logits have the largest biases of "
-        "exp. The biased form makes logits smaller by the factor 1 − D. Dashed: √3·π/2·4^(−b), "
-        "proved for the least square (TurboQuant, theorem 1); dotted: 4^(−b), below which no code "
-        "of b bits a number is for all keys (theorem 3).",
+        "exp of it is too large by the factor e^(σ²/2); the lines of exp say so much. Rounding "
+        "alone makes logits smaller by about the factor 1 − D. Dashed: √3·π/2·4^(−b), proved for "
+        "rounding (TurboQuant, theorem 1). Dotted: 4^(−b), its lower bound for many dimensions "
+        "(theorem 3).",
         off=off,
         listed=listed,
     )

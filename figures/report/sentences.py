@@ -392,15 +392,30 @@ def few_bits(computed: Mapping[str, pd.DataFrame]) -> str:
     tv = logit_correction.errors(computed["logit_correction"])
     named = {str(form): some.droplevel("form") for form, some in tv.groupby("form")}
     alone, beside = (
-        tr(
-            "{biased:.2g} with rounded keys, {signs:.2g} and {scaled:.2g} with unbiased logits by "
-            "signs and by EDEN's scale",
-            biased=named["mse"][off][2, recent],
-            signs=named["product"][off][2, recent],
-            scaled=named["eden"][off][2, recent],
-        )
+        {form: named[form][off][2, recent] for form in ("mse", "product", "eden")}
         for recent, off in ((0, False), (64, True))
     )
+    wins = [
+        all(some[form] < some["mse"] for some in (alone, beside)) for form in ("product", "eden")
+    ]
+    verdict = {
+        (False, False): tr("No unbiased form has less error than rounding in both cases"),
+        (False, True): tr(
+            "EDEN's scale, which is unbiased, has less error than rounding in both cases, signs "
+            "have not"
+        ),
+        (True, False): tr(
+            "Unbiased signs have less error than rounding in both cases, EDEN's scale has not"
+        ),
+        (True, True): tr("Both unbiased forms have less error than rounding in both cases"),
+    }[wins[0], wins[1]]
+    listed = [
+        tr(
+            "{biased:.2g} rounded, {signs:.2g} with signs, {scaled:.2g} with EDEN's scale",
+            biased=some["mse"], signs=some["product"], scaled=some["eden"],
+        )
+        for some in (alone, beside)
+    ]  # fmt: skip
     rows = bytes_read.medians(computed["bytes_read"])
     whole = rows[rows.value_bits == 16].groupby("bits")
     keys = [
@@ -411,13 +426,14 @@ def few_bits(computed: Mapping[str, pd.DataFrame]) -> str:
     at = rows.set_index(["family", "bits", "value_bits"]).output_relative_error
     ratio = at["channel", 8, 2] / at["channel", 2, 16]
     return tr(
-        "**Unbiased or not?** Total variation at 2 bits is {alone}. With the last 64 keys exact, "
-        "and half its variance off each logit, it is {beside}. **How many bits?** The nearest code "
-        "of keys has a total variation of: {keys}. **For keys or for values?** 2 bits of the "
-        "values move the output {ratio:.2g} times as much as 2 bits of the keys, both by their "
-        "usual scales.",
-        alone=alone,
-        beside=beside,
+        "**Unbiased or not?** {verdict}: alone, total variation at 2 bits is {alone}; with the "
+        "last 64 keys exact and half its variance off each logit, {beside}. **How many bits?** "
+        "The least total variation of keys in few bits is: "
+        "{keys}. **For keys or for values?** 2 bits of the values, beside keys in 8, move the "
+        "output {ratio:.2g} times as much as 2 bits of the keys, the last of which are exact.",
+        verdict=verdict,
+        alone=listed[0],
+        beside=listed[1],
         keys=tr(", ").join(keys),
         ratio=ratio,
     )

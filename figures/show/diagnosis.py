@@ -375,7 +375,7 @@ def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...
                 wins if part.runnable.any() or part.oracle.all() else tr("not causal"),
                 tr("not a distribution") if signed else about + number(middle.attention_tv),
                 number(middle.get("output_error", math.nan)),
-                percent((part.reads / part.exact_reads).median()),
+                percent((part.bytes_read / part.exact_bytes_read).median()),
                 tr("{below} of {heads}", below=int(below.sum()), heads=len(part)),
                 spec,
             )

@@ -28,11 +28,11 @@ def test_nearest_counts_plain_codes_or_all_with_their_correction():
         (layer, 0, code, 2, 0, off, tv)
         for code, off, values in (
             ("steps by channel", False, (0.1, 0.3)),
-            ("least square", False, (0.2, 0.2)),
-            ("least square", True, (0.05, 0.25)),
+            ("rotation", False, (0.2, 0.2)),
+            ("rotation", True, (0.05, 0.25)),
         )
         for layer, tv in enumerate(values)
     ]
     table = pd.DataFrame(rows, columns=few_bits.COLUMNS)
-    assert few_bits.nearest(table, 0, 2, few_bits.PLAIN) == "steps by channel 1, least square 1"
-    assert few_bits.nearest(table, 0, 2) == "least square, −σ²/2 1, least square 1"
+    assert few_bits.nearest(table, 0, 2, few_bits.PLAIN) == "steps by channel 1, rotation 1"
+    assert few_bits.nearest(table, 0, 2) == "rotation, −σ²/2 1, rotation 1"

@@ -10,12 +10,14 @@ import pytest
 from kills import kills
 from scipy import integrate, stats
 
+from analysis.costs.gqa_reads import bytes_read
 from analysis.errors.metrics import compare
 from analysis.moments.normalised import normalised_moments
 from approx import Mask, parse
 from approx.compressed_logits.normal_levels import lloyd_max, rotated
 from approx.compressed_logits.sign_sketch import SignSketch, _quadrant
 from approx.compressed_logits.turboquant import rotation_moments
+from approx.method.prices import Shape
 
 # Max 1960, table I: the upper levels and the distortion of 2, 4 and 8 levels
 MAX = {
@@ -349,6 +351,32 @@ def test_half_the_variance_that_is_stored_is_subtracted(spec):
     np.testing.assert_allclose(np.log(estimate.to_dense()), want, rtol=0, atol=1e-12)
 
 
+@kills("turboquant.py", "D * (1 - D) * norms**2 / d", "D * norms**2")
+@kills(
+    "turboquant.py",
+    'D * np.einsum("ld,ld->l", keys, keys) / d',
+    'np.einsum("ld,ld->l", keys, keys)',
+)
+@kills("quantised.py", "lloyd_max(self.bits).distortion * deviations**2", "deviations**2")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "turboquant(bits=2)", "turboquant(bits=2, form='eden')",
+        "quantised(bits=2, by='channel', group=99, levels='normal', recent=0)",
+    ],
+)  # fmt: skip
+def test_the_variance_that_is_stored_is_that_of_logits(spec):
+    """Over rotations, or over many normal keys; σ² is that at q·k = 0, so 1/d of it is missing."""
+    Q, K = drawn(l=99, d=64)
+    method, rng = parse(spec), np.random.default_rng(2)
+    x = np.array([Q @ method.codes(K, rng).keys.T for _ in range(40)])
+    about = x.mean(axis=0) if method.uses_rng else Q @ K.T
+    spread = method.codes(K, rng).spread
+    spread = spread[:, None] * np.ones(64) if spread.ndim == 1 else spread
+    ratio = np.square(x - about).mean() / (Q**2 @ spread.T).mean()
+    np.testing.assert_allclose(ratio, 1.0, rtol=0.1)  # 1/40, and 2 % for 300 pairs
+
+
 @kills("coded_keys.py", "self.members - 1 if self.recent", "0 if self.recent")
 def test_a_channel_keeps_a_group_exact_by_default():
     for spec, exact, causal in (
@@ -399,6 +427,26 @@ def test_the_output_is_that_of_rounded_values(by):
     np.testing.assert_array_equal(
         A @ V, parse("sink_window(k=2)").approximate(Q, K, mask="causal") @ V
     )
+
+
+@kills("rounded_values.py", "- rows.first // self.group + 1", "- rows.first // self.group")
+def test_a_window_reads_the_scales_of_each_group_that_it_touches():
+    whole = Mask.window(40, 40, 6)
+    method = parse("rounded_values(exact(), bits=2, by='channel', group=4)")
+    at = {"n": 40, "l": 40, "d": 1, "c": 1, "mask": whole}
+    touched = max(len({j // 4 for j in range(max(i - 5, 0), i + 1)}) for i in range(40))
+    assert method.price(**at).reads - parse("exact()").price(**at).reads == 2 * touched
+
+
+@kills("prices.py", "/ (group * self.chosen or 1) or 1 / group", "* 0 or 1 / group")
+@pytest.mark.parametrize(
+    ("inner", "chosen"), [("exact()", False), ("columns(k=64, by='h2o')", True)]
+)
+def test_a_group_of_heads_shares_values_only_where_all_read_them(inner, chosen):
+    shape = Shape(512, 512, 64, 64, Mask.causal(512, 512))
+    method = parse(f"rounded_values({inner}, bits=2)")
+    one, four = (bytes_read(method, shape, group=group) for group in (1, 4))
+    assert four == pytest.approx(one if chosen else one / 4, rel=0.02)  # and H2O's own counts
 
 
 def test_the_variance_of_an_output_of_rounded_values():

@@ -747,8 +747,8 @@ def test_the_answer_about_few_bits_is_that_of_its_tables():
     )  # fmt: skip
     tables = {"logit_correction": pd.concat([corrected, shares]), "bytes_read": read}
     said = sentences.few_bits(tables)
-    assert "at 2 bits is 0.5 with rounded keys, 0.6 and 0.7 with unbiased" in said
-    assert "it is 0.11 with rounded keys, 0.12 and 0.13 with unbiased" in said
-    assert "of: 2 bits 0.21, 4 bits 0.05." in said
+    assert "No unbiased form has less error than rounding in both cases: alone, total" in said
+    assert "each logit, 0.11 rounded, 0.12 with signs, 0.13 with EDEN's scale" in said
+    assert "is: 2 bits 0.21, 4 bits 0.05." in said
     assert "move the output 1.5 times" in said
     assert sentences.few_bits({"bytes_read": read}) == ""
