@@ -20,6 +20,7 @@ import pandas as pd
 
 from analysis import inputs
 from analysis.compute.parallel import parallel
+from analysis.costs import candidates
 from analysis.inputs import Head
 from analysis.models import planner, substitute
 from analysis.models.cost_curves import METHODS
@@ -205,21 +206,26 @@ def answer(table: pd.DataFrame, measured: pd.DataFrame) -> str:
 
 
 def planned(model: Path, chosen_on: Path, held_out: Path, tokens: int) -> str:
-    """Return what a plan does that may mix codes with all else, beside one without codes."""
-    codes = [(of_code(*code, bits, WINDOW), bits) for code in IN_MODEL[:3] for bits in BITS]
-    few = [method for code, bits in codes for method in (code, RoundedValues(code, bits=bits))]
-    usual = [parse(spec) for spec in METHODS]
+    """Return what a plan does that may mix codes with all else, beside one method for all heads."""
+    usual, few = list(map(parse, METHODS)), candidates.in_few_bits("bytes_read")
     rows = []
     for share in SHARES:
+        budget = share * EXACT_BYTES * tokens
+        at = {"n": tokens, "l": tokens, "d": 64, "mask": "causal", "currency": "bytes_read"}
+        sized = [method.within(budget, **at) for method in usual + few]
+        every = substitute.substitute(
+            model, held_out, [m for m in sized if m is not None], max_tokens=tokens, errors=False
+        )
+        kl = every[(every.layer == -1) & (every.metric == "kl")].set_index("method").value
+        rows.append((f"{share:g}", f"`{kl.idxmin()}` for all heads", "", f"{kl.min():.4f}"))
         for name, methods in (("usual methods", usual), ("with codes", usual + few)):
             chosen = planner.plan(
-                model, chosen_on, budget=share * EXACT_BYTES * tokens, currency="bytes_read",
-                methods=methods, held_out=held_out, max_tokens=tokens,
+                model, chosen_on, budget=budget, currency="bytes_read", methods=methods,
+                held_out=held_out, max_tokens=tokens,
             )  # fmt: skip
-            rows.append(
-                (f"{share:g}", name, f"{chosen.facts['price']:.0f}", f"{chosen.facts['kl']:.4f}")
-            )
-    return pages.table(("share of exact attention's bytes", "plan", "bytes read", "KL"), rows)
+            price, damage = chosen.facts["price"], chosen.facts["kl"]
+            rows.append((f"{share:g}", f"a plan of {name}", f"{price:.0f}", f"{damage:.4f}"))
+    return pages.table(("share of exact attention's bytes", "method", "bytes read", "KL"), rows)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
