@@ -69,7 +69,7 @@ CONDITIONAL = [
     "ILA-8", "ILA-9", "ILA-10", "ILA-11", "SB-7", "SB-9", "ATT-2", "ATT-6", "ATT-7",
     "FL-7", "FL-8", "VA-1", "VA-2", "VA-5", "MP-3", "MP-4", "HA-2", "H2O-1", "H2O-2", "QUEST-2",
     "MINF-1", "WC-1", "THIN-2", "TOPP-1", "TOPP-4", "TOPP-5", "KQ-1", "KQ-2", "LIN-1", "LIN-2",
-    "TQ-3",
+    "TQ-1", "TQ-3",
 ]  # fmt: skip
 WRONG = ["FL-15"]  # a claim of a comment that is no erratum of the table
 
