@@ -13,6 +13,7 @@ from figures.command import (
     capture,
     claims,
     diagnose,
+    exercise,
     figures,
     methods,
     model,
@@ -28,7 +29,7 @@ from figures.command import (
 
 COMMANDS = (
     report, figures, diagnose, target, theory, sweep, verify, methods, claims, capture,
-    substitute, plan, model,
+    substitute, plan, model, exercise,
 )  # fmt: skip
 ABOUT = "How well do cheap attention methods approximate exp(q·k), and which one fits?"
 FIRST = (  # what a student, a researcher with arrays and the owner of a model type first

@@ -37,6 +37,9 @@ SMALLER = {  # what is too slow for each run of the tests: options that make it 
 }  # fmt: skip
 MORE = {"expqk diagnose --currency reads": (FOLDER,)}  # a page leaves out what comes last
 BEFORE = {  # what a reader has done before
+    "expqk exercise check 7 answers.json": (
+        'printf \'{"sigma": 1, "factor": 1.6487, "corrected": 1}\' > answers.json'
+    ),
     "expqk report --rebuild --out mine": (
         "mkdir mine && printf '# 最终\\n\\n$e^{q\\\\cdot k}$\\n' > mine/report.md"
     ),

@@ -17,6 +17,7 @@ from analysis.advice import caveats, diagnose, measurement, target
 from analysis.bounds import theory
 from analysis.claims import VERDICTS
 from analysis.costs import budget
+from analysis.experiments import exercises
 from analysis.inputs import Head
 from approx import parse
 from approx.method.prices import CURRENCIES
@@ -30,6 +31,7 @@ from figures.words.terminal_columns import aligned
 from figures.words.translation import speaking, tr
 
 FOLDER = Path(figures.__file__).parent
+SAYING = diagnose, caveats, target, theory, measurement, exercises  # of analysis
 
 
 def messages():
@@ -39,7 +41,7 @@ def messages():
         {look.label for look in style.LOOKS.values()} | set(VERDICTS) | set(budget.SAID.values())
     )
     sayers = ("tr", "mark", "Sentence")
-    advisors = (module.__file__ for module in (diagnose, caveats, target, theory, measurement))
+    advisors = (module.__file__ for module in SAYING)
     for file in [*FOLDER.rglob("*.py"), *map(Path, advisors)]:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in sayers:

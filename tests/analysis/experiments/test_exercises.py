@@ -1,0 +1,139 @@
+"""Ten exercises: right answers of other routes are taken, three wrong ones of each refused."""
+
+import json
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from kills import kills
+
+from analysis import inputs
+from analysis.experiments import exercises
+from analysis.experiments.exercises import EXERCISES, check
+from figures.command.cli import main
+
+
+def softmax(x):
+    logits = np.where(np.tri(x.n, x.l) if not x.mask.is_full else True, x.Q @ x.K.T, -np.inf)
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True)
+
+
+def solved(number, seed):
+    """Return right answers, by another route than the check's."""
+    rng = np.random.default_rng(seed)
+    if number == 1:
+        return {"seed": 85 if seed == 1 else 262, "share": 0.0027}
+    if number == 2:
+        s = 2 + seed % 3
+        return {"seed": seed, "features": math.ceil((math.exp(s) - 1) * 100)}
+    if number == 3:
+        B, total, n = 5 + seed, Fraction(1), 0
+        truth = mpmath.exp(-B)
+        while abs(mpmath.mpf(total.numerator) / total.denominator - truth) > truth / 1000:
+            n += 1
+            total += Fraction((-B) ** n, math.factorial(n))
+        return {"B": B, "degree": n}
+    if number == 4:
+        t = 2.0 if seed == 1 else 1.95
+        s = np.linalg.eigvalsh((p := softmax(exercises.model_head(0, 0, t))) @ p.T)[::-1]
+        rank = next(r for r in range(256) if s[r:].sum() <= 0.01 * s.sum())
+        return {"head": "0.0", "temperature": t, "rank": rank}
+    if number in (5, 9):
+        x = inputs.gaussian(64, 16, rng=seed).at_temperature(1.0)
+        if number == 5:
+            p = -np.sort(-softmax(x), axis=1)
+            k = next(k for k in range(65) if np.mean(p[:, k:].sum(axis=1)) <= 0.1)
+            return {"seed": seed, "k": k}
+        e = np.exp(x.Q @ x.K.T)
+        u, s, v = np.linalg.svd(e)
+        low = u[:, :4] * s[:4] @ v[:4]
+        sums = low.sum(axis=1, keepdims=True)
+        assert (sums > 0).all()
+        tv = np.abs(low / sums - softmax(x)).sum() / 128
+        return {"seed": seed, "error": np.linalg.norm(e - low) / np.linalg.norm(e), "tv": tv}
+    if number == 6:
+        p = softmax(exercises.model_head(17, 4))
+        left = [
+            [
+                np.mean([row[first : max(first, i + 1 - w)].sum() for i, row in enumerate(p)])
+                for w in range(257)
+            ]
+            for first in (0, 1)
+        ]
+        without, with_sink = (next(w for w in range(1, 257) if some[w] <= 0.1) for some in left)
+        return {"without": without, "with_sink": with_sink}
+    if number == 7:
+        return {"sigma": 0.5 * seed, "factor": math.exp(seed**2 / 8), "corrected": 1}
+    if number == 8:
+        q, k = 0.5 * rng.standard_normal(4), 0.5 * rng.standard_normal((6, 4))
+        best = int((k @ q).argmax())
+        a = np.exp(k @ q) / np.exp(k @ q).sum()
+        R = np.expm1((q + k) @ (q + k).T)  # E φφᵀ of one feature, relative
+        sign = int(a @ R @ a > (R @ a)[best])
+        return {"seed": seed, "sign": sign, "ratio": 2.0}
+    return {"m": 64 * seed, "d": 64, "keys": 64 * seed * 129 // 128}
+
+
+def wrong(answers):
+    """Yield answers with one number off."""
+    for name, value in answers.items():
+        if name not in ("seed", "B", "temperature", "sigma", "m", "d", "head"):
+            more = 1 - value if name == "sign" else value + 1
+            yield {**answers, name: more}
+            yield {**answers, name: 10 * value + 2}
+            yield {**answers, name: 0 if value else 1}
+
+
+@kills("exercises.py", "math.expm1(float(((q + k) ** 2).sum())) / 0.01", "100.0", only="2-1")
+@kills("exercises.py", '> Decimal("0.001")', '> Decimal("0.01")', only="3-1")
+@kills("exercises.py", "s[4:] ** 2", "s[3:] ** 2", only="9-1")
+@kills("exercises.py", "(m * (d + 1) + m * d)", "(m * (d + 1))", only="10-1")
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("number", list(EXERCISES))
+def test_right_answers_are_right_and_others_wrong(number, seed):
+    answers = solved(number, seed)
+    judged = check(number, answers)
+    assert all(one.right for one in judged), judged
+    others = list(wrong(answers))
+    assert len(others) >= 3
+    for other in others:
+        assert not all(one.right for one in check(number, other)), other
+
+
+@pytest.mark.parametrize(
+    ("number", "answers", "error", "message"),
+    [
+        (11, {}, ValueError, "the exercises are 1 to 10, got 11"),
+        (2, {"seed": 1}, ValueError, "exercise 2 asks for seed, features: features is missing"),
+        (5, {"seed": 1, "k": 2, "j": 3}, ValueError, "asks for seed, k, not for 'j'"),
+        (5, {"seed": 1, "k": 2.5}, TypeError, "k must be an integer"),
+        (7, {"sigma": "1", "factor": 1, "corrected": 1}, TypeError, "sigma must be a number"),
+        (3, {"B": math.inf, "degree": 1}, ValueError, "B must be finite"),
+        (3, {"B": 99.0, "degree": 1}, ValueError, "B must be at most 40, got 99"),
+        (4, {"head": "1.1", "temperature": 1.0, "rank": 3}, ValueError, "head must be one of"),
+        (5, [1], TypeError, "answers must be names with their values"),
+    ],
+)
+def test_answers_that_are_none_are_refused(number, answers, error, message):
+    with pytest.raises(error, match=message):
+        check(number, answers)
+
+
+def test_the_command_says_what_is_wrong(tmp_path, capsys):
+    path = tmp_path / "my answers (最终).json"
+    path.write_text(json.dumps({"sigma": 1, "factor": 1.0, "corrected": 1}), "utf-8")
+    assert main(["exercise", "check", "7", str(path)]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("factor: complete the square")
+    assert "1.64" not in said
+    assert main(["exercise", "check", "7", str(path), "--lang", "zh"]) == 1
+    assert "正确" in capsys.readouterr().out
+    assert main(["exercise", "--lang", "zh"]) == 0
+    assert "哪个头需要秩 40" in capsys.readouterr().out
+    path.write_text("[", "utf-8")
+    assert main(["exercise", "check", "7", str(path)]) == 1
+    assert "is no JSON" in capsys.readouterr().err
+    assert main(["exercise", "check", "7"]) == 1
