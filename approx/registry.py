@@ -74,6 +74,7 @@ METHODS = Registry(
     truncated_svd="low_rank.truncated_svd:TruncatedSVD",
     nystrom="low_rank.nystrom:Nystrom",
     coreset="low_rank.coreset:Coreset",
+    projection="low_rank.projection:Projection",
     logit_svd="compressed_logits.logit_svd:LogitSVD",
     key_pca="compressed_logits.key_pca:KeyPCA",
     channels="compressed_logits.channels:Channels",

@@ -793,6 +793,56 @@ def few_keys(rank, once=None):
     return twin
 
 
+def projection(rank, by="qr", block=None):
+    """Rank keys with values and weights of a fit to what came before, and the keys of a block."""
+
+    def twin(text):
+        counter, d, c = text.counter, text.d, text.c
+        held, fits = counter.memory(np.ones((rank, d + c + 1))), {}
+        full = not text.rows[0].back
+        starts = {row.place // block * block for row in text.rows} if not full else {text.l}
+        for t in sorted(starts):
+            rows = text.rows if full else [r for r in text.rows if r.place // block * block == t]
+            low = min(r.first for r in rows)
+            past = text.rows if full else [r for r in text.rows if low < r.stop <= t]
+            l, kept = t - low, min(rank, t - low)
+            fits[t] = kept, 0.0
+            if kept == l:
+                continue
+            P = counter.register(np.ones((len(past) or l, d))) @ counter.register(np.ones((d, l)))
+            if by != "h2o":
+                P.T @ P
+            if by == "leverage":
+                counter.decomposition(l)
+            for _ in range({"qr": kept, "greedy": 2 * kept}.get(by, 0)):
+                P[0][:l, None] @ P[0][None, :l]
+            columns = P[:, :kept]
+            for right in (P[:, 0], P):  # weights, then values
+                columns.T @ columns
+                columns.T @ right
+                counter.decomposition(kept)
+                for _ in range(right[0].size):
+                    counter.inverse_times(kept)
+            counter.register(np.ones((kept, l))) @ counter.register(np.ones((l, c)))
+            if not full:
+                fits[t] = kept, (l * (d + c) + len(past) * d) / block
+
+        def answer(row):
+            t = text.l if full else row.place // block * block
+            kept, more = fits[t]
+            held[:kept, 0] + 0.0
+            held[:kept, 1 : 1 + d] @ row.q
+            counter.register(np.ones(kept)) @ held[:kept, 1 + d :]
+            near = [] if full else [j for j in row.keys if j >= t]
+            if near:
+                attend(text, near, row.q)
+            return float(more)
+
+        return answer
+
+    return twin
+
+
 # Mechanisms
 
 
@@ -1150,6 +1200,10 @@ TWINS = {
     ),
     "coreset(rank=2, pivots='uniform', weights='equal')": lambda x: few_keys(2),
     "coreset(rank=2, pivots='thinning', weights='equal')": lambda x: few_keys(2, halvings(2)),
+    "projection(rank=2, block=3)": lambda x: projection(2, block=3),
+    "projection(rank={s}, block=2, pivots='greedy')": lambda x: projection(x.s, "greedy", 2),
+    "projection(rank=2, block=2, pivots='h2o')": lambda x: projection(2, "h2o", 2),
+    "projection(rank={s}, pivots='leverage')": lambda x: projection(x.s, "leverage"),
     "godec(rank=2, k={s})": lambda x: both(state(by_search(2)), told(x.s)),
     "logit_svd(rank=1)": lambda x: of_compressed("svd", 1),
     "key_pca(rank=1)": lambda x: of_compressed("pca", 1),

@@ -1,0 +1,309 @@
+"""A projection of attention onto a few of its columns: keys with weights and values fitted."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import numpy as np
+import scipy.linalg
+
+from approx.checks import Array
+from approx.estimate import exact
+from approx.estimate.low import Factors
+from approx.estimate.masks import Mask
+from approx.estimate.parts import Parts
+from approx.method import Method, Size
+from approx.method.fields import one_of, real, whole
+from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape
+from approx.supports import patterns
+from approx.supports.exact_entries import exact_on
+
+PIVOTS = ("qr", "leverage", "greedy", "h2o")
+LEAST = 2.0**-10  # of a weight
+NONE = 1e-14  # of the largest squared column: what is left of a column below it is rounding
+
+
+@dataclasses.dataclass(frozen=True)
+class Projection(Method):
+    """Attention projected onto a few of its columns (attention matching), biased for exp(q·k).
+
+    estimate = exp(Q K_Sᵀ) diag(w) W, with some of the keys K_S (rank, d), weights w > 0 and
+    W = P_S⁺ P, where P (r, l) is attention of reference queries, and P_S (r, rank) their softmax
+    over the kept keys with these weights.
+
+    Parameters
+    ----------
+    rank : int, optional
+        Keys that are kept, 1 ≤ rank ≤ l; None is a template.
+    pivots : {"qr", "leverage", "greedy", "h2o"}
+        Which keys, by columns of P. ``qr`` takes the pivots of a QR decomposition with column
+        pivoting. ``leverage`` takes the largest leverage scores |V_r[j]|² of its first rank right
+        singular vectors. ``greedy`` takes in turn the column whose projection leaves the least of
+        P in Frobenius norm, which is that of all outputs together. ``h2o`` takes the largest sums.
+    block : int, optional
+        Keys per block, if a query is to use its past only. Each block of queries has its own fit,
+        of the keys before the block to the queries before it; keys of its own block are exact.
+        Needed under a mask.
+    ridge : float
+        λ, in units of the mean squared column of P_S.
+
+    Notes
+    -----
+    Each row of W sums to 1, so that after normalisation the estimate is P_S P_S⁺ P. Its output
+    is P_S (P_S⁺ P V): keys, weights, and values W V in place of V, as in [1]_. The fit to rows of
+    attention is the fit to outputs: P_S⁺ (P V) = (P_S⁺ P) V is the least-squares solution for each
+    V, so that no values are needed. It is a matrix of the rank, with a Frobenius error no less than
+    that of the truncated SVD of P. Theorems on columns of P do not apply, since each row of P_S is
+    divided by its sum over kept keys. Weights repair these sums, values the outputs.
+
+    A ridge takes the place of the pseudo-inverse. With E_S the values as they are,
+
+        w = 1 + (P:Sᵀ P:S + λI)⁻¹ P:Sᵀ(1 − P:S 1), at least 2⁻¹⁰, with P:S the columns of P,
+        W = E_S + (P_Sᵀ P_S + λI)⁻¹ P_Sᵀ(P − P_S E_S).
+
+    For λ → ∞ that is attention to the kept keys, and for λ → 0 it fits the reference queries best,
+    which need not help others: without a ridge it is worse than unfitted weights on held-out
+    queries of SmolLM2 (studies/lm/projection.md). With all keys it is exact.
+
+    Reference queries are all queries, or those before a block, and each is asked for all keys
+    before the block, also later ones than its own: rows cut by the mask would say that the last
+    keys matter little. Where there are no queries before a block, keys stand for them. Under a
+    window, keys that no query of a block sees are left out.
+
+    Cost: r·l·(d + l) + rank·l² operations a fit (``leverage`` l³; ``h2o`` without r·l²), r·rank·l
+    for W. A row reads rank keys, weights and values, and the keys of its block; each of `block`
+    queries pays its part of reading all keys, values and queries before. The dense P. As a matrix
+    it stores a pair of factors for each block; a cache holds one.
+
+    What differs from the authors' code: it solves for w by non-negative least squares, has bounds
+    on w, and generates reference queries by letting the model repeat the text or ask itself.
+
+    References
+    ----------
+    .. [1] A. Zweiger, X. Fu, H. Guo, Y. Kim, "Fast KV compaction via attention matching", 2026,
+       arXiv:2602.16284 (abstract and summaries); adamzweiger/compaction.
+    .. [2] A. Farahat, A. Ghodsi, M. Kamel, "An efficient greedy method for unsupervised feature
+       selection", ICDM 2011: the greedy choice by the Gram matrix (from memory).
+
+    Examples
+    --------
+    Two keys are equal: one stands for both.
+
+    >>> Projection(rank=2).approximate([[1.0], [2.0]], [[0.0], [1.0], [1.0]]).to_dense().round(1)
+    array([[1. , 2.7, 2.7],
+           [1. , 7.4, 7.4]])
+    """
+
+    name: ClassVar[str] = "projection"
+    deterministic: ClassVar[bool] = True
+    class_name = "sparse + low rank"
+    examples = (
+        "projection()",
+        "projection(pivots='greedy', block=2)",
+        "projection(pivots='leverage')",
+        "projection(pivots='h2o', block=3)",
+    )
+    sized_by = Size("rank", counts="rank", most=lambda n, l: l)
+
+    rank: int | None = None
+    pivots: str = one_of("qr", PIVOTS)
+    block: int | None = whole()
+    ridge: float = real(1e-3)
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether the fit of a query comes from its past."""
+        return self.block is not None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why one fit of all keys has no meaning under a mask."""
+        if self.block is not None:
+            return None
+        return "one fit gives each query a share of keys that it does not see: give block"
+
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
+        a, b = (x.astype(np.float64) for x in (q, k))
+        fits = [
+            (rows, keys, Compaction.fitted(a[past] if len(past) else b[keys], b[keys], self))
+            for rows, keys, past in self._fits(mask)
+        ]
+        width = sum(len(fit.keys) for *_, fit in fits)
+        left, right = np.zeros((len(a), width)), np.zeros((len(b), width))
+        row_log, start = np.full(len(a), np.finfo(q.dtype).min / 8, np.float64), 0  # has no fit
+        for rows, keys, fit in fits:
+            columns = slice(start, start + len(fit.keys))
+            exponent = fit.exponents(a[rows])
+            row_log[rows] = exponent.max(axis=1)
+            left[rows, columns] = np.exp(exponent - row_log[rows, None])
+            right[keys, columns] = fit.weights.T
+            start = columns.stop
+        low = Factors(left, right, row_log).astype(q.dtype)
+        if mask.is_full:
+            return Parts(low)
+        begin = np.maximum(mask.first, self._starts(mask))
+        return Parts(low, exact_on(patterns.runs(begin, mask.stop), q, k, mask))
+
+    def _starts(self, mask: Mask) -> Array:
+        """Return the first key of the block of each query, that of the last key which it sees."""
+        assert self.block is not None
+        return (mask.stop - 1) // self.block * self.block
+
+    def _fits(self, mask: Mask) -> list[tuple[Array, slice, Array]]:
+        """Return which rows have one fit, its keys, and the queries to which it is fitted."""
+        if mask.is_full:
+            every = np.arange(mask.n)
+            return [(every, slice(0, mask.l), every)]
+        starts, fits = self._starts(mask), []
+        for t in np.unique(starts):
+            rows = np.flatnonzero(starts == t)
+            low = int(mask.first[rows].min())
+            if low < t:
+                past = np.flatnonzero((mask.stop <= t) & (mask.stop > low))
+                fits.append((rows, slice(low, int(t)), past))
+        return fits
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the price of kept keys, of those of a block, and of the fits."""
+        if self.rank is None:
+            return None
+        n, _, d, c = shape
+        width, wide, work = d + c, 0, 0.0
+        per_row = np.zeros(n)
+        for rows, keys, past in self._fits(shape.rows):
+            l, kept = keys.stop - keys.start, self._kept(keys)
+            wide += kept
+            work += self._work(len(past) or l, l, kept, d, c)
+            per_row[rows] = kept
+        near, full = np.zeros(n), shape.rows.is_full
+        if not full:
+            near = shape.rows.stop - np.maximum(shape.rows.first, self._starts(shape.rows))
+        work += float((per_row + near).sum()) * width
+        low = wide * shape.both
+        stored = low + float(near.mean())
+        nbytes = NUMBER * (low + 1.0)
+        if not full:
+            nbytes += float(near.mean()) * (NUMBER + INDEX) + INDEX
+        return Price(stored, self._reads(shape), work / n, nbytes)
+
+    def _kept(self, keys: slice) -> int:
+        return min(self.rank or 0, int(keys.stop - keys.start))
+
+    def _reads(self, shape: Shape) -> float:
+        """Return the most numbers that a query reads, with its part of what its fit reads."""
+        mask, width = shape.decoding, shape.d + shape.c
+        if mask.is_full:
+            return float((self.rank or 0) * (width + 1))
+        reads = (mask.stop - np.maximum(mask.first, self._starts(mask))) * float(width)
+        for rows, keys, past in self._fits(mask):
+            l, kept = keys.stop - keys.start, self._kept(keys)
+            of_fit = (l * width + len(past) * shape.d) / (self.block or 1) if kept < l else 0.0
+            reads[rows] += kept * (width + 1) + of_fit
+        return float(reads.max())
+
+    def _work(self, r: int, l: int, kept: int, d: int, c: int) -> float:
+        """Return the multiply-adds of a fit of l keys to r queries, and of its values."""
+        if kept == l:
+            return 0.0
+        choice = {"h2o": 0, "qr": kept * l**2, "greedy": 2 * kept * l**2, "leverage": l**3}
+        gram = 0 if self.pivots == "h2o" else r * l**2
+        weights = r * kept**2 + r * kept + kept**3 + kept**2
+        values = r * kept**2 + r * kept * l + kept**3 + l * kept**2 + kept * l * c
+        return float(r * l * d + gram + choice[self.pivots] + weights + values)
+
+    def divided(self, shape: Shape, reads: float) -> Reads:
+        """Return all of it as one head's own, whose queries it is fitted to."""
+        return Reads(own=reads)
+
+    def workspace(self, shape: Shape) -> int:
+        """Return the bytes of the factors, of attention, of its Gram matrix and of a fit."""
+        n, l, rank = shape.n, shape.l, self.rank or 0
+        blocks = 1 if self.block is None or shape.rows.is_full else math.ceil(l / self.block)
+        return 8 * (2 * rank * blocks * (n + l) + 3 * max(n, l) * l + 3 * l**2 + 4 * rank * l)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Compaction:
+    """Kept keys with exp(q·k_j) ≈ Σ_s e^{q·keys_s + log_s} weights_sj, fitted to some queries.
+
+    Attributes
+    ----------
+    keys, log : (r, d), (r,)
+    weights : (r, l)
+        Its rows sum to 1.
+    """
+
+    keys: Array
+    log: Array
+    weights: Array
+
+    @classmethod
+    def fitted(cls, q: Array, k: Array, method: Projection) -> Compaction:
+        """Return the fit of keys k (l, d) to queries q (r, d), by the fields of a method."""
+        l = len(k)
+        rank = min(method.rank or 0, l)
+        if rank == l:
+            return cls(k, np.zeros(l), np.eye(l))
+        P = exact.softmax(q, k)
+        chosen = pivots(P, rank, method.pivots)
+        columns, alone = P[:, chosen], np.zeros((rank, l))
+        alone[np.arange(rank), chosen] = 1.0
+        w = 1 + _ridged(columns, (1 - columns.sum(axis=1))[:, None], method.ridge)[:, 0]
+        log = np.log(np.maximum(w, LEAST))
+        exponent = q @ k[chosen].T + log
+        shares = np.exp(exponent - exponent.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        P[:, chosen] -= shares
+        return cls(k[chosen], log, alone + _ridged(shares, P, method.ridge))
+
+    def exponents(self, q: Array) -> Array:
+        """Return the logits of queries q (n, d) with the kept keys, with their weights."""
+        return np.asarray(q @ self.keys.T + self.log)
+
+    def rows(self, q: Array) -> Array:
+        """Return the estimate of attention of queries q (n, d), (n, l): P_S W."""
+        x = self.exponents(q)
+        shares = np.exp(x - x.max(axis=1, keepdims=True))
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True) @ self.weights)
+
+
+def _ridged(A: Array, B: Array, ridge: float) -> Array:
+    """Return (AᵀA + λI)⁻¹ AᵀB, λ = ridge·tr(AᵀA)/r, for A (n, r); 0 where A is 0."""
+    G = A.T @ A
+    scale = float(np.trace(G)) / len(G)
+    if scale < np.finfo(np.float64).tiny:
+        return np.zeros((len(G), B.shape[1]))
+    G[np.diag_indices(len(G))] += ridge * scale + len(G) * np.finfo(np.float64).eps * scale
+    return np.asarray(scipy.linalg.solve(G, A.T @ B, assume_a="pos", check_finite=False))
+
+
+def pivots(P: Array, rank: int, by: str) -> Array:
+    """Return columns of P (n, l) that stand for all, (rank,), see `Projection`.
+
+    Examples
+    --------
+    >>> P = np.array([[0.9, 0.05, 0.05], [0.8, 0.1, 0.1], [0.0, 0.5, 0.5]])
+    >>> {by: sorted(pivots(P, 2, by).tolist()) for by in PIVOTS}["qr"]
+    [0, 1]
+    """
+    if by == "h2o":
+        return np.sort(np.argsort(-P.sum(axis=0), kind="stable")[:rank])
+    H = P.T @ P  # the Gram matrix of what is left of the columns
+    if by == "leverage":
+        vectors = scipy.linalg.eigh(H, check_finite=False)[1][:, -rank:]
+        return np.sort(np.argsort(-np.square(vectors).sum(axis=1), kind="stable")[:rank])
+    least, free = NONE * float(np.diagonal(H).max()), np.ones(len(H), bool)
+    chosen = []
+    for _ in range(rank):
+        size = np.diagonal(H).copy()
+        left = size > least
+        gain = size if by == "qr" else np.square(H).sum(axis=1) / np.where(left, size, np.inf)
+        j = int(np.argmax(np.where(free, np.where(left, gain, 0.0), -1.0)))
+        free[j] = False
+        chosen.append(j)
+        if left[j]:
+            h = H[:, j] / math.sqrt(size[j])
+            H -= h[:, None] * h
+    return np.sort(chosen)
