@@ -107,6 +107,7 @@ METHODS = Registry(
     hierarchical="hierarchical.hierarchical:Hierarchical",
     scatterbrain="combinations.scatterbrain:Scatterbrain",
     sampled="combinations.sampled:Sampled",
+    guarded="combinations.guarded:Guarded",
     centered="combinations.centred:Centered",
     elu="mechanisms.elu:Elu",
     relu="mechanisms.relu:Relu",

@@ -17,7 +17,6 @@ from analysis.bounds import (
     sampling_intervals,
     support_bounds,
 )
-from analysis.bounds.key_boxes import PageBoxes
 from analysis.costs import budget, operations
 from analysis.errors import metrics
 from analysis.experiments import precision, support_recall
@@ -31,6 +30,7 @@ from approx.estimate import exact
 from approx.low_rank import godec, robust_pca, stable_pca
 from approx.polynomials import error_bounds, monomials
 from approx.polynomials.remez import remez
+from approx.supports.key_boxes import PageBoxes
 from approx.textbook import attention, flash
 
 SHAPE = (5, 4, 3)  # n, l, d

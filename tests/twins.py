@@ -278,6 +278,30 @@ def numbers_looked_at(by, keys, come, window, d):
     return 0 if by in ("mass", "h2o") else keys * d + more
 
 
+def guarded(chosen, size, bits):
+    """All keys, after boxes and codes of pages could not tell that those of a selection will do."""
+
+    def selection(text):
+        keys = chosen(text)
+        pages = -(-text.l // size)
+        boxes = text.counter.memory(np.zeros((pages, 2, text.d)))
+        depths = text.counter.memory(np.zeros((pages, text.d)))
+        codes = text.counter.memory(np.zeros((pages, size, text.d)))
+
+        def found(row):
+            keys(row)
+            for page in range(row.first // size, (row.stop - 1) // size):
+                text.counter.register(np.asarray(boxes[page] + 0.0)[0]) @ row.q  # how far
+                if bits:
+                    depths[page] + 0.0
+                    codes[page] @ row.q
+            return list(row.keys)
+
+        return found
+
+    return selection
+
+
 def projected_top_k(k, r, by, given_axes=False):
     def chosen(text):
         logits = compressed(by, r, given_axes)(text)
@@ -1271,6 +1295,10 @@ TWINS = {
     ),
     "sampled(top_k(k=1), k={s}, low_rank=positive(m=3))": lambda x: replaced(
         state(linear(3)), drawn_beside(told(1), x.s)
+    ),
+    "guarded(top_k(k={h}), size=2, bits=2)": lambda x: exact_keys(guarded(told(x.h), 2, 2)),
+    "guarded(pages(k={h}, size=2), size=3, bits=0)": lambda x: exact_keys(
+        guarded(pages(x.h, 2, "box"), 3, 0)
     ),
     "centered(positive(m=3))": lambda x: centred(state(linear(3))),
     "centered(top_k(k={h}), queries=False)": lambda x: centred(

@@ -14,13 +14,13 @@ import scipy.sparse
 from numpy.typing import ArrayLike
 
 from analysis.bounds import residuals
-from analysis.bounds.key_boxes import EPS, EXP, TINY, PageBoxes, lengths
 from approx import Approximation, checks
 from approx.checks import Array
 from approx.estimate import exact
 from approx.estimate.corrections import Support
 from approx.estimate.masks import ALL
-from approx.kernels import pattern_products
+from approx.supports.key_boxes import EPS, TINY, PageBoxes, lengths
+from approx.supports.unread import Unread
 
 STEPS = 3  # of the secant that bounds the output
 
@@ -158,12 +158,8 @@ def _kind(
     )
 
 
-class _Rows:
-    """What is known of a stripe of rows, and the bounds that follow.
-
-    Exponentials are at the scale e^−top of each row, where top is at least every logit of it. Every
-    sum of them is off by less than ``round`` of itself, and what underflows is less than ``least``.
-    """
+class _Rows(Unread):
+    """What is known of a stripe of rows, and the bounds that follow."""
 
     def __init__(
         self,
@@ -176,62 +172,20 @@ class _Rows:
         kind: str,
         dropped: residuals.Dropped | None,
     ) -> None:
-        self.estimate, self.rows, self.v, self.known, self.kind = estimate, rows, v, known, kind
+        self.estimate, self.rows, self.v, self.kind = estimate, rows, v, kind
         self.dropped = dropped
         self.normalised = estimate.space == "kernel"
-        self.mask = estimate.mask.take(rows)
-        l = estimate.shape[1]
-        self.round, self.least = EXP + (l + 16) * EPS, l * TINY
-        self.s = scipy.sparse.csr_array((len(q), l))  # the keys whose logits are read
+        read = scipy.sparse.csr_array((len(q), len(k)))  # the keys whose logits are read
         if isinstance(estimate.correction, Support):
-            self.s = estimate.correction.restricted(rows, ALL).matrix
-        self.counts = np.diff(self.s.indptr)
-        self.row = np.repeat(np.arange(len(q)), self.counts)
-        self.unread = self._unread()
+            read = estimate.correction.restricted(rows, ALL).matrix
+        super().__init__(estimate.mask.take(rows), read, known)
         if kind in ("support", "entries"):
-            self._bound(q, k)
-
-    def _unread(self) -> Array:
-        """Return how many seen keys of each cell were not read, (rows, cells)."""
-        starts = self.known.cells
-        ends = np.append(starts[1:], self.known.l)
-        first, stop = self.mask.first[:, None], self.mask.stop[:, None]
-        seen = np.maximum(np.minimum(stop, ends) - np.maximum(first, starts), 0)
-        cell = self.s.indices if self.known.bits else self.s.indices // self.known.size
-        read = np.bincount(self.row * len(starts) + cell, minlength=seen.size)
-        return np.asarray(seen - read.reshape(seen.shape))
-
-    def _bound(self, q: Array, k: Array) -> None:
-        """Bound the exponentials of what is read, and of what is not."""
-        # The sum of d products is off by at most d·eps/2·Σ|q_c k_c| [2], that sum itself by as
-        # much of itself, and x ± e rounds by eps/2·(|x| + e): all below (d + 4)·eps·Σ|q_c k_c|.
-        x = self.logits = pattern_products.product(q, k, self.s)
-        size = pattern_products.product(np.abs(q), np.abs(k), self.s)
-        e = self.off = (q.shape[1] + 4) * (EPS * size + TINY)
-        lower, upper = self.known.bounds(q)
-        none = self.unread == 0
-        lower[none] = upper[none] = -np.inf
-        top = upper.max(axis=1)
-        np.maximum.at(top, self.row, x + e)
-        t = top[self.row]
-        self.low, self.high = np.exp(x - e - t) * (1 - EXP), np.exp(x + e - t) * (1 + EXP) + TINY
-        self.cell_low = np.exp(lower - top[:, None]) * (1 - EXP)
-        self.cell_high = np.exp(upper - top[:, None]) * (1 + EXP) + TINY
-        self.L = (self.unread * self.cell_low).sum(axis=1) * (1 - self.round)
-        self.U = (self.unread * self.cell_high).sum(axis=1) * (1 + self.round)
-        self.M_low = self._sum(self.low) * (1 - self.round)
-        self.M_high = self._sum(self.high) * (1 + self.round)
-        # Below TINY, TINY/Z_low is 1: nothing is known of shares if all of a row underflows.
-        self.Z_low, self.Z_high = np.maximum(self.M_low + self.L, TINY), self.M_high + self.U
-        self.unread_share = self.U / (self.M_low + self.U) * (1 + 4 * EPS)
-
-    def _sum(self, x: Array) -> Array:
-        """Return the sums over the keys that were read, (rows,)."""
-        return np.bincount(self.row, x, minlength=len(self.counts))
-
-    def _by_page(self, x: Array) -> Array:
-        """Return the sums over the cells of a page, (rows, pages)."""
-        return np.add.reduceat(x, self.known.starts, axis=1) if self.known.bits else x
+            self.bound(q, k)
+            self.M_low = self.over_read(self.low) * (1 - self.round)
+            self.M_high = self.over_read(self.high) * (1 + self.round)
+            # Below TINY, TINY/Z_low is 1: nothing is known of shares if all of a row underflows.
+            self.Z_low, self.Z_high = np.maximum(self.M_low + self.L, TINY), self.M_high + self.U
+            self.unread_share = self.U / (self.M_low + self.U) * (1 + 4 * EPS)
 
     def _longest(self, x: Array) -> Array:
         """Return the largest of x ≥ 0 over the keys that were read, (rows,)."""
@@ -246,7 +200,7 @@ class _Rows:
         d, c = self.known.lo.shape[1], 0 if self.v is None else self.v.shape[1] + 1
         if self.kind in ("support", "entries"):
             found = self._of_support() if self.kind == "support" else self._of_entries()
-            unread = self._by_page(self.unread)
+            unread = self.by_page(self.unread)
             pages = (unread > 0).sum(axis=1)
             numbers, bits = pages * (2 * d + c), unread.sum(axis=1) * (d * self.known.bits)
             entries = unread.sum(axis=1) if self.kind == "entries" else entries
@@ -276,19 +230,19 @@ class _Rows:
         p = np.zeros(0)
         if isinstance(correction, Support):
             p = correction.restricted(self.rows, ALL).scaled(shift).data.astype(np.float64)
-        total = self._sum(p)
+        total = self.over_read(p)
         empty = ~(total > 0)
         p *= (1 / np.where(empty, 1, total) if self.normalised else self._scale(shift))[self.row]
         if self.normalised:
             least = self.low / self.Z_high[self.row] * (1 - 4 * EPS)
-            tv = self._sum(np.maximum(p * more - least, 0)) * more + self.least
+            tv = self.over_read(np.maximum(p * more - least, 0)) * more + self.least
             tv = np.where(empty, 1.0, np.minimum(tv, 1))
         else:
             tv = np.zeros(len(total))
             for Z in (self.Z_low, self.Z_high):
                 shares = self.low / Z[self.row], self.high / Z[self.row]
                 apart = np.maximum(*(np.abs(p - x) for x in shares))
-                read = self._sum(apart + 4 * self.round * (p + shares[1]))
+                read = self.over_read(apart + 4 * self.round * (p + shares[1]))
                 rest = np.maximum(1 - self.M_low / Z, 0) + 8 * self.round
                 tv = np.maximum(tv, (read + rest) / 2 * more + self.least)
             tv = np.where(empty, np.maximum(tv, 1), tv)
@@ -312,10 +266,10 @@ class _Rows:
         out = times_values(p)
         longest = self._longest(lengths(v))
         off = 4 * self.round * longest  # of `out`, as rows sum to 1
-        U, M = self._by_page(self.unread * self.cell_high) * more, self.M_low
-        L = self._by_page(self.unread * self.cell_low) * (1 - self.round)
+        U, M = self.by_page(self.unread * self.cell_high) * more, self.M_low
+        L = self.by_page(self.unread * self.cell_low) * (1 - self.round)
         distances = self.known.from_centres(out, off)
-        D = np.where(self._by_page(self.unread) > 0, distances, 0.0)
+        D = np.where(self.by_page(self.unread) > 0, distances, 0.0)
 
         def g(f: Array) -> tuple[Array, Array]:
             mass = np.where(f[:, None] < D, U, L)
@@ -338,8 +292,8 @@ class _Rows:
         tops = np.full(n, -np.inf)
         np.maximum.at(tops, self.row, x)
         weights = np.exp(x - tops[self.row])
-        shares = weights / np.maximum(self._sum(weights), TINY)[self.row]
-        moved = 2 * self._sum(shares * np.expm1(np.minimum(self.off, 700.0))) + 8 * self.round
+        shares = weights / np.maximum(self.over_read(weights), TINY)[self.row]
+        moved = 2 * self.over_read(shares * np.expm1(np.minimum(self.off, 700.0))) + 8 * self.round
         inside = lengths(times_values(shares - p)) + moved * longest
         bound = (high + inside + off) * more + 16 * self.round * most + self.least
         # neither mean of values is farther from the other than some value is

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.bounds.key_boxes import EPS, EXP, TINY
 from approx import Approximation, checks
 from approx.checks import Array
 from approx.estimate import exact
 from approx.hierarchical.levels import Levels
+from approx.supports.key_boxes import EPS, EXP, TINY
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -41,13 +41,13 @@ from scipy.special import logsumexp, ndtri
 
 from analysis.bounds import concentration, inclusion, residuals
 from analysis.bounds.inclusion import DrawnKeys
-from analysis.bounds.key_boxes import SIZE
 from approx import Approximation, checks
 from approx.checks import Array
 from approx.combinations.sampled import Sampled
 from approx.estimate import exact
 from approx.sparse.top_k import TopK
 from approx.supports import boxes
+from approx.supports.key_boxes import SIZE
 
 LARGEST = ("boxes", "held", "read")
 SLACK = 1e-12  # by which logs of sums are rounded outwards, above all roundings of a row

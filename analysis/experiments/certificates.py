@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 
 from analysis.bounds import certificates, residuals
-from analysis.bounds.key_boxes import PageBoxes
 from analysis.errors.row_sums import Comparison
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import Approximation, parse
 from approx.checks import Array
+from approx.supports.key_boxes import PageBoxes
 
 COLUMNS = (
     "input", "layer", "head", "n", "method", "source", "size", "bits", "position", "share",

@@ -242,21 +242,23 @@ class Compaction:
     @classmethod
     def fitted(cls, q: Array, k: Array, method: Projection) -> Compaction:
         """Return the fit of keys k (l, d) to queries q (r, d), by the fields of a method."""
-        l = len(k)
-        rank = min(method.rank or 0, l)
+        l, rank = len(k), min(method.rank or 0, len(k))
         if rank == l:
             return cls(k, np.zeros(l), np.eye(l))
         P = exact.softmax(q, k)
-        chosen = pivots(P, rank, method.pivots)
-        columns, alone = P[:, chosen], np.zeros((rank, l))
-        alone[np.arange(rank), chosen] = 1.0
-        w = 1 + _ridged(columns, (1 - columns.sum(axis=1))[:, None], method.ridge)[:, 0]
+        return cls.on(pivots(P, rank, method.pivots), P, q, k, method.ridge)
+
+    @classmethod
+    def on(cls, chosen: Array, P: Array, q: Array, k: Array, ridge: float) -> Compaction:
+        """Return the fit of some of the keys k to attention P of queries q; it overwrites P."""
+        columns, alone = P[:, chosen], np.eye(len(k))[chosen]
+        w = 1 + _ridged(columns, (1 - columns.sum(axis=1))[:, None], ridge)[:, 0]
         log = np.log(np.maximum(w, LEAST))
         exponent = q @ k[chosen].T + log
         shares = np.exp(exponent - exponent.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         P[:, chosen] -= shares
-        return cls(k[chosen], log, alone + _ridged(shares, P, method.ridge))
+        return cls(k[chosen], log, alone + _ridged(shares, P, ridge))
 
     def exponents(self, q: Array) -> Array:
         """Return the logits of queries q (n, d) with the kept keys, with their weights."""

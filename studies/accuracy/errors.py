@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from mpmath import mp
 
-from analysis.bounds import certificates, key_boxes, residuals
+from analysis.bounds import certificates, residuals
 from analysis.errors import metrics
 from analysis.errors.spectral import kernel_relative_spectral
 from analysis.ranks import rank, state_rank
 from analysis.ranks.attention_weights import Weights
 from approx import Approximation, parse
+from approx.supports import key_boxes
 from studies.accuracy.attention import arrays, dot, products, softmax, times
 from studies.accuracy.measure import Point, exact as digits, measured, points
 
@@ -198,7 +199,7 @@ def bounds_of_states(size: int, dtype: type) -> Iterator[Point]:
 @measured("analysis.bounds.certificates.of", part="attention_tv")
 def certified(size: int, dtype: type) -> Iterator[Point]:
     """Pages of one key, where the bound is the unread share itself; it is rounded outwards."""
-    from analysis.bounds.key_boxes import PageBoxes
+    from approx.supports.key_boxes import PageBoxes
 
     for q, k in arrays(size, dtype, (2, 4), (6, 4), scales=(0.1, 0.5, 1.0)):
         estimate = parse("top_k(k=3)").approximate(q, k)
@@ -217,7 +218,7 @@ def certified(size: int, dtype: type) -> Iterator[Point]:
             yield Point(f"row {i}, {float(lost):.1e} unread", value[i], lost, reach)
 
 
-@measured("analysis.bounds.key_boxes.lengths")
+@measured("approx.supports.key_boxes.lengths")
 def lengths(size: int, dtype: type) -> Iterator[Point]:
     """A bound: never below the length."""
     for (x,) in arrays(size, dtype, (3, 16)):

@@ -10,12 +10,12 @@ from small import NAMES, hiding, made
 
 from analysis import inputs
 from analysis.bounds import certificates, residuals
-from analysis.bounds.key_boxes import PageBoxes
 from approx import Approximation, Mask, parse
 from approx.estimate import exact
 from approx.estimate.corrections import Addition, Support
 from approx.estimate.low import Factors
 from approx.supports.exact_entries import exact_on
+from approx.supports.key_boxes import PageBoxes
 
 
 def truth(estimate, Q, K, V):

@@ -27,6 +27,8 @@ WHOLE = (  # at size l they hold every pair
 def filled(name, size):
     if name == "threshold":
         return parse(f"threshold(level={1 / size})")
+    if parts := METHODS[name]().parts:  # a support made of one
+        return METHODS[name](**{field: filled(x.name, size) for field, x in parts.items()})
     if METHODS[name]().sized_by is None:
         return METHODS[name]()
     if name == "lsh":

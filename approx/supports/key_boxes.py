@@ -25,12 +25,15 @@ class PageBoxes:
 
     The keys of a page lie in a box lo ≤ k ≤ hi. With ``bits``, every coordinate of a key also says
     in which of 2^bits equal parts of its side it lies, so that each key has a box of its own.
+    With ``weights`` the bits of a key are shared out among its coordinates, page by page.
     The values of a page lie within ``radius`` of their ``centre``.
 
     Parameters
     ----------
     size, bits : int
-        Keys per page, and bits per coordinate of a key, 0 to 8.
+        Keys per page, and bits per coordinate of a key on average, 0 to 8.
+    depths : (pages, d)
+        Bits of each coordinate, 0 to 8.
     lo, hi : (pages, d)
     codes : (l, d) uint8, or None
         The part in which each coordinate lies; None without ``bits``.
@@ -42,7 +45,11 @@ class PageBoxes:
     Cost: O(l·(d + c)), once. A row reads 2d numbers per page of which it has not read every key
     that it sees, c + 1 for its values, and bits·d bits per unread key. A page that a causal query
     sees in part has the box of all its keys, of which it sees fewer: the bound holds, and a box
-    that is made anew with every token would be narrower.
+    that is made anew with every token would be narrower. Shared bits are another 4·d bits a page.
+
+    A coordinate with b bits moves q·k by up to |q_c|·side_c/2^(b + 1). Bits are given one at a time
+    to the coordinate for which weight_c·side_c/2^b is largest, which makes the sum of these least;
+    weights are mean sizes of |q_c|, such as those of queries so far. Any weights give true bounds.
 
     Examples
     --------
@@ -54,6 +61,7 @@ class PageBoxes:
     size: int
     bits: int
     l: int
+    depths: Array
     lo: Array
     hi: Array
     codes: Array | None
@@ -62,9 +70,18 @@ class PageBoxes:
 
     @classmethod
     def of(
-        cls, K: ArrayLike, V: ArrayLike | None = None, *, size: int = SIZE, bits: int = 0
+        cls,
+        K: ArrayLike,
+        V: ArrayLike | None = None,
+        *,
+        size: int = SIZE,
+        bits: int = 0,
+        weights: Array | None = None,
     ) -> PageBoxes:
-        """Return the boxes of pages of K (l, d), and of V (l, c) if it is given."""
+        """Return the boxes of pages of K (l, d), and of V (l, c) if it is given.
+
+        With weights ≥ 0, (d,) or (pages, d), bits are shared out by them.
+        """
         keys = checks.array("K", K, ndim=2).astype(np.float64)
         if not keys.size:
             raise ValueError(f"K must not be empty, got shape {keys.shape}")
@@ -73,17 +90,20 @@ class PageBoxes:
         lo, hi = boxes.of_pages(keys, size)
         page = np.arange(len(keys)) // size
         codes = centre = radius = None
+        depths = np.full(lo.shape, bits)
+        if bits and weights is not None:
+            depths = shared_bits(np.broadcast_to(weights, lo.shape) * (hi - lo), bits)
         if bits:
-            step = ((hi - lo) / 2**bits)[page]
+            step = ((hi - lo) / 2.0**depths)[page]
             parts = np.divide(keys - lo[page], step, out=np.zeros_like(keys), where=step > 0)
-            codes = np.clip(np.floor(parts), 0, 2**bits - 1).astype(np.uint8)
+            codes = np.clip(np.floor(parts), 0, 2.0 ** depths[page] - 1).astype(np.uint8)
         if V is not None:
             v = checks.values(V, len(keys)).astype(np.float64).reshape(len(keys), -1)
             least, most = boxes.of_pages(v, size)
             centre = least + (most - least) / 2
             apart = lengths(v - centre[page])
             radius = np.maximum.reduceat(apart, np.arange(0, len(v), size)) * (1 + EPS) + TINY
-        return cls(size, bits, len(keys), lo, hi, codes, centre, radius)
+        return cls(size, bits, len(keys), depths, lo, hi, codes, centre, radius)
 
     @property
     def starts(self) -> Array:
@@ -104,7 +124,7 @@ class PageBoxes:
         if self.codes is None:
             return boxes.bounds(q, self.lo, self.hi)
         page = np.arange(self.l) // self.size
-        step = (self.hi - self.lo) / 2**self.bits
+        step = (self.hi - self.lo) / 2.0**self.depths
         most = np.maximum(np.abs(self.lo), np.abs(self.hi))
         middle = self.lo[page] + (self.codes + 0.5) * step[page]
         # A code and a middle are made in eight roundings of numbers up to 2·most, so that a key is
@@ -129,6 +149,23 @@ class PageBoxes:
         square = np.maximum(total - 2 * (x @ middle.T) + off_by, 0.0)
         distance = np.sqrt(square) * (1 + 4 * EPS) * unit + off[:, None]
         return np.asarray((distance + self.radius) * (1 + 4 * EPS) + TINY)
+
+
+def shared_bits(sizes: Array, bits: int) -> Array:
+    """Return bits·d bits of each row of sizes (pages, d), shared out for the least Σ size_c/2^b_c.
+
+    Examples
+    --------
+    >>> shared_bits(np.array([[8.0, 1.0]]), 2)
+    array([[4, 0]])
+    """
+    rest, found = sizes.astype(np.float64), np.zeros(sizes.shape, np.intp)
+    rows = np.arange(len(sizes))
+    for _ in range(bits * sizes.shape[1]):
+        largest = np.argmax(np.where(found < MOST_BITS, rest, -1.0), axis=1)
+        rest[rows, largest] /= 2
+        found[rows, largest] += 1
+    return found
 
 
 def lengths(x: Array) -> Array:

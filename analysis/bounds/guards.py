@@ -1,0 +1,82 @@
+"""What a guarded method reads on given inputs: its price is known when it has run."""
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from analysis.inputs import Head
+from approx import Method, checks
+from approx.combinations.guarded import DEPTH, Guarded
+from approx.method import Rng
+
+NUMBER = 16  # bits of a number that is read
+
+
+def spent(x: Head, method: Method, rng: Rng = None) -> pd.DataFrame:
+    """Return what each row of a head reads by a guarded method, and what it knew.
+
+    Parameters
+    ----------
+    x : Head
+    method : Guarded
+        Of a size.
+    rng : optional
+        That of `approximate`.
+
+    Returns
+    -------
+    DataFrame
+        A row per query: ``bound`` on total variation before the guard, whether it is ``exact``,
+        ``reads`` in numbers of 16 bits, and ``share`` of what exact attention reads.
+
+    Notes
+    -----
+    A row reads what its method reads to choose keys (at most, as `Method.price` has it), these keys
+    and their values; the keys of its own page; of every page before with a key that it has not
+    read, the box, how the bits are shared and all codes; and where this does not do, all other keys
+    and all other values. Codes are counted by their bits. Boxes of values are not needed.
+
+    Examples
+    --------
+    >>> from analysis.inputs import gaussian
+    >>> from approx import parse
+    >>> x = gaussian(64, 4, rng=0)
+    >>> found = spent(x, parse("guarded(top_k(k=32), tv=0.5, size=8)"))
+    >>> bool(found.exact.any()), bool((found.share < 1).any())
+    (False, True)
+    """
+    checks.instance("method", method, Guarded, "a guarded method")
+    assert isinstance(method, Guarded)
+    rows = method.rows(x.Q, x.K, x.mask, rng)
+    d, width = x.d, x.d + x.shape.c
+    choosing = method.selection_reads(x.shape) or 0.0
+    of_page = 2.0 * d
+    if method.bits:
+        of_page += d * (DEPTH + method.size * method.bits) / NUMBER
+    reads = choosing + rows.kept * width + rows.more * d + rows.pages * of_page
+    rest = rows.exact * (x.mask.counts - rows.kept) * width - rows.exact * rows.more * d
+    reads = reads + rest
+    share = reads / (x.mask.counts * width)
+    return pd.DataFrame({"bound": rows.bound, "exact": rows.exact, "reads": reads, "share": share})
+
+
+def summary(found: pd.DataFrame) -> dict[str, float]:
+    """Return mean reads, their share and the share of exact rows, with standard errors of rows.
+
+    Rows of one head are alike, so that these say how well a mean of such rows is known, and not
+    how other heads or texts are: heads of a model vary more.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"exact": [True, False], "reads": [3.0, 1.0], "share": [1.0, 0.5]})
+    >>> summary(table)["reads"], summary(table)["reads_stderr"]
+    (2.0, 1.0)
+    """
+    means: dict[str, float] = {}
+    for name in ("reads", "share", "exact"):
+        x = np.asarray(found[name], np.float64)
+        means[name] = float(x.mean())
+        spread = float(x.std(ddof=1)) if len(x) > 1 else math.nan
+        means[f"{name}_stderr"] = spread / math.sqrt(len(x))
+    return means

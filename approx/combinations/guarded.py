@@ -1,0 +1,208 @@
+"""Guarded: a support where it is certified to be near to attention, exact rows elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from approx.checks import Array
+from approx.estimate import exact
+from approx.estimate.masks import Mask
+from approx.method import Rng, generator
+from approx.method.fields import real, whole
+from approx.method.prices import NUMBER, Price, Shape, entries
+from approx.sparse.sink_window import SinkWindow
+from approx.sparse.support import SupportMethod, a_support
+from approx.supports import key_boxes, patterns
+from approx.supports.key_boxes import PageBoxes
+from approx.supports.patterns import Pattern
+from approx.supports.unread import Unread
+
+DEPTH = 4  # bits that say how many bits a coordinate has
+
+
+class Rows(NamedTuple):
+    """What a guard knew of each row, and what it read.
+
+    Attributes
+    ----------
+    bound : (n,)
+        On total variation, before any row was made exact.
+    exact : (n,) bool
+        Whether the row is exact, as its bound was above what is allowed.
+    kept, more, pages : (n,)
+        Keys of the support, keys of the own page whose logits are read beside them, and pages whose
+        boxes and codes are read.
+    """
+
+    bound: Array
+    exact: Array
+    kept: Array
+    more: Array
+    pages: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Guarded(SupportMethod):
+    """A support, in rows where a certificate says that it is near; all keys in other rows.
+
+    estimate_i = that of the method if bound_i ≤ tv, else exp(q_i·k_j) for all keys that query i
+    sees; ½ Σ_j |attention of the estimate − attention| ≤ bound_i.
+
+    Parameters
+    ----------
+    method : Method
+        Any support.
+    tv : float
+        The most total variation that a row may have, 0 < tv < 1.
+    size : int
+        Keys per page.
+    bits : int
+        Bits per coordinate of a key on average, 0 to 8, with which unread keys are known.
+
+    Notes
+    -----
+    Let M be the sum of exp over the support, and U at least the sum over other keys. Then the total
+    variation of softmax on the support is at most U/(M + U), as its rest over the whole grows with
+    the rest. U follows from what is kept of keys, see `approx.supports.key_boxes.PageBoxes`: the
+    box of each page, and in which part of its sides each key lies. Keys of the last page that a
+    query sees, which need not be complete, are read. All roundings are counted, outwards, so that
+    no row has more than tv, whatever the inputs; rounding in float32 counts as error. The bits of a
+    page are shared out among channels by the queries that came before the page was complete.
+
+    It is autoregressive if the method is. What is read is known when it was read:
+    `analysis.bounds.guards` has its mean. The price is the most that inputs can ask for: exact
+    attention, every box and every code, so that no budget below exact attention buys it.
+
+    Cost: that of the method, d operations for each coded key and page, and of exact rows.
+
+    References
+    ----------
+    .. [1] "Runtime-certified attention", 2026, arXiv:2605.20868 (not read): a bound for each head
+       and step, exact attention where it fails.
+    .. [2] J. Tang et al., "Quest: query-aware sparsity for efficient long-context LLM inference",
+       ICML 2024: the boxes.
+
+    Examples
+    --------
+    The second of two keys holds nearly all for the first query, half for the second:
+
+    >>> method = Guarded(SinkWindow(k=1, sinks=1), tv=0.1, size=1)
+    >>> method.approximate([[-9.0], [0.0]], [[0.0], [1.0]]).to_dense().round(4)
+    array([[1., 0.],
+           [1., 1.]])
+    """
+
+    name: ClassVar[str] = "guarded"
+    examples = (
+        "guarded(sink_window(), tv=0.33, size=4, bits=1)",
+        "guarded(random(), tv=0.9, size=3, bits=0)",
+        "guarded(top_k(), tv=0.26, size=4, bits=1)",
+    )
+
+    method: SupportMethod = a_support(SinkWindow())
+    tv: float = real(0.1, below=1)
+    size: int = whole(64)
+    bits: int = whole(4, least=0, most=key_boxes.MOST_BITS)
+
+    @property
+    def row_local(self) -> bool:
+        """Whether no bits are shared out by earlier queries, and the method is."""
+        return self.method.row_local and not self.bits
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether the method is."""
+        return self.method.autoregressive
+
+    def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
+        """Return the method's keys, and all that are seen in rows that are not certified."""
+        kept, found = self._guarded(Q, K, mask, rng)
+        rest = patterns.runs(mask.first, np.where(found.exact, mask.stop, mask.first))
+        return patterns.union([(kept.indptr, kept.indices), rest], mask.l)
+
+    def rows(self, Q: Array, K: Array, mask: Mask, rng: Rng) -> Rows:
+        """Return what is known of each row, and what it reads, with the rng of `approximate`."""
+        q, k = self.checked(Q, K)
+        return self._guarded(q, k, self.masked(mask, len(q), len(k)), generator(rng))[1]
+
+    def _guarded(
+        self, q: Array, k: Array, mask: Mask, rng: np.random.Generator
+    ) -> tuple[scipy.sparse.csr_array, Rows]:
+        kept = self.method.support(q, k, mask, rng).matrix
+        own = np.maximum(mask.first, (mask.stop - 1) // self.size * self.size)
+        near = patterns.runs(own, mask.stop)
+        read = _ones(patterns.union([(kept.indptr, kept.indices), near], mask.l), mask)
+        on = _ones((kept.indptr, kept.indices), mask)
+        eps = float(np.finfo(q.dtype).eps)
+        a, b = (x.astype(np.float64) for x in (q, k))
+        known = PageBoxes.of(b, size=self.size, bits=self.bits, weights=self._weights(a, mask))
+        parts = []
+        for rows in exact.stripes(*mask.shape):
+            held = Unread(mask.take(rows), read[rows], known)
+            held.bound(a[rows], b)
+            # both have ones, and what is kept is read
+            bound = held.lost((read[rows] + on[rows]).data > 1, eps)
+            count = np.diff(on[rows].indptr)
+            pages = (held.by_page(held.unread) > 0).sum(axis=1)
+            parts.append(Rows(bound, bound > self.tv, count, held.counts - count, pages))
+        return kept, Rows(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+
+    def _weights(self, q: Array, mask: Mask) -> Array | None:
+        """Return the mean square of each channel of queries until a page is complete, as a root."""
+        if not self.bits:
+            return None
+        if mask.is_full:
+            return np.asarray(np.linalg.norm(q / max(float(np.abs(q).max()), 1e-300), axis=0))
+        order = np.argsort(mask.stop, kind="stable")
+        sums = np.vstack([np.zeros(q.shape[1]), np.cumsum(np.square(q[order]), axis=0)])
+        ends = np.minimum(np.arange(self.size, mask.l + self.size, self.size), mask.l)
+        before = np.searchsorted(mask.stop[order], ends, "right")
+        with np.errstate(over="ignore"):
+            found = np.sqrt(sums[before])
+        return np.where((found.max(axis=1) > 0)[:, None] & np.isfinite(found), found, 1.0)
+
+    def held(self, mask: Mask) -> None:
+        """Return None: how many keys a row has follows from the inputs."""
+
+    def selection_reads(self, shape: Shape) -> float | None:
+        """Return what the method reads to choose its keys; None if that follows from the inputs."""
+        price, held = self.method.priced(shape), self.method.held(shape.decoding)
+        if price is None or price.reads is None or held is None:
+            return None
+        return price.reads - float(held.max()) * (shape.d + shape.c)
+
+    def priced(self, shape: Shape) -> Price | None:
+        """Return the most that inputs can ask for: all keys, and all that is kept of pages."""
+        method, choosing = self.method.priced(shape), self.selection_reads(shape)
+        held = self.method.held(shape.rows)
+        if method is None or choosing is None or held is None or method.multiply_adds is None:
+            return None
+        n, l, d, c = shape
+        all_keys = entries(shape.most, shape)
+        most, each = int(self._pages(shape.decoding).max()), self._pages(shape.rows)
+        few = float(most * d * (self.size + 1) if self.bits else 0)
+        work = method.multiply_adds - float(held.mean()) * (d + c)
+        work += float(each.mean()) * d * (1 + (self.size if self.bits else 0))
+        kept = (2 * NUMBER * d * -(-l // self.size) + self._code_bytes(l, d)) / n
+        known = Price(
+            0.0, choosing + 2 * d * most + few, work, kept,
+            few, self._code_bytes(most * self.size, d),
+        )  # fmt: skip
+        return all_keys + known
+
+    def _code_bytes(self, l: int, d: int) -> float:
+        """Return the bytes of codes of so many keys, and of how the bits of pages are shared."""
+        return d * (l * self.bits + DEPTH * -(-l // self.size)) / 8 if self.bits else 0.0
+
+    def _pages(self, mask: Mask) -> Array:
+        """Return how many pages before its own one each query sees a key of."""
+        return np.asarray((mask.stop - 1) // self.size - mask.first // self.size)
+
+
+def _ones(pattern: Pattern, mask: Mask) -> scipy.sparse.csr_array:
+    indptr, indices = pattern
+    return scipy.sparse.csr_array((np.ones(len(indices)), indices, indptr), shape=mask.shape)

@@ -1,0 +1,189 @@
+"""Guarded rows: never farther than they say, whatever an adversary asks."""
+
+import mpmath
+import numpy as np
+import pytest
+from kills import kills
+from small import hiding
+
+from analysis import inputs
+from analysis.bounds import certificates, guards
+from approx import Mask, parse
+from approx.estimate import exact
+from approx.supports.key_boxes import PageBoxes
+
+
+def tv_of(estimate, Q, K, digits=40):
+    """Return tv of each row of attention by what `block` returns, in so many digits."""
+    entries = estimate.block(slice(None), shift=estimate.row_log()).tolist()
+    seen, found = estimate.mask.visible(), []
+    Q, K = Q.astype(np.float64).tolist(), K.astype(np.float64).tolist()
+    with mpmath.workdps(digits):
+        for row, q, on in zip(entries, Q, seen):
+            keys = np.flatnonzero(on)
+            x = [mpmath.fdot(q, K[j]) for j in keys]
+            w = [mpmath.exp(y - max(x)) for y in x]
+            total, mass = mpmath.fsum(w), mpmath.fsum(row[j] for j in keys)
+            if mass <= 0:
+                found.append(1.0)
+                continue
+            off = [abs(row[j] / mass - y / total) for j, y in zip(keys, w)]
+            found.append(float(mpmath.fsum(off) / 2))
+    return np.array(found)
+
+
+def some(rng):
+    """Return Q, K, a mask and a method: logits up to 10⁴, ties, equal keys, both precisions."""
+    n, l, d = (int(rng.integers(1, most)) for most in (7, 24, 6))
+    Q, K = (10 ** rng.uniform(-2, 2) * rng.standard_normal((rows, d)) for rows in (n, l))
+    kind = rng.integers(5)
+    if kind == 0:
+        K[rng.integers(0, l, l)] = K[0]
+    elif kind == 1:
+        Q, K = np.rint(Q), np.rint(K)
+    elif kind == 2:
+        K += 10 * rng.standard_normal(d)
+    dtype = (np.float64, np.float32)[rng.integers(2)]
+    Q, K = Q.astype(dtype), K.astype(dtype)
+    if (most := np.abs(Q.astype(float) @ K.T.astype(float)).max()) > 1e4:
+        Q *= dtype(1e4 / most)
+    mask = Mask.full(n, l) if rng.integers(3) == 0 else hiding(n, l, rng.integers(2**32))
+    support = rng.choice(["top_k(k=1)", "sink_window(k=2)", "random(k=1)", "pages(k=2, size=2)"])
+    if l < 2:
+        support = "top_k(k=1)"
+    tv, size, bits = rng.choice([0.01, 0.1, 0.5, 0.9]), rng.integers(1, 9), rng.integers(0, 9)
+    return Q, K, mask, parse(f"guarded({support}, tv={tv}, size={size}, bits={bits})")
+
+
+@kills("supports/unread.py", "np.where(kept, 0.0, self.high)", "np.where(kept, 0.0, self.low / 2)")
+@kills("supports/unread.py", "np.expm1(np.minimum(2 * (off + EXP), 1.0))", "0.0")
+def test_no_row_is_farther_than_its_guard_says():
+    rng = np.random.default_rng(0)
+    for seed in range(250):
+        Q, K, mask, method = some(rng)
+        if not mask.is_full and method.refusal:
+            continue
+        estimate = method.approximate(Q, K, mask=mask, rng=seed)
+        tv = tv_of(estimate, Q, K)
+        rows = method.rows(Q, K, mask, seed)
+        loose = tv_of(method.method.approximate(Q, K, mask=mask, rng=seed), Q, K)
+        assert (loose <= rows.bound).all(), method
+        assert (tv[~rows.exact] <= method.tv).all(), method
+        # exact rows have the rounding of their logits only
+        off = np.abs(Q).astype(float) @ np.abs(K).T.astype(float)
+        near = (Q.shape[1] + 70) * np.finfo(Q.dtype).eps * (1 + off.max(axis=1))
+        assert (tv[rows.exact] <= np.expm1(np.minimum(2 * near[rows.exact], 700))).all(), method
+
+
+def adversary(rng, method, mask, Q, K, steps):
+    """Return the largest tv/bound that a search by random steps and by gradient signs finds."""
+    q, k, worst = Q.copy(), K.copy(), 0.0
+    for step in range(steps):
+        new = q + 10 ** rng.uniform(-3, 0) * rng.standard_normal(q.shape)
+        keys = k + 10 ** rng.uniform(-3, 0) * rng.standard_normal(k.shape)
+        if step % 4 == 0:  # all unread keys at the far corner of their box
+            keys = np.where(rng.random(k.shape) < 0.5, k, k.max(axis=0) * np.sign(new[-1]))
+        bound = method.rows(new, keys, mask, 0).bound
+        P = exact.softmax(new, keys, mask)
+        on = method.method.approximate(new, keys, mask=mask, rng=0)
+        apart = np.abs(on.attend(np.eye(len(keys))) - P).sum(axis=1) / 2
+        ratio = float((apart / np.maximum(bound, 1e-300)).max())
+        if ratio > worst:
+            q, k, worst = new, keys, ratio
+    return worst
+
+
+@kills("supports/key_boxes.py", "(step / 2 + 8 * EPS * most)", "(step / 3 + 8 * EPS * most)")
+@pytest.mark.parametrize("bits", [0, 2, 6])
+def test_an_adversary_finds_no_violation(bits):
+    rng = np.random.default_rng(bits)
+    Q, K = rng.standard_normal((2, 12, 2))
+    method = parse(f"guarded(sink_window(k=2), tv=0.2, size=3, bits={bits})")
+    worst = adversary(rng, method, Mask.causal(12, 12), Q, K, 400)
+    assert worst <= 1 + 1e-12  # both sides round
+    assert worst > 0.99  # the bound is attained where one key is a page
+
+
+def study(rows):
+    """Return how many rows there are, and how many are above their bound."""
+    total = violated = 0
+    heads = [
+        *(inputs.gaussian(128, 16, rng=s) for s in range(4)),
+        *(x.first(256) for x in inputs.sample("smollm2").heads()),
+    ]
+    rng = np.random.default_rng(3)
+    while total < rows:
+        x = heads[rng.integers(len(heads))]
+        size, k = 10 ** rng.uniform(-0.5, 0.5), int(rng.integers(4, 65))
+        method = parse(
+            f"guarded(sink_window(k={k}), tv={rng.choice([0.1, 0.2, 0.5])}, "
+            f"size={rng.choice([16, 64])}, bits={rng.choice([0, 2, 4, 6])})"
+        )
+        Q, K = x.Q * size, x.K
+        if rng.random() < 0.3:  # pull keys of some pages to where a query sees most of them
+            K = K.copy()
+            K[rng.random(len(K)) < 0.2] += rng.standard_normal() * Q[-1] / 4
+        mask = Mask.causal(x.n, x.l)
+        estimate = method.approximate(Q, K, mask=mask)
+        found = np.abs(estimate.attend(np.eye(x.l)) - exact.softmax(Q, K, mask)).sum(axis=1) / 2
+        bound = np.where(method.rows(Q, K, mask, None).exact, 0.0, method.tv)
+        violated += int((found > bound + 1e-12).sum())
+        total += x.n
+    return total, violated
+
+
+def test_rows_of_heads_are_within_their_bound():
+    assert study(2_000)[1] == 0
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_rows_are_within_their_bound():
+    total, violated = study(100_000)
+    assert total >= 100_000
+    assert violated == 0
+
+
+def test_bits_go_where_queries_are_and_bounds_stay_true():
+    x = next(iter(inputs.sample("smollm2").heads())).first(256)
+    K = np.asarray(x.K, np.float64)
+    weights = np.sqrt(np.square(x.Q).mean(axis=0))
+    plain = PageBoxes.of(K, size=64, bits=3)
+    shared = PageBoxes.of(K, size=64, bits=3, weights=weights)
+    assert (shared.depths.sum(axis=1) == 3 * x.d).all()
+    Q = np.asarray(x.Q, np.float64)
+    widths = []
+    for known in (plain, shared):
+        lower, upper = known.bounds(Q)
+        assert (lower <= Q @ K.T).all()
+        assert (upper >= Q @ K.T).all()
+        widths.append(float(np.mean(upper - lower)))
+    assert widths[1] < 0.9 * widths[0]
+    estimate = x.approximate(parse("sink_window(k=32)"))
+    bounds = [
+        certificates.of(estimate, x.Q, x.K, known=known).attention_tv.mean()
+        for known in (plain, shared)
+    ]
+    assert bounds[1] < bounds[0]
+
+
+@kills("bounds/guards.py", "(x.mask.counts - rows.kept) * width", "x.mask.counts * width")
+def test_reads_are_counted_by_hand():
+    x = inputs.gaussian(8, 2, rng=1)
+    method = parse("guarded(sink_window(k=2), tv=0.2, size=2, bits=4)")
+    causal = x.__class__("x", x.Q, x.K, x.V, mask="causal")
+    found = guards.spent(causal, method)
+    d, c = 2, causal.shape.c
+    for i, row in enumerate(found.itertuples()):
+        seen, own = i + 1, i // 2 * 2
+        kept = min(2, seen)
+        at_hand = {0, i} if i else {0}
+        more = len(set(range(own, seen)) - at_hand)
+        pages = sum(bool({2 * p, 2 * p + 1} - at_hand) for p in range(i // 2))
+        reads = kept * (d + c) + more * d + pages * (2 * d + (4 * d + 2 * 4 * d) / 16)
+        if row.exact:
+            reads += (seen - kept) * (d + c) - more * d
+        assert row.reads == pytest.approx(reads)
+    means = guards.summary(found)
+    assert means["exact"] == found.exact.mean()
+    price = method.price(n=8, l=8, d=2, c=c, mask="causal")
+    assert found.reads.max() <= price.reads
