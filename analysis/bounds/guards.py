@@ -7,8 +7,9 @@ import pandas as pd
 
 from analysis.inputs import Head
 from approx import Method, checks
-from approx.combinations.guarded import DEPTH, Guarded
+from approx.combinations.guarded import Guarded
 from approx.method import Rng
+from approx.supports.key_boxes import DEPTH
 
 NUMBER = 16  # bits of a number that is read
 

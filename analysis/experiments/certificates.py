@@ -12,7 +12,8 @@ from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import Approximation, parse
 from approx.checks import Array
-from approx.supports.key_boxes import PageBoxes
+from approx.supports import key_boxes
+from approx.supports.key_boxes import DEPTH, PageBoxes
 
 COLUMNS = (
     "input", "layer", "head", "n", "method", "source", "size", "bits", "position", "share",
@@ -26,11 +27,15 @@ NUMBER = 16  # bits of a number, as in the caches of today's models
 
 
 class Source(NamedTuple):
-    """From what a bound is made: boxes of so many keys, codes of so many bits; or norms."""
+    """From what a bound is made: boxes of so many keys, codes of so many bits; or norms.
+
+    Bits may be shared out among channels, by the queries before a page was complete.
+    """
 
     name: str
     size: int = 16
     bits: int = 0
+    shared: bool = False
 
 
 BOXES, NORMS, ENTRIES = (Source(name) for name in ("boxes", "dropped", "entries"))
@@ -59,13 +64,15 @@ def bounds(estimate: Approximation, x: Head, source: Source) -> pd.DataFrame:
     ``share`` is what is read to answer with a bound, of what exact attention reads, all in numbers
     of 16 bits: keys with their values, boxes and codes. It is NaN for entries, which all are read.
     """
-    known = PageBoxes.of(x.K, x.V, size=source.size, bits=source.bits)
+    weights = key_boxes.channels_so_far(x.Q, x.mask, source.size) if source.shared else None
+    known = PageBoxes.of(x.K, x.V, size=source.size, bits=source.bits, weights=weights)
     left = residuals.of(estimate, x.Q, x.K) if source.name == "dropped" else None
     found = certificates.of(
         estimate, x.Q, x.K, x.V, known=known, dropped=left, entries=source.name == "entries"
     )
     width = x.d + (0 if x.V is None else x.V.shape[1])
     read = (found["keys"] * width + found.numbers) * NUMBER + found.bits
+    read += found.pages * (DEPTH * x.d if source.shared else 0)
     share = read / (x.mask.counts * width * NUMBER)
     return found.assign(share=np.nan if source.name == "entries" else share)
 

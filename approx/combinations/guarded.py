@@ -17,11 +17,9 @@ from approx.method.prices import NUMBER, Price, Shape, entries
 from approx.sparse.sink_window import SinkWindow
 from approx.sparse.support import SupportMethod, a_support
 from approx.supports import key_boxes, patterns
-from approx.supports.key_boxes import PageBoxes
+from approx.supports.key_boxes import DEPTH, PageBoxes
 from approx.supports.patterns import Pattern
 from approx.supports.unread import Unread
-
-DEPTH = 4  # bits that say how many bits a coordinate has
 
 
 class Rows(NamedTuple):
@@ -139,7 +137,8 @@ class Guarded(SupportMethod):
         on = _ones((kept.indptr, kept.indices), mask)
         eps = float(np.finfo(q.dtype).eps)
         a, b = (x.astype(np.float64) for x in (q, k))
-        known = PageBoxes.of(b, size=self.size, bits=self.bits, weights=self._weights(a, mask))
+        weights = key_boxes.channels_so_far(a, mask, self.size) if self.bits else None
+        known = PageBoxes.of(b, size=self.size, bits=self.bits, weights=weights)
         parts = []
         for rows in exact.stripes(*mask.shape):
             held = Unread(mask.take(rows), read[rows], known)
@@ -150,20 +149,6 @@ class Guarded(SupportMethod):
             pages = (held.by_page(held.unread) > 0).sum(axis=1)
             parts.append(Rows(bound, bound > self.tv, count, held.counts - count, pages))
         return kept, Rows(*(np.concatenate(x) for x in zip(*parts, strict=True)))
-
-    def _weights(self, q: Array, mask: Mask) -> Array | None:
-        """Return the mean square of each channel of queries until a page is complete, as a root."""
-        if not self.bits:
-            return None
-        if mask.is_full:
-            return np.asarray(np.linalg.norm(q / max(float(np.abs(q).max()), 1e-300), axis=0))
-        order = np.argsort(mask.stop, kind="stable")
-        sums = np.vstack([np.zeros(q.shape[1]), np.cumsum(np.square(q[order]), axis=0)])
-        ends = np.minimum(np.arange(self.size, mask.l + self.size, self.size), mask.l)
-        before = np.searchsorted(mask.stop[order], ends, "right")
-        with np.errstate(over="ignore"):
-            found = np.sqrt(sums[before])
-        return np.where((found.max(axis=1) > 0)[:, None] & np.isfinite(found), found, 1.0)
 
     def held(self, mask: Mask) -> None:
         """Return None: how many keys a row has follows from the inputs."""

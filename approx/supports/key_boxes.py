@@ -9,10 +9,12 @@ from numpy.typing import ArrayLike
 
 from approx import checks
 from approx.checks import Array
+from approx.estimate.masks import Mask
 from approx.supports import boxes
 
 SIZE = 16  # keys per page, as in Quest
 MOST_BITS = 8
+DEPTH = 4  # bits that say how many bits a coordinate has
 EPS, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 # e^x for a rounded x ≥ −745 is off by 745·eps/2 of itself, and by 4 units in the last place at
 # most as NumPy computes it; what is smaller is 0 in float64, and TINY is more than that.
@@ -166,6 +168,28 @@ def shared_bits(sizes: Array, bits: int) -> Array:
         rest[rows, largest] /= 2
         found[rows, largest] += 1
     return found
+
+
+def channels_so_far(q: Array, mask: Mask, size: int) -> Array:
+    """Return the root of Σ q_c² over queries that came before a page was complete, (pages, d).
+
+    Without a mask they are all queries; where there are none, all channels are alike.
+
+    Examples
+    --------
+    >>> channels_so_far(np.array([[3.0], [4.0]]), Mask.causal(2, 2), 1)
+    array([[3.],
+           [5.]])
+    """
+    ends = np.minimum(np.arange(size, mask.l + size, size), mask.l)
+    order = np.argsort(mask.stop, kind="stable")
+    with np.errstate(over="ignore"):  # an overflow counts as no query
+        squares = np.cumsum(np.square(q[order]), axis=0)
+    sums = np.vstack([np.zeros(q.shape[1]), squares])
+    before = np.searchsorted(mask.stop[order], ends, "right")
+    found = sums[np.full(len(ends), len(q)) if mask.is_full else before]
+    some = found.any(axis=1) & np.isfinite(found).all(axis=1)
+    return np.where(some[:, None], np.sqrt(found), 1.0)
 
 
 def lengths(x: Array) -> Array:

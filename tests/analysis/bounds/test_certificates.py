@@ -148,14 +148,14 @@ def held(table):
 
 
 @kills(
-    "bounds/certificates.py",
+    "supports/unread.py",
     "lower, upper = self.known.bounds(q)",
     "upper, lower = self.known.bounds(q)",
 )
 @kills(
-    "bounds/certificates.py",
-    "return np.asarray(seen - read.reshape(seen.shape))",
-    "return np.where(read.reshape(seen.shape) > 0, 0, seen)",
+    "supports/unread.py",
+    "self.unread = np.asarray(seen - held.reshape(seen.shape))",
+    "self.unread = np.where(held.reshape(seen.shape) > 0, 0, seen)",
 )
 @kills(
     "bounds/certificates.py",
@@ -172,9 +172,9 @@ def test_no_bound_is_below_the_truth():
 
 
 @kills(
-    "bounds/certificates.py",
-    "e = self.off = (q.shape[1] + 4) * (EPS * size + TINY)",
-    "e = self.off = -(q.shape[1] + 4) * (EPS * size + TINY)",
+    "supports/unread.py",
+    "e = self.off = (q.shape[1] + 4) * (EPS * self.size + TINY)",
+    "e = self.off = -(q.shape[1] + 4) * (EPS * self.size + TINY)",
 )
 @kills(
     "key_boxes.py",
@@ -203,7 +203,7 @@ def test_rounding_of_large_logits_is_counted(spec, bits):
 
 
 @kills(
-    "bounds/certificates.py",
+    "supports/unread.py",
     "self.low, self.high = np.exp(x - e - t) * (1 - EXP), np.exp(x + e - t) * (1 + EXP) + TINY",
     "self.low, self.high = np.exp(x - e - t) * (1 - EXP), np.exp(x + e - t) * (1 + EXP)",
 )
@@ -239,7 +239,7 @@ def head(spec, mask=None, l=24):
 
 
 @kills(
-    "bounds/certificates.py",
+    "supports/unread.py",
     "seen = np.maximum(np.minimum(stop, ends) - np.maximum(first, starts), 0)",
     "seen = np.maximum(ends - np.maximum(first, starts), 0) * (starts < stop)",
 )
