@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import scipy.linalg
-from scipy.special import ndtr, ndtri
+from scipy.special import ive, ndtr, ndtri
 
 from analysis.inputs import Head, Heads
 from analysis.ranks import rank, state_rank
@@ -26,6 +26,7 @@ from approx.combinations.sampled import Sampled
 from approx.estimate import exact, memory
 from approx.estimate.corrections import Support
 from approx.low_rank.coreset import Coreset
+from approx.low_rank.thinning import thinned
 from approx.polynomials import error_bounds
 from approx.polynomials.monomials import width
 from approx.random_features.positive import Positive
@@ -307,6 +308,87 @@ def _columns(head: Case) -> Found:
     return Found(stable, math.nan, math.nan, True, predicted, measured)
 
 
+def _degree(head: Case) -> Found:
+    spread = np.where(head.x.mask.visible(), head.logits, np.nan)
+    B = float((np.nanmax(spread, axis=1) - np.nanmin(spread, axis=1)).max())
+    # e^−x on [0, B] is e^(−B/2) Σ' 2 I_k(B/2) T_k, and what a truncation leaves is largest at 0
+    order = np.arange(int(B + 40 + 4 * math.sqrt(B * math.log(1 / head.epsilon))))
+    rest = np.cumsum(2 * ive(order, B / 2)[::-1])[::-1]
+    measured = float(np.argmax(np.append(rest[1:], 0.0) <= head.epsilon))
+    digits = math.log(1 / head.epsilon)
+    few = digits / math.log(max(digits / B, math.e)) if B > 0 else 0.0
+    return Found(B, B, math.inf, B >= 1, max(math.sqrt(B * digits), few), measured)
+
+
+def _space(head: Case) -> Found:
+    x = head.x
+    r = float(np.linalg.norm(x.Q, axis=1).max() * np.linalg.norm(x.K, axis=1).max())
+    most = x.d * math.exp(2 * r) if r < 350 else math.inf
+    states = state_rank.least_states(head.weights, head.epsilon, mask=x.mask)
+    limit = math.sqrt(x.d)
+    return Found(r, r, limit, r <= limit, min(head.epsilon**-2, most), states * (x.shape.c + 1.0))
+
+
+def gap_scale(logits: Array) -> tuple[float, float, int]:
+    """Return β = max_Δ log N(Δ)/Δ of the logits of a row, the Δ where it is, and N(Δ).
+
+    N(Δ) is the number of keys whose logit is within Δ of the largest. β is inf where two are
+    largest, and 0 where there is one key.
+
+    Notes
+    -----
+    At inverse temperature b the sum over keys of e^{−bΔ} is b∫e^{−bΔ}N(Δ)dΔ. As N(Δ) ≤ e^{βΔ}, the
+    largest weight is at least 1 − β/b for b > β. As N(Δ) = e^{βΔ} somewhere, it is at most
+    e^{bΔ}/N(Δ) = e^{−(β − b)Δ} for b < β.
+
+    Examples
+    --------
+    >>> beta, gap, count = gap_scale(np.array([3.0, 1.0, 1.0]))
+    >>> round(beta, 6), gap, count  # log(3)/2
+    (0.549306, 2.0, 3)
+    """
+    gaps = np.sort(logits.max() - logits)[1:]
+    if not len(gaps):
+        return 0.0, 0.0, 1
+    with np.errstate(divide="ignore", over="ignore"):
+        scales = np.log(np.arange(2, len(gaps) + 2)) / gaps
+    best = int(np.argmax(scales))
+    return float(scales[best]), float(gaps[best]), best + 2
+
+
+def _critical(head: Case) -> Found:
+    mask, found = head.x.mask, []
+    for i in np.flatnonzero(mask.counts > 1):
+        seen = slice(int(mask.first[i]), int(mask.stop[i]))
+        beta, gap, count = gap_scale(head.logits[i, seen])
+        above = math.exp(min(gap - math.log(count), 0.0))
+        found.append((beta, above, float(head.weights[i].max())))
+    if not found:
+        return Found(math.nan, math.nan, 1.0, False, math.nan, math.nan)
+    beta, above, largest = (float(np.median(x)) for x in zip(*found, strict=True))
+    return Found(beta, beta, 1.0, beta < 1, above, largest)
+
+
+def _discrepancy(head: Case) -> Found:
+    x, V = head.x, head.values
+    if V is None or not V.any() or x.l < 2:
+        return Found(math.nan, math.nan, 1.0, False, math.nan, math.nan)
+    q, k = np.asarray(x.Q, np.float64), np.asarray(x.K, np.float64)
+    k = k - k.mean(axis=0)
+    longest = float(np.linalg.norm(V, axis=1).max())
+    total = exact.log_row_sums(q, k)
+    reach = np.linalg.norm(q, axis=1) * np.linalg.norm(k, axis=1).max()
+    with np.errstate(over="ignore"):
+        predicted = math.log(x.l / head.epsilon) * np.exp(reach - total)
+    off, rng = [], head.rng()
+    for _ in range(DRAWS):
+        sign = np.full(x.l, -1.0)
+        sign[thinned(k, x.l // 2, rng)] = 1.0
+        off.append(np.linalg.norm((head.whole * sign) @ V, axis=1) / longest)
+    bound = float(np.median(predicted))
+    return Found(float(np.median(reach)), bound, 1.0, bound < 1, bound, float(np.median(off)))
+
+
 THEORIES: tuple[Theory, ...] = (
     Theory(
         Sentence("bounded entries"),
@@ -423,6 +505,59 @@ THEORIES: tuple[Theory, ...] = (
         "A. Zandieh et al., ICML 2023, arXiv 2302.02451; |X|₂ ≤ |X|_F and claim KDE-1",
         _columns,
     ),
+    Theory(
+        Sentence("degree"),
+        Sentence("B, the widest range of the logits that a row sees"),
+        Sentence(
+            "a polynomial within ε of e^(−x) on [0, B] has a degree Θ(max(√(B log 1/ε), "
+            "log(1/ε)/log(B⁻¹ log 1/ε)))"
+        ),
+        Sentence("B ≥ 1"),
+        Sentence("that order with constant 1, and the degree at which a Chebyshev series is there"),
+        "A. Aggarwal, J. Alman, CCC 2022, arXiv 2205.06249 (abstract)",
+        _degree,
+    ),
+    Theory(
+        Sentence("streaming space"),
+        Sentence("r, max |q|·max |k|"),
+        Sentence("Ω(min(1/ε², d e^(2r))) bits for outputs within ε, read once, on some inputs"),
+        Sentence("r ≤ √d"),
+        Sentence(
+            "that order with constant 1, and the numbers of the least recurrence within ε, which "
+            "the bound is not about"
+        ),
+        "E. Kochetkova et al., NeurIPS 2025, arXiv 2502.07861 (abstract; the order from memory); "
+        "nearly tight in arXiv 2606.07205 (abstract)",
+        _space,
+    ),
+    Theory(
+        Sentence("critical temperature"),
+        Sentence("β, the median over rows of max log N(Δ)/Δ, N(Δ) keys within Δ of the largest"),
+        Sentence(
+            "at an inverse temperature b > β the largest weight is at least 1 − β/b, at b < β at "
+            "most e^(−(β − b)Δ)"
+        ),
+        Sentence("β < 1, so that attention is concentrated as it is"),
+        Sentence("the upper bound at b = 1, and the largest weight; medians"),
+        "R. Karakida, T. Hayase, arXiv 2605.12697 (abstract); both bounds from ∫ b e^(−bΔ) N(Δ) dΔ",
+        _critical,
+    ),
+    Theory(
+        Sentence("discrepancy"),
+        Sentence("|q|·max |k − mean of k|, the median over queries"),
+        Sentence(
+            "half of the keys, balanced, leave O(log(n/ε))·e^(|q||k|)·max |v| of the sum of "
+            "e^(q·k) v"
+        ),
+        Sentence("the bound is below max |v| times the row sum, else it says nothing"),
+        Sentence(
+            "that, with constant 1, over the row sum and max |v|, and what a halving by the kernel "
+            "leaves of it; medians"
+        ),
+        "BalanceKV, arXiv 2502.07861 (abstract); the bound from Alweiss, Liu, Sawhney, STOC 2021, "
+        "for vectors of length e^(|k|²/2)|v| (from memory)",
+        _discrepancy,
+    ),
 )
 
 
@@ -471,7 +606,7 @@ def of(
     >>> from analysis.inputs import gaussian
     >>> found = of(gaussian(64, 8, rng=0), keys=8)
     >>> found.set_index("theory").met["rank"], len(found)
-    (np.True_, 10)
+    (np.True_, 14)
     """
     checks.instance("inputs", inputs, Head | Heads, "a Head or Heads")
     if not (error := checks.positive("epsilon", epsilon)) < 1:

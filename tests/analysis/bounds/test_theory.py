@@ -17,7 +17,9 @@ from analysis.bounds import theory
 from analysis.bounds.theory import THEORIES
 from analysis.compute import parallel
 from analysis.inputs import Head
+from approx.estimate import exact
 from approx.low_rank.coreset import Coreset
+from approx.low_rank.thinning import thinned
 from approx.polynomials import error_bounds
 from figures.command import options
 from figures.command.cli import main
@@ -228,3 +230,74 @@ def test_extreme_logits_give_numbers_or_none():
 def test_errors_say_what_is_wrong(call, text):
     with pytest.raises(ValueError, match=text):
         call()
+
+
+@kills("bounds/theory.py", "2 * ive(order, B / 2)", "ive(order, B / 2)")
+@each("scale", [0.3, 1.0, 3.0])
+def test_the_degree_is_where_a_chebyshev_series_is_near_enough(scale):
+    x = head(scale=scale)
+    found = rows(x).loc["degree"]
+    logits = x.logits()
+    B = max(float(np.ptp(row[row > -np.inf])) for row in logits)
+    assert found.value == pytest.approx(B, rel=TIGHT)
+    points = np.cos(np.pi * (np.arange(400) + 0.5) / 400)  # nodes: coefficients are sums over them
+    coefficients = np.polynomial.chebyshev.chebfit(points, np.exp(-B / 2 * (points + 1)), 99)
+    grid = np.linspace(-1, 1, 2001)
+
+    def off(degree):
+        cut = np.polynomial.chebyshev.chebval(grid, coefficients[: degree + 1])
+        return np.abs(cut - np.exp(-B / 2 * (grid + 1))).max()
+
+    degree = int(found.measured)
+    assert off(degree) <= 0.1 * (1 + 1e-9)
+    assert degree == 0 or off(degree - 1) > 0.1
+    assert 0.2 < (found.measured + 1) / (found.predicted + 1) < 5  # the order, at a constant of 1
+
+
+@kills(
+    "bounds/theory.py", "np.log(np.arange(2, len(gaps) + 2))", "np.log(np.arange(1, len(gaps) + 1))"
+)
+def test_the_gap_scale_bounds_the_largest_weight_from_both_sides():
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        z = 10 ** rng.uniform(-1, 1) * rng.standard_normal(rng.integers(2, 60))
+        beta, gap, _ = theory.gap_scale(z)
+        gaps = sorted(max(z) - z)
+        counts = [sum(g <= x for g in gaps) for x in gaps[1:]]
+        assert beta == pytest.approx(max(math.log(c) / g for c, g in zip(counts, gaps[1:])))
+        for b in beta * np.array([0.1, 0.5, 0.9, 1.1, 2.0, 10.0]):
+            largest = 1 / np.exp(b * (z - z.max())).sum()
+            if b > beta:
+                assert largest >= 1 - beta / b - 1e-12
+            else:
+                assert largest <= math.exp(-(beta - b) * gap) + 1e-12
+    x = head(scale=3.0)
+    found = rows(x).loc["critical temperature"]
+    values = [theory.gap_scale(row[row > -np.inf])[0] for row in x.logits()[1:]]
+    assert found.value == pytest.approx(np.median(values))
+    P = exact.softmax(x.Q, x.K, x.mask)
+    assert found.measured == pytest.approx(np.median(P.max(axis=1)[1:]))
+    assert found.met == (found.value < 1)
+
+
+@kills("bounds/theory.py", "(head.whole * sign) @ V", "head.whole @ V")
+def test_space_and_discrepancy_are_those_of_plain_sums():
+    x = head(mask=None)
+    found = rows(x)
+    space, halves = found.loc["streaming space"], found.loc["discrepancy"]
+    r = max(map(np.linalg.norm, x.Q)) * max(map(np.linalg.norm, x.K))
+    assert space.value == pytest.approx(r)
+    assert space.predicted == pytest.approx(min(100.0, 3 * math.exp(2 * r)))
+    k = x.K - x.K.mean(axis=0)
+    length, longest = max(map(np.linalg.norm, k)), max(map(np.linalg.norm, x.V))
+    bounds = [
+        math.log(40 / 0.1) * math.exp(np.linalg.norm(q) * length) / sum(np.exp(k @ q)) for q in x.Q
+    ]
+    assert halves.predicted == pytest.approx(np.median(bounds))
+    P, off = exact.softmax(x.Q, x.K), []
+    rng = np.random.default_rng(0)
+    for _ in range(theory.DRAWS):
+        kept = set(thinned(k, 20, rng).tolist())
+        values = [v if j in kept else -v for j, v in enumerate(x.V)]
+        off.append([np.linalg.norm(sum(p * v for p, v in zip(row, values))) for row in P])
+    assert halves.measured == pytest.approx(np.median(off) / longest)
