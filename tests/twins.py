@@ -1297,6 +1297,9 @@ TWINS = {
         state(linear(3)), drawn_beside(told(1), x.s)
     ),
     "guarded(top_k(k={h}), size=2, bits=2)": lambda x: exact_keys(guarded(told(x.h), 2, 2)),
+    "guarded(sink_window(k=2), size=3, bits=2, coded=1)": lambda x: exact_keys(
+        guarded(sink_window(2, 1), 3, 2)
+    ),
     "guarded(pages(k={h}, size=2), size=3, bits=0)": lambda x: exact_keys(
         guarded(pages(x.h, 2, "box"), 3, 0)
     ),

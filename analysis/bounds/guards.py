@@ -55,8 +55,8 @@ def spent(x: Head, method: Method, rng: Rng = None) -> pd.DataFrame:
     of_page = 2.0 * d
     if method.bits:
         of_page += d * (DEPTH + method.size * method.bits) / NUMBER
-    reads = choosing + rows.kept * width + rows.more * d + rows.pages * of_page
-    rest = rows.exact * (x.mask.counts - rows.kept) * width - rows.exact * rows.more * d
+    reads = choosing + rows.kept * width + rows.near * d + rows.pages * of_page
+    rest = rows.exact * (x.mask.counts - rows.kept) * width - rows.exact * rows.near * d
     reads = reads + rest
     share = reads / (x.mask.counts * width)
     return pd.DataFrame({"bound": rows.bound, "exact": rows.exact, "reads": reads, "share": share})

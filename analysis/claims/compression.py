@@ -1,4 +1,4 @@
-"""WildCat, Thinformer, KQ-SVD, linear attention on real heads: fewer numbers a key.
+"""WildCat, Thinformer, KQ-SVD, linear attention, SATA, random features: fewer numbers a key.
 
 The papers are of 2020 to 2026. A source is quoted as far as it could be read: an abstract, or a
 file of public code, its line and commit.
@@ -23,6 +23,7 @@ from analysis.claims.evidence import (
     errors,
     near,
     printed,
+    sampled,
     without,
 )
 from analysis.moments import feature_counts
@@ -34,6 +35,7 @@ from approx.estimate import exact
 from approx.low_rank import pivots
 from approx.low_rank.nystrom import gaussian
 from approx.low_rank.thinning import thinned
+from approx.polynomials import error_bounds, monomials
 
 THINFORMER = "Low-rank thinning (arXiv 2502.12063)"
 THINFORMER_CODE = "microsoft/thinformer f5b1f26, thinformer.py"
@@ -323,3 +325,70 @@ def states_or_features() -> Iterator[Check]:
         off.append(errors(x, "positive(m=64)")["attention_relative_frobenius"])
     yield at_most("largest lower bound, 64 states", 0.01, max(bounds))
     yield above("least error, 64 positive features", 0.3, min(off))
+
+
+# Polynomials of the logits, and all random features
+
+
+@claim(
+    "SATA-1",
+    "Self-attention is computable to arbitrary precision with constant cost per token: a Taylor "
+    "polynomial of degree p has C(d + p, p) columns, however many tokens there are. For heads of "
+    "SmolLM2 and 1 % the constant is above 10¹⁹.",
+    "SATA (arXiv 2602.00294), abstract",
+)
+def constant_cost() -> Iterator[Check]:
+    """Count columns at logits up to 1 and d = 4, and at the largest logits of heads."""
+    rng = np.random.default_rng(0)
+    q, k = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in rng.standard_normal((2, 64, 4)))
+    degree = error_bounds.minimum_degree("taylor", 1.0, 0.01)
+    columns = monomials.width(4, degree)
+    estimate = parse(f"taylor(degree={degree})").approximate(q, k)
+    yield equal("columns of the polynomial", columns, estimate.scaled_factors().left.shape[1])
+    yield at_most("its largest relative error", 0.01, _farthest(estimate.to_dense(), q, k))
+    least = math.inf
+    for head in causal_heads():
+        most = float(np.abs(exact.logits(head.Q, head.K)).max())
+        degree = error_bounds.minimum_degree("taylor", most, 0.01, exact=False)
+        least = min(least, float(monomials.width(head.d, degree)))
+    yield without(at_most("columns for 1 %, least of the heads", 1024, least))
+
+
+def _farthest(estimate: Array, q: Array, k: Array) -> float:
+    return float(np.abs(estimate / exact.kernel(q, k) - 1).max())
+
+
+@claim(
+    "ERF-1",
+    "Drawn by the policy that is best for them, all random features have the same error, and it is "
+    "the lowest possible: (Z² − |exact|²_F)/m with Z the trace, where queries are keys. Of other "
+    "queries Z depends on the features.",
+    "All random features representations are equivalent (arXiv 2406.18802), abstract",
+)
+def equivalent_features() -> Iterator[Check]:
+    """Take Z = ∫ p(w)|φ_w(Q)||φ_w(K)| dw at d = 1, by quadrature, and draw by `leverage`."""
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((2, 12, 1))
+    gram = exact.kernel(q, q)
+    trace = float(np.trace(gram))
+    for name, imaginary in (("positive", False), ("trigonometric", True)):
+        yield near(f"Z of {name} features over the trace", 1.0, _z(q, q, imaginary) / trace, TIGHT)
+    square = trace**2 - float(np.square(gram).sum())
+    draws = [parse("leverage(m=4)").approximate(q, q, rng=s).to_dense() for s in range(400)]
+    off = np.array([np.square(x - gram).sum() for x in draws]) * 4 / square
+    yield sampled("error of 4 features times 4", 1.0, float(off.mean()), float(off.std()) / 20)
+    cross = exact.kernel(q, k)
+    least = float(np.linalg.svd(cross, compute_uv=False).sum())
+    yield at_most("nuclear norm over Z, other queries", 1.0, least / _z(q, k, False))
+    ratio = _z(q, k, True) / _z(q, k, False)
+    yield without(near("Z of trigonometric over positive features, other queries", 1.0, ratio, 0.1))
+
+
+def _z(q: Array, k: Array, imaginary: bool) -> float:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+
+    def norms(x: Array) -> Array:
+        size = np.square(x) if imaginary else 2 * x * nodes - np.square(x)
+        return np.asarray(np.sqrt(np.exp(np.broadcast_to(size, (len(x), 120))).sum(axis=0)))
+
+    return float((weights * norms(q) * norms(k)).sum() / weights.sum())

@@ -47,6 +47,8 @@ DOCUMENTS = {
     "THIN": "Thinformer",
     "KQ": "KQ-SVD",
     "LIN": "Linear attention on real heads",
+    "SATA": "SATA",
+    "ERF": "Equivalent random features",
     "TQ": "TurboQuant",
     "QJL": "QJL",
     "EDEN": "EDEN",

@@ -31,15 +31,15 @@ class Rows(NamedTuple):
         On total variation, before any row was made exact.
     exact : (n,) bool
         Whether the row is exact, as its bound was above what is allowed.
-    kept, more, pages : (n,)
-        Keys of the support, keys of the own page whose logits are read beside them, and pages whose
-        boxes and codes are read.
+    kept, near, pages : (n,)
+        Keys of the estimate before any row was made exact, keys of the own page whose logits are
+        read beside them, and pages whose boxes and codes are read.
     """
 
     bound: Array
     exact: Array
     kept: Array
-    more: Array
+    near: Array
     pages: Array
 
 
@@ -48,7 +48,8 @@ class Guarded(SupportMethod):
     """A support, in rows where a certificate says that it is near; all keys in other rows.
 
     estimate_i = that of the method if bound_i ≤ tv, else exp(q_i·k_j) for all keys that query i
-    sees; ½ Σ_j |attention of the estimate − attention| ≤ bound_i.
+    sees; ½ Σ_j |attention of the estimate − attention| ≤ bound_i. With ``coded`` a row is first
+    given so many keys more.
 
     Parameters
     ----------
@@ -60,6 +61,9 @@ class Guarded(SupportMethod):
         Keys per page.
     bits : int
         Bits per coordinate of a key on average, 0 to 8, with which unread keys are known.
+    coded : int
+        Keys that are read beside those of the method in rows that are not certified yet: those that
+        may have the largest logits by their codes. It needs bits.
 
     Notes
     -----
@@ -70,6 +74,9 @@ class Guarded(SupportMethod):
     query sees, which need not be complete, are read. All roundings are counted, outwards, so that
     no row has more than tv, whatever the inputs; rounding in float32 counts as error. The bits of a
     page are shared out among channels by the queries that came before the page was complete.
+
+    With ``coded`` keys the method need not find the largest logits: codes, which are read anyway,
+    say which they may be, so that a window and its guard are nearly as good as `top_k` and its own.
 
     It is autoregressive if the method is. What is read is known when it was read:
     `analysis.bounds.guards` has its mean. The price is the most that inputs can ask for: exact
@@ -99,12 +106,19 @@ class Guarded(SupportMethod):
         "guarded(sink_window(), tv=0.33, size=4, bits=1)",
         "guarded(random(), tv=0.9, size=3, bits=0)",
         "guarded(top_k(), tv=0.26, size=4, bits=1)",
+        "guarded(sink_window(), tv=0.14, size=2, bits=1, coded=1)",
     )
 
     method: SupportMethod = a_support(SinkWindow())
     tv: float = real(0.1, below=1)
     size: int = whole(64)
     bits: int = whole(4, least=0, most=key_boxes.MOST_BITS)
+    coded: int = whole(0, least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.coded and not self.bits:
+            raise ValueError(f"coded={self.coded} keys are chosen by codes: give bits, got 0")
 
     @property
     def row_local(self) -> bool:
@@ -120,7 +134,7 @@ class Guarded(SupportMethod):
         """Return the method's keys, and all that are seen in rows that are not certified."""
         kept, found = self._guarded(Q, K, mask, rng)
         rest = patterns.runs(mask.first, np.where(found.exact, mask.stop, mask.first))
-        return patterns.union([(kept.indptr, kept.indices), rest], mask.l)
+        return patterns.union([kept, rest], mask.l)
 
     def rows(self, Q: Array, K: Array, mask: Mask, rng: Rng) -> Rows:
         """Return what is known of each row, and what it reads, with the rng of `approximate`."""
@@ -129,26 +143,41 @@ class Guarded(SupportMethod):
 
     def _guarded(
         self, q: Array, k: Array, mask: Mask, rng: np.random.Generator
-    ) -> tuple[scipy.sparse.csr_array, Rows]:
-        kept = self.method.support(q, k, mask, rng).matrix
+    ) -> tuple[Pattern, Rows]:
+        support = self.method.support(q, k, mask, rng).matrix
+        kept: Pattern = support.indptr, support.indices
         own = np.maximum(mask.first, (mask.stop - 1) // self.size * self.size)
         near = patterns.runs(own, mask.stop)
-        read = _ones(patterns.union([(kept.indptr, kept.indices), near], mask.l), mask)
-        on = _ones((kept.indptr, kept.indices), mask)
         eps = float(np.finfo(q.dtype).eps)
         a, b = (x.astype(np.float64) for x in (q, k))
         weights = key_boxes.channels_so_far(a, mask, self.size) if self.bits else None
         known = PageBoxes.of(b, size=self.size, bits=self.bits, weights=weights)
-        parts = []
-        for rows in exact.stripes(*mask.shape):
-            held = Unread(mask.take(rows), read[rows], known)
-            held.bound(a[rows], b)
-            # both have ones, and what is kept is read
-            bound = held.lost((read[rows] + on[rows]).data > 1, eps)
-            count = np.diff(on[rows].indptr)
-            pages = (held.by_page(held.unread) > 0).sum(axis=1)
-            parts.append(Rows(bound, bound > self.tv, count, held.counts - count, pages))
-        return kept, Rows(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+
+        def certified(kept: Pattern, chosen: bool) -> tuple[Rows, list[Array]]:
+            read, on = _ones(patterns.union([kept, near], mask.l), mask), _ones(kept, mask)
+            parts, largest = [], []
+            for rows in exact.stripes(*mask.shape):
+                held = Unread(mask.take(rows), read[rows], known)
+                held.bound(a[rows], b)
+                # both have ones, and what is kept is read
+                bound = held.lost((read[rows] + on[rows]).data > 1, eps)
+                count = np.diff(on[rows].indptr)
+                pages = (held.by_page(held.unread) > 0).sum(axis=1)
+                parts.append(Rows(bound, bound > self.tv, count, held.counts - count, pages))
+                if chosen:
+                    upper = np.where(held.unread > 0, held.cell_high, -1.0)
+                    order = np.argsort(-upper, axis=1, kind="stable")[:, : self.coded]
+                    some = bound[:, None] > self.tv
+                    some = some & (np.take_along_axis(upper, order, axis=1) >= 0)
+                    largest += [np.sort(row[on]) for row, on in zip(order, some, strict=True)]
+            return Rows(*(np.concatenate(x) for x in zip(*parts, strict=True))), largest
+
+        found, largest = certified(kept, chosen=self.coded > 0)
+        if self.coded:
+            stops = np.cumsum([0, *map(len, largest)])
+            kept = patterns.union([kept, (stops, np.concatenate(largest))], mask.l)
+            found = certified(kept, chosen=False)[0]._replace(pages=found.pages)
+        return kept, found
 
     def held(self, mask: Mask) -> None:
         """Return None: how many keys a row has follows from the inputs."""
