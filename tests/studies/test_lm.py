@@ -15,7 +15,16 @@ from approx import Mask
 from approx.estimate import exact
 from approx.method.prices import Shape
 from figures.words.marked_text import insert
-from studies.lm import __main__ as command, certificates, pages, sample, states, substitute
+from studies.lm import (
+    __main__ as command,
+    certificates,
+    guarded,
+    pages,
+    projection,
+    sample,
+    states,
+    substitute,
+)  # fmt: skip
 from studies.lm.peers import comparison
 
 
@@ -151,6 +160,28 @@ def test_tables_of_certificates_are_medians_and_shares_of_rows(monkeypatch):
     assert found["reads"] == pytest.approx(tv.share.mean(), rel=1e-12)
     assert set(certificates.by_kind(rows).kind) <= set(KINDS)
     assert len(certificates.by_size(rows)) == 2 * 4
+
+
+def test_tables_of_projections_and_guards_are_means_over_heads(monkeypatch):
+    x = next(iter(inputs.sample("smollm2").heads())).first(160)
+    found = pd.DataFrame(projection.held_out(x), columns=projection.NAMES)
+    svd = found[found.method.str.startswith("SVD")].rows.item()
+    assert (found.rows[:-1] > svd).all()  # no matrix of the rank has less error of rows
+    own = found.set_index("method")["own rows"]
+    assert own["projection, greedy"] < own["columns, by attention"]
+    stream = pd.DataFrame(projection.streamed(x), columns=["head", *"mfrto"])
+    assert stream.r.max() <= stream.r.iloc[-1] * (1 + 1e-12)
+    monkeypatch.setattr(guarded, "SUPPORTS", {"sink_window": "sink_window(k={})"})
+    monkeypatch.setattr(guarded, "KEYS", (32, 64))
+    rows = pd.DataFrame(guarded.certified(x, "sink"))
+    for y in guarded.LEVELS:
+        assert (rows[f"bound ≤ {y}"] <= rows[f"true ≤ {y}"]).all()
+    assert len(guarded.by_source(rows)) == len(rows) == 2 * 6
+    guard = pd.DataFrame(guarded.guarded(x))
+    assert not guard.above.any()
+    assert (guard["most tv"] <= guard.allowed).all()
+    best = guarded.spending(pd.concat([guard, guard]))
+    assert best.reads.tolist() == guard.groupby("allowed").share.min().tolist()
 
 
 def replaced_records():
