@@ -24,9 +24,10 @@ PARTS = 4  # of the methods of a head, run side by side
 ROWS = {"quick": 96, "default": 256}
 HEADS = {"quick": 2, "default": None}
 KEYS = {"quick": (3, 16), "default": (4, 8, 16, 32)}  # what as many exact keys store
-# What decomposes a matrix has one size; pursuit, of seconds a head, is left out.
+# What decomposes a matrix has one size. Pursuit, of seconds a head, is left out, and guards, whose
+# price before they run is above that of exact attention.
 SLOW = {"truncated_svd", "godec", "leverage"}
-LEFT_OUT = {"robust_pca", "stable_pca"}
+LEFT_OUT = {"robust_pca", "stable_pca", "guarded"}
 # Sizes of what no such budget fills, and what chooses its own.
 OWN = (
     "exact()", "taylor(degree=1)", "taylor(degree=2)", "tensor_power(n=1)", "tensor_power(n=2)",

@@ -13,7 +13,7 @@ from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.method import Rng, generator
 from approx.method.fields import real, whole
-from approx.method.prices import NUMBER, Price, Shape, entries
+from approx.method.prices import NUMBER, Price, Reads, Shape, entries
 from approx.sparse.sink_window import SinkWindow
 from approx.sparse.support import SupportMethod, a_support
 from approx.supports import key_boxes, patterns
@@ -207,6 +207,11 @@ class Guarded(SupportMethod):
             few, self._code_bytes(most * self.size, d),
         )  # fmt: skip
         return all_keys + known
+
+    def divided(self, shape: Shape, reads: float) -> Reads:
+        """Return all keys; boxes and codes belong to a head whose queries share out the bits."""
+        keys, rest = shape.exact, reads - shape.exact
+        return Reads(rest, keys, keys) if self.row_local else Reads(0.0, keys, keys, rest)
 
     def _code_bytes(self, l: int, d: int) -> float:
         """Return the bytes of codes of so many keys, and of how the bits of pages are shared."""

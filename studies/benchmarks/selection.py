@@ -63,6 +63,7 @@ MORE = (
     "pages(by='mean')",
     "lsh(hashes=8, rounds=4)",
     "flash(size=32)",
+    "guarded(sink_window(k=32))",
     "hierarchical(basis='mean', sinks=1)",
     "hierarchical(basis='pivots', sinks=1)",
     "scatterbrain(low_rank=positive(projection='orthogonal'), sparse=sink_window())",
