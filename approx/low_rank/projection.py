@@ -26,7 +26,7 @@ NONE = 1e-14  # of the largest squared column: what is left of a column below it
 
 
 @dataclasses.dataclass(frozen=True)
-class Projection(Method):
+class ColumnProjection(Method):
     """Attention projected onto a few of its columns (attention matching), biased for exp(q·k).
 
     estimate = exp(Q K_Sᵀ) diag(w) W, with some of the keys K_S (rank, d), weights w > 0 and
@@ -93,7 +93,7 @@ class Projection(Method):
     --------
     Two keys are equal: one stands for both.
 
-    >>> Projection(rank=2).approximate([[1.0], [2.0]], [[0.0], [1.0], [1.0]]).to_dense().round(1)
+    >>> ColumnProjection(rank=2).approximate([[1.0], [2.0]], [[0.0], [1.0], [1.0]]).to_dense().round(1)
     array([[1. , 2.7, 2.7],
            [1. , 7.4, 7.4]])
     """
@@ -243,7 +243,7 @@ class Compaction:
     weights: Array
 
     @classmethod
-    def fitted(cls, q: Array, k: Array, method: Projection) -> Compaction:
+    def fitted(cls, q: Array, k: Array, method: ColumnProjection) -> Compaction:
         """Return the fit of keys k (l, d) to queries q (r, d), by the fields of a method."""
         l, rank = len(k), min(method.rank or 0, len(k))
         if rank == l:
@@ -285,7 +285,7 @@ def _ridged(A: Array, B: Array, ridge: float) -> Array:
 
 
 def pivots(P: Array, rank: int, by: str) -> Array:
-    """Return columns of P (n, l) that stand for all, (rank,), see `Projection`.
+    """Return columns of P (n, l) that stand for all, (rank,), see `ColumnProjection`.
 
     Examples
     --------

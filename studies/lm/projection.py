@@ -22,7 +22,7 @@ from analysis.inputs import Head
 from approx import parse
 from approx.checks import Array
 from approx.estimate import exact
-from approx.low_rank.projection import PIVOTS, Compaction, Projection, pivots
+from approx.low_rank.projection import PIVOTS, ColumnProjection, Compaction, pivots
 from studies.lm import pages
 
 KEYS, BLOCK = 32, 64
@@ -78,10 +78,10 @@ def fits(q: Array, k: Array, v: Array) -> dict[str, Rows]:
     choices = {by: pivots(P, KEYS, by) for by in PIVOTS}
     choices["greedy on outputs, seeing values"] = of_outputs(P, v, KEYS)
     for by, chosen in choices.items():
-        fit = Compaction.on(chosen, P.copy(), q, k, Projection().ridge)
+        fit = Compaction.on(chosen, P.copy(), q, k, ColumnProjection().ridge)
         ways[f"projection, {by}"] = fit.rows
     chosen = choices["greedy"]
-    fit = Compaction.on(chosen, P.copy(), q, k, Projection().ridge)
+    fit = Compaction.on(chosen, P.copy(), q, k, ColumnProjection().ridge)
     alone = np.eye(len(k))[chosen]
     ways["projection, greedy, weights only"] = dataclasses.replace(fit, weights=alone).rows
     ways["projection, greedy, no ridge"] = Compaction.on(chosen, P.copy(), q, k, 1e-9).rows

@@ -9,7 +9,7 @@ from kills import kills
 
 from approx import Mask, parse
 from approx.estimate import exact
-from approx.low_rank.projection import LEAST, PIVOTS, Compaction, Projection, pivots
+from approx.low_rank.projection import LEAST, PIVOTS, ColumnProjection, Compaction, pivots
 
 RNG = np.random.default_rng(4)
 Q, K, V = (RNG.standard_normal(shape) for shape in ((24, 3), (16, 3), (16, 2)))
@@ -26,7 +26,7 @@ def shares(fit):
 @pytest.mark.parametrize("by", PIVOTS)
 def test_the_fit_of_rows_is_the_fit_of_outputs(by):
     # ridge 1e-12 moves a solution by 1e-12 times the condition of the Gram matrix
-    fit = Compaction.fitted(Q, K, Projection(rank=5, pivots=by, ridge=1e-12))
+    fit = Compaction.fitted(Q, K, ColumnProjection(rank=5, pivots=by, ridge=1e-12))
     A = shares(fit)
     bound = 1e-11 * np.linalg.cond(A) ** 2
     best = np.linalg.lstsq(A, P @ V, rcond=None)[0]
@@ -40,7 +40,7 @@ def test_the_fit_of_rows_is_the_fit_of_outputs(by):
 @kills("low_rank/projection.py", "ridge * scale + len(G)", "2 * ridge * scale + len(G)")
 @pytest.mark.parametrize("ridge", [1e-3, 0.5])
 def test_weights_and_values_are_ridge_regressions(ridge):
-    fit = Compaction.fitted(Q, K, Projection(rank=4, ridge=ridge))
+    fit = Compaction.fitted(Q, K, ColumnProjection(rank=4, ridge=ridge))
     chosen = [int(np.flatnonzero((key == K).all(axis=1))[0]) for key in fit.keys]
     E = np.eye(16)[chosen]
 
