@@ -93,7 +93,8 @@ class ColumnProjection(Method):
     --------
     Two keys are equal: one stands for both.
 
-    >>> ColumnProjection(rank=2).approximate([[1.0], [2.0]], [[0.0], [1.0], [1.0]]).to_dense().round(1)
+    >>> method = ColumnProjection(rank=2)
+    >>> method.approximate([[1.0], [2.0]], [[0.0], [1.0], [1.0]]).to_dense().round(1)
     array([[1. , 2.7, 2.7],
            [1. , 7.4, 7.4]])
     """
