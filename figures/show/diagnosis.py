@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from analysis.advice.caveats import READ
 from analysis.advice.diagnose import DryRun
 from analysis.advice.measurement import FEW
 from analysis.advice.verdict import (
@@ -362,6 +363,7 @@ def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...
     uniform = table[table.spec == TRIVIAL].set_index(HEAD)[column]
     rows: list[tuple[str, ...]] = []
     middles = table.groupby("spec")[column].median().sort_values(kind="stable")
+    reads = READ if READ in table else "reads"
     for spec in map(str, middles.index):
         part = table[table.spec == spec].set_index(HEAD)
         below = part[column] < uniform.reindex(part.index)
@@ -375,7 +377,7 @@ def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...
                 wins if part.runnable.any() or part.oracle.all() else tr("not causal"),
                 tr("not a distribution") if signed else about + number(middle.attention_tv),
                 number(middle.get("output_error", math.nan)),
-                percent((part.bytes_read / part.exact_bytes_read).median()),
+                percent((part[reads] / part[f"exact_{reads}"]).median()),
                 tr("{below} of {heads}", below=int(below.sum()), heads=len(part)),
                 spec,
             )
