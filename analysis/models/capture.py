@@ -136,15 +136,20 @@ def capture(
     import torch
     from transformers import AutoModel
 
-    config = place.config()
-    facts = config.get_text_config()
-    for layer in kept or ():
-        integer("layer", layer, least=0, most=getattr(facts, "num_hidden_layers", layer + 1) - 1)
-    for _, head in heads or ():
-        integer("head", head, least=0, most=getattr(facts, "num_attention_heads", head + 1) - 1)
-    tokenizer = place.tokenizer()
-    token_ids = checkpoints.token_ids(words, tokenizer, config, max_tokens)
-    model = place.weights(AutoModel, config, torch.float64 if dtype == "float64" else torch.float32)
+    with checkpoints.parsed_once():
+        config = place.config()
+        facts = config.get_text_config()
+        for layer in kept or ():
+            integer(
+                "layer", layer, least=0, most=getattr(facts, "num_hidden_layers", layer + 1) - 1
+            )
+        for _, head in heads or ():
+            count = getattr(facts, "num_attention_heads", head + 1)
+            integer("head", head, least=0, most=count - 1)
+        tokenizer = place.tokenizer()
+        token_ids = checkpoints.token_ids(words, tokenizer, config, max_tokens)
+        precise = torch.float64 if dtype == "float64" else torch.float32
+        model = place.weights(AutoModel, config, precise)
     tokens = len(tokenizer(words, verbose=False)["input_ids"])
     return _forward(
         model, token_ids, kept, queries=queries, name=place.name, tokens=tokens, dtype=dtype,

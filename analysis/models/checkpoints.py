@@ -1,12 +1,16 @@
 """Models and texts on this machine: where a model is, what it is refused for, and its tokens."""
 
+import functools
 import hashlib
 import importlib.util
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
+
+import numpy as np
 
 from analysis.inputs.array_files import one_line
 
@@ -99,6 +103,35 @@ class Place(NamedTuple):
             )
         finally:
             logger.removeFilter(_serious)
+
+
+@contextmanager
+def parsed_once() -> Iterator[None]:
+    """Let a GGUF file be parsed once, and its tensors be named once.
+
+    transformers parses it for the configuration, the tokenizer and the weights, and names all
+    tensors again for each of the model's modules: two thirds of the time to open a small model.
+    """
+    if importlib.util.find_spec("gguf") is None:
+        yield
+        return
+    import gguf
+
+    class Reader(gguf.GGUFReader):  # type: ignore[misc]
+        """Its half million fields are slices, which are slow of a memmap."""
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, np.asarray(value) if name == "data" else value)
+
+    quick = {"GGUFReader": Reader, "get_tensor_name_map": gguf.get_tensor_name_map}
+    before = {name: getattr(gguf, name) for name in quick}
+    try:
+        for name, slow in quick.items():
+            setattr(gguf, name, functools.cache(slow))
+        yield
+    finally:
+        for name, slow in before.items():
+            setattr(gguf, name, slow)
 
 
 def _name(folder: Path) -> str:

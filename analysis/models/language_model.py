@@ -82,6 +82,12 @@ class LanguageModel:
         place.require("a model")
 
         import torch
+
+        with checkpoints.parsed_once():
+            return cls._opened(place, getattr(torch, dtype))
+
+    @classmethod
+    def _opened(cls, place: Place, dtype: Any) -> Self:
         from transformers import AutoModelForCausalLM
 
         config = place.config()
@@ -94,7 +100,7 @@ class LanguageModel:
             )
         if type(config) not in AutoModelForCausalLM._model_mapping:
             raise ValueError(f"{place.name} is no causal language model, but {config.model_type}")
-        model = place.weights(AutoModelForCausalLM, config, getattr(torch, dtype))
+        model = place.weights(AutoModelForCausalLM, config, dtype)
         return cls(model, place.tokenizer(), place.name)
 
     def tokens(self, text: str | os.PathLike[str], max_tokens: int = 512) -> Array:

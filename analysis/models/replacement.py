@@ -298,10 +298,15 @@ class Passage:
             (heads, n, c) each: the derivative of Σ −log p(target) by what a head hands to the
             output projection at each position, in the model itself.
         """
+        ids = self.ids[self.skip + 1 :] if targets is None else targets
+        return self.gradients_of([ids])[0]
+
+    def gradients_of(self, several: Sequence[Sequence[int] | Array]) -> list[list[Array]]:
+        """Return the `gradients` of several targets of one length, from one pass forwards."""
         import torch
 
-        ids = self.ids[self.skip + 1 :] if targets is None else np.asarray(targets, np.int64)
-        rows = self.positions[: len(ids)]
+        texts = [torch.as_tensor(np.asarray(ids, np.int64)) for ids in several]
+        rows = self.positions[: len(texts[0])]
         leaves: list[Any] = []
 
         def attention(call: Call) -> Any:
@@ -313,9 +318,12 @@ class Passage:
         with self._computing(gradients=True):
             state = self.model.states(self.ids, attention)
             logits = self.model.logits(self.ids, state, rows)
-            loss = torch.nn.functional.cross_entropy(logits, torch.as_tensor(ids), reduction="sum")
-            loss.backward()
-        return [leaf.grad[0].transpose(0, 1).numpy() for leaf in leaves]
+            found = []
+            for ids in texts:
+                loss = torch.nn.functional.cross_entropy(logits, ids, reduction="sum")
+                by_layer = torch.autograd.grad(loss, leaves, retain_graph=ids is not texts[-1])
+                found.append([x[0].transpose(0, 1).numpy() for x in by_layer])
+        return found
 
     def sampled(self, rng: np.random.Generator) -> Array:
         """Return a token for each position, drawn from what the model itself expects there."""

@@ -117,7 +117,7 @@ Gradients = list[list[Array]]  # a sample, a layer: (heads, n, c)
 def gradients(passage: Passage, samples: int = SAMPLES) -> Gradients:
     """Return the gradients of texts that the model itself could have written, by heads' outputs."""
     rng = np.random.default_rng(seed_sequence(passage.seed, "fisher"))
-    return [passage.gradients(passage.sampled(rng)) for _ in range(samples)]
+    return passage.gradients_of([passage.sampled(rng) for _ in range(samples)])
 
 
 def predictors(
