@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
@@ -174,14 +175,17 @@ class _Work(NamedTuple):
 def _of_head(work: _Work, layer: int, head: int) -> list[tuple[int, int, str, float, float]]:
     """Return the curve of a head: layer, head, spec, price and damage of each choice."""
     passage = work.passage
-    one, mine = work.x.at(layer, head), [g[head] for g in work.gradients]
+    one = work.x.at(layer, head)
+    mine = np.array([g[head] for g in work.gradients], np.float64)
     assert one.V is not None
     exactly = exact.attention(one.Q, one.K, one.V, mask=one.mask)
+    draws = passage.draws(layer, head)
+    unused = np.random.default_rng(draws)  # by what draws nothing
     rows = []
     for spec, (method, price) in work.sized.items():
         damage = 0.0
         if spec != EXACT:
-            estimate = one.approximate(method, rng=passage.draws(layer, head))
+            estimate = one.approximate(method, rng=draws if method.uses_rng else unused)
             damage = fisher(moved(one, estimate, exactly), mine) / len(passage.positions)
         rows.append((layer, head, spec, price, damage))
     return rows

@@ -175,15 +175,17 @@ def moved(x: Head, estimate: Approximation, exactly: Array | None = None) -> Arr
     return np.asarray(estimate.attend(x.V) - exactly, np.float64)
 
 
-def fisher(change: Array, gradients: Sequence[Array]) -> float:
+def fisher(change: Array, gradients: Sequence[Array] | Array) -> float:
     """Return ½ mean over gradients g of Σ_i (g_i·Δ_i)², for Δ and every g of (n, c).
+
+    An array of gradients in float64 is read fastest.
 
     Examples
     --------
     >>> fisher(np.array([[1.0, 2.0]]), [np.array([[3.0, 0.0]]), np.array([[0.0, 1.0]])])
     3.25
     """
-    products = np.array([np.einsum("ic,ic->i", g, change) for g in gradients])
+    products = np.einsum("sic,ic->si", np.asarray(gradients), change)
     return float(np.square(products).sum(axis=1).mean()) / 2
 
 

@@ -10,6 +10,7 @@ from approx.compressed_logits.method import CompressedLogits, Numbers
 from approx.method import Size
 from approx.method.fields import flag
 from approx.method.prices import INDEX, Price, Reads, Shape
+from approx.supports.patterns import largest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,9 +66,7 @@ class Channels(CompressedLogits):
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
         """Return Q with 0 in the channels that are left out, and K."""
         size = np.abs(q)
-        chosen = np.argsort(-size, axis=1, kind="stable")[:, : self.r]
-        left = np.zeros_like(q)
-        np.put_along_axis(left, chosen, np.take_along_axis(q, chosen, axis=1), axis=1)
+        left = np.where(largest(size, self.r or 0), q, q.dtype.type(0))
         if self.scaled:
             kept, whole = np.abs(left).sum(axis=1), size.sum(axis=1)
             left *= np.sqrt(np.divide(whole, kept, out=np.ones_like(kept), where=kept > 0))[:, None]

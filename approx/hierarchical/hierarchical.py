@@ -251,7 +251,7 @@ class Hierarchical(Method):
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the stored values and of a row of terms per key and level."""
-        price = self.priced(shape)
+        price = self.known_price(shape)
         if price is None:
             return 0
         count = len(self.partition(shape.mask or Mask.full(shape.n, shape.l)).levels)

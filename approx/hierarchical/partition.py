@@ -103,7 +103,7 @@ class Partition:
         return int(self.far.sum()) + sum(int(part.stop - part.start) for part in keys)
 
 
-@functools.lru_cache(maxsize=4)  # a search for the rank that fits a budget asks again and again
+@functools.lru_cache(maxsize=16)  # searches for a rank, and the heads of a model, ask again
 def partition(mask: Mask, leaf: int, sinks: int) -> Partition:
     """Return the blocks and the near keys of every query.
 

@@ -9,14 +9,15 @@ So the state Σ_{j ∈ B} T_j v_jᵀ of a block follows from the states of its h
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Protocol, Self
+import math
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
-import scipy.linalg
 
 from approx.checks import Array
-from approx.estimate.distances import squared_distances
-from approx.low_rank.pivots import cholesky
+from approx.kernels.elementary import exp
+from approx.kernels.jit import kernel
+from approx.low_rank.pivots import NEAR
 
 
 class Summary(Protocol):
@@ -165,9 +166,54 @@ class Pivots:
 
 def _interpolation(keys: Array, mass: Array, spread: float, rank: int) -> tuple[Array, Array]:
     """Return the indices of pivots among keys (s, d), at most rank, and G(Z, Z)⁻¹ G(Z, keys)."""
-    G = np.exp(-squared_distances(keys, keys) / max(4 * spread, Pivots.LEAST))  # s² = 2·spread
-    picks = [lambda rest: np.argmax(mass * rest)] * min(rank, len(keys))
-    chosen, C = cholesky(G.__getitem__, len(keys), picks)
-    return chosen, np.asarray(
-        scipy.linalg.solve_triangular(C[chosen], C.T, lower=True, trans=1, check_finite=False)
-    )
+    most = min(rank, len(keys))
+    chosen, terms = np.empty(most, np.intp), np.empty((most, len(keys)))
+    width = max(4 * spread, Pivots.LEAST)  # s² = 2·spread
+    r = _pivots(np.ascontiguousarray(keys), mass, width, NEAR, chosen, terms)
+    return chosen[:r], terms[:r]
+
+
+@kernel
+def _pivots(keys: Any, mass: Any, width: float, near: float, chosen: Any, terms: Any) -> Any:
+    # The pivoted Cholesky decomposition of `approx.low_rank.pivots`, of which a row of terms is a
+    # column, and then its triangular system, from the last row on.
+    count, d = keys.shape
+    rest, new = np.ones(count), np.empty(count)
+    r = 0
+    while r < chosen.size:
+        p = np.argmax(mass * rest)
+        if rest[p] == 0:
+            break
+        for j in range(count):
+            distance = 0.0
+            for c in range(d):
+                gap = keys[p, c] - keys[j, c]
+                distance += gap * gap
+            new[j] = -distance / width
+        for j in range(count):
+            new[j] = exp(new[j])
+        for t in range(r):
+            share = terms[t, p]
+            for j in range(count):
+                new[j] -= share * terms[t, j]
+        root = math.sqrt(new[p])
+        for j in range(count):
+            terms[r, j] = new[j] / root
+        for t in range(r):
+            terms[r, chosen[t]] = 0.0
+        for j in range(count):
+            left = max(rest[j] - terms[r, j] * terms[r, j], 0.0)
+            rest[j] = 0.0 if left < near or j == p else left
+        chosen[r] = p
+        r += 1
+    for i in range(r - 1, -1, -1):
+        pivot = terms[i, chosen[i]]
+        for t in range(i + 1, r):
+            new[t] = terms[i, chosen[t]]
+        for t in range(i + 1, r):
+            share = new[t]
+            for j in range(count):
+                terms[i, j] -= share * terms[t, j]
+        for j in range(count):
+            terms[i, j] /= pivot
+    return r

@@ -7,6 +7,7 @@ writes the formula.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import inspect
 from abc import ABC, abstractmethod
@@ -383,7 +384,7 @@ class Method(ABC):
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes that `evaluate` needs, by default those of the stored values."""
-        price = self.priced(shape)
+        price = self.known_price(shape)
         return 0 if price is None else int(8 * price.stored * shape.n)
 
     def moments(self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None) -> Moments | None:
@@ -501,7 +502,14 @@ class Method(ABC):
         mask : None, "causal" or Mask
             Rows that see fewer keys store fewer entries.
         """
-        return self.priced(Shape(n, l, d, d if c is None else c, masks.of(mask, n, l)))
+        return self.known_price(Shape(n, l, d, d if c is None else c, masks.of(mask, n, l)))
+
+    def known_price(self, shape: Shape) -> Price | None:
+        """Return `priced`, which is computed once for the many heads of one shape."""
+        try:
+            return _price(self, shape)
+        except TypeError:  # a field is an array, which has no hash
+            return self.priced(shape)
 
     def priced(self, shape: Shape) -> Price | None:
         """Return `price` at a shape, by default that of the size, or the sum of the parts'."""
@@ -690,6 +698,11 @@ class Method(ABC):
             if f.default is dataclasses.MISSING or getattr(self, f.name) != f.default
         ]
         return f"{self.name}({', '.join(given)})"
+
+
+@functools.lru_cache(maxsize=1024)
+def _price(method: Method, shape: Shape) -> Price | None:
+    return method.priced(shape)
 
 
 def _spec(value: Any) -> str:

@@ -17,7 +17,6 @@ from approx.method import TV, Size
 from approx.method.fields import flag, one_of, whole
 from approx.method.prices import NUMBER, Price, Shape, entries
 from approx.sparse.support import SupportMethod
-from approx.sparse.top_k import largest
 from approx.supports import boxes, patterns
 from approx.supports.patterns import Pattern
 
@@ -137,7 +136,7 @@ class Pages(SupportMethod):
             if self.current:
                 x[np.arange(len(x)), mask.positions[rows] // size] = np.finfo(x.dtype).max
             seen.hide(x, rows, fill=-np.inf)
-            i, page = np.nonzero(largest(x, count))
+            i, page = np.nonzero(patterns.largest(x, count))
             counts.append(np.bincount(i, minlength=len(x)))
             first.append(np.maximum(page * size, mask.first[rows][i]))
             last.append(np.minimum((page + 1) * size, mask.stop[rows][i]))

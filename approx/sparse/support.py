@@ -87,7 +87,7 @@ class SupportMethod(Method):
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of indices and logits, and of what a round keeps of queries and keys."""
         n, l, d, _ = shape
-        price = self.priced(shape)
+        price = self.known_price(shape)
         stored = 0 if price is None else int(16 * price.stored * n)
         return max(stored, 24 * self.rounds * (n + l + d))
 

@@ -13,7 +13,7 @@ from approx.method.fields import one_of
 from approx.method.prices import Price, Shape, entries
 from approx.sparse.support import SupportMethod
 from approx.supports.exact_entries import by_stripes
-from approx.supports.patterns import Pattern
+from approx.supports.patterns import Pattern, largest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,25 +137,3 @@ def _of_head(Q: Array, K: Array, mask: Mask, count: int) -> Pattern:
         return found
 
     return by_stripes(Q, K, mask, chosen)
-
-
-def largest(x: Array, k: int) -> Array:
-    """Return whether each entry is among the k largest of its row, −inf apart; of equals the first.
-
-    Examples
-    --------
-    >>> largest(np.array([[1.0, 2.0, 1.0, 1.0], [0.0, -np.inf, -np.inf, -np.inf]]), 2).astype(int)
-    array([[1, 1, 0, 0],
-           [1, 0, 0, 0]])
-    """
-    place = max(x.shape[1] - k, 0)
-    level = np.partition(x, place, axis=1)[:, place, None]
-    chosen = np.asarray(x >= level)
-    # Few rows have equals for which there is no room, or see fewer than k.
-    odd = np.flatnonzero((np.count_nonzero(chosen, axis=1) > k) | ~np.isfinite(level[:, 0]))
-    y, level = x[odd], level[odd]
-    above = y > level
-    equal = (y == level) & np.isfinite(level)
-    room = k - above.sum(axis=1, keepdims=True)
-    chosen[odd] = above | (equal & (equal.cumsum(axis=1) <= room))
-    return chosen

@@ -32,6 +32,10 @@ class Limits(NamedTuple):
         """Return the first key of block b: 0, k, k + block and so on."""
         return 0 if b == 0 else self.k + (b - 1) * self.block
 
+    def starts(self, blocks: Array) -> Array:
+        """Return `start` of each of some blocks."""
+        return np.where(blocks == 0, 0, self.k + (blocks - 1) * self.block)
+
     def free(self, keys: Array, start: int) -> Array:
         """Return which keys may be evicted before a block that starts there."""
         return (keys >= self.sinks) & (keys <= start - self.recent)
@@ -88,19 +92,20 @@ class Blocks(NamedTuple):
         """
         filled = self.filled()
         each = np.repeat(np.arange(len(filled)), np.diff(self.bounds)[filled])
-        stops = np.cumsum([len(keys) for keys in kept])
-        starts = stops - [len(keys) for keys in kept]
-        begin = np.array([limits.start(int(b)) for b in filled])[each]
+        sizes = np.array([len(keys) for keys in kept])
+        stops = np.cumsum(sizes)
+        starts = stops - sizes
+        begin = limits.starts(filled)[each]
         back = np.argsort(self.order)
         indptr, places = patterns.runs(starts[each][back], stops[each][back])
         columns = indptr, np.concatenate(kept).astype(np.intp)[places]
-        return patterns.union([columns, patterns.runs(begin[back], self.end[back])], l)
+        return patterns.beside(columns, patterns.runs(begin[back], self.end[back]))
 
 
 def held(blocks: Blocks, limits: Limits) -> Array:
     """Return how many keys each query reads at most, (n,), in the order of the queries."""
     block = np.repeat(np.arange(len(blocks.lows)), np.diff(blocks.bounds))
-    starts = np.array([limits.start(b) for b in range(len(blocks.lows))])
+    starts = limits.starts(np.arange(len(blocks.lows)))
     kept = np.minimum(limits.k - limits.block, np.minimum(limits.k, starts - blocks.lows))
     kept[0] = 0
     begin = np.maximum(starts[block], blocks.first)
@@ -115,7 +120,7 @@ def looked_at(blocks: Blocks, limits: Limits) -> tuple[Array, Array]:
 
     A cache that has room looks at none, and there is no such eviction.
     """
-    starts = np.array([limits.start(b) for b in range(len(blocks.lows))])
+    starts = limits.starts(np.arange(len(blocks.lows)))
     keys = np.minimum(limits.k, starts - blocks.lows)
     looks = keys > limits.k - limits.block
     looks[0] = False
@@ -164,64 +169,74 @@ def heavy_hitters(Q: Array, K: Array, blocks: Blocks, limits: Limits) -> list[Ar
     sizes = np.array(limits)
     first, end = blocks.first, blocks.end
     _heavy_hitters(Q[blocks.order], K, first, end, blocks.bounds, blocks.lows, sizes, kept)
-    return [keys[keys >= 0] for keys in kept]
+    counts = np.count_nonzero(kept >= 0, axis=1).tolist()
+    return [keys[:count] for keys, count in zip(kept, counts)]
+
+
+@kernel
+def _evict(worst: Any, count: Any, keys: Any, sums: Any, slots: Any) -> Any:
+    slot = slots[worst]
+    for s in range(worst, count - 1):
+        keys[s], sums[s], slots[s] = keys[s + 1], sums[s + 1], slots[s + 1]
+    slots[count - 1] = slot
+    return count - 1
 
 
 @kernel
 def _heavy_hitters(
     Q: Any, K: Any, first: Any, end: Any, bounds: Any, lows: Any, sizes: Any, kept: Any
 ) -> None:
+    # A slot of the cache holds a key; `slots` are those of the keys, oldest first, then free ones.
+    # Logits are sums in the order of the coordinates, of all slots side by side.
     k, block, sinks, recent = sizes
     l, d = K.shape
-    keys, sums = np.empty(k, np.int64), np.empty(k)
-    weights = np.empty(k)
-    count, start, row = 0, 0, 0
+    keys, sums, slots = np.empty(k, np.int64), np.empty(k), np.arange(k)
+    cached, logits, weights = np.empty((d, k)), np.empty(k), np.empty(k)
+    count, most, start, row = 0, 0, 0, 0
     for b in range(lows.size):
         stop = min(k if b == 0 else start + block, l)
         if b > 0:
-            seen = 0
-            for s in range(count):
-                if keys[s] >= lows[b]:
-                    keys[seen], sums[seen] = keys[s], sums[s]
-                    seen += 1
-            count = seen
+            for s in range(count - 1, -1, -1):
+                if keys[s] < lows[b]:
+                    count = _evict(s, count, keys, sums, slots)
             while count > k - block:
                 worst = -1
                 for s in range(count):
                     if sinks <= keys[s] <= start - recent and (worst < 0 or sums[s] < sums[worst]):
                         worst = s
-                count -= 1
-                for s in range(worst, count):
-                    keys[s], sums[s] = keys[s + 1], sums[s + 1]
+                count = _evict(worst, count, keys, sums, slots)
             if bounds[b] < bounds[b + 1]:
                 for s in range(count):
                     kept[row, s] = keys[s]
         if bounds[b] < bounds[b + 1]:
             row += 1
-        for i in range(bounds[b], bounds[b + 1]):
-            while start < end[i]:
+        for i in range(bounds[b], bounds[b + 1] + 1):
+            upto = end[i] if i < bounds[b + 1] else stop
+            while start < upto:
                 keys[count], sums[count] = start, 0.0
+                for c in range(d):
+                    cached[c, slots[count]] = K[start, c]
                 count += 1
                 start += 1
+            most = max(most, count)
+            if i == bounds[b + 1]:
+                break
+            for s in range(most):
+                logits[s] = 0.0
+            for c in range(d):
+                x = Q[i, c]
+                for s in range(most):
+                    logits[s] += x * cached[c, s]
             top = -np.inf
             for s in range(count):
-                j = keys[s]
-                weights[s] = -np.inf
-                if first[i] <= j:
-                    total = 0.0
-                    for c in range(d):
-                        total += Q[i, c] * K[j, c]
-                    weights[s] = total
-                    top = max(top, total)
+                weights[s] = logits[slots[s]] if first[i] <= keys[s] else -np.inf
+                top = max(top, weights[s])
             if top == -np.inf:
                 continue
-            total = 0.0
             for s in range(count):
                 weights[s] = exp(weights[s] - top)
+            total = 0.0
+            for s in range(count):
                 total += weights[s]
             for s in range(count):
                 sums[s] += weights[s] / total
-        while start < stop:
-            keys[count], sums[count] = start, 0.0
-            count += 1
-            start += 1

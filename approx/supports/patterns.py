@@ -94,6 +94,43 @@ def same_bucket(queries: Array, keys: Array) -> Pattern:
     return indptr, order[places]
 
 
+def largest(x: Array, k: int) -> Array:
+    """Return whether each entry is among the k largest of its row, −inf apart; of equals the first.
+
+    Examples
+    --------
+    >>> largest(np.array([[1.0, 2.0, 1.0, 1.0], [0.0, -np.inf, -np.inf, -np.inf]]), 2).astype(int)
+    array([[1, 1, 0, 0],
+           [1, 0, 0, 0]])
+    """
+    place = max(x.shape[1] - k, 0)
+    level = np.partition(x, place, axis=1)[:, place, None]
+    chosen = np.asarray(x >= level)
+    # Few rows have equals for which there is no room, or see fewer than k.
+    odd = np.flatnonzero((np.count_nonzero(chosen, axis=1) > k) | ~np.isfinite(level[:, 0]))
+    y, level = x[odd], level[odd]
+    above = y > level
+    equal = (y == level) & np.isfinite(level)
+    room = k - above.sum(axis=1, keepdims=True)
+    chosen[odd] = above | (equal & (equal.cumsum(axis=1) <= room))
+    return chosen
+
+
+def beside(one: Pattern, other: Pattern) -> Pattern:
+    """Return the pattern whose rows hold those of one, and then those of the other.
+
+    Examples
+    --------
+    >>> beside(runs(np.array([0, 1]), np.array([1, 1])), runs(np.array([2, 1]), np.array([4, 3])))
+    (array([0, 3, 5]), array([0, 2, 3, 1, 2]))
+    """
+    (a, left), (b, right) = one, other
+    indices = np.empty(len(left) + len(right), np.result_type(left, right))
+    indices[np.arange(len(left)) + np.repeat(b[:-1], np.diff(a))] = left
+    indices[np.arange(len(right)) + np.repeat(a[1:], np.diff(b))] = right
+    return a + b, indices
+
+
 def union(patterns: Iterable[Pattern], l: int) -> Pattern:
     """Return the pairs that are in any of the patterns, each once, row by row and in order.
 
