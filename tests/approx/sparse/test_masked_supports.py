@@ -155,7 +155,12 @@ def twin(name, size, Q, K, mask):
     return on
 
 
-@kills("supports/patterns.py", "equal.cumsum(axis=1) <= room", "equal.cumsum(axis=1) <= width", only="top_k")
+@kills(
+    "supports/patterns.py",
+    "equal.cumsum(axis=1) <= room",
+    "equal.cumsum(axis=1) <= width",
+    only="top_k",
+)
 @kills("sliding_window.py", "if mask.looks_back:", "if False:", only="window")
 @kills("sliding_window.py", "(width + 1) // 2", "width // 2", only="sliding_window")
 @kills(

@@ -111,7 +111,9 @@ def test_a_longer_text_by_its_definition(by):
     "sinks <= keys[s] <= start - recent + 1 and",
 )
 @kills(
-    "supports/eviction.py", "keys[s], sums[s] = keys[s + 1], sums[s + 1]", "keys[s] = keys[s + 1]"
+    "supports/eviction.py",
+    "keys[s], sums[s], slots[s] = keys[s + 1], sums[s + 1], slots[s + 1]",
+    "keys[s], slots[s] = keys[s + 1], slots[s + 1]",
 )
 @pytest.mark.kernel
 def test_heavy_hitters_one_key_a_step():
