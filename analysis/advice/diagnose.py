@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeGuard
@@ -75,6 +76,7 @@ def diagnose(
     jobs: int = 1,
     scheduler: Any = None,
     progress: bool = False,
+    finished: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
     """Return the errors of every method on every head at a budget, and which one wins.
 
@@ -113,6 +115,8 @@ def diagnose(
         methods alike.
     seed, jobs, scheduler, progress
         See `analysis.sweeps.sweep.sweep`; of a cluster heads are the tasks.
+    finished : path, optional
+        A folder that keeps the rows of each head, so that a stopped call goes on where it was.
 
     Returns
     -------
@@ -186,7 +190,7 @@ def diagnose(
         accept=accept, metric=metric, seed=seed,
     )  # fmt: skip
     heads = asked.heads(inputs)
-    return table(asked.rows_of, heads, jobs=jobs, scheduler=scheduler, progress=progress)
+    return table(asked, heads, jobs=jobs, scheduler=scheduler, progress=progress, folder=finished)
 
 
 def winners(

@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import os
 import statistics
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,8 +19,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis.bounds import certificates
-from analysis.compute import executors
-from analysis.compute.parallel import parallel
+from analysis.compute import executors, finished
 from analysis.compute.seeds import seed_sequence
 from analysis.costs import candidates
 from analysis.errors import metrics
@@ -41,7 +42,7 @@ SHARE = 8  # an 8th of the memory limit holds the estimates that are compared to
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Question:
+class Question(ABC):
     """What is asked of every head: the arguments that `diagnose` and `needed` share."""
 
     METRICS: ClassVar[tuple[str, ...]]
@@ -85,35 +86,55 @@ class Question:
             )
         return heads
 
+    @abstractmethod
+    def rows_of(self, inputs: Head, *, progress: bool = False) -> list[dict[str, Any]]:
+        """Return the rows of one head."""
+
+    def key(self, x: Head) -> str:
+        """Return what the rows of a head are kept under: all that decides them."""
+        fields = dataclasses.asdict(dataclasses.replace(self, methods=None))
+        methods = None if self.methods is None else list(map(str, self.methods))
+        return finished.key(version(), type(self).__qualname__, self.METRICS, x.name, x.digest(),
+                            methods, *fields.values())  # fmt: skip
+
     def sampled(self, x: Head) -> Sampled:
         """Return a head at the temperature, with the queries that are measured."""
         return Sampled.from_rows(x.at_temperature(self.temperature), self.rows)
 
 
 def table(
-    rows: Callable[..., list[dict[str, Any]]],
+    about: Question,
     heads: Sequence[Head],
     *,
     jobs: int,
     scheduler: Any,
     progress: bool,
+    folder: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """Return rows(head, progress=…) of all heads; of one process the progress is of each head.
+    """Return the rows that are asked of all heads; of one process the progress is of each head.
 
-    Heads are the tasks of a Dask cluster, where ``scheduler`` names one.
+    Heads are the tasks of processes, or of a Dask cluster where ``scheduler`` names one. Those in
+    the folder are not computed again.
     """
-    checks.integer("jobs", jobs, least=1)
-    if scheduler is not None:
-        limit = memory.explicit_limit()
-        tasks = [_Task(i, x, limit, version()) for i, x in enumerate(heads)]
-        done = executors.stream(_Task.rows, tasks, [rows], jobs=jobs, scheduler=scheduler)
-        bar = tqdm(done, "heads", len(heads), leave=False, disable=not progress)
-        by_number: dict[int, Any] = {task.number: found for task, found in bar}
-        return pd.DataFrame([row for i in range(len(heads)) for row in by_number[i]])
-    alone = progress and min(jobs, len(heads)) == 1
-    head = functools.partial(rows, progress=alone)
-    per_head = parallel(head, heads, jobs=jobs, progress=progress, label="heads")
-    return pd.DataFrame([row for every in per_head for row in every])
+    jobs = min(checks.integer("jobs", jobs, least=1), len(heads))
+    memory.keep()
+    done, limit = finished.Finished(folder), memory.explicit_limit()
+    keys = [about.key(x) for x in heads] if done.folder else [""] * len(heads)
+    by_number: dict[int, Any] = {i: done.get(name) for i, name in enumerate(keys)}
+    left = [i for i, rows in by_number.items() if rows is None]
+    tasks = [_Task(i, heads[i], limit, version()) for i in left]
+    alone = progress and jobs == 1 and scheduler is None
+    rows = functools.partial(about.rows_of, progress=alone)
+    bar = tqdm(total=len(heads), initial=len(heads) - len(left), desc="heads", leave=False,
+               disable=not progress)  # fmt: skip
+    with bar:
+        for task, found in executors.stream(
+            _Task.rows, tasks, [rows], jobs=jobs, scheduler=scheduler
+        ):
+            by_number[task.number] = found
+            done.put(keys[task.number], found)
+            bar.update()
+    return pd.DataFrame([row for i in range(len(heads)) for row in by_number[i]])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ target, the answer is "not with less than exact attention".
 import dataclasses
 import functools
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -61,6 +62,7 @@ def needed(
     jobs: int = 1,
     scheduler: Any = None,
     progress: bool = False,
+    finished: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
     """Return the smallest size of every method that reaches a target on every head, and its price.
 
@@ -140,7 +142,7 @@ def needed(
     )  # fmt: skip
     heads = asked.heads(inputs)
     return measurement.table(
-        asked.rows_of, heads, jobs=jobs, scheduler=scheduler, progress=progress
+        asked, heads, jobs=jobs, scheduler=scheduler, progress=progress, folder=finished
     )
 
 

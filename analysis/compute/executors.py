@@ -15,6 +15,7 @@ import dataclasses
 import math
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -33,7 +34,7 @@ from approx.kernels.threads import one_thread
 ATTEMPTS = 3  # pools lost in a row, with no cell done, before cells run alone
 ALONE = 8  # cells that then run alone: joblib starts two per process
 MAPPED = 2**15  # arrays of more bytes are mapped from a file and not sent
-PATIENCE = 60  # seconds to wait for a cluster's first worker
+PATIENCE = 60  # seconds to wait for a cluster's first worker, and until silence is told
 
 
 class LostError(ConnectionError):
@@ -236,7 +237,7 @@ def _dask(work: _Work, jobs: int, scheduler: Any, guard: bool) -> Iterator[tuple
                 cell = work.cells[i]
                 futures[connected.submit(work.function, cell, held[cell.place], pure=False)] = i
             lost = 0
-            for future in as_completed(list(futures)):
+            for future in _told(as_completed(list(futures)), connected, len(futures)):
                 i, outcome = futures.pop(future), None
                 try:
                     outcome = future.result()
@@ -253,6 +254,30 @@ def _dask(work: _Work, jobs: int, scheduler: Any, guard: bool) -> Iterator[tuple
                 raise LostError(f"every worker that held the input of {lost} cells was lost")
 
         yield from _again(attempt, work.cells, LostError, guard)
+
+
+def _told(done: Iterable[Any], connected: Any, count: int) -> Iterator[Any]:
+    """Yield what is done, and say on stderr each time that nothing was for `PATIENCE` seconds."""
+    left, finished, answered = count, threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not finished.is_set():
+            answered.clear()
+            if answered.wait(PATIENCE) or finished.is_set():
+                continue
+            workers = len(connected.scheduler_info()["workers"])
+            said = f"no worker has answered for {PATIENCE} s: {workers} workers, {left} tasks left"
+            print(said, file=sys.stderr, flush=True)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        for one in done:
+            left -= 1
+            answered.set()
+            yield one
+    finally:
+        finished.set()
+        answered.set()
 
 
 def _again(

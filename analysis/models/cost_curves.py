@@ -1,22 +1,27 @@
 """What each head of a language model could be computed by, at which price, with which damage."""
 
+import dataclasses
 import functools
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from analysis.compute import executors
+from analysis.compute import executors, finished
+from analysis.compute.finished import Finished
 from analysis.costs import candidates
-from analysis.inputs import Heads
+from analysis.inputs import Head
+from analysis.models.language_model import HeadIndex
 from analysis.models.replacement import Passage
 from analysis.models.sensitivity import SAMPLES, Gradients, fisher, gradients, moved
+from analysis.sweeps.sweep import begin, version
 from approx import Mask, Method, checks, parse
 from approx.checks import Array
-from approx.estimate import exact
+from approx.estimate import exact, memory
+from approx.kernels.threads import one_thread
 from approx.method.prices import CURRENCIES, Shape
 
 METHODS = (  # what decoding can run; each at the sizes that shares of the budget buy
@@ -34,6 +39,7 @@ METHODS = (  # what decoding can run; each at the sizes that shares of the budge
 )
 SHARES = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 3 / 2, 2, 3, 4, 6, 8)  # of the budget
 EXACT = "exact()"
+COLUMNS = ["layer", "head", "method", "price", "damage"]
 
 
 def curves(
@@ -43,6 +49,8 @@ def curves(
     currency: str = "reads",
     methods: Sequence[Method] | None = None,
     samples: int = SAMPLES,
+    scheduler: Any = None,
+    done: Finished | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
     """Return the choices that each head has: prices and predicted damages.
@@ -60,6 +68,10 @@ def curves(
         attention is always a choice.
     samples : int
         Backward passes per passage.
+    scheduler : str or distributed.Client, optional
+        A Dask cluster, whose tasks are the heads; by default threads of this process.
+    done : Finished, optional
+        What keeps the curve of each head, of which those that are there are not computed again.
     progress : bool
 
     Returns
@@ -92,7 +104,9 @@ def curves(
     drawn = [gradients(passage, samples) for passage in passages]
     layers = range(passages[0].model.layers)
     bar = tqdm(layers, disable=not progress, desc="curves", leave=False)
-    return pd.concat([of_layer(passages, drawn, layer, asked) for layer in bar], ignore_index=True)
+    where = {"scheduler": scheduler, "done": done}
+    parts = [of_layer(passages, drawn, layer, asked, **where) for layer in bar]
+    return pd.concat(parts, ignore_index=True)
 
 
 class Choices(NamedTuple):
@@ -139,6 +153,9 @@ def of_layer(
     layer: int,
     asked: Choices,
     heads: Sequence[int] | None = None,
+    *,
+    scheduler: Any = None,
+    done: Finished | None = None,
 ) -> pd.DataFrame:
     """Return the curves of the heads of one layer, or of some of them, as `curves` does.
 
@@ -149,53 +166,89 @@ def of_layer(
     layer : int
     asked : Choices
     heads : sequence of int, optional
+    scheduler, done
+        As in `curves`.
     """
-    parts = []
+    done = done or Finished(None)
+    some = range(passages[0].model.heads) if heads is None else heads
+    limit, sized = memory.explicit_limit(), _sized(asked, passages[0].shapes[layer])
+    work: list[_Work] = []
     for passage, mine in zip(passages, drawn):
-        sized = _sized(asked, passage.shapes[layer])
         x = passage.inputs(layer)
-        some = range(passage.model.heads) if heads is None else heads
-        work = _Work(passage, x, sized, [sample[layer] for sample in mine])
-        for rows in executors.threads(functools.partial(_of_head, work, layer), some, passage.jobs):
-            parts += rows
-    found = pd.DataFrame(parts, columns=["layer", "head", "method", "price", "damage"])
-    keys = ["layer", "head", "method"]
-    return found.groupby(keys, sort=False, as_index=False).agg({"price": "mean", "damage": "mean"})
+        for head in some:
+            given = np.array([sample[layer][head] for sample in mine], np.float64)
+            where, draws = (layer, head), passage.draws(layer, head)
+            count = len(passage.positions)
+            one = x.at(*where)
+            work.append(_Work(len(work), where, one, given, draws, count, limit, version()))
+    keys = [task.key(sized) if done.folder else "" for task in work]
+    rows = [done.get(name) for name in keys]
+    left = [task for task in work if rows[task.number] is None]
+    made: Iterable[tuple[_Work, Any]]
+    if scheduler is None:
+        curve = functools.partial(_Work.curve, sized=sized)
+        made = zip(left, executors.threads(curve, left, passages[0].jobs))
+    else:
+        made = executors.stream(
+            _Work.curve, left, [sized], jobs=passages[0].jobs, scheduler=scheduler
+        )
+    for task, curve_of_head in made:
+        rows[task.number] = curve_of_head
+        done.put(keys[task.number], curve_of_head)
+    found = pd.DataFrame([row for part in rows for row in part], columns=COLUMNS)
+    return found.groupby(COLUMNS[:3], sort=False, as_index=False).agg(
+        {"price": "mean", "damage": "mean"}
+    )
 
 
-class _Work(NamedTuple):
-    """What the heads of a layer share."""
-
-    passage: Passage
-    x: Heads
-    sized: dict[str, tuple[Method, float]]
-    gradients: list[Array]
+Sized = dict[str, tuple[Method, float]]
 
 
-def _of_head(work: _Work, layer: int, head: int) -> list[tuple[int, int, str, float, float]]:
-    """Return the curve of a head: layer, head, spec, price and damage of each choice."""
-    passage = work.passage
-    one = work.x.at(layer, head)
-    mine = np.array([g[head] for g in work.gradients], np.float64)
-    assert one.V is not None
-    exactly = exact.attention(one.Q, one.K, one.V, mask=one.mask)
-    draws = passage.draws(layer, head)
-    unused = np.random.default_rng(draws)  # by what draws nothing
-    rows = []
-    for spec, (method, price) in work.sized.items():
-        damage = 0.0
-        if spec != EXACT:
-            estimate = one.approximate(method, rng=draws if method.uses_rng else unused)
-            damage = fisher(moved(one, estimate, exactly), mine) / len(passage.positions)
-        rows.append((layer, head, spec, price, damage))
-    return rows
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Work:
+    """A head on one text, whose curve is a task; what it may have is what tasks share."""
+
+    place: ClassVar[int] = 0
+
+    number: int
+    where: HeadIndex
+    x: Head
+    gradients: Array
+    draws: np.random.SeedSequence
+    positions: int
+    memory_limit: int | None
+    version: str
+
+    def key(self, sized: Sized) -> str:
+        """Return what the curve is kept under: all that decides it."""
+        about = self.version, self.where, list(sized), self.positions, self.draws
+        return finished.key(*about, self.x.digest(), self.gradients)
+
+    def curve(self, sized: Sized) -> list[tuple[int, int, str, float, float]]:
+        """Return layer, head, spec, price and damage of each choice."""
+        begin(self.version, self.memory_limit)
+        with one_thread():
+            return list(self._rows(sized))
+
+    def _rows(self, sized: Sized) -> Iterator[tuple[int, int, str, float, float]]:
+        one = self.x
+        assert one.V is not None
+        exactly = exact.attention(one.Q, one.K, one.V, mask=one.mask)
+        unused = np.random.default_rng(self.draws)  # by what draws nothing
+        for spec, (method, price) in sized.items():
+            damage = 0.0
+            if spec != EXACT:
+                rng = self.draws if method.uses_rng else unused
+                change = moved(one, one.approximate(method, rng=rng), exactly)
+                damage = fisher(change, self.gradients) / self.positions
+            yield *self.where, spec, price, damage
 
 
 @functools.lru_cache(maxsize=8)  # the layers of a model have one shape or two
-def _sized(asked: Choices, shape: Shape) -> dict[str, tuple[Method, float]]:
+def _sized(asked: Choices, shape: Shape) -> Sized:
     """Return {spec: (method, price)} of all sizes, and of exact attention."""
     budget, currency, methods = asked
-    found: dict[str, tuple[Method, float]] = {}
+    found: Sized = {}
     for method in [*methods, parse(EXACT)]:
         for share in SHARES:
             filled = method

@@ -7,6 +7,7 @@ chose nothing. It goes layer by layer, and what is done lies in a store: a run t
 on where it was.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -27,6 +28,7 @@ from tqdm import tqdm
 
 from analysis.advice.diagnose import diagnose
 from analysis.advice.verdict import VERDICTS
+from analysis.compute import executors
 from analysis.costs import budget as budgets
 from analysis.costs.allocation import HEAD, Allocation, single
 from analysis.costs.budget import KEYS
@@ -36,7 +38,16 @@ from analysis.models.checkpoints import Place
 from analysis.models.language_model import LanguageModel
 from analysis.models.next_tokens import Change, changed
 from analysis.models.plan import Plan
-from analysis.models.replacement import BLOCK, FEWEST, SKIP, Estimated, Passage, perplexity
+from analysis.models.replacement import (
+    BLOCK,
+    FEWEST,
+    SKIP,
+    Estimated,
+    Passage,
+    Replaced,
+    passes,
+    perplexity,
+)
 from analysis.models.sensitivity import Gradients, gradients
 from analysis.sweeps import table
 from analysis.sweeps.store import Store, StoreError
@@ -117,6 +128,7 @@ class Run:
     asked : dict
         Everything that decides the numbers.
     jobs : int
+    scheduler : str or distributed.Client, optional
     """
 
     model: LanguageModel
@@ -125,6 +137,8 @@ class Run:
     store: Store
     asked: dict[str, Any]
     jobs: int
+    scheduler: Any = None
+    _cluster: Any = dataclasses.field(default=None, init=False, repr=False)
 
     @classmethod
     def open(
@@ -139,6 +153,7 @@ class Run:
         max_tokens: int = 512,
         seed: int = 0,
         jobs: int | None = None,
+        scheduler: Any = None,
     ) -> Self:
         """Return a new run, or the one that was begun in the folder.
 
@@ -160,6 +175,9 @@ class Run:
         seed : int
         jobs : int, optional
             Threads and processes; by default one for each core. They do not change the numbers.
+        scheduler : str or distributed.Client, optional
+            A Dask cluster, see `analysis.sweeps.sweep.sweep`, whose tasks are heads and the passes
+            in which plans are measured.
 
         Raises
         ------
@@ -200,7 +218,7 @@ class Run:
         usable(Path(folder))
         store = Store(Path(folder))
         refuse_another(store, asked)
-        run = cls(model, first, second, store, asked, jobs)
+        run = cls(model, first, second, store, asked, jobs, scheduler)
         date = str(datetime.datetime.now(datetime.UTC).date())
         store.open([run.key(cell) for cell in run.cells()], asked=asked, date=date, **_versions())
         return run
@@ -245,11 +263,24 @@ class Run:
         }
         every, left = self.cells(), self.left()
         done = len(every) - len(left)
-        with tqdm(total=len(every), initial=done, disable=not progress, desc="model") as bar:
+        with (
+            self._connected(),
+            tqdm(total=len(every), initial=done, disable=not progress, desc="model") as bar,
+        ):
             for cell in left:
                 bar.set_postfix_str(f"{cell.kind} {cell.place:g}")
                 self.store.write(self.key(cell), list(made[cell.kind](cell.place)))
                 bar.update()
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Let all pieces of a run have one cluster."""
+        if self.scheduler is None:
+            yield
+            return
+        with executors.client(self.scheduler, self.jobs) as self._cluster:
+            yield
+        self._cluster = None
 
     def found(self) -> Found:
         """Return what the run found, from its store alone.
@@ -324,12 +355,15 @@ class Run:
             currency=self.asked["currency"],
             seed=self.asked["seed"],
             jobs=jobs,
+            scheduler=self._cluster,
         )
 
     def _curves(self, layer: int, heads: Sequence[int] | None = None) -> pd.DataFrame:
         width = self._passage.shapes[layer].d
         asked = cost_curves.choices(self._budget, self.asked["currency"], width=width)
-        return cost_curves.of_layer([self._passage], [self._gradients], layer, asked, heads)
+        return cost_curves.of_layer(
+            [self._passage], [self._gradients], layer, asked, heads, scheduler=self._cluster
+        )
 
     def _row(
         self, layer: int, head: int, method: str, metric: str, value: float, *, trial: int = -1
@@ -353,8 +387,7 @@ class Run:
     def _planned(self, share: float) -> Iterator[Row]:
         if share not in self._allocated:
             return
-        some = self._allocated[share]
-        done = self._held_out.replace(planner.heads(some.chosen))
+        some, done = self._allocated[share], self._replaced(Cell("plan", share))
         numbers = planner.numbers(some, done)
         if share == 1:
             numbers["exact_perplexity"] = perplexity(self._held_out.surprisal)
@@ -366,13 +399,32 @@ class Run:
         yield from self._measured("plan", numbers)
 
     def _single(self, share: float) -> Iterator[Row]:
-        some = single(self._choices, share * self._budget)
-        if some is not None:
-            spec = str(some.chosen.method.iloc[0])
-            done = self._held_out.replace(planner.heads(some.chosen))
+        cell = Cell("single", share)
+        if (some := self._choice(cell)) is not None:
+            spec, done = str(some.chosen.method.iloc[0]), self._replaced(cell)
             if share == 1:
                 yield from self._positions(spec, {"kl": done.kl})
             yield from self._measured(spec, planner.numbers(some, done))
+
+    def _choice(self, cell: Cell) -> Allocation | None:
+        """Return what a measurement is of; None where the share buys nothing."""
+        if cell.kind == "plan":
+            return self._allocated.get(cell.place)
+        return single(self._choices, cell.place * self._budget)
+
+    def _replaced(self, cell: Cell) -> Replaced:
+        """Return the held-out text with a choice; a cluster measures all that are left at once."""
+        if cell not in self._passed:
+            left = [cell] if self._cluster is None else self.left()
+            some = {c: x for c in left if c.kind in ("plan", "single") and (x := self._choice(c))}
+            runs = [planner.heads(x.chosen) for x in some.values()]
+            for i, (done, _, _) in passes(self._held_out, runs, scheduler=self._cluster):
+                self._passed[list(some)[i]] = done
+        return self._passed.pop(cell)
+
+    @functools.cached_property
+    def _passed(self) -> dict[Cell, Replaced]:
+        return {}
 
     def _measured(self, method: str, numbers: Mapping[str, Any]) -> Iterator[Row]:
         for metric, value in numbers.items():

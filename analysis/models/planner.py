@@ -1,8 +1,9 @@
 """How a plan is made: curves of every head, one multiplier, and what becomes of the model."""
 
+import contextlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,22 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from analysis.compute import executors
+from analysis.compute.finished import Finished
 from analysis.costs.allocation import Allocation, allocate, cheapest
 from analysis.inputs.array_files import one_line
 from analysis.models import checkpoints
 from analysis.models.cost_curves import EXACT, SHARES, curves
 from analysis.models.language_model import HeadIndex, LanguageModel
 from analysis.models.plan import Plan as Plan
-from analysis.models.replacement import SKIP, Estimated, Passage, Replaced, perplexity
+from analysis.models.replacement import SKIP, Estimated, Passage, Replaced, passes, perplexity
 from approx import Method, checks, parse
 from approx.method.prices import CURRENCIES
 
 FRONTIER = (0.25, 0.5, 1.0, 2.0, 4.0)  # shares of the budget at which plans are measured as well
 ROUNDS = 4  # of a target: the first, and three that are corrected
 NEAR = 0.9  # of the target: a measured KL between this share and all of it is good enough
+LEAST = "least_predicted_kl"
 STEP = 8.0  # a correction changes what is allowed by no more than this factor
 
 
@@ -38,7 +42,9 @@ def plan(
     max_tokens: int = 512,
     seed: int = 0,
     jobs: int | None = None,
+    scheduler: Any = None,
     progress: bool = False,
+    finished: str | os.PathLike[str] | None = None,
 ) -> Plan:
     """Return a method for every head: the least damage at an average price, or the cheapest for it.
 
@@ -64,6 +70,13 @@ def plan(
         Of each text.
     seed, jobs, progress
         As for `analysis.models.substitute.substitute`.
+    scheduler : str or distributed.Client, optional
+        A Dask cluster, see `analysis.sweeps.sweep.sweep`. Its tasks are the curves of the heads and
+        the passes in which plans are measured, but for the rounds of a KL, which follow one
+        another in this process.
+    finished : path, optional
+        A folder that keeps the curve of each head and what is measured of each plan, so that a
+        stopped call goes on where it was.
 
     Returns
     -------
@@ -108,17 +121,26 @@ def plan(
     passages = [Passage(model, ids[:shortest], skip=SKIP, seed=seed, jobs=jobs) for ids in tokens]
     chosen_on, at = passages[: len(texts)], passages[0 if held_out is None else -1]
     about = _price_of_exact(at, currency) / max(SHARES) if budget is None else budget
-    found = curves(chosen_on, about, currency=currency, methods=methods, progress=progress)
-    rounds: list[dict[str, Any]] = []
-    if kl is None:
-        chosen = allocate(found, about)
-    else:
-        chosen, rounds = aimed(chosen_on, found, kl, progress=progress)
-    shares = allocated(found, chosen.price if budget is None else budget, chosen)
-    frontier = {}
-    for share, some in tqdm(shares.items(), disable=not progress, desc="measured", leave=False):
-        least = "least_price" if share == 1 and budget is None else "least_predicted_kl"
-        frontier[share] = some, measured(at, some, least)
+    done = Finished(finished)
+    with contextlib.ExitStack() as stack:
+        if scheduler is not None:  # one cluster for all
+            scheduler = stack.enter_context(executors.client(scheduler, at.jobs))
+        found = curves(
+            chosen_on, about, currency=currency, methods=methods, scheduler=scheduler, done=done,
+            progress=progress,
+        )  # fmt: skip
+        rounds: list[dict[str, Any]] = []
+        if kl is None:
+            chosen = allocate(found, about)
+        else:
+            chosen, rounds = aimed(chosen_on, found, kl, progress=progress)
+        shares = allocated(found, chosen.price if budget is None else budget, chosen)
+        least = {s: "least_price" if s == 1 and budget is None else LEAST for s in shares}
+        frontier = {}
+        made = measured_all(at, shares, least, scheduler=scheduler, done=done)
+        for share, one in tqdm(made, "measured", len(shares), leave=False, disable=not progress):
+            frontier[share] = shares[share], one
+    frontier = {share: frontier[share] for share in shares}
     asked = {"budget": budget} if kl is None else {"target_kl": kl, "rounds": rounds}
     return assembled(
         model.name,
@@ -263,9 +285,33 @@ def _price_of_exact(passage: Passage, currency: str) -> float:
     return float(getattr(price, currency))
 
 
-def measured(
-    passage: Passage, some: Allocation, least: str = "least_predicted_kl"
-) -> dict[str, Any]:
+def measured_all(
+    passage: Passage,
+    shares: Mapping[float, Allocation],
+    least: Mapping[float, str],
+    *,
+    scheduler: Any = None,
+    done: Finished,
+) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Yield (share, `measured`) of several choices as they finish, in passes on a cluster."""
+    chosen = {share: heads(some.chosen) for share, some in shares.items()}
+    keys = {x: passage.key(some, errors=False) if done.folder else "" for x, some in chosen.items()}
+    left = []
+    for share, some in shares.items():
+        kept = done.get(keys[share])
+        if kept is None:
+            left.append(share)
+        else:
+            yield share, _choice(some, least[share]) | kept
+    passed = passes(passage, [chosen[share] for share in left], scheduler=scheduler)
+    for i, (replaced, _, _) in passed:
+        some, known = shares[left[i]], _choice(shares[left[i]], least[left[i]])
+        found = numbers(some, replaced, least[left[i]])
+        done.put(keys[left[i]], {x: value for x, value in found.items() if x not in known})
+        yield left[i], found
+
+
+def measured(passage: Passage, some: Allocation, least: str = LEAST) -> dict[str, Any]:
     """Return price and prediction of a choice, and what becomes of a passage with it.
 
     Returns
@@ -278,17 +324,24 @@ def measured(
     return numbers(some, passage.replace(heads(some.chosen)), least)
 
 
-def numbers(some: Allocation, done: Replaced, least: str = "least_predicted_kl") -> dict[str, Any]:
+def numbers(some: Allocation, done: Replaced, least: str = LEAST) -> dict[str, Any]:
     """Return what `measured` does, of a choice with which a passage was read already."""
     kl = Estimated.from_positions(done.kl)
     found = {
-        "price": some.price,
-        "predicted_kl": some.damage,
-        least: max(some.least, 0.0),
-        "exact_heads": int((some.chosen.method == EXACT).sum()),
+        **_choice(some, least),
         "kl": kl.mean,
         "kl_stderr": kl.stderr,
         "same_top_1": float(np.mean(done.same_top)),
         "perplexity": done.perplexity,
     }
     return {name: value if math.isfinite(value) else None for name, value in found.items()}
+
+
+def _choice(some: Allocation, least: str) -> dict[str, Any]:
+    """Return what is known of a choice before a passage is read with it."""
+    return {
+        "price": some.price,
+        "predicted_kl": some.damage,
+        least: max(some.least, 0.0),
+        "exact_heads": int((some.chosen.method == EXACT).sum()),
+    }

@@ -8,20 +8,23 @@ stays, the perplexity, the error of the residual stream, and the errors of the h
 
 from __future__ import annotations
 
+import functools
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from analysis.compute import executors
+from analysis.compute import executors, finished
 from analysis.compute.seeds import seed_sequence
 from analysis.inputs import Head, Heads
 from analysis.models.attention_hook import Call
 from analysis.models.language_model import HeadIndex, LanguageModel
+from analysis.sweeps.sweep import begin, version
 from approx import Method, checks
 from approx.checks import Array
 from approx.estimate import memory
@@ -34,6 +37,7 @@ FEWEST = 4  # blocks: of fewer, a standard error is itself too uncertain
 ERRORS = ("attention_tv", "output_relative_error")
 
 Replacements = Mapping[HeadIndex, Method]
+Errors = Mapping[HeadIndex, Mapping[str, float]]
 
 
 class Estimated(NamedTuple):
@@ -95,6 +99,51 @@ class Replaced:
     def perplexity(self) -> float:
         """E to the mean surprisal."""
         return perplexity(self.surprisal)
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """A pass through the model with some heads replaced: a task of a cluster.
+
+    Where ``errors`` are asked for, they are measured at what the heads get in the model itself,
+    too.
+    """
+
+    place: ClassVar[int] = 0
+
+    number: int
+    heads: Replacements
+    errors: bool
+    memory_limit: int | None
+    version: str
+
+    def run(self, passage: Passage) -> tuple[Replaced, Errors, float]:
+        """Return what becomes of the passage, the own errors of the heads, and the seconds."""
+        begin(self.version, self.memory_limit)
+        start = time.perf_counter()
+        own = passage.own_errors(self.heads) if self.errors else {}
+        return passage.replace(self.heads, errors=self.errors), own, time.perf_counter() - start
+
+
+def passes(
+    passage: Passage,
+    runs: Sequence[Replacements],
+    *,
+    errors: bool = False,
+    scheduler: Any = None,
+) -> Iterator[tuple[int, tuple[Replaced, Errors, float]]]:
+    """Yield (number, `Pass.run`) of each of several runs as they finish.
+
+    A Dask cluster that ``scheduler`` names gets the model and what it makes of the text once, for
+    each worker. There every pass uses as many threads as here, so that its bits are the same.
+    """
+    limit = memory.explicit_limit()
+    tasks = [Pass(i, heads, errors, limit, version()) for i, heads in enumerate(runs)]
+    for task, done in executors.stream(
+        Pass.run, tasks, [passage], jobs=passage.jobs if scheduler else 1, scheduler=scheduler
+    ):
+        assert not isinstance(done, executors.Failure)
+        yield task.number, done
 
 
 def perplexity(surprisal: Array) -> float:
@@ -446,6 +495,18 @@ class Passage:
         pairs = sorted(heads)
         work = [_Work(x.at(*pair), heads[pair], self.draws(*pair), errors) for pair in pairs]
         return dict(zip(pairs, executors.threads(_head, work, self.jobs)))
+
+    def key(self, heads: Replacements, errors: bool) -> str:
+        """Return what a pass is kept under: all that decides its numbers."""
+        chosen = sorted((*pair, str(method)) for pair, method in heads.items())
+        return finished.key(version(), self.digest, chosen, errors)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A hash of the text, of what the model makes of it, and of the draws."""
+        states = [self.states[i].numpy() for i in (0, -1)]
+        about = (self.model.name, self.skip, self.seed, self.jobs)
+        return finished.key(*about, self.ids, *states, self.surprisal)
 
     def draws(self, layer: int, head: int) -> np.random.SeedSequence:
         """Return the seed of what a random method draws for a head."""

@@ -7,18 +7,26 @@ does the work, and lets a model stay loaded.
 
 import math
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 from tqdm import tqdm
 
+from analysis.compute.finished import Finished
 from analysis.costs.budget import KEYS, of_keys, said
 from analysis.models import checkpoints
 from analysis.models.language_model import HeadIndex, LanguageModel
 from analysis.models.plan import Plan
-from analysis.models.replacement import SKIP, Estimated, Passage, Replaced, Replacements, perplexity
+from analysis.models.replacement import (
+    SKIP,
+    Estimated,
+    Passage,
+    Replaced,
+    Replacements,
+    passes,
+    perplexity,
+)
 from analysis.sweeps import table
 from approx import Method, checks, parse
 
@@ -38,7 +46,9 @@ def substitute(
     dtype: str = "float32",
     seed: int = 0,
     jobs: int | None = None,
+    scheduler: Any = None,
     progress: bool = False,
+    finished: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
     """Return what becomes of a local language model whose heads are computed by methods.
 
@@ -65,8 +75,12 @@ def substitute(
         Of the model and of the estimates.
     seed, jobs
         As for `Passage`.
+    scheduler : str or distributed.Client, optional
+        A Dask cluster, whose tasks are the runs, see `analysis.sweeps.sweep.sweep`.
     progress : bool
         Whether to show a bar on stderr.
+    finished : path, optional
+        A folder that keeps the numbers of each run, so that a stopped call goes on where it was.
 
     Returns
     -------
@@ -107,7 +121,10 @@ def substitute(
             continue
         filled = choice if budget is None else fill(passage, choice, budget, currency)
         runs[str(filled) if choice.is_template else label] = passage.everywhere(filled, heads)
-    found = measure(passage, runs, errors=errors, progress=progress)
+    found = measure(
+        passage, runs, errors=errors, progress=progress, scheduler=scheduler,
+        done=None if finished is None else Finished(finished),
+    )  # fmt: skip
     found["budget"] = -1.0 if budget is None else float(budget)
     return table.with_currency(found, currency)
 
@@ -147,19 +164,32 @@ def measure(
     *,
     errors: bool = True,
     progress: bool = False,
+    scheduler: Any = None,
+    done: Finished | None = None,
 ) -> pd.DataFrame:
     """Return the table of `substitute` for a passage that is there already, one run a label."""
-    rows = []
-    for label, heads in tqdm(runs.items(), disable=not progress, desc="runs", leave=False):
-        start = time.perf_counter()
-        own = passage.own_errors(heads) if errors else {}
-        done = passage.replace(heads, errors=errors)
-        seconds = time.perf_counter() - start
-        for layer, head, metric, value, stderr in _numbers(passage, heads, done, own, seconds):
+    kept = Finished(None) if done is None else done
+    named = {label: passage.key(heads, errors) for label, heads in runs.items()} if done else {}
+    numbers: dict[str, Any] = {label: kept.get(named[label]) if done else None for label in runs}
+    left = [label for label, rows in numbers.items() if rows is None]
+    bar = tqdm(total=len(runs), initial=len(runs) - len(left), disable=not progress, desc="runs",
+               leave=False)  # fmt: skip
+    wanted = [runs[label] for label in left]
+    with bar:
+        for i, (replaced, own, seconds) in passes(
+            passage, wanted, errors=errors, scheduler=scheduler
+        ):
+            numbers[left[i]] = list(_numbers(passage, wanted[i], replaced, own, seconds))
+            if done:
+                done.put(named[left[i]], numbers[left[i]])
+            bar.update()
+    every = []
+    for label, rows in numbers.items():
+        for layer, head, metric, value, stderr in rows:
             n, l, d, _ = passage.shapes[max(layer, 0)]
             where = (passage.model.name, layer, head, n, l, d, 1.0, label, -1.0, -1)
-            rows.append((*where, metric, value, stderr))
-    return table.frame(rows)
+            every.append((*where, metric, value, stderr))
+    return table.frame(every)
 
 
 def summary(found: pd.DataFrame) -> pd.DataFrame:

@@ -41,7 +41,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_jobs(parser)
     options.add_scheduler(parser)
     options.add_json(parser, "one object per (layer, head, method)")
-    parser.add_argument("--out", type=Path, help="folder for the table and a map of the winners")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="folder for the table and a map of the winners; a stopped run goes on",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,7 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
         asked["budget"] = budget.of_keys(budget.KEYS, first, arguments.currency)
     with speaking(arguments.lang):
         if arguments.dry_run:
-            del asked["scheduler"]  # this process tells about how long heads take
+            del (
+                asked["scheduler"],
+                asked["finished"],
+            )  # this process tells about how long heads take
             print(diagnosis.plan(dry_run(**asked)))
             return 0
         table = diagnose(**asked, progress=sys.stderr.isatty())

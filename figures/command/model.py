@@ -29,6 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_language(parser)
     options.add_seed(parser)
     options.add_jobs(parser, "threads and processes")
+    options.add_scheduler(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
             max_tokens=arguments.max_tokens,
             seed=arguments.seed,
             jobs=arguments.jobs,
+            scheduler=arguments.scheduler,
         )
         if over.left():
             print(paragraphs([model_run.beforehand(over)]), file=sys.stderr)

@@ -161,6 +161,16 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_out(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add a folder for what is done, with which a stopped run goes on."""
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help=f"folder for {what}, and for each head that is done: a stopped run goes on",
+    )
+
+
 def add_json(parser: argparse.ArgumentParser, what: str = "for machines") -> None:
     """Add JSON in place of text."""
     parser.add_argument("--json", action="store_true", help=what)
@@ -183,7 +193,8 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     heads, jobs = of_file(arguments)
     names = ("scheduler", "currency", "references", "temperature", "trials", "rows", "seed")
     given = {name: getattr(arguments, name) for name in names}
-    return given | {"inputs": heads, "methods": methods(arguments), "jobs": jobs}
+    out = arguments.out and arguments.out / "heads"
+    return given | {"inputs": heads, "methods": methods(arguments), "jobs": jobs, "finished": out}
 
 
 def methods(arguments: argparse.Namespace) -> list[Method] | None:

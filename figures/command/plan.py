@@ -23,7 +23,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="instead: the cheapest plan whose KL(model ‖ replaced) per token is at most so much",
     )
     options.add_currency(parser, "reads")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="plan.json")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="plan.json, and beside it FILE.heads, with which a stopped run goes on",
+    )
     parser.add_argument(
         "--held-out", type=Path, metavar="TEXT", help="a text that chooses nothing, to measure on"
     )
@@ -32,6 +38,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_language(parser)
     options.add_seed(parser)
     options.add_jobs(parser, "threads")
+    options.add_scheduler(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,7 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
         max_tokens=arguments.max_tokens,
         seed=arguments.seed,
         jobs=arguments.jobs,
+        scheduler=arguments.scheduler,
         progress=sys.stderr.isatty(),
+        finished=arguments.out.with_name(f"{arguments.out.name}.heads"),
     )
     found.write(arguments.out)
     with speaking(arguments.lang):

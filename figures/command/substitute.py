@@ -38,7 +38,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_language(parser)
     options.add_seed(parser)
     options.add_jobs(parser, "threads")
+    options.add_scheduler(parser)
     options.add_json(parser, "one object per run")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="keeps each run: a stopped command goes on"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -67,7 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
         dtype=arguments.dtype,
         seed=arguments.seed,
         jobs=arguments.jobs,
+        scheduler=arguments.scheduler,
         progress=sys.stderr.isatty(),
+        finished=arguments.out,
     )
     with speaking(arguments.lang):
         if arguments.json:

@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 from figures.command import options
 
@@ -34,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_jobs(parser)
     options.add_scheduler(parser)
     options.add_json(parser, "one object per (layer, head, method)")
-    parser.add_argument("--out", type=Path, help="folder for the table")
+    options.add_out(parser, "the table")
 
 
 def run(arguments: argparse.Namespace) -> int:

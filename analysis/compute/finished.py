@@ -1,0 +1,88 @@
+"""What is done of a run, in a folder: a run that was stopped goes on where it was.
+
+    DIR/KEY.json     the outcome of one task, under a hash of all that decides it
+
+A file is written under another name and renamed, so that none is half written. What is kept is
+numbers, texts, `Sentence` and lists and dicts of them, to the last bit.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.sentences import Sentence
+
+
+class Finished:
+    """The finished tasks of a run.
+
+    Parameters
+    ----------
+    folder : path, optional
+        It is made when something is kept; None keeps nothing.
+
+    Examples
+    --------
+    >>> Finished(None).get(key("a head")) is None
+    True
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
+        self.folder = None if folder is None else Path(folder)
+
+    def get(self, name: str) -> Any:
+        """Return the outcome of a task by its `key`; None if it is not done, or is damaged."""
+        if self.folder is None:
+            return None
+        try:
+            return json.loads((self.folder / f"{name}.json").read_text("utf-8"), object_hook=_read)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def put(self, name: str, outcome: Any) -> None:
+        """Keep the outcome of a task."""
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        half = self.folder / f".tmp-{secrets.token_hex(8)}"
+        try:
+            half.write_text(json.dumps(_plain(outcome), ensure_ascii=False), "utf-8")
+            half.replace(self.folder / f"{name}.json")
+        finally:
+            half.unlink(missing_ok=True)
+
+
+def key(*decisive: Any) -> str:
+    """Return a hash of what decides an outcome: texts, numbers, and arrays by their bytes."""
+    h = hashlib.sha256()
+    for x in decisive:
+        if isinstance(x, np.ndarray):
+            h.update(repr((x.shape, x.dtype.str)).encode())
+            h.update(np.ascontiguousarray(x).tobytes())
+        else:
+            h.update(repr(x).encode())
+        h.update(b"\n")
+    return h.hexdigest()
+
+
+def _plain(x: Any) -> Any:
+    """Return what JSON can hold; `_read` is the way back."""
+    if isinstance(x, Sentence):
+        return {"message": x.message, "values": _plain(x.values)}
+    if isinstance(x, dict):
+        return {"pairs": [[name, _plain(value)] for name, value in x.items()]}
+    if isinstance(x, np.generic):
+        return x.item()
+    if isinstance(x, Sequence) and not isinstance(x, str):
+        return [_plain(value) for value in x]
+    return x
+
+
+def _read(x: dict[str, Any]) -> Any:
+    return Sentence(x["message"], **x["values"]) if "message" in x else dict(x["pairs"])
