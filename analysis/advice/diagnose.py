@@ -340,6 +340,7 @@ class _Question(Question):
                 for (row, drawn), out in zip(tried, lost)
                 if not out and drawn.kept and not drawn.method.row_local
             }
+            uniform_of_few = _uniform([row for row, _ in tried], column)
             tried.clear()  # its estimates last no longer than they serve
             left = [one for one in fitting if str(one) not in known]
             for measured, drawn in tqdm(
@@ -369,7 +370,8 @@ class _Question(Question):
             "verdict": self.verdict(rows, x, uniform), "left_out": left_out,
         }  # fmt: skip
         for method, row in zip(fitting, rows):
-            row["warnings"] = list(caveats.warnings(x, method, place | row, uniform, eps, column))
+            at = uniform_of_few if row["screened"] else uniform  # on the same queries
+            row["warnings"] = list(caveats.warnings(x, method, place | row, at, eps, column))
         return [place | row | facts for row in rows]
 
     def screened(

@@ -368,6 +368,16 @@ def measurable(head: Sampled, about: Question) -> tuple[list[Method], list[Sente
         large = len(head.picked) * head.whole.l > MOST_ENTRIES
         if (reason := candidates.why_not(method, mask)) is not None:
             left_out.append(Sentence("{spec}: {reason}", spec=str(method), reason=reason))
+        elif mask.looks_back and method.past_queries and len(queries := head.whole.q) < mask.l:
+            left_out.append(
+                Sentence(
+                    "{spec}: it needs the queries of all tokens, and there are the last {count} of "
+                    "{tokens}",
+                    spec=str(method),
+                    count=len(queries),
+                    tokens=mask.l,
+                )
+            )
         elif method.oracle and not method.row_local and large:
             left_out.append(
                 Sentence(

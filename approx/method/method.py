@@ -199,6 +199,14 @@ class Method(ABC):
         return bool(parts) and all(part.row_local for part in parts)
 
     @property
+    def past_queries(self) -> bool:
+        """Whether a row follows from the queries of earlier tokens, too, as sums of attention do.
+
+        Inputs with the last queries of a text alone lack them.
+        """
+        return any(part.past_queries for part in self.parts.values())
+
+    @property
     def by_place(self) -> bool:
         """Whether a row depends on the place of its query, as a window does, or on other draws."""
         return self.draws_by_row or any(part.by_place for part in self.parts.values())

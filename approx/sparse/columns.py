@@ -195,6 +195,11 @@ class Columns(SupportMethod):
         return self.recent > 0 or self.evicts
 
     @property
+    def past_queries(self) -> bool:
+        """Whether a cache keeps keys by scores of the queries so far."""
+        return self.evicts and self.by not in OF_KEYS
+
+    @property
     def row_local(self) -> bool:
         """Whether one set follows from the keys alone; a cache forgets what no query sees."""
         return self.by in OF_KEYS and not self.evicts

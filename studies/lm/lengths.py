@@ -1,0 +1,139 @@
+"""What heads need as a text gets longer, by what its last queries see.
+
+``python -m studies.lm.lengths FILE …`` takes what ``expqk capture --queries R`` wrote of texts of
+several lengths. The least reads whose total variation is at most 0.1 are sought for methods
+that a model can run, on every head; a table and a figure say what is needed and what is cheapest.
+
+    python -m studies.lm.lengths out/lm/last64-*.safetensors --summary studies/lm/lengths.md
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import inputs
+from analysis.advice.target import cheapest, needed
+from approx import parse
+from figures.drawing import style
+from studies.lm import pages
+from studies.lm.pages import HEAD
+
+METHODS = (
+    "sink_window()",
+    "pages(current=True)",
+    "projected_top_k(by='channels', r=4)",
+    "projected_top_k(by='channels', r=16)",
+    "hierarchical(basis='mean', sinks=1)",
+)
+EXACT = "exact()"
+TARGET = 0.1
+QUARTILES = [0.25, 0.5, 0.75]
+
+
+def lengths(file: Path, *, jobs: int, every: int = 1, out: Path | None = None) -> pd.DataFrame:
+    """Return the cheapest of the methods, and exact attention, of each head of a file."""
+    heads = list(inputs.load(file).heads())[::every]
+    table = needed(
+        heads, TARGET, currency="reads", methods=[parse(spec) for spec in METHODS], jobs=jobs,
+        progress=sys.stderr.isatty(), finished=out,
+    )  # fmt: skip
+    best = cheapest(table)
+    return best.assign(l=heads[0].l, queries=heads[0].n)
+
+
+def counts(found: pd.DataFrame) -> pd.DataFrame:
+    """Return on how many heads each family is cheapest, a row a length.
+
+    Examples
+    --------
+    >>> found = pd.DataFrame({"l": [8, 8, 16], "method": ["exact()", "sink_window()", "exact()"]})
+    >>> counts(found).loc[:, "exact()"].tolist()
+    [1, 1]
+    """
+    wins = found.groupby("l").method.value_counts().unstack(fill_value=0)
+    return wins.reindex(columns=[*METHODS, EXACT], fill_value=0).rename_axis(columns=None)
+
+
+def markdown(found: pd.DataFrame) -> str:
+    """Return a table with a row for each length."""
+    wins, count = counts(found), found.groupby("l").size()
+    rows = []
+    for l, part in found.groupby("l"):
+        low, middle, high = (f"{share:.1%}" for share in part.share.quantile(QUARTILES))
+        price = part.price.median()
+        named = [str(wins.loc[l, name]) for name in wins]
+        rows.append([f"{l}", *named, f"{price:,.0f}", middle, f"{low}–{high}"])
+    titles = [
+        "tokens", *(f"`{name}`" for name in wins), "reads", "of exact attention", "quartiles",
+    ]  # fmt: skip
+    steps = found[found.method != EXACT].set_index([*HEAD, "l"]).price.unstack("l").dropna()
+    slope = np.polyfit(np.log(steps.columns.astype(float)), np.log(steps).T, 1)[0]
+    said = (
+        f"Of {len(steps)} of {count.max()} heads that need less than exact attention at every "
+        f"length, reads grow as l^{slope.mean():.2f} on average (standard error over heads "
+        f"{slope.std(ddof=1) / len(slope) ** 0.5:.2f}); exact attention reads l^1."
+    )
+    return f"{pages.table(titles, rows)}\n\n{said}"
+
+
+def draw(found: pd.DataFrame) -> Figure:
+    """Draw what is needed, in quartiles over heads, and what is cheapest, against length."""
+    wins = counts(found)
+    share = found.groupby("l").share.quantile(QUARTILES).unstack()
+    with style.style():
+        figure = Figure(figsize=(7.0, 3.0))
+        left, right = figure.subplots(1, 2)
+        left.fill_between(share.index, share[0.25], share[0.75], alpha=0.25, lw=0)
+        left.plot(share.index, share[0.5], marker="o", markersize=4)
+        left.set(xscale="log", yscale="log", xlabel="tokens", ylabel="share of exact reads",
+                 title=f"needed for tv ≤ {TARGET:g}")  # fmt: skip
+        below = np.zeros(len(wins))
+        places = np.arange(len(wins))
+        for name in wins:
+            colour = style.look(name)["color"]
+            right.bar(places, wins[name], bottom=below, color=colour, label=style.label(name))
+            below += wins[name].to_numpy()
+        right.set(xlabel="tokens", ylabel="heads", title="cheapest")
+        right.set_xticks(places, [str(l) for l in wins.index])
+        style.ticks(left, list(share.index))
+        style.legend(figure, right, columns=3)
+    return figure
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure the heads of files, and write a table and a figure."""
+    parser = pages.parser(".lengths", __doc__)
+    parser.add_argument("files", type=Path, nargs="+", help="of one model, a length each")
+    parser.add_argument("--every", type=int, default=1, help="every so many-th head [1]")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes [all]")
+    parser.add_argument("--out", type=Path, help="a folder that keeps each head that is done")
+    arguments = parser.parse_args(argv)
+    how = {"jobs": arguments.jobs, "every": arguments.every, "out": arguments.out}
+    one = functools.partial(lengths, **how)
+    found = pd.concat(map(one, arguments.files), ignore_index=True)
+    picture = arguments.summary.with_suffix(".png")
+    picture.write_bytes(style.small(draw(found), 150))
+    longest = found[found.l == found.l.max()].share.median()
+    said = (
+        f"What the last {found.queries.iloc[0]} queries of a text need, measured on "
+        f"{pages.today()}: the least reads whose tv is at most {TARGET:g}, on "
+        f"{len(found.drop_duplicates(HEAD))} heads of a model at each length; where none of them "
+        f"reaches it with less, exact attention. At {found.l.max()} tokens the median head needs "
+        f"{longest:.1%} of what exact attention reads. Columns of methods: on how many heads "
+        "each is the cheapest. Reads, share and quartiles are over heads. H2O is not among them: "
+        "its sums need the queries of all tokens."
+    )
+    title = f"![Reads needed and cheapest method, against length]({picture.name})"
+    pages.write(arguments, said, title, markdown(found))
+
+
+if __name__ == "__main__":
+    main()
