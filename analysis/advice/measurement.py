@@ -70,19 +70,23 @@ class Question(ABC):
             for method in self.methods:
                 checks.instance("every method", method, Method, "a method")
 
-    def heads(self, inputs: Head | Heads | Sequence[Head | Heads]) -> list[Head]:
-        """Return every head of a Head or of several, which must have what the metric needs."""
+    def heads(self, inputs: Head | Heads | Sequence[Head | Heads]) -> Sequence[Head]:
+        """Return every head of a Head or of several, which must have what the metric needs.
+
+        Each is made when it is asked for, as a file of long texts need not fit in memory.
+        """
         files = [inputs] if isinstance(inputs, Head | Heads) else inputs
         checks.instance("inputs", files, Sequence, "a Head, Heads or a sequence of them")
         for file in files:
             checks.instance("every input", file, Head | Heads, "a Head or Heads")
-        heads = [x for file in files for x in file.heads()]
+        heads = _Every([(file, i) for file in files for i in range(_count(file))])
         if not heads:
             raise ValueError("inputs must not be empty")
-        if self.metric.startswith("output") and (lacking := [x for x in heads if x.V is None]):
+        lacking = next((file for file in files if file.v is None), None)
+        if self.metric.startswith("output") and lacking is not None:
             raise ValueError(
-                f"the error of the output needs values, and {lacking[0].name} has no v: save v "
-                "beside q and k, or ask for attention_tv"
+                f"the error of the output needs values, and {next(lacking.heads()).name} has no v: "
+                "save v beside q and k, or ask for attention_tv"
             )
         return heads
 
@@ -122,7 +126,7 @@ def table(
     keys = [about.key(x) for x in heads] if done.folder else [""] * len(heads)
     by_number: dict[int, Any] = {i: done.get(name) for i, name in enumerate(keys)}
     left = [i for i, rows in by_number.items() if rows is None]
-    tasks = [_Task(i, heads[i], limit, version()) for i in left]
+    tasks = _Tasks(left, heads, limit, version())
     alone = progress and jobs == 1 and scheduler is None
     rows = functools.partial(about.rows_of, progress=alone)
     bar = tqdm(total=len(heads), initial=len(heads) - len(left), desc="heads", leave=False,
@@ -155,6 +159,41 @@ class _Task:
         """Return rows(head)."""
         begin(self.version, self.memory_limit)
         return rows(self.head)
+
+
+def _count(file: Head | Heads) -> int:
+    return len(file) if isinstance(file, Heads) else 1
+
+
+class _Every(Sequence[Head]):
+    """The heads of several files, each of which is made when it is asked for."""
+
+    def __init__(self, places: Sequence[tuple[Head | Heads, int]]) -> None:
+        self.places = places
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, number: Any) -> Any:
+        file, index = self.places[number]
+        return file[index] if isinstance(file, Heads) else file
+
+
+class _Tasks(Sequence[_Task]):
+    """The tasks of heads, each of which is made when it is its turn."""
+
+    def __init__(
+        self, numbers: Sequence[int], heads: Sequence[Head], memory_limit: int | None, version: str
+    ) -> None:
+        self.numbers, self.heads = numbers, heads
+        self.about = memory_limit, version
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, place: Any) -> Any:
+        number = self.numbers[place]
+        return _Task(number, self.heads[number], *self.about)
 
 
 class Sampled(NamedTuple):

@@ -295,12 +295,13 @@ def _again(
     If that happens repeatedly and no cell finishes, some cell kills its worker: the first cells run
     alone, which finds it, and the others continue together.
     """
-    left, breaks = dict(enumerate(cells)), 0
+    left, breaks = dict.fromkeys(range(len(cells))), 0  # in order
     while left:
         before = len(left)
         try:
             for i, outcome in attempt(list(left)):
-                yield left.pop(i), outcome
+                del left[i]
+                yield cells[i], outcome
             return
         except broken:
             breaks = breaks + 1 if len(left) == before else 1
@@ -309,11 +310,13 @@ def _again(
             for i in list(left)[:ALONE]:
                 try:
                     for _, outcome in attempt([i]):
-                        yield left.pop(i), outcome
+                        del left[i]
+                        yield cells[i], outcome
                 except broken as error:
                     if not guard:
                         raise
-                    yield left.pop(i), Failure.of(error)
+                    del left[i]
+                    yield cells[i], Failure.of(error)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import psutil
@@ -312,20 +312,21 @@ def _safetensors(path: Path) -> dict[str, Array]:
         import safetensors
     except ImportError:
         raise ImportError("reading .safetensors needs: pip install -e '.[qk]'") from None
-    memory.reserve(3 * path.stat().st_size, path.name, "the number of heads or tokens in it")
-    content = path.read_bytes()
     try:
-        tensors = safetensors.deserialize(content)  # type: ignore[no-untyped-call]
+        with safetensors.safe_open(path, framework="numpy") as opened:  # checks every offset
+            names = list(opened.keys())
     except safetensors.SafetensorError as error:
         reason = one_line(error, 120)
         raise InputFileError(f"{path.name} cannot be read: {reason}") from error
-    by_name = dict(tensors)
-    # The parser keeps one of two entries with the same name, and not always the same one.
-    header = content[8 : 8 + int.from_bytes(content[:8], "little")]
-    json.loads(header, object_pairs_hook=lambda pairs: _distinct(path, pairs))
-    wanted = _wanted(path, list(by_name))
-    arrays = {key: _decode(path, by_name[name]) for key, name in wanted.items()}
-    return _complete(path, list(by_name), arrays)
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        # The parser keeps one of two entries with the same name, and not always the same one.
+        header = json.loads(file.read(size), object_pairs_hook=lambda x: _distinct(path, x))
+    begin, end = 8 + size, path.stat().st_size
+    data = np.memmap(path, np.uint8, "r", begin) if end > begin else np.empty(0, np.uint8)
+    wanted = _wanted(path, names)
+    arrays = {key: _decode(path, header[name], np.asarray(data)) for key, name in wanted.items()}
+    return _complete(path, names, arrays)
 
 
 def _distinct(path: Path, pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -338,20 +339,18 @@ def _distinct(path: Path, pairs: list[tuple[str, object]]) -> dict[str, object]:
     return dict(pairs)
 
 
-def _decode(path: Path, tensor: dict[str, object]) -> Array:
+def _decode(path: Path, tensor: dict[str, Any], data: Array) -> Array:
+    """Return an array that is mapped from the file, but for bfloat16."""
     kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "BOOL": "?"}
-    kind, shape, data = str(tensor["dtype"]), tensor["shape"], tensor["data"]
-    assert isinstance(shape, list)
-    assert isinstance(data, bytes | bytearray)
+    kind, (begin, end) = str(tensor["dtype"]), tensor["data_offsets"]
     if kind == "BF16":  # the upper half of a float32
-        x = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+        memory.reserve(2 * (end - begin), path.name, "the number of heads or tokens in it")
+        x = (data[begin:end].view("<u2").astype(np.uint32) << 16).view(np.float32)
     elif kind in kinds:
-        x = np.frombuffer(data, kinds[kind])
+        x = data[begin:end].view(kinds[kind])
     else:
         raise InputFileError(f"{path.name}: dtype {kind} is not supported, use F32, F16 or BF16")
-    if x.size != math.prod(shape):
-        raise InputFileError(f"{path.name}: {x.size} values do not fit the shape {shape}")
-    return x.reshape(shape)
+    return x.reshape(tensor["shape"])
 
 
 def one_line(text: object, most: int = 240) -> str:

@@ -303,9 +303,13 @@ class Heads(_Arrays):
     mask : None, "causal", Mask, or a tuple with one for each head
     ids : tuple of (layer, head, label)
         One for each head.
+    dtype : str, optional
+        That of a head, if the arrays, which may be mapped from a file, have fewer bits: each head
+        is made wider when it is asked for.
     """
 
     ids: tuple[tuple[int, int, str], ...] = ()
+    dtype: str | None = None
 
     ndim = 3
 
@@ -346,6 +350,10 @@ class Heads(_Arrays):
     def __iter__(self) -> Iterator[Head]:
         return self.heads()
 
+    def __getitem__(self, index: int) -> Head:
+        """Return the head at a place in the file."""
+        return self._pick(range(len(self))[index])
+
     def heads(self) -> Iterator[Head]:
         """Iterate over the heads; those of a group share their keys."""
         return map(self._pick, range(len(self)))
@@ -367,13 +375,26 @@ class Heads(_Arrays):
         more = ", …" if len(self.ids) > 12 else ""
         raise ValueError(f"{self.name} has no layer {layer}, head {head}; it has {known}{more}")
 
+    def _wide(self, name: str, index: int) -> Array:
+        """Return one of the arrays; heads of a group, which come together, share it."""
+        every = getattr(self, name)
+        if self.dtype is None or every.dtype == self.dtype:
+            return np.asarray(every[index])
+        if name not in self._last or self._last[name][0] != index:
+            self._last[name] = index, every[index].astype(self.dtype)
+        return self._last[name][1]
+
+    @functools.cached_property
+    def _last(self) -> dict[str, tuple[int, Array]]:
+        return {}
+
     def _pick(self, index: int) -> Head:
         layer, head, label = self.ids[index]
         return Head(
             f"{self.name} {label}",
-            self.q[index],
-            self.k[index * len(self.k) // len(self.q)],
-            None if self.v is None else self.v[index * len(self.v) // len(self.q)],
+            self._wide("q", index),
+            self._wide("k", index * len(self.k) // len(self.q)),
+            None if self.v is None else self._wide("v", index * len(self.v) // len(self.q)),
             self.scaling,
             self.mask[index] if isinstance(self.mask, tuple) else self.mask,
             self.temperature,

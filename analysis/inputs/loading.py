@@ -83,14 +83,20 @@ def load(
     if head is not None:
         whole = whole.at(min(layers, default=0) if layer is None else layer, head)
     parts = [x for x in (whole.q, whole.k, whole.v) if x is not None]
-    wide = np.dtype(dtype)  # a file of another dtype is copied; the check for NaN needs a mask
-    size = sum(x.size * (1 + wide.itemsize * (x.dtype != wide)) for x in parts)
-    memory.reserve(size, path.name, "the number of heads (give layer and head)")
+    wide = np.dtype(dtype)  # a head of another dtype is copied; the check for NaN needs a mask
+    of_head = [x[0] if isinstance(whole, Heads) else x for x in parts]
+    size = sum(x.size * (1 + wide.itemsize * (x.dtype != wide)) for x in of_head)
+    memory.reserve(size, path.name, "the number of tokens in it")
+    for letter, every in zip("qkv", parts):
+        for one in every if isinstance(whole, Heads) else [every]:
+            checks.array(letter, one)
+    if isinstance(whole, Heads):
+        return dataclasses.replace(whole, dtype=dtype)
     return dataclasses.replace(
         whole,
-        q=checks.array("q", whole.q).astype(dtype, copy=False),
-        k=checks.array("k", whole.k).astype(dtype, copy=False),
-        v=None if whole.v is None else checks.array("v", whole.v).astype(dtype, copy=False),
+        q=whole.q.astype(dtype, copy=False),
+        k=whole.k.astype(dtype, copy=False),
+        v=None if whole.v is None else whole.v.astype(dtype, copy=False),
     )
 
 

@@ -184,7 +184,7 @@ def of_file(arguments: argparse.Namespace) -> tuple[list[Head | Heads], int]:
     chosen: list[Head | Heads] = [whole]
     if arguments.heads is not None:
         chosen = [whole.at(*one) for one in arguments.heads]
-    entries = sum(x.n * x.l for each in chosen for x in each.heads())
+    entries = sum(each.n * each.l * (each.q.size // (each.n * each.d)) for each in chosen)
     return chosen, min(arguments.jobs, 1 + entries // OWN_PROCESS)
 
 

@@ -706,3 +706,20 @@ def test_budgets_of_every_currency_are_kept(currency):
     assert (huge[column].dropna() <= exact).all()
     assert set(huge.verdict) == {KEEP}
     assert set(huge.budget) == {1e15}
+
+
+@kills(
+    "advice/measurement.py", "elif mask.looks_back and method.past_queries and", "elif False and"
+)
+@kills("columns.py", "return self.evicts and self.by not in OF_KEYS", "return False")
+def test_what_needs_the_queries_of_all_tokens_is_left_out_by_name():
+    whole = dataclasses.replace(inputs.gaussian(40, 4, rng=0), mask="causal")
+    last = dataclasses.replace(whole, q=whole.q[-8:], mask=Mask.causal(8, 40))
+    methods = [parse(s) for s in ("uniform()", "columns(by='h2o')", "columns(by='key_norm')")]
+    for x, lacks in ((whole, False), (last, True)):
+        table = diagnose(x, budget=8.0, methods=methods)
+        said = [str(one) for one in table.left_out.iloc[0]]
+        assert table["class"].tolist().count("columns") == 2 - lacks
+        assert said == [
+            "columns(by='h2o'): it needs the queries of all tokens, and there are the last 8 of 40"
+        ] * lacks  # fmt: skip

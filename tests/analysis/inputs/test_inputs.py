@@ -366,7 +366,8 @@ def test_values_may_be_absent_and_lengths_differ(tmp_path, write):
     assert (x.n, x.l, x.v) == (5, 7, None)
 
 
-@kills("heads.py", "self.k[index * len(self.k) // len(self.q)]", "self.k[index % len(self.k)]")
+@kills("heads.py", '"k", index * len(self.k) // len(self.q)', '"k", index % len(self.k)')
+@kills("heads.py", "self._last[name][0] != index", "False")
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize(("groups", "heads"), [(4, 4), (2, 4), (1, 4)])
 def test_grouped_keys_are_shared(tmp_path, write, groups, heads):
@@ -374,12 +375,13 @@ def test_grouped_keys_are_shared(tmp_path, write, groups, heads):
     x = load(write(tmp_path, content))
     found = [(y.layer, y.head, y.name) for y in x.heads()]
     assert found == [(a, b, f"data {a}.{b}") for a in range(3) for b in range(heads)]
+    shared = {}
     for y in x.heads():
         group = y.head // (heads // groups)
         np.testing.assert_array_equal(y.q, content["q"][y.layer, y.head])
         np.testing.assert_array_equal(y.k, content["k"][y.layer, group])
         np.testing.assert_array_equal(y.v, content["v"][y.layer, group])
-        assert np.shares_memory(y.k, x.k)
+        assert np.shares_memory(y.k, shared.setdefault((y.layer, group), y).k)
         one = load(write_path(tmp_path), y.layer, y.head)
         assert one.digest() == y.digest()
 
@@ -583,8 +585,7 @@ def test_a_huge_claim_is_refused_before_it_is_read(tmp_path):
         memory.ResourceLimitError, match=r"data\.npz would take .* the limit is 977 KiB"
     ):
         load(path)
-    with pytest.raises(memory.ResourceLimitError, match=r"data\.safetensors would take"):
-        load(write_safetensors(tmp_path, zeros))
+    load(write_safetensors(tmp_path, zeros))  # which is mapped
 
 
 @pytest.mark.parametrize(
@@ -597,9 +598,7 @@ def test_a_folder_larger_than_memory_is_refused_before_it_is_copied(tmp_path, sh
             file.write(header)
             file.truncate(len(header) + 4 * math.prod(size))  # a hole: nothing is on the disk
     memory.set_limit(10**8)
-    with pytest.raises(
-        memory.ResourceLimitError, match=r"would take (1\.68|2\.10) GiB.*number of heads"
-    ):
+    with pytest.raises(memory.ResourceLimitError, match=r"would take 858 MiB.*number of tokens"):
         load(tmp_path)
 
 
