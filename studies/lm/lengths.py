@@ -29,8 +29,8 @@ from studies.lm.pages import HEAD
 METHODS = (
     "sink_window()",
     "pages(current=True)",
-    "projected_top_k(by='channels', r=4)",
-    "projected_top_k(by='channels', r=16)",
+    "projected_top_k(r=4, by='channels')",
+    "projected_top_k(r=16, by='channels')",
     "hierarchical(basis='mean', sinks=1)",
 )
 EXACT = "exact()"
@@ -122,10 +122,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     picture = arguments.summary.with_suffix(".png")
     picture.write_bytes(style.small(draw(found), 150))
     longest = found[found.l == found.l.max()].share.median()
+    which = f" (every {arguments.every}th)" if arguments.every > 1 else ""
     said = (
         f"What the last {found.queries.iloc[0]} queries of a text need, measured on "
         f"{pages.today()}: the least reads whose tv is at most {TARGET:g}, on "
-        f"{len(found.drop_duplicates(HEAD))} heads of a model at each length; where none of them "
+        f"{len(found.drop_duplicates(HEAD))} heads of a model{which} at each length; where none of them "
         f"reaches it with less, exact attention. At {found.l.max()} tokens the median head needs "
         f"{longest:.1%} of what exact attention reads. Columns of methods: on how many heads "
         "each is the cheapest. Reads, share and quartiles are over heads. H2O is not among them: "
