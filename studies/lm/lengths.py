@@ -126,9 +126,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     said = (
         f"What the last {found.queries.iloc[0]} queries of a text need, measured on "
         f"{pages.today()}: the least reads whose tv is at most {TARGET:g}, on "
-        f"{len(found.drop_duplicates(HEAD))} heads of a model{which} at each length; where none of them "
-        f"reaches it with less, exact attention. At {found.l.max()} tokens the median head needs "
-        f"{longest:.1%} of what exact attention reads. Columns of methods: on how many heads "
+        f"{len(found.drop_duplicates(HEAD))} heads of a model{which} at each length; where none "
+        f"of them reaches it with less, exact attention. At {found.l.max()} tokens the median head "
+        f"needs {longest:.1%} of what exact attention reads. Columns of methods: on how many heads "
         "each is the cheapest. Reads, share and quartiles are over heads. H2O is not among them: "
         "its sums need the queries of all tokens."
     )
