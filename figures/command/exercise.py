@@ -6,7 +6,7 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "Ten exercises for a course: predict, run, explain; and whether an answer is right."
+HELP = "Exercises for a course, and a check of the answers."
 EXAMPLES = ("expqk exercise", "expqk exercise check 7 answers.json")
 MORE = (
     "Without arguments it lists the exercises, whose pages are in docs/exercises. `check` reads a "

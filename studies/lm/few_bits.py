@@ -198,7 +198,7 @@ def answer(table: pd.DataFrame, measured: pd.DataFrame) -> str:
         errors = [f"{tv.loc[(code, bool(off)), (0, bits)]:.3f}" for bits in BITS]
         beside = f"{tv.loc[(code, bool(off)), (WINDOW, 2)]:.3f}"
         rows.append((named(code, off), *errors, beside))
-    rows += [(name, *[""] * (len(BITS) + 1)) for name in VALUES]
+    rows.append((VALUES[0], *[""] * (len(BITS) + 1)))
     damages = [[f"{kl[f'{bits}/{name}']:.3g}" for bits in BITS] for name, *_ in rows]
     titles = ["in few bits", *(f"tv, {bits} bits" for bits in BITS), "2 bits, last keys exact",
               *(f"KL, {bits} bits" for bits in BITS)]  # fmt: skip
@@ -218,7 +218,7 @@ def planned(model: Path, chosen_on: Path, held_out: Path, tokens: int) -> str:
         )
         kl = every[(every.layer == -1) & (every.metric == "kl")].set_index("method").value
         rows.append((f"{share:g}", f"`{kl.idxmin()}` for all heads", "", f"{kl.min():.4f}"))
-        for name, methods in (("usual methods", usual), ("with codes", usual + few)):
+        for name, methods in (("usual methods", usual), ("usual methods and codes", usual + few)):
             chosen = planner.plan(
                 model, chosen_on, budget=budget, currency="bytes_read", methods=methods,
                 held_out=held_out, max_tokens=tokens,

@@ -90,48 +90,19 @@ def test_an_unknown_name_is_a_usage_error(capsys):
     assert "unknown benchmark nothing: choose from " in capsys.readouterr().err
 
 
-def test_the_table_goes_into_both_readmes(monkeypatch, tmp_path, capsys):
-    texts = [path.read_text("utf-8") for path in command.READMES]
-    copies = [tmp_path / "one", tmp_path / "other"]
-    for copy, text in zip(copies, texts):
-        copy.write_text(text, "utf-8")
-    monkeypatch.setattr(command, "READMES", copies)
-    monkeypatch.setattr(command, "FRONT", [("work", "peer")])
-    rows = [
-        Row("alone", 0.5),
-        Row("work, float32", 0.5, "peer", 1.0),
-        Row("work", 0.5, "other", 1.0),
-        Row("work", 0.5, "peer", 1.0),
-    ]
+def test_the_table_goes_into_the_readme(monkeypatch, tmp_path):
+    text, copy = command.README.read_text("utf-8"), tmp_path / "README.md"
+    copy.write_text(text, "utf-8")
+    monkeypatch.setattr(command, "README", copy)
+    rows = [Row("alone", 0.5), Row("work", 0.5, "peer", 1.0)]
     monkeypatch.setattr("studies.benchmarks.exp.run", lambda repeats: rows)
     monkeypatch.setattr(command, "names", lambda: ["exp"])
     results = ["--json", str(tmp_path / "results.json")]
     with pytest.raises(SystemExit, match="2"):
         command.main(["exp", "--readme", *results])
     command.main(["--readme", *results])
-    for copy, text in zip(copies, texts):
-        assert "| work | 500 ms | peer |" in copy.read_text("utf-8")
-        assert text.split(command.BEGIN)[0] == copy.read_text("utf-8").split(command.BEGIN)[0]
-    for left_out in ("| alone |", "| work, float32 |", "| other |"):
-        assert left_out in copies[0].read_text("utf-8")
-        assert left_out not in copies[1].read_text("utf-8")
-
-
-def test_the_first_page_has_rows_of_the_table_of_all():
-    whole, front = (
-        [line.split(" | ") for line in path.read_text("utf-8").split(command.BEGIN)[1].splitlines()]
-        for path in command.READMES
-    )
-    shown = [cells for cells in front if len(cells) == len(command.BRIEF)][1:]
-    chosen = [
-        cells
-        for cells in whole
-        if len(cells) == len(command.HEADINGS)
-        and command.on_front(Row(cells[0].removeprefix("| "), 1.0, cells[2]))
-    ]
-    assert len(shown) == len(chosen) == len(command.FRONT)
-    places = [command.HEADINGS.index(heading) for heading in command.BRIEF]
-    assert [[cells[i] for i in places[:4]] for cells in chosen] == [cells[:4] for cells in shown]
+    for line in ("| work | 500 ms | peer |", "| alone | 500 ms |", text.split(command.BEGIN)[0]):
+        assert line in copy.read_text("utf-8")
 
 
 def test_some_benchmarks_leave_the_results_of_all(monkeypatch, tmp_path):

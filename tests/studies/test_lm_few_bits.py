@@ -1,12 +1,17 @@
 """What the study of keys in few bits says, on the bundled heads and on a table by hand."""
 
+import numpy as np
 import pandas as pd
+import pytest
 from kills import kills
 
 from analysis import inputs
 from approx import parse
 from studies.lm import few_bits
 from studies.lm.sample import MORE_FILE
+from studies.lm.substitute import READMES
+
+EDEN = "EDEN's scale, −σ²/2"
 
 
 @kills("studies/lm/few_bits.py", "g - g.mean(axis=0)", "g - 0.5 * g.mean(axis=0)")
@@ -36,3 +41,19 @@ def test_nearest_counts_plain_codes_or_all_with_their_correction():
     table = pd.DataFrame(rows, columns=few_bits.COLUMNS)
     assert few_bits.nearest(table, 0, 2, few_bits.PLAIN) == "steps by channel 1, rotation 1"
     assert few_bits.nearest(table, 0, 2) == "rotation, −σ²/2 1, rotation 1"
+
+
+@pytest.mark.parametrize("language", list(READMES))
+def test_what_the_first_page_says_of_few_bits_is_in_its_table(language):
+    block = READMES[language].read_text("utf-8").split(few_bits.BEGIN)[1].split(few_bits.END)[0]
+    cells = [[x.strip() for x in line.split("|")[1:-1]] for line in block.splitlines()[5:]]
+    table = {name: [float(x or "nan") for x in row] for name, *row in cells}
+    channel, rounded = np.array(table["steps by channel"]), np.array(table["rotation"])
+    signs, eden = (np.array(table[name]) for name in ("rotation + orthogonal signs", EDEN))
+    codes = np.array([row for name, row in table.items() if name != "values"])
+    assert (signs > rounded).all()
+    assert (eden < rounded).all()
+    assert (channel[:3] == codes[:, :3].min(axis=0)).all()
+    assert (eden[4:] == codes[:, 4:].min(axis=0)).all()
+    assert 4 < np.median(codes[:, 4:6] / codes[:, 5:7]) < 6
+    assert (np.abs(np.array(table["values"][4:]) / channel[4:] - 1) < 0.15).all()

@@ -371,7 +371,9 @@ def test_a_command_that_there_is_not_is_corrected(capsys):
         with pytest.raises(SystemExit) as end:
             run(*arguments)
         assert end.value.code == 2
-        wrong = "unknown command 'diagnos', did you mean 'diagnose'? `expqk` lists all 13"
+        wrong = (
+            f"unknown command 'diagnos', did you mean 'diagnose'? `expqk` lists all {len(COMMANDS)}"
+        )
         assert capsys.readouterr().err == f"expqk: {wrong}\n"
 
 
