@@ -171,7 +171,7 @@ class ColumnProjection(Method):
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of kept keys, of those of a block, and of the fits."""
-        if self.rank is None:
+        if self.rank is None or (self.block is None and not shape.rows.is_full):
             return None
         n, _, d, c = shape
         width, wide, work = d + c, 0, 0.0

@@ -104,3 +104,10 @@ def test_all_keys_are_exact_and_equal_keys_are_no_trouble():
         Q[:16], K, mask=Mask.window(16, 16, 5)
     )
     assert not hidden.to_dense()[~Mask.window(16, 16, 5).visible()].any()
+
+
+@kills("low_rank/projection.py", "or (self.block is None and not shape.rows.is_full)", "")
+def test_one_fit_of_all_keys_has_no_price_under_a_mask():
+    at = {"n": 8, "l": 8, "d": 4, "mask": "causal"}
+    assert parse("projection()").within(16, **at) is None
+    assert parse("projection(block=4)").within(16, **at) is not None
