@@ -11,6 +11,8 @@ from approx import checks
 from approx.checks import Array
 from approx.compressed_logits.exponential import Exponential
 from approx.compressed_logits.method import CompressedLogits, Numbers
+from approx.decoding.cache import Cache
+from approx.decoding.codes import CodedCache, Coder
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Moments
@@ -113,6 +115,22 @@ class CodedKeys(CompressedLogits):
     @abstractmethod
     def layout(self, d: int) -> Layout:
         """Return what is kept of keys of width d."""
+
+    def coder(self, d: int, rng: np.random.Generator) -> Coder | None:
+        """Return how a key becomes codes, with what is drawn; None if it must be drawn for each."""
+        return None
+
+    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+        """Return packed codes, the last keys as they are, and all values."""
+        coder = self.coder(d, rng) if self.autoregressive else None
+        if coder is None:
+            return None
+        more = self.exact_keys, self.members, self.layout(d).parameters
+        return CodedCache(d, c, coder, self._sides, *more)
+
+    def reach_of(self, window: int) -> tuple[int, int] | None:
+        """Return the beginning of a group, where draws are made before any key."""
+        return None if self.coder(1, np.random.default_rng(0)) is None else (self.members, 0)
 
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
         """Return left and right of logits whose draws have the seed 0."""

@@ -8,6 +8,7 @@ import numpy as np
 from approx.checks import Array
 from approx.compressed_logits.coded_keys import CodedKeys, Codes, Layout, LogitMoments
 from approx.compressed_logits.sign_sketch import SKETCHES, SignSketch
+from approx.decoding.codes import Coder
 from approx.estimate import exact
 from approx.method import Moments, Size
 from approx.method.fields import flag, one_of, whole
@@ -82,6 +83,10 @@ class QJL(CodedKeys):
         S = self.signs.draw(d, rng)
         return Codes(self.signs.decoded(S, k), self.signs.variance(0.0, squares, d))
 
+    def coder(self, d: int, rng: np.random.Generator) -> Coder:
+        """Return the signs and the norm of a key."""
+        return _Coder(self, self.signs.draw(d, rng))
+
     def layout(self, d: int) -> Layout:
         m = self.m or 0
         return Layout(((m, 1),), scales=1, parameters=m * d, mapped=m * d)
@@ -106,6 +111,29 @@ class QJL(CodedKeys):
         """Return what the correction subtracts from a logit."""
         less = self.signs.variance(0.0, _square_sizes(q, k), q.shape[1]) / 2
         return np.asarray(less if self.corrected else 0.0 * less)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Coder:
+    """The signs of a key's products with rows, and its norm."""
+
+    method: QJL
+    rows: Array
+
+    @property
+    def widths(self) -> tuple[tuple[int, int], ...]:
+        return ((len(self.rows), 1),)
+
+    def shared(self, block: Array) -> Array:
+        return np.zeros(0)
+
+    def encode(self, keys: Array, shared: Array) -> tuple[list[Array], Array]:
+        return [self.method.signs.bits(self.rows, keys)], np.linalg.norm(keys, axis=1)[:, None]
+
+    def decode(self, codes: list[Array], scales: Array, shared: Array) -> Codes:
+        signs, d = self.method.signs, self.rows.shape[1]
+        keys = signs.read_back(self.rows, codes[0], scales[:, 0])
+        return Codes(keys, signs.variance(0.0, scales[:, 0] ** 2, d))
 
 
 def exp_moments(

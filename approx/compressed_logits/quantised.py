@@ -2,13 +2,14 @@
 
 import dataclasses
 import math
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from approx.checks import Array
 from approx.compressed_logits.coded_keys import CodedKeys, Codes, Layout, LogitMoments
 from approx.compressed_logits.normal_levels import MOST_BITS as MOST_NORMAL, lloyd_max
+from approx.decoding.codes import Coder
 from approx.estimate import exact
 from approx.method import Moments
 from approx.method.fields import flag, one_of, whole
@@ -16,6 +17,41 @@ from approx.method.fields import flag, one_of, whole
 BY = ("token", "channel")
 LEVELS = ("uniform", "normal")
 MOST_BITS = 16
+
+
+class Rounding(NamedTuple):
+    """How numbers become whole ones with two scales a, b of their group: x ≈ a + b·level(code).
+
+    Levels are 0 … 2^bits − 1 from least to largest number of a group or, with ``normal``, those
+    that are best for a normal number of its mean and deviation.
+    """
+
+    bits: int
+    normal: bool
+
+    def scales(self, x: Array) -> tuple[Array, Array]:
+        """Return a and b of each row, (rows, 1): least and step, or mean and deviation."""
+        if self.normal:
+            return x.mean(axis=1, keepdims=True), x.std(axis=1, keepdims=True)
+        least = x.min(axis=1, keepdims=True)
+        return least, (x.max(axis=1, keepdims=True) - least) / (2**self.bits - 1)
+
+    def codes(self, x: Array, a: Array, b: Array, dither: Array | float = 0.0) -> Array:
+        """Return whole numbers of 0 to 2^bits − 1; a dither is added before."""
+        place = np.divide(x - a, b, out=np.zeros_like(x), where=b > 0)
+        if self.normal:
+            return np.asarray(np.searchsorted(lloyd_max(self.bits).borders, place))
+        return np.asarray(np.rint(place + dither))
+
+    def values(self, codes: Array, a: Array, b: Array) -> Array:
+        """Return a + b·level(code)."""
+        if self.normal:
+            return np.asarray(a + b * lloyd_max(self.bits).levels[codes])
+        return np.asarray(a + codes * b)
+
+    def spread(self, b: Array) -> Array:
+        """Return the variance of a number: step²/12, or that of the levels."""
+        return np.asarray(b**2 * (lloyd_max(self.bits).distortion if self.normal else 1 / 12))
 
 
 def rounded(
@@ -33,29 +69,27 @@ def rounded(
         With it a dither u of U(−½, ½) is added before rounding and subtracted after it, both in
         steps: the error is then uniform in a step, whatever x is.
     """
-    out, steps = np.empty_like(x), np.empty_like(x)
-    for group in _groups(x, size):
-        part = x[:, group]
-        least = part.min(axis=1, keepdims=True)
-        step = (part.max(axis=1, keepdims=True) - least) / (2**bits - 1)
-        place = np.divide(part - least, step, out=np.zeros_like(part), where=step > 0)
-        u = np.zeros(1) if rng is None else rng.random(part.shape) - 0.5
-        # at both ends place + u becomes the end itself, so that there is a level for all
-        out[:, group] = least + (np.rint(place + u) - u) * step
-        steps[:, group] = step
-    return out, steps
+    return _rounded(x, Rounding(bits, normal=False), size, rng)
 
 
 def rounded_normal(x: Array, bits: int, size: int) -> tuple[Array, Array]:
     """Return numbers rounded to mean + deviation·level of their group, and the deviations."""
-    out, deviations = np.empty_like(x), np.empty_like(x)
+    return _rounded(x, Rounding(bits, normal=True), size)
+
+
+def _rounded(
+    x: Array, how: Rounding, size: int, rng: np.random.Generator | None = None
+) -> tuple[Array, Array]:
+    out, steps = np.empty_like(x), np.empty_like(x)
     for group in _groups(x, size):
         part = x[:, group]
-        mean, deviation = part.mean(axis=1, keepdims=True), part.std(axis=1, keepdims=True)
-        place = np.divide(part - mean, deviation, out=np.zeros_like(part), where=deviation > 0)
-        out[:, group] = mean + deviation * lloyd_max(bits).nearest(place)
-        deviations[:, group] = deviation
-    return out, deviations
+        a, b = how.scales(part)
+        u = 0.0 if rng is None else rng.random(part.shape) - 0.5
+        # at both ends place + u becomes the end itself, so that there is a level for all
+        codes = how.codes(part, a, b, u)
+        out[:, group] = how.values(codes if rng is None else codes - u, a, b)
+        steps[:, group] = b
+    return out, steps
 
 
 def _groups(x: Array, size: int) -> list[slice]:
@@ -161,16 +195,21 @@ class Quantised(CodedKeys):
         """How many keys share a step: the group by channel, 1 by token."""
         return self.group if self.by == "channel" else 1
 
+    @property
+    def rounding(self) -> Rounding:
+        """The levels."""
+        return Rounding(self.bits, self.levels == "normal")
+
     def codes(self, k: Array, rng: np.random.Generator) -> Codes:
         """Return the rounded keys, and the variance of their numbers."""
         x = k.T if self.by == "channel" else k
-        if self.levels == "normal":
-            keys, deviations = rounded_normal(x, self.bits, self.group)
-            spread = lloyd_max(self.bits).distortion * deviations**2
-        else:
-            keys, steps = rounded(x, self.bits, self.group, rng if self.dither else None)
-            spread = steps**2 / 12
+        keys, steps = _rounded(x, self.rounding, self.group, rng if self.dither else None)
+        spread = self.rounding.spread(steps)
         return Codes(keys.T, spread.T) if self.by == "channel" else Codes(keys, spread)
+
+    def coder(self, d: int, rng: np.random.Generator) -> Coder | None:
+        """Return the rounding of a key; None with a dither, of which each key has its own."""
+        return None if self.dither else _Coder(self, d)
 
     def layout(self, d: int) -> Layout:
         codes = ((d, self.bits),)
@@ -213,3 +252,39 @@ def _log_sinhc(x: Array) -> Array:
     series = near / 6 - near**2 / 180 + near**3 / 2835 - near**4 / 37800
     far = np.maximum(x, 0.05)
     return np.asarray(np.where(x < 0.05, series, far + np.log(-np.expm1(-2 * far) / (2 * far))))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Coder:
+    """Rounded numbers of a key, with the scales of its groups or of its channels."""
+
+    method: Quantised
+    d: int
+
+    @property
+    def widths(self) -> tuple[tuple[int, int], ...]:
+        return ((self.d, self.method.bits),)
+
+    def shared(self, block: Array) -> Array:
+        if self.method.by == "token":
+            return np.zeros(0, block.dtype)
+        return np.concatenate([x[:, 0] for x in self.method.rounding.scales(block.T)])
+
+    def encode(self, keys: Array, shared: Array) -> tuple[list[Array], Array]:
+        how = self.method.rounding
+        if self.method.by == "channel":
+            codes = how.codes(keys, shared[: self.d], shared[self.d :])
+            return [codes.astype(np.int64)], np.zeros((len(keys), 0))
+        parts = [keys[:, group] for group in _groups(keys, self.method.group)]
+        scales = [how.scales(part) for part in parts]
+        codes = np.hstack([how.codes(part, *pair) for part, pair in zip(parts, scales)])
+        return [codes.astype(np.int64)], np.hstack([x for pair in scales for x in pair])
+
+    def decode(self, codes: list[Array], scales: Array, shared: Array) -> Codes:
+        if self.method.by == "channel":
+            a, b = shared[:, : self.d], shared[:, self.d :]
+        else:
+            group = np.arange(self.d) // self.method.group
+            a, b = scales[:, 2 * group], scales[:, 2 * group + 1]
+        how = self.method.rounding
+        return Codes(how.values(codes[0], a, b), how.spread(b))

@@ -49,9 +49,16 @@ class SignSketch:
 
     def decoded(self, S: Array, k: Array) -> Array:
         """Return the keys (l, d) whose products with queries are the estimates."""
-        signs = np.where(k @ S.T >= 0, 1.0, -1.0)
-        size = np.linalg.norm(k, axis=1, keepdims=True) / (self.unit(k.shape[1]) * self.m)
-        return np.asarray(size * (signs @ S))
+        return self.read_back(S, self.bits(S, k), np.linalg.norm(k, axis=1))
+
+    def bits(self, S: Array, k: Array) -> Array:
+        """Return 1 where a product is ≥ 0, else 0, (l, m)."""
+        return np.asarray(k @ S.T >= 0, np.int64)
+
+    def read_back(self, S: Array, bits: Array, norms: Array) -> Array:
+        """Return `decoded` of the bits and the norms (l,) of keys."""
+        size = norms[:, None] / (self.unit(S.shape[1]) * self.m)
+        return np.asarray(size * ((2.0 * bits - 1.0) @ S))
 
     def variance(self, square_product: Any, square_size: Any, d: int) -> Any:
         """Return Var of an estimate of q·k, from (q·k)² and |q|²|k|²; it is linear in both.

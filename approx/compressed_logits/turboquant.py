@@ -19,6 +19,7 @@ from approx.compressed_logits.normal_levels import (
 )
 from approx.compressed_logits.qjl import _square_sizes, exp_covariance, exp_moments
 from approx.compressed_logits.sign_sketch import SKETCHES, SignSketch
+from approx.decoding.codes import Coder
 from approx.estimate import exact
 from approx.method import Moments
 from approx.method.fields import flag, one_of, whole
@@ -196,28 +197,16 @@ class TurboQuant(CodedKeys):
         return means
 
     def _coded(self, x: Array, R: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        d = x.shape[1]
-        keys, norms, along = self._rounded(x, R)
-        if self.form == "product":
-            S = self._signs(d).draw(d, rng)
-            left = x - keys
-            squares = np.einsum("ld,ld->l", left, left)
-            return keys + self._signs(d).decoded(S, left), self._signs(d).variance(0.0, squares, d)
-        D = lloyd_max(self.bits).distortion
-        if self.form == "mse":
-            return keys, D * (1 - D) * norms**2 / d
-        keys = keys / np.where(along > 0, along, 1.0)[:, None]
-        return keys, D * np.einsum("ld,ld->l", keys, keys) / d
+        coder = _Coder(self, R, self._sketch(x.shape[1], rng))
+        return coder.decode(*coder.encode(x, np.zeros(0)), np.zeros((len(x), 0)))
 
-    def _rounded(self, x: Array, R: Array) -> tuple[Array, Array, Array]:
-        """Return k̂, |k| and u·û."""
-        norms = np.linalg.norm(x, axis=1)
-        if not self.rounded_bits:
-            return np.zeros_like(x), norms, np.zeros(len(x))
-        y = math.sqrt(len(R)) * (x / np.where(norms > 0, norms, 1.0)[:, None]) @ R.T
-        level = lloyd_max(self.rounded_bits).nearest(y)
-        along = np.einsum("ld,ld->l", y, level) / len(R)
-        return norms[:, None] * (level @ R) / math.sqrt(len(R)), norms, along
+    def coder(self, d: int, rng: np.random.Generator) -> Coder:
+        """Return the rounded coordinates and what else the form keeps of a key."""
+        R = rotated(d, self.rotation, rng)
+        return _Coder(self, R, self._sketch(d, rng))
+
+    def _sketch(self, d: int, rng: np.random.Generator) -> Array:
+        return self._signs(d).draw(d, rng) if self.form == "product" else np.zeros((0, d))
 
     def _signs(self, d: int) -> SignSketch:
         return SignSketch(d, self.sketch)
@@ -275,8 +264,76 @@ class TurboQuant(CodedKeys):
         """Return rounded keys, what is left of them, and what the correction takes per |q|²."""
         d = k.shape[1]
         means = self._means(k)
-        keys = means + self._rounded(k - means, np.eye(d))[0]
+        keys = means + _Coder(self, np.eye(d), np.zeros((0, d))).rounded_keys(k - means)
         left = k - keys
         squares = np.einsum("ld,ld->l", left, left)
         less = self._signs(d).variance(0.0, squares, d) / 2
         return keys, left, less if self.corrected else 0.0 * less
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Coder:
+    """Rounded coordinates of a rotated key and a scale; of a product also signs and a norm."""
+
+    method: TurboQuant
+    R: Array
+    S: Array  # the sketch, without rows where there is none
+
+    @property
+    def _levels(self) -> Levels | None:
+        bits = self.method.rounded_bits
+        return lloyd_max(bits) if bits else None
+
+    @property
+    def widths(self) -> tuple[tuple[int, int], ...]:
+        return self.method.layout(self.R.shape[1]).codes
+
+    def shared(self, block: Array) -> Array:
+        return block.mean(axis=0) if self.method.group else np.zeros(0)
+
+    def encode(self, keys: Array, shared: Array) -> tuple[list[Array], Array]:
+        x = keys - shared if shared.size else keys
+        codes, scales, left = [], [], x
+        if self._levels is not None:
+            places, scale = self._round(x)
+            codes, scales, left = [places], [scale], x - self._read(places, scale)
+        if self.method.form == "product":
+            codes.append(self.method._signs(x.shape[1]).bits(self.S, left))
+            scales.append(np.linalg.norm(left, axis=1))
+        return codes, np.stack(scales, axis=1)
+
+    def decode(self, codes: list[Array], scales: Array, shared: Array) -> Codes:
+        d = self.R.shape[1]
+        keys, signs = np.zeros((len(scales), d)), self.method._signs(d)
+        if self._levels is not None:
+            keys = self._read(codes[0], scales[:, 0])
+        if self.method.form == "product":
+            norms = scales[:, -1]
+            keys, spread = keys + signs.read_back(self.S, codes[-1], norms), norms**2
+            spread = signs.variance(0.0, spread, d)
+        else:
+            D = lloyd_max(self.method.bits).distortion
+            mse = self.method.form == "mse"
+            size = scales[:, 0] ** 2 * (1 - D) if mse else np.einsum("ld,ld->l", keys, keys)
+            spread = D * size / d
+        return Codes(keys + shared if shared.size else keys, spread)
+
+    def rounded_keys(self, x: Array) -> Array:
+        """Return k̂ of keys (l, d)."""
+        return np.zeros_like(x) if self._levels is None else self._read(*self._round(x))
+
+    def _round(self, x: Array) -> tuple[Array, Array]:
+        """Return the places of the coordinates among the levels, and |k|, of "eden" |k|/(u·û)."""
+        assert self._levels is not None
+        norms, size = np.linalg.norm(x, axis=1), len(self.R)
+        y = math.sqrt(size) * (x / np.where(norms > 0, norms, 1.0)[:, None]) @ self.R.T
+        places = np.searchsorted(self._levels.borders, y)
+        if self.method.form == "eden":
+            along = np.einsum("ld,ld->l", y, self._levels.levels[places]) / size
+            norms = norms / np.where(along > 0, along, 1.0)
+        return places, norms
+
+    def _read(self, places: Array, scale: Array) -> Array:
+        assert self._levels is not None
+        level = self._levels.levels[places]
+        return np.asarray(scale[:, None] * (level @ self.R) / math.sqrt(len(self.R)))

@@ -1,10 +1,58 @@
 """Kept keys: all of them, sinks and a window, or those with the most attention so far (H2O)."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from approx.checks import Array
 from approx.decoding.cache import Cache, softmax
+from approx.decoding.rows import Rows
+from approx.estimate.masks import Mask
 from approx.supports.eviction import Limits
+
+
+class AllKeys(Cache):
+    """All keys with their values, all of which a query reads.
+
+    Heads of a group have the same keys: caches that `share` hold them once.
+    """
+
+    def __init__(self, d: int, c: int) -> None:
+        super().__init__(d, c)
+        self.keys, self.values = Rows(self.d), Rows(self.c)
+
+    def share(self, other: AllKeys) -> None:
+        """Hold the keys and values of a cache that is given the same tokens."""
+        self.keys, self.values = other.keys, other.values
+
+    def add(self, k: Array, v: Array) -> None:
+        """Keep the key, unless a cache that shares the keys has done so."""
+        self._keep(k[None], v[None])
+
+    def extend(self, K: Array, V: Array) -> None:
+        """Keep many keys at once."""
+        self._keep(K, V)
+        self.tokens += len(K)
+
+    def _keep(self, K: Array, V: Array) -> None:
+        if len(self.keys) == self.tokens:
+            self.keys.append(np.asarray(K, self.dtype))
+            self.values.append(np.asarray(V, self.dtype))
+
+    def answer(self, q: Array) -> Array:
+        """Return the softmax of the logits of all keys times their values."""
+        return np.asarray(softmax(self.keys.array @ q) @ self.values.array)
+
+    @property
+    def reads(self) -> int:
+        """All keys with their values."""
+        return self.tokens * (self.d + self.c)
+
+    def kept(self) -> list[Any]:
+        return [self.keys, self.values]
 
 
 class KeptKeys(Cache):
@@ -13,10 +61,12 @@ class KeptKeys(Cache):
     Parameters
     ----------
     d, c : int
-    limits : Limits, optional
-        How many keys there may be, and which of them stay; None keeps them all.
+    limits : Limits
+        How many keys there may be, and which of them stay.
     heavy : bool
         Whether those with the least attention so far go, as in H2O, or else the oldest.
+    window : int
+        How many of the last tokens a query may see; 0 for all. Those that no query sees go first.
 
     Notes
     -----
@@ -29,43 +79,157 @@ class KeptKeys(Cache):
     >>> cache = parse("sink_window(k=2)").cache(d=1, c=1)
     >>> for value in [1.0, 2.0, 3.0]:
     ...     cache.append([0.0], [value])
-    >>> cache.places, cache.attend([0.5]), cache.reads
+    >>> cache.places.array, cache.attend([0.5]), cache.reads
     (array([0, 2]), array([2.]), 4)
     """
 
     def __init__(
-        self, d: int, c: int, limits: Limits | None = None, *, heavy: bool = False
+        self, d: int, c: int, limits: Limits, *, heavy: bool = False, window: int = 0
     ) -> None:
         super().__init__(d, c)
-        self.limits, self.heavy = limits, heavy
-        self.keys, self.values = np.zeros((0, self.d)), np.zeros((0, self.c))
-        self.places: Array = np.zeros(0, np.intp)
-        self.sums: Array = np.zeros(0)
+        self.limits, self.heavy, self.window = limits, heavy, window
+        self.keys, self.values = Rows(self.d), Rows(self.c)
+        self.places, self.sums = Rows(), Rows()
+        self.asks = heavy
 
     def add(self, k: Array, v: Array) -> None:
-        """Evict keys if there is no room, then keep this one."""
-        if self.limits is not None and len(self.keys) == self.limits.k:
-            self._evict(self.limits)
-            if len(self.keys) == self.limits.k:
-                return  # it is full of sinks
-        self.keys, self.values = np.vstack([self.keys, k]), np.vstack([self.values, v])
-        self.places, self.sums = np.append(self.places, self.tokens), np.append(self.sums, 0.0)
+        """Evict keys where a block begins, then keep this one if there is room."""
+        k_most, block = self.limits.k, self.limits.block
+        if self.tokens >= k_most and (self.tokens - k_most) % block == 0:
+            self._evict()
+        if len(self.keys) == k_most:
+            return  # it is full of sinks
+        for rows, x in ((self.keys, k), (self.values, v)):
+            rows.append(x[None])
+        self.places.append(np.array([self.tokens]))
+        self.sums.append(np.zeros(1))
 
-    def _evict(self, limits: Limits) -> None:
-        free = np.flatnonzero(limits.free(self.places, self.tokens))
-        scores = self.sums[free] if self.heavy else self.places[free]
-        worst = free[np.argsort(scores, kind="stable")[: limits.block]]
-        self.keys, self.values = (np.delete(x, worst, axis=0) for x in (self.keys, self.values))
-        self.places, self.sums = (np.delete(x, worst) for x in (self.places, self.sums))
+    def _evict(self) -> None:
+        if self.window:
+            self._drop(np.flatnonzero(self.places.array <= self.tokens - self.window))
+        many = len(self.keys) - (self.limits.k - self.limits.block)
+        free = np.flatnonzero(self.limits.free(self.places.array, self.tokens))
+        scores = (self.sums if self.heavy else self.places).array[free]
+        self._drop(free[np.argsort(scores, kind="stable")[: max(many, 0)]])
+
+    def _drop(self, places: Array) -> None:
+        for rows in (self.keys, self.values, self.places, self.sums):
+            rows.drop(places)
 
     def answer(self, q: Array) -> Array:
         """Return the softmax of the logits of the keys times their values."""
-        weights = softmax(self.keys @ q)
+        logits = self.keys.array @ q
+        if self.window:
+            logits[self.places.array < self.tokens - self.window] = -np.inf
+        weights = softmax(logits)
         if self.heavy:
-            self.sums = self.sums + weights
-        return np.asarray(weights @ self.values)
+            self.sums.array[:] = self.sums.array + weights
+        return np.asarray(weights @ self.values.array)
 
     @property
     def reads(self) -> int:
         """Keys with their values, and the sums of H2O."""
         return len(self.keys) * (self.d + self.c + self.heavy)
+
+    def kept(self) -> list[Any]:
+        return [self.keys, self.values, *([self.sums] if self.heavy else [])]
+
+
+class ChosenKeys(AllKeys):
+    """All keys, of which a query reads those with the largest scores.
+
+    Parameters
+    ----------
+    d, c : int
+    scores : callable
+        (q (d,), K (l, d)) → a score of each key; of equal scores the first keys are read.
+    k : int
+        Keys that a query reads.
+    looks : int
+        Numbers that the score of a key reads.
+
+    Examples
+    --------
+    The second channel of the query is the larger one, and the second key the larger there:
+
+    >>> from approx import parse
+    >>> cache = parse("projected_top_k(k=1, r=1, by='channels')").cache(d=2, c=1)
+    >>> for key, value in [([5.0, 0.0], 3.0), ([0.0, 1.0], 4.0)]:
+    ...     cache.append(key, [value])
+    >>> cache.attend([1.0, 2.0]), cache.reads
+    (array([4.]), 5)
+    """
+
+    def __init__(
+        self,
+        d: int,
+        c: int,
+        scores: Callable[[Array, Array], Array],
+        k: int,
+        *,
+        looks: int,
+    ) -> None:
+        super().__init__(d, c)
+        self.scores, self.k, self.looks = scores, k, looks
+
+    def answer(self, q: Array) -> Array:
+        """Return the softmax over the chosen keys times their values."""
+        keys = self.keys.array
+        best = np.argsort(-self.scores(q, keys), kind="stable")[: self.k]
+        return np.asarray(softmax(keys[best] @ q) @ self.values.array[best])
+
+    @property
+    def reads(self) -> int:
+        """What scores read of every key, and the chosen keys with their values."""
+        chosen = min(self.k, self.tokens) * (self.d + self.c)
+        return self.tokens * self.looks + chosen
+
+
+class WindowKeys(Cache):
+    """The keys of a window, for a method whose row follows from them.
+
+    Parameters
+    ----------
+    d, c, window : int
+    row : callable
+        (q (1, d), K, V, mask of one query) → the attention of the query, (1, c).
+    block, lead : int
+        The first key that is held has a place that is a multiple of ``block``, and ``lead`` keys
+        before the window are held, too.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        c: int,
+        window: int,
+        row: Callable[[Array, Array, Array, Mask], Array],
+        block: int = 1,
+        lead: int = 0,
+    ) -> None:
+        super().__init__(d, c)
+        self.window, self.row, self.block, self.lead = window, row, block, lead
+        self.keys, self.values = Rows(self.d), Rows(self.c)
+
+    def add(self, k: Array, v: Array) -> None:
+        """Keep the key, and drop those that no block of the window has."""
+        for rows, x in ((self.keys, k), (self.values, v)):
+            rows.append(x[None])
+        need = max(self.tokens + 1 - self.window - self.lead, 0) // self.block * self.block
+        if gone := need - (self.tokens + 1 - len(self.keys)):
+            self.keys.drop(np.arange(gone))
+            self.values.drop(np.arange(gone))
+
+    def answer(self, q: Array) -> Array:
+        """Return the row of the last token."""
+        l = len(self.keys)
+        mask = Mask(np.array([max(l - self.window, 0)]), np.array([l]), l, looks_back=True)
+        return np.asarray(self.row(q[None], self.keys.array, self.values.array, mask)[0])
+
+    @property
+    def reads(self) -> int:
+        """All that is held."""
+        return len(self.keys) * (self.d + self.c)
+
+    def kept(self) -> list[Any]:
+        return [self.keys, self.values]

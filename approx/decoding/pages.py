@@ -1,13 +1,17 @@
 """Pages of keys, of which a query reads those that score highest: Quest."""
 
+from typing import Any
+
 import numpy as np
 
 from approx.checks import Array
-from approx.decoding.cache import Cache, softmax
+from approx.decoding.cache import softmax
+from approx.decoding.keys import AllKeys
+from approx.decoding.rows import Rows
 from approx.supports import boxes
 
 
-class KeptPages(Cache):
+class KeptPages(AllKeys):
     """All keys in pages, each with the box or the mean of its keys.
 
     Parameters
@@ -45,46 +49,55 @@ class KeptPages(Cache):
     ) -> None:
         super().__init__(d, c)
         self.size, self.count, self.by_box, self.current = size, count, by_box, current
-        self.keys: list[Array] = []  # (keys, d) for each page
-        self.values: list[Array] = []
-        self.low, self.high, self.means = np.zeros((3, 0, self.d))
+        self.low, self.high, self.means = (Rows(self.d) for _ in range(3))
 
     def add(self, k: Array, v: Array) -> None:
-        """Put the key into the last page, or into a new one."""
-        if self.tokens % self.size == 0:
-            self.keys.append(k[None])
-            self.values.append(v[None])
-            self.low, self.high, self.means = (
-                np.vstack([x, k]) for x in (self.low, self.high, self.means)
-            )
-            return
-        self.keys[-1], self.values[-1] = (
-            np.vstack([pages[-1], x]) for pages, x in ((self.keys, k), (self.values, v))
-        )
-        self.low[-1], self.high[-1] = np.minimum(self.low[-1], k), np.maximum(self.high[-1], k)
-        self.means[-1] += (k - self.means[-1]) / len(self.keys[-1])
+        """Keep the key, and let its page know of it."""
+        super().add(k, v)
+        before = self.tokens % self.size
+        if before == 0:
+            for rows in self._summaries:
+                rows.append(k[None])
+        elif self.by_box:
+            low, high = self.low.array, self.high.array
+            low[-1], high[-1] = np.minimum(low[-1], k), np.maximum(high[-1], k)
+        else:
+            self.means.array[-1] += (k - self.means.array[-1]) / (before + 1)
+
+    def extend(self, K: Array, V: Array) -> None:
+        for k, v in zip(K, V):
+            self.append(k, v)
+
+    @property
+    def _summaries(self) -> list[Rows]:
+        return [self.low, self.high] if self.by_box else [self.means]
 
     def answer(self, q: Array) -> Array:
         """Return the softmax over the keys of the best pages times their values."""
-        best = self._best(q)
-        keys, values = (np.vstack([pages[p] for p in best]) for pages in (self.keys, self.values))
+        places = (self._best(q)[:, None] * self.size + np.arange(self.size)).ravel()
+        places = places[places < self.tokens]
+        keys, values = self.keys.array[places], self.values.array[places]
         return np.asarray(softmax(keys @ q) @ values)
 
     def _best(self, q: Array) -> Array:
         scored = self._scored
         if self.by_box:
-            scores = boxes.highest(q[None], self.low[:scored], self.high[:scored])[0]
+            low, high = self.low.array[:scored], self.high.array[:scored]
+            scores = boxes.highest(q[None], low, high)[0]
         else:
-            scores = self.means[:scored] @ q
+            scores = self.means.array[:scored] @ q
         best = np.argsort(-scores, kind="stable")[: self.count - self.current]
         return np.sort(np.append(best, scored) if self.current else best)
 
     @property
     def _scored(self) -> int:
-        return len(self.keys) - self.current
+        return -(-self.tokens // self.size) - self.current
 
     @property
     def reads(self) -> int:
         """Boxes or means, and the keys with their values of full pages, if there are enough."""
         summaries = self._scored * self.d * (2 if self.by_box else 1)
         return summaries + min(self.count * self.size, self.tokens) * (self.d + self.c)
+
+    def kept(self) -> list[Any]:
+        return [*super().kept(), *self._summaries]

@@ -1,7 +1,7 @@
 """The state of linear attention: sums over keys of their features times values and 1."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class RunningSums(Cache):
 
     def __init__(self, d: int, c: int, maps: FeatureMaps) -> None:
         super().__init__(d, c)
-        self.maps = maps
+        self.maps, self.parameters = maps, maps.parameters
         self.tops = np.full(maps.width, -np.inf)
         self.sums = np.zeros((maps.width, self.c + 1))
 
@@ -86,3 +86,6 @@ class RunningSums(Cache):
     def reads(self) -> int:
         """The sums, their scales, and what maps a query to its features."""
         return self.maps.width * (self.c + 2) + self.maps.parameters
+
+    def kept(self) -> list[Any]:
+        return [self.sums, self.tops]

@@ -162,6 +162,13 @@ class Hierarchical(Method):
             return None
         return States(SUMMARIES[self.basis], self.rank or 0, self.exact_below, self.sinks, d, c)
 
+    def reach_of(self, window: int) -> tuple[int, int]:
+        """Return the beginning of a block that is no shorter than a window, and the sinks."""
+        size = self.exact_below
+        while size < window:
+            size *= 2
+        return size, self.sinks
+
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the blocks level by level, and the near keys as a support."""
         parts = self.partition(mask)

@@ -1,6 +1,7 @@
 """What a model keeps to decode with a hierarchical estimate: the states of a Fenwick tree."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -83,3 +84,12 @@ class States(Cache):
         term = self.summary.width(self.d) + self.c + 1
         near = len(self.first) + len(self.own)
         return near * (self.d + self.c) + sum(len(s.total) for s in self.states) * term
+
+    def kept(self) -> list[Any]:
+        """Return near keys with their values, and the summaries and totals of blocks.
+
+        What a summary needs to be merged is among them: numbers beyond those that a query reads.
+        """
+        near = [x for k, v in [*self.first, *self.own] for x in (k, v[:-1])]
+        states = [x for s in self.states for x in (s.total, *vars(s.summary).values())]
+        return near + [np.asarray(x) for x in states]

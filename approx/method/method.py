@@ -6,6 +6,7 @@ writes the formula.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -20,6 +21,7 @@ from numpy.typing import ArrayLike
 from approx import checks
 from approx.checks import Array
 from approx.decoding.cache import Cache
+from approx.decoding.keys import WindowKeys
 from approx.estimate import exact, masks, memory
 from approx.estimate.approximation import OF, Approximation
 from approx.estimate.masks import ALL, Mask, MaskLike
@@ -469,11 +471,14 @@ class Method(ABC):
         """
         return None
 
-    def cache(self, *, d: int, c: int, rng: Rng = None) -> Cache:
+    def cache(
+        self, *, d: int, c: int, rng: Rng = None, window: int = 0, dtype: Any = np.float64
+    ) -> Cache:
         """Return what a causal model keeps of keys (d,) and values (c,): at first nothing.
 
         Given the rng of `approximate` it draws the same, and each token is answered by the row that
-        ``approximate(Q, K, mask="causal")`` has for it, see `approx.decoding`.
+        ``approximate(Q, K, mask="causal")`` has for it, see `approx.decoding`. With a ``window`` it
+        is that under ``Mask.window(n, n, window)``. ``dtype`` is that of keys and values.
 
         Raises
         ------
@@ -482,18 +487,53 @@ class Method(ABC):
         """
         self._sized()
         d, c = (checks.integer(name, x, least=1) for name, x in (("d", d), ("c", c)))
+        checks.integer("window", window, least=0)
         memory.reserve(self.workspace(Shape(1, 1, d, c)), f"a cache of {self}", "d")
-        found = self.cached(d, c, generator(rng))
+        draws = generator(rng)
+        found = self.windowed(d, c, draws, window) if window else self.cached(d, c, draws)
         if found is None:
+            if window and self.autoregressive:
+                raise ValueError(f"{self} has no cache under a window")
             raise ValueError(
                 f"{self} has no cache: decode with the last row of approximate on all tokens so far"
                 if self.autoregressive
                 else f"{self} has no cache: a token's row depends on what comes after it"
             )
+        found.dtype = np.dtype(dtype)
         return found
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
         """Return `cache` for checked widths; None, the default, if there is none."""
+        return None
+
+    def windowed(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
+        """Return `cached` under a window, by default all of its keys; None if there is none."""
+        if not (self.autoregressive and self.row_local) or (reach := self.reach_of(window)) is None:
+            return None
+
+        def row(q: Array, k: Array, v: Array, mask: Mask) -> Array:
+            return self.prefilled(q, k, v, mask, copy.deepcopy(rng))
+
+        return WindowKeys(d, c, window, row, *reach)
+
+    def prefilled(self, q: Array, k: Array, v: Array, mask: Mask, rng: Rng) -> Array:
+        """Return the attention of queries that look back, (n, c), also of fewer keys than a size.
+
+        Keys that no query sees, and which so change nothing, fill up what the size asks for.
+        """
+        size = self.sized_by
+        count = getattr(self, size.field) if size is not None and size.counts == "entries" else 0
+        if (more := (count or 0) - len(k)) > 0:
+            k, v = (np.pad(x, ((0, more), (0, 0))) for x in (k, v))
+            mask = Mask(mask.first, mask.stop, len(k), looks_back=True)
+        return self.approximate(q, k, mask=mask, rng=rng).attend(v)
+
+    def reach_of(self, window: int) -> tuple[int, int] | None:
+        """Return what keys a row under a window follows from; None, the default: not known.
+
+        The first key has a place that is a multiple of the first number, and as many keys as the
+        second number lie before the window.
+        """
         return None
 
     def price(

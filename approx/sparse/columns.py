@@ -262,6 +262,12 @@ class Columns(SupportMethod):
         assert self.k is not None
         return KeptKeys(d, c, self._limits(self.k), heavy=True) if self.by == "h2o" else None
 
+    def windowed(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
+        assert self.k is not None
+        if self.by != "h2o":
+            return None
+        return KeptKeys(d, c, self._limits(self.k), heavy=True, window=window)
+
     def _evicted(self, Q: Array, K: Array, mask: Mask, k: int) -> Pattern:
         l = len(K)
         limits = self._limits(k)

@@ -7,9 +7,10 @@ import numpy as np
 
 from approx.checks import Array
 from approx.decoding.cache import Cache
-from approx.decoding.keys import KeptKeys
+from approx.decoding.keys import AllKeys, KeptKeys
 from approx.estimate.masks import Mask
 from approx.sparse.support import ByPlace
+from approx.supports.eviction import Limits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,4 +43,7 @@ class Exact(ByPlace):
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
         """Return all keys and values."""
-        return KeptKeys(d, c)
+        return AllKeys(d, c)
+
+    def windowed(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache:
+        return KeptKeys(d, c, Limits(window, 1, 0, window))

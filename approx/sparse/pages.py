@@ -150,6 +150,10 @@ class Pages(SupportMethod):
         count = (self.k or 0) // self.size
         return KeptPages(d, c, self.size, count, by_box=self.by == "box", current=self.current)
 
+    def reach_of(self, window: int) -> tuple[int, int]:
+        """Return the beginning of a page."""
+        return self.size, 0
+
     def _by_mass(self, Q: Array, K: Array, mask: Mask) -> Callable[[slice], Array]:
         starts = np.arange(0, mask.l, self.size)
 

@@ -12,6 +12,8 @@ from approx.compressed_logits.channels import Channels
 from approx.compressed_logits.key_pca import Axes, KeyPCA
 from approx.compressed_logits.logit_svd import LogitSVD
 from approx.compressed_logits.method import CompressedLogits
+from approx.decoding.cache import Cache
+from approx.decoding.keys import ChosenKeys
 from approx.estimate.masks import Mask
 from approx.method import Size
 from approx.method.fields import flag, instance, one_of, whole
@@ -135,6 +137,23 @@ class ProjectedTopK(SupportMethod):
         """Return the k largest of the compressed logits of each row."""
         left, right = self.selector(Q.shape[1]).factors(Q, K)
         return TopK(self.k).pattern(left, right, mask, rng)
+
+    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+        """Return all keys, of which those of the largest compressed logits are read."""
+        if self.by != "channels":
+            return None
+        r = min(self.r or max(1, d // SHARE), d)
+
+        def scores(q: Array, K: Array) -> Array:
+            channels = np.argsort(-np.abs(q), kind="stable")[:r]
+            return np.asarray(K[:, channels] @ q[channels])
+
+        assert self.k is not None
+        return ChosenKeys(d, c, scores, self.k, looks=r)
+
+    def reach_of(self, window: int) -> tuple[int, int]:
+        """Return the window: each key is scored by itself."""
+        return 1, 0
 
     def selection(self, shape: Shape) -> Price:
         """Return the price of the logits that choose the keys, of which each keeps r numbers."""

@@ -81,3 +81,7 @@ class SinkWindow(ByPlace):
         """Return the first keys and the last."""
         assert self.k is not None
         return KeptKeys(d, c, Limits(self.k, 1, self.sinks, self.k - self.sinks))
+
+    def reach_of(self, window: int) -> tuple[int, int]:
+        """Return the window, whose first keys are the sinks."""
+        return 1, 0

@@ -60,6 +60,11 @@ class SlidingWindow(ByPlace):
         assert self.width is not None
         return KeptKeys(d, c, Limits(self.width, 1, 0, self.width))
 
+    def windowed(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache:
+        assert self.width is not None
+        width = min(self.width, window)
+        return KeptKeys(d, c, Limits(width, 1, 0, width))
+
 
 def window(mask: Mask, width: int) -> tuple[Array, Array]:
     """Return first and last of `width` keys up to the query, or around it, cut to what it sees.

@@ -11,9 +11,11 @@ from kills import kills
 from small import NAMES, small
 
 from analysis import inputs
-from approx import METHODS, parse
-from approx.decoding.cache import Cache
+from approx import METHODS, Mask, parse
+from approx.decoding.cache import Cache, held
+from approx.decoding.codes import CodedCache
 from approx.decoding.keys import KeptKeys
+from approx.decoding.rows import Rows
 from approx.decoding.sums import RunningSums
 from approx.estimate.low import beside_ones
 from approx.method import generator
@@ -32,6 +34,20 @@ KEPT = (
     "pages(k=64, current=True)",
     "pages(k=48, by='mean')",
     "pages(k=24, size=8, by='mean', current=True)",
+    "projected_top_k(k=24, r=1, by='channels')",
+)
+CODED = (
+    "quantised(bits=3)",
+    "quantised(bits=2, group=16, recent=5, levels='normal', corrected=True)",
+    "kivi()",
+    "quantised(bits=3, by='channel', group=8, levels='normal')",
+    "qjl(m=128)",
+    "qjl(m=64, sketch='gaussian', recent=3, corrected=True)",
+    "turboquant(bits=3)",
+    "turboquant(bits=2, form='product', group=8)",
+    "turboquant(bits=1, form='product', corrected=True)",
+    "eden(bits=1, rotation='hadamard', corrected=True)",
+    "eden(bits=4, group=4, recent=9)",
 )
 SUMS = (
     "positive(m=32)",
@@ -117,7 +133,9 @@ def sizes(A, log):
 @kills("keys.py", "np.argsort(scores, kind", "np.argsort(-scores, kind")
 @kills("decoding/pages.py", "np.minimum(self.low[-1], k), ", "self.low[-1], ")
 @kills("sums.py", "        self.sums *= np.exp(self.tops - scale)[:, None]\n", "")
-@each("spec, index, n", [(s, j % 4, 72) for j, s in enumerate((*KEPT, *SUMS))])
+@kills("codes.py", "np.arange(self._coded) // self.members", "np.zeros(self._coded, int)")
+@kills("codes.py", "each[..., bit].astype(np.int64) << bit", "each[..., bit].astype(np.int64)")
+@each("spec, index, n", [(s, j % 4, 72) for j, s in enumerate((*KEPT, *SUMS, *CODED))])
 def test_answers_are_the_rows_of_prefill(spec, index, n):
     assert errors(parse(spec), *real(index, n)) <= 1
 
@@ -186,9 +204,10 @@ def counted(cache, q):
     """Return how many stored numbers the answer to a query takes."""
     for name in ("keys", "values", "sums", "tops", "low", "high", "means"):
         x = getattr(cache, name, None)
-        if x is not None:
-            many = isinstance(x, list)
-            setattr(cache, name, [y.view(Counted) for y in x] if many else x.view(Counted))
+        if isinstance(x, Rows) and len(x):
+            x._room = x._room.view(Counted)
+        elif isinstance(x, np.ndarray):
+            setattr(cache, name, x.view(Counted))
     Counted.taken = 0
     cache.attend(q)
     return Counted.taken
@@ -216,9 +235,9 @@ def test_what_is_read_is_its_price(spec):
         assert counted(cache, Q[-1]) + maps.parameters == said == price + maps.width
     else:
         assert counted(cache, Q[-1]) == said == price
-    if isinstance(cache, KeptKeys) and cache.limits is not None:
+    if isinstance(cache, KeptKeys):
         assert len(cache.places) <= cache.limits.k
-        assert cache.places[-1] == n - 1 or "sinks=4" in spec  # which has no window
+        assert cache.places.array[-1] == n - 1 or "sinks=4" in spec  # which has no window
 
 
 # What is refused
@@ -251,3 +270,87 @@ def test_a_query_before_the_first_key_and_other_shapes_are_refused():
     cache.append([0.0] * 2, [4.0])
     with pytest.raises(ValueError, match=r"q must have shape \(2,\), got \(1,\)"):
         cache.attend([0.0])
+
+
+# What is held
+
+
+@each("spec", [*KEPT, *SUMS, *CODED])
+def test_what_is_held_is_its_price(spec):
+    n, d, c = 98 if "block" in spec else 96, 8, 4
+    K = np.random.default_rng(3).standard_normal((n, d))
+    method = parse(spec)
+    cache = method.cache(d=d, c=c, rng=SEED)
+    for k in K:
+        cache.append(k, k[:c])
+        cache.attend(k)
+    price, (numbers, code_bytes) = method.price(n=n, l=n, d=d, c=c, mask="causal"), held([cache])
+    if isinstance(cache, CodedCache):
+        assert cache.reads == price.reads
+        assert numbers == price.reads - price.few
+        assert code_bytes == price.few_bytes
+        assert held([cache]).bytes == price.bytes_read
+    elif isinstance(cache, RunningSums):
+        assert numbers == price.reads + cache.maps.width
+    elif isinstance(cache, KeptKeys):
+        assert numbers == price.reads
+    else:  # all keys, and what is kept of pages
+        of_pages = {"box": 2, "mean": 1}.get(getattr(method, "by", ""), 0)
+        assert numbers == n * (d + c) + of_pages * d * -(-n // getattr(method, "size", n))
+
+
+@kills("approx/decoding/rows.py", "self._count = len(left)", "self._count = max(len(left), 1)")
+@each("spec", ["h2o(k=20)", "sink_window(k=20)", "quantised(bits=4)"])
+def test_what_evicts_frees_and_codes_take_their_bits(spec):
+    d, c, found = 32, 8, []
+    method, rng = parse(spec), np.random.default_rng(1)
+    cache = method.cache(d=d, c=c, rng=SEED)
+    for _ in range(4):
+        for k in rng.standard_normal((128, d)):
+            cache.append(k, k[:c])
+            cache.attend(k)
+        memory = sum(x.nbytes for x in (*cache.kept(), *cache.coded()))
+        found.append((memory, held([cache])))
+    if "k=" in spec:
+        assert len(set(found)) == 1
+        return
+    of_keys = np.diff([x.bytes for _, x in found]) / 128 - 2 * c
+    assert set(of_keys) == {4 / 16 * 2 * d + 2 * 2}  # b/16 of the bytes of 16 bits, and two scales
+
+
+WINDOWED = (
+    "exact()",
+    "sliding_window(width=9)",
+    "sink_window(k=9, sinks=4)",
+    "columns(k=12, by='h2o', recent=4)",
+    "columns(k=30, by='h2o', recent=4, block=3)",
+    "pages(k=16, size=4)",
+    "projected_top_k(k=9, r=4, by='channels')",
+    "hierarchical(rank=1, leaf=4, basis='mean', sinks=1)",
+    "hierarchical(rank=2, leaf=4, basis='pivots', sinks=2)",
+    "quantised(bits=3)",
+    "quantised(bits=3, by='channel', group=8)",
+    "qjl(m=64)",
+    "turboquant(bits=3)",
+)
+
+
+@kills("keys.py", "self.places.array < self.tokens - self.window", "self.places.array < 0")
+@kills("hierarchical.py", "return size, self.sinks\n", "return self.exact_below, self.sinks\n")
+@each("spec", WINDOWED)
+def test_answers_under_a_window_are_the_rows_of_prefill(spec):
+    n, window = 96, 21
+    Q, K, V = real(1, n)
+    method = parse(spec)
+    rows = method.approximate(Q, K, mask=Mask.window(n, n, window), rng=SEED).attend(V)
+    cache = method.cache(d=Q.shape[1], c=V.shape[1], rng=SEED, window=window)
+    for q, k, v, row in zip(Q, K, V, rows):
+        cache.append(k, v)
+        # sums of at most 32 terms, exponents of at most 100: as in `errors`, with room
+        np.testing.assert_allclose(cache.attend(q), row, rtol=0, atol=1e-11)
+    assert held([cache]).numbers <= 64 * sum((Q.shape[1], V.shape[1])) + Q.shape[1] ** 2 + n * 64
+
+
+def test_a_method_without_a_cache_under_a_window_says_so():
+    with pytest.raises(ValueError, match=r"performer|positive.* has no cache under a window"):
+        parse("performer(m=4)").cache(d=4, c=2, window=8)

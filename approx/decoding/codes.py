@@ -1,0 +1,144 @@
+"""Keys in few bits: packed codes with their scales, and the last keys as they are."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from approx.checks import Array
+from approx.decoding.cache import Cache, softmax
+from approx.decoding.rows import Rows
+
+
+class Coder(Protocol):
+    """How keys of width d become codes, and how they are read back."""
+
+    @property
+    def widths(self) -> tuple[tuple[int, int], ...]:
+        """Numbers of few bits of a key, and how many bits, for each array of codes."""
+
+    def shared(self, block: Array) -> Array:
+        """Return the scales that a whole group of keys (members, d) has, (t,)."""
+
+    def encode(self, keys: Array, shared: Array) -> tuple[list[Array], Array]:
+        """Return codes (m, count) of each kind, and the scales (m, s), of keys of one group."""
+
+    def decode(self, codes: list[Array], scales: Array, shared: Array) -> Any:
+        """Return what is read back of keys, given the shared scales (l, t) of each."""
+
+
+def packed(codes: Array, bits: int) -> Array:
+    """Return the bits of codes (m, count), (m, ⌈count·bits/8⌉) bytes.
+
+    Examples
+    --------
+    >>> bytes_of = packed(np.array([[1, 0, 3, 2]]), 2)
+    >>> bytes_of.shape, unpacked(bytes_of, 4, 2)
+    ((1, 1), array([[1, 0, 3, 2]]))
+    """
+    each = (codes[..., None] >> np.arange(bits)) & 1
+    return np.packbits(each.reshape(len(codes), -1).astype(np.uint8), axis=1)
+
+
+def unpacked(x: Array, count: int, bits: int) -> Array:
+    """Return the codes that `packed` wrote."""
+    each = np.unpackbits(x, axis=1, count=count * bits).reshape(len(x), count, bits)
+    if bits == 1:
+        return each[..., 0]
+    found = each[..., 0].astype(np.int64)
+    for bit in range(1, bits):
+        found |= each[..., bit].astype(np.int64) << bit
+    return found
+
+
+class CodedCache(Cache):
+    """Keys in packed codes, of which the last stay as they are, and all values.
+
+    Parameters
+    ----------
+    d, c : int
+    coder : Coder
+    sides : callable
+        (q (1, d), what `Coder.decode` returns) → left and right, whose product are the logits.
+    recent : int
+        The last keys, which are exact; at least members − 1.
+    members : int
+        Keys of a group, one after the other, that share scales.
+    parameters : int
+        Numbers that a query reads, such as those of a rotation.
+
+    Examples
+    --------
+    Of four keys two are coded, in one byte each:
+
+    >>> from approx import parse
+    >>> from approx.decoding.cache import held
+    >>> cache = parse("quantised(bits=2, recent=2)").cache(d=4, c=1)
+    >>> for key in np.eye(4):
+    ...     cache.append(key, [1.0])
+    >>> cache.reads, held([cache])
+    (24, Held(numbers=16, code_bytes=2))
+    """
+
+    def __init__(
+        self, d: int, c: int, coder: Coder, sides: Any, recent: int, members: int, parameters: int
+    ) -> None:
+        super().__init__(d, c)
+        self.coder, self.sides, self.recent, self.members = coder, sides, recent, members
+        self.parameters = parameters
+        self.last, self.values = Rows(d), Rows(c)
+        self.codes = [Rows(-(-count * bits // 8)) for count, bits in coder.widths]
+        self.scales: Rows | None = None
+        self.groups: Rows | None = None
+
+    def add(self, k: Array, v: Array) -> None:
+        """Keep the key, and code the one that is no longer among the last."""
+        self.last.append(k[None])
+        self.values.append(v[None])
+        if len(self.last) > self.recent:
+            self._code()
+
+    def _code(self) -> None:
+        keys = self.last.array
+        if self.groups is None or self._coded % self.members == 0:
+            shared = self.coder.shared(keys[: self.members].copy())
+            self.groups = Rows(len(shared)) if self.groups is None else self.groups
+            self.groups.append(shared[None])
+        codes, scales = self.coder.encode(keys[:1].copy(), self.groups.array[-1])
+        for rows, code, (_, bits) in zip(self.codes, codes, self.coder.widths):
+            rows.append(packed(code, bits))
+        self.scales = Rows(scales.shape[1]) if self.scales is None else self.scales
+        self.scales.append(scales)
+        self.last.drop(np.zeros(1, np.intp))
+
+    @property
+    def _coded(self) -> int:
+        return 0 if self.scales is None else len(self.scales)
+
+    def answer(self, q: Array) -> Array:
+        """Return the softmax of the logits of codes and of the last keys times all values."""
+        logits = [self.last.array @ q]
+        if self.scales is not None and self.groups is not None:
+            codes = [
+                unpacked(rows.array, *width) for rows, width in zip(self.codes, self.coder.widths)
+            ]
+            group = np.arange(self._coded) // self.members
+            found = self.coder.decode(codes, self.scales.array, self.groups.array[group])
+            left, right = self.sides(q[None], found)
+            logits.insert(0, right @ left[0])
+        return np.asarray(softmax(np.concatenate(logits)) @ self.values.array)
+
+    @property
+    def reads(self) -> int:
+        """Codes and scales of the coded keys, the last keys, all values, and the parameters."""
+        codes = self._coded * sum(count for count, _ in self.coder.widths)
+        numbers = sum(x.array.size for x in self.kept())
+        return int(codes + numbers + self.parameters)
+
+    def kept(self) -> list[Any]:
+        scales = [x for x in (self.scales, self.groups) if x is not None]
+        return [self.last, self.values, *scales]
+
+    def coded(self) -> list[Any]:
+        return list(self.codes)
