@@ -18,7 +18,7 @@ from approx.method.prices import Shape
 _NAME = "expqk"  # ours in the registries of transformers, for one forward pass
 _HIDDEN = -1e4  # additive masks hide with −10⁴, the least float or −inf
 
-_IN_CALL = {
+IN_CALL = {
     "softcap": "a soft-cap on the logits",
     "position_bias": "a relative position bias",
 }
@@ -169,7 +169,7 @@ def attending(
     ) -> tuple[Any, None]:
         nonlocal number
         layer, number = number, number + 1
-        refuse(others, _IN_CALL)
+        refuse(others, IN_CALL)
         n, l = query.shape[2], key.shape[2]
         if query.shape[0] != 1 or n > l or (n < l and not in_pieces):
             raise ValueError(
@@ -183,7 +183,7 @@ def attending(
             known.append((attention_mask, seen))
         qkv = query, key, value
         if s_aux is not None:
-            qkv = _with_sink(*qkv, s_aux, factor)
+            qkv = with_sink(*qkv, s_aux, factor)
         return attention(Call(layer, *qkv, factor, seen, s_aux is not None)), None
 
     before = model.config._attn_implementation
@@ -199,7 +199,7 @@ def attending(
             registry._global_mapping.pop(_NAME, None)  # there is no public way back
 
 
-def _with_sink(q: Any, k: Any, v: Any, sinks: Any, scaling: float) -> tuple[Any, Any, Any]:
+def with_sink(q: Any, k: Any, v: Any, sinks: Any, scaling: float) -> tuple[Any, Any, Any]:
     """Return q, k, v with one more key, first, of value 0, whose logit is the sink of each head.
 
     Heads of a group share the key, so that what differs between them stands in the queries. The

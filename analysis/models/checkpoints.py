@@ -42,7 +42,7 @@ class Place(NamedTuple):
         # Without trust_remote_code=False transformers asks at the terminal.
         local = {"local_files_only": True, "trust_remote_code": False}
         if (path / "config.json").is_file():
-            return cls(path, one_line(_name(path.resolve())), local)
+            return cls(path, one_line(folder_name(path.resolve())), local)
         found = [path] if path.is_file() else sorted(path.glob("*.gguf"))
         if len(found) > 1:
             raise ValueError(f"{one_line(path)} holds {len(found)} GGUF files: name one of them")
@@ -79,7 +79,7 @@ class Place(NamedTuple):
         from transformers import AutoConfig
 
         config = AutoConfig.from_pretrained(self.folder, **self.local)
-        refuse(vars(config) | vars(config.get_text_config()), _IN_CONFIG)
+        check(config)
         return config
 
     def tokenizer(self) -> Any:
@@ -134,15 +134,15 @@ def parsed_once() -> Iterator[None]:
             setattr(gguf, name, slow)
 
 
-def _name(folder: Path) -> str:
+def folder_name(folder: Path) -> str:
     """Return the name of a folder or, in a cache of the Hub, of the repository: not of a commit.
 
     What a configuration calls itself is often the model that it was made from, or a path.
 
     Examples
     --------
-    >>> _name(Path("/hub/models--org--SmolLM2-135M/snapshots/93efa2f0")), _name(Path("/my model"))
-    ('SmolLM2-135M', 'my model')
+    >>> folder_name(Path("/hub/models--org--SmolLM2-135M/snapshots/93efa2f0"))
+    'SmolLM2-135M'
     """
     if folder.parent.name == "snapshots":
         return folder.parents[1].name.rpartition("--")[2]
@@ -204,6 +204,11 @@ def token_ids(words: str, tokenizer: Any, config: Any, max_tokens: int) -> list[
             f"the model has {limit} positions, got {len(found)} tokens: lower max_tokens"
         )
     return found
+
+
+def check(config: Any) -> None:
+    """Raise ValueError if Q, K, V cannot represent a model of this configuration."""
+    refuse(vars(config) | vars(config.get_text_config()), _IN_CONFIG)
 
 
 def refuse(properties: Mapping[str, Any], reasons: Mapping[str, str]) -> None:

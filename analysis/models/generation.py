@@ -1,0 +1,550 @@
+"""A language model that runs a plan: token by token, from caches that hold what the plan keeps.
+
+`attach` lets a model of transformers attend by a plan in its own ``generate``, until `detach`;
+`generate` does so for a folder and a prompt, and counts what is read and held.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.compute.seeds import seed_sequence
+from analysis.models import checkpoints
+from analysis.models.attention_hook import IN_CALL, Seen, unused, with_sink
+from analysis.models.checkpoints import Place
+from analysis.models.head_caches import EXACT, HeadCaches
+from analysis.models.language_model import HeadIndex, LanguageModel
+from analysis.models.plan import Plan
+from approx import Mask, Method, checks
+from approx.checks import Array
+
+_ATTACHED: weakref.WeakKeyDictionary[Any, _Attached] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, repr=False)
+class Generated:
+    """What a model said with a plan, and what that took.
+
+    Attributes
+    ----------
+    text, tokens
+        What follows the prompt.
+    prompt_tokens : int
+    layers : DataFrame
+        One row a layer, when the last token was read: ``reads``, numbers that the queries of all
+        heads read, and ``exact_reads``; ``numbers`` and ``code_bytes`` that are held, counted from
+        the arrays, with ``bytes`` at 16 bits a number, and ``exact_bytes``.
+    seconds : float
+        Of all tokens but the first, which the prompt gives.
+    exact : Generated or None
+        What the model itself says, where they are compared.
+    agreement : float
+        How often exact attention, after the prompt and what was said with the plan so far, thinks
+        the same next token the likeliest; NaN where they are not compared.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    prompt_tokens: int
+    layers: pd.DataFrame
+    seconds: float
+    exact: Generated | None = None
+    agreement: float = float("nan")
+
+    def __repr__(self) -> str:
+        return f"<Generated {checks.shown(self.text)}: {len(self.tokens)} tokens>"
+
+    @property
+    def per_second(self) -> float:
+        """Tokens a second, the prompt apart."""
+        return (len(self.tokens) - 1) / self.seconds if self.seconds else float("nan")
+
+    @property
+    def parts_at(self) -> int | None:
+        """The first token in which the two texts differ; None if they do not, or there is one."""
+        if self.exact is None:
+            return None
+        a, b = self.tokens, self.exact.tokens
+        same = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+        return None if same == len(a) == len(b) else same
+
+
+def generate(
+    model_dir: str | os.PathLike[str],
+    prompt: str,
+    plan: Plan | Method,
+    *,
+    tokens: int = 64,
+    heads: Sequence[HeadIndex] | None = None,
+    compare: bool = False,
+    dtype: str = "float32",
+    seed: int = 0,
+    jobs: int | None = None,
+) -> Generated:
+    """Return what a local language model says after a prompt with a plan, the likeliest each time.
+
+    Parameters
+    ----------
+    model_dir : path
+        See `analysis.models.language_model.LanguageModel.open`.
+    prompt : str
+    plan : Plan or Method
+        A method computes all ``heads``.
+    tokens : int
+        How many at most; fewer if the model ends the text.
+    heads : sequence of (layer, head), optional
+    compare : bool
+        Whether exact attention says its text, too.
+    dtype : {"float32", "float64"}
+    seed, jobs
+        As for `analysis.models.substitute.substitute`, which has the same draws.
+
+    Returns
+    -------
+    Generated
+
+    Raises
+    ------
+    ImportError, ValueError
+        As for `attach`; or the prompt has fewer than 2 tokens, or too many for the model.
+
+    Notes
+    -----
+    The prompt is read as `substitute` reads a text, all positions at once by the method itself, and
+    the caches are filled with it. Then each token is answered from the caches alone.
+    """
+    checks.integer("tokens", tokens, least=1)
+    Place.from_path(model_dir)
+    model = LanguageModel.open(model_dir, dtype=dtype)
+    ids = model.tokens_of(prompt, 2**31 - 1)
+    attach(model.model, plan, heads=heads, name=model.name, seed=seed, jobs=jobs)
+    try:
+        found = _said(model, ids, tokens)
+    finally:
+        detach(model.model)
+    if not compare:
+        return found
+    exact = _said(model, ids, tokens)
+    same = _likeliest(model, [*ids, *found.tokens])[len(ids) - 1 : -1] == found.tokens
+    values = {**vars(found), "exact": exact, "agreement": float(np.mean(same))}
+    return Generated(**values)
+
+
+def _said(model: LanguageModel, ids: Array, tokens: int) -> Generated:
+    import torch
+    from transformers import DynamicCache
+
+    inner = model.model
+    cache = DynamicCache(config=inner.config)
+    ends = np.atleast_1d(inner.generation_config.eos_token_id or [])
+    said: list[int] = []
+    given = torch.as_tensor(ids)[None]
+    start = 0.0
+    with torch.inference_mode():
+        while len(said) < tokens:
+            out = inner(given, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            start = start or time.perf_counter()
+            said.append(int(out.logits[0, -1].argmax()))
+            given = torch.tensor([said[-1:]])
+            if said[-1] in ends:
+                break
+    seconds = time.perf_counter() - start
+    layers = pd.DataFrame([_numbers(layer, model.heads) for layer in cache.layers]).rename_axis(
+        "layer"
+    )
+    text = model.tokenizer.decode(said, skip_special_tokens=True)
+    return Generated(text, tuple(said), len(ids), layers.reset_index(), seconds)
+
+
+def _likeliest(model: LanguageModel, ids: Sequence[int]) -> Array:
+    import torch
+
+    with torch.inference_mode():
+        logits = model.model(torch.as_tensor(np.array(ids))[None]).logits[0]
+    return np.asarray(logits.argmax(-1).numpy())
+
+
+def _numbers(layer: Any, heads: int) -> dict[str, int]:
+    """Return what the heads of a layer read and hold, and what exact attention would."""
+    if isinstance(layer, _layer_kind()):
+        found: dict[str, int] = layer.numbers()
+        return found
+    count = layer.keys.numel() + layer.values.numel()
+    reads = count // layer.keys.shape[1] * heads
+    return _row(reads, reads, count, 0, 2 * count)
+
+
+def _row(reads: int, exact: int, numbers: int, code_bytes: int, exact_bytes: int) -> dict[str, int]:
+    return {
+        "reads": reads,
+        "exact_reads": exact,
+        "numbers": numbers,
+        "code_bytes": code_bytes,
+        "bytes": 2 * numbers + code_bytes,
+        "exact_bytes": exact_bytes,
+    }
+
+
+# A model that attends by a plan
+
+
+def attach(
+    model: Any,
+    plan: Plan | Method,
+    *,
+    heads: Sequence[HeadIndex] | None = None,
+    name: str | None = None,
+    seed: int = 0,
+    jobs: int | None = None,
+) -> None:
+    """Let a model of transformers attend by a plan, in its own ``generate`` too, until `detach`.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        Such as AutoModelForCausalLM returns.
+    plan : Plan or Method
+        A method computes all ``heads``; all others stay exact.
+    heads : sequence of (layer, head), optional
+    name : str, optional
+        The name of the model, which a plan must have; by default that of its folder.
+    seed, jobs
+        As for `analysis.models.substitute.substitute`.
+
+    Raises
+    ------
+    ValueError
+        The plan is of another model; a method reads the future, needs all logits or has no cache;
+        the model has what softmax(scaling q·k) v leaves out, such as a soft-cap, or latent
+        attention. In the model's own calls: beam search, a batch whose rows have other lengths and
+        no mask, and a cache that was filled before.
+
+    Notes
+    -----
+    It uses the AttentionInterface of transformers, and the layers of every empty DynamicCache that
+    the model is given become ones that hold, head by head, what the methods keep. Layers without a
+    method keep their own. Tokens that the attention mask hides are never kept. Caches are NumPy
+    arrays on the CPU, and no gradient goes through them.
+    """
+    if isinstance(plan, Plan) and heads is not None:
+        raise ValueError("a plan names its own heads: leave heads out")
+    checks.instance("plan", plan, (Plan, Method), "a plan or a method")  # type: ignore[arg-type]
+    facts = model.config.get_text_config()
+    checkpoints.check(model.config)
+    for field, why in _NO_KEYS.items():
+        if getattr(facts, field, None):
+            raise ValueError(f"the model has {why} ({field}): a plan keeps keys head by head")
+    layers, count = int(facts.num_hidden_layers), int(facts.num_attention_heads)
+    if isinstance(plan, Plan):
+        _check_name(plan, _names(model) if name is None else {name})
+        chosen: Mapping[HeadIndex, Method] = plan.heads
+    else:
+        every = [(i, j) for i in range(layers) for j in range(count)] if heads is None else heads
+        chosen = dict.fromkeys(every, plan)
+    for (layer, head), method in chosen.items():
+        if not (0 <= layer < layers and 0 <= head < count):
+            raise ValueError(
+                f"the model has no head {layer}.{head}: its layers are 0 to {layers - 1}, and "
+                f"their heads 0 to {count - 1}"
+            )
+        if why := method.obstacle(Mask.causal(2, 2)):
+            raise ValueError(f"no model can run {method}: {why}")
+    if model in _ATTACHED:
+        detach(model)
+    _ATTACHED[model] = _Attached(model, chosen, count, seed, jobs or os.cpu_count() or 1)
+
+
+def detach(model: Any) -> None:
+    """Let a model attend as before `attach`.
+
+    Raises
+    ------
+    ValueError
+        Nothing is attached to it.
+    """
+    if model not in _ATTACHED:
+        raise ValueError("no plan is attached to this model")
+    _ATTACHED.pop(model).remove()
+
+
+_NO_KEYS = {
+    "kv_lora_rank": "multi-head latent attention, whose cache is one latent vector for all heads",
+    "num_kv_shared_layers": "layers that read the keys of others",
+}
+
+
+def _names(model: Any) -> set[str]:
+    """Return the names that a model goes by: of its folder, and of GGUF files there."""
+    where = getattr(model, "name_or_path", "")
+    if not where:
+        return set()
+    folder = Path(where)
+    found = {path.stem for path in folder.glob("*.gguf")} if folder.is_dir() else set()
+    return found | {Place(folder, checkpoints.folder_name(folder.resolve()), {}).name}
+
+
+def _check_name(plan: Plan, names: set[str]) -> None:
+    if names and plan.model not in names:
+        raise ValueError(
+            f"the plan is for the model {plan.model}, and this is {' or '.join(sorted(names))}: "
+            "make a plan for this one"
+        )
+
+
+class _Attached:
+    """A model that attends by methods: its hook, and the layers of the cache of this pass."""
+
+    def __init__(
+        self, model: Any, heads: Mapping[HeadIndex, Method], count: int, seed: int, jobs: int
+    ) -> None:
+        from transformers import AttentionInterface, AttentionMaskInterface
+        from transformers.masking_utils import eager_mask
+
+        self.model, self.seed, self.jobs = weakref.ref(model), seed, jobs
+        self.methods = {
+            layer: [heads.get((layer, head), EXACT) for head in range(count)]
+            for layer in sorted({layer for layer, _ in heads})
+        }
+        self.layers: list[Any] = []
+        self.real: Any = None  # (batch, tokens) of this pass: which are no padding
+        self.calls = 0
+        self.before = model.config._attn_implementation
+        self.name = f"expqk_{id(self)}"
+        AttentionInterface.register(self.name, self.attention)
+        AttentionMaskInterface.register(self.name, eager_mask)
+        model.set_attn_implementation(self.name)
+        self.hooks = [
+            model.register_forward_pre_hook(self.enter, with_kwargs=True),
+            model.register_forward_hook(self.leave),
+        ]
+
+    def remove(self) -> None:
+        from transformers import AttentionInterface, AttentionMaskInterface
+
+        for hook in self.hooks:
+            hook.remove()
+        if (model := self.model()) is not None:
+            model.set_attn_implementation(self.before)
+        for registry in (AttentionInterface, AttentionMaskInterface):
+            registry._global_mapping.pop(self.name, None)  # there is no public way back
+
+    def enter(self, model: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Give a pass the layers of its cache, and look at its padding."""
+        from transformers import DynamicCache
+
+        cache = named.get("past_key_values")
+        if cache is None:
+            cache = DynamicCache(config=model.config)
+        own = _layer_kind()
+        if not any(isinstance(layer, own) for layer in cache.layers) and self.methods:
+            if type(cache) is not DynamicCache or cache.get_seq_length():
+                raise ValueError(
+                    "a plan is attached, which needs an empty DynamicCache: detach it, or generate "
+                    "without past_key_values and cache_implementation"
+                )
+            if not cache.layers:
+                cache = DynamicCache(config=model.config)
+            for number, methods in self.methods.items():
+                kind = type(cache.layers[number]).__name__
+                if kind not in ("DynamicLayer", "DynamicSlidingWindowLayer"):
+                    raise ValueError(f"layer {number} has no keys for a plan, but a {kind}")
+                window = getattr(cache.layers[number], "sliding_window", 0)
+                cache.layers[number] = own(self, number, methods, int(window))
+        self.layers, self.calls = cache.layers, 0
+        ids = named.get("input_ids", args[0] if args else None)
+        self.real = _real(model, ids, named.get("attention_mask"))
+        return args, named | {"past_key_values": cache}
+
+    def leave(self, model: Any, *_: Any) -> None:
+        """Raise ValueError unless the model asked for our attention."""
+        if not self.calls:
+            raise unused(model)
+
+    def attention(
+        self,
+        module: Any,
+        query: Any,
+        key: Any,
+        value: Any,
+        attention_mask: Any,
+        scaling: float | None = None,
+        *,
+        s_aux: Any = None,
+        **others: Any,
+    ) -> tuple[Any, None]:
+        checkpoints.refuse(others, IN_CALL)
+        self.calls += 1
+        factor = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
+        layer = self.layers[module.layer_idx]
+        qkv = query, key, value
+        if s_aux is not None:
+            qkv = with_sink(*qkv, s_aux, factor)
+        if isinstance(layer, _layer_kind()):
+            return layer.attend(*qkv, attention_mask, factor, s_aux is not None), None
+        return _exactly(*qkv, attention_mask, factor, s_aux is not None), None
+
+
+def _real(model: Any, ids: Any, mask: Any) -> Any:
+    """Return which tokens of a pass are no padding, (batch, n) of bool; None if all are.
+
+    Raises
+    ------
+    ValueError
+        Rows of a batch begin or end with padding, and no mask says so.
+    """
+    if ids is None or ids.ndim != 2:
+        return None
+    if mask is not None and mask.ndim == 2:
+        real = mask[:, -ids.shape[1] :].bool()
+        if not real.all():
+            return real.cpu().numpy()
+    pad = model.config.get_text_config().pad_token_id
+    if pad is None and model.generation_config is not None:
+        pad = model.generation_config.pad_token_id
+    if len(ids) > 1 and ids.shape[1] > 1 and pad is not None and mask is None:
+        ends = (ids[:, 0] == pad) | (ids[:, -1] == pad)
+        if ends.any():
+            raise ValueError(
+                "rows of the batch begin or end with padding and have other lengths: give the "
+                "attention_mask that the tokenizer makes"
+            )
+    return None
+
+
+def _exactly(q: Any, k: Any, v: Any, mask: Any, scaling: float, has_sink: bool) -> Any:
+    """Return softmax(scaling q·k + mask) v, (batch, n, heads, c)."""
+    import torch
+
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    if mask is not None and has_sink:
+        mask = torch.nn.functional.pad(mask, (1, 0))
+    y = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scaling)
+    return y.transpose(1, 2).contiguous()
+
+
+@functools.cache
+def _layer_kind() -> Any:
+    """Return the kind of layer that a cache has for a plan; transformers is imported here."""
+    import torch
+    from transformers.cache_utils import CacheLayerMixin
+
+    class PlanLayer(CacheLayerMixin):  # type: ignore[misc]
+        """What the heads of a layer keep, for each row of a batch."""
+
+        is_sliding = False
+
+        def __init__(self, owner: _Attached, number: int, methods: list[Method], window: int):
+            super().__init__()
+            self.owner, self.number, self.methods, self.window = owner, number, methods, window
+            self.is_sliding = bool(window)
+            self.rows: list[HeadCaches] = []
+            self.seen = 0
+
+        def lazy_initialization(self, key_states: Any, value_states: Any) -> None:
+            self.is_initialized = True
+
+        def update(self, keys: Any, values: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+            self.seen += keys.shape[2]
+            self.is_initialized = True
+            return keys, values
+
+        def get_seq_length(self) -> int:
+            return self.seen
+
+        def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+            before = max(self.seen - self.window + 1, 0) if self.window else 0
+            return self.seen - before + query_length, before
+
+        def get_max_length(self) -> int:
+            return self.window or -1
+
+        def reset(self) -> None:
+            self.rows, self.seen = [], 0
+
+        def _refused(self, *_: Any, **__: Any) -> None:
+            raise ValueError(
+                "beam search and speculative decoding copy a cache or take tokens back, and what "
+                "a plan has evicted cannot come back: generate with num_beams=1, or detach the plan"
+            )
+
+        reorder_cache = crop = batch_repeat_interleave = batch_select_indices = _refused
+
+        def attend(self, q: Any, k: Any, v: Any, mask: Any, scaling: float, has_sink: bool) -> Any:
+            """Return the outputs of the new tokens, (batch, n, heads, c)."""
+            if has_sink and self.window:
+                raise ValueError(
+                    f"layer {self.number} has attention sinks and a window of {self.window}: what "
+                    "its queries see is not an interval of keys, so choose other layers"
+                )
+            real, n = self.owner.real, q.shape[2]
+            root = scaling**0.5
+            dtype = np.float64 if q.dtype == torch.float64 else np.float32
+            kind = getattr(torch, np.dtype(dtype).name)
+            Q, K, V = (x.detach().to("cpu", kind).numpy() for x in (q, k, v))
+            Q, K = Q * root, K * root
+            begins = not self.rows
+            if begins:
+                whole = _exactly(q, k, v, mask, scaling, has_sink).detach().to("cpu", kind)
+                exactly = whole.transpose(1, 2).numpy()
+                self.rows = [self._caches(Q, K, V, dtype) for _ in Q]
+            output = np.zeros((len(Q), n, Q.shape[1], V.shape[-1]), dtype)
+            for b, caches in enumerate(self.rows):
+                at = np.arange(n) if real is None else np.flatnonzero(real[b])
+                keys = np.concatenate([[0], at + 1]) if has_sink else at
+                if begins and n > 1:
+                    self._check(mask, b, at)
+                    output[b, at] = caches.prompt(
+                        Q[b][:, at], K[b][:, keys], V[b][:, keys], exactly[b][:, at]
+                    ).transpose(1, 0, 2)
+                    continue
+                if begins and has_sink:
+                    caches.begin(K[b][:, 0], V[b][:, 0])
+                for i in at:
+                    j = i + has_sink
+                    output[b, i] = caches.token(Q[b][:, i], K[b][:, j], V[b][:, j])
+            return torch.from_numpy(output).to(q.device, q.dtype)
+
+        def _check(self, mask: Any, b: int, at: Array) -> None:
+            """Raise ValueError unless the mask is causal or a window, padding apart."""
+            if mask is None:
+                raise ValueError(f"layer {self.number} sees later keys: the model is not causal")
+            some = mask[b : b + 1][:, :, at][..., at]
+            seen = Seen.from_mask(some, len(at), len(at))
+            if len(at) > 1 and (not seen.causal or seen.window not in (0, self.window)):
+                raise ValueError(f"layer {self.number} does not see what its cache says")
+
+        def _caches(self, Q: Array, K: Array, V: Array, dtype: Any) -> HeadCaches:
+            owner = self.owner
+            return HeadCaches(
+                self.methods,
+                K.shape[1],
+                K.shape[-1],
+                V.shape[-1],
+                window=self.window,
+                seed=lambda head: seed_sequence(owner.seed, "substitute", self.number, head),
+                dtype=dtype,
+                jobs=owner.jobs,
+            )
+
+        def numbers(self) -> dict[str, int]:
+            """Return what is read and held, of the first row of a batch."""
+            caches = self.rows[0]
+            tokens = min(self.seen, self.window) if self.window else self.seen
+            width = caches.caches[0].d + caches.caches[0].c
+            exact = tokens * width
+            heads = len(self.methods)
+            numbers, code_bytes = caches.held
+            kv = heads // caches.group
+            return _row(caches.reads, heads * exact, numbers, code_bytes, 2 * kv * exact)
+
+    return PlanLayer

@@ -1,0 +1,128 @@
+"""What the heads of one layer keep of one text, and how they answer from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from analysis.compute import executors
+from approx import Mask, Method, parse
+from approx.checks import Array
+from approx.decoding.cache import Cache, Held, held
+from approx.decoding.keys import AllKeys
+
+EXACT = parse("exact()")
+
+
+class HeadCaches:
+    """The caches of the heads of a layer, made for one text.
+
+    Heads of a group get the same keys. What does not follow from their queries or from draws is
+    held once for all of them that have the same method, and all keys are held once for all that
+    choose among them.
+
+    Parameters
+    ----------
+    methods : sequence of Method, one for each head
+    kv_heads : int
+        Successive heads share the keys of one of these.
+    d, c : int
+        Widths of keys and values.
+    window : int
+        How many keys a query sees at most; 0 for all.
+    seed : callable
+        head → the seed of what its method draws.
+    dtype : dtype
+        Of keys and values.
+    jobs : int
+        Threads that share the heads of a prompt.
+
+    Raises
+    ------
+    ValueError
+        A method has no cache, under a window if there is one.
+    """
+
+    def __init__(
+        self,
+        methods: Sequence[Method],
+        kv_heads: int,
+        d: int,
+        c: int,
+        *,
+        window: int,
+        seed: Callable[[int], np.random.SeedSequence],
+        dtype: np.dtype,
+        jobs: int = 1,
+    ) -> None:
+        self.methods, self.window, self.seed, self.jobs = methods, window, seed, jobs
+        self.dtype = np.dtype(dtype)
+        self.group = len(methods) // kv_heads
+        self.caches: list[Cache] = []
+        known: dict[tuple[int, str], Cache] = {}
+        stores: dict[int, AllKeys] = {}
+        for head, method in enumerate(methods):
+            of = head // self.group
+            cache = known.get((of, str(method)))
+            if cache is None:
+                cache = method.cache(d=d, c=c, rng=seed(head), window=window, dtype=dtype)
+                if isinstance(cache, AllKeys):
+                    cache.share(stores.setdefault(of, cache))
+                if not (cache.asks or method.uses_rng):
+                    known[of, str(method)] = cache
+            self.caches.append(cache)
+        self.owners = {id(cache): head for head, cache in reversed([*enumerate(self.caches)])}
+
+    def prompt(self, q: Array, k: Array, v: Array, exactly: Array) -> Array:
+        """Return the outputs of the first tokens, and keep what decoding needs.
+
+        Parameters
+        ----------
+        q, k, v : (heads, n, d), (kv_heads, l, d), (kv_heads, l, c)
+            Scaled, so that logits are q·k. The queries are the last n of l positions.
+        exactly : (heads, n, c)
+            What exact attention gives, for the heads that have it.
+        """
+        n, l = q.shape[1], k.shape[1]
+        mask = Mask.window(n, l, self.window) if self.window else Mask.causal(n, l)
+
+        def one(head: int) -> Array:
+            method, cache, of = self.methods[head], self.caches[head], head // self.group
+            if cache.asks:  # what is kept follows from the queries, one after the other
+                cache.extend(k[of, : l - n], v[of, : l - n])
+                rows = zip(q[head], k[of, l - n :], v[of, l - n :])
+                return np.array([self._answer(cache, *row) for row in rows])
+            if method == EXACT:
+                return np.asarray(exactly[head])
+            return method.prefilled(q[head], k[of], v[of], mask, self.seed(head))
+
+        for head in self.owners.values():
+            if not self.caches[head].asks:
+                self.caches[head].extend(k[head // self.group], v[head // self.group])
+        return np.array(executors.threads(one, range(len(q)), self.jobs))
+
+    def begin(self, k: Array, v: Array) -> None:
+        """Keep a key without a query, such as an attention sink, k (kv_heads, d) and its value."""
+        for head in self.owners.values():
+            self.caches[head].append(k[head // self.group], v[head // self.group])
+
+    @staticmethod
+    def _answer(cache: Cache, q: Array, k: Array, v: Array) -> Array:
+        cache.append(k, v)
+        return cache.attend(q)
+
+    def token(self, q: Array, k: Array, v: Array) -> Array:
+        """Return the outputs of the next token, (heads, c), from q (heads, d), k and v."""
+        self.begin(k, v)
+        return np.array([cache.attend(x) for cache, x in zip(self.caches, q)])
+
+    @property
+    def reads(self) -> int:
+        """Numbers that the next token's queries read, of all heads."""
+        return sum(cache.reads for cache in self.caches)
+
+    @property
+    def held(self) -> Held:
+        """What all heads hold together."""
+        return held(self.caches)
