@@ -305,6 +305,13 @@ class Run:
                 "measured_on": self.asked["held_out"]
                 or self._named(self.asked["text"], "second half"),
                 "tokens": self.asked["tokens"],
+                "model_sha256": self.asked["model_sha256"],
+                "text_sha256": {
+                    self.asked[name]: self.asked[f"{name}_sha256"]
+                    for name in ("text", "held_out")
+                    if self.asked[name]
+                },
+                "version": self.asked["version"],
                 "exact_perplexity": numbers[1.0].pop("exact_perplexity"),
             },
         )

@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from analysis.compute.finished import Finished
 from analysis.costs.allocation import Allocation, allocate, cheapest
 from analysis.inputs.array_files import one_line
 from analysis.models import checkpoints
+from analysis.models.checkpoints import Place
 from analysis.models.cost_curves import EXACT, SHARES, curves
 from analysis.models.language_model import HeadIndex, LanguageModel
 from analysis.models.plan import Plan as Plan
@@ -83,6 +85,7 @@ def plan(
     Plan
         Heads that stay exact are left out. Its facts: ``budget``, ``currency``; ``price``, the mean
         over all heads, and ``exact_price``; ``chosen_on``, ``measured_on``, the names of the texts;
+        ``model_sha256`` and ``text_sha256``, by name of the file; ``version``, that of expqk;
         ``predicted_kl``, the sum over heads of the damages that were predicted, and
         ``least_predicted_kl``, below which no choice from the same curves is; ``kl``,
         ``kl_stderr``, ``same_top_1`` and ``perplexity``, measured with all heads replaced at once,
@@ -152,6 +155,13 @@ def plan(
             "chosen_on": [one_line(Path(each).name) for each in texts],
             "measured_on": one_line(Path(texts[0] if held_out is None else held_out).name),
             "tokens": shortest,
+            "model_sha256": Place.from_path(model_dir).digests(),
+            "text_sha256": {
+                one_line(Path(each).name): checkpoints.digest(each)
+                for each in (*texts, held_out)
+                if each is not None
+            },
+            "version": metadata.version("expqk"),
             "exact_perplexity": perplexity(at.surprisal),
         },
     )

@@ -15,6 +15,7 @@ from figures.command import (
     diagnose,
     exercise,
     figures,
+    generate,
     methods,
     model,
     options,
@@ -29,7 +30,7 @@ from figures.command import (
 
 COMMANDS = (
     report, figures, diagnose, target, theory, sweep, verify, methods, claims, capture,
-    substitute, plan, model, exercise,
+    substitute, plan, generate, model, exercise,
 )  # fmt: skip
 ABOUT = "How well do cheap attention methods approximate exp(q·k), and which one fits?"
 FIRST = (  # what a student, a researcher with arrays and the owner of a model type first

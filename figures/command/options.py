@@ -48,8 +48,13 @@ def add_model(
     parser: argparse.ArgumentParser, text: str = "a UTF-8 text file", **nargs: Any
 ) -> None:
     """Add a model and the text that it reads, or several."""
-    parser.add_argument("model", type=Path, metavar="MODEL_DIR", help="a folder, or a .gguf file")
+    add_model_dir(parser)
     parser.add_argument("text", type=Path, metavar="TEXT", help=text, **nargs)
+
+
+def add_model_dir(parser: argparse.ArgumentParser) -> None:
+    """Add a model."""
+    parser.add_argument("model", type=Path, metavar="MODEL_DIR", help="a folder, or a .gguf file")
 
 
 def add_kept(parser: argparse.ArgumentParser, what: str) -> None:

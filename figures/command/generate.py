@@ -1,0 +1,54 @@
+"""``expqk generate``."""
+
+import argparse
+from pathlib import Path
+
+from figures.command import options
+
+HELP = "A model that runs a plan, token by token, and what it reads and holds."
+EXAMPLES = ("expqk generate MODEL_DIR --plan plan.json --prompt TEXT --compare",)
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    options.add_model_dir(parser)
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--plan", type=Path, metavar="FILE", help="a plan of `expqk plan`")
+    asked.add_argument("--method", metavar="SPEC", help="instead: one for all heads, or for some")
+    parser.add_argument("--heads", type=options.heads, metavar="L.H,…", help="of --method [all]")
+    parser.add_argument(
+        "--prompt", required=True, metavar="TEXT", help="words, or a UTF-8 file that holds them"
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=64, metavar="N", help="most tokens that follow [64]"
+    )
+    parser.add_argument("--compare", action="store_true", help="generate with exact attention, too")
+    options.add_language(parser)
+    options.add_seed(parser)
+    options.add_jobs(parser, "threads that read the prompt")
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from analysis.models import checkpoints, generate
+    from analysis.models.plan import Plan
+    from approx import parse
+    from figures.show import generation
+    from figures.words.translation import speaking
+
+    words = arguments.prompt
+    if len(words) < 256 and Path(words).is_file():
+        [words] = checkpoints.texts(arguments.model, words)
+    choice = Plan.read(arguments.plan) if arguments.plan else parse(arguments.method)
+    said = generate(
+        arguments.model,
+        words,
+        choice,
+        tokens=arguments.tokens,
+        heads=arguments.heads,
+        compare=arguments.compare,
+        seed=arguments.seed,
+        jobs=arguments.jobs,
+    )
+    with speaking(arguments.lang):
+        print(options.as_json(generation.facts(said)) if arguments.json else generation.text(said))
+    return 0

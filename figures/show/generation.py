@@ -1,0 +1,80 @@
+"""What a model said with a plan, and what it read and held for that, as text and as JSON."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from analysis.models.generation import Generated
+from figures.words.terminal_columns import aligned, paragraphs
+from figures.words.translation import tr
+
+
+def facts(said: Generated) -> dict[str, Any]:
+    """Return one object for JSON; what is not known is null."""
+    found: dict[str, Any] = {
+        "text": said.text,
+        "tokens": list(said.tokens),
+        "prompt_tokens": said.prompt_tokens,
+        "tokens_per_second": _number(said.per_second),
+        "layers": said.layers.to_dict("records"),
+    }
+    if said.exact is None:
+        return found
+    return found | {
+        "agreement": _number(said.agreement),
+        "parts_at": said.parts_at,
+        "exact": {
+            "text": said.exact.text,
+            "tokens": list(said.exact.tokens),
+            "tokens_per_second": _number(said.exact.per_second),
+        },
+    }
+
+
+def text(said: Generated) -> str:
+    """Return what was said, a line a layer, and the finding in plain words."""
+    texts = [said.text]
+    if said.exact is not None:
+        heads = tr("with the plan:"), tr("with exact attention:")
+        texts = [f"{head}\n{one.text}" for head, one in zip(heads, (said, said.exact))]
+    head = [tr("layer"), tr("numbers read"), tr("of exact"), tr("bytes held"), tr("of exact")]
+    total = said.layers.sum().to_dict() | {"layer": tr("all")}
+    every = [*said.layers.to_dict("records"), total]
+    rows = [tuple(head), *map(_line, every)]
+    return "\n\n".join([*texts, aligned(rows), paragraphs(list(_sentences(said)))])
+
+
+def _line(row: Mapping[Any, Any]) -> tuple[str, ...]:
+    return (
+        str(row["layer"]),
+        f"{row['reads']:,}",
+        f"{row['reads'] / row['exact_reads']:.0%}",
+        f"{row['bytes']:,}",
+        f"{row['bytes'] / row['exact_bytes']:.0%}",
+    )
+
+
+def _sentences(said: Generated) -> Iterator[str]:
+    yield tr(
+        "After a prompt of {prompt} tokens the model says {count} more, {speed:.1f} a second; the "
+        "table is of the last one. Read: numbers that its queries read, of all heads. Held: from "
+        "the arrays of the cache, at 16 bits a number and codes in their bits; what heads of a "
+        "group share counts once.",
+        prompt=said.prompt_tokens, count=len(said.tokens), speed=said.per_second,
+    )  # fmt: skip
+    exact = said.exact
+    if exact is None:
+        return
+    if said.parts_at is None:
+        parts = tr("Both texts are the same.")
+    else:
+        parts = tr("The texts part at token {at}.", at=said.parts_at + 1)
+    yield parts + tr(" ") + tr(
+        "After the same words exact attention has the same next token in {same:.0%} of the "
+        "places. It says {speed:.1f} tokens a second on this CPU.",
+        same=said.agreement, speed=exact.per_second,
+    )  # fmt: skip
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
