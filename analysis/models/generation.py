@@ -28,6 +28,8 @@ from analysis.models.plan import Plan
 from approx import Mask, Method, checks
 from approx.checks import Array
 
+MOST = 2**31 - 1  # tokens of a prompt: what a tokenizer can count
+
 _ATTACHED: weakref.WeakKeyDictionary[Any, _Attached] = weakref.WeakKeyDictionary()
 
 
@@ -86,6 +88,7 @@ def generate(
     *,
     tokens: int = 64,
     heads: Sequence[HeadIndex] | None = None,
+    max_tokens: int | None = None,
     compare: bool = False,
     dtype: str = "float32",
     seed: int = 0,
@@ -103,6 +106,8 @@ def generate(
     tokens : int
         How many at most; fewer if the model ends the text.
     heads : sequence of (layer, head), optional
+    max_tokens : int, optional
+        The prompt is cut after so many tokens; by default it is not.
     compare : bool
         Whether exact attention says its text, too.
     dtype : {"float32", "float64"}
@@ -126,7 +131,7 @@ def generate(
     checks.integer("tokens", tokens, least=1)
     Place.from_path(model_dir)
     model = LanguageModel.open(model_dir, dtype=dtype)
-    ids = model.tokens_of(prompt, 2**31 - 1)
+    ids = model.tokens_of(prompt, MOST if max_tokens is None else max_tokens)
     attach(model.model, plan, heads=heads, name=model.name, seed=seed, jobs=jobs)
     try:
         found = _said(model, ids, tokens)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from analysis.inputs.array_files import one_line, replacing
+from analysis.models.checkpoints import Place
 from analysis.models.language_model import HeadIndex
-from approx import Method, checks, notebook, parse
+from approx import Mask, Method, checks, notebook, parse
 
 HEADINGS = "method", "heads"
 
@@ -148,6 +149,48 @@ class Plan:
             raise ValueError(f"{one_line(source)} must be a UTF-8 file") from None
         except (ValueError, TypeError) as error:
             raise ValueError(f"{one_line(source)}: {error}") from None
+
+
+def misfits(plan: Plan, model_dir: str | os.PathLike[str]) -> list[str]:
+    """Return why a plan does not fit the model of a folder, a sentence each; empty if it does.
+
+    Parameters
+    ----------
+    plan : Plan
+        The SHA-256 of the model's files are compared where they are among its facts.
+    model_dir : path
+
+    Raises
+    ------
+    ImportError, ValueError
+        transformers is missing, or there is no model that Q, K, V can represent.
+    """
+    place = Place.from_path(model_dir)
+    place.require("a model")
+    facts = place.config().get_text_config()
+    layers, heads = int(facts.num_hidden_layers), int(facts.num_attention_heads)
+    d = getattr(facts, "head_dim", None) or facts.hidden_size // heads
+    found = []
+    if plan.model != place.name:
+        found.append(f"it is for the model {plan.model}, and this is {place.name}")
+    own, digests = plan.facts.get("model_sha256", {}), place.digests()
+    found += [
+        f"the weights in {name} are not those that it was made for"
+        for name in sorted(own)
+        if digests.get(name) != own[name]
+    ]
+    absent = [f"{i}.{j}" for i, j in sorted(plan.heads) if not (i < layers and j < heads)]
+    if absent:
+        found.append(f"the model lacks {len(absent)} of its heads, the first is {absent[0]}")
+    for spec, method in {str(m): m for m in plan.heads.values()}.items():
+        try:
+            if why := method.obstacle(Mask.causal(2, 2)):
+                found.append(f"no model can run {spec}: {why}")
+            else:
+                method.cache(d=d, c=d)
+        except ValueError as error:
+            found.append(str(error))
+    return found
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -19,6 +19,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--prompt", required=True, metavar="TEXT", help="words, or a UTF-8 file that holds them"
     )
     parser.add_argument(
+        "--max-tokens", type=int, metavar="N", help="first tokens of the prompt that are read [all]"
+    )
+    parser.add_argument(
         "--tokens", type=int, default=64, metavar="N", help="most tokens that follow [64]"
     )
     parser.add_argument("--compare", action="store_true", help="generate with exact attention, too")
@@ -35,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     from figures.show import generation
     from figures.words.translation import speaking
 
+    checkpoints.texts(arguments.model)
     words = arguments.prompt
     if len(words) < 256 and Path(words).is_file():
         [words] = checkpoints.texts(arguments.model, words)
@@ -45,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         choice,
         tokens=arguments.tokens,
         heads=arguments.heads,
+        max_tokens=arguments.max_tokens,
         compare=arguments.compare,
         seed=arguments.seed,
         jobs=arguments.jobs,

@@ -7,11 +7,14 @@ from pathlib import Path
 from figures.command import options
 
 HELP = "A method for every head of a model, at a price or for a KL."
-EXAMPLES = ("expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json",)
+EXAMPLES = (
+    "expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json",
+    "expqk plan MODEL_DIR --check plan.json",
+)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    options.add_model(parser, "UTF-8 files that the plan is chosen on", nargs="+")
+    options.add_model(parser, "UTF-8 files that the plan is chosen on", nargs="*")
     asked = parser.add_mutually_exclusive_group(required=True)
     options.add_budget(
         asked, help="what a query row of a head may cost on average, in the unit of --currency"
@@ -22,11 +25,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="NATS",
         help="instead: the cheapest plan whose KL(model ‖ replaced) per token is at most so much",
     )
+    asked.add_argument(
+        "--check", type=Path, metavar="FILE", help="instead: does this plan fit the model?"
+    )
     options.add_currency(parser, "reads")
     parser.add_argument(
         "--out",
         type=Path,
-        required=True,
         metavar="FILE",
         help="plan.json, and beside it FILE.heads, with which a stopped run goes on",
     )
@@ -48,6 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
     from figures.words.translation import speaking
 
     checkpoints.texts(arguments.model, *arguments.text, arguments.held_out)
+    if arguments.check is not None:
+        return _check(arguments)
+    if not arguments.text or arguments.out is None:
+        raise ValueError("a plan is chosen on a TEXT and written to a file: give TEXT and --out")
     if arguments.out.is_dir():
         raise IsADirectoryError(f"--out must be a file, got the folder {arguments.out}")
     found = plan(
@@ -70,3 +79,16 @@ def run(arguments: argparse.Namespace) -> int:
         print(plans.text(found))
     print(arguments.out, file=sys.stderr)
     return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """Say what of a plan does not fit the model; return 0 where all of it does."""
+    from analysis.models.plan import Plan, misfits
+    from figures.show import plans
+    from figures.words.translation import speaking
+
+    found = Plan.read(arguments.check)
+    against = misfits(found, arguments.model)
+    with speaking(arguments.lang):
+        print(plans.checked(found, against))
+    return int(bool(against))

@@ -1,7 +1,7 @@
 """A plan as text: what its heads are computed by, its price, and what becomes of the model."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.models.plan import Plan
@@ -53,6 +53,20 @@ def text(plan: Plan) -> str:
             )
         )
     return "\n\n".join(["\n".join(kinds), table, paragraphs(lines)])
+
+
+def checked(plan: Plan, misfits: Sequence[str]) -> str:
+    """Return what of a plan does not fit a model, or that all of it does, as a paragraph."""
+    if misfits:
+        said = tr("The plan of {model} does not fit:", model=plan.model)
+        return "\n".join([said, *(f"- {one}" for one in misfits)])
+    return paragraphs([
+        tr(
+            "The plan of {model} fits: the name and the weights are its own, the model has all of "
+            "its {heads} heads, and each method can run.",
+            model=plan.model, heads=len(plan.heads),
+        )
+    ])  # fmt: skip
 
 
 def method_counts(plan: Plan) -> Counter[str]:

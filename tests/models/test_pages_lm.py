@@ -22,6 +22,7 @@ LM = os.environ.get("EXPQK_LM")
 MODEL, TEXT = "my model v1.2 (最终)", "my text, v1.2 (最终).txt"
 SUBSTITUTE = 'expqk substitute MODEL_DIR TEXT --method "sink_window(k=32)"'
 PLAN = "expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json"
+GENERATE = "expqk generate MODEL_DIR --plan plan.json --prompt TEXT --compare"
 PAGE = ("index.html", "report.md", "plan.json", "manifest.json")
 REPORT = ("index.html", "report.pdf", "report.md", "claims.html", "claims.pdf", "manifest.json")
 HEADS = " --heads 0.1,1.2"  # of 8, or of the 270 of SmolLM2
@@ -62,6 +63,8 @@ WITH_TORCH = {  # what a page prints: how it is run
     ),
     SUBSTITUTE: Run(FEW),
     PLAN: Run(FEW, ("plan.json",), r"plan\.json"),
+    GENERATE: Run(" --max-tokens 64 --tokens 4", after=(PLAN,)),
+    "expqk plan MODEL_DIR --check plan.json": Run(after=(PLAN,)),
     "expqk report --qk qk.npz --model mine": Run(
         " --profile quick --out 'report a'", tuple(f"report a/{name}" for name in REPORT), "",
         (OWN, NPZ),
@@ -126,7 +129,7 @@ def shell(request, tmp_path_factory):
         done = terminal.run(command, folder, {"PYTHONPATH": str(ROOT)})
         return done._replace(stderr=" ".join(done.stderr.split()))
 
-    run.folder, run.model = folder, request.param
+    run.folder, run.model, run.path = folder, request.param, model
     return run
 
 
@@ -153,6 +156,7 @@ def test_a_command_does_what_the_page_says(printed, shell):
         f"{SUBSTITUTE}{FEW} --json",
         f"expqk substitute MODEL_DIR TEXT --plan plan.json{FEW} --json",
         "expqk diagnose qk.npz --trials 1 --json",
+        f"{GENERATE} --max-tokens 64 --tokens 4 --json",
     ],
 )
 def test_what_is_for_machines_can_be_read_by_them(printed, shell):
@@ -167,3 +171,17 @@ def test_what_is_captured_is_diagnosed(kind, shell):
     settled(shell, {"npz": NPZ, "safetensors": TENSORS}[kind], CAPTURED)
     said = settled(shell, f"expqk diagnose qk.{kind} --trials 1")
     assert "1.2" in said
+
+
+def test_the_script_of_the_readme_attaches_a_plan(shell):
+    if shell.model != "tiny":
+        pytest.skip("transformers is told of a GGUF file by its name")
+    [script] = re.findall(r"```py\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    assert len([line for line in script.splitlines() if line]) <= 10
+    assert "attach(model, Plan.read(" in script
+    settled(shell, PLAN, WITH_TORCH[PLAN].says)
+    (shell.folder / "script.py").write_text(script.replace("MODEL_DIR", str(shell.path)), "utf-8")
+    python = f"{shlex.quote(sys.executable)} -P script.py"
+    done = terminal.run(python, shell.folder, {"PYTHONPATH": str(ROOT)})
+    assert done.status == 0, done.stderr
+    assert len(done.stdout.split()) >= 16

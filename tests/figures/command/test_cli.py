@@ -283,6 +283,7 @@ def test_every_command_wants_one_job_or_more_and_takes_all_processors_by_default
         "report": [], "figures": [], "diagnose": ["x.npz"], "theory": ["x.npz"],
         "target": ["x.npz", "--tv", "0.1"], "sweep": ["x.toml", "--store", "x"],
         "verify": ["x"], "claims": [], "substitute": [*two, "--method", "exact()"],
+        "generate": ["model", "--method", "exact()", "--prompt", "x"],
         "plan": [*two, "--budget", "9", "--out", "x.json"], "model": [*two, "--out", "x"],
     }  # fmt: skip
     (added,) = (a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
