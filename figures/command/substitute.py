@@ -35,6 +35,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=("float32", "float64"), default="float32", help="of the model [float32]"
     )
+    parser.add_argument(
+        "--needle",
+        action="store_true",
+        help="instead: is a fact known that stands in TEXT at five depths, of 512, 1024, … tokens "
+        "up to --max-tokens?",
+    )
     options.add_language(parser)
     options.add_seed(parser)
     options.add_jobs(parser, "threads")
@@ -56,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     checkpoints.texts(arguments.model, arguments.text)
     if not (arguments.method or arguments.plan):
         raise ValueError("give at least one --method SPEC or --plan FILE")
+    if arguments.needle:
+        return _needle(arguments)
     found = substitute(
         arguments.model,
         arguments.text,
@@ -80,4 +88,31 @@ def run(arguments: argparse.Namespace) -> int:
             print(options.as_json(substitution.objects(found)))
         else:
             print(substitution.text(found, arguments.text.name, arguments.skip))
+    return 0
+
+
+def _needle(arguments: argparse.Namespace) -> int:
+    """Print how likely a fact is that stands in the text."""
+    from analysis.models import checkpoints
+    from analysis.models.language_model import LanguageModel
+    from analysis.models.needle import needle
+    from analysis.models.plan import Plan
+    from approx import parse
+    from figures.show import needles
+    from figures.words.translation import speaking
+
+    model = LanguageModel.open(arguments.model, dtype=arguments.dtype)
+    found = needle(
+        model,
+        checkpoints.read(arguments.text),
+        {path.stem: Plan.read(path) for path in arguments.plan}
+        | {spec: parse(spec) for spec in arguments.method},
+        max_tokens=arguments.max_tokens,
+        seed=arguments.seed,
+        jobs=arguments.jobs,
+        progress=sys.stderr.isatty(),
+    )
+    with speaking(arguments.lang):
+        objects = found.to_dict("records")
+        print(options.as_json(objects) if arguments.json else needles.text(found))
     return 0

@@ -66,10 +66,10 @@ def _sentences(said: Generated) -> Iterator[str]:
     if exact is None:
         return
     if said.parts_at is None:
-        parts = tr("Both texts are the same.")
+        yield tr("Both texts are the same.")
     else:
-        parts = tr("The texts part at token {at}.", at=said.parts_at + 1)
-    yield parts + tr(" ") + tr(
+        yield tr("The texts part at token {at}.", at=said.parts_at + 1)
+    yield tr(
         "After the same words exact attention has the same next token in {same:.0%} of the "
         "places. It says {speed:.1f} tokens a second on this CPU.",
         same=said.agreement, speed=exact.per_second,

@@ -1,0 +1,127 @@
+"""What a model still knows of its text: a fact in the midst of it, asked for at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from analysis.models.language_model import LanguageModel
+from analysis.models.plan import Plan
+from analysis.models.replacement import Passage, Replacements
+from analysis.models.substitute import of_plan
+from approx import Method, checks
+from approx.checks import Array
+
+FACT = " The secret number of the blue house is"
+ANSWER = " 4917"
+DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
+SHORTEST = 512
+
+
+def lengths(most: int) -> list[int]:
+    """Return 512, 1024, … up to the most tokens, or that number alone if it is less.
+
+    Examples
+    --------
+    >>> lengths(4096), lengths(200)
+    ([512, 1024, 2048, 4096], [200])
+    """
+    if most < SHORTEST:
+        return [most]
+    return [SHORTEST << i for i in range((most // SHORTEST).bit_length())]
+
+
+def hidden(model: LanguageModel, filler: str, tokens: int, depth: float) -> tuple[Array, int]:
+    """Return the tokens of a text with a fact at a depth and the question, and its answer's length.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    filler : str
+    tokens : int
+        Of all, the answer included.
+    depth : float
+        0 puts the fact in front, 1 right before the question.
+
+    Raises
+    ------
+    ValueError
+        The filler is too short.
+    """
+    checks.integer("tokens", tokens, least=2)
+    fact, question, answer = (
+        np.asarray(model.tokenizer(words, add_special_tokens=False)["input_ids"], np.int64)
+        for words in (f"{FACT}{ANSWER}.", FACT, ANSWER)
+    )
+    room = tokens - len(fact) - len(question) - len(answer)
+    text = model.tokens_of(filler, max(room, 2))
+    if len(text) != room:
+        raise ValueError(
+            f"the text must fill {room} tokens beside the fact, got {len(text)}: give a longer "
+            "one, or lower max_tokens"
+        )
+    at = round(depth * room)
+    return np.concatenate([text[:at], fact, text[at:], question, answer]), len(answer)
+
+
+def needle(
+    model: LanguageModel,
+    filler: str,
+    choices: Mapping[str, Method | Plan],
+    *,
+    max_tokens: int = SHORTEST,
+    depths: Sequence[float] = DEPTHS,
+    seed: int = 0,
+    jobs: int | None = None,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Return how likely a fact is when it is asked for, by its depth and the length of the text.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    filler : str
+        What the fact stands in.
+    choices : mapping from a label to a method of all heads, or to a plan
+    max_tokens : int
+        Of the longest text, see `lengths`.
+    depths : sequence of float
+    seed, jobs, progress
+        As for `analysis.models.substitute.substitute`.
+
+    Returns
+    -------
+    DataFrame
+        ``method``, "exact" first, ``tokens``, ``depth``; ``log_probability``, of all tokens of the
+        answer together; ``rank``, the worst of its tokens, 1 where each is the likeliest.
+
+    Notes
+    -----
+    The answer is read, not generated: each of its tokens follows the right ones before it.
+    """
+    rows = []
+    pairs = [(tokens, depth) for tokens in lengths(max_tokens) for depth in depths]
+    for tokens, depth in tqdm(pairs, disable=not progress, desc="depths", leave=False):
+        ids, count = hidden(model, filler, tokens, depth)
+        passage = Passage(model, ids, skip=len(ids) - count - 1, seed=seed, jobs=jobs)
+        runs: dict[str, Replacements] = {"exact": {}}
+        for label, choice in choices.items():
+            if isinstance(choice, Plan):
+                runs[label] = of_plan(passage, choice)
+            else:
+                runs[label] = passage.everywhere(choice)
+        for label, heads in runs.items():
+            state = passage.replace(heads).state
+            places = np.arange(len(ids) - count - 1, len(ids) - 1)
+            logits = np.asarray(model.logits(ids, state, places).double().numpy())
+            shares = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
+            right = shares[np.arange(count), ids[-count:]]
+            rank = 1 + int((shares > right[:, None]).sum(axis=1).max())
+            total = float(right.sum())
+            rows.append((label, tokens, depth, total if math.isfinite(total) else -math.inf, rank))
+    columns = ["method", "tokens", "depth", "log_probability", "rank"]
+    return pd.DataFrame(rows, columns=columns)

@@ -1,0 +1,30 @@
+"""How likely a fact in a text is when it is asked for, as a table."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from analysis.models.needle import ANSWER, FACT
+from figures.words.terminal_columns import aligned, paragraphs
+from figures.words.translation import tr
+
+
+def cells(found: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    """Yield a head, and a row for each length and method: log-probability and rank by depth."""
+    depths = list(dict.fromkeys(found.depth))
+    yield tr("tokens"), *(tr("depth {depth:g}", depth=depth) for depth in depths), tr("method")
+    for (tokens, method), part in found.groupby(["tokens", "method"], sort=False):
+        by = part.set_index("depth")
+        values = zip(by.log_probability[depths], by["rank"][depths])
+        yield str(tokens), *(f"{log:.1f} ({rank})" for log, rank in values), str(method)
+
+
+def text(found: pd.DataFrame) -> str:
+    """Return the table and what its numbers are."""
+    said = tr(
+        "“{fact}{answer}.” stands in the text, at depth 0 in front and at 1 right before the "
+        "question, “{fact}”. Numbers: the log-probability of the answer’s tokens together, and in "
+        "brackets the worst rank of one of them, 1 where each is the likeliest.",
+        fact=FACT.strip(), answer=ANSWER,
+    )  # fmt: skip
+    return f"{aligned(list(cells(found)), cut=-1)}\n\n{paragraphs([said])}"
