@@ -334,6 +334,7 @@ class _Attached:
         ]
 
     def remove(self) -> None:
+        """Give the model its attention back."""
         from transformers import AttentionInterface, AttentionMaskInterface
 
         for hook in self.hooks:
@@ -387,6 +388,7 @@ class _Attached:
         s_aux: Any = None,
         **others: Any,
     ) -> tuple[Any, None]:
+        """Return the outputs of a layer, as transformers asks for them."""
         checkpoints.refuse(others, IN_CALL)
         self.calls += 1
         factor = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
@@ -456,24 +458,30 @@ def _layer_kind() -> Any:
             self.seen = 0
 
         def lazy_initialization(self, key_states: Any, value_states: Any) -> None:
+            """Do nothing: heads begin with their first token."""
             self.is_initialized = True
 
         def update(self, keys: Any, values: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+            """Return the new keys and values, which `attend` keeps."""
             self.seen += keys.shape[2]
             self.is_initialized = True
             return keys, values
 
         def get_seq_length(self) -> int:
+            """Return how many tokens came."""
             return self.seen
 
         def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+            """Return how many keys the mask is for, and how many are before them."""
             before = max(self.seen - self.window + 1, 0) if self.window else 0
             return self.seen - before + query_length, before
 
         def get_max_length(self) -> int:
+            """Return the window, or −1."""
             return self.window or -1
 
         def reset(self) -> None:
+            """Forget all tokens."""
             self.rows, self.seen = [], 0
 
         def _refused(self, *_: Any, **__: Any) -> None:

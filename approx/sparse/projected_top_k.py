@@ -142,7 +142,7 @@ class ProjectedTopK(SupportMethod):
         """Return all keys, of which those of the largest compressed logits are read."""
         if self.by != "channels":
             return None
-        r = min(self.r or max(1, d // SHARE), d)
+        r = int(self.selector(d).numbers(d).read)
 
         def scores(q: Array, K: Array) -> Array:
             channels = np.argsort(-np.abs(q), kind="stable")[:r]

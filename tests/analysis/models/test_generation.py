@@ -103,8 +103,13 @@ def apart(a, b):
 @with_torch
 @kills("head_caches.py", "known.get((of, str(method)))", "known.get((0, str(method)))")
 @kills("head_caches.py", "if not (cache.asks or method.uses_rng):", "if not method.uses_rng:")
-@kills("generation.py", 'owner.seed, "substitute"', 'owner.seed, "other"')
-@kills("generation.py", "K[b][:, keys], V[b][:, keys]", "K[b][:, at], V[b][:, at]", only="gpt_oss")
+@kills("models/generation.py", 'owner.seed, "substitute"', 'owner.seed, "other"')
+@kills(
+    "models/generation.py",
+    "K[b][:, keys], V[b][:, keys]",
+    "K[b][:, at], V[b][:, at]",
+    only="gpt_oss",
+)
 @pytest.mark.parametrize(
     ("kind", "prompt"), [("llama", 1), ("llama", PROMPT), ("mistral", PROMPT), ("gpt_oss", PROMPT)]
 )
@@ -133,7 +138,7 @@ MIXED = {
 
 
 @with_torch
-@kills("generation.py", "2 * kv * exact)", "2 * heads * exact)")
+@kills("models/generation.py", "2 * kv * exact)", "2 * heads * exact)")
 def test_what_a_layer_holds_is_counted_once_for_a_group_and_is_its_price():
     model = small("llama")
     plan = Plan("tiny", {pair: parse(spec) for pair, spec in MIXED.items()})

@@ -164,7 +164,7 @@ def test_axes_of_another_width_are_refused():
 # Rounding
 
 
-@kills("quantised.py", "(2**bits - 1)", "2**bits")
+@kills("quantised.py", "(2**self.bits - 1)", "2**self.bits")
 @pytest.mark.parametrize(("by", "axis"), [("token", 1), ("channel", 0)])
 @pytest.mark.parametrize("bits", [1, 2, 5])
 def test_a_number_is_off_by_half_a_step_and_a_logit_by_the_sum_of_these(by, axis, bits):

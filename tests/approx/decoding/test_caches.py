@@ -131,7 +131,7 @@ def sizes(A, log):
 
 
 @kills("keys.py", "np.argsort(scores, kind", "np.argsort(-scores, kind")
-@kills("decoding/pages.py", "np.minimum(self.low[-1], k), ", "self.low[-1], ")
+@kills("decoding/pages.py", "np.minimum(low[-1], k), ", "low[-1], ")
 @kills("sums.py", "        self.sums *= np.exp(self.tops - scale)[:, None]\n", "")
 @kills("codes.py", "np.arange(self._coded) // self.members", "np.zeros(self._coded, int)")
 @kills("codes.py", "each[..., bit].astype(np.int64) << bit", "each[..., bit].astype(np.int64)")
@@ -215,8 +215,8 @@ def counted(cache, q):
 
 @kills(
     "decoding/pages.py",
-    "self.low[:scored], self.high[:scored])[0]",
-    "self.low, self.high)[0][:scored]",
+    "self.low.array[:scored], self.high.array[:scored]",
+    "self.low.array, self.high.array",
 )
 @each("spec", [*KEPT, *SUMS])
 def test_what_is_read_is_its_price(spec):
