@@ -12,10 +12,7 @@ ROOM = 32  # rows that there is room for at first; later an eighth of those ther
 class Rows:
     """An array of rows that grows at its end, and from which rows can go.
 
-    Attributes
-    ----------
-    array : (rows, …)
-        A view of what is held, in the dtype of the first row; empty before it comes.
+    Its dtype is that of the first row; before that it is empty.
 
     Examples
     --------
@@ -37,6 +34,7 @@ class Rows:
 
     @property
     def array(self) -> Any:
+        """A view of what is held."""
         if self._room is None:
             return np.zeros((0, *self._shape))
         return self._room[: self._count]

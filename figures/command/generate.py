@@ -5,7 +5,7 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "A model that runs a plan, token by token, and what it reads and holds."
+HELP = "A model that runs a plan, token by token."
 EXAMPLES = ("expqk generate MODEL_DIR --plan plan.json --prompt TEXT --compare",)
 
 
