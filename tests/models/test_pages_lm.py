@@ -178,7 +178,7 @@ def test_the_script_of_the_readme_attaches_a_plan(shell):
         pytest.skip("transformers is told of a GGUF file by its name")
     [script] = re.findall(r"```py\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     assert len([line for line in script.splitlines() if line]) <= 10
-    assert "attach(model, Plan.read(" in script
+    assert "attach(model, plan.Plan.read(" in script
     settled(shell, PLAN, WITH_TORCH[PLAN].says)
     (shell.folder / "script.py").write_text(script.replace("MODEL_DIR", str(shell.path)), "utf-8")
     python = f"{shlex.quote(sys.executable)} -P script.py"
