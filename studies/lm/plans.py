@@ -15,7 +15,7 @@ from studies.lm import sample
 from studies.lm.plan import CHOSEN_ON, HELD_OUT, TOKENS
 
 FOLDER = Path(__file__).parent / "plans"
-KEYS = (32, 16, 64)
+KEYS = (16, 32, 64)
 BITS = 3
 CODES = (
     *(f"quantised(bits={bits}, by='channel', group=32)" for bits in (2, 3, 4)),

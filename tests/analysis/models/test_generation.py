@@ -9,9 +9,11 @@ from kills import kills
 from test_substitute import build, saved, with_torch
 
 from analysis.models import attach, detach, generate
+from analysis.models.checkpoints import Place
 from analysis.models.cost_curves import METHODS
 from analysis.models.language_model import LanguageModel
-from analysis.models.plan import Plan
+from analysis.models.needle import hidden, needle
+from analysis.models.plan import Plan, misfits
 from analysis.models.replacement import Passage
 from approx import parse
 
@@ -265,3 +267,46 @@ def test_models_that_no_plan_fits_are_refused(kind, changes, message):
 
     with pytest.raises(ValueError, match=message):
         run()
+
+
+@with_torch
+def test_plan_that_fits_no_model_says_why(tmp_path):
+    model, _ = saved(tmp_path)
+    digests = Place.from_path(model).digests()
+    heads = {(1, 2): parse("sink_window(k=4)")}
+    assert misfits(Plan("model", heads, {"model_sha256": digests}), model) == []
+    wrong = dict.fromkeys(digests, "0")
+    heads |= {(3, 0): parse("top_k(k=4)"), (0, 0): parse("snapkv(k=64)")}
+    name, weights, lacks, future, none = misfits(Plan("x", heads, {"model_sha256": wrong}), model)
+    assert name == "it is for the model x, and this is model"
+    assert weights.startswith("the weights in model.safetensors are not those")
+    assert lacks == "the model lacks 1 of its heads, the first is 3.0"
+    assert {"top_k(k=4)" in one for one in (future, none)} == {True, False}
+
+
+@with_torch
+def test_a_fact_is_asked_for_where_the_text_ends(tmp_path):
+    folder, _ = saved(tmp_path)
+    model = LanguageModel.open(folder, dtype="float64")
+    filler = " ".join(f"w{i % 50}" for i in range(90))
+    ids, count = hidden(model, filler, 60, 0.5)
+    assert (len(ids), count) == (60, 1)
+    with pytest.raises(ValueError, match="give a longer one, or lower max_tokens"):
+        hidden(model, "w1 w2 w3", 60, 0.5)
+    found = needle(model, filler, {"all": parse("exact()"), "one": parse("sink_window(k=1)")},
+                   max_tokens=60, depths=[0.0, 1.0])  # fmt: skip
+    exact, same, other = (found[found.method == name] for name in ("exact", "all", "one"))
+    np.testing.assert_allclose(exact.log_probability, same.log_probability, atol=TOLERANCE)
+    assert (abs(exact.log_probability.to_numpy() - other.log_probability.to_numpy()) > 0.01).all()
+    logits = whole_of(model, hidden(model, filler, 60, 0.0)[0])
+    shares = logits[-2] - np.logaddexp.reduce(logits[-2])
+    answer = ids[-1]
+    assert exact.log_probability.iloc[0] == pytest.approx(shares[answer], abs=1e-4)
+    assert exact["rank"].iloc[0] == 1 + (shares > shares[answer]).sum()
+
+
+def whole_of(model, ids):
+    import torch
+
+    with torch.inference_mode():
+        return model.model(torch.as_tensor(ids)[None]).logits[0].double().numpy()
