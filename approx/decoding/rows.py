@@ -16,7 +16,7 @@ class Rows:
 
     Examples
     --------
-    >>> rows = Rows()
+    >>> rows = Rows(1)
     >>> rows.append(np.array([[1.0], [2.0], [3.0]]))
     >>> rows.drop(np.array([1]))
     >>> len(rows), rows.array
