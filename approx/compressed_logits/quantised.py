@@ -54,9 +54,7 @@ class Rounding(NamedTuple):
         return np.asarray(b**2 * (lloyd_max(self.bits).distortion if self.normal else 1 / 12))
 
 
-def rounded(
-    x: Array, bits: int, size: int, rng: np.random.Generator | None = None
-) -> tuple[Array, Array]:
+def rounded(x: Array, bits: int, size: int, dither: Array | None = None) -> tuple[Array, Array]:
     """Return numbers rounded to equal steps from least to largest of their group, and the steps.
 
     Parameters
@@ -65,11 +63,11 @@ def rounded(
     bits : int
     size : int
         Numbers of a group, one after the other in a row.
-    rng : Generator, optional
-        With it a dither u of U(−½, ½) is added before rounding and subtracted after it, both in
-        steps: the error is then uniform in a step, whatever x is.
+    dither : (rows, columns), optional
+        Numbers of U(−½, ½), added before rounding and subtracted after it, both in steps: the error
+        is then uniform in a step, whatever x is.
     """
-    return _rounded(x, Rounding(bits, normal=False), size, rng)
+    return _rounded(x, Rounding(bits, normal=False), size, dither)
 
 
 def rounded_normal(x: Array, bits: int, size: int) -> tuple[Array, Array]:
@@ -78,16 +76,16 @@ def rounded_normal(x: Array, bits: int, size: int) -> tuple[Array, Array]:
 
 
 def _rounded(
-    x: Array, how: Rounding, size: int, rng: np.random.Generator | None = None
+    x: Array, how: Rounding, size: int, dither: Array | None = None
 ) -> tuple[Array, Array]:
     out, steps = np.empty_like(x), np.empty_like(x)
     for group in _groups(x, size):
         part = x[:, group]
         a, b = how.scales(part)
-        u = 0.0 if rng is None else rng.random(part.shape) - 0.5
+        u = 0.0 if dither is None else dither[:, group]
         # at both ends place + u becomes the end itself, so that there is a level for all
         codes = how.codes(part, a, b, u)
-        out[:, group] = how.values(codes if rng is None else codes - u, a, b)
+        out[:, group] = how.values(codes if dither is None else codes - u, a, b)
         steps[:, group] = b
     return out, steps
 
@@ -203,7 +201,10 @@ class Quantised(CodedKeys):
     def codes(self, k: Array, rng: np.random.Generator) -> Codes:
         """Return the rounded keys, and the variance of their numbers."""
         x = k.T if self.by == "channel" else k
-        keys, steps = _rounded(x, self.rounding, self.group, rng if self.dither else None)
+        u = rng.random(k.shape) - 0.5 if self.dither else None  # key by key, of l keys or more
+        if u is not None and self.by == "channel":
+            u = u.T
+        keys, steps = _rounded(x, self.rounding, self.group, u)
         spread = self.rounding.spread(steps)
         return Codes(keys.T, spread.T) if self.by == "channel" else Codes(keys, spread)
 

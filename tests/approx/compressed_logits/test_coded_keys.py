@@ -152,7 +152,7 @@ LAWS = (
     "turboquant.py", "LogitMoments(A * x, x**2", "LogitMoments(x, x**2", only="turboquant(bits=3)"
 )
 @kills("quantised.py", "else 1 / 12", "else 1 / 6", only="dither")
-@kills("quantised.py", "codes if rng is None else codes - u", "codes", only="dither")
+@kills("quantised.py", "codes if dither is None else codes - u", "codes", only="dither")
 @pytest.mark.parametrize("spec", LAWS)
 def test_mean_and_variance_of_logits(spec):
     Q, K = drawn()
