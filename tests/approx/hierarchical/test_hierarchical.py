@@ -138,6 +138,7 @@ def test_the_sum_over_a_run_is_right_to_second_order():
 
 
 @kills("summaries.py", " + a * b * float(gap @ gap)", "")
+@pytest.mark.kernel
 def test_pivots_are_keys_whose_weights_interpolate():
     _, K, _ = points(1, 20)
     A, T_a = Pivots.of(K[:8], 3)
@@ -158,6 +159,7 @@ def test_pivots_are_keys_whose_weights_interpolate():
     np.testing.assert_allclose(both.mass, transfer @ np.r_[T_a.sum(1), T_b.sum(1)], rtol=20 * EPS)
     whole = np.hstack([transfer[:, :3] @ T_a, transfer[:, 3:] @ T_b])
     np.testing.assert_allclose(both.mass, whole.sum(axis=1), rtol=1e3 * EPS)
+    assert len(Pivots.of(np.ones((4, 2)), 3)[0].keys) == 1  # equal keys have one pivot
 
 
 @kills("summaries.py", "np.argmax(mass * rest)", "np.argmax(rest)")
