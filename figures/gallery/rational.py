@@ -1,0 +1,141 @@
+"""Largest error of polynomials and of rational functions for exp against degree."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.experiments.rational import compute as compute
+from figures.drawing import style
+from figures.words.translation import mark, tr
+
+TITLE = "Polynomials and rational functions"
+ORDER = 325
+LEAST = 1e-13  # below it, what is measured in float64 is rounding
+PANELS = {
+    "interval": {
+        "tensor_power": ("(1 + x/n)ⁿ", style.PALETTE[3], "h"),
+        "taylor": ("Taylor", style.PALETTE[1], "p"),
+        "chebyshev": ("Chebyshev", style.PALETTE[0], "o"),
+        "minimax": (mark("minimax"), style.PALETTE[2], "s"),
+        "pade": ("Padé (n, n)", style.PALETTE[4], "D"),
+        "aaa": ("AAA", style.PALETTE[6], "v"),
+    },
+    "half_line": {
+        "inverse_power": ("(1 − x/n)⁻ⁿ", style.PALETTE[3], "h"),
+        "inverse_taylor": (mark("1/Taylor(−x)"), style.PALETTE[1], "p"),
+        "aaa": ("AAA", style.PALETTE[6], "v"),
+        "best": (mark("best rational"), style.PALETTE[2], "s"),
+    },
+}
+THEORY = {"interval": "bessel_tail", "half_line": "halphen"}
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw the error against degree, on [−B, B] and on (−∞, 0]; theory dotted."""
+    with style.style():
+        figure = Figure(figsize=(7.0, 3.4))
+        axes = figure.subplots(1, 2, sharey=True)
+        for ax, (interval, looks) in zip(axes, PANELS.items()):
+            part = table[table.interval == interval]
+            bound = float(part.bound.iloc[0])
+            ends = []
+            for method, (name, colour, marker) in looks.items():
+                curve = _seen(part[part.method == method])
+                ax.plot(curve.degree, curve.value, color=colour, marker=marker, markersize=3)
+                ends.append((tr(name), curve.degree.iloc[-1], curve.value.iloc[-1], colour))
+            line = _seen(part[part.method == THEORY[interval]])
+            ax.plot(line.degree, line.value, color="0.2", linestyle=":", linewidth=2, zorder=5)
+            last = part.degree.max()
+            ax.set(yscale="log", ylim=(LEAST, 3), xlim=(0.5, last + 0.5), xlabel=tr("degree n"))
+            style.direct(
+                ax, [(name, value, colour) for name, at, value, colour in ends if at == last]
+            )
+            for name, at, value, colour in ends:
+                if at < last:
+                    ax.annotate(
+                        name, (at, value), (4, 2), textcoords="offset points", color=colour,
+                        fontsize=style.SMALL, ha="left", va="bottom",
+                    )  # fmt: skip
+            if np.isfinite(bound):
+                ax.axvline(bound, color="0.7", linewidth=0.8)
+                ax.set_title(tr("on [−{b:g}, {b:g}], over its largest value", b=bound))
+                ax.annotate(
+                    "n = B", (bound, 1e-12), (-3, 0), textcoords="offset points", ha="right",
+                    color="0.4", fontsize=style.SMALL,
+                )  # fmt: skip
+            else:
+                ax.set_title(tr("on (−∞, 0]"))
+        axes[0].set_ylabel(tr("largest error"))
+    return figure
+
+
+def _seen(curve: pd.DataFrame) -> pd.DataFrame:
+    """Return a curve up to its first value that may be rounding."""
+    return curve[(curve.value > LEAST).cummin()]
+
+
+def _errors(table: pd.DataFrame) -> pd.Series:
+    return table.set_index(["interval", "method", "degree"]).value.sort_index()
+
+
+def finding(table: pd.DataFrame) -> str:
+    at = _errors(table)
+    n = int(table[(table.interval == "interval") & (table.method == "pade")].degree.max()) // 2
+    return tr(
+        "At degree {n} on [−{b:g}, {b:g}] the best polynomial errs by {minimax:.1g}, Padé by "
+        "{pade:.1g}; on (−∞, 0] the best rational by {best:.1g}.",
+        n=n,
+        b=table.bound.min(),
+        minimax=at["interval", "minimax", n],
+        pade=at["interval", "pade", n],
+        best=at["half_line", "best", n],
+    )
+
+
+def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "Largest error for exp against degree. Dotted: Bessel tail, falling from n = B = {b:g}; "
+        "2 · 9.28903^(−n−1/2).",
+        b=table.bound.min(),
+    )
+
+
+def details(table: pd.DataFrame) -> str:
+    at = _errors(table)
+    b = table.bound.min()
+    rational = at["half_line"]
+    most = int(rational["best"].index.max())
+    degree = {}
+    for epsilon in (1e-2, 1e-6):
+        for method in PANELS["interval"]:
+            curve = at["interval", method]
+            enough = curve.index[curve <= epsilon]
+            degree[method, epsilon] = str(enough.min()) if len(enough) else tr("none")
+
+    def needed(epsilon: float) -> str:
+        return " / ".join(degree[method, epsilon] for method in PANELS["interval"])
+
+    above = rational["aaa"] / rational["best"]
+    return tr(
+        "A rational function has degree n above and below. Errors on [−{b:g}, {b:g}] are over e^B; "
+        "none below {least:g} is drawn, as it may be rounding. Degree at which it is at most 10⁻² "
+        "for (1 + x/n)ⁿ / Taylor / Chebyshev / minimax / Padé / AAA: {coarse}; at most 10⁻⁶: "
+        "{fine} (of degrees ≤ {degrees}). Minimax is below Chebyshev by a factor ≤ {gain:.2f}. On "
+        "(−∞, 0] every polynomial but a constant has an infinite error. Best rational "
+        "(Carathéodory–Fejér) over 2 · 9.28903^(−n−1/2): {first:.3f} at n = 1, {last:.3f} at "
+        "n = {most}; AAA errs {least_above:.1f} to {most_above:.1f} times as much; "
+        "(1 − x/n)⁻ⁿ still errs by {power:.2g} at n = {most}, 1/Taylor(−x) by {taylor:.2g}.",
+        b=b,
+        least=LEAST,
+        coarse=needed(1e-2),
+        fine=needed(1e-6),
+        degrees=int(at["interval", "taylor"].index.max()),
+        gain=float((at["interval", "chebyshev"] / at["interval", "minimax"]).max()),
+        first=rational["best", 1] / rational["halphen", 1],
+        last=rational["best", most] / rational["halphen", most],
+        most=most,
+        least_above=above.min(),
+        most_above=above.max(),
+        power=rational["inverse_power", most],
+        taylor=rational["inverse_taylor", most],
+    )

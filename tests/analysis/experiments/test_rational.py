@@ -1,0 +1,79 @@
+"""Rational functions for exp: each closed form against mpmath or a search of its own."""
+
+import math
+
+import mpmath
+import numpy as np
+import pandas as pd
+import pytest
+import scipy
+from kills import kills
+
+from analysis.experiments import rational
+
+
+@pytest.fixture(scope="module")
+def errors():
+    rows = rational._interval() + rational._half_line()
+    table = pd.DataFrame(rows, columns=rational.COLUMNS)
+    return table.set_index(["interval", "method", "degree"]).value.sort_index()
+
+
+@kills("experiments/rational.py", "-(n + 0.5)", "-(n + 1.0)")
+@kills("experiments/rational.py", "HALPHEN = 9.28902549", "HALPHEN = 9.28903549")
+def test_the_line_has_the_constant_of_halphen():
+    """1/h is the zero of Σ |Σ_{d|k} (−1)^d d| s^k = 1/8 in (0, 1)."""
+    with mpmath.workdps(30):
+        a = [abs(sum((-1) ** d * d for d in range(1, k + 1) if k % d == 0)) for k in range(1, 90)]
+        s = mpmath.findroot(lambda s: mpmath.polyval([*a[::-1], 0], s) - mpmath.mpf(1) / 8, 0.1)
+        assert rational.halphen_line(3) == pytest.approx(
+            float(2 * s**3 * mpmath.sqrt(s)), rel=1e-14
+        )
+
+
+@kills("experiments/rational.py", 'bessel_tail(n, B, "scaled")', 'bessel_tail(n + 1, B, "scaled")')
+def test_chebyshev_truncation_and_its_line_are_the_bessel_tail(errors):
+    for n in (1, 4, 16):
+        tail = 2 * sum(mpmath.besseli(k, rational.B) for k in range(n + 1, 60))
+        expected = float(tail / mpmath.exp(rational.B))
+        assert errors["interval", "bessel_tail", n] == pytest.approx(expected, rel=1e-13)
+        assert errors["interval", "chebyshev", n] == pytest.approx(expected, rel=1e-13)
+
+
+@kills("experiments/rational.py", "math.factorial(2 * n - k)", "math.factorial(2 * n - k + 1)")
+@pytest.mark.parametrize("n", [1, 2, 5, 9])
+def test_pade_is_that_of_the_series(n):
+    p, q = mpmath.pade(mpmath.taylor(mpmath.exp, 0, 2 * n), n, n)
+    for x in (-4.0, -0.5, 1.0, 3.7):
+        expected = mpmath.polyval(p[::-1], x) / mpmath.polyval(q[::-1], x)
+        assert rational.pade(n, np.float64(x)) == pytest.approx(float(expected), rel=1e-9)
+
+
+@kills("experiments/rational.py", "hankel(c[1 : terms + 1]", "hankel(c[: terms + 1]")
+@kills("experiments/rational.py", "return 2 * sigma", "return sigma")
+def test_the_best_on_the_half_line_is_what_a_search_finds_and_nears_its_line(errors):
+    u = np.linspace(0, 1, 3000, endpoint=False)
+    x = -u / (1 - u)
+
+    def worst(p):  # (a + b x)/(1 + c x)
+        return np.abs((p[0] + p[1] * x) / (1 - math.exp(p[2]) * x) - np.exp(x)).max()
+
+    start = np.array([0.95, 0.05, 0.0])
+    for _ in range(3):
+        start = scipy.optimize.minimize(
+            worst, start, method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-9}
+        ).x
+    best = errors["half_line", "best"]
+    assert best[1] == pytest.approx(worst(start), rel=2e-3)
+    ratio = best / errors["half_line", "halphen"]
+    assert ratio.is_monotonic_increasing
+    assert 0.99 < ratio.iloc[-1] < 1
+
+
+@kills("experiments/rational.py", "max_terms=n + 1", "max_terms=n + 2")
+@kills("experiments/rational.py", "(1 - x / n) ** -n", "(1 - x / (n + 20)) ** -(n + 20)")
+def test_nothing_on_the_half_line_is_below_the_best(errors):
+    best = errors["half_line", "best"]
+    for method in ("aaa", "inverse_power", "inverse_taylor"):
+        assert (errors["half_line", method] > 0.999 * best).all()
+    assert errors["half_line", "inverse_power", 1] == errors["half_line", "inverse_taylor", 1]
