@@ -92,10 +92,10 @@ def product() -> Iterator[Check]:
         law = required(_coded(spec).logit_moments(q, k))
         bound = math.sqrt(3) * math.pi**2 * float((q**2).sum()) / D * 4.0**-bits
         yield at_most(
-            f"variance over the bound, {bits} bits", 1.0, float(law.variance[0, 0]) / bound
+            f"variance over the bound, b = {bits}", 1.0, float(law.variance[0, 0]) / bound
         )
         x = _runs(spec, q, k)
-        yield sampled(f"mean, {bits} bits", float((q @ k.T)[0, 0]), x.mean(), x.std() / RUNS**0.5)
+        yield sampled(f"mean, b = {bits}", float((q @ k.T)[0, 0]), x.mean(), x.std() / RUNS**0.5)
 
 
 @claim(
@@ -156,13 +156,13 @@ def scale() -> Iterator[Check]:
     z = float((q @ k.T)[0, 0])
     for bits in (1, 2):
         x, off = _runs(f"turboquant(bits={bits}, form='eden')", q, k), lloyd_max(bits).distortion
-        yield sampled(f"mean, {bits} bits", z, x.mean(), x.std() / math.sqrt(RUNS))
+        yield sampled(f"mean, b = {bits}", z, x.mean(), x.std() / math.sqrt(RUNS))
         limit = off / (1 - off) * (4 - z**2) / (D - 1)
         # of order 1/d, beside the spread of a variance of RUNS numbers
-        yield near(f"variance over its limit, {bits} bits", 1.0, float(x.var()) / limit, 0.2)
+        yield near(f"variance over its limit, b = {bits}", 1.0, float(x.var()) / limit, 0.2)
         spec = f"turboquant(bits={bits}, form='product', sketch='gaussian')"
         other = float(required(_coded(spec).logit_moments(q, k)).variance[0, 0])
-        yield above(f"variance with signs over it, {bits} bits", 2.0, other / float(x.var()))
+        yield above(f"variance with signs over it, b = {bits}", 2.0, other / float(x.var()))
 
 
 @claim(

@@ -642,11 +642,11 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         quantisation, "lloyd_max", lambda f: lambda bits: f(max(bits - 1, 1)), "TQ-1 EDEN-1",
     ),
     "signs are of another key": (
-        SignSketch, "decoded", lambda f: lambda self, S, k: f(self, S, k[:, ::-1]),
+        SignSketch, "read_back", lambda f: lambda self, S, bits, *a: f(self, S, bits[:, ::-1], *a),
         "TQ-2 QJL-1",
     ),
-    "signs cost nothing": (
-        SignSketch, "decoded", lambda f: lambda self, S, k: k, "TQ-3",
+    "signs say nothing": (
+        SignSketch, "read_back", lambda f: lambda *a: 0.0 * f(*a), "TQ-3",
     ),
     "the variance is added": (
         QJL, "_less", lambda f: lambda self, q, k: -f(self, q, k), "JC-1",

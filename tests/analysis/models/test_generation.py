@@ -67,7 +67,7 @@ def small(kind, **changes):
 
 def stepped(model, choice, prompt, heads=None):
     """Return the logits of every position, from a prompt and then token by token."""
-    import torch
+    torch = pytest.importorskip("torch")
     from transformers import DynamicCache
 
     attach(model, choice, heads=heads)
@@ -161,7 +161,7 @@ def test_what_a_layer_holds_is_counted_once_for_a_group_and_is_its_price():
 
 @with_torch
 def test_rows_of_a_padded_batch_are_those_of_each_text():
-    import torch
+    torch = pytest.importorskip("torch")
 
     model = small("llama")
     plan = Plan("tiny", {pair: parse(spec) for pair, spec in MIXED.items()})
@@ -188,7 +188,7 @@ def test_rows_of_a_padded_batch_are_those_of_each_text():
 
 @with_torch
 def test_detached_model_is_as_before():
-    import torch
+    torch = pytest.importorskip("torch")
 
     model, ids = small("llama"), torch.as_tensor(IDS)[None]
     with torch.inference_mode():
@@ -257,7 +257,7 @@ def test_what_cannot_run_is_one_line(tmp_path, choice, options, message):
     ],
 )  # fmt: skip
 def test_models_that_no_plan_fits_are_refused(kind, changes, message):
-    import torch
+    torch = pytest.importorskip("torch")
 
     model = small(kind) if changes is None else build(kind, "float32", **changes)
 
@@ -306,7 +306,7 @@ def test_a_fact_is_asked_for_where_the_text_ends(tmp_path):
 
 
 def whole_of(model, ids):
-    import torch
+    torch = pytest.importorskip("torch")
 
     with torch.inference_mode():
         return model.model(torch.as_tensor(ids)[None]).logits[0].double().numpy()

@@ -241,6 +241,7 @@ def test_the_title_is_the_usual_one_and_rebuild_takes_none(made, capsys):
 def test_every_figure_of_the_gallery_has_one_place(small, found, monkeypatch):
     caption = SimpleNamespace(**dict.fromkeys(album.PARTS, lambda table: "what it shows"))
     monkeypatch.setattr(report, "FIGURES", dict.fromkeys(FIGURES, caption))
+    monkeypatch.setattr(report.sentences, "few_bits", lambda computed: "")
     everything = dict.fromkeys(FIGURES, found["error"]) | found
     text = report.render(small, everything, "expqk report")
     assert sorted(re.findall(r"\(figures/(\w+)\.svg\)\{#fig:\1 ", text)) == sorted(FIGURES)
