@@ -107,7 +107,6 @@ WHY = {
     "approx.sparse.sliding_window.window": PLACES,
     "approx.sparse.sorted_lsh.*": PLACES,
     "approx.sparse.support.*": PARTS,
-    "approx.sparse.top_k.largest": CHOSEN,
     "approx.sparse.vertical_slash.sums": CHOSEN,
     "approx.textbook.flash.*": PARTS,
     "analysis.advice.verdict.*": MADE_OF,
