@@ -196,7 +196,9 @@ class Reads(NamedTuple):
 
     def part(self, group: int) -> float:
         """Return which part of the keys and values that it reads a head of a group pays for."""
-        return min(group * self.chosen, self.most) / (group * self.chosen or 1) or 1 / group
+        if not self.chosen:
+            return 1 / group
+        return min(group * self.chosen, self.most) / (group * self.chosen)
 
 
 def _sum(a: float | None, b: float | None) -> float | None:
