@@ -20,12 +20,12 @@ MOST_NAMES = 11  # that a message lists; of more it says where they are listed
 MOST_LOGIT = 2.0**52  # 1/eps: a larger logit is rounded by more than 1
 
 
-def shown(value: object) -> str:
+def display(value: object) -> str:
     """Return a value for a message: one line, at most 80 characters, whatever it is.
 
     Examples
     --------
-    >>> shown(10**5000), shown(np.ones((5, 5))), shown("x" * 1000)
+    >>> display(10**5000), display(np.ones((5, 5))), display("x" * 1000)
     ('an integer of 16610 bits', 'an array of shape (5, 5)', "'xxxxxxxxxxxx...xxxxxxxxxxxxx'")
     """
     if isinstance(value, int) and abs(value) > 2**128:
@@ -71,7 +71,7 @@ def _numbers(name: str, value: ArrayLike, ndim: int | None) -> Array:
     try:
         raw = np.asarray(value)
     except ValueError:
-        raise ValueError(f"{name} must have rows of one length, got {shown(value)}") from None
+        raise ValueError(f"{name} must have rows of one length, got {display(value)}") from None
     if raw.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold real numbers, got {_kind(raw)}")
     dtype = np.float32 if raw.dtype.kind == "f" and raw.dtype.itemsize <= 4 else np.float64
@@ -202,16 +202,16 @@ def index(name: str, value: Any, count: int) -> slice | Array:
         try:
             value.indices(count)
         except TypeError:
-            raise TypeError(f"{name} must be a slice of integers, got {shown(value)}") from None
+            raise TypeError(f"{name} must be a slice of integers, got {display(value)}") from None
         return value
     try:
         places = np.asarray(value)
     except ValueError:
-        raise ValueError(f"{name} must be one-dimensional, got {shown(value)}") from None
+        raise ValueError(f"{name} must be one-dimensional, got {display(value)}") from None
     if places.dtype == bool and places.shape == (count,):
         return np.flatnonzero(places)
     if places.dtype.kind not in "iu" and places.size:
-        raise TypeError(f"{name} must be a slice or integers, got {shown(value)}")
+        raise TypeError(f"{name} must be a slice or integers, got {display(value)}")
     if places.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, got shape {places.shape}")
     places = places.astype(np.intp)
@@ -221,7 +221,7 @@ def index(name: str, value: Any, count: int) -> slice | Array:
     return np.where(places < 0, places + count, places)
 
 
-def asked(budget: float, n: int, l: int, d: int) -> tuple[float, int, int, int]:
+def budget_and_shape(budget: float, n: int, l: int, d: int) -> tuple[float, int, int, int]:
     """Return a budget > 0 and the sizes n, l, d ≥ 1 for which it is asked."""
     value = positive("budget", budget)
     n, l, d = (integer(name, x, least=1) for name, x in zip("nld", (n, l, d)))
@@ -249,11 +249,11 @@ def integer(name: str, value: Any, *, least: int, most: int | None = None) -> in
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer, got {shown(value)}") from None
+        raise TypeError(f"{name} must be an integer, got {display(value)}") from None
     if number < least:
-        raise ValueError(f"{name} must be >= {least}, got {shown(number)}")
+        raise ValueError(f"{name} must be >= {least}, got {display(number)}")
     if number > (most := MOST_INTEGER if most is None else most):
-        raise ValueError(f"{name} must be <= {shown(most)}, got {shown(number)}")
+        raise ValueError(f"{name} must be <= {display(most)}, got {display(number)}")
     return number
 
 
@@ -274,15 +274,15 @@ def number(name: str, value: Any, rule: str = "finite") -> float:
     ValueError: a must be finite, got 'x'
     """
     if isinstance(value, complex | np.complexfloating) or np.ndim(value):
-        raise TypeError(f"{name} must be a number, got {shown(value)}")
+        raise TypeError(f"{name} must be a number, got {display(value)}")
     try:
         real = math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, got {shown(value)}") from None
+        raise TypeError(f"{name} must be a number, got {display(value)}") from None
     except OverflowError:  # an integer beyond float64
         real = math.inf
     if not math.isfinite(real) or isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} must be {rule}, got {shown(value)}")
+        raise ValueError(f"{name} must be {rule}, got {display(value)}")
     return real
 
 
@@ -297,16 +297,16 @@ def positive(name: str, value: Any, *, most: float = math.inf) -> float:
     """
     real = number(name, value, "finite and > 0")
     if real <= 0:
-        raise ValueError(f"{name} must be finite and > 0, got {shown(value)}")
+        raise ValueError(f"{name} must be finite and > 0, got {display(value)}")
     if real > most:
-        raise ValueError(f"{name} must be <= {most:.3g}, got {shown(value)}")
+        raise ValueError(f"{name} must be <= {most:.3g}, got {display(value)}")
     return real
 
 
 def flag(name: str, value: Any) -> bool:
     """Return True or False; raise TypeError for anything else, such as the text "False"."""
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, got {shown(value)}")
+        raise TypeError(f"{name} must be True or False, got {display(value)}")
     return bool(value)
 
 
@@ -321,7 +321,7 @@ def instance(name: str, value: Any, kind: type | UnionType, what: str) -> None:
     """Raise TypeError unless the value is of that kind, which ``what`` says in words."""
     if not isinstance(value, kind):
         hint = ": use approx.parse" if what == "a method" and isinstance(value, str) else ""
-        raise TypeError(f"{name} must be {what}, got {shown(value)}{hint}")
+        raise TypeError(f"{name} must be {what}, got {display(value)}{hint}")
 
 
 def required(value: T | None) -> T:
@@ -334,7 +334,7 @@ def required(value: T | None) -> T:
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     """Return the value if it is a known name; else raise ValueError, which lists the names."""
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, got {shown(value)}")
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {display(value)}")
     return value
 
 
@@ -378,4 +378,4 @@ def unknown(what: str, name: str, known: Sequence[str], listed: str = "", meant:
     every = listed or f"There are {len(known)}"
     if not many:
         every = f"Known: {', '.join(known) or 'none'}"
-    return f"unknown {what} {shown(name)}{hint} {every}"
+    return f"unknown {what} {display(name)}{hint} {every}"

@@ -182,18 +182,18 @@ def parse(spec: str) -> Method:
     ValueError: unknown method 'postive', did you mean 'positive' or 'shifted_positive'? ...
     """
     if not isinstance(spec, str):
-        raise TypeError(f"a spec is text such as positive(m=128), got {checks.shown(spec)}")
+        raise TypeError(f"a spec is text such as positive(m=128), got {checks.display(spec)}")
     try:
         tree = ast.parse(spec.strip(), mode="eval").body
     except SyntaxError:
-        raise ValueError(f"{checks.shown(spec)} is not a spec such as positive(m=128)") from None
+        raise ValueError(f"{checks.display(spec)} is not a spec such as positive(m=128)") from None
     except (MemoryError, RecursionError):
         tree = None
     if tree is None or _deeper(tree, MOST_LEVELS):
         raise ValueError("the spec is nested too deeply to be read: simplify it")
     method = _value(tree, spec)
     if not isinstance(method, Method):
-        raise ValueError(f"{checks.shown(spec)} is not a spec such as positive(m=128)")
+        raise ValueError(f"{checks.display(spec)} is not a spec such as positive(m=128)")
     return method
 
 
@@ -213,7 +213,7 @@ def _value(node: ast.expr, spec: str) -> Any:
         names = [f.name for f in dataclasses.fields(method)]  # type: ignore[arg-type]
         if len(node.args) > len(names):
             raise ValueError(
-                f"{node.func.id} takes {', '.join(names) or 'nothing'}, got {checks.shown(spec)}"
+                f"{node.func.id} takes {', '.join(names) or 'nothing'}, got {checks.display(spec)}"
             )
         given = dict(zip(names, (_value(a, spec) for a in node.args)))
         for keyword in node.keywords:
@@ -223,14 +223,16 @@ def _value(node: ast.expr, spec: str) -> Any:
                     checks.unknown(f"field of {node.func.id}", str(keyword.arg), names, listed)
                 )
             if keyword.arg in given:
-                raise ValueError(f"{keyword.arg} is given twice in {checks.shown(spec)}: give one")
+                raise ValueError(
+                    f"{keyword.arg} is given twice in {checks.display(spec)}: give one"
+                )
             given[keyword.arg] = _value(keyword.value, spec)
         return dataclasses.replace(method, **given)  # type: ignore[type-var]
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError):
         raise ValueError(
-            f"{checks.shown(ast.unparse(node))} in {checks.shown(spec)} is not a literal: "
+            f"{checks.display(ast.unparse(node))} in {checks.display(spec)} is not a literal: "
             "write a number, a name in quotes, or a method"
         ) from None
 

@@ -102,16 +102,20 @@ POINTS = {
     "metrics.compare_all": lambda Q, K: metrics.compare_all(
         [METHOD.approximate(Q, K, rng=0)], Q, K
     )[0],
-    "certificates.of": lambda Q, K: (
-        certificates.of(METHOD.approximate(*points(), rng=0), Q, K, entries=True).attention_tv
+    "certificates.row_bounds": lambda Q, K: (
+        certificates.row_bounds(
+            METHOD.approximate(*points(), rng=0), Q, K, entries=True
+        ).attention_tv
     ),
-    "dropped.of": lambda Q, K: residuals.of(METHOD.approximate(*points(), rng=0), Q, K).tv,
+    "residuals.off_support": lambda Q, K: (
+        residuals.off_support(METHOD.approximate(*points(), rng=0), Q, K).tv
+    ),
     "moments.monte_carlo": lambda Q, K: moments.monte_carlo(METHOD, Q, K, draws=3, rng=0),
     "moments.expected_error": lambda Q, K: moments.expected_error(METHOD, Q, K),
     "moments.normalised_moments": lambda Q, K: moments.normalised_moments(METHOD, Q, K),
-    "weights.Weights": lambda Q, K: Weights(Q, K).whole,
+    "weights.Weights": lambda Q, K: Weights(Q, K).matrix,
     "moments.features_needed": lambda Q, K: moments.features_needed(METHOD, 0.5, Q, K),
-    "confidence.of": lambda Q, K: sampling_intervals.of(
+    "sampling_intervals.upper_bounds": lambda Q, K: sampling_intervals.upper_bounds(
         DRAWN.approximate(Q, K, rng=0), Q, K, method=DRAWN
     ).attention_tv.to_numpy(),
 }
@@ -149,11 +153,11 @@ VALUES = {
     "@, sparse": lambda V: _approximation(BOTH) @ V,
     "@ of the transpose": lambda V: parse(BOTH).approximate(*points()[::-1], rng=0).T @ V,
     "exact.attention": lambda V: exact.attention(*points(), V),
-    "certificates.of": lambda V: (
-        certificates.of(_approximation(BOTH), *points(), V, entries=True).output_error
+    "certificates.row_bounds": lambda V: (
+        certificates.row_bounds(_approximation(BOTH), *points(), V, entries=True).output_error
     ),
     "metrics.compare": lambda V: metrics.compare(_approximation(BOTH), *points(), V),
-    "confidence.of": lambda V: sampling_intervals.of(
+    "sampling_intervals.upper_bounds": lambda V: sampling_intervals.upper_bounds(
         _approximation(str(DRAWN)), *points(), V, method=DRAWN
     ).output_error.to_numpy(),
     "Row.output": lambda V: correction_weights.Row(np.full(4, 0.25), np.arange(4) > 0, 2).output(V),
@@ -185,7 +189,7 @@ def call(entry, side, value):
 
 X, D = inputs.gaussian(6, 2, rng=0), sound("matrix")
 FILE = inputs.Heads("file", X.q[None], X.k[None], ids=((0, 0, "0.0"),))
-WEIGHTS = Weights.of(X)
+WEIGHTS = Weights.from_head(X)
 
 # One argument that is no array
 
@@ -293,8 +297,8 @@ INTEGERS = {
     "size of normalisers": (lambda n: flash.normalisers(4, n), 1),
     "d of cache": (lambda n: METHOD.cache(d=n, c=1, rng=0), 1),
     "c of cache": (lambda n: parse("exact").cache(d=1, c=n), 1),
-    "size of boxes": (lambda n: PageBoxes.of(D, size=n), 1),
-    "bits of boxes": (lambda n: PageBoxes.of(D, bits=n), 0),
+    "size of boxes": (lambda n: PageBoxes.from_keys(D, size=n), 1),
+    "bits of boxes": (lambda n: PageBoxes.from_keys(D, bits=n), 0),
     "row": (lambda n: METHOD.covariance(*points(), row=n), 0),
 }
 

@@ -43,7 +43,7 @@ FEATURES = {name: kind for name, kind in METHODS.items() if issubclass(kind, Ran
 SIZED = {
     name: size.field
     for name, method in METHODS.items()
-    if (size := method().sized_by) is not None and size.whole and not method().parts
+    if (size := method().sized_by) is not None and size.integer and not method().parts
 }
 
 

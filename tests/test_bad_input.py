@@ -156,7 +156,10 @@ def test_sparse_matrices_come_with_advice(entry, side, kind):
     assert re.search("toarray|LinearOperator|dimension", str(error))
 
 
-WITHOUT_VALUES = [VALUES[name] for name in ("metrics.compare", "certificates.of", "confidence.of")]
+WITHOUT_VALUES = [
+    VALUES[name]
+    for name in ("metrics.compare", "certificates.row_bounds", "sampling_intervals.upper_bounds")
+]
 
 
 @every_entry

@@ -4,7 +4,7 @@ import pandas as pd
 
 from analysis import inputs
 from analysis.advice.diagnose import diagnose
-from analysis.costs.budget import of_keys
+from analysis.costs.budget import price_of_keys
 from approx import parse
 from approx.method.prices import CURRENCIES
 from studies.lm import currencies
@@ -44,7 +44,7 @@ def test_the_winner_of_a_currency_is_the_advisors_and_is_explained():
     heads = [x.first(64) for x in inputs.sample("smollm2").heads()][2:]
     table = currencies.compared(heads, keys=12)
     for currency, each in table.groupby("currency", sort=False):
-        budget = of_keys(12, heads[0], str(currency))
+        budget = price_of_keys(12, heads[0], str(currency))
         assert (each.budget == budget).all()
         for asked, spec in zip(each.asked, each.winner):
             filled = parse(asked).within(budget, currency=currency, **heads[0].shape.given)

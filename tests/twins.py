@@ -472,10 +472,10 @@ def scaled_values(scales):
 # What answers from a state
 
 
-def state(features, of_key=None, *, sums=True, once=None):
+def state(features, per_key=None, *, sums=True, once=None):
     """Answer from the sums over keys of features times values.
 
-    `features` returns (columns, map of a query); `of_key` is a map of a key, by default the same
+    `features` returns (columns, map of a query); `per_key` is a map of a key, by default the same
     with parameters that are at hand.
     """
 
@@ -483,7 +483,7 @@ def state(features, of_key=None, *, sums=True, once=None):
         if once:
             once(text)
         m, mapped = features(text)
-        keyed = of_key(text) if of_key else None
+        keyed = per_key(text) if per_key else None
         products, alone = [], []
         for key, value in zip(text.new_keys, text.new_values):
             phi = keyed(key) if keyed else text.counter.register(mapped(key, at_hand=True))
@@ -674,11 +674,11 @@ def dense(m, form):
                 square @ square
         counter.register(np.ones((m, d))) @ square  # a query's map
 
-    def of_key(text):
+    def per_key(text):
         omega, square = (text.counter.register(np.ones((r, text.d))) for r in (m, text.d))
         return lambda key: np.exp(omega @ (square @ key if form == "aderf" else key))
 
-    return state(linear(m), of_key, once=once)
+    return state(linear(m), per_key, once=once)
 
 
 def points(text):
@@ -744,7 +744,7 @@ def kernels(rank):
 
 
 def inverse_kernels(rank):
-    def of_key(text):
+    def per_key(text):
         landmarks = text.counter.register(np.ones((rank, text.d)))
 
         def mapped(key):
@@ -753,7 +753,7 @@ def inverse_kernels(rank):
 
         return mapped
 
-    return of_key
+    return per_key
 
 
 def gram(rank):

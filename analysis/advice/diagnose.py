@@ -316,13 +316,13 @@ class _Question(Question):
                 "spec": str(drawn.method), "class": drawn.method.class_name,
                 "budget": self.budget, "currency": self.currency,
             }  # fmt: skip
-            yield named | drawn.row(head.whole), drawn
+            yield named | drawn.row(head.full), drawn
 
     def rows_of(self, inputs: Head, *, progress: bool = False) -> list[dict[str, Any]]:
         """Return the rows of one head."""
         head, column = self.sampled(inputs), COLUMNS[self.metric]
-        x = head.whole  # its Q and K last for this head only
-        weights, truth = Weights.of(head.part), Expectation(x.Q, x.K, x.mask)
+        x = head.full  # its Q and K last for this head only
+        weights, truth = Weights.from_head(head.sample), Expectation(x.Q, x.K, x.mask)
         best: dict[str, Any] | None = None
         with one_thread():
             fitting, left_out = _fitting(head, self)
@@ -338,7 +338,7 @@ class _Question(Question):
             held = {
                 row["spec"]: drawn.estimates
                 for (row, drawn), out in zip(tried, lost)
-                if not out and drawn.kept and not drawn.method.row_local
+                if not out and drawn.is_stored and not drawn.method.row_local
             }
             uniform_of_few = _uniform([row for row, _ in tried], column)
             tried.clear()  # its estimates last no longer than they serve
@@ -358,7 +358,7 @@ class _Question(Question):
                     best, winning = row, drawn
             rows = [known[str(method)] for method in fitting]
             peaked = any(isinstance(method, Positive) for method in fitting)
-            facts = _facts(head.part)
+            facts = _facts(head.sample)
             eps = caveats.collapsing_eps(x, facts["row_entropy"]) if peaked else None
             if best is not None:
                 best["winner"] = True
@@ -382,7 +382,7 @@ class _Question(Question):
         few = head.few(self.seed) if self.screen and alone else None
         if few is None:
             return head, [], []
-        runnable = [method for method in methods if not method.obstacle(head.whole.mask)]
+        runnable = [method for method in methods if not method.obstacle(head.full.mask)]
         tried = list(self.measured(few, runnable))
         rows = pd.DataFrame([row for row, _ in tried])
         error, other = COLUMNS[self.metric], COLUMNS[OUTPUT if self.metric == TV else TV]
@@ -395,7 +395,7 @@ class _Question(Question):
         self, head: Sampled, drawn: Draws, measured: dict[str, Any], truth: Expectation
     ) -> dict[str, Any]:
         """Return what is known of a method on one head without measuring it."""
-        x, method, estimate = head.whole, drawn.method, drawn.estimates[-1]
+        x, method, estimate = head.full, drawn.method, drawn.estimates[-1]
         expected: float | None = None
         if estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES:
             if not (method.uses_rng or method.parts or len(head.picked) < x.n):
@@ -441,7 +441,7 @@ def cannot_win(errors: Array, stderrs: Array) -> Array:
 
 def _fitting(head: Sampled, about: _Question) -> tuple[list[Method], list[Sentence]]:
     """Return the methods that are measured, filled to the budget, and why others are not."""
-    x = head.whole
+    x = head.full
     possible, left_out = measurable(head, about)
     capped = about.budget >= about.exact_price(x)  # more would not buy more of a template
     fitting: list[Method] = []
@@ -453,7 +453,7 @@ def _fitting(head: Sampled, about: _Question) -> tuple[list[Method], list[Senten
         lacking += matched.absent
     absent = [_absent(method, capped) for method in lacking]
     if not fitting:
-        amount = budget.said(about.budget, about.currency)
+        amount = budget.amount_text(about.budget, about.currency)
         never = all(one.adaptive or (capped and one.is_template) for one in lacking)
         why = "; ".join([*left_out, *absent]) if never else "raise the budget"
         raise ValueError(f"no method fits {amount} of {x.name}: {why}")

@@ -201,15 +201,15 @@ class Sampled(NamedTuple):
 
     Attributes
     ----------
-    whole : Head
+    full : Head
     picked : (rows,)
         The queries.
-    part : Head
+    sample : Head
     """
 
-    whole: Head
+    full: Head
     picked: Array
-    part: Head
+    sample: Head
 
     @classmethod
     def from_rows(cls, x: Head, rows: int | Array | None) -> Sampled:
@@ -232,13 +232,13 @@ class Sampled(NamedTuple):
         """Return the head with 64 of its queries, drawn without replacement; None of few ones."""
         if len(self.picked) < WORTH * FEW:
             return None
-        rng = np.random.default_rng(seed_sequence(seed, self.whole.digest(), "few"))
+        rng = np.random.default_rng(seed_sequence(seed, self.full.digest(), "few"))
         picked = np.sort(rng.choice(self.picked, FEW, replace=False))
-        return Sampled.from_rows(self.whole, picked)
+        return Sampled.from_rows(self.full, picked)
 
     def place(self) -> dict[str, Any]:
         """Return the columns that say which head it is."""
-        x = self.whole
+        x = self.full
         return {
             "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
             "temperature": x.temperature, "mask": str(x.mask), "measured": len(self.picked),
@@ -246,7 +246,7 @@ class Sampled(NamedTuple):
 
     def inputs(self, method: Method) -> Head:
         """Return the head, without the other queries if the method does not need them."""
-        return self.part if method.row_local else self.whole
+        return self.sample if method.row_local else self.full
 
     def rows(self, method: Method) -> slice | Array:
         """Return which queries of `inputs` are measured."""
@@ -280,7 +280,7 @@ class Draws(NamedTuple):
         return statistics.median(known) if known else otherwise
 
     @property
-    def kept(self) -> bool:
+    def is_stored(self) -> bool:
         """Whether the estimate of every draw is there."""
         return len(self.estimates) == len(self.errors)
 
@@ -370,14 +370,16 @@ def draws(
 def certificate(head: Sampled, drawn: Draws, *, trials: int, seed: int) -> float:
     """Return what the estimates of a method prove of their total variation.
 
-    It is the mean over the measured queries of `analysis.bounds.certificates.of`, in the median
-    over the draws, and so never below their ``attention_tv``; NaN where nothing is proven.
+    It is the mean over the measured queries of `analysis.bounds.certificates.row_bounds`, in the
+    median over the draws, and so never below their ``attention_tv``; NaN where nothing is proven.
     Estimates that were not kept are drawn again.
     """
     at, rows = head.inputs(drawn.method), head.rows(drawn.method)
     proven: list[float] = []
-    for estimate in drawn.estimates if drawn.kept else _estimates(head, drawn.method, trials, seed):
-        of_rows = certificates.of(estimate, at.Q, at.K).attention_tv.to_numpy()[rows]
+    for estimate in (
+        drawn.estimates if drawn.is_stored else _estimates(head, drawn.method, trials, seed)
+    ):
+        of_rows = certificates.row_bounds(estimate, at.Q, at.K).attention_tv.to_numpy()[rows]
         proven.append(float(of_rows.mean()))
         if math.isnan(proven[-1]):
             break
@@ -386,7 +388,7 @@ def certificate(head: Sampled, drawn: Draws, *, trials: int, seed: int) -> float
 
 def _estimates(head: Sampled, method: Method, trials: int, seed: int) -> Iterator[Approximation]:
     at = head.inputs(method)
-    rng = np.random.default_rng(seed_sequence(seed, head.whole.digest(), str(method)))
+    rng = np.random.default_rng(seed_sequence(seed, head.full.digest(), str(method)))
     for child in rng.spawn(trials if method.uses_rng else 1):
         yield at.approximate(method, rng=child)
 
@@ -399,15 +401,15 @@ def _entries(estimate: Approximation, rows: slice | Array) -> int:
 
 def measurable(head: Sampled, about: Question) -> tuple[list[Method], list[Sentence]]:
     """Return the methods, by default the candidates, that a head allows, and why others are not."""
-    mask, left_out = head.whole.mask, []
+    mask, left_out = head.full.mask, []
     if (methods := about.methods) is None:
         methods = candidates.methods(mask, references=about.references, currency=about.currency)
     possible: list[Method] = []
     for method in methods:
-        large = len(head.picked) * head.whole.l > MOST_ENTRIES
+        large = len(head.picked) * head.full.l > MOST_ENTRIES
         if (reason := candidates.why_not(method, mask)) is not None:
             left_out.append(Sentence("{spec}: {reason}", spec=str(method), reason=reason))
-        elif mask.looks_back and method.past_queries and len(queries := head.whole.q) < mask.l:
+        elif mask.looks_back and method.past_queries and len(queries := head.full.q) < mask.l:
             left_out.append(
                 Sentence(
                     "{spec}: it needs the queries of all tokens, and there are the last {count} of "
@@ -434,8 +436,8 @@ def _compared(x: Head, estimates: Sequence[Approximation], head: Sampled) -> lis
     """Return the errors of estimates, on the queries that are measured."""
     if not estimates:
         return []
-    if x is head.part:
-        population, rows = head.whole.n, None
+    if x is head.sample:
+        population, rows = head.full.n, None
     else:
         population, rows = None, head.picked
     return metrics.compare_all(

@@ -28,7 +28,7 @@ from analysis.advice.measurement import (
     measurable,
     stored,
 )
-from analysis.costs.budget import of_keys
+from analysis.costs.budget import price_of_keys
 from analysis.costs.optimality import BOUND, FOUND, standing
 from analysis.inputs import Head, Heads
 from analysis.sentences import Sentence
@@ -330,10 +330,11 @@ class Family(NamedTuple):
         size, asked = method.sized_by, {**x.shape.given, "currency": currency}
         alone = size is not None and getattr(method, size.field) is None
         if size is None or not alone or method.resized(size.least).is_template:
-            none, one = (of_keys(keys, x, currency) for keys in (0, 1))
+            none, one = (price_of_keys(keys, x, currency) for keys in (0, 1))
             count = math.ceil((ceiling - none) / (one - none))
             return cls(
-                range(1, count), lambda keys: method.within(of_keys(keys, x, currency), **asked)
+                range(1, count),
+                lambda keys: method.within(price_of_keys(keys, x, currency), **asked),
             )
         most = method.within(math.nextafter(ceiling, 0.0), **asked)
         if most is None:
@@ -383,7 +384,7 @@ def order(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str, Any]]:
     """Yield what a method needs for each target; nothing if it costs more than exact attention."""
-    x, currency = head.whole, asked.currency
+    x, currency = head.full, asked.currency
     ceiling = cost(Exact(), x, currency)
     sizes, make = Family.from_method(method, x, currency)
     measured: dict[int, _Measured] = {}
@@ -473,7 +474,7 @@ def _measured(head: Sampled, method: Method, asked: _Question, *, again: bool = 
 
 def _price(method: Method, estimate: Approximation, head: Sampled) -> dict[str, float]:
     """Return a price by currency; NaN where it is not known, even of what was made."""
-    x = head.whole
+    x = head.full
     price = method.price(**x.shape.given)
     if price is None and not estimate.nnz:
         price = low_rank(estimate.rank, x.shape)  # such as uniform attention

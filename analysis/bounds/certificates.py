@@ -25,14 +25,14 @@ from approx.supports.unread import Unread
 STEPS = 3  # of the secant that bounds the output
 
 
-def of(
+def row_bounds(
     estimate: Approximation,
     Q: ArrayLike,
     K: ArrayLike,
     V: ArrayLike | None = None,
     *,
     known: PageBoxes | None = None,
-    dropped: residuals.Dropped | None = None,
+    dropped: residuals.OffSupport | None = None,
     entries: bool = False,
 ) -> pd.DataFrame:
     """Return bounds on the errors of attention in every row, by what the estimate knows.
@@ -50,9 +50,9 @@ def of(
         Adds ``output_error``. Of V likewise.
     known : PageBoxes, optional
         What is kept of K, and of V if that is given; by default boxes of 16 keys.
-    dropped : Dropped, optional
-        What `analysis.bounds.residuals.of` returned, for an estimate by a decomposition. It needs
-        all logits, which whoever made the decomposition had.
+    dropped : OffSupport, optional
+        What `analysis.bounds.residuals.off_support` returned, for an estimate by a decomposition.
+        It needs all logits, which whoever made the decomposition had.
     entries : bool
         Whether to read every entry of an estimate that is more than a support. This costs
         rank·l numbers a row, as a rule no less than exact attention.
@@ -92,7 +92,7 @@ def of(
     Σ_b R_b D_b/(M + Σ_b R_b), which is never more than U/(M + U) times the largest D_b.
 
     *Entries*: unread keys have an estimate, too, and shares of attention in [e^L/Z, e^U/Z]; what
-    is above, or what is below, is summed. *Dropped*: see `analysis.bounds.residuals`. Random
+    is above, or what is below, is summed. *OffSupport*: see `analysis.bounds.residuals`. Random
     features carry no bound with them: only ``entries`` says something, which is as dear as exact
     attention.
 
@@ -116,20 +116,20 @@ def of(
     >>> from approx import parse
     >>> Q, K = [[1.0]], [[1.0]] * 4
     >>> estimate = parse("top_k(k=1)").approximate(Q, K)
-    >>> of(estimate, Q, K)[["attention_tv", "kind", "keys", "pages"]].round(9)
+    >>> row_bounds(estimate, Q, K)[["attention_tv", "kind", "keys", "pages"]].round(9)
        attention_tv     kind  keys  pages
     0          0.75  support     1      1
     """
     q, k = (x.astype(np.float64) for x in residuals.queries_keys(estimate, Q, K))
     v = None if V is None else checks.values(V, len(k)).astype(np.float64).reshape(len(k), -1)
     if known is None:
-        known = PageBoxes.of(k, v)
+        known = PageBoxes.from_keys(k, v)
     if known.l != len(k) or known.lo.shape[1] != k.shape[1]:
         raise ValueError(
             f"known must hold boxes of K {k.shape}, got {known.l} keys of {known.lo.shape[1]}"
         )
     if v is not None and (known.centre is None or known.centre.shape[1] != v.shape[1]):
-        raise ValueError("known has no boxes of these values: make it by PageBoxes.of(K, V)")
+        raise ValueError("known has no boxes of these values: make it by PageBoxes.from_keys(K, V)")
     checks.flag("entries", entries)
     kind, reason = _kind(estimate, dropped, entries)
     if dropped is not None and len(dropped.tv) != len(q):
@@ -142,8 +142,11 @@ def of(
     return table.assign(kind=kind, reason=reason)
 
 
+of = row_bounds  # the name that the contract of the second edition gave it
+
+
 def _kind(
-    estimate: Approximation, dropped: residuals.Dropped | None, entries: bool
+    estimate: Approximation, dropped: residuals.OffSupport | None, entries: bool
 ) -> tuple[str, str]:
     """Return what the bounds of an estimate follow from, and why there is none."""
     if dropped is not None:
@@ -170,7 +173,7 @@ class _Rows(Unread):
         v: Array | None,
         known: PageBoxes,
         kind: str,
-        dropped: residuals.Dropped | None,
+        dropped: residuals.OffSupport | None,
     ) -> None:
         self.estimate, self.rows, self.v, self.kind = estimate, rows, v, kind
         self.dropped = dropped

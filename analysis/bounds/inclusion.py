@@ -22,7 +22,7 @@ ROUNDING = 1e-9  # of weights that are compared
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class DrawnKeys:
+class Draws:
     """What the rows of an estimate read, entry by entry.
 
     Parameters
@@ -76,7 +76,7 @@ class DrawnKeys:
         return np.asarray(matrix @ values - matrix.sum(axis=1)[:, None] * centre)
 
 
-def of(estimate: Approximation, q: Array, k: Array, method: Sampled) -> DrawnKeys:
+def draws(estimate: Approximation, q: Array, k: Array, method: Sampled) -> Draws:
     """Return what was held and drawn, from the estimate and how the method draws.
 
     Raises
@@ -88,7 +88,7 @@ def of(estimate: Approximation, q: Array, k: Array, method: Sampled) -> DrawnKey
     --------
     >>> method = Sampled(k=2)
     >>> Q, K = np.zeros((1, 1)), np.zeros((5, 1))
-    >>> found = of(method.approximate(Q, K, rng=0), Q, K, method)
+    >>> found = draws(method.approximate(Q, K, rng=0), Q, K, method)
     >>> found.count, found.population, found.times
     (array([2]), array([5]), array([1, 1]))
     """
@@ -130,7 +130,7 @@ def of(estimate: Approximation, q: Array, k: Array, method: Sampled) -> DrawnKey
         if (np.abs(exact_times - times) > ROUNDING * (1 + times)).any() or not complete.all():
             raise wrong
         population = np.full(mask.n, np.inf)
-    return DrawnKeys(mask, s.indptr, s.indices, s.data.astype(np.float64), np.log(w), times, log_p,
+    return Draws(mask, s.indptr, s.indices, s.data.astype(np.float64), np.log(w), times, log_p,
                   count, population, shares)  # fmt: skip
 
 

@@ -147,8 +147,8 @@ def bound(
     >>> x = gaussian(16, 4, rng=0)
     >>> method = parse("top_k(k=2)")
     >>> estimate = x.approximate(method)
-    >>> least, found = bound(method, estimate, Weights.of(x)), x.compare(estimate)["attention_tv"]
-    >>> round(least, 3), round(found, 3)
+    >>> least = bound(method, estimate, Weights.from_head(x))
+    >>> round(least, 3), round(x.compare(estimate)["attention_tv"], 3)
     (0.64, 0.655)
     """
     own = estimate.space == "kernel"
@@ -156,7 +156,7 @@ def bound(
         count = estimate.nnz if stored is None else stored
         kind, *sizes = method.rivals or ("entries", count)
         return (1.0 if own else 0.5) * float(getattr(support_bounds, kind)(weights, *sizes))
-    if not weights.kept:
+    if not weights.is_stored:
         return math.nan
     if isinstance(method, Hierarchical):
         cut = method.partition(weights.mask)

@@ -14,7 +14,7 @@ from approx.supports.key_boxes import EPS, EXP, TINY
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Dropped:
+class OffSupport:
     """What a decomposition left out of each row, as whoever made it knows: it needs all logits.
 
     Attributes
@@ -30,7 +30,7 @@ class Dropped:
     blocks: Array
 
 
-def of(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> Dropped:
+def off_support(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> OffSupport:
     """Return what an estimate leaves out of each row, which needs all logits.
 
     It stands for what whoever makes a decomposition knows when it is made: the norms of dropped
@@ -52,13 +52,13 @@ def of(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> Dropped:
     >>> from approx import parse
     >>> x = [[0.0], [1.0]]
     >>> estimate = parse("truncated_svd(rank=1, space='attention')").approximate(x, x)
-    >>> of(estimate, x, x).tv.round(3)
+    >>> off_support(estimate, x, x).tv.round(3)
     array([0.118, 0.106])
     """
     q, k = (x.astype(np.float64) for x in queries_keys(estimate, Q, K))
     parts = [_dropped(estimate, q, k, rows) for rows in exact.stripes(len(q), len(k))]
     tv, blocks = (np.concatenate(x) for x in zip(*parts))
-    return Dropped(tv, blocks)
+    return OffSupport(tv, blocks)
 
 
 def queries_keys(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:

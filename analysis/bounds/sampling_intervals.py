@@ -40,7 +40,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp, ndtri
 
 from analysis.bounds import concentration, inclusion, residuals
-from analysis.bounds.inclusion import DrawnKeys
+from analysis.bounds.inclusion import Draws
 from approx import Approximation, checks
 from approx.checks import Array
 from approx.combinations.sampled import Sampled
@@ -60,7 +60,7 @@ WORDS = {
 NORMAL = "the mean of the draws is normal, with the deviation of the draws"
 
 
-def of(
+def upper_bounds(
     estimate: Approximation,
     Q: ArrayLike,
     K: ArrayLike,
@@ -142,7 +142,8 @@ def of(
     >>> method = Sampled(k=32)
     >>> Q, K = np.zeros((1, 1)), np.zeros((64, 1))
     >>> estimate = method.approximate(Q, K, rng=0)
-    >>> of(estimate, Q, K, method=method)[["drawn", "unread", "row_sum", "attention_tv"]].round(9)
+    >>> table = upper_bounds(estimate, Q, K, method=method)
+    >>> table[["drawn", "unread", "row_sum", "attention_tv"]].round(9)
        drawn  unread  row_sum  attention_tv
     0     32      32      0.0           0.5
     """
@@ -153,7 +154,7 @@ def of(
     values = None
     if V is not None:
         values = checks.values(V, len(k)).reshape(len(k), -1).astype(np.float64)
-    draws = inclusion.of(estimate, q, k, method)
+    draws = inclusion.draws(estimate, q, k, method)
     caps, assumed = _caps(largest, method, draws)
     question = _Question(draws, q.astype(np.float64), k.astype(np.float64), caps, page, kind)
     low, high = question.totals(failure / 2)
@@ -168,7 +169,7 @@ def of(
     return pd.DataFrame(found).assign(kind=kind, delta=failure, assumes=assumed)
 
 
-def _caps(largest: str | ArrayLike, method: Sampled, draws: DrawnKeys) -> tuple[Array, str]:
+def _caps(largest: str | ArrayLike, method: Sampled, draws: Draws) -> tuple[Array, str]:
     """Return what no q·k of the rest is above in each row, and what that assumes."""
     n = draws.mask.n
     if not isinstance(largest, str):
@@ -212,7 +213,7 @@ class _Unread(NamedTuple):
 class _Question:
     """What was drawn, what may lie beyond it, and the kind of bound that is asked for."""
 
-    draws: DrawnKeys
+    draws: Draws
     q: Array
     k: Array
     caps: Array
@@ -334,8 +335,8 @@ class _Question:
     def beyond(self, values: Array, centre: Array) -> _Unread:
         """Return what the boxes of the pages say of keys that were not read."""
         draws, size = self.draws, self.page
-        lo, hi = boxes.of_pages(self.k, size)
-        v_lo, v_hi = boxes.of_pages(values, size)
+        lo, hi = boxes.page_boxes(self.k, size)
+        v_lo, v_hi = boxes.page_boxes(values, size)
         middle, half = (v_lo + v_hi) / 2, np.linalg.norm(v_hi - v_lo, axis=1) / 2
         begins = size * np.arange(len(lo))
         ends = np.minimum(begins + size, len(self.k))
@@ -397,7 +398,7 @@ def _relative(estimate: Array, low: Array, high: Array) -> Array:
         return np.asarray(np.maximum(np.expm1(estimate - low), -np.expm1(estimate - high)))
 
 
-def _variation(draws: DrawnKeys, estimate: Array, high: Array) -> Array:
+def _variation(draws: Draws, estimate: Array, high: Array) -> Array:
     """Return the total variation where the row sum is the largest possible."""
     own = np.exp(draws.logits + draws.log_weights - estimate[draws.rows])
     least = np.exp(draws.logits - high[draws.rows])

@@ -122,7 +122,7 @@ def blocks(weights: Weights, k: int, block: int) -> float:
     checks.integer("k", k, least=1)
     checks.integer("block", block, least=1, most=k)
     limits, held = Limits(k, block, 0, 1), 0.0
-    cut = Blocks.of(weights.mask, limits)
+    cut = Blocks.from_mask(weights.mask, limits)
     for b in map(int, cut.filled()):
         mine, start = slice(cut.bounds[b], cut.bounds[b + 1]), limits.start(b)
         P = weights.rows(cut.order[mine])
@@ -169,7 +169,7 @@ def evicting(weights: Weights, k: int) -> float:
         _kth_largest(P, end[rows], k, price[rows])
     least, failed, way = math.inf, 0, np.zeros(mask.n)
     hope = 0.0  # how much less the best prices are thought to give
-    for step in range(ROUNDS if weights.kept else 1):
+    for step in range(ROUNDS if weights.is_stored else 1):
         held, stay = _earned(came, end, price)
         held += k * float(price.sum())
         if not step:
@@ -230,7 +230,7 @@ def pages(weights: Weights, count: int, size: int) -> float:
     checks.integer("size", size, least=1)
     starts = np.arange(0, weights.mask.l, size)
     sums = (np.add.reduceat(P, starts, axis=1) for _, P in weights.stripes())
-    return weights.lost(sum(_best(of_pages, count) for of_pages in sums))
+    return weights.lost(sum(_best(page_boxes, count) for page_boxes in sums))
 
 
 def lines(weights: Weights, k: int) -> float:

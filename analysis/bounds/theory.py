@@ -84,7 +84,7 @@ class Case:
         return exact.softmax(self.x.Q, self.x.K, self.x.mask)
 
     @functools.cached_property
-    def whole(self) -> Array:
+    def matrix(self) -> Array:
         """The rows of softmax without a mask, (n, l)."""
         return self.weights if self.x.mask.is_full else exact.softmax(self.x.Q, self.x.K)
 
@@ -152,8 +152,8 @@ def _entries(head: Case) -> Found:
         )
         ways = width(head.x.d, degree)
         predicted = float(ways) if ways < 1e308 else math.inf
-    s = rank.singular_values(head.whole)
-    measured = rank.measures(s, head.whole.shape, epsilon=head.epsilon)["epsilon_rank_frobenius"]
+    s = rank.singular_values(head.matrix)
+    measured = rank.measures(s, head.matrix.shape, epsilon=head.epsilon)["epsilon_rank_frobenius"]
     return Found(B, B, 1.0, B < 1, predicted, measured)
 
 
@@ -192,7 +192,7 @@ def _coreset(head: Case) -> Found:
 def _smallest(head: Case, values: Array) -> float:
     """Return the least power of two of keys whose coreset reaches the error, inf for none."""
     Q, K = (np.asarray(a, np.float64) for a in (head.x.Q, head.x.K))
-    output = head.whole @ values
+    output = head.matrix @ values
     limit = head.epsilon * float(np.linalg.norm(values, axis=1).max())
     size = 1
     while 2 * size <= len(K):
@@ -384,7 +384,7 @@ def _discrepancy(head: Case) -> Found:
     for _ in range(DRAWS):
         sign = np.full(x.l, -1.0)
         sign[thinned(k, x.l // 2, rng)] = 1.0
-        off.append(np.linalg.norm((head.whole * sign) @ V, axis=1) / longest)
+        off.append(np.linalg.norm((head.matrix * sign) @ V, axis=1) / longest)
     bound = float(np.median(predicted))
     return Found(float(np.median(reach)), bound, 1.0, bound < 1, bound, float(np.median(off)))
 
@@ -561,7 +561,7 @@ THEORIES: tuple[Theory, ...] = (
 )
 
 
-def of(
+def predictions(
     inputs: Head | Heads, *, epsilon: float = 0.1, keys: int = 32, seed: int = 0
 ) -> pd.DataFrame:
     """Return what each theory says of each head, and what is measured.
@@ -604,7 +604,7 @@ def of(
     Examples
     --------
     >>> from analysis.inputs import gaussian
-    >>> found = of(gaussian(64, 8, rng=0), keys=8)
+    >>> found = predictions(gaussian(64, 8, rng=0), keys=8)
     >>> found.set_index("theory").met["rank"], len(found)
     (np.True_, 14)
     """

@@ -172,7 +172,7 @@ def tensor_powers() -> Iterator[Check]:
     dense_q, dense_k = _dense(x.Q, 4), _dense(x.K, 4)
     yield equal("dense dimension 5⁴", 625, dense_q.shape[1])
     yield at_most("dense, difference", TIGHT, difference(dense_q @ dense_k.T, power))
-    monomial = Approximation(Elementwise(x.Q, x.K, Polynomial.of([0, 0, 0, 0, 1])))
+    monomial = Approximation(Elementwise(x.Q, x.K, Polynomial.from_coefficients([0, 0, 0, 0, 1])))
     left, right = monomial.factors()
     yield at_most("compact, difference", TIGHT, difference(left @ right.T, power))
 

@@ -190,10 +190,10 @@ def intervals() -> Iterator[Check]:
         sums = estimate.block(slice(None), shift=np.repeat(total, TRIALS)).sum(axis=1)
         for kind in least:
             given: Any = {"method": method, "delta": 0.1, "kind": kind}
-            held = sampling_intervals.of(estimate, queries, keys, largest="held", **given)
+            held = sampling_intervals.upper_bounds(estimate, queries, keys, largest="held", **given)
             count = int((held.row_sum >= np.abs(sums - 1)).sum())
             least[kind] = min(least[kind], count)
-        boxes = sampling_intervals.of(estimate, queries, keys, **given)
+        boxes = sampling_intervals.upper_bounds(estimate, queries, keys, **given)
         tv = min(tv, float(boxes.attention_tv.median()))
     yield covered("least coverage of 4 heads, bets", 0.9, least["betting"], TRIALS)
     yield without(covered("least coverage of 4 heads, normal", 0.9, least["normal"], TRIALS))

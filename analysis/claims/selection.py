@@ -129,9 +129,9 @@ def box() -> Iterator[Check]:
     above_it, worst = 0, 0.0
     for head in causal_heads():
         logits = exact.logits(head.Q, head.K)
-        _, upper = boxes.bounds(head.Q, *boxes.of_pages(head.K, 16))
+        _, upper = boxes.bounds(head.Q, *boxes.page_boxes(head.K, 16))
         above_it += int((logits > np.repeat(upper, 16, axis=1)).sum())
-        _, alone = boxes.bounds(head.Q, *boxes.of_pages(head.K, 1))
+        _, alone = boxes.bounds(head.Q, *boxes.page_boxes(head.K, 1))
         worst = max(worst, difference(alone, logits))
     yield equal("entries above the bound of their page, of 4 heads", 0, above_it)
     yield at_most("difference, pages of one key", TIGHT, worst)

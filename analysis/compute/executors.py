@@ -64,7 +64,7 @@ class Failure:
     trace: str
 
     @classmethod
-    def of(cls, error: BaseException) -> Failure:
+    def from_error(cls, error: BaseException) -> Failure:
         """Return an exception as a failure, with the end of its traceback."""
         trace = traceback.format_exception(error, limit=-3)
         return cls(type(error).__name__, str(error), "".join(trace)[-4000:])
@@ -81,7 +81,7 @@ class Guarded:
         try:
             return self.function(*arguments)
         except Exception as error:
-            return Failure.of(error)
+            return Failure.from_error(error)
 
 
 def everything(cell: Any) -> bool:
@@ -251,7 +251,7 @@ def _dask(work: _Work, jobs: int, scheduler: Any, guard: bool) -> Iterator[tuple
                 except Exception as error:  # it raised, or killed every worker it ran on
                     if not guard:
                         raise
-                    outcome = Failure.of(error)
+                    outcome = Failure.from_error(error)
                 yield i, outcome
                 future.release()
             if lost:
@@ -316,7 +316,7 @@ def _again(
                     if not guard:
                         raise
                     del left[i]
-                    yield cells[i], Failure.of(error)
+                    yield cells[i], Failure.from_error(error)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ KEYS = 32  # exact keys that cost as much as the budget of a report
 
 # What an amount buys. Every table, figure and message says it so; `figures.words.amounts`
 # translates.
-SAID = {
+WORDING = {
     "stored": "{amount} stored values a query row",
     "reads": "{amount} numbers read per new query",
     "multiply_adds": "{amount} multiply-adds a query row",
@@ -26,7 +26,7 @@ SAID = {
 }
 
 
-def said(amount: float | str, currency: str) -> str:
+def amount_text(amount: float | str, currency: str) -> str:
     """Return an amount in words that name its currency.
 
     Parameters
@@ -37,14 +37,14 @@ def said(amount: float | str, currency: str) -> str:
 
     Examples
     --------
-    >>> said(4096, "reads")
+    >>> amount_text(4096, "reads")
     '4096 numbers read per new query'
     """
     checks.one_of("currency", currency, CURRENCIES)
-    return SAID[currency].format(amount=amount if isinstance(amount, str) else f"{amount:g}")
+    return WORDING[currency].format(amount=amount if isinstance(amount, str) else f"{amount:g}")
 
 
-def of_keys(keys: float, inputs: Head, currency: str = "stored") -> float:
+def price_of_keys(keys: float, inputs: Head, currency: str = "stored") -> float:
     """Return what so many exact keys and their values cost a query that sees them all.
 
     Budgets in different currencies are comparable that way: k stored values, k·(d + c) reads or
@@ -53,7 +53,7 @@ def of_keys(keys: float, inputs: Head, currency: str = "stored") -> float:
     Examples
     --------
     >>> from analysis.inputs import gaussian
-    >>> [of_keys(32, gaussian(8, 64, rng=0), currency) for currency in CURRENCIES]
+    >>> [price_of_keys(32, gaussian(8, 64, rng=0), currency) for currency in CURRENCIES]
     [32.0, 4096.0, 4096.0, 388.0, 8192.0]
     """
     checks.one_of("currency", currency, CURRENCIES)

@@ -74,5 +74,5 @@ def bytes_read(method: Method, shape: Shape, *, group: int = 1, number: float = 
     reads, price = method.shared_reads(shape), method.priced(shape)
     if reads is None or price is None:
         return None
-    part = reads.part(group)
+    part = reads.paid_share(group)
     return (reads.per_head(group) - price.few * part) * number + price.few_bytes * part

@@ -273,7 +273,7 @@ def compare_all(
     [0.0, 0.632121]
     """
     spectral, jobs = checks.flag("spectral", spectral), checks.integer("jobs", jobs, least=1)
-    comparison = Comparison.of(
+    comparison = Comparison.from_estimates(
         approximations, Q, K, V,
         temperatures=temperatures, mask=mask, attention=attention, rows=rows,
         population=population,

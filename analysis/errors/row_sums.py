@@ -166,7 +166,7 @@ def fill(
 def _common_mask(approximations: Sequence[Approximation], mask: MaskLike, n: int, l: int) -> Mask:
     """Return the mask of all estimates; raise ValueError if it is not the one that was given."""
     own = [approximation.mask for approximation in approximations]
-    seen = own[0] if own and mask is None else masks.of(mask, n, l)
+    seen = own[0] if own and mask is None else masks.as_mask(mask, n, l)
     for other in own:
         if other != seen:
             raise ValueError(
@@ -231,7 +231,7 @@ class Comparison:
     population: int
 
     @classmethod
-    def of(
+    def from_estimates(
         cls,
         approximations: Sequence[Approximation],
         Q: ArrayLike,

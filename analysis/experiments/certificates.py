@@ -50,7 +50,7 @@ METHODS: dict[str, tuple[Source, ...]] = {
 
 def errors(estimate: Approximation, x: Head) -> tuple[Array, Array]:
     """Return tv and ‖output − exact output‖₂ of every row, as `metrics` measures them."""
-    sums = Comparison.of(
+    sums = Comparison.from_estimates(
         [estimate], x.Q, x.K, x.V, temperatures=None, mask=None, attention=True, rows=None
     ).tables(jobs=1)[0]
     if x.V is None:
@@ -65,9 +65,9 @@ def bounds(estimate: Approximation, x: Head, source: Source) -> pd.DataFrame:
     of 16 bits: keys with their values, boxes and codes. It is NaN for entries, which all are read.
     """
     weights = key_boxes.channels_so_far(x.Q, x.mask, source.size) if source.shared else None
-    known = PageBoxes.of(x.K, x.V, size=source.size, bits=source.bits, weights=weights)
-    left = residuals.of(estimate, x.Q, x.K) if source.name == "dropped" else None
-    found = certificates.of(
+    known = PageBoxes.from_keys(x.K, x.V, size=source.size, bits=source.bits, weights=weights)
+    left = residuals.off_support(estimate, x.Q, x.K) if source.name == "dropped" else None
+    found = certificates.row_bounds(
         estimate, x.Q, x.K, x.V, known=known, dropped=left, entries=source.name == "entries"
     )
     width = x.d + (0 if x.V is None else x.V.shape[1])

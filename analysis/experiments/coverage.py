@@ -66,7 +66,7 @@ def _rows(
     seeds = seed_sequence(seed, x.digest(), f"{support} {i}").spawn(1 + len(deltas))
     method = Sampled(sparse=parse(support), k=KEYS)  # type: ignore[arg-type]
     estimate = method.approximate(Q, K, mask=mask, rng=np.random.default_rng(seeds[0]))
-    draws = inclusion.of(estimate, Q, K, method)
+    draws = inclusion.draws(estimate, Q, K, method)
     total = float(exact.log_row_sums(Q[:1, :], K[mask.first[0] :])[0])
     of_estimate = draws.log_sums(draws.logits + draws.log_weights)
     sums = np.abs(np.expm1(of_estimate - total))
@@ -84,7 +84,7 @@ def _rows(
                       math.nan, math.nan))  # fmt: skip
         for kind in (*PROVED, "normal"):
             for largest in ranges if kind != "normal" else ("boxes",):
-                bound = sampling_intervals.of(
+                bound = sampling_intervals.upper_bounds(
                     estimate, Q, K, method=method, delta=delta, kind=kind, largest=largest
                 )
                 head = *place, kind, largest, delta, count
@@ -96,7 +96,7 @@ def _rows(
                 ]
         rule = Sampled(sparse=method.sparse, k=KEYS, epsilon=EPSILON, delta=delta)
         asked = rule.approximate(Q, K, mask=mask, rng=np.random.default_rng(child))
-        correction = inclusion.of(asked, Q, K, rule)
+        correction = inclusion.draws(asked, Q, K, rule)
         off = np.expm1(correction.log_sums(correction.logits + correction.log_weights) - total)
         head = *place, RULE, NONE, delta, count
         found.append((*head, "failure", *_share(np.abs(off) > EPSILON)))
@@ -110,7 +110,7 @@ def _share(failed: Array | pd.Series) -> tuple[float, float, float]:
     return (count / trials, *clopper_pearson(count, trials))
 
 
-def _largest(draws: inclusion.DrawnKeys, logits: Array, i: int) -> float:
+def _largest(draws: inclusion.Draws, logits: Array, i: int) -> float:
     """Return the share of the sum over the rest of row i that its largest key has."""
     mine = slice(draws.indptr[i], draws.indptr[i + 1])
     held = draws.keys[mine][draws.times[mine] == 0]

@@ -39,7 +39,7 @@ OWN = (
 )  # fmt: skip
 
 
-def asked(x: Head) -> list[str]:
+def specs(x: Head) -> list[str]:
     """Return the specs that are filled on a head: candidates, familiar ones, the whole registry."""
     usual = [*map(str, candidates.methods(x.mask, references=True)), *today.ALSO]
     bare = [str(method()) for name, method in METHODS.items() if name not in LEFT_OUT]
@@ -54,7 +54,7 @@ def _sizes(x: Head, spec: str, sizes: Sequence[int]) -> dict[str, tuple[Method, 
         return {str(template): (template, -1)} if _suits(template, x) else {}
     found: dict[str, tuple[Method, int]] = {}
     for keys in sizes[len(sizes) // 2 :][:1] if template.name in SLOW else sizes:
-        for method in budget.match([template], budget.of_keys(keys, x), x).fitting:
+        for method in budget.match([template], budget.price_of_keys(keys, x), x).fitting:
             if _suits(method, x):
                 found.setdefault(str(method), (method, keys))
     return found
@@ -100,8 +100,8 @@ def compute(profile: Profile) -> pd.DataFrame:
     """
     grid, draws, tasks = profile.grid, min(DRAWS, profile.trials), []
     for x in profile.causal(ROWS[grid])[: HEADS[grid]]:
-        specs = list(dict.fromkeys([*asked(x), *OWN]))
-        tasks += [(x, specs[part::PARTS], KEYS[grid], draws, profile.seed) for part in range(PARTS)]
+        asked = list(dict.fromkeys([*specs(x), *OWN]))
+        tasks += [(x, asked[part::PARTS], KEYS[grid], draws, profile.seed) for part in range(PARTS)]
     return profile.study(_rows, tasks, "frontier", COLUMNS)
 
 

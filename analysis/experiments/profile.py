@@ -12,7 +12,7 @@ import pandas as pd
 from analysis import inputs as data
 from analysis.compute.parallel import parallel
 from analysis.compute.seeds import seed_sequence
-from analysis.costs.budget import KEYS, of_keys
+from analysis.costs.budget import KEYS, price_of_keys
 from analysis.inputs import Head, Heads
 from analysis.sweeps.sweep import COLUMNS, Measure, errors, sweep
 from analysis.sweeps.table import Row
@@ -199,7 +199,7 @@ def profile(
         ]
     own = path is not None
     cut = [x.first(n) for x in chosen]
-    paid = max(of_keys(KEYS, chosen[0], currency), of_rank_1(cut, currency))
+    paid = max(price_of_keys(KEYS, chosen[0], currency), rank_1_price(cut, currency))
     return Profile(
         name,
         tuple(cut if own else synthetic + cut),
@@ -217,7 +217,7 @@ def profile(
     )
 
 
-def of_rank_1(heads: Iterable[Head], currency: str) -> float:
+def rank_1_price(heads: Iterable[Head], currency: str) -> float:
     """Return what rank 1 costs on the dearest of some heads: few queries share many keys' rows."""
     return max(float(getattr(low_rank(1, x.shape), currency)) for x in heads)
 

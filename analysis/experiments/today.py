@@ -42,7 +42,7 @@ ADAPTIVE = (
 )
 
 
-def asked(x: Head) -> list[str]:
+def specs(x: Head) -> list[str]:
     """Return the specs that are compared on a head."""
     usual = [str(m) for m in candidates.methods(x.mask, references=True) if m.name not in SLOW]
     return [*usual, *(spec for spec in ALSO if str(parse(spec)) not in usual)]
@@ -52,8 +52,10 @@ def _rows(x: Head, currency: str, sizes: Sequence[int]) -> list[Row]:
     place = x.name, x.layer, x.head, x.n, x.l
     rows: list[Row] = []
     for keys in sizes:
-        for spec in asked(x):
-            matched = budget.match([parse(spec)], budget.of_keys(keys, x, currency), x, currency)
+        for spec in specs(x):
+            matched = budget.match(
+                [parse(spec)], budget.price_of_keys(keys, x, currency), x, currency
+            )
             for method in matched.fitting:
                 price = method.price(**x.shape.given)
                 costs = [None if price is None else getattr(price, c) for c in CURRENCIES]

@@ -58,7 +58,7 @@ class _Arrays:
     def _fitted(self, mask: MaskLike) -> Mask:
         # a full mask is full for any part of the inputs
         whole = isinstance(mask, Mask) and mask.key == "full"
-        return masks.of(None if whole else mask, self.n, self.l)
+        return masks.as_mask(None if whole else mask, self.n, self.l)
 
     @property
     def n(self) -> int:

@@ -105,7 +105,7 @@ def curves(
     layers = range(passages[0].model.layers)
     bar = tqdm(layers, disable=not progress, desc="curves", leave=False)
     where = {"scheduler": scheduler, "done": done}
-    parts = [of_layer(passages, drawn, layer, asked, **where) for layer in bar]
+    parts = [layer_curves(passages, drawn, layer, asked, **where) for layer in bar]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -147,7 +147,7 @@ def choices(
     return Choices(float(budget), currency, tuple(chosen))
 
 
-def of_layer(
+def layer_curves(
     passages: Sequence[Passage],
     drawn: Sequence[Gradients],
     layer: int,

@@ -64,7 +64,7 @@ class Generated:
     agreement: float = float("nan")
 
     def __repr__(self) -> str:
-        return f"<Generated {checks.shown(self.text)}: {len(self.tokens)} tokens>"
+        return f"<Generated {checks.display(self.text)}: {len(self.tokens)} tokens>"
 
     @property
     def per_second(self) -> float:

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from analysis.models.language_model import LanguageModel
 from analysis.models.plan import Plan
 from analysis.models.replacement import Passage, Replacements
-from analysis.models.substitute import of_plan
+from analysis.models.substitute import heads_of_plan
 from approx import Method, checks
 from approx.checks import Array
 
@@ -111,7 +111,7 @@ def needle(
         runs: dict[str, Replacements] = {"exact": {}}
         for label, choice in choices.items():
             if isinstance(choice, Plan):
-                runs[label] = of_plan(passage, choice)
+                runs[label] = heads_of_plan(passage, choice)
             else:
                 runs[label] = passage.everywhere(choice)
         for label, heads in runs.items():

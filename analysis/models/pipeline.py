@@ -81,13 +81,13 @@ class Cell(NamedTuple):
     place: float
 
 
-class Found(NamedTuple):
+class Results(NamedTuple):
     """What a run found.
 
     Attributes
     ----------
     about : dict
-        What was asked: names, digests, tokens, budget, seed; the date, and versions.
+        What was asked for: names, digests, tokens, budget, seed; the date, and versions.
     advice : DataFrame
         One row per head and method, for `analysis.advice.verdict.advice`.
     plan : Plan
@@ -125,7 +125,7 @@ class Run:
     chosen_on, measured_on : (n,)
         The tokens of the text that chooses the plan, and of the one that it is measured on.
     store : Store
-    asked : dict
+    settings : dict
         Everything that decides the numbers.
     jobs : int
     scheduler : str or distributed.Client, optional
@@ -135,7 +135,7 @@ class Run:
     chosen_on: Array
     measured_on: Array
     store: Store
-    asked: dict[str, Any]
+    settings: dict[str, Any]
     jobs: int
     scheduler: Any = None
     _cluster: Any = dataclasses.field(default=None, init=False, repr=False)
@@ -182,8 +182,8 @@ class Run:
         Raises
         ------
         ImportError, ValueError
-            The model cannot be used, a text is too short, or the folder holds a run that was asked
-            something else.
+            The model cannot be used, a text is too short, or the folder holds a run of other
+            settings.
         """
         checks.integer("max_tokens", max_tokens, least=LEAST)
         checks.one_of("currency", currency, CURRENCIES)
@@ -200,7 +200,7 @@ class Run:
                 f"to measure it on, and each must have {LEAST}: give a longer text, or a second one"
             )
         first, second = (ids[: len(shortest)] for ids in tokens)
-        asked = {
+        settings = {
             "model": model.name,
             "model_sha256": Place.from_path(model_dir).digests(),
             "text": one_line(Path(text).name),
@@ -217,10 +217,12 @@ class Run:
         jobs = checks.integer("jobs", every if jobs is None else jobs, least=1)
         usable(Path(folder))
         store = Store(Path(folder))
-        refuse_another(store, asked)
-        run = cls(model, first, second, store, asked, jobs, scheduler)
+        refuse_another(store, settings)
+        run = cls(model, first, second, store, settings, jobs, scheduler)
         date = str(datetime.datetime.now(datetime.UTC).date())
-        store.open([run.key(cell) for cell in run.cells()], asked=asked, date=date, **_versions())
+        store.open(
+            [run.key(cell) for cell in run.cells()], asked=settings, date=date, **_versions()
+        )
         return run
 
     def cells(self) -> list[Cell]:
@@ -230,7 +232,7 @@ class Run:
 
     def key(self, cell: Cell) -> str:
         """Return the hash of all that decides the numbers of a piece, its name in the store."""
-        about = self.asked | {"cell": list(cell)}
+        about = self.settings | {"cell": list(cell)}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
     def left(self) -> list[Cell]:
@@ -282,7 +284,7 @@ class Run:
             yield
         self._cluster = None
 
-    def found(self) -> Found:
+    def results(self) -> Results:
         """Return what the run found, from its store alone.
 
         Raises
@@ -300,18 +302,18 @@ class Run:
             {share: (some, numbers[share]) for share, some in chosen.items()},
             {
                 "budget": float(self._kept.budget.iloc[0]),
-                "currency": self.asked["currency"],
-                "chosen_on": [self._named(self.asked["text"], "first half")],
-                "measured_on": self.asked["held_out"]
-                or self._named(self.asked["text"], "second half"),
-                "tokens": self.asked["tokens"],
-                "model_sha256": self.asked["model_sha256"],
+                "currency": self.settings["currency"],
+                "chosen_on": [self._named(self.settings["text"], "first half")],
+                "measured_on": self.settings["held_out"]
+                or self._named(self.settings["text"], "second half"),
+                "tokens": self.settings["tokens"],
+                "model_sha256": self.settings["model_sha256"],
                 "text_sha256": {
-                    self.asked[name]: self.asked[f"{name}_sha256"]
+                    self.settings[name]: self.settings[f"{name}_sha256"]
                     for name in ("text", "held_out")
-                    if self.asked[name]
+                    if self.settings[name]
                 },
-                "version": self.asked["version"],
+                "version": self.settings["version"],
                 "exact_perplexity": numbers[1.0].pop("exact_perplexity"),
             },
         )
@@ -328,21 +330,21 @@ class Run:
         changes = changed(ids, read, self.model.tokenizer.decode)
         differing = int((read.own_token != read.plan_token).sum())
         manifest = self.store.manifest
-        about = self.asked | {name: manifest[name] for name in ("date", "versions", "python")}
-        return Found(about, self._told, plan, singles, changes, differing, len(read), gain)
+        about = self.settings | {name: manifest[name] for name in ("date", "versions", "python")}
+        return Results(about, self._told, plan, singles, changes, differing, len(read), gain)
 
     def _named(self, text: str, half: str) -> str:
-        return text if self.asked["held_out"] else f"{text}, {half}"
+        return text if self.settings["held_out"] else f"{text}, {half}"
 
     # What a piece is made of
 
     @functools.cached_property
     def _passage(self) -> Passage:
-        return Passage(self.model, self.chosen_on, seed=self.asked["seed"], jobs=self.jobs)
+        return Passage(self.model, self.chosen_on, seed=self.settings["seed"], jobs=self.jobs)
 
     @functools.cached_property
     def _held_out(self) -> Passage:
-        return Passage(self.model, self.measured_on, seed=self.asked["seed"], jobs=self.jobs)
+        return Passage(self.model, self.measured_on, seed=self.settings["seed"], jobs=self.jobs)
 
     @functools.cached_property
     def _gradients(self) -> Gradients:
@@ -350,26 +352,28 @@ class Run:
 
     @functools.cached_property
     def _budget(self) -> float:
-        if self.asked["budget"] is not None:
-            return float(self.asked["budget"])
-        return budgets.of_keys(KEYS, self._passage.inputs(0).at(0, 0), self.asked["currency"])
+        if self.settings["budget"] is not None:
+            return float(self.settings["budget"])
+        return budgets.price_of_keys(
+            KEYS, self._passage.inputs(0).at(0, 0), self.settings["currency"]
+        )
 
     def _diagnosed(self, layer: int, heads: Sequence[int], jobs: int) -> pd.DataFrame:
         x = self._passage.inputs(layer)
         return diagnose(
             [x.at(layer, head) for head in heads],
             budget=self._budget,
-            currency=self.asked["currency"],
-            seed=self.asked["seed"],
+            currency=self.settings["currency"],
+            seed=self.settings["seed"],
             jobs=jobs,
             scheduler=self._cluster,
         )
 
     def _curves(self, layer: int, heads: Sequence[int] | None = None) -> pd.DataFrame:
         width = self._passage.shapes[layer].d
-        asked = cost_curves.choices(self._budget, self.asked["currency"], width=width)
-        return cost_curves.of_layer(
-            [self._passage], [self._gradients], layer, asked, heads, scheduler=self._cluster
+        choices = cost_curves.choices(self._budget, self.settings["currency"], width=width)
+        return cost_curves.layer_curves(
+            [self._passage], [self._gradients], layer, choices, heads, scheduler=self._cluster
         )
 
     def _row(
@@ -473,21 +477,21 @@ class Run:
     def _told(self) -> pd.DataFrame:
         told = self._all("advice").rename(columns={"method": "spec"})
         told["verdict"] = [VERDICTS[int(number)] for number in told.verdict]
-        told["currency"] = self.asked["currency"]
+        told["currency"] = self.settings["currency"]
         told["screened"] = told.get("screened", 0.0)  # runs of before measured every method whole
         return told.astype(dict.fromkeys(("winner", "runnable", "oracle", "screened"), bool))
 
 
-def refuse_another(store: Store, asked: Mapping[str, Any]) -> None:
-    """Raise StoreError if a store holds a run that was asked something else, and say what."""
-    before = store.manifest.get("asked") if store.manifest else asked
+def refuse_another(store: Store, settings: Mapping[str, Any]) -> None:
+    """Raise StoreError if a store holds a run of other settings, and say what."""
+    before = store.manifest.get("asked") if store.manifest else settings
     if not isinstance(before, dict):
         raise StoreError(f"{one_line(store.folder)} holds a sweep, and no run over a model")
-    for name in asked:
-        if before.get(name) != asked[name]:
+    for name in settings:
+        if before.get(name) != settings[name]:
             raise StoreError(
                 f"{one_line(store.folder)} holds a run with another {name.replace('_', ' ')}, "
-                f"{one_line(before.get(name), 60)} and not {one_line(asked[name], 60)}: use "
+                f"{one_line(before.get(name), 60)} and not {one_line(settings[name], 60)}: use "
                 "another folder"
             )
 

@@ -65,7 +65,7 @@ class Plan:
         checks.instance("heads", self.heads, Mapping, "a mapping of (layer, head) to a method")
         for pair, method in self.heads.items():
             if not isinstance(pair, tuple) or len(pair) != 2:
-                raise TypeError(f"a head must be (layer, head), got {checks.shown(pair)}")
+                raise TypeError(f"a head must be (layer, head), got {checks.display(pair)}")
             for name, number in zip(("layer", "head"), pair):
                 checks.integer(name, number, least=0)
             checks.instance(f"the method of head {pair[0]}.{pair[1]}", method, Method, "a method")
@@ -212,7 +212,7 @@ def _pair(name: str) -> HeadIndex:
 
 def _method(name: str, spec: Any) -> Method:
     if not isinstance(spec, str):
-        raise ValueError(f"head {name}: a spec must be text, got {checks.shown(spec)}")
+        raise ValueError(f"head {name}: a spec must be text, got {checks.display(spec)}")
     try:
         return parse(spec)
     except (TypeError, ValueError) as error:

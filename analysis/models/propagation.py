@@ -316,7 +316,7 @@ def trace(passage: Passage, heads: Replacements, *, bounded: bool = True) -> pd.
         {layer for layer, _ in heads},
         skip=passage.skip,
         rng=np.random.default_rng(seed_sequence(passage.seed, "propagation")),
-        above=(lambda layer, sizes: of_model(passage, layer, sizes)) if bounded else None,
+        above=(lambda layer, sizes: model_bound(passage, layer, sizes)) if bounded else None,
     )
 
 
@@ -385,7 +385,7 @@ def follow(
     return pd.DataFrame(rows, columns=["layer", *COLUMNS])
 
 
-def of_model(passage: Passage, layer: int, sizes: Array) -> Array:
+def model_bound(passage: Passage, layer: int, sizes: Array) -> Array:
     """Return `bound` at what the model itself computes.
 
     Raises

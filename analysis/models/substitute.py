@@ -14,7 +14,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis.compute.finished import Finished
-from analysis.costs.budget import KEYS, of_keys, said
+from analysis.costs.budget import KEYS, amount_text, price_of_keys
 from analysis.models import checkpoints
 from analysis.models.language_model import HeadIndex, LanguageModel
 from analysis.models.plan import Plan
@@ -114,10 +114,10 @@ def substitute(
     passage = Passage(model, ids, skip=skip, seed=seed, jobs=jobs)
     runs = {}
     if budget is None and any(isinstance(x, Method) and x.is_template for x in named.values()):
-        budget = of_keys(KEYS, passage.inputs(0).at(0, 0), currency)
+        budget = price_of_keys(KEYS, passage.inputs(0).at(0, 0), currency)
     for label, choice in named.items():
         if isinstance(choice, Plan):
-            runs[label] = of_plan(passage, choice)
+            runs[label] = heads_of_plan(passage, choice)
             continue
         filled = choice if budget is None else fill(passage, choice, budget, currency)
         runs[str(filled) if choice.is_template else label] = passage.everywhere(filled, heads)
@@ -143,11 +143,11 @@ def fill(passage: Passage, method: Method, budget: float, currency: str = "store
         return method
     filled = method.within(budget, currency=currency, **passage.shapes[0].given)
     if filled is None:
-        raise ValueError(f"{method} has no size that costs at most {said(budget, currency)}")
+        raise ValueError(f"{method} has no size that costs at most {amount_text(budget, currency)}")
     return filled
 
 
-def of_plan(passage: Passage, plan: Plan) -> Replacements:
+def heads_of_plan(passage: Passage, plan: Plan) -> Replacements:
     """Return the heads of a plan; raise ValueError if it is for another model."""
     if plan.model != passage.model.name:
         raise ValueError(

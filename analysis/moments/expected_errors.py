@@ -51,7 +51,7 @@ class Expectation:
             return None
         if self._truth is None:  # after the method has checked Q and K
             twice = 2 * np.asarray(exact.logits(self.Q, self.K), np.float64)
-            masks.of(self.mask, *twice.shape).hide(twice, fill=-np.inf)
+            masks.as_mask(self.mask, *twice.shape).hide(twice, fill=-np.inf)
             self._truth = twice, float(logsumexp(twice))
         twice, total = self._truth
         log_square = known.log_relative_variance

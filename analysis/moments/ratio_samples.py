@@ -113,7 +113,7 @@ class Draws:
         assert features is not None
         self.method, self.features = method, features
         self.q, self.k = points[0][:2]
-        self.mask = masks.of(mask, len(self.q), len(self.k))
+        self.mask = masks.as_mask(mask, len(self.q), len(self.k))
         self.at = [self._at(point) for point in points]
         count, n, l = features.count, len(self.q), len(self.k)
         self.together = max(1, min(SIDE // count, SIDE**2 // (n * l)))

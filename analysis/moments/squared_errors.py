@@ -103,7 +103,7 @@ def squared_error(
         if p is None:
             return None
         off = _off(p, np.zeros(p.shape), np.full(p.shape, -np.inf))
-        return _seen(off, masks.of(mask, *p.shape))
+        return _seen(off, masks.as_mask(mask, *p.shape))
     if not isinstance(method, FEATURES) or method.projection != "iid":
         return None
     q, k = (np.asarray(x, np.float64) for x in method.checked(Q, K))
@@ -141,7 +141,7 @@ def frobenius_error(
     if known is None:
         return None
     log_square = 2 * np.asarray(exact.logits(Q, K), np.float64)
-    masks.of(mask, *log_square.shape).hide(log_square, fill=-np.inf)
+    masks.as_mask(mask, *log_square.shape).hide(log_square, fill=-np.inf)
     log_mean = logsumexp(log_square + known.log_mean)
     if log_mean == -np.inf:
         return FrobeniusError(-np.inf, 0.0)

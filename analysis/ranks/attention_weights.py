@@ -31,49 +31,49 @@ class Weights:
 
     Examples
     --------
-    >>> Weights([[0.0], [0.0]], [[1.0], [1.0]], mask="causal").whole
+    >>> Weights([[0.0], [0.0]], [[1.0], [1.0]], mask="causal").matrix
     array([[1. , 0. ],
            [0.5, 0.5]])
     """
 
     def __init__(self, Q: ArrayLike, K: ArrayLike, mask: MaskLike = None) -> None:
         self.Q, self.K = (np.asarray(x, np.float64) for x in checks.queries_keys(Q, K))
-        self.mask = masks.of(mask, len(self.Q), len(self.K))
+        self.mask = masks.as_mask(mask, len(self.Q), len(self.K))
         self._held = np.zeros(1)
         self._spectra: dict[Partition | int, list[Array]] = {}
 
     @classmethod
-    def of(cls, x: Head) -> Weights:
+    def from_head(cls, x: Head) -> Weights:
         """Return the weights of a head."""
         return cls(x.Q, x.K, x.mask)
 
     @property
-    def kept(self) -> bool:
+    def is_stored(self) -> bool:
         """Whether there is a matrix of them."""
         return math.prod(self.mask.shape) <= MOST_ENTRIES
 
     @functools.cached_property
-    def whole(self) -> Array:
+    def matrix(self) -> Array:
         """The matrix, (n, l)."""
         return exact.softmax(self.Q, self.K, self.mask)
 
     @functools.cached_property
     def singular_values(self) -> Array:
         """Those of the matrix, descending."""
-        return np.asarray(scipy.linalg.svdvals(self.whole, check_finite=False))
+        return np.asarray(scipy.linalg.svdvals(self.matrix, check_finite=False))
 
     def stripes(self) -> Iterator[tuple[slice, Array]]:
         """Yield rows, and their weights for all keys."""
-        if self.kept:
-            yield slice(0, self.mask.n), self.whole
+        if self.is_stored:
+            yield slice(0, self.mask.n), self.matrix
             return
         for rows in exact.stripes(*self.mask.shape):
             yield rows, exact.softmax(self.Q[rows], self.K, self.mask.take(rows))
 
     def rows(self, rows: Array) -> Array:
         """Return the weights of some queries, for all keys."""
-        if self.kept:
-            return np.asarray(self.whole[rows])
+        if self.is_stored:
+            return np.asarray(self.matrix[rows])
         return exact.softmax(self.Q[rows], self.K, self.mask.take(rows))
 
     def take(self, order: Array) -> Weights:
@@ -92,7 +92,7 @@ class Weights:
             return [state_rank.lowered(self.singular_values, self.mask.shape)]
         if cut not in self._spectra:
             self._spectra[cut] = [
-                state_rank.singular_values(self.whole[block]) for block in self._blocks(cut)
+                state_rank.singular_values(self.matrix[block]) for block in self._blocks(cut)
             ]
         return self._spectra[cut]
 
@@ -120,7 +120,7 @@ class Weights:
         """Return the sum of the largest weights of all rows, so many of them."""
         count = min(count, self.mask.entries)
         if count >= len(self._held):
-            most = self.mask.entries if self.kept else count
+            most = self.mask.entries if self.is_stored else count
             top = np.zeros(0)
             for _, P in self.stripes():
                 top = np.concatenate([top, P[P > 0]])

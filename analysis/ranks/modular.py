@@ -66,7 +66,7 @@ def _residues(name: str, value: ArrayLike) -> Array:
         A = np.asarray(value)
     except ValueError:
         raise ValueError(
-            f"{name} must have rows of one length, got {checks.shown(value)}"
+            f"{name} must have rows of one length, got {checks.display(value)}"
         ) from None
     if A.dtype.kind not in "iu":
         raise TypeError(f"{name} must hold integers of 64 bits, got dtype {A.dtype}")

@@ -173,7 +173,7 @@ def measures(
     checks.positive("epsilon", epsilon)
     s = checks.array("s", s, ndim=1)
     if (np.diff(s, append=0.0) > 0).any():
-        raise ValueError(f"s must be descending and >= 0, got {checks.shown(s)}")
+        raise ValueError(f"s must be descending and >= 0, got {checks.display(s)}")
     checks.instance("shape", shape, tuple, "(n, l)")
     sides = [checks.integer("shape", x, least=0) for x in shape]
     if len(sides) != 2 or len(s) > min(sides):

@@ -280,7 +280,7 @@ def row(x: Head) -> dict[str, float]:
     checks.instance("x", x, Head, "a Head")
     if x.v is None or x.V is None:
         raise ValueError(f"{x.name} has no values v, which an error of the output needs")
-    P = Weights.of(x).whole
+    P = Weights.from_head(x).matrix
     facts = statistics.describe(x)
     logits = x.logits()
     x.mask.hide(logits, fill=-np.inf)

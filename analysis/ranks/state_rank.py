@@ -187,7 +187,7 @@ def lower_bound(
 
 def _checked(weights: Array, mask: MaskLike) -> tuple[Array, Mask]:
     P = np.array(checks.array("weights", weights, ndim=2), np.float64)
-    seen = masks.of(mask, *P.shape)
+    seen = masks.as_mask(mask, *P.shape)
     seen.hide(P)
     if not P.any():
         raise ValueError("weights are 0 wherever a query sees a key, so that no error is relative")

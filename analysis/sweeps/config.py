@@ -26,7 +26,7 @@ from types import UnionType
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from analysis import inputs as data
-from analysis.costs.budget import said
+from analysis.costs.budget import amount_text
 from analysis.inputs import Head, Heads
 from analysis.sweeps.sweep import Plan, plan, repeated
 from approx import Mask, Method, checks, parse
@@ -251,7 +251,7 @@ class Config:
         if all(absent.refusal is not None for absent in planned.absent):
             raise ConfigError(f"methods: {planned.absent[0]}")
         most = max(self.budgets or (0.0,))
-        raise ConfigError(f"budgets: no method fits {said(most, self.currency)}: raise them")
+        raise ConfigError(f"budgets: no method fits {amount_text(most, self.currency)}: raise them")
 
 
 def load(path: str | Path) -> Config:
@@ -333,7 +333,7 @@ def _value(kind: Any, where: str, value: Any) -> Any:
     if kind is float and type(value) is int:
         value = float(value) if abs(value) < checks.MOST_INTEGER else math.inf
     if type(value) is not kind or (kind is str and not (value.strip() and value.isprintable())):
-        raise ConfigError(f"{where} must be {WORDS[kind]}, got {checks.shown(value)}")
+        raise ConfigError(f"{where} must be {WORDS[kind]}, got {checks.display(value)}")
     if kind is float and not math.isfinite(value):
         raise ConfigError(f"{where} must be finite, got {value}")
     return value
@@ -341,18 +341,18 @@ def _value(kind: Any, where: str, value: Any) -> Any:
 
 def _values(kind: Any, where: str, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list):
-        raise ConfigError(f"{where} must be a list, got {checks.shown(value)}")
+        raise ConfigError(f"{where} must be a list, got {checks.display(value)}")
     if not value:
         raise ConfigError(f"{where} must not be empty")
     values = tuple(_value(kind, f"{where}[{i}]", x) for i, x in enumerate(value))
     if (i := repeated(values)) is not None:
-        raise ConfigError(f"{where}[{i}]: {checks.shown(value[i])} is given twice")
+        raise ConfigError(f"{where}[{i}]: {checks.display(value[i])} is given twice")
     return values
 
 
 def _source(where: str, value: Any) -> Source:
     if not isinstance(value, dict):
-        raise ConfigError(f"{where} must be a table, got {checks.shown(value)}")
+        raise ConfigError(f"{where} must be a table, got {checks.display(value)}")
     own = dict(value)
     if "kind" not in own:
         raise ConfigError(f"{where}.kind is missing: one of {', '.join(SOURCES)}")

@@ -41,14 +41,14 @@ def crossing(temperatures: ArrayLike, sparse: ArrayLike, low_rank: ArrayLike) ->
     """
     t = checks.array("temperatures", temperatures, ndim=1).astype(float)
     if t.size and (t[0] <= 0 or (np.diff(t) <= 0).any()):
-        raise ValueError(f"temperatures must be > 0 and increase, got {checks.shown(t.tolist())}")
+        raise ValueError(f"temperatures must be > 0 and increase, got {checks.display(t.tolist())}")
     errors = []
     for name, value in (("sparse", sparse), ("low_rank", low_rank)):
         x = checks.array(name, value, ndim=1, finite=False).astype(float)
         if x.shape != t.shape or (x < 0).any():
             raise ValueError(
                 f"{name} must be an error >= 0 for each of {len(t)} temperatures, "
-                f"got {checks.shown(x.tolist())}"
+                f"got {checks.display(x.tolist())}"
             )
         errors.append(x)
     t = np.log(t)

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from analysis.compute import executors
 from analysis.compute.executors import Failure
 from analysis.compute.seeds import seed_sequence
-from analysis.costs.budget import match, said, values_per_row
+from analysis.costs.budget import amount_text, match, values_per_row
 from analysis.costs.candidates import why_not
 from analysis.errors import metrics
 from analysis.inputs import Head, Heads
@@ -204,7 +204,7 @@ class Absent(NamedTuple):
     def __str__(self) -> str:
         """Say it in a sentence."""
         if self.refusal is None:
-            amount = said(self.budget, self.currency)
+            amount = amount_text(self.budget, self.currency)
             return f"nothing of {self.method} fits {amount} on {self.input}"
         return f"{self.method} cannot be used under the mask of {self.input}: {self.refusal}"
 

@@ -12,7 +12,7 @@ from approx.checks import Array
 from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.method import Rng, generator
-from approx.method.fields import real, whole
+from approx.method.fields import integer, real
 from approx.method.prices import NUMBER, Price, Reads, Shape, entries
 from approx.sparse.sink_window import SinkWindow
 from approx.sparse.support import SupportMethod, a_support
@@ -111,9 +111,9 @@ class Guarded(SupportMethod):
 
     method: SupportMethod = a_support(SinkWindow())
     tv: float = real(0.1, below=1)
-    size: int = whole(64)
-    bits: int = whole(4, least=0, most=key_boxes.MOST_BITS)
-    coded: int = whole(0, least=0)
+    size: int = integer(64)
+    bits: int = integer(4, least=0, most=key_boxes.MOST_BITS)
+    coded: int = integer(0, least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -151,7 +151,7 @@ class Guarded(SupportMethod):
         eps = float(np.finfo(q.dtype).eps)
         a, b = (x.astype(np.float64) for x in (q, k))
         weights = key_boxes.channels_so_far(a, mask, self.size) if self.bits else None
-        known = PageBoxes.of(b, size=self.size, bits=self.bits, weights=weights)
+        known = PageBoxes.from_keys(b, size=self.size, bits=self.bits, weights=weights)
 
         def certified(kept: Pattern, chosen: bool) -> tuple[Rows, list[Array]]:
             read, on = _ones(patterns.union([kept, near], mask.l), mask), _ones(kept, mask)

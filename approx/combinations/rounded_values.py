@@ -12,7 +12,7 @@ from approx.compressed_logits.quantised import BY, LEVELS, MOST_BITS, rounded, r
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments
-from approx.method.fields import instance, one_of, whole
+from approx.method.fields import instance, integer, one_of
 from approx.method.prices import Price, Reads, Shape
 from approx.sparse.exact import Exact
 
@@ -64,9 +64,9 @@ class RoundedValues(Method):
     )
 
     method: Method = instance(Exact(), Method, "a method")
-    bits: int = whole(4, most=MOST_BITS)
+    bits: int = integer(4, most=MOST_BITS)
     by: str = one_of("token", BY)
-    group: int = whole(64)
+    group: int = integer(64)
     levels: str = one_of("uniform", LEVELS)
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class RoundedValues(Method):
         of_method = self.method.shared_reads(shape)
         if of_method is None:
             return None
-        scales = reads - of_method.of_one
+        scales = reads - of_method.single
         if not of_method.chosen:
             return of_method._replace(shared=of_method.shared + scales)
         more = 1 + scales / of_method.chosen

@@ -20,7 +20,7 @@ from approx.estimate.corrections import Support
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Rng, Size, generator
-from approx.method.fields import flag, instance, one_of, real, ruled, whole
+from approx.method.fields import flag, instance, integer, one_of, real, ruled
 from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape
 from approx.sparse.support import ByPlace, SupportMethod, a_support
 from approx.supports import boxes, patterns
@@ -183,9 +183,9 @@ class Sampled(Method):
     sizes: Sizes | str | None = ruled(None, _sizes)
     shared: bool = flag(False)
     weighted: bool = flag(True)
-    hashes: int | None = whole(most=62)
-    tables: int | None = whole(most=4096)
-    collisions: int | None = whole(most=2)
+    hashes: int | None = integer(most=62)
+    tables: int | None = integer(most=4096)
+    collisions: int | None = integer(most=2)
     transform: str = one_of("none", ("none", "center"))
     epsilon: float | None = real()
     delta: float | None = real(below=1)
@@ -394,40 +394,40 @@ class Sampled(Method):
         if self.adaptive or self.k is None:
             return None
         price = Price(0.0, 0.0, 0.0, 0.0)
-        held, of_query = (np.zeros(mask.n, int) for mask in (shape.rows, shape.decoding))
+        held, per_query = (np.zeros(mask.n, int) for mask in (shape.rows, shape.decoding))
         if self.sparse is not None:
             support = self.sparse.priced(shape)
             in_row, in_query = (self.sparse.held(mask) for mask in (shape.rows, shape.decoding))
             if support is None or in_row is None or in_query is None:
                 return None
-            price, held, of_query = price + support, in_row, in_query
+            price, held, per_query = price + support, in_row, in_query
         low = self.low_rank.priced(shape)
         if low is None:
             return None
         counts = shape.rows.counts
         drawn = float((np.minimum(held + self.k, counts) - held).mean())
-        longest = np.minimum(of_query + self.k, shape.decoding.counts).max()
-        read = float(longest - np.max(of_query)) * (shape.d + shape.c)
+        longest = np.minimum(per_query + self.k, shape.decoding.counts).max()
+        read = float(longest - np.max(per_query)) * (shape.d + shape.c)
         entries = drawn + float(np.mean(held))
         work = drawn * (shape.d + shape.c) + entries * self.low_rank.entry_work(shape)
         weights = entries * NUMBER if self.weighted else 0.0
         indices = drawn * INDEX + (INDEX if self.sparse is None else 0)
         of_keys = Price(drawn, read, work, drawn * NUMBER + indices + weights)
-        return price + low + of_keys + self.of_sizes(shape)
+        return price + low + of_keys + self.price_of_sizes(shape)
 
-    def of_sizes(self, shape: Shape) -> Price:
+    def price_of_sizes(self, shape: Shape) -> Price:
         """Return the price of sizes, which are looked at by each row that draws for itself.
 
         Given ones are one number for each key, the others the box of each page.
         """
         if self.sizes == "bound":
-            of_query, of_row = (
+            per_query, of_row = (
                 (mask.stop - 1) // PAGE - mask.first // PAGE + 1
                 for mask in (shape.decoding, shape.rows)
             )
             box, pages = 2.0 * shape.d, -(-shape.l // PAGE)
             kept = NUMBER * box * pages / shape.n
-            return Price(0.0, box * float(of_query.max()), box * float(of_row.mean()), kept)
+            return Price(0.0, box * float(per_query.max()), box * float(of_row.mean()), kept)
         if self.sizes is None:
             return Price(0.0, 0.0, 0.0, 0.0)
         read = 0.0 if self.shared else float(shape.most)
@@ -438,10 +438,10 @@ class Sampled(Method):
         if (found := self._of_parts(shape, reads)) is None:
             return None
         parts, rest = found
-        sizes, most = self.of_sizes(shape).reads or 0.0, parts.most
+        sizes, most = self.price_of_sizes(shape).reads or 0.0, parts.most
         if isinstance(self.sparse, ByPlace) and (held := self.sparse.shared_reads(shape)):
-            most -= held.of_one  # which no head draws
-        return Reads(parts.shared + sizes, parts.chosen + rest - sizes, most, parts.own)
+            most -= held.single  # which no head draws
+        return Reads(parts.shared + sizes, parts.chosen + rest - sizes, most, parts.unshared)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method with its size, or that of a part, filled; None if none fits."""
@@ -460,7 +460,7 @@ class Sampled(Method):
 
 def _bounds(q: Array, k: Array, mask: Mask) -> Array:
     """Return the most that q·k can be in the box of each page, (n, pages), as far as it is seen."""
-    lo, hi = boxes.of_pages(k, PAGE)
+    lo, hi = boxes.page_boxes(k, PAGE)
     most = boxes.highest(q, lo, hi)
     last = mask.stop - 1
     begins = np.arange(0, len(k), PAGE)

@@ -28,7 +28,7 @@ class Axes:
 
     Examples
     --------
-    >>> np.abs(Axes.of([[3.0, 0.0], [-3.0, 0.1]]).vectors.round(2))
+    >>> np.abs(Axes.from_keys([[3.0, 0.0], [-3.0, 0.1]]).vectors.round(2))
     array([[1.  , 0.02],
            [0.02, 1.  ]])
     """
@@ -40,7 +40,7 @@ class Axes:
         object.__setattr__(self, "vectors", vectors)
 
     @classmethod
-    def of(cls, K: ArrayLike, *, centred: bool = True) -> Axes:
+    def from_keys(cls, K: ArrayLike, *, centred: bool = True) -> Axes:
         """Return all eigenvectors of the covariance of keys, or of KᵀK, the leading ones first."""
         keys = checks.array("K", K, ndim=2).astype(np.float64)
         about = keys - keys.mean(axis=0) if centred else keys
@@ -66,7 +66,7 @@ class KeyPCA(CompressedLogits):
     centred : bool
         Whether axes are those of the covariance, as in Loki, or those of KᵀK.
     axes : Axes, optional
-        Given instead: the axes P, such as ``Axes.of`` the keys of another text.
+        Given instead: the axes P, such as ``Axes.from_keys`` the keys of another text.
 
     Notes
     -----
@@ -113,7 +113,7 @@ class KeyPCA(CompressedLogits):
 
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
         """Return Q P and K P."""
-        P = (self.axes or Axes.of(k, centred=self.centred)).vectors
+        P = (self.axes or Axes.from_keys(k, centred=self.centred)).vectors
         r, d = self.rank or 0, q.shape[1]
         if len(P) != d or P.shape[1] < r:
             raise ValueError(f"axes must have {d} rows and at least {r} columns, got {P.shape}")
@@ -123,4 +123,4 @@ class KeyPCA(CompressedLogits):
         r = self.rank or 0
         if self.axes is not None:
             return Numbers(r, r, r, mapped=r * d)
-        return Numbers(r, r, r, mapped=r * d, of_key=d * d, once=d**3)
+        return Numbers(r, r, r, mapped=r * d, per_key=d * d, once=d**3)

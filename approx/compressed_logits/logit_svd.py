@@ -69,12 +69,12 @@ class LogitSVD(CompressedLogits):
         r = self.rank or 0
         fitted = d * d  # of the Gram matrices, which have the triangular factors
         once = 4 * d**3 + 2 * r * d * d  # two decompositions, their product, its own; two maps
-        return Numbers(r, r, r, mapped=r * d, of_query=fitted, of_key=fitted, once=once)
+        return Numbers(r, r, r, mapped=r * d, per_query=fitted, per_key=fitted, once=once)
 
     def divided(self, shape: Shape, reads: float) -> Reads:
         """Return the values, and keys that are compressed for the queries of one head."""
         values = float(shape.most * shape.c)
-        return Reads(values, own=reads - values)
+        return Reads(values, unshared=reads - values)
 
 
 def _qr(x: Array) -> tuple[Array, Array]:

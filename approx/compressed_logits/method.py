@@ -27,7 +27,7 @@ class Numbers(NamedTuple):
         Numbers that a query reads of a key, each for one multiply-add.
     mapped : float
         Multiply-adds that compress a query or a key, each of which reads a number of its own.
-    of_query, of_key, once : float
+    per_query, per_key, once : float
         Multiply-adds that find the compression: of each query, of each key, and for all of them.
     """
 
@@ -35,14 +35,14 @@ class Numbers(NamedTuple):
     key: float
     read: float
     mapped: float = 0.0
-    of_query: float = 0.0
-    of_key: float = 0.0
+    per_query: float = 0.0
+    per_key: float = 0.0
     once: float = 0.0
 
     def fitted(self, shape: Shape) -> float:
         """Return the multiply-adds that find the compression and use it, per query."""
-        of_keys = (self.mapped + self.of_key) * shape.l
-        return self.mapped + self.of_query + (of_keys + self.once) / shape.n
+        of_keys = (self.mapped + self.per_key) * shape.l
+        return self.mapped + self.per_query + (of_keys + self.once) / shape.n
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from approx.compressed_logits.sign_sketch import SKETCHES, SignSketch
 from approx.decoding.codes import Coder
 from approx.estimate import exact
 from approx.method import Moments, Size
-from approx.method.fields import flag, one_of, whole
+from approx.method.fields import flag, integer, one_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ class QJL(CodedKeys):
 
     m: int | None = None
     sketch: str = one_of("orthogonal", SKETCHES)
-    recent: int = whole(0, least=0)
+    recent: int = integer(0, least=0)
     corrected: bool = flag(False)
 
     @property

@@ -12,7 +12,7 @@ from approx.compressed_logits.normal_levels import MOST_BITS as MOST_NORMAL, llo
 from approx.decoding.codes import Coder
 from approx.estimate import exact
 from approx.method import Moments
-from approx.method.fields import flag, one_of, whole
+from approx.method.fields import flag, integer, one_of
 
 BY = ("token", "channel")
 LEVELS = ("uniform", "normal")
@@ -168,10 +168,10 @@ class Quantised(CodedKeys):
         "quantised(bits=1, group=3, dither=True, corrected=True)",
     )
 
-    bits: int = whole(4, most=MOST_BITS)
+    bits: int = integer(4, most=MOST_BITS)
     by: str = one_of("token", BY)
-    group: int = whole(64)
-    recent: int | None = whole(least=0)
+    group: int = integer(64)
+    recent: int | None = integer(least=0)
     levels: str = one_of("uniform", LEVELS)
     dither: bool = flag(False)
     corrected: bool = flag(False)

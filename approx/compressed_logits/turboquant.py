@@ -22,7 +22,7 @@ from approx.compressed_logits.sign_sketch import SKETCHES, SignSketch
 from approx.decoding.codes import Coder
 from approx.estimate import exact
 from approx.method import Moments
-from approx.method.fields import flag, one_of, whole
+from approx.method.fields import flag, integer, one_of
 
 FORMS = ("mse", "product", "eden")
 NODES = 24
@@ -159,12 +159,12 @@ class TurboQuant(CodedKeys):
         "turboquant(bits=2, group=3)",
     )
 
-    bits: int = whole(4, most=MOST_BITS)
+    bits: int = integer(4, most=MOST_BITS)
     form: str = one_of("mse", FORMS)
     rotation: str = one_of("orthogonal", ROTATIONS)
     sketch: str = one_of("orthogonal", SKETCHES)
-    group: int | None = whole()
-    recent: int | None = whole(least=0)
+    group: int | None = integer()
+    recent: int | None = integer(least=0)
     corrected: bool = flag(False)
 
     @property

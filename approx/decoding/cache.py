@@ -100,7 +100,7 @@ class Cache(ABC):
         """Numbers that the next `attend` reads."""
 
     @abstractmethod
-    def kept(self) -> list[Any]:
+    def arrays(self) -> list[Any]:
         """Return the arrays of full width that are held."""
 
     def coded(self) -> list[Any]:
@@ -127,7 +127,7 @@ def held(caches: Iterable[Cache]) -> Held:
     Held(numbers=8, code_bytes=0)
     """
     every = {id(cache): cache for cache in caches}.values()
-    kept = {id(x): x for cache in every for x in cache.kept()}.values()
+    kept = {id(x): x for cache in every for x in cache.arrays()}.values()
     coded = {id(x): x for cache in every for x in cache.coded()}.values()
     numbers = sum(_array(x).size for x in kept) + sum(cache.parameters for cache in every)
     return Held(int(numbers), sum(_array(x).nbytes for x in coded))

@@ -133,10 +133,10 @@ class CodedCache(Cache):
     def reads(self) -> int:
         """Codes and scales of the coded keys, the last keys, all values, and the parameters."""
         codes = self._coded * sum(count for count, _ in self.coder.widths)
-        numbers = sum(x.array.size for x in self.kept())
+        numbers = sum(x.array.size for x in self.arrays())
         return int(codes + numbers + self.parameters)
 
-    def kept(self) -> list[Any]:
+    def arrays(self) -> list[Any]:
         scales = [x for x in (self.scales, self.groups) if x is not None]
         return [self.last, self.values, *scales]
 

@@ -51,7 +51,7 @@ class AllKeys(Cache):
         """All keys with their values."""
         return self.tokens * (self.d + self.c)
 
-    def kept(self) -> list[Any]:
+    def arrays(self) -> list[Any]:
         return [self.keys, self.values]
 
 
@@ -131,7 +131,7 @@ class KeptKeys(Cache):
         """Keys with their values, and the sums of H2O."""
         return len(self.keys) * (self.d + self.c + self.heavy)
 
-    def kept(self) -> list[Any]:
+    def arrays(self) -> list[Any]:
         return [self.keys, self.values, *([self.sums] if self.heavy else [])]
 
 
@@ -231,5 +231,5 @@ class WindowKeys(Cache):
         """All that is held."""
         return len(self.keys) * (self.d + self.c)
 
-    def kept(self) -> list[Any]:
+    def arrays(self) -> list[Any]:
         return [self.keys, self.values]

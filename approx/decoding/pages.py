@@ -99,5 +99,5 @@ class KeptPages(AllKeys):
         summaries = self._scored * self.d * (2 if self.by_box else 1)
         return summaries + min(self.count * self.size, self.tokens) * (self.d + self.c)
 
-    def kept(self) -> list[Any]:
-        return [*super().kept(), *self._summaries]
+    def arrays(self) -> list[Any]:
+        return [*super().arrays(), *self._summaries]

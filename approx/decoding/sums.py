@@ -87,5 +87,5 @@ class RunningSums(Cache):
         """The sums, their scales, and what maps a query to its features."""
         return self.maps.width * (self.c + 2) + self.maps.parameters
 
-    def kept(self) -> list[Any]:
+    def arrays(self) -> list[Any]:
         return [self.sums, self.tops]

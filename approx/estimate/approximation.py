@@ -123,7 +123,7 @@ class Approximation(_Operator):
         values: Callable[[Array], Array] | None = None,
     ) -> None:
         super().__init__(low.dtype, low.shape)
-        self.mask = masks.of(mask, *low.shape)
+        self.mask = masks.as_mask(mask, *low.shape)
         self.low = masked.under(low, self.mask)
         # A mask that is given later needs the keys at their own scales.
         self.maskable = low if self.mask.is_full else self.low
@@ -286,7 +286,7 @@ class Approximation(_Operator):
             checks.instance(name, given, np.ndarray, "an array")
             if given.shape != (height, width):
                 raise ValueError(
-                    f"{name} must have shape {(height, width)}, got {checks.shown(given)}"
+                    f"{name} must have shape {(height, width)}, got {checks.display(given)}"
                 )
         if out is not None and not np.can_cast(self.dtype, out.dtype):
             raise TypeError(f"out must hold {self.dtype}, got dtype {out.dtype}")
@@ -312,7 +312,7 @@ class Approximation(_Operator):
         ValueError
             The estimate has another mask already.
         """
-        given = self.mask if mask is None else masks.of(mask, *self.shape)
+        given = self.mask if mask is None else masks.as_mask(mask, *self.shape)
         if given == self.mask:
             return self
         if not self.mask.is_full:

@@ -73,7 +73,7 @@ def scaled_kernel(Q: Array, K: Array, mask: MaskLike = None) -> tuple[Array, flo
     Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
     """
     x = np.asarray(logits(Q, K), np.float64)
-    masks.of(mask, *x.shape).hide(x, fill=-np.inf)
+    masks.as_mask(mask, *x.shape).hide(x, fill=-np.inf)
     top = float(x.max())
     exp_rows(x, np.full(len(x), top))
     return x, top
@@ -85,7 +85,7 @@ def softmax(Q: Array, K: Array, mask: MaskLike = None) -> Array:
     Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
     """
     x = np.asarray(logits(Q, K), np.float64)
-    masks.of(mask, *x.shape).hide(x, fill=-np.inf)
+    masks.as_mask(mask, *x.shape).hide(x, fill=-np.inf)
     exp_rows(x, x.max(axis=1))
     x /= x.sum(axis=1, keepdims=True)
     return x
@@ -102,7 +102,7 @@ def log_row_sums(Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None) -> Array:
     array([0.69314718])
     """
     q, k = (np.asarray(x, np.float64) for x in checks.queries_keys(Q, K))
-    seen = masks.of(mask, len(q), len(k))
+    seen = masks.as_mask(mask, len(q), len(k))
     out = np.empty(len(q))
     for rows in stripes(len(q), len(k)):
         x = seen_logits(q, k, seen, rows)
@@ -130,7 +130,7 @@ def attention(Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, mask: MaskLike = None
     """
     q, k = checks.queries_keys(Q, K)
     v = checks.values(V, len(k))
-    seen = masks.of(mask, len(q), len(k))
+    seen = masks.as_mask(mask, len(q), len(k))
     out = np.empty((len(q), *v.shape[1:]), np.result_type(q, v))
     for rows in stripes(len(q), len(k)):
         x = seen_logits(q, k, seen, rows)

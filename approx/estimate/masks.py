@@ -330,7 +330,7 @@ def _full(n: int, l: int) -> Mask:
 MaskLike = Mask | str | None
 
 
-def of(mask: MaskLike, n: int, l: int) -> Mask:
+def as_mask(mask: MaskLike, n: int, l: int) -> Mask:
     """Return the mask that was asked for: None is full, or "causal", or a `Mask` of this shape.
 
     Raises
@@ -347,7 +347,7 @@ def of(mask: MaskLike, n: int, l: int) -> Mask:
         return Mask.full(n, l)
     if isinstance(mask, str):
         if mask != "causal":
-            raise ValueError(f'mask must be None, "causal" or a Mask, got {checks.shown(mask)}')
+            raise ValueError(f'mask must be None, "causal" or a Mask, got {checks.display(mask)}')
         return Mask.causal(n, l)
     checks.instance("mask", mask, Mask, 'None, "causal" or a Mask')
     if mask.shape != (n, l):
@@ -395,7 +395,7 @@ def _sizes(n: Any, l: Any) -> tuple[int, int]:
 def _bounds(name: str, given: Any) -> Array:
     x = np.asarray(given)
     if x.dtype.kind not in "iu" or x.ndim != 1 or not len(x):
-        raise TypeError(f"{name} must be integers, one per query, got {checks.shown(given)}")
+        raise TypeError(f"{name} must be integers, one per query, got {checks.display(given)}")
     if x.dtype == np.uint64 and (x > np.iinfo(np.intp).max).any():
         raise ValueError(f"{name} must be at most l, got {x.max()}")
     x = x.astype(np.intp)

@@ -20,7 +20,7 @@ from approx.hierarchical.states import States
 from approx.low_rank import target
 from approx.low_rank.target import SPACES
 from approx.method import Method, Size
-from approx.method.fields import one_of, whole
+from approx.method.fields import integer, one_of
 from approx.method.prices import INDEX, NUMBER, Price, Shape
 from approx.supports import patterns
 from approx.supports.exact_entries import exact_on
@@ -112,9 +112,9 @@ class Hierarchical(Method):
     sized_by = Size("rank", counts="rank", most=lambda n, l: None)  # more makes more keys exact
 
     rank: int | None = None
-    leaf: int = whole(16)
+    leaf: int = integer(16)
     basis: str = one_of("svd", BASES)
-    sinks: int = whole(0, least=0)
+    sinks: int = integer(0, least=0)
     space: str = one_of("kernel", SPACES)
 
     def __post_init__(self) -> None:
@@ -209,7 +209,9 @@ class Hierarchical(Method):
         for level in parts.levels:
             if level is parts.levels[0]:
                 starts = range(self.sinks, len(k), level.size)
-                blocks = [summary.of(k[start : start + level.size], rank) for start in starts]
+                blocks = [
+                    summary.from_keys(k[start : start + level.size], rank) for start in starts
+                ]
             else:
                 halves = [blocks[i : i + 2] for i in range(0, len(blocks), 2)]
                 blocks = [_united(pair, rank) for pair in halves]

@@ -58,7 +58,7 @@ class States(Cache):
     def _close(self) -> None:
         """Summarise the complete leaf, and merge blocks of equal length."""
         keys, values = (np.stack(x) for x in zip(*self.own))
-        summary, terms = self.summary.of(keys, self.rank)
+        summary, terms = self.summary.from_keys(keys, self.rank)
         state = State(0, summary, terms @ values)
         while self.states and self.states[-1].level == state.level:
             before = self.states.pop()
@@ -85,7 +85,7 @@ class States(Cache):
         near = len(self.first) + len(self.own)
         return near * (self.d + self.c) + sum(len(s.total) for s in self.states) * term
 
-    def kept(self) -> list[Any]:
+    def arrays(self) -> list[Any]:
         """Return near keys with their values, and the summaries and totals of blocks.
 
         What a summary needs to be merged is among them: numbers beyond those that a query reads.

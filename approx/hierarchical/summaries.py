@@ -24,7 +24,7 @@ class Summary(Protocol):
     """A block of keys as few terms."""
 
     @classmethod
-    def of(cls, keys: Array, rank: int) -> tuple[Self, Array]:
+    def from_keys(cls, keys: Array, rank: int) -> tuple[Self, Array]:
         """Return the summary of some keys (s, d) and T (r, s), with r ≤ rank."""
 
     def merged(self, other: Self, rank: int) -> tuple[Self, Array]:
@@ -64,7 +64,7 @@ class Means:
     counts: Array
 
     @classmethod
-    def of(cls, keys: Array, rank: int) -> tuple[Means, Array]:
+    def from_keys(cls, keys: Array, rank: int) -> tuple[Means, Array]:
         """Return the runs of some keys."""
         runs = np.array_split(np.arange(len(keys)), min(rank, len(keys)))
         counts = np.array([len(run) for run in runs])
@@ -130,7 +130,7 @@ class Pivots:
     spread: float
 
     @classmethod
-    def of(cls, keys: Array, rank: int) -> tuple[Pivots, Array]:
+    def from_keys(cls, keys: Array, rank: int) -> tuple[Pivots, Array]:
         """Return pivots among some keys."""
         mean = keys.mean(axis=0)
         spread = float(np.square(keys - mean).sum(axis=1).mean())

@@ -23,13 +23,13 @@ from approx.low_rank.nystrom import (
     drawn,
     factors,
     gaussian,
-    of_the_past,
+    past_factors,
     work_of_choice,
 )
 from approx.low_rank.pivots import Pick, cholesky
 from approx.low_rank.thinning import kernel_entries, thinned
 from approx.method import Method, Moments, Size
-from approx.method.fields import one_of, ruled, whole
+from approx.method.fields import integer, one_of, ruled
 from approx.method.prices import Price, Shape, entries, low_rank
 
 PIVOTS = ("cholesky", "uniform", "leverage", "thinning")
@@ -150,7 +150,7 @@ class Coreset(Method):
     pivots: str = one_of("cholesky", PIVOTS)
     tau: float | str = ruled("keys", _temperature)
     weights: str = one_of("interpolated", WEIGHTS)
-    block: int | None = whole()
+    block: int | None = integer()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -222,7 +222,7 @@ class Coreset(Method):
             return Core.interpolated(b, x, chosen, C).estimate(a, mask, dtype)
         known = (chosen == 0) | ((chosen // block + 1) * block <= mask.stop[:, None])
         exponent = a @ b[chosen].T - half_square(x[chosen])
-        left, right, top = of_the_past(exponent, gaussian(x, x[chosen]), C, known)
+        left, right, top = past_factors(exponent, gaussian(x, x[chosen]), C, known)
         return factors(left, right, top, half_square(x), mask, dtype)
 
     def _best(self, a: Array, b: Array, mask: Mask, rng: np.random.Generator) -> Core:

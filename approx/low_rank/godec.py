@@ -21,7 +21,7 @@ from approx.low_rank.target import SPACES
 from approx.low_rank.thresholding import kth_largest, large_entries, separate
 from approx.low_rank.weighted import equations
 from approx.method import TV
-from approx.method.fields import one_of, real, whole
+from approx.method.fields import integer, one_of, real
 from approx.method.prices import INDEX, NUMBER, Price, Shape, entries, low_rank
 
 FRACTIONS = (0.0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)  # of the largest rank, in `at_budget`
@@ -320,7 +320,7 @@ def godec(
     k = checks.number("k", k, rule)
     if not 0 <= k <= l:
         raise ValueError(f"k must be {rule}, got {k}")
-    count = _whole(math.fsum(np.minimum(masks.of(mask, n, l).counts, k)))
+    count = _whole(math.fsum(np.minimum(masks.as_mask(mask, n, l).counts, k)))
     if r == 0 or count == 0:
         return _alone(matrix, r, count, whole).measured(matrix).rescaled(exponent)
     V = _subspace(matrix, r)
@@ -344,7 +344,7 @@ def _masked(D: ArrayLike, mask: MaskLike) -> tuple[Matrix, Matrix, int]:
     Unseen entries are cut where nothing of the others would be left beside them.
     """
     matrix = dense_matrix(D)
-    visible = decomposition.seen(matrix, masks.of(mask, *matrix.shape))
+    visible = decomposition.seen(matrix, masks.as_mask(mask, *matrix.shape))
     scaled, exponent = normalised(visible)
     if visible is matrix:
         return scaled, scaled, exponent
@@ -505,7 +505,7 @@ class GoDec(DecompositionMethod):
 
     fillable = True  # by what it may store, however that is divided
 
-    rank: int | None = whole(least=0)
+    rank: int | None = integer(least=0)
     k: float | None = real(zero=True)
     budget: float | None = real()
     space: str = one_of("kernel", SPACES)

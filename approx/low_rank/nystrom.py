@@ -15,7 +15,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.low_rank.pivots import cholesky
 from approx.method import Method, Size
-from approx.method.fields import one_of, whole
+from approx.method.fields import integer, one_of
 from approx.method.prices import Price, Shape, low_rank
 
 LANDMARKS = ("uniform", "kmeans", "leverage")
@@ -112,7 +112,7 @@ class Nystrom(Method):
 
     rank: int | None = None
     landmarks: str = one_of("uniform", LANDMARKS)
-    block: int | None = whole()
+    block: int | None = integer()
 
     @property
     def autoregressive(self) -> bool:
@@ -156,7 +156,7 @@ class Nystrom(Method):
         kept, C = cholesky(gaussian(Z, Z).__getitem__, len(Z), in_turn)
         Z, C = Z[kept], C[kept]
         known = (kept == 0) | (kept < mask.stop[:, None] // block)
-        left, right, nearest = of_the_past(-squared_distances(a, Z) / 2, gaussian(b, Z), C, known)
+        left, right, nearest = past_factors(-squared_distances(a, Z) / 2, gaussian(b, Z), C, known)
         return factors(left, right, half_square(a) + nearest, half_square(b), mask, dtype)
 
     def priced(self, shape: Shape) -> Price | None:
@@ -175,8 +175,8 @@ class Nystrom(Method):
             count = min(rank, l // self.block) - 1
             chosen = max(count, 0) * work_of_choice(self.block, 1, self.landmarks, d)
         once = rank**2 * d + rank**3 + chosen
-        of_query = both if self.block is not None else rank * d
-        return low_rank(rank, shape, mapped=of_query, keyed=both, once=once)
+        per_query = both if self.block is not None else rank * d
+        return low_rank(rank, shape, mapped=per_query, keyed=both, once=once)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of distances, two factors and an eigendecomposition."""
@@ -201,7 +201,7 @@ def factors(
     return Factors.scaled(left, right, left_log, right_log, mask).astype(dtype)
 
 
-def of_the_past(exponent: Array, g: Array, C: Array, known: Array) -> tuple[Array, Array, Array]:
+def past_factors(exponent: Array, g: Array, C: Array, known: Array) -> tuple[Array, Array, Array]:
     """Return factors of exp(exponent) (C Cᵀ)⁻¹ gᵀ by the first landmarks that each row knows.
 
     Parameters

@@ -15,7 +15,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Size
-from approx.method.fields import one_of, real, whole
+from approx.method.fields import integer, one_of, real
 from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape
 from approx.supports import patterns
 from approx.supports.exact_entries import exact_on
@@ -113,7 +113,7 @@ class ColumnProjection(Method):
 
     rank: int | None = None
     pivots: str = one_of("greedy", PIVOTS)
-    block: int | None = whole()
+    block: int | None = integer()
     ridge: float = real(1e-3)
 
     @property
@@ -219,7 +219,7 @@ class ColumnProjection(Method):
 
     def divided(self, shape: Shape, reads: float) -> Reads:
         """Return all of it as one head's own, whose queries it is fitted to."""
-        return Reads(own=reads)
+        return Reads(unshared=reads)
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of the factors, of attention, of its Gram matrix and of a fit."""

@@ -38,7 +38,7 @@ from approx.low_rank.shrinkage import (
 from approx.low_rank.subspace import orthonormal, rotate, spectral_norm
 from approx.low_rank.target import SPACES
 from approx.low_rank.thresholding import large_entries, separate
-from approx.method.fields import one_of, real, whole
+from approx.method.fields import integer, one_of, real
 
 CAREFUL_RHO, RELAXATION = 1.04, 1.6
 PROVING, PROVING_MU = 30, 8.0  # iterations for a bound alone, and μ in units of ‖Y‖/‖D‖
@@ -279,7 +279,7 @@ def inexact_alm(
     (1, 1, 8.0)
     """
     matrix = dense_matrix(D)
-    matrix = decomposition.seen(matrix, masks.of(mask, *matrix.shape))
+    matrix = decomposition.seen(matrix, masks.as_mask(mask, *matrix.shape))
     lam = balanced(matrix) if lam is None else checks.positive("lam", lam)
     tolerance = checks.positive("tolerance", tolerance)
     max_iterations = checks.integer("max_iterations", max_iterations, least=1)
@@ -361,7 +361,7 @@ def acc_alt_proj(
     (1, 8.0)
     """
     matrix = dense_matrix(D)
-    matrix = decomposition.seen(matrix, masks.of(mask, *matrix.shape))
+    matrix = decomposition.seen(matrix, masks.as_mask(mask, *matrix.shape))
     r = checks.integer("rank", rank, least=0, most=min(matrix.shape))
     checks.positive("tolerance", tolerance)
     max_iterations = checks.integer("max_iterations", max_iterations, least=1)
@@ -438,7 +438,7 @@ class RobustPCA(DecompositionMethod):
 
     lam: float | None = real()
     space: str = one_of("kernel", SPACES)
-    max_iterations: int = whole(100)
+    max_iterations: int = integer(100)
 
     def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
         return inexact_alm(D, self.lam, mask=mask, max_iterations=self.max_iterations)
@@ -482,9 +482,9 @@ class AccAltProj(DecompositionMethod):
 
     name: ClassVar[str] = "acc_alt_proj"
 
-    rank: int = whole(1, least=0)
+    rank: int = integer(1, least=0)
     space: str = one_of("kernel", SPACES)
-    max_iterations: int = whole(100)
+    max_iterations: int = integer(100)
 
     def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
         """Return L + S by `acc_alt_proj`; a rank above min(n, l) is a ValueError."""

@@ -27,7 +27,7 @@ from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.shrinkage import BLOCK_START, shrink_singular_values
 from approx.low_rank.subspace import rotate, spectral_norm
 from approx.low_rank.target import SPACES
-from approx.method.fields import one_of, real, whole
+from approx.method.fields import integer, one_of, real
 
 RELAXATION = 1.6
 CHECK_EVERY = 10
@@ -190,7 +190,7 @@ def stable_pca(
     0.01
     """
     matrix = dense_matrix(D)
-    matrix = decomposition.seen(matrix, masks.of(mask, *matrix.shape))
+    matrix = decomposition.seen(matrix, masks.as_mask(mask, *matrix.shape))
     lam = balanced(matrix) if lam is None else checks.positive("lam", lam)
     if checks.number("delta", delta, "finite and >= 0") < 0:
         raise ValueError(f"delta must be finite and >= 0, got {delta!r}")
@@ -246,7 +246,7 @@ class StablePCA(DecompositionMethod):
     delta: float = real(0.1, zero=True)
     lam: float | None = real()
     space: str = one_of("kernel", SPACES)
-    max_iterations: int = whole(1000)
+    max_iterations: int = integer(1000)
 
     def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
         """Return L + S by `stable_pca`."""

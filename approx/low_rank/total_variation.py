@@ -109,7 +109,7 @@ def nearest(
     0.333
     """
     matrix = decomposition.dense_matrix(P)
-    seen = masks.of(mask, *matrix.shape)
+    seen = masks.as_mask(mask, *matrix.shape)
     known = decomposition.seen(matrix, seen)
     n, l = known.shape
     r = checks.integer("rank", rank, least=1, most=min(n, l))
@@ -117,7 +117,7 @@ def nearest(
     shown = None if seen.is_full else (~np.isnan(known)).astype(np.float64)
     known = filled(known)
     guesses = [_least_squares(matrix, r, seen), *_starts(known, r), *starts]
-    runs = [_Run.of(known, shown, *guess) for guess in guesses]
+    runs = [_Run.from_pair(known, shown, *guess) for guess in guesses]
     for run in runs:
         run.descend(RACE)
     tvs = [run.best.tv for run in runs]
@@ -178,7 +178,7 @@ class _Run:
     reached: list[float]
 
     @classmethod
-    def of(cls, P: Matrix, shown: Matrix | None, left: Matrix, right: Matrix) -> Self:
+    def from_pair(cls, P: Matrix, shown: Matrix | None, left: Matrix, right: Matrix) -> Self:
         """Return a start, with rows scaled to sum to 1."""
         left = _summing_to_one(left, _sums(shown, right, len(P)))
         rest, tv = _differences(P, shown, left, right)

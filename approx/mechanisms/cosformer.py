@@ -11,7 +11,7 @@ from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.mechanisms.feature_map import FeatureMap
 from approx.mechanisms.relu import log_relu
-from approx.method.fields import whole
+from approx.method.fields import integer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class CosFormer(FeatureMap):
     by_place = True
     deterministic: ClassVar[bool] = True
 
-    M: int | None = whole()
+    M: int | None = integer()
 
     row_local = False  # without a mask a query is where it stands among all of them
 

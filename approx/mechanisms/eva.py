@@ -15,7 +15,7 @@ from approx.estimate.parts import Parts
 from approx.kernels.jit import kernel
 from approx.mechanisms import segments
 from approx.method import Method, Size
-from approx.method.fields import real, whole
+from approx.method.fields import integer, real
 from approx.method.prices import Price, Reads, Shape, low_rank
 from approx.sparse.chunk import Chunk
 from approx.sparse.support import SupportMethod, a_support
@@ -85,7 +85,7 @@ class Eva(Method):
     m: int | None = None
     sparse: SupportMethod = a_support(Chunk())
     share: float = real(0.5, below=1)
-    size: int | None = whole()
+    size: int | None = integer()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,13 +147,13 @@ class Eva(Method):
         have sum 1. An exact key brings its share.
         """
         support = self.sparse.priced(shape)
-        of_row, of_query = (self.sparse.held(mask) for mask in (shape.rows, shape.decoding))
+        of_row, per_query = (self.sparse.held(mask) for mask in (shape.rows, shape.decoding))
         m, l = self.groups(shape.l), shape.l
-        if not m or support is None or of_row is None or of_query is None:
+        if not m or support is None or of_row is None or per_query is None:
             return None
         n, _, d, c = shape
         selection = self.sparse.selection(shape)
-        reads = self._whole(shape.decoding) * (d + c) + of_query * (d + c + 1)
+        reads = self._whole(shape.decoding) * (d + c) + per_query * (d + c + 1)
         work = self._whole(shape.rows) * (d + c) + of_row * (d + 2 * c)
         stored = low_rank(m, shape) + support
         found = Price(stored.stored, float(reads.max()), float(work.mean()), stored.bytes)
@@ -170,7 +170,7 @@ class Eva(Method):
 
     def divided(self, shape: Shape, reads: float) -> Reads:
         """Return all of them for one head, whose queries the groups follow."""
-        return Reads(own=reads)
+        return Reads(unshared=reads)
 
     def beside(self, name: str, shape: Shape) -> Price | None:
         """Return the price of the groups."""

@@ -13,7 +13,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.mechanisms import segments
 from approx.method import Method, Size
-from approx.method.fields import whole
+from approx.method.fields import integer
 from approx.method.prices import Price, Shape, low_rank
 
 
@@ -62,7 +62,7 @@ class Nystromformer(Method):
     sized_by = Size("rank", counts="rank")
 
     rank: int | None = None
-    iterations: int | None = whole(least=0)
+    iterations: int | None = integer(least=0)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         rank = self.rank or 0

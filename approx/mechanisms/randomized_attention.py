@@ -13,7 +13,7 @@ from approx.estimate.masks import Mask, MaskLike
 from approx.estimate.parts import Parts
 from approx.kernels.elementary import exp_rows
 from approx.method import Method
-from approx.method.fields import whole
+from approx.method.fields import integer
 from approx.method.prices import Price, Shape, low_rank
 
 
@@ -62,7 +62,7 @@ class RandomizedAttention(Method):
     autoregressive = True
     row_local = True
 
-    samples: int = whole(1)
+    samples: int = integer(1)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the rows, with every entry stored."""
@@ -123,7 +123,7 @@ def mean_softmax(omega: Array, K: Array, mask: MaskLike = None) -> Array:
     K : (l, d)
     mask : None, "causal" or Mask
     """
-    seen = masks.of(mask, omega.shape[1], len(K))
+    seen = masks.as_mask(mask, omega.shape[1], len(K))
     n = omega.shape[1]
     mean = np.zeros((n, len(K)), omega.dtype)
     for rows in exact.stripes(n, len(K)):

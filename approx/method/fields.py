@@ -18,7 +18,7 @@ def ruled(default: Any, rule: Rule) -> Any:
     return dataclasses.field(default=default, metadata={"rule": rule})
 
 
-def whole(
+def integer(
     default: int | None = None, *, least: int = 1, most: int | None = None, even: bool = False
 ) -> Any:
     """Return a field for an integer in [least, most]."""

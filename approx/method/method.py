@@ -110,7 +110,7 @@ class Size:
     step: int = 1
     counts: str = "columns"
     most: Callable[[int, int], int | None] | None = None
-    whole: bool = True
+    integer: bool = True
     zero: bool = False
     instead: tuple[str, ...] = ()
 
@@ -163,7 +163,7 @@ class Method(ABC):
             value = getattr(self, field.name)
             if value is None and field.default is None:
                 continue
-            if size is not None and size.whole and field.name == size.field:
+            if size is not None and size.integer and field.name == size.field:
                 value = size.checked(value)
             elif "rule" in field.metadata:
                 value = field.metadata["rule"](field.name, value)
@@ -360,7 +360,7 @@ class Method(ABC):
         if not isinstance(parts, Parts):
             raise TypeError(
                 f"{type(self).__name__}.evaluate must return Parts, such as "
-                f"Parts.from_factors(left, right), got {checks.shown(parts)}"
+                f"Parts.from_factors(left, right), got {checks.display(parts)}"
             )
         return parts
 
@@ -379,7 +379,7 @@ class Method(ABC):
 
     def masked(self, mask: MaskLike, n: int, l: int) -> Mask:
         """Return the mask that was asked for; raise ValueError if the method has none."""
-        seen = masks.of(mask, n, l)
+        seen = masks.as_mask(mask, n, l)
         if not seen.is_full and (reason := self.refusal) is not None:
             raise ValueError(f"{self} cannot be used under a mask: {reason}")
         return seen
@@ -550,7 +550,7 @@ class Method(ABC):
         mask : None, "causal" or Mask
             Rows that see fewer keys store fewer entries.
         """
-        return self.known_price(Shape(n, l, d, d if c is None else c, masks.of(mask, n, l)))
+        return self.known_price(Shape(n, l, d, d if c is None else c, masks.as_mask(mask, n, l)))
 
     def known_price(self, shape: Shape) -> Price | None:
         """Return `priced`, which is computed once for the many heads of one shape."""
@@ -616,9 +616,9 @@ class Method(ABC):
         >>> parse("top_k").within(32 * 128, n=512, l=512, d=64, currency="reads")
         TopK(k=32, per='row')
         """
-        budget, n, l, d = checks.asked(budget, n, l, d)
+        budget, n, l, d = checks.budget_and_shape(budget, n, l, d)
         width = d if c is None else checks.integer("c", c, least=1)
-        shape = Shape(n, l, d, width, masks.of(mask, n, l))
+        shape = Shape(n, l, d, width, masks.as_mask(mask, n, l))
         checks.one_of("currency", currency, prices.CURRENCIES)
         self.require_fillable()
         if self.is_template:
@@ -659,9 +659,9 @@ class Method(ABC):
         as the parts', and what is left belongs to one head.
         """
         if not self.parts:
-            return Reads(reads) if self.row_local else Reads(own=reads)
+            return Reads(reads) if self.row_local else Reads(unshared=reads)
         found = self._of_parts(shape, reads)
-        return found and found[0]._replace(own=found[0].own + found[1])
+        return found and found[0]._replace(unshared=found[0].unshared + found[1])
 
     def _of_parts(self, shape: Shape, reads: float) -> tuple[Reads, float] | None:
         """Return what the parts read, and what is left."""
@@ -669,7 +669,7 @@ class Method(ABC):
         parts = [part for part in known if part is not None]
         if len(parts) < len(known):
             return None
-        shared, own = sum(part.shared for part in parts), sum(part.own for part in parts)
+        shared, own = sum(part.shared for part in parts), sum(part.unshared for part in parts)
         chosen = sum(part.chosen for part in parts)
         return Reads(shared, chosen, shape.exact, own), reads - shared - chosen - own
 
@@ -696,7 +696,7 @@ class Method(ABC):
         size = self.sized_by
         self._sized()
         q, k = checks.queries_keys(Q, K)
-        if size is not None and size.whole and (count := getattr(self, size.field)) is not None:
+        if size is not None and size.integer and (count := getattr(self, size.field)) is not None:
             fewest = self.fewest(q.shape[1])
             most = size.most(len(q), len(k)) if size.most else size.largest(len(q), len(k))
             if most is not None:

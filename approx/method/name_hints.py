@@ -137,5 +137,5 @@ def why_none(name: str) -> str | None:
 def unknown(name: str, known: Sequence[str], listed: str) -> str:
     """Return the message about a name that is none of the known ones, see `checks.unknown`."""
     if (reason := why_none(name)) is not None:
-        return f"no method {checks.shown(name)}: {reason}"
+        return f"no method {checks.display(name)}: {reason}"
     return checks.unknown("method", name, known, listed, meant(name, known) or "")

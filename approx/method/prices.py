@@ -176,25 +176,25 @@ class Reads(NamedTuple):
         Those of keys and values that a head chooses for itself.
     most : float
         How many numbers there are to choose from, so that a group reads no more than these.
-    own : float
+    unshared : float
         Those that belong to one head.
     """
 
     shared: float = 0.0
     chosen: float = 0.0
     most: float = 0.0
-    own: float = 0.0
+    unshared: float = 0.0
 
     @property
-    def of_one(self) -> float:
+    def single(self) -> float:
         """What one head reads: the price."""
-        return self.shared + self.chosen + self.own
+        return self.shared + self.chosen + self.unshared
 
     def per_head(self, group: int) -> float:
         """Return what a head of a group reads on average."""
-        return (self.shared + min(group * self.chosen, self.most)) / group + self.own
+        return (self.shared + min(group * self.chosen, self.most)) / group + self.unshared
 
-    def part(self, group: int) -> float:
+    def paid_share(self, group: int) -> float:
         """Return which part of the keys and values that it reads a head of a group pays for."""
         if not self.chosen:
             return 1 / group

@@ -76,7 +76,7 @@ class Chebyshev(IntervalMethod):
 
             c = np.asarray(scipy.fft.dct(np.exp(x - scale), type=2)) / (n + 1)
         c[0] /= 2
-        return Polynomial.of(c, basis="chebyshev", bound=bound, log_scale=scale)
+        return Polynomial.from_coefficients(c, basis="chebyshev", bound=bound, log_scale=scale)
 
 
 def bessel(k: Array, bound: float) -> Array:

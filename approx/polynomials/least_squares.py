@@ -85,4 +85,4 @@ class LeastSquares(PolynomialMethod):
             triangle = np.asarray(np.linalg.qr(stacked, mode="r"))
         c = np.linalg.lstsq(triangle[:, :-1], triangle[:, -1], rcond=None)[0]
         scale = -bound if self.weight == "relative" else bound
-        return Polynomial.of(c, basis="chebyshev", bound=bound, log_scale=scale)
+        return Polynomial.from_coefficients(c, basis="chebyshev", bound=bound, log_scale=scale)

@@ -84,7 +84,7 @@ class PolynomialMethod(Method):
     def divided(self, shape: Shape, reads: float) -> Reads | None:
         """Return the keys, which all heads share, where p is evaluated at their logits."""
         if reads > shape.exact:
-            return Reads(shape.exact, own=reads - shape.exact)
+            return Reads(shape.exact, unshared=reads - shape.exact)
         return super().divided(shape, reads)
 
     def entry_work(self, shape: Shape) -> float:
@@ -109,7 +109,7 @@ class IntervalMethod(PolynomialMethod):
         if self.bound is not None:
             bound = checks.positive("bound", self.bound, most=checks.MOST_LOGIT)
             if bound < LEAST_BOUND:
-                raise ValueError(f"bound must be >= {LEAST_BOUND:.3g}, got {checks.shown(bound)}")
+                raise ValueError(f"bound must be >= {LEAST_BOUND:.3g}, got {checks.display(bound)}")
             object.__setattr__(self, "bound", bound)
 
     @property
@@ -124,7 +124,7 @@ class IntervalMethod(PolynomialMethod):
 
 def largest_logit(Q: Array, K: Array, mask: MaskLike = None) -> float:
     """Return max |q·k| of what is seen, kept in [2^−20, 2^50], as the end of an interval."""
-    seen, tops = masks.of(mask, len(Q), len(K)), [LEAST_BOUND]
+    seen, tops = masks.as_mask(mask, len(Q), len(K)), [LEAST_BOUND]
     for rows in exact.stripes(len(Q), len(K)):
         cols = seen.span(rows)
         x = Q[rows] @ K[cols].T
@@ -135,7 +135,7 @@ def largest_logit(Q: Array, K: Array, mask: MaskLike = None) -> float:
 
 def seen_logits(Q: Array, K: Array, mask: MaskLike = None) -> Iterator[Array]:
     """Yield the logits that are seen, by stripes of rows."""
-    seen = masks.of(mask, len(Q), len(K))
+    seen = masks.as_mask(mask, len(Q), len(K))
     for rows in exact.stripes(len(Q), len(K)):
         cols = seen.span(rows)
         x = Q[rows] @ K[cols].T

@@ -121,7 +121,7 @@ class Polynomial:
 
     Examples
     --------
-    >>> p = Polynomial.of([1.0, 1.0, 0.5], bound=1.0)
+    >>> p = Polynomial.from_coefficients([1.0, 1.0, 0.5], bound=1.0)
     >>> p.sup_errors().scaled
     0.0803...
     >>> p.positive_interval(), p.negative_eigenvalues(3), p.width(3)
@@ -135,7 +135,7 @@ class Polynomial:
     one_sided: ClassVar[bool] = False  # whether |p(−x)| ≪ p(x), so a bound by |x| is not a scale
 
     @classmethod
-    def of(
+    def from_coefficients(
         cls,
         coefficients: ArrayLike,
         *,
@@ -254,7 +254,7 @@ class Polynomial:
 
         Examples
         --------
-        >>> Polynomial.of([1.0, 1.0, 0.5]).partial_sums([[2.0]]).ravel()
+        >>> Polynomial.from_coefficients([1.0, 1.0, 0.5]).partial_sums([[2.0]]).ravel()
         array([1., 3., 5.])
         """
         y = checks.array("x", x, ndim=2)
@@ -382,7 +382,7 @@ class Polynomial:
         --------
         The Taylor polynomial of degree 3 is negative below −1.596:
 
-        >>> Polynomial.of([1, 1, 1 / 2, 1 / 6]).positive_interval()
+        >>> Polynomial.from_coefficients([1, 1, 1 / 2, 1 / 6]).positive_interval()
         (-1.596..., inf)
         """
         if self.monomial.mantissas[0] <= 0:

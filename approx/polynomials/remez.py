@@ -147,7 +147,7 @@ def _extended(near: Minimax, bound: float) -> Minimax:
     c = np.asarray(scipy.fft.dct(p.scaled(x[None, :], shift)[0], type=2)) / (n + 1)
     c[0] /= 2
     scale = float(shift[0]) - gap
-    extended = Polynomial.of(c, basis="chebyshev", bound=bound, log_scale=scale)
+    extended = Polynomial.from_coefficients(c, basis="chebyshev", bound=bound, log_scale=scale)
     return Minimax(extended, 1.0, near.reference - gap, near.spread, near.digits)
 
 
@@ -179,7 +179,7 @@ def _exchange(degree: int, bound: float, weight: str, digits: int) -> Minimax | 
         return None
     c, log_scale = _chebyshev(levelled)
     scale = log_scale + (0.0 if relative else bound)
-    p = Polynomial.of(c, basis="chebyshev", bound=bound, log_scale=scale)
+    p = Polynomial.from_coefficients(c, basis="chebyshev", bound=bound, log_scale=scale)
     return Minimax(p, float(largest), bound * t.astype(np.float64), spread, digits)
 
 

@@ -5,7 +5,7 @@ import math
 from typing import ClassVar
 
 from approx.method import Size
-from approx.method.fields import whole
+from approx.method.fields import integer
 from approx.polynomials.method import PolynomialMethod
 from approx.polynomials.polynomial import Polynomial
 from approx.polynomials.powers import powers
@@ -58,7 +58,7 @@ class Richardson(PolynomialMethod):
     sized_by = Size("n", counts="degree")
 
     n: int | None = None
-    points: int = whole(2, least=2, most=3)
+    points: int = integer(2, least=2, most=3)
 
     def highest_power(self) -> int | None:
         """Return 2n or 4n; None for a template."""

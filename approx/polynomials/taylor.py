@@ -57,4 +57,4 @@ class Taylor(PolynomialMethod):
         near = np.array([1 / math.factorial(i) for i in j[:FACTORIALS].tolist()])
         far = np.where(j < FACTORIALS, 0.0, -scipy.special.gammaln(j + 1.0))
         coefficients = np.concatenate([near, np.ones(len(j) - len(near))])
-        return Polynomial.of(coefficients, bound=bound, log_scale=far)
+        return Polynomial.from_coefficients(coefficients, bound=bound, log_scale=far)

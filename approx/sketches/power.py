@@ -16,7 +16,7 @@ from approx.checks import Array
 from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.method import Method, Moments, Size
-from approx.method.fields import whole
+from approx.method.fields import integer
 from approx.polynomials.powers import log1p_less
 from approx.sketches.products import augmented, unit
 from approx.sketches.signed import Signed, power, signed, value
@@ -42,7 +42,7 @@ class PowerSketch(Method):
     sized_by = Size("m")
 
     m: int | None = None
-    degree: int = whole(4, most=MOST_DEGREE)
+    degree: int = integer(4, most=MOST_DEGREE)
 
     @abstractmethod
     def spread(self, C: Array, U: Array, W: Array, S: Array) -> Signed:

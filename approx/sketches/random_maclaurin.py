@@ -15,7 +15,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Size
-from approx.method.fields import one_of, whole
+from approx.method.fields import integer, one_of
 from approx.method.prices import Price, Shape, low_rank
 from approx.sketches.products import forms, products, unit
 from approx.sketches.signed import Signed, difference, power, scaled, signed, tail, value
@@ -79,7 +79,7 @@ class RandomMaclaurin(Method):
 
     m: int | None = None
     law: str = one_of("geometric", ("geometric", "poisson"))
-    exact: int = whole(0, least=0)
+    exact: int = integer(0, least=0)
 
     @property
     def autoregressive(self) -> bool:

@@ -13,7 +13,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Size
-from approx.method.fields import one_of, whole
+from approx.method.fields import integer, one_of
 from approx.method.prices import Price, Shape, low_rank
 from approx.sketches.power import MOST_DEGREE
 from approx.sketches.products import LAWS, augmented, forms, pair_moments, products, unit
@@ -69,7 +69,7 @@ class SquaredSketch(Method):
     sized_by = Size("inner")
 
     inner: int | None = None
-    degree: int = whole(4, least=2, most=MOST_DEGREE, even=True)
+    degree: int = integer(4, least=2, most=MOST_DEGREE, even=True)
     law: str = one_of("rademacher", LAWS)
 
     def priced(self, shape: Shape) -> Price | None:

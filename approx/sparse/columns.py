@@ -12,7 +12,7 @@ from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
 from approx.method import Size
-from approx.method.fields import one_of, whole
+from approx.method.fields import integer, one_of
 from approx.method.prices import NUMBER, Price, Reads, Shape
 from approx.sparse.sliding_window import window
 from approx.sparse.support import SupportMethod
@@ -156,11 +156,11 @@ class Columns(SupportMethod):
 
     k: int | None = None
     by: str = one_of("mass", BY)
-    sinks: int = whole(0, least=0)
-    recent: int = whole(0, least=0)
-    block: int | None = whole()
-    window: int = whole(32)
-    kernel_size: int = whole(5)
+    sinks: int = integer(0, least=0)
+    recent: int = integer(0, least=0)
+    block: int | None = integer()
+    window: int = integer(32)
+    kernel_size: int = integer(5)
     pooling: str = one_of("average", ("average", "max"))
 
     @property
@@ -271,7 +271,7 @@ class Columns(SupportMethod):
     def _evicted(self, Q: Array, K: Array, mask: Mask, k: int) -> Pattern:
         l = len(K)
         limits = self._limits(k)
-        blocks = Blocks.of(mask, limits)
+        blocks = Blocks.from_mask(mask, limits)
         if self.by == "h2o":
             kept = eviction.heavy_hitters(Q, K, blocks, limits)
         elif self.by == "mass":
@@ -285,7 +285,7 @@ class Columns(SupportMethod):
         """Return the most keys of each row: k, or those that the cache has at its place."""
         if self.k is None or not self.evicts:
             return super().held(mask)
-        return eviction.held(Blocks.of(mask, self._limits(self.k)), self._limits(self.k))
+        return eviction.held(Blocks.from_mask(mask, self._limits(self.k)), self._limits(self.k))
 
     def selection(self, shape: Shape) -> Price:
         """Return the price of the scores, which is none by mass.
@@ -299,12 +299,12 @@ class Columns(SupportMethod):
             return Price(0.0, 0.0, self._one_set_work(shape) / n, 0.0)
         limits = self._limits(self.k)
         if self.by == "h2o":
-            of_query = self.held(shape.decoding)
-            assert of_query is not None
-            return Price(0.0, float(of_query.max()), 0.0, NUMBER * min(self.k, l) / n)
-        looked, come = eviction.looked_at(Blocks.of(shape.decoding, limits), limits)
+            per_query = self.held(shape.decoding)
+            assert per_query is not None
+            return Price(0.0, float(per_query.max()), 0.0, NUMBER * min(self.k, l) / n)
+        looked, come = eviction.looked_at(Blocks.from_mask(shape.decoding, limits), limits)
         reads = float(self._read(looked, come, d).max(initial=0)) / limits.block
-        looked, come = eviction.looked_at(Blocks.of(shape.rows, limits), limits)
+        looked, come = eviction.looked_at(Blocks.from_mask(shape.rows, limits), limits)
         stored = self.by in ("key_norm", "cur")
         kept = NUMBER * min(self.k, l) / n if stored else 0.0
         return Price(0.0, reads, self._work(looked, come, d) / n, kept)

@@ -10,7 +10,7 @@ from approx.estimate import masks, memory
 from approx.estimate.distances import squared_distances
 from approx.estimate.masks import Mask, MaskLike
 from approx.method import Size, prices
-from approx.method.fields import one_of, real, whole
+from approx.method.fields import integer, one_of, real
 from approx.method.prices import Price, Shape
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
 from approx.supports import hashing, patterns
@@ -82,12 +82,12 @@ class LSH(SupportMethod):
         "lsh(family='e2', hashes=2, width=1.5)",
     )
     deterministic: ClassVar[bool] = False
-    sized_by = Size("entries", counts="entries", whole=False, instead=("hashes",))
+    sized_by = Size("entries", counts="entries", integer=False, instead=("hashes",))
 
     family: str = one_of("sign", hashing.FAMILIES)
-    hashes: int | None = whole()
-    rounds: int = whole(1, most=MOST_ROUNDS)
-    buckets: int | None = whole(least=2, even=True)
+    hashes: int | None = integer()
+    rounds: int = integer(1, most=MOST_ROUNDS)
+    buckets: int | None = integer(least=2, even=True)
     width: float | None = real()
     transform: str = one_of("none", ("none", "xbox"))
     entries: float | None = real()
@@ -134,7 +134,7 @@ class LSH(SupportMethod):
         ValueError
             No number up to 64 has so few entries: vectors of the same direction share every hash.
         """
-        return self._fitted(self._collision(Q, K, masks.of(mask, len(Q), len(K))))
+        return self._fitted(self._collision(Q, K, masks.as_mask(mask, len(Q), len(K))))
 
     def _fitted(self, collision: Array) -> int:
         assert self.entries is not None

@@ -14,7 +14,7 @@ from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
 from approx.kernels.jit import kernel
 from approx.method import TV, Size
-from approx.method.fields import flag, one_of, whole
+from approx.method.fields import flag, integer, one_of
 from approx.method.prices import NUMBER, Price, Shape, entries
 from approx.sparse.support import SupportMethod
 from approx.supports import boxes, patterns
@@ -88,8 +88,8 @@ class Pages(SupportMethod):
     )
     class_name = "pages"
 
-    k: int | None = whole()
-    size: int = whole(16)
+    k: int | None = integer()
+    size: int = integer(16)
     by: str = one_of("box", BY)
     current: bool = flag(False)
 
@@ -99,7 +99,7 @@ class Pages(SupportMethod):
     @property
     def sized_by(self) -> Size:
         """The keys per row, which a budget fills with whole pages."""
-        return Size("k", least=self.size, step=self.size, counts="entries", whole=False)
+        return Size("k", least=self.size, step=self.size, counts="entries", integer=False)
 
     @property
     def by_place(self) -> bool:
@@ -171,7 +171,7 @@ class Pages(SupportMethod):
 
     def _by_summary(self, Q: Array, K: Array, mask: Mask) -> Callable[[slice], Array]:
         by_box, starts = self.by == "box", np.arange(0, mask.l, self.size)
-        lo, hi = boxes.of_pages(K, self.size)
+        lo, hi = boxes.page_boxes(K, self.size)
         lengths = np.diff(starts, append=mask.l)[:, None].astype(K.dtype)
         means = np.add.reduceat(K, starts) / lengths
 
@@ -217,8 +217,8 @@ class Pages(SupportMethod):
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of whole pages, and of what is read of each page to choose them."""
-        of_query, of_row = self.held(shape.decoding), self.held(shape.rows)
-        if of_query is None or of_row is None:
+        per_query, of_row = self.held(shape.decoding), self.held(shape.rows)
+        if per_query is None or of_row is None:
             return None
         d, width = shape.d, shape.d + shape.c
         numbers = {"box": 2 * d, "mean": d, "mass": 0}[self.by]
@@ -226,7 +226,7 @@ class Pages(SupportMethod):
         price = entries(shape.l, shape, mean=float(of_row.mean())) + Price(0.0, 0.0, 0.0, kept)
         reads, work = (
             held * width + numbers * self._scored(mask)
-            for held, mask in ((of_query, shape.decoding), (of_row, shape.rows))
+            for held, mask in ((per_query, shape.decoding), (of_row, shape.rows))
         )
         return dataclasses.replace(
             price, reads=float(reads.max()), multiply_adds=float(work.mean())

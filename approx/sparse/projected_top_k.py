@@ -16,7 +16,7 @@ from approx.decoding.cache import Cache
 from approx.decoding.keys import ChosenKeys
 from approx.estimate.masks import Mask
 from approx.method import Size
-from approx.method.fields import flag, instance, one_of, whole
+from approx.method.fields import flag, instance, integer, one_of
 from approx.method.prices import NUMBER, Price, Reads, Shape
 from approx.sparse.support import SupportMethod
 from approx.sparse.top_k import TopK
@@ -91,7 +91,7 @@ class ProjectedTopK(SupportMethod):
     sized_by = Size("k", counts="entries")
 
     k: int | None = None
-    r: int | None = whole()
+    r: int | None = integer()
     by: str = one_of("pca", tuple(SELECTORS))
     centred: bool = flag(True)
     axes: Axes | None = instance(None, Axes, "Axes")
@@ -131,7 +131,7 @@ class ProjectedTopK(SupportMethod):
         found = super().divided(shape, reads)
         if self.by != "channels":
             return found
-        return found._replace(shared=0.0, own=found.own + found.shared)
+        return found._replace(shared=0.0, unshared=found.unshared + found.shared)
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         """Return the k largest of the compressed logits of each row."""

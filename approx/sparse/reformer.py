@@ -8,7 +8,7 @@ import numpy as np
 from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.method import Size
-from approx.method.fields import one_of, whole
+from approx.method.fields import integer, one_of
 from approx.method.prices import INDEX, Price, Shape
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
 from approx.supports import hashing, patterns
@@ -71,8 +71,8 @@ class Reformer(SupportMethod):
     sized_by = Size("size", counts="entries")
 
     size: int | None = None
-    rounds: int = whole(1, most=MOST_ROUNDS)
-    buckets: int | None = whole(least=2, even=True)
+    rounds: int = integer(1, most=MOST_ROUNDS)
+    buckets: int | None = integer(least=2, even=True)
     cut: str = one_of("list", ("list", "bucket"))
 
     row_local = True

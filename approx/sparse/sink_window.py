@@ -10,7 +10,7 @@ from approx.decoding.cache import Cache
 from approx.decoding.keys import KeptKeys
 from approx.estimate.masks import Mask
 from approx.method import Size
-from approx.method.fields import whole
+from approx.method.fields import integer
 from approx.sparse.sliding_window import window
 from approx.sparse.support import ByPlace
 from approx.supports.eviction import Limits
@@ -59,7 +59,7 @@ class SinkWindow(ByPlace):
     name: ClassVar[str] = "sink_window"
 
     k: int | None = None
-    sinks: int = whole(1)
+    sinks: int = integer(1)
 
     @property
     def sized_by(self) -> Size:

@@ -8,7 +8,7 @@ import numpy as np
 from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.method import Size
-from approx.method.fields import whole
+from approx.method.fields import integer
 from approx.method.prices import NUMBER, Price, Shape
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
 from approx.supports import patterns
@@ -59,7 +59,7 @@ class Smyrf(SupportMethod):
     sized_by = Size("size", counts="entries")
 
     size: int | None = None
-    rounds: int = whole(1, most=MOST_ROUNDS)
+    rounds: int = integer(1, most=MOST_ROUNDS)
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
         l, size = len(K), self.size or 0

@@ -8,7 +8,7 @@ import numpy as np
 from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.method import Size
-from approx.method.fields import whole
+from approx.method.fields import integer
 from approx.method.prices import INDEX, Price, Shape
 from approx.sparse.support import SupportMethod
 from approx.supports import hashing, patterns
@@ -61,7 +61,7 @@ class SortedLSH(SupportMethod):
     sized_by = Size("size", counts="entries")
 
     size: int | None = None
-    hashes: int = whole(7, most=62)
+    hashes: int = integer(7, most=62)
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
         n, l = mask.shape

@@ -48,7 +48,7 @@ class Threshold(SupportMethod):
     name: ClassVar[str] = "threshold"
     examples = ("threshold(level=0.2)",)
 
-    sized_by = Size("level", counts="entries", whole=False)
+    sized_by = Size("level", counts="entries", integer=False)
     oracle = True  # finding the entries costs what they would save
 
     level: float | None = real(most=1)

@@ -12,7 +12,7 @@ from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
 from approx.kernels.jit import kernel
 from approx.method import TV, Size
-from approx.method.fields import one_of, real, whole
+from approx.method.fields import integer, one_of, real
 from approx.method.prices import Price, Shape
 from approx.sparse.support import SupportMethod
 from approx.supports import patterns
@@ -95,9 +95,9 @@ class VerticalSlash(SupportMethod):
     k: int | None = None
     vertical: float = real(0.5, most=1.0, zero=True)
     by: str = one_of("last", BY)
-    queries: int = whole(64)
-    sinks: int = whole(0, least=0)
-    recent: int = whole(0, least=0)
+    queries: int = integer(64)
+    sinks: int = integer(0, least=0)
+    recent: int = integer(0, least=0)
 
     @property
     def sized_by(self) -> Size:

@@ -7,14 +7,14 @@ from approx import checks
 from approx.checks import Array
 
 
-def of_pages(K: ArrayLike, size: int) -> tuple[Array, Array]:
+def page_boxes(K: ArrayLike, size: int) -> tuple[Array, Array]:
     """Return lo and hi, (pages, d) each, with lo ≤ k ≤ hi for the keys of each page.
 
     Page p holds the keys size·p ≤ j < size·(p + 1); the last one may be shorter.
 
     Examples
     --------
-    >>> of_pages([[1.0], [3.0], [2.0]], size=2)
+    >>> page_boxes([[1.0], [3.0], [2.0]], size=2)
     (array([[1.],
            [2.]]), array([[3.],
            [2.]]))
@@ -41,7 +41,7 @@ def bounds(Q: ArrayLike, lo: ArrayLike, hi: ArrayLike) -> tuple[Array, Array]:
     ----------
     Q : (n, d)
     lo, hi : (boxes, d)
-        What `of_pages` returns; lo ≤ hi.
+        What `page_boxes` returns; lo ≤ hi.
 
     Returns
     -------

@@ -63,7 +63,7 @@ class Blocks(NamedTuple):
     lows: Array
 
     @classmethod
-    def of(cls, mask: Mask, limits: Limits) -> Blocks:
+    def from_mask(cls, mask: Mask, limits: Limits) -> Blocks:
         """Return the blocks of queries under a mask."""
         end = mask.stop if mask.looks_back else np.minimum(mask.positions + 1, mask.stop)
         order = np.argsort(end, kind="stable")

@@ -55,7 +55,7 @@ class PageBoxes:
 
     Examples
     --------
-    >>> known = PageBoxes.of([[1.0], [3.0], [2.0]], size=2)
+    >>> known = PageBoxes.from_keys([[1.0], [3.0], [2.0]], size=2)
     >>> known.lo.ravel(), known.hi.ravel()
     (array([1., 2.]), array([3., 2.]))
     """
@@ -71,7 +71,7 @@ class PageBoxes:
     radius: Array | None
 
     @classmethod
-    def of(
+    def from_keys(
         cls,
         K: ArrayLike,
         V: ArrayLike | None = None,
@@ -89,7 +89,7 @@ class PageBoxes:
             raise ValueError(f"K must not be empty, got shape {keys.shape}")
         size = checks.integer("size", size, least=1)
         bits = checks.integer("bits", bits, least=0, most=MOST_BITS)
-        lo, hi = boxes.of_pages(keys, size)
+        lo, hi = boxes.page_boxes(keys, size)
         page = np.arange(len(keys)) // size
         codes = centre = radius = None
         depths = np.full(lo.shape, bits)
@@ -101,7 +101,7 @@ class PageBoxes:
             codes = np.clip(np.floor(parts), 0, 2.0 ** depths[page] - 1).astype(np.uint8)
         if V is not None:
             v = checks.values(V, len(keys)).astype(np.float64).reshape(len(keys), -1)
-            least, most = boxes.of_pages(v, size)
+            least, most = boxes.page_boxes(v, size)
             centre = least + (most - least) / 2
             apart = lengths(v - centre[page])
             radius = np.maximum.reduceat(apart, np.arange(0, len(v), size)) * (1 + EPS) + TINY

@@ -32,7 +32,7 @@ def softmax(logits: ArrayLike) -> Array:
     top = x.max(axis=-1, keepdims=True) if x.ndim and x.shape[-1] else np.full(1, np.nan)
     if not np.isfinite(top).all():
         raise ValueError(
-            f"logits must have a finite maximum along the last axis, got {checks.shown(logits)}"
+            f"logits must have a finite maximum along the last axis, got {checks.display(logits)}"
         )
     weights = np.exp(x - top)
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
@@ -145,7 +145,7 @@ def simple_normalisation(scores: ArrayLike) -> tuple[Array, float]:
 def _rows(name: str, given: ArrayLike) -> Array:
     x = checks.array(name, given)
     if not (x.ndim and x.size):
-        raise ValueError(f"{name} must have rows that are not empty, got {checks.shown(given)}")
+        raise ValueError(f"{name} must have rows that are not empty, got {checks.display(given)}")
     return x
 
 

@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     asked["budget"] = arguments.budget
     if arguments.budget is None:
         first = next(asked["inputs"][0].heads())
-        asked["budget"] = budget.of_keys(budget.KEYS, first, arguments.currency)
+        asked["budget"] = budget.price_of_keys(budget.KEYS, first, arguments.currency)
     with speaking(arguments.lang):
         if arguments.dry_run:
             del (

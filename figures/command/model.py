@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
             if time := model_run.how_long(over):
                 print(time, file=sys.stderr)
             over.fill(progress=sys.stderr.isatty())
-        found = over.found()
+        found = over.results()
         command = shlex.join(["expqk", *sys.argv[1:]])
         written = model_page.build(found, arguments.out, command=command)
         print(paragraphs(model_run.summary(found)))

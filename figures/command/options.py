@@ -181,7 +181,7 @@ def add_json(parser: argparse.ArgumentParser, what: str = "for machines") -> Non
     parser.add_argument("--json", action="store_true", help=what)
 
 
-def of_file(arguments: argparse.Namespace) -> tuple[list[Head | Heads], int]:
+def heads_of_file(arguments: argparse.Namespace) -> tuple[list[Head | Heads], int]:
     """Return the heads that are asked for, and how many processes are worth beginning for them."""
     from analysis.inputs import load
 
@@ -195,7 +195,7 @@ def of_file(arguments: argparse.Namespace) -> tuple[list[Head | Heads], int]:
 
 def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return how methods are measured on the heads of a file, by names of `diagnose`."""
-    heads, jobs = of_file(arguments)
+    heads, jobs = heads_of_file(arguments)
     names = ("scheduler", "currency", "references", "temperature", "trials", "rows", "seed")
     given = {name: getattr(arguments, name) for name in names}
     out = arguments.out and arguments.out / "heads"

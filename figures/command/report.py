@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from figures.command import options
 
 if TYPE_CHECKING:
-    from analysis.models.pipeline import Found
+    from analysis.models.pipeline import Results
 
 HELP = "From Q, K to a report: HTML, PDF, figures, tables."
 EXAMPLES = (
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _found(arguments: argparse.Namespace) -> Found | None:
+def _found(arguments: argparse.Namespace) -> Results | None:
     """Return what `expqk model` found, if it is asked for."""
     from figures.report import model_sections
 

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     from figures.show import theories
     from figures.words.translation import speaking
 
-    chosen, jobs = options.of_file(arguments)
+    chosen, jobs = options.heads_of_file(arguments)
     tables = parallel(
         functools.partial(_theory, seed=arguments.seed),
         [x.at_temperature(arguments.temperature) for each in chosen for x in each.heads()],
@@ -52,4 +52,4 @@ def _theory(x: Head, seed: int) -> pd.DataFrame:
     from analysis.bounds import theory
     from analysis.costs.budget import KEYS
 
-    return theory.of(x, keys=min(KEYS, x.n, x.l), seed=seed)
+    return theory.predictions(x, keys=min(KEYS, x.n, x.l), seed=seed)

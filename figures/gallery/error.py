@@ -42,7 +42,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     return table.assign(masked=table.input.map(masked))
 
 
-def shown(table: pd.DataFrame, space: str) -> list[str]:
+def curves(table: pd.DataFrame, space: str) -> list[str]:
     """Return the methods of one panel: decompositions of the other space are left out."""
     return [s for s in style.order(table.method.unique().tolist()) if in_space(s, space)]
 
@@ -58,7 +58,7 @@ def in_space(spec: str, space: str) -> bool:
 def decompositions(table: pd.DataFrame, space: str) -> dict[str, str]:
     """Return the specs of the largest entries, the truncated SVD and GoDec in one space."""
     found = {}
-    for spec in shown(table, space):
+    for spec in curves(table, space):
         match style.method_of(spec):
             case GoDec(rank=0):
                 found["sparse"] = spec
@@ -78,7 +78,7 @@ def draw(table: pd.DataFrame) -> Figure:
         figure, axes = style.tiles(len(inputs), tr("temperature t"), y)
         for ax, name in zip(axes, inputs):
             part = table[(table.input == name) & (table.metric == metric)]
-            for spec in shown(table, "attention"):
+            for spec in curves(table, "attention"):
                 values = part[part.method == spec].groupby("temperature").value
                 if not len(values):
                     continue
@@ -161,7 +161,7 @@ def details(table: pd.DataFrame) -> str:
     )
     none = (
         tr("no low-rank matrix fits the budget")
-        if amounts.of(table) == "stored"
+        if amounts.currency(table) == "stored"
         else tr("largest entries and truncated SVD are matched by stored values only")
     )
     return tr(

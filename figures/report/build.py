@@ -18,11 +18,11 @@ from analysis.advice import measurement
 from analysis.advice.verdict import TIE
 from analysis.claims import check
 from analysis.compute.parallel import parallel
-from analysis.costs.budget import said
+from analysis.costs.budget import amount_text
 from analysis.experiments import decomposition, moments
-from analysis.experiments.profile import Profile, of_rank_1
+from analysis.experiments.profile import Profile, rank_1_price
 from analysis.inputs import array_files
-from analysis.models.pipeline import Found
+from analysis.models.pipeline import Results
 from approx.polynomials.monomials import width
 from figures.document import album, edited_files
 from figures.document.convert import to_html, to_pdf
@@ -59,7 +59,7 @@ def build(
     command: str | None = None,
     title: str = TITLE,
     authors: Iterable[str] = (),
-    model: Found | None = None,
+    model: Results | None = None,
 ) -> Path | None:
     """Compute everything and write the report.
 
@@ -78,7 +78,7 @@ def build(
         Plain text: nothing in it is markup.
     authors : iterable of str
         The same.
-    model : Found, optional
+    model : Results, optional
         What `expqk model` found about the model whose heads these are: a section of its own.
 
     Returns
@@ -86,12 +86,12 @@ def build(
     Path, optional
         Where a report.md that had been edited is now.
     """
-    least = of_rank_1(profile.inputs, profile.currency)
+    least = rank_1_price(profile.inputs, profile.currency)
     if model is not None:
         model_sections.refuse_other(model, profile)
     if profile.budget < least:
         raise ValueError(
-            f"budget must be at least {said(least, profile.currency)}, the price of rank 1, "
+            f"budget must be at least {amount_text(least, profile.currency)}, the price of rank 1, "
             f"got {profile.budget:g}"
         )
     array_files.usable(out)
@@ -195,7 +195,7 @@ def render(
     *,
     title: str = TITLE,
     authors: Iterable[str] = (),
-    model: Found | None = None,
+    model: Results | None = None,
 ) -> str:
     """Fill the Markdown template; every number in it comes from a table.
 
@@ -247,13 +247,13 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
     map_of_heads = tr(
         "Layers and heads of the file, at {budget}. Letter, number and colour: the method and its "
         "total variation. Grey: keep exact attention.",
-        budget=amounts.said(profile.budget, profile.currency),
+        budget=amounts.amount_text(profile.budget, profile.currency),
     )
     shown = {name: (FIGURES[name], computed[name]) for name in FIGURES if name in computed}
     return {
         "inputs": [x.name for x in profile.inputs],
         "temperatures": [f"{t:g}" for t in profile.temperatures],
-        "budget": amounts.said(profile.budget, profile.currency),
+        "budget": amounts.amount_text(profile.budget, profile.currency),
         "counted": profile.currency,
         "trials": profile.trials,
         "seed": profile.seed,
@@ -274,7 +274,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "details": {
             name: tables.raised(module.details(table)) for name, (module, table) in shown.items()
         },
-        "summary_sentence": front.found(computed["summary"], advice),
+        "summary_sentence": front.summary_sentence(computed["summary"], advice),
         "answers_table": tables.markdown(front.answers(computed, profile, d)),
         "to_use": front.to_use(advice),
         "advice_table": tables.markdown(front.advice_table(advice)),

@@ -46,7 +46,7 @@ def _groups(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame, Advice]]:
     return [(str(key[0]), part, one) for (key, part), one in zip(groups, advice(table))]
 
 
-def found(table: pd.DataFrame, advice_of: pd.DataFrame) -> str:
+def summary_sentence(table: pd.DataFrame, advice_of: pd.DataFrame) -> str:
     """Return the finding: which class at which temperature, and on how much something helps."""
     return tr(
         "**{classes}** Both see all logits first: they are references, and cannot be run. Of what "

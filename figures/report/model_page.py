@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from analysis.inputs import array_files
-from analysis.models.pipeline import Found
+from analysis.models.pipeline import Results
 from figures.document import edited_files
 from figures.document.convert import to_html
 from figures.document.notes import NAME as NOTES
@@ -42,12 +42,12 @@ def usable(out: Path) -> None:
             )
 
 
-def build(found: Found, out: Path, *, command: str) -> list[Path]:
+def build(found: Results, out: Path, *, command: str) -> list[Path]:
     """Write the page and all beside it; return the page, its source and the plan.
 
     Parameters
     ----------
-    found : Found
+    found : Results
     out : Path
     command : str
         As it was given.
@@ -67,7 +67,7 @@ def build(found: Found, out: Path, *, command: str) -> list[Path]:
     return [out / PAGE, out / SOURCE, out / PLAN]
 
 
-def source(found: Found, out: Path, command: str) -> str:
+def source(found: Results, out: Path, command: str) -> str:
     """Return the page as pandoc's Markdown; every number is one that was found."""
     sentences = [f"{i}. {one}" for i, one in enumerate(model_sections.summary(found), 1)]
     parts = [
@@ -82,7 +82,7 @@ def source(found: Found, out: Path, command: str) -> str:
     return "\n\n".join(parts).rstrip() + "\n"
 
 
-def _advised(found: Found, out: Path) -> Iterable[str]:
+def _advised(found: Results, out: Path) -> Iterable[str]:
     """Return what to do with what was found."""
     plan = shlex.quote(str(out / PLAN))
     yield tr(
@@ -107,6 +107,6 @@ def _advised(found: Found, out: Path) -> Iterable[str]:
     )
 
 
-def _currency(found: Found) -> str:
+def _currency(found: Results) -> str:
     counted = found.plan.facts["currency"]
     return "" if counted == "reads" else f" --currency {counted}"

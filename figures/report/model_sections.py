@@ -14,7 +14,7 @@ import pandas as pd
 from analysis.experiments.profile import Profile
 from analysis.inputs.array_files import one_line
 from analysis.models.next_tokens import Change
-from analysis.models.pipeline import Found
+from analysis.models.pipeline import Results
 from analysis.models.plan import Plan
 from analysis.models.replacement import Estimated
 from figures.document import edited_files
@@ -31,7 +31,7 @@ HEADS, PRICE = (
 COMMAND, FOUND = "command", "found"  # of the manifest: as it was given, and what no table holds
 
 
-def write(found: Found, out: Path, command: str) -> None:
+def write(found: Results, out: Path, command: str) -> None:
     """Write what was found, all but the tables that `draw` writes beside its figures."""
     rest = {
         "differing": found.differing,
@@ -44,7 +44,7 @@ def write(found: Found, out: Path, command: str) -> None:
         found.plan.write(path)
 
 
-def draw(found: Found, out: Path, formats: tuple[str, ...] = style.FORMATS) -> None:
+def draw(found: Results, out: Path, formats: tuple[str, ...] = style.FORMATS) -> None:
     """Draw both figures, each with its table and its title, into OUT/figures and OUT/data."""
     for name, table, drawn, title, said in (
         (
@@ -59,7 +59,7 @@ def draw(found: Found, out: Path, formats: tuple[str, ...] = style.FORMATS) -> N
         style.save(name, table, drawn, out, formats, f"{title} {said}", title)
 
 
-def read(folder: Path) -> Found:
+def read(folder: Path) -> Results:
     """Return what `expqk model` found, from the folder that it wrote.
 
     Raises
@@ -72,7 +72,7 @@ def read(folder: Path) -> Found:
         rest = about.pop(FOUND)
         price = pd.read_csv(folder / "data" / f"{PRICE}.csv")
         singles = price[price.method != model_run.PLANNED].to_dict("records")
-        return Found(
+        return Results(
             {name: about[name] for name in about if name not in (COMMAND, "written")},
             pd.read_csv(folder / "data" / f"{HEADS}.csv"),
             Plan.read(folder / PLAN),
@@ -99,7 +99,7 @@ def _known(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def refuse_other(found: Found, profile: Profile) -> None:
+def refuse_other(found: Results, profile: Profile) -> None:
     """Raise ValueError unless the heads of a profile may be those of the model.
 
     Raises
@@ -124,12 +124,12 @@ def refuse_other(found: Found, profile: Profile) -> None:
             )
 
 
-def summary(found: Found) -> list[str]:
+def summary(found: Results) -> list[str]:
     """Return what was asked and found, in five sentences of Markdown."""
     return [literal(one) for one in model_run.summary(found)]
 
 
-def briefly(found: Found) -> str:
+def briefly(found: Results) -> str:
     """Return the sentence of a report's first page."""
     facts = found.plan.facts
     return tr(
@@ -145,18 +145,18 @@ def briefly(found: Found) -> str:
     )
 
 
-def section(found: Found) -> str:
+def section(found: Results) -> str:
     """Return what a report says: the five sentences, all sections, and where they come from."""
     said = "\n".join(f"{i}. {one}" for i, one in enumerate(summary(found), 1))
     return "\n\n".join([said, *sections(found, "##"), provenance(found)])
 
 
-def sections(found: Found, heading: str) -> Iterable[str]:
+def sections(found: Results, heading: str) -> Iterable[str]:
     """Return map, tables, price and damage, and places of the text, under headings of a level.
 
     Parameters
     ----------
-    found : Found
+    found : Results
     heading : str
         What begins a heading, such as "##".
     """
@@ -198,7 +198,7 @@ def _table(name: str, caption: str, table: str) -> str:
     return f"{table}\n\n: {literal(caption)} {{#tbl:{name}}}"
 
 
-def _changes(found: Found) -> Iterable[str]:
+def _changes(found: Results) -> Iterable[str]:
     """Return the places where the next word is another one."""
     yield (
         tr(
@@ -235,7 +235,7 @@ def _three(change: Change) -> str:
     )
 
 
-def provenance(found: Found) -> str:
+def provenance(found: Results) -> str:
     """Return the line that says what was computed with what, and when."""
     about = found.about
     weights = about["model_sha256"]

@@ -78,7 +78,7 @@ def _has_random_features(spec: str) -> bool:
 def exact_cost(profile: Profile) -> str:
     """Return what exact attention costs in the currency of the budget."""
     prices = [getattr(Exact().price(**x.shape.given), profile.currency) for x in profile.inputs]
-    return amounts.said(style.span(map(round, prices)), profile.currency)
+    return amounts.amount_text(style.span(map(round, prices)), profile.currency)
 
 
 def pursuit(price: pd.DataFrame, stored: dict[str, float]) -> str:
@@ -318,7 +318,7 @@ def polynomial_conclusion(price: pd.DataFrame, profile: Profile) -> str:
         "Taylor of degree 2 costs {price}, {least_budgets:.3g} to {most_budgets:.3g} times the "
         "budget, for row-normalised errors of {least_errors:.2g} to {most_errors:.2g} at t = 1; it "
         "fits the budget on {fitting}.",
-        price=amounts.said(style.span(map(round, paid)), profile.currency),
+        price=amounts.amount_text(style.span(map(round, paid)), profile.currency),
         least_budgets=min(paid) / profile.budget,
         most_budgets=max(paid) / profile.budget,
         least_errors=errors.min(),

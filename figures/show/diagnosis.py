@@ -219,7 +219,8 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> Iterator[str]:
         yield tr(
             "Nothing has to be approximated in {bought} of {heads} heads: the budget pays for "
             "exact attention, which costs {price}. Ask for less than that.",
-            bought=bought, heads=len(heads), price=amounts.said(price, amounts.of(heads)),
+            bought=bought, heads=len(heads),
+            price=amounts.amount_text(price, amounts.currency(heads)),
         )  # fmt: skip
     best = table[table.winner & (table.budget < table.exact_price)].to_dict("records")
     if dear := sum(not is_cheaper(row) for row in best):

@@ -16,12 +16,12 @@ from matplotlib.ticker import PercentFormatter
 
 from analysis.advice.verdict import KEEP, TIED, Advice, advice
 from analysis.models.language_model import HeadIndex
-from analysis.models.pipeline import Found, Run
+from analysis.models.pipeline import Results, Run
 from figures.drawing import style
 from figures.show import head_cells
 from figures.show.head_cells import GREY
-from figures.show.plans import method_counts, shown
-from figures.words.amounts import said
+from figures.show.plans import method_counts, number
+from figures.words.amounts import amount_text
 from figures.words.translation import mark, share, tr
 
 WIDTH = 7.0  # inches
@@ -32,12 +32,12 @@ PLANNED = "plan"  # instead of a method, in the table of prices
 ENOUGH = 0.1  # nats: the KL below which a plan is looked for
 
 
-def title(found: Found) -> str:
+def title(found: Results) -> str:
     """Return the title of the page."""
     return tr("What cheaper attention does to {model}", model=found.about["model"])
 
 
-def summary(found: Found) -> list[str]:
+def summary(found: Results) -> list[str]:
     """Return what was asked and found, in five sentences."""
     facts = found.plan.facts
     advised = advice(found.advice)
@@ -48,7 +48,7 @@ def summary(found: Found) -> list[str]:
         "computed, at {budget} and head on average, which is {share:.1%} of what exact attention "
         "costs after {tokens} tokens?",
         heads=len(advised), model=found.about["model"], tokens=facts["tokens"],
-        budget=said(facts["budget"], facts["currency"]),
+        budget=amount_text(facts["budget"], facts["currency"]),
         share=facts["budget"] / facts["exact_price"],
     )  # fmt: skip
     alone = tr(
@@ -62,7 +62,7 @@ def summary(found: Found) -> list[str]:
         alone = tr(
             "The budget pays for exact attention in every head, which costs {price}: nothing "
             "has to be approximated. Ask for less than that.",
-            price=said(facts["exact_price"], facts["currency"]),
+            price=amount_text(facts["exact_price"], facts["currency"]),
         )
     together = tr(
         "All heads together: the plan pays more where the model is sensitive, and less elsewhere; "
@@ -76,12 +76,12 @@ def summary(found: Found) -> list[str]:
         "nats. Its perplexity on tokens {first}…{last} goes from {before:.3g} to {perplexity}.",
         positions=found.positions, text=text, first=facts["tokens"] - found.positions + 2,
         last=facts["tokens"], same=facts["same_top_1"], kl=kl_of(facts),
-        before=facts["exact_perplexity"], perplexity=shown(facts["perplexity"], ".3g"),
+        before=facts["exact_perplexity"], perplexity=number(facts["perplexity"], ".3g"),
     )  # fmt: skip
     return [asked, alone, together, after, _against_single(found)]
 
 
-def _against_single(found: Found) -> str:
+def _against_single(found: Results) -> str:
     """Return how the plan compares with the best single method at its budget."""
     one = _beside(found)
     if found.gain is None or one is None:
@@ -110,14 +110,14 @@ def _against_single(found: Found) -> str:
     )
 
 
-def _beside(found: Found) -> dict[str, Any] | None:
+def _beside(found: Results) -> dict[str, Any] | None:
     """Return the dearest single method within the budget, or None."""
     most = found.plan.facts["budget"] * (1 + 1e-9)
     at = [one for one in found.singles if one["price"] <= most]
     return max(at, key=lambda single: float(single["price"]), default=None)
 
 
-def advice_table(found: Found) -> pd.DataFrame:
+def advice_table(found: Results) -> pd.DataFrame:
     """Return a row per method that is nearest on some head, most often first."""
     rows: dict[str, list[Advice]] = {}
     advised = advice(found.advice)
@@ -139,7 +139,7 @@ def advice_table(found: Found) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def plan_table(found: Found) -> pd.DataFrame:
+def plan_table(found: Results) -> pd.DataFrame:
     """Return a row per method of the plan: its sizes, and how many heads have it."""
     specs = Counter(str(method) for method in found.plan.heads.values())
     rows: dict[str, Counter[str]] = {}
@@ -161,7 +161,7 @@ def plan_table(found: Found) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def frontier_table(found: Found) -> pd.DataFrame:
+def frontier_table(found: Results) -> pd.DataFrame:
     """Return a row per budget: its price, what the plan does, what one method for all does.
 
     That method is the dearest of those measured that costs at most 5 % more than the plan; its own
@@ -176,10 +176,10 @@ def frontier_table(found: Found) -> pd.DataFrame:
         rows.append({
             tr("price"): f"{one['price']:.0f}",
             tr("of exact"): f"{one['price'] / exact:.1%}",
-            tr("KL, predicted"): shown(one["predicted_kl"], ".3f"),
+            tr("KL, predicted"): number(one["predicted_kl"], ".3f"),
             tr("KL, measured"): kl_of(one),
             tr("same first choice"): f"{one['same_top_1']:.0%}",
-            tr("perplexity"): shown(one["perplexity"], ".3g"),
+            tr("perplexity"): number(one["perplexity"], ".3g"),
             tr("one method for all: KL"): "–" if single is None else kl_of(single),
             tr("which (of exact)"): "–" if single is None else tr(
                 "{name} ({count})",
@@ -190,7 +190,7 @@ def frontier_table(found: Found) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def enough(found: Found) -> str:
+def enough(found: Results) -> str:
     """Return how good the prediction was, and the cheapest plan with a KL below `ENOUGH`."""
     return " ".join(_enough(found.plan.facts))
 
@@ -213,12 +213,12 @@ def _enough(facts: Mapping[str, Any]) -> Iterator[str]:
     yield tr(
         "The cheapest of these plans with a KL below {enough:g} costs {price}, {share:.1%} "
         "of exact attention.",
-        enough=ENOUGH, price=said(round(one["price"]), facts["currency"]),
+        enough=ENOUGH, price=amount_text(round(one["price"]), facts["currency"]),
         share=one["price"] / facts["exact_price"],
     )  # fmt: skip
 
 
-def draw_map(found: Found) -> Figure:
+def draw_map(found: Results) -> Figure:
     """Draw layers × heads twice: the nearest method of each by itself, and that of the plan."""
     advised = {(one.layer, one.head): one for one in advice(found.advice)}
     alone = {
@@ -281,7 +281,7 @@ def _cells(
     ax.set_xticks(range(0, layers, max(1, layers // 15)))
 
 
-def finding_map(found: Found) -> str:
+def finding_map(found: Results) -> str:
     """Return on how many heads a method is worth using, and how many the plan keeps exact."""
     advised = advice(found.advice)
     used = sum(one.verdict != KEEP for one in advised)
@@ -292,16 +292,16 @@ def finding_map(found: Found) -> str:
     )
 
 
-def caption_map(found: Found) -> str:
+def caption_map(found: Results) -> str:
     """Return what the map shows."""
     return tr(
         "Above: the nearest method at {budget}, a small letter where it ties, grey where none "
         "serves. Below: the plan, grey where exact.",
-        budget=said(found.plan.facts["budget"], found.plan.facts["currency"]),
+        budget=amount_text(found.plan.facts["budget"], found.plan.facts["currency"]),
     )
 
 
-def draw_frontier(found: Found) -> Figure:
+def draw_frontier(found: Results) -> Figure:
     """Draw the KL of plans, and of one method for all heads, against price."""
     facts = found.plan.facts
     with style.style():
@@ -350,12 +350,12 @@ def _points(ones: list[dict[str, Any]], exact: float) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names).sort_values("share")
 
 
-def finding_frontier(found: Found) -> str:
+def finding_frontier(found: Results) -> str:
     """Return what the plan and one method for all do to the next word at the budget."""
     facts, one = found.plan.facts, _beside(found)
     known = {
         "share": facts["price"] / facts["exact_price"],
-        "kl": shown(facts["kl"], _digits(facts)),
+        "kl": number(facts["kl"], _digits(facts)),
     }
     if one is None:
         return tr("At {share:.1%} of exact attention's price the plan has a KL of {kl}.", **known)
@@ -363,11 +363,11 @@ def finding_frontier(found: Found) -> str:
         "At {share:.1%} of exact attention's price the plan has a KL of {kl}, one method for all "
         "heads {single}.",
         **known,
-        single=shown(one["kl"], _digits(one)),
+        single=number(one["kl"], _digits(one)),
     )
 
 
-def caption_frontier(found: Found) -> str:
+def caption_frontier(found: Results) -> str:
     """Return what the frontier shows."""
     return tr(
         "KL of the next word over {positions} positions that chose nothing, with standard errors. "
@@ -376,7 +376,7 @@ def caption_frontier(found: Found) -> str:
     )
 
 
-def frame(found: Found) -> pd.DataFrame:
+def frame(found: Results) -> pd.DataFrame:
     """Return the numbers of the frontier, a row a measurement."""
     plans = [{"method": PLANNED, **one} for one in found.plan.facts["frontier"]]
     return pd.DataFrame([*plans, *found.singles])
@@ -391,7 +391,7 @@ def beforehand(run: Run) -> str:
         model=run.model.name,
         layers=run.model.layers,
         heads=run.model.heads,
-        tokens=run.asked["tokens"],
+        tokens=run.settings["tokens"],
     )
     if left == every:
         return sentence
@@ -421,7 +421,7 @@ def _counted(names: Counter[str], most: int) -> str:
 def kl_of(one: Mapping[str, Any]) -> str:
     """Return a KL and its standard error, which a line does not part."""
     digits = _digits(one)
-    kl = shown(one["kl"], digits)
+    kl = number(one["kl"], digits)
     error = one["kl_stderr"]
     return kl if error is None else f"{kl} ± {error:{digits}}".replace(" ", "\N{NO-BREAK SPACE}")
 

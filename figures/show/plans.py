@@ -7,7 +7,7 @@ from typing import Any
 from analysis.models.plan import Plan
 from analysis.models.replacement import SKIP
 from figures.drawing import style
-from figures.words.amounts import said
+from figures.words.amounts import amount_text
 from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import mark, tr
 
@@ -22,8 +22,8 @@ def text(plan: Plan) -> str:
     for one in facts["frontier"]:
         error = "" if one["kl_stderr"] is None else f" ±{one['kl_stderr']:.2g}"
         rows.append((
-            f"{one['price']:.0f}", f"{one['predicted_kl']:.3g}", shown(one["kl"], ".3g") + error,
-            f"{one['same_top_1']:.0%}", shown(one["perplexity"], ".4g"),
+            f"{one['price']:.0f}", f"{one['predicted_kl']:.3g}", number(one["kl"], ".3g") + error,
+            f"{one['same_top_1']:.0%}", number(one["perplexity"], ".4g"),
         ))  # fmt: skip
     table = aligned(rows)
     sentence = tr(
@@ -31,10 +31,11 @@ def text(plan: Plan) -> str:
         "moves by a KL of {kl} (predicted: {predicted:.3g}), keeps its first choice at "
         "{same:.0%} of the positions, and its perplexity on tokens {first}…{last} goes from "
         "{before:.4g} to {after}.",
-        price=said(facts["price"], facts["currency"]), share=facts["price"] / facts["exact_price"],
-        text=facts["measured_on"], kl=shown(facts["kl"], ".3g"), predicted=facts["predicted_kl"],
+        price=amount_text(facts["price"], facts["currency"]),
+        share=facts["price"] / facts["exact_price"],
+        text=facts["measured_on"], kl=number(facts["kl"], ".3g"), predicted=facts["predicted_kl"],
         same=facts["same_top_1"], first=SKIP + 2, last=facts["tokens"],
-        before=facts["exact_perplexity"], after=shown(facts["perplexity"], ".4g"),
+        before=facts["exact_perplexity"], after=number(facts["perplexity"], ".4g"),
     )  # fmt: skip
     lines = [sentence, *_target(plan.facts)]
     if facts.get("budget", 0.0) >= facts["exact_price"]:
@@ -42,7 +43,7 @@ def text(plan: Plan) -> str:
             tr(
                 "The budget pays for exact attention in every head, which costs {price}: nothing "
                 "has to be approximated. Ask for less than that.",
-                price=said(facts["exact_price"], facts["currency"]),
+                price=amount_text(facts["exact_price"], facts["currency"]),
             )
         )
     if facts["measured_on"] in facts["chosen_on"]:
@@ -83,7 +84,7 @@ def _target(facts: Mapping[str, Any]) -> Iterator[str]:
         return
     target, count = facts["target_kl"], len(facts["rounds"])
     mine = next(one for one in facts["rounds"] if one["price"] == facts["price"])
-    known = {"target": target, "kl": shown(mine["kl"], ".3g")}
+    known = {"target": target, "kl": number(mine["kl"], ".3g")}
     first = facts["rounds"][0]
     if mine["kl"] is None or mine["kl"] > target:
         yield tr(
@@ -100,17 +101,17 @@ def _target(facts: Mapping[str, Any]) -> Iterator[str]:
             number=facts["rounds"].index(mine) + 1,
             count=count,
             aim=mine["aim"],
-            first=shown(first["kl"], ".3g"),
+            first=number(first["kl"], ".3g"),
             **known,
         )
     if facts["measured_on"] not in facts["chosen_on"]:
         below = facts["kl"] is not None and facts["kl"] <= target
-        ratio = shown(None if facts["kl"] is None else facts["kl"] / target, ".2f")
+        ratio = number(None if facts["kl"] is None else facts["kl"] / target, ".2f")
         met = mark("{text} chose nothing and keeps to the target: {ratio} times it.")
         missed = mark("{text} chose nothing and misses the target: {ratio} times it.")
         yield tr(met if below else missed, text=facts["measured_on"], ratio=ratio)
 
 
-def shown(value: float | None, spec: str) -> str:
+def number(value: float | None, spec: str) -> str:
     """Return a number as a spec formats it, ∞ where JSON has none."""
     return "∞" if value is None else format(value, spec)

@@ -20,7 +20,7 @@ UNITS = {
 }
 
 
-def said(amount: float | str, currency: str) -> str:
+def amount_text(amount: float | str, currency: str) -> str:
     """Return an amount in a currency, such as "32 stored values a query row".
 
     Parameters
@@ -30,14 +30,14 @@ def said(amount: float | str, currency: str) -> str:
     currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
     """
     number = amount if isinstance(amount, str) else f"{amount:g}"
-    return tr(budgets.SAID[currency], amount=number)
+    return tr(budgets.WORDING[currency], amount=number)
 
 
-def of(table: pd.DataFrame) -> str:
+def currency(table: pd.DataFrame) -> str:
     """Return the currency of the budgets of a table, which has no such column for stored values."""
     return str(table.currency.dropna().iloc[0]) if "currency" in table else "stored"
 
 
 def budget(table: pd.DataFrame) -> str:
     """Return the budget of a table that has one, in its currency."""
-    return said(float(table.budget.max()), of(table))
+    return amount_text(float(table.budget.max()), currency(table))

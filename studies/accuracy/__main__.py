@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     page = insert(page, *marks("residuals"), of_residuals(ROWS))
     page = insert(page, *marks("reasons"), of_reasons())
     PAGE.write_text(page, encoding="utf-8")
-    broken = [row for row in found if not row.kept]
+    broken = [row for row in found if not row.holds]
     for row in broken:
         print(f"{row.name} {row.part} {row.dtype}: {row.error:.3g} {row.unit} at {row.where}, "
               f"promised {row.promise:g}", file=sys.stderr)  # fmt: skip

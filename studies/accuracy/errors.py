@@ -196,7 +196,7 @@ def bounds_of_states(size: int, dtype: type) -> Iterator[Point]:
 # Bounds that an estimate carries: above the truth, and by how little
 
 
-@measured("analysis.bounds.certificates.of", part="attention_tv")
+@measured("analysis.bounds.certificates.row_bounds", part="attention_tv")
 def certified(size: int, dtype: type) -> Iterator[Point]:
     """Pages of one key, where the bound is the unread share itself; it is rounded outwards."""
     from approx.supports.key_boxes import PageBoxes
@@ -204,7 +204,9 @@ def certified(size: int, dtype: type) -> Iterator[Point]:
     for q, k in arrays(size, dtype, (2, 4), (6, 4), scales=(0.1, 0.5, 1.0)):
         estimate = parse("top_k(k=3)").approximate(q, k)
         held = estimate.correction.matrix.toarray() != 0
-        value = certificates.of(estimate, q, k, known=PageBoxes.of(k, size=1)).attention_tv
+        value = certificates.row_bounds(
+            estimate, q, k, known=PageBoxes.from_keys(k, size=1)
+        ).attention_tv
         for i in range(2):
             x = [dot(digits(q[i]), digits(y)) for y in k]
             moves = [2 * mp.fsum(abs(digits(a) * digits(b)) for a, b in zip(q[i], y)) for y in k]
@@ -227,7 +229,7 @@ def lengths(size: int, dtype: type) -> Iterator[Point]:
             yield Point("3×16", value if value >= truth else -value, truth, truth)
 
 
-@measured("analysis.bounds.residuals.of")
+@measured("analysis.bounds.residuals.off_support")
 def left_out(size: int, dtype: type) -> Iterator[Point]:
     """½(√l ‖row of exact − estimate‖ + |difference of sums|)/sum, of two factors."""
 
@@ -242,7 +244,9 @@ def left_out(size: int, dtype: type) -> Iterator[Point]:
 
     few = [(q, k, e) for q, k, e, _ in estimates(size, dtype)[:6:2]]
     yield from points(
-        lambda q, k, e: residuals.of(Approximation.from_factors(e, np.eye(len(k))), q, k).tv,
+        lambda q, k, e: (
+            residuals.off_support(Approximation.from_factors(e, np.eye(len(k))), q, k).tv
+        ),
         truth,
         few,
     )
@@ -253,7 +257,7 @@ def attention_lost(size: int, dtype: type) -> Iterator[Point]:
     """What the best k keys of each row lose: a lower bound, rounded down by `Weights.slack`."""
     for q, k in arrays(size, dtype, (2, 4), (6, 4), scales=(0.1, 1.0)):
         weights = Weights(q, k)
-        held = np.sort(weights.whole, axis=1)[:, -2:].sum()
+        held = np.sort(weights.matrix, axis=1)[:, -2:].sum()
         rows = [sorted(softmax(x)) for x in products(digits(q), digits(k))]
         truth = mp.fsum(mp.fsum(row[:-2]) for row in rows) / 2
         moves = mp.mpf(4 * math.sqrt((q**2).sum(axis=1).max() * (k**2).sum(axis=1).max()))

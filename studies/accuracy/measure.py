@@ -64,7 +64,7 @@ class Found(NamedTuple):
     unit: str
 
     @property
-    def kept(self) -> bool:
+    def holds(self) -> bool:
         """Whether the promise holds."""
         return self.error <= self.promise
 

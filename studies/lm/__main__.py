@@ -18,7 +18,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.advice.diagnose import diagnose
-from analysis.costs.budget import said as priced
+from analysis.costs.budget import amount_text as priced
 from analysis.inputs import head_kinds, load
 from analysis.models.capture import capture, save
 from studies.lm import currencies, pages, sample

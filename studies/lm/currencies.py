@@ -12,7 +12,7 @@ import pandas as pd
 from analysis.advice.diagnose import winners
 from analysis.advice.measurement import amounts
 from analysis.costs import candidates
-from analysis.costs.budget import match, of_keys, said
+from analysis.costs.budget import amount_text, match, price_of_keys
 from analysis.inputs import Head
 from approx import Method, parse
 from approx.method.prices import CURRENCIES, entries
@@ -35,7 +35,7 @@ def compared(heads: Sequence[Head], keys: int = 32, jobs: int = 1) -> pd.DataFra
     first = heads[0]
     parts = []
     for currency in CURRENCIES:
-        budget = of_keys(keys, first, currency)
+        budget = price_of_keys(keys, first, currency)
         found = winners(heads, budget=budget, currency=currency, temperatures=[1.0], jobs=jobs)
         names = _names(first, budget, currency)
         parts.append(found.assign(currency=currency, asked=found.winner.map(names)))
@@ -123,11 +123,11 @@ def section(heads: Sequence[Head], table: pd.DataFrame) -> str:
     """Return the tables of `compared` in Markdown, with one head explained."""
     first = heads[0]
     budgets = table.drop_duplicates("currency").set_index("currency").budget
-    words = {currency: said(budgets[currency], currency) for currency in CURRENCIES}
+    words = {currency: amount_text(budgets[currency], currency) for currency in CURRENCIES}
     change = changes(table)
     lines = [
         "Where the currency changes the winner: the nearest that can be run at the price of "
-        f"{budgets['stored'] / of_keys(1, first):g} exact keys, by what is counted. It is "
+        f"{budgets['stored'] / price_of_keys(1, first):g} exact keys, by what is counted. It is "
         f"not the same method in every currency on {change.sum()} of {len(change)} heads. "
         f"{_agreement(table)} Heads won at",
         "",

@@ -62,7 +62,7 @@ def reach(x: Head) -> Iterator[dict[str, object]]:
     """Yield the median half-width of what is known of a logit, by what is kept of a key."""
     q, k = (np.asarray(a, np.float64) for a in (x.Q[FIRST:], x.K))
     page = np.arange(x.l) // 16
-    lo, hi = boxes.of_pages(k, 16)
+    lo, hi = boxes.page_boxes(k, 16)
     mean = np.add.reduceat(k, np.arange(0, x.l, 16)) / np.bincount(page)[:, None]
     ball = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(k - mean[page], axis=1)
     yield {
@@ -72,7 +72,7 @@ def reach(x: Head) -> Iterator[dict[str, object]]:
         **_med(ball),
     }
     for bits in (0, 2, 4):
-        known = PageBoxes.of(k, size=16, bits=bits) if bits else None
+        known = PageBoxes.from_keys(k, size=16, bits=bits) if bits else None
         lower, upper = known.bounds(q) if known else (y[:, page] for y in boxes.bounds(q, lo, hi))
         box = (upper - lower) / 2
         yield {"bits": bits, "kept of a key": "its box", "more": 0.0, **_med(box)}
@@ -93,7 +93,7 @@ def reach(x: Head) -> Iterator[dict[str, object]]:
             yield {"bits": bits, "kept of a key": said, "more": float(len(groups)), **_med(total)}
     for bits in (2, 3, 4):
         weights = key_boxes.channels_so_far(x.Q, x.mask, 64)
-        lower, upper = PageBoxes.of(k, size=64, bits=bits, weights=weights).bounds(q)
+        lower, upper = PageBoxes.from_keys(k, size=64, bits=bits, weights=weights).bounds(q)
         said = "its box in pages of 64, bits shared out"
         yield {"bits": bits, "kept of a key": said, "more": np.nan, **_med((upper - lower) / 2)}
 

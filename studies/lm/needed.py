@@ -17,7 +17,7 @@ import pandas as pd
 from analysis import inputs
 from analysis.advice.target import cheapest, needed, summary
 from analysis.costs import candidates
-from analysis.costs.budget import said
+from analysis.costs.budget import amount_text
 from approx import Method
 from approx.method.prices import CURRENCIES
 from studies.lm import pages
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         title = (
             f"{len(heads)} heads of {arguments.name or arguments.file.stem}, {heads[0].n} tokens, "
             f"mask {heads[0].mask}: what tv ≤ {target:g} needs, priced in "
-            f"{said('', arguments.currency).strip()}, measured on {pages.today()}:"
+            f"{amount_text('', arguments.currency).strip()}, measured on {pages.today()}:"
         )
         parts.append(markdown(part, kinds, title))
     pages.write(arguments, *parts)

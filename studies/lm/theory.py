@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     pages.add_heads(parser, None, 256)
     arguments = parser.parse_args(argv)
     heads = tqdm.tqdm(pages.heads(arguments), "heads", file=sys.stderr)
-    table = pd.concat([theory.of(x) for x in heads], ignore_index=True)
+    table = pd.concat([theory.predictions(x) for x in heads], ignore_index=True)
     pages.write(arguments, page(table, arguments.file.stem))
 
 

@@ -271,11 +271,13 @@ def _unprojected(original):
 
 
 def _without_factorials(original):
-    return lambda self, bound=math.inf: Polynomial.of(np.ones(self.degree + 1), bound=bound)
+    return lambda self, bound=math.inf: Polynomial.from_coefficients(
+        np.ones(self.degree + 1), bound=bound
+    )
 
 
 def _of_minus_x(original):
-    return lambda self, bound=math.inf: Polynomial.of(
+    return lambda self, bound=math.inf: Polynomial.from_coefficients(
         [(-1) ** j / math.factorial(j) for j in range(self.degree + 1)], bound=bound
     )
 
@@ -473,7 +475,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
     ),
     "tensor powers are (1 + x)ⁿ": (
         TensorPower, "polynomial",
-        lambda f: lambda self, bound=math.inf: Polynomial.of(
+        lambda f: lambda self, bound=math.inf: Polynomial.from_coefficients(
             [math.comb(self.n, j) for j in range(self.n + 1)]
         ),
         "ILA-Eh",

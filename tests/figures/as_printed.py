@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 FOLDER = Path(__file__).parent
-TABLES, SAID = FOLDER / "as_printed.zip", FOLDER / "as_printed.json"
+TABLES, WORDING = FOLDER / "as_printed.zip", FOLDER / "as_printed.json"
 STORED = ("damage", "propagation", "scaling")  # whose tables are files of the package
 PARTS = ("decomposition", "winners", "advice", "claims")  # of the report, beside figures
 WORDS = re.compile(  # of counts, which `share` and `in_words` write
@@ -47,7 +47,7 @@ def tables():
 
 def said():
     """Return the numbers that were printed, by the name of the figure, or "report"."""
-    return {name: text.split() for name, text in json.loads(SAID.read_text("utf-8")).items()}
+    return {name: text.split() for name, text in json.loads(WORDING.read_text("utf-8")).items()}
 
 
 def table_of(name, stored):
@@ -92,7 +92,7 @@ def write(stored, found):
             entry.compress_type = zipfile.ZIP_LZMA
             archive.writestr(entry, table.to_csv(index=False, float_format="%.8g"))
     lines = json.dumps({name: " ".join(found[name]) for name in sorted(found)}, indent=1)
-    SAID.write_text(lines + "\n", "utf-8")
+    WORDING.write_text(lines + "\n", "utf-8")
 
 
 def main(arguments):

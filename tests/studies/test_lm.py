@@ -136,7 +136,7 @@ def test_comparisons_of_all_heads_are_joined():
 
 def test_our_side_has_the_keys_and_the_output_of_a_method():
     x = comparison.heads()[-1]
-    support, output = comparison.made("sink_window(k=8, sinks=2)", x)
+    support, output = comparison.support_and_output("sink_window(k=8, sinks=2)", x)
     assert support.sum(axis=1).tolist() == [min(i + 1, 8) for i in range(x.n)]
     np.testing.assert_allclose(output, comparison.restricted(support, x), atol=1e-12)
 

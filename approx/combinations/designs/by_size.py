@@ -116,7 +116,7 @@ class Systematic(BySize):
         places = np.where(self.k < N, np.clip(places, 0, N - 1), t)
         return places, t < N, np.broadcast_to(step, places.shape)
 
-    def of_row(self, rest: Rest, i: int) -> tuple[Array, Array]:
+    def variances(self, rest: Rest, i: int) -> tuple[Array, Array]:
         return _variance(inclusion(self.shares(rest, i), self.k))
 
     def row_covariance(self, rest: Rest, i: int) -> Array:
@@ -152,11 +152,11 @@ class Poisson(BySize):
         drawn = np.flatnonzero(rng.random(len(p)) < p)
         return drawn, 1.0 / p[drawn]
 
-    def of_row(self, rest: Rest, i: int) -> tuple[Array, Array]:
+    def variances(self, rest: Rest, i: int) -> tuple[Array, Array]:
         return _variance(inclusion(self.shares(rest, i), self.k))
 
     def row_covariance(self, rest: Rest, i: int) -> Array:
-        return np.diag(self.of_row(rest, i)[0])
+        return np.diag(self.variances(rest, i)[0])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -187,13 +187,13 @@ class Multinomial(BySize):
         share = np.broadcast_to(N / self.k, places.shape)
         return places, np.broadcast_to(N > 0, places.shape), share
 
-    def of_row(self, rest: Rest, i: int) -> tuple[Array, Array]:
+    def variances(self, rest: Rest, i: int) -> tuple[Array, Array]:
         p = self.shares(rest, i)
         reached = p > 0
         return np.where(reached, (1.0 / np.where(reached, p, 1.0) - 1.0) / self.k, 0.0), reached
 
     def row_covariance(self, rest: Rest, i: int) -> Array:
-        variance, reached = self.of_row(rest, i)
+        variance, reached = self.variances(rest, i)
         covariance = np.where(reached[:, None] & reached, -1.0 / self.k, 0.0)
         np.fill_diagonal(covariance, variance)
         return covariance

@@ -118,7 +118,7 @@ class Collisions(Design):
         rows = np.repeat(np.arange(n), counts)
         return rest.weights(indptr, keys, 1.0 / self._at_least(1.0 - self._angles(rows, keys)))
 
-    def of_row(self, rest: Rest, i: int) -> tuple[Array, Array]:
+    def variances(self, rest: Rest, i: int) -> tuple[Array, Array]:
         p = self.probabilities(i, rest.keys(i))
         reached = p > 0
         return np.where(reached, (1.0 - p) / np.where(reached, p, 1.0), 0.0), reached

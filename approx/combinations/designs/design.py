@@ -114,7 +114,7 @@ class Design(ABC):
         """Return the weights of what is drawn, (n, l) CSR."""
 
     @abstractmethod
-    def of_row(self, rest: Rest, i: int) -> tuple[Array, Array]:
+    def variances(self, rest: Rest, i: int) -> tuple[Array, Array]:
         """Return (variance, reached) of the keys `rest.keys(i)`.
 
         Variance is Var[W]. A key that is not reached is never drawn, so that W = 0 without
@@ -131,7 +131,7 @@ class Design(ABC):
         variance, reached = np.zeros(rest.mask.shape), np.zeros(rest.mask.shape, bool)
         for i in range(rest.mask.n):
             keys = rest.keys(i)
-            variance[i, keys], reached[i, keys] = self.of_row(rest, i)
+            variance[i, keys], reached[i, keys] = self.variances(rest, i)
         return variance, reached
 
     def covariance(self, rest: Rest, i: int) -> Array:

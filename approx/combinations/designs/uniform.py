@@ -40,7 +40,7 @@ class Uniform(Design):
         weights = np.repeat(rest.counts / np.maximum(counts, 1), counts)
         return rest.weights(indptr, rest.at(indptr, places), weights)
 
-    def of_row(self, rest: Rest, i: int) -> tuple[Array, Array]:
+    def variances(self, rest: Rest, i: int) -> tuple[Array, Array]:
         count, k = self._sizes(rest, i)
         return np.full(count, count / max(k, 1) - 1.0), np.ones(count, bool)
 

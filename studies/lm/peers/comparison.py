@@ -78,7 +78,9 @@ def difference(theirs: Any, ours: Any) -> float:
     return float(np.abs(a - b).max() / max(np.abs(a).max(), np.finfo(float).tiny))
 
 
-def made(spec: str, x: Head, *, mask: bool = True, rng: Any = 0) -> tuple[Array, Array]:
+def support_and_output(
+    spec: str, x: Head, *, mask: bool = True, rng: Any = 0
+) -> tuple[Array, Array]:
     """Return the support of a method of ours on a head, (n, l), and its output (n, c)."""
     assert x.v is not None
     estimate = parse(spec).approximate(x.Q, x.K, mask=x.mask if mask else None, rng=rng)

@@ -19,7 +19,7 @@ from analysis.inputs import Head
 from approx.checks import Array
 from approx.supports import key_scores
 from studies.lm.peers.clones import load, tensor
-from studies.lm.peers.comparison import Comparison, compare, made, restricted
+from studies.lm.peers.comparison import Comparison, compare, restricted, support_and_output
 
 KEPT, WINDOW = 32, 16
 PROMPTS = 8  # a head is read as so many prompts, the longest of which is all of it
@@ -35,7 +35,7 @@ def streaming_llm(clone: Path, x: Head) -> Iterator[Comparison]:
     yield compare(
         f"`StartRecentKVCache(4, {KEPT - 4})` token by token; `{spec}`",
         (support, restricted(support, x)),
-        made(spec, x),
+        support_and_output(spec, x),
         "Theirs rotates keys by their places in the cache; here they keep those in the text, so "
         "that logits are not compared.",
     )
@@ -50,7 +50,7 @@ def h2o(clone: Path, x: Head) -> Iterator[Comparison]:
             heavy, recent
         )
     support = _token_by_token(x, lambda kept, weights: cache((kept, kept), weights)[0])
-    ours = made(spec, x)
+    ours = support_and_output(spec, x)
     yield compare(
         f"`utils_real_drop`: `H2OKVCache_LayerWise({heavy}, {recent})` token by token; `{spec}`",
         (support, restricted(support, x)),
@@ -75,7 +75,7 @@ def h2o(clone: Path, x: Head) -> Iterator[Comparison]:
     yield compare(
         f"`utils_lm_eval`: `local_heavy_hitter_mask(…, {KEPT})`; `{spec}`",
         (support, restricted(support, x)),
-        made(spec, x),
+        support_and_output(spec, x),
         "Theirs adds up attention to all keys, those that are gone among them, so that it cannot "
         "be run with the cache. Here a query attends to what is kept.",
     )
@@ -222,7 +222,7 @@ def _in_blocks(clone: Path, x: Head) -> Comparison:
         states = tensor(prompt.q)[:, 0]
         kept = press.compress(attention, states, tensor(prompt.k), _places(prompt), None, {})[1]
         theirs[row, kept[0, 0, :, 0].long().numpy()] = True
-        ours[row, :length] = made(spec, _prompt(x, length + 1))[0][-1, :-1]
+        ours[row, :length] = support_and_output(spec, _prompt(x, length + 1))[0][-1, :-1]
     return compare(
         f"`BlockPress(KeyDiffPress(), {block})`, {PROMPTS} prompts; `{spec}`, the next query",
         (theirs, None),
@@ -268,7 +268,7 @@ def _of_prompts(
         support = np.zeros((1, x.l), dtype=bool)
         support[0, kept(prompt)[0, 0, :, 0].long().numpy()] = True
         theirs.append((support, restricted(support[:, :length], prompt)))
-        mine, output = made(spec, prompt)
+        mine, output = support_and_output(spec, prompt)
         ours.append((np.pad(mine[-1:], ((0, 0), (0, x.l - length))), output[-1:]))
     return compare(
         f"{named}, {PROMPTS} prompts; `{spec}`",

@@ -22,7 +22,7 @@ from approx.compressed_logits.method import CompressedLogits
 from approx.compressed_logits.normal_levels import rotated
 from approx.compressed_logits.sign_sketch import SignSketch
 from studies.lm.peers.clones import load, tensor
-from studies.lm.peers.comparison import Comparison, compare, made, restricted
+from studies.lm.peers.comparison import Comparison, compare, restricted, support_and_output
 
 KEPT, BITS, GROUP = 32, 2, 32
 
@@ -53,7 +53,7 @@ def loki(clone: Path, x: Head) -> Iterator[Comparison]:
     yield compare(
         f"`mask_attn_pca_topk(top_r=d/4, top_k={KEPT})`; `projected_top_k(k={KEPT}, r=d/4)`",
         (support, restricted(support, x)),
-        made(spec, x),
+        support_and_output(spec, x),
         "Theirs takes the axes from another text; it was given those of these keys.",
     )
 
@@ -88,7 +88,7 @@ def sparq(clone: Path, x: Head) -> Iterator[Comparison]:
         f"`AnnAttention(k={KEPT - 1}, local_k=-1, rank=d/4)`, one token at a time; "
         f"`projected_top_k(k={KEPT}, r=d/4, by='channels')`",
         (support, output),
-        made(f"projected_top_k(k={KEPT}, r={r}, by='channels')", x),
+        support_and_output(f"projected_top_k(k={KEPT}, r={r}, by='channels')", x),
         "Theirs keeps the last keys too and gives the rest of the weight to the mean value, if "
         "asked to.",
     )

@@ -16,7 +16,7 @@ from analysis.inputs import Head
 from approx.checks import Array
 from studies.lm.peers import hub
 from studies.lm.peers.clones import default, load, tensor
-from studies.lm.peers.comparison import Comparison, compare, made, restricted
+from studies.lm.peers.comparison import Comparison, compare, restricted, support_and_output
 
 PAGES, SIZE = 4, 16
 VERTICAL, SLASH = 40, 112
@@ -34,7 +34,7 @@ def quest(clone: Path, x: Head) -> Iterator[Comparison]:
         f"`quest_attention.forward`, one token at a time, {PAGES} pages of {SIZE}; "
         f"`pages(k={PAGES * SIZE})`",
         (support, output),
-        made(f"pages(k={PAGES * SIZE}, size={SIZE})", x),
+        support_and_output(f"pages(k={PAGES * SIZE}, size={SIZE})", x),
         f"A row of fewer than {PAGES * SIZE} keys has ⌊keys/{SIZE}⌋ pages in theirs, and at least "
         "three; here it has all. Theirs is in float32. Its GPU kernels always keep the current "
         "page, as `quest` does.",
@@ -103,7 +103,7 @@ def minference(clone: Path, x: Head) -> Iterator[Comparison]:
         f"`vertical_and_slash_kernel({VERTICAL}, {SLASH})`; `vertical_slash(k={k}, "
         f"vertical={VERTICAL}/{k}, sinks=30, recent=100)`",
         (support, restricted(support, x)),
-        made(f"vertical_slash(k={k}, vertical={share!r}, sinks=30, recent=100)", x),
+        support_and_output(f"vertical_slash(k={k}, vertical={share!r}, sinks=30, recent=100)", x),
         "The lines that its kernel is asked for, which computes slashes in blocks of 64 × 64.",
     )
 
@@ -123,5 +123,5 @@ def top_p(clone: Path, x: Head) -> Iterator[Comparison]:
     yield compare(
         f"`OracleTopPMasker({SHARE})`; `top_p(p={SHARE})`",
         (support, restricted(support, x)),
-        made(f"top_p(p={SHARE})", x),
+        support_and_output(f"top_p(p={SHARE})", x),
     )

@@ -23,7 +23,7 @@ from approx.combinations.sampled import Sampled, Sizes
 from approx.sparse.sorted_lsh import SortedLSH
 from studies.lm.peers import hub
 from studies.lm.peers.clones import load, tensor
-from studies.lm.peers.comparison import Comparison, compare, made, on
+from studies.lm.peers.comparison import Comparison, compare, on, support_and_output
 
 HASHES, TABLES = 4, 20
 SINKS, WINDOW = 4, 16
@@ -223,7 +223,7 @@ def hyper_attention(clone: Path, x: Head) -> Iterator[Comparison]:
         theirs.sample_size = DRAWN
         return blocks.numpy() > 0, found[0, 0].numpy()
 
-    support, output = made(str(ours.sparse), x, mask=False, rng=ours.streams(0)[0])
+    support, output = support_and_output(str(ours.sparse), x, mask=False, rng=ours.streams(0)[0])
     estimate = ours.approximate(x.Q, x.K, rng=0).attend(x.v)
     named = f"`HyperAttention(lsh_num_projs={SIGNS})` with the same directions"
     spec = f"`sorted_lsh(size=l/16, hashes={SIGNS})`"

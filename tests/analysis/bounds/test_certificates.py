@@ -112,10 +112,12 @@ def some_estimate(rng, Q, K, mask):
 
 def certified(rng, estimate, Q, K, V):
     """Return the bounds of an estimate, from boxes of any size and codes, or from norms."""
-    known = PageBoxes.of(K, V, size=int(rng.integers(1, 9)), bits=int(rng.integers(0, 5)))
+    known = PageBoxes.from_keys(K, V, size=int(rng.integers(1, 9)), bits=int(rng.integers(0, 5)))
     if estimate.rank and rng.integers(3) == 0:
-        return certificates.of(estimate, Q, K, V, known=known, dropped=residuals.of(estimate, Q, K))
-    return certificates.of(estimate, Q, K, V, known=known, entries=True)
+        return certificates.row_bounds(
+            estimate, Q, K, V, known=known, dropped=residuals.off_support(estimate, Q, K)
+        )
+    return certificates.row_bounds(estimate, Q, K, V, known=known, entries=True)
 
 
 def fuzzed(cases, seed):
@@ -190,13 +192,13 @@ def test_rounding_of_large_logits_is_counted(spec, bits):
     K = 1e5 * (u + 1e-13 * rng.standard_normal((6, 64)))
     V = rng.standard_normal((6, 2))
     estimate = parse(spec).approximate(Q, K)
-    known = PageBoxes.of(K, V, size=1, bits=bits)
+    known = PageBoxes.from_keys(K, V, size=1, bits=bits)
     lower, upper = known.bounds(Q)
     with mpmath.workdps(50):
         x = [[mpmath.fdot(q, k) for k in K.tolist()] for q in Q.tolist()]
     assert (lower <= x).all()
     assert (upper >= x).all()
-    found = certificates.of(estimate, Q, K, V, known=known)
+    found = certificates.row_bounds(estimate, Q, K, V, known=known)
     for bound, (tv, output) in zip(found.itertuples(), truth(estimate, Q, K, V)):
         assert bound.attention_tv >= tv > 1e-6
         assert bound.output_error >= output > 1e-6
@@ -213,23 +215,23 @@ def test_shares_are_unknown_where_all_of_a_row_underflows():
     read = scipy.sparse.csr_array(([-1000.0], [1], [0, 1]), shape=(1, 3))
     low = Factors(np.ones((1, 1)), np.array([[0.0], [0.0], [0.25]]), np.zeros(1))
     estimate = Approximation(low, Support(read), space="attention", mask=mask)
-    known = PageBoxes.of(K, size=3)
-    found = certificates.of(estimate, Q, K, known=known, entries=True)
+    known = PageBoxes.from_keys(K, size=3)
+    found = certificates.row_bounds(estimate, Q, K, known=known, entries=True)
     assert found.attention_tv[0] >= (1 + 0.25) / 2
 
 
 def test_unread_keys_are_not_looked_at():
     Q, K, V, estimate = head("top_k(k=5)")
     read = np.unique(estimate.correction.matrix.indices[:5])  # of the first row
-    known = PageBoxes.of(K, V, size=4)
+    known = PageBoxes.from_keys(K, V, size=4)
     one = Approximation(
         Factors.empty(1, len(K), float), estimate.correction.restricted(slice(0, 1), slice(None))
     )
-    found = certificates.of(one, Q[:1], K, V, known=known)
+    found = certificates.row_bounds(one, Q[:1], K, V, known=known)
     blind = [np.full_like(x, 1e3) for x in (K, V)]
     for x, y in zip(blind, (K, V)):
         x[read] = y[read]
-    pd.testing.assert_frame_equal(certificates.of(one, Q[:1], *blind, known=known), found)
+    pd.testing.assert_frame_equal(certificates.row_bounds(one, Q[:1], *blind, known=known), found)
 
 
 def head(spec, mask=None, l=24):
@@ -250,7 +252,7 @@ def test_bounds_of_a_support_are_those_of_a_loop(size, mask):
     mask = hiding(24, 24, 7) if mask == "intervals" else mask
     Q, K, V, estimate = head("top_k(k=4)", mask)
     s, seen = estimate.correction.matrix, estimate.mask.visible()
-    found = certificates.of(estimate, Q, K, V, known=PageBoxes.of(K, V, size=size))
+    found = certificates.row_bounds(estimate, Q, K, V, known=PageBoxes.from_keys(K, V, size=size))
     for i, q in enumerate(Q):
         read = set(s.indices[s.indptr[i] : s.indptr[i + 1]].tolist())
         M, U, pages = sum(np.exp(q @ K[j]) for j in read), 0.0, 0
@@ -268,8 +270,8 @@ def test_bounds_of_a_support_are_those_of_a_loop(size, mask):
 
 def test_keys_of_their_own_boxes_leave_only_rounding():
     Q, K, V, estimate = head("sink_window(k=4)", "causal")
-    known = PageBoxes.of(K, V, size=1)
-    found = certificates.of(estimate, Q, K, V, known=known)
+    known = PageBoxes.from_keys(K, V, size=1)
+    found = certificates.row_bounds(estimate, Q, K, V, known=known)
     P = exact.softmax(Q, K, estimate.mask)
     rows = estimate.to_dense()
     off = rows / rows.sum(axis=1, keepdims=True) - P
@@ -278,7 +280,9 @@ def test_keys_of_their_own_boxes_leave_only_rounding():
     unread = np.where(rows == 0, P, 0)
     apart = np.linalg.norm(V[None] - (estimate.attend(V))[:, None], axis=2)
     np.testing.assert_allclose(found.output_error, (unread * apart).sum(axis=1), atol=1e-6)
-    bits = certificates.of(estimate, Q, K, V, known=PageBoxes.of(K, V, size=4, bits=8))
+    bits = certificates.row_bounds(
+        estimate, Q, K, V, known=PageBoxes.from_keys(K, V, size=4, bits=8)
+    )
     assert (bits.attention_tv >= found.attention_tv - 1e-10).all()
     assert (bits.attention_tv <= 1.02 * found.attention_tv + 1e-10).all()
 
@@ -288,7 +292,7 @@ def test_keys_of_their_own_boxes_leave_only_rounding():
 def test_boxes_hold_every_key_and_value(bits):
     rng = np.random.default_rng(bits)
     Q, K, V = (rng.standard_normal((x, 5)) * 10 ** rng.uniform(-3, 3) for x in (9, 23, 23))
-    known = PageBoxes.of(K, V, size=6, bits=bits)
+    known = PageBoxes.from_keys(K, V, size=6, bits=bits)
     lower, upper = known.bounds(Q)
     cell = np.arange(23) // (1 if bits else 6)
     x = Q @ K.T
@@ -299,7 +303,7 @@ def test_boxes_hold_every_key_and_value(bits):
         np.testing.assert_allclose(upper - lower, np.abs(Q) @ side.T, rtol=1e-6)
     apart = np.linalg.norm(Q[:, None] - V, axis=2)
     assert (known.from_centres(Q, np.zeros(9))[:, np.arange(23) // 6] >= apart).all()
-    line = PageBoxes.of(np.zeros((2, 1)), [[1.0], [5.0]], size=2)
+    line = PageBoxes.from_keys(np.zeros((2, 1)), [[1.0], [5.0]], size=2)
     assert line.from_centres(np.zeros((1, 1)), np.zeros(1)) == pytest.approx(5, rel=1e-7)
 
 
@@ -320,9 +324,9 @@ def test_norms_of_what_was_dropped_are_those_of_the_singular_values(space):
     if space == "kernel":
         sums = rows.sum(axis=1)
         bound = (bound + np.abs(D.sum(axis=1) - sums) / 2) / sums
-    found = residuals.of(estimate, Q, K)
+    found = residuals.off_support(estimate, Q, K)
     np.testing.assert_allclose(found.tv, bound, rtol=1e-8)
-    table = certificates.of(estimate, Q, K, V, dropped=found)
+    table = certificates.row_bounds(estimate, Q, K, V, dropped=found)
     assert (table.kind == "dropped").all()
     assert (table.attention_tv == found.tv).all()
 
@@ -330,7 +334,7 @@ def test_norms_of_what_was_dropped_are_those_of_the_singular_values(space):
 def test_blocks_have_norms_of_their_own():
     Q, K, _, estimate = head("hierarchical(rank=1, leaf=2, space='attention')", "causal", l=8)
     P, rows = exact.softmax(Q, K, estimate.mask), estimate.to_dense()
-    found = residuals.of(estimate, Q, K)
+    found = residuals.off_support(estimate, Q, K)
     # query 7 takes keys 0…3 and 4, 5, and is exact on 6 and 7
     off = (P - rows)[7]
     bound = (2 * np.linalg.norm(off[:4]) + np.sqrt(2) * np.linalg.norm(off[4:6])) / 2
@@ -340,7 +344,7 @@ def test_blocks_have_norms_of_their_own():
 
 def test_features_carry_no_bound():
     Q, K, V, estimate = head("positive(m=4)")
-    found = certificates.of(estimate, Q, K, V)
+    found = certificates.row_bounds(estimate, Q, K, V)
     assert found[["attention_tv", "output_error"]].isna().all().all()
     assert (found.kind == "none").all()
     assert found.reason.str.contains("entries=True").all()
@@ -351,7 +355,9 @@ def test_certificates_of_a_real_head_are_tight_with_codes():
     estimate = x.approximate(parse("top_k(k=16)"))
     true = x.compare(estimate)["attention_tv"]
     coarse, fine = (
-        certificates.of(estimate, x.Q, x.K, known=PageBoxes.of(x.K, bits=bits)).attention_tv.mean()
+        certificates.row_bounds(
+            estimate, x.Q, x.K, known=PageBoxes.from_keys(x.K, bits=bits)
+        ).attention_tv.mean()
         for bits in (0, 8)
     )
     assert true < fine < 1.2 * true
@@ -361,17 +367,19 @@ def test_certificates_of_a_real_head_are_tight_with_codes():
 def test_what_does_not_fit_is_named():
     Q, K, V, estimate = head("top_k(k=4)")
     with pytest.raises(ValueError, match="the estimate has shape"):
-        certificates.of(estimate, Q, K[:9])
+        certificates.row_bounds(estimate, Q, K[:9])
     with pytest.raises(ValueError, match="known must hold boxes"):
-        certificates.of(estimate, Q, K, known=PageBoxes.of(K[:9]))
+        certificates.row_bounds(estimate, Q, K, known=PageBoxes.from_keys(K[:9]))
     with pytest.raises(ValueError, match="no boxes of these values"):
-        certificates.of(estimate, Q, K, V, known=PageBoxes.of(K))
+        certificates.row_bounds(estimate, Q, K, V, known=PageBoxes.from_keys(K))
     with pytest.raises(ValueError, match="dropped is of 9 rows"):
-        certificates.of(estimate, Q, K, dropped=residuals.Dropped(np.zeros(9), np.zeros(9, int)))
+        certificates.row_bounds(
+            estimate, Q, K, dropped=residuals.OffSupport(np.zeros(9), np.zeros(9, int))
+        )
     with pytest.raises(ValueError, match="bits must be"):
-        PageBoxes.of(K, bits=9)
+        PageBoxes.from_keys(K, bits=9)
     with pytest.raises(ValueError, match="the estimate has shape"):
-        residuals.of(estimate, Q, K[:9])
+        residuals.off_support(estimate, Q, K[:9])
 
 
 @pytest.mark.slow

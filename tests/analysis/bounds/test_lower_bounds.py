@@ -72,7 +72,7 @@ def windows(mask, r):
 @each("name", MASKS)
 def test_supports_are_those_of_exhaustive_search(name):
     w = head(MASKS[name])
-    P, mask, (n, l) = w.whole, w.mask, w.mask.shape
+    P, mask, (n, l) = w.matrix, w.mask, w.mask.shape
     seen = mask.visible()
     np.testing.assert_allclose(P, exact.softmax(w.Q, w.K, mask))
     for count in (0, 2, n * l):
@@ -117,7 +117,7 @@ def test_no_eviction_loses_less_and_the_best_prices_say_how_much(name):
     ends = w.mask.stop if w.mask.looks_back else np.minimum(w.mask.positions + 1, w.mask.stop)
     order = np.argsort(ends, kind="stable")
     for k in (1, 2, 3):
-        found = best_eviction(w.whole[order], tuple(ends[order]), k)
+        found = best_eviction(w.matrix[order], tuple(ends[order]), k)
         bound = support_bounds.evicting(w, k)
         assert support_bounds.keys(w, k) - 1e-12 <= bound <= found
         assert bound == pytest.approx(found, rel=0.02, abs=1e-3)
@@ -155,7 +155,7 @@ def heads():
 @each("place", [0, 3, 5])
 def test_on_real_heads_the_bounds_are_below_what_is_found_and_some_are_attained(place, heads):
     x = heads[place]
-    w = Weights.of(x)
+    w = Weights.from_head(x)
     for method in match(methods(x.mask), 8.0, x).fitting:
         estimate = x.approximate(method, rng=0)
         bound = lower_bounds.bound(method, estimate, w)
@@ -171,7 +171,7 @@ def test_on_real_heads_the_bounds_are_below_what_is_found_and_some_are_attained(
 
 def test_sets_for_blocks_are_attained_by_the_oracle(heads):
     x = heads[3]
-    w = Weights.of(x)
+    w = Weights.from_head(x)
     for spec, k, block in (("columns(k=8, block=3)", 8, 3), ("columns(k=5, block=5)", 5, 5)):
         found = x.compare(x.approximate(parse(spec)))["attention_tv"]
         assert support_bounds.blocks(w, k, block) <= found
@@ -183,7 +183,7 @@ def test_rows_that_do_not_sum_to_1_may_halve_the_loss():
     w = head(None)
     estimate, method = made("true_denominator", w.Q, w.K)
     found = compare(estimate, w.Q, w.K)["attention_tv"]
-    assert found == pytest.approx(lost(w.whole, estimate.to_dense() > 0) / 2)
+    assert found == pytest.approx(lost(w.matrix, estimate.to_dense() > 0) / 2)
     assert lower_bounds.bound(method, estimate, w) == pytest.approx(
         support_bounds.entries(w, estimate.nnz) / 2
     )
@@ -199,8 +199,8 @@ def test_a_bound_of_the_mean_is_not_that_of_the_root_mean_square():
     w = Weights(900.0 * np.eye(8), np.eye(8))
     nearest = np.eye(8)
     nearest[7] = nearest[6]
-    mean = np.abs(nearest - w.whole).sum(axis=1).mean() / 2
-    rms = np.linalg.norm(nearest - w.whole) / math.sqrt(2 * 8)
+    mean = np.abs(nearest - w.matrix).sum(axis=1).mean() / 2
+    rms = np.linalg.norm(nearest - w.matrix) / math.sqrt(2 * 8)
     bound = lower_bounds.low_rank(w, 7)
     assert bound == pytest.approx(1 / (8 * math.sqrt(2)))
     assert bound < mean == 1 / 8 < rms
@@ -212,7 +212,7 @@ def test_no_matrix_of_the_rank_is_nearer(name):
     x = rng.standard_normal((40, 3))
     n, l = (20, 20) if name in ("full", "causal") else (4, 5)
     w = Weights(3 * x[:n], x[20 : 20 + l], MASKS[name])
-    P, seen = w.whole, w.mask.visible()
+    P, seen = w.matrix, w.mask.visible()
     for m in (1, 2, 3):
         bounds = [lower_bounds.low_rank(w, m, sums_to_one=one) for one in (True, False)]
         assert bounds[0] >= bounds[1] >= bounds[0] / 2 - 1e-12
@@ -239,17 +239,19 @@ def test_stripes_say_the_same_as_the_matrix(monkeypatch, heads):
     methods = [parse(spec) for spec in specs]
 
     def bounds():
-        w = Weights.of(x)
+        w = Weights.from_head(x)
         return [lower_bounds.bound(m, x.approximate(m), w) for m in methods]
 
-    before, evicted = bounds(), support_bounds.evicting(Weights.of(x), 8)
+    before, evicted = bounds(), support_bounds.evicting(Weights.from_head(x), 8)
     monkeypatch.setattr(weighing, "MOST_ENTRIES", 1)
     monkeypatch.setattr(exact, "STRIPE", 640)  # ten rows
     np.testing.assert_allclose(bounds(), before, rtol=1e-9)
-    first = support_bounds.evicting(Weights.of(x), 8)
-    assert support_bounds.keys(Weights.of(x), 8) - 1e-12 <= first <= evicted
+    first = support_bounds.evicting(Weights.from_head(x), 8)
+    assert support_bounds.keys(Weights.from_head(x), 8) - 1e-12 <= first <= evicted
     method = parse("positive(m=4)")
-    assert math.isnan(lower_bounds.bound(method, x.approximate(method, rng=0), Weights.of(x)))
+    assert math.isnan(
+        lower_bounds.bound(method, x.approximate(method, rng=0), Weights.from_head(x))
+    )
 
 
 def test_large_logits_and_a_row_of_one_key():

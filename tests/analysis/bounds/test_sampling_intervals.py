@@ -107,7 +107,7 @@ def test_bounds_are_those_of_plain_loops(kind):
     for mask in ("causal", None):
         estimate = method.approximate(x.Q, x.K, mask=mask, rng=0)
         given = {"delta": 0.2, "kind": kind, "size": 8}
-        found = sampling_intervals.of(estimate, x.Q, x.K, x.V, method=method, **given)
+        found = sampling_intervals.upper_bounds(estimate, x.Q, x.K, x.V, method=method, **given)
         for i in (15, 29):
             expected = twin(i, estimate, x.Q, x.K, x.V, **given)
             np.testing.assert_allclose(
@@ -140,7 +140,7 @@ def test_over_all_draws_no_bound_fails_for_more_than_delta(kind):
         true = truth(estimate, Q, K, V)
         for delta in (0.5, 0.1):
             for largest in ("boxes", np.full(len(Q), K[1:].max())):
-                found = sampling_intervals.of(
+                found = sampling_intervals.upper_bounds(
                     estimate, Q, K, V, method=method, delta=delta, kind=kind, largest=largest,
                     size=3,
                 )  # fmt: skip
@@ -152,7 +152,7 @@ def test_the_normal_one_fails_where_one_key_has_all():
     K = np.array([0.0, *[0.0] * 7, 5.0])[:, None]
     estimate, Q = all_draws(np.ones((1, 1)), K, 4)
     method = parse("sampled(sparse=sink_window(k=1), k=4)")
-    found = sampling_intervals.of(estimate, Q, K, method=method, kind="normal", size=9)
+    found = sampling_intervals.upper_bounds(estimate, Q, K, method=method, kind="normal", size=9)
     failed = found.row_sum < truth(estimate, Q, K, K)[0] - TINY
     assert failed.mean() == pytest.approx(0.5)  # half of all draws miss the key
     assert set(found.assumes) == {sampling_intervals.NORMAL}
@@ -163,7 +163,7 @@ def test_a_page_of_one_key_leaves_nothing_to_chance():
     K = rng.standard_normal((9, 2))
     estimate, Q = all_draws(rng.standard_normal((1, 2)), K, 4)
     method = parse("sampled(sparse=sink_window(k=1), k=4)")
-    found = sampling_intervals.of(estimate, Q, K, method=method, size=1)
+    found = sampling_intervals.upper_bounds(estimate, Q, K, method=method, size=1)
     for name, exactly in zip(ERRORS, truth(estimate, Q, K, K)[:2]):
         np.testing.assert_allclose(found[name], exactly, atol=TINY)
 
@@ -182,7 +182,7 @@ def test_draws_with_replacement_count_as_often_as_they_are_drawn():
         estimate = method.approximate(Q, K, mask=mask, rng=0)
         true = truth(estimate, Q, K, V)
         for kind in PROVED:
-            found = sampling_intervals.of(
+            found = sampling_intervals.upper_bounds(
                 estimate, Q, K, V, method=method, delta=0.3, kind=kind, size=4
             )  # fmt: skip
             assert (found.drawn == 10).all()
@@ -198,7 +198,7 @@ def test_what_is_read_whole_is_exact():
     x = inputs.gaussian(12, 4, rng=0).at_temperature(1.0)
     method = Sampled(k=12)
     estimate = method.approximate(x.Q, x.K, mask="causal", rng=0)
-    found = sampling_intervals.of(estimate, x.Q, x.K, x.V, method=method)
+    found = sampling_intervals.upper_bounds(estimate, x.Q, x.K, x.V, method=method)
     assert found[list(ERRORS)].to_numpy().max() < TINY
     assert not found.unread.any()
 
@@ -209,7 +209,7 @@ def test_the_least_that_top_k_holds_bounds_the_rest():
     estimate = x.approximate(method, rng=0)
     true = truth(estimate, x.Q, x.K, x.V)
     by_boxes, by_held = (
-        sampling_intervals.of(
+        sampling_intervals.upper_bounds(
             estimate, x.Q, x.K, x.V, method=method, kind="betting", largest=largest
         )
         for largest in ("boxes", "held")
@@ -225,7 +225,7 @@ def test_each_row_has_as_many_draws_as_its_pilot_asked_for():
     x = inputs.gaussian(64, 4, rng=0).at_temperature(0.7)
     method = Sampled(k=8, epsilon=0.2, delta=0.1)
     estimate = x.approximate(method, rng=0)
-    found = sampling_intervals.of(estimate, x.Q, x.K, method=method, kind="hoeffding")
+    found = sampling_intervals.upper_bounds(estimate, x.Q, x.K, method=method, kind="hoeffding")
     some = found[found.unread > 0]
     assert some.drawn.nunique() > 5
     assert (some.drawn + some.unread == 64).all()
@@ -240,7 +240,7 @@ def test_large_logits_give_neither_nan_nor_warning():
         estimate = method.approximate(Q, K, rng=0)
         for largest in ("boxes", "read"):
             for kind in (*PROVED, "normal"):
-                found = sampling_intervals.of(
+                found = sampling_intervals.upper_bounds(
                     estimate, Q, K, K, method=method, kind=kind, largest=largest, size=8
                 )
                 assert not found[list(ERRORS)].isna().any(axis=None)
@@ -267,7 +267,7 @@ def test_where_nothing_is_proved_it_is_refused(spec, text):
     method = parse(spec)
     estimate = method.approximate(Q, K, rng=0)
     with pytest.raises(ValueError, match=text):
-        sampling_intervals.of(estimate, Q, K, method=method)
+        sampling_intervals.upper_bounds(estimate, Q, K, method=method)
 
 
 def test_what_does_not_fit_is_refused():
@@ -279,12 +279,14 @@ def test_what_does_not_fit_is_refused():
         parse("sampled(sparse=top_k(k=2), design='multinomial', k=3)").approximate(x.Q, x.K, rng=0),
     ):
         with pytest.raises(ValueError, match="the estimate is not one that"):
-            sampling_intervals.of(other, x.Q, x.K, method=method)
+            sampling_intervals.upper_bounds(other, x.Q, x.K, method=method)
     with pytest.raises(ValueError, match="the estimate is not one that"):
-        sampling_intervals.of(estimate, x.Q, x.K, method=Sampled(k=3, design="multinomial"))
+        sampling_intervals.upper_bounds(
+            estimate, x.Q, x.K, method=Sampled(k=3, design="multinomial")
+        )
     with pytest.raises(ValueError, match='largest="held" needs the support top_k'):
-        sampling_intervals.of(estimate, x.Q, x.K, method=method, largest="held")
+        sampling_intervals.upper_bounds(estimate, x.Q, x.K, method=method, largest="held")
     with pytest.raises(ValueError, match="largest must be a log for each of 8 queries"):
-        sampling_intervals.of(estimate, x.Q, x.K, method=method, largest=[1.0])
+        sampling_intervals.upper_bounds(estimate, x.Q, x.K, method=method, largest=[1.0])
     with pytest.raises(ValueError, match="the estimate has shape"):
-        sampling_intervals.of(estimate, x.Q[:4], x.K, method=method)
+        sampling_intervals.upper_bounds(estimate, x.Q[:4], x.K, method=method)

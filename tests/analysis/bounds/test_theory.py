@@ -36,7 +36,7 @@ def head(n=40, d=3, mask="causal", seed=0, scale=1.0):
 
 
 def rows(x, **options):
-    return theory.of(x, **{"keys": 8} | options).set_index("theory")
+    return theory.predictions(x, **{"keys": 8} | options).set_index("theory")
 
 
 @kills(
@@ -167,7 +167,7 @@ def test_sampling_rank_states_and_columns_are_those_of_plain_sums(mask):
 
 def test_every_row_has_its_words_and_a_head_its_rows():
     x = next(iter(inputs.sample().heads())).first(80)
-    found = theory.of(x, keys=8)
+    found = theory.predictions(x, keys=8)
     assert len(found) == len(THEORIES)
     words = ["theory", "quantity", "bound", "hypothesis", "compared", "source"]
     assert (found[words].map(len) > 0).all(axis=None)
@@ -223,8 +223,8 @@ def test_extreme_logits_give_numbers_or_none():
 @each(
     "call, text",
     [
-        (lambda: theory.of(head(), epsilon=1.0), "epsilon must be below 1"),
-        (lambda: theory.of(head(n=8), keys=9), "keys must be at most 8"),
+        (lambda: theory.predictions(head(), epsilon=1.0), "epsilon must be below 1"),
+        (lambda: theory.predictions(head(n=8), keys=9), "keys must be at most 8"),
     ],
 )
 def test_errors_say_what_is_wrong(call, text):
@@ -280,7 +280,7 @@ def test_the_gap_scale_bounds_the_largest_weight_from_both_sides():
     assert found.met == (found.value < 1)
 
 
-@kills("bounds/theory.py", "(head.whole * sign) @ V", "head.whole @ V")
+@kills("bounds/theory.py", "(head.matrix * sign) @ V", "head.matrix @ V")
 def test_space_and_discrepancy_are_those_of_plain_sums():
     x = head(mask=None)
     found = rows(x)

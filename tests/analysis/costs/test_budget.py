@@ -4,7 +4,7 @@ import pytest
 from each import each
 from kills import kills
 
-from analysis.costs.budget import SAID, match, of_keys, said, values_per_row
+from analysis.costs.budget import WORDING, amount_text, match, price_of_keys, values_per_row
 from analysis.inputs import gaussian
 from approx import METHODS, parse
 from approx.baselines import Baseline
@@ -81,14 +81,14 @@ def test_fewer_queries_than_keys_pay_more_for_factors():
 
 def test_budgets_of_as_many_keys_buy_as_many_in_every_currency():
     x = gaussian(*SHAPE, rng=0)
-    assert tuple(SAID) == CURRENCIES
+    assert tuple(WORDING) == CURRENCIES
     for currency in CURRENCIES:
-        paid = of_keys(9, x, currency)
+        paid = price_of_keys(9, x, currency)
         assert match([parse("top_k")], paid, x, currency).fitting == [parse("top_k(k=9)")]
         assert match([parse("top_k")], paid - 1e-9, x, currency).fitting == [parse("top_k(k=8)")]
-    assert said(388.0, "bytes") == "388 bytes a query row"
-    assert said("9–12", "stored") == "9–12 stored values a query row"
+    assert amount_text(388.0, "bytes") == "388 bytes a query row"
+    assert amount_text("9–12", "stored") == "9–12 stored values a query row"
     with pytest.raises(ValueError, match="currency must be one of stored, reads"):
-        said(1.0, "seconds")
+        amount_text(1.0, "seconds")
     with pytest.raises(ValueError, match="currency must be one of stored, reads"):
-        of_keys(1.0, x, "seconds")
+        price_of_keys(1.0, x, "seconds")

@@ -68,7 +68,9 @@ def whole(parts, mask, fill):
     return table
 
 
-@kills("expected_errors.py", "masks.of(self.mask, *twice.shape).hide(twice, fill=-np.inf)", "pass")
+@kills(
+    "expected_errors.py", "masks.as_mask(self.mask, *twice.shape).hide(twice, fill=-np.inf)", "pass"
+)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("spec", ROWWISE)
 def test_expected_error_is_that_of_the_rows_together(spec, seed):
@@ -83,9 +85,11 @@ def test_expected_error_is_that_of_the_rows_together(spec, seed):
     assert found == pytest.approx(math.sqrt(square / truth), rel=200 * EPS)
 
 
-@kills("squared_errors.py", "return _seen(off, masks.of(mask, *p.shape))", "return off")
+@kills("squared_errors.py", "return _seen(off, masks.as_mask(mask, *p.shape))", "return off")
 @kills(
-    "squared_errors.py", "masks.of(mask, *log_square.shape).hide(log_square, fill=-np.inf)", "pass"
+    "squared_errors.py",
+    "masks.as_mask(mask, *log_square.shape).hide(log_square, fill=-np.inf)",
+    "pass",
 )
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("spec", KNOWN)

@@ -112,7 +112,7 @@ def whole(tmp_path_factory):
     """Return what a run finds that nothing stopped."""
     run = MadeUp(tmp_path_factory.mktemp("whole"))
     run.fill()
-    return run.found()
+    return run.results()
 
 
 @kills("pipeline.py", "            for cell in left:", "            for cell in every:")
@@ -124,11 +124,11 @@ def test_a_stopped_run_goes_on_where_it_was_and_finds_the_same(tmp_path, whole):
     again = MadeUp(tmp_path / "stopped")
     assert again.left() == again.cells()[3:]
     with pytest.raises(ValueError, match="11 of 14 pieces are not done"):
-        again.found()
+        again.results()
     again.fill()
     assert (0, "damage") not in again.made  # layer 0 was not done again
     assert not MadeUp(tmp_path / "stopped").left()
-    found = again.found()
+    found = again.results()
     pd.testing.assert_frame_equal(found.advice, whole.advice)
     assert found[2:] == whole[2:]
 
@@ -156,7 +156,7 @@ def test_what_was_kept_reads_back(whole):
     assert found.about["date"] == "2026-11-23"
 
 
-@kills("pipeline.py", "if before.get(name) != asked[name]:", "if name not in before:")
+@kills("pipeline.py", "if before.get(name) != settings[name]:", "if name not in before:")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -264,7 +264,7 @@ def test_a_run_is_what_its_parts_are_one_by_one(tiny, monkeypatch):
     assert run.left() == run.cells()[4:]
     assert run.seconds() > 0
     run.fill()
-    found, facts = run.found(), run.found().plan.facts
+    found, facts = run.results(), run.results().plan.facts
 
     words = halves(tiny[1].read_text("utf-8"))
     first, second = (Passage(run.model, run.model.tokens_of(part, 192), jobs=1) for part in words)

@@ -134,7 +134,7 @@ def assert_enumerated(design, rest, reached=True):
     want = np.zeros(L)
     want[keys] = reached
     np.testing.assert_allclose(mean, want, atol=TINY)
-    variance, _ = design.of_row(rest, 0)
+    variance, _ = design.variances(rest, 0)
     np.testing.assert_allclose(variance, np.diag(covariance)[keys], atol=10 * TINY)
     np.testing.assert_allclose(design.covariance(rest, 0), covariance, atol=10 * TINY)
 
@@ -209,7 +209,7 @@ def test_collisions_have_the_moments_of_all_hyperplanes(hashes, tables, least):
 
 def test_a_key_that_cannot_collide_is_never_drawn():
     design = Collisions(np.array([[1.0, 0.0]]), np.array([[-2.0, 0.0], [1.0, 1.0]]), 1, 3, 1)
-    variance, reached = design.of_row(Rest.all_seen(Mask.full(1, 2)), 0)
+    variance, reached = design.variances(Rest.all_seen(Mask.full(1, 2)), 0)
     np.testing.assert_array_equal(reached, [False, True])
     assert variance[0] == 0.0
 

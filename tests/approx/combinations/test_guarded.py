@@ -152,8 +152,8 @@ def test_bits_go_where_queries_are_and_bounds_stay_true():
     x = next(iter(inputs.sample("smollm2").heads())).first(256)
     K = np.asarray(x.K, np.float64)
     weights = np.sqrt(np.square(x.Q).mean(axis=0))
-    plain = PageBoxes.of(K, size=64, bits=3)
-    shared = PageBoxes.of(K, size=64, bits=3, weights=weights)
+    plain = PageBoxes.from_keys(K, size=64, bits=3)
+    shared = PageBoxes.from_keys(K, size=64, bits=3, weights=weights)
     assert (shared.depths.sum(axis=1) == 3 * x.d).all()
     Q = np.asarray(x.Q, np.float64)
     widths = []
@@ -165,7 +165,7 @@ def test_bits_go_where_queries_are_and_bounds_stay_true():
     assert widths[1] < 0.9 * widths[0]
     estimate = x.approximate(parse("sink_window(k=32)"))
     bounds = [
-        certificates.of(estimate, x.Q, x.K, known=known).attention_tv.mean()
+        certificates.row_bounds(estimate, x.Q, x.K, known=known).attention_tv.mean()
         for known in (plain, shared)
     ]
     assert bounds[1] < bounds[0]

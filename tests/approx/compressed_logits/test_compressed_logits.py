@@ -129,19 +129,19 @@ def test_attention_does_not_see_the_mean_that_centred_axes_leave_out():
 def test_given_axes_are_those_of_the_keys_that_gave_them():
     Q, K = drawn()
     for centred in (True, False):
-        axes = Axes.of(K, centred=centred)
+        axes = Axes.from_keys(K, centred=centred)
         got, want = (
             KeyPCA(2, **fields).approximate(Q, K).to_dense()
             for fields in ({"axes": axes}, {"centred": centred})
         )
         np.testing.assert_array_equal(got, want)
-    assert str(KeyPCA(2, axes=axes)) == str(KeyPCA(2, axes=Axes.of(K, centred=False)))
-    assert str(KeyPCA(2, axes=axes)) != str(KeyPCA(2, axes=Axes.of(K)))
+    assert str(KeyPCA(2, axes=axes)) == str(KeyPCA(2, axes=Axes.from_keys(K, centred=False)))
+    assert str(KeyPCA(2, axes=axes)) != str(KeyPCA(2, axes=Axes.from_keys(K)))
 
 
 def test_a_row_follows_from_the_past_where_axes_are_given():
     Q, K = drawn(n=L)
-    axes = Axes.of(drawn(seed=1)[1])
+    axes = Axes.from_keys(drawn(seed=1)[1])
     changed = K.copy()
     changed[5:] *= -3
     for method in (KeyPCA(2, axes=axes), ProjectedTopK(k=2, r=2, axes=axes)):

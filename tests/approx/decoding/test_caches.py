@@ -295,8 +295,8 @@ def test_what_is_held_is_its_price(spec):
     elif isinstance(cache, KeptKeys):
         assert numbers == price.reads
     else:  # all keys, and what is kept of pages
-        of_pages = {"box": 2, "mean": 1}.get(getattr(method, "by", ""), 0)
-        assert numbers == n * (d + c) + of_pages * d * -(-n // getattr(method, "size", n))
+        page_boxes = {"box": 2, "mean": 1}.get(getattr(method, "by", ""), 0)
+        assert numbers == n * (d + c) + page_boxes * d * -(-n // getattr(method, "size", n))
 
 
 @kills("approx/decoding/rows.py", "self._count = len(left)", "self._count = max(len(left), 1)")
@@ -309,7 +309,7 @@ def test_what_evicts_frees_and_codes_take_their_bits(spec):
         for k in rng.standard_normal((128, d)):
             cache.append(k, k[:c])
             cache.attend(k)
-        memory = sum(x.nbytes for x in (*cache.kept(), *cache.coded()))
+        memory = sum(x.nbytes for x in (*cache.arrays(), *cache.coded()))
         found.append((memory, held([cache])))
     if "k=" in spec:
         assert len(set(found)) == 1

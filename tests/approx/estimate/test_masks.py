@@ -86,10 +86,10 @@ def test_full_causal_and_window():
             window = seen & ~np.tri(n, l, l - n - width, dtype=bool)
             np.testing.assert_array_equal(Mask.window(n, l, width).visible(), window)
         assert Mask.window(n, l, l) == Mask.window(n, l, 99) == Mask.causal(n, l)
-    assert masks.of(None, 2, 3) == Mask.full(2, 3)
-    assert masks.of("causal", 2, 3) == Mask.causal(2, 3)
+    assert masks.as_mask(None, 2, 3) == Mask.full(2, 3)
+    assert masks.as_mask("causal", 2, 3) == Mask.causal(2, 3)
     window = Mask.window(2, 3, 2)
-    assert masks.of(window, 2, 3) is window
+    assert masks.as_mask(window, 2, 3) is window
 
 
 @given(mask=intervals(), data=st.data())

@@ -108,9 +108,9 @@ def test_the_oracle_is_exact_at_the_rank_of_its_blocks():
 @kills("summaries.py", "share @ (variance + offset**2)", "share @ variance")
 def test_means_are_those_of_runs_that_are_merged_two_by_two():
     q, K, _ = points(1, 24)
-    A, T = Means.of(K[:8], 3)
-    B, _ = Means.of(K[8:16], 3)
-    C, _ = Means.of(K[16:], 3)
+    A, T = Means.from_keys(K[:8], 3)
+    B, _ = Means.from_keys(K[8:16], 3)
+    C, _ = Means.from_keys(K[16:], 3)
     np.testing.assert_array_equal(T @ np.arange(8.0), [0 + 1 + 2, 3 + 4 + 5, 6 + 7])
     AB, transfer = A.merged(B, 3)
     np.testing.assert_array_equal(AB.counts, [6, 5, 5])
@@ -132,7 +132,7 @@ def test_the_sum_over_a_run_is_right_to_second_order():
     gaps = []
     for scale in (2**-4, 2**-6):  # coordinates are uncorrelated, so only third moments are left
         keys = 1 + scale * offsets
-        weight = len(keys) * np.exp(Means.of(keys, 1)[0].logs(q)[0, 0])
+        weight = len(keys) * np.exp(Means.from_keys(keys, 1)[0].logs(q)[0, 0])
         gaps.append(weight / naive.kernel(q, keys).sum() - 1)
     assert math.log2(gaps[0] / gaps[1]) / 2 == pytest.approx(3, abs=0.3)
 
@@ -141,8 +141,8 @@ def test_the_sum_over_a_run_is_right_to_second_order():
 @pytest.mark.kernel
 def test_pivots_are_keys_whose_weights_interpolate():
     _, K, _ = points(1, 20)
-    A, T_a = Pivots.of(K[:8], 3)
-    B, T_b = Pivots.of(K[8:20], 3)
+    A, T_a = Pivots.from_keys(K[:8], 3)
+    B, T_b = Pivots.from_keys(K[8:20], 3)
     both, transfer = A.merged(B, 3)
     candidates = np.vstack([A.keys, B.keys])
     for summary, keys, T, block in [
@@ -159,17 +159,17 @@ def test_pivots_are_keys_whose_weights_interpolate():
     np.testing.assert_allclose(both.mass, transfer @ np.r_[T_a.sum(1), T_b.sum(1)], rtol=20 * EPS)
     whole = np.hstack([transfer[:, :3] @ T_a, transfer[:, 3:] @ T_b])
     np.testing.assert_allclose(both.mass, whole.sum(axis=1), rtol=1e3 * EPS)
-    assert len(Pivots.of(np.ones((4, 2)), 3)[0].keys) == 1  # equal keys have one pivot
+    assert len(Pivots.from_keys(np.ones((4, 2)), 3)[0].keys) == 1  # equal keys have one pivot
 
 
 @kills("summaries.py", "np.argmax(mass * rest)", "np.argmax(rest)")
 def test_the_first_pivot_is_the_heaviest_and_the_next_the_farthest_for_its_mass():
     keys = np.array([[0.0], [0.1], [4.0]])
-    near, _ = Pivots.of(keys[:2], 1)
-    far, _ = Pivots.of(keys[2:], 1)
+    near, _ = Pivots.from_keys(keys[:2], 1)
+    far, _ = Pivots.from_keys(keys[2:], 1)
     heavy, _ = far.merged(near, 1)
     np.testing.assert_array_equal(heavy.keys, near.keys)  # it stands for two keys
-    two, _ = Pivots.of(keys, 2)
+    two, _ = Pivots.from_keys(keys, 2)
     np.testing.assert_array_equal(two.keys, keys[[0, 2]])
 
 

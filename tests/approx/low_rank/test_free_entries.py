@@ -256,7 +256,7 @@ def test_factors_follow_each_other_by_least_squares(monkeypatch):
     assert found.objective < 0.5 * godec(D, 3, 0, mask=mask).objective
 
 
-@kills("godec.py", "np.minimum(masks.of(mask, n, l).counts, k)", "np.full(n, k)")
+@kills("godec.py", "np.minimum(masks.as_mask(mask, n, l).counts, k)", "np.full(n, k)")
 @kills(
     "godec.py",
     "return [_begin(D, rank, count, best.left @ best.right.T, count, best.basis)]",

@@ -221,7 +221,7 @@ def test_refusals(spec, message):
 # Landmarks of the past
 
 
-def of_the_past(Q, K, rank, block, stop, landmarks, seed):
+def past_factors(Q, K, rank, block, stop, landmarks, seed):
     """Return the plain formula of each query with its own landmarks, and which are known to it."""
     rng = np.random.default_rng(seed)
     blocks = range(1, min(rank, len(K) // block))
@@ -245,7 +245,7 @@ def test_landmarks_of_the_past_are_the_plain_formula_of_each_query(landmarks, ma
     Q, K = inputs(7, 12, 5)
     A = Nystrom(rank, landmarks, block).approximate(Q, K, mask=mask, rng=3)
     stop = A.mask.stop
-    want, known = of_the_past(Q, K, rank, block, stop, landmarks, 3)
+    want, known = past_factors(Q, K, rank, block, stop, landmarks, 3)
     on = naive.seen(A.mask, 7, 12)
     # the condition of the middle, below 1e3 here, times the roundings of a few sums
     np.testing.assert_allclose(A.to_dense(), np.where(on, want, 0.0), rtol=1e-11, atol=1e-11)

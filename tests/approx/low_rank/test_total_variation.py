@@ -64,7 +64,7 @@ def test_each_factor_is_the_best_beside_the_other():
 @kills("total_variation.py", "fitted[rows] = free + way * step[:, None]", "fitted[rows] = free")
 @pytest.mark.parametrize("name", MASKS)
 def test_rows_sum_to_one_and_beat_every_start(name):
-    mask = masks.of(MASKS[name], 24, 24)
+    mask = masks.as_mask(MASKS[name], 24, 24)
     Q, K = np.random.default_rng(1).standard_normal((2, 24, 4))
     P, seen = exact.softmax(Q, K, mask), mask.visible()
     parts = nearest(P, 4, mask=mask)

@@ -40,7 +40,7 @@ def multinomial(indices):
 
 def polynomial(coefficients):
     """Return Σ a_j x^j."""
-    return Polynomial.of(coefficients)
+    return Polynomial.from_coefficients(coefficients)
 
 
 def points(seed, n, d):

@@ -92,7 +92,7 @@ def test_powers_of_x_are_the_same_polynomial(degree, B):
     p = Chebyshev(degree).polynomial(B)
     with mpmath.workdps(50):
         for x in np.linspace(-B, B, 7):
-            size = sum(abs(value(Polynomial.of([a]), 0)) * abs(x) ** j
+            size = sum(abs(value(Polynomial.from_coefficients([a]), 0)) * abs(x) ** j
                        for j, a in enumerate(p.monomial.coefficients))  # fmt: skip
             # each of the coefficients is rounded three times, nothing else
             assert abs(value(p.monomial, x) - value(p, x)) <= 3 * EPS * size + 1e-300
@@ -128,14 +128,16 @@ def test_every_degree_in_one_pass(degree, B):
 
 @pytest.mark.kernel
 def test_kernels_by_hand():
-    p = Polynomial.of([1.0, 2.0, 3.0], basis="chebyshev", bound=2.0)
+    p = Polynomial.from_coefficients([1.0, 2.0, 3.0], basis="chebyshev", bound=2.0)
     x = np.array([[0.0, 1.0, -2.0, 4.0], [2.0, 0.5, 0.0, 1.0]])  # one row beyond the interval
     t = x / 2
     terms = np.array([np.ones_like(t), 2 * t, 3 * (2 * t**2 - 1)])
     np.testing.assert_allclose(p(x), terms.sum(axis=0), rtol=0, atol=64 * EPS * 25)
     np.testing.assert_allclose(p.partial_sums(x), terms.cumsum(axis=0), rtol=0, atol=64 * EPS * 25)
-    np.testing.assert_array_equal(Polynomial.of([3.0], basis="chebyshev", bound=2.0)(x), 3.0)
-    monomial = Polynomial.of([1.0, -1.0]).partial_sums(x)
+    np.testing.assert_array_equal(
+        Polynomial.from_coefficients([3.0], basis="chebyshev", bound=2.0)(x), 3.0
+    )
+    monomial = Polynomial.from_coefficients([1.0, -1.0]).partial_sums(x)
     np.testing.assert_allclose(monomial[1], 1 - x, rtol=0, atol=8 * EPS * 5)
 
 
@@ -187,10 +189,14 @@ def test_root_ratio_tends_to_lambert_w_slowly():
 
 def test_coefficients_beyond_the_range_of_float64_count():
     """e^−800 T_2 is 2e^−800 x² − e^−800; x^400 − 2^−2400 has the roots ± 2^−6."""
-    p = Polynomial.of([1.0, 1.0, 1.0], basis="chebyshev", bound=1.0, log_scale=[0.0, 0.0, -800.0])
+    p = Polynomial.from_coefficients(
+        [1.0, 1.0, 1.0], basis="chebyshev", bound=1.0, log_scale=[0.0, 0.0, -800.0]
+    )
     np.testing.assert_allclose(p.monomial.log_coefficients, [0, 0, math.log(2) - 800], rtol=1e-15)
     assert p.rank(99, 99, 2) == p.width(2)
-    wide = Polynomial.of([-1.0, *[0.0] * 399, 1.0], log_scale=[-2400 * math.log(2), *[0.0] * 400])
+    wide = Polynomial.from_coefficients(
+        [-1.0, *[0.0] * 399, 1.0], log_scale=[-2400 * math.log(2), *[0.0] * 400]
+    )
     np.testing.assert_allclose(wide.real_roots(), [-(2.0**-6), 2.0**-6], rtol=1e-12)
     assert math.isnan(wide.positive_interval()[0])
 
@@ -203,8 +209,8 @@ def test_roots_are_found_with_their_multiplicity_taken_once(roots):
 
 
 def test_positive_interval_of_a_negative_constant():
-    assert all(map(math.isnan, Polynomial.of([-1.0, 1.0]).positive_interval()))
-    low, high = Polynomial.of([4.0, 0.0, -1.0]).positive_interval()
+    assert all(map(math.isnan, Polynomial.from_coefficients([-1.0, 1.0]).positive_interval()))
+    low, high = Polynomial.from_coefficients([4.0, 0.0, -1.0]).positive_interval()
     assert (low, high) == (-2, 2)
 
 
@@ -279,7 +285,9 @@ def test_chebyshev_truncation_error_is_the_bessel_tail(degree, B):
 def parabola():
     """Return that through exp at −3, 0 and 3: both errors are largest inside."""
     nodes = np.array([-3.0, 0.0, 3.0])
-    return Polynomial.of(np.linalg.solve(np.vander(nodes, increasing=True), np.exp(nodes)), bound=3)
+    return Polynomial.from_coefficients(
+        np.linalg.solve(np.vander(nodes, increasing=True), np.exp(nodes)), bound=3
+    )
 
 
 @pytest.mark.parametrize("make", [Taylor(5), Chebyshev(5), Richardson(4), TensorPower(6), None])
@@ -296,7 +304,9 @@ def test_sup_errors_are_those_of_a_fine_grid(make):
 def test_an_interval_too_short_for_any_logit_is_refused():
     with pytest.raises(ValueError, match=r"bound must be >= 9\.54e-07, got 1e-300"):
         parse("chebyshev(degree=1, bound=1e-300)")
-    assert math.isfinite(Polynomial.of([1.0, 1.0], basis="chebyshev", bound=1e-160)(1.0))
+    assert math.isfinite(
+        Polynomial.from_coefficients([1.0, 1.0], basis="chebyshev", bound=1e-160)(1.0)
+    )
 
 
 def test_a_bound_is_needed_for_an_error():
@@ -432,7 +442,9 @@ def test_rows_longer_than_the_lanes_of_the_kernel(basis):
     """Entries on both sides of a block's end, and a last block that is short."""
     c = np.array([0.5, -1.0, 0.25, 0.125])
     x = np.linspace(-2, 2, 2 * LANES + 3)
-    p = Polynomial.of(c, basis=basis, **({"bound": 2.0} if basis != "monomial" else {}))
+    p = Polynomial.from_coefficients(
+        c, basis=basis, **({"bound": 2.0} if basis != "monomial" else {})
+    )
     y = np.polynomial.Chebyshev(c)(x / 2) if basis == "chebyshev" else np.polyval(c[::-1], x)
     # a dozen roundings of terms of at most 2
     np.testing.assert_allclose(p.scaled(x[None].copy(), np.zeros(1))[0], y, atol=30 * EPS)

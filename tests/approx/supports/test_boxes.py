@@ -46,7 +46,7 @@ def computed(q, k):
 @given(page=pages())
 def test_no_key_of_a_page_is_beyond_its_bounds(page):
     q, K = page
-    lower, upper = boxes.bounds(q, *boxes.of_pages(K, len(K)))
+    lower, upper = boxes.bounds(q, *boxes.page_boxes(K, len(K)))
     assert lower.shape == upper.shape == (1, 1)
     for k in K:
         assert lower[0, 0] <= exactly(q[0], k) <= upper[0, 0]
@@ -72,7 +72,7 @@ def test_the_bounds_are_those_of_the_corners(page):
 def test_boxes_of_pages_by_their_definition(l, size, seed):
     K = np.random.default_rng(seed).standard_normal((l, 2))
     cut = [K[start : start + size] for start in range(0, l, size)]
-    lo, hi = boxes.of_pages(K, size)
+    lo, hi = boxes.page_boxes(K, size)
     np.testing.assert_array_equal(lo, [page.min(axis=0) for page in cut])
     np.testing.assert_array_equal(hi, [page.max(axis=0) for page in cut])
 
@@ -83,4 +83,4 @@ def test_what_is_no_box_is_refused():
     with pytest.raises(ValueError, match="lo and hi must have one shape and lo <= hi, got"):
         boxes.bounds([[1.0]], [[1.0]], [[1.0], [2.0]])
     with pytest.raises(ValueError, match="size must be >= 1"):
-        boxes.of_pages([[1.0]], 0)
+        boxes.page_boxes([[1.0]], 0)

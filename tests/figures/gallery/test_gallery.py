@@ -90,7 +90,7 @@ def test_no_two_figures_have_one_place():
 def test_every_curve_of_the_error_figure_has_a_name(tables):
     table = tables["error"]
     for space in error.SPACES:
-        labels = [style.look(spec)["label"] for spec in error.shown(table, space)]
+        labels = [style.look(spec)["label"] for spec in error.curves(table, space)]
         assert len(labels) == len(error.SPECS) - 3  # every one, and the oracles of the space
         assert len(set(labels)) == len(labels)
         assert not any("(m=" in label or "rank=" in label for label in labels)
@@ -156,7 +156,7 @@ def test_polynomials_stand_at_their_own_price(tables, small):
     assert {"taylor(1)", "tensor_power(3)", "robust_pca(space='attention')"} <= {*price.own_price()}
 
 
-@kills("profile.py", "of_keys(KEYS, chosen[0], currency)", "float(KEYS)")
+@kills("profile.py", "price_of_keys(KEYS, chosen[0], currency)", "float(KEYS)")
 def test_profiles():
     small = profile("quick", seed=3)
     assert [x.name for x in small.inputs[1:]] == ["MiniLM easy", "MiniLM middling", "MiniLM hard"]

@@ -710,7 +710,7 @@ def test_the_source_is_made_of_the_tables_beside_it(small, made, found):
     assert text == (made / "report.md").read_text("utf-8")
 
 
-@kills("experiments/profile.py", ", of_rank_1(cut, currency))", ", 0.0)")
+@kills("experiments/profile.py", ", rank_1_price(cut, currency))", ", 0.0)")
 def test_the_default_budget_of_few_queries_of_many_keys_pays_for_rank_1(tmp_path):
     """As `capture --queries` makes them: rank 1 stores (n + l)/n values a query row, and a sum."""
     k = np.random.default_rng(0).normal(size=(400, 4))

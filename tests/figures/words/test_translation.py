@@ -38,7 +38,7 @@ def messages():
     """Return every message in the code: what tr, mark, Sentence are given, titles, methods."""
     found = {module.TITLE for module in FIGURES.values()}
     found |= (
-        {look.label for look in style.LOOKS.values()} | set(VERDICTS) | set(budget.SAID.values())
+        {look.label for look in style.LOOKS.values()} | set(VERDICTS) | set(budget.WORDING.values())
     )
     sayers = ("tr", "mark", "Sentence")
     advisors = (module.__file__ for module in SAYING)
