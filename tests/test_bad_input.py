@@ -507,6 +507,8 @@ def test_a_mixed_pair_is_measured_in_the_wider_precision():
 @example(1e150, "dense_exponential", False)
 @example(1e10, "positive", True)  # |k|²/2 has an ulp of 10⁴: no exponent may hold its rounding
 @example(1e78, "hyperbolic", True)
+@example(38745321.0, "coreset()", True)  # keys by keys are beyond what queries by keys may be
+@example(1e70, "coreset()", True)
 @example(1e150, "scatterbrain", True)
 def test_any_finite_float_gives_a_finite_block_or_a_refusal(x, name, keys):
     # logits of size 3 whatever the norms

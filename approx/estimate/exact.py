@@ -84,7 +84,12 @@ def softmax(Q: Array, K: Array, mask: MaskLike = None) -> Array:
 
     Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
     """
-    x = np.asarray(logits(Q, K), np.float64)
+    return row_shares(logits(Q, K), mask)
+
+
+def row_shares(x: Array, mask: MaskLike = None) -> Array:
+    """Return exp of logits (n, l), normalised by the sum of what each query sees, in float64."""
+    x = np.array(x, np.float64)
     masks.as_mask(mask, *x.shape).hide(x, fill=-np.inf)
     exp_rows(x, x.max(axis=1))
     x /= x.sum(axis=1, keepdims=True)

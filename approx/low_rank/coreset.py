@@ -230,7 +230,7 @@ class Coreset(Method):
         x, seen = (a, mask) if self.tau == "queries" else (b, Mask.full(len(b), len(b)))
         rows = np.sort(rng.choice(len(x), min(PROBES, len(x)), replace=False))
         x, seen = x[rows], seen.take(rows)
-        shares = exact.softmax(x, b, seen)
+        shares = exact.row_shares(x @ b.T, seen)  # of keys by keys, which no caller has checked
 
         def error(core: Core) -> float:
             estimate = Approximation(core.estimate(x, seen, x.dtype), mask=seen)
