@@ -340,7 +340,7 @@ def as_mask(mask: MaskLike, n: int, l: int) -> Mask:
 
     Examples
     --------
-    >>> str(of("causal", 2, 3)), str(of(None, 2, 3))
+    >>> str(as_mask("causal", 2, 3)), str(as_mask(None, 2, 3))
     ('causal', 'full')
     """
     if mask is None:

@@ -49,6 +49,7 @@ from figures.document.tree import (
     text_value,
     walk,
 )
+from figures.words.glossary import with_tips
 
 _HERE = Path(__file__).parent
 _READER = (
@@ -124,7 +125,8 @@ def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
             text=json.dumps(document),
             folder=build,
         )
-    _write(out, page.filled(polished(written)).encode())
+    language = "zh" if words is WORDS["zh"] else "en"
+    _write(out, page.filled(with_tips(polished(written), language)).encode())
 
 
 def to_pdf(

@@ -32,7 +32,7 @@ from figures.gallery import FIGURES, FigureModule, rank, reported, summary
 from figures.report import claims_document, front, model_sections, sentences, tables
 from figures.report.references import REFERENCES
 from figures.show import claims_ledger, diagnosis
-from figures.words import amounts
+from figures.words import amounts, glossary
 from figures.words.translation import in_words, mark, speaking, spoken, tr
 
 T = TypeVar("T")
@@ -230,7 +230,9 @@ def render(
     context = about | _context(profile, computed)
     placed = re.compile(r'figure\("(\w+)"\)|\{#fig:(\w+)').findall(source)
     context["others"] = [name for name in context["details"] if name not in sum(placed, ())]
-    return environment.from_string(source).render(context).rstrip() + "\n"
+    template = environment.from_string(source)
+    words = glossary.used(template.render(context | {"words": ""}), spoken())
+    return template.render(context | {"words": words}).rstrip() + "\n"
 
 
 def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:

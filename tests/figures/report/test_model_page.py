@@ -12,7 +12,7 @@ from drawing import english, long, numbers
 from kills import kills
 
 from analysis.models.next_tokens import Change
-from analysis.models.pipeline import Found
+from analysis.models.pipeline import Results
 from analysis.models.plan import Plan
 from analysis.models.replacement import Estimated
 from approx import parse
@@ -66,7 +66,7 @@ def made_up(single=0.75, changes=None, stderr=0.0625):
     singles = [] if single is None else [measured(4096.0, single, method=WINDOW)]
     gain = None if single is None else Estimated(single - 0.5, stderr)
     every = [change] if changes is None else changes
-    return Found(
+    return Results(
         about, pd.DataFrame(rows), Plan("a*b", heads, facts), singles, every, 34, 136, gain
     )
 
@@ -155,7 +155,7 @@ def test_what_will_be_done_is_said_before_it_is():
     tiny = SimpleNamespace(name="tiny", layers=30, heads=9)
     left = [0] * 41
     run = SimpleNamespace(
-        left=lambda: left, cells=lambda: [0] * 70, model=tiny, asked={"tokens": 400},
+        left=lambda: left, cells=lambda: [0] * 70, model=tiny, settings={"tokens": 400},
         seconds=lambda: 119.0,
     )  # fmt: skip
     said = model_run.beforehand(run)

@@ -1,0 +1,54 @@
+"""The words of the project: each once, in both languages, where a reader meets it first."""
+
+import re
+
+import pytest
+from kills import kills
+
+from figures.words import glossary
+
+PAGE = (
+    "<body><h1>Ranks</h1><p>Frank low-rank: the rank and the ε-rank, again the Rank. <code>bias</code></p>"
+    "<script>if (rank<bias) x;</script><p>No bias.</p></body>"
+)
+
+
+@pytest.mark.listed
+@pytest.mark.parametrize("language", list(glossary.PAGES))
+def test_the_pages_are_made_from_the_list(language, pytestconfig):
+    path = pytestconfig.rootpath / glossary.PAGES[language][0]
+    assert path.read_text("utf-8") == glossary.page(language), "python -m figures.words.glossary"
+
+
+def test_each_word_is_said_once_in_both_languages():
+    english, chinese = (glossary.terms(language) for language in ("en", "zh"))
+    assert [symbol for symbol, _ in english.values()] == [s for s, _ in chinese.values()]
+    for terms in (english, chinese):
+        meanings = [meaning for _, meaning in terms.values()]
+        assert all(meaning[-1] in ".。" for meaning in meanings)
+        assert len(set(meanings)) == len(meanings)
+
+
+@kills("glossary.py", "if name in told:", "if not told:")
+@kills("glossary.py", "text if inside else", "text if False else")
+@kills("glossary.py", r"(?<![\w-])(?:", "(?:")
+def test_a_word_has_its_meaning_where_it_stands_first_in_the_text():
+    page = glossary.with_tips(PAGE, "en")
+    assert re.sub("</?abbr[^>]*>", "", page) == PAGE
+    assert "Frank low-rank" in page
+    told = re.findall('<abbr title="([^"]*)">([^<]*)</abbr>', page)
+    assert [word for _, word in told] == ["rank", "ε-rank", "bias"]
+    assert (
+        dict((word, meaning) for meaning, word in told)["bias"] == glossary.terms("en")["bias"][1]
+    )
+
+
+def test_a_page_in_another_language_stays_as_it_is():
+    assert glossary.with_tips(PAGE, "ko") == PAGE
+
+
+@kills("glossary.py", "if _forms(name) & found", "if True")
+def test_an_appendix_has_the_words_that_a_text_uses():
+    lines = glossary.used("Ranks of 总变差.", "en").splitlines()
+    assert [line.split("|")[1].strip() for line in lines] == ["word", "---", "rank"]
+    assert "总变差" in glossary.used("Ranks of 总变差.", "zh")
