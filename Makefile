@@ -4,7 +4,7 @@
 # make docs     out/docs/index.html
 # make accuracy  the largest errors of every function, into docs/accuracy.md
 # make bench    ratios of speed to peers, into studies/benchmarks/README.md
-# make lm       what cheaper attention does to a language model, into studies/lm/substitute.md and both READMEs
+# make lm       what cheaper attention does to a language model, into studies/lm/substitute.md and docs/measured.md
 # make versions the fast part of the suite on the lowest versions and other Pythons; a wheel, used
 # make peers    each named system against clones of its authors' code, into studies/lm/peers.md
 PYTHON ?= python3

@@ -224,17 +224,17 @@ def test_tables_of_a_model_have_a_line_a_method_and_the_least_kl_first():
     assert "| 1.00 ± 0.01 | inf | 0.250 ± 0.01 | 40.0 | 50% | 20% |" in text
     for language in ("en", "zh"):
         lines = substitute.block(replaced_records(), language).splitlines()[2:]
-        assert len(lines) == 2 + len(substitute.README)
+        assert len(lines) == 2 + len(substitute.ROWS)
         assert len({line.count("|") for line in lines}) == 1
         assert "| 0 | 0 | 0 | 30.0 | 100% | 0 |" in lines[2]
         assert lines[-1].endswith("| 4.00 | 4.00 | 4.00 | 40.0 | 50% | 0.250 |")
 
 
-def test_readmes_show_the_numbers_that_were_measured():
+def test_pages_show_the_numbers_that_were_measured():
     found = json.loads((substitute.HERE / "substitute.json").read_text("utf-8"))
     assert (substitute.HERE / "substitute.md").read_text("utf-8") == substitute.markdown(found)
     marks = substitute.BEGIN, substitute.END
-    for language, path in substitute.READMES.items():
+    for language, path in substitute.PAGES.items():
         text = path.read_text("utf-8")
         assert insert(text, *marks, substitute.block(found, language)) == text
     text = substitute.TEXT.read_bytes()
@@ -249,4 +249,4 @@ def test_methods_that_a_model_can_run_fit_what_keys_cost():
         assert str(methods["sink_window()"]) == f"sink_window(k={keys})"
         oracles = {template for template, method in methods.items() if method.oracle}
         assert oracles == set(substitute.ORACLES) & set(methods)
-    assert set(substitute.README) - {None} <= set(found[64])
+    assert set(substitute.ROWS) - {None} <= set(found[64])

@@ -9,7 +9,7 @@ from analysis import inputs
 from approx import parse
 from studies.lm import few_bits
 from studies.lm.sample import MORE_FILE
-from studies.lm.substitute import READMES
+from studies.lm.substitute import PAGES
 
 EDEN = "EDEN's scale, −σ²/2"
 
@@ -43,9 +43,9 @@ def test_nearest_counts_plain_codes_or_all_with_their_correction():
     assert few_bits.nearest(table, 0, 2) == "rotation, −σ²/2 1, rotation 1"
 
 
-@pytest.mark.parametrize("language", list(READMES))
-def test_what_the_first_page_says_of_few_bits_is_in_its_table(language):
-    block = READMES[language].read_text("utf-8").split(few_bits.BEGIN)[1].split(few_bits.END)[0]
+@pytest.mark.parametrize("language", list(PAGES))
+def test_what_the_page_says_of_few_bits_is_in_its_table(language):
+    block = PAGES[language].read_text("utf-8").split(few_bits.BEGIN)[1].split(few_bits.END)[0]
     cells = [[x.strip() for x in line.split("|")[1:-1]] for line in block.splitlines()[5:]]
     table = {name: [float(x or "nan") for x in row] for name, *row in cells}
     channel, rounded = np.array(table["steps by channel"]), np.array(table["rotation"])

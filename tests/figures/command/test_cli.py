@@ -25,7 +25,6 @@ from figures.document import album
 from figures.gallery import FIGURES, NAMES
 from figures.show import methods_table as listing_of
 from figures.show.methods_table import listing
-from figures.words.marked_text import insert
 from figures.words.terminal_columns import width
 
 ROOT = Path(__file__).parents[3]
@@ -437,32 +436,26 @@ def test_the_python_example_of_the_readme_runs_on_every_head(name, capsys):
 
 
 @pytest.mark.listed
-def test_both_readmes_have_the_same_code_pictures_numbers_and_methods():
-    texts = [(ROOT / name).read_text("utf-8") for name in ("README.md", "README.zh-CN.md")]
-
-    def both(pattern):
-        one, other = (re.findall(pattern, text, re.DOTALL | re.MULTILINE) for text in texts)
-        assert len(one) > 1 or "!" in pattern
-        return one, other
-
-    marked = r"^```\w+\n.*?^```$", r"!\[[^]]*\]\((.*?)\)", r"^\| (?:easy|middling|hard) \|.*?$"
-    for pattern in (*marked, "^##"):
-        one, other = both(pattern)
+def test_both_languages_have_the_same_code_pictures_and_numbers():
+    def both(name, pattern):
+        one, other = (
+            re.findall(pattern, (ROOT / f"{name}{language}.md").read_text("utf-8"), re.S | re.M)
+            for language in ("", ".zh-CN")
+        )
+        assert one
         assert one == other
-    one, other = both(r"^\| `\w+` \| [^|]* \|")
-    assert one == other
-    assert len(one) == len(listing_of.DOZEN)
-    for text in texts:  # what is more goes to a page in docs/
-        assert text.count("\n") <= 200
+
+    for pattern in (r"^```\w+\n.*?^```$", r"!\[[^]]*\]\((.*?)\)", "^##"):
+        both("README", pattern)
+    both("docs/measured", r"^\| (?:easy|middling|hard) \|.*?$")
+    for path in ROOT.glob("README*.md"):  # what is more goes to a page in docs/
+        assert path.read_text("utf-8").count("\n") <= 150
 
 
 @pytest.mark.listed
 def test_the_list_of_methods_is_that_of_the_registry():
     how = "write it by: python -m figures.show.methods_table"
     assert (ROOT / "docs/methods.md").read_text("utf-8") == listing_of.page(), how
-    text = (ROOT / "README.md").read_text("utf-8")
-    marks = listing_of.MARK, listing_of.END
-    assert insert(text, *marks, listing_of.dozen()) == text, how
 
 
 def test_the_list_of_methods_has_every_method_once_and_every_familiar_name():
@@ -470,7 +463,6 @@ def test_the_list_of_methods_has_every_method_once_and_every_familiar_name():
     rows = re.findall(r"^\| `(\w+)\(", page, re.MULTILINE)
     assert sorted(rows) == sorted(METHODS)
     assert all(f"| `{name}` | `{spec}` |" in page for name, spec in ALIASES.items())
-    assert set(listing_of.DOZEN) <= set(METHODS)
 
 
 @pytest.mark.parametrize("command", [command.__name__.split(".")[-1] for command in COMMANDS])
