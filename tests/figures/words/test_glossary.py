@@ -8,7 +8,8 @@ from kills import kills
 from figures.words import glossary
 
 PAGE = (
-    "<body><h1>Ranks</h1><p>Frank low-rank: the rank and the ε-rank, again the Rank. <code>bias</code></p>"
+    "<body><h1>Ranks</h1><p>Frank low-rank: the rank and the ε-rank, again the Rank.</p>"
+    "<code>bias</code>"
     "<script>if (rank<bias) x;</script><p>No bias.</p></body>"
 )
 
