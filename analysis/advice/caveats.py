@@ -82,7 +82,7 @@ def warnings(
     loses = row[column] >= uniform and row["spec"] != TRIVIAL
     if not row["runnable"]:
         if method.oracle:
-            yield Sentence("needs every logit: the best found of its class, not a method to run")
+            yield Sentence("needs all logits: a reference, the best found of its class")
         elif _runs_by_blocks(method):
             yield Sentence(
                 "reads the future: a causal model can run it token by token only if block is given"
@@ -93,7 +93,7 @@ def warnings(
         variance = power(features * TARGET**2)
         yield (
             Sentence(
-                "relative variance {variance}: random features of any size you can afford lose to "
+                "relative variance {variance}: no affordable number of random features beats "
                 "uniform attention here",
                 variance=variance,
             )
@@ -129,7 +129,7 @@ def warnings(
         yield from price_warnings(row)
     if eps is not None and isinstance(method, Positive):
         yield Sentence(
-            "eps = {eps:g} after the shift would turn this head into the mean of V", eps=eps
+            "adding eps = {eps:g} after the shift turns this head into uniform attention", eps=eps
         )
 
 

@@ -464,14 +464,14 @@ def _absent(method: Method, capped: bool) -> Sentence:
     """Return why nothing of a method fits a budget, which may buy exact attention."""
     if method.is_template and not method.fillable:
         return Sentence(
-            "{spec}: what it reads follows from the inputs, so that no budget fills it: give its "
-            "sizes, such as {sized}, and measure it by a sweep without budgets",
+            "{spec}: the inputs decide how much it reads, so a budget cannot set its sizes. "
+            "Give the sizes, such as {sized}, and measure it by a sweep without budgets",
             spec=str(method),
             sized=str(method.with_sizes()),
         )
     if method.adaptive:
         return Sentence(
-            "{spec}: what it reads follows from the inputs, so that no budget buys it: measure it "
+            "{spec}: the inputs decide how much it reads, so no budget buys it. Measure it "
             "by a sweep without budgets",
             spec=str(method),
         )

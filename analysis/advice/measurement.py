@@ -422,7 +422,7 @@ def measurable(head: Sampled, about: Question) -> tuple[list[Method], list[Sente
         elif method.oracle and not method.row_local and large:
             left_out.append(
                 Sentence(
-                    "{spec}: it decomposes a matrix of more than {entries} entries",
+                    "{spec}: it decomposes the whole matrix, which has more than {entries} entries",
                     spec=str(method),
                     entries=MOST_ENTRIES,
                 )

@@ -158,7 +158,7 @@ def looks_biased(a: Answers) -> Iterator[Judged]:
     """Judge the mean of 200 draws, in standard errors from exp(q·k), and how often it is so far."""
     off = abs(z_of_means(a["seed"]))
     hint = Sentence(
-        "the mean of its 200 draws is less than {sure:g} standard errors off", sure=SURE
+        "the mean of its 200 draws is off by less than {sure:g} standard errors", sure=SURE
     )
     yield Judged("seed", off >= SURE, hint)
     tail = math.erfc(SURE / math.sqrt(2))
@@ -213,7 +213,7 @@ def rank(a: Answers) -> Iterator[Judged]:
     needed = int(np.argmax(left <= 0.1)) + 1
     hint = Sentence("what is left has a tenth of the norm, not of its square")
     yield _is("rank", a["rank"], needed, hint)
-    hint = Sentence("this head needs another rank here: how does temperature change it?")
+    hint = Sentence("this head needs a different rank here: how does temperature change it?")
     yield Judged("head", 38 <= needed <= 42, hint)
 
 

@@ -81,8 +81,8 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Left: cost over that of what is replaced, in multiply-adds (the last in numbers held), "
-        "d = {d}. Right: the length of equal cost.",
+        "Left: cost in multiply-adds, divided by the cost of exact attention (the last "
+        "curve: numbers held), d = {d}. Right: the length of equal cost.",
         d=D,
     )
 

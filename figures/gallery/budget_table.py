@@ -145,15 +145,15 @@ def _runnable_wins(table: pd.DataFrame) -> tuple[int, int]:
 def finding(table: pd.DataFrame) -> str:
     wins, places = _runnable_wins(table)
     return tr(
-        "Of what runs without all logits, the best is below uniform attention in {share}.",
+        "Without all logits, the best method beats uniform attention in {share}.",
         share=share(wins, places, mark("cases")),
     )
 
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "At t = 1; in parentheses: times below the better part alone. =: nothing of its class "
-        "is nearer; ≤: the best found; dash: nothing fits."
+        "At t = 1; in parentheses: the factor gained over the better part alone. =: proved "
+        "best of its class; ≤: best found; dash: nothing fits."
     )
 
 

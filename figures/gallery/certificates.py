@@ -56,8 +56,8 @@ def finding(table: pd.DataFrame) -> str:
     ratio = (rows.value / rows.truth).groupby(rows.bits).median()
     bits = int(ratio.index.max())
     return tr(
-        "Boxes of pages bound a row's error {boxes:.0f} times too high, with {bits} bits a "
-        "coordinate of each key {coded:.2g} times.",
+        "Bounds from page boxes are {boxes:.0f} times the error of a row; with {bits} bits a "
+        "coordinate of each key, {coded:.2g} times.",
         boxes=ratio[0],
         bits=bits,
         coded=ratio[bits],
@@ -66,8 +66,8 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Total variation of rows, and upper bounds that need no logit of an unread key; on the "
-        "line, the error itself."
+        "Total variation of rows, and upper bounds that use no logit of an unread key; on "
+        "the line, the bound equals the error."
     )
 
 

@@ -127,7 +127,7 @@ def finding(table: pd.DataFrame) -> str:
     at = best(table).xs(budget, level="budget")
     causal = at[at.index.get_level_values("causal")]
     return tr(
-        "At {budget:g} values hierarchical low rank is nearer than low rank on {share}.",
+        "At {budget:g} values, hierarchical low rank beats low rank on {share}.",
         budget=budget,
         share=share_of(causal[HIERARCHICAL.label] < causal[LOW_RANK.label], mark("causal heads")),
     )

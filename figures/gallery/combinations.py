@@ -136,8 +136,8 @@ def finding(table: pd.DataFrame) -> str:
     gains = table[table.metric == "gain"]
     runnable = gains[_runnable(gains)]
     return tr(
-        "{share:.0%} of the pairs of support and map gain over both parts; of those without all "
-        "logits {runnable:.0%}.",
+        "{share:.0%} of the pairs of support and map beat both parts; of those that can be "
+        "run, {runnable:.0%}.",
         share=(gains.value > 1).mean(),
         runnable=(runnable.value > 1).mean(),
     )
@@ -145,8 +145,8 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Times below the better part alone at the whole budget, at the temperature (@) where "
-        "that is most. Asterisk: needs all logits."
+        "Factor gained over the better part alone at the whole budget, at the temperature "
+        "(@) where it is largest. Asterisk: needs all logits."
     )
 
 

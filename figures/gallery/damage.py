@@ -54,8 +54,8 @@ def finding(table: pd.DataFrame) -> str:
         for name in ("fisher", "attention_tv")
     }
     return tr(
-        "Errors times gradients order the damage of heads (rank correlation {fisher:.2f}), total "
-        "variation does so less ({attention_tv:.2f}).",
+        "Output error times gradients predicts the damage of a head (rank correlation "
+        "{fisher:.2f}) better than total variation ({attention_tv:.2f}).",
         **rank,
     )
 

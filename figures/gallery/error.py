@@ -115,7 +115,7 @@ def finding(table: pd.DataFrame) -> str:
     crossed = crossings(table, "attention")
     turning = crossed[crossed.crossing > 0]
     if crossed.empty:
-        return tr("Nothing here sees the whole matrix: methods that can be run, at one price.")
+        return tr("All of these methods can be run, at equal price: none sees the whole matrix.")
     if turning.empty:
         return tr("In relative Frobenius error entries and low rank cross on no input.")
     return tr(
@@ -127,8 +127,8 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Normalised rows at {budget}; medians over trials, bands their range. Pale: needs all "
-        "logits. Beyond an edge: drawn there.",
+        "Normalised rows at {budget}; medians over trials, bands: their range. Pale: sees "
+        "all logits. Values off the scale are drawn at the border.",
         budget=amounts.budget(table),
     )
 

@@ -125,7 +125,8 @@ def nearest(table: pd.DataFrame) -> pd.DataFrame:
 def finding(table: pd.DataFrame) -> str:
     here = nearest(_at_one(table)).droplevel("temperature")
     return tr(
-        "At t = {t:g} {every} has the least total variation; among runnable methods, {runnable}.",
+        "At t = {t:g}, {every} has the least total variation; among methods that can be run, "
+        "{runnable}.",
         t=_at_one(table).temperature.iloc[0],
         every=_listed(here.every),
         runnable=_listed(here.runnable),

@@ -89,15 +89,16 @@ def finding(table: pd.DataFrame) -> str:
     every = set().union(*names.values())
     always = set(names["reads"]).intersection(*names.values())
     return tr(
-        "What is worth its price depends on what is paid: {always} in all four currencies.",
+        "The best method depends on what is paid for; on the frontier in all four cost "
+        "measures: {always}.",
         always=share(len(always), len(every), mark("methods")),
     )
 
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Medians over {heads} causal heads at t = 1. Line: what can be run and is nearer than all "
-        "that is cheaper. Hollow: needs all logits.",
+        "Medians over {heads} causal heads at t = 1. Line: methods that can be run and beat "
+        "everything cheaper. Hollow: sees all logits.",
         heads=in_words(len(table.groupby(["input", "layer", "head"]))),
     )
 

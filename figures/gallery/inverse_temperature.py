@@ -57,11 +57,12 @@ def finding(table: pd.DataFrame) -> str:
     slope = _slope(line[SPECS[0]])
     if sure.empty:
         return tr(
-            "Cold, the log variance of positive features grows as {slope:.2g}/t.", slope=slope
+            "At low temperature the log variance of positive features grows as {slope:.2g}/t.",
+            slope=slope,
         )
     return tr(
-        "Cold, the log variance of positive features grows as {slope:.2g}/t; draws show it down to "
-        "t = {t:.2g} only.",
+        "At low temperature the log variance of positive features grows as {slope:.2g}/t; "
+        "draws show it only down to t = {t:.2g}.",
         slope=slope,
         t=sure.min(),
     )

@@ -61,7 +61,7 @@ def finding(table: pd.DataFrame) -> str:
     best = "relative minimax on ±max"
     both = wide[[TAYLOR, best]].dropna()
     return tr(
-        "The best polynomial in the worst case is nearer than Taylor's in {share}.",
+        "The minimax polynomial has less attention error than Taylor's in {share}.",
         share=share_of(both[best] < both[TAYLOR], mark("cases")),
     )
 

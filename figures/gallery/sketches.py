@@ -89,8 +89,7 @@ def finding(table: pd.DataFrame) -> str:
     at = table[(table.temperature == TEMPERATURE) & (table.budget == 2 * M)]
     tv = at[at.metric == TV].set_index("method").value
     return tr(
-        "At t = {temperature:g} and width {m} {method} is nearest, with a total variation of "
-        "{tv:.2g}.",
+        "At t = {temperature:g} and width {m}, {method} has the least total variation, {tv:.2g}.",
         temperature=TEMPERATURE,
         m=M,
         method=style.look(str(tv.idxmin()))["label"],

@@ -60,8 +60,8 @@ def finding(table: pd.DataFrame) -> str:
     counts = above.groupby(["temperature", "input"]).size()
     cold, hot = (counts[t] for t in (table.temperature.min(), table.temperature.max()))
     return tr(
-        "Above 1 % of the largest are {least} to {most} singular values of softmax rows at t = "
-        "{coldest:g}, {low} to {high} at t = {hottest:g}.",
+        "Singular values above 1 % of the largest: {least} to {most} at t = {coldest:g}, "
+        "{low} to {high} at t = {hottest:g} (softmax rows).",
         least=cold.min(),
         most=cold.max(),
         coldest=table.temperature.min(),

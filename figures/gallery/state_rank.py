@@ -65,8 +65,8 @@ def _ranks(table: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 def finding(table: pd.DataFrame) -> str:
     whole, most = _ranks(table)
     return tr(
-        "A causal matrix of ε-rank {whole:.0f} asks a recurrence for no more than {most:.0f} "
-        "states (medians).",
+        "A causal matrix of ε-rank {whole:.0f} needs only {most:.0f} states in a recurrence "
+        "(medians).",
         whole=whole.median(),
         most=most.median(),
     )

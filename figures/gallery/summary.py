@@ -20,7 +20,7 @@ from figures.show import optimality
 from figures.words import amounts
 from figures.words.translation import mark, share_of, tr
 
-TITLE = "What is nearest to softmax attention, and what of it can be run"
+TITLE = "The best approximations, and the best that can be run"
 ORDER = 10
 COLUMNS = (*SWEPT, "masked", "role", "verdict")
 METRIC = "attention_tv"
@@ -216,14 +216,14 @@ def finding(table: pd.DataFrame) -> str:
         return tr("The total variations of entries and low rank cross on no input.")
     if len(turning) > NAMED:
         return tr(
-            "In total variation the largest entries beat low rank below a temperature of each "
-            "input, t ≈ {span} on {share}; above, low rank wins.",
+            "In total variation, the largest entries beat low rank at low temperature, and "
+            "low rank wins above a crossover at t ≈ {span}, on {share}.",
             span=style.range_of(turning.min(), turning.max()),
             share=share_of(crossed > 0),
         )
     return tr(
-        "In total variation the largest entries beat low rank below t ≈ {places}; above, low rank "
-        "wins.",
+        "In total variation, the largest entries beat low rank below t ≈ {places}; above it, "
+        "low rank wins.",
         places=tr(", ").join(
             tr("{t:.2f} ({input})", t=t, input=name) for name, t in turning.items()
         ),
@@ -232,7 +232,8 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "At {budget}. Pale: sees all logits. Black: nearest that can be run; squares keep entries.",
+        "At {budget}. Pale: sees all logits. Black: the best that can be run; squares keep "
+        "entries.",
         budget=amounts.budget(table),
     )
 

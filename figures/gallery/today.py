@@ -79,8 +79,8 @@ def finding(table: pd.DataFrame) -> str:
         at[at.currency == currency].sort_values("tv").iloc[0] for currency in ("stored", "reads")
     ]
     return tr(
-        "At the price of {keys} keys {stored} is nearest by stored values (tv {tv:.2g}), {reads} "
-        "by reads ({other:.2g}).",
+        "At the price of {keys} keys, {stored} has the least tv by stored values ({tv:.2g}), "
+        "and {reads} by reads ({other:.2g}).",
         keys=keys,
         stored=style.label(nearest[0].asked),
         tv=nearest[0].tv,

@@ -67,8 +67,8 @@ def draw(table: pd.DataFrame) -> Figure:
 def finding(table: pd.DataFrame) -> str:
     ratio = table.value / allowed(table)
     return tr(
-        "{under:.0%} of all errors are within what rounding does to any algorithm, none is above "
-        "{most:.1f} times that.",
+        "{under:.0%} of all errors are within what rounding does to any algorithm; none is "
+        "above {most:.1f} times that.",
         under=float((ratio <= 1).mean()),
         most=float(ratio[(table.dtype == "float64") & table.function.isin(PANELS)].max()),
     )

@@ -63,7 +63,7 @@ def draw(table: pd.DataFrame) -> Figure:
         bare = found[(found.low_rank == NOTHING) & (found.temperature == 1.0)]
         figure.suptitle(
             tr(
-                "Weighing is nearer for {sums:.0%} of row sums, and for {outputs:.0%} of outputs "
+                "Weighting wins for {sums:.0%} of row sums, and for {outputs:.0%} of outputs "
                 "(t = 1)",
                 sums=(bare.row_sum < 1).mean(),
                 outputs=(bare.output < 1).mean(),
@@ -78,8 +78,8 @@ def finding(table: pd.DataFrame) -> str:
     found = wide(table)
     bare = found[found.low_rank == NOTHING]
     return tr(
-        "Weighing drawn keys is nearer than replacing in {sums:.0%} of {count} rows; the rule says "
-        "which in {right:.0%}.",
+        "Weighting drawn keys beats replacing in {sums:.0%} of {count} rows; the rule "
+        "predicts which in {right:.0%}.",
         sums=_nearer(bare.row_sum),
         count=bare.row_sum.size,
         right=_agree(bare.rule, bare.row_sum),

@@ -49,8 +49,8 @@ def _groups(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame, Advice]]:
 def summary_sentence(table: pd.DataFrame, advice_of: pd.DataFrame) -> str:
     """Return the finding: which class at which temperature, and on how much something helps."""
     return tr(
-        "**{classes}** Both see all logits first: they are references, and cannot be run. Of what "
-        "can be run, something is worth using at t = {t:g} on {share}.",
+        "**{classes}** Both see all logits first: they are references, and cannot be run. "
+        "Among the methods that can be run, one is worth using at t = {t:g} on {share}.",
         classes=summary.finding(table),
         t=advice_of.temperature.iloc[0],
         share=_worth(advice_of),
@@ -95,16 +95,16 @@ def to_use(table: pd.DataFrame) -> str:
     if dear:
         parts.append(
             tr(
-                "keep exact attention on {inputs}, where the best method saves nothing but stored "
-                "values, in every cost that is known",
+                "keep exact attention on {inputs}, where the best method saves storage only, "
+                "and none of the other known costs",
                 inputs=_listed(dear),
             )
         )
     if left := [name for name in kept if name not in affordable]:
         parts.append(
             tr(
-                "keep exact attention on {inputs}, where nothing that can be run comes below half "
-                "of uniform attention's error",
+                "keep exact attention on {inputs}, where no method that can be run has less "
+                "than half of uniform attention's error",
                 inputs=_listed(left),
             )
         )
@@ -120,8 +120,8 @@ def rows_taken(profile: Profile) -> str:
     if profile.synthetic and heads > len(profile.inputs):
         said.append(
             tr(
-                "Of the {heads} heads of the file this report shows {names}; the advisor is asked "
-                "on {advised}.",
+                "The file has {heads} heads. This report shows {names}; the advice covers "
+                "{advised}.",
                 heads=heads,
                 names=_listed([x.name for x in profile.inputs]),
                 advised=in_words(len(profile.advised)),
@@ -130,8 +130,8 @@ def rows_taken(profile: Profile) -> str:
     if queries > n:
         said.append(
             tr(
-                "Of the {queries} queries of a head the first {n} are measured, with the keys that "
-                "they see; nothing is said of the others.",
+                "The report measures the first {n} of {queries} queries of each head, with "
+                "the keys that they see. It says nothing about the others.",
                 queries=queries,
                 n=n,
             )
@@ -316,23 +316,27 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
     grid = table.temperature.nunique()
     crossed = summary.crossings(table)
     sure = tr(
-        "No draws: the least errors that are found, at {grid} temperatures; a crossing is "
-        "interpolated between two of them.",
+        "Computed without draws: the least errors found, at {grid} temperatures. A crossover "
+        "is interpolated between two of them.",
         grid=in_words(grid),
     )
     if crossed.empty:
-        return tr("Matched by stored values only: in this currency they are not compared."), sure
+        return tr(
+            "These methods are matched by stored values only, so they are not compared "
+            "in this currency."
+        ), sure
     said = tr(
-        "In total variation entries when cold, low rank when hot; the best sparse + low-rank split "
-        "found (GoDec) is least in {share}.",
+        "In total variation, entries win at low temperature and low rank at high "
+        "temperature. The best sparse + low-rank split found (GoDec) has the least error in "
+        "{share}.",
         share=share(*summary.together(table), mark("cases")),
     )
     tv = table[table.role.isin(summary.NAMES)].pivot_table("value", "input", "role", sort=False)
     never = tv.loc[crossed.index[~(crossed > 0)]]
     entries = never["sparse"] < never["low_rank"]
     for part, sentence in (
-        (never[entries], mark("{said} On {inputs} entries are nearer than a low rank everywhere.")),
-        (never[~entries], mark("{said} On {inputs} a low rank is nearer than entries everywhere.")),
+        (never[entries], mark("{said} On {inputs}, entries win at every temperature.")),
+        (never[~entries], mark("{said} On {inputs}, low rank wins at every temperature.")),
     ):
         if len(part):
             said = tr(sentence, said=said, inputs=_listed([str(name) for name in part.index]))
@@ -352,8 +356,8 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
     spread = np.maximum(best.tv_most - best.attention_tv, best.attention_tv - best.tv_least).max()
     return (
         tr(
-            "Nearest at t = {t:g}: {winners}. Their total variation is {least} to {most}, that of "
-            "uniform attention {low} to {high}. Worth using on {share}.",
+            "Least error at t = {t:g}: {winners}. Their total variation is {least} to "
+            "{most}; that of uniform attention is {low} to {high}. Worth using on {share}.",
             t=table.temperature.iloc[0],
             winners=winners,
             least=tables.tv_of(float(np.nanmin(tv))),
@@ -363,8 +367,8 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
             share=_worth(table),
         ),
         tr(
-            "Medians of {draws} draws, which {spread}; {measured}. Other heads and texts may "
-            "differ.",
+            "Medians of {draws} draws, which {spread}; {measured}. Other heads and other "
+            "texts may differ.",
             draws=in_words(measurement.TRIALS),
             spread=tr("are within {spread:.2g} of them", spread=spread)
             if spread >= tables.LEAST_SHOWN
@@ -385,9 +389,9 @@ def _random(table: pd.DataFrame) -> tuple[str, str]:
         return tr("No positive feature fits this budget."), sure
     return (
         tr(
-            "An expected kernel error of {error} at t = {t:g} takes {least} to {most} positive "
-            "features, since the longest q + k decide; the budget pays for {held}, enough on "
-            "{share}.",
+            "At t = {t:g}, an expected kernel error of {error} takes {least} to {most} "
+            "positive features: the pairs with the longest q + k decide. The budget pays for "
+            "{held}, enough on {share}.",
             error=tables.percent(moments.TARGET),
             t=needed.temperature,
             least=tables.count(needed.rows.value.min()),
@@ -404,11 +408,15 @@ def _length(profile: Profile, d: int) -> tuple[str, str]:
     linear, both = tables.cheaper_from(d, m)
     return (
         tr(
-            "{m} features take fewer multiply-adds than exact attention from n = {linear} queries "
-            "on, with {m} exact entries a row beside them from n = {both} on.",
+            "With {m} features, linear attention takes fewer multiply-adds than exact "
+            "attention from n = {linear} queries on; with {m} exact entries a row added, "
+            "from n = {both} on.",
             m=m,
             linear=linear,
             both=both,
         ),
-        tr("Exact counts, at whatever error; seconds depend on the machine."),
+        tr(
+            "The counts are exact. They do not look at the error, and seconds depend on the "
+            "machine."
+        ),
     )

@@ -133,9 +133,10 @@ def briefly(found: Results) -> str:
     """Return the sentence of a report's first page."""
     facts = found.plan.facts
     return tr(
-        "**What happens to the model:** with a method for each of the {heads} heads of {model}, "
-        "for {share:.1%} of the price of exact attention, the next word stays at {same:.0%} of "
-        "{positions} positions, and its distribution moves by a KL of {kl} (@fig:model_price).",
+        "**What happens to the model:** each of the {heads} heads of {model} gets a method, "
+        "for {share:.1%} of the price of exact attention. The next word then stays the same "
+        "at {same:.0%} of {positions} positions, and its distribution moves by a KL of {kl} "
+        "(@fig:model_price).",
         heads=len(found.advice.drop_duplicates(["layer", "head"])),
         model=literal(str(found.about["model"])),
         share=facts["price"] / facts["exact_price"],
@@ -174,11 +175,12 @@ def sections(found: Results, heading: str) -> Iterable[str]:
         ),
         f"{heading} {tr('All heads together: price and damage')}",
         tr(
-            "What a head's error does to the model depends on the head. The plan (@tbl:model_plan) "
-            "gives each head the method and size with which the predicted damage of all is least "
-            "at the average price; @fig:model_price and @tbl:model_price say what that does to the "
-            "model at other prices. It need not agree with the map above, which looks at a head's "
-            "attention and not at what the model makes of it."
+            "The same error damages the model more on one head than on another. The plan "
+            "(@tbl:model_plan) gives each head a method and a size, so that the predicted "
+            "damage of all heads is least at the average price. @fig:model_price and "
+            "@tbl:model_price show the damage at other prices. The plan need not agree with "
+            "the map above: the map looks at the attention of a head, the plan at what the "
+            "model makes of it."
         ),
         literal(model_run.enough(found)),
         _table("model_plan", tr("What the plan is made of"), markdown(model_run.plan_table(found))),
@@ -202,16 +204,17 @@ def _changes(found: Results) -> Iterable[str]:
     """Return the places where the next word is another one."""
     yield (
         tr(
-            "At {differing} of {positions} positions the plan thinks another word the likeliest. "
-            "Here are the one where it moves most, the one in the middle, and the one where it "
-            "moves least; words are tokens of the model, and a percentage is what each gives its "
-            "own word.",
+            "At {differing} of {positions} positions the likeliest next word of the plan "
+            "differs from the model's. Below are three of them: the largest change, the "
+            "middle one and the smallest. Words are tokens of the model; a percentage is the "
+            "probability that each gives its own word.",
             differing=found.differing,
             positions=found.positions,
         )
         if found.changes
         else tr(
-            "At {differing} of {positions} positions the plan thinks another word the likeliest.",
+            "At {differing} of {positions} positions the likeliest next word of the plan "
+            "differs from the model's.",
             differing=found.differing,
             positions=found.positions,
         )

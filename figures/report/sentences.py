@@ -23,8 +23,8 @@ from figures.words import amounts
 from figures.words.translation import mark, share, share_of, tr
 
 NOT_MATCHED = mark(
-    "The largest entries, the truncated SVD and GoDec are matched by stored values only: in this "
-    "currency they are not compared."
+    "The largest entries, the truncated SVD and GoDec are matched by stored values only, so "
+    "they are not compared in this currency."
 )
 
 
@@ -59,10 +59,10 @@ def _seen(x: Head) -> str:
 def uniform_wins(best: pd.DataFrame) -> str:
     """Return in how many places no candidate beats uniform attention, or is worth its price."""
     return tr(
-        "Uniform attention, which costs nothing, is the best candidate that can be run in {count}; "
-        "a method with random features in {random}. `expqk diagnose` advises to keep exact "
-        "attention in {kept}, as no candidate is below {share} of uniform attention's total "
-        "variation there, or the budget buys every entry.",
+        "Uniform attention, which costs nothing, is the best of the methods that can be run "
+        "in {count}; a method with random features is the best in {random}. `expqk diagnose` "
+        "advises exact attention in {kept}: there no method has less than {share} of uniform "
+        "attention's total variation, or the budget buys every entry.",
         count=share_of(best.winner == TRIVIAL, mark("cases")),
         random=share_of(best.winner.map(_has_random_features), mark("cases")),
         kept=share_of(best.verdict == verdict.KEEP, mark("cases")),
@@ -105,9 +105,10 @@ def pursuit(price: pd.DataFrame, stored: dict[str, float]) -> str:
         for name, row in wide.iterrows()
     ]
     return tr(
-        "Principal component pursuit recovers a matrix that *is* low-rank plus sparse, "
-        "whatever that costs. Of the softmax rows at t = 1 it makes ({found}), more than "
-        "the {l} values of the exact row on {dearer}. At a budget, GoDec takes its place.",
+        "Principal component pursuit (Robust PCA) recovers a matrix that *is* low-rank plus "
+        "sparse, at whatever storage that takes. For the softmax rows at t = 1 it finds: "
+        "{found}. That is more than the {l} values of the exact row on {dearer}. At a given "
+        "budget, GoDec takes its place.",
         found=tr("; ").join(made),
         dearer=share_of(wide.values_per_row > wide.stored),
         l=style.span(round(count) for count in wide.stored),
@@ -119,8 +120,8 @@ def verdicts(ledger: pd.DataFrame) -> str:
     each = ledger.drop_duplicates("id")
     errata = each.id.str.contains("-E")
     return tr(
-        "Of {claims} statements of {documents} notes and papers that a machine can check: "
-        "{counts}. Besides, {errata} errors of print or code were put right.",
+        "{claims} statements of {documents} notes and papers were checked by machine: "
+        "{counts}. Besides, {errata} errors of print or code were corrected.",
         documents=each.id.str.split("-").str[0].nunique(),
         claims=int((~errata).sum()),
         counts=claims_ledger.counts(each.verdict[~errata]),
@@ -146,8 +147,8 @@ def parts_of_error(table: pd.DataFrame) -> str:
         sentences.append(without)
     worse = _total(wide)[_unbiased(wide)] > 0
     return tr(
-        "Least expected squared error at this budget and t = {t:g}: {sentences}. The zero matrix "
-        "has error 1; {worse} exceed it (both temperatures counted).",
+        "Least expected squared error at this budget and t = {t:g}: {sentences}. Returning "
+        "zero has error 1, and {worse} are worse than that (both temperatures counted).",
         t=t,
         sentences=tr("; ").join(sentences),
         worse=share_of(worse, mark("unbiased estimates")),
@@ -185,15 +186,19 @@ def class_conclusion(errors: pd.DataFrame) -> str:
     )
     if len(usual):
         regime = tr(
-            "In relative Frobenius error of normalised rows sparse wins cold and low-rank wins hot "
-            "on {usual}: there the temperature decides which class of approximation is right.",
+            "In relative Frobenius error of normalised rows, sparse wins at low temperature "
+            "and low rank at high temperature on {usual}. There the temperature decides "
+            "which class is right.",
             usual=share(len(usual), len(crossings)),
         )
     else:
-        regime = tr("On no input does sparse win cold and low-rank hot in this error.")
+        regime = tr(
+            "On no input does sparse win at low temperature and low rank at high "
+            "temperature in this error."
+        )
     return tr(
-        "{regime} The error of the better class is {gains} that of the best sparse + low-rank "
-        "split found (GoDec), at the temperature where that is most.",
+        "{regime} The better of the two classes has {gains} the error of the best sparse + "
+        "low-rank split found (GoDec), at the temperature where this factor is largest.",
         regime=regime,
         gains=gains,
     )
@@ -204,8 +209,8 @@ def runnable_conclusion(best: pd.DataFrame) -> str:
     beaten = best[best.attention_tv < best.uniform_tv]
     if not len(beaten):
         return tr(
-            "No candidate that can be run at this budget is nearer to softmax attention than "
-            "uniform attention, at any temperature of the grid."
+            "At this budget, no method that can be run has less error than uniform "
+            "attention, at any temperature of the grid."
         )
     ratio = (beaten.uniform_tv / beaten.attention_tv).median()
     names = beaten.winner.map(style.label).value_counts()
@@ -213,8 +218,8 @@ def runnable_conclusion(best: pd.DataFrame) -> str:
         tr("{name} in {count}", name=name, count=count) for name, count in names.items()
     )
     return tr(
-        "Of the candidates that can be run at this budget, something beats uniform attention in "
-        "{beaten}, there by a factor of {ratio} in the median: {winners}.",
+        "At this budget, a method that can be run beats uniform attention in {beaten}, by a "
+        "median factor of {ratio}: {winners}.",
         beaten=share_of(best.attention_tv < best.uniform_tv, mark("cases")),
         ratio=f"> {MOST_MARGIN}" if ratio > MOST_MARGIN else f"{ratio:.2f}",
         winners=winners,
@@ -268,10 +273,10 @@ def variance_conclusion(table: pd.DataFrame) -> str:
         for value, name in zip(needed.rows.value, needed.rows.input)
     )
     return tr(
-        "Positive features at t = {t:g} need, for an expected kernel error of {error}, "
-        "{named}; the budget pays for {held}, enough on {enough}. The "
-        r"relative variance of one is $e^{{\lVert q+k\rVert^2}}-1$: FAVOR++ and FAVOR# lower "
-        "the exponent; orthogonal features only remove a bounded part of the variance.",
+        "At t = {t:g}, an expected kernel error of {error} needs this many positive "
+        "features: {named}. The budget pays for {held}, enough on {enough}. The relative "
+        "variance of one is $e^{{\\lVert q+k\\rVert^2}}-1$: FAVOR++ and FAVOR# lower the "
+        "exponent; orthogonal features only remove a bounded part of the variance.",
         t=needed.temperature,
         error=tables.percent(moments.TARGET),
         named=named,
@@ -289,8 +294,8 @@ def lies(table: pd.DataFrame) -> str:
     reliable = part[part.metric == "believable"].value
     z = moments_figure.z_scores(part)
     said = tr(
-        "{share} are reliable: on {name} at t = {t:g} the deviation is {closed}, and the draws "
-        "show {sampled}. {criterion}",
+        "Of all samples, {share} are reliable. On {name} at t = {t:g} the deviation is "
+        "{closed}, and the draws show {sampled}. {criterion}",
         share=share_of(reliable, mark("samples")).capitalize(),
         name=worst.input,
         t=worst.temperature,
@@ -301,7 +306,7 @@ def lies(table: pd.DataFrame) -> str:
     if not len(z):
         return said
     return tr(
-        "{said} Where they are, closed form and draws agree: the largest |z| of a mean is {z:.1f}.",
+        "{said} Reliable samples agree with the closed form: the largest |z| of a mean is {z:.1f}.",
         said=said,
         z=z.max(),
     )
@@ -337,9 +342,9 @@ def normalisation_conclusion(errors: pd.DataFrame) -> str:
         near.append(own.le(verdict.TIE * own.min(axis=1), axis=0))
     differ = ~(near[0] & near[1]).any(axis=1)
     return tr(
-        "The space of the error has to be named: of the methods of @fig:error that can be run, "
-        "none is within {tie:g} times the least error of both spaces, of exp(q·k) and of "
-        "normalised rows, in {differ}.",
+        "An error has to name its space. In {differ}, no method of @fig:error that can be "
+        "run is within a factor {tie:g} of the best in both errors: the error of exp(q·k) "
+        "and the error of normalised rows.",
         tie=verdict.TIE,
         differ=share_of(differ, mark("cases")),
     )
@@ -349,9 +354,9 @@ def cost_conclusion(d: int, m: int) -> str:
     """Return from which length on linear attention and Scatterbrain cost less than exact."""
     linear, both = tables.cheaper_from(d, m)
     return tr(
-        "With {m} features linear attention takes fewer multiply-adds than exact attention "
-        "from n = {linear} on, with {s} exact entries a row beside them from n = {both} "
-        "on; below that no arithmetic is saved, whatever the error.",
+        "With {m} features, linear attention takes fewer multiply-adds than exact attention "
+        "from n = {linear} on; with {s} exact entries a row added, from n = {both} on. At "
+        "shorter lengths no arithmetic is saved, whatever the error.",
         m=m,
         linear=linear,
         s=m,
@@ -367,10 +372,10 @@ def causal_cost(d: int, m: int, length: int = tables.LENGTH) -> str:
         for cost in costs
     )
     return tr(
-        "Under a causal mask exact attention can skip what is not seen: it takes $n(n+1)d$, "
-        "{count} at n = {length}, while running sums cost linear attention what it costs "
-        "without a mask. There {m} features are cheaper from n = {linear} on, with {s} exact "
-        "entries a row beside them from n = {both} on.",
+        "Under a causal mask, exact attention can skip what is not seen: it takes $n(n+1)d$, "
+        "which is {count} at n = {length}. Linear attention keeps running sums and costs the "
+        "same as without a mask. So {m} features are cheaper from n = {linear} on; with {s} "
+        "exact entries a row added, from n = {both} on.",
         count=f"{operations.causal_attention(length, d).total:,}".replace(
             ",", "\N{NO-BREAK SPACE}"
         ),
@@ -401,11 +406,11 @@ def few_bits(computed: Mapping[str, pd.DataFrame]) -> str:
     verdict = {
         (False, False): tr("No unbiased form has less error than rounding in both cases"),
         (False, True): tr(
-            "EDEN's scale, which is unbiased, has less error than rounding in both cases, signs "
-            "have not"
+            "EDEN's scale, which is unbiased, has less error than rounding in both cases; "
+            "signs do not"
         ),
         (True, False): tr(
-            "Unbiased signs have less error than rounding in both cases, EDEN's scale has not"
+            "Unbiased signs have less error than rounding in both cases; EDEN's scale does not"
         ),
         (True, True): tr("Both unbiased forms have less error than rounding in both cases"),
     }[wins[0], wins[1]]
@@ -426,11 +431,11 @@ def few_bits(computed: Mapping[str, pd.DataFrame]) -> str:
     at = rows.set_index(["family", "bits", "value_bits"]).output_relative_error
     ratio = at["channel", 8, 2] / at["channel", 2, 16]
     return tr(
-        "**Unbiased or not?** {verdict}: alone, total variation at 2 bits is {alone}; with the "
-        "last 64 keys exact and half its variance off each logit, {beside}. **How many bits?** "
-        "The least total variation of keys in few bits is: "
-        "{keys}. **For keys or for values?** 2 bits of the values, beside keys in 8, move the "
-        "output {ratio:.2g} times as much as 2 bits of the keys, the last of which are exact.",
+        "**Unbiased or not?** {verdict}. Total variation at 2 bits, alone: {alone}. With the "
+        "last 64 keys exact and half the variance taken off each logit: {beside}. **How many "
+        "bits?** The least total variation of keys in few bits is: {keys}. **For keys or for "
+        "values?** 2 bits of the values (keys in 8 bits) change the output {ratio:.2g} times "
+        "as much as 2 bits of the keys (the last keys exact).",
         verdict=verdict,
         alone=listed[0],
         beside=listed[1],

@@ -155,84 +155,86 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> Iterator[str]:
     )  # fmt: skip
     if metric == OUTPUT:
         yield tr(
-            "Ranked by output, the relative error of the output P V; so are uniform, margin "
-            "and all logits. tv: total variation of the attention weights. Both are medians "
-            "over draws. Lower bounds and proofs are known for tv only."
+            "Ranked by output, the relative error of the output P V. The columns uniform, "
+            "margin and all logits are also errors of the output. tv: total variation of the "
+            "attention weights. Both errors are medians over draws. Lower bounds and "
+            "guarantees are known for tv only."
         )
     else:
         yield tr(
-            "measured: total variation (tv) of the attention weights, median over draws. best "
-            "possible: a lower bound on the tv of every estimate of the same class with equal "
+            "measured: total variation (tv) of the attention weights, median over draws. "
+            "best possible: a lower bound on the tv of every method of this class with equal "
             "storage."
         )
         if any(math.isfinite(one.guaranteed) for one in advised):
             yield tr(
-                "guaranteed: an upper bound on its tv that an estimate proves by what it read, "
-                "where it is at most half of uniform attention's tv."
+                "guaranteed: an upper bound on the tv that the estimate proves from what it "
+                "read. It is shown where it is at most half of uniform attention's tv."
             )
         if known:
             yield tr(
-                "output: the relative error of the output P V, median over draws. Methods can "
-                "rank differently by output and by tv; --metric output ranks by output."
+                "output: the relative error of the output P V, median over draws. The order "
+                "by output can differ from the order by tv; --metric output ranks by output."
             )
     if table.screened.any():
         yield tr(
-            "≈: on some heads {queries} queries show that the method cannot win there, and it is "
-            "measured on these alone.",
+            "≈: on some heads, {queries} queries show that the method cannot win; there it "
+            "is measured on these queries only.",
             queries=FEW,
         )
     yield tr(
-        "reads: to answer one new query, as a share of what exact attention reads. margin: the "
-        "runner-up's error over the winner's. all logits: the error of the best method that "
-        "sees them all, which --references measures."
+        "reads: numbers read for one new query, as a share of exact attention's. margin: the "
+        "error of the second best over the best. all logits: the error of the best "
+        "reference, which sees all logits; --references measures it."
     )
     references = table.oracle.any()
     if references:
         yield optimality.words()
     if references and metric == OUTPUT:
         yield tr(
-            "Classes: medians over heads of the best that sees all logits, of the best that "
-            "can be run, and of the gap between these."
+            "Classes, medians over heads: the best reference, which sees all logits; the "
+            "best method that can be run; the gap between them."
         )
     elif references:
         yield tr(
-            "Classes: medians over heads of the bound of all of them, of the best that "
-            "sees all logits (=: a bound; ≤: none better was found), of the best that can be "
-            "run, and of the gap between these, which a better choice could still close."
+            "Classes, medians over heads: the lower bound of the class; the best reference, "
+            "which sees all logits (= if it is the bound, ≤ if it is the best found); the "
+            "best method that can be run; the gap between the last two, which a better "
+            "choice could still close."
         )
     if len(sampled := heads[heads.measured < heads.n]):
         yield tr(
-            "Heads of which {measured} of {n} queries were measured: {count}; the largest "
-            "standard error of a winner's {error} is {stderr:.2g}.",
+            "On {count} heads, {measured} of {n} queries were measured. The largest standard "
+            "error of a winner's {error} is {stderr:.2g}.",
             error=tr(ABOUT[metric]), measured=sampled.measured.iloc[0], n=sampled.n.iloc[0],
             count=len(sampled), stderr=table[table.winner][f"{SHORT[metric]}_stderr"].max(),
         )  # fmt: skip
     counts = Counter(one.verdict for one in advised)
     yield tr(
-        "Heads with a method to use: {use}; with a tie between two: {tie}; that keep exact "
-        "attention: {keep}.",
+        "Heads: {use} with a method to use, {tie} with a tie between two, {keep} that keep "
+        "exact attention.",
         use=counts[USE], tie=counts[TIED], keep=counts[KEEP],
     )  # fmt: skip
     if bought := int((heads.budget >= heads.exact_price).sum()):
         least, most = (f"{x:.4g}" for x in (heads.exact_price.min(), heads.exact_price.max()))
         price = least if least == most else f"{least}–{most}"
         yield tr(
-            "Nothing has to be approximated in {bought} of {heads} heads: the budget pays for "
-            "exact attention, which costs {price}. Ask for less than that.",
+            "In {bought} of {heads} heads the budget pays for exact attention, which costs "
+            "{price}, so there is nothing to approximate. Choose a smaller budget.",
             bought=bought, heads=len(heads),
             price=amounts.amount_text(price, amounts.currency(heads)),
         )  # fmt: skip
     best = table[table.winner & (table.budget < table.exact_price)].to_dict("records")
     if dear := sum(not is_cheaper(row) for row in best):
         yield tr(
-            "Exact attention is kept in {dear} of {heads} heads because the best method saves "
-            "nothing but stored values, in every cost that is known.",
+            "Exact attention is kept in {dear} of {heads} heads because the best method "
+            "saves storage only, and none of the other known costs.",
             dear=dear, heads=len(heads),
         )  # fmt: skip
     if counts[KEEP] > bought + dear:
         yield tr(
-            "Exact attention is kept where nothing that can be run under the mask is below the "
-            "accepted share of uniform attention's error."
+            "Exact attention is kept where no method that can be run under the mask has less "
+            "than the accepted share of uniform attention's error."
         )
 
 
@@ -461,9 +463,9 @@ def caption(table: pd.DataFrame) -> str:
     used = [one for one in advised if one.verdict != KEEP]
     wins = pd.Series([style.label(one.winner) for one in used], dtype=str).value_counts()
     text = tr(
-        "The method with the lowest {error} (median over draws, below its letter and in "
-        "colour) of those that can be run under the mask at a budget of {budget}, "
-        "t = {t:g}; grey: {kept} of {heads} heads keep exact attention.",
+        "The method with the lowest {error} on each head, at a budget of {budget}, t = "
+        "{t:g}; only methods that can be run under the mask. Below its letter and in colour: "
+        "the error, median over draws. Grey: {kept} of {heads} heads keep exact attention.",
         error=tr(ABOUT[metric_of(table)]), budget=amounts.budget(table),
         t=table.temperature.iloc[0], kept=len(advised) - len(used), heads=len(advised),
     )  # fmt: skip

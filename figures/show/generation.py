@@ -56,10 +56,10 @@ def _line(row: Mapping[Any, Any]) -> tuple[str, ...]:
 
 def _sentences(said: Generated) -> Iterator[str]:
     yield tr(
-        "After a prompt of {prompt} tokens the model says {count} more, {speed:.1f} a second; the "
-        "table is of the last one. Read: numbers that its queries read, of all heads. Held: from "
-        "the arrays of the cache, at 16 bits a number and codes in their bits; what heads of a "
-        "group share counts once.",
+        "After a prompt of {prompt} tokens the model writes {count} more, at {speed:.1f} "
+        "tokens a second. The table is for the last token. numbers read: what the queries of "
+        "all heads read. bytes held: the arrays of the cache, at 16 bits a number and codes "
+        "in their bits; heads of a group share, and this counts once.",
         prompt=said.prompt_tokens, count=len(said.tokens), speed=said.per_second,
     )  # fmt: skip
     exact = said.exact
@@ -70,8 +70,8 @@ def _sentences(said: Generated) -> Iterator[str]:
     else:
         yield tr("The texts part at token {at}.", at=said.parts_at + 1)
     yield tr(
-        "After the same words exact attention has the same next token in {same:.0%} of the "
-        "places. It says {speed:.1f} tokens a second on this CPU.",
+        "After the same words, exact attention has the same next token in {same:.0%} of the "
+        "positions. It writes {speed:.1f} tokens a second on this CPU.",
         same=said.agreement, speed=exact.per_second,
     )  # fmt: skip
 

@@ -44,24 +44,25 @@ def summary(found: Results) -> list[str]:
     kept = sum(one.verdict == KEEP for one in advised)
     used = Counter(style.label(one.winner) for one in advised if one.verdict != KEEP)
     asked = tr(
-        "The question: by which cheaper methods can the {heads} attention heads of {model} be "
-        "computed, at {budget} and head on average, which is {share:.1%} of what exact attention "
-        "costs after {tokens} tokens?",
+        "The question: which cheaper methods can compute the {heads} attention heads of "
+        "{model}? The budget is {budget} and head on average, {share:.1%} of what exact "
+        "attention costs after {tokens} tokens.",
         heads=len(advised), model=found.about["model"], tokens=facts["tokens"],
         budget=amount_text(facts["budget"], facts["currency"]),
         share=facts["budget"] / facts["exact_price"],
     )  # fmt: skip
     alone = tr(
-        "Each head by itself: on {used} of them a method is cheaper than exact attention and less "
-        "than half as far from it as uniform attention is, most often {best}; on {kept} none is.",
+        "Each head alone: on {used} heads a method is cheaper than exact attention and has "
+        "less than half of uniform attention's error, most often {best}. On {kept} heads "
+        "there is none.",
         used=len(advised) - kept,
         best=_counted(used, 2) if used else tr("none"),
         kept=kept,
     )
     if facts["budget"] >= facts["exact_price"]:  # then the advice is to keep exact what is near
         alone = tr(
-            "The budget pays for exact attention in every head, which costs {price}: nothing "
-            "has to be approximated. Ask for less than that.",
+            "The budget pays for exact attention in every head, which costs {price}, so "
+            "there is nothing to approximate. Choose a smaller budget.",
             price=amount_text(facts["exact_price"], facts["currency"]),
         )
     together = tr(
@@ -71,9 +72,10 @@ def summary(found: Results) -> list[str]:
     )
     text = found.about["held_out"] or tr("the second half of {text}", text=found.about["text"])
     after = tr(
-        "On {positions} positions of {text}, which chose nothing, the plan keeps the model's "
-        "likeliest next word at {same:.0%} and moves its next-word distribution by a KL of {kl} "
-        "nats. Its perplexity on tokens {first}…{last} goes from {before:.3g} to {perplexity}.",
+        "On {positions} positions of {text}, which was not used for choosing, the plan keeps "
+        "the model's likeliest next word at {same:.0%} and moves its next-word distribution "
+        "by a KL of {kl} nats. Its perplexity on tokens {first}…{last} goes from "
+        "{before:.3g} to {perplexity}.",
         positions=found.positions, text=text, first=facts["tokens"] - found.positions + 2,
         last=facts["tokens"], same=facts["same_top_1"], kl=kl_of(facts),
         before=facts["exact_perplexity"], perplexity=number(facts["perplexity"], ".3g"),
@@ -93,19 +95,19 @@ def _against_single(found: Results) -> str:
     }
     if found.gain.mean == math.inf or found.gain.mean > 2 * found.gain.stderr:
         return tr(
-            "The single method that is predicted to be best for all heads at that price does "
-            "worse, by {gain}: {name} has a KL of {kl}.",
+            "The best single method for all heads at that price, by prediction, is {name}. "
+            "It does worse, by {gain}: its KL is {kl}.",
             **known,
         )
     if found.gain.mean == -math.inf or found.gain.mean < -2 * found.gain.stderr:
         return tr(
-            "The single method that is predicted to be best for all heads at that price does "
-            "better, so use it and not the plan: {name} has a KL of {kl}.",
+            "The best single method for all heads at that price, by prediction, is {name}. "
+            "It does better, so use it and not the plan: its KL is {kl}.",
             **known,
         )
     return tr(
-        "The single method that is predicted to be best for all heads at that price does about as "
-        "well: {name} has a KL of {kl}, and {gain} more than the plan.",
+        "The best single method for all heads at that price, by prediction, is {name}. It "
+        "does about as well: its KL is {kl}, {gain} more than the plan's.",
         **known,
     )
 
@@ -198,14 +200,14 @@ def enough(found: Results) -> str:
 def _enough(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["kl"] and facts["predicted_kl"]:
         yield tr(
-            "The prediction adds up what each head does alone; with all replaced at once the "
-            "damage is {times:.2g} times that.",
+            "The prediction adds up the damage of each head alone. With all heads replaced "
+            "at once, the damage is {times:.2g} times that sum.",
             times=facts["kl"] / facts["predicted_kl"],
         )
     near = [one for one in facts["frontier"] if one["kl"] is not None and one["kl"] < ENOUGH]
     if not near:
         yield tr(
-            "None of these plans has a KL below {enough:g}: raise the budget to come nearer.",
+            "None of these plans has a KL below {enough:g}. A larger budget comes nearer.",
             enough=ENOUGH,
         )
         return
@@ -295,8 +297,8 @@ def finding_map(found: Results) -> str:
 def caption_map(found: Results) -> str:
     """Return what the map shows."""
     return tr(
-        "Above: the nearest method at {budget}, a small letter where it ties, grey where none "
-        "serves. Below: the plan, grey where exact.",
+        "Above: the best method at {budget}, a small letter for a tie, grey where none is "
+        "worth using. Below: the plan, grey where exact.",
         budget=amount_text(found.plan.facts["budget"], found.plan.facts["currency"]),
     )
 
@@ -370,7 +372,7 @@ def finding_frontier(found: Results) -> str:
 def caption_frontier(found: Results) -> str:
     """Return what the frontier shows."""
     return tr(
-        "KL of the next word over {positions} positions that chose nothing, with standard errors. "
+        "KL of the next word over {positions} held-out positions, with standard errors. "
         "Predicted: the sum over heads replaced alone.",
         positions=found.positions,
     )
@@ -386,8 +388,8 @@ def beforehand(run: Run) -> str:
     """Return what will be done."""
     left, every = len(run.left()), len(run.cells())
     sentence = tr(
-        "{model}: {layers} layers of {heads} heads; {tokens} tokens to choose on, {tokens} to "
-        "measure on. Stopped at any time, the same command goes on where it was.",
+        "{model}: {layers} layers of {heads} heads; {tokens} tokens to choose on, {tokens} "
+        "to measure on. If you stop it, the same command continues where it was.",
         model=run.model.name,
         layers=run.model.layers,
         heads=run.model.heads,
@@ -406,7 +408,7 @@ def how_long(run: Run) -> str:
     if not (seconds := run.seconds()):
         return ""
     return tr(
-        "The layers that are left take about {minutes} min; measuring comes after them.",
+        "The remaining layers take about {minutes} min; measuring comes after them.",
         minutes=math.ceil(seconds / 60),
     )
 

@@ -22,9 +22,10 @@ def cells(found: pd.DataFrame) -> Iterator[tuple[str, ...]]:
 def text(found: pd.DataFrame) -> str:
     """Return the table and what its numbers are."""
     said = tr(
-        "“{fact}{answer}.” stands in the text, at depth 0 in front and at 1 right before the "
-        "question, “{fact}”. Numbers: the log-probability of the answer’s tokens together, and in "
-        "brackets the worst rank of one of them, 1 where each is the likeliest.",
+        "The text contains “{fact}{answer}.” At depth 0 it stands in front, at depth 1 right "
+        "before the question, “{fact}”. Numbers: the log-probability of all tokens of the "
+        "answer, and in brackets the worst rank among them; 1 means that each is the "
+        "likeliest.",
         fact=FACT.strip(), answer=ANSWER,
     )  # fmt: skip
     return f"{aligned(list(cells(found)), cut=-1)}\n\n{paragraphs([said])}"

@@ -59,6 +59,6 @@ def mask(table: pd.DataFrame) -> Mask | None:
 def words() -> str:
     """Return what the words mean."""
     return tr(
-        "What needs all logits is a bound if nothing of its form has less of this error at its "
-        "price, the best found if it looks for the least, and looks for something else otherwise."
+        "Methods that see all logits are references. bound: provably the best of its class. "
+        "best found: the best that a search found. reference: it optimises another error."
     )

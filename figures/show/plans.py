@@ -41,16 +41,16 @@ def text(plan: Plan) -> str:
     if facts.get("budget", 0.0) >= facts["exact_price"]:
         lines.append(
             tr(
-                "The budget pays for exact attention in every head, which costs {price}: nothing "
-                "has to be approximated. Ask for less than that.",
+                "The budget pays for exact attention in every head, which costs {price}, so "
+                "there is nothing to approximate. Choose a smaller budget.",
                 price=amount_text(facts["exact_price"], facts["currency"]),
             )
         )
     if facts["measured_on"] in facts["chosen_on"]:
         lines.append(
             tr(
-                "This text chose the plan, so that the damage is understated: give another one as "
-                "--held-out."
+                "The plan was chosen on this text, so the damage is understated. Give "
+                "another text as --held-out."
             )
         )
     return "\n\n".join(["\n".join(kinds), table, paragraphs(lines)])
@@ -63,8 +63,8 @@ def checked(plan: Plan, misfits: Sequence[str]) -> str:
         return "\n".join([said, *(f"- {one}" for one in misfits)])
     return paragraphs([
         tr(
-            "The plan of {model} fits: the name and the weights are its own, the model has all of "
-            "its {heads} heads, and each method can run.",
+            "The plan of {model} fits: the name and the weights agree, the model has all "
+            "{heads} heads of the plan, and each method can run.",
             model=plan.model, heads=len(plan.heads),
         )
     ])  # fmt: skip
@@ -88,8 +88,8 @@ def _target(facts: Mapping[str, Any]) -> Iterator[str]:
     first = facts["rounds"][0]
     if mine["kl"] is None or mine["kl"] > target:
         yield tr(
-            "The texts that chose it do not come to the target, a KL of {target:.3g}, in {count} "
-            "rounds: the nearest is {kl}.",
+            "On the texts that it was chosen on, the plan does not reach the target, a KL of "
+            "{target:.3g}, in {count} rounds. The nearest is {kl}.",
             count=count,
             **known,
         )
@@ -107,8 +107,14 @@ def _target(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["measured_on"] not in facts["chosen_on"]:
         below = facts["kl"] is not None and facts["kl"] <= target
         ratio = number(None if facts["kl"] is None else facts["kl"] / target, ".2f")
-        met = mark("{text} chose nothing and keeps to the target: {ratio} times it.")
-        missed = mark("{text} chose nothing and misses the target: {ratio} times it.")
+        met = mark(
+            "On {text}, which was not used for choosing, the target is met: {ratio} "
+            "times the target."
+        )
+        missed = mark(
+            "On {text}, which was not used for choosing, the target is missed: "
+            "{ratio} times the target."
+        )
         yield tr(met if below else missed, text=facts["measured_on"], ratio=ratio)
 
 

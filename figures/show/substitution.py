@@ -101,13 +101,13 @@ def _legend(found: pd.DataFrame, rows: pd.DataFrame, name: str, skip: int) -> It
     uses = {use(row) for row in rows.itertuples()}
     if NEEDS in uses:
         yield tr(
-            "all logits: it needs them all, so that no model can run it; it bounds what others "
-            "of its class lose of attention, and no KL."
+            "all logits: a reference. It needs all logits, so no model can run it. It bounds "
+            "the error of attention in its class, but not the KL."
         )
     if "future" in uses:
         yield tr(
-            "future: it reads later tokens, so no model can run it, and what it knows of them "
-            "may flatter it."
+            "future: it reads later tokens, so no model can run it, and its result may look "
+            "too good."
         )
 
 
@@ -118,9 +118,10 @@ def _results(rows: pd.DataFrame) -> Iterator[str]:
         return
     best = min(runs, key=lambda row: row.kl)
     yield tr(
-        "Of what can be run, {method} is nearest: the likeliest next token stays at {same:.0%} "
-        "of the positions, perplexity goes from {exact:.4g} to {perplexity:.4g}, and behind "
-        "the last layer the residual stream is off by {residual:.0%}.",
+        "The best method that can be run is {method}: the likeliest next token stays the "
+        "same at {same:.0%} of the positions, perplexity goes from {exact:.4g} to "
+        "{perplexity:.4g}, and the residual stream behind the last layer is off by "
+        "{residual:.0%}.",
         method=best.method, same=best.same_top_1, exact=best.exact_perplexity,
         perplexity=best.perplexity, residual=best.residual_relative_error,
     )  # fmt: skip

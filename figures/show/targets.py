@@ -94,29 +94,29 @@ def _legend(best: pd.DataFrame, heads: pd.DataFrame) -> Iterator[str]:
     first = heads.iloc[0]
     yield tr(
         "Target {metric} ≤ {target:g}, t = {t:g}, mask {mask}. price: {what}, as a share of "
-        "what exact attention costs. size: the smallest found that reaches the target, in the "
-        "method's own unit; of a method whose parts share a budget, in keys.",
+        "exact attention's. size: the smallest found that reaches the target, in the unit of "
+        "the method; if the parts of a method share a budget, in keys.",
         metric=first.metric, target=first.target, t=first.temperature, mask=masks(heads),
         what=tr(UNITS[first.currency]),
     )  # fmt: skip
     yield tr(
-        "Not with less than exact attention: {kept} of {heads} heads. The cheapest that can be "
-        "run costs a median of {share} of exact attention.",
+        "On {kept} of {heads} heads nothing cheaper than exact attention reaches the target. "
+        "The cheapest method that can be run costs a median of {share} of exact attention.",
         kept=int((best.spec == EXACT).sum()), heads=len(best), share=percent(best.share.median()),
     )  # fmt: skip
     if best.oracle_share.notna().any():
         yield tr(
-            "The cheapest that needs all logits costs a median of {oracle} of it.",
+            "The cheapest reference, which sees all logits, costs a median of {oracle}.",
             oracle=percent(best.oracle_share.median()),
         )
         yield optimality.words()
     if not best.sure.all():
         yield tr(
-            "about: the mean over draws is below the target, but not with a confidence of "
-            "95 %; more draws (--trials) would tell."
+            "about: the mean over draws is below the target, but we are less than 95 % sure "
+            "of it. More draws (--trials) would tell."
         )
     if len(sampled := heads[heads.measured < heads.n]):
         yield tr(
-            "Heads of which {measured} of {n} queries were measured: {count}.",
+            "On {count} heads, {measured} of {n} queries were measured.",
             measured=sampled.measured.iloc[0], n=sampled.n.iloc[0], count=len(sampled),
         )  # fmt: skip

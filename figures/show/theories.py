@@ -71,8 +71,9 @@ def _legend(table: pd.DataFrame) -> str:
     first = table.iloc[0]
     lines = wrap(
         tr(
-            "ε = {epsilon:g}, k = {keys}. Met: by this head, at this size. What holds as n grows, "
-            "or up to a constant, is not decided by one head; there the constant is taken as 1.",
+            "ε = {epsilon:g}, k = {keys}. met: whether this head, at this size, meets the "
+            "hypothesis. One head cannot decide what holds as n grows or up to a constant; "
+            "the constant is taken as 1.",
             epsilon=first.epsilon,
             keys=first["keys"],
         ),

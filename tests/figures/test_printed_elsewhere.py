@@ -82,7 +82,7 @@ PRINTED = {
     "saves stored values only": (
         lambda: front.to_use(as_dear_as_exact()),
         "keep exact attention on gaussian and MiniLM easy, where the best method saves "
-        "nothing but stored values, in every cost that is known.",
+        "storage only, and none of the other known costs.",
     ),
     "sampled queries": (
         lambda: front._runnable(advice(measured=2, tv_stderr=0.0148))[1],
@@ -98,14 +98,14 @@ PRINTED = {
     ),
     "heads and queries left out": (
         lambda: taken(9, 40),
-        "Of the 9 heads of the file this report shows a and b; the advisor is asked on six. Of the "
-        "40 queries of a head the first 8 are measured, with the keys that they see; nothing is "
-        "said of the others.",
+        "The file has 9 heads. This report shows a and b; the advice covers six. The report "
+        "measures the first 8 of 40 queries of each head, with the keys that they see. It says "
+        "nothing about the others.",
     ),
     "nothing left out": (lambda: taken(2, 8), ""),
     "never crossing": (
         lambda: front._class(never(stored()["summary"]))[0],
-        "On gaussian entries are nearer than a low rank everywhere.",
+        "On gaussian, entries win at every temperature.",
     ),
     "a window": (lambda: sentences._seen(of_mask(Mask.window(9, 9, 5))), "the last 5 keys,"),
     "an interval": (
@@ -115,11 +115,11 @@ PRINTED = {
     "a tv that is too small": (lambda: tables.tv_of(1e-5), "< 0.001"),
     "finding of many": (
         lambda: FIGURES["summary"].finding(many_crossings()),
-        "t ≈ 1.19 on all seven inputs",
+        "t ≈ 1.19, on all seven inputs",
     ),
     "finding of one that crosses": (
         lambda: FIGURES["summary"].finding(never(stored()["summary"])),
-        "beat low rank below t ≈ 1.24 (MiniLM easy); above",
+        "beat low rank below t ≈ 1.24 (MiniLM easy); above it",
     ),
     "finding without classes": (
         lambda: FIGURES["summary"].finding(

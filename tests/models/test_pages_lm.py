@@ -43,8 +43,8 @@ CAPTURED = (
     r"causal; float16, 0\.\d MB\. Next: expqk diagnose qk\.\w+"
 )
 MODELLED = (
-    r".*: \d+ layers of \d heads; 192 tokens to choose on, 192 to measure on\. Stopped at any "
-    r"time, the same command goes on where it was\. The layers that are left take about \d+ min; "
+    r".*: \d+ layers of \d heads; 192 tokens to choose on, 192 to measure on\. If you stop "
+    r"it, the same command continues where it was\. The remaining layers take about \d+ min; "
     r"measuring comes after them\."
 )
 OWN = "expqk model MODEL_DIR TEXT --out mine"

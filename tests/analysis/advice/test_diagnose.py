@@ -143,7 +143,7 @@ def test_warnings_say_what_is_wrong():
     long = Head("long", q, q, rng.standard_normal((32, 2)))  # |x|²/2 ≈ 22 > ln 10⁶
     said = " ".join(diagnose(long, budget=8.0, methods=[parse("positive()")]).warnings[0])
     assert "relative variance 10^" in said
-    assert "eps = 1e-06 after the shift would turn this head into the mean of V" in said
+    assert "adding eps = 1e-06 after the shift turns this head into uniform attention" in said
     short = Head("short", q / 10, q / 10, long.v)
     fine = diagnose(short, budget=8.0, methods=[parse(TRIVIAL), parse("positive()")])
     assert "eps" not in " ".join(fine.warnings[1])
@@ -151,7 +151,7 @@ def test_warnings_say_what_is_wrong():
     signed = diagnose(long, budget=8.0, methods=[parse("trigonometric()")])
     assert "rows have no positive sum: their output is 0" in " ".join(signed.warnings[0])
     bound = diagnose(long, budget=8.0, methods=[parse("top_k()")])
-    assert bound.warnings[0][0].startswith("needs every logit")
+    assert bound.warnings[0][0].startswith("needs all logits")
 
 
 def test_features_beyond_the_largest_float_are_inf():
@@ -308,12 +308,14 @@ def test_the_gap_of_a_class_is_between_what_needs_all_logits_and_what_runs():
 
 def test_no_budget_is_asked_for_what_none_buys():
     adaptive = "vattention(k=2, sparse=sink_window(k=4))"
-    said = r"sampled\(.*\): what it reads follows from the inputs, so that no budget buys it"
+    said = r"sampled\(.*\): the inputs decide how much it reads, so no budget buys it"
     with pytest.raises(ValueError, match="no method fits 12 stored values a query .*" + said):
         diagnose(causal(), budget=BUDGET, methods=[parse(adaptive)])
     table = diagnose(causal(), budget=BUDGET, methods=[parse(adaptive), parse(TRIVIAL)])
     assert re.match(said, table.left_out[0][0])
-    with pytest.raises(ValueError, match=r"no budget fills it: give its sizes, such as sampled\("):
+    with pytest.raises(
+        ValueError, match=r"cannot set its sizes\. Give the sizes, such as sampled\("
+    ):
         diagnose(causal(), budget=BUDGET, methods=[parse("vattention")])
 
 
@@ -407,8 +409,8 @@ def test_verdicts():
     assert set(rich.verdict) == {KEEP}
     assert "the budget buys every entry" in advice(rich)[0].sentence
     said = " ".join(diagnosis.text(rich).split())
-    assert "Nothing has to be approximated in 1 of 1 heads: the budget pays for exact" in said
-    assert "which costs 48.5 stored values a query row. Ask for less" in said
+    assert "In 1 of 1 heads the budget pays for exact attention, which costs" in said
+    assert "which costs 48.5 stored values a query row, so there is nothing to" in said
     assert "Exact attention is kept where" not in said
     less = diagnose(x, budget=48.4, methods=[parse(s) for s in specs], accept=1.0)
     assert set(less.verdict) == {USE}
@@ -576,7 +578,7 @@ def test_an_oracle_of_a_large_matrix_is_left_out_by_name(monkeypatch):
     table = diagnose(x, budget=BUDGET, methods=methods)
     assert table.spec.tolist() == ["top_k(k=4)", TRIVIAL]
     assert table.left_out[0] == [
-        "truncated_svd(rank=2): it decomposes a matrix of more than 1000 entries"
+        "truncated_svd(rank=2): it decomposes the whole matrix, which has more than 1000 entries"
     ]
 
 

@@ -271,6 +271,6 @@ def test_no_sentence_calls_nearest_what_another_picture_is_nearer_than(best, tab
     for (name, t), part in table[tv].groupby(["input", "temperature"], sort=False):
         runs = part[part.name.isin(["Performer", "uniform"])].set_index("name").value
         if t == 1:
-            assert re.search(rf"runnable methods, .*{runs.idxmin()} \([^)]*{name}", said[0])
+            assert re.search(rf"can be run, .*{runs.idxmin()} \([^)]*{name}", said[0])
         else:
             assert f"{name} at t = {t:g}: {best} 1e-09 (runnable: {runs.idxmin()} " in said[1]

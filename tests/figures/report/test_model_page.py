@@ -74,9 +74,9 @@ def made_up(single=0.75, changes=None, stderr=0.0625):
 def test_five_sentences_say_what_was_asked_and_found():
     said = [one.replace("\N{NO-BREAK SPACE}", " ") for one in model_run.summary(made_up())]
     asked, alone, together, after, single = said
-    assert "4 attention heads of a*b be computed, at 4096 numbers read per new query" in asked
+    assert "4 attention heads of a*b? The budget is 4096 numbers read per new query" in asked
     assert "16.0% of what exact attention costs after 200 tokens" in asked
-    assert "on 3 of them a method is cheaper than exact attention and less than half" in alone
+    assert "on 3 heads a method is cheaper than exact attention and has less than half" in alone
     assert "most often sink and window (3); on 1 none is" in alone
     assert "are sink and window (2), heavy hitters (H2O) (1), exact attention (1)." in together
     assert "On 136 positions of the second half of t.txt, which chose nothing" in after
@@ -102,11 +102,11 @@ def test_a_plan_that_loses_or_ties_is_said_to():
 
 def test_the_price_of_a_small_damage_is_said():
     near = model_run.enough(made_up())
-    assert "the damage is 2 times that. The cheapest" in near
+    assert "the damage is 2 times that sum. The cheapest" in near
     assert "below 0.1 costs 8192 numbers read per new query, 32.0% of exact attention" in near
     far = made_up()
     far.plan.facts["frontier"].pop()
-    assert "below 0.1: raise the budget" in model_run.enough(far)
+    assert "below 0.1. A larger budget" in model_run.enough(far)
 
 
 def test_tables_have_a_row_a_method_and_a_row_a_price():
@@ -136,8 +136,8 @@ def test_captions_have_the_numbers_of_the_run():
     assert model_run.finding_map(found) == (
         "A method is worth using on three of the four attention heads; the plan keeps 1 exact."
     )
-    assert "nearest method at 4096 numbers read per new query" in model_run.caption_map(found)
-    assert "over 136 positions that" in model_run.caption_frontier(found)
+    assert "best method at 4096 numbers read per new query" in model_run.caption_map(found)
+    assert "over 136 held-out positions" in model_run.caption_frontier(found)
     assert model_run.finding_frontier(found) == (
         "At 15.6% of exact attention's price the plan has a KL of 0.50, one method for all heads "
         "0.75."
@@ -161,7 +161,7 @@ def test_what_will_be_done_is_said_before_it_is():
     said = model_run.beforehand(run)
     assert "tiny: 30 layers of 9 heads; 400 tokens to choose on, 400 to measure on." in said
     assert "29 of 70 pieces are done" in said
-    assert "left take about 2 min;" in model_run.how_long(run)
+    assert "remaining layers take about 2 min;" in model_run.how_long(run)
     run.seconds = lambda: 0.0  # only measurements are left
     assert model_run.how_long(run) == ""
     left += [0] * 29
@@ -173,8 +173,10 @@ def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path):
     said = model_page.source(found, tmp_path, "expqk model M T --out DIR")
     assert r"… we the \*people\* **▁**" in said
     assert "The model: **of** (75%). The plan: **and** (50%). The text: of. KL 1.25 at" in said
-    assert "At 34 of 136 positions the plan" in said
-    assert "At 34 of 136 positions the plan" in model_page.source(made_up(changes=[]), tmp_path, "")
+    assert "At 34 of 136 positions the likeliest next word" in said
+    assert "At 34 of 136 positions the likeliest next word" in model_page.source(
+        made_up(changes=[]), tmp_path, ""
+    )
     assert "expqk plan MODEL_DIR TEXT --budget 8192 --out" in said
     plain = said.replace("\\", "")
     assert "a*b: a.gguf (SHA-256 b1b1b1b1b1b1b1b1…); text: t.txt (SHA-256 7777777777777" in plain
@@ -316,5 +318,8 @@ def test_a_report_says_what_the_page_says():
         assert sentence in said
         assert sentence in page
     first = model_sections.briefly(found).replace("\N{NO-BREAK SPACE}", " ")
-    assert r"each of the 4 heads of a\*b, for 15.6% of the price of exact attention" in first
-    assert "stays at 75% of 136 positions, and its distribution moves by a KL of 0.50 ± 0" in first
+    assert r"each of the 4 heads of a\*b gets a method, for 15.6% of the price of exact" in first
+    assert (
+        "stays the same at 75% of 136 positions, and its distribution moves by a KL of 0.50 ± 0"
+        in first
+    )

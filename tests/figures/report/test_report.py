@@ -473,7 +473,7 @@ def test_the_report_names_the_advisors_winners(small, found):
         assert named.uniform_tv.tolist() == uniform.attention_tv.tolist()
     said = sentences.uniform_wins(found["winners"])
     kept = (found["winners"].verdict == KEEP).sum()
-    assert f"to keep exact attention in {share(kept, len(found['winners']), 'cases')}," in said
+    assert f"advises exact attention in {share(kept, len(found['winners']), 'cases')}:" in said
 
 
 @pytest.mark.parametrize(
@@ -571,9 +571,9 @@ def test_where_spaces_agree_normalisation_changes_nothing(found):
     errors = found["error"]
     kernel = errors[errors.metric == "kernel_relative_frobenius"]
     turned = kernel.assign(metric="attention_relative_frobenius", value=1.0 / kernel.value)
-    assert "in all six cases" in sentences.normalisation_conclusion(pd.concat([kernel, turned]))
+    assert "In all six cases" in sentences.normalisation_conclusion(pd.concat([kernel, turned]))
     both = [kernel, kernel.assign(metric="attention_relative_frobenius")]
-    assert "in none of the six cases" in sentences.normalisation_conclusion(pd.concat(both))
+    assert "In none of the six cases" in sentences.normalisation_conclusion(pd.concat(both))
 
 
 def test_costs_are_those_of_the_width_and_the_features():
@@ -624,8 +624,8 @@ def test_a_file_has_its_heads_first_and_says_what_is_left_out(small, found, tmp_
     assert "mine 0.3" in [x.name for x in own.advised]
     assert {x.n for x in (*own.inputs, *own.advised)} == {128}
     said = front.rows_taken(own)
-    assert "Of the 12 heads of the file this report shows mine 0.3;" in said
-    assert "Of the 150 queries of a head the first 128 are measured" in said
+    assert "The file has 12 heads. This report shows mine 0.3;" in said
+    assert "The report measures the first 128 of 150 queries of each head" in said
     assert front.rows_taken(small) == ""  # which is made by hand, of all there is
     mine = dataclasses.replace(
         small, synthetic=small.inputs[:1], advised=small.inputs, given=(9, 40)
@@ -748,8 +748,8 @@ def test_the_answer_about_few_bits_is_that_of_its_tables():
     )  # fmt: skip
     tables = {"logit_correction": pd.concat([corrected, shares]), "bytes_read": read}
     said = sentences.few_bits(tables)
-    assert "No unbiased form has less error than rounding in both cases: alone, total" in said
-    assert "each logit, 0.11 rounded, 0.12 with signs, 0.13 with EDEN's scale" in said
+    assert "No unbiased form has less error than rounding in both cases. Total variation" in said
+    assert "each logit: 0.11 rounded, 0.12 with signs, 0.13 with EDEN's scale" in said
     assert "is: 2 bits 0.21, 4 bits 0.05." in said
     assert "move the output 1.5 times" in said
     assert sentences.few_bits({"bytes_read": read}) == ""

@@ -61,12 +61,15 @@ def test_text_names_the_nearest_that_can_be_run():
     whole = " ".join(lines)
     assert "tiny reads the first 90 tokens of t.txt. Perplexity is that of tokens 18…90" in whole
     assert ", its own 30. Heads that were replaced: 3." in whole
-    assert "Of what can be run, nearer() is nearest: the likeliest next token stays at 75%" in whole
+    assert (
+        "The best method that can be run is nearer(): the likeliest next token stays the same"
+        in whole
+    )
     assert "Within two standard errors of it: near()." in whole
-    assert "all logits: it needs them all" in whole
+    assert "all logits: a reference." in whole
     assert "future: it reads later tokens" in whole
     with speaking("zh"):
-        assert "在可运行的方法中" in substitution.text(made_up(), "t.txt")
+        assert "能运行的方法中" in substitution.text(made_up(), "t.txt")
 
 
 def test_json_has_every_layer_and_head_and_no_infinity():
