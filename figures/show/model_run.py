@@ -52,9 +52,9 @@ def summary(found: Results) -> list[str]:
         share=facts["budget"] / facts["exact_price"],
     )  # fmt: skip
     alone = tr(
-        "Each head alone: on {used} heads a method is cheaper than exact attention and has "
-        "less than half of uniform attention's error, most often {best}. On {kept} heads "
-        "there is none.",
+        "Each head alone: on {used} of the heads a method is cheaper than exact attention "
+        "and has less than half of uniform attention's error, most often {best}. On {kept} "
+        "of the heads there is none.",
         used=len(advised) - kept,
         best=_counted(used, 2) if used else tr("none"),
         kept=kept,

@@ -631,7 +631,7 @@ def test_a_file_has_its_heads_first_and_says_what_is_left_out(small, found, tmp_
         small, synthetic=small.inputs[:1], advised=small.inputs, given=(9, 40)
     )
     text = report.render(mine, found | {"synthetic": found["winners"][:3]}, "expqk report")
-    assert "Of the 9 heads of the file this report shows gaussian and MiniLM easy;" in text
+    assert "The file has 9 heads. This report shows gaussian and MiniLM easy;" in text
     assert _unnamed(text) == []
     model = made_up()
     with_model = report.render(mine, found | {"synthetic": found["winners"][:3]}, "", model=model)
@@ -751,5 +751,5 @@ def test_the_answer_about_few_bits_is_that_of_its_tables():
     assert "No unbiased form has less error than rounding in both cases. Total variation" in said
     assert "each logit: 0.11 rounded, 0.12 with signs, 0.13 with EDEN's scale" in said
     assert "is: 2 bits 0.21, 4 bits 0.05." in said
-    assert "move the output 1.5 times" in said
+    assert "change the output 1.5 times" in said
     assert sentences.few_bits({"bytes_read": read}) == ""
