@@ -241,6 +241,16 @@ def test_pages_show_the_numbers_that_were_measured():
     assert found["text_sha256"] == hashlib.sha256(text).hexdigest()
 
 
+def test_the_first_page_names_the_single_methods_that_change_the_model_least():
+    found = json.loads((substitute.HERE / "substitute.json").read_text("utf-8"))
+    runs = pd.DataFrame(found["runs"]).query("oracle_heads == 0 and future_heads == 0")
+    least = runs.loc[runs.groupby("keys").kl.idxmin()].set_index("keys").template
+    assert least[32] == "columns(by='h2o', recent=16)"
+    assert least[64] == "projected_top_k(r=8, by='channels')"
+    text = (substitute.HERE.parents[1] / "README.md").read_text("utf-8")
+    assert "The best single method is H2O at the price of 32 keys, and SparQ at 64." in text
+
+
 def test_methods_that_a_model_can_run_fit_what_keys_cost():
     shape = Shape(512, 512, 64, 64, Mask.causal(512, 512))
     found = {keys: substitute.fitting(keys, shape) for keys in substitute.KEYS}
