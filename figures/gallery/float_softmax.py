@@ -1,0 +1,167 @@
+"""Error of softmax in floating point against length and size of logits, beside its bounds."""
+
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.experiments.float_softmax import DTYPES, ROWS, N, compute as compute
+from figures.drawing import style
+from figures.words.translation import mark, tr
+
+TITLE = "Softmax in floating point"
+ORDER = 355
+SHOWN = "float32"  # against the size of logits
+COLOURS = dict(zip(DTYPES, (style.PALETTE[2], style.PALETTE[1], style.PALETTE[4])))
+MARKERS = dict(zip(DTYPES, "sDv"))
+LOOKS = {
+    "division_free": (mark("without division"), style.PALETTE[2], "s"),
+    "online": (mark("online"), style.PALETTE[1], "D"),
+    "shifted": (mark("shifted"), style.PALETTE[0], "o"),
+    "unshifted": ("", style.PALETTE[4], "v"),
+}
+LEAST = 0.1
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw the error over u: left against length, right against the largest logit.
+
+    Bounds are dotted; grey is the condition number.
+    """
+    with style.style():
+        figure = Figure(figsize=(7.4, 3.6))
+        left, right = figure.subplots(1, 2)
+        part = table[table.study == "length"]
+        ends = []
+        for dtype in DTYPES:
+            for formula in ("recursive", "pairwise"):
+                curve = part[(part.dtype == dtype) & (part.formula == formula)]
+                error = curve[curve.metric == "error"]
+                colour = COLOURS[dtype] if formula == "recursive" else style.PALETTE[0]
+                left.plot(error.n, error.value, color=colour, marker=MARKERS[dtype], markersize=3)
+                if formula == "recursive":
+                    name = tr("running sum, {dtype}", dtype=dtype)
+                    ends.append((name, error.value.iloc[-1], colour))
+                if dtype == DTYPES[-1]:
+                    line = curve[curve.metric == "bound"]
+                    left.plot(line.n, line.value, color="0.3", linestyle=":")
+                    if formula == "pairwise":
+                        name = tr("in pairs, all three")
+                        ends.append((name, error.value.iloc[-1], colour))
+        left.set(xscale="log", yscale="log", xlabel=tr("length n"), ylabel=tr("error over u"))
+        left.set_xlim(part.n.min() / 1.2, part.n.max() * 1.2)
+        style.direct(left, ends)
+        part = table[(table.study == "size") & (table.dtype == SHOWN)]
+        ends = []
+        for formula, (name, colour, marker) in LOOKS.items():
+            curve = part[(part.formula == formula) & np.isfinite(part.value)]
+            error = curve[curve.metric == "error"]
+            right.plot(error.largest, error.value, color=colour, marker=marker, markersize=3)
+            last = error.largest.iloc[-1], error.value.iloc[-1]
+            if formula == "unshifted":
+                _beside(right, tr("unshifted overflows"), last, colour, up=-14)
+            else:
+                ends.append((tr(name), last[1], colour))
+            if formula == "division_free":
+                line = curve[curve.metric == "bound"]
+                right.plot(line.largest, line.value, color=colour, linestyle=":")
+        line = part[(part.metric == "condition") & (part.value > LEAST)]
+        right.plot(line.largest, line.value, color="0.45", linewidth=2.5, zorder=0)
+        _beside(right, tr("condition"), (3.0, float(line.value.max())), "0.45")
+        right.set(xscale="log", yscale="log", xlabel=tr("largest logit"), title=SHOWN)
+        right.set_xlim(part.largest.min() / 1.2, part.largest.max() * 1.2)
+        left.set_title(tr("logits of deviation 1"))
+        style.direct(right, ends)
+    return figure
+
+
+def _beside(ax: Axes, text: str, place: tuple[float, float], colour: str, *, up: float = 5) -> None:
+    ax.annotate(
+        text, place, (2, up), textcoords="offset points", color=colour, fontsize=style.SMALL,
+        ha="left" if up > 0 else "right",
+    )  # fmt: skip
+
+
+def _errors(table: pd.DataFrame) -> pd.Series:
+    keys = ["study", "dtype", "formula", "metric", "n", "largest"]
+    return table.set_index(keys).value.sort_index()
+
+
+def _unit(dtype: str) -> float:
+    return float(np.finfo(dtype).eps) / 2
+
+
+def finding(table: pd.DataFrame) -> str:
+    at, n = _errors(table), int(table.n.max())
+    off = {
+        formula: at["length", "float16", formula, "error", n].iloc[0] * _unit("float16")
+        for formula in ("recursive", "pairwise")
+    }
+    return tr(
+        "In float16 a running sum of {n} terms makes weights {recursive:.0%} wrong, one in pairs "
+        "{pairwise:.2%}; without division {dtype} errs by up to {free:.0f} u, shifted by "
+        "{shifted:.1f} u.",
+        n=n,
+        recursive=off["recursive"],
+        pairwise=off["pairwise"],
+        dtype=SHOWN,
+        free=at["size", SHOWN, "division_free", "error"].max(),
+        shifted=at["size", SHOWN, "shifted", "error"].max(),
+    )
+
+
+def caption(table: pd.DataFrame) -> str:
+    return tr("Largest error over the largest weight, in units of u. Dotted: bounds.")
+
+
+def details(table: pd.DataFrame) -> str:
+    at = _errors(table)
+
+    def growth(dtype: str, formula: str) -> float:
+        error = at["length", dtype, formula, "error"].droplevel("largest")
+        error = error[error.index >= 64]
+        return float(np.polyfit(np.log(error.index), np.log(error), 1)[0])
+
+    def worst(formula: str) -> str:
+        values = [at["size", dtype, formula, "error"].max() for dtype in DTYPES]
+        return style.range_of(min(values), max(values))
+
+    overflow = [f"{math.log(np.finfo(dtype).max):.1f}" for dtype in DTYPES]
+    free, kappa = (
+        at["size", SHOWN, x, y, N] for x, y in (("division_free", "error"), ("any", "condition"))
+    )
+    finite = at["length"].xs("recursive", level="formula")
+    share = (finite.xs("error", level="metric") / finite.xs("bound", level="metric"))[SHOWN]
+    return tr(
+        "u = 2⁻¹¹, 2⁻²⁴, 2⁻⁵³ for float16, float32, float64; means of {rows} rows, largest "
+        "|error| of a weight over the largest weight. Left: standard normal logits, shifted by the "
+        "maximum. The error of a running sum grows as n^{single:.2f} in float32, n^{double:.2f} in "
+        "float64 (n ≥ 64); the bound grows as n, and the error is {least:.1%} to {most:.0%} of it. "
+        "In float16 the sum stands still once terms are below half a unit of its last place: "
+        "n^{half:.1f}. A sum in one pass (online) is as a running sum: {online:.0f} u beside "
+        "{running:.0f} u at n = {n} in float32. Right: {logits} logits, sums in pairs except "
+        "online; e^x overflows from logits of {overflow} on. Over all sizes and formats the "
+        "error of shifted is at most {shifted} u, without division {free} u: log Σ e^x is rounded "
+        "to its own size, which moves all weights alike, as no change of the logits does. So "
+        "the error is {ratio:.2g} times condition × u at {size:g} in {dtype}: the condition, "
+        "{peak:.0f} at most, falls as one weight takes all.",
+        rows=" / ".join(map(str, ROWS.values())),
+        single=growth("float32", "recursive"),
+        double=growth("float64", "recursive"),
+        half=growth("float16", "recursive"),
+        least=share.min(),
+        most=share.max(),
+        online=at["length", "float32", "online", "error"].iloc[-1],
+        running=at["length", "float32", "recursive", "error"].iloc[-1],
+        n=int(table.n.max()),
+        logits=N,
+        overflow=" / ".join(overflow),
+        shifted=worst("shifted"),
+        free=worst("division_free"),
+        ratio=(free / kappa)[256.0],
+        size=256.0,
+        dtype=SHOWN,
+        peak=kappa.max(),
+    )
