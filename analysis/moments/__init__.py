@@ -1,8 +1,8 @@
 """Bias and variance of an estimate: closed form, Monte Carlo, and what follows from both.
 
 The closed form is `Method.moments`; beside it stand Monte Carlo with standard errors, the expected
-error of the whole matrix, the number of features that an error needs, and the moments of normalised
-attention.
+error of the whole matrix, the number of features that an error needs, the moments of normalised
+attention, and the shape of a sample's tail.
 """
 
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ _HOMES = {
     "features_needed": "feature_counts",
     "monte_carlo": "simulation",
     "normalised_moments": "normalised",
+    "pareto_k": "tail_shape",
 }
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         normalised_moments as normalised_moments,
     )
     from analysis.moments.simulation import MonteCarlo as MonteCarlo, monte_carlo as monte_carlo
+    from analysis.moments.tail_shape import pareto_k as pareto_k
 else:
     from approx import _lazy
 

@@ -128,6 +128,7 @@ WHY = {
     "analysis.bounds.guards.*": PLACES,
     "analysis.bounds.inclusion.*": DRAWN,
     "analysis.moments.ratio_samples.*": DRAWN,
+    "analysis.moments.tail_shape.*": DRAWN,
     "analysis.compute.executors.*": PLUMBING,
     "analysis.sweeps.forecast.*": "an estimate of seconds and bytes, to two digits at best",
     "analysis.moments.feature_counts.*": PLACES,
