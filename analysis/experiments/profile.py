@@ -97,6 +97,15 @@ class Profile:
         real = [x for x in self.inputs if x.name not in SYNTHETIC]
         return with_causal(real or data.sample().heads(), n)
 
+    def real_head(self, least: int, n: int) -> Head:
+        """Return the first real head with so many different queries and keys, or a bundled one.
+
+        Of it the first n queries are taken.
+        """
+        real = [x for x in self.inputs if x.name not in SYNTHETIC]
+        heads = (x.first(min(n, x.n)) for x in [*real, *data.sample().heads()])
+        return next(x for x in heads if min(len(np.unique(a, axis=0)) for a in (x.Q, x.K)) >= least)
+
     def sweep(
         self,
         specs: Iterable[str],

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pandas as pd
 
-from analysis import inputs as data
 from analysis.compute.seeds import seed_sequence
-from analysis.experiments.profile import SYNTHETIC, Profile
+from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx.checks import Array
@@ -18,7 +17,7 @@ COLUMNS = ("input", "n", "temperature", "steps", "oversampling", "metric", "valu
 K = 16  # the rank that is wanted
 OVERSAMPLING = (2, 4, 8, 16, 32, 64)
 STEPS = (0, 1, 2)
-N, LEAST = 512, 96  # rows that are taken; rows and columns that are needed
+N, LEAST = 512, 96  # queries that are taken; different queries and keys that are needed
 LANCZOS = 1e-4  # residual of a spectral norm, whose square is then as accurate
 
 
@@ -107,8 +106,7 @@ def _study(x: Head, t: float, draws: int, seed: int) -> list[Row]:
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return errors over the largest singular value of softmax rows of one head, cold and hot."""
-    real = [x for x in profile.inputs if x.name not in SYNTHETIC]
-    x = next(x for x in [*real, *data.sample().heads()] if min(x.n, x.l) >= LEAST).first(N)
+    x = profile.real_head(LEAST, N)
     ends = min(profile.temperatures), max(profile.temperatures)
     tasks = [(x, t, 2 * profile.trials, profile.seed) for t in dict.fromkeys(ends)]
     return profile.study(_study, tasks, "bases", COLUMNS)

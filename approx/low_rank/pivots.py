@@ -7,14 +7,16 @@ import numpy as np
 
 from approx.checks import Array
 
-NEAR = 1e-8  # a point whose rest is below this is no pivot: it is within 1e-4 of their span
+NEAR = 1e-8  # of G_jj: with a rest below this a point is no pivot, within 1e-4 of their span
 
 Row = Callable[[int], Array]  # p → G_p, (count,)
 Pick = Callable[[Array], Any]  # what is left of the diagonal, (count,) → the next pivot
 
 
-def cholesky(row: Row, count: int, picks: Sequence[Pick]) -> tuple[Array, Array]:
-    """Return pivots S (r,) and C (count, r) with G ≈ C Cᵀ, of a positive G with G_jj = 1.
+def cholesky(
+    row: Row, count: int, picks: Sequence[Pick], diagonal: Array | float = 1.0
+) -> tuple[Array, Array]:
+    """Return pivots S (r,) and C (count, r) with G ≈ C Cᵀ, of a positive semidefinite G.
 
     Parameters
     ----------
@@ -24,11 +26,13 @@ def cholesky(row: Row, count: int, picks: Sequence[Pick]) -> tuple[Array, Array]
     picks : sequence of callables
         Each is asked once for a pivot, with diag(G − C Cᵀ) so far. A point near the span of the
         pivots has 0 there and is left out.
+    diagonal : (count,) or float
+        G_jj > 0.
 
     Notes
     -----
     C[S] is lower triangular, and rows and columns S of C Cᵀ are those of G. The trace identity is
-    Σ_j (G − C Cᵀ)_jj = count − Σ_jp C²_jp, so that a pivot p reduces it by |C_·p|².
+    Σ_j (G − C Cᵀ)_jj = Σ_j G_jj − Σ_jp C²_jp, so that a pivot p reduces it by |C_·p|².
 
     References
     ----------
@@ -42,7 +46,9 @@ def cholesky(row: Row, count: int, picks: Sequence[Pick]) -> tuple[Array, Array]
     (array([0, 1]), array([[1. , 0. ],
            [0.6, 0.8]]))
     """
-    rest, rows = np.ones(count), np.zeros((len(picks), count))
+    rows = np.zeros((len(picks), count))
+    rest = np.full(count, diagonal, np.float64)
+    near = NEAR * rest
     chosen: list[int] = []
     for pick in picks:
         p, r = int(pick(rest)), len(chosen)
@@ -53,6 +59,6 @@ def cholesky(row: Row, count: int, picks: Sequence[Pick]) -> tuple[Array, Array]
         rows[r, chosen] = 0.0
         rest = np.maximum(rest - rows[r] ** 2, 0.0)
         rest[p] = 0.0
-        rest[rest < NEAR] = 0.0
+        rest[rest < near] = 0.0
         chosen.append(p)
     return np.array(chosen, np.intp), rows[: len(chosen)].T
