@@ -315,9 +315,22 @@ def _degree(head: Case) -> Found:
     order = np.arange(int(B + 40 + 4 * math.sqrt(B * math.log(1 / head.epsilon))))
     rest = np.cumsum(2 * ive(order, B / 2)[::-1])[::-1]
     measured = float(np.argmax(np.append(rest[1:], 0.0) <= head.epsilon))
-    digits = math.log(1 / head.epsilon)
+    return Found(B, B, math.inf, B >= 1, degree_order(B, head.epsilon), measured)
+
+
+def degree_order(B: float, epsilon: float) -> float:
+    """Return max(√(B L), L/log(L/B)), L = log 1/ε: the order of the degree for e^(−x) on [0, B].
+
+    Status: of an order, whose constant is unknown. The second is taken with log ≥ 1.
+
+    References
+    ----------
+    .. [1] A. Aggarwal, J. Alman, "Optimal-degree polynomial approximations for exponentials and
+       Gaussian kernel density estimation", CCC 2022, arXiv 2205.06249 (abstract).
+    """
+    digits = math.log(1 / epsilon)
     few = digits / math.log(max(digits / B, math.e)) if B > 0 else 0.0
-    return Found(B, B, math.inf, B >= 1, max(math.sqrt(B * digits), few), measured)
+    return max(math.sqrt(B * digits), few)
 
 
 def _space(head: Case) -> Found:

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from analysis.bounds.theory import degree_order
 from analysis.experiments.rational import compute as compute
 from figures.drawing import style
 from figures.words.translation import mark, tr
@@ -36,7 +38,7 @@ def draw(table: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(7.0, 3.4))
         axes = figure.subplots(1, 2, sharey=True)
         for ax, (interval, looks) in zip(axes, PANELS.items()):
-            part = table[table.interval == interval]
+            part = table[(table.interval == interval) & (table.metric == "error")]
             bound = float(part.bound.iloc[0])
             ends = []
             for method, (name, colour, marker) in looks.items():
@@ -60,13 +62,27 @@ def draw(table: pd.DataFrame) -> Figure:
                 ax.axvline(bound, color="0.7", linewidth=0.8)
                 ax.set_title(tr("on [−{b:g}, {b:g}], over its largest value", b=bound))
                 ax.annotate(
-                    "n = B", (bound, 1e-12), (-3, 0), textcoords="offset points", ha="right",
-                    color="0.4", fontsize=style.SMALL,
+                    "n = B", (bound, 1e-12), (3, -6), textcoords="offset points", color="0.4",
+                    fontsize=style.SMALL,
                 )  # fmt: skip
+                _equioscillation(ax, table)
             else:
                 ax.set_title(tr("on (−∞, 0]"))
         axes[0].set_ylabel(tr("largest error"))
     return figure
+
+
+def _equioscillation(ax: Axes, table: pd.DataFrame) -> None:
+    """Draw the error of the best polynomial over its x in a corner of a panel."""
+    small = ax.inset_axes((0.01, 0.02, 0.2, 0.28))
+    curve, peaks = (table[table.metric == metric] for metric in ("signed", "peak"))
+    small.plot(curve.x, curve.value, color=style.PALETTE[2], linewidth=1)
+    small.plot(peaks.x, peaks.value, "o", color=style.PALETTE[2], markersize=2)
+    small.axis("off")
+    ax.annotate(
+        f"n = {curve.degree.iloc[0]}", (0.05, 0.32), xycoords="axes fraction",
+        color=style.PALETTE[2], fontsize=style.SMALL,
+    )  # fmt: skip
 
 
 def _seen(curve: pd.DataFrame) -> pd.DataFrame:
@@ -75,6 +91,7 @@ def _seen(curve: pd.DataFrame) -> pd.DataFrame:
 
 
 def _errors(table: pd.DataFrame) -> pd.Series:
+    table = table[table.metric == "error"]
     return table.set_index(["interval", "method", "degree"]).value.sort_index()
 
 
@@ -115,12 +132,17 @@ def details(table: pd.DataFrame) -> str:
     def needed(epsilon: float) -> str:
         return " / ".join(degree[method, epsilon] for method in PANELS["interval"])
 
+    orders = [degree_order(2 * b, epsilon) for epsilon in (1e-2, 1e-6)]
+    peaks = table[table.metric == "peak"]
     above = rational["aaa"] / rational["best"]
     return tr(
         "A rational function has degree n above and below. Errors on [−{b:g}, {b:g}] are over e^B; "
         "none below {least:g} is drawn, as it may be rounding. Degree at which it is at most 10⁻² "
         "for (1 + x/n)ⁿ / Taylor / Chebyshev / minimax / Padé / AAA: {coarse}; at most 10⁻⁶: "
-        "{fine} (of degrees ≤ {degrees}). Minimax is below Chebyshev by a factor ≤ {gain:.2f}. On "
+        "{fine} (of degrees ≤ {degrees}). Aggarwal and Alman's order of the degree, with constant "
+        "1, is {coarse_order:.1f} and {fine_order:.1f} for these. The error of the best polynomial "
+        "of degree {shown} reaches ±{level:.2g} at {peaks} points in turn (inset), so that none is "
+        "better. Minimax is below Chebyshev by a factor ≤ {gain:.2f}. On "
         "(−∞, 0] every polynomial but a constant has an infinite error. Best rational "
         "(Carathéodory–Fejér) over 2 · 9.28903^(−n−1/2): {first:.3f} at n = 1, {last:.3f} at "
         "n = {most}; AAA errs {least_above:.1f} to {most_above:.1f} times as much; "
@@ -130,6 +152,11 @@ def details(table: pd.DataFrame) -> str:
         coarse=needed(1e-2),
         fine=needed(1e-6),
         degrees=int(at["interval", "taylor"].index.max()),
+        coarse_order=orders[0],
+        fine_order=orders[1],
+        shown=int(peaks.degree.iloc[0]),
+        level=peaks.value.abs().min(),
+        peaks=len(peaks),
         gain=float((at["interval", "chebyshev"] / at["interval", "minimax"]).max()),
         first=rational["best", 1] / rational["halphen", 1],
         last=rational["best", most] / rational["halphen", most],

@@ -9,13 +9,16 @@ import pytest
 import scipy
 from kills import kills
 
+from analysis.bounds.theory import degree_order
 from analysis.experiments import rational
+from approx.polynomials.error_bounds import bessel_tail
 
 
 @pytest.fixture(scope="module")
 def errors():
     rows = rational._interval() + rational._half_line()
     table = pd.DataFrame(rows, columns=rational.COLUMNS)
+    table = table[table.metric == "error"]
     return table.set_index(["interval", "method", "degree"]).value.sort_index()
 
 
@@ -77,3 +80,28 @@ def test_nothing_on_the_half_line_is_below_the_best(errors):
     for method in ("aaa", "inverse_power", "inverse_taylor"):
         assert (errors["half_line", method] > 0.999 * best).all()
     assert errors["half_line", "inverse_power", 1] == errors["half_line", "inverse_taylor", 1]
+
+
+@kills("experiments/rational.py", "best.polynomial(x) - np.exp(x)", "best.polynomial(x) - x")
+def test_the_error_of_the_best_polynomial_alternates_between_its_level(errors):
+    rows = pd.DataFrame(rational._interval(), columns=rational.COLUMNS)
+    peaks = rows[rows.metric == "peak"].sort_values("x").value.to_numpy()
+    level = errors["interval", "minimax", rational.SHOWN]
+    assert len(peaks) == rational.SHOWN + 2
+    assert (np.diff(np.sign(peaks)) != 0).all()
+    np.testing.assert_allclose(np.abs(peaks), level, rtol=2e-6)  # remez levels to 1e-6
+    assert rows[rows.metric == "signed"].value.abs().max() <= level * (1 + 1e-6)
+
+
+@kills("bounds/theory.py", "math.sqrt(B * digits)", "math.sqrt(digits)")
+@kills("bounds/theory.py", "digits / math.log(max(digits / B, math.e))", "digits")
+def test_the_order_of_the_degree_is_within_a_constant_of_what_is_needed():
+    """Over ranges and errors in both of its cases."""
+    ratios = []
+    for B in (0.5, 2.0, 8.0, 512.0):
+        for epsilon in (1e-3, 1e-8):
+            tails = (bessel_tail(n, B / 2, "scaled") for n in range(200))
+            needed = next(n for n, tail in enumerate(tails) if tail <= epsilon)
+            ratios.append(needed / degree_order(B, epsilon))
+    assert min(ratios) > 0.5
+    assert max(ratios) < 2
