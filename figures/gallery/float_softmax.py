@@ -136,17 +136,17 @@ def details(table: pd.DataFrame) -> str:
     share = (finite.xs("error", level="metric") / finite.xs("bound", level="metric"))[SHOWN]
     return tr(
         "u = 2⁻¹¹, 2⁻²⁴, 2⁻⁵³ for float16, float32, float64; means of {rows} rows, largest "
-        "|error| of a weight over the largest weight. Left: standard normal logits, shifted by the "
-        "maximum. The error of a running sum grows as n^{single:.2f} in float32, n^{double:.2f} in "
-        "float64 (n ≥ 64); the bound grows as n, and the error is {least:.1%} to {most:.0%} of it. "
-        "In float16 the sum stands still once terms are below half a unit of its last place: "
-        "n^{half:.1f}. A sum in one pass (online) is as a running sum: {online:.0f} u beside "
-        "{running:.0f} u at n = {n} in float32. Right: {logits} logits, sums in pairs except "
-        "online; e^x overflows from logits of {overflow} on. Over all sizes and formats the "
-        "error of shifted is at most {shifted} u, without division {free} u: log Σ e^x is rounded "
-        "to its own size, which moves all weights alike, as no change of the logits does. So "
-        "the error is {ratio:.2g} times condition × u at {size:g} in {dtype}: the condition, "
-        "{peak:.0f} at most, falls as one weight takes all.",
+        "|error| of a weight over the largest weight. Left: standard normal logits, shifted by "
+        "the maximum. The error of a running sum grows as n^{single:.2f} in float32, "
+        "n^{double:.2f} in float64 (n ≥ 64); the bound grows as n, and the error is {least:.1%} "
+        "to {most:.0%} of it. In float16 the sum stops growing once terms are below half a unit "
+        "of its last place: n^{half:.1f}. A sum in one pass (online) has about the error of a "
+        "running sum: {online:.0f} u and {running:.0f} u at n = {n} in float32. Right: {logits} "
+        "logits, sums in pairs except online; e^x overflows from logits of {overflow} on. Over "
+        "all sizes and formats the error of shifted is at most {shifted} u, without division "
+        "{free} u: log Σ e^x is rounded to its own size, which moves all weights alike, as no "
+        "change of the logits does. So the error is {ratio:.2g} times condition × u at {size:g} "
+        "in {dtype}: the condition, {peak:.0f} at most, falls as one weight takes all.",
         rows=" / ".join(map(str, ROWS.values())),
         single=growth("float32", "recursive"),
         double=growth("float64", "recursive"),

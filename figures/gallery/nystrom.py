@@ -102,17 +102,18 @@ def details(table: pd.DataFrame) -> str:
     measured = table[table.stderr.notna() & (table.value > 0) & (table["rank"] <= TYPICAL)]
     first = int(table["rank"].min())
     return tr(
-        "tr(A − A_S)/tr A, A = exp(k·k′) of {n} keys of {name}, A_S Nyström's approximation by the "
-        "pivots S; means of draws, whose standard errors are at most {stderr:.0%} of them up to "
-        "rank {r}. Greedy takes the largest entry that is left of the diagonal, random draws in "
-        "proportion to it (randomly pivoted Cholesky), leverage draws by ridge leverage scores. Up "
-        "to rank {r} random pivots leave {least:.2f} to {most:.2f} times what the best rank does, "
-        "and the bound Σ Φ^r(λ), Φ(λ) = λ − λ²/Σλ, is {low:.2f} to {high:.2f} times what they "
-        "leave: no mean is above it by more than {z:.1f} standard errors. Keys have no equal "
-        "norms: at t = {cold:g} the best rank {first} leaves {best_cold:.2g}, and uniform pivots "
-        "fail until they have drawn the longest keys. At t = {hot:g} the first greedy pivot, the "
-        "longest key, says little of the others and leaves {greedy_one:.2g}, a uniform one "
-        "{uniform_one:.2g}; leverage scores leave {leverage:.2g} at rank {r}.",
+        "tr(A − A_S)/tr A, A = exp(k·k′) of {n} keys of {name}, A_S Nyström's approximation by "
+        "the pivots S; means of draws, whose standard errors are at most {stderr:.0%} of them "
+        "up to rank {r}. Greedy takes the largest entry that is left of the diagonal, random "
+        "draws in proportion to it (randomly pivoted Cholesky), leverage draws by ridge "
+        "leverage scores. Up to rank {r} random pivots leave {least:.2f} to {most:.2f} times "
+        "what the best rank does, and the bound Σ Φ^r(λ), Φ(λ) = λ − λ²/Σλ, is {low:.2f} to "
+        "{high:.2f} times what they leave: no mean is above it by more than {z:.1f} standard "
+        "errors. Keys differ in norm: at t = {cold:g} the best rank {first} leaves "
+        "{best_cold:.2g}, and uniform pivots fail until they have drawn the longest keys. At t "
+        "= {hot:g} the first greedy pivot, the longest key, says little of the others and "
+        "leaves {greedy_one:.2g}, a uniform one {uniform_one:.2g}; leverage scores leave "
+        "{leverage:.2g} at rank {r}.",
         n=int(table.n.iloc[0]),
         name=table.input.iloc[0],
         stderr=float((measured.stderr / measured.value).max()),

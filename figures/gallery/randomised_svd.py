@@ -99,15 +99,16 @@ def details(table: pd.DataFrame) -> str:
     below = [int((at[t, "spectral", 0] < at[t, "spectral", -1, 0]).sum()) for t in (cold, hot)]
     last = OVERSAMPLING[-1]
     return tr(
-        "Errors ‖A − QQᵀA‖ over σ₁, A the softmax rows of {name} (n = {n}), Q from k + p Gaussian "
-        "columns, k = {k}; standard errors are at most {stderr:.1%} of a mean. σ_{next}/σ₁ is "
-        "{cold_next:.2g} at t = {cold:g}, {hot_next:.2g} at t = {hot:g}. The spectral bound over "
-        "the error is {loose} without a power step, {one} with one, {two} with two; the Frobenius "
-        "bound {frobenius}. The bounds are of σ_{next} whatever p is, while k + p columns can be "
-        "better than rank k: without a step they are at {cold_below} of {count} values of p "
-        "at t = {cold:g}, and at {hot_below} at t = {hot:g}. With the best k for as many columns "
-        "the spectral bound at p = {last} is {best:.2g} times the error instead of {fixed:.2g} "
-        "(t = {hot:g}). Each step takes two more products with A.",
+        "Errors ‖A − QQᵀA‖ over σ₁, A the softmax rows of {name} (n = {n}), Q from k + p "
+        "Gaussian columns, k = {k}; standard errors are at most {stderr:.1%} of a mean. "
+        "σ_{next}/σ₁ is {cold_next:.2g} at t = {cold:g}, {hot_next:.2g} at t = {hot:g}. The "
+        "spectral bound over the error is {loose} without a power step, {one} with one, {two} "
+        "with two; the Frobenius bound {frobenius}. No bound is below that of rank {k}, however "
+        "large p is, while k + p columns can be better: without a step this happens at "
+        "{cold_below} of {count} values of p (t = {cold:g}) and at {hot_below} (t = {hot:g}). "
+        "With the best k for as many columns the spectral bound at p = {last} is {best:.2g} "
+        "times the error instead of {fixed:.2g} (t = {hot:g}). Each step takes two more "
+        "products with A.",
         name=table.input.iloc[0],
         n=int(table.n.iloc[0]),
         k=K,
