@@ -38,6 +38,7 @@ WHY = {
     "approx.supports.exact_entries.*": PARTS,
     "approx.estimate.exact.stripes": PLACES,
     "approx.estimate.exact.height": PLACES,
+    "approx.estimate.exact.row_shares": "`softmax` is this at the logits, and is measured",
     "approx.estimate.masks.*": PLACES,
     "approx.estimate.masked.under": PARTS,
     "approx.estimate.low.*": PARTS,
