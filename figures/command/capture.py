@@ -12,29 +12,33 @@ from figures.command import options
 if TYPE_CHECKING:
     from analysis.models.capture import Capture
 
-HELP = "Q, K, V of a local transformer or GGUF file on a text."
+HELP = "Write Q, K, V of a local transformer or GGUF file on a text."
 EXAMPLES = ("expqk capture MODEL_DIR TEXT --out qk.safetensors",)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
-    parser.add_argument("--out", type=Path, required=True, help=".npz or .safetensors")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="the file to write: .npz or .safetensors"
+    )
     options.add_kept(parser, "keep these only [all]")
     options.add_tokens(parser, "of the text that are read")
     parser.add_argument(
         "--queries",
         type=int,
         metavar="R",
-        help="of the last R tokens alone, with all keys [all]",
+        help="keep the queries of the last R tokens only, and all keys [all]",
     )
     parser.add_argument(
         "--dtype",
         choices=("float16", "float32", "float64"),
         default="float16",
-        help="of the file [float16]",
+        help="type of the stored numbers [float16]",
     )
     parser.add_argument(
-        "--check", action="store_true", help="run again by the model's own attention and compare"
+        "--check",
+        action="store_true",
+        help="run a second time with the model's own attention and compare",
     )
 
 

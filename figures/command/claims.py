@@ -7,12 +7,17 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "Check what papers and notes say: expected, observed, verdict."
+HELP = "Check statements of papers and notes: expected, observed, verdict."
 EXAMPLES = ("expqk claims FL-E", "expqk claims --out DIR")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ids", nargs="*", metavar="ID", help="FL-7, or a beginning: FL, FL-E; all")
+    parser.add_argument(
+        "ids",
+        nargs="*",
+        metavar="ID",
+        help="an id such as FL-7, or the beginning of ids, such as FL-E [all]",
+    )
     options.add_json(parser, "for machines, in English")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write claims.html and claims.pdf")
     options.add_language(parser)

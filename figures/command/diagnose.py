@@ -7,7 +7,7 @@ from pathlib import Path
 from figures.command import options
 
 METRICS = {"tv": "attention_tv", "output": "output_relative_error"}
-HELP = "The nearest method for every head of a file, at a budget."
+HELP = "Name the best method for each head of a file, at a budget."
 EXAMPLES = ("expqk diagnose qk.npz", "expqk diagnose qk.safetensors --budget 24 --trials 3")
 
 
@@ -16,7 +16,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_budget(parser)
     options.add_currency(parser)
     parser.add_argument(
-        "--metric", choices=METRICS, default="tv", help="the error that ranks methods [tv]"
+        "--metric", choices=METRICS, default="tv", help="the error by which methods are ranked [tv]"
     )
     options.add_methods(parser)
     options.add_references(parser)
@@ -24,14 +24,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-screening",
         action="store_true",
-        help="measure what cannot win on all queries, too, not on 64 of them",
+        help="measure every method on all queries, also those that 64 queries rule out",
     )
     parser.add_argument(
         "--accept",
         type=float,
         default=0.5,
         metavar="SHARE",
-        help="share of uniform attention's error, above which exact attention is kept [0.5]",
+        help="keep exact attention if no error is below this share of uniform attention's [0.5]",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would be measured, and about how long"
@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        help="folder for the table and a map of the winners; a stopped run goes on",
+        help="folder for the table and a map of the winners; a stopped run continues there",
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "Exercises for a course, and a check of the answers."
+HELP = "Show the exercises of a course, and check answers."
 EXAMPLES = ("expqk exercise", "expqk exercise check 7 answers.json")
 MORE = (
     "Without arguments it lists the exercises, whose pages are in docs/exercises. `check` reads a "
@@ -17,7 +17,9 @@ MORE = (
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", choices=("check",), metavar="check")
-    parser.add_argument("number", nargs="?", type=int, metavar="N", help="1 to 10")
+    parser.add_argument(
+        "number", nargs="?", type=int, metavar="N", help="number of an exercise, 1 to 10"
+    )
     parser.add_argument("answers", nargs="?", type=Path, metavar="ANSWERS.json")
     options.add_language(parser)
 

@@ -21,11 +21,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     options.add_profile(parser)
     parser.add_argument(
-        "--recompute", action="store_true", help="also where there is a table: OUT/data/NAME.csv"
+        "--recompute",
+        action="store_true",
+        help="compute again, also if the table OUT/data/NAME.csv exists",
     )
-    parser.add_argument("--out", type=Path, default=Path("out"), help="folder [out]")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="folder to write to [out]")
     parser.add_argument(
-        "--format", type=_formats, default=("pdf", "svg", "png"), help="[pdf,svg,png]"
+        "--format",
+        type=_formats,
+        default=("pdf", "svg", "png"),
+        help="file types, separated by commas [pdf,svg,png]",
     )
 
 

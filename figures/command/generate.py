@@ -5,26 +5,41 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "A model that runs a plan, token by token."
+HELP = "Generate text with a plan, token by token."
 EXAMPLES = ("expqk generate MODEL_DIR --plan plan.json --prompt TEXT --compare",)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_model_dir(parser)
     asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--plan", type=Path, metavar="FILE", help="a plan of `expqk plan`")
-    asked.add_argument("--method", metavar="SPEC", help="instead: one for all heads, or for some")
-    parser.add_argument("--heads", type=options.heads, metavar="L.H,…", help="of --method [all]")
-    parser.add_argument(
-        "--prompt", required=True, metavar="TEXT", help="words, or a UTF-8 file that holds them"
+    asked.add_argument("--plan", type=Path, metavar="FILE", help="a file that `expqk plan` wrote")
+    asked.add_argument(
+        "--method",
+        metavar="SPEC",
+        help="in place of a plan: one method, for all heads or for --heads",
     )
     parser.add_argument(
-        "--max-tokens", type=int, metavar="N", help="first tokens of the prompt that are read [all]"
+        "--heads", type=options.heads, metavar="L.H,…", help="heads that --method computes [all]"
     )
     parser.add_argument(
-        "--tokens", type=int, default=64, metavar="N", help="most tokens that follow [64]"
+        "--prompt",
+        required=True,
+        metavar="TEXT",
+        help="the words, or a UTF-8 file that contains them",
     )
-    parser.add_argument("--compare", action="store_true", help="generate with exact attention, too")
+    parser.add_argument(
+        "--max-tokens", type=int, metavar="N", help="number of tokens of the prompt to read [all]"
+    )
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        default=64,
+        metavar="N",
+        help="number of tokens to generate, at most [64]",
+    )
+    parser.add_argument(
+        "--compare", action="store_true", help="also generate with exact attention, and compare"
+    )
     options.add_language(parser)
     options.add_seed(parser)
     options.add_jobs(parser, "threads that read the prompt")

@@ -5,12 +5,14 @@ from typing import Any
 
 from figures.command import options
 
-HELP = "List the methods, or describe one by any name it is known by."
+HELP = "List the methods, or describe one."
 EXAMPLES = ("expqk methods positive",)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="one method: formula, moments, cost, source")
+    parser.add_argument(
+        "name", nargs="?", help="a method, to print its formula, moments, cost and source"
+    )
     options.add_json(parser)
 
 

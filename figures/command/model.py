@@ -7,17 +7,24 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "One model: advice, a plan, what it does to a text, a page."
+HELP = "Do all of it for one model: advice, a plan, its effect, a page."
 EXAMPLES = ("expqk model MODEL_DIR TEXT --out mine",)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser, "UTF-8; its first half chooses, the second measures")
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="the page; a stopped run goes on"
+        "--out",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="folder for the page; a stopped run continues there",
     )
     parser.add_argument(
-        "--held-out", type=Path, metavar="TEXT", help="to measure on, instead of the second half"
+        "--held-out",
+        type=Path,
+        metavar="TEXT",
+        help="a text to measure on, instead of the second half of TEXT",
     )
     options.add_budget(
         parser,

@@ -30,17 +30,24 @@ def add_memory(parser: argparse.ArgumentParser) -> None:
         "--max-memory",
         type=size,
         metavar="SIZE",
-        help="bytes that arrays may take, such as 500M or 4G [half of what is free]",
+        help="memory that arrays may take, such as 500M or 4G [half of the free memory]",
     )
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
     """Add a file of tensors, and which of its heads are looked at."""
-    parser.add_argument("file", type=Path, metavar="FILE", help=".npz, .safetensors, folder")
-    parser.add_argument("--heads", type=heads, metavar="L.H,…", help="of FILE [all]")
+    parser.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="queries and keys: .npz, .safetensors, or a folder of .npy",
+    )
+    parser.add_argument(
+        "--heads", type=heads, metavar="L.H,…", help="heads of FILE, as layer.head [all]"
+    )
     parser.add_argument(
         "--temperature", type=float, default=1.0, metavar="t",
-        help="relative: 1 is the file's own scaling [1]",
+        help="temperature relative to the file's own scaling [1]",
     )  # fmt: skip
 
 
@@ -67,10 +74,16 @@ def add_kept(parser: argparse.ArgumentParser, what: str) -> None:
 def add_profile(parser: argparse.ArgumentParser) -> None:
     """Add what decides the numbers of a run."""
     parser.add_argument(
-        "--qk", type=Path, metavar="FILE", help="your tensors: .npz, .safetensors, folder"
+        "--qk",
+        type=Path,
+        metavar="FILE",
+        help="your queries and keys: .npz, .safetensors, or a folder of .npy",
     )
     parser.add_argument(
-        "--heads", type=heads, metavar="L.H,…", help="of FILE [three, by range of logits]"
+        "--heads",
+        type=heads,
+        metavar="L.H,…",
+        help="heads of FILE, as layer.head [three, by range of logits]",
     )
     parser.add_argument(
         "--profile", choices=PROFILES, help="how many inputs, sizes and draws [default]"
@@ -103,7 +116,10 @@ def add_currency(parser: argparse.ArgumentParser, default: str = "stored") -> No
 def add_methods(parser: argparse.ArgumentParser) -> None:
     """Add methods that stand for the usual ones."""
     parser.add_argument(
-        "--method", action="append", metavar="SPEC", help="instead of the usual ones; repeatable"
+        "--method",
+        action="append",
+        metavar="SPEC",
+        help="measure this method instead of the usual ones; repeatable",
     )
 
 
@@ -112,29 +128,37 @@ def add_references(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--references",
         action="store_true",
-        help="beside the usual ones what needs all logits: bounds, and the best found (slow)",
+        help="also measure references, which need all logits: bounds and the best found (slow)",
     )
 
 
 def add_draws(parser: argparse.ArgumentParser) -> None:
     """Add how often and on which queries a method is measured."""
     parser.add_argument(
-        "--trials", type=int, default=5, metavar="N", help="draws of a random method [5]"
+        "--trials", type=int, default=5, metavar="N", help="number of draws of a random method [5]"
     )
     parser.add_argument(
-        "--rows", type=int, metavar="N", help="query rows to measure [all; 256 of more than 4096]"
+        "--rows",
+        type=int,
+        metavar="N",
+        help="number of queries to measure [all; 256 of more than 4096]",
     )
 
 
 def add_language(parser: argparse.ArgumentParser) -> None:
     """Add the language of what is said."""
-    parser.add_argument("--lang", choices=LANGUAGES, default="en", help="English or Chinese [en]")
+    parser.add_argument(
+        "--lang",
+        choices=LANGUAGES,
+        default="en",
+        help="language of the answer: English or Chinese [en]",
+    )
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
     """Add the seed."""
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of every random draw, >= 0 [0]"
+        "--seed", type=int, default=0, metavar="N", help="seed of every random draw, >= 0 [0]"
     )
 
 
@@ -162,7 +186,7 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
         "--scheduler",
         type=scheduler,
         metavar="tcp://HOST:PORT",
-        help="of a Dask cluster; or local",
+        help="address of a Dask cluster, or local",
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "A method for every head of a model, at a price or for a KL."
+HELP = "Choose a method for every head of a model, for a price or a KL."
 EXAMPLES = (
     "expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json",
     "expqk plan MODEL_DIR --check plan.json",
@@ -16,27 +16,29 @@ EXAMPLES = (
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser, "UTF-8 files that the plan is chosen on", nargs="*")
     asked = parser.add_mutually_exclusive_group(required=True)
-    options.add_budget(
-        asked, help="what a query row of a head may cost on average, in the unit of --currency"
-    )
+    options.add_budget(asked, help="average cost per query and head, in the unit of --currency")
     asked.add_argument(
         "--kl",
         type=float,
         metavar="NATS",
-        help="instead: the cheapest plan whose KL(model ‖ replaced) per token is at most so much",
+        help="in place of a budget: the cheapest plan with at most this KL(model ‖ replaced) "
+        "per token",
     )
     asked.add_argument(
-        "--check", type=Path, metavar="FILE", help="instead: does this plan fit the model?"
+        "--check", type=Path, metavar="FILE", help="only say whether this plan fits the model"
     )
     options.add_currency(parser, "reads")
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="plan.json, and beside it FILE.heads, with which a stopped run goes on",
+        help="the plan to write; beside it, FILE.heads lets a stopped run continue",
     )
     parser.add_argument(
-        "--held-out", type=Path, metavar="TEXT", help="a text that chooses nothing, to measure on"
+        "--held-out",
+        type=Path,
+        metavar="TEXT",
+        help="a text to measure on, which is not used for choosing",
     )
     options.add_methods(parser)
     options.add_tokens(parser, "of each text that are read")

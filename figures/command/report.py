@@ -12,7 +12,7 @@ from figures.command import options
 if TYPE_CHECKING:
     from analysis.models.pipeline import Results
 
-HELP = "From Q, K to a report: HTML, PDF, figures, tables."
+HELP = "Write a report with figures and tables, as HTML and PDF."
 EXAMPLES = (
     "expqk report --qk qk.safetensors",
     'expqk report --profile full --lang zh --title "My title" --author "My Name"',
@@ -21,19 +21,21 @@ EXAMPLES = (
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_profile(parser)
-    parser.add_argument("--out", type=Path, default=Path("report"), help="folder [report]")
+    parser.add_argument(
+        "--out", type=Path, default=Path("report"), help="folder to write to [report]"
+    )
     parser.add_argument(
         "--model",
         type=Path,
         metavar="DIR",
-        help="of expqk model: what happens to the model whose heads FILE has",
+        help="folder of `expqk model`: adds what happens to the model whose heads FILE has",
     )
-    parser.add_argument("--title", metavar="TEXT", help="as it is: nothing in it is markup")
-    parser.add_argument("--author", action="append", metavar="NAME", help="repeatable")
+    parser.add_argument("--title", metavar="TEXT", help="title of the report, as plain text")
+    parser.add_argument("--author", action="append", metavar="NAME", help="an author; repeatable")
     parser.add_argument(
         "--rebuild",
         action="store_true",
-        help="only turn OUT/report.md, as edited, and OUT/notes.md into HTML and PDF",
+        help="only make HTML and PDF again, from your edited OUT/report.md and OUT/notes.md",
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "What a model becomes whose heads are computed by methods."
+HELP = "Replace attention in a model, and measure the effect."
 EXAMPLES = ('expqk substitute MODEL_DIR TEXT --method "sink_window(k=32)"',)
 
 
@@ -27,13 +27,18 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=64,
         metavar="N",
-        help="first positions that are read and not measured [64]",
+        help="number of first positions that are read but not measured [64]",
     )
     parser.add_argument(
-        "--no-errors", action="store_true", help="leave out the errors of heads: half the time"
+        "--no-errors",
+        action="store_true",
+        help="do not measure the errors of heads: takes half the time",
     )
     parser.add_argument(
-        "--dtype", choices=("float32", "float64"), default="float32", help="of the model [float32]"
+        "--dtype",
+        choices=("float32", "float64"),
+        default="float32",
+        help="number type of the model [float32]",
     )
     parser.add_argument(
         "--needle",
@@ -47,7 +52,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_scheduler(parser)
     options.add_json(parser, "one object per run")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="keeps each run: a stopped command goes on"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder that keeps each run; a stopped command continues there",
     )
 
 

@@ -16,25 +16,36 @@ if TYPE_CHECKING:
     from analysis.sweeps.store import Store
     from analysis.sweeps.sweep import Plan
 
-HELP = "Methods × inputs × temperatures × budgets × trials: a table."
+HELP = "Compute methods × inputs × temperatures × budgets × trials."
 EXAMPLES = ("expqk sweep figures/configs/quick.toml --store quick",)
 SHOWN = 5  # cells named where many failed
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "config", type=Path, metavar="CONFIG.toml", help="or quick.toml, report.toml, full.toml"
+        "config",
+        type=Path,
+        metavar="CONFIG.toml",
+        help="a config, or one of quick.toml, report.toml, full.toml",
     )
     parser.add_argument(
-        "--store", type=Path, required=True, metavar="DIR", help="an existing one is resumed"
+        "--store",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="folder for the cells; an existing one is continued",
     )
     options.add_jobs(parser)
     options.add_scheduler(parser)
-    parser.add_argument("--shard", type=_shard, metavar="i/N", help="this part only, of 1 … N")
     parser.add_argument(
-        "--dry-run", action="store_true", help="only say how many cells, how much memory and time"
+        "--shard", type=_shard, metavar="i/N", help="compute part i of N only, i from 1 to N"
     )
-    parser.add_argument("--retry-failed", action="store_true", help="try cells again that failed")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="only say how many cells there are, and how much memory and time they take",
+    )
+    parser.add_argument("--retry-failed", action="store_true", help="try failed cells again")
 
 
 def _shard(text: str) -> tuple[int, int]:

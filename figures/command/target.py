@@ -5,7 +5,7 @@ import sys
 
 from figures.command import options
 
-HELP = "The least price of an error on every head of a file."
+HELP = "Find the cheapest method with a given error, head by head."
 EXAMPLES = ("expqk target qk.npz --tv 0.1",)
 ERRORS = {  # of `analysis.advice.target.METRICS`, by option
     "tv": ("attention_tv", "of the attention weights: their total variation, such as 0.1"),

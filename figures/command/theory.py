@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from analysis.inputs import Head
 
-HELP = "What theorems say of every head of a file."
+HELP = "Print what theorems say of each head of a file."
 EXAMPLES = ("expqk theory qk.npz",)
 MORE = "Bounds, whether the head meets their hypotheses, and what is measured beside them."
 

@@ -13,7 +13,7 @@ from figures.command import options
 if TYPE_CHECKING:
     from analysis.sweeps.sweep import Cell
 
-HELP = "Compute a random part of a store again and compare exactly."
+HELP = "Compute a random part of a store again and compare the bits."
 EXAMPLES = ("expqk verify quick",)
 SHOWN = 5  # cells named where there are many
 
@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.05,
         metavar="SHARE",
-        help="share of the cells, 0 to 1 [0.05]",
+        help="share of the cells to compute again, 0 to 1 [0.05]",
     )
     options.add_seed(parser)
     options.add_jobs(parser)
