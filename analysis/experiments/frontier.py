@@ -27,6 +27,7 @@ KEYS = {"quick": (3, 16), "default": (4, 8, 16, 32)}  # what as many exact keys 
 # What decomposes a matrix has one size. Pursuit, of seconds a head, is left out, and guards, whose
 # price before they run is above that of exact attention.
 SLOW = {"truncated_svd", "godec", "leverage"}
+# Slow, or no budget fills it: a guarded method stands in `OWN`.
 LEFT_OUT = {"robust_pca", "stable_pca", "guarded"}
 # Sizes of what no such budget fills, and what chooses its own.
 OWN = (
@@ -77,14 +78,10 @@ def _rows(x: Head, specs: Sequence[str], sizes: Sequence[int], draws: int, seed:
             made = [x.approximate(method, rng=r) for _, r in trials(method, x, count, seed)]
             estimates += made
             counts.append(len(made))
-            price = method.price(**x.shape.given)
-            costs = [None if price is None else getattr(price, name) for name in today.CURRENCIES]
-            if price is None:
-                costs[0] = float(np.mean([budget.values_per_row(one) for one in made]))
             rows.append((
                 x.name, x.layer, x.head, x.n, x.l, x.d, spec, str(method),
                 method.class_name, method.oracle, candidates.runs(method, x.mask), keys,
-                *costs, METRIC,
+                *today.costs(x, method, made), METRIC,
             ))  # fmt: skip
     errors = [one[METRIC] for one in compare_all(estimates, x.Q, x.K, mask=x.mask)]
     of_each = np.split(errors, np.cumsum(counts)[:-1])

@@ -129,6 +129,7 @@ LOOKS = {
     "sampled/needed": Look("samples by (ε, δ) (vAttention)", PALETTE[8], "--", "*"),
     "sampled/shared": Look("sampled columns (HyperAttention)", PALETTE[8], ":", "*"),
     "sampled": Look("samples, weighted", PALETTE[8], "-.", "*"),
+    "guarded": Look("guarded, tv ≤ {tv:g}", PALETTE[7], "-", "s"),
     "threshold": Look("weights above a level", PALETTE[6], ":", "v"),
     "chunk": Look("chunks", PALETTE[7], "--", "P"),
     "strided": Look("strides", PALETTE[3], "-", "d"),

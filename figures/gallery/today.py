@@ -19,7 +19,7 @@ LINES = {  # a class's colour and marker
 }  # fmt: skip
 
 
-MARKS = {"magicpig": "P", "vattention": "*"}
+MARKS = {"magicpig": "P", "vattention": "*", "guarded": "s"}
 
 
 def medians(table: pd.DataFrame) -> pd.DataFrame:
@@ -45,7 +45,8 @@ def adaptive(table: pd.DataFrame) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw a panel per currency: medians of the best of each class, dashed with all logits.
 
-    What chooses its own number of keys is a point where it stores so many values.
+    What chooses its own number of keys is a point where it stores so many values, and where it
+    reads as much as the numbers of so many keys with their values, if that is known.
     """
     runs, oracles = best(table, "runnable"), best(table, "oracle")
     with style.style():
@@ -59,10 +60,14 @@ def draw(table: pd.DataFrame) -> Figure:
                         part["keys"], part.tv, line, color=colour, marker=marker, markersize=4,
                         label=tr(str(kind)),
                     )  # fmt: skip
-            for spec, part in adaptive(table).groupby("asked") if currency == "stored" else ():
+            keys = table[(table.currency == currency) & (table["keys"] > 0)]
+            one = (keys[currency] / keys["keys"]).max()  # the price of one exact key
+            for spec, part in adaptive(table).groupby("asked"):
+                if currency not in ("stored", "reads") or part[currency].isna().any():
+                    continue
                 look = style.look(str(spec))
                 ax.plot(
-                    part.stored.median(), part.value.median(), label=look["label"],
+                    part[currency].median() / one, part.value.median(), label=look["label"],
                     **style.dots(look["color"], MARKS.get(str(spec).partition("(")[0], "*"), 7),
                 )  # fmt: skip
             ax.set(xscale="log", yscale="log", title=tr(name))

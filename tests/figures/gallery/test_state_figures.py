@@ -10,6 +10,7 @@ from kills import kills
 
 from analysis import inputs
 from analysis.advice.verdict import TIE
+from analysis.bounds import guards
 from analysis.experiments import frontier
 from analysis.experiments.profile import Profile, profile
 from analysis.experiments.today import CURRENCIES
@@ -112,7 +113,13 @@ def test_methods_of_today_are_those_of_their_budget_and_currency():
         some = some[(some["class"] == row[3]) & some.runnable]
         assert row.tv == some.tv.min()
     adaptive = found[found["keys"] < 0]
-    assert set(adaptive.asked.str.partition("(")[0]) == {"magicpig", "vattention"}
+    assert set(adaptive.asked.str.partition("(")[0]) == {"magicpig", "vattention", "guarded"}
+    guarded = adaptive[adaptive.asked.str.startswith("guarded")].set_index("input").loc[head.name]
+    assert guarded.value <= 0.1  # by its certificate
+    price = parse("exact()").price(**head.shape.given).reads
+    spent = guards.spent(head, parse(guarded.asked))
+    assert guarded.reads == pytest.approx(spent.share.mean() * price, rel=1e-12)
+    assert guarded.isna()[["multiply_adds", "bytes"]].all()
     assert (adaptive.stored > 16 - 8).all()
 
 
@@ -144,7 +151,8 @@ def test_the_frontier_has_the_whole_registry_at_its_prices():
     mine = found[found.input == head.name]
     methods = {spec: parse(spec) for spec in mine.method}
     unlike = {name for name, method in METHODS.items() if method().refusal is not None}
-    assert {m.name for m in methods.values()} == set(METHODS) - unlike - frontier.LEFT_OUT
+    named = {m.name for m in methods.values()}
+    assert named == set(METHODS) - unlike - frontier.LEFT_OUT | {"guarded"}  # of one size
     assert not mine.duplicated(["asked", "method"]).any()
     rows = mine.set_index("method")
     held = np.minimum(np.arange(1, 97), 17).mean()  # at most 16, which 18 keys are not
