@@ -25,9 +25,8 @@ ROWS = {"quick": 96, "default": 256}
 HEADS = {"quick": 2, "default": None}
 KEYS = {"quick": (3, 16), "default": (4, 8, 16, 32)}  # what as many exact keys store
 # What decomposes a matrix has one size. Pursuit, of seconds a head, is left out, and guards, whose
-# price before they run is above that of exact attention.
+# price before they run is above that of exact attention: one of them stands in `OWN`.
 SLOW = {"truncated_svd", "godec", "leverage"}
-# Slow, or no budget fills it: a guarded method stands in `OWN`.
 LEFT_OUT = {"robust_pca", "stable_pca", "guarded"}
 # Sizes of what no such budget fills, and what chooses its own.
 OWN = (
