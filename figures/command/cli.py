@@ -21,6 +21,7 @@ from figures.command import (
     options,
     plan,
     report,
+    submit,
     substitute,
     sweep,
     target,
@@ -30,7 +31,7 @@ from figures.command import (
 
 COMMANDS = (
     report, figures, diagnose, target, theory, sweep, verify, methods, claims, capture,
-    substitute, plan, generate, model, exercise,
+    substitute, plan, generate, model, exercise, submit,
 )  # fmt: skip
 ABOUT = "How well do cheap attention methods approximate exp(q·k), and which one fits?"
 FIRST = (  # what a student, a researcher with arrays and the owner of a model type first

@@ -13,7 +13,8 @@ import pytest
 import terminal
 from numba.core.caching import _CacheLocator
 
-from acceptance.pages import FOLDER, HEADS, ROOT, TENSORS, UNMASKED
+from acceptance import pages
+from acceptance.pages import FOLDER, HEADS, METHOD, ROOT, TENSORS, UNMASKED
 
 HERE, PYTHON = Path(__file__).parent, Path(sys.executable).parent
 SWEEP = f"""
@@ -85,6 +86,10 @@ def files(tmp_path_factory):
     np.savez(folder / HEADS, **heads((2, 6), (2, 2), 40, 8), causal=1)
     np.savez(folder / UNMASKED, **heads((2,), (2,), 24, 8))
     save_file(heads((1, 4), (1, 2), 24, 8) | {"causal": np.ones(1)}, folder / TENSORS)
+    page = (ROOT / "docs/tutorials/adding_a_method.md").read_text("utf-8")
+    method = next(code for _, code in pages.blocks(page) if "class RandomCentres" in code)
+    for name in (METHOD, "my_method.py"):  # the second as the page calls it
+        (folder / name).write_text(method, "utf-8")
     (folder / FOLDER).mkdir()
     for name, array in heads((), (), 24, 8).items():
         np.save(folder / FOLDER / f"{name}.npy", array)

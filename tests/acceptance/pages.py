@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[2]
 # The files of a reader: twelve causal heads with grouped keys, and the other three forms.
 HEADS, UNMASKED = "my heads_v1.2 (最终).npz", "my heads, no mask.npz"
 TENSORS, FOLDER = "my heads (最终).safetensors", "my heads v1.2"
+METHOD = "my method (最终).py"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`([^`]+)`")
 BEGINS = ("expqk ", "make ", "pip ", "python -m ", "python3 -m ")

@@ -1,0 +1,83 @@
+"""``expqk submit``."""
+
+import argparse
+from pathlib import Path
+
+from figures.command import options
+
+HELP = "A method of your own file, checked and measured beside the others."
+EXAMPLES = ("expqk submit my_method.py", "expqk submit my_method.py --qk qk.npz --budget 24")
+MORE = (
+    "The file defines one subclass of approx.Method, a frozen dataclass with evaluate. It is run, "
+    "so let it be yours. The exit status is 1 where it breaks the contract."
+)
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file", type=Path, metavar="METHOD.py", help="a Python file with one method"
+    )
+    parser.add_argument(
+        "--spec", metavar="SPEC", help="its fields, such as 'mine(m=8, sharp=True)' [all defaults]"
+    )
+    parser.add_argument("--qk", type=Path, metavar="FILE", help="tensors [the bundled heads]")
+    parser.add_argument("--heads", type=options.heads, metavar="L.H,…", help="of FILE [all]")
+    parser.add_argument("--temperature", type=float, default=1.0, metavar="t", help="relative [1]")
+    options.add_budget(parser)
+    parser.add_argument(
+        "--beside", action="append", metavar="SPEC", help="instead of the usual ones; repeatable"
+    )
+    parser.add_argument(
+        "--trials", type=int, default=5, metavar="N", help="draws of a random method [5]"
+    )
+    options.add_language(parser)
+    options.add_seed(parser)
+    options.add_json(parser, "checks and rows, with seed and versions")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for table and figure")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Return 1 if the contract is broken."""
+    from importlib import metadata
+
+    from analysis.costs import budget
+    from analysis.experiments.submission import BESIDE, checkable, contract, load, submit
+    from analysis.inputs import array_files, load as tensors, sample
+    from approx import parse
+    from figures.drawing import style
+    from figures.show import submissions
+    from figures.show.sweeps import plot
+    from figures.words.translation import speaking, tr
+
+    if arguments.out is not None:
+        array_files.usable(arguments.out)
+    own = load(arguments.file)
+    method = own() if arguments.spec is None else parse(arguments.spec)
+    if not isinstance(method, own):
+        raise ValueError(f"--spec must be one of {own.name}, the method of the file, got {method}")
+    whole = sample() if arguments.qk is None else tensors(arguments.qk)
+    chosen = arguments.heads and [whole.at(*one) for one in arguments.heads]
+    heads = chosen or list(whole.heads())
+    paid = arguments.budget
+    checked = contract(checkable(method))
+    table = submit(
+        method,
+        heads,
+        budget=budget.price_of_keys(budget.KEYS, heads[0]) if paid is None else paid,
+        beside=arguments.beside or BESIDE,
+        temperature=arguments.temperature,
+        trials=arguments.trials,
+        seed=arguments.seed,
+    )
+    with speaking(arguments.lang):
+        if arguments.json:
+            packages = ("expqk", "numpy", "scipy", "numba")
+            versions = {name: metadata.version(name) for name in packages}
+            about = {"seed": arguments.seed, "versions": versions}
+            print(options.as_json(submissions.objects(str(method), checked, table, about)))
+        else:
+            print(submissions.text(own.name, checked, table))
+        if arguments.out is not None:
+            title = tr("{method} beside others at equal price", method=method)
+            style.save("submission", table, plot(table), arguments.out, title=title)
+    return int(not all(one.holds for one in checked))
