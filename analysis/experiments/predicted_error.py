@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis import inputs as data
 from analysis.compute.seeds import seed_sequence
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import SYNTHETIC, Profile
 from analysis.inputs import Head
 from analysis.moments.squared_errors import frobenius_error
 from analysis.sweeps.table import Row, head, numbers
@@ -36,11 +36,12 @@ SPECS = (
 )
 
 
-def heads(seed: int) -> list[Head]:
-    """Return Gaussian inputs and a real head, as many of its queries and keys."""
-    real = next(iter(data.sample().heads()))
+def heads(profile: Profile) -> list[Head]:
+    """Return Gaussian inputs and a real head, the user's own if there is one: its first queries."""
+    own = (x for x in profile.inputs if x.name not in SYNTHETIC)
+    real = next(own) if profile.synthetic else next(iter(data.sample().heads()))
     return [
-        data.gaussian(COUNT, D, rng=seed),
+        data.gaussian(COUNT, D, rng=profile.seed),
         dataclasses.replace(real.first(COUNT), v=None),
     ]
 
@@ -52,9 +53,10 @@ def squares(
     Q, K = x.Q, x.K
     shift = np.full(len(Q), log_unit)
     truth = np.exp(exact.logits(Q, K) - log_unit)
+    x.mask.hide(truth)
     errors = np.empty(draws)
     for place, child in enumerate(rng.spawn(draws)):
-        estimate = method.approximate(Q, K, rng=child).block(slice(None), shift=shift)
+        estimate = x.approximate(method, rng=child).block(slice(None), shift=shift)
         errors[place] = np.square(estimate - truth).sum()
     return errors
 
@@ -65,8 +67,10 @@ def _study(inputs: Head, method: Method, draws: int, seed: int) -> list[Row]:
 
 
 def _rows(x: Head, method: Method, draws: int, seed: int) -> list[Row]:
-    known = required(frobenius_error(method, x.Q, x.K))
-    log_norm = float(np.logaddexp.reduce(2 * exact.logits(x.Q, x.K), axis=None))
+    known = required(frobenius_error(method, x.Q, x.K, mask=x.mask))
+    log_square = 2 * exact.logits(x.Q, x.K)
+    x.mask.hide(log_square, fill=-np.inf)
+    log_norm = float(np.logaddexp.reduce(log_square, axis=None))
     stream = seed_sequence(seed, x.digest(), str(method), str(x.temperature))
     unit = (known.log_mean + log_norm) / 2  # the predicted error, not relative
     sample = squares(method, x, unit, draws, np.random.default_rng(stream))
@@ -79,7 +83,7 @@ def _rows(x: Head, method: Method, draws: int, seed: int) -> list[Row]:
         measured_error=predicted * math.sqrt(ratio),
         square_ratio=(ratio, error),
         stderr_bound=bound,
-        believable=bound**2 <= BELIEVED,
+        believable=bound <= math.sqrt(BELIEVED),
     )
 
 
@@ -92,5 +96,5 @@ def compute(profile: Profile) -> pd.DataFrame:
     the square of the bound is at most 0.1.
     """
     draws = max(2, profile.draws // SHARE)
-    tasks = [(x, parse(s), draws, profile.seed) for x in heads(profile.seed) for s in SPECS]
+    tasks = [(x, parse(s), draws, profile.seed) for x in heads(profile) for s in SPECS]
     return profile.study(_study, tasks, "predictions")

@@ -152,6 +152,7 @@ class Profile:
 SIZES = {  # n, temperatures, trials, draws
     "quick": (128, (0.25, 1.0, 4.0), 2, 200),
     "default": (512, (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), 5, 1000),
+    "course": (256, (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), 5, 1000),
     "full": (512, tuple(float(t) for t in 2.0 ** np.arange(-3, 4.5, 0.5)), 20, 10_000),
 }
 ADVISED = 8  # heads of a file on which the advisor is asked, at most, unless more are chosen
@@ -172,9 +173,11 @@ def profile(
 ) -> Profile:
     """Return a profile on real heads and synthetic inputs; on the user's heads alone, if given.
 
+    A course has Gaussian inputs beside the user's heads, too: theory knows most of them.
+
     Parameters
     ----------
-    name : {"quick", "default", "full"}
+    name : {"quick", "default", "full", "course"}
     path : str or Path, optional
         The user's own tensors; the bundled sample otherwise.
     heads : list of (layer, head), optional
@@ -199,19 +202,21 @@ def profile(
         chosen = [real.at(layer, head) for layer, head in heads]
     else:
         chosen = list(real.heads()) if path is None else quartiles(real)
-    synthetic = [data.gaussian(n, 64, rng=seed)]
+    own = path is not None
+    cut = [x.first(n) for x in chosen]
+    course = name == "course"
+    rows = max(x.n for x in cut) if own and course else n
+    synthetic = [data.gaussian(rows, 64, rng=seed)]
     if name == "full":
         synthetic += [
             data.sphere(n, 64, rng=seed),
             data.clustered(n, 64, rng=seed),
             data.clustered(n, 64, shared=True, rng=seed),
         ]
-    own = path is not None
-    cut = [x.first(n) for x in chosen]
     paid = max(price_of_keys(KEYS, chosen[0], currency), rank_1_price(cut, currency))
     return Profile(
         name,
-        tuple(cut if own else synthetic + cut),
+        tuple(cut if own and not course else synthetic + cut),
         temperatures,
         paid if budget is None else checks.positive("budget", budget),
         trials,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from analysis.inputs import Head, Heads
     from approx import Method
 
-PROFILES = ("quick", "default", "full")
+PROFILES = ("quick", "default", "full", "course")
 LANGUAGES = ("en", "zh")
 CURRENCIES = ("stored", "reads", "multiply_adds", "bytes", "bytes_read")
 OWN_PROCESS = 2**20  # entries of heads; fewer are measured before another process has begun
@@ -86,7 +86,9 @@ def add_profile(parser: argparse.ArgumentParser) -> None:
         help="heads of FILE, as layer.head [three, by range of logits]",
     )
     parser.add_argument(
-        "--profile", choices=PROFILES, help="how many inputs, sizes and draws [default]"
+        "--profile",
+        choices=PROFILES,
+        help="how many inputs, sizes and draws; course: eight to ten pages for a course [default]",
     )
     add_budget(parser)
     add_currency(parser)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 HELP = "Write a report with figures and tables, as HTML and PDF."
 EXAMPLES = (
     "expqk report --qk qk.safetensors",
+    "expqk report --profile course",
     'expqk report --profile full --lang zh --title "My title" --author "My Name"',
 )
 
@@ -40,8 +41,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from figures.report.build import TITLE, build, rebuild
-    from figures.words.translation import speaking, tr
+    from figures.document.notes import NAME as NOTES
+    from figures.report.build import build, rebuild
+    from figures.words.translation import speaking
 
     written = ["index.html", "report.pdf", "report.md"]
     if arguments.rebuild:
@@ -51,17 +53,17 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         model = _found(arguments)  # a folder without a run is said before tensors are read
         with speaking(arguments.lang):
-            title, authors = arguments.title or tr(TITLE), arguments.author or ()
             edited = build(
                 options.profile(arguments),
                 arguments.out,
-                title=title,
-                authors=authors,
+                title=arguments.title,
+                authors=arguments.author or (),
                 model=model,
             )
         if edited:
             print(f"expqk: report.md was edited: it is kept as {edited}", file=sys.stderr)
-        written += ["claims.html", "claims.pdf"]
+        course = arguments.profile == "course"
+        written += [NOTES] if course else ["claims.html", "claims.pdf"]
     for name in written:
         print(arguments.out / name)
     return 0

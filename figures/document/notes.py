@@ -9,6 +9,7 @@ from figures.document.tree import Node, identifiers, walk
 
 NAME = "notes.md"
 _MARK = re.compile(r"<!--\s*after:\s*(\S+)\s*-->")
+_COMMENT = re.compile(r"<!--(?!\s*after\b).*-->")
 
 
 class Note(NamedTuple):
@@ -20,6 +21,8 @@ class Note(NamedTuple):
 
 def notes(text: str) -> list[Note]:
     r"""Return the notes of a file: what follows a line ``<!-- after: PLACE -->``, up to the next.
+
+    Other comments, each a line, are for whoever writes the notes, and a note without text is none.
 
     Raises
     ------
@@ -33,6 +36,8 @@ def notes(text: str) -> list[Note]:
     """
     found: list[Note] = []
     for number, line in enumerate(text.splitlines(), 1):
+        if _COMMENT.fullmatch(line.strip()):
+            continue
         if mark := _MARK.fullmatch(line.strip()):
             found.append(Note(mark[1], ""))
         elif line.lstrip().startswith("<!-- after") or (line.strip() and not found):
@@ -42,13 +47,41 @@ def notes(text: str) -> list[Note]:
             )
         elif found:
             found[-1] = Note(found[-1].place, f"{found[-1].text}{line}\n")
-    return [Note(note.place, note.text.strip("\n")) for note in found]
+    return [Note(note.place, note.text.strip("\n")) for note in found if note.text.strip()]
+
+
+def skeleton(markdown: str, first: str) -> str:
+    r"""Return a file of notes with a mark for each question that a document asks its reader.
+
+    Parameters
+    ----------
+    markdown : str
+        The document; a question is a quote in a ``::: {#PLACE}`` of its own.
+    first : str
+        What the file says first, in a comment.
+
+    Examples
+    --------
+    >>> print(skeleton("::: {#own-rank}\n> Why?\n:::\n", "Write below."))
+    <!-- Write below. -->
+    <BLANKLINE>
+    <!-- after: own-rank -->
+    <!-- Why? -->
+    <BLANKLINE>
+    """
+    asked = re.findall(r"^::: \{#(\S+)\}\n((?:>.*\n)+):::$", markdown, re.MULTILINE)
+    marks = [
+        f"<!-- after: {place} -->\n<!-- {' '.join(re.sub('[>*]', '', quote).split())} -->\n"
+        for place, quote in asked
+    ]
+    return "\n".join([f"<!-- {first} -->\n", *marks])
 
 
 def merged(blocks: list[Node], every: list[Note], read: Callable[[str], list[Node]]) -> list[Node]:
     """Return the blocks of a document with notes after their places; `read` makes text blocks.
 
-    A note goes to the end of a section, before the sections that follow it. Of ``fig:error`` and
+    A note goes to the end of a section, before the sections that follow it, and in place of a
+    question (a ``::: {#PLACE}`` of its own). Of ``fig:error`` and
     ``tbl:error`` the name ``error`` is enough. An identifier that the document has already gets
     another ending.
 
@@ -58,7 +91,8 @@ def merged(blocks: list[Node], every: list[Note], read: Callable[[str], list[Nod
         A place is unknown.
     """
     ends = {identifier: (end, -start) for identifier, start, end in _places(blocks)}
-    taken, placed = set(identifiers(blocks)), list[tuple[tuple[int, int], list[Node]]]()
+    asked = {block["c"][0][0] for block in blocks if block["t"] == "Div"}
+    taken, placed = set(identifiers(blocks)), list[tuple[tuple[int, int], bool, list[Node]]]()
     for note in reversed(every):
         names = (name for name in (note.place, f"fig:{note.place}", f"tbl:{note.place}"))
         place = next((name for name in names if name in ends), None)
@@ -66,22 +100,22 @@ def merged(blocks: list[Node], every: list[Note], read: Callable[[str], list[Nod
             raise ValueError(f"{NAME}: {checks.unknown('place', note.place, list(ends))}")
         own = _renamed(read(note.text), taken)
         taken.update(identifiers(own))
-        placed.append((ends[place], own))
+        placed.append((ends[place], place in asked, own))
     # from the last to the first; where places end together, what began earlier ends later
-    for (end, _), own in sorted(placed, key=lambda one: one[0], reverse=True):
-        blocks = [*blocks[:end], *own, *blocks[end:]]
+    for (end, _), answers, own in sorted(placed, key=lambda one: one[0], reverse=True):
+        blocks = [*blocks[: end - answers], *own, *blocks[end:]]
     return blocks
 
 
 def _places(blocks: list[Node]) -> Iterator[tuple[str, int, int]]:
-    """Yield of every section, figure and table its name, and from which block to which it goes."""
+    """Yield of every section, figure, table and question its name, and its first and last block."""
     for i, block in enumerate(blocks):
         if block["t"] == "Header":
             level, (identifier, *_), _ = block["c"]
             later = enumerate(blocks[i + 1 :], i + 1)
             ends = (j for j, other in later if other["t"] == "Header" and other["c"][0] <= level)
             yield identifier, i, next(ends, len(blocks))
-        elif block["t"] in ("Figure", "Table") and block["c"][0][0]:
+        elif block["t"] in ("Figure", "Table", "Div") and block["c"][0][0]:
             yield block["c"][0][0], i, i + 1
 
 

@@ -20,12 +20,16 @@ if TYPE_CHECKING:  # the parser of the command needs the names alone, at once
 NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 # What a report shows. The five that its tables are made of are in every one; a profile adds what
-# its pages allow, the full one everything.
+# its pages allow, the full one everything. A course has those of numerical analysis instead.
 CORE = ("summary", "error", "price", "moments", "rank")
 REPORTED: dict[str, tuple[str, ...]] = {
     "quick": (*CORE, "explore"),
     "default": (
         *CORE, "frontier", "explore", "performer_ratio", "log_variance", "state_rank", "break_even",
+    ),
+    "course": (
+        "rational", "float_softmax", "rank", "moments", "concentration", "predicted_error", "error",
+        "randomised_svd", "nystrom",
     ),
 }  # fmt: skip
 
@@ -82,4 +86,5 @@ def reported(profile: Profile) -> tuple[str, ...]:
     """Return the figures that a report of this profile shows."""
     if profile.name == "full":
         return tuple(FIGURES)
-    return REPORTED.get(profile.name, REPORTED[profile.grid])
+    asked = REPORTED.get(profile.name, REPORTED[profile.grid])
+    return tuple(name for name in asked if name in NAMES)

@@ -19,17 +19,17 @@ from analysis.advice.verdict import TIE
 from analysis.claims import check
 from analysis.compute.parallel import parallel
 from analysis.costs.budget import amount_text
-from analysis.experiments import decomposition, moments
+from analysis.experiments import decomposition, moments, polynomial_rank
 from analysis.experiments.profile import Profile, rank_1_price
 from analysis.inputs import array_files
 from analysis.models.pipeline import Results
 from approx.polynomials.monomials import width
 from figures.document import album, edited_files
 from figures.document.convert import to_html, to_pdf
-from figures.document.notes import NAME as NOTES
+from figures.document.notes import NAME as NOTES, skeleton
 from figures.drawing import style
 from figures.gallery import FIGURES, FigureModule, rank, reported, summary
-from figures.report import claims_document, front, model_sections, sentences, tables
+from figures.report import claims_document, course, front, model_sections, sentences, tables
 from figures.report.references import REFERENCES
 from figures.show import claims_ledger, diagnosis
 from figures.words import amounts, glossary
@@ -44,9 +44,10 @@ LONG = (
     "claims",
     "winners",
     "frontier",
+    "predicted_error",
 )  # begun first, as a long one at the end runs alone
 TITLE = mark("Cheaper attention, measured")
-TEMPLATES = {"en": "report.md.j2", "zh": "report.zh.md.j2"}
+ENDINGS = {"en": ".md.j2", "zh": ".zh.md.j2"}  # of the templates "report" and "course"
 PACKAGES = (
     "expqk", "numpy", "scipy", "numba", "pandas", "matplotlib", "typst", "pypandoc_binary",
 )  # fmt: skip
@@ -57,24 +58,25 @@ def build(
     out: Path,
     *,
     command: str | None = None,
-    title: str = TITLE,
+    title: str | None = None,
     authors: Iterable[str] = (),
     model: Results | None = None,
 ) -> Path | None:
     """Compute everything and write the report.
 
     A report.md that was edited since it was written is never overwritten: it gets another name.
-    What notes.md holds is merged into the pages, as `figures.document.notes` says.
+    What notes.md holds is merged into the pages, as `figures.document.notes` says; a course report
+    begins one with its questions, if there is none.
 
     Parameters
     ----------
     profile : Profile
     out : Path
         Folder: report.md, index.html, report.pdf, claims.html, claims.pdf,
-        manifest.json, figures/, data/.
+        manifest.json, figures/, data/; notes.md and no claims for a course.
     command : str, optional
         As it was given; sys.argv by default.
-    title : str
+    title : str, optional
         Plain text: nothing in it is markup.
     authors : iterable of str
         The same.
@@ -87,6 +89,9 @@ def build(
         Where a report.md that had been edited is now.
     """
     least = rank_1_price(profile.inputs, profile.currency)
+    brief = profile.name == course.NAME
+    if model is not None and brief:
+        raise ValueError("a course report has no model in it: use another profile, or no model")
     if model is not None:
         model_sections.refuse_other(model, profile)
     if profile.budget < least:
@@ -121,35 +126,40 @@ def build(
         for name in shown
         if name not in (SUMMARY, *BY_CELL)
     }
-    studies["winners"] = functools.partial(summary.winners, single)
-    studies[ADVICE] = functools.partial(front.advised, single)
     studies["decomposition"] = functools.partial(decomposition.compute, single)
-    studies["claims"] = _ledger
-    if profile.synthetic:
+    if brief:
+        studies["polynomial_rank"] = functools.partial(polynomial_rank.compute, single)
+    else:
+        studies["winners"] = functools.partial(summary.winners, single)
+        studies[ADVICE] = functools.partial(front.advised, single)
+        studies["claims"] = _ledger
+    if profile.synthetic and not brief:
         studies["synthetic"] = functools.partial(summary.winners, _synthetic(single))
     begun = sorted(studies, key=lambda name: name not in LONG)
     computed |= together("studies", {name: studies[name] for name in begun})
     if SUMMARY in shown:
         computed[SUMMARY] = summary.compose(computed["error"], computed["winners"])
     folder = out.absolute()  # a worker keeps the folder it began in
-    files_of: dict[str, Callable[[], object]] = {
-        CLAIMS: functools.partial(claims_document.write, computed["claims"], folder)
-    }
+    files_of: dict[str, Callable[[], object]] = {}
+    if not brief:
+        files_of[CLAIMS] = functools.partial(claims_document.write, computed["claims"], folder)
     for name in shown:
         files_of[name] = functools.partial(album.save, name, computed[name], folder)
     together("drawing", files_of)
     for name in sorted(computed.keys() - {*shown, ADVICE}):
         style.save_table(name, computed[name], out)
-    if len(profile.advised) > 1:
+    if len(profile.advised) > 1 and not brief:
         title_of_map = front.worth(computed[ADVICE])
         drawn_map = diagnosis.draw(computed[ADVICE])
         style.save(ADVICE, computed[ADVICE], drawn_map, out, title=title_of_map)
-    else:
+    elif not brief:
         style.save_table(ADVICE, computed[ADVICE], out)
     if model is not None:
         model_sections.draw(model, out)
     text = render(profile, computed, command, title=title, authors=authors, model=model)
     edited = edited_files.put(out, SOURCE, text)
+    if brief and not (out / NOTES).exists():
+        (out / NOTES).write_text(skeleton(text, tr(course.ABOUT_NOTES)), "utf-8")
     together("pages", {form: functools.partial(make, folder) for form, make in PAGES.items()})
     edited_files.describe(
         out, {"command": command, "seed": profile.seed, "seconds": seconds, **_machine()}
@@ -193,7 +203,7 @@ def render(
     computed: dict[str, pd.DataFrame],
     command: str,
     *,
-    title: str = TITLE,
+    title: str | None = None,
     authors: Iterable[str] = (),
     model: Results | None = None,
 ) -> str:
@@ -203,7 +213,7 @@ def render(
     ----------
     profile : Profile
     computed : dict of DataFrame
-        The table of every figure that the profile asks for, decomposition, winners and claims.
+        The table of every figure that the profile asks for, and of the studies beside them.
     command, title, authors, model
         As in `build`: text, not markup.
     """
@@ -211,8 +221,12 @@ def render(
         import jinja2
     except ImportError:
         raise ImportError("the report needs: pip install -e '.[report]'") from None
-    source = resources.files("figures.report").joinpath(TEMPLATES[spoken()]).read_text("utf-8")
+    brief = profile.name == course.NAME
+    templates = resources.files("figures.report")
+    name = f"{course.NAME if brief else 'report'}{ENDINGS[spoken()]}"
+    source = templates.joinpath(name).read_text("utf-8")
     environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda part: templates.joinpath(part).read_text("utf-8")),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -220,38 +234,33 @@ def render(
         comment_end_string="#>",
     )
     about = {
-        "title": tables.literal(title),
+        "title": tables.literal(title or tr(course.TITLE if brief else TITLE)),
+        "lang": "zh-CN" if spoken() == "zh" else "en",
         "authors": [tables.literal(author) for author in authors],
         "command": command.encode(errors="replace").decode(),  # what is no UTF-8 becomes "?"
         "model_sentence": "" if model is None else model_sections.briefly(model),
         "model": "" if model is None else model_sections.section(model),
         "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0)),
     }
-    context = about | _context(profile, computed)
+    profile, computed = _in_markdown(profile, computed)
+    context = about | _common(profile, computed)
+    context |= course.context(profile, computed) if brief else _context(profile, computed)
     placed = re.compile(r'figure\("(\w+)"\)|\{#fig:(\w+)').findall(source)
     context["others"] = [name for name in context["details"] if name not in sum(placed, ())]
     template = environment.from_string(source)
+    cited = re.findall(
+        r"\]\(#ref-(\w+)\)", template.render(context, references=REFERENCES, words="")
+    )
+    context["references"] = {key: text for key, text in REFERENCES.items() if key in cited}
     words = glossary.used(template.render(context | {"words": ""}), spoken())
     return template.render(context | {"words": words}).rstrip() + "\n"
 
 
-def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:
-    """Return what the template speaks of.
-
-    Names of inputs are the user's, and text: here they are Markdown, in the profile as in the
-    tables, so that a name from either finds its rows in the other.
-    """
-    profile, computed = _in_markdown(profile, computed)
-    errors, price, ledger = computed["error"], computed["price"], computed["claims"]
-    best, crossings, advice = computed["winners"], tables.crossing_table(errors), computed["advice"]
-    d = max(x.d for x in profile.inputs)
-    m = tables.features(profile, d)
-    map_of_heads = tr(
-        "Layers and heads of the file, at {budget}. Letter, number and colour: the method and its "
-        "total variation. Grey: keep exact attention.",
-        budget=amounts.amount_text(profile.budget, profile.currency),
-    )
-    shown = {name: (FIGURES[name], computed[name]) for name in FIGURES if name in computed}
+def _common(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """Return what every template speaks of."""
+    names = reported(profile) if profile.name == course.NAME else FIGURES
+    shown = {name: (FIGURES[name], computed[name]) for name in names if name in computed}
+    crossings, d = tables.crossing_table(computed["error"]), max(x.d for x in profile.inputs)
     return {
         "inputs": [x.name for x in profile.inputs],
         "temperatures": [f"{t:g}" for t in profile.temperatures],
@@ -264,29 +273,50 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "exact_cost": sentences.exact_cost(profile),
         "stored": style.span(round(x.mask.entries / x.n) for x in profile.inputs),
         "masks": sentences.masks(profile.inputs),
-        "causal_cost": sentences.causal_cost(d, m),
         "d": d,
         "width2": width(d, 2),
-        "captions": {name: tables.raised(_said(*one)) for name, one in shown.items()}
-        | (
-            {ADVICE: f"**{front.worth(advice)}** {map_of_heads}"}
-            if len(profile.advised) > 1
-            else {}
-        ),
+        "captions": {name: tables.raised(_said(*one)) for name, one in shown.items()},
         "details": {
             name: tables.raised(module.details(table)) for name, (module, table) in shown.items()
         },
+        "input_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.inputs))),
+        "content_table": tables.markdown(pd.DataFrame(map(tables.contents, profile.inputs))),
+        "crossing_table": "" if crossings.empty else tables.markdown(crossings),
+        "class_sentence": sentences.class_conclusion(computed["error"]),
+        "lies_table": tables.markdown(tables.lies_table(computed["moments"])),
+        "variance_sentence": sentences.variance_conclusion(computed["moments"]),
+        "decomposed": min(decomposition.COUNT, max(x.n for x in profile.inputs)),
+        "samples": decomposition.SAMPLES,
+        "versions": tr(", ").join(
+            f"{tables.literal(name)} {version}"
+            for name, version in ({"Python": platform.python_version()} | versions()).items()
+        ),
+        "own": bool(profile.synthetic),
+    }
+
+
+def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """Return what the template of all but a course speaks of, beside what is common to both."""
+    errors, price, ledger = computed["error"], computed["price"], computed["claims"]
+    best, advice = computed["winners"], computed["advice"]
+    d = max(x.d for x in profile.inputs)
+    m = tables.features(profile, d)
+    map_of_heads = tr(
+        "Layers and heads of the file, at {budget}. Letter, number and colour: the method and its "
+        "total variation. Grey: keep exact attention.",
+        budget=amounts.amount_text(profile.budget, profile.currency),
+    )
+    return {
+        "causal_cost": sentences.causal_cost(d, m),
+        "map_caption": f"**{front.worth(advice)}** {map_of_heads}",
+        "mapped": len(profile.advised) > 1,
         "summary_sentence": front.summary_sentence(computed["summary"], advice),
         "answers_table": tables.markdown(front.answers(computed, profile, d)),
         "to_use": front.to_use(advice),
         "advice_table": tables.markdown(front.advice_table(advice)),
         "rule_sentence": front.rule(computed["summary"], profile),
         "tie": f"{TIE:g}×",
-        "input_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.inputs))),
-        "content_table": tables.markdown(pd.DataFrame(map(tables.contents, profile.inputs))),
-        "crossing_table": "" if crossings.empty else tables.markdown(crossings),
         "few_bits": sentences.few_bits(computed),
-        "class_sentence": sentences.class_conclusion(errors),
         "scatterbrain_sentence": sentences.scatterbrain_conclusion(errors),
         "normalisation_sentence": sentences.normalisation_conclusion(errors),
         "best_table": tables.markdown(tables.best_table(best)),
@@ -298,17 +328,13 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
             price, {x.name: x.mask.entries / x.n for x in profile.inputs}
         ),
         "lies_sentence": sentences.lies(computed["moments"]),
-        "lies_table": tables.markdown(tables.lies_table(computed["moments"])),
-        "variance_sentence": sentences.variance_conclusion(computed["moments"]),
-        "needed_table": tables.markdown(tables.needed_table(computed["moments"])),
-        "target": tables.percent(moments.TARGET),
         "decomposition_tables": {
             f"{t:g}": tables.markdown(tables.decomposition_table(computed["decomposition"], t))
             for t in decomposition.temperatures(profile)[: 1 + (profile.grid != "quick")]
         },
-        "decomposed": min(decomposition.COUNT, max(x.n for x in profile.inputs)),
-        "samples": decomposition.SAMPLES,
         "decomposition_sentence": sentences.parts_of_error(computed["decomposition"]),
+        "needed_table": tables.markdown(tables.needed_table(computed["moments"])),
+        "target": tables.percent(moments.TARGET),
         "rank_table": tables.markdown(tables.rank_table(computed["rank"])),
         "rank_sentence": rank.finding(computed["rank"]),
         "length": tables.LENGTH,
@@ -316,13 +342,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "complexity_table": tables.markdown(tables.complexity_table(d, m, m)),
         "claims_sentence": sentences.verdicts(ledger),
         "errata_table": tables.markdown(tables.corrected_table(ledger)),
-        "references": REFERENCES,
-        "versions": tr(", ").join(
-            f"{tables.literal(name)} {version}"
-            for name, version in ({"Python": platform.python_version()} | versions()).items()
-        ),
         "rows_sentence": front.rows_taken(profile),
-        "own": bool(profile.synthetic),
         "synthetic_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.synthetic)))
         if profile.synthetic
         else "",
@@ -335,7 +355,10 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
 def _in_markdown(
     profile: Profile, computed: dict[str, pd.DataFrame]
 ) -> tuple[Profile, dict[str, pd.DataFrame]]:
-    """Return both with the names of all inputs as pandoc's Markdown."""
+    """Return both with the names of all inputs as pandoc's Markdown.
+
+    They are the user's, and text; a name from either finds its rows in the other.
+    """
     groups = {group: getattr(profile, group) for group in ("inputs", "advised", "synthetic")}
     names = {x.name: tables.literal(x.name) for group in groups.values() for x in group}
     renamed: dict[str, Any] = {

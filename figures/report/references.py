@@ -1,8 +1,12 @@
 """What the report cites, by key; the list is printed in this order."""
 
 REFERENCES = {
+    "rational": "A. I. Aptekarev, *Sharp constants for rational approximations of analytic "
+    "functions*, Sbornik Mathematics 193, 2002.",
     "avron": "H. Avron et al., *Random Fourier Features for Kernel Ridge Regression: Approximation "
     "Bounds and Statistical Guarantees*, ICML 2017.",
+    "blanchard": "P. Blanchard, D. J. Higham and N. J. Higham, *Accurately Computing the "
+    "Log-Sum-Exp and Softmax Functions*, IMA J. Numerical Analysis 41, 2021.",
     "scatterbrain": "B. Chen, T. Dao, E. Winsor, Z. Song, A. Rudra and C. Ré, *Scatterbrain: "
     "Unifying Sparse and Low-rank Attention Approximation*, NeurIPS 2021.",
     "candes": "E. J. Candès, X. Li, Y. Ma and J. Wright, *Robust Principal Component Analysis?*, "
@@ -15,6 +19,8 @@ REFERENCES = {
     "Kluwer 1998.",
     "eckart": "C. Eckart and G. Young, *The Approximation of One Matrix by Another of Lower Rank*, "
     "Psychometrika 1, 1936.",
+    "halko": "N. Halko, P.-G. Martinsson and J. A. Tropp, *Finding Structure with Randomness*, "
+    "SIAM Review 53, 2011.",
     "flash": "W. Hua, Z. Dai, H. Liu and Q. Le, *Transformer Quality in Linear Time*, ICML 2022.",
     "indyk": "P. Indyk and R. Motwani, *Approximate Nearest Neighbors*, STOC 1998.",
     "squared": "P. Kacham, V. Mirrokni and P. Zhong, *PolySketchFormer: Fast Transformers via "
@@ -43,6 +49,8 @@ REFERENCES = {
     "richardson": "L. F. Richardson, *The Approximate Arithmetical Solution by Finite "
     "Differences*, 1911.",
     "trefethen": "L. N. Trefethen, *Approximation Theory and Approximation Practice*, SIAM 2013.",
+    "pareto": "A. Vehtari, D. Simpson, A. Gelman, Y. Yao and J. Gabry, *Pareto Smoothed Importance "
+    "Sampling*, J. Machine Learning Research 25, 2024.",
     "wacker": "J. Wacker, M. Kanagawa and M. Filippone, *Improved Random Features for Dot Product "
     "Kernels*, 2022.",
     "linformer": "S. Wang, B. Li, M. Khabsa, H. Fang and H. Ma, *Linformer: Self-Attention with "

@@ -21,6 +21,7 @@ from figures.show.diagnosis import LEAST_SHOWN as LEAST_SHOWN
 from figures.words.translation import mark, share_of, spoken, tr
 
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
+_BRACKET = re.compile(r"(?<!\\)[\[\]]")
 _BAR = re.compile(r"(\\.)|\|")
 _FORMULA = re.compile(r"((?<!\\)\$.*?(?<!\\)\$)", re.DOTALL)  # a dollar of a name is escaped
 _SCRIPT = re.compile(
@@ -73,12 +74,15 @@ def literal(text: str) -> str:
 def raised(caption: str) -> str:
     r"""Return a caption with the e^{x}, e^(x), B^2 and d_h of plain text raised and lowered.
 
-    Formulas in dollars, and what is raised in Markdown already, stay as they are.
+    Brackets of intervals, which need not match, are escaped: a caption stands in brackets. Formulas
+    in dollars, and what is raised in Markdown already, stay as they are.
 
     Examples
     --------
     >>> print(raised("e^{2 q·k}, $e^{x}$, 10^3^, B^0.5. And e^−|x|, d_h"))
     e^2\ q·k^, $e^{x}$, 10^3^, B^0.5^. And e^−|x|^, d~h~
+    >>> print(raised("on (−∞, 0] or $[0, 1)$"))
+    on (−∞, 0\] or $[0, 1)$
     """
 
     def script(match: re.Match[str]) -> str:
@@ -88,7 +92,8 @@ def raised(caption: str) -> str:
         return "^" + inside.replace(" ", r"\ ") + "^"
 
     parts = _FORMULA.split(caption)
-    return "".join(p if p.startswith("$") else _SCRIPT.sub(script, p) for p in parts)
+    scripts = (p if p.startswith("$") else _SCRIPT.sub(script, p) for p in parts)
+    return "".join(p if p.startswith("$") else _BRACKET.sub(r"\\\g<0>", p) for p in scripts)
 
 
 def power(value: float, log: float | None = None) -> str:

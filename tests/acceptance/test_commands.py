@@ -11,13 +11,14 @@ from kills import kills
 from test_pages_lm import WITH_TORCH  # `make lm` runs them
 
 from acceptance import pages
-from acceptance.pages import FOLDER, HEADS, ROOT, TENSORS, UNMASKED
+from acceptance.pages import FOLDER, HEADS, METHOD, ROOT, TENSORS, UNMASKED
 from figures.command.cli import guide, names, parser
 
 OUT = "out dir (最终)"
 NAMES = {  # what stands on a page for something of the reader's
     "FILE": UNMASKED,
     "qk.npz": HEADS,
+    "my_method.py": METHOD,
     "qk.safetensors": TENSORS,
     "figures/configs/quick.toml": "my sweep (最终).toml",
     "DIR": OUT,
@@ -30,6 +31,10 @@ SMALLER = {  # what is too slow for each run of the tests: options that make it 
     'expqk report --profile full --lang zh --title "My title" --author "My Name"': (
         "--profile", "quick", "--qk", HEADS, "--heads", "0.3", "--jobs", "1",
     ),
+    "expqk report --profile course": ("--qk", HEADS, "--heads", "0.3", "--jobs", "1"),
+    'expqk report --profile course --qk qk.npz --lang zh --author "My Name"': (
+        "--heads", "0.3", "--jobs", "1",
+    ),
     "expqk figures error --qk qk.npz": ("--profile", "quick", "--heads", "0.3", "--jobs", "1"),
     "expqk figures performer_error": ("--profile", "quick", "--format", "svg", "--jobs", "1"),
     "expqk figures weights": ("--profile", "quick", "--format", "svg", "--jobs", "1"),
@@ -40,6 +45,7 @@ BEFORE = {  # what a reader has done before
     "expqk exercise check 7 answers.json": (
         'printf \'{"sigma": 1, "factor": 1.6487, "corrected": 1}\' > answers.json'
     ),
+    "expqk report --rebuild": "mkdir report && printf '# 最终\\n' > report/report.md",
     "expqk report --rebuild --out mine": (
         "mkdir mine && printf '# 最终\\n\\n$e^{q\\\\cdot k}$\\n' > mine/report.md"
     ),
@@ -128,7 +134,8 @@ def settled_with_files(command, shell):
     assert bool(files) == (bool(writes) and "--dry-run" not in words)
     if words[1] == "report" and "--rebuild" not in words:
         out = words[words.index("--out") + 1] if "--out" in words else "report"
-        assert {*REPORT} <= {path.name for path in (shell.folder / out).iterdir()}
+        written = (*REPORT[:3], "notes.md") if "course" in words else REPORT
+        assert {*written} <= {path.name for path in (shell.folder / out).iterdir()}
 
 
 COMMANDS = runs(printed())

@@ -299,8 +299,9 @@ def test_profiles_ask_for_figures_that_there_are_and_each_for_more():
 
 
 def test_every_reference_is_cited_and_every_citation_has_one():
-    template = resources.files("figures.report").joinpath("report.md.j2").read_text("utf-8")
-    cited = re.findall(r'"(\w+)"', " ".join(re.findall(r"cite\(([^)]*)\)", template)))
+    templates = [resources.files("figures.report") / f"{x}.md.j2" for x in ("report", "course")]
+    text = "".join(template.read_text("utf-8") for template in templates)
+    cited = re.findall(r'"(\w+)"', " ".join(re.findall(r"cite\(([^)]*)\)", text)))
     assert set(cited) == set(REFERENCES)
 
 

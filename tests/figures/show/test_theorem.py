@@ -202,15 +202,15 @@ def test_cold_cells_are_flagged_and_would_flatter(predictions):
 
 
 def scaled(log):
-    def wrong(method, Q, K):
-        found = frobenius_error(method, Q, K)
+    def wrong(method, Q, K, mask):
+        found = frobenius_error(method, Q, K, mask=mask)
         return FrobeniusError(found.log_mean + log, found.relative_deviation)
 
     return wrong
 
 
-def features_only(method, Q, K):
-    return frobenius_error(getattr(method, "low_rank", method), Q, K)
+def features_only(method, Q, K, mask):
+    return frobenius_error(getattr(method, "low_rank", method), Q, K, mask=mask)
 
 
 @pytest.mark.parametrize(
@@ -221,11 +221,11 @@ def features_only(method, Q, K):
         ("figure: the factor 1 − p left out", features_only),
     ],
 )
-def test_a_wrong_prediction_is_noticed(monkeypatch, killed, bug, wrong):
+def test_a_wrong_prediction_is_noticed(small, monkeypatch, killed, bug, wrong):
     monkeypatch.setattr(predicted_error, "TEMPERATURES", (HOT,))
     monkeypatch.setattr(predicted_error, "frobenius_error", wrong)
     spec = next(s for s in predicted_error.SPECS if "sliding_window" in s)
-    rows = predicted_error._study(predicted_error.heads(0)[0], parse(spec), draws=200, seed=0)
+    rows = predicted_error._study(predicted_error.heads(small)[0], parse(spec), draws=200, seed=0)
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     found = FIGURES["predicted_error"].z_scores(table).max()
     assert found > BOUND

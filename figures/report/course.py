@@ -1,0 +1,275 @@
+"""The report for a course of numerical analysis: what theory predicts beside what was measured."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from analysis.experiments import decomposition, predicted_error as predictions, rational
+from analysis.experiments.polynomial_rank import EPSILON
+from analysis.experiments.profile import Profile
+from figures.gallery import error, moments, predicted_error
+from figures.report import front, tables
+from figures.words.translation import mark, share, share_of, tr
+
+NAME = "course"
+TITLE = mark("Rank, bias, variance and error of exp(q·k) across temperatures")
+ABOUT_NOTES = mark(
+    "Write your text below a mark: it takes the place of the question. Then: expqk report "
+    "--rebuild --out DIR"
+)
+CHANCE = 0.05  # of exceeding the limit of the largest |z|, if all theory holds
+LEFT_OUT = (  # of the table of families, each beside a kin of its own
+    "hyperbolic", "poisson", "random_maclaurin", "tensor_power", "richardson", "chebyshev",
+)  # fmt: skip
+SHOWN = (0.25, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)  # temperatures of the table of ranks
+
+
+def context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """Return what the template of a course speaks of, beside what every template does."""
+    ranks = computed["polynomial_rank"]
+    shown = computed["decomposition"]
+    shown = shown[~shown.method.str.split("(").str[0].isin(LEFT_OUT)]
+    crossings = tables.crossing_table(computed["error"])
+    if len(crossings):  # of the rows that the figure shows
+        space = crossings[tr("relative Frobenius error of")]
+        crossings = crossings[space == tr(error.NAMES["attention"])]
+    alone = dataclasses.replace(profile, synthetic=())  # without the heads that are advised
+    return {
+        "crossing_table": "" if crossings.empty else tables.markdown(crossings),
+        "chosen": len(profile.inputs) - len(profile.synthetic),
+        "heads": profile.given[0],
+        "draws": profile.draws,
+        "pairs": max(2, profile.draws // predictions.SHARE),
+        "predicted": predictions.COUNT,
+        "rows_sentence": front.rows_taken(alone),
+        "epsilon": f"{EPSILON:g}",
+        "bound": f"{rational.B:g}",
+        "interval_sentence": interval(profile),
+        "criterion": moments.criterion(),
+        "nearest": f"{decomposition.temperatures(profile)[0]:g}",
+        "least_sentence": least(shown, decomposition.temperatures(profile)[0]),
+        "decomposition_table": tables.markdown(
+            tables.decomposition_table(shown, decomposition.temperatures(profile)[0])
+        ),
+        "rank_table": tables.markdown(rank_table(ranks)),
+        "comparison_table": tables.markdown(comparison(computed)),
+        "reliable": _shares(computed),
+        "agreement": agreement(computed),
+    }
+
+
+def interval(profile: Profile) -> str:
+    """Return from which temperature on the logits of each input are in the interval [−B, B]."""
+    largest = {
+        x.name: float(np.abs(logits[np.isfinite(logits)]).max())
+        for x in profile.inputs
+        for logits in [x.at_temperature(1.0).logits()]
+    }
+    covered = [
+        tr("{name} from t = {t:.2g} on", name=name, t=size / rational.B)
+        for name, size in largest.items()
+    ]
+    return tr(
+        "[−{b:g}, {b:g}] holds all logits of {covered}.",
+        b=rational.B,
+        covered=tr(", ").join(covered),
+    )
+
+
+def least(table: pd.DataFrame, temperature: float) -> str:
+    """Return how often a method without variance is nearest, and an unbiased one of no use."""
+    wide = tables.decomposed(table)
+    wide = wide[wide.temperature == temperature]
+    wide = wide.assign(total=np.logaddexp(wide.log_squared_bias, wide.log_variance))
+    paid = wide[wide.budget > 0]
+    nearest = paid.loc[paid.groupby("input", sort=False).total.idxmin()]
+    unbiased = wide[(wide.log_squared_bias == -np.inf) & (wide.closed_form == 1.0)]
+    return tr(
+        "Of what the budget pays for, a method without variance has the least expected squared "
+        "error on {nearest}; {worse} exceed 1, the error of the zero matrix.",
+        nearest=share_of(np.isneginf(nearest.log_variance)),
+        worse=share_of(unbiased.total > 0, mark("unbiased estimates")),
+    )
+
+
+def _bounded(ranks: pd.DataFrame) -> pd.DataFrame:
+    """Return the ε-rank and its bound by the best polynomial, at each input and temperature."""
+    part = ranks[(ranks.degree < 0) & ranks.method.isin(("exact", "minimax"))]
+    keys = ["input", "n", "l", "d", "temperature"]
+    return part.pivot_table("value", keys, "method", sort=False).reset_index()
+
+
+def rank_table(ranks: pd.DataFrame) -> pd.DataFrame:
+    """Return the ε-rank of exp(q·k) and the bound of the best polynomial, a row an input."""
+    wide = _bounded(ranks)
+    wide = wide[wide.temperature.isin(SHOWN)]
+    rows = []
+    for (name, d), part in wide.groupby(["input", "d"], sort=False):
+        cells = {
+            f"t = {row.temperature:g}": tables.unbroken(f"{row.exact:.0f} ≤ {row.minimax:.0f}")
+            for row in part.sort_values("temperature").itertuples()
+        }
+        rows.append({tr("input"): name, "d": str(d), **cells})
+    return pd.DataFrame(rows)
+
+
+def comparison(computed: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return what theory says of each quantity, what was measured, and where they part."""
+    rows = [
+        _degree(computed["rational"]),
+        _rank(computed["polynomial_rank"]),
+        *_moments(computed["moments"]),
+        _error(computed["predicted_error"]),
+    ]
+    return pd.DataFrame(
+        rows, columns=[tr("quantity"), tr("theory"), tr("measured"), tr("where it ends")]
+    )
+
+
+def _degree(table: pd.DataFrame) -> tuple[str, ...]:
+    table = table[table.metric == "error"]
+    at = table.set_index(["interval", "method", "degree"]).value.sort_index()
+    polynomial = at["interval", "minimax"] / at["interval", "bessel_tail"]
+    best = at["half_line", "best"] / at["half_line", "halphen"]
+    return (
+        tr("degree"),
+        tr("Bessel tail; {line}", line="$2\\cdot9.28903^{-n-1/2}$"),
+        tr(
+            "best polynomial: {least:.2f} to {most:.2f} of the tail; best rational: {low:.2f} to "
+            "{high:.2f} of the line",
+            least=polynomial.min(),
+            most=polynomial.max(),
+            low=best.min(),
+            high=best.max(),
+        ),
+        tr("the tail falls from n = B = {b:g} on only", b=rational.B),
+    )
+
+
+def _rank(table: pd.DataFrame) -> tuple[str, ...]:
+    wide = _bounded(table)
+    held, low = wide.exact <= wide.minimax, wide.minimax < wide[["n", "l"]].min(axis=1)
+    cases = mark("cases")
+    return (
+        tr("rank"),
+        tr("ε-rank ≤ {width}", width=r"$\binom{d+p}{p}$"),
+        tr("it holds in {share}", share=share(int(held.sum()), len(wide), cases)),
+        tr(
+            "the bound is below n and l in {share}",
+            share=share(int(low.sum()), len(wide), cases),
+        ),
+    )
+
+
+def _shares(computed: dict[str, pd.DataFrame]) -> str:
+    """Return how many of the samples are reliable, of one entry and of whole matrices."""
+    table = computed["moments"]
+    entry = table[table.metric == "believable"].value
+    table = computed["predicted_error"]
+    whole = table[table.metric == "believable"].value
+    samples = mark("samples")
+    return tr(
+        "{entry} of one entry and {whole} of whole matrices",
+        entry=share(int(entry.sum()), len(entry), samples),
+        whole=share(int(whole.sum()), len(whole), samples),
+    )
+
+
+def _largest(z: pd.Series) -> str:
+    """Return the largest |z| beside what chance alone rarely exceeds."""
+    return tr(
+        "largest |z| {z:.1f} of {count}; chance alone exceeds {limit:.1f} in at most {chance:.0%}",
+        z=z.max(),
+        count=len(z),
+        limit=_limit(len(z)),
+        chance=CHANCE,
+    )
+
+
+def _limit(count: int) -> float:
+    """Return what the largest of so many |z| exceeds in at most CHANCE, by Bonferroni's bound."""
+    return float(ndtri(1 - CHANCE / (2 * count)))
+
+
+def agreement(computed: dict[str, pd.DataFrame]) -> str:
+    """Return whether what was measured contradicts bias and squared error in closed form."""
+    scores = [
+        moments.z_scores(computed["moments"]),
+        predicted_error.z_scores(computed["predicted_error"]),
+    ]
+    tested = [z for z in scores if len(z)]
+    if not tested:
+        return tr("No sample here is good enough to test a closed form.")
+    if all(z.max() <= _limit(len(z)) for z in tested):
+        return tr("Where a sample can test a closed form, nothing measured contradicts it.")
+    return tr(
+        "The largest |z| exceeds what chance allows: read its row before you trust either side."
+    )
+
+
+def _moments(table: pd.DataFrame) -> list[tuple[str, ...]]:
+    wide = table.pivot_table(
+        "value", ["input", "method", "temperature"], "metric", sort=False
+    ).reset_index()
+    nothing = tr("no draw is reliable")
+    if "believable" not in wide:
+        return [(tr(name), tr("closed form"), nothing, "–") for name in ("bias", "variance")]
+    drawn = wide[wide.believable.notna()]
+    sure = drawn[drawn.believable == 1.0]
+    z = moments.z_scores(table)
+    ratio = sure.sampled_variance / np.exp(sure.log_relative_variance)
+    with np.errstate(divide="ignore"):
+        hidden = np.log(drawn.sampled_variance) - drawn.log_relative_variance
+    few = share(len(drawn) - len(sure), len(drawn), mark("samples"))
+    least = float(hidden[np.isfinite(hidden)].min())
+    return [
+        (
+            tr("bias"),
+            tr("closed form; 0 for random features"),
+            _largest(z) if len(z) else nothing,
+            tr("no statement on {few}: too few draws", few=few),
+        ),
+        (
+            tr("variance"),
+            tr("closed form, such as {one}", one=r"$(e^{\lVert q+k\rVert^2}-1)/m$"),
+            tr(
+                "{least:.2f} to {most:.2f} of it where reliable",
+                least=ratio.min(),
+                most=ratio.max(),
+            )
+            if len(ratio)
+            else nothing,
+            tr(
+                "draws show down to {share} of it elsewhere",
+                share=tables.power(math.exp(max(least, -700.0)), least),
+            ),
+        ),
+    ]
+
+
+def _error(table: pd.DataFrame) -> tuple[str, ...]:
+    wide = table.pivot_table("value", ["input", "method", "temperature"], "metric")
+    sure, rest = wide[wide.believable == 1.0], wide[wide.believable == 0.0]
+    z = predicted_error.z_scores(table)
+    return (
+        tr("squared error"),
+        tr("closed form: {sum}", sum=r"$\sum A_{ij}^2(b_{ij}^2+v_{ij})$"),
+        tr(
+            "{least:.2f} to {most:.2f} of it where reliable; {z}",
+            least=sure.square_ratio.min(),
+            most=sure.square_ratio.max(),
+            z=_largest(z),
+        )
+        if len(sure)
+        else tr("no draw is reliable"),
+        tr(
+            "draws show down to {share} of it elsewhere",
+            share=tables.power(float(rest.square_ratio.min())),
+        )
+        if len(rest)
+        else "–",
+    )
