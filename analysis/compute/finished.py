@@ -26,6 +26,8 @@ class Finished:
     ----------
     folder : path, optional
         It is made when something is kept; None keeps nothing.
+    earlier : path, optional
+        The folder of an earlier run: an outcome that is needed again is taken from there.
 
     Examples
     --------
@@ -33,17 +35,31 @@ class Finished:
     True
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None,
+        earlier: str | os.PathLike[str] | None = None,
+    ) -> None:
         self.folder = None if folder is None else Path(folder)
+        self.earlier = None if earlier is None else Path(earlier)
+
+    def __bool__(self) -> bool:
+        return not (self.folder is None and self.earlier is None)
 
     def get(self, name: str) -> Any:
         """Return the outcome of a task by its `key`; None if it is not done, or is damaged."""
-        if self.folder is None:
-            return None
-        try:
-            return json.loads((self.folder / f"{name}.json").read_text("utf-8"), object_hook=_read)
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        for folder in (self.folder, self.earlier):
+            if folder is None:
+                continue
+            try:
+                text = (folder / f"{name}.json").read_text("utf-8")
+                outcome = json.loads(text, object_hook=_read)
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            if folder is not self.folder:
+                self.put(name, outcome)
+            return outcome
+        return None
 
     def put(self, name: str, outcome: Any) -> None:
         """Keep the outcome of a task."""

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from analysis.compute.finished import Finished
 from analysis.costs import candidates
 from analysis.inputs import Head
 from analysis.models.language_model import HeadIndex
-from analysis.models.replacement import Passage
+from analysis.models.replacement import Passage, Replacements
 from analysis.models.sensitivity import SAMPLES, Gradients, fisher, gradients, moved
 from analysis.sweeps.sweep import begin, version
 from approx import Mask, Method, checks, parse
@@ -48,6 +48,8 @@ def curves(
     *,
     currency: str = "reads",
     methods: Sequence[Method] | None = None,
+    since: float | None = None,
+    start: Replacements | None = None,
     samples: int = SAMPLES,
     scheduler: Any = None,
     done: Finished | None = None,
@@ -66,12 +68,17 @@ def curves(
         Templates are filled to several shares of the budget, from 1/16 to 8; what has its size
         stays as it is. The default is `METHODS` and, by bytes, keys and values in few bits. Exact
         attention is always a choice.
+    since : float, optional
+        The budget of earlier curves. Their sizes are taken, and those for ``budget`` only where
+        they cost more or less than any of these.
+    start : mapping of (layer, head) to Method, optional
+        An earlier choice, which its heads have beside all others.
     samples : int
         Backward passes per passage.
     scheduler : str or distributed.Client, optional
         A Dask cluster, whose tasks are the heads; by default threads of this process.
     done : Finished, optional
-        What keeps the curve of each head, of which those that are there are not computed again.
+        What keeps the curve of each head: a choice that it has is not computed again.
     progress : bool
 
     Returns
@@ -100,11 +107,11 @@ def curves(
             f"the passages must have one length, from which prices follow, got {sorted(lengths)}"
         )
     width = min(shape.d for shape in passages[0].shapes)
-    asked = choices(budget, currency, methods, width=width)
+    asked = choices(budget, currency, methods, width=width, since=since)
     drawn = [gradients(passage, samples) for passage in passages]
     layers = range(passages[0].model.layers)
     bar = tqdm(layers, disable=not progress, desc="curves", leave=False)
-    where = {"scheduler": scheduler, "done": done}
+    where = {"start": start, "scheduler": scheduler, "done": done}
     parts = [layer_curves(passages, drawn, layer, asked, **where) for layer in bar]
     return pd.concat(parts, ignore_index=True)
 
@@ -112,12 +119,25 @@ def curves(
 class Choices(NamedTuple):
     """What the heads may have: templates and methods, the average price, and what it is counted in.
 
-    `choices` makes it.
+    `choices` makes it. ``since`` is as in `curves`.
     """
 
     budget: float
     currency: str
     methods: tuple[Method, ...]
+    since: float | None = None
+
+    def amounts(self) -> list[float]:
+        """Return the prices to which templates are filled.
+
+        Examples
+        --------
+        >>> choices(64.0, since=32.0).amounts()[-3:]
+        [256.0, 384.0, 512.0]
+        """
+        mine = [share * self.budget for share in SHARES]
+        before = mine if self.since is None else [share * self.since for share in SHARES]
+        return before + [x for x in mine if not before[0] <= x <= before[-1]]
 
 
 def choices(
@@ -126,6 +146,7 @@ def choices(
     methods: Sequence[Method] | None = None,
     *,
     width: float = math.inf,
+    since: float | None = None,
 ) -> Choices:
     """Return what heads of a width may have, checked, by default those of `METHODS` that can.
 
@@ -144,7 +165,7 @@ def choices(
         checks.instance("every method", method, Method, "a method")
         if why := method.obstacle(Mask.causal(2, 2)):
             raise ValueError(f"no model can run {method}: {why}; leave it out")
-    return Choices(float(budget), currency, tuple(chosen))
+    return Choices(float(budget), currency, tuple(chosen), since)
 
 
 def layer_curves(
@@ -154,6 +175,7 @@ def layer_curves(
     asked: Choices,
     heads: Sequence[int] | None = None,
     *,
+    start: Replacements | None = None,
     scheduler: Any = None,
     done: Finished | None = None,
 ) -> pd.DataFrame:
@@ -166,24 +188,26 @@ def layer_curves(
     layer : int
     asked : Choices
     heads : sequence of int, optional
-    scheduler, done
+    start, scheduler, done
         As in `curves`.
     """
     done = done or Finished(None)
     some = range(passages[0].model.heads) if heads is None else heads
-    limit, sized = memory.explicit_limit(), _sized(asked, passages[0].shapes[layer])
+    limit, shape = memory.explicit_limit(), passages[0].shapes[layer]
+    sized, before = _sized(asked, shape), start or {}
     work: list[_Work] = []
     for passage, mine in zip(passages, drawn):
         x = passage.inputs(layer)
         for head in some:
             given = np.array([sample[layer][head] for sample in mine], np.float64)
             where, draws = (layer, head), passage.draws(layer, head)
-            count = len(passage.positions)
-            one = x.at(*where)
-            work.append(_Work(len(work), where, one, given, draws, count, limit, version()))
-    keys = [task.key(sized) if done.folder else "" for task in work]
-    rows = [done.get(name) for name in keys]
-    left = [task for task in work if rows[task.number] is None]
+            one, count = x.at(*where), len(passage.positions)
+            also = {str(before[where]): before[where]} if where in before else {}
+            task = _Work(len(work), where, one, given, draws, count, also, {}, limit, version())
+            known = (done.get(task.key()) or {}) if done else {}
+            work.append(dataclasses.replace(task, known=known))
+    damages: list[Any] = [task.known for task in work]
+    left = [task for task in work if not {*sized, *task.own} <= {*task.known}]
     made: Iterable[tuple[_Work, Any]]
     if scheduler is None:
         curve = functools.partial(_Work.curve, sized=sized)
@@ -193,9 +217,17 @@ def layer_curves(
             _Work.curve, left, [sized], jobs=passages[0].jobs, scheduler=scheduler
         )
     for task, curve_of_head in made:
-        rows[task.number] = curve_of_head
-        done.put(keys[task.number], curve_of_head)
-    found = pd.DataFrame([row for part in rows for row in part], columns=COLUMNS)
+        damages[task.number] = curve_of_head
+        if done:
+            done.put(task.key(), curve_of_head)
+    rows = []
+    for task in work:
+        own = {spec: _priced(method, asked, shape) for spec, method in task.own.items()}
+        rows += [
+            (*task.where, spec, price, damages[task.number][spec])
+            for spec, (_, price) in (sized | own).items()
+        ]
+    found = pd.DataFrame(rows, columns=COLUMNS)
     return found.groupby(COLUMNS[:3], sort=False, as_index=False).agg(
         {"price": "mean", "damage": "mean"}
     )
@@ -216,50 +248,58 @@ class _Work:
     gradients: Array
     draws: np.random.SeedSequence
     positions: int
+    own: Mapping[str, Method]
+    known: Mapping[str, float]
     memory_limit: int | None
     version: str
 
-    def key(self, sized: Sized) -> str:
-        """Return what the curve is kept under: all that decides it."""
-        about = self.version, self.where, list(sized), self.positions, self.draws
+    def key(self) -> str:
+        """Return what the curve is kept under: all that decides the damage of a choice."""
+        about = self.version, self.where, self.positions, self.draws
         return finished.key(*about, self.x.digest(), self.gradients)
 
-    def curve(self, sized: Sized) -> list[tuple[int, int, str, float, float]]:
-        """Return layer, head, spec, price and damage of each choice."""
+    def curve(self, sized: Sized) -> dict[str, float]:
+        """Return the damage of each choice by its spec, those included that are known."""
         begin(self.version, self.memory_limit)
+        left = {spec: method for spec, (method, _) in sized.items()} | dict(self.own)
         with one_thread():
-            return list(self._rows(sized))
+            return {**self.known, **dict(self._damages(left))}
 
-    def _rows(self, sized: Sized) -> Iterator[tuple[int, int, str, float, float]]:
+    def _damages(self, methods: Mapping[str, Method]) -> Iterator[tuple[str, float]]:
         one = self.x
         assert one.V is not None
         exactly = exact.attention(one.Q, one.K, one.V, mask=one.mask)
         unused = np.random.default_rng(self.draws)  # by what draws nothing
-        for spec, (method, price) in sized.items():
+        for spec, method in methods.items():
+            if spec in self.known:
+                continue
             damage = 0.0
             if spec != EXACT:
                 rng = self.draws if method.uses_rng else unused
                 change = moved(one, one.approximate(method, rng=rng), exactly)
                 damage = fisher(change, self.gradients) / self.positions
-            yield *self.where, spec, price, damage
+            yield spec, damage
 
 
 @functools.lru_cache(maxsize=8)  # the layers of a model have one shape or two
 def _sized(asked: Choices, shape: Shape) -> Sized:
     """Return {spec: (method, price)} of all sizes, and of exact attention."""
-    budget, currency, methods = asked
     found: Sized = {}
-    for method in [*methods, parse(EXACT)]:
-        for share in SHARES:
+    for method in [*asked.methods, parse(EXACT)]:
+        for amount in asked.amounts():
             filled = method
             if method.is_template:
-                within = method.within(share * budget, currency=currency, **shape.given)
+                within = method.within(amount, currency=asked.currency, **shape.given)
                 if within is None:
                     continue
                 filled = within
-            price = filled.price(**shape.given)
-            cost = None if price is None else getattr(price, currency)
-            if cost is None:
-                raise ValueError(f"{filled} has no price in {currency}: leave it out")
-            found[str(filled)] = filled, float(cost)
+            found[str(filled)] = _priced(filled, asked, shape)
     return found
+
+
+def _priced(method: Method, asked: Choices, shape: Shape) -> tuple[Method, float]:
+    price = method.price(**shape.given)
+    cost = None if price is None else getattr(price, asked.currency)
+    if cost is None:
+        raise ValueError(f"{method} has no price in {asked.currency}: leave it out")
+    return method, float(cost)

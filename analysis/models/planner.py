@@ -20,7 +20,7 @@ from analysis.models import checkpoints
 from analysis.models.checkpoints import Place
 from analysis.models.cost_curves import EXACT, SHARES, curves
 from analysis.models.language_model import HeadIndex, LanguageModel
-from analysis.models.plan import Plan as Plan
+from analysis.models.plan import Plan as Plan, misfits
 from analysis.models.replacement import SKIP, Estimated, Passage, Replaced, passes, perplexity
 from approx import Method, checks, parse
 from approx.method.prices import CURRENCIES
@@ -40,6 +40,7 @@ def plan(
     kl: float | None = None,
     currency: str = "reads",
     methods: Sequence[Method] | None = None,
+    start: str | os.PathLike[str] | None = None,
     held_out: str | os.PathLike[str] | None = None,
     max_tokens: int = 512,
     seed: int = 0,
@@ -65,6 +66,11 @@ def plan(
     methods : sequence of Method, optional
         What a head may have, see `analysis.models.cost_curves.curves`; exact attention is always a
         choice.
+    start : path, optional
+        The file of an earlier plan of this model. Its choice is among those of each head, so that
+        no less damage was predicted before at this price. Where it counted in the same currency,
+        methods have the sizes of its curves, and what the folder FILE.heads beside it keeps is not
+        computed again.
     held_out : path, optional
         A text that chooses nothing, on which the plan is measured; by default the first text, so
         that the damage measured is too small.
@@ -85,7 +91,8 @@ def plan(
     Plan
         Heads that stay exact are left out. Its facts: ``budget``, ``currency``; ``price``, the mean
         over all heads, and ``exact_price``; ``chosen_on``, ``measured_on``, the names of the texts;
-        ``model_sha256`` and ``text_sha256``, by name of the file; ``version``, that of expqk;
+        ``model_sha256`` and ``text_sha256``, by name of the file; ``started_from``, the name of an
+        earlier plan's file; ``version``, that of expqk;
         ``predicted_kl``, the sum over heads of the damages that were predicted, and
         ``least_predicted_kl``, below which no choice from the same curves is; ``kl``,
         ``kl_stderr``, ``same_top_1`` and ``perplexity``, measured with all heads replaced at once,
@@ -97,8 +104,8 @@ def plan(
     Raises
     ------
     ImportError, ValueError
-        The model or a method cannot be used, the cheapest choice costs more than the budget, or not
-        one of budget and KL is given.
+        The model or a method cannot be used, the cheapest choice costs more than the budget, not
+        one of budget and KL is given, or the earlier plan does not fit the model.
 
     Notes
     -----
@@ -118,18 +125,25 @@ def plan(
     if not texts:
         raise ValueError("a plan needs a text to be chosen on")
     every = checkpoints.texts(model_dir, *texts, held_out)
+    earlier = None if start is None else _earlier(start, model_dir)
     model = LanguageModel.open(model_dir)
     tokens = [model.tokens_of(words, max_tokens) for words in every]
     shortest = min(map(len, tokens))  # sizes and prices follow from the length
     passages = [Passage(model, ids[:shortest], skip=SKIP, seed=seed, jobs=jobs) for ids in tokens]
     chosen_on, at = passages[: len(texts)], passages[0 if held_out is None else -1]
     about = _price_of_exact(at, currency) / max(SHARES) if budget is None else budget
-    done = Finished(finished)
+    since, kept = None, None
+    if start is not None and earlier is not None:
+        kept = Path(start).with_name(f"{Path(start).name}.heads")
+        if earlier.facts.get("currency") == currency:
+            since = earlier.facts.get("budget", _price_of_exact(at, currency) / max(SHARES))
+    done = Finished(finished, kept)
     with contextlib.ExitStack() as stack:
         if scheduler is not None:  # one cluster for all
             scheduler = stack.enter_context(executors.client(scheduler, at.jobs))
         found = curves(
-            chosen_on, about, currency=currency, methods=methods, scheduler=scheduler, done=done,
+            chosen_on, about, currency=currency, methods=methods, since=since,
+            start=None if earlier is None else earlier.heads, scheduler=scheduler, done=done,
             progress=progress,
         )  # fmt: skip
         rounds: list[dict[str, Any]] = []
@@ -152,6 +166,7 @@ def plan(
         {
             **asked,
             "currency": currency,
+            **({} if start is None else {"started_from": one_line(Path(start).name)}),
             "chosen_on": [one_line(Path(each).name) for each in texts],
             "measured_on": one_line(Path(texts[0] if held_out is None else held_out).name),
             "tokens": shortest,
@@ -165,6 +180,14 @@ def plan(
             "exact_perplexity": perplexity(at.surprisal),
         },
     )
+
+
+def _earlier(start: str | os.PathLike[str], model_dir: str | os.PathLike[str]) -> Plan:
+    """Return the plan of a file; raise ValueError if it does not fit the model."""
+    plan = Plan.read(start)
+    if against := misfits(plan, model_dir):
+        raise ValueError(f"{one_line(Path(start).name)} cannot be started from: {against[0]}")
+    return plan
 
 
 def allocated(
@@ -305,7 +328,7 @@ def measured_all(
 ) -> Iterator[tuple[float, dict[str, Any]]]:
     """Yield (share, `measured`) of several choices as they finish, in passes on a cluster."""
     chosen = {share: heads(some.chosen) for share, some in shares.items()}
-    keys = {x: passage.key(some, errors=False) if done.folder else "" for x, some in chosen.items()}
+    keys = {x: passage.key(some, errors=False) if done else "" for x, some in chosen.items()}
     left = []
     for share, some in shares.items():
         kept = done.get(keys[share])

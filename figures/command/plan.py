@@ -9,6 +9,7 @@ from figures.command import options
 HELP = "Choose a method for every head of a model, for a price or a KL."
 EXAMPLES = (
     "expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json",
+    "expqk plan MODEL_DIR TEXT --from plan.json --budget 2048 --out cheaper.json",
     "expqk plan MODEL_DIR --check plan.json",
 )
 
@@ -27,6 +28,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     asked.add_argument(
         "--check", type=Path, metavar="FILE", help="only say whether this plan fits the model"
     )
+    parser.add_argument(
+        "--from", dest="start", type=Path, metavar="FILE",
+        help="begin with the choice of this plan, and with its curves where FILE.heads keeps them",
+    )  # fmt: skip
     options.add_currency(parser, "reads")
     parser.add_argument(
         "--out",
@@ -68,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         kl=arguments.kl,
         currency=arguments.currency,
         methods=options.methods(arguments),
+        start=arguments.start,
         held_out=arguments.held_out,
         max_tokens=arguments.max_tokens,
         seed=arguments.seed,

@@ -326,7 +326,7 @@ CHOICES = [parse("sliding_window(width=8)"), parse("positive(m=8)")]
 
 @with_torch
 @kills("planner.py", "{share: frontier[share] for share in shares}", "frontier")
-@kills("cost_curves.py", "rows[task.number] = curve", "rows[-1 - task.number] = curve")
+@kills("cost_curves.py", "damages[task.number] = curve", "damages[-1 - task.number] = curve")
 @kills("models/substitute.py", "numbers[left[i]] = list", "numbers[left[-1 - i]] = list")
 def test_a_cluster_gives_the_same_bits_and_a_stopped_run_goes_on(tiny, client, tmp_path):
     folder, text, _ = tiny

@@ -1,5 +1,6 @@
 """How a plan is made, in a tiny language model; `make lm` runs what needs torch."""
 
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,10 +8,10 @@ import pandas as pd
 import pytest
 from each import each
 from kills import kills
-from test_substitute import build, passage, with_torch
+from test_substitute import build, passage, saved, with_torch
 
 from analysis.costs.allocation import allocate
-from analysis.models import planner, sensitivity
+from analysis.models import cost_curves, planner, sensitivity
 from analysis.models.cost_curves import choices, curves
 from analysis.models.plan import Plan
 from analysis.models.planner import plan as plan_of
@@ -217,3 +218,45 @@ def test_no_head_reads_more_channels_than_it_has():
 
     assert channels(16) == [2, 4, 8, 16]
     assert channels(8) == [2, 4, 8]
+
+
+@with_torch
+@kills("cost_curves.py", "if spec in self.known:", "if spec not in self.known:")
+@kills("planner.py", "start=None if earlier is None else earlier.heads", "start=None")
+@kills("finished.py", "self.put(name, outcome)", "pass")
+def test_a_plan_starts_from_a_plan(tmp_path):
+    folder, text = saved(tmp_path)
+    asked = {"max_tokens": 90, "methods": [parse("sink_window()")], "jobs": 1}
+    first, second, third = (tmp_path / f"{name}.json" for name in "abc")
+
+    def made(budget, path, **options):
+        kept = path.with_name(f"{path.name}.heads")
+        done = plan_of(folder, text, **asked | options, budget=budget, finished=kept)
+        done.write(path)
+        return done
+
+    kept = made(64.0, first)
+    # twice the budget: sizes of the old curves, and the two larger ones that these lack
+    computed, moved = [], cost_curves.moved
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            cost_curves, "moved", lambda x, e, y: computed.append(e.nnz) or moved(x, e, y)
+        )
+        more = made(128.0, second, start=first)
+        assert len(computed) == 12 * 2
+        # and the choice, its curves and what was measured, once more
+        computed.clear()
+        again = made(64.0, third, start=second)
+        assert not computed
+    assert more.facts["started_from"] == "a.json"
+    assert more.facts["predicted_kl"] < kept.facts["predicted_kl"]
+    assert again.heads == kept.heads
+    # a choice that the curves lack is one of its head's all the same
+    good = parse("sink_window(k=63)")
+    Plan(kept.model, {(0, 0): good}).write(first)
+    shutil.rmtree(tmp_path / "a.json.heads")
+    free = made(1440.0 / 12, tmp_path / "d.json", start=first, methods=[parse("sink_window(k=1)")])
+    assert free.heads[0, 0] == good
+    Plan("other", {}).write(first)
+    with pytest.raises(ValueError, match=r"a\.json cannot be started from: it is for the model"):
+        plan_of(folder, text, budget=64.0, start=first)
