@@ -1,7 +1,8 @@
 """Plans of SmolLM2-135M to share: ``python -m studies.lm.plans MODEL``, into studies/lm/plans.
 
-Three are chosen for the reads of 16, 32 and 64 exact keys, and one for the bytes that are read with
-keys in three bits. All are chosen on a novel and a licence, and measured on a constitution.
+Three are chosen for the reads of 16, 32 and 64 exact keys, and one for the bytes that are read
+where the keys of every head have three bits. All are chosen on a novel and a licence, and measured
+on a constitution.
 """
 
 from __future__ import annotations
@@ -10,17 +11,15 @@ import sys
 from pathlib import Path
 
 from analysis.models.planner import plan
-from approx import parse
+from approx import Mask, parse
 from studies.lm import sample
 from studies.lm.plan import CHOSEN_ON, HELD_OUT, TOKENS
 
 FOLDER = Path(__file__).parent / "plans"
 KEYS = (16, 32, 64)
 BITS = 3
-CODES = (
-    *(f"quantised(bits={bits}, by='channel', group=32)" for bits in (2, 3, 4)),
-    *(f"eden(bits={bits})" for bits in (1, 2, 3, 4)),
-)
+CODED = "quantised(bits={}, by='channel', group=32)"
+CODES = (*map(CODED.format, (2, 3, 4)), *(f"eden(bits={bits})" for bits in (1, 2, 3, 4)))
 WIDTH = 64  # of keys and values
 
 
@@ -29,8 +28,10 @@ def main() -> None:
     model = Path(sys.argv[1])
     texts = [sample.DATA / name for name in CHOSEN_ON]
     asked = {f"smollm2-{keys}-keys": (keys * 2.0 * WIDTH, "reads", None) for keys in KEYS}
-    read = TOKENS * (2.0 * WIDTH + (BITS + 0.5) / 8 * WIDTH)  # half a bit for scales and norms
-    asked[f"smollm2-{BITS}-bits"] = read, "bytes_read", [parse(spec) for spec in CODES]
+    shape = {"n": TOKENS, "l": TOKENS, "d": WIDTH, "mask": Mask.causal(TOKENS, TOKENS)}
+    codes = {spec: parse(spec) for spec in CODES}
+    read = codes[CODED.format(BITS)].price(**shape).bytes_read
+    asked[f"smollm2-{BITS}-bits"] = read, "bytes_read", list(codes.values())
     for name, (budget, currency, methods) in asked.items():
         if (path := FOLDER / f"{name}.json").exists():
             continue
