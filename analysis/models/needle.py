@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -66,6 +67,15 @@ def hidden(model: LanguageModel, filler: str, tokens: int, depth: float) -> tupl
         )
     at = round(depth * room)
     return np.concatenate([text[:at], fact, text[at:], question, answer]), len(answer)
+
+
+def asked(model: LanguageModel, filler: str, tokens: int, depth: float, **options: Any) -> Passage:
+    """Return a text with a fact at a depth, up to its answer's last token but one.
+
+    The positions that count are those that predict the answer. The options are those of `Passage`.
+    """
+    ids, count = hidden(model, filler, tokens + 1, depth)
+    return Passage(model, ids[:-1], skip=tokens - count, **options)
 
 
 def needle(

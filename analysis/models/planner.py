@@ -14,12 +14,13 @@ from tqdm import tqdm
 
 from analysis.compute import executors
 from analysis.compute.finished import Finished
-from analysis.costs.allocation import Allocation, allocate, cheapest
+from analysis.costs.allocation import HEAD, Allocation, allocate, cheapest
 from analysis.inputs.array_files import one_line
 from analysis.models import checkpoints
 from analysis.models.checkpoints import Place
 from analysis.models.cost_curves import EXACT, SHARES, curves
 from analysis.models.language_model import HeadIndex, LanguageModel
+from analysis.models.needle import asked
 from analysis.models.plan import Plan as Plan, misfits
 from analysis.models.replacement import SKIP, Estimated, Passage, Replaced, passes, perplexity
 from approx import Method, checks, parse
@@ -29,6 +30,7 @@ FRONTIER = (0.25, 0.5, 1.0, 2.0, 4.0)  # shares of the budget at which plans are
 ROUNDS = 4  # of a target: the first, and three that are corrected
 NEAR = 0.9  # of the target: a measured KL between this share and all of it is good enough
 LEAST = "least_predicted_kl"
+NEEDLES = (0.25, 0.75)  # depths of a fact in the texts that a plan is chosen for
 STEP = 8.0  # a correction changes what is allowed by no more than this factor
 
 
@@ -41,6 +43,7 @@ def plan(
     currency: str = "reads",
     methods: Sequence[Method] | None = None,
     start: str | os.PathLike[str] | None = None,
+    needle: float = 0.0,
     held_out: str | os.PathLike[str] | None = None,
     max_tokens: int = 512,
     seed: int = 0,
@@ -71,6 +74,10 @@ def plan(
         no less damage was predicted before at this price. Where it counted in the same currency,
         methods have the sizes of its curves, and what the folder FILE.heads beside it keeps is not
         computed again.
+    needle : float
+        How much a fact counts that stands in the first text at the depths `NEEDLES` and is asked
+        for at its end (`analysis.models.needle`): the damage of a head is its KL on the texts plus
+        so many times its KL at the tokens of the answer. Only with a budget.
     held_out : path, optional
         A text that chooses nothing, on which the plan is measured; by default the first text, so
         that the damage measured is too small.
@@ -92,7 +99,8 @@ def plan(
         Heads that stay exact are left out. Its facts: ``budget``, ``currency``; ``price``, the mean
         over all heads, and ``exact_price``; ``chosen_on``, ``measured_on``, the names of the texts;
         ``model_sha256`` and ``text_sha256``, by name of the file; ``started_from``, the name of an
-        earlier plan's file; ``version``, that of expqk;
+        earlier plan's file; ``needle``, where one counts: its ``weight`` and ``depths``, and
+        ``predicted_kl`` and ``kl`` per token of the answer; ``version``, that of expqk;
         ``predicted_kl``, the sum over heads of the damages that were predicted, and
         ``least_predicted_kl``, below which no choice from the same curves is; ``kl``,
         ``kl_stderr``, ``same_top_1`` and ``perplexity``, measured with all heads replaced at once,
@@ -120,8 +128,12 @@ def plan(
     texts = [text] if isinstance(text, str | os.PathLike) else list(text)
     if (budget is None) == (kl is None):
         raise ValueError("a plan is made for a budget or for a KL: give one of them")
+    if needle:
+        checks.positive("needle", needle)
     if kl is not None:
         checks.positive("kl", kl)
+        if needle:
+            raise ValueError("a KL says nothing of a fact: give a budget with needle")
     if not texts:
         raise ValueError("a plan needs a text to be chosen on")
     every = checkpoints.texts(model_dir, *texts, held_out)
@@ -141,30 +153,50 @@ def plan(
     with contextlib.ExitStack() as stack:
         if scheduler is not None:  # one cluster for all
             scheduler = stack.enter_context(executors.client(scheduler, at.jobs))
-        found = curves(
-            chosen_on, about, currency=currency, methods=methods, since=since,
-            start=None if earlier is None else earlier.heads, scheduler=scheduler, done=done,
-            progress=progress,
-        )  # fmt: skip
+        given: dict[str, Any] = {
+            "currency": currency, "methods": methods, "since": since,
+            "start": None if earlier is None else earlier.heads,
+            "scheduler": scheduler, "done": done, "progress": progress,
+        }  # fmt: skip
+        found = curves(chosen_on, about, **given)
+        facts = [
+            asked(model, every[0], shortest, depth, seed=seed, jobs=jobs)
+            for depth in NEEDLES
+            if needle
+        ]
+        if facts:
+            told = curves(facts, about, **given)
+            keys = [*HEAD, "method"]
+            found["needle"] = told.set_index(keys).damage[found.set_index(keys).index].to_numpy()
+            found["kl"] = found.damage
+            found["damage"] += needle * found.needle
         rounds: list[dict[str, Any]] = []
         if kl is None:
             chosen = allocate(found, about)
         else:
             chosen, rounds = aimed(chosen_on, found, kl, progress=progress)
         shares = allocated(found, chosen.price if budget is None else budget, chosen)
-        least = {s: "least_price" if s == 1 and budget is None else LEAST for s in shares}
+        bound = "least_damage" if facts else LEAST
+        least = {s: "least_price" if s == 1 and budget is None else bound for s in shares}
         frontier = {}
         made = measured_all(at, shares, least, scheduler=scheduler, done=done)
         for share, one in tqdm(made, "measured", len(shares), leave=False, disable=not progress):
             frontier[share] = shares[share], one
     frontier = {share: frontier[share] for share in shares}
-    asked = {"budget": budget} if kl is None else {"target_kl": kl, "rounds": rounds}
+    demands: dict[str, Any] = {"target_kl": kl, "rounds": rounds} if kl else {"budget": budget}
+    if facts:
+        demands["needle"] = {
+            "weight": needle,
+            "depths": list(NEEDLES),
+            "predicted_kl": float(shares[1.0].chosen.needle.sum()),
+            "kl": float(np.mean([x.replace(heads(shares[1.0].chosen)).kl.mean() for x in facts])),
+        }
     return assembled(
         model.name,
         found,
         frontier,
         {
-            **asked,
+            **demands,
             "currency": currency,
             **({} if start is None else {"started_from": one_line(Path(start).name)}),
             "chosen_on": [one_line(Path(each).name) for each in texts],
@@ -374,7 +406,7 @@ def _choice(some: Allocation, least: str) -> dict[str, Any]:
     """Return what is known of a choice before a passage is read with it."""
     return {
         "price": some.price,
-        "predicted_kl": some.damage,
+        "predicted_kl": float(some.chosen.kl.sum()) if "kl" in some.chosen else some.damage,
         least: max(some.least, 0.0),
         "exact_heads": int((some.chosen.method == EXACT).sum()),
     }

@@ -45,6 +45,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="a text to measure on, which is not used for choosing",
     )
+    parser.add_argument(
+        "--needle", type=float, default=0.0, metavar="WEIGHT",
+        help="how much the KL counts at a fact that is asked for, beside that of the texts [0]",
+    )  # fmt: skip
     options.add_methods(parser)
     options.add_tokens(parser, "of each text that are read")
     options.add_language(parser)
@@ -74,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         currency=arguments.currency,
         methods=options.methods(arguments),
         start=arguments.start,
+        needle=arguments.needle,
         held_out=arguments.held_out,
         max_tokens=arguments.max_tokens,
         seed=arguments.seed,

@@ -38,6 +38,15 @@ def text(plan: Plan) -> str:
         before=facts["exact_perplexity"], after=number(facts["perplexity"], ".4g"),
     )  # fmt: skip
     lines = [sentence, *_target(plan.facts)]
+    if fact := facts.get("needle"):
+        lines.append(
+            tr(
+                "At the answer to a question about a fact in the text, which counts {weight:g} "
+                "times in the choice, the KL is {kl} per token (predicted: {predicted:.3g}).",
+                weight=fact["weight"], kl=shown(fact["kl"], ".3g"),
+                predicted=fact["predicted_kl"],
+            )
+        )  # fmt: skip
     if facts.get("budget", 0.0) >= facts["exact_price"]:
         lines.append(
             tr(

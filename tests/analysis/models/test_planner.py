@@ -11,8 +11,9 @@ from kills import kills
 from test_substitute import build, passage, saved, with_torch
 
 from analysis.costs.allocation import allocate
-from analysis.models import cost_curves, planner, sensitivity
+from analysis.models import cost_curves, needle as needles, planner, sensitivity
 from analysis.models.cost_curves import choices, curves
+from analysis.models.language_model import LanguageModel
 from analysis.models.plan import Plan
 from analysis.models.planner import plan as plan_of
 from analysis.models.replacement import Passage
@@ -260,3 +261,38 @@ def test_a_plan_starts_from_a_plan(tmp_path):
     Plan("other", {}).write(first)
     with pytest.raises(ValueError, match=r"a\.json cannot be started from: it is for the model"):
         plan_of(folder, text, budget=64.0, start=first)
+
+
+@with_torch
+@kills("planner.py", 'found["damage"] += needle * found.needle', 'found["damage"] += found.needle')
+@kills("planner.py", "if needle\n", "if False\n")
+def test_a_fact_counts_beside_the_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(needles, "FACT", " w4 w5")
+    monkeypatch.setattr(needles, "ANSWER", " w6 w7")
+    folder, text = saved(tmp_path)
+    asked = {"max_tokens": 80, "methods": [parse("sink_window()")], "budget": 64.0, "jobs": 1}
+    plain = plan_of(folder, text, **asked)
+    some = {w: plan_of(folder, text, **asked, needle=w) for w in (1e-9, 1.0, 1e9)}
+    assert some[1e-9].heads == plain.heads
+    assert "needle" not in plain.facts
+    facts = [plan.facts for plan in some.values()]
+    assert [one["needle"]["weight"] for one in facts] == [1e-9, 1.0, 1e9]
+    predicted = [one["needle"]["predicted_kl"] for one in facts]
+    assert predicted[0] > max(predicted[1:])  # each is within one step of the least
+    assert facts[0]["predicted_kl"] == pytest.approx(plain.facts["predicted_kl"])
+    assert facts[0]["predicted_kl"] < facts[-1]["predicted_kl"]
+    # the KL of the answer is that of the two texts, read anew
+    model = LanguageModel.open(folder)
+    kls = []
+    for depth in planner.NEEDLES:
+        ids, count = needles.hidden(model, text.read_text(), 81, depth)
+        p = Passage(model, ids, skip=len(ids) - count - 1, jobs=1)
+        kls.append(p.replace(some[1.0].heads).kl[:-1].mean())
+    # the logits of a text that is one token longer, in float32
+    assert facts[1]["needle"]["kl"] == pytest.approx(np.mean(kls), rel=1e-4)
+    said = " ".join(plans.text(some[1.0]).split())
+    assert "which counts 1 times in the choice, the KL is" in said
+    with pytest.raises(ValueError, match="a KL says nothing of a fact"):
+        plan_of(folder, text, kl=0.1, needle=1.0)
+    with pytest.raises(ValueError, match="needle must be"):
+        plan_of(folder, text, budget=64.0, needle=-1.0)
