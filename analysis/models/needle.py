@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from analysis.compute.finished import Finished
 from analysis.models.language_model import LanguageModel
 from analysis.models.plan import Plan
 from analysis.models.replacement import Passage, Replacements
@@ -88,6 +90,7 @@ def needle(
     seed: int = 0,
     jobs: int | None = None,
     progress: bool = False,
+    finished: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
     """Return how likely a fact is when it is asked for, by its depth and the length of the text.
 
@@ -100,7 +103,7 @@ def needle(
     max_tokens : int
         Of the longest text, see `lengths`.
     depths : sequence of float
-    seed, jobs, progress
+    seed, jobs, progress, finished
         As for `analysis.models.substitute.substitute`.
 
     Returns
@@ -113,7 +116,7 @@ def needle(
     -----
     The answer is read, not generated: each of its tokens follows the right ones before it.
     """
-    rows = []
+    rows, done = [], Finished(finished)
     pairs = [(tokens, depth) for tokens in lengths(max_tokens) for depth in depths]
     for tokens, depth in tqdm(pairs, disable=not progress, desc="depths", leave=False):
         ids, count = hidden(model, filler, tokens, depth)
@@ -125,13 +128,23 @@ def needle(
             else:
                 runs[label] = passage.everywhere(choice)
         for label, heads in runs.items():
-            state = passage.replace(heads).state
-            places = np.arange(len(ids) - count - 1, len(ids) - 1)
-            logits = np.asarray(model.logits(ids, state, places).double().numpy())
-            shares = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
-            right = shares[np.arange(count), ids[-count:]]
-            rank = 1 + int((shares > right[:, None]).sum(axis=1).max())
-            total = float(right.sum())
-            rows.append((label, tokens, depth, total if math.isfinite(total) else -math.inf, rank))
+            key = passage.key(heads, errors=False) if done else ""
+            answer = done.get(key)
+            if answer is None:
+                done.put(key, answer := _answer(passage, heads, count))
+            rows.append((label, tokens, depth, *answer))
     columns = ["method", "tokens", "depth", "log_probability", "rank"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _answer(passage: Passage, heads: Replacements, count: int) -> tuple[float, int]:
+    """Return the log-probability of the last tokens together, and the worst rank of one."""
+    ids, model = passage.ids, passage.model
+    state = passage.replace(heads).state
+    places = np.arange(len(ids) - count - 1, len(ids) - 1)
+    logits = np.asarray(model.logits(ids, state, places).double().numpy())
+    shares = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
+    right = shares[np.arange(count), ids[-count:]]
+    rank = 1 + int((shares > right[:, None]).sum(axis=1).max())
+    total = float(right.sum())
+    return total if math.isfinite(total) else -math.inf, rank

@@ -119,6 +119,7 @@ def _needle(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         jobs=arguments.jobs,
         progress=sys.stderr.isatty(),
+        finished=arguments.out,
     )
     with speaking(arguments.lang):
         objects = found.to_dict("records")
