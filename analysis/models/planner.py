@@ -22,7 +22,15 @@ from analysis.models.cost_curves import EXACT, SHARES, curves
 from analysis.models.language_model import HeadIndex, LanguageModel
 from analysis.models.needle import asked
 from analysis.models.plan import Plan as Plan, misfits
-from analysis.models.replacement import SKIP, Estimated, Passage, Replaced, passes, perplexity
+from analysis.models.replacement import (
+    SKIP,
+    Estimated,
+    Passage,
+    Replaced,
+    Replacements,
+    passes,
+    perplexity,
+)
 from approx import Method, checks, parse
 from approx.method.prices import CURRENCIES
 
@@ -43,6 +51,7 @@ def plan(
     currency: str = "reads",
     methods: Sequence[Method] | None = None,
     start: str | os.PathLike[str] | None = None,
+    in_place: bool = False,
     needle: float = 0.0,
     held_out: str | os.PathLike[str] | None = None,
     max_tokens: int = 512,
@@ -74,6 +83,9 @@ def plan(
         no less damage was predicted before at this price. Where it counted in the same currency,
         methods have the sizes of its curves, and what the folder FILE.heads beside it keeps is not
         computed again.
+    in_place : bool
+        Whether the curves are measured with a choice in place, the one to start from or else the
+        first one: heads get the inputs that it leaves them, and gradients are taken there.
     needle : float
         How much a fact counts that stands in the first text at the depths `NEEDLES` and is asked
         for at its end (`analysis.models.needle`): the damage of a head is its KL on the texts plus
@@ -99,8 +111,9 @@ def plan(
         Heads that stay exact are left out. Its facts: ``budget``, ``currency``; ``price``, the mean
         over all heads, and ``exact_price``; ``chosen_on``, ``measured_on``, the names of the texts;
         ``model_sha256`` and ``text_sha256``, by name of the file; ``started_from``, the name of an
-        earlier plan's file; ``needle``, where one counts: its ``weight`` and ``depths``, and
-        ``predicted_kl`` and ``kl`` per token of the answer; ``version``, that of expqk;
+        earlier plan's file; ``in_place``, where that was asked for; ``needle``, where one counts:
+        its ``weight`` and ``depths``, and ``predicted_kl`` and ``kl`` per token of the answer;
+        ``version``, that of expqk;
         ``predicted_kl``, the sum over heads of the damages that were predicted, and
         ``least_predicted_kl``, below which no choice from the same curves is; ``kl``,
         ``kl_stderr``, ``same_top_1`` and ``perplexity``, measured with all heads replaced at once,
@@ -153,28 +166,45 @@ def plan(
     with contextlib.ExitStack() as stack:
         if scheduler is not None:  # one cluster for all
             scheduler = stack.enter_context(executors.client(scheduler, at.jobs))
-        given: dict[str, Any] = {
-            "currency": currency, "methods": methods, "since": since,
-            "start": None if earlier is None else earlier.heads,
-            "scheduler": scheduler, "done": done, "progress": progress,
-        }  # fmt: skip
-        found = curves(chosen_on, about, **given)
         facts = [
             asked(model, every[0], shortest, depth, seed=seed, jobs=jobs)
             for depth in NEEDLES
             if needle
         ]
-        if facts:
-            told = curves(facts, about, **given)
-            keys = [*HEAD, "method"]
-            found["needle"] = told.set_index(keys).damage[found.set_index(keys).index].to_numpy()
-            found["kl"] = found.damage
-            found["damage"] += needle * found.needle
-        rounds: list[dict[str, Any]] = []
-        if kl is None:
-            chosen = allocate(found, about)
-        else:
-            chosen, rounds = aimed(chosen_on, found, kl, progress=progress)
+
+        def look(before: Replacements, placed: Replacements) -> pd.DataFrame:
+            """Return curves of the texts, and of the fact, with some heads in place."""
+            given: dict[str, Any] = {
+                "currency": currency, "methods": methods, "since": since, "start": before,
+                "scheduler": scheduler, "done": done, "progress": progress,
+            }  # fmt: skip
+            found, *told = (
+                curves([x.with_heads(placed) for x in some], about, **given)
+                for some in (chosen_on, facts)
+                if some
+            )
+            if told:
+                keys = [*HEAD, "method"]
+                damage = told[0].set_index(keys).damage
+                found["needle"] = damage[pd.MultiIndex.from_frame(found[keys])].to_numpy()
+                found["kl"] = found.damage
+                found["damage"] += needle * found.needle
+            return found
+
+        def choose(found: pd.DataFrame) -> tuple[Allocation, list[dict[str, Any]]]:
+            if kl is None:
+                return allocate(found, about), []
+            return aimed(chosen_on, found, kl, progress=progress)
+
+        before = {} if earlier is None else earlier.heads
+        placed = before
+        if not (in_place and before):
+            found = look(before, {})
+            chosen, rounds = choose(found)
+            placed = heads(chosen.chosen)
+        if in_place:
+            found = look(placed, placed)
+            chosen, rounds = choose(found)
         shares = allocated(found, chosen.price if budget is None else budget, chosen)
         bound = "least_damage" if facts else LEAST
         least = {s: "least_price" if s == 1 and budget is None else bound for s in shares}
@@ -199,6 +229,7 @@ def plan(
             **demands,
             "currency": currency,
             **({} if start is None else {"started_from": one_line(Path(start).name)}),
+            **({"in_place": True} if in_place else {}),
             "chosen_on": [one_line(Path(each).name) for each in texts],
             "measured_on": one_line(Path(texts[0] if held_out is None else held_out).name),
             "tokens": shortest,

@@ -181,6 +181,10 @@ class Passage:
         The root of the draws of random methods: each (layer, head) has its own.
     jobs : int, optional
         Threads of torch, and threads that share the heads of a layer; by default one for each core.
+    heads : mapping of (layer, head) to Method, optional
+        Heads that methods compute in what is here called the model itself: states, inputs of heads
+        and gradients are with them in place. Gradients pass through such a head as if it were exact
+        at the inputs that it gets.
 
     Attributes
     ----------
@@ -219,9 +223,11 @@ class Passage:
         skip: int = SKIP,
         seed: int = 0,
         jobs: int | None = None,
+        heads: Replacements | None = None,
     ) -> None:
         import torch
 
+        self.heads = {} if heads is None else heads
         self.model, self.ids = model, np.asarray(ids, np.int64)
         n = len(self.ids)
         self.skip = checks.integer("skip", skip, least=0, most=n - 2)
@@ -231,6 +237,7 @@ class Passage:
         self.positions = np.arange(self.skip, n)
         self.states: list[Any] = []
         self.shapes: list[Shape] = []
+        self.check(self.heads)
         with self._computing():
             model.states(self.ids, self._measured, watch=lambda _, state: self.states.append(state))
             vocabulary = model.logits(self.ids, self.states[-1], [0]).shape[1]
@@ -243,6 +250,14 @@ class Passage:
                 self._logits[rows] = model.logits(self.ids, self.states[-1], self.positions[rows])
                 self._log_sums[rows] = self._logits[rows].double().logsumexp(1)
         self.surprisal = self._surprisal(slice(0, None), self._logits, self._log_sums.numpy())
+
+    def with_heads(self, heads: Replacements) -> Passage:
+        """Return the text as the model reads it with some heads in place, itself without any."""
+        if not heads:
+            return self
+        return Passage(
+            self.model, self.ids, skip=self.skip, seed=self.seed, jobs=self.jobs, heads=heads
+        )
 
     def inputs(self, layer: int) -> Heads:
         """Return Q, K, V of all heads of a layer as the model itself computes them.
@@ -285,6 +300,7 @@ class Passage:
         self.check(heads)
         found: dict[HeadIndex, dict[str, float]] = {}
         start = min((layer for layer, _ in heads), default=self.model.layers)
+        heads = {**self.heads, **heads}
         residual = np.zeros(self.model.layers + 1)
 
         def attention(call: Call) -> Any:
@@ -312,7 +328,8 @@ class Passage:
         heads : mapping of (layer, head) to Method, optional
             Those of this layer are computed by methods, with the draws of `replace`.
         """
-        mine = {head: method for (place, head), method in (heads or {}).items() if place == layer}
+        every = {**self.heads, **(heads or {})}
+        mine = {head: method for (place, head), method in every.items() if place == layer}
         with self._computing():
             return self.model.step(
                 self.ids, layer, state, lambda call: self._output(call, mine, None)
@@ -359,7 +376,7 @@ class Passage:
         leaves: list[Any] = []
 
         def attention(call: Call) -> Any:
-            output = call.output()
+            output = self._in_place(call)
             leaf = torch.zeros_like(output, requires_grad=True)
             leaves.append(leaf)
             return output + leaf
@@ -459,7 +476,19 @@ class Passage:
     def _measured(self, call: Call) -> Any:
         """Return the exact output, and keep what prices follow from."""
         self.shapes.append(call.shape)
-        return call.output()
+        return self._in_place(call)
+
+    def _in_place(self, call: Call) -> Any:
+        """Return the outputs of a layer of the model itself; gradients are those of exact heads."""
+        import torch
+
+        mine = {head: m for (layer, head), m in self.heads.items() if layer == call.layer}
+        if not (mine and torch.is_grad_enabled()):
+            return self._output(call, mine, None)
+        exactly = call.output()
+        with torch.no_grad():
+            output = self._output(call, mine, None)
+        return output + (exactly - exactly.detach())
 
     def _output(
         self,

@@ -32,6 +32,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--from", dest="start", type=Path, metavar="FILE",
         help="begin with the choice of this plan, and with its curves where FILE.heads keeps them",
     )  # fmt: skip
+    parser.add_argument(
+        "--in-place", action="store_true",
+        help="measure curves with a choice in place, that of --from or else the first one",
+    )  # fmt: skip
     options.add_currency(parser, "reads")
     parser.add_argument(
         "--out",
@@ -78,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         currency=arguments.currency,
         methods=options.methods(arguments),
         start=arguments.start,
+        in_place=arguments.in_place,
         needle=arguments.needle,
         held_out=arguments.held_out,
         max_tokens=arguments.max_tokens,

@@ -296,3 +296,29 @@ def test_a_fact_counts_beside_the_text(tmp_path, monkeypatch):
         plan_of(folder, text, kl=0.1, needle=1.0)
     with pytest.raises(ValueError, match="needle must be"):
         plan_of(folder, text, budget=64.0, needle=-1.0)
+
+
+@with_torch
+@kills("planner.py", "found = look(placed, placed)", "found = look(placed, {})")
+@kills("planner.py", "placed = before\n", "placed = {}\n")
+def test_curves_with_a_choice_in_place(tmp_path):
+    folder, text = saved(tmp_path)
+    asked = {"max_tokens": 90, "methods": [parse("sink_window()")], "jobs": 1, "budget": 32.0}
+    model = LanguageModel.open(folder)
+    p = Passage(model, model.tokens(text, 90), skip=planner.SKIP, jobs=1)
+
+    def chosen(some, budget=32.0):
+        table = curves([p.with_heads(some)], budget, methods=asked["methods"], start=some)
+        return planner.heads(allocate(table, budget).chosen)
+
+    first = chosen({})
+    second = chosen(first)
+    assert second != first  # so the test can fail
+    found = plan_of(folder, text, **asked, in_place=True)
+    assert found.heads == second
+    assert found.facts["in_place"] is True
+    assert found.facts["kl"] == p.replace(second).kl.mean()
+    found.write(tmp_path / "a.json")
+    assert plan_of(folder, text, **asked, in_place=True, start=tmp_path / "a.json").heads == (
+        chosen(second)
+    )

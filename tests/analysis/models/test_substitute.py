@@ -155,6 +155,47 @@ def test_draws_of_a_head_do_not_depend_on_the_others():
 
 
 @with_torch
+@kills("replacement.py", "heads = {**self.heads, **heads}", "pass")
+@kills("replacement.py", "every = {**self.heads, **(heads or {})}", "every = heads or {}")
+@kills("replacement.py", "output = self._in_place(call)", "output = call.output()")
+@kills("replacement.py", "return output + (exactly - exactly.detach())", "return output")
+def test_a_text_with_heads_in_place():
+    torch = pytest.importorskip("torch")
+    p = passage(build("gpt2"))
+    assert p.with_heads({}) is p
+    heads = p.everywhere(parse("sink_window(k=4)"), [(0, 1), (1, 2)])
+    placed, done = p.with_heads(heads), p.replace(heads)
+    assert torch.equal(placed.states[-1], done.state)
+    np.testing.assert_array_equal(placed.replace({}).kl, 0.0)
+    more = {(2, 0): parse("sink_window(k=2)"), (1, 2): parse("exact()")}
+    assert torch.equal(placed.replace(more).state, p.replace(heads | more).state)
+    assert torch.equal(placed.step(0, p.states[0]), p.step(0, p.states[0], heads))
+    assert placed.key({}, False) != p.key({}, False)
+    # the inputs of the last layer follow from the state that the others leave
+    last = p.model.step(IDS, 1, placed.states[1], lambda call: placed._in_place(call))
+    assert torch.equal(placed.states[2], last)
+    # exact heads in place have the gradients of the model, also before them
+    exact = p.with_heads(p.everywhere(parse("exact()"))).gradients()
+    for mine, other in zip(exact, p.gradients()):
+        np.testing.assert_allclose(mine, other, rtol=1e-8, atol=1e-10)
+    # behind the last head that is replaced they are the slopes of the surprisal
+    slope, step = [], 1e-5
+    for sign in (1, -1):
+
+        def moved(call, change=sign * step):
+            output = call.output().clone()
+            output[0, 70, 3, 5] += change * (call.layer == 2)
+            return output
+
+        with torch.inference_mode():
+            state = p.model.states(IDS, moved, start=2, state=placed.states[2])
+        slope.append(placed.compare(state)[2].sum())
+    gradient = placed.gradients()[2][3, 70, 5]
+    assert gradient == pytest.approx((slope[0] - slope[1]) / (2 * step), rel=1e-5, abs=1e-6)
+    assert abs(gradient - p.gradients()[2][3, 70, 5]) > 1e-3  # so the test can fail
+
+
+@with_torch
 def test_gradient_is_the_slope_of_the_surprisal():
     torch = pytest.importorskip("torch")
     model = build("gpt2")  # whose norms do not round to float32
