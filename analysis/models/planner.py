@@ -51,7 +51,7 @@ def plan(
     currency: str = "reads",
     methods: Sequence[Method] | None = None,
     start: str | os.PathLike[str] | None = None,
-    in_place: bool = False,
+    in_place: int = 0,
     needle: float = 0.0,
     held_out: str | os.PathLike[str] | None = None,
     max_tokens: int = 512,
@@ -83,9 +83,11 @@ def plan(
         no less damage was predicted before at this price. Where it counted in the same currency,
         methods have the sizes of its curves, and what the folder FILE.heads beside it keeps is not
         computed again.
-    in_place : bool
-        Whether the curves are measured with a choice in place, the one to start from or else the
-        first one: heads get the inputs that it leaves them, and gradients are taken there.
+    in_place : int
+        Rounds in which curves are measured with a choice in place: heads get the inputs that it
+        leaves them, and gradients are taken there. The first choice is the one to start from or
+        else that of the model's own curves; each round chooses from the mean of its curves and
+        those of the rounds before it.
     needle : float
         How much a fact counts that stands in the first text at the depths `NEEDLES` and is asked
         for at its end (`analysis.models.needle`): the damage of a head is its KL on the texts plus
@@ -111,9 +113,9 @@ def plan(
         Heads that stay exact are left out. Its facts: ``budget``, ``currency``; ``price``, the mean
         over all heads, and ``exact_price``; ``chosen_on``, ``measured_on``, the names of the texts;
         ``model_sha256`` and ``text_sha256``, by name of the file; ``started_from``, the name of an
-        earlier plan's file; ``in_place``, where that was asked for; ``needle``, where one counts:
-        its ``weight`` and ``depths``, and ``predicted_kl`` and ``kl`` per token of the answer;
-        ``version``, that of expqk;
+        earlier plan's file; ``in_place``, rounds, and ``needle``, where they were asked for: the
+        latter has its ``weight`` and ``depths``, and ``predicted_kl`` and ``kl`` per token of the
+        answer; ``version``, that of expqk;
         ``predicted_kl``, the sum over heads of the damages that were predicted, and
         ``least_predicted_kl``, below which no choice from the same curves is; ``kl``,
         ``kl_stderr``, ``same_top_1`` and ``perplexity``, measured with all heads replaced at once,
@@ -141,6 +143,7 @@ def plan(
     texts = [text] if isinstance(text, str | os.PathLike) else list(text)
     if (budget is None) == (kl is None):
         raise ValueError("a plan is made for a budget or for a KL: give one of them")
+    checks.integer("in_place", in_place, least=0)
     if needle:
         checks.positive("needle", needle)
     if kl is not None:
@@ -172,7 +175,9 @@ def plan(
             if needle
         ]
 
-        def look(before: Replacements, placed: Replacements) -> pd.DataFrame:
+        before = {} if earlier is None else earlier.heads
+
+        def look(placed: Replacements) -> pd.DataFrame:
             """Return curves of the texts, and of the fact, with some heads in place."""
             given: dict[str, Any] = {
                 "currency": currency, "methods": methods, "since": since, "start": before,
@@ -196,15 +201,18 @@ def plan(
                 return allocate(found, about), []
             return aimed(chosen_on, found, kl, progress=progress)
 
-        before = {} if earlier is None else earlier.heads
         placed = before
         if not (in_place and before):
-            found = look(before, {})
+            found = look({})
             chosen, rounds = choose(found)
             placed = heads(chosen.chosen)
-        if in_place:
-            found = look(placed, placed)
+        looks: list[pd.DataFrame] = []
+        for _ in range(in_place):
+            looks.append(look(placed))
+            means = {x: np.mean([one[x] for one in looks], axis=0) for x in looks[0].columns[4:]}
+            found = looks[0].assign(**means)
             chosen, rounds = choose(found)
+            placed = heads(chosen.chosen)
         shares = allocated(found, chosen.price if budget is None else budget, chosen)
         bound = "least_damage" if facts else LEAST
         least = {s: "least_price" if s == 1 and budget is None else bound for s in shares}
@@ -229,7 +237,7 @@ def plan(
             **demands,
             "currency": currency,
             **({} if start is None else {"started_from": one_line(Path(start).name)}),
-            **({"in_place": True} if in_place else {}),
+            **({"in_place": in_place} if in_place else {}),
             "chosen_on": [one_line(Path(each).name) for each in texts],
             "measured_on": one_line(Path(texts[0] if held_out is None else held_out).name),
             "tokens": shortest,

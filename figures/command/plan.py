@@ -33,8 +33,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="begin with the choice of this plan, and with its curves where FILE.heads keeps them",
     )  # fmt: skip
     parser.add_argument(
-        "--in-place", action="store_true",
-        help="measure curves with a choice in place, that of --from or else the first one",
+        "--in-place", type=int, default=0, metavar="ROUNDS",
+        help="rounds of curves with a choice in place, first that of --from if there is one [0]",
     )  # fmt: skip
     options.add_currency(parser, "reads")
     parser.add_argument(

@@ -299,26 +299,32 @@ def test_a_fact_counts_beside_the_text(tmp_path, monkeypatch):
 
 
 @with_torch
-@kills("planner.py", "found = look(placed, placed)", "found = look(placed, {})")
-@kills("planner.py", "placed = before\n", "placed = {}\n")
+@kills("planner.py", "looks.append(look(placed))", "looks.append(look({}))")
+@kills("planner.py", "        placed = before\n", "        placed = {}\n")
+@kills("planner.py", "for one in looks], axis=0)", "for one in looks[-1:]], axis=0)")
 def test_curves_with_a_choice_in_place(tmp_path):
     folder, text = saved(tmp_path)
-    asked = {"max_tokens": 90, "methods": [parse("sink_window()")], "jobs": 1, "budget": 32.0}
+    methods = [parse("sink_window()"), parse("columns(by='h2o', recent=2)")]
+    asked = {"max_tokens": 90, "methods": methods, "jobs": 1, "budget": 48.0}
     model = LanguageModel.open(folder)
     p = Passage(model, model.tokens(text, 90), skip=planner.SKIP, jobs=1)
 
-    def chosen(some, budget=32.0):
-        table = curves([p.with_heads(some)], budget, methods=asked["methods"], start=some)
-        return planner.heads(allocate(table, budget).chosen)
+    def look(some):
+        return curves([p.with_heads(some)], 48.0, methods=methods)
 
-    first = chosen({})
-    second = chosen(first)
-    assert second != first  # so the test can fail
-    found = plan_of(folder, text, **asked, in_place=True)
+    def chosen(*tables):
+        damage = np.mean([table.damage for table in tables], axis=0)
+        return planner.heads(allocate(tables[0].assign(damage=damage), 48.0).chosen)
+
+    first = chosen(look({}))
+    second = chosen(look(first))
+    third = chosen(look(first), look(second))
+    assert first != second != third  # so the test can fail
+    found = plan_of(folder, text, **asked, in_place=1)
     assert found.heads == second
-    assert found.facts["in_place"] is True
+    assert found.facts["in_place"] == 1
     assert found.facts["kl"] == p.replace(second).kl.mean()
+    assert plan_of(folder, text, **asked, in_place=2).heads == third
     found.write(tmp_path / "a.json")
-    assert plan_of(folder, text, **asked, in_place=True, start=tmp_path / "a.json").heads == (
-        chosen(second)
-    )
+    again = plan_of(folder, text, **asked, in_place=1, start=tmp_path / "a.json")
+    assert again.heads == chosen(look(second))
