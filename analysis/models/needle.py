@@ -86,6 +86,7 @@ def needle(
     choices: Mapping[str, Method | Plan],
     *,
     max_tokens: int = SHORTEST,
+    tokens: Sequence[int] | None = None,
     depths: Sequence[float] = DEPTHS,
     seed: int = 0,
     jobs: int | None = None,
@@ -102,6 +103,8 @@ def needle(
     choices : mapping from a label to a method of all heads, or to a plan
     max_tokens : int
         Of the longest text, see `lengths`.
+    tokens : sequence of int, optional
+        Of each text, instead.
     depths : sequence of float
     seed, jobs, progress, finished
         As for `analysis.models.substitute.substitute`.
@@ -117,9 +120,10 @@ def needle(
     The answer is read, not generated: each of its tokens follows the right ones before it.
     """
     rows, done = [], Finished(finished)
-    pairs = [(tokens, depth) for tokens in lengths(max_tokens) for depth in depths]
-    for tokens, depth in tqdm(pairs, disable=not progress, desc="depths", leave=False):
-        ids, count = hidden(model, filler, tokens, depth)
+    every = lengths(max_tokens) if tokens is None else tokens
+    pairs = [(most, depth) for most in every for depth in depths]
+    for most, depth in tqdm(pairs, disable=not progress, desc="depths", leave=False):
+        ids, count = hidden(model, filler, most, depth)
         passage = Passage(model, ids, skip=len(ids) - count - 1, seed=seed, jobs=jobs)
         runs: dict[str, Replacements] = {"exact": {}}
         for label, choice in choices.items():
@@ -132,7 +136,7 @@ def needle(
             answer = done.get(key)
             if answer is None:
                 done.put(key, answer := _answer(passage, heads, count))
-            rows.append((label, tokens, depth, *answer))
+            rows.append((label, most, depth, *answer))
     columns = ["method", "tokens", "depth", "log_probability", "rank"]
     return pd.DataFrame(rows, columns=columns)
 

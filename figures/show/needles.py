@@ -10,13 +10,15 @@ from figures.words.translation import tr
 
 
 def cells(found: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    """Yield a head, and a row for each length and method: log-probability and rank by depth."""
+    """Yield a head, and a row for each length and method: log-probability and rank by depth.
+
+    What was not asked is left empty.
+    """
     depths = list(dict.fromkeys(found.depth))
     yield tr("tokens"), *(tr("depth {depth:g}", depth=depth) for depth in depths), tr("method")
     for (tokens, method), part in found.groupby(["tokens", "method"], sort=False):
-        by = part.set_index("depth")
-        values = zip(by.log_probability[depths], by["rank"][depths])
-        yield str(tokens), *(f"{log:.1f} ({rank})" for log, rank in values), str(method)
+        by = {x.depth: f"{x.log_probability:.1f} ({x.rank})" for x in part.itertuples()}
+        yield str(tokens), *(by.get(depth, "") for depth in depths), str(method)
 
 
 def text(found: pd.DataFrame) -> str:

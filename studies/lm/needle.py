@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+
 from analysis.models.language_model import LanguageModel
-from analysis.models.needle import lengths, needle
+from analysis.models.needle import needle
 from analysis.models.plan import Plan
 from approx import parse
 from figures.show import needles
@@ -23,28 +25,37 @@ METHODS = (
     "projected_top_k(k=16, r=4, by='channels')",
     "quantised(bits=3, by='channel', group=32)",
 )
+DEPTHS = {  # by tokens; each takes four times as long as that of half as many
+    512: (0.0, 0.25, 0.5, 0.75, 1.0),
+    1024: (0.0, 0.25, 0.5, 0.75, 1.0),
+    2048: (0.0, 0.5, 1.0),
+    4096: (0.5,),
+}
 FILLER = ("persuasion.txt", "gettysburg_constitution.txt")  # one alone is too short for 4096
 
 
 def main() -> None:
     """Measure, and write the table."""
     parser = pages.parser(".needle", __doc__)
-    pages.add_model(parser, 4096)
+    parser.add_argument("model", type=Path, help="a folder or a GGUF file")
     parser.add_argument("--out", type=Path, help="keeps each run: a stopped study goes on")
     arguments = parser.parse_args()
     model = LanguageModel.open(arguments.model)
     choices = {"plan, 32 keys": Plan.read(FOLDER / "smollm2-32-keys.json")}
     choices |= {f"`{spec}`": parse(spec) for spec in METHODS}
     words = "".join((sample.DATA / name).read_text("utf-8") for name in FILLER)
-    found = needle(
-        model, words, choices,
-        max_tokens=arguments.tokens, progress=True, finished=arguments.out,
-    )  # fmt: skip
-    head, *rows = needles.cells(found)
+    parts = [
+        needle(
+            model, words, choices,
+            tokens=[most], depths=depths, progress=True, finished=arguments.out,
+        )
+        for most, depths in DEPTHS.items()
+    ]  # fmt: skip
+    head, *rows = needles.cells(pd.concat(parts, ignore_index=True))
     pages.write(
         arguments,
         f"{model.name}, in {' and then '.join(FILLER)}, of "
-        f"{', '.join(map(str, lengths(arguments.tokens)))} tokens in all, on "
+        f"{', '.join(map(str, DEPTHS))} tokens in all, on "
         f"{pages.today()}. The log-probability of the fact's tokens when it is asked for at the "
         "end, in brackets the worst rank of one of them.",
         pages.table(head, rows),

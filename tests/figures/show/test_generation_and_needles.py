@@ -75,18 +75,22 @@ FOUND = pd.DataFrame(
         ("exact", 512, 0.5, -0.9, 1), ("exact", 512, 0.0, -1.25, 1),
         ("near()", 512, 0.0, -15.0, 11), ("near()", 512, 0.5, -math.inf, 50),
         ("exact", 1024, 0.0, -2.0, 1), ("exact", 1024, 0.5, -3.0, 2),
+        ("exact", 2048, 0.0, -4.0, 1),
     ],
     columns=["method", "tokens", "depth", "log_probability", "rank"],
 )  # fmt: skip
 
 
-@kills("figures/show/needles.py", 'by["rank"][depths]', 'by["rank"]')
+@kills(
+    "figures/show/needles.py", "for depth in depths), str(method)", "for depth in by), str(method)"
+)
 def test_needles_have_a_row_a_length_and_method_by_depth():
     assert list(needles.cells(FOUND)) == [
         ("tokens", "depth 0.5", "depth 0", "method"),
         ("512", "-0.9 (1)", "-1.2 (1)", "exact"),
         ("512", "-inf (50)", "-15.0 (11)", "near()"),
         ("1024", "-3.0 (2)", "-2.0 (1)", "exact"),
+        ("2048", "", "-4.0 (1)", "exact"),
     ]
     said = needles.text(FOUND)
     assert "“The secret number of the blue house is 4917.” stands in" in " ".join(said.split())
