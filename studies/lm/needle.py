@@ -16,7 +16,7 @@ from analysis.models.plan import Plan
 from approx import parse
 from figures.show import needles
 from studies.lm import pages, sample
-from studies.lm.plans import FOLDER
+from studies.lm.plans import FOLDER, NEEDLE
 
 METHODS = (
     "sink_window(k=32)",
@@ -42,6 +42,7 @@ def main() -> None:
     arguments = parser.parse_args()
     model = LanguageModel.open(arguments.model)
     choices = {"plan, 32 keys": Plan.read(FOLDER / "smollm2-32-keys.json")}
+    choices["the same, chosen for a fact, too"] = Plan.read(FOLDER / f"{NEEDLE}.json")
     choices |= {f"`{spec}`": parse(spec) for spec in METHODS}
     words = "".join((sample.DATA / name).read_text("utf-8") for name in FILLER)
     parts = [
