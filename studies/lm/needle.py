@@ -1,7 +1,7 @@
 """What SmolLM2-135M still knows of a text: ``python -m studies.lm.needle MODEL --summary FILE``.
 
-A fact in a constitution, at five depths, asked for at the end; methods at the reads of 32 exact
-keys in all heads, and the plan for as many.
+A fact in a novel, at up to five depths, asked for at the end; methods at the reads of 32 exact keys
+in all heads, and two plans for as many.
 """
 
 from __future__ import annotations
