@@ -71,7 +71,9 @@ def hidden(model: LanguageModel, filler: str, tokens: int, depth: float) -> tupl
     return np.concatenate([text[:at], fact, text[at:], question, answer]), len(answer)
 
 
-def asked(model: LanguageModel, filler: str, tokens: int, depth: float, **options: Any) -> Passage:
+def question(
+    model: LanguageModel, filler: str, tokens: int, depth: float, **options: Any
+) -> Passage:
     """Return a text with a fact at a depth, up to its answer's last token but one.
 
     The positions that count are those that predict the answer. The options are those of `Passage`.

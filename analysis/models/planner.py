@@ -20,7 +20,7 @@ from analysis.models import checkpoints
 from analysis.models.checkpoints import Place
 from analysis.models.cost_curves import EXACT, SHARES, curves
 from analysis.models.language_model import HeadIndex, LanguageModel
-from analysis.models.needle import asked
+from analysis.models.needle import question
 from analysis.models.plan import Plan as Plan, misfits
 from analysis.models.replacement import (
     SKIP,
@@ -170,7 +170,7 @@ def plan(
         if scheduler is not None:  # one cluster for all
             scheduler = stack.enter_context(executors.client(scheduler, at.jobs))
         facts = [
-            asked(model, every[0], shortest, depth, seed=seed, jobs=jobs)
+            question(model, every[0], shortest, depth, seed=seed, jobs=jobs)
             for depth in NEEDLES
             if needle
         ]

@@ -43,7 +43,7 @@ def text(plan: Plan) -> str:
             tr(
                 "At the answer to a question about a fact in the text, which counts {weight:g} "
                 "times in the choice, the KL is {kl} per token (predicted: {predicted:.3g}).",
-                weight=fact["weight"], kl=shown(fact["kl"], ".3g"),
+                weight=fact["weight"], kl=number(fact["kl"], ".3g"),
                 predicted=fact["predicted_kl"],
             )
         )  # fmt: skip

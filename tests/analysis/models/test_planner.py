@@ -44,9 +44,11 @@ def test_a_plan_in_words():
     assert "understated" not in said
     again = plans.text(Plan("tiny", heads, plan.facts | {"measured_on": "a.txt"}))
     assert "understated" in again
-    assert "nothing has to be approximated" not in words
+    assert "nothing to approximate" not in words
     rich = plans.text(Plan("tiny", heads, plan.facts | {"budget": 240.0}))
-    assert "which costs 240 numbers read per new query: nothing has" in " ".join(rich.split())
+    assert "which costs 240 numbers read per new query, so there is nothing" in " ".join(
+        rich.split()
+    )
     with speaking("zh"):
         assert "moves" not in plans.text(plan)
 
@@ -59,10 +61,10 @@ ROUNDS = [
 
 @each("kl, rounds, said", [
     (0.25, ROUNDS, "0.23, at most the target of 0.25: in round 2 of 2 a prediction of 0.125"),
-    (0.25, ROUNDS, "b.txt chose nothing and keeps to the target: 1.00 times it"),
-    (0.375, ROUNDS, "b.txt chose nothing and misses the target: 1.50 times it"),
-    (None, ROUNDS, "b.txt chose nothing and misses the target: ∞ times it"),
-    (0.375, [ROUNDS[1] | {"kl": 0.26}], "of 0.25, in 1 rounds: the nearest is 0.26"),
+    (0.25, ROUNDS, "not used for choosing, the target is met: 1.00 times the target"),
+    (0.375, ROUNDS, "not used for choosing, the target is missed: 1.50 times the target"),
+    (None, ROUNDS, "not used for choosing, the target is missed: ∞ times the target"),
+    (0.375, [ROUNDS[1] | {"kl": 0.26}], "of 0.25, in 1 rounds. The nearest is 0.26"),
 ])  # fmt: skip
 def test_what_is_said_of_a_target(kl, rounds, said):
     facts = {name: value for name, value in FACTS.items() if name != "budget"}
