@@ -1,9 +1,10 @@
-"""Names of many curves beside the panels, each with a line to the end of its curve.
+"""Names of curves beside the panels, each with a line to the end of its curve, and of points.
 
 Places are found whenever the figure is drawn, after its layout: names are as near to the ends as
 they can be, in least squares, without one on top of another.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,24 +13,28 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backend_bases import RendererBase
 from matplotlib.collections import Collection
+from matplotlib.colors import to_rgba
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
-from matplotlib.transforms import IdentityTransform
+from matplotlib.path import Path
+from matplotlib.text import Annotation, Text
+from matplotlib.transforms import Bbox, IdentityTransform
 
 from approx.checks import Array
 from figures.words.terminal_columns import wrap
-from figures.words.translation import tr
 
-COLUMNS = 29  # of a line of a name
+COLUMNS = 24  # of a line of a name
 LEAD, SAMPLE, GAP = 12.0, 16.0, 4.0  # points: from a panel to a sample, its length, to the name
-NARROW = 1.3  # inches: a panel and what is left of it
+NARROW = 1.4  # inches: a panel and what is left of it
 LINE = 1.16  # from one line of a name to the next, in font sizes
 
 
 class Names(Artist):
     """What is beside the panels: a text, a sample and a lead for each name.
+
+    Each row of panels has its own names if there is room for all of them beside each row;
+    otherwise one list names the curves of all rows.
 
     Parameters
     ----------
@@ -47,18 +52,25 @@ class Names(Artist):
         self, figure: Figure, axes: Sequence[Axes], handles: Mapping[str, Any], size: float
     ) -> None:
         super().__init__()
-        self.panels = _last_column(axes)
-        self.names = list(handles)
-        said = ["\n".join(wrap(name, COLUMNS)) for name in self.names]
+        panels = _last_column(axes)
+        samples = {name: _sample(handle) for name, handle in handles.items()}
+        shown = {name: "\n".join(wrap(name, COLUMNS)) for name in handles}
+        heights = {name: size * LINE * (1 + text.count("\n")) for name, text in shown.items()}
+        seen = {ax: [n for n in handles if _end(ax, n, samples[n])] for ax in panels}
+        last = [name for name in handles if not any(name in some for some in seen.values())]
+        self.complete = not last  # whether a lead goes to every name
+        self.groups = [([ax], seen[ax] + last * (ax is panels[-1])) for ax in panels]
+        room = figure.get_figheight() * 72 / len(panels)
+        if any(sum(heights[name] for name in some) > room for _, some in self.groups):
+            self.groups = [(panels, list(handles))]
+        self.names = [name for _, some in self.groups for name in some]
         self.texts = [
-            Text(0, 0, text, va="center_baseline", size=size, linespacing=1.0) for text in said
+            Text(0, 0, shown[name], va="center_baseline", size=size, linespacing=1.0)
+            for name in self.names
         ]
-        self.samples = [_sample(handle) for handle in handles.values()]
-        note = "\n".join(wrap(tr("the same lines"), COLUMNS))
-        grey: dict[str, Any] = {"va": "center", "size": size, "color": "0.35"}
-        self.notes = [Text(0, 0, note, **grey) for _ in self.panels[1:]]
+        self.samples = [_sample(handles[name]) for name in self.names]
         self.leads = [Line2D([], [], lw=0.5, color=sample.get_color()) for sample in self.samples]
-        self.sizes = [size * LINE * (1 + text.count("\n")) for text in said]
+        self.sizes = [heights[name] for name in self.names]
         for child in self.get_children():
             child.set_figure(figure)
             child.set_transform(IdentityTransform())
@@ -78,7 +90,7 @@ class Names(Artist):
 
     def get_children(self) -> list[Artist]:
         """Return all that is drawn."""
-        return [*self.leads, *self.samples, *self.texts, *self.notes]
+        return [*self.leads, *self.samples, *self.texts]
 
     def draw(self, renderer: RendererBase) -> None:
         """Place everything, and draw it."""
@@ -90,22 +102,32 @@ class Names(Artist):
         point = float(renderer.points_to_pixels(1.0))  # type: ignore[arg-type]
         figure = self.get_figure(root=True)
         assert figure is not None
-        ends, others = self._ends()
-        boxes = [ax.get_window_extent() for ax in self.panels]
-        right = max(box.x1 for box in boxes)
-        height = figure.get_figheight() * figure.dpi
+        boxes = [[ax.get_window_extent() for ax in panels] for panels, _ in self.groups]
+        right = max(box.x1 for row in boxes for box in row)
+        between = [(above[-1].y0 + below[0].y1) / 2 for above, below in itertools.pairwise(boxes)]
+        limits = [figure.get_figheight() * figure.dpi - 2 * point, *between, 2 * point]
+        first = 0
+        for (panels, names), (high, low) in zip(self.groups, itertools.pairwise(limits)):
+            places = range(first, first + len(names))
+            self._row(panels, places, (low, high), right, point)
+            first += len(names)
+
+    def _row(
+        self,
+        panels: list[Axes],
+        places: range,
+        limits: tuple[float, float],
+        right: float,
+        point: float,
+    ) -> None:
+        """Place the names of one row, or of all rows, within limits, right of its panels."""
+        ends = self._ends(panels, places)
         # what has no end is named last, below the rest
-        wanted = [end[1] if end else -1.0 for end in ends]
-        order = sorted(range(len(ends)), key=lambda i: wanted[i])
+        wanted = {i: end[1] if end else -1.0 for i, end in ends.items()}
+        order = sorted(places, key=lambda i: wanted[i])
         sizes = [self.sizes[i] * point for i in order]
-        least = min(wanted[i] for i in order if wanted[i] >= 0) if any(ends) else 0.0
-        places = [max(wanted[i], least) for i in order]
-        found = spread(places, sizes, 2 * point, height - 2 * point)
-        low, high = found[0] - sizes[0], found[-1] + sizes[-1]
-        for note, ax in zip(self.notes, others):
-            y = sum(ax.get_window_extent().intervaly) / 2
-            note.set_position((right + LEAD * point, y))
-            note.set_visible(not low < y < high)
+        least = min((place for place in wanted.values() if place >= 0), default=limits[0])
+        found = spread([max(wanted[i], least) for i in order], sizes, *limits)
         for i, y in zip(order, found):
             start = right + LEAD * point
             stop = start + SAMPLE * point
@@ -118,19 +140,110 @@ class Names(Artist):
                     [end[0], right + 2 * point, start - point], [end[1], end[1], y]
                 )
 
-    def _ends(self) -> tuple[list[tuple[float, float] | None], list[Axes]]:
-        """Return where each curve ends, in the panel in which most do, and the other panels."""
-        every = {
-            ax: [_end(ax, name, sample) for name, sample in zip(self.names, self.samples)]
-            for ax in self.panels
-        }
-        first = max(every, key=lambda ax: (sum(map(bool, every[ax])), _apart(every[ax])))
-        others = [ax for ax in self.panels if ax is not first]
-        ends = [
-            next((ends[i] for ends in (every[ax] for ax in (first, *others)) if ends[i]), None)
-            for i in range(len(self.names))
+    def _ends(self, panels: list[Axes], places: range) -> dict[int, tuple[float, float] | None]:
+        """Return where each curve ends, in the panel in which most do, or else in another."""
+        every = {ax: {i: _end(ax, self.names[i], self.samples[i]) for i in places} for ax in panels}
+        first = max(
+            panels, key=lambda ax: (sum(map(bool, every[ax].values())), _apart(every[ax].values()))
+        )
+        order = [first, *(ax for ax in panels if ax is not first)]
+        return {i: next((x for ax in order if (x := every[ax][i])), None) for i in places}
+
+
+class Note(Annotation):
+    """The name of a point of a panel, where it covers no curve, no mark and no other text.
+
+    The place is the nearest one; where there is none, that which covers least. A line joins the
+    point and a name that is not beside it.
+
+    Parameters
+    ----------
+    ax : Axes
+    text : str
+    point : (x, y)
+        In the panel's own scales.
+    size : float
+        Of the font, in points.
+    **look
+        Of the text.
+    """
+
+    REACH = (
+        4,
+        7,
+        11,
+        16,
+        22,
+        29,
+        37,
+        46,
+        56,
+        68,
+        82,
+        98,
+        116,
+    )  # points
+    ANGLES = np.pi / 12 * np.arange(24)
+    COVERED = 60.0  # points further away rather than on a curve, or on five marks
+
+    def __init__(
+        self, ax: Axes, text: str, point: tuple[float, float], size: float, **look: Any
+    ) -> None:
+        lead = {"arrowstyle": "-", "lw": 0.5, "color": "0.4", "shrinkA": 0, "shrinkB": 1.5}
+        white = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
+        super().__init__(
+            text, point, (0, 0), textcoords="offset points", ha="center", va="center",
+            size=size, arrowprops=lead, bbox=white,
+            linespacing=1.0, **look,
+        )  # fmt: skip
+        self.lead: Path | None = None
+        self.set_in_layout(False)
+        ax.add_artist(self)
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Place the name, and draw it."""
+        self._place(renderer)
+        super().draw(renderer)
+
+    def _place(self, renderer: RendererBase) -> None:
+        ax, scale = self.axes, float(renderer.points_to_pixels(1.0))  # type: ignore[arg-type]
+        assert ax is not None
+        size = np.array(Text.get_window_extent(self, renderer).size) + scale
+        start = ax.transData.transform(self.xy)
+        panel = ax.get_window_extent()
+        before = list(itertools.takewhile(lambda text: text is not self, ax.texts))
+        leads = [note.lead for note in before if isinstance(note, Note) and note.lead is not None]
+        paths = leads + [
+            line.get_transform().transform_path(line.get_path())
+            for line in ax.lines
+            if line.get_linestyle() != "None"
         ]
-        return ends, others
+        marks = np.concatenate(
+            [x.get_transform().transform(x.get_xydata()) for x in ax.lines if x.get_marker()]
+            or [np.empty((0, 2))]
+        )
+        others = [x for x in ax.texts if x in before or not isinstance(x, Note)]
+        texts = [Text.get_window_extent(x, renderer) for x in others if x is not self]
+        best = np.inf, start, 0
+        for reach, angle in itertools.product(self.REACH, self.ANGLES):
+            if reach >= best[0]:
+                break
+            way = np.array([np.cos(angle), np.sin(angle)])
+            centre = start + way * (reach * scale + size / 2)
+            box = Bbox([centre - size / 2, centre + size / 2])
+            corners = panel.contains(box.x0, box.y0) and panel.contains(box.x1, box.y1)
+            if not corners or any(box.overlaps(text) for text in texts):
+                continue
+            lead = Path([start, centre])
+            crossed = sum(path.intersects_bbox(box, filled=False) for path in paths)
+            crossed += sum(lead.intersects_bbox(text, filled=False) for text in texts)
+            price = reach + self.COVERED * (crossed + box.count_contains(marks) / 5)
+            if price < best[0]:
+                best = price, centre, reach
+        self.lead = Path([start, best[1]]) if best[2] > self.REACH[1] else None
+        self.xyann = tuple((best[1] - start) / scale)
+        assert self.arrow_patch is not None
+        self.arrow_patch.set_visible(self.lead is not None)
 
 
 def spread(places: Iterable[float], sizes: Iterable[float], least: float, most: float) -> Array:
@@ -196,7 +309,7 @@ def _end(ax: Axes, name: str, sample: Line2D) -> tuple[float, float] | None:
 
 
 def _looks(line: Line2D) -> tuple[object, ...]:
-    return line.get_color(), line.get_linestyle(), line.get_marker(), line.get_markersize()
+    return to_rgba(line.get_color()), line.get_linestyle(), line.get_marker(), line.get_markersize()
 
 
 def _apart(ends: Iterable[tuple[float, float] | None]) -> float:

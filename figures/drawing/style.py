@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 from PIL import Image, PngImagePlugin
 
@@ -375,6 +377,32 @@ def tiles(count: int, x: str, y: str, *, height: float = 2.1) -> tuple[Figure, l
     return figure, axes[:count]
 
 
+def curve(ax: Axes, values: pd.Series, limits: tuple[float, float], **look: Any) -> None:
+    """Draw a curve that leaves the axis where its values do, with a triangle at the border there.
+
+    Parameters
+    ----------
+    ax : Axes
+    values : Series
+        Heights, by their places on the x axis.
+    limits : (least, most)
+        Of the axis.
+    **look
+        Of the line.
+    """
+    ax.plot(values.index, values, **look)
+    beyond(ax, values, limits, color=look["color"], label=f"_{look['label']}")
+
+
+def beyond(ax: Axes, values: pd.Series, limits: tuple[float, float], **look: Any) -> None:
+    """Draw a triangle at the border for each value that is beyond it."""
+    least, most = limits
+    own: dict[str, Any] = {"linestyle": "", "markersize": 4.5, "clip_on": False}
+    for place, marker, off in ((most, "^", values > most), (least, "v", values < least)):
+        if off.any():
+            ax.plot(values.index[off], [place] * off.sum(), **(look | own | {"marker": marker}))
+
+
 def direct(ax: Axes, lines: Sequence[tuple[str, float, Any]], *, apart: float = 0.085) -> None:
     """Write the names of lines right of a panel, each at its end or as near as others allow.
 
@@ -395,7 +423,10 @@ def direct(ax: Axes, lines: Sequence[tuple[str, float, Any]], *, apart: float = 
         ax.annotate(
             name, (right, value), (1.05, places[i]), textcoords="axes fraction", va="center",
             fontsize=SMALL, color=colour, annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "lw": 0.5, "color": colour, "shrinkA": 1, "shrinkB": 0},
+            arrowprops={
+                "arrowstyle": "-", "lw": 0.5, "color": colour, "shrinkA": 1, "shrinkB": 0,
+                "relpos": (0.0, 0.5),
+            },
         )  # fmt: skip
 
 
@@ -434,20 +465,46 @@ def x_ticks(ax: Axes, places: Sequence[float]) -> None:
     ax.xaxis.set_minor_locator(NullLocator())
 
 
-def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:
-    """Name all curves: in one legend below the panels, or beside them if they are many."""
+def legend(
+    figure: Figure,
+    axes: Axes | list[Axes],
+    columns: int = 3,
+    faded: Iterable[str] = (),
+) -> None:
+    """Name curves at their ends beside the panels; those with some labels are grey, without names.
+
+    Names are in a legend below where the last column of panels lacks
+    some of few curves, or where names would leave too little room.
+    """
     handles: dict[str, Any] = {}
     panels = axes if isinstance(axes, list) else [axes]
     for ax in panels:
         for handle, label in zip(*ax.get_legend_handles_labels()):
             handles.setdefault(label, handle)
+    labels = {*faded}
+    if grey := [handles.pop(label) for label in labels & handles.keys()]:
+        for line in (line for ax in panels for line in ax.lines):
+            _fade(line, labels)
+        handles[tr("others (in the table)")] = grey[0]
     size = SMALL * figure.get_figwidth() / 7
-    if len(handles) > MOST and Names(figure, panels, handles, size).added():
+    beside = Names(figure, panels, handles, size)
+    if (len(handles) > MOST + 1 or beside.complete) and beside.added():
         return
     figure.legend(
         list(handles.values()), list(handles), loc="outside lower center", ncols=columns,
         handlelength=2.6, columnspacing=1.4,
     )  # fmt: skip
+
+
+def _fade(line: Line2D, labels: set[str]) -> None:
+    """Make a line with one of these labels thin and grey; hide its triangles at a border."""
+    label = str(line.get_label())
+    if label in labels:
+        joined = line.get_linestyle() != "None" and len(np.atleast_1d(line.get_xdata())) > 1
+        grey: dict[str, Any] = {"linewidth": 0.8, "linestyle": "-", "marker": ""} if joined else {}
+        line.set(color="0.8", alpha=1.0, zorder=1.5, **grey)
+    elif label.removeprefix("_") in labels:
+        line.set_visible(False)
 
 
 def span(sizes: Iterable[int]) -> str:

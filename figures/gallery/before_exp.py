@@ -60,7 +60,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
             ax.set_title(tr("{name}, causal", name=name) if causal else str(name), fontsize=8)
             style.ticks(ax, sorted(table.numbers.unique()))
-        style.legend(figure, axes, columns=3)
+        style.legend(figure, axes, columns=3, faded=[style.label(BEFORE[2].format(r=1))])
     return figure
 
 

@@ -109,7 +109,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set(xscale="log", yscale="log", ylim=(FLOOR, CEILING))
             ax.set_title(tr("{name}, causal", name=name) if causal else str(name), fontsize=8)
             style.ticks(ax, sorted(table.budget.unique()))
-        style.legend(figure, axes, columns=3)
+        style.legend(figure, axes, columns=3, faded=[tr(CLASSES[2].label)])
     return figure
 
 

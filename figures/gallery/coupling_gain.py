@@ -12,6 +12,7 @@ from figures.words.translation import mark, tr
 TITLE = "What coupled frequencies are worth"
 ORDER = 90
 BIASED = ("moment_matched", "regularized")
+FADED = "positive()", "positive(projection='antithetic')"
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -31,7 +32,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 look["label"] += tr(" (biased)") if _coupling(spec) in BIASED else ""
                 line = closed[spec]
                 ax.plot(line.squared_sum, line.value, **look | {"marker": ""})
-                if spec in sampled:
+                if spec in sampled and _coupling(spec) != "antithetic":
                     dots = sampled[spec]
                     dot = look | {"linestyle": "", "label": None, "elinewidth": 0.9}
                     ax.errorbar(
@@ -46,7 +47,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set_xticks([0.1, 1.0, 10.0], ["0.1", "1", "10"])
             ax.set_xlabel("|q + k|²")
         axes[0].set_ylabel(tr("error² over the Performer's"))
-        style.legend(figure, list(axes), columns=2)
+        style.legend(figure, list(axes), columns=2, faded=map(style.label, FADED))
     return figure
 
 

@@ -36,6 +36,7 @@ SPECS = (
     "godec(rank=0, space='attention')",
     "godec(space='attention')",
 )
+FADED = "sliding_window", "top_k"
 TICKS = (0.1, 0.9, 0.999)
 FLOOR, CEILING = 1e-3, 10.0
 
@@ -96,7 +97,10 @@ def draw(table: pd.DataFrame) -> Figure:
             axes.flat[last].tick_params(labelbottom=True)
         for ax in axes[:, 0]:
             ax.set_ylabel(tr("relative error"))
-        style.legend(figure, list(axes.flat), columns=2)
+        faded = [
+            optimality.label(s, ERROR, mask) for s in part.method.unique() if s.startswith(FADED)
+        ]
+        style.legend(figure, list(axes.flat), columns=2, faded=faded)
     return figure
 
 

@@ -32,6 +32,7 @@ DECOMPOSED = (  # once for each space
     "godec(rank=0)", "truncated_svd()", "godec()", "godec(rank=0, space='attention')",
     "truncated_svd(space='attention')", "godec(space='attention')",
 )  # fmt: skip
+NAMED = "uniform", "positive", "scatterbrain(low_rank=positive(), sparse=sliding_window"
 SPECS = (*CANDIDATES, *BESIDE, *DECOMPOSED)
 
 
@@ -76,6 +77,7 @@ def draw(table: pd.DataFrame) -> Figure:
     with style.style():
         y = tr("relative Frobenius error")
         figure, axes = style.tiles(len(inputs), tr("temperature t"), y)
+        named = _named(table)
         for ax, name in zip(axes, inputs):
             part = table[(table.input == name) & (table.metric == metric)]
             for spec in curves(table, "attention"):
@@ -83,8 +85,8 @@ def draw(table: pd.DataFrame) -> Figure:
                 if not len(values):
                     continue
                 middle, look = values.median(), optimality.look(spec, metric, mask)
-                ax.plot(middle.index, middle.clip(FLOOR, CEILING), **look)
-                if values.size().max() > 1:
+                style.curve(ax, middle, (FLOOR, CEILING), **look)
+                if spec in named and values.size().max() > 1:
                     ax.fill_between(
                         middle.index, values.min().clip(FLOOR, CEILING),
                         values.max().clip(FLOOR, CEILING),
@@ -93,8 +95,17 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.2, CEILING * 1.2), title=name)
             curve_readings.edges(ax, FLOOR, CEILING)
             style.ticks(ax, sorted(table.temperature.unique()))
-        style.legend(figure, axes, columns=2)
+        others = [s for s in curves(table, "attention") if s not in named]
+        faded = [str(optimality.look(spec, metric, mask)["label"]) for spec in others]
+        style.legend(figure, axes, columns=2, faded=faded)
     return figure
+
+
+def _named(table: pd.DataFrame) -> list[str]:
+    """Return the methods that are named: the three references of the text, and three that run."""
+    references = decompositions(table, "attention").values()
+    known = [spec for spec in curves(table, "attention") if spec.startswith(NAMED)]
+    return [*references, *known]
 
 
 def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:

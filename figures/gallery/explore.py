@@ -107,19 +107,26 @@ def _short(value: float) -> str:
 
 
 def nearest(table: pd.DataFrame) -> pd.DataFrame:
-    """Return which estimate has the least tv, of all and of those that can be run.
+    """Return which estimates have the least tv that is printed, of all and of the runnable.
 
-    A row an input and temperature, with columns ``every`` and ``runnable`` of names.
+    A row an input and temperature, with columns ``every`` and ``runnable`` of tuples of names: as
+    many as print the same number.
     """
     tv = table[table.metric == "attention_tv"]
     keys = ["input", "temperature"]
     some = {"every": tv, "runnable": tv[[not parse(spec).oracle for spec in tv.method]]}
-    return pd.DataFrame(
-        {
-            of: part.loc[part.groupby(keys, sort=False).value.idxmin()].set_index(keys).name
-            for of, part in some.items()
-        }
-    )
+    least = {
+        of: {key: _least(rows) for key, rows in part.groupby(keys, sort=False)}
+        for of, part in some.items()
+    }
+    return pd.DataFrame({of: pd.Series(names) for of, names in least.items()}).rename_axis(keys)
+
+
+def _least(rows: pd.DataFrame) -> tuple[str, ...]:
+    """Return the names whose values print as the least does, the least first."""
+    rows = rows.sort_values("value", kind="stable")
+    printed = rows.value.map(_short)
+    return tuple(rows["name"][printed == printed.iloc[0]])
 
 
 def finding(table: pd.DataFrame) -> str:
@@ -135,11 +142,18 @@ def finding(table: pd.DataFrame) -> str:
 
 def _listed(names: pd.Series) -> str:
     """Return each method with the inputs on which it is nearest."""
-    groups = names.groupby(names, sort=False).groups.items()
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, tied in names.items():
+        groups.setdefault(tied, []).append(str(name))
     return tr(", ").join(
-        tr("{method} ({inputs})", method=tr(str(name)), inputs=tr(", ").join(inputs))
-        for name, inputs in groups
+        tr("{method} ({inputs})", method=_either(tied), inputs=tr(", ").join(inputs))
+        for tied, inputs in groups.items()
     )
+
+
+def _either(names: tuple[str, ...]) -> str:
+    """Return the names of methods that print the same value."""
+    return tr(" or ").join(tr(name) for name in names)
 
 
 def caption(table: pd.DataFrame) -> str:
@@ -156,13 +170,13 @@ def details(table: pd.DataFrame) -> str:
     ends = table.temperature.min(), table.temperature.max()
     sentences = [
         tr(
-            "{name} at t = {t:g}: {method} {least:.2g} (runnable: {run} {value:.2g})",
+            "{name} at t = {t:g}: {method} {least} (runnable: {run} {value})",
             name=row["input"],
             t=row["temperature"],
-            method=tr(row["every"]),
-            least=tv[row["input"], row["temperature"], row["every"]],
-            run=tr(row["runnable"]),
-            value=tv[row["input"], row["temperature"], row["runnable"]],
+            method=_either(row["every"]),
+            least=_short(tv[row["input"], row["temperature"], row["every"][0]]),
+            run=_either(row["runnable"]),
+            value=_short(tv[row["input"], row["temperature"], row["runnable"][0]]),
         )
         for row in nearest(table).reset_index().to_dict("records")
         if row["temperature"] in ends

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.frontier import compute as compute, front, medians, nearest
 from figures.drawing import curve_readings, style
+from figures.drawing.curve_labels import Note
 from figures.gallery.today import LINES
 from figures.words.amounts import NAMES, UNITS
 from figures.words.translation import in_words, mark, share, tr
@@ -14,8 +15,7 @@ TITLE = "Error against what is paid, in four currencies"
 ORDER = 220
 SHARE = 16  # winners are compared at 1/16 of what exact attention costs
 FLOOR, CEILING = 1e-3, 1.1  # of the axis
-ROOM = 1.5e5  # times the cheapest price is left of it, for names
-APART = 0.065  # of the height of a panel, between names
+LEFT = 4  # times the cheapest price, for names
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -32,7 +32,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set(title=tr(name), xlabel=tr(UNITS[currency]))
         for ax in axes[:, 0]:
             ax.set_ylabel(tr("total variation"))
-        style.legend(figure, list(axes.flat), columns=4)
+        style.legend(figure, list(axes.flat), columns=4, faded=_faded(points))
     return figure
 
 
@@ -57,25 +57,18 @@ def _panel(ax: Axes, points: pd.DataFrame, currency: str) -> None:
     ax.axvline(whole, color="0.35", ls=":", lw=1.2, label=tr("price of exact attention"))
     ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.3, CEILING * 1.15))
     curve_readings.edges(ax, FLOOR, CEILING)
-    ax.set_xlim(min([*price, whole]) / ROOM, whole * 2.5)
+    ax.set_xlim(shown[currency].min() / LEFT, whole * 2.5)
     ax.minorticks_off()
-    _names(ax, on.assign(tv=tv), currency)
+    named = on.assign(tv=tv, name=on.asked.map(style.label)).drop_duplicates("name")
+    for name, place in zip(named.name, zip(named[currency], named.tv)):
+        ax.plot(*place, **style.dots("black", "o", 3))
+        Note(ax, style.lines(name, 20), place, style.SMALL)
 
 
-def _names(ax: Axes, on: pd.DataFrame, currency: str) -> None:
-    """Write each name once, left of its first place on the front, where nothing else is."""
-    height = 1.0
-    to_axes = ax.transScale + ax.transLimits
-    named = on.assign(name=on.asked.map(style.label)).drop_duplicates("name")
-    for name, price, tv in zip(named.name, named[currency], named.tv):
-        x, y = to_axes.transform((price, tv))
-        height = min(y, height - APART)
-        ax.annotate(
-            name, (price, tv), (x - 0.02, height), textcoords="axes fraction", ha="right",
-            va="center", fontsize=style.SMALL,
-            arrowprops={"arrowstyle": "-", "lw": 0.4, "color": "0.4", "shrinkA": 0, "shrinkB": 1},
-        )  # fmt: skip
-        ax.plot(price, tv, **style.dots("black", "o", 3))
+def _faded(points: pd.DataFrame) -> set[str]:
+    """Return the names of the classes of which no method is on a front."""
+    on = {kind for currency in NAMES for kind in front(points, currency)["class"]}
+    return {tr(kind) for kind in LINES.keys() - on}
 
 
 def _fronts(points: pd.DataFrame) -> dict[str, list[str]]:

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.jacobian import WIDTHS, compute as compute
 from figures.drawing import style
+from figures.drawing.curve_labels import Note
 from figures.words.translation import tr
 
 TITLE = "The gradient of softmax against temperature"
@@ -30,10 +31,14 @@ def draw(table: pd.DataFrame) -> Figure:
                 left.plot(
                     y.temperature, y.value, color=colour, marker=marker, linestyle=line,
                     markerfacecolor=colour if scaled else "none",
-                    label=f"q·k/(t√d), d = {d}" if scaled else f"q·k/t, d = {d}",
+                    label=f"_d = {d}",
                 )  # fmt: skip
+                if not scaled:
+                    most = y.iloc[int(y.value.argmax())]
+                    place = float(most.temperature), float(most.value)
+                    Note(left, f"d = {d}", place, style.SMALL, color=colour)
         left.set(xscale="log", xlabel=tr("temperature t"), ylabel=tr("‖∂ softmax/∂ logits‖"))
-        left.set_title(tr("Gaussian inputs"))
+        left.set_title(tr("Gaussian inputs: q·k/(t√d), dashed q·k/t"))
         others = norms[norms.input != "gaussian"].groupby("input", sort=False)
         for style_, (name, part) in zip(LINES, others):
             right.plot(
@@ -44,7 +49,8 @@ def draw(table: pd.DataFrame) -> Figure:
         for ax in (left, right):
             ax.axvline(1, color="0.7", linewidth=0.8)
             ax.set_ylim(bottom=0)
-        style.legend(figure, [left, right], columns=4)
+        left.set_ylim(top=1.15 * norms.value.max())
+        style.legend(figure, right, columns=4)
     return figure
 
 

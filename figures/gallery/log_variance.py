@@ -11,14 +11,18 @@ from figures.words.translation import mark, share_of, tr
 TITLE = "Log variance of random features against the norm of q and k"
 ORDER = 100
 BASE = "positive"
-LIMITS = -15.0, 30.0  # of the axis
+LIMITS = -10.5, 12.5  # of the axis
+NAMED = (
+    "positive", "trigonometric", "geometric", "generalized_exponential", "dense_exponential",
+    "shifted_positive",
+)  # fmt: skip
 NEAR = 0.5  # of a mean logarithm: curves that are one to the eye
 
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel a kind of input, one line a family."""
     with style.style():
-        figure = Figure(figsize=(7.0, 3.8))
+        figure = Figure(figsize=(7.0, 3.3))
         names = table.input.unique()
         axes = figure.subplots(1, len(names), sharex=True, sharey=True, squeeze=False)[0]
         for ax, name in zip(axes, names):
@@ -26,7 +30,7 @@ def draw(table: pd.DataFrame) -> Figure:
             for place, spec in enumerate(style.order(part.method.tolist())):
                 line = part[part.method == spec]
                 look = style.look(spec) | {"markevery": (place % 4, 4), "markersize": 3.5}
-                ax.plot(line.norm, line.value.clip(*LIMITS), **look)
+                style.curve(ax, line.set_index("norm").value, LIMITS, **look)
             ax.axvline(table.d.iloc[0] ** 0.25, color="0.5", linewidth=0.8)
             ax.axhline(0.0, color="0.5", linewidth=0.8)
             ax.set(xscale="log", ylim=LIMITS, title=name, xlabel=tr("norm of q and of k"))
@@ -34,7 +38,8 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set_xticks([0.25, 0.5, 1, 2, 4], ["¼", "½", "1", "2", "4"])
             ax.minorticks_off()
         axes[0].set_ylabel(tr("mean ln relative variance"))
-        style.legend(figure, list(axes), columns=3)
+        others = [s for s in table.method.unique() if s.partition("(")[0] not in NAMED]
+        style.legend(figure, list(axes), columns=3, faded=map(style.label, others))
     return figure
 
 

@@ -15,6 +15,7 @@ from figures.words.translation import tr
 TITLE = "Bias and variance against temperature"
 ORDER = 40
 FLOOR, CEILING = 1e-3, 1e8  # of the axis
+MOST = 600.0  # of a logarithm, whose exponential is a float
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -30,8 +31,9 @@ def draw(table: pd.DataFrame) -> Figure:
                 if part.empty or not np.isfinite(at["log_relative_variance"].value).any():
                     continue  # it fits the budget on other inputs only, or has no variance
                 variance = at["log_relative_variance"].value
-                deviation = np.exp(np.clip(variance / 2, *np.log((FLOOR, CEILING))))
-                ax.plot(variance.index, deviation, **(style.look(spec) | {"marker": ""}))
+                deviation = np.exp((variance / 2).clip(upper=MOST))
+                look = style.look(spec) | {"marker": ""}
+                style.curve(ax, deviation, (FLOOR, CEILING), **look)
                 if "believable" not in at:
                     continue
                 for t, believable in at["believable"].value.items():
@@ -42,8 +44,10 @@ def draw(table: pd.DataFrame) -> Figure:
                         "linestyle": "", "label": None, "linewidth": 0.9,
                         "markerfacecolor": style.look(spec)["color"] if believable else "white",
                     }  # fmt: skip
-                    deviation = np.clip(deviation, FLOOR, CEILING)
-                    ax.errorbar([t], [deviation], [error], capsize=2, **dot)
+                    if FLOOR <= deviation <= CEILING:
+                        ax.errorbar([t], [deviation], [error], capsize=2, **dot)
+                    else:
+                        style.beyond(ax, pd.Series({t: deviation}), (FLOOR, CEILING), **dot)
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 2, CEILING * 2), title=name)
             curve_readings.edges(ax, FLOOR, CEILING)
             style.ticks(ax, temperatures)

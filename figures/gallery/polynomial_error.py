@@ -28,6 +28,7 @@ LOOKS = {  # colour, line style, marker
     mark("least squares, relative"): (style.PALETTE[6], "-", "v"),
     mark("least squares, absolute"): (style.PALETTE[6], "--", "^"),
 }
+FADED = "Richardson of two powers", "absolute minimax on ±max", "least squares, absolute"
 SHOWN = (0.5, 1.0, 2.0)
 
 
@@ -45,12 +46,12 @@ def draw(table: pd.DataFrame) -> Figure:
                     axes[row, column].plot(values.degree, values.value, label=tr(name), **look)
             bound = table[table.temperature == t].bound.iloc[0]
             axes[0, column].set(
-                yscale="log", title=tr("t = {t:g}, max |x| = {bound:.1f}", t=t, bound=bound)
+                yscale="log", title=tr("t = {t:g}\nmax |x| = {bound:.1f}", t=t, bound=bound)
             )
             axes[1, column].set(xlabel=tr("degree"), xticks=DEGREES[1::2])
         axes[0, 0].set_ylabel(tr("attention total variation"))
         axes[1, 0].set_ylabel(tr("negative weights"))
-        style.legend(figure, list(axes.flat))
+        style.legend(figure, list(axes.flat), faded=map(tr, FADED))
     return figure
 
 

@@ -14,6 +14,7 @@ LABELS = {
     "float32": mark("rounding, float32"),
     "bfloat16": mark("rounding, bfloat16 inputs"),
 }
+FADED = "trigonometric", "scatterbrain", "taylor", "tensor_power"
 FLOOR, CEILING = 1e-8, 30.0
 
 
@@ -54,7 +55,8 @@ def draw(table: pd.DataFrame) -> Figure:
                     ax.set_ylabel(tr(text))
             axes[0, column].set_title(name)
             axes[-1, column].set_xlabel(tr("temperature t"))
-        style.legend(figure, list(axes.flat))
+        faded = [style.label(s) for s in table.method.unique() if s.startswith(FADED)]
+        style.legend(figure, list(axes.flat), faded=faded)
     return figure
 
 

@@ -23,6 +23,7 @@ TEMPLATES = (
 )
 POLYNOMIALS = ("taylor", "tensor_power")
 DEGREES = (1, 2, 3)
+FADED = TEMPLATES[1], TEMPLATES[4], "tensor_power(1)", "robust_pca(space='attention')"
 FLOOR, CEILING = 1e-4, 100.0
 
 
@@ -61,12 +62,12 @@ def draw(table: pd.DataFrame) -> Figure:
                 else:
                     if len(members) == 1:
                         look |= {"marker": style.look(members.method.iloc[0])["marker"]}
-                    ax.plot(members.price, errors, **look)
+                    style.curve(ax, members.set_index("price").error, (FLOOR, CEILING), **look)
             exact = float(part.l.iloc[0])
             ax.axvline(exact, color="0.35", linestyle=":", linewidth=1.2, label=tr("every entry"))
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.5, CEILING * 1.5), title=name)
             curve_readings.edges(ax, FLOOR, CEILING)
-        style.legend(figure, axes)
+        style.legend(figure, axes, faded=map(_family, FADED))
     return figure
 
 

@@ -17,6 +17,7 @@ SPECS = (
     "top_k", "sliding_window", "chunk", "strided", "random", "lsh(rounds=8)",
     "lsh(rounds=8, transform='xbox')", "smyrf(rounds=4)", "reformer(rounds=2)",
 )  # fmt: skip
+FADED = "chunk", "strided", "lsh(transform='xbox')"
 KS = (1, 2, 4, 8, 16, 32, 64)
 FLOOR = 0.01
 
@@ -50,10 +51,10 @@ def draw(table: pd.DataFrame) -> Figure:
             style.x_ticks(top, ks)
             style.x_ticks(mass, ts)
             mass.set_title(tr("{name}: attention held", name=name))
-            top.set_title(tr("{name}: share of the top k keys found", name=name))
+            top.set_title(tr("{name}: top k keys found", name=name))
         axes[-1, 0].set_xlabel(tr("temperature t"))
         axes[-1, 1].set_xlabel("k")
-        style.legend(figure, list(axes.flat))
+        style.legend(figure, list(axes.flat), faded=map(style.label, FADED))
     return figure
 
 

@@ -5,10 +5,13 @@ import math
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.experiments.rounding import DEGREES, DTYPES, PLACES, compute as compute
+from approx.checks import Array
 from figures.drawing import style
+from figures.drawing.curve_labels import Note
 from figures.words.translation import tr
 
 TITLE = "Rounding against truncation"
@@ -43,8 +46,22 @@ def draw(table: pd.DataFrame) -> Figure:
             yscale="log", ylim=(FLOOR, 1e4), xlim=(0, 24), xlabel="−x",
             ylabel=tr("error relative to $e^x$"),
         )  # fmt: skip
-        style.legend(figure, ax)
+        _named(ax, table, shades)
     return figure
+
+
+def _named(ax: Axes, table: pd.DataFrame, shades: Array) -> None:
+    """Name truncation by its degree and rounding by its format, on the curves."""
+    exact = table[table.dtype == "exact"]
+    for degree, shade in zip(DEGREES, shades):
+        part = exact[(exact.degree == degree) & (exact.value > 1e-9) & (exact.value < 1e-2)]
+        row = part.iloc[(part.value - 1e-5).abs().argmin()]
+        words = tr("truncation,\ndegree {degree}", degree=degree)
+        Note(ax, words, (-row.x, row.value), style.SMALL, color=shade)
+    for dtype in DTYPES:
+        part = table[(table.dtype == dtype) & (table.degree == DEGREES[-1]) & (table.value < 1)]
+        row = part.iloc[(part.x + 7).abs().argmin()]
+        Note(ax, tr("rounding, {dtype}", dtype=dtype), (-row.x, row.value), style.SMALL)
 
 
 def crossing(table: pd.DataFrame, degree: int, dtype: str) -> float:

@@ -28,6 +28,7 @@ from figures.words.translation import tr
 
 TITLE = "Sketches beside positive features"
 ORDER = 310
+FADED = "squared_sketch()", "random_maclaurin(law='poisson')", TAYLOR  # unless they are best
 LINES = {LIMIT: "-", TAYLOR: "-.", "uniform()": "--"}
 
 
@@ -65,7 +66,10 @@ def draw(table: pd.DataFrame) -> Figure:
         axes[1, 0].set_xticks(SIZES, [str(m) for m in SIZES])
         axes[1, 1].set(xlabel=tr("temperature"))
         axes[1, 1].set_xticks(TEMPERATURES, [f"{t:g}" for t in TEMPERATURES])
-        style.legend(figure, list(axes.ravel()), columns=2)
+        faded = {*map(style.label, FADED)}
+        style.legend(
+            figure, list(axes.ravel()), columns=2, faded=faded - {style.label(best(table)[0])}
+        )
     return figure
 
 
@@ -81,19 +85,25 @@ def _line(ax: Axes, part: pd.DataFrame, key: str, metric: str, line: str) -> Non
         cells = wide[(wide.believable < 0.5) == heavy]
         ax.plot(
             cells.index, cells[metric], linestyle="none", marker=marker,
-            markeredgecolor=look["color"], markerfacecolor=filled,
+            markeredgecolor=look["color"], markerfacecolor=filled, label=f"_{look['label']}",
         )  # fmt: skip
 
 
+def best(table: pd.DataFrame) -> tuple[str, float]:
+    """Return the method with the least total variation at the fixed width and temperature."""
+    at = table[(table.temperature == TEMPERATURE) & (table.budget == 2 * M) & (table.metric == TV)]
+    least = at.iloc[int(at.value.argmin())]
+    return str(least.method), float(least.value)
+
+
 def finding(table: pd.DataFrame) -> str:
-    at = table[(table.temperature == TEMPERATURE) & (table.budget == 2 * M)]
-    tv = at[at.metric == TV].set_index("method").value
+    method, tv = best(table)
     return tr(
         "At t = {temperature:g} and width {m}, {method} has the least total variation, {tv:.2g}.",
         temperature=TEMPERATURE,
         m=M,
-        method=style.look(str(tv.idxmin()))["label"],
-        tv=tv.min(),
+        method=style.label(method),
+        tv=tv,
     )
 
 

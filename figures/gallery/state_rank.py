@@ -1,11 +1,13 @@
 """What a causal head's rank is: of the blocks of later queries and earlier keys."""
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.state_rank import EPSILON, WINDOW, compute as compute
 from figures.drawing import curve_readings, style
-from figures.words.translation import in_words, mark, tr
+from figures.words.translation import mark, tr
 
 TITLE = "Why the rank of a causal matrix is the wrong question"
 ORDER = 430
@@ -29,16 +31,18 @@ def draw(table: pd.DataFrame) -> Figure:
     with style.style():
         figure = Figure(figsize=(7.0, 3.3))
         left, right = figure.subplots(1, 2)
-        for (_, part), colour in zip(groups, style.PALETTE * len(groups)):
+        names: list[tuple[str, float, Any]] = []
+        for (head, part), colour in zip(groups, style.PALETTE * len(groups)):
             ranks = part[part.metric == "epsilon_rank"]
             whole, blocks = ranks[ranks.position < 0].value.iloc[0], ranks[ranks.position > 0]
             left.axhline(whole, color=colour, linestyle="--", linewidth=1)
+            names.append((_name(head, groups), float(whole), colour))
             left.plot(blocks.position, blocks.value, color=colour)
-        for line, what in (("--", tr("whole matrix")), ("-", tr("later queries × earlier keys"))):
-            left.plot([], [], color="0.3", linestyle=line, label=what)
         left.set(yscale="log", xlabel=tr("position"))
+        style.direct(left, names)
         left.set_ylabel(tr("{epsilon:g}-rank", epsilon=EPSILON))
-        left.set_title(tr("each of {heads} heads", heads=in_words(len(groups))))
+        lines = tr("dashed: whole matrix\nsolid: later queries × earlier keys")
+        left.set_title(lines, fontsize=style.SMALL)
         for metric, (label, colour, line, marker) in LOOKS.items():
             errors = table[table.metric == metric].groupby("states").value.median()
             look = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4}
@@ -46,13 +50,20 @@ def draw(table: pd.DataFrame) -> Figure:
             right.plot(
                 errors.index, errors.clip(FLOOR), label=tr(label, width=WINDOW), **(look | pale)
             )
-        right.set(xscale="log", yscale="log", xlabel=tr("m"))
+        right.set(xscale="log", yscale="log", xlabel=tr("states or features m"))
         curve_readings.edges(right, FLOOR)
         right.set_ylabel(tr("relative Frobenius error"))
         right.set_title(tr("medians over heads"))
         style.ticks(right, sorted(table.states[table.states > 0].unique()))
-        style.legend(figure, [left, right], columns=2)
+        style.legend(figure, right, columns=2)
     return figure
+
+
+def _name(head: tuple[Any, ...], groups: list[Any]) -> str:
+    """Return the name of a head's input, with layer and head where several have it."""
+    name, layer, number = head
+    alone = sum(other[0] == name for other, _ in groups) == 1
+    return str(name) if alone else f"{name} {layer}.{number}"
 
 
 def _ranks(table: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

@@ -15,6 +15,7 @@ from analysis.sweeps import crossovers
 from analysis.sweeps.sweep import COLUMNS as SWEPT
 from approx import parse
 from figures.drawing import curve_readings, style
+from figures.drawing.curve_labels import Note
 from figures.gallery import error
 from figures.show import optimality
 from figures.words import amounts
@@ -32,6 +33,7 @@ NAMES = {
     "both": "GoDec",
 }
 COLOURS = {"sparse": style.PALETTE[6], "low_rank": style.PALETTE[0], "both": "0.35"}
+UNIFORM = ((1.0, 0.2, 1.4, mark("uniform attention")), (0.5, 0.1, 0.8, mark("half of uniform")))
 NAMED = 4  # inputs of a title at most
 SPARSE = ("entries", "compressed logits", "columns", "pages", "lines", "window", "sampled")
 
@@ -115,8 +117,8 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw one input against temperature, and every input at t = 1."""
     with style.style():
         count = table.input.nunique()
-        figure = Figure(figsize=(7.0, max(2.9, 0.45 * count + 1.1)))
-        left, right = figure.subplots(1, 2, width_ratios=[1.0, 1.05])
+        figure = Figure(figsize=(7.0, max(3.2, 0.45 * count + 1.6)))
+        left, right = figure.subplots(1, 2, width_ratios=[1.15, 1.0])
         _temperatures(left, table[table.input == example(table)])
         _inputs(right, at_one(table))
     return figure
@@ -126,7 +128,7 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
     name = str(table.input.iloc[0])
     grid = sorted(table.temperature.unique())
     ax.set(
-        xscale="log", yscale="log", ylim=(FLOOR / 1.3, 1.3), xlim=(grid[0] / 1.12, grid[-1] * 1.12)
+        xscale="log", yscale="log", ylim=(FLOOR / 1.3, 2.0), xlim=(grid[0] / 1.12, grid[-1] * 1.12)
     )
     ends: list[tuple[str, float, Any]] = []
     for role, colour in COLOURS.items():
@@ -149,21 +151,16 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
         ax.plot(row.temperature, max(row.value, FLOOR), **_dot(str(row.method)))
     shown = best.method.map(style.label)
     for _, row in best[shown != shown.shift()].iterrows():  # where another method is the nearest
-        ax.annotate(
-            style.label(str(row.method)), (row.temperature, max(row.value, FLOOR)), xytext=(3, 5),
-            textcoords="offset points", fontsize=style.SMALL, va="bottom",
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
-        )  # fmt: skip
+        place = float(row.temperature), max(float(row.value), FLOOR)
+        Note(ax, style.lines(style.label(str(row.method)), 14), place, style.SMALL)
     ends.append((tr("can be run"), max(float(best.value.iloc[-1]), FLOOR), "black"))
     style.direct(ax, ends)
     curve_readings.edges(ax, FLOOR)
     crossing = crossings(table).get(name, np.nan)
     if crossing > 0:
         ax.axvline(crossing, color="0.2", linewidth=0.8, linestyle=":")
-        ax.text(
-            crossing, 1.25, tr(" equal tv at t ≈ {t:.2f}", t=crossing), fontsize=style.SMALL,
-            va="top",
-        )  # fmt: skip
+        said = tr("equal tv at t ≈ {t:.2f}", t=crossing)
+        Note(ax, said, (crossing, 1.0), style.SMALL, color="0.2")
     ax.set_title(name)
     ax.set(xlabel=tr("temperature t"), ylabel=tr("total variation"))
     style.ticks(ax, grid)
@@ -184,10 +181,15 @@ def _inputs(ax: Axes, table: pd.DataFrame) -> None:
         ax.plot([tv[BEST], tv["uniform"]], [row, row], color="0.85", linewidth=1.0, zorder=1)
         for role, colour in COLOURS.items():
             if role in tv:
-                look = style.PALE | {"color": colour, "label": tr(NAMES[role])}
+                look = style.PALE | {
+                    "color": colour,
+                    "label": tr(NAMES[role]) if row == 0 else None,
+                }
                 ax.plot([tv[role]] * 2, [row - 0.17, row + 0.17], **look)
-        for value, height, width in ((tv["uniform"], 0.2, 1.4), (tv["uniform"] / 2, 0.1, 0.8)):
-            ax.plot([value] * 2, [row - height, row + height], color="0.35", linewidth=width)
+        for share, height, width, words in UNIFORM:
+            value, label = share * tv["uniform"], tr(words) if row == 0 else None
+            places = [row - height, row + height]
+            ax.plot([value] * 2, places, color="0.35", linewidth=width, label=label)
         spec = str(part.method[BEST])
         ax.plot(tv[BEST], row, **_dot(spec), zorder=3)
         kept = part.verdict[BEST] == KEEP
@@ -196,14 +198,21 @@ def _inputs(ax: Axes, table: pd.DataFrame) -> None:
             0.0, row - 0.26, said.format(name=style.label(spec)), fontsize=style.SMALL, va="bottom",
             color="0.35" if kept else "black",
         )  # fmt: skip
-    row = int(np.argmax([table[table.input == name].value.max() for name in names]))
-    most = float(table[(table.input == names[row]) & (table.role == "uniform")].value.iloc[0])
-    for value, words in ((most, tr("uniform")), (most / 2, tr("half of uniform"))):
-        ax.text(value, row + 0.22, words, fontsize=style.SMALL, ha="center", va="top", color="0.35")
     ax.set_yticks(range(len(names)), names)
-    ax.set(xlim=(-0.02, 1.06), ylim=(len(names) - 0.6, -0.75), xlabel=tr("total variation"))
+    ax.set(
+        xlim=(-0.02, 1.06 * float(table.value.max())),
+        ylim=(len(names) - 0.6, -0.75),
+        xlabel=tr("total variation"),
+    )
     ax.set_title(tr("every input at t = {t:g}", t=table.temperature.iloc[0]))
     ax.grid(axis="y", visible=False)
+    handles = {name: line for line, name in zip(*ax.get_legend_handles_labels())}
+    some = [tr(NAMES[role]) for role in COLOURS] + [tr(words) for *_, words in UNIFORM]
+    ax.legend(
+        [handles[name] for name in some if name in handles], [n for n in some if n in handles],
+        loc="upper center", bbox_to_anchor=(0.4, -0.2), ncols=2, fontsize=style.SMALL,
+        handlelength=1.6, columnspacing=1.0,
+    )  # fmt: skip
 
 
 def finding(table: pd.DataFrame) -> str:

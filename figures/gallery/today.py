@@ -19,6 +19,7 @@ LINES = {  # a class's colour and marker
 }  # fmt: skip
 
 
+FADED = "sampled", "lines", "pages", "window", "sparse + low rank"
 MARKS = {"magicpig": "P", "vattention": "*", "guarded": "s"}
 
 
@@ -72,21 +73,30 @@ def draw(table: pd.DataFrame) -> Figure:
                 )  # fmt: skip
             ax.set(xscale="log", yscale="log", title=tr(name))
             style.ticks(ax, sorted(k for k in table["keys"].unique() if k > 0))
-        style.legend(figure, list(axes.flat), columns=4)
+        style.legend(figure, list(axes.flat), columns=4, faded=_faded(table))
     return figure
 
 
-def finding(table: pd.DataFrame) -> str:
+def _faded(table: pd.DataFrame) -> list[str]:
+    """Return the names of what is grey: classes which the title names never are."""
+    kinds = {tr(str(row["class"])) for row in _nearest(table)}
+    own = [style.label(str(spec)) for spec in adaptive(table).asked.unique()]
+    return [*({tr(kind) for kind in FADED} - kinds), *own]
+
+
+def _nearest(table: pd.DataFrame) -> list[pd.Series]:
+    """Return the nearest method that can be run, by stored values and by reads, at some keys."""
     runs = best(table, "runnable")
-    keys = min(runs["keys"], key=lambda k: abs(k - 32))
-    at = runs[runs["keys"] == keys]
-    nearest = [
-        at[at.currency == currency].sort_values("tv").iloc[0] for currency in ("stored", "reads")
-    ]
+    at = runs[runs["keys"] == min(runs["keys"], key=lambda k: abs(k - 32))]
+    return [at[at.currency == paid].sort_values("tv").iloc[0] for paid in ("stored", "reads")]
+
+
+def finding(table: pd.DataFrame) -> str:
+    nearest = _nearest(table)
     return tr(
         "At the price of {keys} keys, {stored} has the least tv by stored values ({tv:.2g}), "
         "and {reads} by reads ({other:.2g}).",
-        keys=keys,
+        keys=nearest[0]["keys"],
         stored=style.label(nearest[0].asked),
         tv=nearest[0].tv,
         reads=style.label(nearest[1].asked),

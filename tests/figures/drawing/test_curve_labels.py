@@ -65,7 +65,7 @@ def test_many_names_stand_beside_the_panels():
     panels = [ax.get_window_extent() for ax in figure.axes]
     assert all(box.x0 > max(panel.x1 for panel in panels) for box in boxes)
     assert all(box.x1 <= width and box.y0 >= 0 and box.y1 <= height for box in boxes)
-    smallest = min(text.get_fontsize() for text in (*beside.texts, *beside.notes))
+    smallest = min(text.get_fontsize() for text in beside.texts)
     assert smallest * PRINTED / figure.get_figwidth() >= 7
     first = [lead.get_xydata()[0] for lead in beside.leads]
     transforms = [ax.transData for ax in figure.axes[1::2]]
