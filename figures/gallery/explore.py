@@ -103,7 +103,7 @@ def _errors(rows: pd.DataFrame) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:#.2g}" if value >= 1e-2 else f"{value:.1g}"
+    return f"{value:#.2g}" if value >= 1e-2 else f"{value:.2g}"
 
 
 def nearest(table: pd.DataFrame) -> pd.DataFrame:
