@@ -10,8 +10,10 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 from matplotlib import font_manager
+from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from analysis.sweeps.sweep import COLUMNS
 from figures import fonts
@@ -37,23 +39,48 @@ def drawn_from_its_csv(name, table, folder):
 
 
 def nothing_overlaps(figure):
-    """Check that titles, labels and ticks of a figure which is laid out are whole and apart."""
-    texts = []
-    for ax in filter(lambda ax: ax.get_visible() and ax.axison, figure.axes):
-        texts += [ax.title, ax.xaxis.label, ax.yaxis.label]
-        for axis in (ax.xaxis, ax.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-            texts += [text for tick in ticks for text in (tick.label1, tick.label2)]
-    boxes = [(x, x.get_window_extent()) for x in texts if x.get_visible() and x.get_text()]
+    """Check that every text of a figure which is laid out is whole, and on no text and no curve."""
+    texts = [text for text in drawn_texts(figure) if text.get_rotation() % 90 == 0]
+    boxes = [(text.get_text(), Text.get_window_extent(text)) for text in texts]
     (left, bottom), (right, top) = figure.bbox.min - 1, figure.bbox.max + 1
     for i, (text, box) in enumerate(boxes):
         whole = left < box.x0 and box.x1 < right and bottom < box.y0 and box.y1 < top
-        assert whole, f"{text.get_text()!r} is cut"
+        assert whole, f"{text!r} is cut"
         for other, its in boxes[i + 1 :]:
             wide = min(box.x1, its.x1) - max(box.x0, its.x0)
             high = min(box.y1, its.y1) - max(box.y0, its.y0)
-            assert min(wide, high) < 0.5, f"{text.get_text()!r} is over {other.get_text()!r}"
+            assert min(wide, high) < (0.5 if wide < high else 2.0), f"{text!r} is over {other!r}"
+    for name, panel, path in curves(figure):
+        for text, box in boxes:
+            inside = Bbox.intersection(box.padded(-1.5), panel)
+            if inside is not None and inside.width > 0:
+                assert not path.intersects_bbox(inside, filled=False), f"{text!r} is on {name!r}"
+
+
+def drawn_texts(figure):
+    """Return every text that is seen: of ticks those within the limits of their axis."""
+    texts, axes, panels = [], [], figure.findobj(Axes)  # also those within others
+    for ax in panels:
+        axes += [*ax.xaxis.findobj(Text), *ax.yaxis.findobj(Text)]
+        if ax.get_visible() and ax.axison:
+            texts += [ax.xaxis.label, ax.yaxis.label]
+            for axis in (ax.xaxis, ax.yaxis):
+                low, high = sorted(axis.get_view_interval())
+                ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+                texts += [text for tick in ticks for text in (tick.label1, tick.label2)]
+    hidden = {*axes, *(x for ax in panels if not ax.get_visible() for x in ax.findobj(Text))}
+    texts += [text for text in figure.findobj(Text) if text not in hidden]
+    return [text for text in texts if text.get_visible() and text.get_text().strip()]
+
+
+def curves(figure):
+    """Yield the name, the panel and the path of every curve that has a name and is seen."""
+    for ax in filter(lambda ax: ax.get_visible(), figure.axes):
+        for line in ax.lines:
+            named = line.get_visible() and not str(line.get_label()).startswith("_")
+            if named and line.get_linestyle() != "None":
+                path = line.get_transform().transform_path(line.get_path())
+                yield line.get_label(), ax.get_window_extent(), path
 
 
 def has_the_columns(name, table):
@@ -111,10 +138,12 @@ KEPT = {
 def speaks_chinese(name, table, said):
     """Check that labels and caption are Chinese, have their glyphs, and the English numbers."""
     module = FIGURES[name]
-    with speaking("zh"):
+    with speaking("zh"), style.style():
         chinese, figure = spoken(name, table), module.draw(table)
+        figure.draw_without_rendering()
     assert numbers(chinese) == numbers(said)
     assert "nan" not in chinese
+    nothing_overlaps(figure)
     texts = texts_of(figure)
     assert english(" ".join(texts)) == set()
     if name != "combinations":  # whose caption has specs of methods

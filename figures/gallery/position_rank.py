@@ -23,11 +23,13 @@ def draw(table: pd.DataFrame) -> Figure:
     with style.style():
         figure = Figure(figsize=(7.0, 3.3))
         left, right = figure.subplots(1, 2)
+        ends: list[list[tuple[str, float, str]]] = [[], []]
         for (where, metric), (label, colour, line, marker) in LOOKS.items():
             part = table[(table["where"] == where) & (table.metric == metric)]
             left.plot(
                 part.d_p, part.value, label=tr(label), color=colour, linestyle=line, marker=marker
             )
+            ends[0].append((style.lines(tr(label), 18), float(part.value.iloc[-1]), colour))
         left.set(
             xlabel=tr("width $d_p$ of positions (head size {d_h})", d_h=D_H), ylabel=tr("rank")
         )
@@ -38,18 +40,20 @@ def draw(table: pd.DataFrame) -> Figure:
                 ("sum", "-", tr("their sum")),
                 ("largest_head", "--", tr("one head")),
             ):
+                said = tr("{what}, {name}", what=what, name=tr(name))
                 part = table[(table["where"] == where) & (table.metric == metric)]
                 right.plot(
                     part.heads, part.value, color=colour, linestyle=line, marker=marker,
                     markerfacecolor="none" if line == "--" else colour,
-                    label=tr("{what}, {name}", what=what, name=tr(name)),
+                    label=said,
                 )  # fmt: skip
+                ends[1].append((style.lines(said, 18), float(part.value.iloc[-1]), colour))
         right.set(xlabel=tr("heads"), title=tr("several heads, $d_p$ = {d_p}", d_p=D_P))
         right.set_xticks(HEADS)
         for ax in (left, right):
             ax.set_ylim(0, N + 2)
-        right.legend(loc="upper left", fontsize=7)
-        style.legend(figure, left, columns=2)
+        for ax, some in zip((left, right), ends):
+            style.direct(ax, some, apart=0.12)
     return figure
 
 

@@ -34,12 +34,14 @@ def draw(table: pd.DataFrame) -> Figure:
             right.plot(whole.layer, whole.left, **look, lw=2)
             right.plot(whole.layer, whole.made, **look | {"label": None, "linestyle": ":"}, lw=1)
         behind = single[single.layer > single.replaced]
+        ends: list[tuple[str, float, str]] = []
         for name, (label, colour, line) in LINES.items():
             if name == "jacobian":
                 mine = behind.groupby("layer").jacobian.first()
             else:
                 mine = growth(behind, name).query("layer >= 0").set_index("layer").growth
             middle.plot(mine.index, mine, color=colour, linestyle=line, label=tr(label))
+            ends.append((style.lines(tr(label), 12), float(mine.iloc[-1]), colour))
         right.plot([], [], ":", color="0.4", lw=1, label=tr("made in the layer itself"))
         middle.axhline(1, color="0.7", lw=0.8)
         left.set(ylabel=tr("error over the residual stream"))
@@ -48,7 +50,8 @@ def draw(table: pd.DataFrame) -> Figure:
         right.set(title=tr("every layer replaced"), ylabel=tr("error (norm)"))
         for ax in (left, middle, right):
             ax.set(xlabel=tr("layer"), yscale="log")
-        style.legend(figure, [left, middle, right], columns=3)
+        style.direct(middle, ends, apart=0.11)
+        style.legend(figure, right, columns=3)
     return figure
 
 

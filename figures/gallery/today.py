@@ -80,7 +80,8 @@ def draw(table: pd.DataFrame) -> Figure:
 def _faded(table: pd.DataFrame) -> list[str]:
     """Return the names of what is grey: classes which the title names never are."""
     kinds = {tr(str(row["class"])) for row in _nearest(table)}
-    own = [style.label(str(spec)) for spec in adaptive(table).asked.unique()]
+    asked = [str(spec) for spec in adaptive(table).asked.unique()]
+    own = [style.label(spec) for spec in asked if not spec.startswith("guarded")]
     return [*({tr(kind) for kind in FADED} - kinds), *own]
 
 

@@ -53,6 +53,18 @@ stored = functools.cache(as_printed.tables)
     'tr("price of so many exact keys per query row")',
     only="today",
 )
+@kills(
+    "curve_labels.py",
+    "price = reach + self.COVERED * (crossed + box.count_contains(marks) / 5)",
+    "price = float(reach)",
+    only="summary",
+)
+@kills(
+    "style.py",
+    "return spread\n\n\ndef lines",
+    "return places\n\n\ndef lines",
+    only="randomised_svd",
+)
 @kills("entropy.py", "TICKS = (0.1, 0.9, 0.999)", "TICKS = (0.1, 0.12, 0.9, 0.999)", only="entropy")
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_that_of_its_table(name, tmp_path, monkeypatch):

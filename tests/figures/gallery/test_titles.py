@@ -1,0 +1,185 @@
+"""A title that names a winner or counts cases says what the table's own numbers say."""
+
+import functools
+import re
+
+import as_printed
+import numpy as np
+import pytest
+from kills import kills
+
+from figures.drawing import style
+from figures.gallery import FIGURES
+from figures.words.translation import share
+
+stored = functools.cache(as_printed.tables)
+FROBENIUS = "attention_relative_frobenius"
+
+
+def title(name, table=None):
+    return FIGURES[name].finding(stored()[name] if table is None else table)
+
+
+def wide(table, index, metric, columns="method"):
+    return table[table.metric == metric].pivot_table("value", index, columns, aggfunc="median")
+
+
+def better(first, second, of="cases"):
+    """Return how a title counts where one error is below another."""
+    return share(int((first < second).sum()), len(first), of)
+
+
+def entries_and_low_rank(table, metric):
+    """Return, by input, errors of the largest entries and of the truncated SVD by temperature."""
+    part = table[table.metric == metric]
+    for name, own in part.groupby("input"):
+        errors = own.pivot_table("value", "temperature", "method")
+        sparse, low = (
+            errors.filter(regex=pattern).squeeze()
+            for pattern in (r"godec\(.*rank=0.*space='attention'", r"svd\(.*space='attention'")
+        )
+        yield name, sparse, low
+
+
+@kills("summary.py", 'sparse="sparse", low_rank="low_rank"', 'sparse="low_rank", low_rank="sparse"')
+def test_entries_win_below_each_crossing_and_low_rank_above():
+    said = title("summary")
+    part = stored()["summary"]
+    for name, own in part.groupby("input"):
+        role = own.pivot_table("value", "temperature", "role")
+        t = float(re.search(rf"([\d.]+) \({name}\)", said)[1])
+        assert (role["sparse"] < role.low_rank)[role.index < t].all(), name
+        assert (role["sparse"] > role.low_rank)[role.index > t].all(), name
+
+
+@kills("gallery/error.py", "span=style.range_of(turning.crossing.min()", "span=style.range_of(0.1")
+def test_the_crossings_of_the_errors_are_within_the_range_of_the_title():
+    low, high = map(float, re.search(r"t ≈ ([\d.]+)–([\d.]+)", title("error")).groups())
+    for name, sparse, svd in entries_and_low_rank(stored()["error"], FROBENIUS):
+        first = (sparse > svd).idxmax()  # the first temperature above the crossing
+        last = sparse.index[sparse < svd].max()
+        assert last <= high, name
+        assert low <= first, name
+
+
+@kills(
+    "gallery/explore.py",
+    'return tuple(rows["name"][printed == printed.iloc[0]])',
+    'return tuple(rows["name"][:1])',
+)
+def test_a_title_names_all_that_print_the_least():
+    table = stored()["explore"]
+    here = table[(table.metric == "attention_tv") & (table.temperature == 1.0)]
+    runs = here[here["name"].isin(["Performer", "uniform"])]
+    for name, part in runs.groupby("input"):
+        least = part.loc[part.value.idxmin(), "name"]
+        assert re.search(rf"can be run, .*{least} \([^)]*{name}", title("explore"))
+    equal = table.assign(value=table.value.where(table.metric != "attention_tv", 0.7003))
+    other = (equal.metric == "attention_tv") & (equal["name"] == "Performer")
+    equal["value"] = equal.value.where(~other, 0.6999)
+    said = title("explore", equal)
+    assert "Performer or top-k or Scatterbrain or truncated SVD or uniform (" in said
+    assert "can be run, Performer or uniform (" in said
+
+
+def sketches(table):
+    at = table[(table.temperature == 1) & (table.budget == 512) & (table.metric == "attention_tv")]
+    row = at.sort_values("value").iloc[0]
+    return f"{style.label(row.method)} has the least total variation, {row.value:.2g}."
+
+
+def today(table):
+    said = []
+    for currency in ("stored", "reads"):
+        at = table[(table.currency == currency) & (table["keys"] == 32) & table.runnable]
+        tv = at.groupby("asked").value.median().sort_values()
+        said.append((style.label(tv.index[0]), f"{tv.iloc[0]:.2g}"))
+    (first, a), (second, b) = said
+    return f"{first} has the least tv by stored values ({a}), and {second} by reads ({b})"
+
+
+def frontier(table):
+    """By brute force: what is below all that costs no more, by 5 %, in each currency."""
+    middle = table.groupby(["asked", "runnable", "keys"])
+    points = middle[["value", "stored", "reads", "multiply_adds", "bytes"]].median().reset_index()
+    points = points[middle.value.size().to_numpy() == 2]
+    bound = points.set_index("asked")
+    fronts = []
+    for currency in ("stored", "reads", "multiply_adds", "bytes"):
+        some = points[points.runnable & (points.value < bound.value["uniform()"])]
+        some = some[some[currency] < bound[currency]["exact()"]].sort_values([currency, "value"])
+        names, least = set(), np.inf
+        for row in some.itertuples():
+            if 1.05 * row.value < least:
+                names.add(style.label(row.asked))
+                least = row.value
+        fronts.append(names)
+    always, every = set.intersection(*fronts), set.union(*fronts)
+    return share(len(always), len(every), "methods") + "."
+
+
+def budget_table(table):
+    errors = wide(table, ["input", "budget"], FROBENIUS)
+    runs = errors.filter(regex=r"^(positive|sliding_window|scatterbrain.*sliding_window.*)$")
+    return better(runs.min(axis=1), errors.uniform)
+
+
+def classes(table):
+    part = table[table.causal & (table.budget == 32) & (table.metric == FROBENIUS)]
+    least = part.pivot_table("value", ["input", "layer", "head"], "kind", aggfunc="min")
+    return better(least["hierarchical (SVD)"], least["low rank (SVD)"], "causal heads")
+
+
+def before_exp(table):
+    at = table[table.numbers == 16]
+    errors = wide(at, ["input", "layer", "head"], FROBENIUS, "spec")
+    svd = errors["truncated_svd(rank={r}, space='attention')"]
+    return better(errors["logit_svd(rank={r})"], svd, "inputs")
+
+
+def polynomial_error(table):
+    errors = wide(table, ["temperature", "degree"], "attention_tv", "polynomial")
+    both = errors[["relative minimax on ±max", "Taylor"]].dropna()
+    return better(*(both[name] for name in both))
+
+
+def precision(table):
+    some = table[table.method != "exact attention"]
+    keys = ["input", "temperature", "method"]
+    errors = some.pivot_table("value", keys, "metric", aggfunc="median")
+    counts = [
+        share(int((errors[form] > errors.approximation).sum()), len(errors), "cases")
+        for form in ("float32", "bfloat16")
+    ]
+    return f"{counts[0]} in float32, and in {counts[1]} in bfloat16"
+
+
+def mechanisms(table):
+    errors = wide(table, "method", FROBENIUS, "input")
+    others = errors.drop("uniform()")
+    names = others.lt(errors.loc["uniform()"]).any(axis=1).groupby(style.label).any()
+    return f"Of {len(names)} named attentions {names.sum()} are nearer"
+
+
+def state_rank(table):
+    ranks = table[table.metric == "epsilon_rank"]
+    keys = ["input", "layer", "head"]
+    whole = ranks[ranks.position < 0].groupby(keys).value.first().median()
+    blocks = ranks[ranks.position > 0].groupby(keys).value.max().median()
+    return f"ε-rank {whole:.0f} needs only {blocks:.0f} states"
+
+
+CLAIMS = {
+    check.__name__: check
+    for check in (
+        sketches, today, frontier, budget_table, classes, before_exp, polynomial_error, precision,
+        mechanisms, state_rank,
+    )
+}  # fmt: skip
+
+
+@kills("sketches.py", "at.value.argmin()", "at.value.argmax()", only="sketches")
+@kills("classes.py", "budget = max(b", "budget = min(b", only="classes")
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_title_is_true_of_its_table(name):
+    assert CLAIMS[name](stored()[name]) in title(name)
