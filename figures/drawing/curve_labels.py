@@ -53,6 +53,8 @@ class Names(Artist):
     ) -> None:
         super().__init__()
         panels = _last_column(axes)
+        for ax in panels:
+            ax.get_xlim()  # limits follow the curves from here on
         samples = {name: _sample(handle) for name, handle in handles.items()}
         shown = {name: "\n".join(wrap(name, COLUMNS)) for name in handles}
         heights = {name: size * LINE * (1 + text.count("\n")) for name, text in shown.items()}

@@ -4,6 +4,7 @@ import itertools
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from kills import kills
 
@@ -80,7 +81,59 @@ def test_many_names_stand_beside_the_panels():
     assert set(re.findall('data-curve="([^"]*)"', svg)) == set(names)
 
 
-def test_few_names_are_a_legend():
-    figure, names = crowded(6)
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+def short(count, places):
+    """Two rows of panels, in some places of which there are curves with short names."""
+    with style.style():
+        figure, axes = style.tiles(4, "", "")
+        for place in places:
+            for i in range(count):
+                axes[place].plot([0, 1], [i, i + 1], label=f"m = {i}", color=style.PALETTE[i])
+        style.legend(figure, axes)
+        figure.draw_without_rendering()
+    return figure, axes
+
+
+@kills("curve_labels.py", "if any(sum(heights[name] for name in some) > room", "if any(True")
+def test_names_stand_beside_each_row_where_there_is_room():
+    figure, axes = short(3, range(4))
+    (beside,) = figure.findobj(Names)
+    assert beside.names == ["m = 0", "m = 1", "m = 2"] * 2
+    assert not figure.legends
+    for ax, texts in ((axes[1], beside.texts[:3]), (axes[3], beside.texts[3:])):
+        box = ax.get_window_extent()
+        assert all(box.y0 <= text.get_position()[1] <= box.y1 for text in texts)
+
+
+def test_few_names_are_a_legend_where_the_last_column_lacks_their_curves():
+    figure, _ = short(3, [0, 2])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "m = 0",
+        "m = 1",
+        "m = 2",
+    ]
     assert not figure.findobj(Names)
+
+
+@kills("style.py", "line.set_visible(False)", "pass")
+def test_curves_without_a_name_are_grey():
+    with style.style():
+        figure, (ax,) = style.tiles(1, "", "")
+        for name, ends in (("a", [1, 2]), ("b", [2, 200])):
+            look = {"label": name, "color": style.PALETTE[0]}
+            style.curve(ax, pd.Series(ends, [0, 1]), (0, 100), **look)
+        ax.set_ylim(0, 100)
+        style.legend(figure, ax, faded=["b"])
+    (beside,) = figure.findobj(Names)
+    assert beside.names == ["a", "others (in the table)"]
+    assert [(line.get_color(), line.get_visible()) for line in ax.lines] == [
+        (style.PALETTE[0], True), ("0.8", True), (style.PALETTE[0], False),
+    ]  # fmt: skip
+
+
+@kills("style.py", '(most, "^", values > most)', '(most, "^", values > least)')
+def test_what_leaves_an_axis_has_a_triangle_at_its_border():
+    with style.style():
+        _, (ax,) = style.tiles(1, "", "")
+        style.curve(ax, pd.Series([0.1, 3.0, 9.0], [1, 2, 3]), (1.0, 5.0), label="a", color="0.5")
+    assert [[*map(float, line.get_ydata())] for line in ax.lines] == [[0.1, 3, 9], [5], [1]]
+    assert [line.get_marker() for line in ax.lines[1:]] == ["^", "v"]
