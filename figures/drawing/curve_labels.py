@@ -22,11 +22,11 @@ from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox, IdentityTransform
 
 from approx.checks import Array
-from figures.words.terminal_columns import wrap
+from figures.words.terminal_columns import balanced
 
 COLUMNS = 24  # of a line of a name
 LEAD, SAMPLE, GAP = 12.0, 16.0, 4.0  # points: from a panel to a sample, its length, to the name
-NARROW = 1.4  # inches: a panel and what is left of it
+NARROW = 1.5  # inches: a panel and what is left of it
 LINE = 1.16  # from one line of a name to the next, in font sizes
 
 
@@ -56,7 +56,7 @@ class Names(Artist):
         for ax in panels:
             ax.get_xlim()  # limits follow the curves from here on
         samples = {name: _sample(handle) for name, handle in handles.items()}
-        shown = {name: "\n".join(wrap(name, COLUMNS)) for name in handles}
+        shown = {name: "\n".join(balanced(name, COLUMNS)) for name in handles}
         heights = {name: size * LINE * (1 + text.count("\n")) for name, text in shown.items()}
         seen = {ax: [n for n in handles if _end(ax, n, samples[n])] for ax in panels}
         last = [name for name in handles if not any(name in some for some in seen.values())]
@@ -128,7 +128,8 @@ class Names(Artist):
         wanted = {i: end[1] if end else -1.0 for i, end in ends.items()}
         order = sorted(places, key=lambda i: wanted[i])
         sizes = [self.sizes[i] * point for i in order]
-        least = min((place for place in wanted.values() if place >= 0), default=limits[0])
+        ended = [place for place in wanted.values() if place >= 0]
+        least = min(ended, default=sum(limits) / 2)
         found = spread([max(wanted[i], least) for i in order], sizes, *limits)
         for i, y in zip(order, found):
             start = right + LEAD * point

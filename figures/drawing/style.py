@@ -25,7 +25,7 @@ from approx import Method, parse
 from figures import fonts
 from figures.drawing import curve_readings
 from figures.drawing.curve_labels import Names
-from figures.words.terminal_columns import ends, wrap
+from figures.words.terminal_columns import balanced, ends
 from figures.words.translation import spoken, tr
 
 FORMATS = ("pdf", "svg", "png")
@@ -443,14 +443,14 @@ def _spread(places: list[float], apart: float) -> list[float]:
 
 
 def lines(label: str, size: int) -> str:
-    r"""Return a label in lines of at most so many columns.
+    r"""Return a label in equal lines of at most so many columns.
 
     Examples
     --------
     >>> lines("stored values a query row", 14)
     'stored values\na query row'
     """
-    return "\n".join(wrap(label, size))
+    return "\n".join(balanced(label, size))
 
 
 def ticks(ax: Axes, places: Sequence[float]) -> None:
@@ -482,13 +482,14 @@ def legend(
         for handle, label in zip(*ax.get_legend_handles_labels()):
             handles.setdefault(label, handle)
     labels = {*faded}
-    if grey := [handles.pop(label) for label in labels & handles.keys()]:
+    if grey := [handles.pop(label) for label in [*handles] if label in labels]:
         for line in (line for ax in panels for line in ax.lines):
             _fade(line, labels)
-        handles[tr("others (in the table)")] = grey[0]
+        shown = min(grey, key=lambda line: line.get_marker() not in ("", "None"))  # a line if any
+        handles[tr("others (in the table)")] = shown
     size = SMALL * figure.get_figwidth() / 7
     beside = Names(figure, panels, handles, size)
-    if (len(handles) > MOST + 1 or beside.complete) and beside.added():
+    if (len(handles) > MOST or beside.complete) and beside.added():
         return
     figure.legend(
         list(handles.values()), list(handles), loc="outside lower center", ncols=columns,

@@ -32,7 +32,7 @@ DECOMPOSED = (  # once for each space
     "godec(rank=0)", "truncated_svd()", "godec()", "godec(rank=0, space='attention')",
     "truncated_svd(space='attention')", "godec(space='attention')",
 )  # fmt: skip
-NAMED = "uniform", "positive", "scatterbrain(low_rank=positive(), sparse=sliding_window"
+NAMED = CANDIDATES[0], CANDIDATES[1], BESIDE[3]
 SPECS = (*CANDIDATES, *BESIDE, *DECOMPOSED)
 
 
@@ -77,7 +77,8 @@ def draw(table: pd.DataFrame) -> Figure:
     with style.style():
         y = tr("relative Frobenius error")
         figure, axes = style.tiles(len(inputs), tr("temperature t"), y)
-        named = _named(table)
+        labels = {s: optimality.look(s, metric, mask)["label"] for s in curves(table, "attention")}
+        faded = {name for spec, name in labels.items() if not _named(spec)}
         for ax, name in zip(axes, inputs):
             part = table[(table.input == name) & (table.metric == metric)]
             for spec in curves(table, "attention"):
@@ -86,7 +87,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     continue
                 middle, look = values.median(), optimality.look(spec, metric, mask)
                 style.curve(ax, middle, (FLOOR, CEILING), **look)
-                if spec in named and values.size().max() > 1:
+                if _named(spec) and values.size().max() > 1:
                     ax.fill_between(
                         middle.index, values.min().clip(FLOOR, CEILING),
                         values.max().clip(FLOOR, CEILING),
@@ -95,17 +96,14 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.2, CEILING * 1.2), title=name)
             curve_readings.edges(ax, FLOOR, CEILING)
             style.ticks(ax, sorted(table.temperature.unique()))
-        others = [s for s in curves(table, "attention") if s not in named]
-        faded = [str(optimality.look(spec, metric, mask)["label"]) for spec in others]
         style.legend(figure, axes, columns=2, faded=faded)
     return figure
 
 
-def _named(table: pd.DataFrame) -> list[str]:
-    """Return the methods that are named: the three references of the text, and three that run."""
-    references = decompositions(table, "attention").values()
-    known = [spec for spec in curves(table, "attention") if spec.startswith(NAMED)]
-    return [*references, *known]
+def _named(spec: str) -> bool:
+    """Return whether a method is one of the text's references or of those that it is about."""
+    known = isinstance(style.method_of(spec), (DecompositionMethod, TruncatedSVD))
+    return known or style.label(spec) in map(style.label, NAMED)
 
 
 def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:

@@ -14,7 +14,7 @@ LEAST = 12  # columns that a name has at least where others leave so few
 BREAKS = re.compile(
     r"(?<=[\s,])|(?<=\w[(=])|(?<=[\u2e80-\u9fff])(?![、。，：；）」》？！)])|(?<=）)(?![、。，：；」》？！])"
 )
-PIECES = re.compile(r"\s+|([\u2e80-\uffef]|[^\s\u2e80-\uffef]+)[、。，：；）」》？！]*")
+PIECES = re.compile(r"\s+|[（「《]*(?:[\u2e80-\uffef]|[^\s\u2e80-\uffef]+)[、。，：；）」》？！]*")
 
 
 def terminal() -> int | None:
@@ -68,6 +68,20 @@ def wrap(text: str, size: int) -> list[str]:
                 lines[-1], piece = piece[:fit], piece[fit:]
         lines[-1] += piece if lines[-1] else piece.lstrip()
     return [line.rstrip() for line in lines]
+
+
+def balanced(text: str, size: int) -> list[str]:
+    """Return as many lines as `wrap` does, as equal as they can be.
+
+    Examples
+    --------
+    >>> balanced("stored values a query row", 24)
+    ['stored values', 'a query row']
+    """
+    count = len(wrap(text, size))
+    least = max((width(piece[0]) for piece in PIECES.finditer(text)), default=1)
+    sizes = range(max(least, -(-width(text) // max(count, 1))), size)
+    return next((lines for at in sizes if len(lines := wrap(text, at)) == count), wrap(text, size))
 
 
 def paragraphs(texts: Iterable[str]) -> str:

@@ -27,6 +27,14 @@ def test_a_stop_stays_with_what_it_ends():
     assert terminal_columns.wrap("一二三四。", 8) == ["一二三", "四。"]
 
 
+@kills("terminal_columns.py", "[（「《]*(?:", "(?:")
+def test_a_bracket_opens_before_what_it_holds():
+    assert terminal_columns.balanced("按通道的 top-k（SparQ）", 16) == [
+        "按通道的 top-k",
+        "（SparQ）",
+    ]
+
+
 def test_english_is_wrapped_as_textwrap_does():
     text = "The causal normaliser is (g−1)c, the tokens summed over; a well-known one."
     assert terminal_columns.wrap(text, 20) == textwrap.wrap(text, 20)
