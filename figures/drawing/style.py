@@ -487,6 +487,8 @@ def legend(
             _fade(line, labels)
         shown = min(grey, key=lambda line: line.get_marker() not in ("", "None"))  # a line if any
         handles[tr("others (in the table)")] = shown
+    if not handles:
+        return
     size = SMALL * figure.get_figwidth() / 7
     beside = Names(figure, panels, handles, size)
     if (len(handles) > MOST or beside.complete) and beside.added():

@@ -11,8 +11,7 @@ from figures.drawing.curve_labels import Names
 from figures.gallery import FIGURES, entropy
 
 
-def legend(name, table):
-    figure = FIGURES[name].draw(table)
+def legend(figure):
     (*few,) = (text.get_text() for legend in figure.legends for text in legend.get_texts())
     return few + [name for beside in figure.findobj(Names) for name in beside.names]
 
@@ -25,15 +24,17 @@ def computed(name, x):
 def test_a_truncated_svd_is_a_bound_without_a_mask_only(name, monkeypatch):
     monkeypatch.setattr(entropy, "varied", lambda profile, n: [*profile.inputs])
     table = computed(name, inputs.gaussian(32, 2, rng=0))
-    assert "truncated SVD: bound" in legend(name, table)
+    assert "truncated SVD: bound" in legend(FIGURES[name].draw(table))
     for other in (table.assign(masked=True), table.drop(columns="masked")):
-        assert "truncated SVD: best found" in legend(name, other)
+        assert "truncated SVD: best found" in legend(FIGURES[name].draw(other))
 
 
 def test_a_legend_names_a_method_once_and_claims_no_more_than_every_panel():
-    names = legend("error", computed("error", inputs.gaussian(32, 2, rng=0)))
+    figure = FIGURES["error"].draw(computed("error", inputs.gaussian(32, 2, rng=0)))
+    names = legend(figure)
     assert len({name.partition(":")[0] for name in names}) == len(names)
-    assert "top-k of each row: all logits" in names  # of exp(q·k) alone it is a bound
+    curves = {line.get_label() for line in figure.axes[0].lines}  # those without a name, too
+    assert "top-k of each row: all logits" in curves  # of exp(q·k) alone it is a bound
     assert "largest entries of the matrix: bound" in names
 
 
