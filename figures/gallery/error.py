@@ -137,7 +137,7 @@ def finding(table: pd.DataFrame) -> str:
 def caption(table: pd.DataFrame) -> str:
     return tr(
         "Normalised rows at {budget}; medians over trials, bands: their range. Pale: sees "
-        "all logits. Values off the scale are drawn at the border.",
+        "all logits. Triangles: values off the scale.",
         budget=amounts.budget(table),
     )
 

@@ -62,7 +62,7 @@ def finding(table: pd.DataFrame) -> str:
 def caption(table: pd.DataFrame) -> str:
     return tr(
         "Mean ln(relative variance), closed form, {m} columns, d = {d}. Vertical: that norm, "
-        "d^¼^; horizontal: 100 %.",
+        "d^¼^; horizontal: 100 %. Triangles: values off the scale.",
         m=M,
         d=int(table.d.iloc[0]),
     )

@@ -91,7 +91,7 @@ def finding(table: pd.DataFrame) -> str:
 def caption(table: pd.DataFrame) -> str:
     return tr(
         "Relative deviation of one estimate of exp(q·k). Lines: closed form. Markers: Monte "
-        "Carlo, hollow where not reliable. Values off the scale are drawn at the border."
+        "Carlo, hollow where not reliable. Triangles: values off the scale."
     )
 
 

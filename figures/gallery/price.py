@@ -102,7 +102,7 @@ def finding(table: pd.DataFrame) -> str:
 def caption(table: pd.DataFrame) -> str:
     return tr(
         "Row-normalised attention at t = 1; random features by their median. Pale: sees all "
-        "logits. Errors off the scale are drawn at the border."
+        "logits. Triangles: errors off the scale."
     )
 
 
