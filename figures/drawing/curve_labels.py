@@ -240,6 +240,7 @@ class Note(Annotation):
             lead = Path([start, centre])
             crossed = sum(path.intersects_bbox(box, filled=False) for path in paths)
             crossed += sum(lead.intersects_bbox(text, filled=False) for text in texts)
+            crossed += sum(lead.intersects_path(path, filled=False) for path in leads)
             price = reach + self.COVERED * (crossed + box.count_contains(marks) / 5)
             if price < best[0]:
                 best = price, centre, reach

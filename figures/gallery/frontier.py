@@ -15,7 +15,7 @@ TITLE = "Error against what is paid, in four currencies"
 ORDER = 220
 SHARE = 16  # winners are compared at 1/16 of what exact attention costs
 FLOOR, CEILING = 1e-3, 1.1  # of the axis
-LEFT = 4  # times the cheapest price, for names
+LEFT = 12  # times the cheapest price, for names
 
 
 def draw(table: pd.DataFrame) -> Figure:
