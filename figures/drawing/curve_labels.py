@@ -216,11 +216,10 @@ class Note(Annotation):
         panel = ax.get_window_extent()
         before = list(itertools.takewhile(lambda text: text is not self, ax.texts))
         leads = [note.lead for note in before if isinstance(note, Note) and note.lead is not None]
-        paths = leads + [
-            line.get_transform().transform_path(line.get_path())
-            for line in ax.lines
-            if line.get_linestyle() != "None"
-        ]
+        joined = [line for line in ax.lines if line.get_linestyle() != "None"]
+        named = [not str(line.get_label()).startswith("_") for line in joined]
+        curves = [line.get_transform().transform_path(line.get_path()) for line in joined]
+        paths = [*((lead, 1) for lead in leads), *zip(curves, 1 + 3 * np.array(named, dtype=int))]
         marks = np.concatenate(
             [x.get_transform().transform(x.get_xydata()) for x in ax.lines if x.get_marker()]
             or [np.empty((0, 2))]
@@ -238,7 +237,7 @@ class Note(Annotation):
             if not corners or any(box.overlaps(text) for text in texts):
                 continue
             lead = Path([start, centre])
-            crossed = sum(path.intersects_bbox(box, filled=False) for path in paths)
+            crossed = sum(int(n) for path, n in paths if path.intersects_bbox(box, filled=False))
             crossed += sum(lead.intersects_bbox(text, filled=False) for text in texts)
             crossed += sum(lead.intersects_path(path, filled=False) for path in leads)
             price = reach + self.COVERED * (crossed + box.count_contains(marks) / 5)

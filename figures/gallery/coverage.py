@@ -96,7 +96,9 @@ def draw(table: pd.DataFrame) -> Figure:
             xscale="log", yscale="log", xlabel=style.lines(tr("1 − δ quantile of the error"), 20),
             title=tr("median bound, δ = {delta:g}", delta=DELTA),
         )  # fmt: skip
-        style.legend(figure, [left, right], columns=3)
+        style.legend(figure, right)
+        handles, names = left.get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower left", ncols=2)
     return figure
 
 
