@@ -81,7 +81,7 @@ def draw(table: pd.DataFrame) -> Figure:
         middle.axhline(DELTA, color="black", linewidth=0.9)
         middle.set(
             xscale="log", xlabel=style.lines(tr("largest key / sum of the rest"), 20),
-            title=tr("normal, δ = {delta:g}", delta=DELTA),
+            title=tr("normal, δ = {delta:g}", delta=DELTA), ylabel=tr("share of draws that fail"),
         )  # fmt: skip
         middle.minorticks_off()
         for (kind, largest), (label, colour, marker) in WIDTHS.items():

@@ -71,6 +71,7 @@ def draw(table: pd.DataFrame) -> Figure:
         right.plot(line.largest, line.value, color="0.45", linewidth=2.5, zorder=0)
         _beside(right, tr("condition"), (3.0, float(line.value.max())), "0.45")
         right.set(xscale="log", yscale="log", xlabel=tr("largest logit"), title=SHOWN)
+        right.set_ylabel(tr("error over u"))
         right.set_xlim(part.largest.min() / 1.2, part.largest.max() * 1.2)
         left.set_title(tr("logits of deviation 1"))
         style.direct(right, ends)
