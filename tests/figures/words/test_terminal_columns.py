@@ -29,7 +29,7 @@ def test_a_stop_stays_with_what_it_ends():
 
 @kills("terminal_columns.py", "[（「《]*(?:", "(?:")
 def test_a_bracket_opens_before_what_it_holds():
-    assert terminal_columns.balanced("按通道的 top-k（SparQ）", 16) == [
+    assert terminal_columns.wrap("按通道的 top-k（SparQ）", 16) == [
         "按通道的 top-k",
         "（SparQ）",
     ]
