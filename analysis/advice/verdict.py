@@ -242,20 +242,26 @@ class Advised(list[Advice]):
 
 def advice(table: pd.DataFrame) -> Advised:
     """Return one piece of advice per head, from the table of `diagnose`."""
-    groups = table.groupby(["input", "layer", "head"], sort=False)
-    return Advised(_advice(part) for _, part in groups)
+    known, heads = {"output_error": math.nan, "screened": False}, dict[Any, list[_Row]]()
+    for row in table.to_dict("records"):
+        heads.setdefault((row["input"], row["layer"], row["head"]), []).append(known | row)
+    return Advised(map(_advice, heads.values()))
 
 
-def _advice(part: pd.DataFrame) -> Advice:
-    metric = metric_of(part)
+_Row = dict[Any, Any]
+
+
+def _advice(part: list[_Row]) -> Advice:
+    about = part[0]
+    metric = str(about.get("metric", TV))
     column, other = COLUMNS[metric], COLUMNS[OUTPUT if metric == TV else TV]
-    known = part.get("output_error", pd.Series(math.nan, part.index))
-    rows = part.assign(output_error=known).sort_values([column, "values_per_row"], kind="stable")
-    whole = ~part.get("screened", pd.Series(False, part.index)).reindex(rows.index)
-    best, others = rows[rows.winner], rows[rows.runnable & ~rows.winner & whole]
-    uniform, oracle = _first(rows[rows.spec == TRIVIAL]), _first(rows[rows.oracle])
-    first, second = _first(best), _first(others)
-    rival = _first(others.sort_values(other, kind="stable"))
+    rows = sorted(part, key=lambda row: (*_last(row[column]), *_last(row["values_per_row"])))
+    others = [row for row in rows if row["runnable"] and not row["winner"] and not row["screened"]]
+    first = next((row for row in rows if row["winner"]), {})
+    uniform = next((row for row in rows if row["spec"] == TRIVIAL), {})
+    oracle = next((row for row in rows if row["oracle"]), {})
+    second = next(iter(others), {})
+    rival = min(others, key=lambda row: _last(row[other]), default={})
     if not rival.get(other, math.nan) < first.get(other, math.nan):
         rival = {}
     share = price_ratios(first)
@@ -264,7 +270,7 @@ def _advice(part: pd.DataFrame) -> Advice:
         return float(row.get(name, math.nan))
 
     one = Advice(
-        int(part.layer.iloc[0]), int(part["head"].iloc[0]), str(part.verdict.iloc[0]),
+        int(about["layer"]), int(about["head"]), str(about["verdict"]),
         str(first.get("spec", "")), of(first, "bound"), of(first, "attention_tv"),
         of(first, "certificate"), of(share, "reads"), of(uniform, "attention_tv"),
         str(second.get("spec", "")),
@@ -274,13 +280,13 @@ def _advice(part: pd.DataFrame) -> Advice:
         of(uniform, "output_error"), of(oracle, "output_error"), str(rival.get("spec", "")),
         of(rival, "attention_tv"), of(rival, "output_error"),
     )  # fmt: skip
-    affordable = bool(part.budget.iloc[0] >= part.exact_price.iloc[0])
+    affordable = bool(about["budget"] >= about["exact_price"])
     return one._replace(sentence=_sentence(one, first, affordable))
 
 
-def _first(rows: pd.DataFrame) -> dict[Any, Any]:
-    """Return the first row; nothing where there is none."""
-    return rows.iloc[0].to_dict() if len(rows) else {}
+def _last(x: float) -> tuple[bool, float]:
+    """Return what sorts numbers, and what is NaN behind them."""
+    return math.isnan(x), 0.0 if math.isnan(x) else x
 
 
 def _sentence(one: Advice, best: Mapping[str, Any], affordable: bool) -> str:
