@@ -329,7 +329,7 @@ def draws(
     drawn_before = held or {}
     complete: list[Draws] = []  # but for the errors of what is held
     waiting: list[tuple[Approximation, list[dict[str, float]]]] = []
-    size = 0
+    size, most = 0, memory.limit() // SHARE
 
     def compare(at: Head) -> None:
         nonlocal size
@@ -353,11 +353,11 @@ def draws(
             estimate.low.prepare()  # what a comparison would build, so that it is counted
             entries = max(drawn.entries, _entries(estimate, rows))
             size, own = size + estimate.nbytes, own + estimate.nbytes
-            if own > memory.limit() // SHARE:
+            if own > most:
                 drawn.estimates.clear()
             drawn = drawn._replace(entries=entries)
             drawn.estimates.append(estimate)
-            if size > memory.limit() // SHARE:
+            if size > most:
                 compare(at)
                 yield from complete
                 complete = []

@@ -276,6 +276,10 @@ class Head(_Arrays):
 
     def digest(self) -> str:
         """Return a hash that identifies the raw content, whatever its layout or byte order."""
+        return self._digest
+
+    @functools.cached_property
+    def _digest(self) -> str:
         scaling = None if self.scaling is None else float(self.scaling)
         seen = _NAMES.get(str(self.mask), self.mask.key)
         about = (scaling, seen, int(self.layer), int(self.head))

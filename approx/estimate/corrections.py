@@ -5,6 +5,7 @@ S is a `Support`, on which the estimate *is* exp(q·k) unless it has weights, or
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from abc import ABC, abstractmethod
@@ -66,8 +67,9 @@ class Correction(ABC):
         return self if seen is self.matrix else dataclasses.replace(self, matrix=seen)
 
     def _with(self, data: Array) -> scipy.sparse.csr_array:
-        s = self.matrix
-        return scipy.sparse.csr_array((data, s.indices, s.indptr), shape=s.shape)
+        s = copy.copy(self.matrix)  # SciPy's constructor would check the indices again
+        s.data = data
+        return s
 
     def _per_entry(self, x: Array) -> Array:
         return np.repeat(x, np.diff(self.matrix.indptr))

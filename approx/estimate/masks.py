@@ -368,6 +368,11 @@ def cut(s: scipy.sparse.csr_array, mask: Mask) -> scipy.sparse.csr_array:
     """
     if mask.is_full:
         return s
+    if s.has_sorted_indices:  # then the first and the last entry of a row say it of all
+        filled = np.flatnonzero(np.diff(s.indptr))
+        least, most = s.indices[s.indptr[filled]], s.indices[s.indptr[filled + 1] - 1]
+        if (mask.first[filled] <= least).all() and (most < mask.stop[filled]).all():
+            return s
     seen = sees(s, mask)
     if seen.all():
         return s

@@ -229,7 +229,7 @@ class Method(ABC):
         reasons = (part.refusal for part in self.parts.values())
         return next((reason for reason in reasons if reason is not None), None)
 
-    @property
+    @functools.cached_property
     def parts(self) -> dict[str, Method]:
         """The methods of which this one is made, by field."""
         fields = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from approx.checks import Array
+from approx.estimate import memory
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp
 from approx.kernels.jit import kernel
-from approx.supports import patterns
 from approx.supports.patterns import Pattern
 
 
@@ -93,13 +93,16 @@ class Blocks(NamedTuple):
         filled = self.filled()
         each = np.repeat(np.arange(len(filled)), np.diff(self.bounds)[filled])
         sizes = np.array([len(keys) for keys in kept])
-        stops = np.cumsum(sizes)
-        starts = stops - sizes
-        begin = limits.starts(filled)[each]
+        starts = np.cumsum(sizes) - sizes
+        begin = limits.starts(filled)
         back = np.argsort(self.order)
-        indptr, places = patterns.runs(starts[each][back], stops[each][back])
-        columns = indptr, np.concatenate(kept).astype(np.intp)[places]
-        return patterns.beside(columns, patterns.runs(begin[back], self.end[back]))
+        block, end = each[back], self.end[back]
+        indptr = np.concatenate([[0], np.cumsum(sizes[block] + end - begin[block])])
+        entries = int(indptr[-1])
+        memory.reserve(24 * entries, f"a support of {entries} entries", "n or k")
+        indices = np.empty(entries, np.intp)
+        _read(np.concatenate(kept), starts, sizes, begin, block, end, indptr, indices)
+        return indptr, indices
 
 
 def held(blocks: Blocks, limits: Limits) -> Array:
@@ -171,6 +174,20 @@ def heavy_hitters(Q: Array, K: Array, blocks: Blocks, limits: Limits) -> list[Ar
     _heavy_hitters(Q[blocks.order], K, first, end, blocks.bounds, blocks.lows, sizes, kept)
     counts = np.count_nonzero(kept >= 0, axis=1).tolist()
     return [keys[:count] for keys, count in zip(kept, counts)]
+
+
+@kernel
+def _read(
+    kept: Any, starts: Any, sizes: Any, begin: Any, block: Any, end: Any, indptr: Any, indices: Any
+) -> None:
+    for i in range(end.size):
+        p, b = indptr[i], block[i]
+        for s in range(starts[b], starts[b] + sizes[b]):
+            indices[p] = kept[s]
+            p += 1
+        for key in range(begin[b], end[i]):
+            indices[p] = key
+            p += 1
 
 
 @kernel

@@ -41,5 +41,6 @@ def by_stripes(Q: Array, K: Array, mask: Mask, chosen: Callable[[Array, slice], 
     for rows in exact.stripes(len(Q), len(K)):
         found = chosen(exact.seen_logits(Q, K, mask, rows), rows)
         counts.append(np.count_nonzero(found, axis=1))
-        keys.append(np.flatnonzero(found) % found.shape[1] + mask.span(rows).start)
+        before = np.arange(len(found)) * found.shape[1] - mask.span(rows).start
+        keys.append(np.flatnonzero(found) - np.repeat(before, counts[-1]))
     return np.concatenate([[0], np.cumsum(np.concatenate(counts))]), np.concatenate(keys)

@@ -105,30 +105,16 @@ def largest(x: Array, k: int) -> Array:
     """
     place = max(x.shape[1] - k, 0)
     level = np.partition(x, place, axis=1)[:, place, None]
+    level = np.maximum(level, np.finfo(x.dtype).min)  # a row that sees fewer than k has all
     chosen = np.asarray(x >= level)
-    # Few rows have equals for which there is no room, or see fewer than k.
-    odd = np.flatnonzero((np.count_nonzero(chosen, axis=1) > k) | ~np.isfinite(level[:, 0]))
+    # Few rows have equals for which there is no room.
+    odd = np.flatnonzero((np.count_nonzero(chosen, axis=1) > k) | (level[:, 0] == np.inf))
     y, level = x[odd], level[odd]
     above = y > level
     equal = (y == level) & np.isfinite(level)
     room = k - above.sum(axis=1, keepdims=True)
     chosen[odd] = above | (equal & (equal.cumsum(axis=1) <= room))
     return chosen
-
-
-def beside(one: Pattern, other: Pattern) -> Pattern:
-    """Return the pattern whose rows hold those of one, and then those of the other.
-
-    Examples
-    --------
-    >>> beside(runs(np.array([0, 1]), np.array([1, 1])), runs(np.array([2, 1]), np.array([4, 3])))
-    (array([0, 3, 5]), array([0, 2, 3, 1, 2]))
-    """
-    (a, left), (b, right) = one, other
-    indices = np.empty(len(left) + len(right), np.result_type(left, right))
-    indices[np.arange(len(left)) + np.repeat(b[:-1], np.diff(a))] = left
-    indices[np.arange(len(right)) + np.repeat(a[1:], np.diff(b))] = right
-    return a + b, indices
 
 
 def union(patterns: Iterable[Pattern], l: int) -> Pattern:
