@@ -176,7 +176,7 @@ def test_profiles():
     assert (small.budget, small.currency) == (32.0, "stored")
     reads = profile("quick", currency="reads")
     assert (reads.budget, reads.currency) == (32 * (32 + 32), "reads")  # 32 keys of MiniLM
-    with pytest.raises(ValueError, match="profile must be one of quick, default, full"):
+    with pytest.raises(ValueError, match="profile must be one of "):
         profile("huge")
     with pytest.raises(ValueError, match="budget must be finite and > 0"):
         profile("quick", budget=-1)
