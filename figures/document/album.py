@@ -65,7 +65,7 @@ def listing() -> str:
     Examples
     --------
     >>> listing().splitlines()[0]
-    'summary              What is nearest to softmax attention, and what of it can be run'
+    'summary              The best approximations, and the best that can be run'
     """
     width = max(map(len, FIGURES))
     return "\n".join(f"{name:{width}}  {module.TITLE}" for name, module in FIGURES.items())

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from kills import kills
+from matplotlib.text import Text
 from pandas.testing import assert_frame_equal
 
 from analysis.compute.seeds import seed_sequence
@@ -361,7 +362,7 @@ def test_own_method_of_a_script(monkeypatch):
     assert style.look("mine(m=8)")["label"] == "mine(m=8)"
     for module in (error, price):
         figure = module.draw(found[found.temperature == 2.0])
-        labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+        labels = [text.get_text() for text in figure.findobj(Text)]
         assert "mine(m=8)" in labels, labels
 
 
