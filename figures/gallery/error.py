@@ -101,9 +101,10 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _named(spec: str) -> bool:
-    """Return whether a method is one of the text's references or of those that it is about."""
-    known = isinstance(style.method_of(spec), (DecompositionMethod, TruncatedSVD))
-    return known or style.label(spec) in map(style.label, NAMED)
+    """Return whether a method is a reference of the text, what it is about, or a user's own."""
+    label = style.label(spec)
+    reference = isinstance(style.method_of(spec), (DecompositionMethod, TruncatedSVD))
+    return reference or label == spec or label in map(style.label, NAMED)
 
 
 def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
