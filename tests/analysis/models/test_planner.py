@@ -10,7 +10,7 @@ from each import each
 from kills import kills
 from test_substitute import build, passage, saved, with_torch
 
-from analysis.costs.allocation import allocate
+from analysis.costs.allocation import allocate, hull
 from analysis.models import cost_curves, needle as needles, planner, sensitivity
 from analysis.models.cost_curves import choices, curves
 from analysis.models.language_model import LanguageModel
@@ -172,6 +172,26 @@ def test_curves_have_the_damage_that_single_heads_predict():
         two.set_index(["layer", "head", "method"]).damage[1, 2, "sink_window(k=4)"]
         == pytest.approx(found.damage[1, 2, "sink_window(k=4)"])
     )
+
+
+@with_torch
+@kills("cost_curves.py", "least < np.interp(", "99 * least < np.interp(")
+@kills("cost_curves.py", ".price >= size.price", ".price <= size.price")
+@kills("cost_curves.py", "if len(passages) > 1:", "if False:")
+def test_a_size_is_on_no_hull_if_it_is_left_out_and_not_far_better_than_a_larger_one(monkeypatch):
+    p = passage(build())
+    methods = [parse(s) for s in ("sink_window()", "columns(by='h2o', recent=4)")]
+    found = curves([p], 64.0, methods=methods, samples=1)
+    assert len(curves([p, p], 64.0, methods=methods, samples=1)) > len(found)
+    monkeypatch.setattr(cost_curves, "LEAST", 0.0)  # every size may be useful
+    whole = curves([p], 64.0, methods=methods, samples=1)
+    both = whole.merge(found, how="left", indicator=True)
+    both["kept"], both["kind"] = both._merge == "both", both.method.str.split("(").str[0]
+    assert both.kept.sum() == len(found)
+    for _, part in both.groupby(["layer", "head"]):
+        for row in part.iloc[hull(part.price.to_numpy(), part.damage.to_numpy())].itertuples():
+            larger = part[(part.kind == row.kind) & (part.price > row.price) & part.kept]
+            assert row.kept or row.damage < 0.7 * larger.damage.max()
 
 
 @with_torch
