@@ -5,6 +5,8 @@ the least total variation, by which the advisor decides: `analysis.costs.optimal
 them are bounds.
 """
 
+import functools
+
 from approx import Mask, Method, parse
 from approx.combinations.rounded_values import RoundedValues
 
@@ -65,10 +67,15 @@ def methods(mask: Mask, *, references: bool = False, currency: str = "stored") -
     >>> [str(m) for m in methods(Mask.causal(2, 2)) if m.name.startswith("nystrom")]
     ['nystrom(block=32)']
     """
-    every = [*map(parse, RUNNABLE), *in_few_bits(currency)]
+    every = [*_parsed(RUNNABLE), *in_few_bits(currency)]
     runnable = [m for m in every if runs(m, mask)]
-    beside = [m for m in map(parse, REFERENCES) if why_not(m, mask) is None]
+    beside = [m for m in _parsed(REFERENCES) if why_not(m, mask) is None]
     return runnable + (beside if references else [])
+
+
+@functools.cache  # every head asks
+def _parsed(specs: tuple[str, ...]) -> list[Method]:
+    return [parse(spec) for spec in specs]
 
 
 def in_few_bits(currency: str) -> list[Method]:

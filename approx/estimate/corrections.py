@@ -197,7 +197,14 @@ def _slice(s: Any, rows: Rows, cols: Rows) -> scipy.sparse.csr_array:
     every = isinstance(cols, slice) and cols.indices(l) == (0, l, 1)
     if every and isinstance(rows, slice) and rows.indices(n) == (0, n, 1):
         return whole
-    if not every and all(isinstance(x, slice) and x.step in (None, 1) for x in (rows, cols)):
+    if isinstance(rows, slice) and isinstance(cols, slice) and {rows.step, cols.step} <= {None, 1}:
+        (begin, end, _), (first, last, _) = rows.indices(n), cols.indices(l)
+        indptr = s.indptr[begin : max(begin, end) + 1]
+        some = slice(indptr[0], indptr[-1])
+        indices = s.indices[some]
+        if not first and indices.max(initial=-1) < last:  # SciPy would look at each of them
+            shape = len(indptr) - 1, last
+            return scipy.sparse.csr_array((s.data[some], indices, indptr - indptr[0]), shape=shape)
         return scipy.sparse.csr_array(s[rows, cols])  # one pass; SciPy fails for other steps
     entries: scipy.sparse.csr_array = s[rows] if every else s[rows][:, cols]
     return entries
