@@ -54,6 +54,7 @@ def curves(
     since: float | None = None,
     start: Replacements | None = None,
     samples: int = SAMPLES,
+    screen: bool = False,
     scheduler: Any = None,
     done: Finished | None = None,
     progress: bool = False,
@@ -78,6 +79,8 @@ def curves(
         An earlier choice, which its heads have beside all others.
     samples : int
         Backward passes per passage.
+    screen : bool
+        Whether to leave sizes out that cannot help a head, see Notes; of one passage alone.
     scheduler : str or distributed.Client, optional
         A Dask cluster, whose tasks are the heads; by default threads of this process.
     done : Finished, optional
@@ -100,8 +103,8 @@ def curves(
 
     Notes
     -----
-    Sizes for 1/4, 1/2, 1, 2, 4 and 8 times the budget are measured on every head. With one passage,
-    a size between them is left out where 0.7 of the damage of the next larger one is on or above
+    Of a screened head sizes for 1/4, 1/2, 1, 2, 4 and 8 times the budget are measured in any case.
+    A size between them is left out where 0.7 of the damage of the next larger one is on or above
     the lower convex hull of what is measured: `analysis.costs.allocation.allocate` has no use for
     it unless it does 0.3 less damage than that larger size. Of 3316 points of the hulls of the 270
     heads of SmolLM2-135M, and of 1061 on another text at half the budget, none was lost; a quarter
@@ -121,7 +124,7 @@ def curves(
     drawn = [gradients(passage, samples) for passage in passages]
     layers = range(passages[0].model.layers)
     bar = tqdm(layers, disable=not progress, desc="curves", leave=False)
-    where = {"start": start, "scheduler": scheduler, "done": done}
+    where = {"start": start, "screen": screen, "scheduler": scheduler, "done": done}
     parts = [layer_curves(passages, drawn, layer, asked, **where) for layer in bar]
     return pd.concat(parts, ignore_index=True)
 
@@ -191,6 +194,7 @@ def layer_curves(
     heads: Sequence[int] | None = None,
     *,
     start: Replacements | None = None,
+    screen: bool = False,
     scheduler: Any = None,
     done: Finished | None = None,
 ) -> pd.DataFrame:
@@ -203,14 +207,14 @@ def layer_curves(
     layer : int
     asked : Choices
     heads : sequence of int, optional
-    start, scheduler, done
+    start, screen, scheduler, done
         As in `curves`.
     """
     done = done or Finished(None)
     some = range(passages[0].model.heads) if heads is None else heads
     limit, shape = memory.explicit_limit(), passages[0].shapes[layer]
     sized, before = _sized(asked, shape), start or {}
-    if len(passages) > 1:  # what does not help on one of them may help on all together
+    if not screen or len(passages) > 1:  # a mean may need what does not help on one of them
         sized = {spec: size._replace(first=True) for spec, size in sized.items()}
     work: list[_Work] = []
     for passage, mine in zip(passages, drawn):

@@ -373,8 +373,9 @@ class Run:
         width = self._passage.shapes[layer].d
         choices = cost_curves.choices(self._budget, self.settings["currency"], width=width)
         return cost_curves.layer_curves(
-            [self._passage], [self._gradients], layer, choices, heads, scheduler=self._cluster
-        )
+            [self._passage], [self._gradients], layer, choices, heads,
+            screen=True, scheduler=self._cluster,
+        )  # fmt: skip
 
     def _row(
         self, layer: int, head: int, method: str, metric: str, value: float, *, trial: int = -1

@@ -268,7 +268,7 @@ def test_a_run_is_what_its_parts_are_one_by_one(tiny, monkeypatch):
 
     words = halves(tiny[1].read_text("utf-8"))
     first, second = (Passage(run.model, run.model.tokens_of(part, 192), jobs=1) for part in words)
-    table = curves([first], 64.0)
+    table = curves([first], 64.0, screen=True)
     pd.testing.assert_frame_equal(run._choices, table, rtol=1e-12)
     kl = second.replace(found.plan.heads).kl
     assert facts["kl"] == kl.mean()
