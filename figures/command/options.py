@@ -45,6 +45,11 @@ def add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--heads", type=heads, metavar="L.H,…", help="heads of FILE, as layer.head [all]"
     )
+    add_temperature(parser)
+
+
+def add_temperature(parser: argparse.ArgumentParser) -> None:
+    """Add a temperature."""
     parser.add_argument(
         "--temperature", type=float, default=1.0, metavar="t",
         help="temperature relative to the file's own scaling [1]",
@@ -71,8 +76,8 @@ def add_kept(parser: argparse.ArgumentParser, what: str) -> None:
     kept.add_argument("--heads", type=heads, metavar="L.H,…", help=what)
 
 
-def add_profile(parser: argparse.ArgumentParser) -> None:
-    """Add what decides the numbers of a run."""
+def add_own_file(parser: argparse.ArgumentParser, usual: str) -> None:
+    """Add a file that stands for bundled tensors, and which of its heads are looked at."""
     parser.add_argument(
         "--qk",
         type=Path,
@@ -80,11 +85,13 @@ def add_profile(parser: argparse.ArgumentParser) -> None:
         help="your queries and keys: .npz, .safetensors, or a folder of .npy",
     )
     parser.add_argument(
-        "--heads",
-        type=heads,
-        metavar="L.H,…",
-        help="heads of FILE, as layer.head [three, by range of logits]",
+        "--heads", type=heads, metavar="L.H,…", help=f"heads of FILE, as layer.head [{usual}]"
     )
+
+
+def add_profile(parser: argparse.ArgumentParser) -> None:
+    """Add what decides the numbers of a run."""
+    add_own_file(parser, "three, by range of logits")
     parser.add_argument(
         "--profile",
         choices=PROFILES,
@@ -134,11 +141,16 @@ def add_references(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_draws(parser: argparse.ArgumentParser) -> None:
-    """Add how often and on which queries a method is measured."""
+def add_trials(parser: argparse.ArgumentParser) -> None:
+    """Add how often a method is measured."""
     parser.add_argument(
         "--trials", type=int, default=5, metavar="N", help="number of draws of a random method [5]"
     )
+
+
+def add_draws(parser: argparse.ArgumentParser) -> None:
+    """Add how often and on which queries a method is measured."""
+    add_trials(parser)
     parser.add_argument(
         "--rows",
         type=int,

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "A method of your own file, checked and measured beside the others."
+HELP = "Check a method that you wrote, and measure it beside others."
 EXAMPLES = ("expqk submit my_method.py", "expqk submit my_method.py --qk qk.npz --budget 24")
 MORE = (
-    "The file defines one subclass of approx.Method, a frozen dataclass with evaluate. It is run, "
-    "so let it be yours. The exit status is 1 where it breaks the contract."
+    "The file defines one subclass of approx.Method, a frozen dataclass with evaluate. The command "
+    "runs the file: give it only code that you trust. Without --qk it measures on the bundled "
+    "heads. The exit status is 1 if the method breaks the contract."
 )
 
 
@@ -20,16 +21,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--spec", metavar="SPEC", help="its fields, such as 'mine(m=8, sharp=True)' [all defaults]"
     )
-    parser.add_argument("--qk", type=Path, metavar="FILE", help="tensors [the bundled heads]")
-    parser.add_argument("--heads", type=options.heads, metavar="L.H,…", help="of FILE [all]")
-    parser.add_argument("--temperature", type=float, default=1.0, metavar="t", help="relative [1]")
-    options.add_budget(parser)
-    parser.add_argument(
-        "--beside", action="append", metavar="SPEC", help="instead of the usual ones; repeatable"
+    options.add_own_file(parser, "all")
+    options.add_temperature(parser)
+    options.add_budget(
+        parser, help="values stored for each query row [as many as 32 exact keys store]"
     )
     parser.add_argument(
-        "--trials", type=int, default=5, metavar="N", help="draws of a random method [5]"
+        "--beside",
+        action="append",
+        metavar="SPEC",
+        help="measure this method beside yours instead of the usual ones; repeatable",
     )
+    options.add_trials(parser)
     options.add_language(parser)
     options.add_seed(parser)
     options.add_json(parser, "checks and rows, with seed and versions")
