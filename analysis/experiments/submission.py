@@ -114,15 +114,19 @@ def contract(method: Method) -> list[Check]:
     if method.refusal is not None:
         refused = Sentence("refused under a mask: {why}", why=method.refusal)
         return [*checked, Check(Sentence("autoregressive"), True, refused)]
-    return [*checked, _autoregressive(method)]
+    return [*checked, _check(Sentence("autoregressive"), _as_declared, method)]
 
 
-def _check(name: Sentence, holds: Callable[[Method], bool], method: Method) -> Check:
+def _check(
+    name: Sentence, holds: Callable[[Method], bool | tuple[bool, Sentence]], method: Method
+) -> Check:
     try:
         kept = holds(method)
     except (ArithmeticError, ValueError, TypeError, IndexError) as error:
         what = f"{type(error).__name__}: {error}"
         return Check(name, False, Sentence("it raises {what}", what=what))
+    if isinstance(kept, tuple):
+        return Check(name, *kept)
     return Check(name, kept, Sentence("yes") if kept else Sentence("no"))
 
 
@@ -155,22 +159,17 @@ def _hot(method: Method) -> bool:
         return bool(np.isfinite(method.approximate(Q, K, rng=1).attend(V)).all())
 
 
-def _autoregressive(method: Method) -> Check:
-    """Return whether a row follows from the past alone, as it is declared."""
-    name = Sentence("autoregressive")
-    try:
-        with np.errstate(all="ignore"):
-            free = not looks_ahead(method)
-    except (ArithmeticError, ValueError, TypeError, IndexError) as error:
-        what = f"{type(error).__name__}: {error}"
-        return Check(name, False, Sentence("it raises {what}", what=what))
+def _as_declared(method: Method) -> tuple[bool, Sentence]:
+    """Return whether a row follows from the past alone if that is declared, and what is seen."""
+    with np.errstate(all="ignore"):
+        free = not looks_ahead(method)
     if free == method.autoregressive:
-        said = Sentence("yes, as declared") if free else Sentence("no, as declared")
-        return Check(name, True, said)
+        return True, Sentence("yes, as declared") if free else Sentence("no, as declared")
     if free:
-        said = Sentence("yes, by test: declare it, autoregressive = True, to run it in a model")
-        return Check(name, True, said)
-    return Check(name, False, Sentence("no, though declared: a row changes with later tokens"))
+        return True, Sentence(
+            "yes, by test: declare it, autoregressive = True, to run it in a model"
+        )
+    return False, Sentence("no, though declared: a row changes with later tokens")
 
 
 def looks_ahead(method: Method) -> bool:
@@ -262,8 +261,7 @@ def submit(
             raise ValueError(f"nothing of {method} fits {paid} on {x.name}: raise the budget")
         for each in fitting:
             if each.space == "kernel":
-                row = numbers(head(at, each, budget), **bias_and_variance(each, some, seed))
-                rows += row
+                rows += numbers(head(at, each, budget), **bias_and_variance(each, some, seed))
     table = sweep(
         specs, heads, [temperature], trials=trials, seed=seed, budget=budget, progress=progress
     )
