@@ -109,10 +109,10 @@ def details(table: pd.DataFrame) -> str:
         "leverage scores. Up to rank {r} random pivots leave {least:.2f} to {most:.2f} times "
         "what the best rank does, and the bound Σ Φ^r(λ), Φ(λ) = λ − λ²/Σλ, is {low:.2f} to "
         "{high:.2f} times what they leave: no mean is above it by more than {z:.1f} standard "
-        "errors. Keys differ in norm: at t = {cold:g} the best rank {first} leaves "
-        "{best_cold:.2g}, and uniform pivots fail until they have drawn the longest keys. At t "
-        "= {hot:g} the first greedy pivot, the longest key, says little of the others and "
-        "leaves {greedy_one:.2g}, a uniform one {uniform_one:.2g}; leverage scores leave "
+        "errors. Where keys differ in norm, uniform pivots fail until they have drawn the "
+        "longest: at t = {cold:g} the best rank {first} leaves {best_cold:.2g}, a uniform pivot "
+        "{uniform_cold:.2g}. The first greedy pivot is the longest key: at t = {hot:g} it leaves "
+        "{greedy_one:.2g}, a uniform one {uniform_one:.2g}; leverage scores leave "
         "{leverage:.2g} at rank {r}.",
         n=int(table.n.iloc[0]),
         name=table.input.iloc[0],
@@ -127,6 +127,7 @@ def details(table: pd.DataFrame) -> str:
         hot=hot,
         first=first,
         best_cold=at[cold, "any", "best", first],
+        uniform_cold=at[cold, "uniform", "error", first],
         greedy_one=at[hot, "greedy", "error", first],
         uniform_one=at[hot, "uniform", "error", first],
         leverage=at[hot, "leverage", "error", r],
