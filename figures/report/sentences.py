@@ -121,7 +121,7 @@ def verdicts(ledger: pd.DataFrame) -> str:
     errata = each.id.str.contains("-E")
     return tr(
         "{claims} statements of {documents} notes and papers were checked by machine: "
-        "{counts}. Besides, {errata} errors of print or code were corrected.",
+        "{counts}. These texts and their public code contain {errata} errors.",
         documents=each.id.str.split("-").str[0].nunique(),
         claims=int((~errata).sum()),
         counts=claims_ledger.counts(each.verdict[~errata]),

@@ -267,19 +267,21 @@ def lies_table(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def corrected_table(ledger: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a document: what it prints or its code does wrong, as it is right."""
+    """Return one row an error in print or in code: its document, and what to do instead."""
     each = ledger.drop_duplicates("id")
     wrong = each[each.id.str.contains("-E") | ~each.verdict.str.startswith("holds")]
-    rows = []
-    for key, title in DOCUMENTS.items():
-        own = wrong[wrong.id.str.startswith(f"{key}-")]
-        said = [
-            f"[{name.split('-', 1)[1]}](claims.html#{name}) {claims_ledger.typeset(tr(statement))}"
-            for name, statement in zip(own.id, own.statement)
-        ]
-        if said:
-            text = tr("*{title}*: {said}", title=title, said=" ".join(said))
-            rows.append({tr("id"): key, tr("as it is right"): text})
+    rows: list[dict[str, str]] = []
+    titles: set[str] = set()
+    for name, statement in zip(wrong.id, wrong.statement):
+        title = f"*{claims_ledger.typeset(DOCUMENTS[name.split('-')[0]])}*"
+        rows.append(
+            {
+                tr("document"): "" if title in titles else title,
+                tr("what to do instead"): f"{claims_ledger.typeset(tr(statement))} "
+                f"[{tr('Check')}](claims.html#{name})",
+            }
+        )
+        titles.add(title)
     return pd.DataFrame(rows)
 
 
