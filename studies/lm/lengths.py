@@ -26,13 +26,13 @@ from figures.drawing import style
 from studies.lm import pages
 from studies.lm.pages import HEAD
 
-METHODS = (
-    "sink_window()",
-    "pages(current=True)",
-    "projected_top_k(r=4, by='channels')",
-    "projected_top_k(r=16, by='channels')",
-    "hierarchical(basis='mean', sinks=1)",
-)
+METHODS = {
+    "sink_window()": "first key and window",
+    "pages(current=True)": "Quest",
+    "projected_top_k(r=4, by='channels')": "SparQ, 4 channels",
+    "projected_top_k(r=16, by='channels')": "SparQ, 16 channels",
+    "hierarchical(basis='mean', sinks=1)": "means of blocks",
+}
 EXACT = "exact()"
 TARGET = 0.1
 QUARTILES = [0.25, 0.5, 0.75]
@@ -77,9 +77,9 @@ def markdown(found: pd.DataFrame) -> str:
     steps = found[found.method != EXACT].set_index([*HEAD, "l"]).price.unstack("l").dropna()
     slope = np.polyfit(np.log(steps.columns.astype(float)), np.log(steps).T, 1)[0]
     said = (
-        f"Of {len(steps)} of {count.max()} heads that need less than exact attention at every "
-        f"length, reads grow as l^{slope.mean():.2f} on average (standard error over heads "
-        f"{slope.std(ddof=1) / len(slope) ** 0.5:.2f}); exact attention reads l^1."
+        f"{len(steps)} of {count.max()} heads need less than exact attention at every length. On "
+        f"average over these, reads grow as l^{slope.mean():.2f} (standard error "
+        f"{slope.std(ddof=1) / len(slope) ** 0.5:.2f}); those of exact attention grow as l^1."
     )
     return f"{pages.table(titles, rows)}\n\n{said}"
 
@@ -97,14 +97,16 @@ def draw(found: pd.DataFrame) -> Figure:
                  title=f"needed for tv ≤ {TARGET:g}")  # fmt: skip
         below = np.zeros(len(wins))
         places = np.arange(len(wins))
-        for name in wins:
-            colour = style.look(name)["color"]
-            right.bar(places, wins[name], bottom=below, color=colour, label=style.label(name))
+        names = []
+        for name, colour in zip(wins, style.PALETTE):
+            right.bar(places, wins[name], bottom=below, color=colour, zorder=2)
+            if last := wins[name].iloc[-1]:
+                names.append((METHODS.get(name, name), float(below[-1] + last / 2), colour))
             below += wins[name].to_numpy()
         right.set(xlabel="tokens", ylabel="heads", title="cheapest")
         right.set_xticks(places, [str(l) for l in wins.index])
+        style.direct(right, names)
         style.ticks(left, list(share.index))
-        style.legend(figure, right, columns=3)
     return figure
 
 
@@ -123,14 +125,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     picture.write_bytes(style.small(draw(found), 150))
     longest = found[found.l == found.l.max()].share.median()
     which = f" (every {arguments.every}th)" if arguments.every > 1 else ""
+    heads = len(found.drop_duplicates(HEAD))
     said = (
-        f"What the last {found.queries.iloc[0]} queries of a text need, measured on "
-        f"{pages.today()}: the least reads whose tv is at most {TARGET:g}, on "
-        f"{len(found.drop_duplicates(HEAD))} heads of a model{which} at each length; where none "
-        f"of them reaches it with less, exact attention. At {found.l.max()} tokens the median head "
-        f"needs {longest:.1%} of what exact attention reads. Columns of methods: on how many heads "
-        "each is the cheapest. Reads, share and quartiles are over heads. H2O is not among them: "
-        "its sums need the queries of all tokens."
+        f"The fewest reads at which the last {found.queries.iloc[0]} queries of a text have a tv "
+        f"of at most {TARGET:g}, on {heads} heads of a model{which}, measured on {pages.today()}. "
+        "Where no method gets there with fewer reads, a head counts for exact attention. The "
+        "columns of methods say on how many heads each method is the cheapest; reads are medians "
+        "over heads, and quartiles are of the share. H2O is missing, because its sums need the "
+        f"queries of all tokens. At {found.l.max()} tokens the median head needs {longest:.1%} of "
+        "exact attention's reads."
     )
     title = f"![Reads needed and cheapest method, against length]({picture.name})"
     pages.write(arguments, said, title, markdown(found))

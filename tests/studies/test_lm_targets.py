@@ -8,7 +8,7 @@ from analysis.advice.target import needed
 from analysis.experiments import scaling as lengths
 from analysis.inputs.head_kinds import KINDS
 from approx import parse
-from studies.lm import needed as targets, sample, scaling
+from studies.lm import lengths as reads_by_length, needed as targets, sample, scaling
 
 
 def test_what_a_target_needs_is_summarised_over_heads():
@@ -43,3 +43,20 @@ def test_heads_and_text_for_lengths(tmp_path):
     said = scaling.summary(lengths.stored(), "a text")
     assert said.count("| `top_k()` |") == 2
     assert "nan" not in said
+
+
+def test_reads_by_length_are_a_table_and_a_figure(tmp_path):
+    """The whole study, as ``make lm-study`` runs it, on files of two lengths."""
+    files = []
+    for l in (64, 128):
+        heads = [x.first(l) for x in inputs.sample("smollm2").heads()]
+        arrays = {name: np.stack([getattr(x, name)[None] for x in heads], 1) for name in "qkv"}
+        files.append(tmp_path / f"last 16 of {l}.npz")
+        np.savez(files[-1], **arrays | {"q": arrays["q"][:, :, -16:]}, causal=1)
+    page = tmp_path / "lengths.md"
+    reads_by_length.main([*map(str, files), "--jobs", "1", "--summary", str(page)])
+    rows = [line.split("|")[1:-1] for line in page.read_text("utf-8").splitlines() if "|" in line]
+    assert [int(row[0]) for row in rows[2:]] == [64, 128]
+    for row in rows[2:]:
+        assert sum(map(int, row[1:7])) == 4  # each head has one cheapest method
+    assert page.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
