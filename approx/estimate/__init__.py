@@ -1,1 +1,1 @@
-"""What an estimate is: a low-rank part ⊕ a sparse part, under a mask."""
+"""The representation of an estimate: a low-rank part ⊕ a sparse part, under a mask."""

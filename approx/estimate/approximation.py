@@ -1,9 +1,9 @@
-"""The one idea: every approximation of exp(q·k) is low-rank and sparse.
+"""The result type of all methods: every approximation of exp(q·k) is low-rank and sparse.
 
     estimate = diag(e^row_log) · (low ⊕ S)
 
-So there is one result type, `Approximation`, and metrics, ranks, costs and plots are written
-once. `approx.method` has the methods that make an approximation.
+Metrics, ranks, costs and plots are therefore written once, for `Approximation`. The methods that
+make approximations are in `approx.method`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ OF = {"kernel": "exp(q·k)", "attention": "softmax rows"}
 
 
 class _Operator(LinearOperator):
-    """A linear operator whose products with arrays avoid SciPy, which drops masks.
+    """A linear operator whose products with arrays avoid SciPy, because SciPy drops masks.
 
-    A class defines `self @ x`; numbers and other operators are left to SciPy.
+    A subclass defines `self @ x` for arrays; SciPy handles numbers and other operators.
     """
 
     def __init__(self, dtype: Any, shape: tuple[int, int]) -> None:
@@ -90,27 +90,27 @@ class Approximation(_Operator):
     low : Low
         The dense part, usually `Factors`.
     correction : Correction, optional
-        A `Support`, on which the estimate is exp(q·k) itself, or a weighted mean of that and the
-        dense part, or an `Addition`.
+        The sparse part S. On a `Support` the estimate is exp(q·k), or a weighted mean of exp(q·k)
+        and the dense part. An `Addition` is added to the dense part.
     space : {"kernel", "attention"}
-        What is estimated: exp(q·k), or softmax rows (used as they are).
+        The estimated matrix: exp(q·k), or softmax rows, which `attend` does not normalise again.
     mask : Mask, optional
-        What each query sees, by default every key. All other entries are 0.
+        The keys that each query sees, by default all. Entries outside the mask are 0.
     values : callable, optional
-        What becomes of values (l, c) in `attend`, such as rounding.
+        A map that `attend` applies to the values (l, c) first, such as rounding.
 
     Attributes
     ----------
     obstacle : str or None
-        Why no model can run the method under this mask, "" if one can; None where it is not known,
-        because the estimate was not made by `Method.approximate`.
+        The reason why no model can run the method under this mask; "" if a model can run it. None
+        means not known: the estimate was not made by `Method.approximate`.
 
     Notes
     -----
     Entries below e^−745 (float32: e^−103) of their row's scale are 0.
 
-    Much is computed when it is asked for, from the Q and K that `Method.approximate` was given. If
-    these arrays change later, the estimate changes, or a part of it does.
+    Many results are computed on request, from the Q and K that were given to `Method.approximate`.
+    If these arrays change later, parts of the estimate change too.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Approximation(_Operator):
         super().__init__(low.dtype, low.shape)
         self.mask = masks.as_mask(mask, *low.shape)
         self.low = masked.under(low, self.mask)
-        # A mask that is given later needs the keys at their own scales.
+        # If a mask is given later, it needs the keys at their own scales.
         self.maskable = low if self.mask.is_full else self.low
         self.correction = correction and correction.under(self.mask)
         self.space = checks.one_of("space", space, ("kernel", "attention"))
@@ -166,7 +166,7 @@ class Approximation(_Operator):
         space: str = "kernel",
         mask: MaskLike = None,
     ) -> Self:
-        """Return the approximation diag(e^row_log) left rightᵀ, of what is seen.
+        """Return the approximation diag(e^row_log) left rightᵀ, with 0 outside the mask.
 
         Parameters
         ----------
@@ -183,17 +183,17 @@ class Approximation(_Operator):
 
     @classmethod
     def from_parts(cls, parts: Parts, *, mask: MaskLike = None) -> Self:
-        """Return the approximation that has these parts, of what is seen."""
+        """Return the approximation with these parts, and 0 outside the mask."""
         return cls(parts.low, parts.sparse, space=parts.space, mask=mask, values=parts.values)
 
     @property
     def runnable(self) -> bool | None:
-        """Whether a model with this mask can run the method; None where it is not known."""
+        """Whether a model with this mask can run the method; None if that is not known."""
         return None if self.obstacle is None else not self.obstacle
 
     @property
     def rank(self) -> int:
-        """Columns of the low-rank factors, an upper bound on the rank of that part."""
+        """Number of columns of the low-rank factors: an upper bound on the low-rank part's rank."""
         return self.low.rank
 
     @property
@@ -203,7 +203,7 @@ class Approximation(_Operator):
 
     @property
     def parameters(self) -> int:
-        """Number of stored values: those of the dense part, of factors rank·(n + l), and nnz."""
+        """Number of stored values: those of the dense part, rank·(n + l) for factors, plus nnz."""
         return self.low.parameters + self.nnz
 
     @property
@@ -215,17 +215,17 @@ class Approximation(_Operator):
 
     @property
     def replaces(self) -> bool:
-        """Whether S replaces the low-rank part on its support, by its weights if it has some.
+        """Whether S replaces the low-rank part on the support (partly, if S has weights).
 
-        Otherwise S is added.
+        If not, S is added to the low-rank part.
         """
         return self.correction is not None and self.correction.replaces
 
     @property
     def sparse(self) -> scipy.sparse.csr_array | None:
-        """S with its true values; raises OverflowError if one is not representable.
+        """S with its true values; raises OverflowError if a value is not representable.
 
-        They are those of the estimate where S replaces, w·exp(q·k) where it has weights.
+        If S replaces, these are the values of the estimate; if S has weights, w·exp(q·k).
         """
         return (
             None
@@ -250,16 +250,16 @@ class Approximation(_Operator):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return estimate[rows, cols] · exp(−shift), one shift per row; 0 where nothing is seen.
+        """Return estimate[rows, cols] · exp(−shift), one shift per row; 0 outside the mask.
 
         Parameters
         ----------
         rows, cols : slice or index array
         shift : float or (rows,)
         logits : (rows, cols), optional
-            q·k, if the caller has them already.
+            q·k, if the caller has computed them already.
         out : (rows, cols), optional
-            Where to write; its dtype must hold every number of the estimate's dtype.
+            The array to write to. Its dtype must hold every number of the estimate's dtype.
 
         Raises
         ------
@@ -300,12 +300,12 @@ class Approximation(_Operator):
         return out
 
     def seen(self, mask: MaskLike = None) -> Approximation:
-        """Return the estimate with 0 where a query does not see the key under a mask.
+        """Return the estimate under a mask: 0 where a query does not see the key.
 
         Parameters
         ----------
         mask : None, "causal" or Mask
-            None is the estimate's own mask.
+            None means the estimate's own mask.
 
         Raises
         ------
@@ -329,9 +329,9 @@ class Approximation(_Operator):
         Raises
         ------
         OverflowError
-            An entry is not representable; it never becomes a silent inf.
+            An entry is not representable. No entry silently becomes inf.
         ResourceLimitError
-            The matrix would not fit; this is raised before it is allocated.
+            The matrix would not fit into memory. This is raised before the allocation.
         """
         memory.reserve(math.prod(self.shape) * self.dtype.itemsize, "the dense estimate", "n or l")
         return self.block(ALL)
@@ -348,7 +348,7 @@ class Approximation(_Operator):
         OverflowError
             The factors are not representable without a row scale.
         ResourceLimitError
-            The factors are too wide; this is raised before anything is allocated.
+            The factors are too wide for the memory. This is raised before the allocation.
         """
         left, right, row_log = self.scaled_factors()
         return rescale(left.copy(), row_log, "a factor"), right
@@ -356,13 +356,13 @@ class Approximation(_Operator):
     def scaled_matmat(self, V: Array) -> tuple[Array, Array]:
         """Return (y, row_log) with estimate @ V = diag(e^row_log) y, for V (l, c).
 
-        Where S replaces, the low-rank part on the support is subtracted; rows in which that would
-        lose a third of the digits are summed from their entries instead.
+        If S replaces, the low-rank part on the support is subtracted. Where this subtraction would
+        lose a third of the digits of a row, the row is summed from its entries instead.
 
         Raises
         ------
         ValueError
-            V has another shape. Its entries are not checked, which ``@`` and `attend` have done.
+            V has another shape. Its entries are not checked: ``@`` and `attend` check them before.
         """
         if np.ndim(V) != 2 or len(V) != self.shape[1]:
             raise ValueError(f"V must be ({self.shape[1]}, c), got shape {np.shape(V)}")
@@ -400,9 +400,9 @@ class Approximation(_Operator):
     ) -> tuple[scipy.sparse.csr_array, list[Array]]:
         """Return C with estimate = low + C at a scale, and stripes of rows where this cancels.
 
-        There the low-rank part on the support is so large compared with the estimate that
-        subtracting it would lose a third of the digits, so such rows are summed from their entries.
-        The row sums of the low-rank part at the scale are given where they are known.
+        In such rows the low-rank part on the support is much larger than the estimate. Subtracting
+        it would lose a third of the digits, so the caller sums these rows from their entries.
+        ``total`` has the row sums of the low-rank part at the scale, if they are known.
         """
         s = correction.scaled(row_log)
         if not (isinstance(correction, Support) and self.rank):
@@ -435,10 +435,10 @@ class Approximation(_Operator):
     _transpose = _adjoint
 
     def attend(self, V: ArrayLike) -> Array:
-        """Return approximate attention D⁻¹ estimate V, (n, c), with D the sums of what is seen.
+        """Return approximate attention D⁻¹ estimate V, (n, c), with D the row sums under the mask.
 
-        Rows whose sum is ≤ 0 give 0; `analysis.errors.metrics` counts them, and nothing is clamped.
-        In attention space rows are used as they are. V is rounded first where the method says so.
+        Rows whose sum is ≤ 0 give 0; `analysis.errors.metrics` counts them. Nothing is clamped. In
+        attention space rows are not normalised. If the method rounds values, V is rounded first.
 
         Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
 

@@ -1,6 +1,6 @@
 """The sparse part S of an estimate diag(e^row_log) · (low ⊕ S).
 
-S is a `Support`, on which the estimate *is* exp(q·k) unless it has weights, or an `Addition`.
+S is a `Support`, which replaces the low-rank part by exp(q·k), or an `Addition`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from approx.kernels.pattern_products import coordinates
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Correction(ABC):
-    """The sparse part S, an (n, l) CSR matrix whose scale is kept apart."""
+    """The sparse part S, an (n, l) CSR matrix whose scale is stored separately."""
 
     matrix: scipy.sparse.csr_array
     replaces: ClassVar[bool]
@@ -43,11 +43,11 @@ class Correction(ABC):
 
     @abstractmethod
     def row_log(self) -> Array:
-        """Return the log of each row's scale, (n,), which is −inf for an empty row."""
+        """Return the log of each row's scale, (n,); −inf for an empty row of a support."""
 
     @abstractmethod
     def rescaled(self, Q: Array, K: Array, row: Array, column: Array) -> Correction:
-        """Return diag(e^row) S diag(e^column), or exp(q·k) of these Q, K where S is exact."""
+        """Return diag(e^row) S diag(e^column); for a support, exp(q·k) of these Q and K."""
 
     @abstractmethod
     def scaled(self, shift: Array) -> scipy.sparse.csr_array:
@@ -55,14 +55,14 @@ class Correction(ABC):
 
     @abstractmethod
     def correct(self, values: Array, shift: Array) -> None:
-        """Turn values of the low-rank part, diag(e^−shift) low, into the estimate, in place."""
+        """Turn values of the low-rank part, diag(e^−shift) low, into the estimate's, in place."""
 
     @abstractmethod
     def restricted(self, rows: Rows, cols: Rows) -> Correction:
         """Return S[rows, cols]."""
 
     def under(self, mask: Mask) -> Correction:
-        """Return the entries that are seen under a mask; a full one leaves S as it is."""
+        """Return S with only the entries that are seen under a mask."""
         seen = masks.cut(self.matrix, mask)
         return self if seen is self.matrix else dataclasses.replace(self, matrix=seen)
 
@@ -77,19 +77,18 @@ class Correction(ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Support(Correction):
-    """Entries that replace the low-rank part by exp(q·k) itself, or by a weighted mean of both.
+    """Entries where exp(q·k), or a weighted mean of it and the low-rank part, is the estimate.
 
-    The matrix stores the *logits*, so the estimate there is exp(q·k) to the last bit at any shift.
-
-    With a weight w for each entry, the estimate there is (1 − w)·low + w·exp(q·k). A weight of 1
-    replaces; 1/π, for a key that is drawn with probability π, makes the estimate unbiased.
+    The matrix stores the *logits*, so that exp(q·k) is exact to the last bit at any shift. An entry
+    with weight w has the estimate (1 − w)·low + w·exp(q·k), which is exp(q·k) for w = 1. For a key
+    that is drawn with probability π, w = 1/π makes the estimate unbiased.
     """
 
     weights: Array | None = None  # (nnz,) float64, in the order of the entries; None: all 1
     replaces: ClassVar[bool] = True
 
     def row_log(self) -> Array:
-        """Return the largest logit of each row, log w included."""
+        """Return the largest q·k + log w of each row."""
         return self._tops
 
     @functools.cached_property
@@ -103,7 +102,7 @@ class Support(Correction):
 
     @property
     def _logs(self) -> Array:
-        # log(w·exp(q·k)) of every entry
+        # log(w·exp(q·k))
         logits = self.matrix.data
         if self.weights is None:
             return np.asarray(logits)
@@ -126,14 +125,14 @@ class Support(Correction):
         values[at] = s.data
 
     def split(self, low: Array) -> tuple[Array | float, Array]:
-        """Return what stays of the low-rank part on each entry, (1 − w)·low, and what goes."""
+        """Return (1 − w)·low and w·low on the support: the part of low that stays, and the rest."""
         if self.weights is None:
             return 0.0, low
         taken = (self.weights * low).astype(low.dtype)
         return low - taken, taken
 
     def normalised(self, log_sums: Array) -> Support:
-        """Return e^−log_sums exp(q·k), rows of softmax for sums over what each query sees."""
+        """Return e^−log_sums exp(q·k): entries of softmax, given the log sums of the rows."""
         data = self.matrix.data - self._per_entry(log_sums)
         return Support(self._with(data.astype(self.matrix.dtype)))
 
@@ -156,7 +155,7 @@ class Support(Correction):
         matrix: scipy.sparse.csr_array,
         take: Callable[[scipy.sparse.csr_array], scipy.sparse.csr_array],
     ) -> Support:
-        # some of the entries, and their weights in the same order
+        # a subset of the entries, and their weights in the same order
         return Support(
             matrix, None if self.weights is None else take(self._with(self.weights)).data
         )
@@ -202,7 +201,7 @@ def _slice(s: Any, rows: Rows, cols: Rows) -> scipy.sparse.csr_array:
         indptr = s.indptr[begin : max(begin, end) + 1]
         some = slice(indptr[0], indptr[-1])
         indices = s.indices[some]
-        if not first and indices.max(initial=-1) < last:  # SciPy would look at each of them
+        if not first and indices.max(initial=-1) < last:  # SciPy would look at each index
             shape = len(indptr) - 1, last
             return scipy.sparse.csr_array((s.data[some], indices, indptr - indptr[0]), shape=shape)
         return scipy.sparse.csr_array(s[rows, cols])  # one pass; SciPy fails for other steps

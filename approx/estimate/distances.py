@@ -1,4 +1,4 @@
-"""Squared lengths of rows and squared distances between rows."""
+"""Squared norms of rows and squared distances between rows."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def half_square(X: Array) -> Array:
 
 
 def squared_distances(X: Array, Y: Array) -> Array:
-    """Return |x − y|², (n, l), accurate also near 0, where the expanded square would cancel.
+    """Return |x − y|², (n, l), also accurate near 0, where |x|² − 2x·y + |y|² would cancel.
 
     Accuracy: 1000 eps·κ, where squares are expanded; 10 elsewhere, as docs/accuracy.md defines it.
     """

@@ -1,4 +1,4 @@
-"""The truth: logits, exp(q·k), row sums and softmax attention, streamed by row stripes."""
+"""The exact logits, exp(q·k), row sums and softmax attention, streamed by row stripes."""
 
 import math
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from approx.estimate import masks, memory
 from approx.estimate.masks import Mask, MaskLike
 from approx.kernels.elementary import exp_rows
 
-STRIPE = 5 * 2**18  # entries: 10.5 MB in float64; products of lower stripes are slower
+STRIPE = 5 * 2**18  # entries: 10.5 MB in float64; products of stripes with fewer rows are slower
 
 
 def stripes(n: int, l: int) -> Iterator[slice]:
-    """Yield row slices whose height depends on l only, so that every consumer sums in one order.
+    """Yield row slices whose height depends on l only, so that all callers sum in the same order.
 
     Examples
     --------
@@ -28,7 +28,7 @@ def stripes(n: int, l: int) -> Iterator[slice]:
 
 
 def height(l: int) -> int:
-    """Return how many rows a stripe has."""
+    """Return the number of rows of a stripe."""
     return max(1, STRIPE // max(l, 1))
 
 
@@ -50,7 +50,7 @@ def kernel(Q: ArrayLike, K: ArrayLike) -> Array:
     Raises
     ------
     OverflowError
-        An entry is not representable; the message says the largest logit.
+        An entry is not representable; the message has the largest logit.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def kernel(Q: ArrayLike, K: ArrayLike) -> Array:
 
 
 def scaled_kernel(Q: Array, K: Array, mask: MaskLike = None) -> tuple[Array, float]:
-    """Return D, in float64, and top, where e^top D is exp(Q Kᵀ), 0 if unseen, and max D = 1.
+    """Return D in float64 and top, with e^top D = exp(Q Kᵀ), 0 where unseen, and max D = 1.
 
     Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
     """
@@ -80,7 +80,7 @@ def scaled_kernel(Q: Array, K: Array, mask: MaskLike = None) -> tuple[Array, flo
 
 
 def softmax(Q: Array, K: Array, mask: MaskLike = None) -> Array:
-    """Return the kernel normalised by the sum of what each query sees, (n, l), in float64.
+    """Return softmax(Q Kᵀ) over the keys that each query sees, (n, l), in float64.
 
     Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
     """
@@ -88,7 +88,7 @@ def softmax(Q: Array, K: Array, mask: MaskLike = None) -> Array:
 
 
 def row_shares(x: Array, mask: MaskLike = None) -> Array:
-    """Return exp of logits (n, l), normalised by the sum of what each query sees, in float64."""
+    """Return the row-softmax of logits (n, l) over the keys that each query sees, in float64."""
     x = np.array(x, np.float64)
     masks.as_mask(mask, *x.shape).hide(x, fill=-np.inf)
     exp_rows(x, x.max(axis=1))
@@ -97,7 +97,7 @@ def row_shares(x: Array, mask: MaskLike = None) -> Array:
 
 
 def log_row_sums(Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None) -> Array:
-    """Return log Σ_j exp(q_i·k_j) over the keys that are seen, (n,), float64, streamed.
+    """Return log Σ_j exp(q_i·k_j) over the keys that query i sees, (n,), float64, streamed.
 
     Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
 
@@ -118,14 +118,14 @@ def log_row_sums(Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None) -> Array:
 
 
 def attention(Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, mask: MaskLike = None) -> Array:
-    """Return softmax(Q Kᵀ) V, (n, c), streamed: nothing of size n×l is allocated.
+    """Return softmax(Q Kᵀ) V, (n, c), streamed: no n×l array is allocated.
 
     Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
 
     Parameters
     ----------
     mask : None, "causal" or Mask
-        What each query sees; None is every key.
+        The keys that each query sees; None means all keys.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def attention(Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, mask: MaskLike = None
 
 
 def seen_logits(q: Array, k: Array, mask: Mask, rows: slice) -> Array:
-    """Return q·k of some rows and of the keys in `Mask.span` of them; −inf where it is unseen.
+    """Return q·k for some rows and the keys in their `Mask.span`; −inf where unseen.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
     """

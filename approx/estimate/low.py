@@ -1,7 +1,7 @@
 """The dense part of an estimate diag(e^row_log) · (low ⊕ S).
 
-`Low` is `Factors` or `Dense` here, a polynomial of the logits in `approx.polynomials`, or
-exponentials that are built when needed in `approx.random_features`.
+`Low` is the base class of `Factors` and `Dense`, of polynomials of the logits
+(`approx.polynomials`), and of exponentials built on demand (`approx.random_features`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Rows = slice | Array
 FeatureRows = Callable[[slice], tuple[Array, Array]]
 
 
-CLOSE, CLOSE_32 = 100.0, 20.0  # logs: e^−100 of a row's scale is far from the least number, e^−745
+CLOSE, CLOSE_32 = 100.0, 20.0  # logs: e^−100 of a row's scale is far above the least number, e^−745
 
 
 class ScaledFactors(NamedTuple):
@@ -38,16 +38,16 @@ class ScaledFactors(NamedTuple):
 
 
 class Features(NamedTuple):
-    """The factors of a dense part as rows on demand, each at its own scale.
+    """The factors of a dense part, whose rows are computed on demand, each at its own scale.
 
     Attributes
     ----------
     query, key : callable
-        From a slice of rows to φ(q) or ψ(k), (rows, rank), and its log scale (rows,).
+        Maps a slice of rows to φ(q) or ψ(k), (rows, rank), and their log scales (rows,).
     rank : int
     dtype : numpy dtype
     height : int
-        How many rows are best made at once.
+        The number of rows that are best computed at once.
     """
 
     query: FeatureRows
@@ -65,11 +65,11 @@ def rescale(
     counts: Array | None = None,
     log_most: float = math.inf,
 ) -> Array:
-    """Multiply row i by e^log_scale[i] in place, in three steps where e^log_scale overflows.
+    """Multiply row i by e^log_scale[i] in place, in three steps if e^log_scale overflows.
 
-    With ``counts`` the rows follow one another in a vector, with counts[i] values of row i. If
-    every value, and each partial sum from which it was made, is known to be at most e^log_most in
-    size, and that is representable before and after any scale, the results are not checked.
+    With ``counts``, ``values`` is a vector that has counts[i] values of row i, one row after the
+    other. ``log_most`` bounds the log of every |value| and of the partial sums behind it. If
+    e^log_most is representable before and after scaling, the results are not checked.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def rescale(
     if log_most < math.inf and log_most + max(top, 0) < math.log(np.finfo(values.dtype).max) - 1:
         return values
     with np.errstate(over="ignore", invalid="ignore"):
-        total = values.sum()  # one pass without a mask; it is finite only if every term is
+        total = values.sum()  # one pass without a mask; finite only if every term is finite
     if not np.isfinite(total) and not np.isfinite(values).all():
         raise OverflowError(
             f"{what} is not representable in {values.dtype} (scale e^{top:.6g}): "
@@ -102,12 +102,12 @@ def rescale(
 
 
 def beside_ones(V: Array) -> Array:
-    """Return [V, 1], whose product with a matrix has the row sums of the matrix as last column."""
+    """Return [V, 1]: the last column of A [V, 1] has the row sums of A."""
     return np.hstack([V, np.ones((len(V), 1), V.dtype)])
 
 
 def divide_by_last(y: Array, out: Array | None = None) -> Array:
-    """Return the columns of y divided by its last column; rows in which that is ≤ 0 become 0.
+    """Return the other columns of y divided by the last; a row where the last is ≤ 0 becomes 0.
 
     Examples
     --------
@@ -124,15 +124,15 @@ def divide_by_last(y: Array, out: Array | None = None) -> Array:
 
 
 class Low(ABC):
-    """The dense part of an estimate, as rows on demand or as factors.
+    """The dense part of an estimate, as factors or as rows on demand.
 
-    A class defines its entries by `block`. Products are computed from stripes of rows that `block`
-    returns, unless the class has a cheaper way.
+    A subclass defines its entries by `block`. Products are computed from stripes of rows that
+    `block` returns, unless the subclass has a cheaper way.
     """
 
     @property
     def zero_outside(self) -> Mask | None:
-        """The mask outside of which all entries are 0 already; None if they are not."""
+        """The mask outside which all entries are 0 already; None if there is no such mask."""
         return None
 
     @property
@@ -148,16 +148,16 @@ class Low(ABC):
     @property
     @abstractmethod
     def rank(self) -> int:
-        """Columns of the factors."""
+        """Number of columns of the factors."""
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Bytes of the arrays that are held now, including those that `prepare` has built."""
+        """Bytes of the arrays held now, including those that `prepare` has built."""
 
     @property
     def elementwise(self) -> bool:
-        """Whether `row_log` and `block` use logits if these are given."""
+        """Whether `row_log` and `block` use logits that are given to them."""
         return False
 
     @property
@@ -166,24 +166,24 @@ class Low(ABC):
         return self.rank * sum(self.shape)
 
     def seeing(self, mask: Mask) -> Low:
-        """Return this part with scales that do not depend on what a query does not see."""
+        """Return this part with scales that depend only on the keys that a query sees."""
         return self
 
     def keyed(self) -> Factors | None:
-        """Return stored factors with a scale for each key; None if there are no factors."""
+        """Return stored factors with a scale per key; None if there are no factors."""
         return None
 
     def features(self, columns: int) -> Features | None:
-        """Return factors for a product under a mask; None if row stripes are the cheaper way."""
+        """Return factors for a product under a mask; None if row stripes are cheaper."""
         return None
 
     def prepare(self) -> Low:
-        """Build and keep what entries and repeated products need; return the part that holds it."""
+        """Build the arrays for entries and repeated products; return the part that holds them."""
         return self
 
     @abstractmethod
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
-        """Return a log scale for each row, at which its entries are at most about ``rank``."""
+        """Return a log scale per row, at which its entries are at most about ``rank``."""
 
     @abstractmethod
     def block(
@@ -194,7 +194,7 @@ class Low(ABC):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return low[rows, cols] · exp(−shift), C-contiguous, as a new array or in ``out``."""
+        """Return low[rows, cols] · exp(−shift), C-contiguous, in ``out`` or a new array."""
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
         """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""
@@ -220,12 +220,12 @@ class Low(ABC):
         return y
 
     def attend(self, V: Array) -> Array:
-        """Return D⁻¹ low V with D the row sums; rows whose sum is ≤ 0 give 0."""
+        """Return D⁻¹ low V, with D the row sums; rows whose sum is ≤ 0 give 0."""
         return divide_by_last(self.matmat(beside_ones(V))[0])
 
     @abstractmethod
     def scaled_factors(self) -> ScaledFactors:
-        """Return the factors; raise ResourceLimitError before anything too wide is allocated."""
+        """Return the factors; raise ResourceLimitError first if they are too wide to allocate."""
 
     @abstractmethod
     def rescaled(self, row: Array, column: Array) -> Low:
@@ -234,10 +234,10 @@ class Low(ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Factors(Low):
-    """diag(e^row_logs) left rightᵀ diag(e^column_logs) with stored factors.
+    """The matrix diag(e^row_logs) left rightᵀ diag(e^column_logs), with stored factors.
 
-    Only factors under a mask have column_logs, a scale for each key, and only `Masked` uses them;
-    an `Approximation` without a mask merges them into right.
+    Only factors under a mask have column_logs, a log scale per key, and only `Masked` uses them. An
+    `Approximation` without a mask merges them into ``right``.
     """
 
     left: Array
@@ -256,9 +256,9 @@ class Factors(Low):
         log: float = 0.0,
         dtype: Any = None,
     ) -> Factors:
-        """Return e^log diag(e^row_logs) left rightᵀ diag(e^column_logs), keys at one scale.
+        """Return e^log diag(e^row_logs) left rightᵀ diag(e^column_logs), all keys at one scale.
 
-        Under a mask each key keeps its own, so that no query sees the scale of a later key.
+        Under a mask each key keeps its own scale, so that no query sees the scale of a later key.
         """
         if not mask.is_full:
             logs = row_logs + row_logs.dtype.type(log)
@@ -274,7 +274,7 @@ class Factors(Low):
 
     @classmethod
     def constant(cls, row_log: Array, l: int) -> Factors:
-        """Return the matrix with entries e^row_log[i] in row i."""
+        """Return the matrix whose entries in row i are all e^row_log[i]."""
         one = np.ones((len(row_log), 1), row_log.dtype)
         return cls(one, np.ones((l, 1), row_log.dtype), row_log)
 
@@ -287,10 +287,10 @@ class Factors(Low):
         column_logs: Array,
         dtype: Any = None,
     ) -> Factors:
-        """Return diag(e^row_logs) left rightᵀ diag(e^column_logs), which may scale ``right``.
+        """Return diag(e^row_logs) left rightᵀ diag(e^column_logs); may scale ``right`` in place.
 
-        Keys keep a scale each, unless all are so close that none makes another one underflow, also
-        in the dtype that the factors will have.
+        Each key keeps its own scale, unless the scales are so close that none of them makes
+        another underflow, also in ``dtype``, which the factors will have later.
         """
         top = column_logs.max()
         narrow = np.float32 in (right.dtype, dtype)
@@ -301,7 +301,7 @@ class Factors(Low):
 
     @classmethod
     def joined(cls, parts: list[Factors]) -> Factors:
-        """Return the sum of the parts: their columns side by side, at the largest scales."""
+        """Return the sum of the parts, as their columns side by side at the largest scales."""
         row_logs = np.max([part.row_logs for part in parts], axis=0)
         left = [rescale(part.left.copy(), part.row_logs - row_logs) for part in parts]
         right = [part.right for part in parts]
@@ -338,8 +338,8 @@ class Factors(Low):
 
     @functools.cached_property
     def _log_most(self) -> float:
-        # An upper bound of log |left rightᵀ| and of its partial sums. It is −inf without columns,
-        # and inf where it is cheaper to check the entries.
+        # An upper bound of log |left rightᵀ| and of its partial sums: −inf if there are no columns,
+        # inf if checking the entries is cheaper.
         if self.rank * sum(self.shape) > math.prod(self.shape):
             return math.inf
         sizes = [max(x.max(initial=0), -x.min(initial=0)) for x in (self.left, self.right)]
@@ -393,7 +393,7 @@ class Factors(Low):
         return np.asarray(self.right @ (self.left.T @ rescale(W.copy(), self.row_logs - row_log)))
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return the stored factors and scale, those of the keys merged into the right factor."""
+        """Return the stored factors and row scales, with key scales merged into ``right``."""
         if self.column_logs is None:
             return ScaledFactors(self.left, self.right, self.row_logs)
         top = self.column_logs.max()
@@ -412,7 +412,7 @@ class Factors(Low):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dense(Low):
-    """diag(e^row_logs) values with every entry stored."""
+    """The matrix diag(e^row_logs) values, with every entry stored."""
 
     values: Array
     row_logs: Array
@@ -450,7 +450,7 @@ class Dense(Low):
         return rescale(values, self.row_logs[rows] - shift)
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return the values and the smaller identity matrix."""
+        """Return the values and an identity matrix of size min(n, l)."""
         n, l = self.shape
         nbytes = self.rank * (n + l) * self.dtype.itemsize
         memory.reserve(nbytes, "all rows and an identity", "n or l (or use block, @)")

@@ -1,15 +1,14 @@
-"""The dense part under a mask: its entries that are seen, and products in time linear in n + l.
+"""The dense part under a mask: the entries that are seen, and products in time linear in n + l.
 
-Factors φ(Q) ψ(K)ᵀ are multiplied chunk by chunk of `CHUNK` keys. A tile of as many queries takes
-the chunks that all of them see from one sum Σ_j ψ(k_j) v_jᵀ, and the few keys at the ends of their
-intervals one by one:
+Products with factors φ(Q) ψ(K)ᵀ go through chunks of `CHUNK` keys, for tiles of `CHUNK` queries.
+The chunks that all queries of a tile see share one sum Σ_j ψ(k_j) v_jᵀ; the few keys at the ends of
+the queries' intervals are taken one by one:
 
     y_i = φ(q_i)·(Σ_{j in whole chunks} ψ(k_j) v_jᵀ) + Σ_{j at the ends} (φ(q_i)·ψ(k_j)) v_jᵀ.
 
-Every key has a scale of its own, e^column_log_j, and each sum has that of its largest key. A query
-takes the largest of what it sees, so that a key which it does not see cannot make its row
-underflow: otherwise the future would leak through the scale. No sum is ever subtracted from
-another.
+Every key has its own scale e^column_log_j, and each sum has the scale of its largest key. The scale
+of a query is the largest that it sees. So a key that it does not see cannot make its row underflow;
+otherwise the future would leak through the scale. No sum is ever subtracted from another.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from approx.estimate.masks import ALL, Mask
 from approx.kernels.elementary import exp
 from approx.kernels.jit import kernel
 
-CHUNK = 64  # keys: longer ones need more work at the ends of intervals, shorter ones more calls
-PIECE = 4096  # keys at the end of an interval that are taken at once
+CHUNK = 64  # keys: longer chunks need more work at the ends of intervals, shorter ones more calls
+PIECE = 4096  # the most keys at the end of an interval that are multiplied at once
 MOST_KEPT = 16  # stretches of rows, a megabyte each
 
 
@@ -47,7 +46,7 @@ def _largest_seen(column_log: Any, left: int, first: Any, stop: Any, top: Any) -
 @kernel
 def _weigh(values: Any, column_log: Any, left: int, first: Any, stop: Any, top: Any) -> None:
     # values[i, j] · e^(column_log[j] − top[i]) where row i sees key left + j, else 0; in two steps,
-    # as a small value may be at a scale that is not representable
+    # because a small value may have a scale that is not representable
     half = values.dtype.type(0.5)
     for i in range(values.shape[0]):
         row, c = values[i], top[i]
@@ -63,7 +62,7 @@ def _weigh(values: Any, column_log: Any, left: int, first: Any, stop: Any, top: 
 
 
 class _Kept:
-    """Rows of features, made `height` at a time; those that are needed again soon are kept."""
+    """Rows of features, computed `height` at a time; the latest stretches are kept."""
 
     def __init__(self, make: FeatureRows, count: int, height: int, span: int = 0) -> None:
         self.make, self.count, self.height = make, count, height
@@ -80,7 +79,7 @@ class _Kept:
         return self.kept[index]
 
     def __call__(self, start: int, stop: int) -> tuple[Array, Array]:
-        """Return values and logs of the rows start … stop − 1."""
+        """Return the values and log scales of the rows start … stop − 1."""
         parts = []
         for index in range(start // self.height, (stop - 1) // self.height + 1):
             values, logs = self._stretch(index)
@@ -111,7 +110,7 @@ def _merged(one: Sum, other: Sum) -> Sum:
 
 
 class _Prefix:
-    """The sums of the first chunks, for intervals that all begin at key 0 and end in order."""
+    """Sums over the first chunks, for intervals that all begin at key 0 and end in order."""
 
     def __init__(self, keys: _Kept, V: Array, rank: int) -> None:
         self.keys, self.V, self.done, self.log = keys, V, 0, -np.inf
@@ -132,11 +131,12 @@ class _Prefix:
 
 
 class _Window:
-    """The sums of successive chunks, for ranges whose ends both move on.
+    """Sums over a range of chunks whose two ends both move forward.
 
-    It is a queue of two stacks. ``old`` has a sum from each of its chunks on, in reverse order, and
-    ``recent`` is the sum of the chunks after them; when the range leaves the old chunks, the recent
-    ones become the old. So each chunk is added three times, however long the range is.
+    The class is a queue made of two stacks. ``old`` holds the sums from each of its chunks to its
+    last chunk, in reverse order; ``recent`` is the sum of the chunks after these. When the range
+    leaves the old chunks, the recent chunks become the old ones. So each chunk is added three
+    times, for any length of the range.
     """
 
     def __init__(self, keys: _Kept, V: Array, rank: int, longest: int) -> None:
@@ -156,7 +156,7 @@ class _Window:
             self.recent = one if self.recent is None else _merged(self.recent, one)
         self.stop = max(self.stop, stop)
         gone = first - (self.stop - len(self.chunks) - len(self.old))
-        if gone >= len(self.old):  # nothing old is left: the recent chunks become old
+        if gone >= len(self.old):  # no old chunk is left: the recent ones become old
             chunks = self.chunks[gone - len(self.old) :]
             self.old = list(itertools.accumulate(reversed(chunks), _merged))
             self.chunks, self.recent = [], None
@@ -177,13 +177,13 @@ def matmat(features: Features, first: Array, stop: Array, V: Array) -> tuple[Arr
     features : Features
         The factors of low.
     first, stop : (n,)
-        Intervals of keys, both nondecreasing. That of a row may be empty.
+        Intervals of keys, both ends nondecreasing. The interval of a row may be empty.
     V : (l, c)
 
     Notes
     -----
     Cost: O((n + l)·rank·c), and 2·CHUNK·(rank + c) operations per query at the ends of its
-    interval. Where intervals begin late, 2·(chunks in the longest) sums of rank·c numbers are held.
+    interval. If not all begin at 0, 2·(chunks in the longest) sums of rank·c numbers are held.
     """
     n, l = len(first), len(V)
     dtype = np.result_type(features.dtype, V)
@@ -235,7 +235,7 @@ class Masked(Low):
     Parameters
     ----------
     low : Low
-        The part, with scales that follow from what is seen: `Low.seeing` this mask.
+        The part as `Low.seeing` returns it: a query's scale depends only on the keys it sees.
     mask : Mask
     """
 
@@ -256,7 +256,7 @@ class Masked(Low):
 
     @property
     def rank(self) -> int:
-        """Columns of the factors, before the mask."""
+        """Number of columns of the factors, before the mask."""
         return self.low.rank
 
     @property
@@ -274,7 +274,7 @@ class Masked(Low):
         return self.low.elementwise
 
     def prepare(self) -> Masked:
-        """Build and keep the factors, if it has any, with a scale for each key."""
+        """Build and keep the factors, if there are any, with a scale per key."""
         return self._prepared
 
     @functools.cached_property
@@ -291,7 +291,7 @@ class Masked(Low):
         return np.asarray(factors.row_logs + self.mask.maximum(factors.column_logs))
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
-        """Return a log scale for each row, at which the entries that it sees are at most rank."""
+        """Return a log scale per row, at which the entries that it sees are at most about rank."""
         if logits is not None and self.elementwise:
             return self.low.row_log(rows, logits)
         return self._row_logs[rows]
@@ -304,7 +304,7 @@ class Masked(Low):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return low[rows, cols] · exp(−shift), of which only what is seen is computed."""
+        """Return low[rows, cols] · exp(−shift), 0 where unseen; only the seen span is computed."""
         if not isinstance(cols, slice) or cols.step not in (None, 1):
             return self._block(rows, cols, shift, logits, out)
         begin, end, _ = cols.indices(self.shape[1])
@@ -355,14 +355,14 @@ class Masked(Low):
         return rescale(values, np.zeros(1))
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
-        """Return low[i, j] · exp(−shift[i]) for the entries of a pattern of what is seen."""
+        """Return low[i, j] · exp(−shift[i]) for the entries of a pattern, all of them seen."""
         factors = self.low.keyed()
         if factors is None:
             return self.low.at(pattern, shift)
         return factors.at(pattern, shift)
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
-        """Return (y, row_log) with low @ V = diag(e^row_log) y: by chunks, or by row stripes."""
+        """Return (y, row_log) with low @ V = diag(e^row_log) y, by chunks or by row stripes."""
         features = self._features(V.shape[1])
         if features is not None:
             return matmat(features, self.mask.first, self.mask.stop, V)
@@ -400,9 +400,9 @@ class Masked(Low):
 
 
 def under(low: Low, mask: Mask) -> Low:
-    """Return the dense part under a mask, as it is if it is 0 there already.
+    """Return the dense part under a mask; itself if it is already 0 outside the mask.
 
-    A full mask gives the keys of factors one scale.
+    Under a full mask, factors get one scale for all keys.
     """
     if low.zero_outside is not None and low.zero_outside.is_within(mask):
         return low

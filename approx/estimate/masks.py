@@ -36,7 +36,7 @@ def _sees(first: Any, stop: Any, indptr: Any, indices: Any, seen: Any) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mask:
-    """The mask under which query i sees the keys first_i ≤ j < stop_i, and nothing else.
+    """The mask under which query i sees only the keys first_i ≤ j < stop_i.
 
     Parameters
     ----------
@@ -45,24 +45,24 @@ class Mask:
     l : int
         Number of keys.
     looks_back : bool, optional
-        Whether the last key that a query sees is at the query's own position, so that windows end
-        there. By default it is, unless all queries see all keys; `Mask.causal` says so of a single
-        query that decodes, too.
+        Whether the last key that a query sees is at the query's own position; windows then end
+        there. By default true, unless all queries see all keys. `Mask.causal` sets it to true also
+        for a single decoding query, which sees all keys.
 
     places : (n,) integers, optional
-        The position of each query among the keys. By default it is the last key that the query sees
-        if the mask looks back, else ⌊i·l/n⌋.
+        The position of each query among the keys. By default the last key that the query sees if
+        the mask looks back, else ⌊i·l/n⌋.
 
     Raises
     ------
     TypeError, ValueError
-        The bounds are not integers of one shape, a query sees nothing, or keys beyond l.
+        The bounds are not integers of one shape, or a query sees no key or keys beyond l.
 
     Notes
     -----
-    The masks of language models are such intervals: causal attention with n ≤ l (the queries are
-    the last n positions), sliding windows, decoding, and any sample of rows of them. Masks are
-    equal if the same queries see the same keys from the same positions.
+    Masks of language models are such intervals: causal attention with n ≤ l (the queries are the
+    last n positions), sliding windows, decoding, and any sample of their rows. Two masks are equal
+    if the same queries see the same keys from the same positions.
 
     Examples
     --------
@@ -123,7 +123,7 @@ class Mask:
 
     @classmethod
     def causal(cls, n: int, l: int) -> Mask:
-        """Return the mask of n queries that are the last of l positions and see no later key.
+        """Return the mask of n queries at the last n of l positions, which see no later key.
 
         Raises
         ------
@@ -144,7 +144,7 @@ class Mask:
 
     @classmethod
     def window(cls, n: int, l: int, width: int) -> Mask:
-        """Return the causal mask of a sliding-window layer: the last ``width`` keys, own included.
+        """Return the sliding-window mask: each query sees the last ``width`` keys, own included.
 
         Examples
         --------
@@ -172,21 +172,21 @@ class Mask:
 
     @property
     def counts(self) -> Array:
-        """How many keys each query sees, (n,)."""
+        """The number of keys that each query sees, (n,)."""
         return self.stop - self.first
 
     @property
     def entries(self) -> int:
-        """How many pairs of a query and a key are seen."""
+        """The number of pairs of a query and a key that it sees."""
         return int(self.counts.sum())
 
     @functools.cached_property
     def is_ordered(self) -> bool:
-        """Whether later queries see no earlier first and no earlier last key."""
+        """Whether both ``first`` and ``stop`` are nondecreasing."""
         return bool((np.diff(self.first) >= 0).all() and (np.diff(self.stop) >= 0).all())
 
     def is_within(self, other: Mask) -> bool:
-        """Return whether every key that a query sees is also seen under another mask.
+        """Return whether each query sees all these keys under another mask, too.
 
         Examples
         --------
@@ -214,7 +214,7 @@ class Mask:
 
     @functools.cached_property
     def key(self) -> str:
-        """A text that identifies what is seen, for labels and stores: "full", or a digest."""
+        """A text that identifies the mask in labels and stores: full, causal, or a digest."""
         if self.is_full and self.places is None:
             return "causal" if self.looks_back else "full"
         arrays = [x for x in (self.first, self.stop, self.places) if x is not None]
@@ -223,7 +223,7 @@ class Mask:
         return f"{digest} of {self.l}" + ("" if self.looks_back else " centred")
 
     def __str__(self) -> str:
-        """Name the mask: full, causal, window(width), or intervals that have no name."""
+        """Return the mask's name: full, causal, window(width), or intervals."""
         if self.is_full and not self.looks_back:
             return "full"
         if not self.looks_back:
@@ -238,13 +238,13 @@ class Mask:
         return "intervals"
 
     def take(self, rows: slice | Array) -> Mask:
-        """Return the mask of some of the queries, which keep their positions."""
+        """Return the mask of a subset of the queries, at their old positions."""
         kept = self.places is not None or not self.looks_back
         places = self.positions[rows] if kept else None
         return Mask(self.first[rows], self.stop[rows], self.l, self.looks_back, places)
 
     def span(self, rows: slice | Array = ALL) -> slice:
-        """Return the keys from the first to the last that any of the rows sees.
+        """Return the slice from the first to the last key that any of the rows sees.
 
         Examples
         --------
@@ -266,9 +266,9 @@ class Mask:
         cols: slice | Array = ALL,
         fill: float | Array = 0.0,
     ) -> None:
-        """Write ``fill``, in place, to the entries of x = matrix[rows, cols] that are not seen.
+        """Write ``fill``, one value or one per row, to the unseen entries of x, in place.
 
-        It is one value, or one per row.
+        x is matrix[rows, cols].
         """
         if self.is_full:
             return
@@ -285,8 +285,8 @@ class Mask:
 
         Notes
         -----
-        Cost: O(l log l + n). A running maximum serves intervals that begin at 0; others take two
-        overlapping stretches whose length is a power of two.
+        Cost: O(l log l + n). If all intervals begin at 0, a running maximum suffices. If not, each
+        interval is the union of two overlapping ranges whose length is a power of two.
 
         Examples
         --------
@@ -300,7 +300,7 @@ class Mask:
         for level in range(int(levels.max()) + 1):
             if level:
                 half = 1 << (level - 1)
-                x = np.maximum(x[:-half], x[half:])  # over 2^level keys from each one on
+                x = np.maximum(x[:-half], x[half:])  # over 2^level keys from each key on
             mine = levels == level
             last = self.stop[mine] - (1 << level)
             out[mine] = np.maximum(x[self.first[mine]], x[last])
@@ -331,12 +331,12 @@ MaskLike = Mask | str | None
 
 
 def as_mask(mask: MaskLike, n: int, l: int) -> Mask:
-    """Return the mask that was asked for: None is full, or "causal", or a `Mask` of this shape.
+    """Return the `Mask` for None (full), "causal", or a `Mask`, which must have shape (n, l).
 
     Raises
     ------
     TypeError, ValueError
-        It is something else, or is for other numbers of queries and keys.
+        ``mask`` is something else, or is for other numbers of queries and keys.
 
     Examples
     --------
@@ -358,7 +358,7 @@ def as_mask(mask: MaskLike, n: int, l: int) -> Mask:
 
 
 def cut(s: scipy.sparse.csr_array, mask: Mask) -> scipy.sparse.csr_array:
-    """Return the entries of a CSR matrix that are seen; a full mask leaves it as it is.
+    """Return a CSR matrix with only its entries under the mask; itself if these are all.
 
     Examples
     --------
@@ -368,7 +368,7 @@ def cut(s: scipy.sparse.csr_array, mask: Mask) -> scipy.sparse.csr_array:
     """
     if mask.is_full:
         return s
-    if s.has_sorted_indices:  # then the first and the last entry of a row say it of all
+    if s.has_sorted_indices:  # then the first and the last entry of a row decide for all
         filled = np.flatnonzero(np.diff(s.indptr))
         least, most = s.indices[s.indptr[filled]], s.indices[s.indptr[filled + 1] - 1]
         if (mask.first[filled] <= least).all() and (most < mask.stop[filled]).all():
@@ -381,7 +381,7 @@ def cut(s: scipy.sparse.csr_array, mask: Mask) -> scipy.sparse.csr_array:
 
 
 def sees(s: scipy.sparse.csr_array, mask: Mask) -> Array:
-    """Return which of the entries of a CSR matrix are seen, (nnz,).
+    """Return which entries of a CSR matrix are seen, (nnz,) bool.
 
     Examples
     --------

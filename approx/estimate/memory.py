@@ -10,16 +10,16 @@ from approx import checks
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 KEPT = 2**25 - 2**13  # glibc's own limit is 2^25, of which it needs some bytes itself
-SMALL = 2**26  # below this, asking the system what is free is not worth its time
+SMALL = 2**26  # for fewer bytes, asking the system for its free memory is not worth the time
 _limit: int | None = None
 
 
 class ResourceLimitError(MemoryError):
-    """Something would not fit: the message says what, its bytes, the limit and what to lower."""
+    """An allocation that would not fit: the message has its bytes, the limit and what to lower."""
 
 
 def set_limit(nbytes: int | None) -> None:
-    """Set the limit in bytes, an integer ≥ 1; None means half of what is free at each check."""
+    """Set the limit in bytes, an integer ≥ 1; None: half of the free memory at each check."""
     global _limit
     _limit = None if nbytes is None else checks.integer("the memory limit", nbytes, least=1)
 
@@ -38,24 +38,24 @@ def limit() -> int:
 
 
 def explicit_limit() -> int | None:
-    """Return the limit as it was set, to be handed to a worker process."""
+    """Return the limit that `set_limit` set, or None; worker processes receive it."""
     return _limit
 
 
 def keep() -> None:
-    """Let this process keep the memory of the arrays that it frees, for those that follow.
+    """Let this process keep the memory of freed arrays for later arrays.
 
-    glibc gives it back to the system, so that the pages of each new array are faulted in and
-    filled with zeros again, until an array as large as the most it keeps was freed once. None of
-    the pages of this one is used.
+    At first glibc returns freed memory to the system, and the pages of each new array are faulted
+    in and filled with zeros again. This ends once an array of glibc's limit has been freed. The
+    array that is freed here is never written, so it takes no memory.
     """
     np.empty(KEPT, np.uint8)
 
 
 def reserve(nbytes: int, what: object, lower: str) -> None:
-    """Raise ResourceLimitError if ``nbytes``, a Python int so that it cannot wrap, do not fit.
+    """Raise ResourceLimitError if ``nbytes`` do not fit; a Python int cannot wrap around.
 
-    The text of ``what`` is made only for the message.
+    ``what`` is converted to text only if the error is raised.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def reserve(nbytes: int, what: object, lower: str) -> None:
 
 
 def _otherwise(nbytes: int) -> str:
-    """Return what else can be done: nothing, where the machine has less memory than is wanted."""
+    """Return the end of the message: a larger limit, or the machine's memory if that is less."""
     if nbytes > (total := psutil.virtual_memory().total):
         return f"; this machine has {size(total)}"
     power = _power(nbytes)
@@ -82,7 +82,7 @@ def _otherwise(nbytes: int) -> str:
 
 
 def size(nbytes: int) -> str:
-    """Return a number of bytes in a unit that people read.
+    """Return a number of bytes as text, with a unit.
 
     Examples
     --------
@@ -95,5 +95,5 @@ def size(nbytes: int) -> str:
 
 
 def _power(nbytes: int) -> int:
-    """Return which of the units leaves a number below 1024, or the last one."""
+    """Return the index of the unit in which the number is below 1024, or of the last unit."""
     return min(max(int(nbytes).bit_length() - 1, 0) // 10, len(UNITS) - 1)

@@ -1,4 +1,4 @@
-"""What the formula of a method gives: a low-rank part and a sparse part, before any mask."""
+"""The result of a method's formula: a low-rank part and a sparse part, before any mask."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from approx.estimate.low import Factors, Low
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Parts:
-    """The parts of estimate = diag(e^row_log) · (low ⊕ S), of which each knows its own scale.
+    """The two parts of estimate = diag(e^row_log) · (low ⊕ S), each with its own scale.
 
-    `Method.evaluate` returns them; `Method.approximate` puts the mask on and makes them an
+    `Method.evaluate` returns `Parts`; `Method.approximate` applies the mask and turns them into an
     `Approximation`.
 
     Parameters
@@ -27,9 +27,9 @@ class Parts:
     sparse : Correction, optional
         S, a `Support` or an `Addition`.
     space : {"kernel", "attention"}
-        What is estimated: exp(q·k), or softmax rows (used as they are).
+        The estimated matrix: exp(q·k), or softmax rows, which are not normalised again.
     values : callable, optional
-        What becomes of values (l, c) before they are added up, such as rounding.
+        A map that is applied to the values (l, c) before they are summed, such as rounding.
     """
 
     low: Low

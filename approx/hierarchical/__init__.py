@@ -1,4 +1,4 @@
-"""Low rank block by block off the diagonal, exact near it."""
+"""Estimates that are exact near the diagonal, and low rank in blocks away from it."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Hierarchical low rank: every block of keys that lies farther away is twice as long."""
+"""Hierarchical low rank: the lengths of blocks of keys double with the distance."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -36,47 +36,47 @@ BASES = ("svd", *SUMMARIES)
 class Hierarchical(Method):
     """Exact near the query, and low rank in blocks that get longer away from it.
 
-    estimate_ij = exp(q_i·k_j) for near keys, and Σ_p e^{w_p(q_i)} T_pj for those of a block that
-    query i takes, with p ≤ rank. `approx.hierarchical.partition` says which keys these are; under
-    a causal mask the blocks are those of a Fenwick tree.
+    estimate_ij = exp(q_i·k_j) for near keys, and Σ_p e^{w_p(q_i)} T_pj, p ≤ rank, for keys in a
+    block that query i takes. `approx.hierarchical.partition` defines near keys and blocks. Under a
+    causal mask the blocks form a Fenwick tree.
 
     Parameters
     ----------
     rank : int, optional
-        Terms per block; None is a template.
+        Terms per block; None: a budget fills it.
     leaf : int
-        Keys of the smallest block. Blocks of fewer than 2·rank keys are exact as well, as this
-        stores no more, so that leaf is doubled until it is at least that.
+        Keys of the smallest block. It is doubled until it is at least 2·rank: exact blocks of fewer
+        keys store no more.
     basis : {"svd", "mean", "pivots"}
-        ``svd`` truncates every rectangle by itself. ``mean`` cuts a block into runs of keys, and
-        represents each by its mean key with a second-order correction. ``pivots`` keeps some keys,
-        with weights for the others. `approx.hierarchical.summaries` has their formulas.
+        ``svd`` truncates every rectangle separately. ``mean`` cuts a block into runs of keys, and
+        represents each run by its mean key with a second-order correction. ``pivots`` keeps some
+        keys, with weights for the others. The formulas are in `approx.hierarchical.summaries`.
     sinks : int
-        The first keys of all, which are exact for every query, and in no block.
+        Number of first keys that are exact for every query, and in no block.
     space : {"kernel", "attention"}
-        Which matrix is decomposed by ``svd``; the others estimate exp(q·k).
+        The matrix that ``svd`` decomposes; the other bases estimate exp(q·k).
 
     Notes
     -----
-    A causal matrix has full rank, and so has this estimate: only its rectangles [mid, hi) × [lo,
+    A causal matrix has full rank, and so has this estimate. Only its rectangles [mid, hi) × [lo,
     mid) of later queries and earlier keys have small rank. With ``svd`` they are the best of their
-    rank, so that the squared Frobenius error is Σ_R Σ_{i > rank} σ_i(R)² over the rectangles R, and
-    no estimate with such rectangles has less. It needs all logits, and those of the queries that
-    come later. Each level has a state of its own: a recurrence that has one state of this rank
-    is never nearer on the rectangles (`analysis.ranks.state_rank`).
+    rank: the squared Frobenius error is Σ_R Σ_{i > rank} σ_i(R)² over the rectangles R, the least
+    of any estimate with such rectangles. This needs all logits, also those of later queries. Each
+    level has its own state: a recurrence with a single state of this rank never has a smaller error
+    on the rectangles (`analysis.ranks.state_rank`).
 
-    With ``mean`` and ``pivots`` the estimate is autoregressive, and a row needs no other query. A
-    block is summarised once it is complete, from the summaries of its halves; `cache` is what
-    decoding must keep. The estimate is deterministic and biased, and no bound of its error is known
-    before it is made. With ``mean`` entries are positive, and the sum over a run is right to second
-    order in q·(k − μ) if the coordinates of its keys are uncorrelated; with ``pivots`` entries may
-    be negative.
+    With ``mean`` and ``pivots`` the estimate is autoregressive, and a row depends on no other
+    query. A complete block is summarised from the summaries of its halves; `cache` returns what
+    decoding must store. The estimate is deterministic and biased, without an a-priori error bound.
+    With ``mean`` entries are positive, and the sum over a run is correct to second order in
+    q·(k − μ) if the coordinates of its keys are uncorrelated. With ``pivots`` entries may be
+    negative.
 
     Cost: under a causal mask with n = l, the estimate stores rank·log₂(n/leaf) + (leaf + 1)/2
-    values per row, and 2·rank·log₂(n/leaf) + leaf without a mask, where n/leaf is a power of two.
-    A query reads as many states as the number of its leaf has binary digits 1: at most
-    log₂(n/leaf), half of that on average. ``mean`` and ``pivots`` take O(n·log(n/leaf)·rank·(d +
-    c)) operations. ``svd`` takes the dense matrix and O(n³) operations.
+    values per row; without a mask 2·rank·log₂(n/leaf) + leaf, if n/leaf is a power of two. A query
+    reads one state per binary digit 1 of its leaf's number: at most log₂(n/leaf), half of that on
+    average. ``mean`` and ``pivots`` take O(n·log(n/leaf)·rank·(d + c)) operations. ``svd`` takes
+    the dense matrix and O(n³) operations.
 
     References
     ----------
@@ -127,26 +127,26 @@ class Hierarchical(Method):
 
     @property
     def oracle(self) -> bool:
-        """Whether rectangles are decomposed, which needs all logits."""
+        """Whether the method decomposes rectangles, which needs all logits."""
         return self.basis == "svd"
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
-        """Return the Frobenius norm for SVDs, over terms of the rank in each block."""
+        """Return the Frobenius norm for ``svd``, over estimates with ``rank`` terms per block."""
         return {self.frobenius} if self.oracle else set()
 
     @property
     def autoregressive(self) -> bool:
-        """Whether blocks are summarised without the queries that take them."""
+        """Whether the summaries of blocks depend on keys only."""
         return self.basis != "svd"
 
     @property
     def row_local(self) -> bool:
-        """Whether a row needs no other query."""
+        """Whether a row depends on no other query."""
         return self.basis != "svd"
 
     @property
     def exact_below(self) -> int:
-        """The keys of the smallest block: leaf, doubled until it is at least 2·rank."""
+        """The number of keys of the smallest block: leaf, doubled until it is at least 2·rank."""
         leaf = self.leaf
         while leaf < 2 * (self.rank or 0):
             leaf *= 2
@@ -157,13 +157,13 @@ class Hierarchical(Method):
         return partition(mask, self.exact_below, self.sinks)
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return the states of complete blocks, and the near keys; None if later queries choose."""
+        """Return the cache of block states and near keys; None for ``svd``."""
         if self.basis == "svd":
             return None
         return States(SUMMARIES[self.basis], self.rank or 0, self.exact_below, self.sinks, d, c)
 
     def reach_of(self, window: int) -> tuple[int, int]:
-        """Return the beginning of a block that is no shorter than a window, and the sinks."""
+        """Return the size of the least block that is at least as long as the window, and sinks."""
         size = self.exact_below
         while size < window:
             size *= 2
@@ -202,7 +202,7 @@ class Hierarchical(Method):
         return terms
 
     def _summarised(self, q: Array, k: Array, parts: Partition) -> Iterable[levels.Terms]:
-        """Yield the terms of each level, from blocks that are merged two by two."""
+        """Yield the terms of each level, whose blocks are merged pairs of the level below."""
         rank, summary = self.rank or 0, SUMMARIES[self.basis]
         q, k, dtype = q.astype(np.float64), k.astype(np.float64), q.dtype
         blocks: list[tuple[Any, Array]] = []
@@ -235,7 +235,7 @@ class Hierarchical(Method):
         parts, last = self.partition(shape.rows), self.partition(shape.decoding)
         stored = self.rank * parts.columns / n
         near, far = float(parts.near.mean()), float(parts.far.mean())
-        state = c + (self.space == "kernel")  # rows of softmax are used as they are
+        state = c + (self.space == "kernel")  # rows of softmax need no row sum
         width = state + (0 if self.basis == "svd" else SUMMARIES[self.basis].width(d))
         return Price(
             stored + near,
@@ -245,7 +245,7 @@ class Hierarchical(Method):
         )
 
     def _work(self, shape: Shape) -> float:
-        """Return the multiply-adds of all states, and of the summaries if there are any."""
+        """Return the multiply-adds of all states, and of any summaries."""
         _, l, d, c = shape
         rank, parts = self.rank or 0, self.partition(shape.rows)
         if self.basis == "svd" or not parts.levels:
@@ -259,7 +259,7 @@ class Hierarchical(Method):
         return float((l - self.sinks) * first + merges * merged)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the stored values and of a row of terms per key and level."""
+        """Return the bytes of the stored values, and of rank terms per key and level."""
         price = self.known_price(shape)
         if price is None:
             return 0
@@ -274,7 +274,7 @@ def _terms(rank: int, pairs: int, l: int, dtype: Any) -> levels.Terms:
 
 
 def _united(pair: list[tuple[Any, Array]], rank: int) -> tuple[Any, Array]:
-    """Return the summary of one or two blocks, and its terms of their keys."""
+    """Return the summary of one or two blocks, and the terms T of their keys."""
     if len(pair) == 1:
         return pair[0]
     (a, T_a), (b, T_b) = pair

@@ -23,16 +23,16 @@ from approx.supports import patterns
 class Terms:
     """The factors of the blocks of one level.
 
-    The block with keys B has low[i, B] = e^log left right[B]ᵀ for each query i that takes it.
+    For a block with keys B, low[i, B] = e^log left right[B]ᵀ for each query i that takes the block.
 
     Attributes
     ----------
     left : (pairs, r)
-        A row per pair of a query and a block.
+        One row per pair of a query and a block.
     logs : (pairs,)
-        Its scale.
+        The log scale of each pair.
     right : (l, r)
-        A row per key; 0 where no query takes its block.
+        One row per key; 0 if no query takes its block.
     """
 
     left: Array
@@ -42,10 +42,10 @@ class Terms:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Levels(Low):
-    """A sum over the levels of a partition; 0 near the diagonal and where nothing is seen.
+    """The sum over the levels of a partition; 0 for near keys and unseen keys.
 
-    Every pair of a query and a block has a scale of its own, so that a row knows nothing of keys
-    that its query does not see.
+    Every pair of a query and a block has its own scale, so that a row does not depend on keys that
+    its query does not see.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Levels(Low):
 
     @property
     def rank(self) -> int:
-        """The trivial bound, min(n, l): blocks of small rank do not make a matrix of small rank."""
+        """The trivial bound min(n, l): a matrix of low-rank blocks need not have low rank."""
         return min(self.shape)
 
     @property
@@ -100,7 +100,7 @@ class Levels(Low):
 
     @functools.cached_property
     def _by_row(self) -> list[tuple[Array, Array]]:
-        # for each level the pairs in the order of their rows, and where those of a row begin
+        # for each level, the order of the pairs by row, and the offset of each row in it
         n = self.shape[0]
         return [
             (
@@ -118,7 +118,7 @@ class Levels(Low):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return low[rows, cols] · exp(−shift), a rectangle after the other."""
+        """Return low[rows, cols] · exp(−shift), computed one rectangle after the other."""
         if not isinstance(cols, slice) or cols.step not in (None, 1):
             entries = self.block(rows, ALL, shift)[:, cols]
             return np.positive(entries, out=out, order="C")
@@ -155,7 +155,7 @@ class Levels(Low):
             if not len(order):  # no query takes a block of this size
                 continue
             blocks = (keys - self.partition.sinks) // level.size
-            count = self.shape[1] // level.size + 2  # of blocks, with one for the sinks
+            count = self.shape[1] // level.size + 2  # number of blocks, plus one for the sinks
             known = level.rows[order] * count + level.blocks[order]  # ascending
             asked = np.where(keys < self.partition.sinks, -1, rows.astype(np.intp) * count + blocks)
             found = np.minimum(np.searchsorted(known, asked), len(known) - 1)
@@ -189,14 +189,14 @@ class Levels(Low):
         return y
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return all rows and an identity matrix."""
+        """Return the dense matrix and an identity matrix of size min(n, l)."""
         row_log = self._row_logs
         nbytes = math.prod(self.shape) * self.dtype.itemsize
         memory.reserve(nbytes, "the dense low-rank part", "n or l (or use block, @)")
         return Dense(self.block(ALL, ALL, row_log), row_log).scaled_factors()
 
     def rescaled(self, row: Array, column: Array) -> Levels:
-        """Return diag(e^row) low diag(e^column), with a scale per block as before."""
+        """Return diag(e^row) low diag(e^column), with a scale per query and block, as before."""
         terms = []
         for level, old in zip(self.partition.levels, self.terms):
             logs, right = old.logs + row[level.rows], old.right.copy()

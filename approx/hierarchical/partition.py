@@ -1,14 +1,14 @@
-"""What a query sees as few blocks of keys: long ones far away, single keys near by.
+"""The keys that a query sees, partitioned into long blocks far away and single keys near by.
 
-Keys from ``sinks`` on belong to a binary tree, whose leaves hold ``leaf`` keys each. A block of
-level p has leaf·2^p keys, and begins at a multiple of that. A query *takes* every block that it
-sees whole and that does not hold its own position, unless it takes the block of which this one is a
-half. The keys that are left are *near*: the first ``sinks``, those of its own leaf, and fewer than
-a leaf at each end of its interval.
+Keys from ``sinks`` on form a binary tree, whose leaves have ``leaf`` keys each. A block of level p
+has leaf·2^p keys and, counted from the first leaf, begins at a multiple of that. A query *takes* a
+block if it sees all of its keys, the block does not contain the query's position, and the query
+does not take the block of which this block is a half. The other keys are *near*: the first
+``sinks``, the keys of the query's leaf, and fewer than a leaf at each end of its interval.
 
 Under a causal mask these are the blocks of a Fenwick tree, one for each binary digit 1 of the
-position's leaf, and the queries that take a block are its right sibling: the dyadic rectangles
-[mid, hi) × [lo, mid). Without a mask, they are these and the same above the diagonal.
+number of the query's leaf. The queries at its right sibling take a block, which gives dyadic
+rectangles [mid, hi) × [lo, mid). Without a mask there are also the mirrored rectangles above.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ from approx.supports import patterns
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Level:
-    """Which queries take which blocks of one size.
+    """The pairs of a query and a block of one size that the query takes.
 
     Attributes
     ----------
     size : int
-        Keys per block; the last one may have fewer.
+        Keys per block; the last block may have fewer.
     rows, blocks : (pairs,)
-        Query and block of every pair, those of a block together, in order.
+        Query and block of every pair, sorted by block and then by query.
     """
 
     size: int
@@ -39,7 +39,7 @@ class Level:
 
     @functools.cached_property
     def groups(self) -> list[tuple[int, slice]]:
-        """The blocks that are taken, each with the slice of its pairs."""
+        """The blocks that a query takes, each with the slice of its pairs."""
         taken, first = np.unique(self.blocks, return_index=True)
         ends = [*first[1:].tolist(), len(self.blocks)]
         return [(b, slice(a, z)) for b, a, z in zip(taken.tolist(), first.tolist(), ends)]
@@ -47,7 +47,7 @@ class Level:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Partition:
-    """The pairs of a query and a key that are seen, as blocks and near keys.
+    """The seen pairs of a query and a key, as blocks and near keys.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Partition:
     levels : tuple of Level
         Level p has blocks of leaf·2^p keys.
     first, last : (n, 4)
-        The near keys of every query, as runs of keys first ≤ j < last.
+        The near keys of every query, as four runs first ≤ j < last.
     """
 
     mask: Mask
@@ -87,23 +87,23 @@ class Partition:
 
     @functools.cached_property
     def near(self) -> Array:
-        """How many near keys each query has, (n,)."""
+        """The number of near keys of each query, (n,)."""
         return np.asarray(patterns.lengths(self.first, self.last).sum(axis=1))
 
     @functools.cached_property
     def far(self) -> Array:
-        """How many blocks each query takes, (n,)."""
+        """The number of blocks that each query takes, (n,)."""
         rows = [level.rows for level in self.levels]
         return np.bincount(np.concatenate([*rows, np.empty(0, np.intp)]), minlength=self.mask.n)
 
     @functools.cached_property
     def columns(self) -> int:
-        """Queries and keys of all rectangles together: what one term of each stores."""
+        """The sum of queries + keys over all rectangles: the stored values per term."""
         keys = [self.keys(level, b) for level in self.levels for b, _ in level.groups]
         return int(self.far.sum()) + sum(int(part.stop - part.start) for part in keys)
 
 
-@functools.lru_cache(maxsize=16)  # searches for a rank, and the heads of a model, ask again
+@functools.lru_cache(maxsize=16)  # searches for a rank and the heads of a model repeat calls
 def partition(mask: Mask, leaf: int, sinks: int) -> Partition:
     """Return the blocks and the near keys of every query.
 
@@ -117,7 +117,7 @@ def partition(mask: Mask, leaf: int, sinks: int) -> Partition:
 
     Notes
     -----
-    Cost: O(n log(l/leaf)). The blocks follow from the interval and the position of the query alone.
+    Cost: O(n log(l/leaf)). The blocks depend only on the interval and the position of the query.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def partition(mask: Mask, leaf: int, sinks: int) -> Partition:
     [1, 2, 1, 2, 1, 2, 1, 2]
     """
     begin, stop = np.maximum(mask.first, sinks), np.maximum(mask.stop, sinks)
-    count = max(-(-(mask.l - sinks) // leaf), 0)  # leaves, of which the last may be short
+    count = max(-(-(mask.l - sinks) // leaf), 0)  # number of leaves; the last may be short
     low = -(-(begin - sinks) // leaf)
     high = np.where(stop == mask.l, count, (stop - sinks) // leaf)
     own = (mask.positions - sinks) // leaf

@@ -1,4 +1,4 @@
-"""What a model keeps to decode with a hierarchical estimate: the states of a Fenwick tree."""
+"""The cache to decode with a hierarchical estimate: the states of a Fenwick tree."""
 
 import dataclasses
 from typing import Any
@@ -22,8 +22,8 @@ class State:
 class States(Cache):
     """The cache of hierarchical attention, to which tokens are added one by one.
 
-    There is one state per binary digit 1 of the number of leaves before the token's own, so at most
-    log₂(n/leaf) of them.
+    There is one state per binary digit 1 of the number of leaves before the token's leaf. So there
+    are at most log₂(n/leaf) states.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class States(Cache):
         self.own: list[tuple[Array, Array]] = []  # the keys of the token's own leaf
 
     def add(self, k: Array, v: Array) -> None:
-        """Put the key into its leaf; a leaf that is complete is summarised before."""
+        """Put the key into its leaf; summarise the previous leaf first if it is complete."""
         token = k, np.append(v, 1.0)
         if len(self.first) < self.sinks:
             self.first.append(token)
@@ -69,7 +69,7 @@ class States(Cache):
         self.own = []
 
     def answer(self, q: Array) -> Array:
-        """Return the sum over near keys and states, normalised."""
+        """Return the normalised sum over near keys and states."""
         near = [*self.first, *self.own]
         keys, values = (np.stack(x) for x in zip(*near))
         logs = [keys @ q, *(state.summary.logs(q[None])[0] for state in self.states)]
@@ -80,7 +80,7 @@ class States(Cache):
 
     @property
     def reads(self) -> int:
-        """Numbers that `attend` reads: near keys with their values, terms with their states."""
+        """Numbers that `attend` reads: near keys and values, and terms and states of blocks."""
         term = self.summary.width(self.d) + self.c + 1
         near = len(self.first) + len(self.own)
         return near * (self.d + self.c) + sum(len(s.total) for s in self.states) * term
@@ -88,7 +88,7 @@ class States(Cache):
     def arrays(self) -> list[Any]:
         """Return near keys with their values, and the summaries and totals of blocks.
 
-        What a summary needs to be merged is among them: numbers beyond those that a query reads.
+        These include numbers that a query does not read, which summaries need to be merged.
         """
         near = [x for k, v in [*self.first, *self.own] for x in (k, v[:-1])]
         states = [x for s in self.states for x in (s.total, *vars(s.summary).values())]

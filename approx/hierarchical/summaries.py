@@ -1,9 +1,9 @@
-"""What is kept of a block of keys, so that two blocks can be merged without their keys.
+"""Summaries of blocks of keys; two summaries can be merged without the keys.
 
-A summary of the keys B has r terms: exp(q·k_j) ≈ Σ_p e^{w_p(q)} T_pj for j ∈ B, where w is a
-function of the query and T (r, |B|) does not depend on it. Two summaries give one of the union of
-their blocks, with a matrix that turns the terms of both into its own: T = transfer·diag(T_a, T_b).
-So the state Σ_{j ∈ B} T_j v_jᵀ of a block follows from the states of its halves.
+A summary of the keys B has r terms: exp(q·k_j) ≈ Σ_p e^{w_p(q)} T_pj for j ∈ B. w is a function of
+the query, and T (r, |B|) does not depend on the query. Two summaries a and b are merged into a
+summary of the union of their blocks, with T = transfer·diag(T_a, T_b). So the state
+Σ_{j ∈ B} T_j v_jᵀ of a block follows from the states of its halves.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from approx.low_rank.pivots import NEAR
 
 
 class Summary(Protocol):
-    """A block of keys as few terms."""
+    """A block of keys, summarised by a few terms."""
 
     @classmethod
     def from_keys(cls, keys: Array, rank: int) -> tuple[Self, Array]:
-        """Return the summary of some keys (s, d) and T (r, s), with r ≤ rank."""
+        """Return the summary of keys (s, d), and T (r, s) with r ≤ rank."""
 
     def merged(self, other: Self, rank: int) -> tuple[Self, Array]:
         """Return the summary of both blocks, and the transfer (r, r_a + r_b)."""
 
     def logs(self, q: Array) -> Array:
-        """Return w(q) of queries q (n, d), (n, r)."""
+        """Return w(q), (n, r), for queries q (n, d)."""
 
     @classmethod
     def width(cls, d: int) -> int:
-        """Return how many numbers of each term a query reads, beside its state."""
+        """Return how many numbers a query reads per term, besides the term's state."""
 
     @classmethod
     def work(cls, d: int, rank: int, c: int) -> tuple[int, int]:
-        """Return the multiply-adds of a key of a leaf, and of two blocks that are merged.
+        """Return the multiply-adds per key of a leaf, and per merge of two blocks.
 
-        Those of the states of values (c) are among them.
+        Both include the multiply-adds of the states of values (c).
         """
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Means:
-    """Runs of successive keys, each by its mean key, with a second-order correction.
+    """Runs of successive keys; each run has its mean key and a second-order correction.
 
-    w_p(q) = q·μ_p + log(1 + ½ Σ_c q_c² σ²_pc), with mean and variance of the keys of run p, and
-    T_pj = 1 for these keys. A block of one leaf is cut into r runs of nearly equal lengths; the
-    runs of two blocks are merged two by two.
+    w_p(q) = q·μ_p + log(1 + ½ Σ_c q_c² σ²_pc), with the mean and variance of the keys of run p, and
+    T_pj = 1 for these keys. A leaf is cut into r runs of nearly equal length; two blocks are merged
+    by merging pairs of successive runs.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Means:
 
     @classmethod
     def from_keys(cls, keys: Array, rank: int) -> tuple[Means, Array]:
-        """Return the runs of some keys."""
+        """Return the runs of the keys, and T."""
         runs = np.array_split(np.arange(len(keys)), min(rank, len(keys)))
         counts = np.array([len(run) for run in runs])
         terms = np.repeat(np.eye(len(runs)), counts, axis=1)
@@ -74,7 +74,7 @@ class Means:
         return cls(mean, terms @ offset**2 / counts[:, None], counts), terms
 
     def merged(self, other: Means, rank: int) -> tuple[Means, Array]:
-        """Return the runs of both, in pairs."""
+        """Return the merged pairs of successive runs of both blocks, and the transfer."""
         mean, variance, counts = (
             np.concatenate([getattr(self, f.name), getattr(other, f.name)])
             for f in dataclasses.fields(self)
@@ -93,25 +93,24 @@ class Means:
 
     @classmethod
     def width(cls, d: int) -> int:
-        """Return the numbers of a mean and a variance."""
+        """Return 2·d, the numbers of a mean and a variance."""
         return 2 * d
 
     @classmethod
     def work(cls, d: int, rank: int, c: int) -> tuple[int, int]:
-        """Return none for a key, and those of weighted means and variances of 2·rank runs."""
+        """Return 0 for a key, and the multiply-adds to merge means and variances of 2·rank runs."""
         return 0, 4 * rank * d
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pivots:
-    """Some keys of the block, with weights for the others.
+    """A few keys of the block (pivots), with weights for the others.
 
-    w_p(q) = q·z_p and T = G(Z, Z)⁻¹ G(Z, B), the interpolation of functions of the key from its
+    w_p(q) = q·z_p and T = G(Z, Z)⁻¹ G(Z, B), which interpolates a function of the key from its
     values at the pivots Z, with G(x, y) = exp(−|x − y|²/(2s²)) and s² the mean squared distance of
-    two keys of the block. Pivots are chosen as in a pivoted Cholesky decomposition of G, where each
-    is the key with the largest |mass|·(what those before leave of G_jj = 1). Keys of a leaf have
-    mass 1. Two blocks choose among the pivots of both, whose mass is the sum of their weights,
-    Σ_j T_pj.
+    two keys of the block. A pivoted Cholesky decomposition of G chooses the pivots: each is the key
+    with the largest |mass| times residual of G_jj = 1. Keys of a leaf have mass 1. Two merged
+    blocks choose among the pivots of both; the mass of a pivot is the sum of its weights, Σ_j T_pj.
 
     Attributes
     ----------
@@ -131,14 +130,14 @@ class Pivots:
 
     @classmethod
     def from_keys(cls, keys: Array, rank: int) -> tuple[Pivots, Array]:
-        """Return pivots among some keys."""
+        """Return pivots among the keys, and T."""
         mean = keys.mean(axis=0)
         spread = float(np.square(keys - mean).sum(axis=1).mean())
         chosen, terms = _interpolation(keys, np.ones(len(keys)), spread, rank)
         return cls(keys[chosen], terms.sum(axis=1), len(keys), mean, spread), terms
 
     def merged(self, other: Pivots, rank: int) -> tuple[Pivots, Array]:
-        """Return pivots among those of both blocks."""
+        """Return pivots among the pivots of both blocks, and the transfer."""
         count = self.count + other.count
         a, b = self.count / count, other.count / count
         gap = self.mean - other.mean
@@ -154,12 +153,12 @@ class Pivots:
 
     @classmethod
     def width(cls, d: int) -> int:
-        """Return the numbers of a key."""
+        """Return d, the numbers of a key."""
         return d
 
     @classmethod
     def work(cls, d: int, rank: int, c: int) -> tuple[int, int]:
-        """Return those of kernels with r pivots, of pivots and weights, and of states."""
+        """Return the multiply-adds of the kernel with pivots, of pivots, weights and states."""
         each = rank * (d + 2 * rank)
         return each + rank * c, 2 * rank * (each + rank * (c + 1))
 
@@ -175,8 +174,8 @@ def _interpolation(keys: Array, mass: Array, spread: float, rank: int) -> tuple[
 
 @kernel
 def _pivots(keys: Any, mass: Any, width: float, near: float, chosen: Any, terms: Any) -> Any:
-    # The pivoted Cholesky decomposition of `approx.low_rank.pivots`, of which a row of terms is a
-    # column, and then its triangular system, from the last row on.
+    # First the pivoted Cholesky decomposition of `approx.low_rank.pivots`, transposed: its columns
+    # are the rows of terms. Then the triangular system, from the last row up.
     count, d = keys.shape
     rest, new = np.ones(count), np.empty(count)
     r = 0

@@ -1,4 +1,4 @@
-"""All that needs Numba itself: imported, in 0.2 s, when a kernel is first called."""
+"""All code that needs Numba; it is imported, in 0.2 s, when a kernel is first called."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +16,11 @@ from approx.kernels.garbage import uncollected
 
 
 class _WideFunction(Lower):  # type: ignore[misc]
-    """Translate a function to LLVM, with the wish for whole vector registers."""
+    """Translate a function to LLVM, with a preference for full-width vector registers."""
 
     def setup_function(self, fndesc: Any) -> None:
         super().setup_function(fndesc)
-        # llvmlite prints attributes as they are, but its own add() knows only those without value
+        # llvmlite prints attributes unchanged, but its own add() accepts only those without value
         set.add(self.function.attributes, '"prefer-vector-width"="512"')
 
 
@@ -31,7 +31,7 @@ class _WideLowering(BaseNativeLowering):  # type: ignore[misc]
 
 
 class WideCompiler(CompilerBase):  # type: ignore[misc]
-    """Numba's compiler, its translation to LLVM replaced by the wide one."""
+    """Numba's compiler, with its translation to LLVM replaced by the wide one."""
 
     def define_pipelines(self) -> list[Any]:
         """Return the passes of a compilation."""
@@ -42,13 +42,13 @@ class WideCompiler(CompilerBase):  # type: ignore[misc]
         return [passes]
 
     def compile_extra(self, func: Any) -> Any:
-        """Compile without a search for garbage in between."""
+        """Compile, without garbage collection in between."""
         with uncollected():
             return super().compile_extra(func)
 
 
 def dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    """Return Numba's own object for a kernel."""
+    """Return Numba's dispatcher of a kernel."""
     return numba.njit(pipeline_class=WideCompiler, **options)(function)
 
 
@@ -58,7 +58,7 @@ def by_precision(
     """Return Numba's type of a function that is `single` on float32 and `double` otherwise."""
 
     def function(x: Any) -> Any:
-        """Stand for either."""
+        """Be the placeholder that either body replaces."""
 
     @overload(function, jit_options=options | {"cache": False})  # type: ignore[untyped-decorator]
     def body(x: Any) -> Callable[..., Any]:

@@ -1,23 +1,22 @@
 """The exponential, the logarithm and the maximum that kernels share: Numba vectorises them.
 
-``math.exp`` and ``math.log`` in a Numba loop are scalar calls. Those here are straight-line
+``math.exp`` and ``math.log`` in a Numba loop are scalar calls. The functions here are straight-line
 arithmetic, so the loop around them becomes vector instructions and fuses with its neighbours.
-The exponential is exact to 2 ulp,
+The exponential is accurate to 2 ulp,
 
     x = n ln 2 + r,   |r| ≤ ½ ln 2,   e^x = 2^n (1 + r + r² g(r)),   g(r) = (e^r − 1 − r)/r²,
 
-with g interpolated at Chebyshev nodes (degree 9 for float64, 4 for float32) and ln 2 split in
-two (Cody and Waite 1980), the head short enough that n·head is exact. Adding 1.5·2^52 rounds to
-n, which is then also what the last bits hold: neither takes a conversion. 2^n is applied in two
-steps: underflow is gradual, overflow gives inf, NaN stays NaN (the clamps are comparisons, which
-NaN fails).
+with g interpolated at Chebyshev nodes (degree 9 for float64, 4 for float32). ln 2 is split in two
+parts (Cody and Waite 1980); the head is so short that n·head is exact. Adding 1.5·2^52 rounds to n
+and leaves n in the last bits, so no conversion is needed. 2^n is applied in two steps: underflow is
+gradual, overflow gives inf, NaN stays NaN (the clamps are comparisons, which are false for NaN).
 
-The logarithm of float64 is that of fdlibm, within 1 ulp:
+The logarithm of float64 is the one of fdlibm, within 1 ulp:
 
     x = 2^e (1 + f),   √½ ≤ 1 + f < √2,   s = f/(2 + f),   log(1 + f) = f − s (f − R(s²)).
 
-A maximum of floats, which might be NaN, does not vectorise; that of their bits, taken as integers
-in the same order, does.
+A maximum of floats, which could be NaN, does not vectorise. A maximum of their bits, mapped to
+integers in the same order, does.
 """
 
 from typing import Any
@@ -67,7 +66,7 @@ _R1, _R2, _R3, _R4, _R5, _R6, _R7 = (
     0.14798198605116586,
 )
 _ROOT_HALF = np.int64(0x3FE6A09E667F3BCD)  # bits of √½
-SURELY_NORMAL = 2.0**-900  # subnormal numbers, far below, have no exponent to take out
+SURELY_NORMAL = 2.0**-900  # far above subnormal numbers, whose bits have no exponent
 _LIFT, _LOG_LIFT = 2.0**200, 200 * np.log(2.0)
 _ALL_BUT_SIGN, _ALL_BUT_SIGN_32 = np.int64(2**63 - 1), np.int32(2**31 - 1)
 

@@ -1,4 +1,4 @@
-"""Python's search for garbage, and how to do without it for a while."""
+"""A context in which Python's garbage collection is off."""
 
 import contextlib
 import gc
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Do without Python's search for cycles, for something that allocates much and keeps it.
+    """Switch Python's garbage collection off, for code that allocates much and keeps it.
 
-    Importing Numba and compiling do, and every search goes through all objects of the process.
+    Importing Numba and compiling are such code, and each collection visits all objects.
     """
     searches = gc.isenabled()
     gc.disable()

@@ -2,24 +2,24 @@
 
 cache=True
     A kernel compiles once per machine. Numba's cache does not notice an edit in *another*
-    file, so a kernel calls only kernels of its own module and of ``elementary``; the Makefile
+    file, so a kernel calls only kernels of its own module and of ``elementary``. The Makefile
     and conftest name NUMBA_CACHE_DIR by the hash of this file, ``elementary`` and ``compiler``.
 nogil=True
-    Threads may run kernels side by side.
+    Threads may run kernels in parallel.
 no_cfunc_wrapper=True
-    No way in from C is compiled, and none from Python for a kernel that another one calls: a tenth
-    of the seconds of first calls.
+    No entry point from C is compiled, and none from Python for a kernel that another kernel calls.
+    This saves a tenth of the time of first calls.
 error_model="numpy"
-    Division by zero gives inf or NaN as in NumPy, without a branch a loop cannot vectorise.
+    Division by zero gives inf or NaN as in NumPy, without a branch that prevents vectorisation.
 fastmath={"contract", "nsz"}
-    Fused multiply-add, and -0.0 may be 0.0. Never "nnan" or "ninf": NaN and inf keep their
-    meaning. "reassoc" lets a sum be vectorised: only kernels made of plain sums may have it.
+    Fused multiply-add, and -0.0 may become 0.0. Never "nnan" or "ninf": NaN and inf keep their
+    meaning. "reassoc" lets a sum be vectorised; only kernels made of plain sums may have it.
 prefer-vector-width=512 (in ``compiler``)
-    LLVM vectorises for half of the registers of Intel's processors with AVX-512, for fear of
-    the lower clock rate of the first of them; the exponential is 1.5 times faster with whole
-    ones. It is an attribute of each kernel, so other code compiled in the process stays as it
-    was; processors without AVX-512 ignore it. The CPU feature "-prefer-256-bit" gives the same code
-    and speed, but to the whole process, and only if it is set before Numba's first function.
+    On Intel's processors with AVX-512, LLVM uses half of the register width, because the first of
+    them lowered their clock rate; the exponential is 1.5 times faster at full width. This is an
+    attribute of each kernel, so other code compiled in the process is not affected. Processors
+    without AVX-512 ignore it. The CPU feature "-prefer-256-bit" gives the same code and speed, but
+    affects the whole process, and only if it is set before Numba's first function.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class Kernel:
 
     @functools.cached_property
     def compiled(self) -> Any:
-        """Numba's own object, which compiles for each new set of dtypes."""
+        """Numba's dispatcher, which compiles for each new set of dtypes."""
         with uncollected():
             from approx.kernels import compiler
 
@@ -67,7 +67,7 @@ class Kernel:
 
     @functools.cached_property
     def called(self) -> Any:
-        """Numba's own object for kernels that call this one, which needs no way in from Python."""
+        """Numba's dispatcher for kernels that call this one, without an entry point from Python."""
         from approx.kernels import compiler
 
         options = self.options | {"cache": False, "no_cpython_wrapper": True}
@@ -75,18 +75,18 @@ class Kernel:
 
     @property
     def _numba_type_(self) -> Any:
-        # Numba asks for it: what a kernel is to the compiled function that calls it.
+        # Numba reads it: the type of this kernel in a compiled function that calls it.
         return self.called._numba_type_
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         module, name = self.function.__module__, self.function.__qualname__
         if module != "__main__" and getattr(sys.modules.get(module), name, None) is self:
-            return name  # as functions are pickled: it is looked up where it arrives
+            return name  # pickled by name, as functions are
         return Kernel, (self.function, self.fastmath)
 
 
 class ByPrecision(Kernel):
-    """A function whose body in a kernel is that of the precision of its argument."""
+    """A function with two bodies; in kernels, the precision of the argument selects one."""
 
     def __init__(self, function: Callable[..., Any], double: Kernel, single: Kernel) -> None:
         super().__init__(function, double.fastmath)
@@ -103,17 +103,17 @@ class ByPrecision(Kernel):
 
 
 def kernel(function: F) -> F:
-    """Compile a loop over arrays, lazily, for the dtypes it is called with."""
+    """Compile a loop over arrays, lazily, for the dtypes of each call."""
     return cast(F, Kernel(function, SAFE))
 
 
 def summing_kernel(function: F) -> F:
-    """Compile, lazily, a kernel whose sums may be reordered, and so vectorised."""
+    """Compile, lazily, a kernel whose sums may be reordered, so that they are vectorised."""
     return cast(F, Kernel(function, SAFE | {"reassoc"}))
 
 
 def by_precision(double: Any, single: Any) -> Callable[[F], F]:
-    """Let kernels that call a function compile the one body of two that they need."""
+    """Give a function two bodies, of which kernels compile the one for their precision."""
 
     def decorate(function: F) -> F:
         return cast(F, ByPrecision(function, double, single))
@@ -123,7 +123,7 @@ def by_precision(double: Any, single: Any) -> Callable[[F], F]:
 
 @contextlib.contextmanager
 def one_numba_thread() -> Iterator[None]:
-    """Run parallel kernels, which only a user's own method may have, on one thread."""
+    """Run parallel kernels, which only users' own methods have, on one thread."""
     from numba import get_num_threads, set_num_threads
 
     before = get_num_threads()

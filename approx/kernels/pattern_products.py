@@ -1,4 +1,4 @@
-"""Products with a sparse pattern: of two factors at its entries only, and of a pattern with V."""
+"""Products with sparse matrices: of two factors at the entries of a pattern, and of CSR with V."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import scipy.sparse
 from approx.checks import Array
 from approx.kernels.jit import kernel, summing_kernel
 
-WIDE = 16  # least columns of V at which taking entries four at a time is worthwhile
+WIDE = 16  # columns of V from which taking entries four at a time is faster
 
 
 @kernel
@@ -44,7 +44,7 @@ def _dots(x: Any, right: Any, indices: Any, begin: int, end: int, out: Any) -> N
 
 @summing_kernel
 def _dots_of_two(x: Any, y: Any, right: Any, indices: Any, begin: int, end: int, out: Any) -> None:
-    # Both queries have the same keys, whose number is a multiple of four, and each key serves both.
+    # Both queries have the same keys, a multiple of four; each key is loaded once for both.
     zero = x.dtype.type(0)
     for p in range(begin, end, 4):
         a, b = right[indices[p]], right[indices[p + 1]]
@@ -79,7 +79,7 @@ def _row_dots(left: Any, right: Any, indptr: Any, indices: Any, out: Any) -> Non
 
 
 def product(left: Array, right: Array, pattern: scipy.sparse.csr_array) -> Array:
-    """Return (left rightᵀ)[i, j] for the stored entries (i, j) of the pattern, in its order.
+    """Return (left rightᵀ)[i, j] for the stored entries (i, j) of the pattern, in their order.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
@@ -88,11 +88,11 @@ def product(left: Array, right: Array, pattern: scipy.sparse.csr_array) -> Array
     left, right : (n, r), (l, r)
         C-contiguous, of one dtype.
     pattern : (n, l) CSR
-        The pattern, of which only ``indptr`` and ``indices`` are read.
+        Only ``indptr`` and ``indices`` are read.
 
     Notes
     -----
-    Cost: 2·r·nnz operations, without a temporary array. The sum may be reordered.
+    Cost: 2·r·nnz operations, without a temporary array. Sums may be reordered.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def product(left: Array, right: Array, pattern: scipy.sparse.csr_array) -> Array
 
 @kernel
 def _weighted_rows(data: Any, indptr: Any, indices: Any, V: Any, y: Any) -> None:
-    # Four keys are taken at a time: each entry of y is read and written once for them.
+    # Four keys are taken at a time: each entry of y is read and written once for the four.
     for i in range(y.shape[0]):
         total = y[i]
         total[:] = 0.0
@@ -132,7 +132,7 @@ def matmat(s: scipy.sparse.csr_array, V: Array) -> Array:
 
     Notes
     -----
-    Cost: 2·c·nnz operations, which take half of SciPy's time where c is large.
+    Cost: 2·c·nnz operations, in half of SciPy's time if c is large.
 
     Examples
     --------
@@ -149,5 +149,5 @@ def matmat(s: scipy.sparse.csr_array, V: Array) -> Array:
 
 
 def coordinates(s: scipy.sparse.csr_array) -> tuple[Array, Array]:
-    """Return row and column of every stored entry."""
+    """Return the rows and the columns of all stored entries."""
     return np.repeat(np.arange(s.shape[0]), np.diff(s.indptr)), s.indices

@@ -19,10 +19,10 @@ _known: tuple[int, Any, Any] = 0, None, None
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Keep BLAS and Numba at one thread until the last thread has left this context.
+    """Limit BLAS and Numba to one thread until the last thread has left this context.
 
-    BLAS has one limit per process: where several threads are inside, as in a Dask worker, the first
-    one to leave must not lift the limit for the others. OpenMP and Numba have one per thread.
+    BLAS has one limit per process. If several threads are inside, as in a Dask worker, the first
+    to leave must not lift the limit for the others. OpenMP and Numba have one limit per thread.
     """
     global _running, _outer
     if getattr(_inside, "already", False):
@@ -52,7 +52,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _libraries() -> tuple[Any, Any]:
-    """Return those of OpenMP and BLAS; a search takes 1 ms, after every import."""
+    """Return the OpenMP and BLAS libraries; the search, after each new import, takes 1 ms."""
     global _known
     if _known[0] != (modules := len(sys.modules)):
         found = threadpoolctl.ThreadpoolController()
@@ -61,7 +61,7 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _control() -> None:
-    """Let this thread set OpenBLAS's limit: threadpoolctl 3.8 silently ignores all but one."""
+    """Let this thread set OpenBLAS's limit: threadpoolctl 3.8 silently ignores other threads."""
     clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)

@@ -1,4 +1,4 @@
-"""Low-rank estimates, and those that see the whole matrix."""
+"""Low-rank estimates, and decompositions of the whole matrix."""
 
 from typing import TYPE_CHECKING
 

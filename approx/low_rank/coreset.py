@@ -1,4 +1,4 @@
-"""A weighted coreset: attention to a few of the keys, each with a sum of values of its own."""
+"""A weighted coreset: attention to a few of the keys, each with a weighted sum of the values."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from approx.method.fields import integer, one_of, ruled
 from approx.method.prices import Price, Shape, entries, low_rank
 
 PIVOTS = ("cholesky", "uniform", "leverage", "thinning")
-EVEN = ("uniform", "thinning")  # by which each key is drawn with probability rank/l
+EVEN = ("uniform", "thinning")  # with these, each key is drawn with probability rank/l
 WEIGHTS = ("interpolated", "equal")
 RULES = ("keys", "queries", "radii")
 TRIED = tuple(2.0 ** (i / 2) for i in range(-2, 7))  # τ from ½ to 8, so that τ² doubles
-PROBES = 32  # rows of which the error is measured
+PROBES = 32  # rows on which the error is measured
 RHO = 3.1916010253237044  # √(1 + e^(2 + W(2/e²))), with Lambert's W
 
 
@@ -58,72 +58,69 @@ class Coreset(Method):
     Parameters
     ----------
     rank : int, optional
-        Number of keys in the coreset, 1 ≤ rank ≤ l; None is a template.
+        Number of keys in the coreset, 1 ≤ rank ≤ l; None: a budget fills it.
     pivots : {"cholesky", "uniform", "leverage", "thinning"}
-        ``cholesky`` draws one key after the other, with probabilities ∝ what those before leave of
-        the diagonal of exp(K Kᵀ/τ²). ``uniform`` draws different keys. ``leverage`` draws them in
-        turn with probabilities ∝ their ridge leverage scores in G, as `nystrom` does. ``thinning``
-        halves the keys by the kernel exp(k·k') until rank are left (`low_rank.thinning`).
+        ``cholesky`` draws one key after the other, with probabilities ∝ the residual diagonal of
+        exp(K Kᵀ/τ²) after the earlier keys. ``uniform`` draws distinct keys. ``leverage`` draws
+        distinct keys in turn with probabilities ∝ their ridge leverage scores in G, as `nystrom`
+        does. ``thinning`` halves the keys by the kernel exp(k·k') until rank are left
+        (`low_rank.thinning`).
     tau : {"keys", "queries", "radii"} or float
         τ, or a rule for it. ``keys`` and ``queries`` draw a coreset for each of nine τ from ½ to 8,
-        and take the one that is best in total variation, averaged over 32 rows of attention. The
-        rows are those of random keys in place of queries, which see all keys, or those of random
-        queries. ``radii`` is the rule of [1]_, below.
+        and take the one with the least total variation, averaged over 32 rows of attention:
+        ``queries`` takes rows of random queries, ``keys`` uses random keys as queries, which see
+        all keys. ``radii`` is the rule of [1]_, below.
     weights : {"interpolated", "equal"}
-        ``equal`` gives keys of the coreset, "uniform" or by "thinning", l/rank each, and all others
-        0, without τ: Thinformer is ``pivots="thinning", weights="equal"``.
+        ``equal`` gives each key of the coreset the weight l/rank and all others 0, without τ, for
+        pivots "uniform" or "thinning". Thinformer is ``pivots="thinning", weights="equal"``.
     block : int, optional
-        Keys per block, if the coreset of a query is to come from its past, at a given τ. Key 0 is
-        the first key of the coreset. Each later block of so many keys gives one, by the same choice
-        among its keys, until there are ``rank``. A query uses key 0 and those of the blocks that
-        end no later than what it sees. Keys are centred at key 0.
+        Keys per block, if the coreset of a query must come from its past; needs a given τ. Key 0 is
+        the first key of the coreset. Each block after the first gives one key, chosen by the same
+        rule, until there are ``rank``. A query uses key 0 and the chosen keys of blocks that lie in
+        its past. Keys are centred at key 0.
 
     Notes
     -----
     The function k → exp(q·k) is interpolated from its values at Z, in the space of the kernel
-    exp(k·k'/τ²), so that it is exact at keys of the coreset for every query, and W needs no
-    query. Attention to all keys is then attention to rank keys with the values W V and the row sums
-    of W in place of 1. A larger τ makes the kernel smooth and the interpolation good, but the norm
-    of the function is e^{τ²|q|²/2}:
+    exp(k·k'/τ²). So it is exact at keys of the coreset for every query, and W does not depend on
+    queries. Attention to all keys becomes attention to rank keys, with the values W V, and with the
+    row sums of W as weights in the denominator. A larger τ makes the kernel smoother and the
+    interpolation better, but the norm of the function, e^{τ²|q|²/2}, larger:
 
         |estimate_ij − exp(q_i·k_j)|² ≤ e^{τ²|q_i|²} (exp(K Kᵀ/τ²) − its part on Z)_jj.
 
-    ``radii`` balances bounds of both: τ² = (R_K/R_Q) b/(2 W₀(b/(2ρ))) with R_Q = max |q|,
+    ``radii`` balances bounds on both: τ² = (R_K/R_Q) b/(2 W₀(b/(2ρ))) with R_Q = max |q|,
     R_K = max |k − k̄|, b = log(l)/(R_Q R_K) + 2, ρ = √(1 + e^{W₀(2/e²) + 2}), and Lambert's W₀.
 
-    It is computed with G = exp(−|k − k'|²/(2τ²)), and with W as G(Z, Z)⁻¹ G(Z, K) and logarithms of
-    scales of the columns of the factors, of the keys and of the rows, so that logits of ±10⁴ do
-    not overflow. What pivots leave of
-    G_jj = 1 is below 1e-8 where a key is near the span of those before, and it is no pivot then, so
-    that a coreset can be smaller than rank. Nothing is added to the diagonal.
+    The computation uses G = exp(−|k − k'|²/(2τ²)) and G(Z, Z)⁻¹ G(Z, K), with the logarithms of the
+    scales of factor columns, keys and rows, so that logits of ±10⁴ do not overflow. A key near the
+    span of the earlier pivots, with a residual of G_jj = 1 below 1e-8, is not taken as a pivot, so
+    a coreset can be smaller than rank. Nothing is added to the diagonal.
 
-    Interpolated, the estimate is biased, and its entries may be negative. It is exact if the
-    coreset has all keys, up to 1e-4·e^{τ²|q|²/2 + |k − k̄|²/(2τ²)}·e^{q·k̄}. A query uses no other
-    query unless τ follows from them. A coreset of all keys holds the future, so that it is not
-    autoregressive: a mask hides entries, changes the rows of random queries, and no coreset.
+    With interpolated weights the estimate is biased, and its entries may be negative. If the
+    coreset has all keys, it is exact up to 1e-4·e^{τ²|q|²/2 + |k − k̄|²/(2τ²)}·e^{q·k̄}. A row
+    depends on other queries only if τ does. A coreset of all keys contains the future, so the
+    method is not autoregressive: a mask hides entries and changes the rows of random queries, but
+    not the coreset.
 
-    With equal weights it is unbiased, as each key is drawn with probability rank/l, with the
-    relative variance l/rank − 1; after normalisation, it is exact attention to rank keys.
+    With equal weights the estimate is unbiased, since each key is drawn with probability rank/l;
+    its relative variance is l/rank − 1. Normalised, it is exact attention to the rank keys.
 
-    With ``block`` it is `nystrom` with landmarks of the past, at another τ: one pair of factors
-    from the triangular factor of G(Z, Z), in the order of blocks.
+    With ``block`` the method is `nystrom` with landmarks of the past, at another τ: one pair of
+    factors from the triangular factor of G(Z, Z), in the order of blocks.
 
     Cost: l·rank·(d + rank) operations for pivots and as many for weights, nine times if τ is
     chosen; leverage takes l³ for at most 1024 keys, and l·(4·rank)² above; thinning takes
     4·rank²·d for each halving.
 
-    In the authors' code attention is clipped to the range of the values, which cannot be seen here;
-    rank keys are taken however little they leave; and successive keys may have a coreset each. At
-    first it has τ as above with R_Q from queries, or R_Q = R_K in a cache; in a later version
-    τ² = 3.94582·R_K/R_Q. The paper was read as far as its abstract and public code go.
-    Thinformer's kernel is exp(k·k')(v·v' + b²) with values v and their largest entry b, which
-    cannot be seen here. Its code drops keys beyond a multiple of a power of 4, starts at key 0, and
-    has one coin, for the half or the other, where `thinned` has one for each bucket.
+    The authors' codes also use the values, which a method here is not given: WildCat's clips
+    attention to their range, and Thinformer's kernel is exp(k·k')(v·v' + b²) with their largest
+    entry b (studies/lm/peers.md).
 
     References
     ----------
     .. [1] T. Schröder, L. Mackey, "WildCat: near-linear attention in theory and practice", 2026,
-       arXiv:2602.10056; its code is microsoft/wildcat.
+       arXiv:2602.10056 (abstract and public code); its code is microsoft/wildcat.
     .. [2] A. Carrell, A. Gong, A. Shetty, R. Dwivedi, L. Mackey, "Low-rank thinning", ICML 2025,
        arXiv:2502.12063; its code is microsoft/thinformer.
     .. [3] Y. Chen, E. Epperly, J. Tropp, R. Webber, "Randomly pivoted Cholesky: practical
@@ -172,7 +169,7 @@ class Coreset(Method):
 
     @property
     def row_local(self) -> bool:
-        """Whether τ does not follow from the queries."""
+        """Whether τ does not depend on the queries."""
         return self.tau not in ("queries", "radii") or self.weights == "equal"
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
@@ -207,7 +204,7 @@ class Coreset(Method):
         rng: np.random.Generator,
         dtype: np.dtype[Any],
     ) -> Factors:
-        """Return the factors through keys of the blocks before, for queries a and keys b."""
+        """Return the factors through keys of earlier blocks, for queries a and keys b."""
         x = (b - b[0]) / self._fixed(a, b)
 
         def within(rows: slice) -> Pick:
@@ -226,11 +223,11 @@ class Coreset(Method):
         return factors(left, right, top, half_square(x), mask, dtype)
 
     def _best(self, a: Array, b: Array, mask: Mask, rng: np.random.Generator) -> Core:
-        """Return the coreset with the least total variation of some rows of attention."""
+        """Return the coreset with the least total variation on a sample of rows of attention."""
         x, seen = (a, mask) if self.tau == "queries" else (b, Mask.full(len(b), len(b)))
         rows = np.sort(rng.choice(len(x), min(PROBES, len(x)), replace=False))
         x, seen = x[rows], seen.take(rows)
-        shares = exact.row_shares(x @ b.T, seen)  # of keys by keys, which no caller has checked
+        shares = exact.row_shares(x @ b.T, seen)  # no caller has checked logits of keys by keys
 
         def error(core: Core) -> float:
             estimate = Approximation(core.estimate(x, seen, x.dtype), mask=seen)
@@ -252,10 +249,10 @@ class Coreset(Method):
         )
 
     def _picks(self, b: Array, x: Array, rank: int, rng: np.random.Generator) -> list[Pick]:
-        """Return the choices of pivots among keys b, which are x where they are scaled."""
+        """Return the functions that choose pivots among keys b; x are the scaled keys."""
         if self.pivots != "cholesky":
             return [lambda _, p=p: p for p in self._places(b, x, rank, rng)]  # type: ignore[misc]
-        diagonal = 2 * half_square(x)  # the logarithm of that of exp(x·x')
+        diagonal = 2 * half_square(x)  # the logarithm of the diagonal of exp(x·x')
 
         def draw(rest: Array) -> int:
             with np.errstate(divide="ignore"):
@@ -264,7 +261,7 @@ class Coreset(Method):
         return [draw] * rank
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
-        """Return no bias and the variance l/rank − 1 with equal weights, else None."""
+        """Return bias 0 and relative variance l/rank − 1 with equal weights, else None."""
         if self.weights != "equal":
             return None
         with np.errstate(divide="ignore"):
@@ -272,7 +269,7 @@ class Coreset(Method):
         return Moments(np.zeros((len(q), len(k))), np.full((len(q), len(k)), log))
 
     def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
-        """Return that of keys drawn without replacement, with equal weights, else None."""
+        """Return the covariance of keys drawn uniformly with equal weights, else None."""
         if self.weights != "equal" or self.pivots != "uniform":
             return None
         l, rank = len(K), self.rank or 0
@@ -281,9 +278,9 @@ class Coreset(Method):
         return np.asarray(both - 1)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of logits of rank keys, of their state, and of their weights.
+        """Return the price of rank keys: their logits, their state and their weights.
 
-        Keys with equal weights are read as they are, with their values.
+        With equal weights, keys and values are read unchanged.
         """
         if self.rank is None:
             return None
@@ -309,25 +306,25 @@ class Coreset(Method):
         if self.tau in ("keys", "queries"):
             of_keys = self.tau == "keys"
             fewest = np.full(l, l) if of_keys else np.sort(shape.rows.counts)
-            rows = fewest[-PROBES:]  # those that see most
+            rows = fewest[-PROBES:]  # the rows that see most keys
             tried = each + len(rows) * rank * (d + l)
             once = len(TRIED) * tried + float(np.sum(rows)) * d
         return low_rank(rank, shape, mapped=rank * d, keyed=0.0, once=once)
 
     @property
     def _alone(self) -> bool:
-        """Whether one coreset is drawn, without others to choose from."""
+        """Whether a single coreset is drawn, so that no error chooses among several."""
         return self.weights == "equal" or self.tau not in ("keys", "queries")
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the factors, of pivots, of rows and of leverage scores."""
+        """Return the bytes of factors, pivots, measured rows and leverage scores."""
         n, l, rank = shape.n, shape.l, self.rank or 0
         wide = min(l, max(EXACT, SAMPLE * rank)) if self.pivots == "leverage" else 0
         return 8 * (3 * rank * n + 6 * rank * l + 4 * PROBES * l + 4 * wide**2)
 
 
 def _pivots(x: Array, picks: list[Pick]) -> tuple[Array, Array]:
-    """Return pivots among scaled keys x, and the triangular factor of G among them."""
+    """Return pivots among scaled keys x, and the triangular factor of their G."""
     chosen, C = cholesky(lambda p: gaussian(x[p : p + 1], x)[0], len(x), picks)
     return chosen, C[chosen]
 
@@ -340,8 +337,8 @@ class Core:
     ----------
     keys, most : (r, d), (r,)
     weights, log : (r, l), (l,)
-        Largest of |weights_sj e^{log_j}| over keys j is 1, so that none of them underflows unless
-        another one outweighs it in the same column of the factors.
+        The largest |weights_sj e^{log_j}| over keys j is 1. So an entry underflows only if another
+        entry outweighs it in the same column of the factors.
     """
 
     keys: Array
@@ -351,7 +348,7 @@ class Core:
 
     @classmethod
     def interpolated(cls, b: Array, x: Array, chosen: Array, C: Array) -> Core:
-        """Return some keys of b with weights for all, which are x where they are scaled."""
+        """Return the chosen keys of b with weights for all keys; x are the scaled keys."""
         height = half_square(x)
         exponent = -squared_distances(x[chosen], x) / 2
         nearest = exponent.max(axis=0)

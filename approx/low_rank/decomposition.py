@@ -1,7 +1,7 @@
 """The result of a sparse + low-rank decomposition, and the first and last steps of its solvers.
 
-Under a mask an entry that no query sees is a free sparse part: it is in no objective, and whatever
-the low-rank part has there is right. Solvers get a matrix that is NaN at such entries.
+Under a mask, unseen entries are free: they are in no objective, and the low-rank part may have any
+value there. Solvers get a matrix that is NaN at these entries.
 """
 
 from __future__ import annotations
@@ -32,20 +32,19 @@ class Decomposition:
     left, right : arrays (n, r), (l, r)
         Factors of the low-rank part.
     sparse : csr_array (n, l)
-        The entries that are kept beside it, without stored zeros; under a mask, of those seen.
+        The sparse part, without stored zeros; under a mask, on seen entries only.
     gap : float
         The relative duality gap, an upper bound on (objective − optimum)/objective; NaN if the
         problem is not convex and no bound is known.
     objective : float
-        The value that the solver minimised, in the units of D; under a mask, over what is seen.
+        The value that the solver minimised, in the units of D; under a mask, over seen entries.
     iterations : int
         The number of sweeps.
     residual : float
-        What is reached: ‖D − L − S‖_F / ‖D‖_F, under a mask over what is seen; NaN if nobody
-        measured it.
+        ‖D − L − S‖_F / ‖D‖_F of the result, under a mask over seen entries; NaN if not measured.
     spread : float
-        How far above the objective the worst other start was when it dropped out, relative to it;
-        0 where there was one start.
+        (worst − objective)/objective, with the worst error at which another start dropped out; 0
+        for a single start.
 
     Examples
     --------
@@ -68,7 +67,7 @@ class Decomposition:
 
     @property
     def rank(self) -> int:
-        """The columns of the factors: an upper bound on the rank of the low-rank part."""
+        """The number of columns of the factors: an upper bound on the rank of the low-rank part."""
         return int(self.left.shape[1])
 
     @property
@@ -90,7 +89,7 @@ class Decomposition:
         )
 
     def measured(self, D: Matrix) -> Decomposition:
-        """Return this decomposition of D, which is NaN where nothing is seen, with its residual.
+        """Return this decomposition with its residual for D, which is NaN at unseen entries.
 
         Examples
         --------
@@ -117,7 +116,7 @@ def dense_matrix(D: ArrayLike) -> Matrix:
 
 
 def seen(D: Matrix, mask: Mask) -> Matrix:
-    """Return D with NaN where a query does not see a key; D itself if all of it is seen.
+    """Return D with NaN where a query does not see a key; D itself if all entries are seen.
 
     Examples
     --------
@@ -133,13 +132,13 @@ def seen(D: Matrix, mask: Mask) -> Matrix:
 
 
 def hidden(D: Matrix) -> NDArray[np.bool_] | None:
-    """Return where nothing is seen, which is NaN; None if all is seen."""
+    """Return where D is NaN, that is, unseen; None if all entries are seen."""
     unseen = np.isnan(D)
     return unseen if unseen.any() else None
 
 
 def filled(D: Matrix) -> Matrix:
-    """Return D with 0 where nothing is seen; D itself if all is seen.
+    """Return D with 0 at unseen entries; D itself if all entries are seen.
 
     Examples
     --------
@@ -151,12 +150,12 @@ def filled(D: Matrix) -> Matrix:
 
 
 def entries(D: Matrix) -> int:
-    """Return how many entries are seen."""
+    """Return the number of seen entries."""
     return D.size - int(np.count_nonzero(np.isnan(D)))
 
 
 def balanced(D: Matrix) -> float:
-    """Return λ = 1/√(share·max(n, l)), the usual weight of entries, for the share that is seen.
+    """Return λ = 1/√(share·max(n, l)), the usual weight of ‖S‖₁, for the share of seen entries.
 
     References
     ----------
@@ -183,7 +182,7 @@ def normalised(D: Matrix) -> tuple[Matrix, int]:
 
 
 def at_unit_scale(D: Matrix, solve: Callable[[Matrix], Decomposition]) -> Decomposition:
-    """Return the decomposition of D, solved for `normalised` D or its transpose, with n ≥ l."""
+    """Return the decomposition of D; ``solve`` gets `normalised` D, transposed if n < l."""
     if not filled(D).any():
         return zeros(D.shape, 0.0)
     scaled, exponent = normalised(D)

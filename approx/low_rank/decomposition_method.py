@@ -1,4 +1,4 @@
-"""The base class of what splits the whole matrix into low-rank + sparse."""
+"""The base class of methods that split the whole matrix into low-rank + sparse."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -14,9 +14,10 @@ from approx.method import Method
 
 
 class DecompositionMethod(Method):
-    """estimate = L + S for D = exp(Q Kᵀ) or its row-softmax; by default it fits no budget.
+    """A method with estimate = L + S ≈ D for D = exp(Q Kᵀ) or its row-softmax.
 
-    Under a mask D is decomposed as far as it is seen; row-softmax is over what is seen.
+    By default a budget cannot fill it. Under a mask, only the seen entries of D count, and
+    row-softmax is over the seen keys.
     """
 
     deterministic: ClassVar[bool] = True
@@ -26,7 +27,7 @@ class DecompositionMethod(Method):
 
     @abstractmethod
     def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
-        """Return D as L + S, where what is not seen is free."""
+        """Return D as L + S, with unseen entries free."""
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         D, top = target.matrix(q, k, self.space, mask)

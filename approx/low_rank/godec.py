@@ -1,4 +1,4 @@
-"""GoDec: the least-squares split of a matrix into low rank and entries, at a budget."""
+"""GoDec: a least-squares split of a matrix into low rank and sparse entries, at a budget."""
 
 import dataclasses
 import hashlib
@@ -26,21 +26,21 @@ from approx.method.prices import INDEX, NUMBER, Price, Shape, entries, low_rank
 
 FRACTIONS = (0.0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)  # of the largest rank, in `at_budget`
 MARGIN = 4  # columns of the subspace beyond the rank
-AHEAD = 0.9  # share of the last change of L that is added to it: this halves the sweeps
-ASIDE = 0, 1, 4, 16  # starts set aside these many times the entries
-SWEEPS, ROUND = 120, 4  # in all, and per round of a race, after which half of the starts drop out
+AHEAD = 0.9  # share of the last change of L that is added to it again: this halves the sweeps
+ASIDE = 0, 1, 4, 16  # each start sets aside this multiple of the number of entries
+SWEEPS, ROUND = 120, 4  # in total, and per round of a race; half of the starts drop out per round
 FINALISTS = 2  # ranks that `at_budget` follows to the end
-PROMISING = 1.25  # a rank has every start if the largest entries lead it within this of the best
+PROMISING = 1.25  # `at_budget` tries all starts of a rank whose first error is within this factor
 STALLED = 1e-5  # relative gain of a sweep at which a descent ends
-COMPLETING = 40  # sweeps that complete a matrix under a mask, from the better one of two starts
+COMPLETING = 40  # sweeps that complete a matrix under a mask, from the better of two starts
 ALTERNATIONS, ALTERNATED = 30, 1e-2  # sweeps of least squares after these, and their least gain
-FITS, FITTED = 40, 1e-4  # the same where entries are kept, too
+FITS, FITTED = 40, 1e-4  # the same for splits with sparse entries
 ALTERNATING = 64  # the largest rank of such sweeps, each of 4·n·l·rank² operations
-COMPLETED = 2.0**58  # most of an unseen entry over the largest seen: above 1/eps no digit is left
+COMPLETED = 2.0**58  # limit of |unseen|/max |seen|: seen entries lose all digits above 1/eps
 
 
 class _State(NamedTuple):
-    """An unfinished split: L = left rightᵀ, S = D − L where |D − L| ≥ threshold, but for ties."""
+    """An unfinished split: L = left rightᵀ, S = D − L where |D − L| ≥ threshold, except ties."""
 
     left: Matrix
     right: Matrix
@@ -53,15 +53,16 @@ class _State(NamedTuple):
 
     @property
     def spread(self) -> float:
-        """How far above this one the worst start was when it dropped out, relative."""
+        """The relative excess of the worst start's error, when it dropped out, over this error."""
         return max(self.worst / self.error - 1.0, 0.0) if self.error > 0 else 0.0
 
 
 def _descend(D: Matrix, rank: int, count: int, state: _State, sweeps: int) -> _State:
     """Return the split after some sweeps, or when it stalls; the error never rises.
 
-    T = D − S, with L extrapolated where S ≠ 0;  L ← T by one step of subspace iteration, cut to the
-    rank;  S ← the largest entries of D − L. If an extrapolation fails, it is taken back.
+    T = D − S, with L extrapolated where S ≠ 0;  L ← T by one step of subspace iteration, truncated
+    to the rank;  S ← the largest entries of D − L. A step that fails is repeated without
+    extrapolation.
     """
     L, new, T = state.left @ state.right.T, np.empty_like(D), np.empty_like(D)
     work = np.empty(D.size + 1)
@@ -88,7 +89,7 @@ def _descend(D: Matrix, rank: int, count: int, state: _State, sweeps: int) -> _S
 
 
 def _begin(D: Matrix, rank: int, count: int, L: Matrix, entries: int, basis: Matrix) -> _State:
-    """Return the split that follows from S = the `entries` largest of D − L."""
+    """Return the split after one step from S = the `entries` largest entries of D − L."""
     T, work = np.empty_like(D), np.empty(D.size + 1)
     threshold, excess = kth_largest(D, L, entries, 0.0, work)
     separate(D, L, L, threshold, excess, 0.0, T)
@@ -103,18 +104,18 @@ def _begin(D: Matrix, rank: int, count: int, L: Matrix, entries: int, basis: Mat
 def _starts(
     D: Matrix, rank: int, count: int, V: Matrix, aside: Iterable[int] = ASIDE
 ) -> list[_State]:
-    """Return the splits from which to start, where so many times the entries are set aside.
+    """Return the starts: splits after setting aside the largest entries of D, times·count of them.
 
-    With none, low rank comes first, which is best where that does most; once the entries, the
-    largest of D, which is best where they do; more of them keep large entries out of L. V
-    (l, rank + MARGIN) holds the leading right singular vectors of D, with 0 where nothing is seen.
+    times = 0 begins with low rank, which is best if low rank matters most; times = 1 begins with
+    the largest entries, which is best if these matter most. A larger multiple keeps large entries
+    out of L. V (l, rank + MARGIN) has the leading right singular vectors of D, 0 if unseen.
     """
     zero, seen = np.zeros_like(D), decomposition.entries(D)
     return [_begin(D, rank, count, zero, min(times * count, seen), V) for times in aside]
 
 
 def _race(D: Matrix, rank: int, count: int, states: list[_State], sweeps: int) -> list[_State]:
-    """Return the splits after some sweeps, best first; after every ROUND sweeps half drop out."""
+    """Return the splits after some sweeps, best first; every ROUND sweeps half drop out."""
     while sweeps > 0:
         step = min(ROUND, sweeps) if len(states) > 1 else sweeps
         states = _better_half([_descend(D, rank, count, state, step) for state in states])
@@ -123,7 +124,7 @@ def _race(D: Matrix, rank: int, count: int, states: list[_State], sweeps: int) -
 
 
 def _better_half(states: list[_State]) -> list[_State]:
-    """Return the better half of some splits, best first, which know the worst of all."""
+    """Return the better half of the splits, best first; each records the worst error of all."""
     states = sorted(states, key=attrgetter("error"))
     worst = max(state.worst for state in states)
     if len(states) > 1:
@@ -137,7 +138,7 @@ def _subspace(D: Matrix, rank: int) -> Matrix:
 
 
 def _truncated(D: Matrix, rank: int, whole: Matrix) -> _State:
-    """Return the truncated SVD of a whole matrix as a split of D without entries."""
+    """Return the truncated SVD of a matrix without unseen entries as a split of D, with S = 0."""
     U, s, V = leading(whole, min(rank + MARGIN, *D.shape))
     left, right = U[:, :rank] * s[:rank], V[:, :rank]
     L = left @ right.T
@@ -145,17 +146,17 @@ def _truncated(D: Matrix, rank: int, whole: Matrix) -> _State:
     return _State(left, right, V, np.inf, 0, error)
 
 
-_latest: tuple[object, _State] | None = None  # what was completed, and how
+_latest: tuple[object, _State] | None = None  # the key and the result of the last completion
 
 
 def _completed(D: Matrix, rank: int, whole: Matrix) -> _State:
-    """Return the best matrix of a rank that is found for what is seen of D.
+    """Return the best rank-r fit found to the seen entries of D.
 
-    What is not seen is filled in by the estimate itself, again and again. It starts from the
-    truncated SVDs of D with 0 there, and of the whole matrix as it was before the mask. Then the
-    factors follow each other by least squares.
+    Unseen entries are filled in by the estimate itself, repeatedly. The two starts are the
+    truncated SVDs of D with 0 at unseen entries, and of the whole matrix without the mask.
+    Alternating least squares follow.
 
-    The last one is kept, as several methods of one head complete the same matrix.
+    The last result is cached, because several methods of one head complete the same matrix.
     """
     global _latest
     key = (
@@ -171,10 +172,11 @@ def _completed(D: Matrix, rank: int, whole: Matrix) -> _State:
 
 
 def _alternated(D: Matrix, count: int, state: _State, most: int, least: float) -> _State:
-    """Return a split after sweeps of alternating least squares, each followed by the entries.
+    """Return a split after sweeps of alternating least squares; each sweep chooses S again.
 
-    Each row of a factor becomes the best one for what is seen of its row or column of D − S, beside
-    the other factor. Where little is seen, this goes on long after subspace iteration has stalled.
+    Each row of a factor becomes the best fit to the seen entries of its row or column of D − S, for
+    the fixed other factor. If few entries are seen, this improves long after subspace iteration
+    has stalled.
     """
     known, T, work = filled(D), np.empty_like(D), np.empty(D.size + 1)
     L = state.left @ state.right.T
@@ -195,10 +197,10 @@ def _alternated(D: Matrix, count: int, state: _State, most: int, least: float) -
 
 
 def _ended(D: Matrix, rank: int, count: int, states: list[_State], sweeps: int) -> _State:
-    """Return the best split, followed until it stalls or has had its sweeps.
+    """Return the best split, after it stalls or has had all its sweeps.
 
-    Under a mask subspace iteration is far from its end after all of them, so that it goes on only
-    until one start is left; least squares follow, a sweep of which does what some ten of it do.
+    Under a mask, subspace iteration has not converged after all sweeps. So it runs only until one
+    start is left, and least squares follow; one of their sweeps does as much as about ten of it.
     """
     if rank > ALTERNATING or not np.isnan(D).any():
         return _race(D, rank, count, states, sweeps)[0]
@@ -216,7 +218,7 @@ def _fitted(D: Matrix, weights: Matrix, factor: Matrix) -> Matrix:
 
 
 def _finished(D: Matrix, count: int, state: _State) -> Decomposition:
-    """Return the split with its entries."""
+    """Return the split as a `Decomposition`, with its sparse entries."""
     L = state.left @ state.right.T
     threshold, excess = kth_largest(D, L, count, state.threshold, np.empty(D.size + 1))
     error = math.sqrt(separate(D, L, L, threshold, excess, 0.0, np.empty_like(D)))
@@ -226,7 +228,7 @@ def _finished(D: Matrix, count: int, state: _State) -> Decomposition:
 
 
 def _alone(D: Matrix, rank: int, count: int, whole: Matrix) -> Decomposition:
-    """Return the split if rank or count is 0: the largest entries, or the truncated SVD."""
+    """Return the split for rank 0, the largest entries, or for count 0, the truncated SVD."""
     if rank and whole is not D:
         return _finished(D, count, _completed(D, rank, whole))
     U, s, V = leading(filled(D), rank)
@@ -253,22 +255,21 @@ def godec(
     rank : int
         0 ≤ rank ≤ min(n, l).
     k : float
-        Entries per row on average, 0 ≤ k ≤ l; they are the largest of the whole matrix.
+        Entries per row on average, 0 ≤ k ≤ l. They are chosen over the whole matrix.
     mask : None, "causal" or Mask
-        What is seen of D. The norm is over these entries and S has no others, in all
-        ⌊Σ_i min(k, keys that i sees)⌋. What D has elsewhere is one of the starts.
+        The seen entries of D: the norm and S are restricted to them. S has
+        ⌊Σ_i min(k, keys that i sees)⌋ entries. The unseen entries of D serve one of the starts.
     iterations : int
-        The most sweeps, ≥ 1; after every four of them half of the starts drop out.
+        Maximal number of sweeps, ≥ 1; every four sweeps half of the starts drop out.
     starts : iterable of (n, l)
-        Guesses of L from which to start, beside the built-in ones, such as the low-rank part of
-        `inexact_alm`: S begins as the largest entries of D − guess.
+        Guesses of L, as further starts beside the built-in ones, such as the low-rank part of
+        `inexact_alm`. S begins as the largest entries of D − guess.
 
     Returns
     -------
     Decomposition
-        ``objective`` is ‖D − L − S‖_F, a local optimum, the best found; ``spread`` says how far
-        above it the worst start was when it dropped out; ``gap`` is NaN, as there is no lower
-        bound.
+        ``objective`` is ‖D − L − S‖_F, a local optimum, the best found. ``spread`` is the relative
+        excess of the worst start's error, when it dropped out. ``gap`` is NaN: no lower bound.
 
     Raises
     ------
@@ -279,26 +280,26 @@ def godec(
     -----
     The result is deterministic. Its error is never above that of the largest entries alone or of
     the truncated SVD of the same rank, and never rises with `iterations`. Rank 0 gives the largest
-    entries and k = 0 the truncated SVD, and both are exact. Exactly ⌊k·n⌋ entries are kept, the
-    first ones in row order among equal ones; those that are zero are not stored.
+    entries and k = 0 the truncated SVD; both are exact optima. Exactly ⌊k·n⌋ entries are kept, the
+    first in row order among equal ones; zeros are not stored.
 
-    It starts from both sides: from the truncated SVD, and from the 1, 4 and 16 times as many
-    largest entries set aside. The best of them goes on until a sweep gains less than 10⁻⁵.
+    There are four built-in starts. They fit L after setting aside none of the entries of D, or the
+    1, 4 and 16 times ⌊k·n⌋ largest. The best start goes on until a sweep gains less than 10⁻⁵.
 
-    In each sweep, L follows D − S by one warm-started step of subspace iteration, and the last
-    change of L is added again on S, which halves the sweeps; a step that would raise the error is
-    taken back.
+    In each sweep, L follows D − S by one warm-started step of subspace iteration. On the entries of
+    S the last change of L is added again, which halves the number of sweeps. A step that would
+    raise the error is taken back.
 
-    Under a mask, unseen entries are on S all the time, for nothing: there L is whatever it likes.
-    Then k = 0 has only local optima, too. Its error is never above that of the truncated SVDs of D
-    and of D with 0 where nothing is seen; the better one after four sweeps goes on for at most 36
-    more, until one gains less than 10⁻⁵ of the error. Up to rank 64 at most 30 sweeps of
+    Under a mask, unseen entries are always on S without being counted, and L is free there. Then
+    k = 0, too, has only local optima. Its error is never above that of the truncated SVDs of D and
+    of D with 0 at unseen entries. The better of these after four sweeps goes on for at most 36
+    more, until one gains less than 10⁻⁵ of the error. Up to rank 64, at most 30 sweeps of
     alternating least squares follow, each of 4·nl·rank² operations, until one gains less than
-    1 %. With k > 0 this L is one more start; once one start is left, such sweeps follow here, too,
-    with the entries chosen anew after each, at most 40 and until one gains less than 10⁻⁴.
+    1 %. With k > 0 this L is one more start. Once a single start is left, at most 40 such sweeps
+    follow, each with a new choice of entries, until one gains less than 10⁻⁴.
 
-    Cost: O(nl·rank) per sweep, at most 136 sweeps of all starts, and one Gram matrix
-    O(nl·min(n, l)). For n below 1500 or so, limit BLAS to one thread around it (threadpoolctl).
+    Cost: O(nl·rank) per sweep, at most 136 sweeps over all starts, and one Gram matrix
+    O(nl·min(n, l)). For n below about 1500, limit BLAS to one thread around it (threadpoolctl).
 
     References
     ----------
@@ -334,14 +335,14 @@ def godec(
 
 
 def _whole(entries: float) -> int:
-    """Return ⌊entries⌋ in spite of rounding, as in the product 0.29·100."""
+    """Return ⌊entries⌋ in spite of rounding, such as that of 0.29·100."""
     return math.floor(entries + 1e-9)
 
 
 def _masked(D: ArrayLike, mask: MaskLike) -> tuple[Matrix, Matrix, int]:
-    """Return what is seen of D / 2^e, all of it, and e, which follows from what is seen.
+    """Return D / 2^e with NaN at unseen entries, D / 2^e, and e, which follows from seen entries.
 
-    Unseen entries are cut where nothing of the others would be left beside them.
+    Unseen entries are clipped where they would be so large that seen entries lose all digits.
     """
     matrix = dense_matrix(D)
     visible = decomposition.seen(matrix, masks.as_mask(mask, *matrix.shape))
@@ -353,7 +354,7 @@ def _masked(D: ArrayLike, mask: MaskLike) -> tuple[Matrix, Matrix, int]:
 
 
 def _from_completed(D: Matrix, rank: int, count: int, whole: Matrix) -> list[_State]:
-    """Return one more start under a mask: the best matrix without entries, and the largest."""
+    """Return one more start under a mask: the completed low-rank matrix and the largest entries."""
     if whole is D:
         return []
     best = _completed(D, rank, whole)
@@ -374,7 +375,7 @@ def at_budget(
     mask: MaskLike = None,
     ranks: Iterable[int] | None = None,
 ) -> Decomposition:
-    """Return the best division of a budget between rank and entries that is found.
+    """Return the best found division of a budget between rank and entries.
 
     min over r of ‖D − L − S‖_F, rank L ≤ r, with k = budget − r·(n + l)/n entries per row.
 
@@ -385,17 +386,17 @@ def at_budget(
     budget : float
         Stored values per row, > 0.
     mask : None, "causal" or Mask
-        What is seen of D, as in `godec`.
+        The seen entries of D, as in `godec`.
     ranks : iterable of int, optional
-        The ranks to try, as far as the budget holds them; by default 0, 1, 2 and the shares ⅛, ¼,
-        ½, ¾, ⅞, 1 of the largest one, ⌊budget·n/(n + l)⌋.
+        The ranks to try, if the budget can pay for them. By default 0, 1, 2 and the shares ⅛, ¼,
+        ½, ¾, ⅞, 1 of the largest possible rank, ⌊budget·n/(n + l)⌋.
 
     Returns
     -------
     Decomposition
-        ``objective`` is ‖D − L − S‖_F; by default at most that of the largest entries, or of the
-        truncated SVD, at the same budget. ``gap`` is NaN, ``spread`` that of the starts at its
-        rank.
+        ``objective`` is ‖D − L − S‖_F; with the default ranks, at most that of the largest entries
+        or the truncated SVD at this budget. ``gap`` is NaN; ``spread`` is over the starts of the
+        chosen rank.
 
     Raises
     ------
@@ -404,11 +405,11 @@ def at_budget(
 
     Notes
     -----
-    The result is deterministic. Each rank gives a local optimum, and ranks between the tried ones
-    are left out: the error is an upper bound on what a division of the budget can reach.
-    Cost: four sweeps of `godec` for each rank from its largest entries; as many from each of the
-    other starts for the ranks that are within a quarter of the best after these; and all sweeps for
-    the best two. Under a mask, also the 70 that complete the matrix, for the largest rank only.
+    The result is deterministic. Each rank gives a local optimum, and other ranks are not tried, so
+    the error is an upper bound on the least error of a division of the budget.
+    Cost: four sweeps of `godec` for each rank, from the largest entries; four from each other start
+    of the ranks that are then within a quarter of the best; and all sweeps for the best two ranks.
+    Under a mask, also the 70 sweeps that complete the matrix, for the largest rank only.
 
     Examples
     --------
@@ -420,7 +421,7 @@ def at_budget(
     matrix, whole, exponent = _masked(D, mask)
     n, l = matrix.shape
     seen = decomposition.entries(matrix)
-    everything = n + 2.0 * l  # no budget above it buys anything more
+    everything = n + 2.0 * l  # a larger budget cannot reduce the error further
     values = _whole(min(checks.positive("budget", budget), everything) * n)
     largest = min(values // (n + l), n, l)
     tried = (
@@ -451,7 +452,7 @@ def at_budget(
         if state.error > max(PROMISING * errors[0], *errors[:FINALISTS]):
             continue
         starts = _starts(matrix, r, counts[r], V[:, : r + MARGIN], [w for w in ASIDE if w != 1])
-        if r == max(counts):  # elsewhere it costs more than all the rest, and gains little
+        if r == max(counts):  # for other ranks it costs more than all else, and gains little
             starts += _from_completed(matrix, r, counts[r], whole)
         others = [_descend(matrix, r, counts[r], start, ROUND) for start in starts]
         races[r] = _better_half([state, *others])
@@ -463,7 +464,7 @@ def at_budget(
 
 @dataclasses.dataclass(frozen=True)
 class GoDec(DecompositionMethod):
-    """GoDec: the least-squares sparse + low-rank split that is found.
+    """GoDec: the best found sparse + low-rank split in least squares.
 
     estimate = L + S, min ‖D − L − S‖_F over rank L ≤ rank and k entries per row on average, for
     D = exp(Q Kᵀ) or its row-softmax.
@@ -473,19 +474,19 @@ class GoDec(DecompositionMethod):
     rank : int, optional
         The rank of L, ≥ 0; rank 0 keeps the largest entries of D.
     k : float, optional
-        Entries of S per row, on average, ≥ 0; a query that sees fewer keys counts for fewer.
+        Entries of S per row on average, ≥ 0; a query that sees m < k keys counts as m.
     budget : float, optional
-        Stored values per row, given instead of rank and k and divided in the best of several ways.
+        Stored values per row, instead of rank and k; the best of several divisions is taken.
     space : {"kernel", "attention"}
-        Which matrix is decomposed.
+        The matrix that is decomposed.
 
     Notes
     -----
-    The estimate is deterministic, the best in Frobenius norm that is found from several starts. It
+    The estimate is deterministic: the best in Frobenius norm that is found from several starts. It
     is a local optimum without a lower bound, but never worse than the truncated SVD or the largest
-    entries at the same budget; with rank 0 it is these entries, which no other matrix of as many is
-    nearer than. Total variation is not what it minimises, and rows of its softmax need not sum to
-    1. Under a mask, only what is seen counts, and L is free elsewhere.
+    entries at the same budget. With rank 0 it is the matrix of the largest entries, the best with
+    as many entries. It does not minimise total variation, and in attention space its rows need not
+    sum to 1. Under a mask, only seen entries count, and L is free elsewhere.
     Cost: O(n·l·rank) operations per iteration, on the dense matrix.
 
     References
@@ -503,7 +504,7 @@ class GoDec(DecompositionMethod):
     name: ClassVar[str] = "godec"
     spectral = True
 
-    fillable = True  # by what it may store, however that is divided
+    fillable = True  # with a budget of stored values, divided in any way
 
     rank: int | None = integer(least=0)
     k: float | None = real(zero=True)
@@ -517,32 +518,32 @@ class GoDec(DecompositionMethod):
 
     @property
     def is_template(self) -> bool:
-        """Whether there is no budget, and rank or k is missing."""
+        """Whether no budget is given, and rank or k is missing."""
         return self.budget is None and (self.rank is None or self.k is None)
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
-        """Return Frobenius norm and tv at rank 0, over matrices with as many entries."""
+        """Return the metrics in which rank 0 is optimal, over matrices with as many entries."""
         if self.rank != 0:
             return set()
         return {self.frobenius, TV} if self.space == "attention" else {self.frobenius}
 
     def best_found_in(self, mask: Mask | None = None) -> set[str]:
-        """Return the Frobenius norm, over rank and entries together."""
+        """Return the Frobenius norm, over all splits with this rank and number of entries."""
         return {self.frobenius}
 
     def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
-        """Return L + S by `godec`, or by `at_budget` where a budget is given."""
+        """Return L + S by `godec`, or by `at_budget` if a budget is given."""
         if self.rank is not None and self.k is not None:
             return godec(D, self.rank, self.k, mask=mask)
         return at_budget(D, checks.positive("budget", self.budget), mask=mask)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of rank columns and k entries, or what is known of it for a budget.
+        """Return the price of rank columns and k entries; for a budget, only the stored values.
 
-        How a budget is divided follows from the inputs, and so does all but the stored values.
+        The division of a budget depends on the inputs, and so do the other prices.
         """
         if self.budget is not None:
-            most = (NUMBER + INDEX) * self.budget + NUMBER + INDEX  # where all are entries
+            most = (NUMBER + INDEX) * self.budget + NUMBER + INDEX  # if all are entries
             return Price(float(self.budget), None, None, most)
         if self.rank is None or self.k is None:
             return None
@@ -552,7 +553,7 @@ class GoDec(DecompositionMethod):
         return low + of_entries + taken_off
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        """Return this method with the budget, or with what a given rank or k leaves of it.
+        """Return this method with the budget, or with the k or rank that the budget still pays for.
 
         In a currency other than stored values the division of a budget is not known.
         """
@@ -569,7 +570,7 @@ class GoDec(DecompositionMethod):
 
 
 def _per_row(mean: float, shape: Shape) -> float:
-    """Return the largest k ≤ l with which queries have `mean` entries, as none has more than seen.
+    """Return the largest k ≤ l at which the mean of min(k, keys that a query sees) is `mean`.
 
     Examples
     --------
@@ -579,6 +580,6 @@ def _per_row(mean: float, shape: Shape) -> float:
     if shape.mask is None or shape.mask.is_full:
         return min(mean, shape.l)
     counts = np.sort(shape.mask.counts)
-    below = np.concatenate([[0.0], np.cumsum(counts[:-1])])  # entries of the queries before
+    below = np.concatenate([[0.0], np.cumsum(counts[:-1])])  # entries of the queries with less
     shares = (mean * len(counts) - below) / np.arange(len(counts), 0, -1)
     return float(shares[np.argmax(shares < counts)]) if (shares < counts).any() else float(shape.l)

@@ -14,22 +14,22 @@ from approx.kernels.elementary import exp_rows
 from approx.low_rank.decomposition import Matrix
 
 MARGIN = 8  # columns of a block beyond the rank
-DEPTH = 30  # the most blocks
-TOLERANCE = 1e-3  # of the residual over the error that the rank makes unavoidable
-ACCURACY = 1e-7  # of values and error over ‖D‖_F: squares keep half of the digits
+DEPTH = 30  # maximal number of blocks
+TOLERANCE = 1e-3  # of the residual, relative to the error of the truncation
+ACCURACY = 1e-7  # of values and error, relative to ‖D‖_F: squares keep half of the digits
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 Stripes: TypeAlias = Iterable[tuple[slice, Matrix]]
 
 
 @dataclass(frozen=True)
 class Streamed:
-    """exp(q·k − row_log) by stripes of rows, computed anew in every pass, in float64.
+    """The matrix exp(q·k − row_log) as stripes of rows, computed again in every pass, in float64.
 
     Parameters
     ----------
     Q, K : (n, d), (l, d)
     row_log : (n,)
-        The same number for all rows gives the kernel; log row sums give its row-softmax.
+        One number for all rows gives the kernel; log row sums give its row-softmax.
 
     Examples
     --------
@@ -50,15 +50,15 @@ class Streamed:
 
 
 class Triplets(NamedTuple):
-    """Approximate leading singular triplets of D, with what is known about their error.
+    """Approximate leading singular triplets of D, with their residuals and their error.
 
     Attributes
     ----------
     left, values, right : (n, r), (r,), (l, r)
         Columns are orthonormal, values descend, and D right = left diag(values).
     residual : (r,)
-        min(ρ/σ, √ρ), where ρ = |DᵀD v − σ² v| for (σ, v) = (values_i, right_i): some singular value
-        of D is that close to σ.
+        min(ρ/σ, √ρ), where ρ = |DᵀD v − σ² v| for (σ, v) = (values_i, right_i). A singular value of
+        D lies within this distance of σ.
     error : float
         ‖D − left diag(values) rightᵀ‖_F = √(‖D‖_F² − Σ values²).
     """
@@ -73,13 +73,13 @@ class Triplets(NamedTuple):
 def block_krylov(D: Stripes, shape: tuple[int, int], rank: int) -> Triplets:
     """Return the leading singular triplets of D (n, l) from a block Krylov space.
 
-    The space is that of X, DᵀD X, (DᵀD)² X, …, where X (l, rank + 8) is Gaussian from a fixed seed;
-    the triplets are the best in all of it (Rayleigh–Ritz), not only in its last block.
+    The space is spanned by X, DᵀD X, (DᵀD)² X, …, with X (l, rank + 8) Gaussian from a fixed seed.
+    The triplets are the best in the whole space (Rayleigh–Ritz), not only in its last block.
 
     Parameters
     ----------
     D : re-iterable of (rows, D[rows])
-        Stripes of rows, the same ones in each pass: a list of one stripe, or `Streamed`.
+        Stripes of rows, the same in each pass: a list of one stripe, or `Streamed`.
     shape : (n, l)
     rank : int
         1 ≤ rank ≤ min(n, l).
@@ -94,12 +94,11 @@ def block_krylov(D: Stripes, shape: tuple[int, int], rank: int) -> Triplets:
     Notes
     -----
     The iteration is deterministic. It ends once (Σ residual²)^½ ≤ max(0.001·error, 1e-7·‖D‖_F), or
-    with 30 blocks, or with the whole space. Values are never above the true ones, except for
-    rounding; D right rightᵀ is left diag(values) rightᵀ, so ``error`` is exact. After O(log(l)/√ε)
-    blocks, with high probability, that matrix is at most 1 + ε times as far from D as the best of
-    its rank, in Frobenius and in spectral norm, whatever the spectrum: this is the gap-free bound
-    of [1]_. ``residual`` certifies that each value is near a singular value, not that none was
-    missed.
+    with 30 blocks, or with the whole space. Values are never above the true ones, up to rounding.
+    Since D right rightᵀ = left diag(values) rightᵀ, ``error`` is exact. After O(log(l)/√ε) blocks,
+    with high probability, the error of this matrix is at most 1 + ε times the least of its rank, in
+    Frobenius and in spectral norm, for any spectrum: the gap-free bound of [1]_. ``residual``
+    certifies that each value is near a singular value, but not that no singular value was missed.
     Cost per block: one pass over D, 4·n·l·(rank + 8) operations and (n + 2l)·(rank + 8) values.
 
     References
@@ -120,7 +119,7 @@ def block_krylov(D: Stripes, shape: tuple[int, int], rank: int) -> Triplets:
     fresh = np.linalg.qr(np.random.default_rng(0).standard_normal((l, width)))[0]
     X, Y, G = np.empty((l, 0)), np.empty((n, 0)), np.empty((l, 0))
     while True:
-        held = 16 * (n + 2 * l) * (X.shape[1] + width)  # bytes of the space and of its successor
+        held = 16 * (n + 2 * l) * (X.shape[1] + width)  # bytes of the space and of the next one
         memory.reserve(held, "the block Krylov space", "rank")
         y, g, total = _products(D, fresh, n)
         X, Y, G = np.hstack([X, fresh]), np.hstack([Y, y]), np.hstack([G, g])

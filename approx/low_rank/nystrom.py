@@ -1,4 +1,4 @@
-"""Nyström's method: the kernel of all points through the kernel with a few landmarks."""
+"""Nyström's method: the kernel matrix of all points from the kernel with a few landmarks."""
 
 import dataclasses
 import operator
@@ -20,8 +20,8 @@ from approx.method.prices import Price, Shape, low_rank
 
 LANDMARKS = ("uniform", "kmeans", "leverage")
 LLOYD = 10  # iterations of k-means
-EXACT = 1024  # up to so many points leverage scores are exact
-SAMPLE = 8  # times k: the points in each sample of the recursion
+EXACT = 1024  # up to this number of points, leverage scores are exact
+SAMPLE = 8  # times k: the number of points in each sample of the recursion
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,52 +33,52 @@ class Nystrom(Method):
     Parameters
     ----------
     rank : int, optional
-        Number of landmarks, 1 ≤ rank ≤ n + l; None is a template.
+        Number of landmarks, 1 ≤ rank ≤ n + l; None: a budget fills it.
     landmarks : {"uniform", "kmeans", "leverage"}
-        ``uniform`` draws different rows of Q and K. ``kmeans`` takes centroids of the rows of Q and
-        K, after ten of Lloyd's iterations from k-means++. ``leverage`` draws different rows in turn
+        ``uniform`` draws distinct rows of Q and K. ``kmeans`` takes centroids of the rows of Q and
+        K, after ten of Lloyd's iterations from k-means++. ``leverage`` draws distinct rows in turn
         with probabilities ∝ their ridge leverage scores (G (G + γI)⁻¹)_ii, which finds rare points.
     block : int, optional
-        Keys per block, if landmarks are to come from the past. Key 0 is the landmark of the first
-        block. Each later block of so many keys gives one, by the same choice among its keys, until
-        there are ``rank``. A query uses key 0 and those of the blocks that end no later than what
-        it sees.
+        Keys per block, if landmarks must come from the past. Key 0 is the first landmark. Each
+        block after the first gives one landmark, chosen among its keys by the same rule, until
+        there are ``rank``. A query uses key 0 and the landmarks of blocks that lie in its past.
 
     Notes
     -----
-    exp(q·k) is a positive definite kernel on all points, so Q and K share their landmarks: with Z
-    from both, the middle matrix is positive semi-definite and the estimate is exact at every pair
-    one of whose points is a landmark. Landmarks from queries in one factor and from keys in the
-    other would make it a general matrix, without such a bound on its pseudo-inverse.
+    exp(q·k) is a positive definite kernel on all points, so Q and K share their landmarks. With Z
+    from both, the middle matrix is positive semi-definite, and the estimate is exact at each pair
+    with a landmark. With landmarks from queries in one factor and from keys in the other, the
+    middle matrix would be a general one, without such a bound on its pseudo-inverse.
 
-    It is computed with G(x, y) = exp(−|x − y|²/2), as exp(x·y) = e^{|x|²/2} G(x, y) e^{|y|²/2}:
+    The computation uses G(x, y) = exp(−|x − y|²/2), with exp(x·y) = e^{|x|²/2} G(x, y) e^{|y|²/2}:
     estimate = diag(e^{|q|²/2}) G(Q, Z) G(Z, Z)⁺ G(Z, K) diag(e^{|k|²/2}). The scales go to the row
     scale and the right factor, so that logits of ±10⁴ do not overflow. Eigenvalues of G(Z, Z) below
-    rank·eps·λ₁ are cut off: the matrix that is inverted has a condition of at most 1/(rank·eps),
-    and the rank of the estimate is the number of those kept.
+    rank·eps·λ₁ are cut off. So the inverted matrix has a condition number of at most 1/(rank·eps),
+    and the rank of the estimate is the number of the other eigenvalues.
 
     The estimate is biased for exp(q·k), and its entries may be negative. Far from the landmarks it
-    is 0, and nowhere |estimate_ij| is above e^{(|q_i|² + |k_j|²)/2}. It is exact in the columns of
-    keys and the rows of queries that are landmarks, up to the cut, √(rank·eps·λ₁)·e^{(|q|² +
-    |k|²)/2}; so it is exact if Z holds all keys or all queries. Repeated points count once: if
-    there are fewer different points than rank, all of them are landmarks.
+    is 0, and |estimate_ij| ≤ e^{(|q_i|² + |k_j|²)/2} everywhere. It is exact in the columns of keys
+    and the rows of queries that are landmarks, up to the cut, √(rank·eps·λ₁)·e^{(|q|² + |k|²)/2}.
+    So it is exact if Z contains all keys or all queries. Repeated points count once: if there are
+    fewer distinct points than rank, all of them are landmarks.
 
     γ = Σ_{i>k} λ_i(G)/k with k = rank/2: the scores then sum to at most rank. They are exact up to
-    1024 points; above that they come from the recursion of [2]_ (algorithm 3), with weighted
-    samples of about 4·rank points of half of the points, of half of these, and so on. k and the
-    samples are smaller than in [2]_ by a factor log rank, so that its theorem does not hold here.
+    1024 points. Above, they come from the recursion of [2]_ (algorithm 3), with weighted samples of
+    about 4·rank points of half of the points, of half of these, and so on. k and the samples are
+    smaller than in [2]_ by a factor log rank, so its theorem does not hold here.
 
-    Landmarks of all tokens hold the future, so that no language model can run the method token by
-    token: a mask hides entries, and changes no landmark. With ``block`` it can. There z_1, z_2, …
-    are in the order of their blocks, and G(Z, Z) = C Cᵀ with C lower triangular, so that the first
-    r features of φ(x) = C⁻¹ G(Z, x) follow from the first r landmarks. If query i uses r_i of them,
+    Landmarks from all tokens contain the future, so no language model can run the method token by
+    token; a mask hides entries but changes no landmark. With ``block`` a model can run it. Then
+    z_1, z_2, … have the order of their blocks, and G(Z, Z) = C Cᵀ with C lower triangular. So the
+    first r features of φ(x) = C⁻¹ G(Z, x) follow from the first r landmarks. If query i uses r_i,
 
         estimate_ij = e^{(|q|² + |k|²)/2} Σ_{p ≤ r_i} φ_p(q_i) φ_p(k_j)
 
-    is Nyström's estimate through them. It is one pair of factors, and a query has r_i columns of
-    its own. A landmark whose distance² from the span of those before it is below 1e-8 has no
-    feature. Keys farther than 38 from every landmark have estimate 0. A running sum over keys needs
-    the earlier keys once more when a landmark comes. Under a window, landmarks are older than it.
+    is Nyström's estimate with these r_i landmarks. The whole estimate is one pair of factors, in
+    which query i uses r_i columns. A landmark whose distance² from the span of the earlier ones is
+    below 1e-8 has no feature. Keys farther than 38 from every landmark have estimate 0. When a
+    landmark is added, a running sum over keys must read the earlier keys once more. Under a
+    window, landmarks may be older than the window.
 
     Cost: (n + l)·rank·(d + rank) operations and rank³. K-means takes eleven times (n + l)·rank·d;
     exact leverage takes (n + l)³ for at most 1024 points, and the recursion (n + l)·(4·rank)² and
@@ -116,12 +116,12 @@ class Nystrom(Method):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether landmarks come from the past."""
+        """Whether landmarks come from the past: with ``block``."""
         return self.block is not None
 
     @property
     def row_local(self) -> bool:
-        """Whether landmarks are keys."""
+        """Whether no landmark is a query: with ``block``."""
         return self.block is not None
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
@@ -146,7 +146,7 @@ class Nystrom(Method):
         rng: np.random.Generator,
         dtype: np.dtype[Any],
     ) -> Factors:
-        """Return the factors through landmarks of the blocks before, for queries a and keys b."""
+        """Return the factors through landmarks of earlier blocks, for queries a and keys b."""
         chosen = [
             choose(_distinct(b[p * block : (p + 1) * block]), 1, self.landmarks, rng)
             for p in range(1, min(self.rank or 0, len(b) // block))
@@ -160,10 +160,10 @@ class Nystrom(Method):
         return factors(left, right, half_square(a) + nearest, half_square(b), mask, dtype)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of rank columns, of kernels with landmarks and of their inverse.
+        """Return the price of rank columns, of the kernel with landmarks, and of its inverse.
 
-        The inverse is multiplied with the features of the keys. With landmarks of the past a query
-        has its own part of it, and so both sides have a factor of it.
+        The features of the keys are multiplied by the inverse. With ``block`` each query has its
+        own part of the inverse, so the features of queries are multiplied by a factor of it, too.
         """
         if self.rank is None:
             return None
@@ -194,7 +194,7 @@ def factors(
     mask: Mask,
     dtype: np.dtype[Any],
 ) -> Factors:
-    """Return the factors in a dtype; under a mask each key has a scale that this dtype holds."""
+    """Return the factors in a dtype; under a mask, scales per key are computed in this dtype."""
     arrays = left, right, left_log, right_log
     if not mask.is_full:
         left, right, left_log, right_log = (x.astype(dtype) for x in arrays)
@@ -202,7 +202,7 @@ def factors(
 
 
 def past_factors(exponent: Array, g: Array, C: Array, known: Array) -> tuple[Array, Array, Array]:
-    """Return factors of exp(exponent) (C Cᵀ)⁻¹ gᵀ by the first landmarks that each row knows.
+    """Return factors of exp(exponent) (C Cᵀ)⁻¹ gᵀ, with the landmarks that each row knows.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def past_factors(exponent: Array, g: Array, C: Array, known: Array) -> tuple[Arr
     Returns
     -------
     left, right, log : (n, r), (l, r), (n,)
-        The left factor has the scale e^log.
+        The left factor is at the scale e^log.
     """
     exponent = np.where(known, exponent, -np.inf)
     top = exponent.max(axis=1)
@@ -244,7 +244,7 @@ def _features(X: Array, Z: Array, root: Array) -> tuple[Array, Array]:
 
 
 def _distinct(X: Array) -> Array:
-    """Return the different rows in order, which is quick where the first column has no equals.
+    """Return the distinct rows in order; quick if the first column has no equal entries.
 
     Examples
     --------
@@ -257,7 +257,7 @@ def _distinct(X: Array) -> Array:
 
 
 def choose(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -> Array:
-    """Return landmarks (rank, d) for different points (count, d).
+    """Return landmarks (rank, d) for distinct points (count, d).
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ def choose(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -
 
 
 def work_of_choice(count: int, rank: int, landmarks: str, d: int) -> float:
-    """Return the multiply-adds that choose landmarks among so many points, by leading terms.
+    """Return the multiply-adds (leading terms) to choose landmarks among ``count`` points.
 
     Examples
     --------
@@ -297,11 +297,11 @@ def work_of_choice(count: int, rank: int, landmarks: str, d: int) -> float:
 
 
 def drawn(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -> Array:
-    """Return the places of different landmarks, (rank,), in turn, "uniform" or by "leverage"."""
+    """Return indices of distinct points, (rank,), drawn in turn, uniformly or by leverage."""
     chances = None
     if landmarks == "leverage":
         scores = leverage_scores(points, max(1, rank // 2), rng)
-        # Every chance is positive, so that rank points can be drawn however the scores are rounded.
+        # All chances are positive, so that rank points can be drawn even if scores round to 0.
         chances = np.maximum(scores, 1e-12 * scores.max())
         chances /= chances.sum()
     return rng.choice(len(points), rank, replace=False, p=chances)
@@ -325,15 +325,15 @@ def _ridge(values: Array, k: int) -> float:
 def leverage_scores(points: Array, k: int, rng: np.random.Generator) -> Array:
     """Return ridge leverage scores (G (G + γI)⁻¹)_ii of G = exp(−|x − y|²/2), (count,).
 
-    γ = Σ_{i>k} λ_i/k. Up to 1024 points they are exact, and their sum, the effective dimension, is
-    at most 2·k; above, they come from the recursion, 3/(2γ) (G − G S (SᵀGS + γI)⁻¹ SᵀG)_ii.
+    γ = Σ_{i>k} λ_i/k. Up to 1024 points the scores are exact; their sum, the effective dimension,
+    is at most 2·k. Above, the recursion estimates them by 3/(2γ) (G − G S (SᵀGS + γI)⁻¹ SᵀG)_ii.
 
     Parameters
     ----------
     points : (count, d)
     k : int
     rng : Generator
-        It is used above 1024 points only.
+        Used above 1024 points only.
 
     References
     ----------

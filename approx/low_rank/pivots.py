@@ -1,4 +1,4 @@
-"""Pivoted Cholesky decompositions, which choose some points to stand for all."""
+"""Pivoted Cholesky decompositions, which choose points to represent all points."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,32 +7,32 @@ import numpy as np
 
 from approx.checks import Array
 
-NEAR = 1e-8  # of G_jj: with a rest below this a point is no pivot, within 1e-4 of their span
+NEAR = 1e-8  # of G_jj: a point with a residual below this is within 1e-4 of the span: no pivot
 
 Row = Callable[[int], Array]  # p → G_p, (count,)
-Pick = Callable[[Array], Any]  # what is left of the diagonal, (count,) → the next pivot
+Pick = Callable[[Array], Any]  # the residual diagonal, (count,) → the next pivot
 
 
 def cholesky(
     row: Row, count: int, picks: Sequence[Pick], diagonal: Array | float = 1.0
 ) -> tuple[Array, Array]:
-    """Return pivots S (r,) and C (count, r) with G ≈ C Cᵀ, of a positive semidefinite G.
+    """Return pivots S (r,) and C (count, r) with G ≈ C Cᵀ, for a positive semidefinite G.
 
     Parameters
     ----------
     row : callable
-        Row p of G, of which no other is made.
+        Returns row p of G. Only the rows of pivots are computed.
     count : int
     picks : sequence of callables
-        Each is asked once for a pivot, with diag(G − C Cᵀ) so far. A point near the span of the
-        pivots has 0 there and is left out.
+        Each is called once, with the current diag(G − C Cᵀ), and returns a pivot. A point near the
+        span of the pivots has 0 in this diagonal; if it is returned, it is skipped.
     diagonal : (count,) or float
         G_jj > 0.
 
     Notes
     -----
-    C[S] is lower triangular, and rows and columns S of C Cᵀ are those of G. The trace identity is
-    Σ_j (G − C Cᵀ)_jj = Σ_j G_jj − Σ_jp C²_jp, so that a pivot p reduces it by |C_·p|².
+    C[S] is lower triangular, and C Cᵀ equals G in rows and columns S. The residual trace is
+    Σ_j (G − C Cᵀ)_jj = Σ_j G_jj − Σ_jp C²_jp, so a pivot p reduces it by |C_·p|².
 
     References
     ----------

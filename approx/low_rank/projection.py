@@ -1,4 +1,4 @@
-"""A projection of attention onto a few of its columns: keys with weights and values fitted."""
+"""A projection of attention onto a few of its columns: a few keys, with fitted values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from approx.supports.exact_entries import exact_on
 
 PIVOTS = ("greedy", "qr", "leverage", "h2o")
 LEAST = 2.0**-10  # of a weight
-NONE = 1e-14  # of the largest squared column: what is left of a column below it is rounding
+NONE = 1e-14  # of the largest squared column: a residual column below it is rounding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,57 +30,58 @@ class ColumnProjection(Method):
     """Attention projected onto a few of its columns (attention matching), biased for exp(q·k).
 
     estimate = exp(Q K_Sᵀ) diag(w) W, with some of the keys K_S (rank, d), weights w > 0 and
-    W = P_S⁺ P, where P (r, l) is attention of reference queries, and P_S (r, rank) their softmax
-    over the kept keys with these weights.
+    W = P_S⁺ P. P (r, l) is the attention of reference queries, and P_S (r, rank) their softmax over
+    the kept keys with these weights.
 
     Parameters
     ----------
     rank : int, optional
-        Keys that are kept, 1 ≤ rank ≤ l; None is a template.
+        Number of kept keys, 1 ≤ rank ≤ l; None: a budget fills it.
     pivots : {"greedy", "qr", "leverage", "h2o"}
-        Which keys, by columns of P. ``greedy`` takes in turn the column whose projection leaves the
-        least of P in Frobenius norm, which is that of all outputs together. ``qr`` takes the pivots
-        of a QR decomposition with column pivoting. ``leverage`` takes the largest leverage scores
-        |V_r[j]|² of its first rank right singular vectors. ``h2o`` takes the largest sums.
+        The choice of keys, as columns of P. ``greedy`` takes in turn the column that leaves the
+        least residual of P in Frobenius norm. ``qr`` takes the pivots of a QR decomposition with
+        column pivoting. ``leverage`` takes the largest leverage scores |V_r[j]|² of the first rank
+        right singular vectors. ``h2o`` takes the largest column sums.
     block : int, optional
-        Keys per block, if a query is to use its past only. Each block of queries has its own fit,
-        of the keys before the block to the queries before it; keys of its own block are exact.
-        Needed under a mask.
+        Keys per block, if a query must use its past only. Each block of queries has its own fit of
+        the keys before the block to the queries before the block. Keys of the query's own block are
+        exact. Required under a mask.
     ridge : float
         λ, in units of the mean squared column of P_S.
 
     Notes
     -----
-    Each row of W sums to 1, so that after normalisation the estimate is P_S P_S⁺ P. Its output
-    is P_S (P_S⁺ P V): keys, weights, and values W V in place of V, as in [1]_. The fit to rows of
-    attention is the fit to outputs: P_S⁺ (P V) = (P_S⁺ P) V is the least-squares solution for each
-    V, so that no values are needed. It is a matrix of the rank, with a Frobenius error no less than
-    that of the truncated SVD of P. Theorems on columns of P do not apply, since each row of P_S is
-    divided by its sum over kept keys. Weights repair these sums, values the outputs.
+    Each row of W sums to 1, so the normalised estimate is P_S P_S⁺ P. Its output is
+    P_S (P_S⁺ P V): kept keys with weights, and the values W V, as in [1]_. The fit to rows of
+    attention is also the fit to outputs, since P_S⁺ (P V) = (P_S⁺ P) V is the least-squares
+    solution for every V; so no values are needed. The estimate has rank ``rank``, and a Frobenius
+    error no less than that of the truncated SVD of P. Theorems on column subsets of P do not apply,
+    since each row of P_S is divided by its sum over the kept keys. The weights w correct these
+    sums, and W corrects the outputs.
 
-    A ridge takes the place of the pseudo-inverse. With E_S the values as they are,
+    A ridge replaces the pseudo-inverse. With E_S the rows of the identity for the kept keys,
 
         w = 1 + (P:Sᵀ P:S + λI)⁻¹ P:Sᵀ(1 − P:S 1), at least 2⁻¹⁰, with P:S the columns of P,
         W = E_S + (P_Sᵀ P_S + λI)⁻¹ P_Sᵀ(P − P_S E_S).
 
-    For λ → ∞ that is attention to the kept keys, and for λ → 0 it fits the reference queries best,
-    also where kept keys are alike. With all keys it is exact. Only the choice of keys could use
-    values, which no method is given: a greedy choice for outputs leaves a twentieth less of them in
-    the median of 91 heads of SmolLM2 (studies/lm/projection.md, which also says where kept keys
-    alone are nearer: in heads that attend to few keys).
+    For λ → ∞ this is attention to the kept keys; for λ → 0 it is the best fit to the reference
+    queries, even if kept keys are alike. With all keys it is exact. Only the choice of keys could
+    use values, which a method is not given: a greedy choice for outputs has a twentieth less output
+    error, in the median of 91 heads of SmolLM2. In heads that attend to few keys, the kept keys
+    alone have less error (both in studies/lm/projection.md).
 
-    Reference queries are all queries, or those before a block, and each is asked for all keys
-    before the block, also later ones than its own: rows cut by the mask would say that the last
-    keys matter little. Where there are no queries before a block, keys stand for them.
-    Under a window, keys that no query of a block sees are left out.
+    Reference queries are all queries, or the queries before a block. Each of them attends to all
+    keys before the block, also to keys after itself: rows cut by the mask would make the last keys
+    look unimportant. If there is no query before a block, keys serve as queries. Under a window,
+    keys that no query of a block sees are left out.
 
-    Cost: r·l·(d + l) + rank·l² operations a fit (``leverage`` l³; ``h2o`` without r·l²), r·rank·l
-    for W. A row reads rank keys, weights and values, and the keys of its block; each of `block`
-    queries pays its part of reading all keys, values and queries before. The dense P. As a matrix
-    it stores a pair of factors for each block; a cache holds one.
+    Cost: r·l·(d + l) + rank·l² operations per fit (``leverage`` l³; ``h2o`` without r·l²), r·rank·l
+    for W, and the dense P. A row reads rank keys, weights and values, and the keys of its block;
+    the `block` queries of a block share the cost of reading all earlier keys, values and queries.
+    As a matrix the estimate stores a pair of factors per block; a cache holds one.
 
-    What differs from the authors' code: it solves for w by non-negative least squares, has bounds
-    on w, and generates reference queries by letting the model repeat the text or ask itself.
+    The authors' code solves for w by bounded non-negative least squares, and generates reference
+    queries by letting the model repeat the text or question itself.
 
     References
     ----------
@@ -118,12 +119,12 @@ class ColumnProjection(Method):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the fit of a query comes from its past."""
+        """Whether the fit for a query comes from its past."""
         return self.block is not None
 
     @property
     def refusal(self) -> str | None:
-        """Why one fit of all keys has no meaning under a mask."""
+        """The reason why a single fit of all keys has no meaning under a mask."""
         if self.block is not None:
             return None
         return "one fit gives each query a share of keys that it does not see: give block"
@@ -151,12 +152,12 @@ class ColumnProjection(Method):
         return Parts(low, exact_on(patterns.runs(begin, mask.stop), q, k, mask))
 
     def _starts(self, mask: Mask) -> Array:
-        """Return the first key of the block of each query, that of the last key which it sees."""
+        """Return the first key of each query's block: the block of the last key that it sees."""
         assert self.block is not None
         return (mask.stop - 1) // self.block * self.block
 
     def _fits(self, mask: Mask) -> list[tuple[Array, slice, Array]]:
-        """Return which rows have one fit, its keys, and the queries to which it is fitted."""
+        """Return for each fit its rows, its keys, and the queries to which it is fitted."""
         if mask.is_full:
             every = np.arange(mask.n)
             return [(every, slice(0, mask.l), every)]
@@ -170,7 +171,7 @@ class ColumnProjection(Method):
         return fits
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of kept keys, of those of a block, and of the fits."""
+        """Return the price of the kept keys, of the keys of a block, and of the fits."""
         if self.rank is None or (self.block is None and not shape.rows.is_full):
             return None
         n, _, d, c = shape
@@ -196,7 +197,7 @@ class ColumnProjection(Method):
         return min(self.rank or 0, int(keys.stop - keys.start))
 
     def _reads(self, shape: Shape) -> float:
-        """Return the most numbers that a query reads, with its part of what its fit reads."""
+        """Return the most numbers that a query reads, with its share of the reads of its fit."""
         mask, width = shape.decoding, shape.d + shape.c
         if mask.is_full:
             return float((self.rank or 0) * (width + 1))
@@ -208,7 +209,7 @@ class ColumnProjection(Method):
         return float(reads.max())
 
     def _work(self, r: int, l: int, kept: int, d: int, c: int) -> float:
-        """Return the multiply-adds of a fit of l keys to r queries, and of its values."""
+        """Return the multiply-adds of a fit of l keys to r queries, and of W V."""
         if kept == l:
             return 0.0
         choice = {"h2o": 0, "qr": kept * l**2, "greedy": 2 * kept * l**2, "leverage": l**3}
@@ -218,11 +219,11 @@ class ColumnProjection(Method):
         return float(r * l * d + gram + choice[self.pivots] + weights + values)
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return all of it as one head's own, whose queries it is fitted to."""
+        """Return all reads as unshared: a fit is to the queries of one head."""
         return Reads(unshared=reads)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the factors, of attention, of its Gram matrix and of a fit."""
+        """Return the bytes of factors, attention, its Gram matrix and a fit."""
         n, l, rank = shape.n, shape.l, self.rank or 0
         blocks = 1 if self.block is None or shape.rows.is_full else math.ceil(l / self.block)
         return 8 * (2 * rank * blocks * (n + l) + 3 * max(n, l) * l + 3 * l**2 + 4 * rank * l)
@@ -230,13 +231,13 @@ class ColumnProjection(Method):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Compaction:
-    """Kept keys with exp(q·k_j) ≈ Σ_s e^{q·keys_s + log_s} weights_sj, fitted to some queries.
+    """Kept keys with exp(q·k_j) ≈ Σ_s e^{q·keys_s + log_s} weights_sj, fitted to given queries.
 
     Attributes
     ----------
     keys, log : (r, d), (r,)
     weights : (r, l)
-        Its rows sum to 1.
+        Rows sum to 1.
     """
 
     keys: Array
@@ -254,7 +255,7 @@ class Compaction:
 
     @classmethod
     def on(cls, chosen: Array, P: Array, q: Array, k: Array, ridge: float) -> Compaction:
-        """Return the fit of some of the keys k to attention P of queries q; it overwrites P."""
+        """Return the fit of the chosen keys of k to attention P of queries q; overwrite P."""
         columns, alone = P[:, chosen], np.eye(len(k))[chosen]
         w = 1 + _ridged(columns, (1 - columns.sum(axis=1))[:, None], ridge)[:, 0]
         log = np.log(np.maximum(w, LEAST))
@@ -265,11 +266,11 @@ class Compaction:
         return cls(k[chosen], log, alone + _ridged(shares, P, ridge))
 
     def exponents(self, q: Array) -> Array:
-        """Return the logits of queries q (n, d) with the kept keys, with their weights."""
+        """Return the logits of queries q (n, d) with the kept keys, plus the log weights."""
         return np.asarray(q @ self.keys.T + self.log)
 
     def rows(self, q: Array) -> Array:
-        """Return the estimate of attention of queries q (n, d), (n, l): P_S W."""
+        """Return the estimate P_S W, (n, l), of the attention of queries q (n, d)."""
         x = self.exponents(q)
         shares = np.exp(x - x.max(axis=1, keepdims=True))
         return np.asarray(shares / shares.sum(axis=1, keepdims=True) @ self.weights)
@@ -286,7 +287,7 @@ def _ridged(A: Array, B: Array, ridge: float) -> Array:
 
 
 def pivots(P: Array, rank: int, by: str) -> Array:
-    """Return columns of P (n, l) that stand for all, (rank,), see `ColumnProjection`.
+    """Return the indices of chosen columns of P (n, l), (rank,); see `ColumnProjection`.
 
     Examples
     --------
@@ -296,7 +297,7 @@ def pivots(P: Array, rank: int, by: str) -> Array:
     """
     if by == "h2o":
         return np.sort(np.argsort(-P.sum(axis=0), kind="stable")[:rank])
-    H = P.T @ P  # the Gram matrix of what is left of the columns
+    H = P.T @ P  # the Gram matrix of the residual columns
     if by == "leverage":
         vectors = scipy.linalg.eigh(H, check_finite=False)[1][:, -rank:]
         return np.sort(np.argsort(-np.square(vectors).sum(axis=1), kind="stable")[:rank])

@@ -41,8 +41,8 @@ from approx.low_rank.thresholding import large_entries, separate
 from approx.method.fields import integer, one_of, real
 
 CAREFUL_RHO, RELAXATION = 1.04, 1.6
-PROVING, PROVING_MU = 30, 8.0  # iterations for a bound alone, and μ in units of ‖Y‖/‖D‖
-NEARLY = 1e-5  # of ‖D‖_F: from this residual on the fast schedule goes to its end
+PROVING, PROVING_MU = 30, 8.0  # iterations that only seek a bound, and their μ in units of ‖Y‖/‖D‖
+NEARLY = 1e-5  # of ‖D‖_F: below this residual the fast schedule is not given up
 CHECK_EVERY = 5
 WARM, DECAY = 3, 0.7
 LEAST_DIVISOR = 1e-300
@@ -52,11 +52,11 @@ LEAST_DIVISOR = 1e-300
 def _augmented_step(D: Matrix, L: Matrix, state: Matrix, weights: Matrix, lam: float) -> float:
     """Update (Y, T) = state by one pass of the augmented Lagrangian; return ‖D − L − S‖_F².
 
-    On entry T = D − S₋ + Y/μ, the matrix whose singular values gave L. With relaxation α and
+    On entry T = D − S₋ + Y/μ; L is T with shrunk singular values. With relaxation α and
     L_α = α L + (1 − α)(D − S₋):  W = μ(D − L_α) + Y;  Y ← clip(W, ±λ);  S = (W − Y)/μ;
     T ← D − S + Y/μ₊.  weights = (μ, 1/μ, 1/μ₊, α).
 
-    Where nothing is seen and D is NaN, λ = 0: there Y ← 0 and T ← L_α, and no residual is counted.
+    At unseen entries, where D is NaN, λ = 0: Y ← 0, T ← L_α, and the residual does not count.
     """
     n, l = D.shape
     inverse, inverse_next = weights[1], weights[2]
@@ -82,7 +82,7 @@ def _augmented_step(D: Matrix, L: Matrix, state: Matrix, weights: Matrix, lam: f
 
 @dataclass(frozen=True)
 class _Penalty:
-    """μ, its growth ρ up to a limit, the relaxation α, and how many iterations are left."""
+    """μ, its growth ρ up to a limit, the relaxation α, and the number of iterations left."""
 
     mu: float
     rho: float
@@ -93,7 +93,7 @@ class _Penalty:
 
     @property
     def proves(self) -> bool:
-        """Whether a bound is sought, and no other L and S."""
+        """Whether the iterations only seek a dual bound, and no better L and S."""
         return self.left < math.inf
 
     def grown(self) -> _Penalty:
@@ -101,25 +101,25 @@ class _Penalty:
         return replace(self, mu=min(self.rho * self.mu, self.limit), left=self.left - 1)
 
     def doubted(self, D: Matrix, Y: Matrix) -> _Penalty:
-        """Return the penalty with which to go on if the gap does not confirm the result."""
+        """Return the penalty for the next iterations if the gap does not confirm the result."""
         if not self.slow:
             return _proving(D, Y)
         return self if self.proves else _careful(D, math.sqrt(self.rho))
 
 
 def _fast(top: float, rho: float) -> _Penalty:
-    """Return the schedule of Lin, Chen and Ma, which is exact where recovery is."""
+    """Return the schedule of Lin, Chen and Ma, which is exact if D is exactly recoverable."""
     return _Penalty(1.25 / top, rho, 1e7 * 1.25 / top, 1.0, slow=False)
 
 
 def _careful(D: Matrix, rho: float = CAREFUL_RHO) -> _Penalty:
-    """Return a slow, over-relaxed schedule that starts at a quarter of the μ of Candès et al."""
+    """Return a slow, over-relaxed schedule, whose first μ is a quarter of that of Candès et al."""
     mu = decomposition.entries(D) / (16 * float(np.abs(filled(D)).sum()))
     return _Penalty(mu, rho, math.inf, RELAXATION)
 
 
 def _proving(D: Matrix, Y: Matrix) -> _Penalty:
-    """Return one μ at which Y soon is a bound: that of the sizes of Y and of D."""
+    """Return a constant μ at which Y soon gives a bound, from the norms of Y and D."""
     mu = PROVING_MU * float(np.linalg.norm(Y) / np.linalg.norm(filled(D)))
     return _Penalty(mu, 1.0, math.inf, RELAXATION, left=PROVING)
 
@@ -132,7 +132,7 @@ class _Primal(NamedTuple):
 
 
 def _primal(D: Matrix, low: Shrunk, state: Matrix, mu: float, lam: float) -> _Primal:
-    """Return L and the S of T = D − S + Y/μ, nonzero only where |Y| = λ, with their objective."""
+    """Return L, the S of T = D − S + Y/μ, nonzero only where |Y| = λ, and their objective."""
     Y, T = state.reshape(2, -1)
     places = np.flatnonzero(np.abs(Y) == lam)
     values = D.ravel()[places] - T[places] + Y[places] / mu
@@ -143,7 +143,7 @@ def _primal(D: Matrix, low: Shrunk, state: Matrix, mu: float, lam: float) -> _Pr
 def _dual_bound(D: Matrix, Y: Matrix) -> float:
     """Return ⟨D, Y⟩ / max(1, ‖Y‖₂), a lower bound on the optimum.
 
-    |Y| ≤ λ holds exactly, and so does Y = 0 where nothing is seen and D is 0 here.
+    |Y| ≤ λ holds exactly. At unseen entries Y = 0 exactly, and D is 0 here.
     """
     return float(np.vdot(D, Y)) / max(1.0, spectral_norm(Y))
 
@@ -208,8 +208,8 @@ def inexact_alm(
 ) -> Decomposition:
     """Return L + S = D by principal component pursuit, with a certificate of optimality.
 
-    min ‖L‖_* + λ ‖S‖₁  subject to  L + S = D,  by an inexact augmented Lagrangian: singular
-    values of D − S + Y/μ are shrunk by 1/μ, entries of D − L + Y/μ by λ/μ, Y += μ(D − L − S),
+    min ‖L‖_* + λ ‖S‖₁  subject to  L + S = D,  by an inexact augmented Lagrangian: L shrinks the
+    singular values of D − S + Y/μ by 1/μ, S the entries of D − L + Y/μ by λ/μ; Y += μ(D − L − S),
     μ ← ρμ.
 
     Parameters
@@ -217,25 +217,25 @@ def inexact_alm(
     D : (n, l)
         A finite matrix; D = 0 gives zeros.
     lam : float, optional
-        λ > 0; by default 1/√(share·max(n, l)), where share of the n·l entries is seen.
+        λ > 0; by default 1/√(share·max(n, l)), with the share of the n·l entries that are seen.
     mask : None, "causal" or Mask
-        What is seen of D: L + S = D is asked for there only, and S has no other entries.
+        The seen entries of D: L + S = D must hold on these, and S has no other entries.
     rho : float
-        Growth of μ in an iteration, ≥ 1; a large ρ is fast, and exact where D is low-rank + sparse.
+        Growth of μ per iteration, ≥ 1. A large ρ is fast, and exact if D is low-rank + sparse.
     tolerance : float
         Tolerance of ‖D − L − S‖_F / ‖D‖_F.
     max_iterations : int
-        Most iterations; the best result so far is returned, and its gap says how good it is.
+        Maximal number of iterations. After these the best result is returned, with its gap.
     gap_tolerance : float
-        Relative duality gap above which a fast schedule is not trusted; inf trusts it always.
+        Relative duality gap above which the fast schedule is not trusted; inf trusts it always.
 
     Returns
     -------
     Decomposition
         ``residual`` = ‖D − L − S‖_F / ‖D‖_F, which is above the tolerance if the iterations ended
         first; ``objective`` = ‖L‖_* + λ‖S‖₁;
-        ``gap`` = (objective − ⟨D, Y⟩ / max(1, ‖Y‖₂)) / objective, which may be below 0 by about the
-        tolerance, as L + S = D holds to the tolerance. Y is 0 where nothing is seen.
+        ``gap`` = (objective − ⟨D, Y⟩ / max(1, ‖Y‖₂)) / objective. The gap may be below 0 by about
+        the tolerance, since L + S = D holds to the tolerance. Y is 0 at unseen entries.
 
     Raises
     ------
@@ -248,20 +248,20 @@ def inexact_alm(
     scaling by powers of two to the last bit, and under any scaling, permutation and transposition
     to the tolerance.
 
-    "‖D − L − S‖ is small" says nothing about optimality: a μ that grows fast stops anywhere. Where
-    D is low-rank + sparse, and only there, the gap is small nevertheless. Where it ends with too
-    large a gap, L and S may be all but optimal, and Y alone far from a bound, as in attention
-    matrices in which a few entries are most of all. So 30 iterations at μ = 8‖Y‖_F/‖D‖_F, with
-    exact shrinkage, look for a bound of what is there. If they find none, or if the rank of the
-    fast schedule exceeds 0.3·min(n, l) while the residual is above 10⁻⁵, a slow over-relaxed
-    schedule goes on from its Y; if the gap is still too large at the end, μ falls again and grows
-    more slowly. The best of the results is returned.
+    A small ‖D − L − S‖ does not prove optimality: if μ grows fast, the iteration can stop anywhere.
+    Only if D is low-rank + sparse does the fast schedule end with a small gap. If the gap is too
+    large, L and S may still be nearly optimal while only Y is far from a bound, as for attention
+    matrices dominated by a few entries. So 30 iterations at μ = 8‖Y‖_F/‖D‖_F, with exact shrinkage,
+    seek a bound for this L and S. If they find none, or if the rank of the fast schedule exceeds
+    0.3·min(n, l) while the residual is above 10⁻⁵, a slow over-relaxed schedule goes on from its Y.
+    If the gap is still too large at the end, μ falls again and grows more slowly. The best of the
+    results is returned.
 
-    Under a mask, L is free where nothing is seen: λ is 0 for these entries, and so is Y. The
-    default λ is then that of theorem 1.2 of [1]_, for a share of the entries.
+    Under a mask, L is free at unseen entries: λ and Y are 0 there. The default λ is then that of
+    theorem 1.2 of [1]_, for a share of the entries.
 
     Cost: one singular value thresholding and one pass over D, L, Y per iteration, O(nl·rank) with
-    block subspaces up to rank 0.3·min(n, l), O(nl·min(n, l)) above. For n below 1500 or so, limit
+    block subspaces up to rank 0.3·min(n, l), O(nl·min(n, l)) above. For n below about 1500, limit
     BLAS to one thread around the call (threadpoolctl); two threads on a busy machine are slower.
 
     References
@@ -298,8 +298,8 @@ def inexact_alm(
 def _tangent_svd(Z: Matrix, U: Matrix, V: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     """Return singular triplets of U UᵀZ + Z V Vᵀ − U UᵀZV Vᵀ, whose rank is at most 2r.
 
-    This is Z projected on the tangent space of the matrices of rank r at U diag(s) Vᵀ. U and V
-    are returned with r columns, s with all its values.
+    This is Z projected on the tangent space of the matrices of rank r at U diag(s) Vᵀ. The returned
+    U and V have r columns; s has all values.
     """
     r = U.shape[1]
     ZV, ZtU = (V.T @ Z.T).T, (U.T @ Z).T
@@ -330,22 +330,22 @@ def acc_alt_proj(
     rank : int
         The true rank, 0 ≤ rank ≤ min(n, l); with 0, S = D.
     mask : None, "causal" or Mask
-        What is seen of D: the norm and S are over these entries, and L is free elsewhere.
+        The seen entries of D: the norm and S are restricted to them, and L is free elsewhere.
     tolerance : float
         Tolerance of ‖D − L − S‖_F / ‖D‖_F.
     max_iterations : int
-        Most iterations.
+        Maximal number of iterations.
 
     Returns
     -------
     Decomposition
-        ``objective`` is ‖D − L − S‖_F; ``gap`` is NaN, as the problem is not convex.
+        ``objective`` is ‖D − L − S‖_F; ``gap`` is NaN, since the problem is not convex.
 
     Notes
     -----
-    The result is deterministic. It is exact where D is low-rank + sparse enough and the rank is
-    right. Elsewhere ζ falls until S takes everything, so this is not a way to compress attention;
-    `godec` limits the entries.
+    The result is deterministic. It is exact if D is low-rank + sparse enough and the rank is right.
+    If not, ζ falls until S holds the whole residual, so this does not compress attention; `godec`
+    limits the number of entries.
     Cost: O(nl·rank) per iteration, without an SVD of anything wider than 2·rank.
 
     References
@@ -405,21 +405,21 @@ class RobustPCA(DecompositionMethod):
     Parameters
     ----------
     lam : float, optional
-        λ > 0; by default 1/√(share·max(n, l)), where share of the n·l entries is seen.
+        λ > 0; by default 1/√(share·max(n, l)), with the share of the n·l entries that are seen.
     space : {"kernel", "attention"}
-        Which matrix is decomposed.
+        The matrix that is decomposed.
     max_iterations : int
-        Most iterations, whether they converge or not. Where D is low-rank plus sparse some dozens
-        reproduce it to 1e-7; on attention of real heads 2e-6 to 1e-4 of D in Frobenius norm remain
-        after 100, and up to a thousand are needed for 1e-7 and a small duality gap.
+        Maximal number of iterations, whether they converge or not. If D is low-rank plus sparse,
+        dozens reproduce it to 1e-7. On attention of real heads the residual after 100 is 2e-6 to
+        1e-4 in relative Frobenius norm; 1e-7 and a small duality gap take up to a thousand.
 
     Notes
     -----
-    The estimate is deterministic. Its rank and its number of entries follow from D, so the method
-    fits no budget. Where D is exactly low-rank plus sparse it finds both; attention is not, and
-    gets more than half of full rank unless a few entries hold all of it. `inexact_alm` returns
-    what is reached: ``residual`` of D, and the duality gap.
-    Cost: some dozens of singular value thresholdings of the dense matrix.
+    The estimate is deterministic. Its rank and its number of entries follow from D, so a budget
+    cannot fill the method. If D is exactly low-rank plus sparse, the method finds both parts.
+    Attention is not: L then has more than half of full rank, unless a few entries hold almost all
+    attention. `inexact_alm` also returns the ``residual`` and the duality gap.
+    Cost: dozens of singular value thresholdings of the dense matrix.
 
     References
     ----------
@@ -446,25 +446,25 @@ class RobustPCA(DecompositionMethod):
 
 @dataclass(frozen=True)
 class AccAltProj(DecompositionMethod):
-    """Robust PCA by accelerated alternating projections at a rank.
+    """Robust PCA by accelerated alternating projections at a given rank.
 
-    estimate = L + S with rank L ≤ rank and S the entries of D − L above a threshold that falls,
-    for D = exp(Q Kᵀ) or its row-softmax.
+    estimate = L + S with rank L ≤ rank and S the entries of D − L above a falling threshold, for
+    D = exp(Q Kᵀ) or its row-softmax.
 
     Parameters
     ----------
     rank : int
         Rank of L, 0 ≤ rank ≤ min(n, l).
     space : {"kernel", "attention"}
-        Which matrix is decomposed.
+        The matrix that is decomposed.
     max_iterations : int
-        Most iterations, whether they converge or not.
+        Maximal number of iterations, whether they converge or not.
 
     Notes
     -----
-    The estimate is deterministic. It is exact where D is low-rank + sparse and the rank is right.
-    Attention is not of this kind: there the threshold falls until S has all that L has not, so the
-    method fits no budget; `godec` limits the entries, and `robust_pca` finds the rank. See
+    The estimate is deterministic. It is exact if D is low-rank + sparse and the rank is right.
+    Attention is not of this kind: the threshold falls until S holds the whole residual of L. So a
+    budget cannot fill the method; `godec` limits the entries, and `robust_pca` finds the rank. See
     `acc_alt_proj`.
     Cost: O(n·l·rank) operations per iteration, on the dense matrix.
 

@@ -13,7 +13,7 @@ BLOCK_START, BLOCK_MARGIN = 10, 5
 
 
 class Shrunk(NamedTuple):
-    """A matrix left rightᵀ, its nuclear norm, and columns from which the next shrinkage starts."""
+    """A matrix left rightᵀ, its nuclear norm, and a basis from which the next shrinkage starts."""
 
     left: Matrix
     right: Matrix
@@ -24,12 +24,12 @@ class Shrunk(NamedTuple):
 def shrink_singular_values(
     T: Matrix, threshold: float, basis: Matrix | None, rng: np.random.Generator
 ) -> Shrunk:
-    """Return U max(s − t, 0) Vᵀ of T (n, l), n ≥ l, in factors, its nuclear norm, a next basis.
+    """Return U max(s − t, 0) Vᵀ for T (n, l) = U diag(s) Vᵀ, n ≥ l, as factors.
 
-    It comes from a block subspace that starts from `basis`, if there is one and while this is
-    narrow (it is doubled until it holds a singular value ≤ t), else from the Gram matrix, or from
-    LAPACK if t/s₁ is beyond the accuracy of a Gram matrix. One step from a basis misses values
-    where many are near t, as those of a dual certificate are.
+    If there is a `basis`, the result comes from a block subspace that starts from it. The block is
+    doubled until it has a singular value ≤ t. Without a basis, or if the block gets too wide, the
+    result comes from the Gram matrix, or from LAPACK if t/s₁ is beyond a Gram matrix's accuracy.
+    One step from a basis misses values if many are near t, as in a dual certificate.
     """
     while basis is not None and basis.shape[1] <= BLOCK_SHARE * T.shape[1]:
         U, s, V = rotate(T, basis)
@@ -46,7 +46,7 @@ def shrink_singular_values(
 
 
 def _cut(U: Matrix, s: Matrix, V: Matrix, threshold: float) -> Shrunk:
-    """Return U max(s − t, 0) Vᵀ in factors; the basis has a margin for values that may rise."""
+    """Return U max(s − t, 0) Vᵀ as factors; the basis has a margin for values that may rise."""
     r = int(np.count_nonzero(s > threshold))
     kept = s[:r] - threshold
     return Shrunk(U[:, :r] * kept, V[:, :r], float(kept.sum()), V[:, : r + BLOCK_MARGIN])

@@ -1,4 +1,4 @@
-"""Stable principal component pursuit: low-rank + sparse + a remainder of bounded norm."""
+"""Stable principal component pursuit: low-rank + sparse + a residual of bounded norm."""
 
 import math
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ from approx.method.fields import integer, one_of, real
 
 RELAXATION = 1.6
 CHECK_EVERY = 10
-BALANCE = 2.0  # a check changes μ by up to this factor, towards equal residuals
+BALANCE = 2.0  # each check changes μ by up to this factor, towards equal residuals
 LEAST_DIVISOR = 1e-300
 
 
 @kernel
 def _clipped_square(W: Matrix, kappa: float) -> float:
-    """Return Σ min(|W|, κ)², one sum per column, vectorised without reordering a sum."""
+    """Return Σ min(|W|, κ)²; one sum per column is vectorised without reordering a sum."""
     n, l = W.shape
     squares = np.zeros(l)
     for i in range(n):
@@ -54,9 +54,9 @@ def _multiplier(W: Matrix, mu: float, lam: float, delta: float) -> tuple[Matrix,
     """Return Y, S with W = S + Z + Y/μ, from argmin λ‖S‖₁ + μ/2·‖W − S − Z‖² over ‖Z‖_F ≤ δ.
 
     S shrinks the entries by κ: R = W − S = clip(W, ±κ), Z = δ R/‖R‖, Y = μ(1 − δ/‖R‖) R. Either
-    S = 0, or |Y| = λ where S ≠ 0; then κ(1 − δ/‖clip(W, ±κ)‖) = λ/μ, whose left side rises with κ.
+    S = 0, or |Y| = λ where S ≠ 0. Then κ(1 − δ/‖clip(W, ±κ)‖) = λ/μ, whose left side rises with κ.
     """
-    from scipy.optimize import brentq  # slow to import, so only where it is used
+    from scipy.optimize import brentq  # slow to import, so only when it is used
 
     top, threshold = float(np.abs(W).max()), lam / mu
 
@@ -89,7 +89,7 @@ def _pursue(
         low = shrink_singular_values(P + Y / mu, 1.0 / mu, basis, rng)
         basis, L = low.basis, low.left @ low.right.T
         W = D - RELAXATION * L - (1.0 - RELAXATION) * P + Y / mu
-        free = None if unseen is None else -W[unseen]  # the relaxed L, since there D = Y = 0
+        free = None if unseen is None else -W[unseen]  # the relaxed L, since D = Y = 0 if unseen
         if unseen is not None:
             W[unseen] = 0.0
         Y, S = _multiplier(W, mu, lam, delta)
@@ -127,23 +127,23 @@ def stable_pca(
     """Return L + S near D by stable principal component pursuit, with a certificate of optimality.
 
     min ‖L‖_* + λ ‖S‖₁  subject to  ‖D − L − S‖_F ≤ δ ‖D‖_F,  by an augmented Lagrangian with
-    D = L + S + Z: singular values of D − S − Z + Y/μ are shrunk by 1/μ; S and Z are minimised over
-    together, exactly; Y += μ(D − L − S − Z).
+    D = L + S + Z: L shrinks the singular values of D − S − Z + Y/μ by 1/μ; (S, Z) is the exact
+    joint minimiser; Y += μ(D − L − S − Z).
 
     Parameters
     ----------
     D : (n, l)
         A finite matrix; D = 0 gives zeros.
     delta : float
-        δ ≥ 0, *relative* to ‖D‖_F: 0 is the problem of `inexact_alm`, and 1 gives zeros.
+        δ ≥ 0, *relative* to ‖D‖_F: 0 gives the problem of `inexact_alm`, and 1 gives zeros.
     lam : float, optional
-        λ > 0; by default 1/√(share·max(n, l)), where share of the n·l entries is seen.
+        λ > 0; by default 1/√(share·max(n, l)), with the share of the n·l entries that are seen.
     mask : None, "causal" or Mask
-        What is seen of D: both Frobenius norms are over these entries, and S has no others.
+        The seen entries of D: both Frobenius norms and S are restricted to them.
     tolerance : float
         The amount by which ‖D − L − S‖_F / ‖D‖_F may exceed δ.
     max_iterations : int
-        Most iterations; the last result is returned, and its gap says how good it is.
+        Maximal number of iterations. After these the last result is returned, with its gap.
     gap_tolerance : float
         Relative duality gap at which the iteration ends, > 0.
 
@@ -151,8 +151,8 @@ def stable_pca(
     -------
     Decomposition
         ``objective`` = ‖L‖_* + λ‖S‖₁; ``gap`` = (objective − (⟨D, Y⟩ − δ‖D‖_F‖Y‖_F) / max(1, ‖Y‖₂))
-        / objective, |Y| ≤ λ, which may be below 0 by about the tolerance. Y is 0 where nothing is
-        seen.
+        / objective, with |Y| ≤ λ and Y = 0 at unseen entries. The gap may be below 0 by about the
+        tolerance.
 
     Raises
     ------
@@ -161,15 +161,15 @@ def stable_pca(
 
     Notes
     -----
-    The result is deterministic. Unlike D = L + S, the model suits matrices that are low-rank +
-    sparse up to something small everywhere, such as attention: rank and entries fall quickly as δ
+    The result is deterministic. Unlike D = L + S, this model suits matrices that are low-rank +
+    sparse up to a small dense residual, such as attention: rank and entries fall quickly as δ
     grows.
 
-    There are two blocks, L and (S, Z), so the alternation converges for every fixed μ; μ is moved
-    towards equal residuals every ten iterations. (S, Z) minimises λ‖S‖₁ + μ/2·‖W − S − Z‖² over
-    ‖Z‖_F ≤ δ, where S shrinks W by the κ that solves one monotone equation. Under a mask, D − S − Z
-    is free where nothing is seen, and follows L.
-    Cost: that of `inexact_alm` per iteration, and tens of iterations. For n below 1500 or so, limit
+    There are two blocks, L and (S, Z), so the alternation converges for every fixed μ. Every ten
+    iterations μ is moved towards equal residuals. (S, Z) minimises λ‖S‖₁ + μ/2·‖W − S − Z‖² over
+    ‖Z‖_F ≤ δ; S shrinks W by the κ that solves one monotone equation. Under a mask, D − S − Z is
+    free at unseen entries and follows L.
+    Cost: per iteration as much as `inexact_alm`; tens of iterations. For n below about 1500, limit
     BLAS to one thread around the call (threadpoolctl).
 
     References
@@ -206,7 +206,7 @@ def stable_pca(
 
 @dataclass(frozen=True)
 class StablePCA(DecompositionMethod):
-    """Stable principal component pursuit: low-rank + sparse up to a small rest.
+    """Stable principal component pursuit: low-rank + sparse up to a small residual.
 
     estimate = L + S, argmin ‖L‖_* + λ‖S‖₁ subject to ‖D − L − S‖_F ≤ δ‖D‖_F, for D = exp(Q Kᵀ) or
     its row-softmax.
@@ -214,20 +214,20 @@ class StablePCA(DecompositionMethod):
     Parameters
     ----------
     delta : float
-        δ ≥ 0, the relative Frobenius error that is allowed, all of which is used.
+        δ ≥ 0, the allowed relative Frobenius error, which the estimate reaches.
     lam : float, optional
-        λ > 0; by default 1/√(share·max(n, l)), where share of the n·l entries is seen.
+        λ > 0; by default 1/√(share·max(n, l)), with the share of the n·l entries that are seen.
     space : {"kernel", "attention"}
-        Which matrix is decomposed.
+        The matrix that is decomposed.
     max_iterations : int
-        Most iterations, whether they converge or not.
+        Maximal number of iterations, whether they converge or not.
 
     Notes
     -----
-    The estimate is deterministic and biased: its error is δ, and rank and entries are the least for
-    it by this convex measure, so the method fits no budget. See `stable_pca`, which also returns
-    the duality gap.
-    Cost: some dozens of singular value thresholdings of the dense matrix.
+    The estimate is deterministic and biased, with error δ. ‖L‖_* + λ‖S‖₁, a convex measure of rank
+    and entries, is the least for this error. Rank and entries follow from D, so a budget cannot
+    fill the method. `stable_pca` also returns the duality gap.
+    Cost: dozens of singular value thresholdings of the dense matrix.
 
     References
     ----------

@@ -1,8 +1,8 @@
 """Leading singular triplets from warm-started block subspaces, Gram matrices and LAPACK.
 
 A solver that repeatedly needs the leading singular vectors of a slowly changing matrix T keeps the
-last ones: one step of subspace iteration from them costs O(nlp), where a full SVD costs O(nl²), and
-is as good once the solver is near its end.
+last p of them. One step of subspace iteration from these costs O(nlp), a full SVD O(nl²). Near the
+end of the solver the step is as good as the SVD.
 """
 
 import math
@@ -14,21 +14,21 @@ from scipy.linalg import eigh, eigh_tridiagonal, qr, svd, svdvals
 
 from approx.low_rank.decomposition import Matrix
 
-# Eigenvalues of TᵀT have errors of eps·s₁². Singular values below this share of s₁, and squared
-# norms of a remainder below its square, have too few digits left, so that LAPACK is used.
+# Eigenvalues of TᵀT have errors of eps·s₁². Singular values below GRAM_SHARE of s₁, and squared
+# norms of a remainder below GRAM_REMAINDER, have too few correct digits, so LAPACK is used.
 GRAM_SHARE = 1e-7
 GRAM_REMAINDER = 1e-6
 LANCZOS_SIZE, LANCZOS_STEPS, LANCZOS_CHECK = 128, 100, 5
-# From this size on a block Lanczos space, of at most that share of it and at least so many blocks,
-# comes before all eigenvectors.
+# From size BLOCK_SIZE on, a block Lanczos space is tried before a full eigendecomposition. It has
+# at most BLOCK_SHARE of the columns and room for at least BLOCKS blocks.
 BLOCK_SIZE, BLOCK_SHARE, BLOCKS, BLOCK_CHECK = 1536, 0.22, 16, 2
-LEAST_WIDTH, STRIPE = 16, 128  # columns of a block; rows of T whose products with one stay in cache
-OF_TAIL, OF_TRIPLETS = 1e-9, 1e-13  # of the remainder's squares: the most that a space may miss
+LEAST_WIDTH, STRIPE = 16, 128  # columns of a block; rows of T whose products with it stay in cache
+OF_TAIL, OF_TRIPLETS = 1e-9, 1e-13  # the largest share of the squared remainder a space may miss
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 
 
 def orthonormal(A: Matrix) -> tuple[Matrix, Matrix]:
-    """Return the thin QR factors of A (n, p); an A in Fortran order is overwritten."""
+    """Return the thin QR factors of A (n, p); overwrite A if it is in Fortran order."""
     factors = qr(A, mode="economic", overwrite_a=True, check_finite=False)
     return cast(tuple[Matrix, Matrix], factors)
 
@@ -36,10 +36,10 @@ def orthonormal(A: Matrix) -> tuple[Matrix, Matrix]:
 def rotate(T: Matrix, basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     """Return Ritz triplets of T (n, l) after one step of subspace iteration from basis (l, p).
 
-    The step takes Q = qr(T basis), then the SVD of QᵀT through the thin QR of TᵀQ. The result is
-    U (n, p), s (p,) descending and V (l, p) with U diag(s) Vᵀ = Q QᵀT. Truncated to r ≤ p columns
-    this is not farther from T than any matrix of rank r whose rows lie in the span of the basis,
-    so iterations built on it never increase ‖T − L‖_F.
+    The step computes Q = qr(T basis), then the SVD of QᵀT through the thin QR of TᵀQ. The result is
+    U (n, p), s (p,) descending and V (l, p) with U diag(s) Vᵀ = Q QᵀT. Let L be its truncation to
+    r ≤ p columns. ‖T − L‖_F is at most that of any matrix of rank r with rows in the span of the
+    basis. So iterations of this step never increase ‖T − L‖_F.
 
     Cost: O(nlp) flops.
 
@@ -54,7 +54,7 @@ def rotate(T: Matrix, basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     >>> s.round(12)
     array([3., 2.])
     """
-    # The product of a wide and a square matrix is faster, and LAPACK needs its transpose.
+    # The product of a wide and a square matrix is faster, and LAPACK needs the transpose.
     Q, _ = orthonormal((basis.T @ T.T).T)
     V, R = orthonormal((Q.T @ T).T)
     u, s, wt = svd(R.T, check_finite=False)
@@ -64,11 +64,11 @@ def rotate(T: Matrix, basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
 def leading(T: Matrix, count: int) -> tuple[Matrix, Matrix, Matrix]:
     """Return the `count` leading singular triplets U (n, c), s (c,), V (l, c) of T (n, l).
 
-    They come from eigenvectors of the smaller Gram matrix, which is 3–5 times faster than the SVD,
-    or from LAPACK's SVD if the rounding of the Gram matrix would show in ‖T − U diag(s) Vᵀ‖_F. Both
-    are accurate. From min(n, l) = 1536 on, few triplets come from a block Lanczos space, if it gets
-    them soon: then the square of that norm is at most 1 + 10⁻¹³ times the least one, by the
-    residuals and with high probability, and values are accurate to rounding.
+    They come from eigenvectors of the smaller Gram matrix, which is 3–5 times faster than the SVD.
+    If the rounding of the Gram matrix would show in ‖T − U diag(s) Vᵀ‖_F, they come from LAPACK's
+    SVD. Both are accurate. From min(n, l) = 1536 on, a small number of triplets comes from a block
+    Lanczos space, if it converges soon. Then the square of this norm is at most 1 + 10⁻¹³ times the
+    least one, by the residuals and with high probability, and values are accurate to rounding.
 
     Examples
     --------
@@ -97,12 +97,12 @@ def leading(T: Matrix, count: int) -> tuple[Matrix, Matrix, Matrix]:
 def tail(T: Matrix, count: int) -> float:
     """Return √Σ_{i > count} σ_i², the Frobenius error of the truncated SVD of T (n, l).
 
-    It is what the leading eigenvalues of the smaller Gram matrix leave of its trace, without any
-    eigenvector, or comes from LAPACK's singular values if the trace would hide it: a few
-    eps/GRAM_REMAINDER of it, some 10⁻⁹, are lost at most. From min(n, l) = 1536 on, a block Lanczos
-    space gives the first few eigenvalues where it gets them sooner than all of them come: the tail
-    is then never below the true one, and above it by at most 5·10⁻¹⁰ of it, by the residuals and
-    with high probability.
+    Its square is the trace of the smaller Gram matrix minus the leading eigenvalues; no eigenvector
+    is computed. If the trace would hide the tail, it comes from LAPACK's singular values. So the
+    relative error is at most a few eps/GRAM_REMAINDER, about 10⁻⁹. From min(n, l) = 1536 on, a
+    block Lanczos space gives the leading eigenvalues if it converges soon. The tail is then never
+    below the true one, and at most 5·10⁻¹⁰ above it, relative, by the residuals and with high
+    probability.
 
     Examples
     --------
@@ -127,20 +127,20 @@ def tail(T: Matrix, count: int) -> float:
 
 
 def _block_lanczos(T: Matrix, count: int, tolerance: float) -> tuple[float, float, Matrix] | None:
-    """Return ‖T‖_F² − Σθ, ‖T‖_F² and V (l, count), Ritz pairs of TᵀT; None if they come too late.
+    """Return ‖T‖_F² − Σθ, ‖T‖_F² and V (l, count), Ritz pairs of TᵀT; None if too slow.
 
-    The space is that of X, TᵀT X, (TᵀT)² X, …, with X Gaussian from a fixed seed and wider than
-    `count`, so that it holds as many copies of an equal eigenvalue as are wanted. Let θ₁ ≥ … be
-    the Ritz values and ρ the residuals |TᵀT v − θ v|. No Σθ is above that of the eigenvalues λ, and
-    for any c ≥ count with θ_c above μ, the largest eigenvalue on the complement of the first c,
+    The space is spanned by X, TᵀT X, (TᵀT)² X, …, with X Gaussian from a fixed seed. X is wider
+    than `count`, so that the space contains enough copies of equal eigenvalues. Let θ₁ ≥ … be the
+    Ritz values and ρ the residuals |TᵀT v − θ v|. Σθ is at most the sum of the eigenvalues λ. Let μ
+    be the largest eigenvalue on the complement of the first c. For any c ≥ count with θ_c > μ,
 
         Σ_{i ≤ count} (λ_i − θ_i) ≤ Σ_{i ≤ c} ρ_i²/(θ_c − μ),
 
-    as TᵀT is below diag(Θ + Rᵀ(θ_c − B)⁻¹R, θ_c) with R the residuals and B what TᵀT is on the
-    complement. It ends once that is below the tolerance times ‖T‖_F² − Σθ, with θ_{c+1} + ρ_{c+1}
-    in the place of μ, which only the chance of X, that no direction is missed, makes certain [1]_.
+    since TᵀT ≤ diag(Θ + Rᵀ(θ_c − B)⁻¹R, θ_c), with R the residuals and B the part of TᵀT on the
+    complement. The iteration ends once this bound is below the tolerance times ‖T‖_F² − Σθ. It uses
+    θ_{c+1} + ρ_{c+1} for μ, which holds if X misses no direction: with high probability [1]_.
 
-    Cost: 4·n·l operations a column, half of them where T is triangular, and 8·l·k² for k columns.
+    Cost: 4·n·l operations a column, half of them if T is triangular, and 8·l·k² for k columns.
     On causal attention of 2048 keys, 16 eigenvalues take 70 to 170 ms and all of them 550.
 
     References
@@ -165,7 +165,7 @@ def _block_lanczos(T: Matrix, count: int, tolerance: float) -> tuple[float, floa
         G -= X[:, :k] @ H[:k, new]
         G -= X[:, :k] @ (X[:, :k].T @ G)
         Q, R = orthonormal(G)
-        Q -= X[:, :k] @ (X[:, :k].T @ Q)  # columns that are left of nothing
+        Q -= X[:, :k] @ (X[:, :k].T @ Q)  # for columns of G that were only rounding
         X[:, k : k + width], again = orthonormal(Q)
         if step % BLOCK_CHECK != BLOCK_CHECK - 1:
             continue
@@ -183,7 +183,7 @@ def _block_lanczos(T: Matrix, count: int, tolerance: float) -> tuple[float, floa
 
 
 def _times_gram(T: Matrix) -> Callable[[Matrix], Matrix]:
-    """Return X ↦ TᵀT X, by stripes of rows from their first to their last column that is not 0."""
+    """Return X ↦ TᵀT X, by stripes of rows, cut to their first to last nonzero column."""
     stripes = []
     for i in range(0, len(T), STRIPE):
         used = np.flatnonzero(T[i : i + STRIPE].any(axis=0))
@@ -203,7 +203,7 @@ def _times_gram(T: Matrix) -> Callable[[Matrix], Matrix]:
 def spectral_norm(A: Matrix, tolerance: float = 1e-5) -> float:
     """Return ‖A‖₂, by LAPACK for small matrices, else by Lanczos on AᵀA to a relative residual.
 
-    Cost: two products with A per step, and tens of steps, however flat the top of the spectrum is.
+    Cost: two products with A per step, and tens of steps, even for a spectrum with a flat top.
 
     Examples
     --------
@@ -219,7 +219,7 @@ def spectral_norm(A: Matrix, tolerance: float = 1e-5) -> float:
     for step in range(LANCZOS_STEPS):
         x = A.T @ (A @ X[step])
         diagonal[step] = X[step] @ x
-        for _ in range(2):  # twice, as after one pass rounding would repeat singular values
+        for _ in range(2):  # after one pass only, rounding would repeat singular values
             x -= X[: step + 1].T @ (X[: step + 1] @ x)
         beside[step] = np.linalg.norm(x)
         if step % LANCZOS_CHECK == LANCZOS_CHECK - 1 or beside[step] == 0:

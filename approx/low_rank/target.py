@@ -1,4 +1,4 @@
-"""The matrix that is decomposed: the kernel matrix itself, or its row-softmax."""
+"""The matrix that is decomposed: the kernel matrix, or its row-softmax."""
 
 from typing import Any
 
@@ -15,21 +15,21 @@ from approx.kernels.elementary import exp_rows
 from approx.low_rank.krylov import Streamed, Stripes
 
 SPACES = ("kernel", "attention")
-MOST = 700.0  # the largest exponent of an entry that is not seen: e^700 is representable
-ARRAYS, MASKED_ARRAYS = 6, 10  # as large as the matrix, in the work on it
+MOST = 700.0  # the largest exponent of an unseen entry: e^700 is representable
+ARRAYS, MASKED_ARRAYS = 6, 10  # arrays of the size of the matrix that the decomposition holds
 
 
 def matrix(Q: Array, K: Array, space: str, mask: Mask) -> tuple[Array, float]:
     """Return D (n, l) in float64 and top: exp(Q Kᵀ) = e^top D, or softmax = D with top = 0.
 
-    Under a mask, the scale e^top or the row sums of softmax are those of what is seen. D also has
-    the entries that are not seen, exp(q·k) at the same scale, up to e^700 of it: completed like
-    this, the matrix may be nearer to low rank.
+    Under a mask, the scale e^top, or the row sums of softmax, follow from the seen entries. D also
+    has the unseen entries, exp(q·k) at the same scale and at most e^700 times it: the completed
+    matrix may be nearer to low rank.
 
     Raises
     ------
     ResourceLimitError
-        D and the work on it would not fit into memory.
+        D and the arrays of its decomposition would not fit into memory.
     """
     n, l = len(Q), len(K)
     arrays = ARRAYS if mask.is_full else MASKED_ARRAYS
@@ -56,7 +56,7 @@ def _completed(Q: Array, K: Array, space: str, mask: Mask) -> tuple[Array, float
 
 
 def stripes(Q: Array, K: Array, space: str) -> tuple[Stripes, float]:
-    """Return D and top as `matrix` does, with D as one stripe, or streamed if it would not fit."""
+    """Return D and top as `matrix` does, with D as one stripe, or streamed if it does not fit."""
     try:
         D, top = matrix(Q, K, space, Mask.full(len(Q), len(K)))
     except memory.ResourceLimitError:
@@ -75,6 +75,6 @@ def parts(
     dtype: np.dtype[Any],
     space: str,
 ) -> Parts:
-    """Return e^top (left rightᵀ + sparse) as parts in a dtype."""
+    """Return e^top (left rightᵀ + sparse) as `Parts` in a dtype."""
     low = Factors(left, right, np.full(len(left), top)).astype(dtype)
     return Parts(low, None if sparse is None else Addition(sparse.astype(dtype), top), space)

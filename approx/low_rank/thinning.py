@@ -1,8 +1,9 @@
-"""Kernel thinning: half of some points, again and again, whose mean feature is near that of all.
+"""Kernel thinning: halve a set of points repeatedly, keeping the mean feature nearly unchanged.
 
-Points come in pairs, and of each pair one is kept. With f_i = φ(x_2i) − φ(x_2i+1) and signs s_i
-that say which, the mean of φ over the half differs from that over all by Σ s_i f_i/b, for b points.
-Fair coins give E|Σ s_i f_i|² = Σ |f_i|²; coins with a bias against what has been added give less.
+Points are paired, and one point of each pair is kept. Let f_i = φ(x_2i) − φ(x_2i+1), and let the
+sign s_i say which point is kept. The mean of φ over the kept half of b points differs from the mean
+over all by Σ s_i f_i/b. Fair coins give E|Σ s_i f_i|² = Σ |f_i|²; coins that are biased against the
+sum so far give less.
 """
 
 import math
@@ -11,20 +12,20 @@ import numpy as np
 
 from approx.checks import Array
 
-DELTA = 0.5  # chance that a coin of any halving has to be cut to certainty, by the bound of [1]
+DELTA = 0.5  # by the bound of [1], the chance that any coin's probability is cut to [0, 1]
 
 
 def thinned(points: Array, rank: int, rng: np.random.Generator) -> Array:
-    """Return the places of points (count, d) that stand for all, in order, (rank,).
+    """Return the indices of a thinned subset of points (count, d), in order, (rank,).
 
     Notes
     -----
-    Halving is by the kernel e^{x·y}. Of rank·2^m ≤ count points with m as large as possible, spread
-    evenly from a random start, m rounds keep one half each. A round halves buckets of successive
-    points, which are few and small at first: four times fewer and twice as large in the next, until
-    the last round has one bucket of 2·rank points. So a round takes 4·rank² entries of the kernel.
-    A coin for each bucket gives either half, so that each point is kept with probability
-    rank/count.
+    The kernel is e^{x·y}. First rank·2^m ≤ count points are taken, with the largest such m, spread
+    evenly from a random start. Then each of m rounds keeps half of them. A round halves buckets of
+    successive points. Each round has four times fewer buckets than the round before, of twice the
+    size; the last round has one bucket of 2·rank points. So a round takes 4·rank² entries of the
+    kernel. A fair coin per bucket decides which half is kept, so each point is kept with
+    probability rank/count.
 
     References
     ----------
@@ -52,7 +53,7 @@ def thinned(points: Array, rank: int, rng: np.random.Generator) -> Array:
 
 
 def kernel_entries(count: int, rank: int) -> int:
-    """Return how many entries of the kernel all rounds take.
+    """Return the number of kernel entries that all rounds compute.
 
     Examples
     --------
@@ -65,7 +66,7 @@ def kernel_entries(count: int, rank: int) -> int:
 
 
 def _bucket(rank: int, rounds: int, done: int) -> int:
-    """Return the points of a bucket, an even number, after so many rounds."""
+    """Return the number of points of a bucket, which is even, after ``done`` rounds."""
     left = rounds - done
     even = rank << left
     twos = (even & -even).bit_length() - 1  # the largest power of two that divides them
@@ -73,16 +74,16 @@ def _bucket(rank: int, rounds: int, done: int) -> int:
 
 
 def halves(points: Array, delta: float, rng: np.random.Generator) -> Array:
-    """Return the places of half of the points (buckets, b, d) of each bucket, (buckets, b/2).
+    """Return the indices of the kept half of each bucket of points (buckets, b, d): (buckets, b/2).
 
     Notes
     -----
-    With ψ = Σ_{j<i} s_j f_j and a = |f_i| max_{j≤i} |f_j| (½ + log(2b/δ)), s_i = −1 has the
-    probability ½ + ½⟨ψ, f_i⟩/a, cut to [0, 1], so that
+    With ψ = Σ_{j<i} s_j f_j and a = |f_i| max_{j≤i} |f_j| (½ + log(2b/δ)), s_i is −1 with
+    probability ½ + ½⟨ψ, f_i⟩/a, cut to [0, 1]. So
 
         E|ψ + s_i f_i|² = E|ψ|² + |f_i|² − 2 E min(⟨ψ, f_i⟩²/a, |⟨ψ, f_i⟩|),
 
-    and Σ |f_i|² bounds E|Σ s_i f_i|².
+    and E|Σ s_i f_i|² ≤ Σ |f_i|².
 
     References
     ----------
@@ -107,6 +108,6 @@ def halves(points: Array, delta: float, rng: np.random.Generator) -> Array:
 
 
 def _kernel(points: Array) -> Array:
-    """Return e^{x·y} of each bucket at one scale, at which none overflows."""
+    """Return e^{x·y} within each bucket, at a common scale at which no entry overflows."""
     dots = points @ points.transpose(0, 2, 1)
     return np.asarray(np.exp(dots - np.diagonal(dots, axis1=1, axis2=2).max()))

@@ -1,9 +1,9 @@
 """Selection of the entries where D and a low-rank L differ most, and the passes over D and L.
 
-Alternating methods move between "S = the large entries of D − L" and "L = the best low-rank
-matrix for D − S". D − S is D off the support and L on it, so one pass reads D and L and writes
-the next matrix to approximate; S itself is needed only at the end. What is not seen, where D is
-NaN, is treated as on the support, but is counted and kept nowhere.
+Alternating methods alternate between "S = the large entries of D − L" and "L = the best low-rank
+matrix for D − S". D − S is D off the support and L on it, so one pass over D and L writes the next
+matrix to approximate; S is needed only at the end. Unseen entries, where D is NaN, are treated as
+on the support, but are neither counted nor stored.
 """
 
 import math
@@ -15,18 +15,17 @@ from approx.low_rank.decomposition import CSR, Indices, Matrix, sparse_entries
 
 # If the last threshold is a good guess, only entries above this share of it are examined.
 GUESS = 0.75
-SAMPLED, MORE = 61, 1.3  # without a guess every 61st entry gives one that lets through 1.3 as many
+SAMPLED, MORE = 61, 1.3  # a first guess from every 61st entry, low enough for 1.3·count entries
 
 
 @kernel
 def _separate(
     D: Matrix, L: Matrix, P: Matrix, threshold: float, ahead: float, out: Matrix
 ) -> float:
-    """Write L + ahead·(L − P) where |D − L| ≥ threshold, else D; return Σ (D − L)² of the rest.
+    """Write L + ahead·(L − P) where |D − L| ≥ threshold or D is NaN, else D.
 
-    Where D is NaN, L is written, too.
-
-    There is one sum per column, so that the loop is vectorised without reordering a sum.
+    Return Σ (D − L)² over the entries where D is written. There is one sum per column, so that the
+    loop is vectorised without reordering a sum.
     """
     n, l = D.shape
     squares = np.zeros(l)
@@ -45,9 +44,9 @@ def _separate(
 
 @kernel
 def _gather(D: Matrix, L: Matrix, floor: float, out: Matrix) -> int:
-    """Write every |D − L| ≥ floor to the front of out (n·l + 1,), row by row; return the count.
+    """Write every |D − L| ≥ floor, row by row, to the front of out (n·l + 1,); return the count.
 
-    NaN is not among them.
+    NaN is not written.
     """
     n, l = D.shape
     found = 0
@@ -60,11 +59,11 @@ def _gather(D: Matrix, L: Matrix, floor: float, out: Matrix) -> int:
 
 
 def kth_largest(D: Matrix, L: Matrix, count: int, guess: float, work: Matrix) -> tuple[float, int]:
-    """Return the count-th largest |D − L|, the threshold, and how many entries exceed the count.
+    """Return the threshold, which is the count-th largest |D − L|, and the excess.
 
-    So count + excess entries have |D − L| ≥ threshold, and excess > 0 only where entries tie with
-    it. `guess` is a threshold that was right for a similar L, or 0; work has n·l + 1 places. The
-    result is exact for any guess; a good guess needs only one pass.
+    count + excess entries have |D − L| ≥ threshold; excess > 0 only if entries tie with it. `guess`
+    is the threshold of a similar L, or 0; work has shape (n·l + 1,). The result is exact for any
+    guess; a good guess needs only one pass.
     """
     if count == 0:
         return np.inf, 0
@@ -79,11 +78,11 @@ def kth_largest(D: Matrix, L: Matrix, count: int, guess: float, work: Matrix) ->
 
 
 def without_largest(A: Matrix, count: int) -> float:
-    """Return ‖A − S‖_F, where S holds the `count` largest entries |a| of A (n, l): the least error.
+    """Return the least ‖A − S‖_F of any S with `count` entries: S has the largest |a| of A (n, l).
 
-    The threshold is guessed from every 61st entry, so that two passes and a partial sort of little
-    more than `count` entries find it; a wrong guess costs a sort of all. The result is exact for
-    any guess, but for the rounding of the sum.
+    The threshold is guessed from every 61st entry. Two passes and a partial sort of little more
+    than `count` entries then find it; a wrong guess costs a partial sort of all. The result is
+    exact for any guess, up to the rounding of the sum.
 
     Examples
     --------
@@ -100,7 +99,7 @@ def without_largest(A: Matrix, count: int) -> float:
 
 
 def _excess_ties(D: Matrix, L: Matrix, threshold: float, excess: int) -> Indices:
-    """Return the flat places of the last `excess` entries with |D − L| = threshold."""
+    """Return the flat indices of the last `excess` entries with |D − L| = threshold."""
     return np.flatnonzero(np.abs(D - L) == threshold)[-excess:]
 
 
@@ -109,8 +108,8 @@ def separate(
 ) -> float:
     """Write D − S to out, where S = D − L at the large entries; return ‖D − L − S‖_F².
 
-    At the large entries, where D − S = L, out holds L + ahead·(L − P): P is the previous L, and
-    ahead > 0 continues its change.
+    At the large entries D − S = L, and out gets L + ahead·(L − P). P is the previous L, so
+    ahead > 0 extrapolates its change.
     """
     rest = _separate(D, L, P, threshold, ahead, out)
     if excess:

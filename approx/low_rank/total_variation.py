@@ -1,8 +1,8 @@
-"""Low rank for total variation: the nearest rows of a rank to rows of softmax that are found.
+"""Low rank for total variation: the best found matrix of a rank near rows of softmax.
 
-The truncated SVD has the least Frobenius error of its rank and says nothing of total variation,
-the sum of absolute differences. No algorithm for that is known which is both fast and sure: what
-is found here is a local optimum, an upper bound of the least.
+The truncated SVD has the least Frobenius error of its rank, but no guarantee in total variation,
+half the sum of absolute differences. For total variation no fast algorithm is known that surely
+finds the optimum. The result here is a local optimum, an upper bound of the least.
 """
 
 import dataclasses
@@ -22,14 +22,14 @@ from approx.low_rank.godec import godec
 from approx.low_rank.subspace import leading
 from approx.low_rank.weighted import equations, solve
 
-RACE, SWEEPS = 8, 24  # sweeps from each start, and in all from the best of them
-SHARPER, FLOOR = 0.65, 1e-3  # of the absolute differences below which a weight grows no more
+RACE, SWEEPS = 8, 24  # sweeps from each start, and in total from the best start
+SHARPER, FLOOR = 0.65, 1e-3  # factor per sweep, and floor, of the difference that limits weights
 ENOUGH = 1e-3  # relative gain of two sweeps at which the descent ends
-RIDGE = {np.float32: 1e-7, np.float64: 1e-9}  # by the precision of the Gram matrices
+RIDGE = {np.float32: 1e-7, np.float64: 1e-9}  # for each precision of the Gram matrices
 
 
 class Nearest(NamedTuple):
-    """The best that is found: rows left rightᵀ, their total variation, and how far starts differ.
+    """The best found rows left rightᵀ, their total variation, and the spread of the starts.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Nearest(NamedTuple):
     tv : float
         Mean over rows of ½ Σ_j |left rightᵀ − P|.
     spread : float
-        (most − least)/least of what the starts reach, each when it drops out; 0 for one of them.
+        (most − least)/least of the total variations that the starts reach before they drop out.
     """
 
     left: Matrix
@@ -53,48 +53,47 @@ def nearest(
     mask: MaskLike = None,
     starts: Iterable[tuple[Matrix, Matrix]] = (),
 ) -> Nearest:
-    """Return rows of a rank near to P in total variation, each with sum 1 over what it sees.
+    """Return a matrix of a rank near P in total variation, whose rows sum to 1 under the mask.
 
     min Σ_i ½ Σ_j |W_ij − P_ij| over rank W ≤ rank with Σ_j W_ij = 1, by weighted least squares:
-    |x| ≤ (x²/|x₀| + |x₀|)/2, with equality at x = x₀ = ±|x₀|, so that factors that are fitted in
-    turn with weights 1/|W − P| of the last W bring it down. What is solved for is the step from the
-    last factor, so that rounding and a ridge shorten steps and move no optimum.
+    |x| ≤ (x²/|x₀| + |x₀|)/2, with equality at x = x₀ = ±|x₀|. So factors that are fitted in turn,
+    with weights 1/|W − P| of the last W, reduce the total variation. The unknown of each fit is the
+    step from the last factor, so that rounding and a ridge shorten steps but move no optimum.
 
     Parameters
     ----------
     P : (n, l)
-        Rows of softmax; what is not seen counts for nothing.
+        Rows of softmax; unseen entries do not count.
     rank : int
         1 ≤ rank ≤ min(n, l).
     mask : None, "causal" or Mask
     starts : iterable of (left (n, r), right (l, r)), r ≤ rank
-        Beside the built-in ones.
+        Further starts beside the built-in ones.
 
     Returns
     -------
     Nearest
-        Best found, and no bound. Without a mask its rows sum to 1 to rounding; under one, except
-        where the factor of the keys sums to 0 over what a query sees.
+        The best found, not a lower bound. Without a mask its rows sum to 1 up to rounding. Under a
+        mask, rows in which the factor of the keys sums to 0 over the seen keys are excepted.
 
     Notes
     -----
-    The result is deterministic. It starts from the truncated SVD of P, under a mask from the best
-    completion that `approx.low_rank.godec.godec` finds; from means of consecutive rows of P as the
-    right factor, like the landmarks of Nyströmformer; and from the columns of most attention. (The
-    SVD with its negative entries cut off ends where the SVD does.) Rows of each are scaled to sum
-    to 1 first. Each start has 8 sweeps; the best of them goes on for 16 more, or until two of them
-    gain less than 10⁻³. Weights are limited to those of a difference that falls from eight times
-    the mean one to a thousandth of that. The best iterate is kept, so that the result is never
-    above any start after its rows are scaled.
+    The result is deterministic. There are three built-in starts. The first is the truncated SVD of
+    P, or under a mask the best completion that `approx.low_rank.godec.godec` finds. The second has
+    means of consecutive rows of P as the right factor, like the landmarks of Nyströmformer. The
+    third has the columns with the most attention. Rows of each start are scaled to sum to 1. Each
+    start has 8 sweeps; the best one goes on for 16 more, or until two sweeps gain less than 10⁻³.
+    Weights are at most 1/δ, where δ falls from eight times the mean difference to a thousandth of
+    that. The best iterate is returned, so the result is never above any scaled start.
 
-    The sums are kept by Lagrange multipliers: one for each row while the factor of the queries is
-    fitted, and without a mask rank more for the sum of the factor of the keys. Under a mask this
-    factor is fitted without regard to the sums.
+    Lagrange multipliers keep the row sums: one for each row in the fit of the queries' factor, and
+    without a mask rank more for the sum of the keys' factor. Under a mask, the fit of the keys'
+    factor ignores the row sums.
 
-    Without a mask the Gram matrices of weights are made in single precision, up to rank 24.
-    Residuals, gradients and total variations always are double.
+    Without a mask the weighted Gram matrices are in single precision, up to rank 24. Residuals,
+    gradients and total variations are always in double precision.
 
-    Cost: 4·n·l·rank² operations a sweep, some 40 sweeps, and two singular value decompositions.
+    Cost: 4·n·l·rank² operations a sweep, about 40 sweeps, and two singular value decompositions.
 
     References
     ----------
@@ -103,7 +102,7 @@ def nearest(
 
     Examples
     --------
-    Two of three different rows can be had, and the third is lost:
+    Rank 2 reproduces two of three rows; the third is lost:
 
     >>> round(nearest(np.eye(3), 2).tv, 3)
     0.333
@@ -128,7 +127,7 @@ def nearest(
 
 
 def _least_squares(P: Matrix, rank: int, mask: Mask) -> tuple[Matrix, Matrix]:
-    """Return the truncated SVD; under a mask, the best matrix of the rank that is found."""
+    """Return the truncated SVD; under a mask, the best found matrix of the rank."""
     if not mask.is_full:
         best = godec(P, rank, 0, mask=mask)
         return best.left, best.right
@@ -137,7 +136,7 @@ def _least_squares(P: Matrix, rank: int, mask: Mask) -> tuple[Matrix, Matrix]:
 
 
 def _starts(P: Matrix, rank: int) -> list[tuple[Matrix, Matrix]]:
-    """Return means of consecutive rows, and the columns of most attention, as factors."""
+    """Return two starts as factors: means of consecutive rows, and columns of most attention."""
     n, l = P.shape
     cuts = np.arange(rank) * n // rank
     means = np.add.reduceat(P, cuts, axis=0) / np.diff([*cuts, n])[:, None]
@@ -161,9 +160,9 @@ class _Run:
     Attributes
     ----------
     shown : (n, l) or None
-        1 where a query sees a key, else 0; None if all is seen.
+        1 where a query sees a key, else 0; None if all entries are seen.
     left, right, rest : (n, r), (l, r), (n, l)
-        Factors, and P − left rightᵀ where it is seen.
+        The factors, and P − left rightᵀ on seen entries.
     best : _Best
     reached : list of float
         The best total variation so far, at the start and after each sweep.
@@ -179,13 +178,13 @@ class _Run:
 
     @classmethod
     def from_pair(cls, P: Matrix, shown: Matrix | None, left: Matrix, right: Matrix) -> Self:
-        """Return a start, with rows scaled to sum to 1."""
+        """Return the run that starts from two factors, with rows scaled to sum to 1."""
         left = _summing_to_one(left, _sums(shown, right, len(P)))
         rest, tv = _differences(P, shown, left, right)
         return cls(P, shown, left, right, rest, _Best(left, right, tv), [tv])
 
     def descend(self, sweeps: int, enough: float = -math.inf) -> None:
-        """Go on to so many sweeps in all, or until two of them gain a share less than `enough`."""
+        """Continue to ``sweeps`` sweeps in total, or until two gain a share less than `enough`."""
         P, shown = self.P, self.shown
         for sweep in range(len(self.reached) - 1, sweeps):
             least = 8 * max(self.best.tv, 1e-300) * 2 / P.shape[1] * max(SHARPER**sweep, FLOOR)
@@ -205,7 +204,7 @@ class _Run:
 def _differences(
     P: Matrix, shown: Matrix | None, left: Matrix, right: Matrix
 ) -> tuple[Matrix, float]:
-    """Return P − left rightᵀ where it is seen, and the total variation."""
+    """Return P − left rightᵀ on seen entries, else 0, and the total variation."""
     rest = left @ right.T
     np.subtract(P, rest, out=rest)
     if shown is not None:
@@ -214,10 +213,10 @@ def _differences(
 
 
 def _weights(rest: Matrix, shown: Matrix | None, least: float) -> Matrix:
-    """Return 1/|difference|, limited, and 0 where nothing is seen; in units that cancel.
+    """Return 1/|difference|, limited, up to a common factor; 0 at unseen entries.
 
-    Under a mask a key that few queries see has Gram matrices of which single precision leaves
-    nothing.
+    Under a mask weights are double: the Gram matrix of a key that few queries see would lose all
+    its digits in single precision.
     """
     weights = np.abs(rest)
     np.maximum(weights, least, out=weights)
@@ -226,12 +225,15 @@ def _weights(rest: Matrix, shown: Matrix | None, least: float) -> Matrix:
 
 
 def _sums(shown: Matrix | None, right: Matrix, n: int) -> Matrix:
-    """Return what the factor of the keys sums to over what each query sees, (n, r)."""
+    """Return the sums of the keys' factor over the keys that each query sees, (n, r)."""
     return np.tile(right.sum(axis=0), (n, 1)) if shown is None else shown @ right
 
 
 def _summing_to_one(left: Matrix, sums: Matrix) -> Matrix:
-    """Return rows scaled so that those of the product sum to 1; the shortest where they cannot."""
+    """Return left, scaled so that rows of the product sum to 1.
+
+    A row whose sum is not positive becomes the shortest vector that gives the sum 1.
+    """
     total = (left * sums).sum(axis=1, keepdims=True)
     size = np.square(sums).sum(axis=1, keepdims=True)
     shortest = np.divide(sums, size, out=np.zeros_like(left), where=size > 0)
@@ -239,7 +241,7 @@ def _summing_to_one(left: Matrix, sums: Matrix) -> Matrix:
 
 
 def _queries(rest: Matrix, weights: Matrix, left: Matrix, right: Matrix, sums: Matrix) -> Matrix:
-    """Return the factor of the queries, fitted with a·sums = 1 in each row."""
+    """Return the fitted factor of the queries, with a·sums = 1 for each row a."""
     fitted = np.empty_like(left)
     for rows, grams, sides in equations(rest, weights, right, RIDGE[weights.dtype.type]):
         both = np.stack([sides, sums[rows]], axis=2)
@@ -253,7 +255,7 @@ def _queries(rest: Matrix, weights: Matrix, left: Matrix, right: Matrix, sums: M
 
 
 def _keys(rest: Matrix, weights: Matrix, left: Matrix, right: Matrix, keep: bool) -> Matrix:
-    """Return the factor of the keys, fitted; if asked, with the sum that it had."""
+    """Return the fitted factor of the keys; if ``keep``, its column sums do not change."""
     parts = []
     steps = np.empty_like(right)
     units = np.eye(right.shape[1])[None, :, : right.shape[1] if keep else 0]

@@ -22,8 +22,8 @@ from approx.method import TV, Method, Size
 from approx.method.fields import one_of, real, ruled
 
 DENSE = 2048  # up to this min(n, l), LAPACK computes every singular value
-SHARE = 1 / 8  # of min(n, l): beyond this rank, a block Krylov space costs more than LAPACK
-START = 32  # the rank at which a search for epsilon or energy starts, doubled until it is enough
+SHARE = 1 / 8  # of min(n, l): above this rank, a block Krylov space costs more than LAPACK
+START = 32  # the first rank tried for epsilon or energy; it is doubled until it is enough
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,50 +35,48 @@ class TruncatedSVD(Method):
     Parameters
     ----------
     rank : int, optional
-        1 ≤ rank ≤ min(n, l); if all three are None, the method is a template of its rank.
+        1 ≤ rank ≤ min(n, l). If rank, epsilon and energy are None, a budget fills the rank.
     space : {"kernel", "attention"}
-        Which matrix is decomposed.
+        The matrix that is decomposed.
     epsilon : float, optional
-        Given instead, it asks for the least rank with spectral error ≤ epsilon·σ₁, 0 < epsilon < 1;
-        it has no meaning under a mask.
+        Instead of rank: take the least rank with spectral error ≤ epsilon·σ₁, 0 < epsilon < 1. Not
+        defined under a mask.
     energy : float, optional
-        Given instead, it asks for the least rank with Σ_{i ≤ rank} σ_i² ≥ energy·Σσ²,
-        0 < energy ≤ 1.
+        Instead of rank: take the least rank with Σ_{i ≤ rank} σ_i² ≥ energy·Σσ², 0 < energy ≤ 1.
     refine : {"tv"}, optional
-        ``tv`` goes on from the decomposition of the row-softmax to rows of the same rank that sum
-        to 1 and are near to it in total variation.
+        ``tv`` starts from the SVD of the row-softmax and reduces the total variation, at the same
+        rank, among matrices whose rows sum to 1.
 
     Notes
     -----
-    The estimate is deterministic and biased; its Frobenius error √Σ_{i > rank} σ_i² and spectral
+    The estimate is deterministic and biased. Its Frobenius error √Σ_{i > rank} σ_i² and spectral
     error σ_{rank+1} are the least of any matrix of that rank. Entries may be negative. In total
-    variation it bounds nothing: other matrices of the rank may be nearer to rows of softmax, and
-    the rows of this one do not sum to 1. With ``refine`` they do, and the estimate is the best
-    in total variation that is found (see `approx.low_rank.total_variation.nearest`): an upper bound
-    on the least of such matrices, among which is every linear attention of as many features.
-    A matrix whose rows sum to less may have a smaller number yet: that of 0 is ½.
+    variation it is no bound: other matrices of this rank may have less. Its rows do not sum to 1.
+    With ``refine`` they do, and the estimate is the best found in total variation (see
+    `approx.low_rank.total_variation.nearest`). It is an upper bound on the least total variation of
+    matrices of this rank whose rows sum to 1; linear attention with as many features is one of
+    these. A matrix whose rows sum to less than 1 may have less still: the zero matrix has ½.
 
-    Up to min(n, l) = 2048 LAPACK computes it, accurate to rounding. Beyond, ranks up to min(n, l)/8
-    come from `approx.low_rank.krylov.block_krylov`: with high probability, its Frobenius and
-    spectral errors are at most 1 + ε times those above, with ε = 10⁻⁵ or less as measured on
-    attention matrices, and its values are accurate to 10⁻⁷ σ₁ at best; it streams stripes of rows
-    of a matrix that does not fit in memory. For a matrix that fits, larger ranks come from its Gram
-    matrix or LAPACK, and from LAPACK if epsilon or 1 − energy is below that accuracy.
+    Up to min(n, l) = 2048 LAPACK computes the SVD, accurate to rounding. Above, ranks up to
+    min(n, l)/8 come from `approx.low_rank.krylov.block_krylov`, which streams stripes of rows if
+    the matrix does not fit in memory. With high probability its Frobenius and spectral errors are
+    at most 1 + ε times those above; ε was at most 10⁻⁵ on attention matrices. Its singular values
+    are accurate to 10⁻⁷ σ₁ at best. Larger ranks of a matrix that fits come from its Gram matrix or
+    LAPACK; LAPACK is also used if epsilon or 1 − energy is below this accuracy.
 
-    Under a mask, entries that are not seen are free, so that no formula gives the best estimate. It
-    is the best that is found: the matrix is filled in by its own truncated SVD again and again, by
-    at most 40 steps of subspace iteration, from two starts, and then the factors follow each other
-    by least squares (see `approx.low_rank.godec.godec`, at k = 0). Its Frobenius error over what is
-    seen is at most that of the SVD of the matrix with 0 where nothing is seen, and that of the SVD
-    of the whole matrix, at the scale of what is seen. It is an upper bound on the least error, and
-    the same for the same inputs. `energy` chooses the rank that the first of these starts needs,
-    which is enough.
+    Under a mask, unseen entries are free, so no formula gives the best estimate; the estimate is
+    the best found. From two starts, the unseen entries are filled in by the truncated SVD
+    repeatedly, in at most 40 steps of subspace iteration. Alternating least squares follow (see
+    `approx.low_rank.godec.godec`, at k = 0). The starts are the SVD of the matrix with 0 at unseen
+    entries, and the SVD of the whole matrix at the scale of the seen entries. The Frobenius error
+    over seen entries is at most that of each start, and an upper bound on the least error. The
+    result is the same for the same inputs. `energy` chooses the rank that suffices for the first
+    start.
 
-    Cost: O(n·l·min(n, l)) operations and the dense matrix in float64; beyond 2048, some ten
+    Cost: O(n·l·min(n, l)) operations and the dense matrix in float64; above 2048, about ten
     passes of 4·n·l·rank operations. Under a mask always the dense matrix, two Gram matrices,
-    some 50 passes of 4·n·l·rank operations, and up to rank 64 at most 30 of rank times as many.
-    With ``refine`` always the dense matrix, and some 40 passes of 4·n·l·rank² operations beside
-    the above.
+    about 50 passes of 4·n·l·rank operations, and up to rank 64 at most 30 passes of rank times as
+    many. ``refine`` adds the dense matrix and about 40 passes of 4·n·l·rank² operations.
 
     Raises
     ------
@@ -115,7 +113,7 @@ class TruncatedSVD(Method):
     )
     deterministic: ClassVar[bool] = True
     sized_by = Size("rank", counts="rank", instead=("epsilon", "energy"))
-    oracle = True  # finding it costs what it would save
+    oracle = True  # computing the SVD costs what the method would save
 
     rank: int | None = None
     space: str = one_of("kernel", SPACES)
@@ -143,18 +141,18 @@ class TruncatedSVD(Method):
 
     @property
     def refusal(self) -> str | None:
-        """Why epsilon has no meaning under a mask."""
+        """The reason why epsilon has no meaning under a mask; None without epsilon."""
         if self.epsilon is None:
             return None
         return "a matrix with free entries has no spectral norm: give rank or energy"
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
-        """Return the Frobenius norm where all is seen, over matrices of the rank."""
+        """Return the Frobenius norm, over matrices of the rank, if all entries are seen."""
         whole = mask is None or mask.is_full
         return {self.frobenius} if whole and not self.refine else set()
 
     def best_found_in(self, mask: Mask | None = None) -> set[str]:
-        """Return that norm, or total variation over those whose rows sum to 1."""
+        """Return the Frobenius norm, or with refine tv, over matrices whose rows sum to 1."""
         return {TV} if self.refine else {self.frobenius}
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
@@ -171,7 +169,7 @@ class TruncatedSVD(Method):
         return target.parts(left, right, None, top, q.dtype, self.space)
 
     def least_rank(self, s: Array, total: float) -> int | None:
-        """Return the rank that is asked for; None if more values are needed to tell.
+        """Return the rank for rank, epsilon or energy; None if that takes more singular values.
 
         Parameters
         ----------
@@ -202,7 +200,7 @@ class TruncatedSVD(Method):
         return best.left, best.right, top
 
     def _rank(self, D: Matrix, mask: Mask) -> int:
-        """Return the rank that is given, or that D needs with 0 where nothing is seen."""
+        """Return the given rank, or the rank that D needs with 0 at unseen entries."""
         if self.rank is not None:
             return self.rank
         s = scipy.linalg.svdvals(filled(seen(D, mask)), check_finite=False)
@@ -216,7 +214,7 @@ class TruncatedSVD(Method):
         return u[:, :r] * s[:r], vt[:r].T, top
 
     def _large(self, q: Array, k: Array) -> tuple[Matrix, Matrix, float]:
-        """Return the same as `_dense`, from block Krylov spaces as long as they are narrow."""
+        """Return the same as `_dense`, from block Krylov spaces while these are narrow."""
         shape = len(q), len(k)
         widest = SHARE * min(shape)
         if self.rank is not None and self.rank > widest:

@@ -1,4 +1,4 @@
-"""Least squares with a weight for every entry, row by row: the step of alternating fits."""
+"""Least squares with a weight per entry, row by row: one step of alternating fits."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,9 +8,9 @@ import numpy as np
 from approx.kernels.jit import kernel
 from approx.low_rank.decomposition import Matrix
 
-RIDGE = 1e-6  # of the trace: it keeps what is free from growing where few keys are seen
-BATCHED = 24  # rank up to which one product makes the Gram matrices of many rows
-LANES = 16  # systems that are solved side by side
+RIDGE = 1e-6  # of the trace: it keeps free entries from growing where few keys are seen
+BATCHED = 24  # up to this rank, one product computes the Gram matrices of many rows
+LANES = 16  # number of systems that are solved side by side
 
 
 def equations(
@@ -24,12 +24,12 @@ def equations(
         Weights in float32 give Gram matrices in float32 up to rank 24.
     factor : (l, r)
     ridge : float
-        Its share of the trace of each Gram matrix.
+        The ridge, as a share of the trace of each Gram matrix.
 
     Yields
     ------
     rows : slice
-        Some rows, of which the Gram matrices take as much memory as D.
+        A stripe of rows. Its Gram matrices take as much memory as D.
     grams : (rows, r, r)
         Σ_j weights_ij f_j f_jᵀ + ridge, positive definite.
     sides : (rows, r)
@@ -63,12 +63,12 @@ def _of_many_rows(factor: Matrix, dtype: np.dtype[Any]) -> Callable[[Matrix], Ma
     place = np.empty((r, r), np.intp)
     place[upper] = place.T[upper] = np.arange(len(upper[0]))
     pairs = (factor[:, upper[0]] * factor[:, upper[1]]).astype(dtype, copy=False)
-    # C-contiguous, as those of `_of_each_row`: `solve` is compiled for one layout
+    # C-contiguous like those of `_of_each_row`: `solve` is compiled for one layout
     return lambda weights: np.take(weights @ pairs, place, axis=1)
 
 
 def _of_each_row(factor: Matrix) -> Callable[[Matrix], Matrix]:
-    """Return the same row by row: where r is large, a row is work enough for BLAS."""
+    """Return the same map, row by row: for a large r, one row is enough work for BLAS."""
     r = factor.shape[1]
 
     def grams(weights: Matrix) -> Matrix:
@@ -85,16 +85,16 @@ def _of_each_row(factor: Matrix) -> Callable[[Matrix], Matrix]:
 
 @kernel
 def solve(grams: Any, sides: Any) -> None:
-    """Replace right-hand sides by solutions of positive definite systems, by Cholesky.
+    """Replace right-hand sides by the solutions of positive definite systems, by Cholesky.
 
     Parameters
     ----------
     grams : (count, r, r)
-        Of which the lower triangles are read.
+        Only the lower triangles are read.
     sides : (count, r, k)
-        Overwritten: grams_i⁻¹ sides_i, with 0 for an unknown of which rounding leaves no pivot.
+        Overwritten by grams_i⁻¹ sides_i; an unknown whose pivot is lost to rounding becomes 0.
     """
-    # The same step of sixteen systems is one loop: a small system alone has no loop for vectors.
+    # One loop does the same step of sixteen systems: a small system alone cannot be vectorised.
     count, r = grams.shape[0], grams.shape[1]
     A, B = np.empty((r, r, LANES)), np.empty((r, LANES))
     for start in range(0, count, LANES):

@@ -22,17 +22,17 @@ class Chebyshev(IntervalMethod):
     Parameters
     ----------
     degree : int, optional
-        n ≥ 0; None is a template.
+        n ≥ 0; None: a budget fills it.
     bound : float, optional
         B > 0; None takes the largest |q·k| of the inputs. Beyond B the error grows like (2x/B)^n.
     kind : {"truncation", "interpolation"}
 
     Notes
     -----
-    Error: at most 2 Σ_{k>n} I_k(B) on [−B, B] for the truncation, reached at x = B (exact), and at
-    most twice that for the interpolant, because each left-out T_k is aliased to another (bound).
-    Relative to e^x the error is worst at x = −B, by a factor of up to e^{2B}; for attention logits,
-    which are mostly near 0, Taylor is often better.
+    Error: at most 2 Σ_{k>n} I_k(B) on [−B, B] for the truncation, reached at x = B (exact); at most
+    twice that for the interpolant, because each omitted T_k is aliased to a kept one (bound).
+    Relative to e^x the error is worst at x = −B, by a factor of up to e^{2B}. Attention logits are
+    mostly near 0, where Taylor is often better.
     Some a_j < 0 once B ≳ 4. The kernel of one set of points is then indefinite
     (`Polynomial.negative_eigenvalues`), and rows of attention may have sums ≤ 0, which are counted.
     Rank: min(n, l, C(d+degree, degree)) for generic Q, K.
@@ -80,7 +80,7 @@ class Chebyshev(IntervalMethod):
 
 
 def bessel(k: Array, bound: float) -> Array:
-    """Return I_k(B) e^−B, for B > 10⁸ by its limit e^{−k²/2B}/√(2πB), right to 10⁻⁹ there.
+    """Return I_k(B) e^−B, for B > 10⁸ by its limit e^{−k²/2B}/√(2πB), accurate to 10⁻⁹ there.
 
     Accuracy: 16 eps·κ, as docs/accuracy.md defines it.
     """
@@ -92,13 +92,12 @@ def bessel(k: Array, bound: float) -> Array:
 def log_bessel(k: Array, bound: float) -> Array:
     """Return log I_k(B) − B, by Debye's expansion in 1/k where `bessel` underflows.
 
-    The expansion is that of Abramowitz and Stegun, 9.7.7, with three terms, right to 10⁻⁹ beyond
-    k = 30.
+    The expansion is Abramowitz and Stegun, 9.7.7, with three terms, accurate to 10⁻⁹ beyond k = 30.
 
     Accuracy: 500 eps·κ, as docs/accuracy.md defines it.
     """
     value = bessel(k, bound)
-    far = ~(value >= 1e-290)  # also the NaN that SciPy gives beyond its range
+    far = ~(value >= 1e-290)  # also where SciPy returns NaN beyond its range
     v = k[far].astype(float)
     root = np.hypot(v, bound)
     p = v / root
@@ -115,14 +114,14 @@ def log_bessel(k: Array, bound: float) -> Array:
 
 
 def left_out(degree: int, bound: float) -> Array:
-    """Return the k > degree that matter: I_k(B) falls like e^{−k²/2B}, or faster for k > B."""
+    """Return the k > degree that matter: I_k(B) falls like e^{−k²/2B}, faster for k > B."""
     return degree + 1 + np.arange(64 + 9 * math.ceil(math.sqrt(bound)))
 
 
 def log_tail(degree: int, bound: float) -> float:
-    """Return log(2 Σ_{k > degree} I_k(B)) − B, the error of the truncation over e^B.
+    """Return log(2 Σ_{k > degree} I_k(B)) − B, the log error of the truncation over e^B.
 
-    For B > 10⁸ the sum is that of `bessel`'s limit, erfc((degree + ½)/√(2B)).
+    For B > 10⁸ the sum is taken in the limit of `bessel`: erfc((degree + ½)/√(2B)).
 
     Accuracy: 500 eps·κ, as docs/accuracy.md defines it.
 

@@ -18,22 +18,22 @@ from approx.kernels import pattern_products
 from approx.polynomials import monomials
 from approx.polynomials.polynomial import Polynomial
 
-LOSS = 5.0  # log of the cancellation in powers of x beyond which products use the logits
+LOSS = 5.0  # above this log of the cancellation in powers of x, products use the logits
 TILE = 256  # rows of features that a streamed product holds at a time
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Elementwise(Low):
-    """diag(e^row) p(Q Kᵀ) diag(e^column), as rows on demand or as factors of monomials.
+    """The matrix diag(e^row) p(Q Kᵀ) diag(e^column), as rows on demand or as monomial factors.
 
     Parameters
     ----------
     Q, K : (n, d), (l, d)
     polynomial : Polynomial
     row, column : (n,), (l,), optional
-        Logs that are added to those of all entries of a row, and of a column; give both or none.
+        Offsets of the logs of the entries, per row and per column; give both or none.
     mask : Mask, optional
-        What the scale of a row follows from: entries that are not seen are those of logit 0.
+        Row scales follow from seen keys only: an unseen entry gets the logit of the first seen key.
     """
 
     Q: Array
@@ -59,18 +59,18 @@ class Elementwise(Low):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of Q, K, the coefficients and the offsets; factors are not kept."""
+        """Bytes of Q, K, the coefficients and the offsets; factors are not stored."""
         p = self.polynomial
         arrays = [self.Q, self.K, p.mantissas, p.exponents, self.row, self.column]
         return sum(x.nbytes for x in arrays if x is not None)
 
     @property
     def elementwise(self) -> bool:
-        """Whether the logits of the estimate are those of p, as they are without offsets."""
+        """Whether entries are p of the given logits, which is so if there are no offsets."""
         return self.column is None
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
-        """Return the scale of p at the logits, or of its bound by Cauchy–Schwarz without logits."""
+        """Return the scale of p at the logits; without logits, its bound by Cauchy–Schwarz."""
         if logits is not None and self.elementwise:
             return self.polynomial.log_size(self._seen(logits, rows)).astype(self.dtype)
         return self._with_offsets(self._scale(rows), rows)
@@ -89,7 +89,7 @@ class Elementwise(Low):
         if self.column is not None and self._weights is not None:
             if self.mask is None:
                 values *= self._weights[cols]
-            else:  # those of keys that are not seen are dropped
+            else:  # entries of unseen keys are set to 0 later
                 own = self.column[cols] - self._tops[rows][:, None]
                 values *= np.exp(np.minimum(own, 0))
         return values
@@ -107,7 +107,7 @@ class Elementwise(Low):
         return np.asarray(values * np.exp(self.column[pattern.indices] - tops))
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
-        """Return low @ V and its scale, by factors or row stripes, whichever is cheaper."""
+        """Return low @ V and its scale, by the cheaper of factors and row stripes."""
         v = self._weighted(V)
         if self._factors_are_cheaper(V.shape[1]):
             query, key, scale = self._feature_tiles()
@@ -122,7 +122,7 @@ class Elementwise(Low):
         return y, self._with_offsets(scale)
 
     def rmatmat(self, W: Array, row_log: Array) -> Array:
-        """Return (diag(e^−row_log) low)ᵀ W, by the cheaper route."""
+        """Return (diag(e^−row_log) low)ᵀ W, by the cheaper of factors and row stripes."""
         shift = self._without_offsets(row_log)
         if self._factors_are_cheaper(W.shape[1]):
             query, key, logs = self._feature_tiles()
@@ -137,7 +137,7 @@ class Elementwise(Low):
         return self._weighted(y)
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return the monomial factors, where the left one has the sign of a negative coefficient.
+        """Return the monomial factors; the left one has the signs of the coefficients.
 
         Raises
         ------
@@ -159,11 +159,11 @@ class Elementwise(Low):
         return dataclasses.replace(self, row=row, column=column)
 
     def seeing(self, mask: Mask) -> Elementwise:
-        """Return this matrix at scales of the logits that are seen."""
+        """Return this matrix with row scales that follow from the seen logits."""
         return dataclasses.replace(self, mask=mask)
 
     def features(self, columns: int) -> Features | None:
-        """Return the monomials where they are cheaper than row stripes of what is seen."""
+        """Return the monomials if they are cheaper than row stripes of the seen entries."""
         assert self.mask is not None
         if not self._factors_are_cheaper(columns, self.mask.entries):
             return None
@@ -183,7 +183,7 @@ class Elementwise(Low):
         if self.mask is None:
             return x
         x = x.copy() if copy else x
-        # an unseen key counts as one that is seen, so that it has no effect on any scale
+        # an unseen entry gets the logit of a seen key, so that it has no effect on any scale
         own = np.einsum("id,id->i", self.Q[rows], self.K[self.mask.first[rows]])
         self.mask.hide(x, rows, cols, fill=own)
         return x
@@ -222,12 +222,12 @@ class Elementwise(Low):
 
     @functools.cached_property
     def _weights(self) -> Array | None:
-        # e^column over its largest entry, which joins the log of the row
+        # e^column over its largest entry, which goes into the row scale
         return None if self.column is None else np.exp(self.column - self.column.max())
 
     @functools.cached_property
     def _tops(self) -> Array:
-        # the largest of column that each row sees
+        # the largest offset of the columns that each row sees
         assert self.column is not None
         if self.mask is None:
             return np.broadcast_to(self.column.max(), len(self.Q))

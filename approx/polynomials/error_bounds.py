@@ -1,11 +1,11 @@
-"""A-priori errors of polynomials of exp, and the rank they promise.
+"""A-priori errors of polynomials of exp, and the rank that they guarantee.
 
 Let |q·k| ≤ B. A polynomial of degree n whose largest error on [−B, B] is ε has C(d + n, n)
-monomials, whatever the number of queries and keys. So a matrix of that rank is within ε of
-exp(Q Kᵀ), whose ε-rank is at most C(d + n, n) for the smallest such n: this is `rank_bound`.
+monomials, for any number of queries and keys. So a matrix of this rank is within ε of exp(Q Kᵀ) in
+each entry. `rank_bound` is C(d + n, n) for the smallest such n.
 
 The norm ``"relative"`` is max |p(x) − e^x|/e^x, and ``"scaled"`` is max |p(x) − e^x|/e^B. The
-first needs a degree of order B, the second one of order √B.
+relative norm needs a degree of order B, the scaled norm a degree of order √B.
 """
 
 import functools
@@ -25,9 +25,9 @@ from approx.polynomials.remez import remez
 from approx.polynomials.richardson import WEIGHTS
 
 NORMS = ("relative", "scaled")
-MOST_PEAKS = 2**14  # the largest degree whose peaks the grid of `_largest` tells apart
-MOST_FINITE = 1e4  # above this B, Chebyshev polynomials of such degrees are off by 10³⁶⁰⁰ e^x
-MOST_DEGREE = 2**53  # above it, n + 1 is not a float
+MOST_PEAKS = 2**14  # the largest degree whose peaks the grid of `_largest` separates
+MOST_FINITE = 1e4  # above this B, Chebyshev polynomials of these degrees are off by 10³⁶⁰⁰ e^x
+MOST_DEGREE = 2**53  # above this, n + 1 is not a float
 Error = Callable[[int, float, str], float]
 
 
@@ -39,11 +39,11 @@ def _exp(log: float) -> float:
 
 
 def lagrange(n: int, B: float, norm: str) -> float:
-    """Return a bound for the Taylor polynomial of degree n.
+    """Return a bound on the error of the Taylor polynomial of degree n.
 
     For x ≥ 0, e^x − T_n ≤ x^{n+1}/(n+1)!·e^x; for x < 0 the series alternates, and
-    |e^x − T_n| ≤ |x|^{n+1}/(n+1)!. So the bound is B^{n+1}/(n+1)! over e^B, and e^B times that
-    relative to e^x.
+    |e^x − T_n| ≤ |x|^{n+1}/(n+1)!. So the bound is B^{n+1}/(n+1)! in the scaled norm, and e^B times
+    that in the relative norm.
 
     Accuracy: 40 eps·κ, as docs/accuracy.md defines it.
     """
@@ -52,7 +52,7 @@ def lagrange(n: int, B: float, norm: str) -> float:
 
 
 def power(n: int, B: float, norm: str) -> float:
-    """Return a bound for (1 + x/n)^n: e^x (1 − x²/n) ≤ (1 + x/n)^n ≤ e^x for |x| ≤ n.
+    """Return a bound on the error of (1 + x/n)^n, by e^x (1 − x²/n) ≤ (1 + x/n)^n ≤ e^x, |x| ≤ n.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
     """
@@ -60,12 +60,12 @@ def power(n: int, B: float, norm: str) -> float:
 
 
 def peano(n: int, B: float, norm: str, points: int = 2) -> float:
-    """Return a bound for Richardson's extrapolation of (1 + x/n)^n; infinite for B ≥ n.
+    """Return a bound on the error of Richardson's extrapolation of (1 + x/n)^n; inf for B ≥ n.
 
-    With h = 1/n, e^{−x} p_n(x) = r(h) is smooth, and the extrapolated error is the integral of a
-    Peano kernel of one sign, h²/4 or h³/48, times a derivative r″ or r‴, where 0 ≤ r ≤ 1 and
+    With h = 1/n, e^{−x} p_n(x) = r(h) is smooth. The extrapolated error is the integral of a Peano
+    kernel of one sign, h²/4 or h³/48, times a derivative r″ or r‴, with 0 ≤ r ≤ 1 and
     (log r)^{(k)} ≤ k!/(k+1)·|x|^{k+1} q^{k+1}, q = 1/(1 − B/n). The bound holds in the relative
-    norm, and therefore in the scaled one.
+    norm, and therefore also in the scaled norm.
 
     Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
     """
@@ -79,9 +79,9 @@ def peano(n: int, B: float, norm: str, points: int = 2) -> float:
 
 
 def bessel_tail(n: int, B: float, norm: str) -> float:
-    """Return a bound for the Chebyshev truncation: 2 Σ_{k>n} I_k(B), reached at x = B.
+    """Return a bound on the error of the Chebyshev truncation: 2 Σ_{k>n} I_k(B), reached at x = B.
 
-    Over e^B this is the error itself; relative to e^x the error is at most e^{2B} times as much.
+    In the scaled norm this is the error itself; in the relative norm it is at most e^{2B} times it.
 
     Accuracy: 20 eps·κ, as docs/accuracy.md defines it.
     """
@@ -89,7 +89,7 @@ def bessel_tail(n: int, B: float, norm: str) -> float:
 
 
 def aliasing(n: int, B: float, norm: str) -> float:
-    """Return a bound for the interpolant at Chebyshev points: twice the Bessel tail.
+    """Return a bound on the error of the interpolant at Chebyshev points: twice the Bessel tail.
 
     Accuracy: 20 eps·κ, as docs/accuracy.md defines it.
     """
@@ -104,15 +104,15 @@ def level(n: int, B: float, norm: str) -> float:
     return remez(n, B, "relative" if norm == "relative" else "absolute").level
 
 
-# Errors: the largest errors themselves.
+# Errors: the exact largest errors.
 
 
 def taylor_error(n: int, B: float, norm: str) -> float:
     """Return the largest error of the Taylor polynomial of degree n, in closed form.
 
-    T_n e^{−x} = Γ(n+1, x)/n! has the derivative −x^n e^{−x}/n!: its error is largest at −B, where
-    it is ∫_0^B v^n e^v dv/n! = B^{n+1}/(n+1)!·e^B M(1, n+2, −B), by Kummer's transformation, with
-    0 < M ≤ 1. Over e^B the error is largest at B, where all terms have one sign: P(n+1, B).
+    T_n e^{−x} = Γ(n+1, x)/n! has the derivative −x^n e^{−x}/n!. So the relative error is largest at
+    −B: ∫_0^B v^n e^v dv/n! = B^{n+1}/(n+1)!·e^B M(1, n+2, −B), by Kummer's transformation, with
+    0 < M ≤ 1. The scaled error is largest at B, where all terms have one sign: P(n+1, B).
 
     Accuracy: 40 eps·κ, as docs/accuracy.md defines it.
     """
@@ -125,8 +125,9 @@ def taylor_error(n: int, B: float, norm: str) -> float:
 def power_error(n: int, B: float, norm: str) -> float:
     """Return the largest error of (1 + x/n)^n, in closed form.
 
-    n log|1 + x/n| − x falls on both sides of 0, to −∞ at −n, and rises below −n: the relative error
-    is largest at −B, and at least 1 where B ≥ n. Over e^B it is largest at B, as 0 ≤ a_j ≤ 1/j!.
+    n log|1 + x/n| − x falls on both sides of 0, to −∞ at −n, and rises below −n. So the relative
+    error is largest at −B, and at least 1 if B ≥ n. The scaled error is largest at B, since
+    0 ≤ a_j ≤ 1/j!.
 
     Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
     """
@@ -143,7 +144,7 @@ def power_error(n: int, B: float, norm: str) -> float:
 def richardson_error(n: int, B: float, norm: str, points: int = 2) -> float:
     """Return the largest error of the extrapolated powers, by critical points.
 
-    It is right to 10⁻⁶ of itself or, as the powers are float64, to 10⁻¹⁵.
+    The accuracy is 10⁻⁶ relative or, since the powers are float64, 10⁻¹⁵ absolute.
 
     Accuracy: 4 eps.
     """
@@ -156,10 +157,10 @@ def richardson_error(n: int, B: float, norm: str, points: int = 2) -> float:
             less = log1p_less(np.maximum(x / m, -0.9))
             with np.errstate(divide="ignore", invalid="ignore"):
                 log = np.where(np.abs(x) < m / 2, m * less, m * np.log(np.abs(base)) - x)
-                near += w * np.expm1(m * less)  # weights sum to 1, which is taken out
+                near += w * np.expm1(m * less)  # weights sum to 1, which is subtracted
             signs.append(w * np.where(base < 0, (-1) ** m, 1))
             logs.append(log)
-        top = np.max(logs, axis=0)  # taken out, because inf − inf would be NaN
+        top = np.max(logs, axis=0)  # subtracted, because inf − inf would be NaN
         total = np.abs(np.sum(signs * np.exp(logs - top), axis=0))
         total, top = (
             np.where(np.abs(x) < n / 2, y, z) for y, z in ((np.abs(near), total), (0, top))
@@ -171,7 +172,7 @@ def richardson_error(n: int, B: float, norm: str, points: int = 2) -> float:
 
 
 def truncation_error(n: int, B: float, norm: str) -> float:
-    """Return the largest error of the Chebyshev truncation, to 10⁻⁶ of itself.
+    """Return the largest error of the Chebyshev truncation, to 10⁻⁶ relative.
 
     Accuracy: 8 eps·κ in the scaled norm, as docs/accuracy.md defines it.
     """
@@ -187,11 +188,11 @@ def truncation_error(n: int, B: float, norm: str) -> float:
 
 
 def interpolation_error(n: int, B: float, norm: str) -> float:
-    """Return the largest error of the interpolant at Chebyshev points, to 10⁻⁶ of itself.
+    """Return the largest error of the interpolant at Chebyshev points, to 10⁻⁶ relative.
 
-    At the zeros of T_N, N = n + 1, the T_k that is left out, k = 2jN ± r with r ≤ N, is (−1)^j T_r,
-    and T_N = 0. As I_k falls with k, no coefficient of the error is negative: over e^B it is
-    largest at x = B. Where too many coefficients count, it is computed as 1 − p(B) e^−B there.
+    At the zeros of T_N, N = n + 1, an omitted T_k, k = 2jN ± r with r ≤ N, equals (−1)^j T_r, and
+    T_N = 0. Since I_k falls with k, no coefficient of the error is negative, and the scaled error
+    is largest at x = B. If too many coefficients count, it is computed as 1 − p(B) e^−B there.
 
     Accuracy: 8 eps·κ in the scaled norm, as docs/accuracy.md defines it.
     """
@@ -221,7 +222,7 @@ def _series_error(c: np.ndarray, first: int, log: float, n: int, B: float) -> fl
     """Return the largest e^{B + log − x} |Σ c_j T_{first + j}(x/B)|, c ≥ 0.
 
     Clenshaw's recurrence runs from the last term down to the first, so nothing cancels against e^x.
-    The error is at most e^{B + log − x} Σ c_j: where that is below the error at −B, none is larger.
+    The error is at most e^{B + log − x} Σ c_j. An x where that is below the error at −B is skipped.
     """
 
     def error(x: np.ndarray) -> np.ndarray:
@@ -237,7 +238,7 @@ def _series_error(c: np.ndarray, first: int, log: float, n: int, B: float) -> fl
     at_end = float(error(np.array([-B]))[0])
     if at_end == math.inf:
         return at_end
-    with np.errstate(divide="ignore"):  # with an error of 0 at −B, no x is left out
+    with np.errstate(divide="ignore"):  # with an error of 0 at −B, no x is skipped
         return _largest(error, B, n, float(log + B + np.log(c.sum()) - np.log(at_end)))
 
 
@@ -274,7 +275,7 @@ ERRORS: dict[str, Error] = {
     "minimax": level,
 }
 LEAST_DEGREE = {"tensor_power": 1, "richardson": 1, "richardson3": 1}  # else 0
-RAISED = {"richardson": 2, "richardson3": 4}  # the degree over n
+RAISED = {"richardson": 2, "richardson3": 4}  # degree/n
 
 
 def error_bound(method: str, n: int, bound: float, norm: str = "relative") -> float:
@@ -286,17 +287,17 @@ def error_bound(method: str, n: int, bound: float, norm: str = "relative") -> fl
     ----------
     method : str
         A key of ``BOUNDS``: "taylor", "tensor_power", "richardson" (2 points), "richardson3",
-        "chebyshev" (truncation), "interpolation", "minimax" (of the norm's own weight).
+        "chebyshev" (truncation), "interpolation", "minimax" (with the weight of the norm).
     n : int
         The degree, or the smallest power of Richardson's extrapolation; at most 2⁵³.
     bound : float
-        B > 0, at most 4.5e15, beyond which no digit of a logit is left.
+        B > 0, at most 4.5e15; above, logits have no correct digit left.
     norm : {"relative", "scaled"}
 
     Notes
     -----
-    There is no bound for `least_squares` in these norms: its root mean square over the logits to
-    which it was fitted is at most the error of ``minimax``.
+    There is no bound for `least_squares` in these norms. Its root mean square error over the logits
+    of the fit is at most the error of ``minimax``.
 
     Examples
     --------
@@ -307,12 +308,12 @@ def error_bound(method: str, n: int, bound: float, norm: str = "relative") -> fl
 
 
 def sup_error(method: str, n: int, bound: float, norm: str = "relative") -> float:
-    """Return the largest error on [−B, B] itself, in closed form or by critical points.
+    """Return the exact largest error on [−B, B], in closed form or by critical points.
 
-    The parameters are those of `error_bound`. The error is that of exact coefficients;
-    `Polynomial.sup_errors` has that of coefficients as they are stored. For "interpolation", and
-    for "chebyshev" in the relative norm, n is at most 2¹⁴ unless the error is below 10⁻³⁰⁸, which
-    gives 0 at any n.
+    The parameters are as for `error_bound`. The error is for exact coefficients;
+    `Polynomial.sup_errors` has the error of the stored coefficients. For "interpolation", and for
+    "chebyshev" in the relative norm, n is at most 2¹⁴, unless the error is below 10⁻³⁰⁸; then the
+    result is 0 at any n.
 
     Accuracy: 40 eps·κ, as docs/accuracy.md defines it.
 
@@ -343,12 +344,12 @@ def minimum_degree(
     epsilon : float
         > 0.
     exact : bool
-        Whether errors are those of `sup_error`, or the bounds of `error_bound`.
+        Whether to use the errors of `sup_error` instead of the bounds of `error_bound`.
 
     Notes
     -----
-    n is found by doubling and halving, as errors fall with n once they are below 1.
-    Cost: some 2 log n errors; up to 3 s for minimax at B = 16.
+    n is found by doubling and bisection, since errors fall with n once they are below 1.
+    Cost: about 2 log n errors; up to 3 s for minimax at B = 16.
 
     Examples
     --------
@@ -377,16 +378,17 @@ def minimum_degree(
 def rank_bound(
     method: str, bound: float, d: int, epsilon: float, norm: str = "scaled", *, exact: bool = True
 ) -> int:
-    """Return C(d + n, n), a rank at which exp(q·k), |q·k| ≤ B in d dimensions, is known to ε.
+    """Return C(d + n, n), a rank that suffices for exp(q·k), |q·k| ≤ B, with error ε.
 
-    n is that of `minimum_degree` (times 2 or 4 for Richardson's extrapolation). In the scaled norm
-    the error is at most ε e^B, in the relative one at most ε of each entry.
+    d is the dimension of q and k; n is the result of `minimum_degree` (times 2 or 4 for
+    Richardson's extrapolation). The error of each entry is at most ε e^B in the scaled norm, and at
+    most ε times the entry in the relative norm.
 
     Notes
     -----
     The rank holds for any number of queries and keys; it is a Python integer of any size. A matrix
-    within ε' in each entry is within ε'√(nl) in spectral norm, so that an ε-rank (singular values
-    above ε s₁) is at most this for ε' = ε s₁/√(nl): see `epsilon_rank_bound`.
+    within ε' in each entry is within ε'√(nl) in spectral norm. So the ε-rank (singular values above
+    ε s₁) is at most this rank for ε' = ε s₁/√(nl): see `epsilon_rank_bound`.
 
     Examples
     --------
@@ -401,7 +403,7 @@ def rank_bound(
 def epsilon_rank_bound(
     method: str, logits: ArrayLike, d: int, epsilon: float, *, largest: float
 ) -> int:
-    """Return a bound on #{s_i > ε s₁} of exp(logits), from its size, B and s₁ alone.
+    """Return a bound on #{s_i > ε s₁} for exp(logits), from its shape, B and s₁ alone.
 
     |A − p| ≤ δ e^B in every entry gives ‖A − p‖₂ ≤ δ e^B √(nl), and s_{r+1} ≤ ‖A − p‖₂ for
     r = C(d + n, n) by Weyl's inequality: δ = ε s₁/(e^B √(nl)). The bound is at most min(n, l).
@@ -430,10 +432,10 @@ def epsilon_rank_bound(
 
 
 def least_squares_bound(n: int, bound: float, weight: str = "relative") -> float:
-    """Return a bound for the root mean square of w(x)·|p(x) − e^x| over the logits of the fit.
+    """Return a bound on the root mean square of w(x)·|p(x) − e^x| over the logits of the fit.
 
-    On these logits the least-squares polynomial is at least as good as the minimax one, whose error
-    is nowhere above its level. The bound is over e^B if the weight is absolute.
+    On these logits the least-squares polynomial is at least as good as the minimax polynomial,
+    whose error is at most its level everywhere. For the absolute weight the bound is over e^B.
     """
     checks.one_of("weight", weight, ("relative", "absolute"))
     return remez(checks.integer("n", n, least=0), checks.positive("bound", bound), weight).level

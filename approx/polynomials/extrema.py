@@ -12,16 +12,16 @@ import numpy as np
 from approx.checks import Array
 
 GOLDEN = (math.sqrt(5) - 1) / 2
-MOST_DIGITS = 2000  # they take some 20 s
+MOST_DIGITS = 2000  # these take about 20 s
 Function = Callable[[Any], Any]
 
 
 def peaks(f: Function, left: Any, right: Any, steps: int) -> Any:
-    """Return the place and the value of the largest f in each interval, by golden sections.
+    """Return the position and the value of the maximum of f in each interval, by golden sections.
 
-    ``left`` and ``right`` are arrays of ends, in float64 or of decimals, and f is unimodal on each
-    interval. The place is known to 0.618^steps of the interval, and the value to about the square
-    of that.
+    ``left`` and ``right`` are arrays of ends, of float64 or decimals; f must be unimodal on each
+    interval. The position is accurate to 0.618^steps of the interval, and the value to about the
+    square of that.
     """
     golden = GOLDEN if left.dtype != object else Decimal(GOLDEN)
     inner = [right - golden * (right - left), left + golden * (right - left)]
@@ -46,7 +46,7 @@ def sup_errors(
     Parameters
     ----------
     in_decimals : function
-        It returns p as a function of arrays of decimals, at the precision of their context.
+        Returns p as a function of arrays of decimals, at the precision of the decimal context.
     degree : int
         Degree of p.
     log_size : float
@@ -54,7 +54,7 @@ def sup_errors(
 
     Notes
     -----
-    Terms of size e^s sum to p(−B), of size e^−B, so (s + B)/log 10 digits are lost.
+    Terms of size e^s sum to p(−B) ≈ e^−B, so (s + B)/log 10 digits are lost.
     """
     lost = (max(log_size, B) + B) / math.log(10)
     if not lost < MOST_DIGITS:
@@ -78,10 +78,10 @@ def sup_errors(
 
 
 def _largest(error: Function, x: Any) -> Any:
-    """Return the largest error, at an end or in a cell beside a grid point above its neighbours.
+    """Return the largest error: at an end, or in the cells beside a local maximum of the grid.
 
-    Only points that may still be the largest are refined: a cell of a 16th of the Chebyshev spacing
-    changes a smooth extremum by less than a tenth.
+    Only maxima that may be the largest are refined: a cell is a 16th of the Chebyshev spacing, and
+    within it a smooth extremum rises by less than a tenth.
     """
     values = error(x)
     inside = np.flatnonzero((values[1:-1] >= values[:-2]) & (values[1:-1] >= values[2:])) + 1
@@ -121,12 +121,12 @@ def clenshaw(c: list[Any], bound: Any) -> Function:
 def real_roots(coefficients: list[int]) -> Array:
     """Return the distinct real roots of Σ a_j x^j in float64, ascending.
 
-    Sturm's theorem in integers counts the roots of an interval, so no root is missed, and a double
-    root counts once. All roots are within 2 max |a_{n−k}/a_n|^{1/k} of 0 (Fujiwara).
+    Sturm's theorem in integers counts the roots in an interval, so no root is missed; a double root
+    counts once. All roots are within 2 max |a_{n−k}/a_n|^{1/k} of 0 (Fujiwara).
 
     Notes
     -----
-    Cost: operations on integers of O(n) times the digits of a_j; some 10 s for the Taylor
+    Cost: operations on integers with O(n) times the digits of a_j; about 10 s for the Taylor
     polynomial of degree 200.
 
     Examples
@@ -146,7 +146,7 @@ def real_roots(coefficients: list[int]) -> Array:
     edge = Fraction(2) ** (1 + max(powers, default=0))
     content = math.gcd(*a)
     chain = _sturm([x // content for x in a])
-    if len(chain[-1]) > 1:  # there are multiple roots, which are to count once each
+    if len(chain[-1]) > 1:  # there are multiple roots, each of which must count once
         chain = _sturm(_quotient(chain[0], chain[-1]))
     roots: list[float] = []
     _isolate(chain, -edge, edge, roots)
@@ -154,7 +154,7 @@ def real_roots(coefficients: list[int]) -> Array:
 
 
 def _sturm(p: list[int]) -> list[list[int]]:
-    """Return p, p′ and minus the remainders, each divided by its content."""
+    """Return p, p′ and the negated remainders, each remainder divided by its content."""
     chain = [p, [j * a for j, a in enumerate(p)][1:]]
     while len(chain[-1]) > 1:
         rest, by = list(chain[-2]), chain[-1]
@@ -202,7 +202,7 @@ def _changes(chain: list[list[int]], x: Fraction) -> int:
 
 
 def _isolate(chain: list[list[int]], low: Fraction, high: Fraction, roots: list[float]) -> None:
-    """Add the roots in (low, high], by halving until each is alone and then until it is known."""
+    """Add the roots in (low, high]: bisect until each is alone, then until float64 is exact."""
     stack = [(low, high, _changes(chain, low), _changes(chain, high))]
     while stack:
         low, high, at_low, at_high = stack.pop()

@@ -1,4 +1,4 @@
-"""The polynomial that fits exp best at the given logits."""
+"""The polynomial that fits exp best, in least squares, at the given logits."""
 
 import dataclasses
 from typing import ClassVar
@@ -22,17 +22,17 @@ class LeastSquares(PolynomialMethod):
     Parameters
     ----------
     degree : int, optional
-        n ≥ 0; None is a template.
+        n ≥ 0; None: a budget fills it.
     weight : {"relative", "absolute"}
         The absolute weight gives the best polynomial in kernel_relative_frobenius, which the
         largest logits dominate.
 
     Notes
     -----
-    Error: the root mean square over the logits of w·|p − e^x| is at most the minimax level of the
-    same weight, for any logits in [−B, B] (bound); between and beyond them nothing is promised.
-    The fit is computed by QR of one stripe of logits at a time in Chebyshev polynomials, so the
-    condition number is not squared. Where there are fewer distinct logits than coefficients, the
+    Error: the root mean square of w·|p − e^x| over the logits is at most the minimax level of the
+    same weight, for any logits in [−B, B] (bound). There is no bound between or beyond the logits.
+    The fit uses Chebyshev polynomials and a QR decomposition, one stripe of logits at a time, so
+    the condition number is not squared. If there are fewer distinct logits than coefficients, the
     fit with the smallest coefficients is taken. With the relative weight, logits more than 36 above
     the lowest have no effect in float64.
     Rank: min(n, l, C(d+degree, degree)) for generic Q, K.
@@ -64,13 +64,13 @@ class LeastSquares(PolynomialMethod):
     weight: str = one_of("relative", ("relative", "absolute"))
 
     def polynomial(self, bound: float) -> Polynomial:
-        """Raise TypeError, as there is no fit without logits."""
+        """Raise TypeError, because there is no fit without logits."""
         raise TypeError("least_squares has no polynomial without logits: use fitted(Q, K)")
 
     def fitted(self, Q: Array, K: Array, mask: MaskLike = None) -> Polynomial:
-        """Return the fit to what is seen of Q Kᵀ.
+        """Return the fit to the seen logits of Q Kᵀ.
 
-        It has the scale e^s, s = −B for relative and B for absolute weights.
+        Its scale is e^s, with s = −B for relative and B for absolute weights.
         """
         n, bound = self.degree or 0, largest_logit(Q, K, mask)
         triangle = np.zeros((0, n + 2))

@@ -1,4 +1,4 @@
-"""The base of the methods that are polynomials of the logits."""
+"""The base classes of methods that are polynomials of the logits."""
 
 import dataclasses
 import math
@@ -20,11 +20,11 @@ from approx.polynomials.monomials import width
 from approx.polynomials.polynomial import Polynomial
 
 LEAST_BOUND = 2.0**-20  # the bound of the smallest interval to which a polynomial is fitted
-MOST_BOUND = 2.0**50  # that of the largest; beyond it float64 keeps no digit of e^x
+MOST_BOUND = 2.0**50  # the bound of the largest; above it float64 keeps no digit of e^x
 
 
 class PolynomialMethod(Method):
-    """An estimate p(q·k), at the price of C(d+n, n) monomials even where it is elementwise."""
+    """An estimate p(q·k), priced as C(d+n, n) monomials even if it is computed elementwise."""
 
     deterministic: ClassVar[bool] = True
 
@@ -46,7 +46,7 @@ class PolynomialMethod(Method):
         """Return the polynomial p, for logits in [−bound, bound]."""
 
     def fitted(self, Q: Array, K: Array, mask: MaskLike = None) -> Polynomial:
-        """Return the polynomial for these inputs, of which the logits that are seen count."""
+        """Return the polynomial for these inputs; only the seen logits count."""
         return self.polynomial(math.inf)
 
     def highest_power(self) -> int | None:
@@ -60,8 +60,8 @@ class PolynomialMethod(Method):
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of C(d+degree, degree) monomials.
 
-        One query, or all of them, are answered through the monomials or from the logits, whichever
-        is cheaper. Coefficients are part of the state of the monomials, and read beside logits.
+        Reads and multiply-adds are those of the cheaper route: through the monomials, or from the
+        logits. The monomials' state includes the coefficients; the route by logits reads them, too.
         """
         degree = self.highest_power()
         if degree is None:
@@ -82,22 +82,22 @@ class PolynomialMethod(Method):
         )
 
     def divided(self, shape: Shape, reads: float) -> Reads | None:
-        """Return the keys, which all heads share, where p is evaluated at their logits."""
+        """Return the keys as shared reads of all heads, if p is evaluated at the logits."""
         if reads > shape.exact:
             return Reads(shape.exact, unshared=reads - shape.exact)
         return super().divided(shape, reads)
 
     def entry_work(self, shape: Shape) -> float:
-        """Return 0: p is a function of the logit, which an exact entry needs, too."""
+        """Return 0: p is a function of the logit, which an exact entry computes anyway."""
         return 0.0
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the coefficients and of the arrays that they are computed from."""
+        """Return the bytes of the coefficients and of the arrays that give them."""
         return 8 * 8 * ((self.highest_power() or 0) + 1)
 
 
 class IntervalMethod(PolynomialMethod):
-    """A polynomial made for an interval [−B, B], by default that of the logits."""
+    """A polynomial for an interval [−B, B], by default the interval of the logits."""
 
     sized_by = Size("degree", counts="degree", zero=True)
 
@@ -114,16 +114,16 @@ class IntervalMethod(PolynomialMethod):
 
     @property
     def fits_all(self) -> bool:
-        """Whether B is that of all logits, as it is where it is not given."""
+        """Whether B is the largest |q·k| of all logits, because ``bound`` is None."""
         return self.bound is None
 
     def fitted(self, Q: Array, K: Array, mask: MaskLike = None) -> Polynomial:
-        """Return the polynomial for B = ``bound``, by default the largest |q·k| that is seen."""
+        """Return the polynomial for B = ``bound``, by default the largest seen |q·k|."""
         return self.polynomial(self.bound or largest_logit(Q, K, mask))
 
 
 def largest_logit(Q: Array, K: Array, mask: MaskLike = None) -> float:
-    """Return max |q·k| of what is seen, kept in [2^−20, 2^50], as the end of an interval."""
+    """Return the largest seen |q·k|, clipped to [2^−20, 2^50], as the end of an interval."""
     seen, tops = masks.as_mask(mask, len(Q), len(K)), [LEAST_BOUND]
     for rows in exact.stripes(len(Q), len(K)):
         cols = seen.span(rows)
@@ -134,7 +134,7 @@ def largest_logit(Q: Array, K: Array, mask: MaskLike = None) -> float:
 
 
 def seen_logits(Q: Array, K: Array, mask: MaskLike = None) -> Iterator[Array]:
-    """Yield the logits that are seen, by stripes of rows."""
+    """Yield the seen logits, by stripes of rows."""
     seen = masks.as_mask(mask, len(Q), len(K))
     for rows in exact.stripes(len(Q), len(K)):
         cols = seen.span(rows)

@@ -1,4 +1,4 @@
-"""The polynomial whose largest relative or absolute error from exp on an interval is least."""
+"""The polynomial with the least maximal relative or absolute error of exp on an interval."""
 
 import dataclasses
 from typing import ClassVar
@@ -18,21 +18,21 @@ class Minimax(IntervalMethod):
     Parameters
     ----------
     degree : int, optional
-        n ≥ 0; None is a template.
+        n ≥ 0; None: a budget fills it.
     bound : float, optional
-        B > 0; None takes the largest |q·k| of the inputs. Beyond B nothing is promised; even so, B
-        at 3 standard deviations often serves attention better than B at the maximum.
+        B > 0; None takes the largest |q·k| of the inputs. There is no bound on the error beyond B.
+        Even so, B at 3 standard deviations is often better for attention than B at the maximum.
     weight : {"relative", "absolute"}
 
     Notes
     -----
-    Error: the level of `remez`, which is reached n + 2 times with alternating signs, so no
-    polynomial of this degree is better (exact). Evaluation in float64 rounds by eps·e^{2B} relative
-    to e^{−B}. For the relative weight all a_j > 0 in every tested case up to B = 8, but not at
-    B = 16; for the absolute weight some a_j < 0 from B ≳ 4 on, and the kernel is indefinite.
+    Error: the level of `remez`. It is reached n + 2 times with alternating signs, so no polynomial
+    of this degree is better (exact). Evaluation in float64 rounds by eps·e^{2B} relative to e^{−B}.
+    With the relative weight all a_j > 0 in every tested case up to B = 8, but not at B = 16. With
+    the absolute weight some a_j < 0 from B ≳ 4 on, and the kernel is indefinite.
     Rank: min(n, l, C(d+degree, degree)) for generic Q, K.
     Cost: elementwise 2d + 4 degree operations per entry. The exchange takes 5 ms, or up to seven
-    seconds in decimal arithmetic where B > 8 or the level is tiny.
+    seconds in decimal arithmetic if B > 8 or the level is tiny.
 
     Raises
     ------

@@ -29,19 +29,19 @@ def width(d: int, degree: int) -> int:
     return math.comb(d + degree, degree)
 
 
-ROWS = 8  # rows that share one reading of a ratio
+ROWS = 8  # rows for which a ratio is read once
 
 
 def layout(d: int, degree: int) -> tuple[Array, Array]:
-    """Return where each degree begins, (degree + 2,), and where each tail does, (degree + 1, d).
+    """Return the offsets of the degrees, (degree + 2,), and of the tails, (degree + 1, d).
 
-    The monomials of degree k are, for i = 0…d−1, x_i times those of degree k − 1 whose smallest
-    index is ≥ i. The latter are a contiguous tail, which begins at ``tails[k, i]``.
+    The monomials of degree k are, for i = 0…d−1, x_i times the monomials of degree k − 1 whose
+    smallest index is ≥ i. The latter are a contiguous tail, which begins at ``tails[k, i]``.
 
     Raises
     ------
     ResourceLimitError
-        One number for each monomial would not fit into memory.
+        One number per monomial would not fit into memory.
     """
     d, degree = checks.integer("d", d, least=1), checks.integer("degree", degree, least=0)
     memory.reserve(8 * width(d, degree), "the monomials of a row", "d or degree")
@@ -55,15 +55,15 @@ def _layout(d: int, degree: int) -> tuple[Array, Array]:
     for k in range(1, degree + 1):
         for i in range(d):
             tails[k, i] = begin[k] - math.comb(d - i + k - 2, k - 1)
-    begin.flags.writeable = tails.flags.writeable = False  # all callers share them
+    begin.flags.writeable = tails.flags.writeable = False  # all callers share the arrays
     return begin, tails
 
 
 @kernel
 def _features(X: Any, begin: Any, tails: Any, roots: Any, scale: Any, out: Any) -> None:
-    # A feature is x_i times one of the degree below, and so is its weight: |weighted| ≤ 1. The
-    # features of the last degree, which are the most, are written once. Slices tell the compiler
-    # what overlaps.
+    # A feature is x_i times a feature of the degree below, and its weight a ratio times the other's
+    # weight: |weighted| ≤ 1. The last degree has the most features, which are written only once.
+    # Slices tell the compiler what overlaps.
     last = tails.shape[0] - 1
     for start in range(0, X.shape[0], ROWS):
         stop = min(start + ROWS, X.shape[0])
@@ -89,10 +89,10 @@ def _features(X: Any, begin: Any, tails: Any, roots: Any, scale: Any, out: Any) 
 
 
 def root_ratios(d: int, degree: int) -> Array:
-    """Return √(j/α_i) of every monomial x^α of degree j and smallest index i, in order.
+    """Return √(j/α_i) for every monomial x^α of degree j and smallest index i, in order.
 
-    The multinomial weight j!/Πα_l! is j/α_i times that of x^α/x_i, so these are the factors by
-    which the root of the weight grows from one degree to the next. The constant has 1.
+    The multinomial weight j!/Πα_l! of x^α is j/α_i times the weight of x^α/x_i. So the root of the
+    weight grows by these factors from one degree to the next. The constant monomial has 1.
 
     Examples
     --------
@@ -117,12 +117,12 @@ def root_ratios(d: int, degree: int) -> Array:
 
 
 def keeps_digits(d: int, degree: int, dtype: Any) -> bool:
-    """Return whether `features` of unit vectors at this degree are right to some roundings.
+    """Return whether `features` of unit vectors at this degree are accurate to a few roundings.
 
-    The weighted monomials of the last indices come first and may be subnormal, so they are off by
-    the least number, which the weights and powers of the other indices multiply by at most
-    √C(j, b) ≤ 2^{j/2}. The product is below ε while j ≤ 2 log₂(ε/least), which is 252 in float32
-    and 2044 in float64.
+    The weighted monomials of the last indices are computed first and may be subnormal, with an
+    error of the least number. The weights and powers of the other indices multiply this error by at
+    most √C(j, b) ≤ 2^{j/2}. It stays below ε while j ≤ 2 log₂(ε/least), which is 252 in float32 and
+    2044 in float64.
 
     Examples
     --------
@@ -151,17 +151,17 @@ def features(
     log_weights : (degree + 1,)
         log |a_j|, which is −inf where a_j = 0.
     row_log : (rows,)
-        Log of the scale that is taken out of each row.
+        Log of the scale by which each row is divided.
     out : (rows, width), optional
-        Where to write, C-contiguous and of the dtype of X. A new array costs as much as its
-        numbers; reusing one tile of rows is cheaper.
+        The array to write to, C-contiguous and of the dtype of X. Allocating a new array takes as
+        long as computing its numbers; reusing one tile of rows is cheaper.
 
     Raises
     ------
     ValueError
         ``out`` has another shape or dtype.
     OverflowError
-        The degree is too high for the dtype, by `keeps_digits`.
+        The degree is too high for the dtype, according to `keeps_digits`.
 
     Notes
     -----

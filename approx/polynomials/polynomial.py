@@ -1,4 +1,4 @@
-"""A polynomial of the logits, however it was made: its coefficients, basis, interval and facts."""
+"""A polynomial of the logits: its coefficients, basis, interval and properties."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from approx.estimate.low import rescale
 from approx.kernels.jit import kernel
 from approx.polynomials import extrema, monomials
 
-SMALLEST = 2.0**-126  # counts as 0: at 0 a polynomial without a constant term has no scale
+SMALLEST = 2.0**-126  # replaces 0, where a polynomial without a constant term has no scale
 BASES = ("monomial", "chebyshev")
 LANES = 256
 
 
 @kernel
 def _horner_rows(coefficients: Any, inverse: Any, values: Any) -> None:
-    # One coefficient after the other is used for a few hundred entries, which vectorises.
+    # Each coefficient is applied to a few hundred entries at once, which vectorises.
     x, y = np.empty(LANES, values.dtype), np.empty(LANES, values.dtype)
     for i in range(values.shape[0]):
         a = coefficients[i]
@@ -84,14 +84,14 @@ def _partial_sums(
 
 
 class SupErrors(NamedTuple):
-    """Largest errors of p against exp on [−B, B].
+    """The largest errors of p against exp on [−B, B].
 
     Attributes
     ----------
     relative : float
         max |p(x) − e^x|/e^x.
     absolute : float
-        max |p(x) − e^x|, which is inf above 1.8e308.
+        max |p(x) − e^x|; inf above 1.8e308.
     scaled : float
         max |p(x) − e^x|/e^B.
     """
@@ -103,21 +103,21 @@ class SupErrors(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Polynomial:
-    """p(x) = Σ_{j ≤ n} c_j φ_j(x), where φ_j(x) is x^j or the Chebyshev polynomial T_j(x/B).
+    """The polynomial p(x) = Σ_{j ≤ n} c_j φ_j(x), with φ_j(x) = x^j or Chebyshev's T_j(x/B).
 
     Parameters
     ----------
     mantissas : (n + 1,)
     exponents : (n + 1,)
-        c_j = mantissas_j·2^exponents_j, because 1/j! and e^B leave the range of float64, and
-        logarithms would lose the digits that are needed where terms cancel at x < 0.
+        c_j = mantissas_j·2^exponents_j, because 1/j! and e^B leave the range of float64.
+        Logarithms would lose digits that are needed when terms cancel at x < 0.
     basis : {"monomial", "chebyshev"}
     bound : float
-        B, where the interval is [−B, B]. It is infinite if none was given (monomials only).
+        B of the interval [−B, B]. It is infinite if no interval is given (monomials only).
 
     Notes
     -----
-    Evaluation rounds by some n·eps·Σ|c_j φ_j(x)|, which relative to e^x is eps·e^{2B} at x = −B.
+    Evaluation rounds by about n·eps·Σ|c_j φ_j(x)|, which relative to e^x is eps·e^{2B} at x = −B.
 
     Examples
     --------
@@ -152,7 +152,7 @@ class Polynomial:
             raise ValueError("coefficients must not be empty")
         logs = np.broadcast_to(checks.array("log_scale", log_scale), c.shape)
         twos = np.floor(logs / math.log(2))
-        rest = np.exp(logs - twos * math.log(2))  # it is 1 where the scale is
+        rest = np.exp(logs - twos * math.log(2))  # 1 if the scale is 1
         mantissas, exponents = np.frexp(c * rest)
         return cls(mantissas, exponents + twos.astype(np.int64), basis, float(bound))
 
@@ -163,13 +163,13 @@ class Polynomial:
 
     @property
     def coefficients(self) -> Array:
-        """The c_j, (n + 1,), which are 0 or inf beyond the range of float64."""
+        """The c_j, (n + 1,); 0 or inf beyond the range of float64."""
         with np.errstate(over="ignore", under="ignore"):
             return np.asarray(np.ldexp(self.mantissas, _exponent(self.exponents)))
 
     @property
     def log_coefficients(self) -> Array:
-        """Log |c_j|, (n + 1,), which is −inf where c_j = 0."""
+        """Log |c_j|, (n + 1,); −inf where c_j = 0."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(np.abs(self.mantissas)) + self.exponents * math.log(2))
 
@@ -181,29 +181,29 @@ class Polynomial:
     # Evaluation
 
     def _ratio(self, size: Array) -> Array:
-        """Return r with |φ_k(x)| ≤ r^k for |x| ≤ size: size or ρ = s + √(s² − 1), s = size/B."""
+        """Return r with |φ_k(x)| ≤ r^k for |x| ≤ size: size, or ρ = s + √(s² − 1), s = size/B."""
         if self.basis == "monomial":
             return size
         s = np.maximum(size / self.bound, 1.0)
         return np.asarray(s + np.sqrt(s - 1) * np.sqrt(s + 1))  # the product could overflow
 
     def log_terms(self, size: Array) -> Array:
-        """Return log(|c_k| r^k), which bounds each term where |x| ≤ size, (rows, n + 1)."""
+        """Return log(|c_k| r^k), a bound on each term for |x| ≤ size, (rows, n + 1)."""
         return monomials.log_powers(self._ratio(size), self.log_coefficients)
 
     def log_bound(self, size: Array) -> Array:
-        """Return log Σ_k |c_k| r^k, a finite upper bound of log |p(x)| for |x| ≤ size."""
+        """Return log Σ_k |c_k| r^k, a finite upper bound on log |p(x)| for |x| ≤ size."""
         terms = self.log_terms(np.maximum(size, SMALLEST))
         return np.asarray(np.maximum(np.logaddexp.reduce(terms, axis=1), -1e6))  # p = 0
 
     def log_size(self, x: Array) -> Array:
-        """Return a log scale for each row of x (rows, cols), at which |p(x)| is at most 1."""
+        """Return a log scale per row of x (rows, cols), at which |p(x)| is at most 1."""
         return self.log_bound(_size(x))
 
     def scaled_terms(self, x: Array, shift: Array) -> tuple[Array, Array, Array]:
         """Return c_k r^k e^−shift per row, the factor from x to t/ρ, and the damping 1/ρ² or 0.
 
-        Each term has three roundings, whatever its size, as e^−shift is common to a row.
+        Each term of any size has three roundings, since e^−shift is common to a row.
         """
         size = np.maximum(_size(x), SMALLEST)
         ratio = self._ratio(size)
@@ -240,7 +240,7 @@ class Polynomial:
         return self.scaled(flat, np.zeros(1)).reshape(y.shape)
 
     def partial_sums(self, x: ArrayLike, shift: ArrayLike = 0.0) -> Array:
-        """Return Σ_{j ≤ k} c_j φ_j(x)·exp(−shift) for every k = 0…n in one pass.
+        """Return Σ_{j ≤ k} c_j φ_j(x)·exp(−shift) for all k = 0…n in one pass.
 
         Parameters
         ----------
@@ -266,13 +266,13 @@ class Polynomial:
         _partial_sums(terms, inverse, damping, twice, y, out)
         return out
 
-    # Facts
+    # Properties
 
     @cached_property
     def monomial(self) -> Polynomial:
         """The same polynomial in powers of x, by exact conversion of the stored coefficients.
 
-        T_k(t) = 2t T_{k−1} − T_{k−2} is used in integers, and each coefficient is rounded once at
+        T_k(t) = 2t T_{k−1} − T_{k−2} is applied in integers; each coefficient is rounded once, at
         the end.
         """
         if self.basis == "monomial":
@@ -288,13 +288,13 @@ class Polynomial:
         return int(self.exponents[self.mantissas != 0].min(initial=0)) - 53
 
     def in_integers(self) -> list[int]:
-        """Return all c_j exactly, in units of a power of two that leaves no remainder."""
+        """Return all c_j exactly, as integer multiples of a common power of two."""
         pairs = zip(self.mantissas.tolist(), (self.exponents - self._unit).tolist())
         return [int(m * 2**53) << (e - 53) if m else 0 for m, e in pairs]
 
     @cached_property
     def log_loss(self) -> float:
-        """Log of how much larger the terms a_j x^j are than those of the basis, on [−B, B]."""
+        """Log of Σ|a_j| B^j over Σ|c_j|: how much larger terms in powers of x are on [−B, B]."""
         if self.basis == "monomial":
             return 0.0
         size = np.array([self.bound])
@@ -311,9 +311,9 @@ class Polynomial:
     def negative_eigenvalues(self, d: int) -> int:
         """Return Σ_{a_j < 0} C(d + j − 1, j), the number of negative eigenvalues of p(x_i·x_j).
 
-        This holds for generic points x_i in ℝ^d, at least C(d + n, n) of them: the kernel is
-        M diag(a) Mᵀ with M the monomials of the points, so Sylvester's law counts the signs of a.
-        If the number is 0, p(x·y) is positive semidefinite for all points. Status: exact.
+        This holds for at least C(d + n, n) generic points x_i in ℝ^d. The kernel is M diag(a) Mᵀ
+        with M the monomials of the points, so Sylvester's law counts the signs of a. If the number
+        is 0, p(x·y) is positive semidefinite for all points. Status: exact.
         """
         a = self.monomial
         return sum(_order(d, j) for j in np.flatnonzero(self._present & (a.mantissas < 0)).tolist())
@@ -321,10 +321,10 @@ class Polynomial:
     def rank(self, n: int, l: int, d: int, *, sphere: bool = False) -> int:
         """Return the rank of p(Q Kᵀ) for generic Q (n, d), K (l, d).
 
-        It is min(n, l, Σ_{a_j ≠ 0} C(d + j − 1, j)), where the sum is C(d + degree, degree) if no
+        The rank is min(n, l, Σ_{a_j ≠ 0} C(d + j − 1, j)); the sum is C(d + degree, degree) if no
         a_j is 0. On a sphere |q| = |k| = const., powers of x also span lower powers of the same
-        parity, so spherical harmonics are counted: C(d + n − 1, n) + C(d + n − 2, n − 1) of them if
-        no a_j is 0.
+        parity, so spherical harmonics are counted: C(d + p − 1, p) + C(d + p − 2, p − 1) of them,
+        with p = degree, if no a_j is 0.
         """
         if not sphere:
             return min(n, l, sum(_order(d, j) for j in np.flatnonzero(self._present).tolist()))
@@ -341,8 +341,8 @@ class Polynomial:
     def sup_errors(self, bound: float | None = None) -> SupErrors:
         """Return the largest errors of the stored coefficients against exp on [−B, B].
 
-        They are computed in as many digits as needed, at the critical points of p e^{−x} − 1 and of
-        p − e^x. Each has at most n of these, which are found in a grid of 16(n + 2) points and
+        They are computed with as many digits as needed, at the critical points of p e^{−x} − 1 and
+        p − e^x. Each function has at most n of these, found on a grid of 16(n + 2) points and
         refined.
 
         Notes
@@ -356,7 +356,7 @@ class Polynomial:
             return SupErrors(relative, float(np.exp(np.log(scaled) + B)) if scaled else 0.0, scaled)
 
     def in_decimals(self) -> Callable[[Any], Any]:
-        """Return p as a function of arrays of decimals, at the precision of their context."""
+        """Return p as a function of arrays of decimals, at the precision of the context."""
         c = [
             Decimal(m) * Decimal(2) ** e
             for m, e in zip(self.mantissas.tolist(), self.exponents.tolist())
@@ -368,10 +368,10 @@ class Polynomial:
     def real_roots(self) -> Array:
         """Return all distinct real roots, ascending, isolated by Sturm's theorem.
 
-        They are the roots for the stored coefficients, as in `sup_errors`. Each coefficient is off
-        by eps, and p near exp by up to eps·e^|x|, which is above e^x for x below about −18. Roots
-        there are due to rounding: the Taylor polynomial of degree 100 has no real root, but its
-        coefficients in float64 have two.
+        These are roots for the stored coefficients, as in `sup_errors`. Each coefficient is off by
+        eps, and so p by up to eps·e^|x|, which is above e^x for x below about −18. Roots there are
+        due to rounding: the Taylor polynomial of degree 100 has no real root, but with its
+        coefficients in float64 it has two.
         """
         return extrema.real_roots(self.monomial.in_integers())
 
@@ -401,8 +401,8 @@ def _size(x: Array) -> Array:
 def _powers(r: Array, n: int) -> tuple[Array, Array]:
     """Return mantissas (rows, n + 1) and exponents of two of r^j, j = 0…n.
 
-    The results are right to an ulp or so up to n = 2000, where the power of a mantissa in [½, 1]·√2
-    is representable, and to n ulps beyond.
+    Up to n = 2000, powers of a mantissa in [½, 1]·√2 are representable, and the results are
+    accurate to about an ulp; above, to n ulps.
     """
     mantissa, whole = np.frexp(r)
     low = mantissa < math.sqrt(0.5)
@@ -415,7 +415,7 @@ def _powers(r: Array, n: int) -> tuple[Array, Array]:
 
 
 def _exponent(twos: Array) -> Array:
-    """Return exponents as ldexp takes them; beyond ±4000 a float is 0 or inf in any case."""
+    """Return exponents as int32, as ldexp needs; beyond ±4000 a float is 0 or inf anyway."""
     return np.clip(twos, -4000, 4000).astype(np.int32)
 
 
@@ -425,7 +425,7 @@ def _order(d: int, j: int) -> int:
 
 
 def _in_powers(c: list[int]) -> tuple[Array, Array]:
-    """Return the coefficients of Σ c_k T_k(t) in powers of t, as mantissas and exponents of two."""
+    """Return the coefficients of Σ c_k T_k(t) in powers of t, as mantissas and powers of two."""
     before, term = [0] * len(c), [1] + [0] * (len(c) - 1)
     total = [0] * len(c)
     for k, weight in enumerate(c):

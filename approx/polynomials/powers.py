@@ -18,7 +18,7 @@ from approx.polynomials.taylor import Taylor
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Powers(Polynomial):
-    """Σ_i w_i (1 + x/n_i)^{n_i}, whose binomial sums would cancel for x < 0; powers do not."""
+    """The sum Σ_i w_i (1 + x/n_i)^{n_i} of powers, whose binomial sums would cancel for x < 0."""
 
     weights: tuple[float, ...] = (1.0,)
     sizes: tuple[int, ...] = (1,)
@@ -30,7 +30,7 @@ class Powers(Polynomial):
         return np.asarray(np.logaddexp.reduce(logs))
 
     def log_size(self, x: Array) -> Array:
-        """Return log Σ |w_i| max |1 + x/n_i|^{n_i}, which may be far below `log_bound` at |x|."""
+        """Return log Σ |w_i| max |1 + x/n_i|^{n_i}, often far below `log_bound` at |x|."""
         top, bottom = x.max(axis=1).astype(np.float64), x.min(axis=1).astype(np.float64)
         logs = []
         for w, n in self._terms():
@@ -50,7 +50,7 @@ class Powers(Polynomial):
         return rescale(values, np.zeros(1), "a power")
 
     def scaled_terms(self, x: Array, shift: Array) -> tuple[Array, Array, Array]:
-        """Raise TypeError, because partial sums of the binomial series are not powers."""
+        """Raise TypeError, because the partial sums of a binomial series are not powers."""
         raise TypeError(
             "partial sums of a tensor power are not powers of another degree: make each power"
         )
@@ -67,7 +67,7 @@ class Powers(Polynomial):
 def powers(weights: list[float], sizes: list[int], bound: float = math.inf) -> Powers:
     """Return Σ_i w_i (1 + x/n_i)^{n_i}, a_j = Σ_i w_i C(n_i, j)/n_i^j.
 
-    C(n, j)/n^j is taken as Π_{i < j} (1 − i/n)/j!, as logarithms of factorials would cancel.
+    C(n, j)/n^j is computed as Π_{i < j} (1 − i/n)/j!; logarithms of factorials would cancel.
     """
     i = np.arange(max(sizes))
     logs = np.zeros((len(sizes), len(i) + 1))
@@ -82,9 +82,9 @@ def powers(weights: list[float], sizes: list[int], bound: float = math.inf) -> P
 
 
 def log1p_less(x: ArrayLike) -> Array:
-    """Return log(1 + x) − x, x > −1, the log of (1 + x/n)^n e^{−x} over n at x/n.
+    """Return log(1 + x) − x, x > −1; at x/n it is log((1 + x/n)^n e^{−x})/n.
 
-    With s = x/(2 + x) it is s·(2(s²/3 + s⁴/5 + …) − x), which does not cancel near 0.
+    With s = x/(2 + x) it equals s·(2(s²/3 + s⁴/5 + …) − x), which does not cancel near 0.
 
     Examples
     --------

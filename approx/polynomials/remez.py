@@ -1,4 +1,4 @@
-"""The exchange algorithm of Remez for exp, in float64 where that is enough, else in decimals."""
+"""The exchange algorithm of Remez for exp, in float64 if that is enough, else in decimals."""
 
 import functools
 import math
@@ -15,10 +15,10 @@ from approx.polynomials.extrema import peaks
 from approx.polynomials.polynomial import Polynomial
 
 FLOAT64 = 15  # digits of float64
-LEVELLED = 1e-6  # largest spread of the peaks, over the level, that is accepted
+LEVELLED = 1e-6  # the largest accepted spread of the peaks, relative to the level
 MOST_DIGITS = 500
-MOST_WORK = 2**18  # (degree + 2)²·digits, of 9 to 28 µs each: at most some 7 s
-NOISE = 1e-6  # largest rounding, over the level, up to which float64 is trusted
+MOST_WORK = 2**18  # (degree + 2)²·digits, of 9 to 28 µs each: at most about 7 s
+NOISE = 1e-6  # the largest rounding, relative to the level, at which float64 is trusted
 EPS = float(np.finfo(float).eps)
 
 
@@ -29,14 +29,14 @@ class Minimax(NamedTuple):
     ----------
     polynomial : Polynomial
     level : float
-        Its largest error, which is relative, or over e^B where the weight is absolute.
+        Its largest error: the relative error, or for the absolute weight the error over e^B.
     reference : (n + 2,)
-        Points where ± the level is reached with alternating signs. By Chebyshev's theorem they
+        Points where the error is ± the level, with alternating signs. By Chebyshev's theorem they
         prove that no other polynomial is better.
     spread : float
         (largest − least peak)/largest, ≤ 10⁻⁶.
     digits : int
-        Decimal digits with which it was computed, 15 in float64.
+        Decimal digits of the computation, 15 for float64.
     """
 
     polynomial: Polynomial
@@ -47,7 +47,7 @@ class Minimax(NamedTuple):
 
 
 def remez(degree: int, bound: float, weight: str = "relative") -> Minimax:
-    """Return the polynomial p of that degree whose largest error on [−B, B] is least.
+    """Return the polynomial p of a degree whose largest error on [−B, B] is least.
 
     Accuracy: 8 eps·κ, as docs/accuracy.md defines it.
 
@@ -62,25 +62,24 @@ def remez(degree: int, bound: float, weight: str = "relative") -> Minimax:
 
     Notes
     -----
-    A step levels p on a reference of n + 2 points, then moves each point to the peak of its run.
-    The error has at most n + 1 zeros and n critical points (p′ − p is a polynomial of degree n; a
-    derivative of p − e^x has no zero), so there is one peak between neighbouring zeros, and both
-    ends of the interval always belong to the reference.
-    With the relative weight float64 loses a factor e^{2B}, and is used up to about B = 8. Beyond,
-    and for levels near its rounding, the same steps are done in as many digits as they need.
-    Where the relative level is 1 to 10⁻⁸ already on [−B, −B + 50 + 6n], the polynomial of that
-    interval is taken: beyond it, p e^{−x} has no critical point left and falls to 0, so the error
-    stays below 1.
-    Cost: O(n²) per step, some 5 to 10 steps; 5 ms in float64, 0.5 s in decimals at B = 16, n = 21.
+    Each step levels the errors of p on a reference of n + 2 points, then moves each point to the
+    peak of the error between the neighbouring zeros. The error has at most n + 1 zeros and n
+    critical points (p′ − p is a polynomial of degree n; a derivative of p − e^x has no zero). So
+    there is one peak between neighbouring zeros, and both ends of the interval always belong to the
+    reference.
+    With the relative weight float64 loses a factor e^{2B}, so it is used up to about B = 8. Above,
+    and for levels near its rounding, the same steps are done in as many digits as they need. If the
+    relative level is already 1 to 10⁻⁸ on [−B, −B + 50 + 6n], the polynomial of this interval is
+    taken. Beyond it, p e^{−x} has no critical point and falls to 0, so the error stays below 1.
+    Cost: O(n²) per step, about 5 to 10 steps; 5 ms in float64, 0.5 s in decimals at B = 16, n = 21.
 
     Raises
     ------
     ArithmeticError
-        The peaks did not level; such a result is never returned as if they had. Or the polynomial
-        needs more than 500 digits, or so many at its degree that it would take ten seconds or more,
-        which is said before the work begins.
+        The peaks did not level. Or the polynomial needs more than 500 digits, or its degree and
+        digits would take ten seconds or more; this is raised before the work begins.
     ResourceLimitError
-        The products of differences would not fit into memory.
+        The matrix of differences would not fit into memory.
 
     References
     ----------
@@ -137,7 +136,7 @@ def _remez(degree: int, bound: float, weight: str) -> Minimax:
 
 
 def _extended(near: Minimax, bound: float) -> Minimax:
-    """Return e^−gap p(x + gap), where p is that of a shorter interval with the same lower end."""
+    """Return e^−gap p(x + gap), with the p of a shorter interval that has the same lower end."""
     p, n = near.polynomial, near.polynomial.degree
     gap = bound - p.bound
     x = bound * np.cos(np.pi * (np.arange(n + 1) + 0.5) / (n + 1)) + gap
@@ -152,7 +151,7 @@ def _extended(near: Minimax, bound: float) -> Minimax:
 
 
 def _exchange(degree: int, bound: float, weight: str, digits: int) -> Minimax | None:
-    """Return the minimax polynomial; None if rounding prevents that."""
+    """Return the minimax polynomial; None if rounding prevents it."""
     relative, decimal = weight == "relative", digits > FLOAT64
     noise = 0.0 if decimal else EPS * math.exp(min(2 * bound, 700.0) if relative else 0.0)
     if noise > NOISE:
@@ -186,8 +185,8 @@ def _exchange(degree: int, bound: float, weight: str, digits: int) -> Minimax | 
 class _Levelled:
     """The polynomial whose errors at n + 2 nodes alternate and are equal, for e^{Bt} on [−1, 1].
 
-    It has the barycentric form, or in decimals that of Newton, which is cheaper and needs more
-    digits. With the absolute weight all values are over e^B.
+    In float64 it has the barycentric form; in decimals Newton's form, which is cheaper and needs
+    more digits. With the absolute weight all values are divided by e^B.
     """
 
     def __init__(self, t: Any, exp: Any, B: Any, relative: bool) -> None:
@@ -232,7 +231,7 @@ class _Levelled:
 
 
 def _runs(p: _Levelled) -> tuple[Any, Any]:
-    """Return where the run of each inner node begins and ends, or points a little outside."""
+    """Return the ends of the run of equal sign around each inner node, or points just outside."""
     ends = []
     for beyond in (p.t[:-2], p.t[2:]):
         within = p.t[1:-1]

@@ -10,7 +10,7 @@ from approx.polynomials.method import PolynomialMethod
 from approx.polynomials.polynomial import Polynomial
 from approx.polynomials.powers import powers
 
-WEIGHTS = {2: (-1.0, 2.0), 3: (1 / 3, -2.0, 8 / 3)}  # of the powers n, 2n, 4n
+WEIGHTS = {2: (-1.0, 2.0), 3: (1 / 3, -2.0, 8 / 3)}  # for the powers n, 2n, 4n
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,18 +22,18 @@ class Richardson(PolynomialMethod):
     Parameters
     ----------
     n : int, optional
-        The smallest power, ≥ 1; None is a template.
+        The smallest power, ≥ 1; None: a budget fills it.
     points : {2, 3}
-        Number of powers; the degree is 2n, or 4n.
+        Number of powers; the degree is 2n for two, 4n for three.
 
     Notes
     -----
     Error: −(x³/3 + x⁴/8)/(2n²)·e^x + O(n^{−3}) for two points, O(n^{−3}) for three. For |x| ≤ B,
-    B < n, q = 1/(1 − B/n), it is at most e^x (2B³q³/3 + B⁴q⁴/4)/(4n²), and
-    e^x (3B⁴q⁴/2 + B⁵q⁵ + B⁶q⁶/8)/(48n³); these bounds are from Peano kernels of one sign and
-    derivatives in 1/n. For two points all coefficients are ≥ 0, because C(m, j)/m^j grows with m;
-    so the kernel of one set of points is positive semidefinite. The width is that of the largest
-    power; at this width Taylor is better unless |x| is large.
+    B < n, q = 1/(1 − B/n), the error is at most e^x (2B³q³/3 + B⁴q⁴/4)/(4n²) for two points and
+    e^x (3B⁴q⁴/2 + B⁵q⁵ + B⁶q⁶/8)/(48n³) for three. These bounds follow from Peano kernels of one
+    sign and derivatives in 1/n. For two points all coefficients are ≥ 0, because C(m, j)/m^j grows
+    with m; so the kernel of one set of points is positive semidefinite. The largest power sets the
+    width; at this width Taylor is better unless |x| is large.
     Rank: min(rows, keys, C(d + degree, degree)) for generic Q, K.
     Cost: elementwise 2d operations per entry, and a logarithm and an exponential per power and
     entry.

@@ -11,7 +11,7 @@ from approx.method import Size
 from approx.polynomials.method import PolynomialMethod
 from approx.polynomials.polynomial import Polynomial
 
-FACTORIALS = 171  # the factorials of smaller numbers are representable
+FACTORIALS = 171  # factorials of smaller numbers are representable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,13 +23,13 @@ class Taylor(PolynomialMethod):
     Parameters
     ----------
     degree : int, optional
-        n ≥ 0; None is a template.
+        n ≥ 0; None: a budget fills it.
 
     Notes
     -----
     Error: e^x − T_n(x) = e^ξ x^{n+1}/(n+1)! with ξ between 0 and x, at most |x|^{n+1}/(n+1)! for
-    x ≤ 0, and e^x times that for x ≥ 0. For odd n the estimate is negative below one real root (−1,
-    −1.596, −2.181, … for n = 1, 3, 5); for even n it is positive everywhere.
+    x ≤ 0, and e^x times that for x ≥ 0. For odd n the estimate is negative below its single real
+    root (−1, −1.596, −2.181, … for n = 1, 3, 5); for even n it is positive everywhere.
     Rank: min(n, l, C(d+degree, degree)) for generic Q, K.
     Cost: elementwise 2(d + degree) operations per entry, or C(d+degree, degree) features per row.
     In float64 the sum cancels for x ≪ 0, with a relative error of about 10^{−16} e^{2|x|}.

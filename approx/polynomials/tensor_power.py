@@ -19,13 +19,13 @@ class TensorPower(PolynomialMethod):
     Parameters
     ----------
     n : int, optional
-        Power, ≥ 1; None is a template.
+        Power, ≥ 1; None: a budget fills it.
 
     Notes
     -----
-    Error: p_n(x) = e^x (1 − x²/(2n) + O(n^{−2})); 0 ≤ p_n ≤ e^x on [−n, ∞), and below −n the size
-    of the power grows again, with positive sign for even n and negative sign for odd n. For x ≥ 0,
-    p_n ≤ T_n ≤ e^x, so Taylor is the better polynomial of the same width.
+    Error: p_n(x) = e^x (1 − x²/(2n) + O(n^{−2})), and 0 ≤ p_n ≤ e^x on [−n, ∞). Below −n, |p_n|
+    grows again, with p_n > 0 for even n and p_n < 0 for odd n. For x ≥ 0, p_n ≤ T_n ≤ e^x, so
+    Taylor is the better polynomial of the same width.
     Rank: min(rows, keys, C(d+n, n)) for generic Q, K; the dense tensors are (d+1)^n wide.
     Cost: elementwise 2d operations, a logarithm and an exponential per entry.
 
@@ -47,5 +47,5 @@ class TensorPower(PolynomialMethod):
     n: int | None = None
 
     def polynomial(self, bound: float = math.inf) -> Polynomial:
-        """Return a_j = C(n, j)/n^j, and the power itself for elementwise use."""
+        """Return the power, with a_j = C(n, j)/n^j."""
         return powers([1.0], [self.n or 1], bound)

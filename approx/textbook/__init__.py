@@ -1,4 +1,4 @@
-"""Attention and FLASH as the source documents write them: references for claims, not methods."""
+"""Attention and FLASH as in the source documents: references for claims, not methods."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Attention itself: kernel regression, its scores, its scales, and the linear form.
+"""Exact attention: kernel regression, scores, scales of the logits, and linear attention.
 
 Arrays may have leading axes (heads, batches): queries (…, n, d), keys (…, l, d), values (…, l, c).
 Logits are not scaled here unless a function says so.
@@ -19,7 +19,7 @@ from approx.kernels.jit import kernel
 def softmax(logits: ArrayLike) -> Array:
     """Return exp(x − max)/Σ over the last axis; an entry of −inf gets the weight 0.
 
-    It uses NumPy's exponential, so it is independent of `approx.estimate.exact`, which it checks.
+    It uses NumPy's exponential, so it is an independent check of `approx.estimate.exact`.
 
     Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
 
@@ -39,7 +39,7 @@ def softmax(logits: ArrayLike) -> Array:
 
 
 def _pair(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-    """Return queries and keys of equal width, whose products and squares are representable."""
+    """Return queries and keys as arrays of equal width, with representable products and squares."""
     q, k = checks.array("Q", Q), checks.array("K", K)
     if q.ndim < 2 or k.ndim < 2 or q.shape[-1] != k.shape[-1]:
         raise ValueError(
@@ -84,11 +84,11 @@ def nadaraya_watson(Q: ArrayLike, K: ArrayLike, *, w: float = 1.0) -> Array:
     Parameters
     ----------
     w : float
-        > 0; the factor of the square. A bandwidth h is w = 1/h²; a factor of q − k counts squared.
+        > 0; the factor of |q − k|². For a bandwidth h, w = 1/h².
 
     Notes
     -----
-    It is computed from differences, as it is defined; `regression_logits` is its bridge to softmax.
+    It is computed from differences, as it is defined; `regression_logits` is its softmax form.
 
     References
     ----------
@@ -109,7 +109,7 @@ def nadaraya_watson(Q: ArrayLike, K: ArrayLike, *, w: float = 1.0) -> Array:
 def regression_logits(Q: ArrayLike, K: ArrayLike, *, w: float = 1.0) -> Array:
     """Return w·(q·k − |k|²/2), whose softmax is `nadaraya_watson` because |q|² cancels per row.
 
-    So kernel regression is softmax(w·q·k) if and only if |k| is the same for all keys.
+    So kernel regression equals softmax(w·q·k) if and only if |k| is the same for all keys.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
     """
@@ -120,7 +120,7 @@ def regression_logits(Q: ArrayLike, K: ArrayLike, *, w: float = 1.0) -> Array:
 def simple_normalisation(scores: ArrayLike) -> tuple[Array, float]:
     """Return a_j/Σ_c a_c over the last axis, and the share of rows where these are not weights.
 
-    They are weights where a ≥ 0 and the sum is positive; a row whose sum is 0 gives zeros.
+    A row has weights if all a_j ≥ 0 and the sum is positive. A row whose sum is 0 gives zeros.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
@@ -162,13 +162,13 @@ def additive_scores(
     Parameters
     ----------
     Q, K : (…, n, a), (…, l, b)
-        Queries and keys of different lengths.
+        Queries and keys; their widths a and b may differ.
     W_q, W_k, w_v : (h, a), (h, b), (h,)
 
     Notes
     -----
-    The scores are not a function of q·k, and their rank is not bounded: tanh is taken of every
-    entry of an array (…, n, l, h), which is held. Cost: (n·a + l·b)·h multiply-adds, n·l·h tanh.
+    The scores are not a function of q·k, and their rank is not bounded: tanh is applied to every
+    entry of an array (…, n, l, h), which is stored. Cost: (n·a + l·b)·h multiply-adds, n·l·h tanh.
 
     References
     ----------
@@ -273,7 +273,7 @@ def linear_attention(
     causal: bool = False,
     normalise: bool = True,
 ) -> Array:
-    """Return D⁻¹ φ(Q) (ψ(K)ᵀ V) for any features, (…, n, c); nothing of size n×l is held.
+    """Return D⁻¹ φ(Q) (ψ(K)ᵀ V) for any features, (…, n, c); no n×l array is stored.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
@@ -283,15 +283,15 @@ def linear_attention(
         φ(Q) and ψ(K).
     V : (…, l, c)
     causal : bool
-        Query i sees keys 0…i: S_i = S_{i−1} + ψ(k_i) v_iᵀ is one running (m, c) sum.
+        Query i sees keys 0…i, by one running (m, c) sum S_i = S_{i−1} + ψ(k_i) v_iᵀ.
     normalise : bool
         Whether to divide by the row sums φ(q)·Σψ(k); a row whose sum is ≤ 0 gives 0.
 
     Notes
     -----
-    The matrix D⁻¹ φ(Q) ψ(K)ᵀ, which is never formed here, has rank ≤ m: it is m that limits the
-    rank of a head, not d. The other order of association, (φ(Q) ψ(K)ᵀ) V, gives the same up to
-    rounding. Cost: 2·n·m·c multiply-adds, (m, c) numbers.
+    The matrix D⁻¹ φ(Q) ψ(K)ᵀ, which is never formed here, has rank ≤ m. So m, not d, limits the
+    rank of a head. The other order of association, (φ(Q) ψ(K)ᵀ) V, gives the same up to rounding.
+    Cost: 2·n·m·c multiply-adds, (m, c) numbers.
 
     References
     ----------
@@ -340,7 +340,7 @@ def _causal(left: Array, right: Array, v: Array) -> Array:
 
 
 def linear_weights(phi_q: ArrayLike, phi_k: ArrayLike, *, causal: bool = False) -> Array:
-    """Return D⁻¹ φ(Q) ψ(K)ᵀ itself, (…, n, l), by which `linear_attention` multiplies V.
+    """Return the matrix D⁻¹ φ(Q) ψ(K)ᵀ, (…, n, l), whose product with V is `linear_attention`.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
     """
@@ -349,7 +349,7 @@ def linear_weights(phi_q: ArrayLike, phi_k: ArrayLike, *, causal: bool = False) 
     return linear_attention(phi_q, phi_k, identity, causal=causal)
 
 
-# relu², and scales that know the length
+# relu², and scales that depend on the length
 
 
 def relu_squared(Q: ArrayLike, K: ArrayLike, *, scaling: str = "ns") -> Array:
@@ -361,12 +361,12 @@ def relu_squared(Q: ArrayLike, K: ArrayLike, *, scaling: str = "ns") -> Array:
     ----------
     Q, K : (…, n, s), (…, l, s)
     scaling : {"ns", "n2"}
-        ``ns`` is 1/(l·s), that is (1/l)·relu²(Q Kᵀ/√s); ``n2`` is 1/l², as in public code.
+        ``ns``: factor 1/(l·s), that is (1/l)·relu²(Q Kᵀ/√s); ``n2``: 1/l², as in public code.
 
     Notes
     -----
-    relu² of symmetric logits of variance 1 has mean ½, so row sums under ``ns`` do not depend on l,
-    and under ``n2`` they fall as s/l.
+    relu² of symmetric logits of variance 1 has mean ½. So the row sums do not depend on l with
+    ``ns``, and fall as s/l with ``n2``.
 
     References
     ----------
@@ -382,10 +382,10 @@ def relu_squared(Q: ArrayLike, K: ArrayLike, *, scaling: str = "ns") -> Array:
 
 
 def log_length_scale(n: int, d: int, *, base: int = 512) -> float:
-    """Return κ·log(n)/d, where κ is such that n = base gives 1/√d: the log-n scale of the logits.
+    """Return κ·log(n)/d, with κ such that n = base gives 1/√d: the log-n scale of the logits.
 
     For iid Gaussian logits of standard deviation β the entropy of softmax is log n − β²/2 while
-    β < √(2 log n): with β ∝ log n it grows more slowly than log n, but it is not invariant.
+    β < √(2 log n). With β ∝ log n it grows more slowly than log n, but it is not constant.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
@@ -400,10 +400,10 @@ def log_length_scale(n: int, d: int, *, base: int = 512) -> float:
 
 
 def jacobian_norm(weights: ArrayLike) -> Array:
-    """Return ‖diag(p) − p pᵀ‖_F, (…,): the size of softmax's derivative at weights p (…, l).
+    """Return ‖diag(p) − p pᵀ‖_F, (…,), the norm of softmax's Jacobian at weights p (…, l).
 
-    It is √(Σp² − 2Σp³ + (Σp²)²): ½ for two equal weights, √(1/l − 1/l²) for l of them, and 0 where
-    softmax is saturated.
+    It equals √(Σp² − 2Σp³ + (Σp²)²): ½ for two equal weights, √(1/l − 1/l²) for l equal weights,
+    and 0 where softmax is saturated.
 
     Accuracy: 8 eps·κ, as docs/accuracy.md defines it.
 

@@ -1,7 +1,7 @@
 """The gated attention unit, and FLASH: local quadratic attention plus global linear attention.
 
-With X (n, d), widths e and s: U = swish(X W_u), V = swish(X W_v) (n, e), Z = swish(X W_z) (n, s),
-queries and keys Z·γ + β with a pair (γ, β) each, and O = (U ⊙ A V) W_o. Units differ in A.
+For X (n, d) and widths e and s: U = swish(X W_u), V = swish(X W_v) (n, e), Z = swish(X W_z) (n, s).
+Queries and keys are Z·γ + β, each with its own (γ, β), and O = (U ⊙ A V) W_o. Units differ in A.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NORMALISERS = ("length", "chunk", "previous", "printed")
 
 
 class Projections(NamedTuple):
-    """Queries and keys of the local and of the global part, (n, s) each, of the same n tokens."""
+    """Queries and keys of the local and the global part, (n, s) each, of the same n tokens."""
 
     local_queries: Array
     local_keys: Array
@@ -63,7 +63,7 @@ class GatedUnit:
 
     @classmethod
     def random(cls, d: int, e: int, s: int, rng: np.random.Generator) -> GatedUnit:
-        """Return a unit of Gaussian weights of variance 1/fan-in, with γ near 1 and β near 0."""
+        """Return a unit with Gaussian weights of variance 1/fan-in, γ near 1 and β near 0."""
         u, v = rng.standard_normal((2, d, e)) / np.sqrt(d)
         o, z = rng.standard_normal((e, d)) / np.sqrt(e), rng.standard_normal((d, s)) / np.sqrt(d)
         gamma, beta = 0.1 * rng.standard_normal((2, 4, s))
@@ -71,7 +71,7 @@ class GatedUnit:
 
     @property
     def parameters(self) -> int:
-        """How many numbers the unit has: 3·d·e + d·s + 8·s."""
+        """The number of parameters: 3·d·e + d·s + 8·s."""
         return sum(int(np.size(getattr(self, f.name))) for f in dataclasses.fields(self))
 
     def projections(self, X: ArrayLike) -> Projections:
@@ -80,11 +80,11 @@ class GatedUnit:
         return Projections(*(Z * gamma + beta for gamma, beta in zip(self.gamma, self.beta)))
 
     def combine(self, X: ArrayLike, A: Any = None, *, gate: bool = True) -> Array:
-        """Return (U ⊙ A V) W_o, (n, d); None for A is the identity, and without gate U is 1.
+        """Return (U ⊙ A V) W_o, (n, d); A = None means the identity, and gate = False means U = 1.
 
         Notes
         -----
-        A = I gives the gated linear unit (U ⊙ V) W_o; U = 1 gives A V W_o, attention and W_o.
+        A = I gives the gated linear unit (U ⊙ V) W_o; U = 1 gives attention times W_o, A V W_o.
         """
         x = checks.array("X", X, ndim=2)
         V = swish(x @ self.W_v)
@@ -92,13 +92,13 @@ class GatedUnit:
         return np.asarray((swish(x @ self.W_u) * mixed if gate else mixed) @ self.W_o)
 
     def quadratic(self, X: ArrayLike, *, causal: bool = False) -> Array:
-        """Return FLASH-Quad, where A = relu²(Q Kᵀ)/(n·s), lower-triangular if causal; O(n²·e)."""
+        """Return FLASH-Quad: A = relu²(Q Kᵀ)/(n·s), lower-triangular if causal; O(n²·e)."""
         q, k, _, _ = self.projections(X)
         A = attention.relu_squared(q, k)
         return self.combine(X, np.tril(A) if checks.flag("causal", causal) else A)
 
     def flash(self, X: ArrayLike, size: int, *, causal: bool = False) -> Array:
-        """Return FLASH, where A is mixed chunk attention, in O(n·(size + s)·e) operations."""
+        """Return FLASH: A is mixed chunk attention, in O(n·(size + s)·e) operations."""
         parts = self.projections(X)
         v = swish(checks.array("X", X, ndim=2) @ self.W_v)
         mixed = mixed_chunk_output(parts, v, size, causal=causal)
@@ -126,10 +126,10 @@ def normalisers(n: int, size: int, *, causal: bool = False, normaliser: str | No
     Parameters
     ----------
     normaliser : {"length", "chunk", "previous", "printed"}
-        The divisor of chunk g = 1, 2, …. If not causal, ``length`` is n, the default, with which
-        constant keys and values give 1, and ``chunk`` is size, with a gain of n/size. If causal,
-        ``previous`` is (g − 1)·size, the tokens summed over, the default, and ``printed`` is
-        (g − 1)·n/size, which is off by size²/n; the first chunk has no previous one.
+        The divisor of chunk g = 1, 2, …. If not causal, the default ``length`` is n, at which
+        constant keys and values give 1; ``chunk`` is size, with a gain of n/size. If causal, the
+        default ``previous`` is (g − 1)·size, the number of tokens in the sum; ``printed`` is
+        (g − 1)·n/size, which scales the part by size²/n. The first chunk has no previous one.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def local_quadratic(
     Parameters
     ----------
     width : int, optional
-        s of the normaliser: by default that of Q; 1 where Q and K are scaled already.
+        s of the normaliser; by default the width of Q. Give 1 if Q and K are already scaled.
     """
     n, l = len(Q), len(K)
     causal = checks.causal(causal, n, l)
@@ -183,8 +183,8 @@ def global_linear(
 ) -> Factors:
     """Return the global part as factors: Q Kᵀ/n of rank s, or of rank (⌈n/size⌉ − 1)·s if causal.
 
-    If causal, chunk g sees Σ_{h<g} K_hᵀ V_h: the rows of chunk g have Q_g/normaliser in the columns
-    of every chunk h < g, and the keys of chunk h have theirs in the columns of their own chunk.
+    If causal, chunk g sees Σ_{h<g} K_hᵀ V_h. The rows of chunk g have Q_g/normaliser in the columns
+    of every chunk h < g; the keys of chunk h have K_h in the columns of their own chunk.
     """
     causal = checks.causal(causal, len(Q), len(K))
     by = normalisers(len(Q), size, causal=causal, normaliser=normaliser)
@@ -217,9 +217,9 @@ def mixed_chunk(
     normaliser: str | None = None,
     width: int | None = None,
 ) -> Approximation:
-    """Return mixed chunk attention as an operator: block-diagonal relu² plus low-rank.
+    """Return mixed chunk attention as an operator: block-diagonal relu² plus low rank.
 
-    A is relu²(Q Kᵀ)/(size·s) within chunks plus global linear attention.
+    A is relu²(Q Kᵀ)/(size·s) within chunks, plus global linear attention.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def mixed_chunk(
     size : int
         Tokens per chunk; the last chunk may have fewer.
     causal : bool
-        Whether chunks are lower-triangular and the global part holds previous chunks only.
+        Whether chunks are lower-triangular, and the global part has previous chunks only.
     normaliser : str, optional
         See `normalisers`.
     width : int, optional
@@ -235,8 +235,8 @@ def mixed_chunk(
 
     Notes
     -----
-    This is not an estimate of softmax: nothing tends to it. Its rank is s and its nnz n·size if
-    size | n; if causal, they are (n/size − 1)·s by construction and n·(size + 1)/2.
+    This is not an estimate of softmax, and does not converge to it. If size | n, its rank is s and
+    its nnz n·size; if also causal, (n/size − 1)·s by construction and n·(size + 1)/2.
 
     References
     ----------
@@ -257,11 +257,11 @@ def mixed_chunk_output(
     causal: bool = False,
     normaliser: str | None = None,
 ) -> Array:
-    """Return A V, (n, e), chunk by chunk: the global part is one running (s, e) sum.
+    """Return A V, (n, e), chunk by chunk; the global part is one running (s, e) sum.
 
     Notes
     -----
-    Cost: n·size·(s + e) + 2·n·s·e multiply-adds; nothing of size n×n is held.
+    Cost: n·size·(s + e) + 2·n·s·e multiply-adds; no n×n array is stored.
     """
     q, k, queries, keys = _of_one_shape(parts)
     values = checks.values(V, len(k))
