@@ -151,7 +151,7 @@ class LSH(SupportMethod):
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of ``entries`` keys, a bound on the expectation; None without it.
 
-        The number of hashes that a query reads depends on the inputs and is not in the price.
+        Reads and multiply-adds are None: the number of hashes depends on the inputs.
         """
         if self.entries is None:
             return None

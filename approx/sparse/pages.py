@@ -28,7 +28,7 @@ class Pages(SupportMethod):
     """The pages of keys that score highest for a query, exact: Quest.
 
     estimate_ij = exp(q_i·k_j) where page ⌊j/size⌋ is among the ⌊k/size⌋ pages with the highest
-    scores of those that hold a key seen by query i, else 0. S is the set of seen keys of a page:
+    scores of those that hold a key seen by query i, else 0. With S the seen keys of a page, it is
 
         box    Σ_c max(q_c lo_c, q_c hi_c), lo and hi the least and greatest k_c in S,
         mean   q·(mean of S),
