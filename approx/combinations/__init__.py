@@ -1,1 +1,1 @@
-"""Methods made of methods: Scatterbrain, sampled supports, centred keys."""
+"""Methods that combine others: Scatterbrain, sampled supports, centred keys."""

@@ -23,24 +23,24 @@ class Centered(Method):
     Parameters
     ----------
     method : Method
-        The method that is used on the centred inputs.
+        The method for the centred inputs.
     queries : bool
         Whether q̄ is subtracted as well; otherwise q̄ = 0 above.
 
     Notes
     -----
     Softmax attention does not depend on the scale of a query, so with ``queries=False`` normalised
-    attention is that of the method on shifted keys. Bias, variance and sign are those of the method
-    at the centred inputs, relative to exp(q·k). For `positive` the variance is that of
-    `shifted_positive`; for polynomials the logits get smaller. A support that is exact stays exact.
-    Where q̄ = k̄ = 0 nothing changes. Under a mask the means are those of all tokens, so the
+    attention is that of the method on shifted keys. Bias and variance relative to exp(q·k), and the
+    sign, are those of the method at the centred inputs. For `positive` the variance is that of
+    `shifted_positive`; for polynomials the logits get smaller. A support stays exact.
+    Where q̄ = k̄ = 0 nothing changes. Under a mask the means are still over all tokens, so the
     method is not autoregressive.
     Cost: that of the method; the scales are merged into its factors.
     Source: the identity above.
 
     Examples
     --------
-    One query and one key are their own mean, so nothing is left to approximate.
+    One query and one key are their own mean, so the centred inputs are 0.
 
     >>> from approx import parse
     >>> parse("centered(taylor(degree=1))").approximate([[1.0]], [[1.0]]).to_dense().round(12)
@@ -63,7 +63,7 @@ class Centered(Method):
 
     @property
     def row_local(self) -> bool:
-        """Whether that of the method is, and no mean of queries is subtracted."""
+        """Whether the method is row-local, and no mean of queries is subtracted."""
         return not self.queries and self.method.row_local
 
     @property
@@ -107,13 +107,13 @@ class Centered(Method):
         return None if price is None else price + self.beside("method", shape)
 
     def beside(self, name: str, shape: Shape) -> Price:
-        """Return the price of the means: a query is shifted by one, and a key meets the other.
+        """Return the price of the means: a query reads q̄, and each key is multiplied with it.
 
-        That of the keys scales whole rows, which an answer does not see.
+        The mean of the keys scales whole rows, which cancels in attention, so it has no price.
         """
         mean = float(shape.d if self.queries else 0)
         return Price(0.0, mean, mean * shape.l / shape.n, 0.0)
 
     def entry_work(self, shape: Shape) -> float:
-        """Return that of the method."""
+        """Return the work per entry of the method."""
         return self.method.entry_work(shape)

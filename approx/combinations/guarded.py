@@ -1,4 +1,4 @@
-"""Guarded: a support where it is certified to be near to attention, exact rows elsewhere."""
+"""Guarded: a support in rows with a certificate of its error, exact rows elsewhere."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from approx.supports.unread import Unread
 
 
 class Rows(NamedTuple):
-    """What a guard knew of each row, and what it read.
+    """The certificate of each row, and what the row read.
 
     Attributes
     ----------
     bound : (n,)
-        On total variation, before any row was made exact.
+        Upper bound of the total variation, before any row was made exact.
     exact : (n,) bool
-        Whether the row is exact, as its bound was above what is allowed.
+        Whether the row was made exact, because its bound is above the allowed total variation.
     kept, near, pages : (n,)
-        Keys of the estimate before any row was made exact, keys of the own page whose logits are
-        read beside them, and pages whose boxes and codes are read.
+        Numbers of keys and pages before any row was made exact: keys of the estimate, other keys of
+        the query's own page, whose logits are read, and pages whose boxes and codes are read.
     """
 
     bound: Array
@@ -45,42 +45,42 @@ class Rows(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Guarded(SupportMethod):
-    """A support, in rows where a certificate says that it is near; all keys in other rows.
+    """A support in rows with a certificate of its total variation; all keys in other rows.
 
     estimate_i = that of the method if bound_i ≤ tv, else exp(q_i·k_j) for all keys that query i
-    sees; ½ Σ_j |attention of the estimate − attention| ≤ bound_i. With ``coded`` a row is first
-    given so many keys more.
+    sees; ½ Σ_j |attention of the estimate − attention| ≤ bound_i. With ``coded``, a row without a
+    certificate first gets more keys.
 
     Parameters
     ----------
     method : Method
         Any support.
     tv : float
-        The most total variation that a row may have, 0 < tv < 1.
+        Largest total variation that a row may have, 0 < tv < 1.
     size : int
         Keys per page.
     bits : int
-        Bits per coordinate of a key on average, 0 to 8, with which unread keys are known.
+        Bits of the codes of unread keys, per coordinate on average, 0 to 8.
     coded : int
-        Keys that are read beside those of the method in rows that are not certified yet: those that
-        may have the largest logits by their codes. It needs bits.
+        Number of keys that a row without a certificate reads beside those of the method: the keys
+        whose codes allow the largest logits. It needs bits.
 
     Notes
     -----
-    Let M be the sum of exp over the support, and U at least the sum over other keys. Then the total
-    variation of softmax on the support is at most U/(M + U), as its rest over the whole grows with
-    the rest. U follows from what is kept of keys, see `approx.supports.key_boxes.PageBoxes`: the
-    box of each page, and in which part of its sides each key lies. Keys of the last page that a
-    query sees, which need not be complete, are read. All roundings are counted, outwards, so that
-    no row has more than tv, whatever the inputs; rounding in float32 counts as error. The bits of a
-    page are shared out among channels by the queries that came before the page was complete.
+    Let M be the sum of exp over the support, and U an upper bound of the sum over other keys. The
+    total variation of softmax on the support is the share of the other keys, which is at most
+    U/(M + U). `approx.supports.key_boxes.PageBoxes` gives U from the box of each page and the codes
+    of its keys, which say in which part of each side a key lies. Keys of the last page that a query
+    sees, which may be incomplete, are read. All roundings are counted outwards, so that no row has
+    more than tv, whatever the inputs; rounding in float32 counts as error. The queries before the
+    end of a page decide how its bits are shared out among channels.
 
-    With ``coded`` keys the method need not find the largest logits: codes, which are read anyway,
-    say which they may be, so that a window and its guard are nearly as good as `top_k` and its own.
+    With ``coded`` keys the method need not find the largest logits, because the codes, which are
+    read anyway, indicate them. So a guarded window is nearly as good as a guarded `top_k`.
 
-    It is autoregressive if the method is. What is read is known when it was read:
-    `analysis.bounds.guards` has its mean. The price is the most that inputs can ask for: exact
-    attention, every box and every code, so that no budget below exact attention buys it.
+    The method is autoregressive if its support is. Its reads are known only after a run;
+    `analysis.bounds.guards` gives their mean. The price is the largest possible: exact attention,
+    every box and every code. So no budget below exact attention fits it.
 
     Cost: that of the method, d operations for each coded key and page, and of exact rows.
 
@@ -93,7 +93,7 @@ class Guarded(SupportMethod):
 
     Examples
     --------
-    The second of two keys holds nearly all for the first query, half for the second:
+    The first query gives nearly all attention to the second key, the second query only half:
 
     >>> method = Guarded(SinkWindow(k=1, sinks=1), tv=0.1, size=1)
     >>> method.approximate([[-9.0], [0.0]], [[0.0], [1.0]]).to_dense().round(4)
@@ -122,22 +122,22 @@ class Guarded(SupportMethod):
 
     @property
     def row_local(self) -> bool:
-        """Whether no bits are shared out by earlier queries, and the method is."""
+        """Whether the method is row-local, and no earlier queries share out bits."""
         return self.method.row_local and not self.bits
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the method is."""
+        """Whether the method is autoregressive."""
         return self.method.autoregressive
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the method's keys, and all that are seen in rows that are not certified."""
+        """Return the keys of the method; in rows without a certificate, all seen keys."""
         kept, found = self._guarded(Q, K, mask, rng)
         rest = patterns.runs(mask.first, np.where(found.exact, mask.stop, mask.first))
         return patterns.union([kept, rest], mask.l)
 
     def rows(self, Q: Array, K: Array, mask: Mask, rng: Rng) -> Rows:
-        """Return what is known of each row, and what it reads, with the rng of `approximate`."""
+        """Return certificate and reads of each row, with the rng of `approximate`."""
         q, k = self.checked(Q, K)
         return self._guarded(q, k, self.masked(mask, len(q), len(k)), generator(rng))[1]
 
@@ -159,7 +159,7 @@ class Guarded(SupportMethod):
             for rows in exact.stripes(*mask.shape):
                 held = Unread(mask.take(rows), read[rows], known)
                 held.bound(a[rows], b)
-                # both have ones, and what is kept is read
+                # kept keys are read too, so they have a one in both
                 bound = held.lost((read[rows] + on[rows]).data > 1, eps)
                 count = np.diff(on[rows].indptr)
                 pages = (held.by_page(held.unread) > 0).sum(axis=1)
@@ -180,17 +180,17 @@ class Guarded(SupportMethod):
         return kept, found
 
     def held(self, mask: Mask) -> None:
-        """Return None: how many keys a row has follows from the inputs."""
+        """Return None: how many keys a row has depends on the inputs."""
 
     def selection_reads(self, shape: Shape) -> float | None:
-        """Return what the method reads to choose its keys; None if that follows from the inputs."""
+        """Return what the method reads to choose its keys; None if that depends on the inputs."""
         price, held = self.method.priced(shape), self.method.held(shape.decoding)
         if price is None or price.reads is None or held is None:
             return None
         return price.reads - float(held.max()) * (shape.d + shape.c)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the most that inputs can ask for: all keys, and all that is kept of pages."""
+        """Return the largest possible price: all keys, all boxes and all codes."""
         method, choosing = self.method.priced(shape), self.selection_reads(shape)
         held = self.method.held(shape.rows)
         if method is None or choosing is None or held is None or method.multiply_adds is None:
@@ -209,16 +209,16 @@ class Guarded(SupportMethod):
         return all_keys + known
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return all keys; boxes and codes belong to a head whose queries share out the bits."""
+        """Return all keys, and boxes and codes: shared, or of one head if it shares out bits."""
         keys, rest = shape.exact, reads - shape.exact
         return Reads(rest, keys, keys) if self.row_local else Reads(0.0, keys, keys, rest)
 
     def _code_bytes(self, l: int, d: int) -> float:
-        """Return the bytes of codes of so many keys, and of how the bits of pages are shared."""
+        """Return the bytes of the codes of l keys, and of the allocation of bits per page."""
         return d * (l * self.bits + DEPTH * -(-l // self.size)) / 8 if self.bits else 0.0
 
     def _pages(self, mask: Mask) -> Array:
-        """Return how many pages before its own one each query sees a key of."""
+        """Return how many pages each query sees a key of, its last page excluded."""
         return np.asarray((mask.stop - 1) // self.size - mask.first // self.size)
 
 

@@ -19,30 +19,31 @@ from approx.sparse.exact import Exact
 
 @dataclasses.dataclass(frozen=True)
 class RoundedValues(Method):
-    """A method whose output is made of rounded values.
+    """Any method, with values in few bits.
 
-    estimate = that of the method; its output D⁻¹ estimate Ṽ has ṽ = min + s·round((v − min)/s).
+    The estimate is that of the method. Its output D⁻¹ estimate Ṽ uses rounded values
+    ṽ = min + s·round((v − min)/s).
 
     Parameters
     ----------
     method : Method
-        What estimates exp(q·k).
+        The method that estimates exp(q·k).
     bits : int
         Bits of a number of a value, 1 to 16; with normal levels to 8.
     by : {"token", "channel"}
         Whether min and max are those of a value, as in KIVI, or of a channel over values.
     group : int
-        Numbers that share min and max, one after the other.
+        Consecutive numbers that share min and max.
     levels : {"uniform", "normal"}
         As in `quantised`.
 
     Notes
     -----
-    Kernel and attention errors are those of the method. The output moves by Σ_j p_ij (ṽ_j − v_j),
-    a mean over keys, so that errors of single values average out where attention is wide: with
-    errors uniform in a step its variance is Σ_j p_ij² s_jc²/12 for channel c.
-    By token it is autoregressive if the method is. By channel it reads later values.
-    It belongs outside: no method is made of it.
+    Kernel and attention errors are those of the method. The output changes by Σ_j p_ij (ṽ_j − v_j),
+    a mean over keys, so errors of single values average out where attention is wide. If errors are
+    uniform in a step, the variance of this change is Σ_j p_ij² s_jc²/12 for channel c.
+    By token the method is autoregressive if its part is. By channel it reads later values.
+    Other methods cannot contain this one.
     Cost: that of the method, and two operations for every number of a value.
     Source: KIVI, see `quantised`, rounds values by token.
 
@@ -81,7 +82,7 @@ class RoundedValues(Method):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the method is, and a value is rounded by itself."""
+        """Whether the method is autoregressive, and each value is rounded by itself."""
         return self.by == "token" and self.method.autoregressive
 
     def coded(self, V: Array) -> Array:
@@ -103,7 +104,7 @@ class RoundedValues(Method):
         return self.method.covariance(Q, K, row=i, mask=mask)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of the method, whose values have few bits and scales."""
+        """Return the price of the method, with few bits per value and with scales."""
         price = self.method.priced(shape)
         if price is None or price.reads is None:
             return price
@@ -121,7 +122,7 @@ class RoundedValues(Method):
         )
 
     def divided(self, shape: Shape, reads: float) -> Reads | None:
-        """Return the reads of the method; those who share values share their scales."""
+        """Return the reads of the method, with the scales of the values that it reads."""
         of_method = self.method.shared_reads(shape)
         if of_method is None:
             return None
@@ -133,7 +134,7 @@ class RoundedValues(Method):
 
 
 def _values_read(method: Method, shape: Shape) -> float:
-    """Return how many values a query reads by themselves, not in a state that holds their sum."""
+    """Return how many single values a query reads, which excludes a state of sums."""
     if method.parts:
         return sum(_values_read(part, shape) for part in method.parts.values())
     one, more = (method.priced(dataclasses.replace(shape, c=c)) for c in (shape.c, shape.c + 1))

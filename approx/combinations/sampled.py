@@ -1,4 +1,4 @@
-"""Weighted sampling: exact on a support, and unbiased for the rest by weights of drawn keys."""
+"""Weighted sampling: exact on a support; weighted random keys make the rest unbiased."""
 
 import dataclasses
 import hashlib
@@ -31,7 +31,7 @@ BY_SIZE: dict[str, Callable[..., BySize]] = {
     "poisson": Poisson,
     "multinomial": Multinomial,
 }
-PAGE = 16  # keys whose bound is taken together
+PAGE = 16  # keys that share one upper bound
 DESIGNS = ("uniform", *BY_SIZE, "lsh")
 
 
@@ -74,42 +74,41 @@ class Sampled(Method):
     """Exact on a support, and drawn keys for the rest, weighted to be unbiased for exp(q·k).
 
     estimate_ij = low_ij + W_ij·(exp(q_i·k_j) − low_ij), where W = 1 on the support. Off it W is
-    random with E[W] = 1: 0 for a key that is not drawn, 1/π for one that is drawn with probability
-    π, and the sum of the weights of repeated draws.
+    random with E[W] = 1: 0 for a key that is not drawn, 1/π for a key with inclusion probability π,
+    and the sum of the weights of repeated draws.
 
     Parameters
     ----------
     sparse : Method, optional
-        The support on which the estimate is exact, such as sink_window; None holds nothing.
+        The support on which the estimate is exact, such as sink_window; None is an empty support.
     design : {"uniform", "systematic", "poisson", "multinomial", "lsh"}
-        How keys are drawn among those that are seen and not held, see
-        `approx.combinations.designs`: k different ones, all sets alike; k by a comb; each by
-        itself, k on average; k with replacement; or those that collide with the query in hash
-        tables.
+        How seen keys off the support are drawn, see `approx.combinations.designs`: k different
+        keys, all sets alike; k by a comb; each key by itself, k on average; k with replacement; or
+        the keys that collide with the query in hash tables.
     k : int, optional
-        Keys drawn per row, 1 ≤ k ≤ l; None is a template, but for design "lsh". With ``epsilon`` it
-        is the size of a pilot, ≥ 2.
+        Keys drawn per row, 1 ≤ k ≤ l; None is a template, except for design "lsh". With ``epsilon``
+        it is the size of a pilot sample, ≥ 2.
     low_rank : Method
-        Any method without a sparse part, around which the rest is drawn.
+        Any method without a sparse part; draws estimate the difference to it.
     sizes : Sizes or "bound", optional
-        Sizes that π is proportional to, for the designs "systematic", "poisson" and "multinomial":
-        given, or e to the upper bound of q·k over each page of 16 keys, from the box of those up to
-        the last that the query sees. By default keys are alike.
+        Sizes that π is proportional to, for the designs "systematic", "poisson" and "multinomial".
+        Either they are given, or they are e to the upper bound of q·k over each page of 16 keys,
+        from the box of its keys up to the last seen one. By default all sizes are equal.
     shared : bool
         Whether one draw among all keys serves every row, as columns; else each row has its own.
     weighted : bool
-        Whether a key that is drawn has the weight 1/π; otherwise it has 1, as in BigBird and
-        Scatterbrain, and the estimate is biased by (1 − π)·b.
+        Whether a drawn key has the weight 1/π. Otherwise it has 1, as in BigBird and Scatterbrain,
+        and the estimate is biased by (1 − π)·b.
     hashes, tables, collisions : int, optional
-        Of design "lsh": hashes joined in a table, tables, and in how many of them a key must
-        collide, 1 or 2.
+        For design "lsh": hashes joined in a table, tables, and the number of tables in which a key
+        must collide, 1 or 2.
     transform : {"none", "center"}
-        Of design "lsh": whether the mean of the keys is subtracted from them before hashing.
+        For design "lsh": whether the mean of the keys is subtracted from them before hashing.
     epsilon, delta : float, optional
-        A row then draws as many keys as its sum needs: with the deviation s of a pilot of k keys
-        and the sum D that it estimates, (z·N·s/(ε·D))² keys of N, at least k, with z the 1 − δ/2
-        quantile of N(0, 1). If both were known, and the sum normal, that would hold its
-        relative error below ε with probability 1 − δ. The pilot counts for nothing else.
+        Then each row chooses how many keys it draws: from the standard deviation s of a pilot of k
+        keys and the sum D that it estimates, (z·N·s/(ε·D))² keys of N, at least k, with z the
+        1 − δ/2 quantile of N(0, 1). If s and D were known, and the sum normal, its relative error
+        would be below ε with probability 1 − δ. The pilot keys are not used in the estimate.
     share : float
         Share of a budget that goes to the support where both sizes are open, 0 < share < 1.
 
@@ -121,31 +120,25 @@ class Sampled(Method):
         Var[estimate_ij] = (b² + v)·Var[W_ij],      Var[W] = (1 − π)/π where a key is drawn once,
         Cov[estimate_ij, estimate_il] = (b_j b_l + c_jl)·Cov[W_j, W_l],   Cov = π_jl/(π_j π_l) − 1,
 
-    relative to the exact entries, c being the covariance of the low-rank part. Scatterbrain puts
-    W = 1 on what is drawn: entry by entry that has the least squared error of all weights, and the
-    bias (1 − π)·b; a sum of many entries is nearer with the weights where the rows are broad.
+    relative to the exact entries, with c the covariance of the low-rank part. Scatterbrain has
+    W = 1 on drawn keys: of all weights this gives an entry the least squared error, with the bias
+    (1 − π)·b. A sum of many entries has a smaller error with the weights 1/π where rows are broad.
     Normalised by its row sums the estimate is biased, like every ratio. Entries may be negative
     where low ≠ 0. Moments are not known where the support is drawn and the variance depends on it,
     or with ``epsilon``.
 
-    A draw of a row follows from the keys that its query sees, so that the method is autoregressive
+    The draw of a row depends only on the keys that its query sees. So the method is autoregressive
     if its parts are, unless one draw serves all rows or ``transform`` is given.
     Cost: that of the parts, and O(k) per row for design "uniform", and for "systematic" and
     "multinomial" without sizes; else O(l), and for "lsh" O((n + l)·d·hashes·tables) and the keys
-    that are met in buckets.
+    found in buckets.
 
-    What differs from public code: `magicpig` [1]_ (commit ac9aa36) subtracts the mean of the keys
-    that it offloads from them, and keeps the first and last keys; it hashes q and k as they then
-    are, retrieves keys that collide twice, and divides by π + 1e-4. Another version (in the code of
-    [2]_) subtracts that mean from queries as well, appends a coordinate that makes all keys equally
-    long, and takes one collision. `vattention` [2]_ (commit f5abf91) draws with replacement, in the
-    pilot too, and *assigns* weights instead of adding them, so that repeated draws are lost; its z
-    is the 1 − δ quantile, and it rounds sizes down. `hyper_attention` [3]_ (commit 68b91e9) draws
-    one set of columns with replacement; only its kernel for 16 bits hides drawn keys that the
-    query's own block holds, which count twice elsewhere; its causal form halves the sequence again
-    and again, down to exact blocks, where a mask here hides what is not seen. `kdeformer` [4]_
-    (commit 427df2d) draws columns in proportion to the norms of the values, plus a constant: give
-    these as ``sizes``, since no values are seen.
+    `magicpig` [1]_, `vattention` [2]_, `hyper_attention` [3]_ and `kdeformer` [4]_ are forms of
+    this method; studies/lm/peers.md compares them with their public code. That code divides by
+    π + 1e-4 (MagicPIG), loses repeated draws (vAttention), or may count drawn keys of the query's
+    own block twice (HyperAttention). HyperAttention's causal form halves the sequence repeatedly;
+    here a mask hides unseen keys. KDEformer draws columns in proportion to the norms of the values,
+    plus a constant: give these as ``sizes``, since no method sees values.
 
     References
     ----------
@@ -160,7 +153,7 @@ class Sampled(Method):
 
     Examples
     --------
-    Two of four equal keys stand for all of them:
+    Two of four equal keys represent all of them:
 
     >>> Sampled(k=2).approximate([[0.0]], [[0.0]] * 4, rng=0).to_dense()
     array([[2., 0., 0., 2.]])
@@ -191,7 +184,7 @@ class Sampled(Method):
     delta: float | None = real(below=1)
     share: float = real(0.5, below=1)
 
-    uses_rng = True  # whatever its parts do
+    uses_rng = True  # even if its parts draw nothing
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -222,7 +215,7 @@ class Sampled(Method):
 
     @property
     def sized_by(self) -> Size:
-        """The keys drawn per row, of which a pilot needs two for its deviation."""
+        """The keys drawn per row; a pilot needs two for its standard deviation."""
         least = 1 if self.epsilon is None else 2
         return Size("k", least=least, counts="entries", instead=("hashes",))
 
@@ -233,17 +226,17 @@ class Sampled(Method):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the parts are, and a row's draw follows from the keys that its query sees."""
+        """Whether the parts are, and a row's draw depends only on the keys that its query sees."""
         return super().autoregressive and not self.shared and self.transform == "none"
 
     @property
     def draws_by_row(self) -> bool:
-        """Whether rows draw for themselves, rather than meet the buckets of hashes."""
+        """Whether each row has its own draw, instead of hash tables for all rows."""
         return super().draws_by_row or not (self.shared or self.hashes)
 
     @property
     def adaptive(self) -> bool:
-        """Whether the number of keys follows from the inputs."""
+        """Whether the number of keys depends on the inputs."""
         return self.design == "lsh" or self.epsilon is not None or super().adaptive
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
@@ -280,7 +273,7 @@ class Sampled(Method):
         return scipy.sparse.csr_array((np.tile(one.data, n), indices, indptr), rest.mask.shape)
 
     def design_of(self, q: Array, k: Array, rest: Rest, rng: np.random.Generator) -> Design:
-        """Return the design by which keys of the rest are drawn; a pilot draws from rng."""
+        """Return the design that draws keys off the support; a pilot draws from rng."""
         if self.design == "lsh":
             assert self.hashes is not None
             assert self.tables is not None
@@ -343,7 +336,7 @@ class Sampled(Method):
         return Moments(np.where(reached, 0.0, b), log)
 
     def _of_weights(self, q: Array, k: Array, mask: Mask) -> tuple[Array, Array]:
-        """Return Var[W] and whether a key is ever reached, (n, l), for a support without chance."""
+        """Return Var[W] and whether π > 0, (n, l), for a support that draws nothing."""
         rest = Rest(mask, self._held(q, k, mask, None))
         design = self.design_of(q, k, rest, generator(0))
         free = rest.visible()
@@ -357,8 +350,8 @@ class Sampled(Method):
     def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return (b_j b_l + c_jl)·Cov[W_j, W_l].
 
-        Without weights, B_j = 1 where key j is read, it is (b_j b_l + c_jl)·Cov[B_j, B_l] +
-        (1 − π_j)(1 − π_l)·c_jl.
+        Without weights, with B_j = 1 if key j is drawn or held, else 0, it is
+        (b_j b_l + c_jl)·Cov[B_j, B_l] + (1 − π_j)(1 − π_l)·c_jl.
         """
         low = self.low_rank.covariance(Q, K, row=i, mask=mask)
         moments = self.low_rank.moments(Q, K, mask=mask)
@@ -389,7 +382,7 @@ class Sampled(Method):
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of the parts and of k drawn keys, each with a weight.
 
-        It is not known where the number of keys follows from the inputs.
+        It is None where the number of keys depends on the inputs.
         """
         if self.adaptive or self.k is None:
             return None
@@ -416,9 +409,9 @@ class Sampled(Method):
         return price + low + of_keys + self.price_of_sizes(shape)
 
     def price_of_sizes(self, shape: Shape) -> Price:
-        """Return the price of sizes, which are looked at by each row that draws for itself.
+        """Return the price of the sizes, all of which a row with its own draw reads.
 
-        Given ones are one number for each key, the others the box of each page.
+        Given sizes are one number for each key; upper bounds need the box of each page.
         """
         if self.sizes == "bound":
             per_query, of_row = (
@@ -434,13 +427,13 @@ class Sampled(Method):
         return Price(0.0, read, 0.0, NUMBER * shape.l / shape.n)
 
     def divided(self, shape: Shape, reads: float) -> Reads | None:
-        """Return what the parts read, the keys that a head draws beside them, and all sizes."""
+        """Return the reads of the parts, the drawn keys, which a head chooses, and all sizes."""
         if (found := self._of_parts(shape, reads)) is None:
             return None
         parts, rest = found
         sizes, most = self.price_of_sizes(shape).reads or 0.0, parts.most
         if isinstance(self.sparse, ByPlace) and (held := self.sparse.shared_reads(shape)):
-            most -= held.single  # which no head draws
+            most -= held.single  # these keys are held, so no head draws them
         return Reads(parts.shared + sizes, parts.chosen + rest - sizes, most, parts.unshared)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
@@ -449,17 +442,17 @@ class Sampled(Method):
         if currency == "bytes" and opened == ["sparse"] and not self.is_open:
             beside = self.beside("sparse", shape)
             left = 0.0 if beside is None else max(budget - beside.bytes, 0.0)
-            budget -= left * NUMBER / (2 * NUMBER + INDEX)  # what is held has weights, too
+            budget -= left * NUMBER / (2 * NUMBER + INDEX)  # held keys have weights too
         return super().filled(budget, shape, currency)
 
     def beside(self, name: str, shape: Shape) -> Price | None:
-        """Return the price of all but one part, what is drawn included."""
+        """Return the price without one part, drawn keys included."""
         nothing: dict[str, Any] = {"sparse": None, "low_rank": Zero()}
         return dataclasses.replace(self, **{name: nothing[name]}).priced(shape)
 
 
 def _bounds(q: Array, k: Array, mask: Mask) -> Array:
-    """Return the most that q·k can be in the box of each page, (n, pages), as far as it is seen."""
+    """Return the most that q·k can be in the box of the seen keys of each page, (n, pages)."""
     lo, hi = boxes.page_boxes(k, PAGE)
     most = boxes.highest(q, lo, hi)
     last = mask.stop - 1
@@ -476,7 +469,7 @@ def _for_all(rest: Rest) -> Rest:
 
 
 def _weighted(rest: Rest, drawn: scipy.sparse.csr_array, q: Array, k: Array) -> Support:
-    """Return exp(q·k) with weight 1 where it is held, and with the weights of what is drawn."""
+    """Return exp(q·k) with weight 1 for held keys, and with their weights for drawn keys."""
     indptr, indices = rest.held
     held = scipy.sparse.csr_array((np.ones(len(indices)), indices, indptr), shape=drawn.shape)
     both = scipy.sparse.csr_array(held + drawn)

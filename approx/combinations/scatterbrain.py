@@ -80,7 +80,7 @@ class Scatterbrain(Method):
 
     def streams(self, rng: Rng) -> tuple[np.random.Generator, np.random.Generator]:
         """Return the generators of the support and of the low-rank part."""
-        # Spawning would change the caller's seed, and a second run from it would differ.
+        # Spawning from the caller's seed would change it, and a second run would differ.
         support, low = generator(rng).integers(2**63, size=(2, 2))
         return np.random.default_rng(support), np.random.default_rng(low)
 
@@ -113,7 +113,7 @@ class Scatterbrain(Method):
 
 
 def beneath(low_rank: Method, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Low:
-    """Return the low-rank part that a method has; ValueError if it has more."""
+    """Return the low-rank estimate of a method; ValueError unless it is purely low-rank."""
     parts = low_rank.evaluated(q, k, mask, rng)
     if parts.sparse is not None or parts.space != "kernel":
         raise ValueError(f"low_rank must be a purely low-rank method of exp(q·k), got {low_rank}")

@@ -1,4 +1,4 @@
-"""Logits of the channels in which a query is large."""
+"""SparQ's scores: logits from the channels in which a query is largest."""
 
 import dataclasses
 from typing import ClassVar
@@ -17,28 +17,28 @@ from approx.supports.patterns import largest
 class Channels(CompressedLogits):
     """The r channels in which a query is largest, and exp of its logits there: SparQ's scores.
 
-    estimate_ij = exp(Σ_{c ∈ C_i} q_ic k_jc), with C_i the r largest |q_ic|; of equals the first.
+    estimate_ij = exp(Σ_{c ∈ C_i} q_ic k_jc), where C_i holds the r largest |q_ic|; of equal values
+    the first.
 
     Parameters
     ----------
     r : int, optional
         Channels of a query, 1 ≤ r ≤ d; None is a template.
     scaled : bool
-        Whether logits are divided by the root of the share of |q| in C_i, as SparQ does:
-        √(Σ_{c ∈ C_i} |q_ic| / Σ_c |q_ic|).
+        Whether logits are divided by √(Σ_{c ∈ C_i} |q_ic| / Σ_c |q_ic|), the root of the share of
+        |q| in C_i, as in SparQ.
 
     Notes
     -----
-    The estimate is deterministic, positive and biased, and exact at r = d. A row needs no other
-    query and no key but its own, so that it is autoregressive: nothing is fitted. The scale keeps
-    the variance of logits with independent channels; it changes no order within a row.
-    A query reads r numbers of every key, but keys keep all their channels, since the next query
-    needs others: r numbers of a query and d of a key are stored.
-    Cost: n·l·r operations where only the channels are read. Here the others are 0, n·l·d.
+    The estimate is deterministic, positive and biased, and exact at r = d. Nothing is fitted, and
+    an entry depends only on its query and its key, so the method is autoregressive. With `scaled`,
+    logits keep their variance if channels are independent; the order within a row stays the same.
+    A query reads r numbers of every key. Keys keep all channels, since the next query needs others:
+    r numbers of a query and d of a key are stored.
+    Cost: n·l·r operations if only these channels are read. Here the others are set to 0: n·l·d.
 
-    Differences from the authors' code, graphcore-research/llm-inference-research: it sums |q| over
-    the queries of a group of heads before it chooses, so that they share the channels, and it uses
-    the logits to select keys, as `projected_top_k` does, with a weight for the mean of all values.
+    The authors' code, graphcore-research/llm-inference-research, chooses channels for a group of
+    heads at once and uses the logits only to select keys, as `projected_top_k` does.
 
     References
     ----------
@@ -64,7 +64,7 @@ class Channels(CompressedLogits):
     scaled: bool = flag(False)
 
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
-        """Return Q with 0 in the channels that are left out, and K."""
+        """Return Q with 0 outside the chosen channels, and K."""
         size = np.abs(q)
         left = np.where(largest(size, self.r or 0), q, q.dtype.type(0))
         if self.scaled:
@@ -77,11 +77,11 @@ class Channels(CompressedLogits):
         return Numbers(r, d, r)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price, with the indices of a query's channels."""
+        """Return the price, with the indices of the channels of a query."""
         price = super().priced(shape)
         return price and price + Price(0.0, 0.0, 0.0, float(INDEX * (self.r or 0)))
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return the values, and the numbers of keys, whose channels a head chooses."""
+        """Return the reads of the values, and those of keys in the channels that a head chooses."""
         values = float(shape.most * shape.c)
         return Reads(values, reads - values, float(shape.most * shape.d))

@@ -1,4 +1,4 @@
-"""The base of the methods that keep keys in few bits."""
+"""The base class of methods that store keys in few bits."""
 
 import dataclasses
 from abc import abstractmethod
@@ -24,13 +24,14 @@ NOTHING = -1e30  # a logit whose exponential is 0 at any scale, in float32 too
 
 
 class Codes(NamedTuple):
-    """What is read back of keys that are kept in few bits.
+    """Keys decoded from few bits.
 
     Attributes
     ----------
     keys : (l, d)
     spread : (l,) or (l, d)
-        The variance of q·key that is known from what is stored: |q|² spread, or Σ_c q_c² spread_c.
+        Gives the variance of q·key as far as the stored numbers tell: |q|² spread, or
+        Σ_c q_c² spread_c.
     """
 
     keys: Array
@@ -38,25 +39,25 @@ class Codes(NamedTuple):
 
 
 class LogitMoments(NamedTuple):
-    """Mean and variance of logits over everything that is drawn, (n, l) each."""
+    """Mean and variance of logits over all random draws, (n, l) each."""
 
     mean: Array
     variance: Array
 
 
 class Layout(NamedTuple):
-    """What is kept of keys of width d, in numbers and bits.
+    """What is stored of keys of width d, in numbers and bits.
 
     Attributes
     ----------
     codes : tuple of (int, int)
-        Numbers of few bits of a key, and how many bits.
+        Pairs of the count of numbers of few bits per key, and their bits.
     scales : int
-        Numbers of full width of a key, such as its norm.
+        Numbers of full width per key, such as its norm.
     channel_scales : int
-        Numbers of full width of each group of keys.
+        Numbers of full width per group of keys.
     parameters : int
-        Numbers that a query reads before it meets a key, such as those of a rotation.
+        Numbers that a query reads before any key, such as those of a rotation.
     mapped : float
         Multiply-adds that map a query, or a key.
     """
@@ -69,19 +70,19 @@ class Layout(NamedTuple):
 
     @property
     def numbers(self) -> int:
-        """Numbers of few bits of a key."""
+        """Numbers of few bits per key."""
         return sum(count for count, _ in self.codes)
 
     @property
     def code_bytes(self) -> float:
-        """Bytes of these."""
+        """Bytes per key of the numbers of few bits."""
         return sum(count * bits for count, bits in self.codes) / 8
 
 
 class CodedKeys(CompressedLogits):
-    """An estimate exp(x̃), with logits x̃ of keys that are kept in few bits.
+    """An estimate exp(x̃), with logits x̃ of keys that are stored in few bits.
 
-    A subclass is a frozen dataclass that has the fields `recent` and `corrected` as well.
+    A subclass is a frozen dataclass that also has the fields `recent` and `corrected`.
     """
 
     row_local = True
@@ -90,38 +91,38 @@ class CodedKeys(CompressedLogits):
 
     @property
     def members(self) -> int:
-        """How many keys, one after the other, share scales of channels; 1 if each has its own."""
+        """How many consecutive keys share scales of channels; 1 if each key has its own."""
         return 1
 
     @property
     def exact_keys(self) -> int:
-        """How many of the last keys that a query sees stay exact for it."""
+        """How many of the last keys that a query sees are exact for it."""
         return self.members - 1 if self.recent is None else self.recent
 
     @property
     def by_place(self) -> bool:
-        """Whether the last keys of a query stay exact."""
+        """Whether the last keys of a query are exact."""
         return self.exact_keys > 0
 
     @property
     def autoregressive(self) -> bool:
-        """Whether a key is coded by itself, or with keys that every query that needs it sees."""
+        """Whether a query reads a key coded only by itself and by keys that the query sees."""
         return self.exact_keys >= self.members - 1
 
     @abstractmethod
     def codes(self, k: Array, rng: np.random.Generator) -> Codes:
-        """Return what is read back of keys (l, d)."""
+        """Return keys (l, d) as they are decoded."""
 
     @abstractmethod
     def layout(self, d: int) -> Layout:
-        """Return what is kept of keys of width d."""
+        """Return the layout of stored keys of width d."""
 
     def coder(self, d: int, rng: np.random.Generator) -> Coder | None:
-        """Return how a key becomes codes, with what is drawn; None if it must be drawn for each."""
+        """Return the coder of keys, with its random draws; None if each key needs its own draw."""
         return None
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return packed codes, the last keys as they are, and all values."""
+        """Return a cache of packed codes, exact last keys, and all values."""
         coder = self.coder(d, rng) if self.autoregressive else None
         if coder is None:
             return None
@@ -129,15 +130,15 @@ class CodedKeys(CompressedLogits):
         return CodedCache(d, c, coder, self._sides, *more)
 
     def reach_of(self, window: int) -> tuple[int, int] | None:
-        """Return the beginning of a group, where draws are made before any key."""
+        """Return the start of a group, if all draws precede the first key."""
         return None if self.coder(1, np.random.default_rng(0)) is None else (self.members, 0)
 
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
-        """Return left and right of logits whose draws have the seed 0."""
+        """Return left and right of the logits whose draws have the seed 0."""
         return self._sides(q, self.codes(k, np.random.default_rng(0)))
 
     def _sides(self, q: Array, codes: Codes) -> tuple[Array, Array]:
-        """Return left and right with left·right = q·key, less half its variance if corrected."""
+        """Return left and right with left·right = q·key, minus half its variance if corrected."""
         if not self.corrected:
             return q, codes.keys
         squares = q**2
@@ -163,7 +164,7 @@ class CodedKeys(CompressedLogits):
     def logit_moments(self, Q: ArrayLike, K: ArrayLike) -> LogitMoments | None:
         """Return mean and variance of the logits q·key of coded keys, before any correction.
 
-        They are exact, over everything drawn; None where they are not known, or nothing is drawn.
+        They are exact over all random draws; None if they are not known, or nothing is drawn.
         """
         q, k = checks.queries_keys(Q, K)
         return self.drawn_logits(q.astype(np.float64), k.astype(np.float64))
@@ -177,11 +178,11 @@ class CodedKeys(CompressedLogits):
         return None
 
     def coded_covariance(self, q: Array, k: Array) -> Array | None:
-        """Return the covariance of keys for one query (d,), all of them coded; by default None."""
+        """Return the covariance over keys for one query (d,), all keys coded; by default None."""
         return None
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
-        """Return the moments of coded keys, and none of exact ones."""
+        """Return the moments of the coded keys; exact keys have bias and variance 0."""
         known = self.coded_moments(q, k)
         if known is None or not self.exact_keys:
             return known
@@ -203,7 +204,7 @@ class CodedKeys(CompressedLogits):
         return Numbers(d, layout.numbers + layout.scales, layout.numbers)
 
     def stored(self, n: int, l: int, d: int) -> int:
-        """Return how many numbers queries, codes and scales are."""
+        """Return the total count of numbers of queries, codes and scales."""
         return n * d + l * self.layout(d).numbers + self._scales(l, d)
 
     def _scales(self, l: int, d: int) -> int:
@@ -212,19 +213,19 @@ class CodedKeys(CompressedLogits):
         return layout.scales * l + layout.channel_scales * -(-l // self.members)
 
     def _scales_read(self, mask: Mask, d: int) -> Array:
-        """Return how many scales each query reads, which are those of coded keys."""
+        """Return how many scales each query reads; only coded keys have scales."""
         layout, stop = self.layout(d), self._begin(mask)
         groups = (stop - 1) // self.members - mask.first // self.members + 1
         groups = np.where(stop > mask.first, groups, 0)
         return np.asarray(layout.scales * (stop - mask.first) + layout.channel_scales * groups)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of codes, scales and exact keys; every value is read, too."""
+        """Return the price of codes, scales and exact keys; a query also reads every value."""
         if self.is_template:
             return None
         n, l, d, c = shape
         layout, rows = self.layout(d), shape.decoding
-        recent = shape.seen(min(self.exact_keys, l))  # read in place of the coded ones
+        recent = shape.seen(min(self.exact_keys, l))  # these are read instead of their codes
         coded = self._begin(rows) - rows.first
         read = coded * layout.numbers + (rows.counts - coded) * d + rows.counts * c
         read = read + self._scales_read(rows, d) + layout.parameters
@@ -244,7 +245,7 @@ class CodedKeys(CompressedLogits):
 def _before(begin: Array, low: Exponential, mask: Mask) -> Exponential:
     """Return the entries of the keys before `begin` in each row, 0 elsewhere.
 
-    Later keys may be coded with keys that come after them, which no scale may follow from.
+    Keys from `begin` on may be coded together with later keys, so row scales must not use them.
     """
     nothing = begin == mask.first
     hidden = low.rescaled(

@@ -1,4 +1,4 @@
-"""The exponential of a product of two factors, as rows on demand."""
+"""The exponential of a product of two factors, computed row by row."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Exponential(Low):
     left, right : (n, r), (l, r)
         C-contiguous, of one dtype.
     stored : int
-        How many numbers left and right are made of, where some are 0 or have few bits.
+        How many numbers left and right cost, which is less if some are 0 or have few bits.
     mask : Mask, optional
-        What the scale of a row follows from; entries that are not seen are 0.
+        Unseen entries are 0, and the scale of a row is its largest seen logit.
     """
 
     left: Array
@@ -58,12 +58,12 @@ class Exponential(Low):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of both factors as they are held here, not in fewer bits, and of the mask."""
+        """Bytes of the mask and of both factors as arrays here, not in fewer bits."""
         bounds = 0 if self.mask is None else self.mask.first.nbytes + self.mask.stop.nbytes
         return int(self.left.nbytes + self.right.nbytes + bounds)
 
     def seeing(self, mask: Mask) -> Exponential:
-        """Return this matrix at scales of the logits that are seen."""
+        """Return this matrix under a mask, with row scales from the seen logits."""
         return dataclasses.replace(self, mask=mask)
 
     @property
@@ -92,7 +92,7 @@ class Exponential(Low):
     ) -> Array:
         """Return exp(left·right − shift)."""
         values = np.matmul(self.left[rows], self.right[cols].T, out=out)
-        if self.mask is not None:  # what is not seen must not overflow
+        if self.mask is not None:  # unseen logits must not overflow
             self.mask.hide(values, rows, cols, fill=-np.inf)
         exp_rows(values, shift.astype(self.dtype, copy=False))
         return rescale(values, np.zeros(1))
@@ -113,7 +113,7 @@ class Exponential(Low):
         return self.mask
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
-        """Return (y, row_log) in one pass: a row is scaled by its own largest logit."""
+        """Return (y, row_log) in one pass: each row is scaled by its own largest logit."""
         y = np.empty((self.shape[0], V.shape[1]), np.result_type(self.dtype, V))
         tops = np.empty(self.shape[0], self.dtype)
         for rows in exact.stripes(*self.shape):
@@ -124,13 +124,13 @@ class Exponential(Low):
         return y, tops
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return all rows and an identity matrix."""
+        """Return all rows as one factor, and an identity matrix."""
         nbytes = math.prod(self.shape) * self.dtype.itemsize
         memory.reserve(nbytes, "exp of all logits", "n or l (or use block, @)")
         return Dense(self.block(ALL, ALL, self._tops), self._tops).scaled_factors()
 
     def rescaled(self, row: Array, column: Array) -> Exponential:
-        """Return diag(e^row) low diag(e^column): two more columns of the factors."""
+        """Return diag(e^row) · self · diag(e^column): the factors get two more columns."""
         left = np.column_stack([self.left, np.ones_like(row), row])
         right = np.column_stack([self.right, column, np.ones_like(column)])
         return dataclasses.replace(self, left=left, right=right)

@@ -1,4 +1,4 @@
-"""Logits within the span of the principal axes of the keys."""
+"""Logits from the principal axes of the keys."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from approx.method.fields import flag, instance
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Axes:
-    """Axes for queries and keys that were found elsewhere, such as on another text.
+    """Axes for queries and keys, fitted elsewhere, such as on another text.
 
     Parameters
     ----------
     vectors : (d, count)
-        One axis per column, of which the first are used.
+        One axis per column; a method uses the first ones.
 
     Examples
     --------
@@ -62,28 +62,26 @@ class KeyPCA(CompressedLogits):
     Parameters
     ----------
     rank : int, optional
-        Numbers that are kept of a query and of a key, 1 ≤ rank ≤ d; None is a template.
+        Numbers that are stored for a query and for a key, 1 ≤ rank ≤ d; None is a template.
     centred : bool
         Whether axes are those of the covariance, as in Loki, or those of KᵀK.
     axes : Axes, optional
-        Given instead: the axes P, such as ``Axes.from_keys`` the keys of another text.
+        Axes P that are given instead, such as ``Axes.from_keys`` of the keys of another text.
 
     Notes
     -----
     The estimate is deterministic, positive and biased, and exact at rank = d. P is the best for
     the keys themselves, whatever the queries are; `logit_svd` is the best for the logits. Keys are
-    projected as they are, so that with centred axes each row is scaled by e^{−q·(I − PPᵀ)k̄}, which
-    normalised attention does not see. One key apart from all others, such as an attention sink, has
-    1/l of the covariance however large its logits are, and may be lost.
-    Axes of all keys are not autoregressive; given ones are, which is how the authors have them.
-    Neither kind needs a query.
+    projected without centring. So centred axes scale each row by e^{−q·(I − PPᵀ)k̄}, which cancels
+    in normalised attention. One key apart from all others, such as an attention sink, has 1/l of
+    the covariance however large its logits are, and may be lost.
+    Axes of all keys are not autoregressive; given axes, which the authors use, are. Neither kind
+    needs a query.
     Cost: l·d² operations for the axes, then n·l·rank for the logits. A new query reads rank numbers
     of every key, every value, and the axes.
 
-    Differences from the authors' code, hpcgroup/loki: it takes the axes from calibration data
-    through scikit-learn's PCA, which centres, and projects keys and queries without centring, as
-    here; it uses the logits only to select keys, as `projected_top_k` does; and queries that share
-    keys have the same axes.
+    The authors' code, hpcgroup/loki, takes centred axes from calibration data and uses the logits
+    only to select keys, as `projected_top_k` does.
 
     References
     ----------

@@ -21,23 +21,22 @@ class LogitSVD(CompressedLogits):
     Parameters
     ----------
     rank : int, optional
-        Numbers that are kept of a query and of a key, 1 ≤ rank ≤ d; None is a template.
+        Numbers that are stored for a query and for a key, 1 ≤ rank ≤ d; None is a template.
 
     Notes
     -----
     The estimate is deterministic, positive and biased, and exact at rank = d. No logits of that
-    rank are nearer to Q Kᵀ in Frobenius norm over all entries, those that a mask hides among them:
-    among what is seen `key_pca` may be nearer. It says nothing of exp: an error of δ in a logit is
-    a factor e^δ. It needs queries and keys, not the logits, so it can be run; but a rank fitted
-    to all tokens is not autoregressive. The authors fit it to other texts and keep it.
+    rank have a smaller Frobenius error to Q Kᵀ over all entries, hidden ones included; over seen
+    entries `key_pca` may have a smaller one. This is no bound on exp: an error of δ in a logit is a
+    factor e^δ. The method needs queries and keys but no logits, so it can be run; fitted to all
+    tokens it is not autoregressive. The authors fit it to other texts and keep the map.
     Cost: (n + l)·d² operations for the factors, then n·l·rank for the logits. A new query reads
     rank numbers of every key, every value, and the map of rank·d numbers.
 
     With Q = A R and K = B S by QR, the SVD is that of the d × d matrix R Sᵀ. The formula of the
-    authors, K⁺Û and KᵀÛ for the leading singular vectors Û of K Qᵀ, gives the same product.
-    Differences from the authors' code [2]_: it fits one map to all queries of a group of heads and
-    to texts for calibration, chooses the rank by a layer's share of energy, compresses values too,
-    and computes in float32. Of the paper the abstract and the formula were read.
+    authors, K⁺Û and KᵀÛ for the leading singular vectors Û of K Qᵀ, gives the same product. Their
+    code [2]_ fits one map to all queries of a group of heads and compresses values too. Of the
+    paper the abstract and the formula were read.
 
     References
     ----------
@@ -67,12 +66,12 @@ class LogitSVD(CompressedLogits):
 
     def numbers(self, d: int) -> Numbers:
         r = self.rank or 0
-        fitted = d * d  # of the Gram matrices, which have the triangular factors
-        once = 4 * d**3 + 2 * r * d * d  # two decompositions, their product, its own; two maps
+        fitted = d * d  # the Gram matrices, which give the triangular factors
+        once = 4 * d**3 + 2 * r * d * d  # two decompositions, their product and its SVD; two maps
         return Numbers(r, r, r, mapped=r * d, per_query=fitted, per_key=fitted, once=once)
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return the values, and keys that are compressed for the queries of one head."""
+        """Return the reads of the values, and of keys that are compressed for each head."""
         values = float(shape.most * shape.c)
         return Reads(values, unshared=reads - values)
 

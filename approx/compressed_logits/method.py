@@ -1,4 +1,4 @@
-"""The base of the methods that compress queries and keys before their logits are made."""
+"""The base class of methods that compress queries and keys before computing logits."""
 
 import dataclasses
 from abc import abstractmethod
@@ -17,18 +17,18 @@ from approx.method.prices import NUMBER, Price, Shape
 
 
 class Numbers(NamedTuple):
-    """What compressed queries and keys cost.
+    """The cost of compressed queries and keys.
 
     Attributes
     ----------
     query, key : float
         Numbers that are stored for a query and for a key.
     read : float
-        Numbers that a query reads of a key, each for one multiply-add.
+        Numbers of a key that a query reads, each for one multiply-add.
     mapped : float
-        Multiply-adds that compress a query or a key, each of which reads a number of its own.
+        Multiply-adds that compress a query or a key; each reads one parameter.
     per_query, per_key, once : float
-        Multiply-adds that find the compression: of each query, of each key, and for all of them.
+        Multiply-adds that fit the compression: for each query, for each key, and once for all.
     """
 
     query: float
@@ -40,7 +40,7 @@ class Numbers(NamedTuple):
     once: float = 0.0
 
     def fitted(self, shape: Shape) -> float:
-        """Return the multiply-adds that find the compression and use it, per query."""
+        """Return the multiply-adds per query that fit the compression and apply it."""
         of_keys = (self.mapped + self.per_key) * shape.l
         return self.mapped + self.per_query + (of_keys + self.once) / shape.n
 
@@ -49,14 +49,14 @@ class Numbers(NamedTuple):
 class CompressedLogits(Method):
     """An estimate exp(x̃), with logits x̃ of compressed queries and keys.
 
-    A query still meets every key, in fewer multiply-adds: there is no state that answers it, as
-    there is with factors of exp(q·k).
+    A query still reads every key, in fewer multiply-adds: unlike factors of exp(q·k), the estimate
+    has no state that answers a query.
     """
 
     deterministic: ClassVar[bool] = True
     class_name = "compressed logits"
     reads_values: ClassVar[bool] = True
-    at_most_width: ClassVar[bool] = True  # a size: there nothing is lost
+    at_most_width: ClassVar[bool] = True  # whether the size is at most d, where nothing is lost
 
     @abstractmethod
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
@@ -64,7 +64,7 @@ class CompressedLogits(Method):
 
     @abstractmethod
     def numbers(self, d: int) -> Numbers:
-        """Return the cost of queries and keys of width d; the method is no template."""
+        """Return the cost of queries and keys of width d; the method must not be a template."""
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         left, right = self.factors(q, k)
@@ -76,7 +76,7 @@ class CompressedLogits(Method):
         return np.ascontiguousarray(left, q.dtype), np.ascontiguousarray(right, q.dtype)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of compressed queries and keys; every value is read, too."""
+        """Return the price of compressed queries and keys; a query also reads every value."""
         if self.is_template:
             return None
         n, l, d, c = shape
@@ -95,18 +95,18 @@ class CompressedLogits(Method):
         return round(cost.query * n + cost.key * l)
 
     def entry_work(self, shape: Shape) -> float:
-        """Return 0: a query has all logits."""
+        """Return 0: a query computes all logits."""
         return 0.0
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        """Return this template with its size, which is at most d, where nothing is lost."""
+        """Return this template with its size, at most d, where nothing is lost."""
         found = super().filled(budget, shape, currency)
         if found is None or found.sized_by is None or not self.at_most_width:
             return found
         return found.resized(min(getattr(found, found.sized_by.field), shape.d))
 
     def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-        """Return Q and K as arrays; a size beyond their width is a ValueError."""
+        """Return Q and K as arrays; a size larger than their width raises ValueError."""
         q, k = super().checked(Q, K)
         if self.sized_by is not None and self.at_most_width:
             field = self.sized_by.field
@@ -114,5 +114,5 @@ class CompressedLogits(Method):
         return q, k
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of both factors and of what they are computed from."""
+        """Return the bytes of both factors and of the arrays they are computed from."""
         return 8 * 4 * (shape.n + shape.l) * shape.d

@@ -1,4 +1,4 @@
-"""Levels of numbers in few bits: the best ones for a normal number, and rotations to make it so."""
+"""Quantiser levels for normal numbers, and rotations that make coordinates nearly normal."""
 
 import functools
 import math
@@ -23,7 +23,7 @@ class Levels(NamedTuple):
     ----------
     levels : (2^bits,)
     borders : (2^bits − 1,)
-        Halfway between two levels: a number becomes the level nearest to it.
+        Halfway between two levels; a number is rounded to the nearest level.
     distortion : float
         E (x − level)² for x ~ N(0, 1).
     """
@@ -41,9 +41,9 @@ class Levels(NamedTuple):
 def lloyd_max(bits: int) -> Levels:
     """Return the 2^bits levels for which E (x − level)² of x ~ N(0, 1) is least.
 
-    Each level is the mean of the numbers that become it, and each border lies halfway between two
-    levels: c_i = (φ(b_{i−1}) − φ(b_i))/(Φ(b_i) − Φ(b_{i−1})). Then E x·level = E level², so that
-    the distortion is 1 − E level².
+    Each level is the mean of the numbers that are rounded to it, and each border lies halfway
+    between two levels: c_i = (φ(b_{i−1}) − φ(b_i))/(Φ(b_i) − Φ(b_{i−1})). Then E x·level =
+    E level², so the distortion is 1 − E level².
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ def lloyd_max(bits: int) -> Levels:
 
     Notes
     -----
-    Newton's method on x_i − c_i(x), whose Jacobian has three diagonals, from the levels of a
-    companded uniform quantiser, the quantiles of N(0, 3).
+    Newton's method solves x_i − c_i(x) = 0, whose Jacobian is tridiagonal. It starts from the
+    levels of a companded uniform quantiser, the quantiles of N(0, 3).
 
     References
     ----------
@@ -82,14 +82,14 @@ def lloyd_max(bits: int) -> Levels:
         x = x - step
         if np.abs(step).max() < 1e-14:
             break
-    x = (x - x[::-1]) / 2  # the law is symmetric
+    x = (x - x[::-1]) / 2  # the distribution is symmetric
     borders = (x[1:] + x[:-1]) / 2
     share = _share(np.concatenate([[-np.inf], borders, [np.inf]]))
     return Levels(x, borders, float(1.0 - share @ x**2))
 
 
 def _share(ends: Array) -> Array:
-    """Return Φ(b) − Φ(a) of neighbouring ends, from the side on which nothing cancels."""
+    """Return Φ(b) − Φ(a) of neighbouring ends, computed in the tail where nothing cancels."""
     below, above = ndtr(ends), ndtr(-ends)
     return np.asarray(np.where(ends[:-1] > 0, above[:-1] - above[1:], below[1:] - below[:-1]))
 

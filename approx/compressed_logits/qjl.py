@@ -1,4 +1,4 @@
-"""Keys of which only the signs of random products and the norm are kept."""
+"""QJL: the signs of random products of each key, and its norm."""
 
 import dataclasses
 from typing import ClassVar
@@ -27,23 +27,22 @@ class QJL(CodedKeys):
     sketch : {"orthogonal", "gaussian"}
         The rows s_r: √d times those of random rotations, or N(0, I) with κ = √(2/π).
     recent : int
-        Last of the keys that a query sees, which stay exact for it, ≥ 0.
+        Number of last keys that are exact for each query, ≥ 0.
     corrected : bool
-        Whether c|q|²|k|²/2 is subtracted from a logit, the half of its variance at q·k = 0.
+        Whether c|q|²|k|²/2, half the variance of a logit at q·k = 0, is subtracted from it.
 
     Notes
     -----
     Logits are unbiased: E x = q·k. Their variance is (π/2 |q|²|k|² − (q·k)²)/m for Gaussian rows,
-    less for orthogonal ones (`sign_sketch.SignSketch.variance`). exp is not: for Gaussian rows E
-    estimate = (2 e^{t²/2} Φ(tρ))^m with t = |q||k|/(κm), ρ|q||k| = q·k, which is above exp(q·k);
-    the correction leaves the factor e^{−(q·k)²/(2m)} to leading order. Estimates are positive and
-    random; rows are autoregressive, as the sketch is drawn before any key.
+    and less for orthogonal ones (`sign_sketch.SignSketch.variance`). The estimate is biased: for
+    Gaussian rows E estimate = (2 e^{t²/2} Φ(tρ))^m with t = |q||k|/(κm), ρ|q||k| = q·k, which is
+    above exp(q·k). The correction leaves the factor e^{−(q·k)²/(2m)} to leading order. Estimates
+    are positive and random. Rows are autoregressive: the sketch is drawn before any key.
     Cost: m·d operations for a query and a key, m for an entry. A query reads the sketch, m·d
     numbers, and m bits and a norm of each key.
 
-    Differences from the authors' code, amirzandieh/QJL: its rows are orthogonal and √d long, too,
-    but it multiplies by √(π/2) instead of 1/κ, so that logits are about 1/(4d) too large; and it
-    keeps the largest channels of a group of keys in a sketch of their own.
+    The authors' code, amirzandieh/QJL, multiplies by √(π/2) instead of 1/κ, so its logits are about
+    1/(4d) too large. It also keeps the largest channels of a group of keys in a separate sketch.
 
     References
     ----------
@@ -73,18 +72,18 @@ class QJL(CodedKeys):
 
     @property
     def signs(self) -> SignSketch:
-        """The sketch."""
+        """The sketch of the keys."""
         return SignSketch(self.m or 0, self.sketch)
 
     def codes(self, k: Array, rng: np.random.Generator) -> Codes:
-        """Return the keys whose products are the estimates, and c|k|²."""
+        """Return the keys whose products with queries are the logits, and c|k|²."""
         d = k.shape[1]
         squares = np.einsum("ld,ld->l", k, k)
         S = self.signs.draw(d, rng)
         return Codes(self.signs.decoded(S, k), self.signs.variance(0.0, squares, d))
 
     def coder(self, d: int, rng: np.random.Generator) -> Coder:
-        """Return the signs and the norm of a key."""
+        """Return the coder of a key: its signs and its norm."""
         return _Coder(self, self.signs.draw(d, rng))
 
     def layout(self, d: int) -> Layout:
@@ -96,26 +95,26 @@ class QJL(CodedKeys):
         return LogitMoments(x, self.signs.variance(x**2, _square_sizes(q, k), q.shape[1]))
 
     def coded_moments(self, q: Array, k: Array) -> Moments | None:
-        """Return those of Gaussian rows; those of orthogonal ones are not known."""
+        """Return the moments for Gaussian rows; for orthogonal rows they are not known."""
         if self.sketch != "gaussian":
             return None
         return exp_moments(self.signs, q, k, exact.logits(q, k), self._less(q, k))
 
     def coded_covariance(self, q: Array, k: Array) -> Array | None:
-        """Return that of Gaussian rows."""
+        """Return the covariance for Gaussian rows; None for orthogonal rows."""
         if self.sketch != "gaussian":
             return None
         return exp_covariance(self.signs, q, k, k @ q, self._less(q[None], k)[0])
 
     def _less(self, q: Array, k: Array) -> Array:
-        """Return what the correction subtracts from a logit."""
+        """Return the correction, which is subtracted from a logit."""
         less = self.signs.variance(0.0, _square_sizes(q, k), q.shape[1]) / 2
         return np.asarray(less if self.corrected else 0.0 * less)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Coder:
-    """The signs of a key's products with rows, and its norm."""
+    """Encode a key as the signs of its products with the rows, and its norm."""
 
     method: QJL
     rows: Array
@@ -139,7 +138,7 @@ class _Coder:
 def exp_moments(
     signs: SignSketch, q: Array, k: Array, products: Array, less: Array, about: Array | None = None
 ) -> Moments:
-    """Return the moments of exp(about + x − less) relative to exp(products), x of Gaussian rows.
+    """Return the moments of exp(about + x − less) relative to exp(products), for Gaussian rows.
 
     Parameters
     ----------
@@ -160,7 +159,7 @@ def exp_moments(
 def exp_covariance(
     signs: SignSketch, q: Array, k: Array, products: Array, less: Array, about: Array | None = None
 ) -> Array:
-    """Return the covariance (l, l) of what `exp_moments` describes, for one query (d,)."""
+    """Return the covariance (l, l) of the estimates of `exp_moments`, for one query (d,)."""
     sizes = np.sqrt(_square_sizes(q[None], k))
     first = signs.log_means((k @ q)[None], sizes)[0][0]
     second = signs.log_means((k @ q)[None], sizes)[1][0]
@@ -169,7 +168,7 @@ def exp_covariance(
     mean = first + (0.0 if about is None else about) - less - products
     with np.errstate(over="ignore", invalid="ignore"):
         scale, joint = np.add.outer(mean, mean), joint - np.add.outer(first, first)
-        far = np.exp(scale + joint)  # where expm1 overflows, and is as large as exp
+        far = np.exp(scale + joint)  # where expm1 overflows, exp is the same
         return np.asarray(np.where(joint < 700, np.exp(scale) * np.expm1(joint), far))
 
 

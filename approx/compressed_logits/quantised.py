@@ -1,4 +1,4 @@
-"""Keys rounded to a few levels, whose range is that of a key or of a channel."""
+"""KIVI: keys rounded to a few levels, whose range is that of a key or of a channel."""
 
 import dataclasses
 import math
@@ -20,10 +20,10 @@ MOST_BITS = 16
 
 
 class Rounding(NamedTuple):
-    """How numbers become whole ones with two scales a, b of their group: x ≈ a + b·level(code).
+    """A rounding of numbers to integers, with two scales a, b per group: x ≈ a + b·level(code).
 
-    Levels are 0 … 2^bits − 1 from least to largest number of a group or, with ``normal``, those
-    that are best for a normal number of its mean and deviation.
+    The levels 0 … 2^bits − 1 span the least to the largest number of a group. With ``normal`` they
+    are the best levels for a normal number with the group's mean and deviation.
     """
 
     bits: int
@@ -37,7 +37,7 @@ class Rounding(NamedTuple):
         return least, (x.max(axis=1, keepdims=True) - least) / (2**self.bits - 1)
 
     def codes(self, x: Array, a: Array, b: Array, dither: Array | float = 0.0) -> Array:
-        """Return whole numbers of 0 to 2^bits − 1; a dither is added before."""
+        """Return integers from 0 to 2^bits − 1; a dither is added before rounding."""
         place = np.divide(x - a, b, out=np.zeros_like(x), where=b > 0)
         if self.normal:
             return np.asarray(np.searchsorted(lloyd_max(self.bits).borders, place))
@@ -50,7 +50,7 @@ class Rounding(NamedTuple):
         return np.asarray(a + codes * b)
 
     def spread(self, b: Array) -> Array:
-        """Return the variance of a number: step²/12, or that of the levels."""
+        """Return the variance of a number's error: step²/12, or that of the levels."""
         return np.asarray(b**2 * (lloyd_max(self.bits).distortion if self.normal else 1 / 12))
 
 
@@ -62,10 +62,10 @@ def rounded(x: Array, bits: int, size: int, dither: Array | None = None) -> tupl
     x : (rows, columns)
     bits : int
     size : int
-        Numbers of a group, one after the other in a row.
+        Numbers of a group, consecutive in a row.
     dither : (rows, columns), optional
-        Numbers of U(−½, ½), added before rounding and subtracted after it, both in steps: the error
-        is then uniform in a step, whatever x is.
+        Numbers of U(−½, ½), in steps, added before rounding and subtracted after it: then the error
+        is uniform in a step for every x.
     """
     return _rounded(x, Rounding(bits, normal=False), size, dither)
 
@@ -83,7 +83,7 @@ def _rounded(
         part = x[:, group]
         a, b = how.scales(part)
         u = 0.0 if dither is None else dither[:, group]
-        # at both ends place + u becomes the end itself, so that there is a level for all
+        # at both ends place + u rounds to the end itself, so that codes stay in range
         codes = how.codes(part, a, b, u)
         out[:, group] = how.values(codes if dither is None else codes - u, a, b)
         steps[:, group] = b
@@ -108,42 +108,40 @@ class Quantised(CodedKeys):
     by : {"token", "channel"}
         Whether min and max are those of a key over its channels, or those of a channel over keys.
     group : int
-        Numbers that share min and max, one after the other along a channel or a key.
+        Consecutive numbers, along a channel or a key, that share min and max.
     recent : int, optional
-        Last of the keys that a query sees, which stay exact for it; by default group − 1 by channel
-        and 0 by token, the fewest with which a row reads nothing of the future.
+        Number of last keys that are exact for each query; by default group − 1 by channel and 0 by
+        token, the fewest with which a row reads nothing of the future.
     levels : {"uniform", "normal"}
-        Equal steps, or those that are best for a normal number of the mean and deviation of a
-        group, which are kept instead of min and step (`normal_levels.lloyd_max`).
+        Equal steps, or the best levels for a normal number with the mean and deviation of a group,
+        which are stored instead of min and step (`normal_levels.lloyd_max`).
     dither : bool
-        Whether round(x + u) − u takes the place of round(x), with a u of U(−½, ½) for each number,
-        drawn again, not stored, when keys are read back.
+        Whether round(x + u) − u replaces round(x). Each number has its own u of U(−½, ½), which is
+        not stored but drawn again when keys are read.
     corrected : bool
         Whether half the variance of a logit is subtracted from it, Σ_c q_ic² s_jc²/24.
 
     Notes
     -----
-    Without dither the estimate is deterministic, positive and biased. With equal steps a number of
-    a key is off by at most s/2, so a logit by at most ½ Σ_c |q_ic| s_jc, and exp by a factor of at
-    most e to that. Normal levels have no such bound: they cut what is far from the mean, such as
-    attention sinks, and their variance is that of a normal number. Levels per channel suit keys
-    with a few large channels; they do not suit a channel with one large key, such as an attention
-    sink, which takes most levels for itself: groups keep that to its neighbours.
-    With dither errors are independent and uniform in a step: logits are unbiased with variance
-    Σ_c q_c² s_c²/12, and E estimate = exp(q·k) Π_c sinh(x_c)/x_c, x_c = q_c s_c/2, is above it.
-    The correction takes that away but for terms of fourth order. Without dither the variance is a
-    model. By token it is autoregressive. By channel it is, if every group that is not yet full lies
-    among the recent keys: recent ≥ group − 1.
-    The price counts numbers, of which there are none fewer, and bytes: bits/8 a number and two
-    numbers a group. So only the currencies bytes and bytes_read show what is saved.
+    Without dither the estimate is deterministic, positive and biased. With equal steps, the error
+    of a number of a key is at most s/2, of a logit at most ½ Σ_c |q_ic| s_jc, and of exp at most a
+    factor of e to this power. Normal levels have no such bound: they clip numbers far from the
+    mean, such as attention sinks, and their variance is that of a normal number. Levels per channel
+    suit keys with a few large channels. They do not suit a channel with one large key, such as an
+    attention sink, which uses most levels; only the keys of its group suffer.
+    With dither, errors are independent and uniform in a step. Then logits are unbiased with
+    variance Σ_c q_c² s_c²/12, and E estimate = exp(q·k) Π_c sinh(x_c)/x_c, x_c = q_c s_c/2, is
+    above exp(q·k). The correction removes this bias up to terms of fourth order. Without dither the
+    variance is a model. By token the method is autoregressive. By channel it is if every group that
+    is not yet full lies among the recent keys: recent ≥ group − 1.
+    The count of stored numbers does not fall; only their bytes do, to bits/8 a number and two
+    numbers a group. So only the currencies bytes and bytes_read show the saving.
     Cost: 2·n·l·d operations for the logits, and two for every number of a key. A query reads min
     and step of the keys that are rounded for it.
 
-    Differences from the authors' code, jy-yuan/KIVI: it quantises keys per channel in groups of 32
-    tokens and values per token, both to 2 or 4 bits, and rounds its last keys when there are 32 or
-    128 of them, so that none to all of these are exact. Here always as many are, and values are
-    those of `rounded_values`. It divides by max − min as it is; here equal numbers stay what they
-    are.
+    The authors' code, jy-yuan/KIVI, has groups of 32 tokens and 2 or 4 bits. It rounds its last
+    keys when there are 32 or 128 of them, so that none to all of these are exact; here the number
+    of exact keys is constant. It also rounds values, for which see `rounded_values`.
 
     References
     ----------
@@ -195,13 +193,13 @@ class Quantised(CodedKeys):
 
     @property
     def rounding(self) -> Rounding:
-        """The levels."""
+        """The rounding of a group of numbers."""
         return Rounding(self.bits, self.levels == "normal")
 
     def codes(self, k: Array, rng: np.random.Generator) -> Codes:
         """Return the rounded keys, and the variance of their numbers."""
         x = k.T if self.by == "channel" else k
-        u = rng.random(k.shape) - 0.5 if self.dither else None  # key by key, of l keys or more
+        u = rng.random(k.shape) - 0.5 if self.dither else None  # by key: the same for any l
         if u is not None and self.by == "channel":
             u = u.T
         keys, steps = _rounded(x, self.rounding, self.group, u)
@@ -209,7 +207,7 @@ class Quantised(CodedKeys):
         return Codes(keys.T, spread.T) if self.by == "channel" else Codes(keys, spread)
 
     def coder(self, d: int, rng: np.random.Generator) -> Coder | None:
-        """Return the rounding of a key; None with a dither, of which each key has its own."""
+        """Return the coder of a key; None with a dither, which each key draws for itself."""
         return None if self.dither else _Coder(self, d)
 
     def layout(self, d: int) -> Layout:
@@ -257,7 +255,7 @@ def _log_sinhc(x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class _Coder:
-    """Rounded numbers of a key, with the scales of its groups or of its channels."""
+    """Encode a key as rounded numbers, with the scales of its groups or of its channels."""
 
     method: Quantised
     d: int

@@ -1,4 +1,4 @@
-"""The signs of random products of a key, and what an inner product from them is worth."""
+"""The signs of random products of a key, and the inner products estimated from them."""
 
 import dataclasses
 import math
@@ -56,7 +56,7 @@ class SignSketch:
         return np.asarray(k @ S.T >= 0, np.int64)
 
     def read_back(self, S: Array, bits: Array, norms: Array) -> Array:
-        """Return `decoded` of the bits and the norms (l,) of keys."""
+        """Return `decoded` keys from their bits and norms (l,)."""
         size = norms[:, None] / (self.unit(S.shape[1]) * self.m)
         return np.asarray(size * ((2.0 * bits - 1.0) @ S))
 
@@ -94,9 +94,9 @@ class SignSketch:
     def log_joint(self, query: Array, keys: Array) -> Array:
         """Return log E e^{x_j + x_l} of the estimates of two keys, (l, l), from Gaussian rows.
 
-        A row adds g(t_j sign h_j + t_l sign h_l), t = |q||k|/(κm). Over the signs that is
-        2 Σ_± e^{a²/2} P(h_j > −a c_j, ±h_l > ∓a c_l), a = t_j ± t_l, with the correlations c of q
-        and the keys.
+        A row adds g(t_j sign h_j + t_l sign h_l), t = |q||k|/(κm). Over the signs the expectation
+        is 2 Σ_± e^{a²/2} P(h_j > −a c_j, ±h_l > ∓a c_l), a = t_j ± t_l, with the correlations c of
+        q and the keys.
         """
         norms = np.linalg.norm(keys, axis=1)
         cosines = (keys @ keys.T) / np.maximum(np.outer(norms, norms), 1e-300)
@@ -117,7 +117,7 @@ def _quadrant(x: Array, y: Array, r: Array) -> Array:
     """Return P(X < x, Y < y) of two standard normal numbers of correlation r (Owen 1956, 3.1)."""
     r = np.clip(r, -1.0, 1.0)
     root = np.sqrt(np.maximum(1 - r**2, 0.0))
-    flat = root < 1e-7  # one of them decides: Y = X or Y = −X
+    flat = root < 1e-7  # Y = X or Y = −X: one variable decides
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.where(x == 0, np.sign(y) * np.inf, (y - r * x) / (x * root))
         other = np.where(y == 0, np.sign(x) * np.inf, (x - r * y) / (y * root))

@@ -1,4 +1,4 @@
-"""Keys that are rotated at random, and whose coordinates are rounded as normal numbers."""
+"""TurboQuant: keys are rotated at random, and their coordinates rounded as normal numbers."""
 
 import dataclasses
 import math
@@ -39,16 +39,16 @@ class Sphere(NamedTuple):
 def rotation_moments(levels: Levels, d: int) -> Sphere:
     """Return the moments of û_i = level(√d w_i)/√d, w uniform on the unit sphere in d dimensions.
 
-    A coordinate is w_1 = cos θ with density ∝ sin^{d−2} θ, and given it a second one is sin θ times
-    a coordinate in d − 1 dimensions, of which E x·level(x) is a sum over cells of
-    level·√d sin θ·c (1 − a²)^{(d−2)/2}. What is left is one quadrature between the borders.
+    A coordinate is w_1 = cos θ with density ∝ sin^{d−2} θ. Given w_1, a second coordinate is sin θ
+    times a coordinate of the sphere in d − 1 dimensions. Its E x·level(x) is a sum over cells of
+    level·√d sin θ·c (1 − a²)^{(d−2)/2}. One quadrature between the borders remains.
     """
     if d == 1:
         one = float(levels.nearest(np.ones(1))[0])
         return Sphere(one, one**2, one**2)
     root = math.sqrt(d)
-    borders = np.concatenate([levels.borders, np.arange(-8.0, 9.0)]) / root  # whole numbers: w's
-    borders = borders[np.abs(borders) < 1]  # density has its mass within eight of 1/√d
+    borders = np.concatenate([levels.borders, np.arange(-8.0, 9.0)]) / root  # integers: the density
+    borders = borders[np.abs(borders) < 1]  # of w has its mass within eight units of 1/√d
     kinks = np.concatenate(
         [np.arccos(borders), np.arcsin(np.abs(borders)), [0.0, np.pi / 2, np.pi]]
     )
@@ -69,7 +69,7 @@ def rotation_moments(levels: Levels, d: int) -> Sphere:
 
 
 def _mean_product(levels: Levels, radius: Array, d: int) -> Array:
-    """Return E x·level(x) of x = radius·(a coordinate of the unit sphere in d dimensions)."""
+    """Return E x·level(x) for x = radius·(a coordinate of the unit sphere in d dimensions)."""
     if d == 1:
         return np.asarray(radius * levels.nearest(radius))
     with np.errstate(divide="ignore"):
@@ -93,44 +93,45 @@ class TurboQuant(CodedKeys):
     bits : int
         Bits of a number of a key, 1 to 8.
     form : {"mse", "product", "eden"}
-        k̂ itself; k̂ of bits − 1 bits and, for what is left of k, the signs of d random products and
-        the norm (`qjl`); or k̂·|k|²/(k·k̂), whose scale is kept in place of the norm.
+        ``mse`` is k̂ itself. ``product`` rounds to bits − 1 bits, and keeps of the residual of k the
+        signs of d random products and the norm (`qjl`). ``eden`` is k̂·|k|²/(k·k̂), whose scale is
+        stored in place of the norm.
     rotation : {"orthogonal", "hadamard", "none"}
         Haar distributed; a Hadamard matrix whose columns have random signs, of the next power of
         two; or R = I.
     sketch : {"orthogonal", "gaussian"}
         Rows of the products, see `qjl`.
     group : int, optional
-        The mean of each channel over so many keys, one after the other, is taken away first and
-        kept; by default nothing is.
+        The mean of each channel over so many consecutive keys is subtracted first and stored; by
+        default no mean is.
     recent : int, optional
-        Last of the keys that a query sees, which stay exact for it; by default group − 1, the
-        fewest with which a row reads nothing of the future.
+        Number of last keys that are exact for each query; by default group − 1, the fewest with
+        which a row reads nothing of the future.
     corrected : bool
-        Whether half the variance of a logit that is known from what is stored is subtracted from
-        it: with D the distortion of the levels, D(1 − D)|q|²|k|²/d of "mse", D|q|²|k̂|²/d of "eden",
-        that of `qjl` for what is left of "product".
+        Whether half the variance of a logit, computed from what is stored, is subtracted from it.
+        With D the distortion of the levels, it is D(1 − D)|q|²|k|²/d for "mse", D|q|²|k̂|²/d for
+        "eden", and that of `qjl` for the residual of "product".
 
     Notes
     -----
-    Over Haar rotations E q·k̂ = A q·k for "mse", where A is `rotation_moments(…).along`, which for
-    many dimensions tends to 1 − D: logits are biased towards 0. The two other forms are unbiased:
-    "product", under every rotation, pays for it with the variance of `qjl` at the distortion of one
-    bit fewer; "eden" to leading order with D/(1 − D)·(|q|²|k|² − (q·k)²)/(d − 1), as the error of
-    k̂ is orthogonal to k and its direction uniform. Under a Hadamard rotation "eden" is biased,
-    much so for keys with a few large channels. In all forms exp is biased. Mean and variance of
-    logits are exact for Haar rotations, but the variance of "eden"; those of exp where R = I.
-    Estimates are positive; rows are autoregressive where recent ≥ group − 1, as all that is random
-    is drawn before any key.
+    Over Haar rotations E q·k̂ = A q·k for "mse", where A is `rotation_moments(…).along`. It tends to
+    1 − D for many dimensions, so logits are biased towards 0. The other two forms have unbiased
+    logits. "product" is unbiased under every rotation, at the variance of `qjl` with the distortion
+    of one bit fewer. "eden" has the variance D/(1 − D)·(|q|²|k|² − (q·k)²)/(d − 1) to leading
+    order, as the error of k̂ is orthogonal to k and its direction uniform. Under a Hadamard rotation
+    "eden" is biased, strongly so for keys with a few large channels. In all forms exp is biased.
+    Mean and variance of logits are exact for Haar rotations, except the variance of "eden"; those
+    of exp are exact where R = I. Estimates are positive. Rows are autoregressive where
+    recent ≥ group − 1, because all random numbers are drawn before any key.
     Cost: d² operations to rotate a query and a key (d log₂ d by Hadamard), d² more for "product".
     A query reads these parameters, the codes, a norm or scale of each key, and two for "product".
 
-    DRIVE and EDEN are the form "eden", with 1 and more bits. RaBitQ with 1 bit is the same rule,
-    sign(R u)·(a scale for which u·û = 1), and with more bits it has equal steps instead, whose
+    The form "eden" is DRIVE with 1 bit and EDEN with more. RaBitQ with 1 bit is the same rule,
+    sign(R u)·(a scale for which u·û = 1). With more bits RaBitQ has equal steps instead, whose
     distortion at the best scale is .1188, .0374, .0115 for 2, 3, 4 bits in place of .1175, .0345,
     .0095. PolarQuant rounds angles of pairs of rotated coordinates.
-    No code of TurboQuant's authors is public; levels are those of N(0, 1), the limit of their
-    levels for the marginal of a sphere, and channels that are outliers have no bits of their own.
+    TurboQuant's authors have published no code. Levels here are those of N(0, 1), the limit of
+    their levels for a coordinate on the sphere; outlier channels get no extra bits.
 
     References
     ----------
@@ -143,7 +144,7 @@ class TurboQuant(CodedKeys):
 
     Examples
     --------
-    A key of one number is its norm and its sign:
+    A key of one number is stored as its norm and its sign:
 
     >>> TurboQuant(bits=1, form="eden").approximate([[1.0]], [[-2.0]], rng=0).to_dense().round(6)
     array([[0.135335]])
@@ -183,13 +184,13 @@ class TurboQuant(CodedKeys):
         return self.bits - (self.form == "product")
 
     def codes(self, k: Array, rng: np.random.Generator) -> Codes:
-        """Return means and decoded keys, and the variance known from what is stored."""
+        """Return the decoded keys with their means, and the variance from what is stored."""
         R, means = rotated(k.shape[1], self.rotation, rng), self._means(k)
         keys, spread = self._coded(k - means, R, rng)
         return Codes(means + keys, spread)
 
     def _means(self, k: Array) -> Array:
-        """Return the mean of its group for each key, or 0."""
+        """Return the mean of the group of each key, or 0."""
         means = np.zeros_like(k)
         for start in range(0, len(k) if self.group else 0, self.group or 1):
             part = slice(start, start + (self.group or 1))
@@ -201,7 +202,7 @@ class TurboQuant(CodedKeys):
         return coder.decode(*coder.encode(x, np.zeros(0)), np.zeros((len(x), 0)))
 
     def coder(self, d: int, rng: np.random.Generator) -> Coder:
-        """Return the rounded coordinates and what else the form keeps of a key."""
+        """Return the coder of a key: rounded coordinates and what else the form stores."""
         R = rotated(d, self.rotation, rng)
         return _Coder(self, R, self._sketch(d, rng))
 
@@ -239,7 +240,7 @@ class TurboQuant(CodedKeys):
         return LogitMoments(x, self._signs(d).variance(left, sizes * (1 - 2 * A + C), d))
 
     def coded_moments(self, q: Array, k: Array) -> Moments | None:
-        """Return those over Gaussian rows where nothing is rotated; others are not known."""
+        """Return the moments over Gaussian rows if nothing is rotated; others are not known."""
         if not self._only_sketched:
             return None
         keys, left, less = self._without_rotation(k)
@@ -249,7 +250,7 @@ class TurboQuant(CodedKeys):
         )
 
     def coded_covariance(self, q: Array, k: Array) -> Array | None:
-        """Return that over Gaussian rows where nothing is rotated."""
+        """Return the covariance over Gaussian rows if nothing is rotated."""
         if not self._only_sketched:
             return None
         keys, left, less = self._without_rotation(k)
@@ -261,7 +262,7 @@ class TurboQuant(CodedKeys):
         return product and (self.rotation == "none" or not self.rounded_bits)
 
     def _without_rotation(self, k: Array) -> tuple[Array, Array, Array]:
-        """Return rounded keys, what is left of them, and what the correction takes per |q|²."""
+        """Return rounded keys, their residuals, and the correction divided by |q|²."""
         d = k.shape[1]
         means = self._means(k)
         keys = means + _Coder(self, np.eye(d), np.zeros((0, d))).rounded_keys(k - means)
@@ -273,7 +274,7 @@ class TurboQuant(CodedKeys):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Coder:
-    """Rounded coordinates of a rotated key and a scale; of a product also signs and a norm."""
+    """Encode a rotated key as rounded coordinates and a scale; "product" adds signs and a norm."""
 
     method: TurboQuant
     R: Array
@@ -323,7 +324,7 @@ class _Coder:
         return np.zeros_like(x) if self._levels is None else self._read(*self._round(x))
 
     def _round(self, x: Array) -> tuple[Array, Array]:
-        """Return the places of the coordinates among the levels, and |k|, of "eden" |k|/(u·û)."""
+        """Return the level index of each coordinate, and |k|; for "eden" |k|/(u·û)."""
         assert self._levels is not None
         norms, size = np.linalg.norm(x, axis=1), len(self.R)
         y = math.sqrt(size) * (x / np.where(norms > 0, norms, 1.0)[:, None]) @ self.R.T

@@ -1,4 +1,4 @@
-"""Efficient attention by name: methods that give softmax rows, or rows in their stead."""
+"""Efficient attention by name: methods that give softmax rows, or other rows instead."""
 
 from typing import TYPE_CHECKING
 

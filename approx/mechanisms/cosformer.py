@@ -25,15 +25,15 @@ class CosFormer(FeatureMap):
     Parameters
     ----------
     M : int, optional
-        Distance at which the weight has fallen to 0, ≥ max(n, l); max(n, l) by default, with which
+        Distance at which the weight has fallen to 0, ≥ max(n, l); by default max(n, l), so that
         rows change as a text grows.
 
     Notes
     -----
     The rows are in attention space: they do not estimate exp(q·k) (the error is pure bias, which no
-    parameter reduces). They depend on the positions of queries and keys, where position 0 is the
-    first row of K, and without a mask that of Q. Entries are ≥ 0, since |i − j| < M; a query that
-    shares no positive coordinate with any key has a row of zeros.
+    parameter reduces). They depend on the positions of queries and keys; position 0 is the first
+    row of K, and without a mask the first row of Q. Entries are ≥ 0, because |i − j| < M. A query
+    that shares no positive coordinate with any key has a row of zeros.
     Cost: 4(n + l)·d·c operations, 2(n + l)·d numbers.
 
     References
@@ -55,11 +55,11 @@ class CosFormer(FeatureMap):
 
     M: int | None = integer()
 
-    row_local = False  # without a mask a query is where it stands among all of them
+    row_local = False  # without a mask the position of a query depends on the other queries
 
     @property
     def autoregressive(self) -> bool:
-        """Whether M is given, as otherwise it is the number of keys, later ones included."""
+        """Whether M is given; otherwise it is the number of keys, later ones included."""
         return self.M is not None
 
     def log_features(

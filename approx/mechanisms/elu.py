@@ -21,7 +21,7 @@ class Elu(FeatureMap):
     The rows are in attention space: they do not estimate exp(q·k), and are not a function of q·k.
     φ(q)·φ(k) is a kernel of its own, without a parameter that would bring it closer to softmax.
     The rows are deterministic, and their bias has no bound; every entry is > 0. Multiplying q and k
-    by two numbers whose product is 1 changes them, although it does not change softmax.
+    by two numbers whose product is 1 changes these rows but not softmax.
     Cost: 2(n + l)·d·c operations, (n + l)·d numbers.
 
     References

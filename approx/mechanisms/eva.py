@@ -38,22 +38,22 @@ class Eva(Method):
     share : float
         Share of a budget that goes to entries, 0 < share < 1.
     size : int, optional
-        Keys per group, in the place of m: groups then stay as they are when keys are added.
+        Keys per group, instead of m: then groups stay the same when keys are added.
 
     Notes
     -----
     The rows are in attention space. Z_i makes every row sum to 1; entries are ≥ 0. The estimate is
-    **exact when E holds every key**, and then does not depend on the draws. Off E it is biased:
-    exp(q·k̄_c) stands for the mean of exp(q·k) over a group (it is too small, by Jensen's
-    inequality, and off by about the variance of the group's logits), and one ω per group stands for
-    one draw per query. The moments are not known in closed form. What the paper learns is left out:
-    q̄_c, k̄_c are plain means of segments. The paper's equation and public code leave out
-    |P_c|, which gives a group the weight of one key; public code counts keys of E in groups again.
+    **exact when E holds every key**, and then does not depend on the draws. Off E it is biased.
+    First, exp(q·k̄_c) replaces the mean of exp(q·k) over a group. It is too small, by Jensen's
+    inequality, and off by about the variance of the group's logits. Second, one ω per group
+    replaces one draw per query. The moments are not known in closed form. Nothing is learned: q̄_c,
+    k̄_c are plain means of segments. The paper's equation and public code leave out |P_c|, which
+    gives a group the weight of one key; public code also counts keys of E again in their groups.
     Cost: 2(n + l)·m·d operations and 2·nnz·d, (n + l)·m + nnz numbers. Without a mask
     groups depend on all queries and keys.
-    Under a mask a query uses the groups that it sees whole, as in the paper's causal form, which
-    has E for the others: a key that is neither in E nor in such a group has weight 0. Groups have
-    ⌈l/m⌉ keys each, or ``size``, and q̄_c is the mean of the queries at their positions.
+    Under a mask a query uses the groups that it sees whole, as in the paper's causal form, where E
+    holds the other keys. Here a key that is neither in E nor in such a group has weight 0. Groups
+    have ⌈l/m⌉ keys each, or ``size``, and q̄_c is the mean of the queries at their positions.
 
     References
     ----------
@@ -80,7 +80,7 @@ class Eva(Method):
     space = "attention"
     sized_by = Size("m", counts="rank", instead=("size",))
     uses_rng = True  # each group has a draw, whatever the support is
-    row_local = False  # a group has a mean of queries
+    row_local = False  # a group uses a mean of queries
 
     m: int | None = None
     sparse: SupportMethod = a_support(Chunk())
@@ -94,7 +94,7 @@ class Eva(Method):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether groups have a size that does not depend on the number of keys."""
+        """Whether the size of a group is given, and the support is autoregressive."""
         return self.size is not None and self.sparse.autoregressive
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
@@ -107,7 +107,7 @@ class Eva(Method):
             segment = segments.labels(l, m)
             of_queries, centres = segments.means(a, m), segments.means(b, m)
         else:
-            draws = np.random.default_rng(rng.integers(2**63))  # as many for any l
+            draws = np.random.default_rng(rng.integers(2**63))  # omega is the same for any l
             support = self.sparse.support(q, k, mask, draws)
             size = self.size or -(-l // m)
             m = -(-l // size)
@@ -123,7 +123,7 @@ class Eva(Method):
         s = support.matrix
         ends = np.concatenate([[0], np.cumsum(group.sum(axis=0))])
         left_out = _left_out(s.indptr, s.indices, shares.max(axis=1), ends) * seen
-        # A smaller share has no scale at which the keys of E in its group are representable too.
+        # At a smaller share, no scale can also represent the keys of E in the group.
         left_out[left_out < 8 * np.finfo(q.dtype).tiny] = 0.0
         left = a @ centres.T + np.log(group.sum(axis=0))
         with np.errstate(divide="ignore"):
@@ -141,10 +141,10 @@ class Eva(Method):
         return self.m or (0 if self.size is None else -(-l // self.size))
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of the groups, and of the support, which is taken out of them.
+        """Return the price of the groups, and of the support, which is excluded from the groups.
 
-        A group is read as its centre and its state, which has no sums, as the shares of its keys
-        have sum 1. An exact key brings its share.
+        A query reads the centre and the state of a group. The state has no sums, because the shares
+        of its keys sum to 1. An exact key is read with its share.
         """
         support = self.sparse.priced(shape)
         of_row, per_query = (self.sparse.held(mask) for mask in (shape.rows, shape.decoding))
@@ -161,7 +161,7 @@ class Eva(Method):
         return found + of_keys + dataclasses.replace(selection, bytes=0.0)
 
     def _whole(self, mask: Mask) -> Array:
-        """Return how many groups each query sees whole, or all of them without a mask."""
+        """Return how many groups each query sees whole; without a mask, all of them."""
         m = self.groups(mask.l)
         if mask.is_full and not mask.looks_back:
             return np.full(mask.n, m)
@@ -169,7 +169,7 @@ class Eva(Method):
         return np.asarray(np.maximum(mask.stop // size - -(-mask.first // size), 0))
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return all of them for one head, whose queries the groups follow."""
+        """Return all reads for one head, because groups depend on its queries."""
         return Reads(unshared=reads)
 
     def beside(self, name: str, shape: Shape) -> Price | None:
@@ -194,7 +194,7 @@ def _left_out(indptr: Array, indices: Array, shares: Array, ends: Array) -> Arra
     """Return the share of each group that each row of a support leaves out, (n, m).
 
     indices are sorted in each row, and group c has the keys ends[c] ≤ j < ends[c + 1]. Where the
-    support holds most of a group, 1 − held would cancel: the others are summed instead.
+    support holds most of a group, 1 − held would cancel: the other shares are summed instead.
     """
     n, m = len(indptr) - 1, len(ends) - 1
     out = np.empty((n, m))

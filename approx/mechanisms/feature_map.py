@@ -21,8 +21,8 @@ from approx.random_features.exponentials import exponentials
 class FeatureMap(Method):
     """estimate_ij = φ(q_i)·ψ(k_j)/Σ_c φ(q_i)·ψ(k_c), with φ, ψ ≥ 0.
 
-    A row of zeros stays a row of zeros. Under a mask the sum is over the keys that are seen, which
-    cumulative sums give in time linear in n + l.
+    A row of zeros stays a row of zeros. Under a mask the sum is over the seen keys; cumulative sums
+    compute it in time linear in n + l.
     """
 
     space = "attention"
@@ -49,12 +49,12 @@ class FeatureMap(Method):
         return over_seen(exponentials(left, right, np.zeros(1), mask, q.dtype), mask, q.dtype)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of r columns, each of which is a function of a coordinate."""
+        """Return the price of r columns, each a function of one coordinate."""
         r = self.width(shape.d)
         return None if r is None else low_rank(r, shape)
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return the sums of linear attention; None where features depend on other tokens."""
+        """Return a cache of the sums of linear attention; None if features use other tokens."""
         width = self.width(d)
         if width is None or not (self.autoregressive and self.row_local):
             return None
@@ -77,7 +77,7 @@ def normalised(log_left: Array, log_right: Array, dtype: np.dtype) -> Parts:
     """Return rows ∝ Σ_r exp(log_left_ir + log_right_jr) that sum to 1, in attention space.
 
     Every column of the right factor and every row of the left one is divided by its largest entry,
-    so a row sum is ≥ 1 before the row is divided by it: nothing overflows or vanishes.
+    so each row sum is ≥ 1 when the row is divided by it: nothing overflows or vanishes.
 
     Examples
     --------

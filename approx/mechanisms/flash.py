@@ -24,8 +24,8 @@ class Flash(Method):
 
     estimate_ij = relu(q_i·k_j)²/size within a chunk + q_i·k_j/l everywhere.
 
-    Under a mask that looks back, i is the position of the query, and the second term is there for
-    the keys of earlier chunks only, divided by how many of them the query sees.
+    Under a mask that looks back, i is the position of the query. The second term is then only for
+    keys of earlier chunks, divided by how many of them the query sees.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ class Flash(Method):
     The rows are in attention space and used as they are: they do not sum to 1, and their entries
     may be negative. Nothing in the formula tends to softmax; the method is here to show its
     distance from softmax. It is deterministic.
-    The paper learns scale and offset of two pairs of queries and keys; here both pairs are Q and K
-    as given, whose logits are already divided by √s. The causal form is that of
-    `approx.textbook.flash.mixed_chunk`.
+    The paper learns scale and offset of two pairs of queries and keys. Here both pairs are the
+    given Q and K, whose logits are already divided by √s. `approx.textbook.flash.mixed_chunk` is
+    the causal form.
     Cost: 2·n·size·d + 2(n + l)·d·c operations, n·size + (n + l)·d numbers.
 
     References
@@ -78,7 +78,7 @@ class Flash(Method):
         begin = mask.positions // size * size
         count = np.maximum(begin - mask.first, 0)
         left = np.where(count[:, None] > 0, q / np.maximum(count, 1)[:, None], 0).astype(q.dtype)
-        # a query in its first chunk sees no earlier one: its row is 0 at whatever key
+        # a query in its first chunk sees no earlier key: its row is 0 for any key in the mask
         earlier = Mask(mask.first, np.maximum(begin, mask.first + 1), len(k))
         (phi, row_logs), (psi, key_logs) = unit(left), unit(k)
         low = Masked(Factors.by_key(phi, psi, row_logs, key_logs), earlier)
@@ -87,7 +87,7 @@ class Flash(Method):
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of d columns and of the entries of the query's chunk.
 
-        Rows are used as they are. Under a mask that looks back the state is that of earlier chunks.
+        Rows are not normalised. Under a mask that looks back the state is that of earlier chunks.
         """
         local = Chunk(self.size).priced(shape)
         if local is None:

@@ -16,7 +16,7 @@ from approx.estimate.parts import Parts
 from approx.method import Method
 from approx.method.prices import Price, Shape, low_rank
 
-MOST_FLOW = 1e300  # of a key; a larger one competes like this one
+MOST_FLOW = 1e300  # of a key; larger flows are cut to this
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Flowformer(Method):
     I_i = φ(q_i)·Σ_j φ(k_j),  O_j = φ(k_j)·Σ_i φ(q_i),
     Î_i = φ(q_i)·Σ_j φ(k_j)/O_j,  Ô_j = φ(k_j)·Σ_i φ(q_i)/I_i.
 
-    Under a mask the cumulative form: I_i = φ(q_i)·mean_j φ(k_j) and Î_i = φ(q_i)·mean_j φ(k_j)/O_j
-    over the t_i keys that are seen, O_j = φ(k_j)·mean_i φ(q_i) and Ô_j = φ(k_j)·mean_i φ(q_i)/I_i
-    over the queries that see no later key, and
+    Under a mask the form is cumulative. Means over j are over the t_i seen keys, means over i over
+    the queries that see no later key: I_i = φ(q_i)·mean_j φ(k_j), Î_i = φ(q_i)·mean_j φ(k_j)/O_j,
+    O_j = φ(k_j)·mean_i φ(q_i), Ô_j = φ(k_j)·mean_i φ(q_i)/I_i, and
 
     estimate_ij = σ(Î_i)/(t_i I_i) · φ(q_i)·φ(k_j) · (j + 1) e^{Ô_j}/Σ_{c ≤ j} e^{Ô_c}.
 
@@ -37,11 +37,11 @@ class Flowformer(Method):
     -----
     The rows are in attention space: they do not estimate exp(q·k), and are not a function of q·k.
     They are used as they are and do not sum to 1: the gate is in (½, 1), and l·softmax(Ô) has mean
-    1 over keys. Flows are conserved: Σ Î = l and Σ Ô = n. The factors l and n/l are those of the
-    authors' code; its clamp of Ô to [−1, 1] is left out. The rows are deterministic, their bias has
-    no bound, and every entry is > 0.
-    The cumulative form is that of the authors' code, again without the clamp. It needs the queries
-    of all positions; a key before the first query has Ô = 0 and is left out of Î.
+    1 over keys. Flows are conserved: Σ Î = l and Σ Ô = n. The factors l and n/l, and the cumulative
+    form, are those of the authors' code, without its clamp of Ô to [−1, 1]. The rows are
+    deterministic, their bias has no bound, and every entry is > 0.
+    The cumulative form needs the queries of all positions; a key before the first query has Ô = 0
+    and is left out of Î.
     Cost: 2(n + l)·d·(c + 2) operations, (n + l)·d numbers.
 
     References
@@ -62,7 +62,7 @@ class Flowformer(Method):
     deterministic: ClassVar[bool] = True
     space = "attention"
     autoregressive = True
-    row_local = False  # keys compete by what earlier queries ask for
+    row_local = False  # keys compete by the flows of earlier queries
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         from scipy.special import log_expit, log_softmax, logsumexp  # slow to import
@@ -85,9 +85,9 @@ class Flowformer(Method):
         return Parts(factors.astype(q.dtype), space="attention")
 
     def priced(self, shape: Shape) -> Price:
-        """Return the price of d columns and of two flows, each of which is a product with sums.
+        """Return the price of d columns and of two flows, each a product with sums.
 
-        Rows are used as they are, so that the state has no sums of its own.
+        Rows are not normalised, so the state has no sums of its own.
         """
         flows = float(shape.d * (shape.c + 2))
         price = low_rank(shape.d, shape)
@@ -103,7 +103,7 @@ def cumulative(log_q: Array, log_k: Array, mask: Mask, dtype: Any) -> Factors:
 
     Examples
     --------
-    For one query and one key all means are over one, so that I = O = φ² and Î = 1.
+    For one query and one key each mean has one term, so I = O = φ² and Î = 1.
 
     >>> log = np.log([[0.5]])
     >>> cumulative(log, log, Mask.causal(1, 1), np.dtype(float)).row_logs.round(6)  # log σ(1)
@@ -116,10 +116,10 @@ def cumulative(log_q: Array, log_k: Array, mask: Mask, dtype: Any) -> Factors:
     some = asked > 0
 
     def mean_of_keys(logs: Array, weight: Array) -> Array:
-        """Return log φ(q_i)·mean_j weight_j φ(k_j) e^logs_j over the keys that are seen."""
+        """Return log φ(q_i)·mean_j weight_j φ(k_j) e^logs_j over the seen keys."""
         low = Masked(Factors(phi_q, phi_k, q_log, k_log + logs), mask)
         sums, log = low.matmat(weight[:, None])
-        with np.errstate(divide="ignore"):  # no key has a weight
+        with np.errstate(divide="ignore"):  # all weights may be 0
             return np.asarray(log + np.log(sums[:, 0] / mask.counts))
 
     def mean_of_queries(logs: Array) -> Array:
@@ -141,6 +141,6 @@ def cumulative(log_q: Array, log_k: Array, mask: Mask, dtype: Any) -> Factors:
 
 
 def _scaled(log: Array) -> tuple[Array, Array]:
-    """Return the exponentials over the largest of each row, and its log."""
+    """Return the exponentials divided by the largest of each row, and its log."""
     top = log.max(axis=1)
     return np.exp(log - top[:, None]), top

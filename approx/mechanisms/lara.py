@@ -1,4 +1,4 @@
-"""LARA: randomized attention with draws that all queries share."""
+"""LARA: randomized attention whose draws all queries share."""
 
 import dataclasses
 from typing import ClassVar
@@ -33,15 +33,14 @@ class Lara(FeatureMap):
     The rows are in attention space. q̄_c, k̄_c are means of the c-th of min(m, n, l) consecutive
     segments of queries and of keys; draw r takes c = r modulo their number. Before normalisation
     the sum is multiple importance sampling with the balance heuristic, with ω drawn from the
-    mixture of the N(μ_p, I): it is unbiased for exp(q·k), with entries > 0, and bounded where some
-    μ_p is near q + k (the best proposal for one pair). Rows are then divided by their sums, and
-    this ratio has a bias of order 1/m and is consistent as m → ∞. The moments are not known in
-    closed form. The paper's weights that depend on the query can be negative, and public code
-    clamps them, which biases the sum as well; they are left out here, and so are its learned maps
-    of q̄, k̄.
+    mixture of the N(μ_p, I). It is unbiased for exp(q·k), with entries > 0, and bounded where some
+    μ_p is near q + k (the best proposal for one pair). Rows are then divided by their sums; this
+    ratio has a bias of order 1/m and is consistent as m → ∞. The moments are not known in closed
+    form. Two parts of the paper are left out: its learned maps of q̄, k̄, and its weights that
+    depend on the query. These can be negative, and public code clamps them, which biases the sum.
     Cost: 2(n + l)·m·d operations and m·min(m, n, l)·d, (n + l)·m numbers. Draws depend on all
-    queries and keys: under a causal mask they have seen the future, and only the sums of rows are
-    over the keys that are seen.
+    queries and keys, future ones included; under a causal mask only the row sums are restricted to
+    seen keys.
 
     References
     ----------
@@ -61,7 +60,7 @@ class Lara(FeatureMap):
     name: ClassVar[str] = "lara"
     by_place = True
     deterministic: ClassVar[bool] = False
-    autoregressive = False  # draws are around means of all queries and keys
+    autoregressive = False  # proposals are centred at means of all queries and keys
     row_local = False
     sized_by = Size("m")
 
@@ -72,7 +71,7 @@ class Lara(FeatureMap):
         return self.m
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of m columns and of m directions, whose weights are in the state."""
+        """Return the price of m columns and of m directions; the state includes their weights."""
         if self.m is None:
             return None
         once = self.m * min(self.m, shape.n, shape.l) * shape.d

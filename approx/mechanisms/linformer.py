@@ -32,8 +32,8 @@ class Linformer(Method):
     combinations : {"mean", "gaussian"}
         ``mean``: E = F are the means of consecutive segments, the mean pooling of the paper's
         section 4. ``gaussian``: E = F = R with entries N(0, 1/rank). The proof of its theorem 2 has
-        E = δR and F = e^{−δ}R for a tiny δ, so that the softmax is nearly linear; at δ = 1, but for
-        that factor of F, it is this.
+        E = δR and F = e^{−δ}R for a tiny δ, so that the softmax is nearly linear. Here δ = 1,
+        without that factor of F.
 
     Notes
     -----
@@ -42,8 +42,8 @@ class Linformer(Method):
     constant on every segment and segments have equal length. With Gaussian E and F, entries are of
     either sign, and the estimate is biased because softmax is not linear; its moments are not known
     in closed form.
-    Cost: 2·rank·(n + l)·d operations, rank·(n + l) numbers. E K depends on all keys, so that
-    there is no causal form, and a mask is refused.
+    Cost: 2·rank·(n + l)·d operations, rank·(n + l) numbers. E K depends on all keys, so there is no
+    causal form, and a mask is refused.
 
     References
     ----------
@@ -84,8 +84,8 @@ class Linformer(Method):
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of rank columns: combined keys map a query, combined values are a state.
 
-        Drawn combinations take rank·(d + c) multiply-adds for each key and its value; means are
-        sums.
+        Gaussian combinations take rank·(d + c) multiply-adds for each key and its value; means take
+        only sums.
         """
         if self.rank is None:
             return None

@@ -26,22 +26,22 @@ class Nystromformer(Method):
     Parameters
     ----------
     rank : int, optional
-        Number of landmarks, which are means of consecutive segments of queries and of keys;
-        1 ≤ rank ≤ min(n, l), and None is a template.
+        Number of landmarks, which are means of consecutive segments of queries and of keys,
+        1 ≤ rank ≤ min(n, l); None is a template.
     iterations : int, optional
         Steps of the paper's third-order iteration for the pseudo-inverse (the paper takes 6). By
-        default it is the pseudo-inverse itself, with singular values below rank·eps·σ₁ cut off.
+        default the pseudo-inverse is exact, with singular values below rank·eps·σ₁ cut off.
 
     Notes
     -----
     The rows are in attention space, unlike those of `nystrom`, which takes one kernel on queries
-    and keys together and approximates exp(q·k). The estimate is exact where landmarks are all
-    queries and all keys (rank = n = l) and the softmax matrix is regular. Rows sum to 1 where the
-    middle matrix is regular. The estimate is deterministic and biased, and nothing bounds its
-    entries: the middle matrix may be nearly singular, and its pseudo-inverse then amplifies. The
-    iteration has not converged in that case and acts as a regulariser.
+    and keys together and approximates exp(q·k). The estimate is exact if landmarks are all queries
+    and all keys (rank = n = l) and the softmax matrix is regular. Rows sum to 1 if the middle
+    matrix is regular. The estimate is deterministic and biased, and nothing bounds its entries: the
+    pseudo-inverse amplifies if the middle matrix is nearly singular. In that case the iteration has
+    not converged and acts as a regulariser.
     Cost: 2·rank·(n + l)·d operations and O(rank³). Landmarks depend on all queries and keys, so
-    that there is no causal form, and a mask is refused.
+    there is no causal form, and a mask is refused.
 
     References
     ----------
@@ -77,7 +77,7 @@ class Nystromformer(Method):
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of rank columns, of the landmarks and of their pseudo-inverse.
 
-        It is multiplied with the state, of rank rows and without sums.
+        The pseudo-inverse is multiplied with the state, which has rank rows and no sums.
         """
         if self.rank is None:
             return None
@@ -93,7 +93,7 @@ class Nystromformer(Method):
 
 
 def pseudo_inverse(A: Array, iterations: int | None = None) -> Array:
-    """Return A⁺, or the result of so many iterations Z ← ¼Z(13I − AZ(15I − AZ(7I − AZ))).
+    """Return A⁺, or the result of `iterations` steps Z ← ¼Z(13I − AZ(15I − AZ(7I − AZ))).
 
     The iteration starts at Z = Aᵀ/(‖A‖₁‖A‖_∞).
 

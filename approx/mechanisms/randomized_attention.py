@@ -33,13 +33,13 @@ class RandomizedAttention(Method):
     -----
     The rows are in attention space. The density of ω is ∝ N(ω; q, I) Σ_j ξ_j with
     ξ_j = e^{ω·k_j − |k_j|²/2}, and ξ_j/Σξ is the posterior probability of key j, whose mean is
-    exactly π_ij. So every row is a softmax, and unbiased as it is, unlike a ratio of two estimates.
-    Weights lie in [0, 1], hence the variance of an entry is at most π(1 − π)/samples. Under a
-    mask π and ξ are of the keys that are seen, and each position has a stream of draws of its own.
-    Each query has draws of its own, and drawing them needs its softmax row. So there are no
-    factors, all n·l weights are stored, and nothing is saved (it needs all logits).
+    exactly π_ij. So every row is a softmax and already unbiased, unlike a ratio of two estimates.
+    Weights lie in [0, 1], so the variance of an entry is at most π(1 − π)/samples. Under a mask, π
+    and ξ use only seen keys, and each position has its own stream of draws.
+    The draws of a query need its softmax row. So there are no factors, all n·l weights are stored,
+    and nothing is saved (the method needs all logits).
     Cost: 2·n·l·d operations for π and 2·samples·n·l·d for the rows; samples·n·d numbers of ω. The
-    rank that is counted is the trivial one, min(n, l).
+    rank is counted as the trivial bound, min(n, l).
 
     References
     ----------
@@ -84,7 +84,7 @@ class RandomizedAttention(Method):
     def _draws_by_position(
         self, positions: Array, d: int, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Return u (n, samples) and the noise (samples, n, d), which do not depend on n."""
+        """Return u (n, samples) and noise (samples, n, d), drawn for each position by itself."""
         seed = int(rng.integers(2**63))
         u = np.empty((len(positions), self.samples))
         noise = np.empty((self.samples, len(positions), d))
@@ -94,10 +94,10 @@ class RandomizedAttention(Method):
         return u, noise
 
     def priced(self, shape: Shape) -> Price:
-        """Return the price of min(n, l) columns, as nothing is saved.
+        """Return the price of min(n, l) columns, because nothing is saved.
 
-        A query reads every key for its weights, those that it draws, every key again for each of
-        them, and every value once.
+        A query reads every key for its weights, then the keys of its draws, then every key again
+        for each draw, and every value once.
         """
         n, l, d, c = shape
         each = (1 + self.samples) * d + c
@@ -113,7 +113,7 @@ class RandomizedAttention(Method):
 
 
 def mean_softmax(omega: Array, K: Array, mask: MaskLike = None) -> Array:
-    """Return the mean over s of softmax_j(omega_is·k_j − |k_j|²/2) over what is seen, (n, l).
+    """Return the mean over s of softmax_j(omega_is·k_j − |k_j|²/2) over the seen keys, (n, l).
 
     Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
 

@@ -31,17 +31,17 @@ class Rfa(Method):
     m : int, optional
         Columns of the factors, two per frequency, so an even number; None is a template.
     projection : str or Projection
-        Law of ω.
+        The joint distribution of the ω.
     sigma : float
         Bandwidth, which is learned in the paper and fixed here.
 
     Notes
     -----
     The rows are in attention space. Before normalisation the estimate is `trigonometric` at q̂/σ,
-    k̂/σ, unbiased for exp(q̂·k̂/σ²), with relative variance (cosh(|q̂ − k̂|²/σ²) − 1)/(m/2)
-    (`kernel_moments`). Lengths are lost, so it is biased for softmax of q·k unless |q||k| = 1/σ²
-    for every pair. The ratio adds a bias of order 1/m. Entries are of either sign: a row whose sum
-    is ≤ 0 becomes a row of zeros and is not clamped.
+    k̂/σ. It is unbiased for exp(q̂·k̂/σ²), with relative variance (cosh(|q̂ − k̂|²/σ²) − 1)/(m/2)
+    (`kernel_moments`). Lengths are lost, so the estimate is biased for softmax of q·k unless
+    |q||k| = 1/σ² for every pair. The ratio adds a bias of order 1/m. Entries are of either sign: a
+    row whose sum is ≤ 0 becomes a row of zeros and is not clamped.
     Cost: (n + l)·m·(d + 2c) operations, (n + l)·m numbers.
 
     References
@@ -75,7 +75,7 @@ class Rfa(Method):
 
     @property
     def features(self) -> Trigonometric:
-        """The features at the unit vectors."""
+        """The trigonometric features of the unit vectors."""
         return Trigonometric(self.m, self.projection)
 
     @property
@@ -105,7 +105,7 @@ class Rfa(Method):
         return Parts(factors, space="attention")
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
-        """Return the sums of linear attention, of unit vectors."""
+        """Return a cache of the sums of linear attention, for unit vectors."""
         maps = self.features.maps(d, rng)
 
         def unit(x: Array) -> Array:
@@ -125,7 +125,7 @@ class Rfa(Method):
         return self.features.priced(shape)
 
     def fewest(self, d: int) -> int:
-        """Return the least m, as some projections need more than one frequency."""
+        """Return the least m; some projections need more than one frequency."""
         return self.features.fewest(d)
 
 

@@ -32,7 +32,7 @@ def means(X: Array, count: int) -> Array:
 
 
 def group_means(X: Array, label: Array, count: int) -> Array:
-    """Return the mean of the rows of each label < count, (count, d); 0 where there are none.
+    """Return the mean of the rows of each label < count, (count, d); 0 for a label without rows.
 
     Examples
     --------

@@ -30,9 +30,9 @@ class AngularHybrid(Method):
     ----------
     m : int, optional
         Columns of the factors, a multiple of 4(1 + s): the 2c columns of P and the 2c of T, once
-        as they are and once per sign; None is a template.
+        unsigned and once per sign; None is a template.
     projection : str or Projection
-        How the frequencies of P, and those of T, are drawn together.
+        The joint distribution of the frequencies of P, and of those of T.
     signs : int
         Number of signs, s ≥ 1.
 
@@ -40,8 +40,8 @@ class AngularHybrid(Method):
     -----
     The estimate is unbiased. With λ = θ/π, θ the angle of q and k, the variance is
     E[λ̂²] V_P + E[(1−λ̂)²] V_T, E λ̂² = λ² + λ(1−λ)/s, E (1−λ̂)² = (1−λ)² + λ(1−λ)/s. Where
-    |q| = |k| it is 0 at θ = 0 and at θ = π. V_P, V_T are exact for every projection that has a
-    closed form. Row sums may be ≤ 0.
+    |q| = |k| the variance is 0 at θ = 0 and at θ = π. V_P, V_T are exact for every projection that
+    has a closed form. Row sums may be ≤ 0.
     Cost: 4(n + l)·c·d operations, (n + l)·m numbers, m = 4c(1 + s).
 
     References
@@ -92,7 +92,7 @@ class AngularHybrid(Method):
         return Hyperbolic(each, self.projection), Trigonometric(each, self.projection)
 
     def fewest(self, d: int) -> int:
-        """Return the least m, as some projections need more than one frequency."""
+        """Return the least m; some projections need more than one frequency."""
         return named(self.projection).least(d) * 2 * self.copies
 
     def priced(self, shape: Shape) -> Price | None:
@@ -120,7 +120,7 @@ class AngularHybrid(Method):
         return Parts(Factors.joined(parts))
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
-        """Return the moments where those of both parts are known."""
+        """Return the moments if those of both parts are known."""
         P, T = (part.moments(q, k) for part in self.pair)
         if P is None or T is None:
             return None
@@ -136,9 +136,9 @@ class AngularHybrid(Method):
         return Moments(bias, log)
 
     def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
-        """Return the covariance where that of both parts is known and both are unbiased.
+        """Return the covariance if that of both parts is known and both are unbiased.
 
-        P(q is on the other side of τ than k_j and than k_l) = (θ_j + θ_l − θ_jl)/2π.
+        P(τ separates q from k_j and from k_l) = (θ_j + θ_l − θ_jl)/2π.
         """
         P, T = (part.covariance(Q, K, row=i) for part in self.pair)
         if P is None or T is None or self.fixed:

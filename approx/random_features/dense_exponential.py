@@ -1,4 +1,4 @@
-"""Dense exponential features, FAVOR#, with a tilt for every direction."""
+"""FAVOR#: dense exponential features, with a tilt for every direction."""
 
 import dataclasses
 import math
@@ -25,9 +25,9 @@ class DenseExponential(ExponentialFeatures):
     m : int, optional
         Features, ≥ 1; None is a template.
     projection : str or Projection
-        How the ω are drawn together.
+        The joint distribution of the ω.
     form : {"aderf", "sderf", "saderf"}
-        Which of T and A are matrices:
+        Which of T and A are full matrices:
 
         - ``sderf``: T = I, A dense;
         - ``saderf``: T diagonal, A a multiple of I;
@@ -40,10 +40,10 @@ class DenseExponential(ExponentialFeatures):
     and u_c the coordinates of Tq + T^{−ᵀ}k in its eigenbasis. This is exact for iid ω. Orthogonal
     and simplex ω have a closed form only where A is a multiple of I.
     Given T, A = E diag(a*(λ)) Eᵀ minimises the mean log second moment. Here E and λ are the
-    eigenvectors and eigenvalues of mean (y_q + y_k)(y_q + y_k)ᵀ, and a* is that of
+    eigenvectors and eigenvalues of mean (y_q + y_k)(y_q + y_k)ᵀ, and a* is the A* of
     `generalized_exponential`. ``aderf`` takes
     TᵀT = M_q^{−1/2} (M_q^{1/2} M_k M_q^{1/2})^{1/2} M_q^{−1/2} with M_q = mean qqᵀ, M_k = mean kkᵀ,
-    which is exactly optimal where q̄ or k̄ is 0; ``saderf`` takes
+    which is exactly optimal where q̄ or k̄ is 0. ``saderf`` takes
     T_cc = (mean k_c²/mean q_c²)^{1/4}.
     Cost: 2(n + l)·m·d operations, (n + l)·m numbers, and O((n + l)·d² + d³) for T and A.
 
@@ -87,9 +87,9 @@ class DenseExponential(ExponentialFeatures):
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of m columns, and of the matrices.
 
-        Both sides have second moments, and a query's matrix is multiplied with the frequencies. In
-        the form "aderf" a key is mapped for its norm as well; T and A take 19 products and
-        decompositions of d × d matrices.
+        Second moments of both sides are computed, and the matrix of the queries is multiplied with
+        the frequencies. In the form "aderf" a key is also mapped for its norm. T and A take 19
+        products and decompositions of d × d matrices.
         """
         if self.is_template:
             return None

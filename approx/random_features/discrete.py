@@ -27,20 +27,20 @@ class DiscreteFeatures(RandomFeatures):
     m : int, optional
         Features, ≥ 1; None is a template.
     projection : str or Projection
-        How the Gaussian ω from which the counts follow are drawn together: N is the quantile
-        of Φ(ω).
+        The joint distribution of the Gaussian ω from which the counts follow: N is the quantile of
+        Φ(ω).
     nonnegative : bool
         Whether queries and keys are shifted by their least coordinates, so that every feature is
         ≥ 0. Without the shift features have signs, and row sums may be ≤ 0.
     """
 
-    fits_all = True  # a shift and the parameter of the law
+    fits_all = True  # the shift and the parameter of the distribution
 
     nonnegative: bool = flag(True)
 
     @abstractmethod
     def parameter(self, frame: Frame) -> Array:
-        """Return the parameter of the law of each coordinate, (d,), fitted to the frame."""
+        """Return the parameter of the distribution of each coordinate, (d,), from the frame."""
 
     @abstractmethod
     def counts(self, omega: Array, parameter: Array) -> Array:

@@ -1,10 +1,11 @@
-"""Factors whose entries are exponentials, kept for entries and built tile by tile for products.
+"""Factors whose entries are exponentials, built tile by tile for wide products, else stored.
 
     φ(q)_r = exp(σ ω_r·a + level_r − |a|²/2 + row)
     φ(k)_r = exp(σ ω_r·b + level_r − |b|²/2 + column)
 
 with σ = 1, or for two columns per frequency σ = ±1. The largest exponents, one per query row and
-one for all keys, are taken out while a tile is in the cache, which needs no pass of its own.
+one for all keys, are subtracted while a tile is in the processor's cache, without a pass of its
+own.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ TILE = 2**17  # entries, which take a megabyte in float64
 
 
 class Side(NamedTuple):
-    """Points x (rows, d), and the numbers that are added to all logs of a row, (rows,) or 0."""
+    """Points x (rows, d), and the numbers added to all logs of a row, (rows,) or 0."""
 
     x: Array
     extra: Array | float
@@ -76,7 +77,7 @@ def maxima_and_half_squares(log: Array, x: Array) -> tuple[Array, Array]:
 
 
 def tiles(rows: int, columns: int) -> Iterator[slice]:
-    """Yield slices of rows that fit the cache."""
+    """Yield slices of rows that fit into the processor's cache."""
     for start in range(0, rows, _height(columns)):
         yield slice(start, min(start + _height(columns), rows))
 
@@ -99,8 +100,8 @@ class Exponentials(Low):
     Notes
     -----
     A product with V of c ≥ d/2 columns, as in attention, builds both factors tile by tile and
-    keeps neither, which is cheaper than writing and reading them. Narrower products, which
-    algorithms repeat, and entries use factors that are built once and kept.
+    discards them, which is cheaper than writing and reading them. Entries, and narrower products,
+    which algorithms repeat, use factors that are built once and stored.
     """
 
     queries: Side
@@ -152,13 +153,13 @@ class Exponentials(Low):
         return np.concatenate([log + rest[:, None] for _, log, _, rest in self._logs(side)])
 
     def query_features(self, out: Array | None = None) -> tuple[Array, Array]:
-        """Return φ(Q) (n, rank) over the largest entry of each row, and its log (n,).
+        """Return φ(Q) (n, rank) divided by the largest entry of each row, and its log (n,).
 
         Parameters
         ----------
         out : (n, rank), optional
-            Where to write, C-contiguous and of the dtype of omega. A new array is slower, as its
-            pages have to be allocated.
+            Where to write, C-contiguous and of the dtype of omega. A new array is slower, because
+            its pages have to be allocated.
 
         Raises
         ------
@@ -179,9 +180,9 @@ class Exponentials(Low):
         return out, row_log
 
     def prepare(self) -> Factors:
-        """Build both factors once, and keep them.
+        """Build both factors once and store them.
 
-        The largest entry of each row of the left factor is 1, and so is that of the right factor.
+        The largest entry is 1 in each row of the left factor, and in the whole right factor.
 
         Raises
         ------
@@ -196,7 +197,7 @@ class Exponentials(Low):
         memory.reserve(nbytes, f"factors of {self.rank} columns", "m, n or l")
 
     def keyed(self) -> Factors:
-        """Return both factors, built once and kept, with a scale for each key.
+        """Return both factors, built once and stored, with a scale for each key.
 
         The largest entry of each row of both factors is 1.
         """
@@ -217,7 +218,7 @@ class Exponentials(Low):
         return Factors.by_key(left, right, row_logs, column_logs)
 
     def features(self, columns: int) -> Features:
-        """Return the rows of both factors, built anew for a wide product and kept for others."""
+        """Return the rows of both factors: built anew for a wide product, else stored."""
         if 2 * columns < self.omega.shape[1] or "_keyed" in vars(self):
             return self._keyed.features(columns)
 
@@ -243,7 +244,7 @@ class Exponentials(Low):
         for rows, log, top, rest in self._logs(self.keys):
             right[rows], tops[rows], rests[rows] = log, top, rest
         key_log = (tops + rests).max()
-        # key_log − rest ≥ top, but for rounding of |x|²/2
+        # key_log − rest ≥ top, up to the rounding of |x|²/2
         exp_rows(right, np.maximum(key_log - rests, tops))
         return Factors(left, right, row_log + key_log)
 
@@ -276,7 +277,7 @@ class Exponentials(Low):
         return y, row_log
 
     def attend(self, V: Array) -> Array:
-        """Return D⁻¹ φ(Q) (φ(K)ᵀ V), each tile of rows divided while it is in the cache."""
+        """Return D⁻¹ φ(Q) (φ(K)ᵀ V); each tile of rows is divided while it is in the cache."""
         if self._is_narrow(V):
             return self._factors.attend(V)
         total, _ = self._key_sums(V, beside_ones)
@@ -292,7 +293,7 @@ class Exponentials(Low):
     def _key_sums(
         self, V: Array, prepared: Callable[[Array], Array] = np.asarray
     ) -> tuple[Array, float]:
-        """Return φ(K)ᵀ V, where each tile of V is prepared, and the log of its scale."""
+        """Return φ(K)ᵀ V, applying `prepared` to each tile of V, and the log of its scale."""
         total: Any = 0.0
         key_log = -np.inf
         for rows, log, top, rest in self._logs(self.keys):
@@ -319,8 +320,8 @@ def exponentials(
 ) -> Factors:
     """Return e^{log φ + half} of both sides without their largest exponents; overwrite the logs.
 
-    Keys have one exponent together, or under a mask one each, which stays apart where the keys are
-    not close in the dtype that the factors will have.
+    All keys share one exponent. Under a mask each key has one, which stays separate where the keys
+    are too far apart for the dtype of the factors.
     """
     phi_q += np.tile(half, phi_q.shape[1] // len(half))
     phi_k += np.tile(half, phi_k.shape[1] // len(half))

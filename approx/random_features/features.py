@@ -1,12 +1,12 @@
-"""The base of every family of random features: its size m, its frequencies and its moments.
+"""The base class of random features: the size m, the frequencies and the moments.
 
 A family writes q·k = a·b + row + column as a `Frame` (a, b are q, k themselves, shifted, or
-transformed), chooses a tilt A and one of two functions of ω. So
+transformed). It chooses a tilt A and one of two functions of ω. For exponentials
 
     log φ(q)_r = Σ_c √(1−4A_c) ω_rc a_c + A_c ω_rc² + ¼ log(1−4A_c) − |a|²/2 + row − ½ log m
 
-for exponentials, and log φ(k)_r is the same with b and column; sines and cosines have +|a|²/2, and
-i in front of ω. `approx.projections.summand` derives bias, variance and covariances from this.
+and log φ(k)_r is the same with b and column. Sines and cosines have +|a|²/2, and i in front of ω.
+`approx.projections.summand` derives bias, variance and covariances from this.
 """
 
 import dataclasses
@@ -49,12 +49,11 @@ class RandomFeatures(Method):
     Parameters
     ----------
     m : int, optional
-        Columns of the factors; None is a template. It is left out with `Fixed` frequencies.
+        Columns of the factors; None is a template. It is not given with `Fixed` frequencies.
     projection : str or Projection
-        How the frequencies are drawn together: a name in `approx.projections.PROJECTIONS`, or
-        `Fixed`. A family that is said to be unbiased is so for frequencies that are each
-        N(0, I_d), which they are not under ``regularized``, ``regularized_iid``,
-        ``moment_matched`` and ``hadamard``.
+        The joint distribution of the frequencies: a name in `approx.projections.PROJECTIONS`, or
+        `Fixed`. An unbiased family needs frequencies that are each N(0, I_d). They are not under
+        ``regularized``, ``regularized_iid``, ``moment_matched`` and ``hadamard``.
     """
 
     deterministic: ClassVar[bool] = False
@@ -67,16 +66,16 @@ class RandomFeatures(Method):
     projection: str | Projection = "iid"
 
     def __init_subclass__(cls, **options: Any) -> None:
-        # A subclass may override anything, so it does not inherit what was said of its parent.
+        # A subclass may override anything, so it does not inherit this flag from its parent.
         super().__init_subclass__(**options)
         cls.composed = vars(cls).get("composed", False)
 
     def __post_init__(self) -> None:
         for name, known in PROJECTIONS.items():
-            if self.projection == known:  # one spec, one meaning
+            if self.projection == known:  # so that equal methods have one spec
                 object.__setattr__(self, "projection", name)
         super().__post_init__()
-        named(self.projection)  # for its errors
+        named(self.projection)  # raises its errors
         if self.fixed and self.m is not None:
             raise ValueError("m follows from Fixed frequencies: leave it out")
 
@@ -85,7 +84,7 @@ class RandomFeatures(Method):
         return Frame(Q, K)
 
     def tilt(self, frame: Frame) -> Array:
-        """Return A (d,), with entries < 1/8, which may be fitted to the frame."""
+        """Return A (d,), with entries < 1/8; it may be fitted to the frame."""
         return np.zeros(frame.a.shape[1])
 
     @property
@@ -116,7 +115,7 @@ class RandomFeatures(Method):
     def frequencies(self, Q: Array, K: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return omega (count, d) and ½ log weights (count,), in the dtype of Q.
 
-        A family that is `composed` fits them to nothing else: temperatures share them.
+        A family that is `composed` fits them to nothing else, so that temperatures can share them.
         """
         omega, weights = named(self.projection).draw(self.count, Q.shape[1], rng)
         with np.errstate(divide="ignore"):
@@ -124,10 +123,10 @@ class RandomFeatures(Method):
         return omega.astype(Q.dtype, copy=False), half.astype(Q.dtype)
 
     def level(self, omega: Array, half: Array, A: Array) -> Array:
-        """Return the log of what multiplies each feature of a frequency, (count,), in float64.
+        """Return the log of the constant factor of each feature, (count,), in float64.
 
-        It is ½ log weight + Σ_c A_c ω_c² + ¼ log(1 − 4A_c). Where e^{ω·u} and e^{−ω·u} are the
-        halves of a cosh, it is ½ log 2 less.
+        It is ½ log weight + Σ_c A_c ω_c² + ¼ log(1 − 4A_c), minus ½ log 2 where e^{ω·u} and
+        e^{−ω·u} are the halves of a cosh.
         """
         level = np.asarray(half, np.float64)
         if A.any():
@@ -139,11 +138,11 @@ class RandomFeatures(Method):
         return not self.fixed
 
     def maps(self, d: int, rng: np.random.Generator) -> FeatureMaps | None:
-        """Return the features of one query or key, where nothing is fitted; None by default."""
+        """Return the features of one query or key if nothing is fitted; None by default."""
         return None
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return the sums of linear attention."""
+        """Return a cache of the sums of linear attention."""
         maps = None if self.fits_all else self.maps(d, rng)
         return None if maps is None else RunningSums(d, c, maps)
 
@@ -159,7 +158,7 @@ class RandomFeatures(Method):
         return 8 * (shape.n + shape.l + shape.d) * self.count * self.per_frequency
 
     def fewest(self, d: int) -> int:
-        """Return the least m, as some projections need more than one frequency."""
+        """Return the least m; some projections need more than one frequency."""
         return named(self.projection).least(d) * self.per_frequency
 
     def entries(self, Q: Array, K: Array) -> Entries:
@@ -171,8 +170,8 @@ class RandomFeatures(Method):
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return exact bias and variance; None where a coupling has no closed form.
 
-        With count frequencies in blocks of b, the relative variance v of one frequency and the
-        relative covariance c of two in a block, the variance is (v + c·Σ b(b−1)/count)/count.
+        Let v be the relative variance of one of count frequencies, in blocks of b, and c the
+        relative covariance of two in a block. The variance is (v + c·Σ b(b−1)/count)/count.
 
         Accuracy: 1000 eps·κ, as docs/accuracy.md defines it.
         """
@@ -193,7 +192,7 @@ class RandomFeatures(Method):
     def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l).
 
-        Keys share their frequencies: at A = 0 and for iid frequencies it is (e^{u_j·u_l} − 1)/m for
+        Keys share their frequencies. At A = 0 and for iid frequencies it is (e^{u_j·u_l} − 1)/m for
         exponentials and 2(cosh(u_j·u_l) − 1)/m for pairs. It is None where a coupling has no
         closed form.
 
@@ -217,13 +216,13 @@ class ExponentialFeatures(RandomFeatures):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return φ(Q) φ(K)ᵀ; both sides share one draw.
 
-        The largest exponents are taken out, with one shift per query row and one for all keys. The
-        shifts are kept, so the estimate stays unbiased.
+        The largest exponents are separated: one shift per query row and one for all keys. The
+        shifts are stored, so the estimate stays unbiased.
         """
         return Parts(self.product(q, k, *self.frequencies(q, k, rng)))
 
     def product(self, q: Array, k: Array, omega: Array, half: Array) -> Exponentials:
-        """Return φ(Q) φ(K)ᵀ for what `frequencies` drew."""
+        """Return φ(Q) φ(K)ᵀ for the drawn `frequencies`."""
         frame = self.frame(q, k)
         A = self.tilt(frame)
         level = np.tile(self.level(omega, half, A), self.per_frequency).astype(omega.dtype)

@@ -30,7 +30,7 @@ class GeneralizedExponential(ExponentialFeatures):
     m : int, optional
         Features, ≥ 1; None is a template.
     projection : str or Projection
-        How the ω are drawn together.
+        The joint distribution of the ω.
     a : float, optional
         A < 1/8; by default A*, the minimiser of the mean log second moment over all pairs.
 
@@ -59,7 +59,7 @@ class GeneralizedExponential(ExponentialFeatures):
 
     @property
     def fits_all(self) -> bool:
-        """Whether A is fitted to all queries and keys, as it is where it is not given."""
+        """Whether A is fitted to all queries and keys: if it is not given."""
         return self.a is None
 
     def tilt(self, frame: Frame) -> Array:

@@ -1,4 +1,4 @@
-"""Sines and cosines with a tilted law of frequencies."""
+"""Sines and cosines with a tilted distribution of frequencies."""
 
 import dataclasses
 import math
@@ -24,16 +24,16 @@ class GeneralizedTrigonometric(Trigonometric):
     m : int, optional
         Columns of the factors, two per frequency, so an even number; None is a template.
     projection : str or Projection
-        How the ω ~ N(0, I_d) are drawn together.
+        The joint distribution of the ω ~ N(0, I_d).
     a : float, optional
         A < 1/8; by default the minimiser of the log second moment at the mean of |q−k|².
 
     Notes
     -----
-    The estimate is unbiased for every A, with relative variance
-    (½C_ρ (e^{|q−k|²} + e^{−ρ|q−k|²}) − 1)/(m/2), ρ = 1/(1−8A), C_ρ = ((1+ρ)²/4ρ)^{d/2} ≥ 1, exact
-    for iid ω. The first term is least at A = 0, where the method is `trigonometric`; the best A > 0
-    gains little, and nothing for distant pairs. Row sums may be ≤ 0.
+    The estimate is unbiased for every A. Its relative variance, exact for iid ω, is
+    (½C_ρ (e^{|q−k|²} + e^{−ρ|q−k|²}) − 1)/(m/2), ρ = 1/(1−8A), C_ρ = ((1+ρ)²/4ρ)^{d/2} ≥ 1. The
+    first term is least at A = 0, where the method is `trigonometric`. The best A > 0 gains little,
+    and nothing for distant pairs. Row sums may be ≤ 0.
     Cost: 2(n + l)·(m/2)·d operations and a sine and cosine per feature, (n + l)·m numbers.
 
     References
@@ -54,7 +54,7 @@ class GeneralizedTrigonometric(Trigonometric):
 
     @property
     def fits_all(self) -> bool:
-        """Whether A is fitted to all queries and keys, as it is where it is not given."""
+        """Whether A is fitted to all queries and keys: if it is not given."""
         return self.a is None
 
     def tilt(self, frame: Frame) -> Array:
@@ -84,10 +84,10 @@ def optimal_wave_tilt(square: float, d: int) -> float:
         return d / 2 * math.tanh(log_rho / 2) - falls
 
     if square < 1e-17:
-        return square / (4 * d)  # its limit
+        return square / (4 * d)  # the limit for small squares
     if slope(0.0) >= 0:
         return 0.0
-    top = min(4 * square / d, 1.0)  # near twice the root, where that is small
+    top = min(4 * square / d, 1.0)  # about twice the root if the root is small
     while slope(top) < 0:
         top *= 2
     return -math.expm1(-brentq(slope, 0.0, top, xtol=1e-16 * top, rtol=1e-15)) / 8

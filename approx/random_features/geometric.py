@@ -24,16 +24,16 @@ class Geometric(DiscreteFeatures):
     m : int, optional
         Features, ≥ 1; None is a template.
     projection : str or Projection
-        How the Gaussian ω from which the counts follow are drawn together.
+        The joint distribution of the Gaussian ω from which the counts follow.
     nonnegative : bool
         Whether x is q − min q and k − min k (coordinate by coordinate), so that φ ≥ 0.
 
     Notes
     -----
-    The estimate is unbiased, with relative variance
-    (Π_c I₀(2|q_c k_c|/√(1−p_c))/p_c · e^{−2 q·k} − 1)/m, exact for iid draws, where q and k are the
-    shifted ones. p_c minimises the log of the product at the root mean square of q_c k_c. The
-    method is good for small norms only.
+    The estimate is unbiased. Its relative variance, exact for iid draws, is
+    (Π_c I₀(2|q_c k_c|/√(1−p_c))/p_c · e^{−2 q·k} − 1)/m, where q and k are the shifted ones. p_c
+    minimises the log of the product at the root mean square of q_c k_c. The method is good for
+    small norms only.
     Cost: 2(n + l)·m·d operations, (n + l)·m numbers; n·l·d Bessel functions for the moments.
 
     References

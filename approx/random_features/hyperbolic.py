@@ -18,12 +18,12 @@ class Hyperbolic(ExponentialFeatures):
     m : int, optional
         Columns of the factors, two per frequency, so an even number; None is a template.
     projection : str or Projection
-        How the ω are drawn together.
+        The joint distribution of the ω.
 
     Notes
     -----
-    The estimate is unbiased, with relative variance (cosh|q+k|² − 1)/(m/2), exact for iid ω and
-    always below that of as many positive features. At this price sines and cosines are better iff
+    The estimate is unbiased. Its relative variance, (cosh|q+k|² − 1)/(m/2), is exact for iid ω and
+    always below that of m positive features. At equal m sines and cosines are better if and only if
     q·k > 0.
     Cost: 2(n + l)·(m/2)·d operations, (n + l)·m numbers.
 

@@ -1,4 +1,4 @@
-"""Positive features from the proposal that is best for the whole matrix."""
+"""Positive features from the proposal with the least Frobenius error of the whole matrix."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ from approx.estimate.parts import Parts
 from approx.method import Method, Size
 from approx.method.prices import Price, Shape, low_rank
 
-PROPOSALS = 4096  # draws from which the normalising constant is estimated
+PROPOSALS = 4096  # draws that estimate the normalising constant
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Leverage(Method):
     The estimate is unbiased. Of all iid proposals p̃ has the least expected Frobenius error:
     E‖estimate − exact‖²_F = (Z² − ‖exact‖²_F)/m. With norms Σ instead of √Σ² the proposal is the
     mixture of N(q_i + k_j, I) with weights exp(q_i·k_j). Draws are taken from this mixture, and a
-    draw is accepted with the ratio of the norms, at least (n·l)^{−1/2}. Ẑ, which has 4096 draws of
-    its own, is unbiased for Z and adds at most E[estimate²]·√(n·l)/4096 to a variance. The variance
+    draw is accepted with the ratio of the norms, at least (n·l)^{−1/2}. Ẑ is an unbiased estimate
+    of Z from 4096 other draws; it adds at most E[estimate²]·√(n·l)/4096 to a variance. The variance
     of an entry has no known closed form.
     Every entry is ≥ 0. The method needs the whole kernel matrix.
     Cost: n·l·d operations, and 2(n + l)·d per proposal.
@@ -49,7 +49,7 @@ class Leverage(Method):
 
     Examples
     --------
-    For one query and one key the proposal is N(q + k, I), and nothing varies.
+    For one query and one key the proposal is N(q + k, I), and the estimate has no variance.
 
     >>> Leverage(m=1).approximate([[1.0]], [[1.0]], rng=0).to_dense().round(12)
     array([[2.71828183]])
@@ -64,7 +64,7 @@ class Leverage(Method):
     m: int | None = None
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of m columns and of the frequencies that were accepted."""
+        """Return the price of m columns and of the accepted frequencies."""
         return None if self.m is None else low_rank(self.m, shape, mapped=self.m * shape.d)
 
     def workspace(self, shape: Shape) -> int:
@@ -103,7 +103,7 @@ class Leverage(Method):
             left[:, filled : filled + len(kept)] = phi_q[:, kept]
             right[:, filled : filled + len(kept)] = phi_k[:, kept]
             filled += len(kept)
-        top_q = left.max(axis=1)  # keeps a query that is far below the others from becoming 0
+        top_q = left.max(axis=1)  # a query far below the others must not become 0
         top_k = np.zeros(len(b)) if mask.is_full else right.max(axis=1)
         left, right = np.exp(left - top_q[:, None]), np.exp(right - top_k[:, None])
         log = top_q + log_Z - math.log(left.shape[1])

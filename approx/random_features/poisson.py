@@ -24,14 +24,14 @@ class Poisson(DiscreteFeatures):
     m : int, optional
         Features, ≥ 1; None is a template.
     projection : str or Projection
-        How the Gaussian ω from which the counts follow are drawn together.
+        The joint distribution of the Gaussian ω from which the counts follow.
     nonnegative : bool
         Whether x is q − min q and k − min k (coordinate by coordinate), so that φ ≥ 0.
 
     Notes
     -----
     The estimate is unbiased, with relative variance (e^{Σ_c (λ_c − q_c k_c)²/λ_c} − 1)/m, exact
-    for iid draws, where q and k are the shifted ones. λ_c = (mean q_c² · mean k_c²)^{1/2} minimises
+    for iid draws; q and k are the shifted ones here. λ_c = (mean q_c² · mean k_c²)^{1/2} minimises
     the mean log second moment; for one pair it is |q_c k_c|. The method is good for small norms
     only. Counts end at the quantile 1 − 2^{−53}.
     Cost: 2(n + l)·m·d operations, (n + l)·m numbers.
@@ -43,7 +43,7 @@ class Poisson(DiscreteFeatures):
 
     Examples
     --------
-    One pair with q, k ≥ 0 needs one feature, as its variance is 0 at λ = q k.
+    One pair with q, k ≥ 0 needs one feature: the variance is 0 at λ = q k.
 
     >>> Poisson(m=1, nonnegative=False).approximate([[2.0]], [[0.5]], rng=0).to_dense().round(12)
     array([[2.71828183]])

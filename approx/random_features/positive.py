@@ -17,17 +17,17 @@ class Positive(ExponentialFeatures):
     m : int, optional
         Features, ≥ 1, the columns of the factors; None is a template.
     projection : str or Projection
-        Law of ω.
+        The joint distribution of the ω.
 
     Notes
     -----
     The estimate is unbiased, with relative variance (e^{|q+k|²} − 1)/m, exact for iid ω.
-    Orthogonal ω add the covariance e^{−|q+k|²} ₁F₁(d; d/2; |q+k|²/2) − 1 ≤ 0 of two in a block.
-    Draws are lognormal: a sample variance beyond |q+k|² ≈ 2 cannot be trusted.
+    Two orthogonal ω in a block add the covariance e^{−|q+k|²} ₁F₁(d; d/2; |q+k|²/2) − 1 ≤ 0.
+    Draws are lognormal: a sample variance beyond |q+k|² ≈ 2 is not reliable.
     Every entry is ≥ 0, so rows can be normalised.
     Cost: 2(n + l)·m·d operations, (n + l)·m numbers.
-    Features are built in log space and shifted by their largest exponent, with one shift per query
-    row and one for all keys; the shifts are kept, so the estimate stays unbiased.
+    Features are built in log space, with one shift per query row and one for all keys. The shifts
+    are stored, so the estimate stays unbiased.
 
     References
     ----------

@@ -28,15 +28,14 @@ class RandomPhase(RandomFeatures):
     m : int, optional
         Features, ≥ 1, the columns of the factors; None is a template.
     projection : str or Projection
-        How the ω are drawn together; phases are drawn independently even if ω are `Fixed`.
+        The joint distribution of the ω; phases are drawn independently even if ω are `Fixed`.
 
     Notes
     -----
     The estimate is unbiased, with relative variance (cosh|q−k|² − 1 + e^{|q−k|²}/2)/m, exact for
-    iid ω. It is never below that of m/2 sines and cosines, 2(cosh|q−k|² − 1)/m, and not 0 at
-    q = k. The phases are independent, so a coupling of ω subtracts the same amount from the
-    variance as it does for sines and cosines.
-    Row sums may be ≤ 0.
+    iid ω. The variance is never below that of m/2 sines and cosines, 2(cosh|q−k|² − 1)/m, and it is
+    not 0 at q = k. A coupling of ω subtracts the same amount from the variance as for sines and
+    cosines, because the phases are independent. Row sums may be ≤ 0.
     Cost: 2(n + l)·m·d operations and a cosine per feature, (n + l)·m numbers.
 
     References

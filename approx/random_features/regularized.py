@@ -26,7 +26,7 @@ class RegularizedPositive(Positive):
     fixed d this tends to 0 as x grows; the published bound 1 − 2/d^{1/3} is asymptotic and false
     for large x. The second moment over exp(2 q·k) is e^{−x} ₀F₁(; d/2; d x) for one frequency and
     e^{−x} ₀F₁(; d/2; d x/2) for two orthogonal ones, so bias and variance are exact.
-    The same law serves every other family as ``projection='regularized'``.
+    Every other family has this distribution with ``projection='regularized'``.
     Cost: 2(n + l)·m·d operations, (n + l)·m numbers.
 
     References

@@ -20,15 +20,15 @@ class ShiftedPositive(GeneralizedExponential):
     m : int, optional
         Features, ≥ 1; None is a template.
     projection : str or Projection
-        The law from which w − μ is drawn.
+        The joint distribution of the w − μ.
     a : float, optional
         A < 1/8 of `generalized_exponential` around μ; None takes A* of the shifted inputs.
 
     Notes
     -----
-    The estimate is unbiased for every μ, with relative variance (e^{|q+k−μ|²} − 1)/m, exact for
-    iid draws, which is 0 at q + k = μ. This μ minimises the mean of |q+k−μ|², in O((n + l)·d).
-    With a = None the features are combined with FAVOR++, and the variance is
+    The estimate is unbiased for every μ. Its relative variance, exact for iid draws, is
+    (e^{|q+k−μ|²} − 1)/m, which is 0 at q + k = μ. This μ minimises the mean of |q+k−μ|², in
+    O((n + l)·d). With a = None the shift is combined with FAVOR++, and the variance is
     (C_ρ e^{ρ|q+k−μ|²} − 1)/m.
     The estimate is FAVOR+ of q − μ/2 and k − μ/2, times e^{μ·q/2 + μ·k/2 − |μ|²/4}.
     Cost: 2(n + l)·m·d operations, (n + l)·m numbers.
@@ -40,7 +40,7 @@ class ShiftedPositive(GeneralizedExponential):
 
     Examples
     --------
-    One query and one key are their own mean, so there is no variance.
+    With one query and one key, μ = q + k, so there is no variance.
 
     >>> ShiftedPositive(m=1).approximate([[1.0]], [[1.0]], rng=0).to_dense().round(12)
     array([[2.71828183]])

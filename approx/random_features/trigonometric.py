@@ -26,13 +26,13 @@ class Trigonometric(RandomFeatures):
     m : int, optional
         Columns of the factors, two per frequency, so an even number; None is a template.
     projection : str or Projection
-        Law of ω.
+        The joint distribution of the ω.
 
     Notes
     -----
     The estimate is unbiased, with relative variance (cosh|q−k|² − 1)/(m/2), exact for iid ω. The
     variance is small where q ≈ k, and grows as exp(q·k) falls. Row sums may be ≤ 0.
-    The estimate is exact on the diagonal Q = K: there exp(|x|²) has no variance.
+    With Q = K the diagonal is exact: exp(|x|²) has no variance.
     Cost: 2(n + l)·(m/2)·d operations and a sine and cosine per feature, (n + l)·m numbers.
 
     References
@@ -62,7 +62,7 @@ class Trigonometric(RandomFeatures):
         return Parts(Factors.scaled(phi_q, phi_k, row_log, key_log, mask, both))
 
     def _tilted(self, frame: Frame, omega: Array, half: Array) -> tuple[Array, Array, float]:
-        """Return frequencies, amplitudes ≤ 1, and the log of what multiplies both."""
+        """Return frequencies, amplitudes ≤ 1, and the log of their common factor."""
         A = self.tilt(frame)
         level = self.level(omega, half, A)
         log = level.max()

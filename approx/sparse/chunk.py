@@ -15,8 +15,8 @@ from approx.sparse.support import ByPlace
 class Chunk(ByPlace):
     """Keys of the same chunk as the query: block-diagonal, exact.
 
-    estimate_ij = exp(q_i·k_j) where ⌊p_i/size⌋ = ⌊j/size⌋, else 0, with p_i = ⌊i·l/n⌋, or the
-    last key that query i sees under a mask that looks back.
+    estimate_ij = exp(q_i·k_j) where ⌊p_i/size⌋ = ⌊j/size⌋, else 0. Here p_i = ⌊i·l/n⌋, or the last
+    key that query i sees under a mask that looks back.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Chunk(ByPlace):
     size: int | None = None
 
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:
-        """Return the seen keys of each query's chunk."""
+        """Return the seen keys in the chunk of each query."""
         size = self.size or 0
         first = mask.positions // size * size
         return np.maximum(first, mask.first), np.minimum(first + size, mask.stop), 1

@@ -1,4 +1,4 @@
-"""The same few keys for many queries, and the last ones: what eviction from a cache keeps."""
+"""KV cache eviction: one set of keys for many queries, beside the first and the last keys."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -46,6 +46,7 @@ class Columns(SupportMethod):
 
         - ``mass``: Σ_i softmax_ij of the queries in whose window it is not (needs all logits).
         - ``h2o``: the attention that it got so far, from queries that read kept keys only [1]_.
+        - ``h2o``: the attention that the key has got so far, from queries that read the cache [1]_.
         - ``snapkv``: the attention of the last `window` queries, pooled over neighbours [2]_.
         - ``expected``: k·μ + ½ kᵀΣk, the log of the mean of exp(q·k) over q ~ N(μ, Σ), which is
           fitted to the queries [3]_.
@@ -54,71 +55,54 @@ class Columns(SupportMethod):
         - ``leverage``: kᵀ(KᵀK + λI)⁻¹k with λ = 0.01·|K|²_F/d [6]_.
         - ``cur``: |k|² over its sum in groups of 16 keys [7]_.
     sinks : int
-        First keys, which every query keeps that sees them.
+        First keys, which every query that sees them keeps.
     recent : int
         Last keys of every query, as in `sliding_window`, ≥ 0.
     block : int, optional
-        Keys that come between two evictions. None is one set for all queries, but for ``h2o``,
-        where it is 1.
+        Keys that arrive between two evictions. None keeps one set for all queries; for ``h2o``,
+        which always evicts, None means 1.
     window : int
-        Queries that ``snapkv`` looks at; the other rules do not take these three fields.
+        For ``snapkv`` only: the number of queries whose attention is the score.
     kernel_size : int
-        Neighbours over which it pools, an odd number.
+        For ``snapkv`` only: the number of neighbouring keys to pool over, odd.
     pooling : {"average", "max"}
-        How it pools.
+        For ``snapkv`` only: how neighbours are pooled.
 
     Notes
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it. Its total
-    variation from exact attention is what is off the support. So no other columns beside the same
-    sinks and window are nearer than those of ``mass``, which need all logits; in the Frobenius norm
-    of the kernel others may be, as Σ_i exp(q_i·k_j)² is what counts there.
+    variation from exact attention is the attention off the support. So ``mass``, which needs all
+    logits, has the least total variation of all columns beside the same sinks and window. In the
+    Frobenius norm of the kernel other columns may be better, because Σ_i exp(q_i·k_j)² counts.
 
-    *One set.* Scores come from all keys; those of ``mass``, ``snapkv`` and ``expected`` also from
-    queries, whereas the others are `row_local`. It is what eviction after a prompt leaves, seen by
-    the prompt itself, and it is not autoregressive: a column is chosen by tokens that come after
-    the query that uses it. A row has fewer entries where it does not see all of the columns. Of
+    *One set.* Scores use all keys; ``mass``, ``snapkv`` and ``expected`` also use queries, and the
+    other rules are `row_local`. The set is what a cache keeps after an eviction at the end of the
+    prompt, but here the queries of the prompt read it. So it is not autoregressive: later tokens
+    decide which columns a query reads. A row that does not see all columns has fewer entries. Of
     equal scores the first keys are taken.
 
-    *Eviction.* With a block, the support of a query is the cache that decoding has at its place.
-    Keys come in order; when there are k, the lowest scores among those in the cache go until
-    k − block are left, and `block` more keys come. A query reads the cache, its own key included
-    (so that recent = 0 is recent = 1). Scores are those of the keys in the cache; queries count
-    that came before the block. Of equal scores the oldest go, so without queries (n < l) the scores
-    of queries keep the last keys. What is evicted does not come back; what no query of the block
-    sees goes, too. It is autoregressive, but for ``mass``: this is the best set of earlier keys for
-    the queries of each block, evicted or not, beside the same sinks and recent keys. Under a mask
-    that does not look back, query i reads the keys up to its place ⌊i·l/n⌋.
+    *Eviction.* With a block, the support of a query is the cache at its position during decoding.
+    Keys arrive in order. When the cache holds k keys, it evicts those with the lowest scores until
+    k − block are left, and `block` more keys arrive. A query reads the cache, its own key included
+    (so recent = 0 means recent = 1). Scores use the keys in the cache and the queries before the
+    block. Of equal scores the oldest keys go; without queries (n < l), rules that use queries keep
+    the last keys. An evicted key does not come back; a key that no query of the block sees is
+    evicted too. Eviction is autoregressive, except by ``mass``: that is the best set of earlier
+    keys for the queries of each block, whether evicted before or not, beside the same sinks and
+    recent keys. Under a mask that does not look back, query i reads the keys up to ⌊i·l/n⌋.
 
-    Cost: one set takes the scores, which are 2·n·l·d operations for ``mass``, by row stripes,
+    Cost: one set takes the scores of all keys: 2·n·l·d operations for ``mass``, by row stripes,
     2·window·l·d for ``snapkv``, 2·(n + l)·d² for ``expected``, 4·l·d² for ``leverage`` and O(l·d)
-    for the others; eviction takes those of k keys (l − k)/block times, and ``h2o`` O(n·k·d).
-    At most n·k numbers. Prices: of one set, the selection is work that is done once; a query reads
-    no more than k keys. With eviction, each of `block` queries pays its part of reading the cache
-    (its stored norms for ``key_norm`` and ``cur``), and ``h2o`` reads k sums.
+    for the others. Eviction takes the scores of k keys (l − k)/block times, ``h2o`` O(n·k·d).
+    At most n·k numbers. Prices: one set is selected once, and a query reads at most k keys. With
+    eviction, each of `block` queries pays its share of reading the cache (for ``key_norm`` and
+    ``cur``, of reading the stored norms), and ``h2o`` reads k sums.
 
-    What differs from the authors' code. On the first 400 tokens of ``inputs.sample("smollm2")`` the
-    code of [1]_, [2]_ and [8]_ was run beside this one: H2O kept the same keys after every token at
-    (k, recent) = (16, 8), (32, 8) and (32, 16), and so did SnapKV, key norms, KeyDiff (both with
-    ``BlockPress``, too), CUR of keys, and Expected Attention where it was given μ and Σ. With
-    maxima, which tie, SnapKV kept another of two keys of one score. Everywhere queries and keys are
-    those after rotation, one head at a time (the code averages over the heads that share keys), and
-    no score is multiplied with norms of values.
-
-    - ``h2o``: the code reads the whole prompt and evicts after it; this evicts from the first key
-      on, and then one key a step as the code does. In ``utils_lm_eval``, the code for benchmarks,
-      the sums of OPT and GPT-NeoX are of attention to *all* keys, and those of LLaMA are over all
-      queries, later ones included; neither follows from the cache.
-    - ``snapkv``: the code keeps all that is in the window of queries; here this is `recent`, which
-      may be smaller. With recent = window, sinks = 0 and a causal mask the supports of the last
-      rows are its own.
-    - ``expected``: the code fits μ, Σ before rotation, averages the rotation over the next 512
-      positions and leaves out the first four queries.
-    - ``key_diff``: the code of [8]_ takes the cosine; the paper's iterative eviction is `block`.
-    - ``leverage``: the code of [8]_ takes keys before rotation, centred, in a random sketch of 48
-      columns, with λ = 0.01 whatever their scale. Here there is no sketch.
-    - ``cur``: the code multiplies the same quotient of values. It calls |k|² an approximate
-      leverage score. An incomplete last group has the same sum 1 as the others, in both.
+    Queries and keys are those after rotation, each head chooses its own keys, and no score is
+    multiplied by norms of values. The authors' code [8]_ fits ``expected`` and ``leverage`` before
+    rotation, averages over the heads that share keys and multiplies ``expected`` and ``cur`` by
+    norms of values. H2O's code reads the whole prompt before it evicts; SnapKV's keeps its whole
+    window of queries (recent = window). studies/lm/peers.md compares the kept keys.
 
     References
     ----------
@@ -135,7 +119,7 @@ class Columns(SupportMethod):
     .. [6] V. Chari, B. Van Durme, "Compactor: calibrated query-agnostic KV cache compression with
        approximate leverage scores", arXiv:2507.08143, 2025; as in [8]_.
     .. [7] CurDKV, arXiv:2509.15038, 2025; as in [8]_.
-    .. [8] NVIDIA/kvpress at 8bb29b9. Of [1]_ to [7]_ the code was read, not the papers.
+    .. [8] NVIDIA/kvpress at 8bb29b9. For [1]_ to [7]_ the code was read, not the papers.
 
     Examples
     --------
@@ -165,12 +149,12 @@ class Columns(SupportMethod):
 
     @property
     def sized_by(self) -> Size:
-        """The keys per row, which are at least the sinks, the recent ones and a block."""
+        """The keys per row, at least the sinks, the recent keys and all but one key of a block."""
         return Size("k", least=self._least, counts="entries")
 
     @property
     def evicts(self) -> bool:
-        """Whether what is left out does not come back, so that a set changes with its queries."""
+        """Whether keys are evicted as others arrive, so that the set changes over the queries."""
         return self.block is not None or self.by == "h2o"
 
     @property
@@ -181,27 +165,27 @@ class Columns(SupportMethod):
 
     @property
     def oracle(self) -> bool:
-        """Whether choosing the keys costs what they would save."""
+        """Whether the scores need all logits."""
         return self.by == "mass"
 
     @property
     def autoregressive(self) -> bool:
-        """Whether keys are chosen by what came before."""
+        """Whether earlier tokens alone decide which keys are kept."""
         return self.evicts and not self.oracle
 
     @property
     def by_place(self) -> bool:
-        """Whether a row holds its last keys, or what the keys before it left."""
+        """Whether the position of a query decides its keys: recent ones, or the cache there."""
         return self.recent > 0 or self.evicts
 
     @property
     def past_queries(self) -> bool:
-        """Whether a cache keeps keys by scores of the queries so far."""
+        """Whether the cache scores its keys by the queries so far."""
         return self.evicts and self.by not in OF_KEYS
 
     @property
     def row_local(self) -> bool:
-        """Whether one set follows from the keys alone; a cache forgets what no query sees."""
+        """Whether the keys alone decide the set; a cache also evicts keys that no query sees."""
         return self.by in OF_KEYS and not self.evicts
 
     def __post_init__(self) -> None:
@@ -223,17 +207,17 @@ class Columns(SupportMethod):
 
     @property
     def rivals(self) -> tuple[Any, ...]:
-        """One set of as many keys; with eviction a cache of as many, or sets for its blocks."""
+        """Sets of k columns; with eviction, caches of k keys, or for mass one set per block."""
         if not self.evicts:
             return "columns", self.k
         return ("blocks", self.k, self.block or 1) if self.oracle else ("evicting", self.k)
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return the same keys for every head if they follow from the keys alone."""
+        """Return the same keys for every head if the keys alone decide their scores."""
         return Reads(reads) if self.by in OF_KEYS else super().divided(shape, reads)
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the keys that are kept."""
+        """Return the sinks, the recent keys and those with the best scores."""
         Q, K = (np.asarray(x, np.float64) for x in (Q, K))
         assert self.k is not None
         return self._evicted(Q, K, mask, self.k) if self.evicts else self._one_set(Q, K, mask)
@@ -258,7 +242,7 @@ class Columns(SupportMethod):
         return Limits(k, self.block or 1, self.sinks, max(self.recent, 1))
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return the keys with the most attention so far; None by the other scores."""
+        """Return a cache that keeps the keys with the most attention; None for other scores."""
         assert self.k is not None
         return KeptKeys(d, c, self._limits(self.k), heavy=True) if self.by == "h2o" else None
 
@@ -282,16 +266,16 @@ class Columns(SupportMethod):
         return blocks.pattern(kept, limits, l)
 
     def held(self, mask: Mask) -> Array | None:
-        """Return the most keys of each row: k, or those that the cache has at its place."""
+        """Return the most keys of each row: k, or the size of the cache at its position."""
         if self.k is None or not self.evicts:
             return super().held(mask)
         return eviction.held(Blocks.from_mask(mask, self._limits(self.k)), self._limits(self.k))
 
     def selection(self, shape: Shape) -> Price:
-        """Return the price of the scores, which is none by mass.
+        """Return the price of the scores; mass, a reference, has none.
 
-        One set is chosen once. In a cache each of `block` queries pays its part of an eviction;
-        h2o reads a sum with each key that it keeps.
+        One set is chosen once. In a cache, each of `block` queries pays its share of an eviction;
+        h2o reads a sum with each key in the cache.
         """
         n, l, d, _ = shape
         assert self.k is not None
@@ -317,7 +301,7 @@ class Columns(SupportMethod):
         return self._work(keys, queries, shape.d)
 
     def _read(self, keys: Array, come: Array, d: int) -> Array:
-        """Return the numbers that an eviction among so many keys reads."""
+        """Return the numbers that each eviction reads, for the counts of keys and of queries."""
         if self.by in ("key_norm", "cur"):
             return keys
         if self.by == "mass":
@@ -326,10 +310,10 @@ class Columns(SupportMethod):
         return np.asarray(keys * d + more.get(self.by, 0))
 
     def _work(self, keys: Array, come: Array, d: int) -> float:
-        """Return the multiply-adds of the scores of so many keys each time.
+        """Return the multiply-adds of all evictions, for the counts of keys and of queries.
 
-        So many queries have come. Norms are not counted, and the mean and the covariance of the
-        queries grow with each of them.
+        Norms are not counted. The mean and the covariance of the queries are updated, so that each
+        query is added once.
         """
         looked = int(keys.sum())
         if self.by == "leverage":
@@ -342,9 +326,9 @@ class Columns(SupportMethod):
 
 
 class _Scores:
-    """The scores of keys by what has come, as `eviction.by_scores` asks for them.
+    """Score keys by the queries so far, as `eviction.by_scores` requires.
 
-    Queries are in the order in which they come, and see first ≤ j < end.
+    Queries are in the order of their arrival; each sees the keys first ≤ j < end.
     """
 
     def __init__(self, rule: Columns, Q: Array, K: Array, first: Array, end: Array) -> None:
@@ -366,7 +350,7 @@ class _Scores:
 
 
 def _mass(Q: Array, K: Array, mask: Mask, first: Array, last: Array) -> Array:
-    """Return the attention that each key gets, (l,), but for queries with first ≤ j < last."""
+    """Return the attention that each key gets, (l,), except from queries with first ≤ j < last."""
     mass = np.zeros(len(K))
     log_sums = exact.log_row_sums(Q, K, mask=mask)
     for rows in exact.stripes(*mask.shape):
@@ -380,7 +364,7 @@ def _mass(Q: Array, K: Array, mask: Mask, first: Array, last: Array) -> Array:
 
 
 def _heaviest(Q: Array, K: Array, mask: Mask, blocks: Blocks, limits: Limits, b: int) -> Array:
-    """Return the sinks, the best columns for the queries of a block, and the keys just before."""
+    """Return the sinks, the best columns for the queries of block b, and the keys just before."""
     if b == 0:
         return np.arange(0)
     rows, start = blocks.order[blocks.bounds[b] : blocks.bounds[b + 1]], limits.start(b)

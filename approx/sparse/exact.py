@@ -1,4 +1,4 @@
-"""All keys that a query sees: exact attention as a method, with its price."""
+"""Exact attention as a method: all keys that a query sees, with their price."""
 
 import dataclasses
 from typing import ClassVar
@@ -15,14 +15,14 @@ from approx.supports.eviction import Limits
 
 @dataclasses.dataclass(frozen=True)
 class Exact(ByPlace):
-    """The kernel itself: the row of a table or a plan that says what exact attention costs.
+    """Exact attention as a method, for comparison: every key that a query sees.
 
     estimate_ij = exp(q_i·k_j).
 
     Notes
     -----
-    The estimate is deterministic and has no error. It stores every entry that is seen, so that it
-    has metrics, ranks and products as any other; `approx.estimate.exact` streams the same numbers.
+    The estimate is deterministic and has no error. It stores every seen entry, so that it has
+    metrics, ranks and products like any other; `approx.estimate.exact` streams the same numbers.
     Cost: 2·n·l·d operations and n·l numbers; under a causal mask half of both. A new query reads
     all keys that it sees, and their values.
     Source: a definition.
@@ -38,11 +38,11 @@ class Exact(ByPlace):
     by_place = False
 
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:
-        """Return everything that is seen."""
+        """Return the keys that each query sees."""
         return mask.first, mask.stop, 1
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
-        """Return all keys and values."""
+        """Return a cache of all keys and values."""
         return AllKeys(d, c)
 
     def windowed(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache:

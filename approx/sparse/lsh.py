@@ -33,9 +33,9 @@ class LSH(SupportMethod):
     hashes : int, optional
         Number of hashes joined in one round; more hashes make buckets smaller.
     entries : float, optional
-        Bound on the expected entries per row, given instead of `hashes`: the least number of
-        hashes that keeps it is taken. With neither, the method is a template, and `entries` is
-        filled.
+        Bound on the expected entries per row, given instead of `hashes`: the method takes the least
+        number of hashes within the bound. Without both, the method is a template, and a budget
+        fills `entries`.
     rounds : int
         Number of independent tables; a pair found in several of them counts once.
     buckets : int, optional
@@ -45,21 +45,19 @@ class LSH(SupportMethod):
         Width of the buckets of an e2 hash, in units of the root mean squared distance between
         query and key; 1 by default.
     transform : {"none", "xbox"}
-        Whether q and k are hashed as they are, or after `approx.supports.inner_product.xbox`. In
-        the latter case p₁ rises with q·k, but slowly, because |q'|² = max |q|² + max |k|² makes all
-        angles alike.
+        Whether to hash q and k themselves, or after `approx.supports.inner_product.xbox`. Then p₁
+        rises with q·k, but slowly, because |q'|² = max |q|² + max |k|² makes all angles alike.
 
     Notes
     -----
     With p₁ the collision probability of one hash, p = P[(i, j) in the support] =
     1 − (1 − p₁^hashes)^rounds, exact over rng. The relative bias is p − 1 and the relative variance
-    p(1 − p). The number of entries is random: `entries` bounds its expectation, and is a price in
-    that sense only.
-    Given hashes of q and k as they are do not change with a new token, so this support is
-    autoregressive; it is not with `transform` or `entries`, or in family e2, whose unit is a mean
-    over all tokens. Under a mask `entries` counts pairs that are seen.
-    Cost: (n + l)·d·hashes·rounds operations and those of the entries, 2·nnz·d; where `hashes`
-    has to be found from `entries`, all n·l probabilities too.
+    p(1 − p). The number of entries is random: `entries` bounds only its expectation.
+    With `hashes` given and no transform, the hashes do not change with a new token, so the support
+    is autoregressive. It is not with `transform` or `entries`, or in family e2, whose unit is a
+    mean over all tokens. Under a mask `entries` counts only pairs that are seen.
+    Cost: (n + l)·d·hashes·rounds operations and 2·nnz·d for the entries; finding `hashes` from
+    `entries` also takes all n·l probabilities.
 
     References
     ----------
@@ -68,8 +66,7 @@ class LSH(SupportMethod):
 
     Examples
     --------
-    A query and a key of the same direction share every hash; those of opposite directions share
-    no hash:
+    A query and a key of the same direction share every hash; opposite directions share none:
 
     >>> LSH(hashes=8).approximate([[1.0]], [[2.0], [-1.0]], rng=0).sparse.indices
     array([0], dtype=int32)
@@ -132,7 +129,7 @@ class LSH(SupportMethod):
         Raises
         ------
         ValueError
-            No number up to 64 has so few entries: vectors of the same direction share every hash.
+            Even 64 hashes leave more entries: vectors of the same direction share every hash.
         """
         return self._fitted(self._collision(Q, K, masks.as_mask(mask, len(Q), len(K))))
 
@@ -152,20 +149,20 @@ class LSH(SupportMethod):
             return np.asarray(-np.expm1(self.rounds * np.log1p(-(collision**hashes))))
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of ``entries``, a bound on their expected number; None without it.
+        """Return the price of ``entries`` keys, a bound on the expectation; None without it.
 
-        The number of hashes that are read follows from the inputs.
+        Reads and multiply-adds are None: the number of hashes depends on the inputs.
         """
         if self.entries is None:
             return None
-        most = shape.seen(shape.l)  # of all rows together: some may have more than `entries`
+        most = shape.seen(shape.l)  # the mean over rows: some may have more than `entries`
         price = prices.entries(min(self.entries, shape.l), shape, mean=min(self.entries, most))
         return dataclasses.replace(price, reads=None, multiply_adds=None)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method with at most ``budget`` expected entries per row.
 
-        In another currency its price is not known before it is run.
+        In other currencies the price depends on the inputs.
         """
         if currency != "stored":
             return None
@@ -189,7 +186,7 @@ class LSH(SupportMethod):
         return hashing.e2(q, omega, offset, width), hashing.e2(k, omega, offset, width)
 
     def _collision(self, Q: Array, K: Array, mask: Mask) -> Array:
-        """Return p₁ of every pair, (n, l), which is 0 where the key is not seen."""
+        """Return p₁ of every pair, (n, l), and 0 where the query does not see the key."""
         memory.reserve(64 * len(Q) * len(K), "the probabilities of the entries", "n or l")
         p = self._of_one(*self._hashed(np.asarray(Q, np.float64), np.asarray(K, np.float64)))
         mask.hide(p)

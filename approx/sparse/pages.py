@@ -1,4 +1,4 @@
-"""Pages of consecutive keys, chosen for each query by what is kept of a page: Quest."""
+"""Pages of consecutive keys, chosen for each query by a summary of each page: Quest."""
 
 import dataclasses
 from collections.abc import Callable
@@ -27,8 +27,8 @@ BY = ("box", "mean", "mass")
 class Pages(SupportMethod):
     """The pages of keys that score highest for a query, exact: Quest.
 
-    estimate_ij = exp(q_i·k_j) where ⌊j/size⌋ is among the ⌊k/size⌋ pages with the highest score
-    that query i sees a key of, else 0. With S the seen keys of a page, the score is
+    estimate_ij = exp(q_i·k_j) where page ⌊j/size⌋ is among the ⌊k/size⌋ pages with the highest
+    scores of those that hold a key seen by query i, else 0. With S the seen keys of a page, it is
 
         box    Σ_c max(q_c lo_c, q_c hi_c), lo and hi the least and greatest k_c in S,
         mean   q·(mean of S),
@@ -41,28 +41,27 @@ class Pages(SupportMethod):
     size : int
         Keys per page.
     by : {"box", "mean", "mass"}
-        The score. That of the box bounds q·k in the page from above, see `boxes.bounds`; "mass"
-        needs all logits.
+        The score. The box bounds q·k in the page from above, see `boxes.bounds`; "mass" needs all
+        logits.
     current : bool
-        Whether the page at the query's own position is always one of those chosen.
+        Whether the page at the query's own position is always chosen.
 
     Notes
     -----
-    The estimate is deterministic, exact on the support, and has relative bias −1 off it. Of all
-    sets of as many pages in a row, those by mass hold the most attention, so that no other has a
-    smaller total variation from exact attention; so it is beside the current page, if that is kept.
+    The estimate is deterministic, exact on the support, and has relative bias −1 off it. Pages by
+    mass hold the most attention of all sets of as many pages in a row, so they have the least total
+    variation from exact attention. With ``current`` this holds among sets with the current page.
     Of equal scores the first pages are taken.
-    A score is made of seen keys only. A causal query thus sees the prefix of its own page, whose
-    box or mean grows with each new token; the support is autoregressive, and a row needs no other
-    query. A page of which a query sees a part has fewer entries.
+    A score uses seen keys only. So a causal query scores its own page by the keys up to its own,
+    and the support is autoregressive; a row needs no other query. A page that a query sees in part
+    has fewer entries.
     Cost: 4·n·l·d/size operations to score pages by box, 2·n·l·d/size by mean and 2·n·l·d by mass,
     by row stripes; at most n·k numbers. A new query reads 2d numbers per page by box and d by mean,
-    but for the current page if that is kept.
+    except for the current page if that is always chosen.
 
-    What differs from the authors' code [2]_: it runs while decoding only and leaves the first two
-    layers exact. Its kernels always keep the current page and do not score it, as ``current``; its
-    evaluation in PyTorch scores the seen part of the current page like any other, which is the
-    default here, and takes at least three pages. Pages of 16 keys are the default of both.
+    The authors' code [2]_ also has pages of 16 keys; it runs only in decoding and leaves the first
+    two layers exact. Its kernels keep the current page, as ``current`` does. Its evaluation in
+    PyTorch scores that page like any other, the default here, and takes at least three pages.
 
     References
     ----------
@@ -103,12 +102,12 @@ class Pages(SupportMethod):
 
     @property
     def by_place(self) -> bool:
-        """Whether the page of the query is kept."""
+        """Whether the page at the query's position is always chosen."""
         return self.current
 
     @property
     def oracle(self) -> bool:
-        """Whether pages are chosen by all of their logits."""
+        """Whether the score of a page needs all logits."""
         return self.by == "mass"
 
     def __post_init__(self) -> None:
@@ -117,16 +116,16 @@ class Pages(SupportMethod):
             raise ValueError(f"k must hold a page, so it must be >= {self.size}, got {self.k}")
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
-        """Return total variation for pages by mass, over as many pages in each row."""
+        """Return total variation for pages by mass, of all sets of as many pages in each row."""
         return {TV} if self.oracle else set()
 
     @property
     def rivals(self) -> tuple[Any, ...]:
-        """As many pages in each row."""
+        """Sets of as many pages in each row."""
         return "pages", (self.k or 0) // self.size, self.size
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the seen keys of the best pages, which are chosen stripe by stripe."""
+        """Return the seen keys of the best pages, found by row stripes."""
         size, count = self.size, (self.k or 0) // self.size
         seen = Mask(mask.first // size, (mask.stop - 1) // size + 1, self.pages(mask.l))
         scores = self._by_mass(Q, K, mask) if self.by == "mass" else self._by_summary(Q, K, mask)
@@ -144,14 +143,14 @@ class Pages(SupportMethod):
         return indptr[np.concatenate([[0], np.cumsum(np.concatenate(counts))])], indices
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return the pages with their boxes or means; None by mass, which needs all logits."""
+        """Return a cache of pages with their boxes or means; None by mass (needs all logits)."""
         if self.by == "mass":
             return None
         count = (self.k or 0) // self.size
         return KeptPages(d, c, self.size, count, by_box=self.by == "box", current=self.current)
 
     def reach_of(self, window: int) -> tuple[int, int]:
-        """Return the beginning of a page."""
+        """Return the start of a page."""
         return self.size, 0
 
     def _by_mass(self, Q: Array, K: Array, mask: Mask) -> Callable[[slice], Array]:
@@ -188,7 +187,7 @@ class Pages(SupportMethod):
         return -(-l // self.size)
 
     def held(self, mask: Mask) -> Array | None:
-        """Return the most keys of ⌊k/size⌋ pages that each row sees."""
+        """Return the most keys of ⌊k/size⌋ pages that each row can see."""
         if self.k is None:
             return None
         size, count = self.size, self.k // self.size
@@ -197,7 +196,7 @@ class Pages(SupportMethod):
         last_part = np.where(last > begin, mask.stop - last * size, 0)
         between = np.maximum(last - begin - 1, 0)
         own = np.zeros(mask.n, int)
-        if self.current:  # a page at the query's place is one of them, whatever it holds
+        if self.current:  # this page is chosen even if the query sees a part only
             place = mask.positions // size
             own = np.where(place == begin, first_part, np.where(place == last, last_part, size))
             inside = (begin < place) & (place < last)
@@ -216,7 +215,7 @@ class Pages(SupportMethod):
         return np.asarray(seen - self.current)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of whole pages, and of what is read of each page to choose them."""
+        """Return the price of whole pages, and of the summaries that a query reads to choose."""
         per_query, of_row = self.held(shape.decoding), self.held(shape.rows)
         if per_query is None or of_row is None:
             return None
@@ -235,7 +234,7 @@ class Pages(SupportMethod):
 
 @kernel
 def _score_parts(Q: Any, K: Any, first: Any, stop: Any, size: int, box: bool, scores: Any) -> None:
-    # The first and the last page that a query sees may hold keys that it does not see.
+    # A query may see only a part of its first and last page: score these from their seen keys.
     for i in range(len(Q)):
         q, begin, end = Q[i], first[i], stop[i]
         for page in (begin // size, (end - 1) // size):

@@ -1,4 +1,4 @@
-"""The keys with the largest compressed logits, exact: top k that can be run."""
+"""The keys with the largest compressed logits, exact: a top k that can be run."""
 
 import dataclasses
 from typing import ClassVar
@@ -27,15 +27,15 @@ SELECTORS: dict[str, type[CompressedLogits]] = {
     "svd": LogitSVD,
     "channels": Channels,
 }
-SHARE = 4  # of the width: the numbers of a key that are read by default
+SHARE = 4  # by default a query reads a quarter of the numbers of a key
 
 
 @dataclasses.dataclass(frozen=True)
 class ProjectedTopK(SupportMethod):
     """The k keys with the largest compressed logits, exact: Loki, and SparQ's selection.
 
-    estimate_ij = exp(q_i·k_j) where x̃_ij is among the k largest that query i sees, else 0, with
-    logits x̃ of r numbers per key.
+    estimate_ij = exp(q_i·k_j) where x̃_ij is among the k largest that query i sees, else 0. The
+    compressed logits x̃ read r numbers per key.
 
     Parameters
     ----------
@@ -44,28 +44,28 @@ class ProjectedTopK(SupportMethod):
     r : int, optional
         Numbers of a key that are read to choose, 1 ≤ r ≤ d; by default a quarter of d, as in Loki.
     by : {"pca", "svd", "channels"}
-        Which logits: those of `key_pca`, `logit_svd` or `channels`.
+        The compressed logits: `key_pca`, `logit_svd` or `channels`.
     centred : bool
-        Whether axes of "pca" are those of the covariance, as in Loki, or those of KᵀK.
+        For "pca": whether the axes are those of the covariance, as in Loki, or those of KᵀK.
     axes : Axes, optional
-        The axes of "pca", given instead, as in `key_pca`.
+        For "pca": axes that are given instead, as in `key_pca`.
 
     Notes
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it. Its total
-    variation from exact attention is what is off the support, so that `top_k` of all logits is
-    never farther; at r = d it is the same. Axes fitted to all keys are not autoregressive; given
-    ones and channels are.
-    A single key apart from all others, such as an attention sink, has little of the covariance, and
-    centred axes may lose it: on the bundled sink head of SmolLM2 the total variation at k = 32 and
-    r = 8 is 0.70 with them, 0.056 with those of KᵀK, 0.039 with channels and 0.011 for `top_k`.
+    variation from exact attention is the attention off the support, which is never less than for
+    `top_k`; at r = d both are the same. The support is not autoregressive with axes fitted to all
+    keys; with given axes or channels it is.
+    A single key apart from all others, such as an attention sink, hardly changes the covariance, so
+    centred axes may lose it. On the bundled sink head of SmolLM2 at k = 32 and r = 8, the total
+    variation is 0.70 with centred axes, 0.056 with those of KᵀK, 0.039 with channels and 0.011 for
+    `top_k`.
     Cost: n·l·r operations to choose and 2·n·k·d for the entries. A new query reads r numbers of
-    every key, so that k = 32 of l keys take l·r + k·(d + c) numbers, and d·r for the axes.
+    every key, so k = 32 of l keys take l·r + k·(d + c) numbers, and d·r for the axes.
 
-    Differences from the authors' code: hpcgroup/loki takes axes from calibration data and k as a
-    share of what a query sees. graphcore-research/llm-inference-research always takes the last keys
-    too, chooses channels and keys for a group of heads at once, and gives what is left of the
-    weight to the mean of all values.
+    Loki's code takes the axes from calibration data, and k as a share of the keys that a query
+    sees. SparQ's code can also keep the last keys and give the rest of the weight to the mean of
+    all values; it chooses channels and keys for a group of heads at once.
 
     References
     ----------
@@ -76,7 +76,7 @@ class ProjectedTopK(SupportMethod):
 
     Examples
     --------
-    The second channel of the query is the larger one, and the second key the larger there:
+    The query is largest in its second channel, and there the second key is larger:
 
     >>> chosen = ProjectedTopK(k=1, r=1, by="channels")
     >>> chosen.approximate([[1.0, 2.0]], [[5.0, 0.0], [0.0, 1.0]]).to_dense().round(3)
@@ -104,12 +104,12 @@ class ProjectedTopK(SupportMethod):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the logits are."""
+        """Whether the compressed logits are autoregressive."""
         return self.selector(1).autoregressive
 
     @property
     def row_local(self) -> bool:
-        """Whether the logits are."""
+        """Whether the compressed logits are row-local."""
         return self.selector(1).row_local
 
     def selector(self, d: int) -> CompressedLogits:
@@ -120,26 +120,26 @@ class ProjectedTopK(SupportMethod):
         return SELECTORS[self.by]().resized(r)
 
     def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-        """Return Q and K as arrays; r beyond their width is a ValueError."""
+        """Return Q and K as arrays; r larger than their width raises ValueError."""
         q, k = super().checked(Q, K)
         if self.r is not None:
             checks.integer("r", self.r, least=1, most=q.shape[1])
         return q, k
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return the keys, which a head chooses, as it does the channels by which it finds them."""
+        """Return the reads of the keys; by channels, a head shares no reads with other heads."""
         found = super().divided(shape, reads)
         if self.by != "channels":
             return found
         return found._replace(shared=0.0, unshared=found.unshared + found.shared)
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the k largest of the compressed logits of each row."""
+        """Return the keys with the k largest compressed logits of each row."""
         left, right = self.selector(Q.shape[1]).factors(Q, K)
         return TopK(self.k).pattern(left, right, mask, rng)
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return all keys, of which those of the largest compressed logits are read."""
+        """Return a cache of all keys that reads those of the largest scores; by channels only."""
         if self.by != "channels":
             return None
         r = int(self.selector(d).numbers(d).read)
@@ -156,7 +156,7 @@ class ProjectedTopK(SupportMethod):
         return 1, 0
 
     def selection(self, shape: Shape) -> Price:
-        """Return the price of the logits that choose the keys, of which each keeps r numbers."""
+        """Return the price of the logits that choose the keys; each key keeps r numbers."""
         cost = self.selector(shape.d).numbers(shape.d)
         kept = 0.0 if self.by == "channels" else NUMBER * cost.key * shape.l / shape.n
         return Price(

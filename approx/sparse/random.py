@@ -1,4 +1,4 @@
-"""Keys at random, the support that every other must beat."""
+"""Keys at random: the baseline of every support."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ from approx.supports.patterns import Pattern
 def choose(uniform: Any, starts: Any, first: Any, seen: Any, indptr: Any, out: Any) -> None:
     """Choose from first, …, first + seen − 1 in each row without replacement (Floyd).
 
-    A row takes its numbers from uniform[starts] on. It takes O(1) for each key that is chosen.
+    Row i uses the numbers from uniform[starts[i]] on, in O(1) per chosen key.
     """
     taken = np.zeros(seen.max(), np.bool_)
     for i in range(seen.size):
@@ -45,9 +45,10 @@ class Random(SupportMethod):
 
     Notes
     -----
-    Query i draws from the seen_i keys that it sees, all of them if these are fewer than k; without
-    a mask seen_i = l. P[(i, j) in the support] = p = min(1, k/seen_i), so the relative bias is
-    p − 1 and the relative variance p(1 − p). A row draws numbers of its own, whatever others see.
+    Query i draws from the seen_i keys that it sees, and takes all of them if they are fewer than k;
+    without a mask seen_i = l. P[(i, j) in the support] = p = min(1, k/seen_i), so the relative bias
+    is p − 1 and the relative variance p(1 − p). Each row has its own random numbers, whatever other
+    rows see.
     Cost: O(n·k·d).
 
     References

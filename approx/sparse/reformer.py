@@ -18,11 +18,11 @@ from approx.supports import hashing, patterns
 class Reformer(SupportMethod):
     """Keys of the query's bucket in its chunk and the one before, in several rounds, exact.
 
-    In a round, every vector has a bucket, the largest of ±w_1·x, …, ±w_{b/2}·x with b near
-    l/size. Keys are sorted by (bucket, place) and cut into chunks of `size`. A query sits where a
-    key of its bucket and place would, and sees the keys of its bucket in that chunk and in the
-    chunk before (the last chunk comes before the first). The support is the union of the rounds;
-    each pair counts once.
+    In a round, the bucket of a vector x is the index of the largest of ±w_1·x, …, ±w_{b/2}·x, with
+    b near l/size. Keys are sorted by (bucket, place) and cut into chunks of `size`. The query gets
+    the chunk in which a key of its bucket and place would be. It takes the keys of its bucket in
+    that chunk and in the chunk before (for the first chunk, the last). The support is the union of
+    the rounds; each pair counts once.
 
     Parameters
     ----------
@@ -32,18 +32,18 @@ class Reformer(SupportMethod):
     buckets : int, optional
         The number b of buckets, an even number; near l/size by default.
     cut : {"list", "bucket"}
-        Whether the list of all keys is cut into chunks, or each bucket by itself from its first
-        key, with nothing before the first chunk. A new token moves the former cuts, not the latter.
+        ``list`` cuts the sorted list of all keys; a new token moves its cuts. ``bucket`` cuts each
+        bucket from its first key, with nothing before its first chunk; no token moves these cuts.
 
     Notes
     -----
     The method is made for shared queries and keys (Q = K up to the lengths of the keys). There it
     has the Reformer's support, except for the query's own place, which the Reformer masks. A chunk
-    is as long as the average bucket, as in public code; the paper has twice that, which is
-    ``buckets`` near 2·l/size. Where
-    Q and K differ it searches by angle and not by inner product. The probability of an entry has
-    no known closed form. Under a mask that looks back, a query's place is that of the last key
-    that it sees. The support is autoregressive if ``cut="bucket"`` and `buckets` is given.
+    is as long as the average bucket, as in public code; the paper has chunks of twice that length,
+    which is ``buckets`` near 2·l/size. Where Q and K differ, the method searches by angle and not
+    by inner product. The probability of an entry has no known closed form. Under a mask that looks
+    back, the place of a query is that of the last key that it sees. The support is autoregressive
+    if ``cut="bucket"`` and `buckets` is given.
     Cost: (n + l)·d·b/2·rounds and the sorting; at most 2·n·rounds·size entries.
 
     References
@@ -79,7 +79,7 @@ class Reformer(SupportMethod):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether neither buckets nor the cuts of one depend on later tokens."""
+        """Whether later tokens change neither the buckets nor their cuts."""
         return self.cut == "bucket" and self.buckets is not None
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
@@ -92,7 +92,7 @@ class Reformer(SupportMethod):
         return patterns.union(rounds, l)
 
     def held(self, mask: Mask) -> Array | None:
-        """Return 2·rounds·size, as if buckets were wide and rounds disjoint, or what a row sees."""
+        """Return 2·rounds·size, as for disjoint rounds and wide buckets, or what a row sees."""
         return None if self.size is None else np.minimum(2 * self.rounds * self.size, mask.counts)
 
     def selection(self, shape: Shape) -> Price:
@@ -109,7 +109,7 @@ class Reformer(SupportMethod):
 
 
 def _order(queries: Array, keys: Array, positions: Array) -> tuple[Array, Array]:
-    """Return the keys by (bucket, place), and where the query would be among them, (n,)."""
+    """Return the order of the keys by (bucket, place), and the rank of each query in it, (n,)."""
     l, order = len(keys), np.argsort(keys, kind="stable")
     return order, np.searchsorted(keys[order] * l + order, queries * l + positions)
 
@@ -126,7 +126,7 @@ def _bucket_round(queries: Array, keys: Array, positions: Array, size: int) -> p
 
 
 def _round(queries: Array, keys: Array, positions: Array, size: int) -> patterns.Pattern:
-    """Return the pairs of one round, given the buckets (n,), (l,)."""
+    """Return the pairs of one round in which the whole list is cut; buckets are (n,), (l,)."""
     l = len(keys)
     order, place = _order(queries, keys, positions)
     chunk = np.minimum(place, l - 1) // size
@@ -138,7 +138,7 @@ def _round(queries: Array, keys: Array, positions: Array, size: int) -> patterns
 def _within_bucket(
     pairs: patterns.Pattern, order: Array, queries: Array, keys: Array
 ) -> patterns.Pattern:
-    """Return the pairs that share a bucket, from pairs (query, place in the order)."""
+    """Return the pairs that share a bucket, from pairs (query, rank in the order)."""
     indptr, places = pairs
     rows, columns = np.repeat(np.arange(len(queries)), np.diff(indptr)), order[places]
     kept = queries[rows] == keys[columns]

@@ -1,4 +1,4 @@
-"""The first keys and the last: attention sinks and a window."""
+"""StreamingLLM: the first keys (attention sinks) and a window of the last keys."""
 
 import dataclasses
 from typing import ClassVar
@@ -34,11 +34,11 @@ class SinkWindow(ByPlace):
     Notes
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it. Many heads
-    of language models give much of their attention to the first token, whatever it is. Under a mask
-    that looks back a row has min(k, seen) entries; elsewhere it has fewer where sinks and window
-    overlap or the window is cut. Longformer's window and global keys are the same support; its
-    global queries, which see every key, are not. Keys keep the positions that they have; the source
-    gives them positions within the cache.
+    of language models give much attention to the first token, whatever it is. Under a mask that
+    looks back a row has min(k, seen) entries. Elsewhere it has fewer where sinks and window overlap
+    or the window ends at a border. Longformer's window and global keys are the same support,
+    without its global queries, which see every key. Keys keep their positions in the text; the
+    source gives them positions within the cache.
     Cost: 2·n·k·d operations and at most n·k numbers.
 
     References
@@ -63,7 +63,7 @@ class SinkWindow(ByPlace):
 
     @property
     def sized_by(self) -> Size:
-        """The keys per row, which are at least the sinks."""
+        """The keys per row, at least the sinks."""
         return Size("k", least=self.sinks, counts="entries")
 
     def __post_init__(self) -> None:
@@ -72,16 +72,16 @@ class SinkWindow(ByPlace):
             raise ValueError(f"k counts the sinks too, so it must be >= {self.sinks}, got {self.k}")
 
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:
-        """Return the sinks, and the window without them."""
+        """Return the sinks, and the window without the sinks."""
         sinks = np.minimum(mask.first + self.sinks, mask.stop)
         first, last = window(mask, (self.k or 0) - self.sinks)
         return np.stack([mask.first, np.maximum(first, sinks)], 1), np.stack([sinks, last], 1), 1
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
-        """Return the first keys and the last."""
+        """Return a cache of the first and the last keys."""
         assert self.k is not None
         return KeptKeys(d, c, Limits(self.k, 1, self.sinks, self.k - self.sinks))
 
     def reach_of(self, window: int) -> tuple[int, int]:
-        """Return the window, whose first keys are the sinks."""
+        """Return the window; its first keys are the sinks."""
         return 1, 0

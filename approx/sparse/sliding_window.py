@@ -16,7 +16,7 @@ from approx.supports.eviction import Limits
 
 @dataclasses.dataclass(frozen=True)
 class SlidingWindow(ByPlace):
-    """A band of keys around the diagonal, or the last that are seen, exact.
+    """A band of keys around the diagonal, or the last keys that are seen, exact.
 
     estimate_ij = exp(q_i·k_j) where −⌊w/2⌋ ≤ j − ⌊i·l/n⌋ < ⌈w/2⌉, else 0, w = width. Under a mask
     that looks back, −w < j − p_i ≤ 0, with p_i the last key that query i sees.
@@ -52,11 +52,11 @@ class SlidingWindow(ByPlace):
     width: int | None = None
 
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:
-        """Return the seen keys of each query's window."""
+        """Return the seen keys in the window of each query."""
         return *window(mask, self.width or 0), 1
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
-        """Return the last keys."""
+        """Return a cache of the last keys."""
         assert self.width is not None
         return KeptKeys(d, c, Limits(self.width, 1, 0, self.width))
 
@@ -67,7 +67,7 @@ class SlidingWindow(ByPlace):
 
 
 def window(mask: Mask, width: int) -> tuple[Array, Array]:
-    """Return first and last of `width` keys up to the query, or around it, cut to what it sees.
+    """Return first and last (exclusive) of `width` seen keys, up to the query or around it.
 
     Examples
     --------

@@ -19,10 +19,10 @@ from approx.supports.inner_product import xbox
 class Smyrf(SupportMethod):
     """Keys in the query's cluster of a sorted random projection, in several rounds, exact.
 
-    In a round, queries and keys, transformed by `approx.supports.inner_product.xbox`, are sorted by
-    w·x, w ~ N(0, I), and both sorted lists are cut: keys into clusters of `size`, and the query of
-    rank r joins the cluster of the key of rank ⌊r·l/n⌋. The support is the union of the rounds;
-    each pair counts once.
+    `approx.supports.inner_product.xbox` first transforms queries and keys. In a round, both are
+    sorted by w·x, w ~ N(0, I), and cut: the keys into clusters of `size`; the query of rank r joins
+    the cluster of the key of rank ⌊r·l/n⌋. The support is the union of the rounds; each pair counts
+    once.
 
     Parameters
     ----------
@@ -33,20 +33,20 @@ class Smyrf(SupportMethod):
     Notes
     -----
     The probability that a pair shares a cluster depends on every other point and has no closed
-    form, so the moments are unknown. The support is independent of other draws nevertheless.
-    Clusters are of all tokens, also under a mask, which then hides a part of each: the support is
-    not autoregressive, and a row may hold no key.
+    form, so the moments are unknown. The support is still independent of the draws of other
+    methods. Clusters contain all tokens even under a mask, which then hides part of each cluster.
+    So the support is not autoregressive, and a row may hold no key.
     Cost: (n + l)·d·rounds and the sorting; at most n·rounds·size entries, fewer where rounds agree.
 
     References
     ----------
     .. [1] G. Daras, N. Kitaev, A. Odena, A. G. Dimakis, "SMYRF: efficient attention using
-       asymmetric clustering", NeurIPS 2020, section 3. Public code counts a pair that several
-       rounds find several times.
+       asymmetric clustering", NeurIPS 2020, section 3. Public code counts a pair once for each
+       round that finds it.
 
     Examples
     --------
-    Keys far apart in direction go to clusters of their own:
+    Two keys that point in opposite directions go to separate clusters:
 
     >>> x = [[9.0], [-9.0]]
     >>> Smyrf(size=1).approximate(x, x, rng=1).sparse.indices
@@ -69,11 +69,11 @@ class Smyrf(SupportMethod):
         return patterns.union(rounds, l)
 
     def held(self, mask: Mask) -> Array | None:
-        """Return rounds·size, as if no pair were found twice, or what a row sees."""
+        """Return rounds·size, as if no pair were found twice, or what a row sees if less."""
         return None if self.size is None else np.minimum(self.rounds * self.size, mask.counts)
 
     def selection(self, shape: Shape) -> Price:
-        """Return the price of directions of width d + 2, and of all keys' places along them."""
+        """Return the price of directions of width d + 2, and of the places of all keys in them."""
         directions = float(self.rounds * (shape.d + 2))
         places = self.rounds * shape.l
         return Price(0.0, directions + places, directions * shape.both, NUMBER * places / shape.n)

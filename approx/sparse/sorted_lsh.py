@@ -1,4 +1,4 @@
-"""HyperAttention's blocks: queries and keys sorted by the order of their hashes, cut alike."""
+"""HyperAttention's blocks: queries and keys are sorted by their hashes and cut into blocks."""
 
 import dataclasses
 from typing import ClassVar
@@ -18,9 +18,9 @@ from approx.supports import hashing, patterns
 class SortedLSH(SupportMethod):
     """Keys in the query's block after both are sorted by an angular hash, exact: sortLSH.
 
-    A hash is the signs of w_1·x, …, w_h·x, w ~ N(0, I), read as the place of that word in the Gray
-    code, in which neighbours differ by one sign. Queries and keys are sorted by it and cut: keys
-    into blocks of `size`, and the query of rank r joins the block of the key of rank ⌊r·l/n⌋.
+    A hash is a word of the signs of w_1·x, …, w_h·x, w ~ N(0, I). Queries and keys are sorted by
+    the place of their word in the Gray code, in which neighbours differ by one sign. Then the keys
+    are cut into blocks of `size`; the query of rank r joins the block of the key of rank ⌊r·l/n⌋.
 
     Parameters
     ----------
@@ -32,14 +32,13 @@ class SortedLSH(SupportMethod):
     Notes
     -----
     The probability that a pair shares a block depends on every other point and has no closed form,
-    so the moments are unknown. The support is independent of other draws nevertheless. Blocks are
-    of all tokens, also under a mask, which then hides a part of each: the support is not
-    autoregressive, and a row may hold no key.
-    Ties keep their order.
-    The public code (at commit 68b91e9; KDEformer's, at 427df2d, alike) sorts a word b by entry b of
-    the Gray code, b ⊕ ⌊b/2⌋, where the inverse of this map is b's place in it. With three signs or
-    more neighbours in its order may thus differ in several of them, in up to 4 of 7. It pads keys
-    by zeros where `size` does not divide their number; here the last block is shorter.
+    so the moments are unknown. The support is still independent of the draws of other methods.
+    Blocks contain all tokens even under a mask, which then hides part of each block. So the support
+    is not autoregressive, and a row may hold no key. Ties keep their order.
+    The public code (at commit 68b91e9; KDEformer's, at 427df2d, alike) sorts by the Gray code b ⊕
+    ⌊b/2⌋ of a word b instead of the place of b in the code, which is the inverse. So neighbours in
+    its order may differ in several signs, up to 4 of 7. It also pads keys by zeros where `size`
+    does not divide their number; here the last block is shorter.
     Cost: (n + l)·d·hashes operations and the sorting; at most n·size entries.
 
     References
@@ -80,7 +79,7 @@ class SortedLSH(SupportMethod):
 
 
 def gray_places(bits: Array) -> Array:
-    """Return the place of each word (n, h), of which bit 0 counts least, in the Gray code.
+    """Return the place of each word (n, h) in the Gray code; bit 0 counts least.
 
     Examples
     --------

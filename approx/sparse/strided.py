@@ -14,7 +14,7 @@ class Strided(ByPlace):
     """Keys at a whole number of strides from the query, exact.
 
     estimate_ij = exp(q_i·k_j) where j ≡ p_i mod s_i, else 0. Without a mask p_i = ⌊i·l/n⌋ and
-    s_i = ⌈l/k⌉. Under a mask that looks back p_i is the last key that query i sees; under any mask
+    s_i = ⌈l/k⌉. Under a mask that looks back, p_i is the last key that query i sees. Under any mask
     s_i = ⌈seen_i/k⌉ spreads k keys over those that it sees, so a new key changes no earlier row.
 
     Parameters
@@ -48,6 +48,6 @@ class Strided(ByPlace):
     k: int | None = None
 
     def reach(self, mask: Mask) -> tuple[Array, Array, Array]:
-        """Return the seen keys at whole strides from each query."""
+        """Return the seen keys at multiples of the stride from each query."""
         stride = -(-mask.counts // (self.k or 1))
         return mask.first + (mask.positions - mask.first) % stride, mask.stop, stride

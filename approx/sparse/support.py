@@ -1,4 +1,4 @@
-"""The base of every support: entries (i, j) on which the estimate is exp(q·k) itself."""
+"""The base class of supports: entries (i, j) on which the estimate is exp(q·k) itself."""
 
 import dataclasses
 from abc import abstractmethod
@@ -21,26 +21,26 @@ from approx.supports import patterns
 from approx.supports.exact_entries import exact_on
 from approx.supports.patterns import Pattern
 
-MOST_ROUNDS = 2**16  # each is a pass over all queries and keys
+MOST_ROUNDS = 2**16  # each round is a pass over all queries and keys
 
 
 @dataclasses.dataclass(frozen=True)
 class SupportMethod(Method):
     """A sparse estimate: exp(q·k) on a support, 0 elsewhere.
 
-    Normalised by its own row sums, the estimate is attention restricted to the support.
+    With rows normalised by their own sums, the estimate is attention restricted to the support.
     """
 
     deterministic: ClassVar[bool] = True
     class_name = "entries"
     reads_values: ClassVar[bool] = True
-    rounds = 1  # supports that are a union of several patterns make this a field
+    rounds = 1  # a field in supports that are a union of several patterns
 
     @abstractmethod
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         """Return the support as CSR (indptr, indices), without duplicates.
 
-        A support that ranks keys ranks those that are seen; entries that are not are dropped.
+        A support that ranks keys ranks only those that the query sees; unseen keys are dropped.
         """
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
@@ -48,26 +48,26 @@ class SupportMethod(Method):
         return Parts(low, exact_on(self.pattern(q, k, mask, rng), q, k, mask))
 
     def support(self, Q: ArrayLike, K: ArrayLike, mask: MaskLike, rng: Rng) -> Support:
-        """Return exp(q·k) on the support: all that the estimate has."""
+        """Return exp(q·k) on the support, which is the whole estimate."""
         found = self.evaluated(Q, K, mask, rng).sparse
         assert isinstance(found, Support)
         return found
 
     def held(self, mask: Mask) -> Array | None:
-        """Return how many keys each row holds at most, (n,); None if that follows from the inputs.
+        """Return the most keys that each row can hold, (n,); None if that depends on the inputs.
 
-        By default they are as many as its size says, or as the row sees.
+        By default this is the size of the method, or the number of keys that the row sees if less.
         """
         size = self.sized_by
         count = None if size is None else getattr(self, size.field)
         return None if count is None else np.minimum(count, mask.counts)
 
     def selection(self, shape: Shape) -> Price:
-        """Return the price of finding the keys, beside that of reading them; by default none."""
+        """Return the price of choosing the keys, without reading them; 0 by default."""
         return Price(0.0, 0.0, 0.0, 0.0)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of the keys, of which a new query reads those of the longest row."""
+        """Return the price of the keys and of choosing them; it reads those of the longest row."""
         if self.is_template or (held := self.held(shape.rows)) is None:
             return None
         longest = self.held(shape.decoding)
@@ -76,7 +76,7 @@ class SupportMethod(Method):
         return of_keys + self.selection(shape)
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return the keys, which a head chooses, and what all heads read to find them."""
+        """Return the reads of the keys, which a head chooses, and of finding them."""
         held = self.held(shape.decoding)
         assert held is not None
         keys = entries(float(held.max()), shape).reads or 0.0
@@ -85,7 +85,7 @@ class SupportMethod(Method):
         return Reads(0.0, keys, shape.exact, reads - keys)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of indices and logits, and of what a round keeps of queries and keys."""
+        """Return the bytes of indices and logits, or of what the rounds keep per token if more."""
         n, l, d, _ = shape
         price = self.known_price(shape)
         stored = 0 if price is None else int(16 * price.stored * n)
@@ -123,9 +123,10 @@ class SupportMethod(Method):
 
 
 class ByPlace(SupportMethod):
-    """A support that follows from the places of queries and keys: runs of keys in every row.
+    """A support that follows from positions alone: runs of keys in every row.
 
-    A row follows from its own interval where the mask looks back. Elsewhere places are ⌊i·l/n⌋.
+    Where the mask looks back, a row depends only on the interval of keys that it sees. Elsewhere
+    the position of query i is ⌊i·l/n⌋.
     """
 
     class_name = "window"
@@ -135,10 +136,10 @@ class ByPlace(SupportMethod):
 
     @abstractmethod
     def reach(self, mask: Mask) -> tuple[Array, Array, Array | int]:
-        """Return first, last and stride of the runs, each (n,), or (n, r) for r in every row.
+        """Return first, last and stride of the runs, each (n,), or (n, r) for r runs in every row.
 
-        A run holds the keys first, first + stride, … below last, all of which are seen. Those of a
-        row are in order and do not overlap.
+        A run holds the keys first, first + stride, … below last, all of which the query sees. The
+        runs of a row are in order and do not overlap.
         """
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
@@ -159,9 +160,9 @@ class ByPlace(SupportMethod):
 
 
 def a_support(default: SupportMethod | None) -> Any:
-    """Return a field for a support; another method is a ValueError, no method a TypeError.
+    """Return a field for a support; another method raises ValueError, no method TypeError.
 
-    None can be given where it is the default.
+    None is allowed only as the default.
     """
 
     def rule(name: str, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The attention weights above a level, in rows that are as long as they need to be."""
+"""The attention weights above a level, in rows of varying length."""
 
 import dataclasses
 import math
@@ -33,9 +33,9 @@ class Threshold(SupportMethod):
     Notes
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it. Weights
-    sum to 1, so a row has at most min(seen, 1/level) entries; it has no entry where no weight
-    reaches the level. A weight within rounding of the level counts as reaching it. No support with
-    as many entries in all holds more attention.
+    sum to 1, so a row has at most min(seen, 1/level) entries; it has none if no weight reaches the
+    level. A weight within rounding of the level counts as reaching it. No support with as many
+    entries in all holds more attention.
     Cost: 2·n·l·d operations to find the support, by row stripes.
     Source: a definition.
 
@@ -49,7 +49,7 @@ class Threshold(SupportMethod):
     examples = ("threshold(level=0.2)",)
 
     sized_by = Size("level", counts="entries", integer=False)
-    oracle = True  # finding the entries costs what they would save
+    oracle = True  # finding the entries needs all logits
 
     level: float | None = real(most=1)
 
@@ -61,7 +61,7 @@ class Threshold(SupportMethod):
         return {TV}
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the entries that reach the level, found stripe by stripe."""
+        """Return the entries that reach the level, found by row stripes."""
         smallest = exact.log_row_sums(Q, K, mask=mask)
         smallest += np.log(checks.positive("level", self.level))
         smallest -= 64 * np.finfo(Q.dtype).eps * np.maximum(1.0, np.abs(smallest))  # keeps ties
@@ -74,7 +74,7 @@ class Threshold(SupportMethod):
         return np.minimum(mask.counts, math.floor(1.0 / self.level + 1e-9))
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        """Return this method at the least level whose rows are never longer than the budget."""
+        """Return this method at the least level whose rows always fit the budget."""
         full = dataclasses.replace(shape, mask=None)
         none, one = (getattr(entries(k, full), currency) for k in (0, 1))
         most = (budget - none) / (one - none)

@@ -1,4 +1,4 @@
-"""The largest entries of each row or of a head: finding them costs what they would save."""
+"""The largest entries of each row, or of a head: a reference that needs all logits."""
 
 import dataclasses
 from typing import ClassVar
@@ -18,34 +18,32 @@ from approx.supports.patterns import Pattern, largest
 
 @dataclasses.dataclass(frozen=True)
 class TopK(SupportMethod):
-    """The k largest entries of each row, or k per row of a head; exact.
+    """The k largest entries of each row, or as many in all of a head, exact.
 
     estimate_ij = exp(q_i·k_j) where q_i·k_j is among the k largest that query i sees, else 0. Per
-    head, it is where softmax_ij is among the Σ_i min(k, keys that i sees) largest of all rows.
+    head, softmax_ij must be among the Σ_i min(k, keys that i sees) largest of all rows instead.
 
     Parameters
     ----------
     k : int, optional
         Entries per row, 1 ≤ k ≤ l; None is a template.
     per : {"row", "head"}
-        Whether each row has k entries, or all rows together as many.
+        Whether each row has k entries, or the rows of a head share as many entries in all.
 
     Notes
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it. A row
-    whose weights sum to 1 differs from exact attention by at least the attention off its support in
-    total variation, and by exactly that if it is softmax on the support. So ``row`` has the least
-    total variation of all supports of k keys in each row, and ``head`` that of all supports of as
-    many entries in all, whoever shares them out: the attention that is lost is a sum over entries,
-    and none is larger than those that are kept. A row without an entry counts as lost. ``row`` also
-    has the least Frobenius error of exp(q·k) in each row; in the Frobenius norm of rows of softmax
-    neither is a bound (`godec` at rank 0 is).
+    whose weights sum to 1 has at least the attention off its support as total variation, and
+    exactly this if it is softmax on the support. So ``row`` has the least total variation of all
+    supports with k keys in each row, and ``head`` of all supports with as many entries in all; a
+    row without an entry counts as lost. ``row`` also has the least Frobenius error of exp(q·k) in
+    each row. In the Frobenius norm of rows of softmax neither is a bound (`godec` at rank 0 is).
 
-    A row that sees fewer than k keys has all of them, or ``head`` gives what it leaves to none. Of
-    equal logits under a mask, or of equal weights of a head, the first are taken, so that later
-    keys of a row do not matter.
+    A row that sees fewer than k keys has all of them; ``head`` does not pass the remainder on to
+    other rows. Of equal logits under a mask, or of equal weights of a head, the first are taken, so
+    that later keys do not change a row.
     Cost: 2·n·l·d operations to find the support, by row stripes, three times that per head; n·k
-    numbers. How many entries of a head a row has follows from the inputs.
+    numbers. How many entries of a head a row has depends on the inputs.
 
     References
     ----------
@@ -71,7 +69,7 @@ class TopK(SupportMethod):
         "top_k(per='head')",
     )
     sized_by = Size("k", counts="entries")
-    oracle = True  # finding the entries costs what they would save
+    oracle = True  # finding the entries needs all logits
 
     k: int | None = None
 
@@ -88,7 +86,7 @@ class TopK(SupportMethod):
         return self.per == "row"
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
-        """Return total variation, and that of the kernel if each row has its entries."""
+        """Return total variation; per row, also the Frobenius error of the kernel."""
         return {TV, KERNEL} if self.per == "row" else {TV}
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
@@ -105,11 +103,11 @@ class TopK(SupportMethod):
         return np.arange(0, n * k + 1, k), indices.ravel()
 
     def held(self, mask: Mask) -> Array | None:
-        """Return k or what a row sees; None where rows share the entries of a head."""
+        """Return k, or what a row sees if less; None where rows share the entries of a head."""
         return super().held(mask) if self.per == "row" else None
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of the keys; what a query reads follows from the inputs per head."""
+        """Return the price of the keys; per head, what a query reads depends on the inputs."""
         if self.per == "row" or self.k is None:
             return super().priced(shape)
         stored = entries(self.k, shape)
@@ -117,7 +115,7 @@ class TopK(SupportMethod):
 
 
 def _of_head(Q: Array, K: Array, mask: Mask, count: int) -> Pattern:
-    """Return the entries of most attention of all rows, so many of them, found by stripes."""
+    """Return the `count` entries of all rows with the most attention, found by row stripes."""
     sums = exact.log_row_sums(Q, K, mask=mask)
     top = np.zeros(0)
     for rows in exact.stripes(len(Q), len(K)):
@@ -126,7 +124,7 @@ def _of_head(Q: Array, K: Array, mask: Mask, count: int) -> Pattern:
         if (rest := len(top) - count) > 0:
             top = np.partition(top, rest)[rest:]
     level = top.min()
-    room = [int(np.count_nonzero(top == level))]  # for what equals it, in the order of rows
+    room = [int(np.count_nonzero(top == level))]  # entries equal to the level, first rows first
 
     def chosen(x: Array, rows: slice) -> Array:
         x = x - sums[rows, None]

@@ -32,17 +32,17 @@ class TopP(SupportMethod):
     Notes
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it. Its total
-    variation from exact attention is the attention off the support [2]_, so that it is at most
-    1 − p in every row, with as few keys as any support that achieves this. Both hold up to
-    rounding: a sum that misses p by rounding counts as reaching it. Of equal weights the first are
-    taken, so that later keys do not matter. A row has from 1 to ⌈p·seen⌉ entries, as many as its
-    attention asks for: the price is not known before it is run, and no budget buys it.
+    variation from exact attention is the attention off the support [2]_. So it is at most 1 − p in
+    every row, with as few keys as any support that achieves this. Both hold up to rounding: a sum
+    that misses p by rounding counts as reaching it. Of equal weights the first are taken, so that
+    later keys do not matter. A row has from 1 to ⌈p·seen⌉ entries, depending on its attention: the
+    price is not known before it is run, and no budget fills it.
     Cost: 2·n·l·d operations and a sort of every row to find the support, by row stripes.
 
-    What differs from the authors' code [3]_: Twilight prunes what another method chose, by weights
-    from quantised keys. It keeps all weights above a level, found by bisection to 1e-5, so that
-    keys of equal weight stay or go together, and it never looks for a level above the weight of
-    the first key, as if that were a sink: where others weigh more, too many keys can stay.
+    The authors' code [3]_ prunes the keys that another method chose, by weights from quantised
+    keys. It finds a level by bisection to 1e-5, so that keys of equal weight stay or go together.
+    The level is never above the weight of the first key: too many keys may stay if others are
+    larger.
 
     References
     ----------
@@ -63,26 +63,26 @@ class TopP(SupportMethod):
 
     p: float = real(0.9, most=1.0)
 
-    oracle = True  # finding the entries costs what they would save
+    oracle = True  # finding the entries needs all logits
     adaptive = True
     autoregressive = True
     row_local = True
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
-        """Return those of `top_k`, over supports with as many keys in each row."""
+        """Return the metrics of `top_k`, over supports with as many keys in each row."""
         return {TV, KERNEL}
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the fewest keys of each row, found stripe by stripe."""
+        """Return the fewest keys of each row, found by row stripes."""
         return by_stripes(Q, K, mask, lambda x, rows: _fewest(x, self.p))
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of indices and logits of as many entries as there can be."""
+        """Return the bytes of indices and logits for the largest possible number of entries."""
         return int(16 * shape.n * shape.seen(math.ceil(self.p * shape.l)))
 
 
 def _fewest(x: Array, p: float) -> Array:
-    """Return whether each entry is among the fewest of its row with a softmax of sum ≥ p.
+    """Return which entries are the fewest of their row whose softmax sums to p or more.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def _fewest(x: Array, p: float) -> Array:
     exp_rows(weights, weights.max(axis=1))
     ordered = np.sort(weights, axis=1)[:, ::-1]
     sums = np.cumsum(ordered, axis=1)
-    # sums of l terms round by l·eps at most
+    # a sum of l terms has a rounding error of at most l·eps
     reached = sums[:, -1:] * (p - x.shape[1] * float(np.finfo(np.float64).eps))
     last = np.argmax(sums >= reached, axis=1)[:, None]
     least = np.take_along_axis(ordered, last, axis=1)

@@ -25,14 +25,14 @@ class TrueDenominator(Method):
     Parameters
     ----------
     sparse : Method
-        Any support. Used on its own, a support follows the other convention: its rows are
-        renormalised on their entries.
+        Any support. A support by itself follows the other convention: its rows are renormalised
+        over their entries.
 
     Notes
     -----
     The estimate is in attention space: its rows are used as they are, and each sums to the
-    attention mass that it holds, at most 1. Such a row loses 1 − mass; renormalisation would
-    instead enlarge the entries that it keeps by 1/mass.
+    attention on its support, its mass, which is at most 1. Such a row loses 1 − mass;
+    renormalisation would instead enlarge its entries by 1/mass.
     Cost: that of the support and 2·n·l·d operations for the denominator, which needs all logits.
     Source: a definition.
 

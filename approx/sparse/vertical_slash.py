@@ -1,4 +1,4 @@
-"""Keys that all queries share and diagonals, found from a few queries: MInference."""
+"""MInference: some keys for all queries and some diagonals, chosen from a few queries."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ from approx.supports import patterns
 from approx.supports.patterns import Pattern
 
 BY = ("last", "mass")
-TURNS = 8  # each is two passes over the logits; both samples of heads settle in two to four
+TURNS = 8  # a turn is two passes over the logits; heads of both samples settle in two to four
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class VerticalSlash(SupportMethod):
 
     estimate_ij = exp(q_i·k_j) where j is one of v keys (a vertical line), or p_i − j one of k − v
     distances (a slash, which is a diagonal), else 0; p_i is the position of query i
-    (`Mask.positions`), and v = ⌊vertical·k + ½⌋, but at least ``sinks`` and at most k − recent.
+    (`Mask.positions`), and v = ⌊vertical·k + ½⌋, at least ``sinks`` and at most k − recent.
 
     Parameters
     ----------
@@ -36,36 +36,34 @@ class VerticalSlash(SupportMethod):
         Most entries per row, of both kinds of lines together, sinks + recent ≤ k ≤ l; None is a
         template.
     vertical : float
-        Share of k that are vertical lines, in [0, 1]; 0 leaves diagonals alone.
+        Share of the k lines that are vertical, in [0, 1]; 0 keeps diagonals only.
     by : {"last", "mass"}
-        ``last`` takes the lines with the largest sums of softmax over the last queries, verticals
-        and slashes apart. ``mass`` takes the sums over all queries, and lines by turns: the best
-        verticals beside the slashes so far, the best slashes beside these, and so on; it needs all
-        logits.
+        ``last`` chooses the lines with the largest sums of softmax over the last queries, verticals
+        and slashes separately. ``mass`` uses the sums over all queries, which needs all logits, and
+        alternates: the best verticals beside the present slashes, the best slashes beside these
+        verticals, and so on.
     queries : int
-        Last queries whose attention is looked at, by "last".
+        For "last": the number of last queries whose attention is summed.
     sinks, recent : int
-        First keys that are verticals, and least distances that are slashes, whatever their sums.
+        First keys that are always verticals, and least distances that are always slashes.
 
     Notes
     -----
-    The estimate is deterministic, exact on the support, and has relative bias −1 off it. An entry
-    where a vertical crosses a slash is one entry, so that rows may have fewer than k. Of equal sums
-    the first keys and the least distances are taken; where a query does not look back, keys after
-    its position have negative distances, which come last.
-    By "mass" and with vertical = 0 or 1 no other diagonals, or columns, hold more attention: total
-    variation from exact attention is what is off the support. With both the choice is the best that
-    is found: neither other verticals beside these slashes nor other slashes beside these verticals
-    hold more, if the turns ended by themselves, as those of heads do.
-    It is not autoregressive: lines are chosen by queries that come after those that use them.
+    The estimate is deterministic, exact on the support, and has relative bias −1 off it. Its total
+    variation from exact attention is the attention off the support. Where a vertical crosses a
+    slash there is one entry, so a row may have fewer than k. Of equal sums, the first keys and the
+    least distances are taken; keys after the position of a query have negative distances, which
+    come last.
+    By "mass" with vertical = 0 or 1, no other diagonals, or columns, hold more attention. With both
+    kinds the choice is the best found: if the turns end by themselves, as on heads, changing only
+    the verticals, or only the slashes, gains nothing.
+    The support is not autoregressive: later queries choose the lines of earlier ones.
     Cost: 2·queries·l·d operations by "last", some 2·n·l·d a pass by "mass", by row stripes; at most
-    n·k numbers. A new query reads its keys; what finding the lines costs is divided by n.
+    n·k numbers. A new query reads its keys; the cost of finding the lines is divided by n.
 
-    What differs from the authors' code [2]_: it runs in prefill only, with 64 queries. Its kernel
-    widens every slash to blocks of 64 × 64 entries, so that it computes more than the lines. The
-    first 30 keys and the 100 least distances are always taken, as by ``sinks`` and ``recent`` (30
-    distances in its search), and there are at least 30 verticals and 50 slashes. How many of each a
-    head has is searched offline among a few pairs.
+    The authors' code [2]_ runs in prefill only, with 64 queries. It always takes the first 30 keys
+    and the 100 least distances, and its kernel widens every slash to blocks of 64 × 64 entries.
+    An offline search among a few pairs gives the number of each kind of line for a head.
 
     References
     ----------
@@ -101,12 +99,12 @@ class VerticalSlash(SupportMethod):
 
     @property
     def sized_by(self) -> Size:
-        """The lines, which are at least those that are always taken."""
+        """The number of lines, at least the sinks and the recent distances."""
         return Size("k", least=max(self.sinks + self.recent, 1), counts="entries")
 
     @property
     def oracle(self) -> bool:
-        """Whether lines are chosen by all queries."""
+        """Whether the sums are over all queries."""
         return self.by == "mass"
 
     def __post_init__(self) -> None:
@@ -118,17 +116,17 @@ class VerticalSlash(SupportMethod):
 
     @property
     def verticals(self) -> int:
-        """How many of the k lines are vertical."""
+        """The number of vertical lines among the k lines."""
         k = self.k or 0
         return min(max(math.floor(self.vertical * k + 0.5), self.sinks), k - self.recent)
 
     def best_found_in(self, mask: Mask | None = None) -> set[str]:
-        """Return total variation for lines by mass, over as many of both kinds."""
+        """Return total variation for lines by mass, of all choices of as many of each kind."""
         return {TV} if self.oracle else set()
 
     @property
     def rivals(self) -> tuple[Any, ...]:
-        """As many keys for all queries and diagonals."""
+        """Supports of k lines, keys for all queries or diagonals."""
         return "lines", self.k
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
@@ -171,15 +169,15 @@ class VerticalSlash(SupportMethod):
         return np.where(2 * chosen < len(sums), chosen, chosen - len(sums))
 
     def selection(self, shape: Shape) -> Price:
-        """Return the price of the attention of the last queries, which is none by mass."""
+        """Return the price of the attention of the last queries; mass, a reference, has none."""
         asked = 0 if self.oracle else int(shape.rows.counts[-self.queries :].sum())
         return Price(0.0, 0.0, asked * shape.d / shape.n, 0.0)
 
 
 def sums(Q: Array, K: Array, mask: Mask, keys: Array, distances: Array) -> tuple[Array, Array]:
-    """Return the attention that every key and distance gets, (l,) and (2l,), off the given lines.
+    """Return the attention of every key and distance, (l,) and (2l,), off the given lines.
 
-    A distance δ < 0 stands at 2l + δ.
+    A distance δ < 0 has index 2l + δ.
     """
     l = mask.l
     vertical, slash = np.zeros(l), np.zeros(2 * l)

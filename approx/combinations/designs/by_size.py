@@ -1,4 +1,4 @@
-"""Designs that draw a key with a probability proportional to a size that it has."""
+"""Designs that draw each key with a probability proportional to its size."""
 
 import dataclasses
 from abc import abstractmethod
@@ -20,16 +20,16 @@ class BySize(Design):
     Parameters
     ----------
     k : int
-        Keys per row, ≥ 1; all of them where there are no more.
+        Keys per row, ≥ 1; a row with fewer keys draws all of them.
     log_sizes : callable, optional
-        From a row and its keys to the log of their sizes; by default sizes are equal.
+        Maps a row and its keys to the log of their sizes; by default sizes are equal.
     """
 
     k: int
     log_sizes: Sizes | None = None
 
     def shares(self, rest: Rest, i: int) -> Array:
-        """Return the size of each key of row i over their sum."""
+        """Return the size of each key of row i divided by their sum."""
         keys = rest.keys(i)
         if self.log_sizes is None:
             return np.full(len(keys), 1.0 / max(len(keys), 1))
@@ -38,7 +38,7 @@ class BySize(Design):
         return np.asarray(x / x.sum())
 
     def draw(self, rest: Rest, rng: np.random.Generator) -> scipy.sparse.csr_array:
-        """Return the weights of what each row draws."""
+        """Return the weights of the drawn keys of each row."""
         if self.log_sizes is None and (alike := self.draw_alike(rest.counts, rng)) is not None:
             places, chosen, weights = alike
             indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(chosen, axis=1))])
@@ -52,21 +52,22 @@ class BySize(Design):
     def draw_alike(
         self, counts: Array, rng: np.random.Generator
     ) -> tuple[Array, Array, Array] | None:
-        """Return (places, chosen, weights), (n, k) each, for rows of so many keys of equal size.
+        """Return (places, chosen, weights), (n, k) each, for rows of keys of equal size.
 
-        Those that are not chosen mean nothing. None: each row has to look at all of its keys.
+        Values that are not chosen mean nothing. None means that each row must read all its keys.
         """
         return None
 
     @abstractmethod
     def draw_row(self, shares: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return the places of what is drawn and its weights; as many numbers for equal rows."""
+        """Return places and weights of the drawn keys; equal rows use as many random numbers."""
 
 
 def inclusion(shares: Array, k: int) -> Array:
-    """Return probabilities ∝ shares with sum k, none above 1.
+    """Return probabilities ∝ shares with sum k, all at most 1.
 
-    Keys whose k·share is at least what is left have probability 1, and the others share the rest.
+    Keys whose k·share is at least the remaining share have probability 1; the others share the
+    remaining probability.
 
     Examples
     --------
@@ -78,7 +79,7 @@ def inclusion(shares: Array, k: int) -> Array:
     certain = np.zeros(len(shares), bool)
     while True:
         total = shares[~certain].sum()
-        if total == 0:  # shares too small to be told from 0
+        if total == 0:  # the remaining shares underflow to 0
             return np.where(certain, 1.0, (k - certain.sum()) / (~certain).sum())
         p = np.where(certain, 1.0, (k - certain.sum()) * shares / total)
         above = (p >= 1.0) & ~certain
@@ -91,9 +92,9 @@ def inclusion(shares: Array, k: int) -> Array:
 class Systematic(BySize):
     """A comb with k teeth: the keys in which C_j = π_1 + … + π_j passes u, u + 1, …, u uniform.
 
-    Each key is drawn with probability π_j ∝ its size, at most once, and always k are. Key j is
-    drawn if u lies in an arc of length π_j on the circle of circumference 1, so that π_jl is the
-    overlap of two arcs; it may be 0.
+    Each key is drawn with probability π_j ∝ its size, at most once, and always k keys are drawn.
+    Key j is drawn if u lies in an arc of length π_j on the circle of circumference 1. So π_jl is
+    the overlap of two arcs; it may be 0.
 
     References
     ----------
@@ -129,7 +130,7 @@ class Systematic(BySize):
 
 
 def _ends(p: Array) -> Array:
-    # 0, C_1, …, C_N, where the last is the whole number that it is but for rounding
+    # 0, C_1, …, C_N; the last is an integer except for rounding
     ends = np.concatenate([[0.0], np.cumsum(p)])
     ends[-1:] = np.round(ends[-1:])
     return ends
@@ -137,9 +138,9 @@ def _ends(p: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Poisson(BySize):
-    """Each key by itself, with probability π_j ∝ its size; k of them on average.
+    """Each key drawn independently, with probability π_j ∝ its size; k keys on average.
 
-    π_jl = π_j π_l, so that different weights do not covary. It needs a number for each key.
+    π_jl = π_j π_l, so weights of different keys do not covary. It needs a random number per key.
 
     References
     ----------
@@ -200,12 +201,12 @@ class Multinomial(BySize):
 
 
 def _variance(p: Array) -> tuple[Array, Array]:
-    """Return (1 − π)/π, 0 where π is 0, and whether π is above 0."""
+    """Return (1 − π)/π, 0 where π is 0, and whether π > 0."""
     reached = p > 0
     return np.where(reached, (1.0 - p) / np.where(reached, p, 1.0), 0.0), reached
 
 
 def _covariance(joint: Array, p: Array) -> Array:
-    """Return π_jl/(π_j π_l) − 1, 0 where one of them is 0."""
+    """Return π_jl/(π_j π_l) − 1, 0 where π_j or π_l is 0."""
     product = p[:, None] * p
     return np.where(product > 0, joint / np.where(product > 0, product, 1.0) - 1.0, 0.0)

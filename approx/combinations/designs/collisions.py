@@ -27,9 +27,9 @@ def _often(
     indptr: Any,
     keys: Any,
 ) -> None:
-    """Write the keys of each row that share at least so many buckets with its query, in order.
+    """Write the keys of each row that share at least `least` buckets with its query, in order.
 
-    With an empty indptr it counts them only. In table t, query i shares its bucket with
+    With an empty indptr only count them. In table t, query i shares its bucket with
     order[t, begins[t, i]], …, order[t, ends[t, i] − 1].
     """
     shared = np.zeros(order.shape[1], np.int32)
@@ -63,21 +63,21 @@ def _squared_chords(q: Any, k: Any, rows: Any, keys: Any, out: Any) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Collisions(Design):
-    """Keys that share the query's bucket in at least so many of L tables of K sign hashes.
+    """Keys that share the query's bucket in at least `least` of L tables of K sign hashes.
 
-    A hash is the side of a random hyperplane, which q and k share with probability 1 − θ/π; a table
-    joins K of them, so that they share a bucket with probability p = (1 − θ/π)^K, and
+    A hash is the side of a random hyperplane, which q and k share with probability 1 − θ/π. A table
+    joins K hashes, so q and k share a bucket with probability p = (1 − θ/π)^K, and
 
         P[≥ 1 of L] = 1 − (1 − p)^L,
         P[≥ 2 of L] = 1 − (1 − p)^L − L·p·(1 − p)^(L−1).
 
-    Two keys of a query lie on its side with probability 1 − (θ_qj + θ_ql + θ_jl)/(2π), from which
-    the joint probabilities follow.
+    Two keys both lie on the query's side with probability 1 − (θ_qj + θ_ql + θ_jl)/(2π), which
+    gives the joint probabilities.
 
     Parameters
     ----------
     q, k : (n, d), (l, d)
-        What is hashed.
+        The hashed vectors.
     hashes, tables, least : int
         K, L, and 1 or 2.
 
@@ -124,7 +124,7 @@ class Collisions(Design):
         return np.where(reached, (1.0 - p) / np.where(reached, p, 1.0), 0.0), reached
 
     def probabilities(self, i: int, keys: Array) -> Array:
-        """Return π of the query i and some keys."""
+        """Return π of query i and some keys."""
         return self._at_least(1.0 - self._angles(np.full(len(keys), i), keys))
 
     def row_covariance(self, rest: Rest, i: int) -> Array:
@@ -138,7 +138,7 @@ class Collisions(Design):
         only = np.clip(one[:, None] - both, 0.0, None)  # j shares a bucket with the query, l not
         none = np.clip(1.0 - both - only - only.T, 0.0, 1.0)
         L = self.tables
-        # P[j seldom] = P[fewer than `least` tables] = 1 − π_j, and both seldom:
+        # P[j in fewer than `least` tables] = 1 − π_j, and the same for both keys:
         seldom = none**L
         if self.least == 2:
             seldom = seldom + L * none ** (L - 1) * (both + only + only.T)
@@ -156,7 +156,7 @@ class Collisions(Design):
         )
 
     def _angles(self, rows: Array, keys: Array) -> Array:
-        """Return the angle of each pair over π."""
+        """Return the angle of each pair divided by π."""
         q, k = hashing.unit(self.q), hashing.unit(self.k)
         theta = np.empty(len(rows))
         _squared_chords(q, k, rows, keys, theta)

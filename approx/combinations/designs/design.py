@@ -1,6 +1,6 @@
-"""What a sampling design is: random weights W ≥ 0 on keys, each with E[W] = 1.
+"""The base class of sampling designs: random weights W ≥ 0 on keys, each with E[W] = 1.
 
-A key that is not drawn has W = 0. One that is drawn with probability π has W = 1/π (Horvitz and
+A key that is not drawn has W = 0. A drawn key with inclusion probability π has W = 1/π (Horvitz and
 Thompson); b draws with replacement and probabilities p give W = (times drawn)/(b·p) (Hansen and
 Hurwitz). Either way Σ W_j x_j is an unbiased estimate of Σ x_j, whatever x is.
 """
@@ -24,14 +24,14 @@ from approx.supports.patterns import Pattern
 
 @kernel
 def _to_keys(places: Any, indptr: Any, first: Any, held: Any, held_indptr: Any) -> None:
-    """Replace the r-th key of a row that is not held, counted from 0, by its index, in place.
+    """Replace r by the index of the r-th key of its row that is not held, from 0, in place.
 
-    The keys of a row are first, first + 1, …; those that are held are in order.
+    The keys of a row are first, first + 1, …; its held keys are in order.
     """
     for i in range(first.size):
         begin, count = held_indptr[i], held_indptr[i + 1] - held_indptr[i]
         for p in range(indptr[i], indptr[i + 1]):
-            low, high = 0, count  # how many held keys come before the one that is looked for
+            low, high = 0, count  # bounds of the number of held keys before the key
             while low < high:
                 middle = (low + high) // 2
                 if held[begin + middle] - middle <= first[i] + places[p]:
@@ -43,7 +43,7 @@ def _to_keys(places: Any, indptr: Any, first: Any, held: Any, held_indptr: Any) 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rest:
-    """The keys of each row that are seen and not held: those among which a design draws.
+    """The keys of each row that are seen and not held, among which a design draws.
 
     Parameters
     ----------
@@ -57,16 +57,16 @@ class Rest:
 
     @classmethod
     def all_seen(cls, mask: Mask) -> Rest:
-        """Return the rest where nothing is held."""
+        """Return the rest if no key is held."""
         return cls(mask, (np.zeros(mask.n + 1, np.intp), np.empty(0, np.intp)))
 
     @functools.cached_property
     def counts(self) -> Array:
-        """How many keys each row has, (n,)."""
+        """The number of keys of the rest in each row, (n,)."""
         return np.asarray(self.mask.counts - np.diff(self.held[0]))
 
     def keys(self, i: int) -> Array:
-        """Return the keys of row i, in order."""
+        """Return the keys of the rest in row i, in order."""
         first, stop = int(self.mask.first[i]), int(self.mask.stop[i])
         free = np.ones(stop - first, bool)
         indptr, indices = self.held
@@ -74,7 +74,7 @@ class Rest:
         return np.flatnonzero(free) + first
 
     def visible(self) -> Array:
-        """Return whether each key is among the rest of each row, (n, l) bool."""
+        """Return which keys are in the rest of each row, (n, l) bool."""
         rest = self.mask.visible()
         indptr, indices = self.held
         rest[np.repeat(np.arange(self.mask.n), np.diff(indptr)), indices] = False
@@ -87,7 +87,7 @@ class Rest:
         return drawn
 
     def cut(self, drawn: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-        """Return the entries that are among the rest."""
+        """Return the entries that are in the rest."""
         seen = masks.cut(drawn, self.mask)
         n, l = seen.shape
         pairs, held = (
@@ -99,7 +99,7 @@ class Rest:
         return self.weights(indptr, seen.indices[free], seen.data[free])
 
     def at(self, indptr: Array, places: Array) -> Array:
-        """Return the keys at places among the rest of each row, counted from 0."""
+        """Return the keys at given places in the rest of each row, counted from 0."""
         keys = places.astype(np.intp)
         held_indptr, held = (np.asarray(x, np.intp) for x in self.held)
         _to_keys(keys, np.asarray(indptr, np.intp), self.mask.first, held, held_indptr)
@@ -107,18 +107,17 @@ class Rest:
 
 
 class Design(ABC):
-    """A way to draw keys of the rest of each row, each row by itself."""
+    """A way to draw keys of the rest of each row, independently for each row."""
 
     @abstractmethod
     def draw(self, rest: Rest, rng: np.random.Generator) -> scipy.sparse.csr_array:
-        """Return the weights of what is drawn, (n, l) CSR."""
+        """Return the weights of the drawn keys, (n, l) CSR."""
 
     @abstractmethod
     def variances(self, rest: Rest, i: int) -> tuple[Array, Array]:
         """Return (variance, reached) of the keys `rest.keys(i)`.
 
-        Variance is Var[W]. A key that is not reached is never drawn, so that W = 0 without
-        variance.
+        Variance is Var[W]. A key that is not reached is never drawn: W = 0, with variance 0.
         """
 
     @abstractmethod

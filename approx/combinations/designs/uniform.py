@@ -1,4 +1,4 @@
-"""Simple random sampling: so many different keys, each set of that size alike."""
+"""Simple random sampling: k different keys of a row, all sets of k equally likely."""
 
 import dataclasses
 
@@ -30,11 +30,11 @@ class Uniform(Design):
     k: int | Array
 
     def draw(self, rest: Rest, rng: np.random.Generator) -> scipy.sparse.csr_array:
-        """Return the weights N/k of what is drawn; a row takes k numbers, or N."""
+        """Return the weights N/k of the drawn keys; a row uses k random numbers, or N."""
         counts = np.minimum(self.k, rest.counts)
         indptr = np.concatenate([[0], np.cumsum(counts)])
         places = np.empty(int(indptr[-1]), np.intp)
-        # the numbers of a row come after those of earlier rows, whatever later rows take
+        # random numbers are in the order of the rows, so later rows do not change earlier ones
         choose(rng.random(len(places)), indptr[:-1], np.zeros_like(counts), rest.counts, indptr,
                places)  # fmt: skip
         weights = np.repeat(rest.counts / np.maximum(counts, 1), counts)
