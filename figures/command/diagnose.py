@@ -24,7 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-screening",
         action="store_true",
-        help="measure every method on all queries, also those that 64 queries rule out",
+        help="measure every method on all queries, even if it loses a first test on 64 of them",
     )
     parser.add_argument(
         "--accept",

@@ -155,7 +155,7 @@ def add_draws(parser: argparse.ArgumentParser) -> None:
         "--rows",
         type=int,
         metavar="N",
-        help="number of queries to measure [all; 256 of more than 4096]",
+        help="number of queries to measure [all; 256 if there are more than 4096]",
     )
 
 

@@ -30,11 +30,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--from", dest="start", type=Path, metavar="FILE",
-        help="begin with the choice of this plan, and with its curves where FILE.heads keeps them",
+        help="start from this plan; measurements saved in the folder FILE.heads are used again",
     )  # fmt: skip
     parser.add_argument(
         "--in-place", type=int, default=0, metavar="ROUNDS",
-        help="rounds of curves with a choice in place, first that of --from if there is one [0]",
+        help="measure each head again, this many times, while the other heads use the plan [0]",
     )  # fmt: skip
     options.add_currency(parser, "reads")
     parser.add_argument(
@@ -51,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--needle", type=float, default=0.0, metavar="WEIGHT",
-        help="how much the KL counts at a fact that is asked for, beside that of the texts [0]",
+        help="weight of the KL at the answer about a fact in the text, beside 1 for the text [0]",
     )  # fmt: skip
     options.add_methods(parser)
     options.add_tokens(parser, "of each text that are read")

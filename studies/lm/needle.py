@@ -42,7 +42,7 @@ def main() -> None:
     arguments = parser.parse_args()
     model = LanguageModel.open(arguments.model)
     choices = {"plan, 32 keys": Plan.read(FOLDER / "smollm2-32-keys.json")}
-    choices["the same, chosen for a fact, too"] = Plan.read(FOLDER / f"{NEEDLE}.json")
+    choices["plan, 32 keys, chosen also for a fact"] = Plan.read(FOLDER / f"{NEEDLE}.json")
     choices |= {f"`{spec}`": parse(spec) for spec in METHODS}
     words = "".join((sample.DATA / name).read_text("utf-8") for name in FILLER)
     parts = [
