@@ -34,8 +34,8 @@ which also writes the table as CSV, the picture as PDF and SVG, and the numbers 
 .venv/bin/expqk figures {name}
 ```
 
-With your own queries and keys it is `profile("default", path="qk.npz")`, and `--qk qk.npz`. The
-figure is one module, `figures/gallery/{name}.py`.
+For your own queries and keys, write `profile("default", path="qk.npz")` in Python, or add
+`--qk qk.npz` to the command. The figure is one module, `figures/gallery/{name}.py`.
 """,
     "zh": """\
 # {title}

@@ -89,12 +89,14 @@ def finding(table: pd.DataFrame) -> str:
     slopes, tail = _slopes(table, "positive", "median"), table[table.family == "tail"]
     return tr(
         "At |q + k| = {low:g} the typical error falls as m^({light:.2f}), at {high:g} as "
-        "m^({heavy:.2f}); k̂ of {draws} draws warns from {crossing:.1f} on.",
+        "m^({heavy:.2f}); k̂ of {draws} draws exceeds {limit:g} from |q + k| = "
+        "{crossing:.1f} on.",
         low=slopes.index[0],
         light=slopes.iloc[0],
         high=slopes.index[-1],
         heavy=slopes.iloc[-1],
         draws=DRAWS[1],
+        limit=RELIABLE,
         crossing=_crossing(tail, DRAWS[1]),
     )
 

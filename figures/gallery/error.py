@@ -154,8 +154,8 @@ def details(table: pd.DataFrame) -> str:
         )
         parts.append(
             tr(
-                "{input}: the largest entries and the truncated SVD {where}, GoDec is up to "
-                "{gain:.2f}× below the better of the two (t = {gain_temperature:g})",
+                "{input}: the largest entries and the truncated SVD {where}, the better of "
+                "the two has up to {gain:.2f}× the error of GoDec (t = {gain_temperature:g})",
                 input=row["input"],
                 where=where,
                 gain=row["gain"],
@@ -167,7 +167,9 @@ def details(table: pd.DataFrame) -> str:
         style.look(s)["label"] for s in style.order(off[off > CEILING].index.tolist())
     )  # a budget buys other sizes under a mask
     above = (
-        tr(" Above the axis in places: {beyond}.", beyond=tr(", ").join(beyond)) if beyond else ""
+        tr(" These curves leave the plot at the top: {beyond}.", beyond=tr(", ").join(beyond))
+        if beyond
+        else ""
     )
     none = (
         tr("no low-rank matrix fits the budget")
@@ -176,7 +178,8 @@ def details(table: pd.DataFrame) -> str:
     )
     return tr(
         "Relative Frobenius error of normalised rows at {budget}; medians over trials, bands from "
-        "least to greatest; a support alone is normalised over itself. In this error: {parts}."
+        "least to greatest; a purely sparse method is normalised over the entries "
+        "that it keeps. In this error: {parts}."
         "{above} {words}",
         budget=amounts.budget(table),
         parts=tr("; ").join(parts) or none,

@@ -101,9 +101,9 @@ def finding(table: pd.DataFrame) -> str:
         for formula in ("recursive", "pairwise")
     }
     return tr(
-        "In float16 a running sum of {n} terms makes weights {recursive:.0%} wrong, one in pairs "
-        "{pairwise:.2%}; without division {dtype} errs by up to {free:.0f} u, shifted by "
-        "{shifted:.1f} u.",
+        "Adding {n} terms one by one in float16 makes weights {recursive:.0%} wrong, in pairs "
+        "{pairwise:.2%}. In {dtype}, softmax without division errs by up to {free:.0f} u, with "
+        "shift and division by {shifted:.1f} u.",
         n=n,
         recursive=off["recursive"],
         pairwise=off["pairwise"],
@@ -136,18 +136,20 @@ def details(table: pd.DataFrame) -> str:
     finite = at["length"].xs("recursive", level="formula")
     share = (finite.xs("error", level="metric") / finite.xs("bound", level="metric"))[SHOWN]
     return tr(
-        "u = 2⁻¹¹, 2⁻²⁴, 2⁻⁵³ for float16, float32, float64; means of {rows} rows, largest "
-        "|error| of a weight over the largest weight. Left: standard normal logits, shifted by "
-        "the maximum. The error of a running sum grows as n^{single:.2f} in float32, "
-        "n^{double:.2f} in float64 (n ≥ 64); the bound grows as n, and the error is {least:.1%} "
-        "to {most:.0%} of it. In float16 the sum stops growing once terms are below half a unit "
-        "of its last place: n^{half:.1f}. A sum in one pass (online) has about the error of a "
-        "running sum: {online:.0f} u and {running:.0f} u at n = {n} in float32. Right: {logits} "
-        "logits, sums in pairs except online; e^x overflows from logits of {overflow} on. Over "
-        "all sizes and formats the error of shifted is at most {shifted} u, without division "
-        "{free} u: log Σ e^x is rounded to its own size, which moves all weights alike, as no "
-        "change of the logits does. So the error is {ratio:.2g} times condition × u at {size:g} "
-        "in {dtype}: the condition, {peak:.0f} at most, falls as one weight takes all.",
+        "u = 2⁻¹¹, 2⁻²⁴, 2⁻⁵³ for float16, float32, float64. Error: the largest |error| of a "
+        "weight in a row over the largest weight, a mean over {rows} rows. Left: standard normal "
+        "logits, shifted by the maximum. The error of a running sum grows as n^{single:.2f} in "
+        "float32, n^{double:.2f} in float64 (n ≥ 64); the bound grows as n, and the error is "
+        "{least:.1%} to {most:.0%} of it. In float16 the sum stops growing once terms are below "
+        "half a unit of its last place, and the error grows as n^{half:.1f}. A sum in one pass "
+        "(online) has about the error of a running sum: {online:.0f} u and {running:.0f} u at n = "
+        "{n} in float32. Right: {logits} logits, sums in pairs except online; e^x overflows from "
+        "logits of {overflow} on. Over all sizes, the largest error with shift and division is "
+        "{shifted} u, without division {free} u, depending on the format: log Σ e^x is rounded to "
+        "its own size. This rounding multiplies all weights of a row by one factor, which no "
+        "change of the logits can do. So the error can exceed condition number × u: for logits up "
+        "to {size:g} in {dtype} it is {ratio:.2g} times as large, because the condition number "
+        "(at most {peak:.0f}) falls when one weight dominates.",
         rows=" / ".join(map(str, ROWS.values())),
         single=growth("float32", "recursive"),
         double=growth("float64", "recursive"),

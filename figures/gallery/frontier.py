@@ -81,9 +81,15 @@ def finding(table: pd.DataFrame) -> str:
     names = _fronts(medians(table))
     every = set().union(*names.values())
     always = set(names["reads"]).intersection(*names.values())
+    if len(always) == 1:
+        return tr(
+            "The best method depends on what is paid for: only {name} is on the frontier in all "
+            "four cost measures.",
+            name=always.pop(),
+        )
     return tr(
-        "The best method depends on what is paid for; on the frontier in all four cost "
-        "measures: {always}.",
+        "The best method depends on what is paid for: {always} are on the frontier in all four "
+        "cost measures.",
         always=share(len(always), len(every), mark("methods")),
     )
 

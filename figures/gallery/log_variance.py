@@ -54,7 +54,8 @@ def finding(table: pd.DataFrame) -> str:
     here = table[table.norm == _typical(table)[1]]
     least = here.groupby("input", sort=False).value.min()
     return tr(
-        "At the norm of scaled attention some family has a deviation below 100 % on {share}.",
+        "At the typical norm of scaled queries, some family has a deviation below 100 % on "
+        "{share}.",
         share=share_of(least < 0, mark("kinds of input")),
     )
 

@@ -122,7 +122,7 @@ def details(table: pd.DataFrame) -> str:
     if len(z := z_scores(table)):
         parts.append(
             tr(
-                "Largest $|z|$ of a reliable Monte Carlo bias: {z:.1f} of {count}.",
+                "The largest $|z|$ among {count} reliable Monte Carlo biases is {z:.1f}.",
                 z=z.max(),
                 count=len(z),
             )
@@ -135,10 +135,10 @@ def details(table: pd.DataFrame) -> str:
 def criterion() -> str:
     """Return what a sample must satisfy to be called reliable."""
     return tr(
-        "Reliable: in closed form the standard error of the mean is at most {mean:.0%} of exp(q·k),"
-        " or of the expectation if that is larger; that of the sample variance is at most "
-        "{variance:.0%} of it; and the sample variance is within {distance:g} standard errors of "
-        "its closed form.",
+        "A sample is reliable if three things hold. The closed-form standard error of the mean is "
+        "at most {mean:.0%} of exp(q·k), or of the expectation if that is larger. The standard "
+        "error of the sample variance is at most {variance:.0%} of that variance. The sample "
+        "variance is within {distance:g} standard errors of its closed form.",
         mean=math.sqrt(MEAN),
         variance=math.sqrt(VARIANCE),
         distance=DISTANCE,

@@ -94,7 +94,7 @@ def finding(table: pd.DataFrame) -> str:
     stored = _taylor(table).values_per_row
     exact = table.drop_duplicates("input").set_index("input").l.reindex(stored.index)
     return tr(
-        "A polynomial of degree 2 stores more than every entry on {share}.",
+        "A polynomial of degree 2 stores more numbers than the matrix has entries on {share}.",
         share=share_of(stored > exact),
     )
 

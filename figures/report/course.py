@@ -89,8 +89,8 @@ def least(table: pd.DataFrame, temperature: float) -> str:
     nearest = paid.loc[paid.groupby("input", sort=False).total.idxmin()]
     unbiased = wide[(wide.log_squared_bias == -np.inf) & (wide.closed_form == 1.0)]
     return tr(
-        "Of what the budget pays for, a method without variance has the least expected squared "
-        "error on {nearest}; {worse} exceed 1, the error of the zero matrix.",
+        "Among the methods that fit the budget, the least expected squared error belongs to one "
+        "without variance on {nearest}; the errors of {worse} exceed 1, that of the zero matrix.",
         nearest=share_of(np.isneginf(nearest.log_variance)),
         worse=share_of(unbiased.total > 0, mark("unbiased estimates")),
     )
@@ -182,7 +182,8 @@ def _shares(computed: dict[str, pd.DataFrame]) -> str:
 def _largest(z: pd.Series) -> str:
     """Return the largest |z| beside what chance alone rarely exceeds."""
     return tr(
-        "largest |z| {z:.1f} of {count}; chance alone exceeds {limit:.1f} in at most {chance:.0%}",
+        "the largest of {count} |z| is {z:.1f}; chance alone exceeds {limit:.1f} in at most "
+        "{chance:.0%} of cases",
         z=z.max(),
         count=len(z),
         limit=_limit(len(z)),
@@ -244,7 +245,7 @@ def _moments(table: pd.DataFrame) -> list[tuple[str, ...]]:
             if len(ratio)
             else nothing,
             tr(
-                "draws show down to {share} of it elsewhere",
+                "elsewhere the draws show as little as {share} of it",
                 share=tables.power(math.exp(max(least, -700.0)), least),
             ),
         ),
@@ -267,7 +268,7 @@ def _error(table: pd.DataFrame) -> tuple[str, ...]:
         if len(sure)
         else tr("no draw is reliable"),
         tr(
-            "draws show down to {share} of it elsewhere",
+            "elsewhere the draws show as little as {share} of it",
             share=tables.power(float(rest.square_ratio.min())),
         )
         if len(rest)

@@ -50,7 +50,7 @@ def summary_sentence(table: pd.DataFrame, advice_of: pd.DataFrame) -> str:
     """Return the finding: which class at which temperature, and on how much something helps."""
     return tr(
         "**{classes}** Both see all logits first: they are references, and cannot be run. "
-        "Among the methods that can be run, one is worth using at t = {t:g} on {share}.",
+        "At t = {t:g}, a method that can be run is worth using on {share}.",
         classes=summary.finding(table),
         t=advice_of.temperature.iloc[0],
         share=_worth(advice_of),
@@ -186,9 +186,10 @@ def rule(table: pd.DataFrame, profile: Profile) -> str:
             **said,
         )
     return tr(
-        "Rule of thumb, by total variation: entries below a row entropy of {border:.2f}, {number} "
-        "of {keys} keys in effect, low rank above. Tested on each input with a border from the "
-        "other inputs only, it is right in {right} of {count} cases.",
+        "Rule of thumb for these references: keep entries if the row entropy is below "
+        "{border:.2f} (attention spread over about {number} of {keys} keys), and use low rank "
+        "above. Tested on each input with a border from the other inputs only, it is right in "
+        "{right} of {count} cases. A method that can be run may be of the other class.",
         **said,
     )
 
@@ -305,7 +306,7 @@ def answers(computed: dict[str, pd.DataFrame], profile: Profile, d: int) -> pd.D
     """
     rows = [
         (tr("Entries or low rank?"), *_class(computed["summary"])),
-        (tr("What of it can be run?"), *_runnable(computed["advice"])),
+        (tr("Which methods can a model run?"), *_runnable(computed["advice"])),
         (tr("Are random features enough?"), *_random(computed["moments"])),
         (tr("From which length on do features cost less?"), *_length(profile, d)),
     ]
@@ -367,16 +368,17 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
             share=_worth(table),
         ),
         tr(
-            "Medians of {draws} draws, which {spread}; {measured}. Other heads and other "
+            "Medians of {draws} draws. The draws {spread}, and {measured}. Other heads and other "
             "texts may differ.",
             draws=in_words(measurement.TRIALS),
-            spread=tr("are within {spread:.2g} of them", spread=spread)
+            spread=tr("differ from their median by at most {spread:.2g}", spread=spread)
             if spread >= tables.LEAST_SHOWN
             else tr("agree to three decimals"),
-            measured=tr("all {n} queries count", n=style.span(sorted({*table.n})))
+            measured=tr("all {n} queries are measured", n=style.span(sorted({*table.n})))
             if (table.measured == table.n).all()
             else tr(
-                "standard error of the sampled queries ≤ {stderr:.1g}", stderr=best.tv_stderr.max()
+                "the standard error of the sampled queries is ≤ {stderr:.1g}",
+                stderr=best.tv_stderr.max(),
             ),
         ),
     )
@@ -391,7 +393,7 @@ def _random(table: pd.DataFrame) -> tuple[str, str]:
         tr(
             "At t = {t:g}, an expected kernel error of {error} takes {least} to {most} "
             "positive features: the pairs with the longest q + k decide. The budget pays for "
-            "{held}, enough on {share}.",
+            "{held}; this is enough on {share}.",
             error=tables.percent(moments.TARGET),
             t=needed.temperature,
             least=tables.count(needed.rows.value.min()),
@@ -409,7 +411,7 @@ def _length(profile: Profile, d: int) -> tuple[str, str]:
     return (
         tr(
             "With {m} features, linear attention takes fewer multiply-adds than exact "
-            "attention from n = {linear} queries on; with {m} exact entries a row added, "
+            "attention from n = {linear} queries on; with {m} exact entries per row beside them, "
             "from n = {both} on.",
             m=m,
             linear=linear,

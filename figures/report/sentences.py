@@ -139,16 +139,14 @@ def parts_of_error(table: pd.DataFrame) -> str:
         part = part.set_index("method")
         total = _total(part)
         drawn, fixed = total[_unbiased(part)], total[np.isneginf(part.log_variance)]
-        without = tr("{name}: {fixed} among those without variance", name=name, fixed=_named(fixed))
+        without = tr("{name}: {fixed} (no variance)", name=name, fixed=_named(fixed))
         if len(drawn):
-            without = tr(
-                "{without}, {drawn} among the unbiased", without=without, drawn=_named(drawn)
-            )
+            without = tr("{without}, {drawn} (unbiased)", without=without, drawn=_named(drawn))
         sentences.append(without)
     worse = _total(wide)[_unbiased(wide)] > 0
     return tr(
-        "Least expected squared error at this budget and t = {t:g}: {sentences}. Returning "
-        "zero has error 1, and {worse} are worse than that (both temperatures counted).",
+        "The least expected squared errors at this budget and t = {t:g}: {sentences}. Returning "
+        "zero has error 1. At the temperatures of both tables, the errors of {worse} are larger.",
         t=t,
         sentences=tr("; ").join(sentences),
         worse=share_of(worse, mark("unbiased estimates")),
@@ -197,8 +195,8 @@ def class_conclusion(errors: pd.DataFrame) -> str:
             "temperature in this error."
         )
     return tr(
-        "{regime} The better of the two classes has {gains} the error of the best sparse + "
-        "low-rank split found (GoDec), at the temperature where this factor is largest.",
+        "{regime} For each input, take the temperature at which the best sparse + low-rank split "
+        "found (GoDec) gains most: there the better of the two classes has {gains} its error.",
         regime=regime,
         gains=gains,
     )
@@ -240,8 +238,8 @@ def scatterbrain_conclusion(errors: pd.DataFrame) -> str:
             flat = middle[both] < middle["uniform"]
             counts.append(
                 tr(
-                    "with {support} it is below both parts in {wins}, and below uniform attention "
-                    "in {flat}",
+                    "with {support} its error is below that of both parts in {wins}, and below "
+                    "that of uniform attention in {flat}",
                     support=tr(support),
                     wins=share_of(wins, mark("cases")),
                     flat=share_of(flat, mark("cases")),
@@ -250,7 +248,7 @@ def scatterbrain_conclusion(errors: pd.DataFrame) -> str:
     if not counts:
         return tr("Scatterbrain does not fit this budget.")
     return tr(
-        "Scatterbrain at the same budget as its parts alone: {counts}.",
+        "Scatterbrain is compared with each of its parts at the same budget: {counts}.",
         counts=tr("; ").join(counts),
     )
 
@@ -273,9 +271,9 @@ def variance_conclusion(table: pd.DataFrame) -> str:
         for value, name in zip(needed.rows.value, needed.rows.input)
     )
     return tr(
-        "At t = {t:g}, an expected kernel error of {error} needs this many positive "
-        "features: {named}. The budget pays for {held}, enough on {enough}. The relative "
-        "variance of one is $e^{{\\lVert q+k\\rVert^2}}-1$: FAVOR++ and FAVOR# lower the "
+        "At t = {t:g}, an expected kernel error of {error} needs this many positive features: "
+        "{named}. The budget pays for {held}; this is enough on {enough}. One positive feature "
+        "has the relative variance $e^{{\\lVert q+k\\rVert^2}}-1$: FAVOR++ and FAVOR# lower the "
         "exponent; orthogonal features only remove a bounded part of the variance.",
         t=needed.temperature,
         error=tables.percent(moments.TARGET),
@@ -294,9 +292,9 @@ def lies(table: pd.DataFrame) -> str:
     reliable = part[part.metric == "believable"].value
     z = moments_figure.z_scores(part)
     said = tr(
-        "Of all samples, {share} are reliable. On {name} at t = {t:g} the deviation is "
+        "A sample is reliable in {share}. On {name} at t = {t:g} the deviation is "
         "{closed}, and the draws show {sampled}. {criterion}",
-        share=share_of(reliable, mark("samples")).capitalize(),
+        share=share_of(reliable, mark("cases")),
         name=worst.input,
         t=worst.temperature,
         closed=moments_figure.power(worst.closed),
@@ -342,9 +340,9 @@ def normalisation_conclusion(errors: pd.DataFrame) -> str:
         near.append(own.le(verdict.TIE * own.min(axis=1), axis=0))
     differ = ~(near[0] & near[1]).any(axis=1)
     return tr(
-        "An error has to name its space. In {differ}, no method of @fig:error that can be "
-        "run is within a factor {tie:g} of the best in both errors: the error of exp(q·k) "
-        "and the error of normalised rows.",
+        "An error has to name its space. In {differ}, no single method of @fig:error that can be "
+        "run is within a factor {tie:g} of the best both in the error of exp(q·k) and in the "
+        "error of normalised rows.",
         tie=verdict.TIE,
         differ=share_of(differ, mark("cases")),
     )
@@ -355,7 +353,7 @@ def cost_conclusion(d: int, m: int) -> str:
     linear, both = tables.cheaper_from(d, m)
     return tr(
         "With {m} features, linear attention takes fewer multiply-adds than exact attention "
-        "from n = {linear} on; with {s} exact entries a row added, from n = {both} on. At "
+        "from n = {linear} on; with {s} exact entries per row beside them, from n = {both} on. At "
         "shorter lengths no arithmetic is saved, whatever the error.",
         m=m,
         linear=linear,
@@ -375,7 +373,7 @@ def causal_cost(d: int, m: int, length: int = tables.LENGTH) -> str:
         "Under a causal mask, exact attention can skip what is not seen: it takes $n(n+1)d$, "
         "which is {count} at n = {length}. Linear attention keeps running sums and costs the "
         "same as without a mask. So {m} features are cheaper from n = {linear} on; with {s} "
-        "exact entries a row added, from n = {both} on.",
+        "exact entries per row beside them, from n = {both} on.",
         count=f"{operations.causal_attention(length, d).total:,}".replace(
             ",", "\N{NO-BREAK SPACE}"
         ),

@@ -56,10 +56,10 @@ def _line(row: Mapping[Any, Any]) -> tuple[str, ...]:
 
 def _sentences(said: Generated) -> Iterator[str]:
     yield tr(
-        "After a prompt of {prompt} tokens the model writes {count} more, at {speed:.1f} "
-        "tokens a second. The table is for the last token. numbers read: what the queries of "
-        "all heads read. bytes held: the arrays of the cache, at 16 bits a number and codes "
-        "in their bits; heads of a group share, and this counts once.",
+        "The prompt has {prompt} tokens. The model writes {count} more, {speed:.1f} per second; "
+        "the table is for the last of them. Numbers read: by its queries, summed over all heads. "
+        "Bytes held: by the arrays of the cache, with 16 bits per number and codes at their own "
+        "bits; what heads of a group share is counted once.",
         prompt=said.prompt_tokens, count=len(said.tokens), speed=said.per_second,
     )  # fmt: skip
     exact = said.exact
@@ -68,10 +68,10 @@ def _sentences(said: Generated) -> Iterator[str]:
     if said.parts_at is None:
         yield tr("Both texts are the same.")
     else:
-        yield tr("The texts part at token {at}.", at=said.parts_at + 1)
+        yield tr("The two texts differ from token {at} on.", at=said.parts_at + 1)
     yield tr(
-        "After the same words, exact attention has the same next token in {same:.0%} of the "
-        "positions. It writes {speed:.1f} tokens a second on this CPU.",
+        "Given the text so far, exact attention chooses the same next token at {same:.0%} of the "
+        "positions. It writes {speed:.1f} tokens per second on this CPU.",
         same=said.agreement, speed=exact.per_second,
     )  # fmt: skip
 

@@ -86,7 +86,7 @@ PRINTED = {
     ),
     "sampled queries": (
         lambda: front._runnable(advice(measured=2, tv_stderr=0.0148))[1],
-        "standard error of the sampled queries ≤ 0.01.",
+        "the standard error of the sampled queries is ≤ 0.01.",
     ),
     "a few names": (lambda: front._listed(list("abc")), "a, b and c"),
     "many names": (lambda: front._listed(["x"] * 13), "13 heads"),

@@ -259,7 +259,7 @@ def test_theory_and_measurement_are_compared(found):
     stderr = found["moments"][found["moments"].metric == "sampled_bias"]
     stderr = stderr.set_index(["input", "method", "temperature"]).stderr.reindex(sure.index)
     z = ((sure.sampled_bias - sure.relative_bias) / stderr).abs()
-    assert f"largest |z| {z.max():.1f} of {len(z)}; chance" in table.measured["bias"]
+    assert f"the largest of {len(z)} |z| is {z.max():.1f}; chance" in table.measured["bias"]
     assert course._limit(1) == pytest.approx(1.96, abs=0.001)
     assert "nothing measured contradicts it" in course.agreement(found)
     wrong = found["moments"].assign(

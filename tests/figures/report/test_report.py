@@ -531,7 +531,9 @@ def test_a_rule_of_thumb_is_one_where_it_is_right_on_inputs_that_did_not_make_it
     monkeypatch.setattr(front, "RULES", right / 6)
     said = front.rule(table, small)
     border = round(np.mean([*at.values()]), 2)
-    assert f"a row entropy of {border:.2f}, {40**border:.0f} of 40 keys in" in said
+    assert (
+        f"entropy is below {border:.2f} (attention spread over about {40**border:.0f} of 40" in said
+    )
     assert f"it is right in {right} of 6 cases." in said
     turned = table.assign(role=table.role.replace({"sparse": "low_rank", "low_rank": "sparse"}))
     assert front.rule(turned[turned.input == "gaussian"], small) == ""  # one crossing is no rule
@@ -544,7 +546,7 @@ def test_reliable_samples_come_with_the_criterion_of_the_code(found, monkeypatch
     said = sentences.lies(found["moments"])
     for percent in (
         f"mean is at most {math.sqrt(simulation.MEAN):.0%}",
-        f"at most {math.sqrt(simulation.VARIANCE):.0%} of it",
+        f"at most {math.sqrt(simulation.VARIANCE):.0%} of that variance",
         f"within {simulation.DISTANCE:g} standard errors",
     ):
         assert percent in said
