@@ -252,7 +252,9 @@ def markdown(found: dict[str, Any]) -> str:
     slower = sum(row.total >= 1 for row in rows)
     dearer = sum(row.selection > row.answer for row in rows)
     near = sorted((row for row in rows if row.causal and row.total < 1), key=lambda row: row.error)
-    nearest = ", ".join(f"`{r.method}` ({_two(r.error)} in {_two(r.total)})" for r in near[:3])
+    nearest = ", ".join(
+        f"`{r.method}` (error {_two(r.error)}, {_two(r.total)} of the time)" for r in near[:3]
+    )
     lines = [
         f"{found['date']}, {found['processor']}, one thread, float64, BLAS kernels "
         f"{found['blas']}, numpy {found['versions']['numpy']}, numba {found['versions']['numba']}; "
@@ -261,7 +263,8 @@ def markdown(found: dict[str, Any]) -> str:
         f"which its products and exponentials alone are {found['share']:.0%}. Of {len(rows)} "
         f"methods {slower} take no less time than that, and in {dearer} the selection takes longer "
         "than the answer. Of those that take less and that a causal model can run, these have the "
-        f"least error: {nearest}.",
+        f"least error: {nearest}. `exact()` takes longer than `approx.exact.attention`, because it "
+        "holds every entry as a sparse matrix.",
         "",
         "| " + " | ".join(HEADINGS) + " |",
         "|---" * len(HEADINGS) + "|",
