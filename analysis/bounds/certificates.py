@@ -92,10 +92,11 @@ def row_bounds(
     D_b ≥ ‖v − estimate‖ for its values. The first part is at most the largest
     Σ_b R_b D_b/(M + Σ_b R_b), which is at most U/(M + U) times the largest D_b.
 
-    *Entries*: the estimate has an entry for each unread key, too, whose exact share of attention is
-    in [e^L/Z, e^U/Z]. The bound sums the possible excess over these shares, or the possible
-    deficit. *Dropped*: see `analysis.bounds.residuals`. An estimate by random features has only the
-    bound by ``entries``, at the cost of exact attention.
+    *Entries*: the estimate has entries for unread keys, too. If the box of such a key gives
+    a ≤ q·k ≤ b, its exact share of attention is in [e^a/Z, e^b/Z]. The bound sums the possible
+    excess over these shares, or the possible deficit. *Dropped*: see `analysis.bounds.residuals`.
+    An estimate by random features has only the bound by ``entries``, at the cost of exact
+    attention.
 
     The bounds are rigorous: they include every rounding, outwards. The entries are the rounded
     ones that `Approximation.block` returns at its own scale; further roundings of `attend` are not
