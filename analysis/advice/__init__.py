@@ -1,4 +1,4 @@
-"""What to use on a head: measurement, advice, targets, and reasons for doubt."""
+"""Advice for heads: measurement, verdicts, target search, and caveats."""
 
 from typing import TYPE_CHECKING
 

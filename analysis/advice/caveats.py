@@ -1,4 +1,4 @@
-"""Why a number of the advisor is not to be trusted, or a method not to be used, in plain words."""
+"""Warnings of the advisor: when not to trust a number or not to use a method."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ COLLAPSED, PEAKED = 0.05, 0.2  # 1 − normalised entropy, with eps and of exact
 SPREAD = 1.5  # a larger ratio of the largest to the least error over draws gives a warning
 
 
-PRICES = {  # beside what is stored, and what is said where exact attention costs less
+PRICES = {  # all currencies except storage, each with the warning if exact attention costs less
     "reads": Sentence("costs {times:.3g} times exact attention's reads"),
     "multiply_adds": Sentence("costs {times:.3g} times exact attention's multiply-adds"),
     "bytes": Sentence("costs {times:.3g} times exact attention's bytes"),
@@ -27,14 +27,14 @@ PRICES = {  # beside what is stored, and what is said where exact attention cost
 
 READ = "bytes_read"
 
-LOSES = {  # by the column that ranks
+LOSES = {  # by the column that ranks methods
     "attention_tv": Sentence("total variation no better than uniform attention's"),
     "output_error": Sentence("output error no better than uniform attention's"),
 }
 
 
 def collapsing_eps(x: Head, entropy: float) -> float | None:
-    """Return the least eps of public code that makes peaked attention uniform, or None."""
+    """Return the least eps used in public code that makes peaked attention uniform, or None."""
     if not x.mask.is_full or 1 - entropy < PEAKED:
         return None
     for eps in EPS:
@@ -44,9 +44,9 @@ def collapsing_eps(x: Head, entropy: float) -> float | None:
 
 
 def price_ratios(row: Mapping[Any, Any]) -> dict[str, float]:
-    """Return the known prices of a method but for storage, as multiples of exact attention's.
+    """Return the known prices of a method, except storage, as multiples of exact attention's.
 
-    What is read is compared in bytes where they are known, since numbers may have few bits.
+    Reads are compared in bytes if bytes are known, because a number may have few bits.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def price_ratios(row: Mapping[Any, Any]) -> dict[str, float]:
 
 
 def price_warnings(row: Mapping[Any, Any]) -> list[Sentence]:
-    """Return in which currencies a method costs more than exact attention, storage apart."""
+    """Return a warning for each currency, except storage, in which exact attention costs less."""
     return [
         Sentence(PRICES[name].message, times=many)
         for name, many in price_ratios(row).items()
@@ -75,9 +75,9 @@ def warnings(
     eps: float | None,
     column: str = "attention_tv",
 ) -> Iterator[Sentence]:
-    """Yield, in plain words, why a number is not to be trusted or a method not to be used.
+    """Yield the warnings about a method and its numbers.
 
-    The column has the error by which methods are ranked, of which uniform attention has so much.
+    `column` names the error that ranks methods; `uniform` is uniform attention's error.
     """
     loses = row[column] >= uniform and row["spec"] != TRIVIAL
     if not row["runnable"]:
@@ -134,7 +134,7 @@ def warnings(
 
 
 def _runs_by_blocks(method: Method) -> bool:
-    """Return whether the method would be autoregressive if its open field `block` were given."""
+    """Return whether the method would be autoregressive if its empty field `block` were given."""
     if getattr(method, "block", 0) is not None:
         return False
     size = method.sized_by
@@ -147,7 +147,7 @@ def _runs_by_blocks(method: Method) -> bool:
 
 
 def power(value: float) -> str:
-    """Return a number as a power of ten where it is large.
+    """Return a number as text, in powers of ten if it is large.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""Advice for the heads of a model: which approximation at this budget, and whether it will hold.
+"""Advice for the heads of a model: the best approximation at a budget, and its verdict.
 
-Every method is run: the winner of a head is the one with the lowest measured error at the budget,
-among those that a model with the head's mask could run. A few queries say first which of them
-cannot win; the others are measured on all queries. What needs every logit is a reference, and is
-measured on request: a bound of its class or the best found (`analysis.costs.optimality`). Where
-nothing is much better than the mean of V, the winner saves nothing but stored values, or the budget
-buys all that is seen, the advice is to keep exact attention.
+Every method is run. The winner of a head is the method with the lowest measured error at the
+budget, among those that a model with the head's mask can run. A first pass on a few queries
+excludes methods that cannot win; the others are measured on all queries. A method that sees all
+logits is a reference, measured on request: a bound of its class, or the best found
+(`analysis.costs.optimality`). The advice is to keep exact attention if no method is much better
+than the mean of V, if the winner saves only stored values, or if the budget buys all visible keys.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from approx.random_features.positive import Positive
 from approx.sparse.exact import Exact
 
 ACCEPT = 0.5  # the largest share of uniform's error at which a method is advised
-WRONG = 1e-4  # the probability, by normal tails, with which a method that could win is left out
+WRONG = 1e-4  # the probability, by normal tails, that screening excludes a method that could win
 
 
 def diagnose(
@@ -78,111 +78,116 @@ def diagnose(
     progress: bool = False,
     finished: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """Return the errors of every method on every head at a budget, and which one wins.
+    """Return the errors of every method on every head at a budget, and the winner of each head.
 
     Parameters
     ----------
     inputs : Head, Heads or a sequence of them
-        One head or many.
+        One or more heads.
     budget : float
-        What a query row may cost. Of what exact attention costs more buys nothing, so that
-        templates are filled to that at most.
+        The largest cost per query. Templates are filled to the budget, but never beyond the cost of
+        exact attention.
     currency : {"stored", "reads", "multiply_adds", "bytes"}
-        What the budget is counted in, see `approx.Price`: by default stored values per query row,
-        or numbers read to answer one new query.
+        The currency of the budget, see `approx.Price`: by default stored values per query.
     methods : sequence of Method, optional
-        Templates are filled to the budget; those of which nothing fits are left out. The default
-        is `analysis.costs.candidates.methods`: what can be run under the mask.
+        Templates are filled to the budget; a template with no size that fits is left out. The
+        default is `analysis.costs.candidates.methods`: all methods that can be run under the mask.
     references : bool
-        Adds to the default what needs all logits: bounds, and the best found of a class. They cost
-        more than all that can be run.
+        Adds the references to the default: methods that see all logits. They take longer to measure
+        than all runnable methods together.
     screen : bool
         Whether methods that cannot win, by their standard errors on 64 queries, are measured on
-        these alone. See Notes.
+        these queries only. See Notes.
     temperature : float
         t.
     trials : int
         Draws of a random method, at most 1024.
     rows : int, optional
-        Queries that are measured, evenly spaced, against all the keys that they see; methods in
-        which a row needs other queries get all of them. By default all queries up to 4096, and
-        256 of more.
+        The number of measured queries, evenly spaced; each is measured against all keys that it
+        sees. Methods in which a row needs other queries get all queries. By default all queries up
+        to 4096, and 256 if there are more.
     accept : float
         The largest share of uniform attention's error at which a method is advised, 0 < accept ≤ 1.
     metric : {"attention_tv", "output_relative_error"}
         The error that ranks methods and decides the verdict: the total variation of the attention
-        weights, or the error of the output P V, which depends on the values too and need not rank
-        methods alike.
+        weights, or the error of the output P V. The latter depends on the values too, and may rank
+        methods differently.
     seed, jobs, scheduler, progress
-        See `analysis.sweeps.sweep.sweep`; of a cluster heads are the tasks.
+        See `analysis.sweeps.sweep.sweep`; on a cluster each head is a task.
     finished : path, optional
-        A folder that keeps the rows of each head, so that a stopped call goes on where it was.
+        A folder that keeps the rows of each finished head, so that a stopped call can resume.
 
     Returns
     -------
     DataFrame
-        One row per (layer, head, method).
+        One row per (layer, head, method). Columns of the method:
 
-        Of the method: ``spec``; ``class``, such as "columns"; ``budget``, ``currency``;
-        ``values_per_row`` stored, ``reads``, the numbers read to answer one new query,
-        ``multiply_adds`` and ``bytes`` per query row, see `approx.Price`, NaN where they are not
-        known before; ``attention_tv``, the median over trials, its range ``tv_least``,
-        ``tv_most``, and its standard error ``tv_stderr`` from the queries that were measured (0 if
-        all were); ``bound``, a lower bound on the ``attention_tv`` of every estimate of its class
-        that stores as much as this one, whatever the currency, NaN where none is known, see
-        `analysis.bounds.lower_bounds.bound`; ``certificate``, of the winner, the ``attention_tv``
-        that its estimates prove of themselves (`analysis.bounds.certificates`), NaN where they
-        prove nothing; ``negative_fraction`` of the entries; ``kernel_error`` (relative Frobenius),
-        ``output_error`` (relative, with V) and its standard error ``output_stderr``, medians, NaN
-        where there is none; ``nonpositive_rows``; ``screened``, whether all of these are of 64
-        queries alone, by which the method cannot win; ``expected``, the kernel error in closed
-        form, NaN where none is known, and, of the default without references, where no warning
-        needs it; ``features_needed``, how many iid frequencies give a kernel error of 10 %;
-        ``pays_from``, the length from which on the method needs fewer operations than
-        exact attention of what is seen, without those that find a support; ``autoregressive``;
-        ``oracle``, which means that it needs all logits, and its ``standing`` in the metric,
-        see `analysis.costs.optimality.standing`; ``runnable``, which means that it needs them not,
-        and that it is autoregressive if the mask looks back; ``winner``, the runnable method with
-        the lowest error in the metric, or of equal ones what stores less; ``warnings``, a list of
-        `analysis.sentences.Sentence`.
+        - ``spec``; ``class``, such as "columns"; ``budget``, ``currency``
+        - ``values_per_row`` (stored), ``reads`` (numbers read to answer one new query),
+          ``multiply_adds`` and ``bytes``, all per query, see `approx.Price`; NaN if not known
+          before a run
+        - ``attention_tv``: the median over trials; ``tv_least``, ``tv_most``: its range;
+          ``tv_stderr``: its standard error over the measured queries (0 if all were measured)
+        - ``bound``: a lower bound on the ``attention_tv`` of every estimate of the same class with
+          equal storage, whatever the currency, see `analysis.bounds.lower_bounds.bound`
+        - ``certificate``: for the winner, the upper bound of its ``attention_tv`` that its
+          estimates give themselves (`analysis.bounds.certificates`)
+        - ``negative_fraction`` of the entries; ``nonpositive_rows``
+        - ``kernel_error`` (relative Frobenius), ``output_error`` (relative, with V) and its
+          standard error ``output_stderr``: medians
+        - ``screened``: whether these errors are of 64 queries only, on which the method cannot win
+        - ``expected``: the kernel error in closed form; in the default without references, only if
+          a warning needs it
+        - ``features_needed``: the number of iid frequencies that gives a kernel error of 10 %
+        - ``pays_from``: the least length at which the method needs fewer operations than exact
+          attention over the visible keys; operations that find a support are not counted
+        - ``autoregressive``; ``oracle``: whether the method needs all logits; ``standing`` in the
+          metric, see `analysis.costs.optimality.standing`; ``runnable``: whether the method does
+          not need all logits and is autoregressive if the mask looks back
+        - ``winner``: the runnable method with the lowest error in the metric; among equals the one
+          that stores least
+        - ``warnings``: a list of `analysis.sentences.Sentence`
 
-        Of its head: ``metric``; ``mask``; ``measured``, the number of queries; ``exact_price``,
-        what exact attention costs in the currency, ``exact_reads``, ``exact_multiply_adds`` and
-        ``exact_bytes``; ``verdict``, which is "use" the winner, "tie" with the runner-up (a ratio
-        below 1.05), or "keep exact", because no method has less than ``accept`` of uniform
-        attention's error, the budget buys every entry that is seen, or the winner saves nothing but
-        stored values: its reads, multiply-adds and bytes, as far as they are known, are at least
-        those of exact attention; ``left_out``, sentences that say which methods were not measured,
-        and why; ``logit_min``, ``logit_max``, ``logit_std``, ``query_norm`` and ``key_norm``
-        (medians of the scaled rows), ``row_entropy`` and ``median_squared_sum``.
+        Columns of the head:
 
-        Bounds and certificates are those of ``attention_tv``: by ``output_relative_error`` nothing
-        of the kind is known, and both are NaN.
+        - ``metric``; ``mask``; ``measured``, the number of queries
+        - ``exact_price``, ``exact_reads``, ``exact_multiply_adds``, ``exact_bytes``: the cost of
+          exact attention, in the currency and in the others
+        - ``verdict``: "use" the winner, "tie" with the runner-up (a ratio of errors below 1.05), or
+          "keep exact". It is "keep exact" if no method has at most ``accept`` of uniform
+          attention's error, if the budget buys every visible entry, or if the winner saves only
+          stored values: none of its known reads, multiply-adds and bytes is below exact attention's
+        - ``left_out``: sentences that name the methods that were not measured, with the reason
+        - ``logit_min``, ``logit_max``, ``logit_std``, ``query_norm`` and ``key_norm`` (medians of
+          the scaled rows), ``row_entropy``, ``median_squared_sum``
+
+        An unknown or undefined number is NaN. Bounds and certificates exist for ``attention_tv``
+        only; with ``output_relative_error`` both are NaN.
 
     Raises
     ------
     ValueError
-        A budget, a temperature or accept is out of range, the currency or the metric is unknown,
-        the metric is that of the output and a head has no values, or no method fits.
+        The budget, the temperature or accept is out of range, the currency or the metric is
+        unknown, the metric is the output error and a head has no values, or no method fits.
 
     Notes
     -----
-    **Screening.** Every method of the default, without references, is first measured on 64 queries,
-    drawn without replacement, where there are at least 4 times as many. Let m be its error there,
-    the median over draws, and s the standard error of m, and m₂, s₂ those of the method with the
-    second least m. A method is left at that if
+    **Screening.** If there are at least 4 × 64 queries, every default method is first measured on
+    64 of them, drawn without replacement (not with ``references``). Let m be its error there, the
+    median over draws, and s the standard error of m; m₂ and s₂ belong to the method with the second
+    least m. A method is not measured further if
 
-        m − 1.05·m₂ > z·√(s² + (1.05·s₂)²),    z the 1 − 10⁻⁴ quantile of N(0, 1),
+        m − 1.05·m₂ > z·√(s² + (1.05·s₂)²),    z the 1 − 10⁻⁴ quantile of N(0, 1).
 
-    that is, if it can neither be among the two best nor tie with them, which decide winner, verdict
-    and margin. What has least of the other error there is measured on all queries, too. Draws of a
-    method are the same on few queries and on all of them, so that only the choice of queries can
-    mislead. Where means of 64 queries were normal, a method that could win would be left out with
-    probability 10⁻⁴; `studies/lm/screening.md` counts how often it was.
+    Such a method is neither among the best two nor ties with them, and these decide winner, verdict
+    and margin. The method with the least other error on these queries is also measured on all
+    queries. The draws of a method are the same on few queries and on all of them, so that only the
+    choice of queries can mislead. If means of 64 queries were normal, a method that could win would
+    be excluded with probability 10⁻⁴; `studies/lm/screening.md` counts how often it was.
 
-    Cost: for each head and method, trials times the method and its errors on 64 queries; of those
-    that may win, on all queries. Q Kᵀ is computed once per group of estimates that fit an eighth of
-    the memory limit together.
+    Cost: for each head, ``trials`` runs of every method and its errors on 64 queries; for methods
+    that may win, on all queries. Q Kᵀ is computed once per group of estimates that together fit an
+    eighth of the memory limit.
     """
     asked = _Question(
         budget=checks.positive("budget", budget), currency=currency, methods=methods,
@@ -199,21 +204,20 @@ def winners(
     temperatures: Sequence[float],
     **asked: Any,
 ) -> pd.DataFrame:
-    """Return what `diagnose` names as winner and verdict at some temperatures.
+    """Return the winner and the verdict of `diagnose` at several temperatures.
 
     Parameters
     ----------
     inputs, asked
-        As in `diagnose`, whose default methods are measured.
+        As in `diagnose`.
     temperatures : sequence of float
 
     Returns
     -------
     DataFrame
-        One row per (layer, head, temperature): ``mask``, ``budget``, and ``currency`` where it is
-        not stored values; ``winner``, the spec of the runnable candidate with the lowest
-        ``attention_tv``, or of equal ones what stores less; ``attention_tv`` and ``uniform_tv``;
-        ``verdict``.
+        One row per (layer, head, temperature): ``mask``, ``budget``, and ``currency`` if it is not
+        stored values; ``winner``, its spec, as `diagnose` defines it; ``attention_tv``;
+        ``uniform_tv``; ``verdict``.
     """
     tables = [diagnose(inputs, temperature=t, **asked) for t in temperatures]
     parts = []
@@ -232,7 +236,7 @@ def winners(
 
 
 class DryRun(NamedTuple):
-    """What `diagnose` would do, from one head of the middle.
+    """A preview of `diagnose`, from a run on the middle head.
 
     Attributes
     ----------
@@ -240,10 +244,9 @@ class DryRun(NamedTuple):
     methods : list of str
         The specs that are measured on that head.
     left_out : list of Sentence
-        The methods that are not, and why.
+        The methods that are not measured, with the reason.
     seconds : float
-        The time of all heads, from that of this one; its first tokens ran before, so that nothing
-        is compiled while it is timed.
+        The estimated time for all heads, from the time of this head without compilation.
     """
 
     heads: int
@@ -255,7 +258,10 @@ class DryRun(NamedTuple):
 def dry_run(
     inputs: Head | Heads | Sequence[Head | Heads], *, jobs: int = 1, **asked: Any
 ) -> DryRun:
-    """Return what `diagnose` would measure with these arguments, and about how long it takes."""
+    """Return what `diagnose` would measure with these arguments, and about how long it takes.
+
+    It runs the first tokens of the middle head, so that all is compiled, then times that head.
+    """
     about = _Question(**asked)
     heads = about.heads(inputs)
     middle = heads[len(heads) // 2]
@@ -271,7 +277,7 @@ def dry_run(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Question(Question):
-    """What is asked of every head."""
+    """The arguments of `diagnose`, the same for every head."""
 
     METRICS: ClassVar = tuple(COLUMNS)
 
@@ -293,11 +299,11 @@ class _Question(Question):
         checks.positive("accept", self.accept, most=1.0)
 
     def exact_price(self, x: Head) -> float:
-        """Return what exact attention costs in the currency of the budget."""
+        """Return the cost of exact attention in the currency of the budget."""
         return cost(Exact(), x, self.currency)
 
     def verdict(self, rows: Sequence[dict[str, Any]], x: Head, uniform: float) -> str:
-        """Return what to do with a head."""
+        """Return the verdict for a head."""
         affordable = self.budget >= self.exact_price(x)
         return verdict(
             rows, affordable=affordable, accept=self.accept, uniform=uniform,
@@ -341,7 +347,7 @@ class _Question(Question):
                 if not out and drawn.is_stored and not drawn.method.row_local
             }
             uniform_of_few = _uniform([row for row, _ in tried], column)
-            tried.clear()  # its estimates last no longer than they serve
+            tried.clear()  # frees the estimates
             left = [one for one in fitting if str(one) not in known]
             for measured, drawn in tqdm(
                 self.measured(head, left, held), "methods", len(left), leave=False,
@@ -377,8 +383,8 @@ class _Question(Question):
     def screened(
         self, head: Sampled, methods: Sequence[Method]
     ) -> tuple[Sampled, list[tuple[dict[str, Any], Draws]], Sequence[bool]]:
-        """Return a head with few queries, what can be run on them, and which of it cannot win."""
-        alone = self.methods is None and not self.references  # classes compare what is whole
+        """Return the head with few queries, the runs on them, and which methods cannot win."""
+        alone = self.methods is None and not self.references  # classes compare all queries
         few = head.few(self.seed) if self.screen and alone else None
         if few is None:
             return head, [], []
@@ -394,7 +400,7 @@ class _Question(Question):
     def theory(
         self, head: Sampled, drawn: Draws, measured: dict[str, Any], truth: Expectation
     ) -> dict[str, Any]:
-        """Return what is known of a method on one head without measuring it."""
+        """Return the properties of a method on one head that need no measurement."""
         x, method, estimate = head.full, drawn.method, drawn.estimates[-1]
         expected: float | None = None
         if estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES:
@@ -415,13 +421,14 @@ class _Question(Question):
 
 
 def cannot_win(errors: Array, stderrs: Array) -> Array:
-    """Return which errors are above the second least and a tie with it, but for chance.
+    """Return which errors exceed the second least one by more than a tie and chance allow.
 
     Parameters
     ----------
     errors : (methods,)
-        Each the mean of a sample.
+        Sample means.
     stderrs : (methods,)
+        Their standard errors.
 
     Returns
     -------
@@ -440,7 +447,7 @@ def cannot_win(errors: Array, stderrs: Array) -> Array:
 
 
 def _fitting(head: Sampled, about: _Question) -> tuple[list[Method], list[Sentence]]:
-    """Return the methods that are measured, filled to the budget, and why others are not."""
+    """Return the methods to measure, filled to the budget, and why others are left out."""
     x = head.full
     possible, left_out = measurable(head, about)
     capped = about.budget >= about.exact_price(x)  # more would not buy more of a template
@@ -461,7 +468,7 @@ def _fitting(head: Sampled, about: _Question) -> tuple[list[Method], list[Senten
 
 
 def _absent(method: Method, capped: bool) -> Sentence:
-    """Return why nothing of a method fits a budget, which may buy exact attention."""
+    """Return the reason why no size of a method fits; `capped`: the budget buys exact attention."""
     if method.is_template and not method.fillable:
         return Sentence(
             "{spec}: the inputs decide how much it reads, so a budget cannot set its sizes. "
@@ -486,12 +493,12 @@ def _uniform(rows: Sequence[dict[str, Any]], column: str) -> float:
 
 
 def exact_prices(x: Head) -> dict[str, float]:
-    """Return what exact attention reads, multiplies and keeps in bytes."""
+    """Return the reads, multiply-adds and bytes of exact attention."""
     return {f"exact_{name}": price for name, price in prices(Exact(), x).items()}
 
 
 def _facts(x: Head) -> dict[str, float]:
-    """Return the facts that make a head easy or hard, whatever the method."""
+    """Return the statistics that make a head easy or hard for every method."""
     norms = {
         f"{name}_norm": float(np.median(np.linalg.norm(points, axis=1)))
         for name, points in (("query", x.Q), ("key", x.K))
@@ -504,7 +511,7 @@ def _has_iid_frequencies(method: Method) -> TypeGuard[RandomFeatures]:
 
 
 def _needed(method: Method, expected: float) -> float:
-    """Return m·(expected/target)²: an unbiased error falls as m^{−1/2} with iid frequencies."""
+    """Return m·(expected/target)²: with iid frequencies an unbiased error falls as m^{−1/2}."""
     if not _has_iid_frequencies(method):
         return math.nan
     ratio = expected / caveats.TARGET
@@ -523,7 +530,7 @@ def _pays_from(estimate: Approximation, x: Head) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def _length(d: int, rank: int, entries: int, looks_back: bool, window: int | None) -> float:
-    # The heads of a model share most of these: a search asks for a hundred prices.
+    # cached: the heads of a model share most of these, and a search needs a hundred prices
     def cost(n: int) -> int:
         return operations.scatterbrain(n, d, rank, entries).total
 

@@ -1,9 +1,9 @@
-"""Mistakes with random features, supports and samplers, reproduced to be measured.
+"""Mistakes with random features, supports and samplers, reproduced so that they can be measured.
 
-Most are in public code; Scatterbrain with a support that depends on its features (`OneStream`,
-`LargestEstimates`) is not unbiased, as that of `approx` is.
+Most are in public code. Scatterbrain is biased if its support depends on its features (`OneStream`,
+`LargestEstimates`); the one in `approx` is unbiased.
 
-Nothing here is a method of the registry: `approx` has the right forms.
+Nothing here is a method of the registry: `approx` has the correct forms.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from approx.random_features.positive import Positive
 def with_eps(
     method: Positive, Q: ArrayLike, K: ArrayLike, *, eps: float, rng: Rng = None
 ) -> Approximation:
-    """Return the estimate of positive features to which eps is added after their largest exponent.
+    """Return the estimate of positive features with eps added after subtracting the largest ω·x.
 
     φ(q)_r = m^{−1/2} (exp(ω_r·q − |q|²/2 − max_s ω_s·q) + eps),
     φ(k)_r = m^{−1/2} (exp(ω_r·k − |k|²/2 − max_{s,j} ω_s·k_j) + eps).
@@ -39,15 +39,15 @@ def with_eps(
         m and the projection; the same rng gives the frequencies of ``method.approximate``.
     Q, K : (n, d), (l, d)
     eps : float
-        ≥ 0; it is 1e-4 or 1e-6 in public code, and 0 gives ``method.approximate``.
+        ≥ 0. Public code uses 1e-4 or 1e-6; 0 gives ``method.approximate``.
     rng : int, SeedSequence or Generator
 
     Notes
     -----
-    The estimate is biased. The maximum is taken over ω·x alone, so no exponential is above
-    e^{−|x|²/2}: once |x|²/2 > ln(1/eps), every feature is about eps, and the rows become uniform.
-    Here the shifts are multiplied back; public code leaves that out, which changes nothing after
-    row normalisation.
+    The estimate is biased. The maximum is taken over ω·x alone, so that no exponential is above
+    e^{−|x|²/2}. If |x|²/2 > ln(1/eps), every feature is about eps, and the rows become uniform.
+    Here the shifts are multiplied back. Public code omits this step, which row normalisation
+    cancels.
 
     References
     ----------
@@ -72,13 +72,13 @@ def with_eps(
 
 
 def assigned(keys: int, draws: int, *, rng: Rng) -> Array:
-    """Return the weights of keys drawn with replacement if a repeated draw is assigned, not added.
+    """Return weights of keys drawn with replacement, where repeated draws are assigned, not added.
 
-    A key that is drawn, once or often, has the weight keys/draws; every other has 0.
+    A key that is drawn at least once has the weight keys/draws; every other key has 0.
 
     Notes
     -----
-    With repeats added, the mean weight is 1 and sums are unbiased. Here it is `assigned_mean`.
+    If repeats are added, the mean weight is 1 and sums are unbiased. Here it is `assigned_mean`.
 
     References
     ----------
@@ -113,10 +113,10 @@ def assigned_mean(keys: int, draws: int) -> float:
 
 
 def gray_entries(bits: ArrayLike) -> Array:
-    """Return what public code of HyperAttention and KDEformer sorts words (n, h) by, (n,).
+    """Return the sort key of words (n, h) in public code of HyperAttention and KDEformer, (n,).
 
-    A word w, of which bit 0 counts least, has the entry w ⊕ ⌊w/2⌋ of the Gray code; its place there
-    is the inverse of this map, `approx.sparse.sorted_lsh.gray_places`.
+    It is w ⊕ ⌊w/2⌋, the w-th entry of the Gray code, where bit 0 of a word w is the least. The
+    place of w in the Gray code is the inverse map, `approx.sparse.sorted_lsh.gray_places`.
 
     References
     ----------
@@ -134,10 +134,10 @@ def gray_entries(bits: ArrayLike) -> Array:
 
 
 def kdeformer_shares(V: ArrayLike) -> Array:
-    """Return the probabilities with which public code of KDEformer draws columns, (l,).
+    """Return the column probabilities of public code of KDEformer, (l,).
 
-    They are proportional to |v_j|/|V|² + 1/l, with a column of ones beside V and its largest
-    singular value |V|. Neither queries nor keys enter.
+    They are proportional to |v_j|/|V|² + 1/l, where V has an additional column of ones and |V| is
+    its largest singular value. They depend on neither queries nor keys.
 
     References
     ----------
@@ -155,10 +155,10 @@ def kdeformer_shares(V: ArrayLike) -> Array:
 
 
 def thinformer_places(length: int) -> Array:
-    """Return the places of the keys from which public code of Thinformer chooses.
+    """Return the indices of the keys that public code of Thinformer chooses from.
 
-    They are every ⌊length/n⌋-th of the first n⌊length/n⌋ keys, n the largest power of four
-    ≤ length. The others are never read.
+    These are every ⌊length/n⌋-th of the first n⌊length/n⌋ keys, where n is the largest power of
+    four ≤ length. The other keys are never read.
 
     References
     ----------
@@ -177,8 +177,8 @@ def thinformer_places(length: int) -> Array:
 def concentration(approximation: Approximation) -> float:
     """Return 1 − (mean entropy of the normalised rows)/ln l: 0 for uniform rows, 1 for one key.
 
-    Entries must be ≥ 0. A row of zeros counts as uniform. If there is only one key, it is 1. An
-    estimate under a mask is refused: its rows have logarithms of different lengths.
+    Entries must be ≥ 0. A row of zeros counts as uniform. For a single key the result is 1. An
+    estimate with a mask is refused: its rows have different numbers of visible keys.
 
     Examples
     --------
@@ -204,13 +204,13 @@ def concentration(approximation: Approximation) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class RawQR(Projection):
-    """Orthogonal frequencies from Q of G = QR as LAPACK gives it, without Mezzadri's diag(sign R).
+    """Orthogonal frequencies from LAPACK's Q of G = QR, without Mezzadri's diag(sign R).
 
     Notes
     -----
     Q is not Haar distributed: LAPACK chooses signs that make the first entry of the first column
-    negative. Positive features are then biased; cosh and cos, which are even in ω, are not.
-    There is no closed form. ``approx.projections.Orthogonal`` has the sign.
+    negative. Positive features are then biased, without a closed form. The features cosh and cos
+    are even in ω and stay unbiased. ``approx.projections.Orthogonal`` corrects the signs.
 
     References
     ----------
@@ -232,10 +232,10 @@ class RawQR(Projection):
 
 @dataclasses.dataclass(frozen=True)
 class OneStream(Scatterbrain):
-    """Hashes and frequencies from one stream: their first directions are the same vectors.
+    """Hashes and frequencies from one random stream, whose first directions are the same vectors.
 
-    If a hyperplane w separates a query from a key, w·(q + k) is near 0 and its feature small: off
-    the support the estimate is too small.
+    If a hyperplane w separates a query from a key, w·(q + k) is near 0 and its feature is small.
+    So the estimate off the support is too small.
     """
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
@@ -252,13 +252,13 @@ class OneStream(Scatterbrain):
 
 @dataclasses.dataclass(frozen=True)
 class LargestEstimates(Scatterbrain):
-    """The ``sparse.k`` largest estimates of each row are made exact.
+    """Scatterbrain that makes the ``sparse.k`` largest estimates of each row exact.
 
-    They tend to be overestimates: where q·k is large, the estimates that stay are too small.
+    These tend to be overestimates. So the remaining estimates at large q·k are too small.
     """
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        """Return the features' estimate, exact where it is largest."""
+        """Return the estimate by features, with its largest entries in each row made exact."""
         low = self.low_rank.evaluated(q, k, mask, rng).low
         seen = Approximation(low, mask=mask)
         estimates = seen.block(slice(None), shift=seen.row_log())

@@ -1,8 +1,8 @@
-"""What a target needs: the smallest size of each method that reaches it on a head, and its price.
+"""Target search: the smallest size of each method that reaches a target error, and its price.
 
-It is the inverse of `analysis.advice.diagnose`, which says what a budget reaches. Exact attention
-is one of the methods, and its price is the ceiling: where no size that costs less reaches the
-target, the answer is "not with less than exact attention".
+It is the inverse of `analysis.advice.diagnose`, which returns the error at a budget. Exact
+attention is one of the methods, and its price is the ceiling: if no size that costs less reaches
+the target, the answer is "not with less than exact attention".
 """
 
 import dataclasses
@@ -38,13 +38,13 @@ from approx.kernels.threads import one_thread
 from approx.method.prices import low_rank
 from approx.sparse.exact import Exact
 
-METRICS = (  # of `analysis.errors.metrics.compare`, those that a target can be set for
+METRICS = (  # the metrics of `analysis.errors.metrics.compare` that can have a target
     "attention_tv", "attention_kl", "attention_kl_reverse", "attention_relative_frobenius",
     "output_relative_error", "kernel_relative_frobenius", "kernel_relative_max",
 )  # fmt: skip
-SURE = 0.95  # the one-sided confidence with which a target is said to be reached
-NEAR = 1.3  # smaller sizes whose error is at most so many targets are looked around for a dip
-LOOKS = 8  # how often, at most
+SURE = 0.95  # the one-sided confidence of ``sure``
+NEAR = 1.3  # the search looks for a dip around smaller sizes with at most 1.3 times the target
+LOOKS = 8  # the largest number of such looks without success
 
 
 def needed(
@@ -69,60 +69,61 @@ def needed(
     Parameters
     ----------
     inputs : Head, Heads or a sequence of them
-        One head or many.
+        One or more heads.
     target : float or sequence of float
-        The error that is allowed; of several, what was measured for one serves the others.
+        The largest allowed error. Several targets share their measurements.
     metric : str
         One of `METRICS`, as `analysis.errors.metrics.compare` defines them.
     currency : {"stored", "reads", "multiply_adds", "bytes"}
-        What is to be cheap, and in what a size must cost less than exact attention.
+        The currency of prices. A size must cost less than exact attention in it.
     methods : sequence of Method, optional
         Templates are sized; a sized method stays as it is. The default is
-        `analysis.costs.candidates.methods`: what can be run under the mask. Exact attention is
-        always added.
+        `analysis.costs.candidates.methods`: all methods that can be run under the mask. Exact
+        attention is always added.
     references : bool
-        Adds to the default what needs all logits, as in `analysis.advice.diagnose.diagnose`.
+        Adds the references to the default, as in `analysis.advice.diagnose.diagnose`.
     rows : int or index array, optional
-        Queries that are measured: so many, as in `analysis.advice.diagnose.diagnose`, or these.
-    temperature, trials, seed, jobs, scheduler, progress
-        As in `analysis.advice.diagnose.diagnose`; the draws are those of a random method at each
-        size.
+        The number of measured queries, as in `analysis.advice.diagnose.diagnose`, or their indices.
+    temperature, trials, seed, jobs, scheduler, progress, finished
+        As in `analysis.advice.diagnose.diagnose`; ``trials`` counts the draws at each size.
 
     Returns
     -------
     DataFrame
-        One row per (layer, head, target, method): those that reach the target first, the cheapest
-        in the currency first.
+        One row per (layer, head, target, method); methods that reach the target come first, sorted
+        by price in the currency. Columns of the method:
 
-        Of the method: ``method`` as it was asked for; ``spec``, the smallest size that reaches the
-        target, or, where none does, that of the least error that was measured; ``size``, the number
-        in its size field, or, of a method whose parts share a budget, that budget in exact keys,
-        NaN if it has no size; ``class``, ``oracle``, ``runnable``, as in
-        `analysis.advice.diagnose.diagnose`; ``standing`` in the metric, see
-        `analysis.costs.optimality.standing`; ``reached``; ``error``, the mean over draws, and
-        ``stderr``, its standard error over draws and over queries if not all were measured;
-        ``sure``, whether the error is at most the target with a confidence of 95 % (one-sided;
-        Student's t for draws); ``stored``, ``reads``, ``multiply_adds`` and ``bytes``, see
-        `approx.Price`, NaN where they are not known; ``price``, the one in the currency, and
-        ``share``, that of exact attention's; ``sizes``, how many sizes were measured.
+        - ``method``: as it was given; ``spec``: the smallest size that reaches the target or, if
+          no size does, the size with the least measured error
+        - ``size``: the number in the size field; for a method whose parts share a budget, that
+          budget in exact keys; NaN if the method has no size
+        - ``class``, ``oracle``, ``runnable``: as in `analysis.advice.diagnose.diagnose`;
+          ``standing`` in the metric, see `analysis.costs.optimality.standing`
+        - ``reached``; ``error``: the mean over draws; ``stderr``: its standard error over draws,
+          and over queries if not all were measured
+        - ``sure``: whether the error is at most the target with a confidence of 95 % (one-sided;
+          Student's t for draws)
+        - ``stored``, ``reads``, ``multiply_adds``, ``bytes``: see `approx.Price`; NaN if unknown
+        - ``price``: the price in the currency; ``share``: its ratio to exact attention's price
+        - ``sizes``: how many sizes were measured
 
-        Of its head: ``mask``, ``measured``, as in `analysis.advice.diagnose.diagnose`; ``metric``,
-        ``target``, ``currency``; ``left_out``, sentences that say which methods were not measured,
-        and why.
+        Columns of the head: ``mask``, ``measured``, as in `analysis.advice.diagnose.diagnose`;
+        ``metric``, ``target``, ``currency``; ``left_out``, sentences that name the methods that
+        were not measured, with the reason.
 
     Raises
     ------
     ValueError
-        A target or a temperature is out of range, the metric or the currency is unknown, or an
-        error of the output is asked for where there are no values.
+        A target or the temperature is out of range, the metric or the currency is unknown, or the
+        metric is the output error and a head has no values.
 
     Notes
     -----
-    `smallest` says how sizes are searched. The size of a random method is found on some draws, and
-    its error is then measured on others, so that it is not the luck by which it was chosen; if this
-    error is above the target, the search goes on.
+    `smallest` describes the search. For a random method, the search uses one set of draws, and the
+    error at the chosen size is then measured on other draws, so that the choice does not bias it.
+    If this error is above the target, the search continues.
 
-    Cost: some ten to twenty sizes of each method, each as in `analysis.advice.diagnose.diagnose`.
+    Cost: about ten to twenty sizes of each method, each as in `analysis.advice.diagnose.diagnose`.
 
     Examples
     --------
@@ -154,30 +155,30 @@ def smallest(
     falls: bool = False,
     near: int = 1,
 ) -> int | None:
-    """Return the smallest size found, of 1, 2, …, whose error is at most a target; None if none is.
+    """Return the smallest size found, of 1, 2, …, with an error of at most the target, or None.
 
     Parameters
     ----------
     error : callable
-        The error at a size. It may be asked for again.
+        Maps a size to its error. It is called at most once per size.
     target : float
     most : int
-        The largest size; of none, 0, nothing is asked.
+        The largest size; with 0, `error` is never called.
     falls : bool
-        Whether no larger size has a larger error: then the first gap that reaches the target is
-        the only one that is halved.
+        Whether the error never grows with the size: then the search has no second stage.
     near : int
-        The size with which to begin.
+        The size to begin with.
 
     Notes
     -----
-    From the first size on, 1 by default, steps double: upwards until a size reaches the target, or
-    downwards until one does not. The gap between the last two sizes is halved. If
-    errors fall as sizes grow, that is the smallest of all. They need not: at few keys or features
-    a larger size may be worse, and what counts is the monotone envelope, the least error of any
-    size up to this one. So where a smaller size that was measured is near, with an error of at most
-    1.3 targets, the gap beside it is halved too, up to eight times since the last success. A dip
-    that is narrower than the gaps may be missed.
+    First stage: from ``near``, steps double upwards until a size reaches the target, or downwards
+    until a size does not. Bisection between the last two sizes follows. If errors fall as sizes
+    grow, its result is the smallest size.
+
+    Second stage: a larger size may be worse, in particular with few keys or features. So if a
+    smaller measured size has an error of at most 1.3 times the target, the gap beside it is
+    bisected too, up to eight times since the last success. A dip that is narrower than the gaps may
+    be missed.
 
     Examples
     --------
@@ -221,7 +222,7 @@ def smallest(
 
 
 def _nearest(known: dict[int, float], above: int, near: float) -> tuple[int, int] | None:
-    """Return the gap, below a size, that is beside the least error; None if none is near."""
+    """Return the gap below a size that is beside the least error; None if this is not near."""
     sizes = sorted(size for size in known if size < above)
     gaps = [
         (min(known[end] for end in gap if end in sizes), gap)
@@ -233,20 +234,20 @@ def _nearest(known: dict[int, float], above: int, near: float) -> tuple[int, int
 
 
 def cheapest(table: pd.DataFrame) -> pd.DataFrame:
-    """Return what reaches each target on each head at the lowest price, from `needed`.
+    """Return the cheapest method that reaches each target on each head, from `needed`.
 
     Parameters
     ----------
     table : DataFrame
-        That of `needed`.
+        The result of `needed`.
 
     Returns
     -------
     DataFrame
         One row per (input, layer, head, target): ``method``, ``spec``, ``size``, ``error``,
-        ``sure``, ``price`` and ``share`` of what can be run, which is exact attention where nothing
-        that costs less reaches the target; ``oracle``, ``oracle_spec`` and ``oracle_share``, the
-        same of the cheapest that needs all logits, "" and NaN where there is none.
+        ``sure``, ``price`` and ``share`` of the cheapest runnable method, which is exact attention
+        if no cheaper method reaches the target; ``oracle``, ``oracle_spec`` and ``oracle_share``:
+        method, spec and share of the cheapest that needs all logits, "" and NaN if there is none.
 
     Examples
     --------
@@ -268,21 +269,25 @@ def cheapest(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Return for each method on how many heads it reaches a target, and at what price.
+    """Return the number of heads on which each method reaches a target, and its price there.
 
     Parameters
     ----------
     table : DataFrame
-        That of `needed`, of one target.
+        The result of `needed` for one target.
 
     Returns
     -------
     DataFrame
-        One row per method: ``oracle``, ``standing``; ``cheapest``, on how many heads it is the
-        cheapest that can be run; ``heads`` where it was measured; ``reached``, on how many of them,
-        and ``sure``; over those that it reaches, the median of ``size`` and the quartiles
-        ``lower``, ``share`` and ``upper`` of its price as a share of exact attention's. What is
-        cheapest most often comes first, and what needs all logits last.
+        One row per method; the method that is cheapest most often comes first, and methods that
+        need all logits come last:
+
+        - ``oracle``, ``standing``
+        - ``cheapest``: the number of heads on which it is the cheapest runnable method
+        - ``heads``: the number of heads on which it was measured; ``reached``, ``sure``: on how
+          many of these it reaches the target, and surely
+        - ``size``: the median over the heads that it reaches; ``lower``, ``share``, ``upper``: the
+          quartiles of its price there as a share of exact attention's
     """
     best = cheapest(table).method.value_counts()
     rows = []
@@ -299,15 +304,15 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 
 class Family(NamedTuple):
-    """The members of a method that may cost less than exact attention, from the smallest on.
+    """The sized methods of a template that may cost less than exact attention, smallest first.
 
     Attributes
     ----------
     sizes : range
-        The numbers of the size field; of a method that shares a budget among its parts, that budget
-        in exact keys. Of a method without an open size the only one is 0.
+        The values of the size field; for a method whose parts share a budget, that budget in exact
+        keys. A sized method has the only value 0.
     make : callable
-        size → the member, or None if there is none.
+        Maps a size to the sized method, or to None if there is none.
     """
 
     sizes: range
@@ -315,7 +320,7 @@ class Family(NamedTuple):
 
     @classmethod
     def from_method(cls, method: Method, x: Head, currency: str) -> Self:
-        """Return the members of a method for some inputs.
+        """Return the family of a method for one head.
 
         Examples
         --------
@@ -346,7 +351,7 @@ class Family(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Question(Question):
-    """What is asked of every head."""
+    """The arguments of `needed`, the same for every head."""
 
     METRICS: ClassVar = METRICS
 
@@ -377,20 +382,20 @@ class _Question(Question):
 
 
 def order(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what comes first of a target: what reaches it, the cheapest, the smallest error."""
+    """Return the sort key of a target's rows: reached first, then the price, then the error."""
     price = float(row["price"])
     return not row["reached"], math.isnan(price), price, row["error"]
 
 
 def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str, Any]]:
-    """Yield what a method needs for each target; nothing if it costs more than exact attention."""
+    """Yield a method's row for each target; nothing if every size costs as much as exact."""
     x, currency = head.full, asked.currency
     ceiling = cost(Exact(), x, currency)
     sizes, make = Family.from_method(method, x, currency)
     measured: dict[int, _Measured] = {}
     guesses: dict[int, _Measured] = {}  # on few queries
-    few = head.few(asked.seed) if method.row_local else None  # others would cost as much
-    # The least error of a form falls as the form grows, since a larger one holds the smaller.
+    few = head.few(asked.seed) if method.row_local else None  # others would need all queries
+    # The least error of a form falls as the form grows, because a larger form contains a smaller.
     falls = standing(method, asked.metric, x.mask) in (BOUND, FOUND)
 
     def error(number: int, at: Sampled = head, known: dict[int, _Measured] = measured) -> float:
@@ -441,8 +446,8 @@ def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str
 class _Measured(NamedTuple):
     """The error of a sized method on a head, and its price.
 
-    ``most`` is above the error with the confidence `SURE`; ``again`` says that the draws are others
-    than those by which sizes are chosen.
+    ``most`` is an upper bound of the error with the confidence `SURE`; ``again`` says whether the
+    draws differ from those that choose sizes.
     """
 
     method: Method
@@ -454,7 +459,7 @@ class _Measured(NamedTuple):
 
 
 def _measured(head: Sampled, method: Method, asked: _Question, *, again: bool = False) -> _Measured:
-    """Return the mean error over draws; over other draws if it is measured again."""
+    """Return the mean error over draws; if measured again, over other draws."""
     trials = asked.trials
     count = 2 * trials if again else trials
     drawn = next(draws(head, [method], trials=count, seed=asked.seed))
@@ -473,7 +478,7 @@ def _measured(head: Sampled, method: Method, asked: _Question, *, again: bool = 
 
 
 def _price(method: Method, estimate: Approximation, head: Sampled) -> dict[str, float]:
-    """Return a price by currency; NaN where it is not known, even of what was made."""
+    """Return the price in each currency; NaN if not even the estimate tells it."""
     x = head.full
     price = method.price(**x.shape.given)
     if price is None and not estimate.nnz:

@@ -1,4 +1,4 @@
-"""What to use on a head, and how much another choice could gain, from what was measured."""
+"""Verdicts from measurements: the method to use on a head, and the possible gain of another."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,20 +11,20 @@ from analysis.costs.candidates import TRIVIAL
 from approx import checks, notebook
 
 VERDICTS = USE, TIED, KEEP = "use", "tie", "keep exact"
-TIE = 1.05  # the least ratio of the runner-up's error to the winner's that is no tie
+TIE = 1.05  # below this ratio of the runner-up's error to the winner's, the two tie
 TV, OUTPUT = "attention_tv", "output_relative_error"
-COLUMNS = {TV: "attention_tv", OUTPUT: "output_error"}  # of `diagnose`, by the metric that ranks
+COLUMNS = {TV: "attention_tv", OUTPUT: "output_error"}  # metric that ranks → column of `diagnose`
 SHORT = {TV: "tv", OUTPUT: "output"}
 NAMES = {TV: "total variation", OUTPUT: "output error"}
 
 
 def metric_of(table: pd.DataFrame) -> str:
-    """Return the metric by which a table of `diagnose` ranks, tv where it does not say."""
+    """Return the metric that ranks a table of `diagnose`; tv if the table has no such column."""
     return str(table.metric.iloc[0]) if "metric" in table else TV
 
 
 def thousandths(x: float) -> str:
-    """Return a number to three decimals, or to one digit where these would be 0 and it is not.
+    """Return a number to three decimals, or to one digit if it would otherwise round to 0.
 
     Examples
     --------
@@ -43,18 +43,18 @@ def verdict(
     exact: Mapping[str, float],
     metric: str = TV,
 ) -> str:
-    """Return whether to use the winner, that it ties with another, or to keep exact attention.
+    """Return "use", "tie" or "keep exact" for a head.
 
     Parameters
     ----------
     rows : sequence of dict
-        What was measured on one head.
+        The measurements on the head, a row per method.
     affordable : bool
-        The budget buys every entry that is seen.
+        Whether the budget buys every visible entry.
     accept : float
         The largest share of uniform attention's error at which a method is advised.
     uniform : float
-        That error.
+        Uniform attention's error.
     exact : mapping
         ``exact_reads``, ``exact_multiply_adds`` and ``exact_bytes``.
     metric : {"attention_tv", "output_relative_error"}
@@ -72,9 +72,9 @@ def verdict(
 
 
 def is_cheaper(row: Mapping[Any, Any]) -> bool:
-    """Return whether a method costs less than exact attention in something but stored values.
+    """Return whether a method costs less than exact attention in any currency except stored values.
 
-    It also does if nothing is known but what it stores.
+    It returns True if no other currency is known.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def is_cheaper(row: Mapping[Any, Any]) -> bool:
 def winner(rows: Sequence[dict[str, Any]], metric: str = TV) -> dict[str, Any] | None:
     """Return the runnable row with the least error, then the fewest stored values, or None.
 
-    Rows that are ``screened`` cannot be it.
+    A ``screened`` row cannot win.
 
     Examples
     --------
@@ -104,30 +104,32 @@ def winner(rows: Sequence[dict[str, Any]], metric: str = TV) -> dict[str, Any] |
 
 
 def rank(row: dict[str, Any], metric: str = TV) -> tuple[float, float]:
-    """Return what the winner has least of."""
+    """Return the sort key of which the winner has the least: error, then stored values."""
     return row[COLUMNS[metric]], row["values_per_row"]
 
 
 def gaps(table: pd.DataFrame) -> pd.DataFrame:
-    """Return for each head and class the best that sees all logits, and the best that can be run.
+    """Return the best reference and the best runnable method of each class on each head.
 
     Parameters
     ----------
     table : DataFrame
-        That of `analysis.advice.diagnose.diagnose`.
+        The result of `analysis.advice.diagnose.diagnose`.
 
     Returns
     -------
     DataFrame
-        One row per (input, layer, head, class): ``oracle`` and ``best``, specs with the lowest
-        ``attention_tv`` of what needs all logits and of what a model with this mask can run, ""
-        where there is none; ``oracle_tv``, ``best_tv``, NaN where there is none; ``standing`` of
-        the first in this metric (`analysis.costs.optimality.standing`); ``gap``, their difference;
-        ``bound``, the least of the class, and ``gain``, the difference of ``best_tv`` and that:
-        more than this no better way to choose can gain within the class, NaN where no bound is
-        known of one of its methods. In a table that ranks by the error of the output, ``output``
-        stands for ``tv``.
+        One row per (input, layer, head, class):
 
+        - ``oracle``, ``best``: the specs with the lowest ``attention_tv`` among methods that need
+          all logits, and among runnable ones; "" if there are none
+        - ``oracle_tv``, ``best_tv``: their errors; ``gap``: the difference of the two errors
+        - ``standing`` of ``oracle`` in this metric (`analysis.costs.optimality.standing`)
+        - ``bound``: the least bound of the class; NaN if a method of the class has no bound
+        - ``gain``: ``best_tv`` − ``bound``, the largest gain that any other choice in this class
+          could bring
+
+        In a table that ranks by output error, ``output`` replaces ``tv`` in these names.
     """
     metric = metric_of(table)
     rows = []
@@ -152,13 +154,13 @@ def _least(part: pd.DataFrame, column: str) -> tuple[str, float, str]:
 
 
 class Advice(NamedTuple):
-    """One head: what to use, and by how much.
+    """The advice for one head: the verdict, the winner, and its errors and margins.
 
     ``bound`` ≤ ``attention_tv`` ≤ ``certificate``: a lower bound on the tv of every estimate of the
-    winner's class with equal storage, what was measured, and what its estimates prove of
-    themselves. ``reads``, ``multiply_adds`` and ``bytes`` are shares of what exact attention costs.
-    The ``metric`` ranks: it decides the verdict, the winner, the runner-up, the margin and the
-    oracle. ``other`` is what can be run with less of the other error, "" if that is the winner.
+    winner's class with equal storage, the measured tv, and the upper bound that the winner's
+    estimates prove. ``reads``, ``multiply_adds`` and ``bytes`` are shares of the cost of exact
+    attention. ``metric`` decides the verdict, the winner, the runner-up, the margin and the oracle.
+    ``other`` is the runnable method with the least of the other error, "" if the winner has it.
     """
 
     layer: int
@@ -197,7 +199,7 @@ class Advice(NamedTuple):
 
     @property
     def guaranteed(self) -> float:
-        """What the winner proves of its tv; NaN above half of uniform attention's: of no use."""
+        """The winner's certificate; NaN if it is useless: above half of uniform attention's tv."""
         return self.certificate if self.certificate <= self.uniform_tv / 2 else math.nan
 
     @property
@@ -207,7 +209,7 @@ class Advice(NamedTuple):
 
 
 class Advised(list[Advice]):
-    """Advice for heads, one each, which shows itself as a table in a notebook."""
+    """A list with one `Advice` per head, displayed as a table in a notebook."""
 
     def __repr__(self) -> str:
         said = ", ".join(
@@ -241,7 +243,7 @@ class Advised(list[Advice]):
 
 
 def advice(table: pd.DataFrame) -> Advised:
-    """Return one piece of advice per head, from the table of `diagnose`."""
+    """Return the advice for each head, from the table of `diagnose`."""
     known, heads = {"output_error": math.nan, "screened": False}, dict[Any, list[_Row]]()
     for row in table.to_dict("records"):
         heads.setdefault((row["input"], row["layer"], row["head"]), []).append(known | row)
@@ -285,7 +287,7 @@ def _advice(part: list[_Row]) -> Advice:
 
 
 def _last(x: float) -> tuple[bool, float]:
-    """Return what sorts numbers, and what is NaN behind them."""
+    """Return a sort key of numbers that puts NaN last."""
     return math.isnan(x), 0.0 if math.isnan(x) else x
 
 
@@ -322,7 +324,7 @@ def _sentence(one: Advice, best: Mapping[str, Any], affordable: bool) -> str:
 
 
 def _rival(one: Advice) -> str:
-    """Return what has less of the other error than the winner, "" if nothing has."""
+    """Return the words about a method with less of the other error than the winner, or ""."""
     if not one.other:
         return ""
     by, own, less = NAMES[OUTPUT], one.output_error, one.other_output

@@ -1,1 +1,1 @@
-"""What is proved: lower bounds of classes, certificates, residuals, concentration, theory."""
+"""Proved bounds: lower bounds of classes, certificates, residuals, concentration, theory."""

@@ -1,9 +1,9 @@
-"""Bounds that an estimate carries with it: how wrong attention is at most, row by row.
+"""Certificates: upper bounds on the error of attention in each row of an estimate.
 
-A support reads some keys of a row, and knows nothing of the others but the box of their page. So
-the mass of what it did not read is at most a number that can be computed, and with it the error of
-attention, without the logits of the keys that were not read. `approx.polynomials.error_bounds` has
-bounds that hold before an estimate is made; these hold for one estimate of one row.
+A support reads some keys of a row; of its other keys it knows only the box of their page. The
+boxes bound the sum of exp(q·k) over the unread keys, and so the error of attention, without the
+logits of these keys. These bounds hold for one estimate of one row;
+`approx.polynomials.error_bounds` has bounds that hold before an estimate is made.
 """
 
 from typing import Any
@@ -35,71 +35,73 @@ def row_bounds(
     dropped: residuals.OffSupport | None = None,
     entries: bool = False,
 ) -> pd.DataFrame:
-    """Return bounds on the errors of attention in every row, by what the estimate knows.
+    """Return upper bounds on the errors of attention in each row, from what the estimate has read.
 
     Accuracy: 1e6 eps·κ above what is unread, with pages of one key, as docs/accuracy.md defines it.
 
     Parameters
     ----------
     estimate : Approximation
-        Of exp(Q Kᵀ), or of its row-softmax, under its mask.
+        An estimate of exp(Q Kᵀ) or of its row-softmax, with its mask.
     Q, K : (n, d), (l, d)
-        Of K only what the estimate read is used, and, if ``known`` is not given, the boxes of all
-        pages, which are made once: no logit of a key that was not read.
+        Logits are computed only for the keys that the estimate read. If ``known`` is not given,
+        the boxes of all pages are made from K, once.
     V : (l, c), optional
-        Adds ``output_error``. Of V likewise.
+        Adds ``output_error``; V is read as K is.
     known : PageBoxes, optional
-        What is kept of K, and of V if that is given; by default boxes of 16 keys.
+        The boxes of K, and of V if V is given; by default boxes of 16 keys.
     dropped : OffSupport, optional
-        What `analysis.bounds.residuals.off_support` returned, for an estimate by a decomposition.
-        It needs all logits, which whoever made the decomposition had.
+        The residual from `analysis.bounds.residuals.off_support`, for an estimate by a
+        decomposition. It needs all logits; whoever made the decomposition had them.
     entries : bool
         Whether to read every entry of an estimate that is more than a support. This costs
-        rank·l numbers a row, as a rule no less than exact attention.
+        rank·l numbers per row, usually no less than exact attention.
 
     Returns
     -------
     DataFrame
         A row per query:
 
-        - ``attention_tv``: never below ½ Σ_j |estimate − exact| of the rows of attention, as
-          `analysis.errors.metrics.compare` defines it; 1 for a row that is empty. NaN: nothing is
-          known.
-        - ``output_error``: never below ‖estimate V − exact V‖₂ of these rows, which is absolute.
-        - ``kind``: "support", "dropped" or "entries", by what the bound follows from, or "none".
-        - ``keys``: keys whose logits the estimate has read.
-        - ``entries``: other entries of the estimate that the bound has read.
-        - ``pages``, ``numbers``, ``bits``: pages of which a box was read, and what was read of the
-          `PageBoxes`: numbers, and bits of codes.
-        - ``reason``: why there is no bound, or "".
+        - ``attention_tv``: an upper bound of ½ Σ_j |estimate − exact| of the row of attention, as
+          `analysis.errors.metrics.compare` defines it; 1 for an empty row, NaN without a bound
+        - ``output_error``: an upper bound of ‖estimate V − exact V‖₂ of the row (absolute)
+        - ``kind``: what the bound follows from: "support", "dropped", "entries" or "none"
+        - ``keys``: the number of keys whose logits the estimate has read
+        - ``entries``: the number of other entries of the estimate that the bound has read
+        - ``pages``: the number of pages whose box was read
+        - ``numbers``, ``bits``: numbers, and bits of codes, that were read from the `PageBoxes`
+        - ``reason``: why there is no bound, or ""
 
     Raises
     ------
     ValueError
-        Shapes do not fit, or V is given and ``known`` has no values.
+        Shapes do not fit, or V is given and ``known`` has no boxes of values.
 
     Notes
     -----
-    *Support*: exact on the keys S, perhaps with weights, and 0 on the others. Let M be the sum of
-    exp over S, L and U what boxes say of the sum over the rest, p̂ the row of the estimate. Exact
-    attention on S is exp(q·k)/Z with Z = M + (the rest), so that tv = Σ_S max(p̂ − exp(q·k)/Z, 0),
-    which grows with Z ≤ M + U. Without weights this is U/(M + U), the largest share that can be
-    unread. A page of which some keys were read counts those that were not. In attention space tv
-    is convex in 1/Z, and largest at an end of [M + L, M + U].
+    *Support*: the estimate is exact on the keys S, perhaps with weights, and 0 elsewhere. Let M be
+    the sum of exp(q·k) over S, R the sum over the unread keys, and p̂ the row of the estimate. The
+    boxes give L ≤ R ≤ U. Exact attention on S is exp(q·k)/Z with Z = M + R, so that
+    tv = Σ_S max(p̂ − exp(q·k)/Z, 0), which grows with Z ≤ M + U. Without weights the bound is
+    U/(M + U), the largest possible share of the unread keys. A partly read page contributes its
+    unread keys. In attention space tv is convex in 1/Z, so its maximum is at an end of
+    [M + L, M + U].
 
-    The output is off by Σ p_j(v_j − estimate) over unread keys, and by what weights do on S. With
-    R_b of page b in [L_b, U_b], and D_b ≥ ‖v − estimate‖ there, this is at most the largest
-    Σ_b R_b D_b/(M + Σ_b R_b), which is never more than U/(M + U) times the largest D_b.
+    The error of the output is Σ p_j(v_j − estimate) over unread keys, plus the effect of the
+    weights on S. Let R_b in [L_b, U_b] be the sum over the unread keys of page b, and
+    D_b ≥ ‖v − estimate‖ for its values. The first part is at most the largest
+    Σ_b R_b D_b/(M + Σ_b R_b), which is at most U/(M + U) times the largest D_b.
 
-    *Entries*: unread keys have an estimate, too, and shares of attention in [e^L/Z, e^U/Z]; what
-    is above, or what is below, is summed. *OffSupport*: see `analysis.bounds.residuals`. Random
-    features carry no bound with them: only ``entries`` says something, which is as dear as exact
+    *Entries*: the estimate has entries for unread keys, too. If the box of such a key gives
+    a ≤ q·k ≤ b, its exact share of attention is in [e^a/Z, e^b/Z]. The bound sums the possible
+    excess over these shares, or the possible deficit. *Dropped*: see `analysis.bounds.residuals`.
+    An estimate by random features has only the bound by ``entries``, at the cost of exact
     attention.
 
-    The bounds are rigorous: every rounding is counted, and outwards. Entries are those that
-    `Approximation.block` returns at its own scale, as they are rounded; what `attend` rounds
-    beyond that is not counted. They hold for any mask, and are exact statements, not in
-    probability: `analysis.bounds.sampling_intervals` has those.
+    The bounds are rigorous: they include every rounding, outwards. The entries are the rounded
+    ones that `Approximation.block` returns at its own scale; further roundings of `attend` are not
+    included. The bounds hold for any mask and with certainty; for bounds that hold with a given
+    probability see `analysis.bounds.sampling_intervals`.
 
     Cost: O(n·(l·d/size + keys·d)); with codes or entries O(n·l·d). By row stripes.
 
@@ -111,7 +113,7 @@ def row_bounds(
 
     Examples
     --------
-    Equal keys: of four, one is read, and the boxes are points. Three quarters are unread.
+    One of four equal keys is read, and the boxes are points: three quarters are unread.
 
     >>> from approx import parse
     >>> Q, K = [[1.0]], [[1.0]] * 4
@@ -148,7 +150,7 @@ of = row_bounds  # the name that the contract of the second edition gave it
 def _kind(
     estimate: Approximation, dropped: residuals.OffSupport | None, entries: bool
 ) -> tuple[str, str]:
-    """Return what the bounds of an estimate follow from, and why there is none."""
+    """Return what the bounds of an estimate follow from, and the reason if there is no bound."""
     if dropped is not None:
         return "dropped", ""
     if not estimate.rank and (estimate.correction is None or estimate.replaces):
@@ -162,7 +164,7 @@ def _kind(
 
 
 class _Rows(Unread):
-    """What is known of a stripe of rows, and the bounds that follow."""
+    """A stripe of rows: what is known about them, and the bounds that follow."""
 
     def __init__(
         self,
@@ -186,7 +188,7 @@ class _Rows(Unread):
             self.bound(q, k)
             self.M_low = self.over_read(self.low) * (1 - self.round)
             self.M_high = self.over_read(self.high) * (1 + self.round)
-            # Below TINY, TINY/Z_low is 1: nothing is known of shares if all of a row underflows.
+            # If a whole row underflows, TINY/Z_low is 1: nothing is known about its shares.
             self.Z_low, self.Z_high = np.maximum(self.M_low + self.L, TINY), self.M_high + self.U
             self.unread_share = self.U / (self.M_low + self.U) * (1 + 4 * EPS)
 
@@ -197,7 +199,7 @@ class _Rows(Unread):
         return found
 
     def table(self) -> pd.DataFrame:
-        """Return the bounds and what was read, a row per query."""
+        """Return the bounds and the counts of what was read, a row per query."""
         n = len(self.counts)
         entries, pages, numbers, bits = (np.zeros(n, np.int64) for _ in range(4))
         d, c = self.known.lo.shape[1], 0 if self.v is None else self.v.shape[1] + 1
@@ -227,7 +229,7 @@ class _Rows(Unread):
         return np.exp(np.minimum(shift.astype(np.float64), 709.0))
 
     def _of_support(self) -> tuple[Array, Array]:
-        """Return bounds on tv and on the error of the output, of exact entries and zeros."""
+        """Return the bounds on tv and on the output error, for exact entries on a support."""
         correction, more = self.estimate.correction, 1 + 4 * self.round
         shift = self.estimate.row_log(self.rows)
         p = np.zeros(0)
@@ -256,7 +258,7 @@ class _Rows(Unread):
         return tv, np.where(empty, self._farthest(), self._output(p))
 
     def _output(self, p: Array) -> Array:
-        """Return a bound on ‖output − exact output‖ for the rows p, of sum 1, on the support."""
+        """Return a bound on ‖output − exact output‖ for rows p of sum 1 on the support."""
         assert self.v is not None
         n, more = len(self.counts), 1 + 8 * self.round
 
@@ -278,9 +280,9 @@ class _Rows(Unread):
             mass = np.where(f[:, None] < D, U, L)
             return (mass * (D - f[:, None])).sum(axis=1) - f * M, mass.sum(axis=1) + M
 
-        # f is a bound if g(f) ≤ 0: no masses R of pages have Σ R D > f·(M + Σ R). g is convex and
-        # falls, and is ≤ 0 at `most`. A tangent meets 0 before the root; from there, the chord to a
-        # bound meets 0 behind the root, at a better bound.
+        # f is a bound if g(f) ≤ 0: then no masses R of pages have Σ R D > f·(M + Σ R). g is convex
+        # and decreasing, and ≤ 0 at `most`. A tangent meets 0 before the root; from there, the
+        # chord to a bound meets 0 after the root, at a better bound.
         most = D.max(axis=1) * self.unread_share * more
         low, high = np.zeros(n), most
         for _ in range(STEPS):
@@ -289,8 +291,8 @@ class _Rows(Unread):
             above, below = np.maximum(g(low)[0], 0), np.maximum(-g(high)[0], 0)
             part = np.divide(below, above + below, out=np.zeros(n), where=below > 0)
             high = high - (high - low) * part
-        # On the support: its attention by these logits, and by exact ones. With weights off by
-        # factors of e^±off, shares are off by twice their mean of e^off − 1, in sum.
+        # On the support: attention by the computed logits, against attention by the exact ones. If
+        # weights are off by factors e^±off, the shares' errors add to twice the mean of e^off − 1.
         x = self.logits
         tops = np.full(n, -np.inf)
         np.maximum.at(tops, self.row, x)
@@ -299,19 +301,19 @@ class _Rows(Unread):
         moved = 2 * self.over_read(shares * np.expm1(np.minimum(self.off, 700.0))) + 8 * self.round
         inside = lengths(times_values(shares - p)) + moved * longest
         bound = (high + inside + off) * more + 16 * self.round * most + self.least
-        # neither mean of values is farther from the other than some value is
+        # a mean of values is no farther from a point than the farthest value
         return np.asarray(np.minimum(bound, np.maximum(self._farthest(out, off), 2 * longest)))
 
     def _seen_pages(self) -> Array:
-        """Return of which pages a row sees a key, (rows, pages)."""
+        """Return whether a row sees a key of each page, (rows, pages)."""
         starts = self.known.starts
         first, stop = self.mask.first[:, None], self.mask.stop[:, None]
         return np.asarray((starts < stop) & (starts + self.known.size > first))
 
     def _farthest(self, points: Array | None = None, off: float | Array = 0.0) -> Array:
-        """Return a bound on ‖v − x‖ over the values that a row sees, for x within off of points.
+        """Return a bound on ‖v − x‖ over a row's visible values, for x within `off` of `points`.
 
-        Without points x is 0.
+        Without `points`, x is 0.
         """
         assert self.v is not None
         n = len(self.counts)
@@ -320,9 +322,9 @@ class _Rows(Unread):
         return np.asarray(np.where(self._seen_pages(), D, 0.0).max(axis=1))
 
     def _spread(self, tv: Array) -> Array:
-        """Return a bound on the output from tv alone: tv times twice a radius of the values.
+        """Return a bound on the output error from tv alone: 2 tv times a radius of the values.
 
-        Differences of rows that sum to 1 have the sum 0, and any centre; others have the centre 0.
+        The centre is free if rows sum to 1, because their difference then sums to 0; else it is 0.
         """
         if self.v is None:
             return tv
@@ -333,7 +335,7 @@ class _Rows(Unread):
             return np.asarray(2 * tv * self._farthest(points) * (1 + 8 * EPS))
 
     def _of_entries(self) -> tuple[Array, Array]:
-        """Return bounds for an estimate of which every entry is known."""
+        """Return the bounds for an estimate whose entries are all known."""
         more, shift = 1 + 4 * self.round, self.estimate.row_log(self.rows)
         p = self.estimate.block(self.rows, shift=shift).astype(np.float64)
         total, slack = p.sum(axis=1), self.round * np.abs(p).sum(axis=1)  # which may cancel
@@ -361,7 +363,7 @@ class _Rows(Unread):
         blurs = np.abs(p) * blur[:, None]
 
         def least(x: Array, rest: Array) -> Array:
-            # Unread shares are no more than all of them and the estimate's own.
+            # The unread keys' part is at most their exact share plus the estimate's entries there.
             off = np.where(read, 0, x).sum(axis=1)
             both = np.where(read, x, 0).sum(axis=1) + np.minimum(off, self.unread_share + rest)
             return np.asarray(both)

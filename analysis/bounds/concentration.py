@@ -1,27 +1,27 @@
-"""Bounds of a mean from a sample of numbers between 0 and 1, and the probability that they hold.
+"""Bounds of a mean from a sample of numbers between 0 and 1, with a given probability.
 
-Nothing bounds the mean of a sample from above unless the largest possible number is known: one rare
-number beyond all that were drawn may hold the whole mean. Here it is 1, and 0 the least.
+A sample bounds the mean from above only if the largest possible number is known: one rare number
+larger than all drawn ones could make up the whole mean. Here all numbers are between 0 and 1.
 
-Let b numbers x be drawn, x̄ their mean, and L = log(1/δ). Each bound is below its formula from the
-mean μ, with probability at least 1 − δ; the one on the other side is that of 1 − x.
+Let x be b drawn numbers, x̄ their mean, μ the true mean, and L = log(1/δ). Each inequality below
+holds with probability at least 1 − δ. For a lower bound apply it to 1 − x.
 
 - ``hoeffding``: μ ≤ x̄ + √(ρL/2b). With replacement ρ = 1, from a population of N numbers without
   replacement ρ = min(1 − (b − 1)/N, (1 − b/N)(1 + 1/b)).
 - ``empirical_bernstein``: with replacement μ ≤ x̄ + √(2s²·log(2/δ)/b) + 7·log(2/δ)/(3(b − 1)), s²
   the unbiased variance of the sample. Without, μ ≤ x̄ + σ̂√(2ρ·log(5/δ)/b) + κ·log(5/δ)/b, where
   κ = 7/3 + 3/√2, σ̂² = (b − 1)s²/b, and ρ is as above.
-- ``betting``: the least m with Σ_θ w_θ Π_t (1 + θ(m − x_t)/(1 − m)) ≥ 1/δ, for θ = 1 with weight ½
-  and θ = ½, …, 2⁻⁷ that share the other half. At m = μ no factor is negative and each has mean 1,
-  so that the product exceeds 1/δ with probability at most δ. Each factor falls with its x_t, and
-  numbers drawn without replacement are negatively associated: the mean of the product is then at
-  most the product of the means, 1, and the bound holds as well.
-- ``normal``: μ ≤ x̄ + z·(s/√b)·√(1 − b/N), z the 1 − δ quantile of N(0, 1). It is *no bound*: a
-  sample of finite size is not normal, and s is not the deviation.
+- ``betting``: the least m with Σ_θ w_θ Π_t (1 + θ(m − x_t)/(1 − m)) ≥ 1/δ. θ = 1 has weight ½, and
+  θ = ½, …, 2⁻⁷ share the other half. At m = μ no factor is negative and each has mean 1, so that
+  the product exceeds 1/δ with probability at most δ. This holds without replacement too: the draws
+  are then negatively associated and each factor decreases in its x_t, so that the mean of the
+  product is at most the product of the means, 1.
+- ``normal``: μ ≤ x̄ + z·(s/√b)·√(1 − b/N), z the 1 − δ quantile of N(0, 1). This is *not a proved
+  bound*: the mean of a finite sample is not normal, and s is not the true standard deviation.
 
-Where all that is drawn is 0, *no* valid bound is below 1 − δ^{1/b} with replacement: a share of
-that size of ones is missed by all draws with probability δ. It is about L/b, and ``betting`` is at
-log(2/δ)/b. So a sample proves little as long as the largest possible number is b times the mean.
+If all draws are 0, *no* valid bound with replacement is below 1 − δ^{1/b} ≈ L/b: with probability
+δ, all draws miss a share of ones of that size. ``betting`` gives about log(2/δ)/b. So a sample
+proves little as long as the largest possible number is b times the mean.
 """
 
 import math
@@ -48,7 +48,7 @@ def upper(
     kind: str = "empirical_bernstein",
     population: ArrayLike | None = None,
 ) -> Array:
-    """Return a number that the mean is above with probability at most δ, for each sample.
+    """Return an upper bound of the mean for each sample; it fails with probability at most δ.
 
     Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
 
@@ -60,8 +60,8 @@ def upper(
         0 < δ < 1.
     kind : {"empirical_bernstein", "hoeffding", "betting", "normal"}
     population : int or (…), optional
-        N, where b different numbers of N are drawn, all sets of b alike; by default draws are
-        independent.
+        N for draws without replacement: b different numbers of N, all sets of b equally likely. By
+        default draws are independent.
 
     Returns
     -------
@@ -71,11 +71,11 @@ def upper(
     Raises
     ------
     ValueError
-        A number outside [0, 1], N < b, or b < 2 where a variance is needed for kind "normal".
+        A number is outside [0, 1], N < b, or b < 2 for kind "normal", which needs a variance.
 
     Notes
     -----
-    ``empirical_bernstein`` is 1 for b < 2. Cost: O(b) per sample, and some 400·b logarithms for
+    ``empirical_bernstein`` is 1 for b < 2. Cost: O(b) per sample; about 400·b logarithms for
     ``betting``.
 
     References
@@ -93,7 +93,7 @@ def upper(
 
     Examples
     --------
-    Of 100 numbers that are all 0, the mean may be this large:
+    The mean may be this large if 100 draws are all 0:
 
     >>> [round(float(upper(np.zeros(100), 0.05, kind=kind)), 3) for kind in KINDS]
     [0.122, 0.087, 0.036, 0.0]
@@ -123,7 +123,7 @@ def lower(
     kind: str = "empirical_bernstein",
     population: ArrayLike | None = None,
 ) -> Array:
-    """Return a number that the mean is below with probability at most δ, 1 − upper(1 − x).
+    """Return a lower bound of the mean, 1 − upper(1 − x); it fails with probability at most δ.
 
     The parameters are those of `upper`. Both sides hold together with probability at least 1 − 2δ.
     """
@@ -157,7 +157,7 @@ def level(delta: float) -> float:
 
 
 def _left(b: int, N: Array) -> Array:
-    """Return ρ, what sampling without replacement leaves of the variance; 1 for N = inf."""
+    """Return ρ, the factor of the variance without replacement; 1 for N = inf."""
     return np.asarray(np.minimum(1 - (b - 1) / N, (1 - b / N) * (1 + 1 / b)))
 
 
@@ -183,12 +183,12 @@ def _betting(sample: Array, log_odds: float) -> Array:
 
 
 def _least_refuted(sample: Array, log_odds: float) -> Array:
-    """Return the least m at which the wealth reaches the odds, by halving; it rises with m."""
+    """Return the least m whose wealth reaches the odds, by bisection: the wealth rises with m."""
     low, high = np.zeros(len(sample)), np.ones(len(sample))
     for _ in range(HALVINGS):
         m = (low + high) / 2
         gain = (m[:, None] - sample) / (1.0 - m[:, None])
-        with np.errstate(divide="ignore"):  # a bet of all that there is may lose it
+        with np.errstate(divide="ignore"):  # a bet of everything may lose everything
             wealth = np.log1p(np.maximum(BETS[:, None, None] * gain, -1.0)).sum(axis=2)
         refuted = np.logaddexp.reduce(wealth + LOG_PRIOR[:, None], axis=0) >= log_odds
         low, high = np.where(refuted, low, m), np.where(refuted, m, high)

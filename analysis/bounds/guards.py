@@ -1,4 +1,4 @@
-"""What a guarded method reads on given inputs: its price is known when it has run."""
+"""Reads of a guarded method, which depend on the input and are known only after a run."""
 
 import math
 
@@ -15,28 +15,33 @@ NUMBER = 16  # bits of a number that is read
 
 
 def spent(x: Head, method: Method, rng: Rng = None) -> pd.DataFrame:
-    """Return what each row of a head reads by a guarded method, and what it knew.
+    """Return the reads of a guarded method in each row of a head, and the bound that it found.
 
     Parameters
     ----------
     x : Head
     method : Guarded
-        Of a size.
+        A method with a size.
     rng : optional
-        That of `approximate`.
+        As for `approximate`.
 
     Returns
     -------
     DataFrame
-        A row per query: ``bound`` on total variation before the guard, whether it is ``exact``,
-        ``reads`` in numbers of 16 bits, and ``share`` of what exact attention reads.
+        A row per query: ``bound`` (on total variation, before the guard acts), ``exact`` (whether
+        the guard made the row exact), ``reads`` (in numbers of 16 bits), and ``share`` (reads over
+        those of exact attention).
 
     Notes
     -----
-    A row reads what its method reads to choose keys (at most, as `Method.price` has it), these keys
-    and their values; the keys of its own page; of every page before with a key that it has not
-    read, the box, how the bits are shared and all codes; and where this does not do, all other keys
-    and all other values. Codes are counted by their bits. Boxes of values are not needed.
+    A row reads:
+
+    - what its method reads to choose keys (the upper bound that `Method.price` uses);
+    - the chosen keys and their values, and the keys of its own page;
+    - for each earlier page with an unread key: the box, the allocation of the bits, and all codes;
+    - all other keys and values, if the bound is not small enough.
+
+    Codes are counted by their bits. Boxes of values are not needed.
 
     Examples
     --------
@@ -63,10 +68,9 @@ def spent(x: Head, method: Method, rng: Rng = None) -> pd.DataFrame:
 
 
 def summary(found: pd.DataFrame) -> dict[str, float]:
-    """Return mean reads, their share and the share of exact rows, with standard errors of rows.
+    """Return the means of reads, share and exact over rows, with standard errors over rows.
 
-    Rows of one head are alike, so that these say how well a mean of such rows is known, and not
-    how other heads or texts are: heads of a model vary more.
+    These standard errors are for rows of this head. Heads of a model and texts vary more.
 
     Examples
     --------

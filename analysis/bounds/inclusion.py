@@ -1,4 +1,4 @@
-"""Which keys the rows of a sampled estimate hold, which they drew, and with which probability."""
+"""The held keys and the drawn keys of each row of a sampled estimate, with their probabilities."""
 
 import dataclasses
 import functools
@@ -17,13 +17,13 @@ from approx.estimate.corrections import Support
 from approx.estimate.masks import Mask
 
 DESIGNS = ("uniform", "multinomial")
-NEVER = -1e9  # log of a probability that rounds to 0: nothing is known then by chance
-ROUNDING = 1e-9  # of weights that are compared
+NEVER = -1e9  # log of a probability that rounds to 0: such a key gives no bound by chance
+ROUNDING = 1e-9  # tolerance when weights are compared
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Draws:
-    """What the rows of an estimate read, entry by entry.
+    """The entries that each row of an estimate read, held or drawn.
 
     Parameters
     ----------
@@ -31,18 +31,18 @@ class Draws:
     indptr : (n + 1,)
         Where the entries of each row begin.
     keys, logits, log_weights : (entries,)
-        Which key it is, its q·k, and the log of its weight.
+        The key's index, its q·k, and the log of its weight.
     times : (entries,)
-        How often it was drawn; 0 where it is held.
+        How often the key was drawn; 0 for a held key.
     log_p : (entries,)
-        Log of the probability with which a draw takes it, where it is not held.
+        The log of the probability that one draw takes the key, if it is not held.
     count : (n,)
-        How many draws a row has; 0 where all of its keys are read.
+        The number of draws of each row; 0 if the row reads all of its keys.
     population : (n,)
-        Of how many keys these are different ones; inf where they are drawn with replacement.
+        The number of keys that a row draws from without replacement; inf with replacement.
     shares : callable, optional
-        From a row to the keys among which it draws, and the logs of their probabilities; None where
-        keys are alike.
+        Maps a row to the keys that it draws from and the logs of their probabilities; None if all
+        keys are equally likely.
     """
 
     mask: Mask
@@ -77,12 +77,12 @@ class Draws:
 
 
 def draws(estimate: Approximation, q: Array, k: Array, method: Sampled) -> Draws:
-    """Return what was held and drawn, from the estimate and how the method draws.
+    """Return the held and the drawn keys of an estimate, given the method that made it.
 
     Raises
     ------
     ValueError
-        Nothing is proved of what the method draws, or it did not make this estimate.
+        No bound is proved for this method's draws, or the method did not make this estimate.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def draws(estimate: Approximation, q: Array, k: Array, method: Sampled) -> Draws
 
 
 def _possible(method: Sampled) -> None:
-    """Raise unless something is proved of what the method draws."""
+    """Raise unless a bound is proved for the method's draws."""
     checks.instance("method", method, Sampled, "a Sampled method")
     why = None
     if method.design not in DESIGNS:
@@ -153,7 +153,7 @@ def _possible(method: Sampled) -> None:
 
 
 def _rest(method: Sampled, q: Array, k: Array, mask: Mask) -> Rest:
-    """Return the keys among which a method draws whose support draws nothing."""
+    """Return the keys that a method draws from, if its support is deterministic."""
     if method.sparse is None:
         return Rest.all_seen(mask)
     held = method.sparse.support(q, k, mask, 0)

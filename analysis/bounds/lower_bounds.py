@@ -1,29 +1,28 @@
-"""The least error of a class of estimates on a head: what no choice of its parts is below.
+"""Lower bounds on the ``attention_tv`` of each class of estimates, on one head.
 
-A support keeps some keys for every query, a linear attention has some states. How near any of them
-can come to a head follows from the head alone. `bound` takes it from what an estimate stores: no
-estimate of its class that stores as much has a smaller ``attention_tv``, whoever chose its keys or
-its features, and however. All bounds are of the *mean* over rows of ½ Σ_j |estimate − exact|, under
-the mask of the head, with exact rows of softmax p_i.
+`bound` takes an estimate and returns a number that no estimate of its class with equal storage can
+be below, however its keys, features or states are chosen. It depends on the head only. All bounds
+are for the *mean* over rows of ½ Σ_j |estimate − exact|, under the mask of the head; p_i is row i
+of exact softmax.
 
 **Supports** have at least the total variation of the attention that they lose
-(`analysis.bounds.support_bounds`), or half of it where their rows need not sum to 1.
+(`analysis.bounds.support_bounds`), or half of it if their rows need not sum to 1.
 
-**Low rank.** Where rows sum to 1, a total variation tv_i is at least ‖w_i − p_i‖/√2 in the
-Euclidean norm: the positive and the negative part of the difference have the same sum, and neither
-is longer than it. So ‖W − P‖_F bounds the root mean square of tv, not its mean. For the mean the
-nuclear norm serves, which is never above the sum of the lengths of the rows. If W has rank ≤ m,
-then σ_j(W − P) ≥ σ_{j+m}(P) for the singular values, and
+**Low rank.** If rows sum to 1, the total variation tv_i is at least ‖w_i − p_i‖/√2 in the Euclidean
+norm: the positive and the negative part of the difference have the same sum, and neither is longer
+than this sum. So ‖W − P‖_F bounds the root mean square of tv, not its mean. The bound of the mean
+uses the nuclear norm, which is at most the sum of the lengths of the rows. If W has rank ≤ m, then
+σ_j(W − P) ≥ σ_{j+m}(P) for the singular values, and
 
     Σ_i tv_i ≥ Σ_i ‖w_i − p_i‖/√2 ≥ Σ_j σ_j(W − P)/√2 ≥ Σ_{j > m} σ_j(P)/√2,
 
-whatever the signs. Where rows need not sum to 1, tv_i ≥ ‖w_i − p_i‖/2. Under a mask the same is
-said of disjoint rectangles that all of their queries see (`analysis.ranks.state_rank`); a row has a
-part in several of them, whose lengths add to at most 2·tv_i. A difference that is spread over many
-keys has a total variation far above its length, so that these bounds are weak where attention is
-not peaked.
+also if entries are negative. If rows need not sum to 1, tv_i ≥ ‖w_i − p_i‖/2. Under a mask the same
+argument holds for disjoint rectangles that all of their queries see (`analysis.ranks.state_rank`).
+The parts of a row in several rectangles have lengths that add to at most 2·tv_i. These bounds are
+weak if attention is not peaked: a difference spread over many keys has a total variation far above
+its length.
 
-Bounds are rounded down by what rounding can do to the weights, see `Weights.slack`.
+Bounds are rounded down by the possible rounding error of the weights, see `Weights.slack`.
 """
 
 import math
@@ -34,20 +33,20 @@ from approx import Approximation, Method, checks
 from approx.hierarchical.hierarchical import Hierarchical
 from approx.hierarchical.partition import Partition
 
-LEAST = 16  # keys of a rectangle; smaller ones add little, and share what is decomposed
+LEAST = 16  # keys of a rectangle; smaller ones add little, and share the decomposition
 
 
 def low_rank(weights: Weights, m: int, *, sums_to_one: bool = True) -> float:
-    """Return a bound of attention_tv for any matrix of rank m, or linear attention of m states.
+    """Return a lower bound of attention_tv for matrices of rank m or linear attention of m states.
 
-    Without a mask it is that of all matrices of rank ≤ m, under one that of everything that passes
-    through m states (`analysis.ranks.state_rank`); gates, normalised rows and negative entries
-    included.
+    Without a mask it holds for all matrices of rank ≤ m. Under a mask it holds for every recurrence
+    of m states (`analysis.ranks.state_rank`). Both include gates, normalised rows and negative
+    entries.
 
     Parameters
     ----------
     weights : Weights
-        Of at most 2^22 entries.
+        Exact attention, of at most 2^22 entries.
     m : int
         Rank, features or states.
     sums_to_one : bool
@@ -55,12 +54,12 @@ def low_rank(weights: Weights, m: int, *, sums_to_one: bool = True) -> float:
 
     Notes
     -----
-    Cost: the singular values of the matrix, or of its dyadic rectangles down to max(m, 16) keys,
-    which the weights keep for other m.
+    Cost: the singular values of the matrix, or of its dyadic rectangles down to max(m, 16) keys.
+    The weights cache them for other m.
 
     Examples
     --------
-    Each of 8 queries attends to a key of its own; half of them can be had by 4 states.
+    Each of 8 queries attends to a key of its own; 4 states can represent half of them.
 
     >>> import numpy as np
     >>> one = Weights(900.0 * np.eye(8), np.eye(8))
@@ -74,16 +73,16 @@ def low_rank(weights: Weights, m: int, *, sums_to_one: bool = True) -> float:
 
 
 def levels(weights: Weights, rank: int, partition: Partition) -> float:
-    """Return a bound of attention_tv for any terms of this rank in each block of a hierarchy.
+    """Return a lower bound of attention_tv for any hierarchical estimate with this rank per block.
 
     Parameters
     ----------
     weights : Weights
-        Of at most 2^22 entries.
+        Exact attention, of at most 2^22 entries.
     rank : int
-        Terms per block.
+        Rank of each block.
     partition : Partition
-        Which queries take which blocks; near keys may be as good as they like.
+        The blocks of each query. Near keys count as exact.
 
     Examples
     --------
@@ -97,7 +96,7 @@ def levels(weights: Weights, rank: int, partition: Partition) -> float:
 
 
 def _tails(weights: Weights, cut: Partition | int | None, m: int, share: float) -> float:
-    """Return what is left of the singular values of blocks, over `share`, per row, rounded down."""
+    """Return Σ_{j > m} σ_j of all blocks over (`share` × number of rows), rounded down."""
     left = sum(float(s[m:].sum()) for s in weights.spectra(cut))
     return max(left / (share * weights.mask.n) - 2 * weights.slack, 0.0)
 
@@ -105,17 +104,17 @@ def _tails(weights: Weights, cut: Partition | int | None, m: int, share: float) 
 def bound(
     method: Method, estimate: Approximation, weights: Weights, *, stored: int | None = None
 ) -> float:
-    """Return what no estimate of a method's class is below that stores as much; NaN if unknown.
+    """Return a lower bound of attention_tv for the method's class at equal storage, NaN if unknown.
 
     Parameters
     ----------
     method : Method
     estimate : Approximation
-        What the method made of this head.
+        The method's estimate of this head.
     weights : Weights
-        Of the queries that are measured.
+        Exact attention of the measured queries.
     stored : int, optional
-        Entries of the estimate in the rows that are measured; by default its own.
+        Entries of the estimate in the measured rows; by default all of its entries.
 
     Returns
     -------
@@ -123,22 +122,22 @@ def bound(
         A lower bound of ``attention_tv``:
 
         ===================  ==================================================================
-        class                bound over
+        class                lower bound for
         ===================  ==================================================================
-        one set of columns   any k − r keys for all queries beside windows of r keys, any r
-        sets for blocks      any k − block earlier keys for each block, and those of the block
+        one set of columns   any k − r keys for all queries plus windows of r keys, any r
+        sets for blocks      any k − block earlier keys for each block, plus the block's own
         eviction             any cache of k keys
-        pages                any ⌊k/size⌋ pages a row
-        lines                any k keys for all queries and diagonals
-        other supports       any support of as many entries in all rows together
+        pages                any ⌊k/size⌋ pages per row
+        lines                any k lines: keys for all queries, or diagonals
+        other supports       any support with as many entries in all rows together
         low rank             any matrix of the rank; any linear attention with as many states
-        hierarchical         any terms of the rank in the blocks of the method
+        hierarchical         any matrices of the rank in the blocks of the method
         compressed logits    NaN: exp of a product of small rank may have any rank
-        sparse + low rank    NaN: none is known
+        sparse + low rank    NaN: no bound is known
         ===================  ==================================================================
 
-        It is NaN, too, where a rank is that of all matrices, and where more than 2^22 entries would
-        have to be decomposed.
+        It is also NaN if every matrix of this shape has at most the rank, and if more than 2^22
+        entries would have to be decomposed.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a decomposition left out of each row of an estimate, and how wrong attention is by it."""
+"""Residuals of a decomposition in each row, and the bound on total variation that they give."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -15,15 +15,16 @@ from approx.supports.key_boxes import EPS, EXP, TINY
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OffSupport:
-    """What a decomposition left out of each row, as whoever made it knows: it needs all logits.
+    """The residual of a decomposition in each row. It needs all logits.
 
     Attributes
     ----------
     tv : (n,)
-        ½(Σ_B √|B|·‖dropped row of block B‖₂ + |difference of the row sums|)/row sum, which is at
-        least the total variation; inf where the row sum may be ≤ 0, and ≥ 1 for a row of zeros.
+        ½(Σ_B √|B|·‖residual row of block B‖₂ + |difference of the row sums|)/row sum, an upper
+        bound of total variation; inf if the row sum may be ≤ 0, and ≥ 1 for a row of zeros.
     blocks : (n,)
-        How many numbers it is made of: one for each block of the row.
+        The number of norms and sums that the bound uses: one for each block of the row, and one
+        for the row sum in kernel space.
     """
 
     tv: Array
@@ -31,21 +32,20 @@ class OffSupport:
 
 
 def off_support(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> OffSupport:
-    """Return what an estimate leaves out of each row, which needs all logits.
+    """Return the residual of an estimate in each row, from all logits.
 
-    It stands for what whoever makes a decomposition knows when it is made: the norms of dropped
-    rows, and the row sums. The blocks are those of a hierarchical estimate, else a whole row.
+    Whoever makes a decomposition knows the norms of the residual's rows and the row sums at that
+    time. The blocks are those of a hierarchical estimate; otherwise a whole row is one block.
 
     Accuracy: 1e5 eps·κ above its formula, as docs/accuracy.md defines it.
 
     Notes
     -----
     ‖row of exact − estimate‖₁ ≤ Δ = Σ_B √|B|·‖row in block B‖₂ by the Cauchy–Schwarz inequality,
-    with |B| the keys of the block that are not exact anyway. A truncated SVD has these norms from
-    its dropped singular values and left vectors. If A and B > 0 are the row sums of exact and of
-    the estimate, whose entries may be negative, then tv ≤ ½(Δ + |A − B|)/B; in attention space
-    it is Δ/2.
-    Cost: O(n·l·d), by row stripes.
+    with |B| the number of the block's visible keys. A truncated SVD knows these norms from its
+    residual singular values and left vectors. If A and B > 0 are the row sums of the exact row and
+    of the estimate, whose entries may be negative, then tv ≤ ½(Δ + |A − B|)/B. In attention space
+    tv ≤ Δ/2. Cost: O(n·l·d), by row stripes.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def off_support(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> OffSuppo
 
 
 def queries_keys(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-    """Return Q and K, checked; raise ValueError if the estimate is not of as many."""
+    """Return Q and K, checked; raise ValueError if their numbers are not the estimate's shape."""
     checks.instance("estimate", estimate, Approximation, "an Approximation")
     q, k = checks.queries_keys(Q, K)
     if estimate.shape != (len(q), len(k)):
@@ -82,7 +82,7 @@ def _dropped(estimate: Approximation, q: Array, k: Array, rows: slice) -> tuple[
     if estimate.space == "attention":
         top = x.max(axis=1)
         log = top + np.log(np.exp(x - top[:, None]).sum(axis=1))
-        # an entry of softmax: its logit, the largest error of a logit in the sum, and roundings
+        # the error of a softmax entry: its logit's, the largest logit error in the sum, roundings
         mask.hide(e)
         e += e.max(axis=1, keepdims=True) + near + 4 * EPS * np.abs(log)[:, None]
         x, scale = x - log[:, None], np.zeros(len(x))
@@ -112,7 +112,7 @@ def _dropped(estimate: Approximation, q: Array, k: Array, rows: slice) -> tuple[
 
 
 def _blocks(estimate: Approximation, rows: slice) -> Iterator[tuple[Array | slice, Array | slice]]:
-    """Yield blocks as rows of a stripe and keys, and at last all rows and which keys are left."""
+    """Yield blocks as (rows of a stripe, keys); the last has all rows and the remaining keys."""
     rest = estimate.mask.take(rows).visible()
     if isinstance(estimate.low, Levels):
         partition = estimate.low.partition

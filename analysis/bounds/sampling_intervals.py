@@ -1,32 +1,31 @@
-"""How wrong an estimate by drawn keys may be, with probability at least 1 − δ, row by row.
+"""Error bounds for estimates by drawn keys in each row, with probability at least 1 − δ.
 
-Of a row of `approx.combinations.sampled.Sampled`, some keys are held, and of the rest b are drawn.
-The row sum D = Σ exp(q·k) is known but for the rest, of which the drawn keys are a sample, and
-`analysis.bounds.concentration` says how large and how small its sum may be. Everything else follows
-from D.
+A row of `approx.combinations.sampled.Sampled` holds some keys and draws b of the rest. The held
+part of the row sum D = Σ exp(q·k) is known exactly. The drawn keys are a sample of the rest, and
+`analysis.bounds.concentration` bounds its sum. The other bounds follow from bounds of D.
 
-- Its weights, w_j exp(q·k_j)/D̂, exceed those of exact attention only where keys are read. Their
-  total variation is Σ_read (w_j exp(q·k_j)/D̂ − exp(q·k_j)/D)₊, which rises with D: an upper bound
-  of D is enough.
+- The weights of the estimate, w_j exp(q·k_j)/D̂, exceed those of exact attention only on read keys.
+  Their total variation is Σ_read (w_j exp(q·k_j)/D̂ − exp(q·k_j)/D)₊, which rises with D: an upper
+  bound of D is enough.
 - D̂/D − 1 is between D̂/D_high − 1 and D̂/D_low − 1.
-- With c any point that does not depend on the draw, o − c = (A + Y)/D, where A is the part that is
-  held of Σ exp(q·k_j)(v_j − c), and Y the rest. So |ô − o| ≤ |Ŷ − Y|/D_low + |ô − c|·max |D̂/D − 1|,
-  and |Ŷ − Y| is bounded by Bernstein's inequality for vectors. Here c is the output of what is
-  held.
+- Let c be any point that does not depend on the draw. Then o − c = (A + Y)/D, where A is the held
+  part of Σ exp(q·k_j)(v_j − c), and Y the rest. So
+  |ô − o| ≤ |Ŷ − Y|/D_low + |ô − c|·max |D̂/D − 1|, and Bernstein's inequality for vectors bounds
+  |Ŷ − Y|. Here c is the output of the held keys.
 
-**What has to be known.** A sample bounds nothing unless the largest possible exp(q·k) of the rest
-is known (see `analysis.bounds.concentration`). ``largest`` says from where:
+**Required knowledge.** A sample gives a bound only if the largest possible exp(q·k) of the rest is
+known (see `analysis.bounds.concentration`). ``largest`` names its source:
 
-- ``boxes``: the keys of each page lie in a box, as Quest keeps it, which bounds q·k. This is
-  proved, and reads 2·d numbers a page.
-- ``held``: the support is `top_k`, so that no other key is above the least that it holds. This is
-  proved, too, but of a support that looks at all logits.
-- ``read``: no unread key is above the largest that was read. This is an *assumption*, and one
-  that follows the draw.
-- a log for each row: no q·k of the rest is above it, as the user says.
+- ``boxes``: the keys of each page lie in a box, as in Quest, which bounds q·k. This is proved, and
+  reads 2·d numbers per page.
+- ``held``: the support is `top_k`, so that no other key is above the least held one. This is
+  proved, too, but the support sees all logits.
+- ``read``: no unread key is above the largest read one. This is an *assumption*, which depends on
+  the draw.
+- a log for each row: the user asserts that no q·k of the rest is above it.
 
-What can be told without chance is used as well: D is at least what is read, and at most that and
-the boxes of what is unread.
+Bounds that hold with certainty are used as well: D is at least the sum over the read keys, and at
+most this sum plus the bound of the boxes over the unread keys.
 """
 
 import dataclasses
@@ -72,60 +71,62 @@ def upper_bounds(
     largest: str | ArrayLike = "boxes",
     size: int = SIZE,
 ) -> pd.DataFrame:
-    """Return upper bounds of the errors of each row, each with probability at least 1 − δ.
+    """Return upper bounds on the errors of each row, each with probability at least 1 − δ.
 
     Parameters
     ----------
     estimate : Approximation
-        That of `method` for these Q and K; its mask says what is seen.
+        The estimate of `method` for these Q and K, with its mask.
     Q, K, V : (n, d), (l, d), (l, c)
-        V is needed for errors of the output.
+        V is needed for ``output_error``.
     method : Sampled
-        Of design "uniform", also with ``epsilon``, or "multinomial", with weights, a draw for each
-        row, and nothing of low rank beneath.
+        With design "uniform", also with ``epsilon``, or "multinomial". It needs weights, a draw for
+        each row, and no low-rank part.
     delta : float
-        0 < δ < 1. A bound of one row fails with probability at most δ, over the draws of its keys
-        and given everything else; for all of n rows at once take δ/n.
+        0 < δ < 1. The bound of one row fails with probability at most δ over the draws of its keys,
+        everything else given. For all n rows at once use δ/n.
     kind : {"empirical_bernstein", "hoeffding", "betting", "normal"}
-        See `analysis.bounds.concentration`. "normal" is what vAttention [1]_ relies on, and no
+        See `analysis.bounds.concentration`. "normal", which vAttention [1]_ uses, is not a proved
         bound.
     largest : {"boxes", "held", "read"} or (n,)
-        From where the largest q·k of the rest is known, see above.
+        The source of the largest q·k of the rest, see above.
     size : int
-        Keys in a page.
+        Keys per page.
 
     Returns
     -------
     DataFrame
         One row per query:
 
-        - ``drawn``, ``unread``: draws, and keys that are seen and not read; both 0 where all are
-        - ``row_sum``: at least |D̂/D − 1|; inf where D may be beyond all measure below D̂
-        - ``attention_tv``: at least the total variation from exact attention, at most 1
-        - ``output_error``: at least |ô − o|₂; NaN without V
+        - ``drawn``, ``unread``: the number of draws, and of visible keys that were not read; both
+          0 if all were read
+        - ``row_sum``: an upper bound of |D̂/D − 1|; inf if D/D̂ has no positive lower bound
+        - ``attention_tv``: an upper bound of the total variation from exact attention, at most 1
+        - ``output_error``: an upper bound of |ô − o|₂; NaN without V
         - ``kind``, ``delta``
-        - ``assumes``: what has to hold besides, and is not checked
+        - ``assumes``: the assumption that the bounds need and that is not checked
 
     Raises
     ------
     ValueError
-        A method for which nothing is proved here, or one that did not make this estimate.
+        No bound is proved for the method, or the method did not make this estimate.
 
     Notes
     -----
-    Each of the three holds with probability 1 − δ; together they fail with 3δ at most. The bound of
-    the output takes |Σ Y_t/b − Y| ≤ R·(2L/b + √(2σ²L/b)) with L = log(2/δ′), |Y_t| ≤ R and
-    σ²R² ≥ E|Y_t|² [2]_, where √σ² ≤ √(m + L′/2b) + √(L′/2b) follows from the mean m of |Y_t|²/R² by
-    Chernoff's inequality, L′ = log(1/δ′), whatever the kind, but for "normal"; δ′ = δ/4. Both hold
-    for draws without replacement too, by Hoeffding's comparison of convex functions of sums [3]_.
+    Each of the three bounds holds with probability 1 − δ; together they fail with probability 3δ
+    at most. The bound of the output uses |Σ Y_t/b − Y| ≤ R·(2L/b + √(2σ²L/b)) with L = log(2/δ′),
+    |Y_t| ≤ R, σ²R² ≥ E|Y_t|² [2]_ and δ′ = δ/4. Chernoff's inequality gives
+    √σ² ≤ √(m + L′/2b) + √(L′/2b) from the mean m of |Y_t|²/R², with L′ = log(1/δ′), for every kind
+    except "normal". Both inequalities hold for draws without replacement too, by Hoeffding's
+    comparison of convex functions of sums [3]_.
 
-    The bound of the output is loose. On 24 rows of SmolLM2, with ``top_k`` of 32 keys and as many
-    drawn, by bets at δ = .05, it was 10 to 56 times the error that 95 % of draws are below, where
-    that of the row sum was 1.6 to 3.8 times as large.
+    The bound of the output is loose. On 24 rows of SmolLM2 (``top_k`` of 32 keys, 32 draws, kind
+    "betting", δ = .05) it was 10 to 56 times the 95 % quantile of the error over draws; the bound
+    of the row sum was 1.6 to 3.8 times its quantile.
 
     Rounding is outwards in the boxes only; logs of sums are widened by 10⁻¹².
 
-    Cost: O(n·l·d/size) for the boxes by row stripes, and what is read.
+    Cost: O(n·l·d/size) for the boxes, by row stripes, plus the reads.
 
     References
     ----------
@@ -137,7 +138,7 @@ def upper_bounds(
 
     Examples
     --------
-    Half of 64 equal keys are drawn. Their boxes are points, so that nothing is left to chance:
+    Half of 64 equal keys are drawn. Their boxes are points, so that the row sum is certain:
 
     >>> method = Sampled(k=32)
     >>> Q, K = np.zeros((1, 1)), np.zeros((64, 1))
@@ -170,7 +171,7 @@ def upper_bounds(
 
 
 def _caps(largest: str | ArrayLike, method: Sampled, draws: Draws) -> tuple[Array, str]:
-    """Return what no q·k of the rest is above in each row, and what that assumes."""
+    """Return an upper bound of q·k over the rest of each row, and the assumption that it needs."""
     n = draws.mask.n
     if not isinstance(largest, str):
         caps = checks.array("largest", largest, ndim=1).astype(np.float64)
@@ -193,11 +194,11 @@ def _caps(largest: str | ArrayLike, method: Sampled, draws: Draws) -> tuple[Arra
 
 
 class _Unread(NamedTuple):
-    """What is known without chance of the keys of each row that were not read, (n,) each.
+    """Certain bounds for the unread keys of each row, (n,) each.
 
-    ``top`` is at least the log of exp(q·k)/p of each key among which was drawn, ``low`` and
-    ``high`` enclose that of the sum of exp(q·k) over unread ones. ``far_top`` and ``far_high`` are
-    those of exp(q·k)·|v − c|, and ``reach`` is at least |v − c| of every key that is seen.
+    ``top`` bounds the log of exp(q·k)/p over the keys that the row draws from. ``low`` and ``high``
+    enclose the log of the sum of exp(q·k) over unread keys. ``far_top`` and ``far_high`` are the
+    same upper bounds for exp(q·k)·|v − c|. ``reach`` bounds |v − c| over all visible keys.
     """
 
     keys: Array
@@ -211,7 +212,7 @@ class _Unread(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Question:
-    """What was drawn, what may lie beyond it, and the kind of bound that is asked for."""
+    """The draws, the bounds of the unread keys, and the kind of bound to compute."""
 
     draws: Draws
     q: Array
@@ -227,23 +228,23 @@ class _Question:
 
     @functools.cached_property
     def held(self) -> Array:
-        """The log of the sum over what is held, (n,)."""
+        """The log of the sum over the held keys, (n,)."""
         on = np.where(self.draws.times == 0, self.draws.logits, -np.inf)
         return self.draws.log_sums(on)
 
     @functools.cached_property
     def read(self) -> Array:
-        """The log of the sum over what is read, (n,)."""
+        """The log of the sum over the read keys, (n,)."""
         return self.draws.log_sums(self.draws.logits)
 
     @functools.cached_property
     def unread(self) -> _Unread:
-        """What is known of the keys that were not read."""
+        """Certain bounds for the unread keys."""
         return self.beyond(np.zeros((len(self.k), 1)), np.zeros((len(self.q), 1)))
 
     @functools.cached_property
     def groups(self) -> list[tuple[Array, Array]]:
-        """Rows with as many draws, and the entries of each draw, (rows, b)."""
+        """Rows with the same number b of draws, and the entries of each draw, (rows, b)."""
         draws, found = self.draws, []
         several = np.repeat(np.arange(len(draws.times)), draws.times)
         ends = np.concatenate([[0], np.cumsum(draws.count)])
@@ -254,7 +255,7 @@ class _Question:
         return found
 
     def totals(self, failure: float) -> tuple[Array, Array]:
-        """Return numbers that log D is below and above, each with a probability of at most that."""
+        """Return a lower and an upper bound of log D; each fails with at most this probability."""
         draws = self.draws
         low = np.logaddexp(self.read, self.unread.low)
         high = np.logaddexp(self.read, self.unread.high)
@@ -272,14 +273,14 @@ class _Question:
         return low - SLACK, high + SLACK
 
     def output(self, values: Array, failure: float) -> Array:
-        """Return bounds of |ô − o|, each of which fails with a probability of at most that."""
+        """Return upper bounds of |ô − o|; each fails with at most this probability."""
         draws, part = self.draws, failure / 4
         low, high = self.totals(part)
         centre = self._centre(values)
         shares = np.exp(draws.logits + draws.log_weights - self.estimate[draws.rows])
         off = draws.about(shares, values, centre)  # ô − c
         beyond = self.beyond(values, centre)
-        # without chance: what was drawn stands for itself instead, and the rest is in its boxes
+        # the certain bound: drawn keys get weight 1, and the boxes bound the unread keys
         rest = np.where(draws.times > 0, np.exp(draws.logits - self.read[draws.rows]), 0.0)
         change = draws.about(-rest * np.expm1(draws.log_weights), values, centre)
         with np.errstate(divide="ignore"):
@@ -295,7 +296,7 @@ class _Question:
         return np.asarray(np.minimum(found * (1 + SLACK), reach))
 
     def _centre(self, values: Array) -> Array:
-        """Return the output of what is held, and the middle of all values where nothing is."""
+        """Return the output of the held keys, or the middle of all values if a row holds none."""
         draws = self.draws
         some = np.isfinite(self.held)
         logs = np.where(draws.times == 0, draws.logits, -np.inf)
@@ -307,7 +308,7 @@ class _Question:
     def _vector(
         self, values: Array, centre: Array, far_top: Array, rows: Array, entries: Array, part: float
     ) -> Array:
-        """Return the log of what |Ŷ − Y| is above with a probability of at most 2·part."""
+        """Return the log of a bound of |Ŷ − Y| that fails with probability at most 2·part."""
         draws, b = self.draws, entries.shape[1]
         found = np.empty(len(rows))
         for part_rows in exact.stripes(len(rows), b * values.shape[1]):
@@ -333,7 +334,7 @@ class _Question:
         return found
 
     def beyond(self, values: Array, centre: Array) -> _Unread:
-        """Return what the boxes of the pages say of keys that were not read."""
+        """Return the bounds of the pages' boxes for the unread keys."""
         draws, size = self.draws, self.page
         lo, hi = boxes.page_boxes(self.k, size)
         v_lo, v_hi = boxes.page_boxes(values, size)
@@ -366,9 +367,9 @@ class _Question:
         return _Unread(*(np.concatenate(x) for x in zip(*found)))
 
     def _tops(self, rows: slice, rest: Array, upper: Array, far: Array) -> tuple[Array, Array]:
-        """Return the most that exp(q·k)/p, and times |v − c|, can be of a key that may be drawn.
+        """Return bounds of log exp(q·k)/p, and of the same with |v − c|, over keys to draw from.
 
-        It must not depend on which keys were drawn: a bound need not rise with it.
+        They must not depend on the draw, because the final bound need not rise with them.
         """
         draws = self.draws
         if draws.shares is None:
@@ -387,19 +388,19 @@ class _Question:
 
 
 def _log_sum(logs: Array) -> Array:
-    """Return the log of the sum of exp over each row; −inf of nothing."""
+    """Return the log of the sum of exp over each row; −inf for an empty row."""
     with np.errstate(divide="ignore"):
         return np.asarray(logsumexp(logs, axis=1))
 
 
 def _relative(estimate: Array, low: Array, high: Array) -> Array:
-    """Return the most that |D̂/D − 1| can be, of logs."""
+    """Return the largest possible |D̂/D − 1|, from the logs of D̂ and of bounds of D."""
     with np.errstate(over="ignore"):
         return np.asarray(np.maximum(np.expm1(estimate - low), -np.expm1(estimate - high)))
 
 
 def _variation(draws: Draws, estimate: Array, high: Array) -> Array:
-    """Return the total variation where the row sum is the largest possible."""
+    """Return the total variation for the largest possible row sum."""
     own = np.exp(draws.logits + draws.log_weights - estimate[draws.rows])
     least = np.exp(draws.logits - high[draws.rows])
     return np.minimum(np.bincount(draws.rows, np.maximum(own - least, 0.0), draws.mask.n), 1.0)

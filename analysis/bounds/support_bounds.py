@@ -1,12 +1,13 @@
-"""The least attention that a support can lose, by how free the choice of its keys is.
+"""Lower bounds on the attention that a support loses, for each way to choose its keys.
 
 If a row w_i is 0 off a set of keys and sums to 1, then Σ_j |w_ij − p_ij| ≥ |Σ_kept (w_ij − p_ij)| +
-Σ_lost p_ij, which is twice the attention p_i that is lost. So the total variation of the row is at
-least what it loses, also where entries are negative, and exactly that for softmax on the set. Where
-a row need not sum to 1 it is at least half of that.
+Σ_lost p_ij, which is twice the lost attention of p_i. So the total variation of the row is at least
+the lost attention, also if entries are negative, and equal to it for softmax on the set. If a row
+need not sum to 1, it is at least half the lost attention.
 
-Each function returns what no choice of a kind loses less of, on average over rows under the mask of
-the head, rounded down (`analysis.ranks.attention_weights.Weights.slack`).
+Each function returns a lower bound of the lost attention over all supports of one kind: the mean
+over rows, under the mask of the head, rounded down
+(`analysis.ranks.attention_weights.Weights.slack`).
 """
 
 import math
@@ -21,13 +22,13 @@ from approx.kernels.jit import kernel
 from approx.sparse import vertical_slash
 from approx.supports.eviction import Blocks, Limits
 
-ROUNDS = 80  # of prices; on 15 heads of SmolLM2 they then lose 0.2 % less than the best, at most
+ROUNDS = 80  # of prices; on 15 heads of SmolLM2 the bound was then within 0.2 % of the best
 
 
 def entries(weights: Weights, count: int) -> float:
-    """Return the attention that any support of so many entries loses, on average over rows.
+    """Return the least mean attention lost by a support with `count` entries in all rows together.
 
-    It holds the largest of all rows at most, however they are shared out among them.
+    The best such support holds the largest entries of the whole matrix.
 
     Examples
     --------
@@ -41,9 +42,9 @@ def entries(weights: Weights, count: int) -> float:
 
 
 def keys(weights: Weights, k: int) -> float:
-    """Return the attention that any support of at most k keys in each row loses, on average.
+    """Return the least mean attention lost by a support of at most k keys per row.
 
-    `top_k` loses as much.
+    `top_k` attains it.
 
     Examples
     --------
@@ -64,12 +65,12 @@ def _best(P: Array, k: int) -> float:
 
 
 def columns(weights: Weights, k: int) -> float:
-    """Return what any one set of keys for all queries loses, beside a window: k keys in all.
+    """Return the least mean attention lost by one set of keys for all queries plus a window.
 
-    For every r ≤ k it takes windows of the r last keys (those around the position under a mask that
-    does not look back), and the k − r keys with the most attention of the queries in whose window
-    they are not. The least of these losses is attained by some r. Under a mask a set of keys of
-    whom some are not seen is still a set of k keys.
+    The set and the window have k keys together. For every r ≤ k the window holds the last r keys
+    (those around the position if the mask does not look back). The set holds the k − r keys with
+    the most attention from queries whose window does not contain them. The function returns the
+    least loss over r. Keys of the set that a query does not see still count.
 
     Examples
     --------
@@ -96,7 +97,7 @@ def columns(weights: Weights, k: int) -> float:
 
 
 def _windows(mask: Mask, k: int) -> tuple[Array, Array]:
-    """Return the key by which a window of r keys grows to r + 1, (n, k), and whether it is seen."""
+    """Return the key that extends a window from r to r + 1 keys, (n, k), and whether it is seen."""
     r = np.arange(k)
     steps = -r if mask.looks_back else np.where(r % 2, -(r + 1) // 2, r // 2)
     start = mask.stop - 1 if mask.looks_back else mask.positions
@@ -106,11 +107,11 @@ def _windows(mask: Mask, k: int) -> tuple[Array, Array]:
 
 
 def blocks(weights: Weights, k: int, block: int) -> float:
-    """Return what any sets of keys lose that are chosen anew whenever `block` more keys have come.
+    """Return the least mean attention lost by sets of keys that are chosen anew for each block.
 
-    A query reads k − block of the keys before its block, whichever they are, and those of its block
-    up to its own. ``columns(by="mass", block=block)`` loses as much without sinks. A set may hold
-    keys that the one before has not, so that it need not be what a cache still has (`evicting`).
+    A query reads any k − block of the keys before its block, and the keys of its block up to its
+    own. ``columns(by="mass", block=block)`` without sinks attains it. A set may hold keys that the
+    set before did not hold, so that a cache could not always provide it (`evicting` has that).
 
     Examples
     --------
@@ -132,27 +133,29 @@ def blocks(weights: Weights, k: int, block: int) -> float:
 
 
 def evicting(weights: Weights, k: int) -> float:
-    """Return what any cache of k keys loses, even of one who knows all later queries.
+    """Return a lower bound on the mean attention lost by any cache of k keys with eviction.
 
-    Keys come in the order of their places, a query reads the cache, its own key included, and what
-    is evicted does not come back. Let λ_i ≥ 0 be a price for a place in the cache while query i is
-    answered. A key that stays for the queries i ≤ e earns Σ_{i ≤ e} (p_ij − λ_i), and so
+    The bound holds even if the eviction knows all later queries. Keys enter the cache in order, a
+    query reads the cache, its own key included, and an evicted key does not come back. Let λ_i ≥ 0
+    be a price for a slot of the cache during query i. A key that stays for the queries i ≤ e earns
+    Σ_{i ≤ e} (p_ij − λ_i). By weak duality, for all prices,
 
-        attention that is held ≤ k·Σ_i λ_i + Σ_j max(0, max_e Σ_{i ≤ e} (p_ij − λ_i))
+        held attention ≤ k·Σ_i λ_i + Σ_j max(0, max_e Σ_{i ≤ e} (p_ij − λ_i)).
 
-    for all prices, by weak duality. With all prices at the k-th largest weight of a row this is not
-    above what `keys` holds; subgradient steps towards a level that is hoped for improve them. The
-    intervals make the linear program integral, so that the best prices give what the best eviction
-    holds.
+    If each λ_i is the k-th largest weight of its row, the right side is at most the attention that
+    `keys` holds. Subgradient steps towards a target level improve the prices. Each key stays for an
+    interval of queries, so that the linear program is integral: with the best prices the bound is
+    the attention that the best eviction holds.
 
     Notes
     -----
-    Cost: 80 passes over the weights; one, with the first prices, where they are not kept.
+    Cost: 80 passes over the weights, or one pass, with the first prices, if the weights are not
+    stored.
 
     Examples
     --------
-    The first key is asked for again at the end; a cache of one key, which is always the query's
-    own, has it once:
+    The last query attends to the first key again. A cache of one key always holds the query's own
+    key, so that only the first query finds the first key:
 
     >>> q = [[900.0], [-900.0], [900.0]]
     >>> ask = Weights(q, [[1.0], [-1.0], [0.0]], mask="causal")
@@ -168,7 +171,7 @@ def evicting(weights: Weights, k: int) -> float:
     for rows, P in came.stripes():
         _kth_largest(P, end[rows], k, price[rows])
     least, failed, way = math.inf, 0, np.zeros(mask.n)
-    hope = 0.0  # how much less the best prices are thought to give
+    hope = 0.0  # the guess of how much lower the best prices are
     for step in range(ROUNDS if weights.is_stored else 1):
         held, stay = _earned(came, end, price)
         held += k * float(price.sum())
@@ -187,7 +190,7 @@ def evicting(weights: Weights, k: int) -> float:
 
 
 def _earned(weights: Weights, end: Array, price: Array) -> tuple[float, Array]:
-    """Return what all keys earn at their best, and how many of them are in the cache of a query."""
+    """Return the sum of the keys' best earnings, and the number of keys in each query's cache."""
     n, l = weights.mask.shape
     running, best, until = np.zeros(l), np.zeros(l), np.full(l, -1)
     for rows, P in weights.stripes():
@@ -210,15 +213,15 @@ def _stay(P: Any, end: Any, price: Any, start: int, running: Any, best: Any, unt
 
 
 def _kth_largest(P: Array, end: Array, k: int, out: Array) -> None:
-    """Write the k-th largest weight of each row before its end; 0 where there are fewer."""
+    """Write the k-th largest weight of each row before its end; 0 if there are at most k."""
     for i, stop in enumerate(end):
         out[i] = np.partition(P[i, :stop], stop - k)[stop - k] if stop > k else 0.0
 
 
 def pages(weights: Weights, count: int, size: int) -> float:
-    """Return what any support of so many whole pages of keys in each row loses, on average.
+    """Return the least mean attention lost by a support of `count` whole pages of keys per row.
 
-    ``pages(by="mass")`` loses as much.
+    ``pages(by="mass")`` attains it.
 
     Examples
     --------
@@ -234,10 +237,11 @@ def pages(weights: Weights, count: int, size: int) -> float:
 
 
 def lines(weights: Weights, k: int) -> float:
-    """Return what any k lines, which are keys for all queries or diagonals, lose on average.
+    """Return a lower bound on the mean attention lost by any k lines.
 
-    Together they hold no more than the sums of the k lines with the most attention, and a row holds
-    no more than its k largest weights. Neither is attained where lines cross.
+    A line is a key for all queries or a diagonal. Together, k lines hold at most the sum of the k
+    lines with the most attention, and in each row at most its k largest weights. If lines cross,
+    neither bound is attained.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""What theory says of a head: each bound, whether its hypothesis is met here, and what is measured.
+"""Predictions of theory for one head: each bound, its hypothesis, and the measured quantity.
 
-A theorem about attention is of all inputs of a kind, or of sizes that grow. A head is one input of
-one size. So each row of the table has a number of this head, what the hypothesis asks of it, what
-the bound then says, and the same quantity measured. Where a bound is of an order, as in O(…), its
-constant is unknown: then the number stands for its size only, and nothing is proved or refuted.
+A theorem about attention is about all inputs of a kind, or about growing sizes. A head is one input
+of one size. So each row of the table has a number of this head, the condition that the hypothesis
+puts on it, the prediction of the bound, and the same quantity measured. A bound O(…) has an unknown
+constant; its number then shows the order of size only, and proves or refutes nothing.
 """
 
 import dataclasses
@@ -31,16 +31,16 @@ from approx.polynomials import error_bounds
 from approx.polynomials.monomials import width
 from approx.random_features.positive import Positive
 
-DRAWS = 16  # of what is random
-BROAD = 64  # keys that a row sees, whose logits are compared with a normal law
-LILLIEFORS = 1.031  # of D√N, with mean and deviation of the sample: 1 % of normal samples are above
-GAUSSIAN = 1.2  # times the deviation: of normal entries, 1 and what a sample adds
-MOST_DEGREE = 2**20  # of a polynomial, beyond which no rank is worth a number
+DRAWS = 16  # draws of each random quantity
+BROAD = 64  # least number of visible keys of a row whose logits are compared with a normal law
+LILLIEFORS = 1.031  # 1 % quantile of D√N for normal samples, with the sample's mean and deviation
+GAUSSIAN = 1.2  # times the deviation: 1 for normal entries, plus an allowance for a finite sample
+MOST_DEGREE = 2**20  # degree of a polynomial beyond which no rank is computed
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One head, with what several rows of the table need.
+    """One head, with the quantities that several rows of the table need.
 
     Parameters
     ----------
@@ -56,12 +56,12 @@ class Case:
 
     @functools.cached_property
     def q(self) -> Array:
-        """Queries as Alman and Song have them: logits are q·k/d, each channel scaled like keys."""
+        """Queries as Alman and Song scale them: logits are q·k/d, channels as large as in k."""
         return self._balanced[0]
 
     @functools.cached_property
     def k(self) -> Array:
-        """Keys, likewise."""
+        """Keys in the same scaling."""
         return self._balanced[1]
 
     @functools.cached_property
@@ -75,7 +75,7 @@ class Case:
 
     @functools.cached_property
     def logits(self) -> Array:
-        """All logits, (n, l), whatever is seen."""
+        """All logits, (n, l), without the mask."""
         return np.asarray(self.x.Q, np.float64) @ np.asarray(self.x.K, np.float64).T
 
     @functools.cached_property
@@ -90,26 +90,27 @@ class Case:
 
     @functools.cached_property
     def values(self) -> Array | None:
-        """The values, float64."""
+        """The values as float64."""
         return None if self.x.V is None else np.asarray(self.x.V, np.float64)
 
     def rng(self) -> np.random.Generator:
-        """Return a new generator, the same each time."""
+        """Return a new generator with the case's seed."""
         return np.random.default_rng(self.seed)
 
 
 class Found(NamedTuple):
-    """What one theory says of a head.
+    """The prediction of one theory for a head, and the measurement.
 
     Attributes
     ----------
     value : float
-        Of the quantity.
+        The value of the theory's ``quantity``.
     number, limit : float
-        The hypothesis asks that number < limit; NaN where it does not ask for that.
+        The hypothesis requires number < limit; NaN if it has no such condition.
     met : bool
     predicted, measured : float
-        What the bound says, and what it is; NaN: nothing is known. inf: more than could be tried.
+        The prediction of the bound, and the measured value; NaN if unknown, inf if it is beyond
+        everything that was tried.
     """
 
     value: float
@@ -121,7 +122,7 @@ class Found(NamedTuple):
 
 
 class Theory(NamedTuple):
-    """A bound from the literature: what it is about, what it says and needs, and its check.
+    """A bound from the literature: its quantity, statement, hypothesis, and check.
 
     Attributes
     ----------
@@ -129,7 +130,7 @@ class Theory(NamedTuple):
         ``compared`` says what is predicted and measured.
     source : str
     check : callable
-        From a `Case` to what was `Found`.
+        Maps a `Case` to a `Found`.
     """
 
     name: str
@@ -190,7 +191,7 @@ def _coreset(head: Case) -> Found:
 
 
 def _smallest(head: Case, values: Array) -> float:
-    """Return the least power of two of keys whose coreset reaches the error, inf for none."""
+    """Return the least power of two of keys whose coreset reaches the error; inf if none does."""
     Q, K = (np.asarray(a, np.float64) for a in (head.x.Q, head.x.K))
     output = head.matrix @ values
     limit = head.epsilon * float(np.linalg.norm(values, axis=1).max())
@@ -278,7 +279,7 @@ def _rank(head: Case) -> Found:
     P, mask = head.weights, head.x.mask
     U, s, right = scipy.linalg.svd(P, full_matrices=False, check_finite=False)
     norm, r = float(np.linalg.norm(P)), head.keys
-    rest = (U[:, r:] * s[r:]) @ right[r:]  # what the best matrix of that rank leaves
+    rest = (U[:, r:] * s[r:]) @ right[r:]  # the residual of the best matrix of that rank
     mask.hide(rest)
     value = rank.measures(s, P.shape)["effective_rank"]
     predicted = float(np.linalg.norm(s[r:]) / norm)
@@ -311,7 +312,7 @@ def _columns(head: Case) -> Found:
 def _degree(head: Case) -> Found:
     spread = np.where(head.x.mask.visible(), head.logits, np.nan)
     B = float((np.nanmax(spread, axis=1) - np.nanmin(spread, axis=1)).max())
-    # e^−x on [0, B] is e^(−B/2) Σ' 2 I_k(B/2) T_k, and what a truncation leaves is largest at 0
+    # e^−x on [0, B] is e^(−B/2) Σ' 2 I_k(B/2) T_k, and the error of a truncation is largest at 0
     order = np.arange(int(B + 40 + 4 * math.sqrt(B * math.log(1 / head.epsilon))))
     rest = np.cumsum(2 * ive(order, B / 2)[::-1])[::-1]
     measured = float(np.argmax(np.append(rest[1:], 0.0) <= head.epsilon))
@@ -321,7 +322,7 @@ def _degree(head: Case) -> Found:
 def degree_order(B: float, epsilon: float) -> float:
     """Return max(√(B L), L/log(L/B)), L = log 1/ε: the order of the degree for e^(−x) on [0, B].
 
-    Status: of an order, whose constant is unknown. The second is taken with log ≥ 1.
+    Status: an order of size with unknown constant. The second term uses log ≥ 1.
 
     References
     ----------
@@ -343,16 +344,16 @@ def _space(head: Case) -> Found:
 
 
 def gap_scale(logits: Array) -> tuple[float, float, int]:
-    """Return β = max_Δ log N(Δ)/Δ of the logits of a row, the Δ where it is, and N(Δ).
+    """Return β = max_Δ log N(Δ)/Δ of the logits of a row, the maximising Δ, and N(Δ).
 
-    N(Δ) is the number of keys whose logit is within Δ of the largest. β is inf where two are
-    largest, and 0 where there is one key.
+    N(Δ) is the number of keys whose logit is within Δ of the largest. β is inf if two logits are
+    the largest, and 0 if there is only one key.
 
     Notes
     -----
-    At inverse temperature b the sum over keys of e^{−bΔ} is b∫e^{−bΔ}N(Δ)dΔ. As N(Δ) ≤ e^{βΔ}, the
-    largest weight is at least 1 − β/b for b > β. As N(Δ) = e^{βΔ} somewhere, it is at most
-    e^{bΔ}/N(Δ) = e^{−(β − b)Δ} for b < β.
+    At inverse temperature b the sum over keys of e^{−bΔ} is b∫e^{−bΔ}N(Δ)dΔ. Because N(Δ) ≤ e^{βΔ},
+    the largest weight is at least 1 − β/b for b > β. Because N(Δ) = e^{βΔ} at some Δ, the largest
+    weight is at most e^{bΔ}/N(Δ) = e^{−(β − b)Δ} for b < β.
 
     Examples
     --------
@@ -577,26 +578,30 @@ THEORIES: tuple[Theory, ...] = (
 def predictions(
     inputs: Head | Heads, *, epsilon: float = 0.1, keys: int = 32, seed: int = 0
 ) -> pd.DataFrame:
-    """Return what each theory says of each head, and what is measured.
+    """Return the prediction of each theory for each head, and the measured value.
 
     Parameters
     ----------
     inputs : Head or Heads
-        One head or many, at their temperature.
+        One or more heads, at their temperature.
     epsilon : float
-        The error that is asked for, 0 < ε < 1.
+        The target error, 0 < ε < 1.
     keys : int
-        k, where a bound is of so many keys, columns, features or states.
+        k, the number of keys, columns, features or states in the bounds that have one.
     seed : int
-        Of what is drawn.
+        The seed of all draws.
 
     Returns
     -------
     DataFrame
-        A row per head and theory: ``input``, ``layer``, ``head``, ``n``, ``l``, ``d``, ``mask``,
-        ``theory``; ``value`` of its ``quantity``; ``bound`` and its ``hypothesis``, which asks that
-        ``number`` < ``limit`` (NaN: it does not ask for that), and whether it is ``met``;
-        ``predicted`` and ``measured``, of what is ``compared``; ``source``; ``epsilon``, ``keys``.
+        A row per head and theory:
+
+        - ``input``, ``layer``, ``head``, ``n``, ``l``, ``d``, ``mask``, ``theory``
+        - ``value``: the value of ``quantity``
+        - ``bound``, ``hypothesis``: its statement, and its condition ``number`` < ``limit`` (NaN if
+          there is no such condition); ``met`` says whether the hypothesis holds
+        - ``predicted``, ``measured``: the two values of the quantity that ``compared`` names
+        - ``source``, ``epsilon``, ``keys``
 
     Raises
     ------
@@ -605,14 +610,14 @@ def predictions(
 
     Notes
     -----
-    "Met" is about this head at this size. What holds as n grows, or up to a constant, is never met
-    by one head: there the limit is what the statement would ask for if its constant were 1.
+    ``met`` is about this head at this size. One head cannot meet a hypothesis about growing n or
+    with an unknown constant; the limit is then the condition with constant 1.
 
     Entries are those of q, k with logits q·k/d, as Alman and Song scale them, not q·k/√d: B is
-    d^(1/4) times as large as an entry of the raw queries and keys. Of all scales of the channels
-    that leave the logits, the one with the least B is taken.
+    d^(1/4) times as large as an entry of the raw queries and keys. Among all scales of the channels
+    that leave the logits unchanged, the code takes the one with the least B.
 
-    Cost: O(n·l·min(n, l)) per head for decompositions, and n × l numbers in memory, some times.
+    Cost: O(n·l·min(n, l)) per head for decompositions, and several n × l matrices in memory.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Language models: captured, with replaced heads, plans for them, and models that run a plan."""
+"""Language models: capture of Q, K, V, replaced heads, plans, and generation with a plan."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""Attention by a function of ours in a model of transformers.
+"""A hook that computes the attention of a transformers model by a function of ours.
 
-transformers hands every attention layer the function that its AttentionInterface knows by name.
-Ours gets a `Call`: q and k after rotary embedding and norms, v, the layer's own scaling, and what
-its queries see.
+transformers gives every attention layer the function that its AttentionInterface knows by name.
+Our function gets a `Call`: q and k after rotary embedding and norms, v, the layer's own scaling,
+and the visible keys.
 """
 
 import functools
@@ -15,7 +15,7 @@ from analysis.models.checkpoints import refuse
 from approx import Mask
 from approx.method.prices import Shape
 
-_NAME = "expqk"  # ours in the registries of transformers, for one forward pass
+_NAME = "expqk"  # our name in the registries of transformers, for one forward pass
 _HIDDEN = -1e4  # additive masks hide with −10⁴, the least float or −inf
 
 IN_CALL = {
@@ -25,7 +25,10 @@ IN_CALL = {
 
 
 class Seen(NamedTuple):
-    """What a layer's queries, the last n of l positions, see: (n, l) of bool, None for all."""
+    """The keys that a layer's queries, the last n of l positions, see.
+
+    ``visible`` is (n, l) of bool, or None if all are visible.
+    """
 
     visible: Any
     causal: bool
@@ -33,7 +36,7 @@ class Seen(NamedTuple):
 
     @classmethod
     def from_mask(cls, mask: Any, n: int, l: int) -> Self:
-        """Return what a mask hides; raise ValueError if it does more, or hides something else."""
+        """Return what a mask shows; raise ValueError unless it is full, causal or a window."""
         import torch
 
         if mask is None:
@@ -44,13 +47,13 @@ class Seen(NamedTuple):
                 "the attention mask adds a bias to the logits, as ALiBi does: "
                 "Q, K, V cannot represent it"
             )
-        if visible.all() and not n == 1 < l:  # the last query alone sees all that it may
+        if visible.all() and not n == 1 < l:  # a single last query sees all keys if causal, too
             return cls(None, False, 0)
         visible = visible.expand(1, 1, n, l)[0, 0]
         past = torch.ones(n, l, dtype=torch.bool).tril(l - n)
         if (visible == past).all():
             return cls(visible, True, 0)
-        window = int(visible[-1].sum())  # the last query has all keys of its window before it
+        window = int(visible[-1].sum())  # the last query sees its whole window
         if (visible == past.triu(l - n + 1 - window)).all():
             return cls(visible, True, window)
         raise ValueError(
@@ -62,9 +65,9 @@ class Seen(NamedTuple):
 class Call(NamedTuple):
     """One call of an attention layer: q (1, heads, n, d), k and v (1, kv_heads, l, ·), as tensors.
 
-    l is n, or more where the text is read in pieces: then queries are the last of its positions.
-    With an attention sink it is one more: key 0, of value 0, stands for a logit that takes part in
-    the softmax. Layers are numbered from 0 in the order in which they are called.
+    l is n, or larger if the text is read in pieces; the queries are then the last positions. An
+    attention sink adds one key: key 0, with value 0, stands for a logit that takes part in the
+    softmax. Layers are numbered from 0 in the order of their calls.
     """
 
     layer: int
@@ -92,12 +95,12 @@ class Call(NamedTuple):
         return output.transpose(1, 2).contiguous()
 
     def inputs(self, name: str) -> Heads:
-        """Return all heads as inputs; the arrays are the model's own memory.
+        """Return all heads as inputs; the arrays share the model's memory.
 
         Raises
         ------
         ValueError
-            What the queries see is not an interval of keys: a sink, and a window.
+            The visible keys are no interval: the layer has a sink and a window.
         """
         self.check_intervals()
         q, k, v = (x[0].detach().numpy() for x in (self.q, self.k, self.v))
@@ -106,13 +109,13 @@ class Call(NamedTuple):
 
     @property
     def shape(self) -> Shape:
-        """What the prices of a head follow from: n, l, d, c and the mask."""
+        """The shape of a head, which determines its prices: n, l, d, c and the mask."""
         (_, _, n, d), l = self.q.shape, self.k.shape[2]
         mask = _mask(n, l, self.seen.window) if self.seen.causal else Mask.full(n, l)
         return Shape(n, l, d, self.v.shape[-1], mask)
 
     def check_intervals(self) -> None:
-        """Raise ValueError if what the queries see is not an interval of keys."""
+        """Raise ValueError if the visible keys of a query are not an interval."""
         if self.has_sink and self.seen.window:
             raise ValueError(
                 f"layer {self.layer} has attention sinks and a window of {self.seen.window}: what "
@@ -132,28 +135,28 @@ Attention = Callable[[Call], Any]
 def attending(
     model: Any, attention: Attention, *, first: int = 0, in_pieces: bool = False
 ) -> Iterator[None]:
-    """Let a model attend by a function of ours, with the masks that its eager attention gets.
+    """Let a model attend by our function in a ``with`` block, with the masks of eager attention.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        In the block its layers call ``attention``, and afterwards their own as before.
+        Its layers call ``attention`` in the block, and their own attention again afterwards.
     attention : callable
         Takes a `Call`, returns the outputs of all heads, (1, n, heads, c).
     first : int
-        The number of the layer that is called first.
+        The number of the first layer that is called.
     in_pieces : bool
         Whether layers may have keys of tokens that were read before.
 
     Raises
     ------
     ValueError
-        Raised by the model's pass: a layer is no softmax(scaling q·k) v of a text with itself.
+        Raised by the model's pass: a layer is not softmax(scaling q·k) v within one text.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import eager_mask
 
-    known: list[tuple[Any, Seen]] = []  # layers share their masks, and to look at one takes time
+    known: list[tuple[Any, Seen]] = []  # layers share their masks, and examining one takes time
     number = first
 
     def call(
@@ -188,7 +191,7 @@ def attending(
 
     before = model.config._attn_implementation
     AttentionInterface.register(_NAME, call)
-    # A function of unknown name gets no mask, so that a causal or a sliding one would go unseen.
+    # Without this registration our function would get no causal or sliding mask.
     AttentionMaskInterface.register(_NAME, eager_mask)
     try:
         model.set_attn_implementation(_NAME)
@@ -196,14 +199,14 @@ def attending(
     finally:
         model.set_attn_implementation(before)
         for registry in (AttentionInterface, AttentionMaskInterface):
-            registry._global_mapping.pop(_NAME, None)  # there is no public way back
+            registry._global_mapping.pop(_NAME, None)  # there is no public way to unregister
 
 
 def with_sink(q: Any, k: Any, v: Any, sinks: Any, scaling: float) -> tuple[Any, Any, Any]:
-    """Return q, k, v with one more key, first, of value 0, whose logit is the sink of each head.
+    """Return q, k, v with an additional first key, of value 0, whose logit is the head's sink.
 
-    Heads of a group share the key, so that what differs between them stands in the queries. The
-    new coordinates have the root of the largest product, so that neither is large.
+    Heads of a group share this key, so that the queries hold the differences between heads. Both
+    new coordinates are of the size of the root of the largest product, so that neither is large.
     """
     import torch
 
@@ -217,7 +220,7 @@ def with_sink(q: Any, k: Any, v: Any, sinks: Any, scaling: float) -> tuple[Any, 
 
 
 def unused(model: Any) -> ValueError:
-    """Return the error of a model that calls no attention of ours."""
+    """Return the error for a model that never called our attention."""
     return ValueError(
         f"{type(model).__name__} does not call its attention through the AttentionInterface of "
         "transformers (models with ALiBi do not), so its Q, K, V cannot be taken"

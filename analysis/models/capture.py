@@ -1,9 +1,9 @@
-"""Q, K, V of a real transformer: what its attention layers multiply when it reads a text.
+"""Capture of Q, K, V: the arrays that a transformer's attention layers use when it reads a text.
 
-`analysis.models.attention_hook` hands every attention layer a function of ours. Here it keeps q, k
-and v and returns softmax(scaling q·k) v under the layer's mask, with which the model continues. On
-request the model runs again with its own attention: both outputs must then be equal, so that
-nothing is missing in the file.
+`analysis.models.attention_hook` lets every attention layer call our function. It stores q, k and v
+and returns softmax(scaling q·k) v under the layer's mask, so that the model continues. On request
+the model runs again with its own attention. Equal outputs then show that the file contains
+everything.
 """
 
 import itertools
@@ -23,35 +23,35 @@ from analysis.models.checkpoints import Place
 from approx.checks import Array, flag, integer, one_of
 
 _AGREEMENT = 1e-4  # of the largest output: above the rounding of float32 over many layers
-PIECE = 1024  # tokens that are read at once where few queries are kept
+PIECE = 1024  # tokens per piece if only the last queries are stored
 DTYPES = ("float16", "float32", "float64")
 
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """Q, K, V of one text, unscaled: logits are scaling q·k of the keys that a query sees.
+    """Q, K, V of one text, unscaled: logits are scaling q·k.
 
     Parameters
     ----------
     q, k, v : ndarray
         (layers, heads, n, d), (layers, kv_heads, l, d), (layers, kv_heads, l, c). Head h attends to
-        keys of head h // (heads // kv_heads). l is the number of tokens, or one more where key 0 is
-        an attention sink; queries are those of the last n tokens.
+        keys of head h // (heads // kv_heads). l is the number of tokens, plus one if key 0 is an
+        attention sink; the queries are those of the last n tokens.
     scaling : float
-        The model's own, most often 1/√d.
+        The model's own scaling, most often 1/√d.
     causal : bool
-        Whether the future is hidden: row i sees keys up to i + l − n only.
+        Whether later keys are hidden: row i sees keys up to i + l − n only.
     token_ids : ndarray
-        Those of all tokens that were read, int64.
+        The ids of all tokens that were read, int64.
     model : str
         Name of the model's folder, or of its GGUF file.
     layers : tuple of int
-        The model's number of each layer, from 0; empty if these are all.
+        The model's number of each layer, from 0; empty if the capture has all layers.
     windows : tuple of int
-        How many keys a row sees at most, itself included, in each layer: row i sees keys j with
-        i − w < j ≤ i. 0 where there is no window; empty if there is none in any layer.
+        The window w of each layer, the query's own key included: row i sees keys j with
+        i − w < j ≤ i. 0 stands for no window; empty if no layer has a window.
     tokens : int
-        How many tokens the whole text has.
+        The number of tokens of the whole text.
     """
 
     q: Array
@@ -88,36 +88,36 @@ def capture(
     text : path
         A UTF-8 file.
     layers : sequence of int, optional
-        The layers to keep, numbered from 0 in the order in which they are called; by default all.
-        The others may have what Q, K, V cannot represent, as long as they run.
+        The layers to store, numbered from 0 in the order of their calls; by default all. The other
+        layers may have properties that Q, K, V cannot represent.
     heads : sequence of (layer, head), optional
-        The heads that `save` is to keep, in the place of layers: theirs are captured, and a head
-        that there is not is refused before the model runs.
+        The heads for `save`, instead of ``layers``: the layers of these heads are captured, and a
+        head that does not exist is refused before the model runs.
     max_tokens : int
-        The text is cut after so many tokens, special ones included.
+        The largest number of tokens, special tokens included; the rest of the text is cut.
     queries : int, optional
-        The queries of so many last tokens are kept, by default of all. Every key is; the model
-        then reads a text that is longer than 1024 tokens in pieces, so that no array has n·l
+        The number of last tokens whose queries are stored; by default all. All keys are stored. The
+        model then reads a text of more than 1024 tokens in pieces, so that no array has n·l
         entries.
     dtype : {"float16", "float32", "float64"}
-        The dtype of the arrays. The model computes in float32, for float64 in float64.
+        The dtype of the arrays. The model computes in float64 for float64, otherwise in float32.
     check : bool
-        Whether to run the model once more, by its own attention, and to compare the outputs.
+        Whether to run the model again with its own attention and compare the outputs.
 
     Raises
     ------
     ImportError
         torch, transformers or, for a GGUF file, gguf or accelerate is missing.
     ValueError
-        There is no model there, there are more tokens than the model has positions, a value is too
+        There is no model, the text has more tokens than the model has positions, a value is too
         large for the dtype, or the attention is not softmax(scaling q·k) v with one scaling, one
         shape and a full mask, a causal mask or causal windows.
 
     Notes
     -----
-    The model runs once on the CPU. Attention sinks, one logit a head that takes part in the softmax
-    and has no value, become one more key in front, of value 0: queries and keys get one more
-    coordinate, whose product is that logit with this key and 0 with the others.
+    The model runs once on the CPU. An attention sink is a logit of each head that takes part in the
+    softmax and has no value. It becomes an additional first key of value 0: queries and keys get
+    one more coordinate, whose product is the sink's logit for this key and 0 for all others.
     """
     integer("max_tokens", max_tokens, least=2)
     one_of("dtype", dtype, DTYPES)
@@ -163,26 +163,26 @@ def save(
     *,
     heads: Sequence[tuple[int, int]] | None = None,
 ) -> None:
-    """Write a capture as .npz or .safetensors, uncompressed; the file appears whole, or not at all.
+    """Write a capture as .npz or .safetensors, uncompressed and atomically.
 
     Parameters
     ----------
     capture : Capture
     path : path
-        Its ending chooses the format; missing folders are made.
+        Its ending determines the format; missing folders are made.
     heads : sequence of (layer, head), optional
-        The heads to keep, in this order: q is then (len(heads), n, d), and the arrays `layers` and
-        `heads` say where they come from. k and v hold one head for each run of heads that share it
-        if these runs have one length, and else one for each head.
+        The heads to store, in this order: q is then (len(heads), n, d), and the arrays `layers` and
+        `heads` name their origin. k and v hold one head for every g heads of q, where g is the
+        greatest common divisor of the lengths of the runs of heads that share their keys.
 
     Raises
     ------
     ImportError
         The ending is .safetensors and the package safetensors is missing.
     ValueError
-        The ending is unknown, or the capture does not have a layer or head.
+        The ending is unknown, or the capture lacks a layer or head.
     OSError
-        The file cannot be written, or does not read back the same.
+        The file cannot be written, or its content differs when read back.
     """
     target = Path(path)
     write = _WRITERS[one_of("the ending of the file", target.suffix, tuple(_WRITERS))]
@@ -196,7 +196,7 @@ def save(
 
 
 def _in_order(layers: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers of layers, each once, in the order in which a model calls them."""
+    """Return the numbers of layers without repetition, in the order of their calls."""
     if not layers:
         raise ValueError("layers must name at least one layer")
     return tuple(sorted({integer("layer", layer, least=0) for layer in layers}))
@@ -227,11 +227,11 @@ def _forward(
     dtype: str = "float32",
     check: bool = False,
 ) -> Capture:
-    """Return the capture of one forward pass; with check it is held against the model's own."""
+    """Return the capture of one forward pass; `check` also runs the model's own attention."""
     import torch
 
     model.eval()
-    model.config.get_text_config().use_cache = False  # it would hold every key a second time
+    model.config.get_text_config().use_cache = False  # a cache would store every key twice
     ids = torch.as_tensor(token_ids, dtype=torch.int64)[None]
     pieces = _pieces(len(token_ids), queries)
     layers: dict[int, _Layer] = {}
@@ -266,7 +266,7 @@ def _forward(
 
 
 def _pieces(tokens: int, queries: int | None) -> list[slice]:
-    """Return the pieces of a text that are read one after the other; the last has the queries.
+    """Return the pieces in which a text is read, one after the other; the last has the queries.
 
     Examples
     --------
@@ -280,10 +280,10 @@ def _pieces(tokens: int, queries: int | None) -> list[slice]:
 
 
 def _read(model: Any, ids: Any, pieces: Sequence[slice], attention: Attention | None = None) -> Any:
-    """Return the last piece's output of a model, with our attention or with its own."""
+    """Return a model's output for the last piece, with our attention or its own."""
     from transformers import DynamicCache
 
-    # without a config every layer keeps all keys, also where the model has windows
+    # without a config every layer keeps all keys, even if the model has windows
     past = {"past_key_values": DynamicCache(), "use_cache": True} if len(pieces) > 1 else {}
     for piece in pieces:
         ours = attending(model, attention, in_pieces=bool(past)) if attention else nullcontext()
@@ -293,7 +293,7 @@ def _read(model: Any, ids: Any, pieces: Sequence[slice], attention: Attention | 
 
 
 def _agree(name: str, output: Any, expected: Any) -> None:
-    """Raise ValueError unless two outputs of a model are equal but for rounding."""
+    """Raise ValueError unless two outputs of a model are equal up to rounding."""
     error, size = (output - expected).abs().max().item(), expected.abs().max().item()
     if not error <= _AGREEMENT * size:  # also where it is NaN
         raise ValueError(
@@ -315,7 +315,7 @@ def _array(x: Any, dtype: str, number: int) -> Array:
 
 
 def _fit(first: _Layer, layer: _Layer) -> None:
-    """Raise ValueError if two layers differ in what a file holds once."""
+    """Raise ValueError if two layers differ in a property that a file stores only once."""
     shapes = (tuple(array.shape for array in x[:3]) for x in (first, layer))
     for what, known, found in (
         ("the shapes of q, k, v", *shapes),
@@ -364,7 +364,7 @@ def _arrays(capture: Capture) -> dict[str, Array]:
 
 
 def _facts(capture: Capture, windows: Sequence[int]) -> dict[str, Array]:
-    """Return what a file holds beside q, k and v; windows is one for each row of q, or empty."""
+    """Return the other arrays of a file; `windows` has one entry per row of q, or is empty."""
     facts = {
         "scaling": np.array(capture.scaling, np.float64),
         "causal": np.array(capture.causal, np.bool_),
@@ -388,7 +388,7 @@ def _selected(capture: Capture, heads: Sequence[tuple[int, int]]) -> dict[str, A
     row = np.array([known.index(number) for number, _ in heads])
     head = np.array([integer("head", j, least=0, most=n_heads - 1) for _, j in heads])
     source = np.stack([row, head // (n_heads // capture.k.shape[1])])
-    # The keys of every group once, where the groups among these heads have one length.
+    # Keys are stored once for as many heads as divide the length of every run that shares them.
     change = np.flatnonzero(np.any(np.diff(source), axis=0)) + 1
     runs = np.diff(np.concatenate([[0], change, [len(heads)]]))
     length = int(np.gcd.reduce(runs))
@@ -405,7 +405,7 @@ def _selected(capture: Capture, heads: Sequence[tuple[int, int]]) -> dict[str, A
 
 
 def _contiguous(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return C-contiguous arrays, which are what a file holds."""
+    """Return C-contiguous arrays, as files need them."""
     # ascontiguousarray would make a scalar one-dimensional
     return {name: np.asarray(value, order="C") for name, value in arrays.items()}
 

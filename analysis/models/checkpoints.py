@@ -1,4 +1,4 @@
-"""Models and texts on this machine: where a model is, what it is refused for, and its tokens."""
+"""Models and texts on this machine: the place of a model, reasons to refuse it, and its tokens."""
 
 import functools
 import hashlib
@@ -23,7 +23,7 @@ _IN_CONFIG = {
 
 
 class Place(NamedTuple):
-    """Where a model is: a folder, the name of the model, and what from_pretrained is told of it."""
+    """The place of a model: its folder, its name, and its arguments of from_pretrained."""
 
     folder: Path
     name: str
@@ -39,7 +39,7 @@ class Place(NamedTuple):
             There is no model, or there are several.
         """
         path = Path(path)
-        # Without trust_remote_code=False transformers asks at the terminal.
+        # Without trust_remote_code=False transformers would ask at the terminal.
         local = {"local_files_only": True, "trust_remote_code": False}
         if (path / "config.json").is_file():
             return cls(path, one_line(folder_name(path.resolve())), local)
@@ -54,7 +54,7 @@ class Place(NamedTuple):
         return cls(found[0].parent, one_line(found[0].stem), local | {"gguf_file": found[0].name})
 
     def require(self, what: str) -> None:
-        """Raise ImportError with the install line unless there is what reads the model."""
+        """Raise ImportError, with the install command, if a needed package is missing."""
         try:
             import torch  # noqa: F401
             from transformers import AttentionInterface, AttentionMaskInterface  # noqa: F401
@@ -69,7 +69,7 @@ class Place(NamedTuple):
                 )
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of each file with weights, by its name."""
+        """Return the SHA-256 of each file of weights, by name."""
         gguf = self.local.get("gguf_file")
         paths = [self.folder / gguf] if gguf else sorted(self.folder.glob("*.safetensors"))
         return {path.name: digest(path) for path in paths}
@@ -83,13 +83,13 @@ class Place(NamedTuple):
         return config
 
     def tokenizer(self) -> Any:
-        """Return the tokenizer of the folder."""
+        """Return the tokenizer of the model."""
         from transformers import AutoTokenizer
 
         return AutoTokenizer.from_pretrained(self.folder, **self.local)
 
     def weights(self, kind: Any, config: Any, dtype: Any) -> Any:
-        """Return the model, an instance of what ``kind`` makes, with its own eager attention."""
+        """Return the model, made by the class ``kind``, with its own eager attention."""
         logger = logging.getLogger("transformers.modeling_utils")
         logger.addFilter(_serious)
         try:
@@ -107,10 +107,10 @@ class Place(NamedTuple):
 
 @contextmanager
 def parsed_once() -> Iterator[None]:
-    """Let a GGUF file be parsed once, and its tensors be named once.
+    """Let transformers parse a GGUF file once, and name its tensors once.
 
-    transformers parses it for the configuration, the tokenizer and the weights, and names all
-    tensors again for each of the model's modules: two thirds of the time to open a small model.
+    Otherwise it parses the file for the configuration, the tokenizer and the weights, and names all
+    tensors again for each module. This takes two thirds of the time to open a small model.
     """
     if importlib.util.find_spec("gguf") is None:
         yield
@@ -118,7 +118,7 @@ def parsed_once() -> Iterator[None]:
     import gguf
 
     class Reader(gguf.GGUFReader):  # type: ignore[misc]
-        """Its half million fields are slices, which are slow of a memmap."""
+        """A reader with its data as a plain array: half a million slices of a memmap are slow."""
 
         def __setattr__(self, name: str, value: Any) -> None:
             super().__setattr__(name, np.asarray(value) if name == "data" else value)
@@ -135,9 +135,9 @@ def parsed_once() -> Iterator[None]:
 
 
 def folder_name(folder: Path) -> str:
-    """Return the name of a folder or, in a cache of the Hub, of the repository: not of a commit.
+    """Return the name of a folder or, in a cache of the Hub, of the repository, not of the commit.
 
-    What a configuration calls itself is often the model that it was made from, or a path.
+    The name in a configuration is not used: it is often the base model's, or a path.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def folder_name(folder: Path) -> str:
 
 
 def _serious(record: logging.LogRecord) -> bool:
-    """Return whether a report of weights says more than that a head is there and is not read."""
+    """Return whether a log record about weights is more than a notice of unused weights."""
     said = record.getMessage()
     return "UNEXPECTED" not in said or "MISSING" in said
 
@@ -162,12 +162,12 @@ def digest(path: str | os.PathLike[str]) -> str:
 
 
 def texts(model_dir: str | os.PathLike[str], *paths: str | os.PathLike[str] | None) -> list[str]:
-    """Return the texts that a model is to read, without None; of all errors the model's is first.
+    """Return the texts of files that are not None; an error of the model comes first.
 
     Raises
     ------
     OSError, ValueError
-        There is no model, or no such file, or it is not UTF-8.
+        There is no model or no such file, or the file is not UTF-8.
     """
     Place.from_path(model_dir)
     return [read(path) for path in paths if path is not None]
@@ -176,7 +176,7 @@ def texts(model_dir: str | os.PathLike[str], *paths: str | os.PathLike[str] | No
 def read(path: str | os.PathLike[str]) -> str:
     """Return a text; raise ValueError if the file is not UTF-8."""
     try:
-        # editors on Windows write a mark first
+        # utf-8-sig: editors on Windows write a byte order mark
         return Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no text {one_line(path)}") from None
@@ -185,12 +185,12 @@ def read(path: str | os.PathLike[str]) -> str:
 
 
 def token_ids(words: str, tokenizer: Any, config: Any, max_tokens: int) -> list[int]:
-    """Return the first tokens of a text, special ones included.
+    """Return the ids of the first tokens of a text, special tokens included.
 
     Raises
     ------
     ValueError
-        They are fewer than 2, or more than the model has positions.
+        The text has fewer than 2 tokens, or more than the model has positions.
     """
     found: list[int] = tokenizer(words, truncation=True, max_length=max_tokens)["input_ids"]
     positions = getattr(config.get_text_config(), "max_position_embeddings", None)
@@ -212,7 +212,7 @@ def check(config: Any) -> None:
 
 
 def refuse(properties: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
-    """Raise ValueError if there is a property that softmax(scaling q·k) v leaves out."""
+    """Raise ValueError if the model has a property that softmax(scaling q·k) v lacks."""
     for name, reason in reasons.items():
         value = properties.get(name)
         if value is not None and value is not False:

@@ -1,7 +1,7 @@
-"""A language model that runs a plan: token by token, from caches that hold what the plan keeps.
+"""Generation with a plan: a language model that runs token by token from the plan's caches.
 
-`attach` lets a model of transformers attend by a plan in its own ``generate``, until `detach`;
-`generate` does so for a folder and a prompt, and counts what is read and held.
+`attach` lets a model of transformers attend by a plan in its own ``generate``, until `detach`.
+`generate` does this for a folder and a prompt, and counts reads and storage.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from analysis.models.plan import Plan
 from approx import Mask, Method, checks
 from approx.checks import Array
 
-MOST = 2**31 - 1  # tokens of a prompt: what a tokenizer can count
+MOST = 2**31 - 1  # tokens of a prompt: the limit of a tokenizer's count
 
 _ATTACHED: weakref.WeakKeyDictionary[Any, _Attached] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, repr=False)
 class Generated:
-    """What a model said with a plan, and what that took.
+    """The text that a model generated with a plan, with its reads, storage and time.
 
     Attributes
     ----------
     text, tokens
-        What follows the prompt.
+        The generated text, without the prompt.
     prompt_tokens : int
     layers : DataFrame
-        One row a layer, when the last token was read: ``reads``, numbers that the queries of all
-        heads read, and ``exact_reads``; ``numbers`` and ``code_bytes`` that are held, counted from
-        the arrays, with ``bytes`` at 16 bits a number, and ``exact_bytes``.
+        One row per layer, at the last token that was read: ``reads``, the numbers that the queries
+        of all heads read, and ``exact_reads``; ``numbers`` and ``code_bytes`` in the caches,
+        counted from the arrays; ``bytes``, at 16 bits per number, and ``exact_bytes``.
     seconds : float
-        Of all tokens but the first, which the prompt gives.
+        The time of all tokens except the first, which the pass over the prompt gives.
     exact : Generated or None
-        What the model itself says, where they are compared.
+        The text of exact attention, if it was requested for comparison.
     agreement : float
-        How often exact attention, after the prompt and what was said with the plan so far, thinks
-        the same next token the likeliest; NaN where they are not compared.
+        The share of tokens that are also exact attention's likeliest token after the same prompt
+        and the same earlier tokens; NaN without comparison.
     """
 
     text: str
@@ -68,12 +68,12 @@ class Generated:
 
     @property
     def per_second(self) -> float:
-        """Tokens a second, the prompt apart."""
+        """Tokens per second, without the prompt."""
         return (len(self.tokens) - 1) / self.seconds if self.seconds else float("nan")
 
     @property
     def parts_at(self) -> int | None:
-        """The first token in which the two texts differ; None if they do not, or there is one."""
+        """The index of the first token that differs from ``exact``; None if there is none."""
         if self.exact is None:
             return None
         a, b = self.tokens, self.exact.tokens
@@ -94,7 +94,7 @@ def generate(
     seed: int = 0,
     jobs: int | None = None,
 ) -> Generated:
-    """Return what a local language model says after a prompt with a plan, the likeliest each time.
+    """Return a local model's greedy continuation of a prompt with a plan.
 
     Parameters
     ----------
@@ -104,15 +104,15 @@ def generate(
     plan : Plan or Method
         A method computes all ``heads``.
     tokens : int
-        How many at most; fewer if the model ends the text.
+        The largest number of tokens; fewer if the model ends the text.
     heads : sequence of (layer, head), optional
     max_tokens : int, optional
-        The prompt is cut after so many tokens; by default it is not.
+        The prompt is cut to this number of tokens; by default it is not cut.
     compare : bool
-        Whether exact attention says its text, too.
+        Whether to generate with exact attention, too.
     dtype : {"float32", "float64"}
     seed, jobs
-        As for `analysis.models.substitute.substitute`, which has the same draws.
+        As for `analysis.models.substitute.substitute`, with the same draws.
 
     Returns
     -------
@@ -125,8 +125,8 @@ def generate(
 
     Notes
     -----
-    The prompt is read as `substitute` reads a text, all positions at once by the method itself, and
-    the caches are filled with it. Then each token is answered from the caches alone.
+    As in `substitute`, the methods compute all positions of the prompt at once, and the caches are
+    filled with it. Then each token is computed from the caches alone.
     """
     checks.integer("tokens", tokens, least=1)
     Place.from_path(model_dir)
@@ -180,7 +180,7 @@ def _likeliest(model: LanguageModel, ids: Sequence[int]) -> Array:
 
 
 def _numbers(layer: Any, heads: int) -> dict[str, int]:
-    """Return what the heads of a layer read and hold, and what exact attention would."""
+    """Return the reads and the storage of a layer's heads, and those of exact attention."""
     if isinstance(layer, _layer_kind()):
         found: dict[str, int] = layer.numbers()
         return found
@@ -212,34 +212,34 @@ def attach(
     seed: int = 0,
     jobs: int | None = None,
 ) -> None:
-    """Let a model of transformers attend by a plan, in its own ``generate`` too, until `detach`.
+    """Let a model of transformers attend by a plan until `detach`, also in its own ``generate``.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        Such as AutoModelForCausalLM returns.
+        For example from AutoModelForCausalLM.
     plan : Plan or Method
-        A method computes all ``heads``; all others stay exact.
+        A method computes all ``heads``; all other heads stay exact.
     heads : sequence of (layer, head), optional
     name : str, optional
-        The name of the model, which a plan must have; by default that of its folder.
+        The name of the model, which must be the plan's; by default the name of its folder.
     seed, jobs
         As for `analysis.models.substitute.substitute`.
 
     Raises
     ------
     ValueError
-        The plan is of another model; a method reads the future, needs all logits or has no cache;
-        the model has what softmax(scaling q·k) v leaves out, such as a soft-cap, or latent
-        attention. In the model's own calls: beam search, a batch whose rows have other lengths and
-        no mask, and a cache that was filled before.
+        The plan is for another model; a method reads the future, needs all logits or has no cache;
+        or the model has a property that softmax(scaling q·k) v lacks, such as a soft-cap or latent
+        attention. The model's own calls raise it for beam search, for a batch with rows of
+        different lengths and no mask, and for a cache that is not empty.
 
     Notes
     -----
-    It uses the AttentionInterface of transformers, and the layers of every empty DynamicCache that
-    the model is given become ones that hold, head by head, what the methods keep. Layers without a
-    method keep their own. Tokens that the attention mask hides are never kept. Caches are NumPy
-    arrays on the CPU, and no gradient goes through them.
+    It uses the AttentionInterface of transformers. In every empty DynamicCache that the model gets,
+    it replaces the layers that have a method by layers with the methods' caches, head by head.
+    Tokens that the attention mask hides are never stored. Caches are NumPy arrays on the CPU, and
+    no gradient passes through them.
     """
     if isinstance(plan, Plan) and heads is not None:
         raise ValueError("a plan names its own heads: leave heads out")
@@ -270,13 +270,7 @@ def attach(
 
 
 def detach(model: Any) -> None:
-    """Let a model attend as before `attach`.
-
-    Raises
-    ------
-    ValueError
-        Nothing is attached to it.
-    """
+    """Let a model attend as before `attach`; raise ValueError if no plan is attached to it."""
     if model not in _ATTACHED:
         raise ValueError("no plan is attached to this model")
     _ATTACHED.pop(model).remove()
@@ -289,7 +283,7 @@ _NO_KEYS = {
 
 
 def _names(model: Any) -> set[str]:
-    """Return the names that a model goes by: of its folder, and of GGUF files there."""
+    """Return the possible names of a model: its folder's, and those of GGUF files there."""
     where = getattr(model, "name_or_path", "")
     if not where:
         return set()
@@ -307,7 +301,7 @@ def _check_name(plan: Plan, names: set[str]) -> None:
 
 
 class _Attached:
-    """A model that attends by methods: its hook, and the layers of the cache of this pass."""
+    """A model that attends by methods: its hooks, and the cache layers of the current pass."""
 
     def __init__(
         self, model: Any, heads: Mapping[HeadIndex, Method], count: int, seed: int, jobs: int
@@ -321,7 +315,7 @@ class _Attached:
             for layer in sorted({layer for layer, _ in heads})
         }
         self.layers: list[Any] = []
-        self.real: Any = None  # (batch, tokens) of this pass: which are no padding
+        self.real: Any = None  # (batch, tokens) of this pass: False for padding
         self.calls = 0
         self.before = model.config._attn_implementation
         self.name = f"expqk_{id(self)}"
@@ -334,7 +328,7 @@ class _Attached:
         ]
 
     def remove(self) -> None:
-        """Give the model its attention back."""
+        """Restore the model's own attention."""
         from transformers import AttentionInterface, AttentionMaskInterface
 
         for hook in self.hooks:
@@ -345,7 +339,7 @@ class _Attached:
             registry._global_mapping.pop(self.name, None)  # there is no public way back
 
     def enter(self, model: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Give a pass the layers of its cache, and look at its padding."""
+        """Prepare a pass: find or make the layers of its cache, and its padding."""
         from transformers import DynamicCache
 
         cache = named.get("past_key_values")
@@ -372,7 +366,7 @@ class _Attached:
         return args, named | {"past_key_values": cache}
 
     def leave(self, model: Any, *_: Any) -> None:
-        """Raise ValueError unless the model asked for our attention."""
+        """Raise ValueError unless the model called our attention."""
         if not self.calls:
             raise unused(model)
 
@@ -388,7 +382,7 @@ class _Attached:
         s_aux: Any = None,
         **others: Any,
     ) -> tuple[Any, None]:
-        """Return the outputs of a layer, as transformers asks for them."""
+        """Return the outputs of a layer, in the format of transformers."""
         checkpoints.refuse(others, IN_CALL)
         self.calls += 1
         factor = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
@@ -402,12 +396,12 @@ class _Attached:
 
 
 def _real(model: Any, ids: Any, mask: Any) -> Any:
-    """Return which tokens of a pass are no padding, (batch, n) of bool; None if all are.
+    """Return which tokens of a pass are not padding, (batch, n) of bool; None without padding.
 
     Raises
     ------
     ValueError
-        Rows of a batch begin or end with padding, and no mask says so.
+        Rows of a batch begin or end with padding, and there is no mask.
     """
     if ids is None or ids.ndim != 2:
         return None
@@ -441,12 +435,12 @@ def _exactly(q: Any, k: Any, v: Any, mask: Any, scaling: float, has_sink: bool) 
 
 @functools.cache
 def _layer_kind() -> Any:
-    """Return the kind of layer that a cache has for a plan; transformers is imported here."""
+    """Return the class of a plan's cache layers; transformers is imported only here."""
     import torch
     from transformers.cache_utils import CacheLayerMixin
 
     class PlanLayer(CacheLayerMixin):  # type: ignore[misc]
-        """What the heads of a layer keep, for each row of a batch."""
+        """The caches of the heads of a layer, for each row of a batch."""
 
         is_sliding = False
 
@@ -458,21 +452,21 @@ def _layer_kind() -> Any:
             self.seen = 0
 
         def lazy_initialization(self, key_states: Any, value_states: Any) -> None:
-            """Do nothing: heads begin with their first token."""
+            """Do nothing: the caches are made with the first token."""
             self.is_initialized = True
 
         def update(self, keys: Any, values: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
-            """Return the new keys and values, which `attend` keeps."""
+            """Return the new keys and values, which `attend` stores."""
             self.seen += keys.shape[2]
             self.is_initialized = True
             return keys, values
 
         def get_seq_length(self) -> int:
-            """Return how many tokens came."""
+            """Return the number of tokens so far."""
             return self.seen
 
         def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-            """Return how many keys the mask is for, and how many are before them."""
+            """Return the number of keys of the mask, and the number of keys before them."""
             before = max(self.seen - self.window + 1, 0) if self.window else 0
             return self.seen - before + query_length, before
 
@@ -528,7 +522,7 @@ def _layer_kind() -> Any:
             return torch.from_numpy(output).to(q.device, q.dtype)
 
         def _check(self, mask: Any, b: int, at: Array) -> None:
-            """Raise ValueError unless the mask is causal or a window, padding apart."""
+            """Raise ValueError unless the mask, without padding, is causal or this window."""
             if mask is None:
                 raise ValueError(f"layer {self.number} sees later keys: the model is not causal")
             some = mask[b : b + 1][:, :, at][..., at]
@@ -550,7 +544,7 @@ def _layer_kind() -> Any:
             )
 
         def numbers(self) -> dict[str, int]:
-            """Return what is read and held, of the first row of a batch."""
+            """Return the reads and the storage for the first row of a batch."""
             caches = self.rows[0]
             tokens = min(self.seen, self.window) if self.window else self.seen
             width = caches.caches[0].d + caches.caches[0].c

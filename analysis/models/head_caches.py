@@ -1,4 +1,4 @@
-"""What the heads of one layer keep of one text, and how they answer from it."""
+"""The caches of the heads of one layer for one text, and attention from them."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ EXACT = parse("exact()")
 
 
 class HeadCaches:
-    """The caches of the heads of a layer, made for one text.
+    """The caches of the heads of a layer for one text.
 
-    Heads of a group get the same keys. What does not follow from their queries or from draws is
-    held once for all of them that have the same method, and all keys are held once for all that
-    choose among them.
+    Heads of a group have the same keys. Heads of a group with the same method share one cache if
+    it depends on neither queries nor draws. Methods that choose among all keys share one store of
+    keys in each group.
 
     Parameters
     ----------
     methods : sequence of Method, one for each head
     kv_heads : int
-        Successive heads share the keys of one of these.
+        The number of heads of keys; successive heads of queries share one.
     d, c : int
         Widths of keys and values.
     window : int
-        How many keys a query sees at most; 0 for all.
+        The largest number of keys that a query sees; 0 for all.
     seed : callable
-        head → the seed of what its method draws.
+        Maps a head to the seed of its method's draws.
     dtype : dtype
-        Of keys and values.
+        The dtype of keys and values.
     jobs : int
         Threads that share the heads of a prompt.
 
     Raises
     ------
     ValueError
-        A method has no cache, under a window if there is one.
+        A method has no cache, or none under the window.
     """
 
     def __init__(
@@ -75,21 +75,21 @@ class HeadCaches:
         self.owners = {id(cache): head for head, cache in reversed([*enumerate(self.caches)])}
 
     def prompt(self, q: Array, k: Array, v: Array, exactly: Array) -> Array:
-        """Return the outputs of the first tokens, and keep what decoding needs.
+        """Return the outputs of the prompt's tokens, and fill the caches for decoding.
 
         Parameters
         ----------
         q, k, v : (heads, n, d), (kv_heads, l, d), (kv_heads, l, c)
             Scaled, so that logits are q·k. The queries are the last n of l positions.
         exactly : (heads, n, c)
-            What exact attention gives, for the heads that have it.
+            The outputs of exact attention, used for heads whose method is exact attention.
         """
         n, l = q.shape[1], k.shape[1]
         mask = Mask.window(n, l, self.window) if self.window else Mask.causal(n, l)
 
         def one(head: int) -> Array:
             method, cache, of = self.methods[head], self.caches[head], head // self.group
-            if cache.asks:  # what is kept follows from the queries, one after the other
+            if cache.asks:  # the cache depends on the queries, one after the other
                 cache.extend(k[of, : l - n], v[of, : l - n])
                 rows = zip(q[head], k[of, l - n :], v[of, l - n :])
                 return np.array([self._answer(cache, *row) for row in rows])
@@ -103,7 +103,7 @@ class HeadCaches:
         return np.array(executors.threads(one, range(len(q)), self.jobs))
 
     def begin(self, k: Array, v: Array) -> None:
-        """Keep a key without a query, such as an attention sink, k (kv_heads, d) and its value."""
+        """Add a key without a query, such as an attention sink: k (kv_heads, d) and its value."""
         for head in self.owners.values():
             self.caches[head].append(k[head // self.group], v[head // self.group])
 
@@ -119,10 +119,10 @@ class HeadCaches:
 
     @property
     def reads(self) -> int:
-        """Numbers that the next token's queries read, of all heads."""
+        """The numbers that the queries of the next token read in all heads."""
         return sum(cache.reads for cache in self.caches)
 
     @property
     def held(self) -> Held:
-        """What all heads hold together."""
+        """The storage of all heads together."""
         return held(self.caches)

@@ -1,7 +1,7 @@
-"""A causal language model whose attention is a function of ours, from any layer on.
+"""A causal language model whose attention is computed by our function, from any layer on.
 
-It starts again at any layer from the states that an earlier run passed through, so that
-`analysis.models.replacement` need not run what stays the same.
+It can start at any layer, from the states of an earlier run. So `analysis.models.replacement` does
+not run unchanged layers again.
 """
 
 import os
@@ -17,7 +17,7 @@ from analysis.models.attention_hook import Attention, Call, attending, unused
 from analysis.models.checkpoints import Place
 from approx.checks import Array, integer, one_of
 
-HeadIndex = tuple[int, int]  # of a layer, and of a head in it
+HeadIndex = tuple[int, int]  # (layer, head)
 
 
 class LanguageModel:
@@ -28,19 +28,19 @@ class LanguageModel:
     model : transformers.PreTrainedModel
         A model with logits, such as LlamaForCausalLM.
     tokenizer : transformers.PreTrainedTokenizer, optional
-        Needed by `tokens` only.
+        Needed only by `tokens`.
     name : str
 
     Attributes
     ----------
     model, tokenizer, name
     layers, heads : int
-        Their numbers. Layer and head are counted from 0.
+        The number of layers, and of heads in each layer. Layers and heads are numbered from 0.
 
     Raises
     ------
     ValueError
-        The model has no list of blocks that it runs one after the other.
+        The model has no list of its layers.
     """
 
     def __init__(self, model: Any, tokenizer: Any = None, name: str = "model") -> None:
@@ -48,7 +48,7 @@ class LanguageModel:
 
         self.model, self.tokenizer, self.name = model.eval().requires_grad_(False), tokenizer, name
         facts = model.config.get_text_config()
-        facts.use_cache = False  # it would hold every key a second time
+        facts.use_cache = False  # a cache would store every key twice
         self.layers, self.heads = int(facts.num_hidden_layers), int(facts.num_attention_heads)
         lists = (m for m in model.modules() if isinstance(m, ModuleList) and len(m) == self.layers)
         blocks = next(lists, None)
@@ -67,15 +67,15 @@ class LanguageModel:
             Nothing is looked up on the network, no code in the folder is run, and no pickle is
             read.
         dtype : {"float32", "float64"}
-            In which the model computes.
+            The dtype in which the model computes.
 
         Raises
         ------
         ImportError
             torch, transformers or, for a GGUF file, gguf or accelerate is missing.
         ValueError
-            There is no model there, or it is not a causal one, or quantised otherwise than in
-            GGUF, or has what softmax(scaling q·k) v leaves out.
+            There is no model, the model is not causal, it is quantised in another format than
+            GGUF, or its attention is not softmax(scaling q·k) v.
         """
         one_of("dtype", dtype, ("float32", "float64"))
         place = Place.from_path(model_dir)
@@ -104,18 +104,18 @@ class LanguageModel:
         return cls(model, place.tokenizer(), place.name)
 
     def tokens(self, text: str | os.PathLike[str], max_tokens: int = 512) -> Array:
-        """Return the first tokens of a text file, special ones included, (n,) int64.
+        """Return the ids of the first tokens of a text file, special tokens included, (n,) int64.
 
         Raises
         ------
         OSError, ValueError
-            There is no such file, it is not UTF-8, or it gives fewer than 2 tokens or more than the
+            There is no such file, it is not UTF-8, or it has fewer than 2 tokens or more than the
             model has positions.
         """
         return self.tokens_of(checkpoints.read(text), max_tokens)
 
     def tokens_of(self, words: str, max_tokens: int = 512) -> Array:
-        """Return the first tokens of words, as `tokens` does of a file."""
+        """Return the ids of the first tokens of a text, as `tokens` does for a file."""
         integer("max_tokens", max_tokens, least=2)
         found = checkpoints.token_ids(words, self.tokenizer, self.model.config, max_tokens)
         return np.asarray(found, np.int64)
@@ -136,25 +136,25 @@ class LanguageModel:
         ids : (n,)
             The tokens.
         attention : callable
-            Computes every layer, from a `Call`; by default exactly.
+            Computes the attention of every layer from a `Call`; by default exact attention.
         start : int
-            The layer to begin with; those before it are not run.
+            The first layer to run; earlier layers are not run.
         state : tensor (1, n, width), optional
-            What enters that layer, such as ``watch`` of an earlier run was given. It is needed
-            where ``start`` is above 0; layer 0 has the embeddings by default.
+            The state that enters this layer, for example from ``watch`` of an earlier run. It is
+            required if ``start`` is above 0; layer 0 has the embeddings by default.
         watch : callable, optional
-            Called as ``watch(layer, state)`` with what enters each layer that is run and, under the
-            number `layers`, with what leaves the last one.
+            Called as ``watch(layer, state)`` with the state that enters each layer and, under the
+            number `layers`, with the state after the last layer.
 
         Raises
         ------
         ValueError
-            A layer is no softmax(scaling q·k) v, a layer has no attention or several, or the mask
-            is not causal.
+            A layer is not softmax(scaling q·k) v, a layer has no attention or several attentions,
+            or the mask is not causal.
 
         Notes
         -----
-        Gradients are kept if torch keeps them where this is called.
+        Gradients are recorded if torch's grad mode is on.
         """
         import torch
 
@@ -213,9 +213,9 @@ class LanguageModel:
         state: Any,
         attention: Attention = Call.output,
     ) -> Any:
-        """Return what leaves one layer, a tensor (1, n, width), for the state that enters it.
+        """Return the state after one layer, a tensor (1, n, width), from the state that enters it.
 
-        The other layers are not run; all else is as for `states`.
+        No other layer is run; everything else is as for `states`.
         """
         integer("layer", layer, least=0, most=self.layers - 1)
 
@@ -236,7 +236,7 @@ class LanguageModel:
         ----------
         ids : (n,)
         state : tensor (1, n, width)
-            What leaves the last layer, from `states`.
+            The state after the last layer, from `states`.
         rows : (rows,)
             Positions, in any order.
         """
@@ -249,18 +249,18 @@ class LanguageModel:
         return found if len(found) == len(kept) else found[kept]
 
     def projection(self, layer: int) -> Array:
-        """Return W_O: what the projection behind the attention of a layer makes of each head.
+        """Return W_O, the output projection of each head of a layer.
 
         Returns
         -------
         (heads, c, width) float64
-            The layer's attention adds Σ_h output_h W_O[h], and a constant if it has one, to the
+            The layer's attention adds Σ_h output_h W_O[h], plus its bias if it has one, to the
             state.
 
         Raises
         ------
         ValueError
-            No linear map takes the outputs of all heads.
+            The layer has no linear map that takes the outputs of all heads.
         """
         import torch
 
@@ -293,7 +293,7 @@ class LanguageModel:
 
     @contextmanager
     def _skipping(self, start: int, state: Any) -> Iterator[None]:
-        """Let the layers before ``start`` return the state that enters it."""
+        """Let the layers before ``start`` return ``state`` without computing anything."""
         skipped, given = self._blocks[:start], (state,) if self._wrapped else state
         try:
             for block in skipped:
@@ -305,7 +305,7 @@ class LanguageModel:
 
 
 class _Left(Exception):
-    """Ends a pass behind a layer, with the state there."""
+    """An exception that ends a pass after a layer and carries the state there."""
 
     def __init__(self, state: Any) -> None:
         self.state = state

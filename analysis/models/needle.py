@@ -1,4 +1,4 @@
-"""What a model still knows of its text: a fact in the midst of it, asked for at the end."""
+"""Retrieval of a fact: it stands inside a text, and a question at the end asks for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHORTEST = 512
 
 
 def lengths(most: int) -> list[int]:
-    """Return 512, 1024, … up to the most tokens, or that number alone if it is less.
+    """Return 512, 1024, … up to `most` tokens, or only `most` if it is less than 512.
 
     Examples
     --------
@@ -39,16 +39,16 @@ def lengths(most: int) -> list[int]:
 
 
 def hidden(model: LanguageModel, filler: str, tokens: int, depth: float) -> tuple[Array, int]:
-    """Return the tokens of a text with a fact at a depth and the question, and its answer's length.
+    """Return the tokens of a text with a fact, its question and answer, and the answer's length.
 
     Parameters
     ----------
     model : LanguageModel
     filler : str
     tokens : int
-        Of all, the answer included.
+        The total number of tokens, the answer included.
     depth : float
-        0 puts the fact in front, 1 right before the question.
+        0 puts the fact at the start, 1 right before the question.
 
     Raises
     ------
@@ -74,9 +74,9 @@ def hidden(model: LanguageModel, filler: str, tokens: int, depth: float) -> tupl
 def question(
     model: LanguageModel, filler: str, tokens: int, depth: float, **options: Any
 ) -> Passage:
-    """Return a text with a fact at a depth, up to its answer's last token but one.
+    """Return a text with a fact at a depth, its question, and its answer without the last token.
 
-    The positions that count are those that predict the answer. The options are those of `Passage`.
+    Only the positions that predict the answer count. The options are those of `Passage`.
     """
     ids, count = hidden(model, filler, tokens + 1, depth)
     return Passage(model, ids[:-1], skip=tokens - count, **options)
@@ -95,18 +95,18 @@ def needle(
     progress: bool = False,
     finished: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """Return how likely a fact is when it is asked for, by its depth and the length of the text.
+    """Return the probability of the right answer by the fact's depth and the text's length.
 
     Parameters
     ----------
     model : LanguageModel
     filler : str
-        What the fact stands in.
+        The text around the fact.
     choices : mapping from a label to a method of all heads, or to a plan
     max_tokens : int
-        Of the longest text, see `lengths`.
+        The length of the longest text, see `lengths`.
     tokens : sequence of int, optional
-        Of each text, instead.
+        The lengths of the texts, instead of ``max_tokens``.
     depths : sequence of float
     seed, jobs, progress, finished
         As for `analysis.models.substitute.substitute`.
@@ -114,12 +114,12 @@ def needle(
     Returns
     -------
     DataFrame
-        ``method``, "exact" first, ``tokens``, ``depth``; ``log_probability``, of all tokens of the
-        answer together; ``rank``, the worst of its tokens, 1 where each is the likeliest.
+        ``method``, "exact" first, ``tokens``, ``depth``; ``log_probability`` of the whole answer;
+        ``rank``, the worst rank of a token of the answer: 1 if each is the likeliest.
 
     Notes
     -----
-    The answer is read, not generated: each of its tokens follows the right ones before it.
+    The answer is read, not generated: each of its tokens follows the right earlier tokens.
     """
     rows, done = [], Finished(finished)
     every = lengths(max_tokens) if tokens is None else tokens
@@ -144,7 +144,7 @@ def needle(
 
 
 def _answer(passage: Passage, heads: Replacements, count: int) -> tuple[float, int]:
-    """Return the log-probability of the last tokens together, and the worst rank of one."""
+    """Return the log-probability of the last tokens together, and the worst of their ranks."""
     ids, model = passage.ids, passage.model
     state = passage.replace(heads).state
     places = np.arange(len(ids) - count - 1, len(ids) - 1)

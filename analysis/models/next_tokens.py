@@ -1,4 +1,4 @@
-"""Where a replaced model's next word is not the model's own: places of a text, in words."""
+"""Examples of positions at which a plan changes the model's likeliest next token."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -8,24 +8,24 @@ import pandas as pd
 
 from approx.checks import Array
 
-BEFORE = 24  # tokens that stand before a next word
+BEFORE = 24  # tokens of context to show
 
 
 class Change(NamedTuple):
-    """A place of the text where the plan's next word is not the model's.
+    """A position of the text at which the plan's likeliest next token differs from the model's.
 
     Attributes
     ----------
     position : int
-        Of the last token that is read.
+        The position of the last token that was read.
     before, following : str
-        The words that end there, and the one that follows in the text.
+        The text up to this token, and the next token in the text.
     own, plan : str
-        The likeliest next word of the model and of the plan.
+        The likeliest next token of the model and of the plan.
     own_probability, plan_probability : float
-        What each of them gives its own word.
+        The model's probability of ``own``, and the plan's probability of ``plan``.
     kl : float
-        KL(model ‖ plan) there.
+        KL(model ‖ plan) of the next token there.
     """
 
     position: int
@@ -39,23 +39,23 @@ class Change(NamedTuple):
 
 
 def changed(ids: Array, read: pd.DataFrame, decode: Callable[[Sequence[int]], str]) -> list[Change]:
-    """Return three places where the next word differs: by most, in the middle, and by least.
+    """Return three positions where the next token differs: with the most, median and least KL.
 
     Parameters
     ----------
     ids : (n,)
         The tokens of the text.
     read : DataFrame
-        Columns ``kl``, ``own_token``, ``own_probability``, ``plan_token``, ``plan_probability``,
-        its index the position.
+        Columns ``kl``, ``own_token``, ``own_probability``, ``plan_token``, ``plan_probability``;
+        the index is the position.
     decode : callable
-        What returns the words of tokens.
+        Maps token ids to text.
 
     Returns
     -------
     list of Change
-        Fewer, if there are fewer places. Words that cannot be shown, as parts of a character, and
-        the last position, which none follows, are left out.
+        Fewer than three if there are fewer such positions. Tokens that cannot be shown, such as
+        parts of a character, and the last position, which has no next token, are left out.
     """
     differing = read[(read.own_token != read.plan_token) & np.isfinite(read.kl)]
     every = []

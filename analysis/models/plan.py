@@ -1,4 +1,4 @@
-"""A method for every head of a language model, and its file; `planner` chooses one."""
+"""Plans, a method for every head of a language model, and their files; `planner` makes plans."""
 
 import json
 import os
@@ -19,17 +19,17 @@ HEADINGS = "method", "heads"
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """Which method computes which head of which model; all other heads stay exact.
+    """A method for each of some heads of a model; all other heads stay exact.
 
     Parameters
     ----------
     model : str
-        Name of the model, as `analysis.models.language_model.LanguageModel.name` has it.
+        The name of the model, as in `analysis.models.language_model.LanguageModel.name`.
     heads : mapping of (layer, head) to Method
-        Sized methods, in any order. A plan may have no head at all.
+        Sized methods, in any order. A plan may be empty.
     facts : mapping of str, optional
-        What else is said about the plan, such as its price and the damage that is predicted: values
-        that JSON can hold. They are kept in the file and never interpreted here.
+        Other values about the plan, such as its price and its predicted damage, which JSON can
+        hold. The file keeps them; this class does not interpret them.
 
     Raises
     ------
@@ -90,7 +90,7 @@ class Plan:
         Raises
         ------
         ValueError
-            A fact cannot be held by JSON, or a spec cannot be read back.
+            JSON cannot hold a fact, or a spec cannot be read back.
         """
         specs = {
             f"{layer}.{head}": str(self.heads[layer, head]) for layer, head in sorted(self.heads)
@@ -114,7 +114,7 @@ class Plan:
         Raises
         ------
         ValueError
-            It is not one: the message says what is wrong and where.
+            The text is not a plan; the message names the error and its place.
         """
         try:
             found = json.loads(text, object_pairs_hook=_once)
@@ -126,7 +126,7 @@ class Plan:
         return cls(found.pop("model", None), heads, found)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the file, whole or not at all."""
+        """Write the file atomically."""
         target = Path(path)
         text = self.text()
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ class Plan:
         Raises
         ------
         OSError, ValueError
-            There is no such file, or it holds no plan.
+            There is no such file, or it is not a plan.
         """
         source = Path(path)
         try:
@@ -152,18 +152,18 @@ class Plan:
 
 
 def misfits(plan: Plan, model_dir: str | os.PathLike[str]) -> list[str]:
-    """Return why a plan does not fit the model of a folder, a sentence each; empty if it does.
+    """Return the reasons, as sentences, why a plan does not fit a model; empty if it fits.
 
     Parameters
     ----------
     plan : Plan
-        The SHA-256 of the model's files are compared where they are among its facts.
+        If its facts have the SHA-256 of the model's files, these are compared.
     model_dir : path
 
     Raises
     ------
     ImportError, ValueError
-        transformers is missing, or there is no model that Q, K, V can represent.
+        transformers is missing, there is no model, or Q, K, V cannot represent it.
     """
     place = Place.from_path(model_dir)
     place.require("a model")
@@ -194,7 +194,7 @@ def misfits(plan: Plan, model_dir: str | os.PathLike[str]) -> list[str]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; raise ValueError if it has a name twice."""
+    """Return a JSON object as a dict; raise ValueError if it has a name twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]

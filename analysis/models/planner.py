@@ -1,4 +1,4 @@
-"""How a plan is made: curves of every head, one multiplier, and what becomes of the model."""
+"""Planning: cost curves of every head, one Lagrange multiplier, and a measurement of the model."""
 
 import contextlib
 import math
@@ -35,11 +35,11 @@ from approx import Method, checks, parse
 from approx.method.prices import CURRENCIES
 
 FRONTIER = (0.25, 0.5, 1.0, 2.0, 4.0)  # shares of the budget at which plans are measured as well
-ROUNDS = 4  # of a target: the first, and three that are corrected
-NEAR = 0.9  # of the target: a measured KL between this share and all of it is good enough
+ROUNDS = 4  # of a target: the first, and three corrections
+NEAR = 0.9  # a measured KL between this share of the target and the target is good enough
 LEAST = "least_predicted_kl"
 NEEDLES = (0.25, 0.75)  # depths of a fact in the texts that a plan is chosen for
-STEP = 8.0  # a correction changes what is allowed by no more than this factor
+STEP = 8.0  # a correction changes the allowed predicted KL by at most this factor
 
 
 def plan(
@@ -61,84 +61,88 @@ def plan(
     progress: bool = False,
     finished: str | os.PathLike[str] | None = None,
 ) -> Plan:
-    """Return a method for every head: the least damage at an average price, or the cheapest for it.
+    """Return a plan: the least predicted damage within a budget, or the least price within a KL.
 
     Parameters
     ----------
     model_dir : path
         See `analysis.models.language_model.LanguageModel.open`.
     text : path or sequence of paths
-        What the plan is chosen on: the first tokens of each UTF-8 file, as many as the shortest
-        of all texts has.
+        The texts that choose the plan: the first tokens of each UTF-8 file, as many as the shortest
+        text has.
     budget : float
-        What a query row of a head may cost on average.
+        The largest mean price per query of a head.
     kl : float
-        Instead of a budget: by how much the model may move, KL(model ‖ replaced) of the next token.
+        A target instead of a budget: the largest KL(model ‖ replaced) of the next token.
     currency : {"reads", "stored", "multiply_adds", "bytes", "bytes_read"}
     methods : sequence of Method, optional
-        What a head may have, see `analysis.models.cost_curves.curves`; exact attention is always a
+        The choices of a head, see `analysis.models.cost_curves.curves`; exact attention is always a
         choice.
     start : path, optional
-        The file of an earlier plan of this model. Its choice is among those of each head, so that
-        no less damage was predicted before at this price. Where it counted in the same currency,
-        methods have the sizes of its curves, and what the folder FILE.heads beside it keeps is not
-        computed again.
+        The file of an earlier plan of this model. Each head can also keep its earlier method, so
+        that the predicted damage at this price is not above the earlier plan's. If the earlier plan
+        has the same currency, methods have the sizes of its curves, and numbers in the folder
+        FILE.heads beside it are not computed again.
     in_place : int
-        Rounds in which curves are measured with a choice in place: heads get the inputs that it
-        leaves them, and gradients are taken there. The first choice is the one to start from or
-        else that of the model's own curves; each round chooses from the mean of its curves and
-        those of the rounds before it.
+        The number of rounds that measure curves with a choice in place: heads get the inputs of the
+        modified model, and gradients are taken there. The first choice is the plan of ``start``, or
+        else the one from the model's own curves. Each round chooses from the mean of its curves
+        and those of all earlier rounds.
     needle : float
-        How much a fact counts that stands in the first text at the depths `NEEDLES` and is asked
-        for at its end (`analysis.models.needle`): the damage of a head is its KL on the texts plus
-        so many times its KL at the tokens of the answer. Only with a budget.
+        The weight of a fact that stands in the first text at the depths `NEEDLES` and is asked for
+        at its end (`analysis.models.needle`). The damage of a head is then its KL on the texts plus
+        this weight times its KL at the tokens of the answer. Only with a budget.
     held_out : path, optional
-        A text that chooses nothing, on which the plan is measured; by default the first text, so
-        that the damage measured is too small.
+        A text that does not choose, on which the plan is measured. By default this is the first
+        text, so that the measured damage is too small.
     max_tokens : int
-        Of each text.
+        The largest number of tokens of each text.
     seed, jobs, progress
         As for `analysis.models.substitute.substitute`.
     scheduler : str or distributed.Client, optional
         A Dask cluster, see `analysis.sweeps.sweep.sweep`. Its tasks are the curves of the heads and
-        the passes in which plans are measured, but for the rounds of a KL, which follow one
-        another in this process.
+        the passes that measure plans. The rounds of a target KL run one after the other in this
+        process.
     finished : path, optional
-        A folder that keeps the curve of each head and what is measured of each plan, so that a
-        stopped call goes on where it was.
+        A folder that keeps the curve of each head and the measurements of each plan, so that a
+        stopped call can resume.
 
     Returns
     -------
     Plan
-        Heads that stay exact are left out. Its facts: ``budget``, ``currency``; ``price``, the mean
-        over all heads, and ``exact_price``; ``chosen_on``, ``measured_on``, the names of the texts;
-        ``model_sha256`` and ``text_sha256``, by name of the file; ``started_from``, the name of an
-        earlier plan's file; ``in_place``, rounds, and ``needle``, where they were asked for: the
-        latter has its ``weight`` and ``depths``, and ``predicted_kl`` and ``kl`` per token of the
-        answer; ``version``, that of expqk;
-        ``predicted_kl``, the sum over heads of the damages that were predicted, and
-        ``least_predicted_kl``, below which no choice from the same curves is; ``kl``,
-        ``kl_stderr``, ``same_top_1`` and ``perplexity``, measured with all heads replaced at once,
-        beside ``exact_perplexity``; and ``frontier``, price, prediction and measurement of plans at
-        other budgets. Where a KL is asked for: ``target_kl`` instead of ``budget``; ``least_price``
-        instead of ``least_predicted_kl``, below which no choice is that predicts so little; and
-        ``rounds``, those of `analysis.models.planner.aimed`.
+        Heads that stay exact are left out. Its facts:
+
+        - ``budget``, ``currency``; ``price``, the mean over all heads; ``exact_price``
+        - ``chosen_on``, ``measured_on``: the names of the texts; ``tokens``: their length
+        - ``model_sha256``, ``text_sha256``, by name of the file; ``version`` of expqk
+        - ``started_from``: the name of the earlier plan's file; ``in_place``: the rounds;
+          ``needle``: ``weight``, ``depths``, and ``predicted_kl`` and ``kl`` per token of the
+          answer; each only if requested
+        - ``predicted_kl``: the sum of the heads' predicted damages; ``least_predicted_kl``: a lower
+          bound of it for any choice from the same curves within the price
+        - ``kl``, ``kl_stderr``, ``same_top_1``, ``perplexity``: measured with all heads replaced at
+          once; ``exact_perplexity``
+        - ``frontier``: price, prediction and measurement of plans at other budgets
+
+        With a target KL, ``target_kl`` replaces ``budget``; ``least_price``, a lower bound on the
+        price of any choice with as small a predicted KL, replaces ``least_predicted_kl``; and
+        ``rounds`` has the rounds of `analysis.models.planner.aimed`.
 
     Raises
     ------
     ImportError, ValueError
         The model or a method cannot be used, the cheapest choice costs more than the budget, not
-        one of budget and KL is given, or the earlier plan does not fit the model.
+        exactly one of budget and KL is given, or the earlier plan does not fit the model.
 
     Notes
     -----
     The damage of a head is predicted to second order from gradients of the model's loss
-    (`analysis.models.sensitivity`), heads are chosen by one Lagrange multiplier
-    (`analysis.costs.allocation`), and the sum over heads is the prediction. It is an estimate:
-    damages of heads do not add up exactly, and ``kl`` says what becomes of the model itself. For a
-    KL, what the prediction may add up to is corrected by what is measured on the texts that choose
-    (`analysis.models.planner.aimed`), until these meet it; on ``held_out``, where ``kl`` is
-    measured, the damage differs and can be above it.
+    (`analysis.models.sensitivity`). One Lagrange multiplier chooses the heads' methods
+    (`analysis.costs.allocation`), and the prediction is the sum over heads. It is an estimate, as
+    damages of heads do not add exactly; ``kl`` is the measured damage. For a target KL, rounds of
+    measurement on the texts that choose correct the allowed prediction
+    (`analysis.models.planner.aimed`). On ``held_out``, where ``kl`` is measured, the damage differs
+    and can be above the target.
     """
     texts = [text] if isinstance(text, str | os.PathLike) else list(text)
     if (budget is None) == (kl is None):
@@ -178,7 +182,7 @@ def plan(
         before = {} if earlier is None else earlier.heads
 
         def look(placed: Replacements) -> pd.DataFrame:
-            """Return curves of the texts, and of the fact, with some heads in place."""
+            """Return the curves on the texts and on the fact, with some heads in place."""
             given: dict[str, Any] = {
                 "currency": currency, "methods": methods, "since": since, "start": before,
                 "scheduler": scheduler, "done": done, "progress": progress,
@@ -273,7 +277,7 @@ def allocated(
     budget : float
         The mean price per head.
     chosen : Allocation, optional
-        The choice at the budget itself, if it is known already.
+        The choice at the budget itself, if already known.
 
     Raises
     ------
@@ -288,7 +292,7 @@ def allocated(
         try:
             some[share] = allocate(found, share * budget)
         except ValueError:
-            if share >= 1:  # below, nothing is so cheap
+            if share >= 1:  # smaller shares may buy no choice
                 raise
     return some
 
@@ -299,16 +303,16 @@ def assembled(
     frontier: Mapping[float, tuple[Allocation, dict[str, Any]]],
     facts: Mapping[str, Any],
 ) -> Plan:
-    """Return the plan of a model from its curves and from what was measured.
+    """Return the plan of a model from its curves and measurements.
 
     Parameters
     ----------
     name : str
     found : DataFrame
         The curves.
-    frontier : mapping of a share of the budget to an allocation and what `measured` found of it
+    frontier : mapping of a share of the budget to an allocation and its `measured`
     facts : mapping
-        What was asked.
+        The request, as facts of the plan.
     """
     chosen, measured = frontier[1.0]
     exact = float(found[found.method == EXACT].price.mean())
@@ -321,7 +325,7 @@ def assembled(
 
 
 def heads(chosen: pd.DataFrame) -> dict[HeadIndex, Method]:
-    """Return the heads that do not stay exact, of rows of curves."""
+    """Return the heads that do not stay exact, with their methods, from rows of curves."""
     known = {str(spec): parse(str(spec)) for spec in chosen.method.unique()}
     return {
         (int(layer), int(head)): known[spec]
@@ -333,12 +337,12 @@ def heads(chosen: pd.DataFrame) -> dict[HeadIndex, Method]:
 def aimed(
     passages: Sequence[Passage], curves: pd.DataFrame, target: float, *, progress: bool = False
 ) -> tuple[Allocation, list[dict[str, Any]]]:
-    """Return the cheapest choice that moves the model by at most a KL on the passages themselves.
+    """Return the cheapest choice found whose measured KL on the passages is at most a target.
 
     Parameters
     ----------
     passages : sequence of Passage
-        The texts that the curves are of.
+        The texts of the curves.
     curves : DataFrame
         From `analysis.models.cost_curves.curves`, with exact attention.
     target : float
@@ -347,18 +351,19 @@ def aimed(
     Returns
     -------
     (Allocation, list of dict)
-        A choice, and one dict a round: ``aim``, the predicted KL that was allowed, ``price``,
-        ``predicted_kl`` and ``kl``, the mean that was measured on the passages, or None where it
-        is infinite.
+        The choice, and one dict per round: ``aim``, the allowed predicted KL; ``price``;
+        ``predicted_kl``; and ``kl``, the measured mean over the passages, or None if it is
+        infinite.
 
     Notes
     -----
-    The first round takes the prediction at its word. Damages of heads do not add up, so each
-    later one allows what the last one predicted or, where that was too little, what it allowed,
-    times target/measured. At most `ROUNDS`, fewer once the measured KL is between `NEAR` of the
-    target and the target, or nothing is predicted and it is above. The choice is the cheapest one
-    whose measured KL is at most the target or, if no round comes there, the one with the least.
-    It is met on the texts that chose; on others the KL differs.
+    The first round allows the target as predicted KL. Damages of heads do not add exactly. So each
+    later round allows target/measured times the last predicted KL if the measured KL was above the
+    target, and times the last allowed KL otherwise. There are at most `ROUNDS` rounds. They stop
+    when the measured KL is between `NEAR` of the target and the target, or when it is above the
+    target although the predicted KL is 0. The choice is the cheapest round with a measured KL of at
+    most the target or, if there is none, the round with the least KL. On other texts the KL
+    differs.
     """
     aim = target
     rounds: list[dict[str, Any]] = []
@@ -367,7 +372,7 @@ def aimed(
     for _ in tqdm(range(ROUNDS), disable=not progress, desc="rounds", leave=False):
         some = cheapest(curves, aim)
         if choices and some.chosen.index.equals(choices[-1].chosen.index):
-            break  # it would be measured as it was
+            break  # the same choice would be measured again
         replaced = heads(some.chosen)
         kl = float(np.mean([passage.replace(replaced).kl.mean() for passage in passages]))
         known = {"aim": aim, "price": some.price, "predicted_kl": some.damage}
@@ -375,8 +380,8 @@ def aimed(
         choices.append(some)
         found.append(kl)
         if NEAR * target <= kl <= target or (kl > target and not some.damage):
-            break  # it is near, or no choice is predicted to do less
-        # What fits below the predicted damage, but not below the aim, would be measured again.
+            break  # near the target, or no choice has less predicted damage
+        # The predicted damage may be far below the aim; a scaled aim could choose the same again.
         aim = some.damage if kl > target else aim
         aim *= max(target / max(kl, target / STEP), 1 / STEP)
     best = min(range(len(found)), key=lambda i: (max(found[i], target), choices[i].price))
@@ -416,20 +421,20 @@ def measured_all(
 
 
 def measured(passage: Passage, some: Allocation, least: str = LEAST) -> dict[str, Any]:
-    """Return price and prediction of a choice, and what becomes of a passage with it.
+    """Return price and prediction of a choice, and its measurement on a passage.
 
     Returns
     -------
     dict
         ``price``, ``predicted_kl``, the bound of the choice under the name ``least``,
-        ``exact_heads``, ``kl``, ``kl_stderr``, ``same_top_1``, ``perplexity``; what is not finite
-        is None.
+        ``exact_heads``, ``kl``, ``kl_stderr``, ``same_top_1``, ``perplexity``; None replaces
+        numbers that are not finite.
     """
     return numbers(some, passage.replace(heads(some.chosen)), least)
 
 
 def numbers(some: Allocation, done: Replaced, least: str = LEAST) -> dict[str, Any]:
-    """Return what `measured` does, of a choice with which a passage was read already."""
+    """Return the result of `measured` for a choice whose pass was already run."""
     kl = Estimated.from_positions(done.kl)
     found = {
         **_choice(some, least),
@@ -442,7 +447,7 @@ def numbers(some: Allocation, done: Replaced, least: str = LEAST) -> dict[str, A
 
 
 def _choice(some: Allocation, least: str) -> dict[str, Any]:
-    """Return what is known of a choice before a passage is read with it."""
+    """Return the numbers of a choice that need no pass."""
     return {
         "price": some.price,
         "predicted_kl": float(some.chosen.kl.sum()) if "kl" in some.chosen else some.damage,

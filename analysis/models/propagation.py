@@ -1,9 +1,10 @@
-"""How an error of the residual stream grows from layer to layer, and a bound of it by norms.
+"""Growth of an error of the residual stream from layer to layer, and a bound of it by norms.
 
-`trace` replaces heads of a language model and follows the error of the state layer by layer: what
-each layer makes of the error that enters it, and what its own replaced heads add. `bound` is above
-what a layer of Llama's kind can make of any error of that size, by norms of its weights and what
-the model itself computes there; `jacobian_norm` is what the worst small error becomes.
+`trace` replaces heads of a language model and measures the error of the state layer by layer: how
+each layer changes the error that enters it, and how much its own replaced heads add. `bound` is an
+upper bound of the error after a layer of Llama's kind, for any incoming error of a given size. It
+uses norms of the weights and the model's own activations. `jacobian_norm` estimates the largest
+growth of a small error.
 """
 
 import math
@@ -25,18 +26,18 @@ from approx.estimate import exact
 from approx.method import Rng
 
 SILU = 1.1  # its slope is at most 1.0998…
-ALIKE = 1e-3  # relative difference of a layer of the model and the same layer recomputed
-VECTORS = 8  # that Lanczos keeps
+ALIKE = 1e-3  # allowed relative difference between a layer of the model and its recomputation
+VECTORS = 8  # Lanczos vectors in memory
 ACCURACY = 0.04  # of the square of a norm, so 2 percent of the norm
 COLUMNS = ("error", "relative", "carried", "made", "left", "left_relative", "noise", "bound")
 
 
 class Block(NamedTuple):
-    """The weights of a layer of Llama's kind: x + A(N(x)), and of that y the layer's y + M(N(y)).
+    """The weights of a layer of Llama's kind: y = x + A(N(x)), followed by y + M(N(y)).
 
-    N is x/√(mean x² + eps), A softmax attention with rotated or plain queries and keys, and M is
-    down(silu(gate x)·up x). The gains of the norms are factors of the columns of the weights that
-    follow them.
+    N(x) is x/√(mean x² + eps), A is softmax attention with rotated or plain queries and keys, and
+    M(x) is down(silu(gate x)·up x). The gains of the norms are contained in the columns of the
+    weights that follow.
 
     Attributes
     ----------
@@ -59,7 +60,7 @@ class Block(NamedTuple):
 
     @classmethod
     def from_layer(cls, model: LanguageModel, layer: int) -> Self:
-        """Return the weights of a layer of a model in torch, in float64.
+        """Return the weights of a layer of a torch model, in float64.
 
         Raises
         ------
@@ -95,14 +96,14 @@ def _weights(module: Any) -> Array:
 
 
 class Bounded(NamedTuple):
-    """What `bound` returns.
+    """The result of `bound`.
 
     Attributes
     ----------
     sizes : (n,)
-        Of each position, a number that ‖F(x + e)_i − F(x)_i‖ is not above.
+        An upper bound of ‖F(x + e)_i − F(x)_i‖ for each position.
     output : (n, width)
-        F(x), which the layer itself makes of x.
+        F(x), the layer's own output for x.
     """
 
     sizes: Array
@@ -110,7 +111,7 @@ class Bounded(NamedTuple):
 
 
 def bound(block: Block, inputs: Heads, x: Array, sizes: Array) -> Bounded:
-    """Return how far a layer F can move what leaves it, for errors of given sizes of what enters.
+    """Return an upper bound of the error after a layer F, for incoming errors of given sizes.
 
     Parameters
     ----------
@@ -118,9 +119,9 @@ def bound(block: Block, inputs: Heads, x: Array, sizes: Array) -> Bounded:
     inputs : Heads
         q, k, v of all heads of this layer at x, with the scaling and the mask.
     x : (n, width)
-        What enters the layer in the model itself.
+        The state that enters the layer in the unmodified model.
     sizes : (n,)
-        ‖e_i‖₂ of each position, ≥ 0: nothing else of the error e is used.
+        ‖e_i‖₂ of each position, ≥ 0. Nothing else about the error e is used.
 
     Returns
     -------
@@ -133,22 +134,25 @@ def bound(block: Block, inputs: Heads, x: Array, sizes: Array) -> Bounded:
 
     Notes
     -----
-    A bound, in exact arithmetic, for every e with these norms, however large; in the Euclidean norm
-    of each position, and so by √Σ of squares in the Frobenius norm. Under any mask of intervals.
+    This is a bound in exact arithmetic for every e with these norms, however large, under any mask
+    of intervals. It is in the Euclidean norm of each position; √Σ of squares gives the Frobenius
+    norm.
 
-    1. N takes x_i to √width times the direction of (x_i, √(width·eps)), which turns by at most
-       asin t with t = ‖e_i‖/(√width ρ_i), ρ_i² = mean x_i² + eps: N moves by at most
-       r_i = √(2 width (1 − √(1 − t²))), and 2√width where t > 1.
-    2. Logits of a head move by |δ_ij| ≤ m_ij = scaling (α_i ‖k_j − k̄‖ + ‖q_i‖ κ_j + α_i κ_j), but
-       for a constant of the row, with α = ‖W_q‖₂ r, κ = ‖W_k‖₂ r and any k̄, here the mean key;
-       W_o v_j moves by at most ν_j = ‖W_o W_v‖₂ r_j. Rotations change no norm.
+    1. N maps x_i to √width times the direction of (x_i, √(width·eps)). This direction turns by at
+       most asin t with t = ‖e_i‖/(√width ρ_i), ρ_i² = mean x_i² + eps. So N changes by at most
+       r_i = √(2 width (1 − √(1 − t²))), and 2√width if t > 1.
+    2. Up to a constant of the row, the logits of a head change by
+       |δ_ij| ≤ m_ij = scaling (α_i ‖k_j − k̄‖ + ‖q_i‖ κ_j + α_i κ_j), with α = ‖W_q‖₂ r,
+       κ = ‖W_k‖₂ r and any k̄, here the mean key. W_o v_j changes by at most ν_j = ‖W_o W_v‖₂ r_j.
+       Rotations change no norm.
     3. The odds of any set of keys in a row of attention p change by a factor of at most
        e^(2 max_j m_ij), so that its total variation is at most θ_i = tanh(½ max_j m_ij). With
-       D_ij = ‖W_o (v_j − Σ p v)‖, W_o times the output of the head moves by at most
-       Σ_j p_ij ν_j + θ_i (max_j ν_j + 2 max_j D_ij), maxima over the keys that are seen.
-    4. The state between moves by s_i = ‖e_i‖ + Σ_heads of 3, its N by r′_i as in 1, and the MLP by
+       D_ij = ‖W_o (v_j − Σ p v)‖, W_o times the output of the head changes by at most
+       Σ_j p_ij ν_j + θ_i (max_j ν_j + 2 max_j D_ij), with maxima over visible keys.
+    4. The state after the attention changes by s_i = ‖e_i‖ + Σ_heads of 3, its N by r′_i as in 1,
+       and the MLP by
        ‖down‖₂ r′ (1.1 ‖gate‖₂ (max_c |up_c| + max_c ‖row_c of up‖ r′) + max_c |silu_c| ‖up‖₂),
-       as silu has a slope of at most 1.1.
+       because silu has a slope of at most 1.1.
 
     Cost: O(n·l·(d + c)) per head, streamed by stripes of rows.
     """
@@ -184,7 +188,7 @@ def _rho(x: Array, eps: float) -> Array:
 
 
 def _norm(x: Array) -> float:
-    """Return ‖x‖₂, from the smaller Gram matrix: in a tenth of the time of all singular values."""
+    """Return ‖x‖₂ from the smaller Gram matrix, in a tenth of the time of all singular values."""
     gram = x @ x.T if len(x) < x.shape[1] else x.T @ x
     last = len(gram) - 1
     top = scipy.linalg.eigh(gram, eigvals_only=True, subset_by_index=(last, last))
@@ -192,14 +196,14 @@ def _norm(x: Array) -> float:
 
 
 def _turned(x: Array, sizes: Array, eps: float) -> Array:
-    """Return r of `bound`: how far the norm moves."""
+    """Return r of `bound`, the largest change of N."""
     t = np.minimum(sizes / (math.sqrt(x.shape[1]) * _rho(x, eps)), 1.0)
     near = t / np.sqrt((1 + np.sqrt(1 - t**2)) / 2)  # √(2 − 2√(1 − t²)) without cancellation
     return math.sqrt(x.shape[1]) * np.where(t < 1, near, 2.0)
 
 
 def _attention(block: Block, v: Array, x: Head, turned: Array) -> tuple[Array, Array]:
-    """Return W_o times the output of a head, and how far it can move, step 3 of `bound`."""
+    """Return W_o times the output of a head, and its largest change, step 3 of `bound`."""
     Q, K, V = (np.asarray(y, np.float64) for y in (x.Q, x.K, x.V))
     root = math.sqrt(1 / math.sqrt(x.d) if x.scaling is None else x.scaling)
     alpha, kappa = root * _norm(block.q) * turned, root * _norm(block.k) * turned
@@ -233,7 +237,7 @@ def _distances(a: Array, b: Array) -> Array:
 def largest(
     forwards: Callable[[Array], Array], backwards: Callable[[Array], Array], size: int
 ) -> float:
-    """Return ‖J‖₂ of a matrix from products with it, by Lanczos: an estimate from below.
+    """Return an estimate of ‖J‖₂ from below, by Lanczos with products of J and Jᵀ.
 
     Parameters
     ----------
@@ -254,10 +258,10 @@ def largest(
 
 
 def jacobian_norm(passage: Passage, layer: int) -> float:
-    """Return ‖J‖₂ of a layer at what the model itself computes, `largest` of its products.
+    """Return ‖J‖₂ of a layer's Jacobian at the model's own state, estimated by `largest`.
 
-    To first order, no error grows by more in the Frobenius norm over all positions. The number is
-    an estimate, and first order is no bound: an error of finite size can grow by more.
+    To first order, no error grows by more in the Frobenius norm over all positions. This is no
+    bound: it is an estimate, and an error of finite size can grow by more.
     """
     import torch
 
@@ -272,7 +276,7 @@ def jacobian_norm(passage: Passage, layer: int) -> float:
     def shaped(x: Array) -> Any:
         return torch.as_tensor(x, dtype=own.dtype).reshape(own.shape)
 
-    # Only plain attention has derivatives forwards.
+    # Only the plain (math) attention has forward derivatives.
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         _, pulled = torch.func.vjp(step, own)
         return largest(
@@ -290,12 +294,12 @@ def trace(passage: Passage, heads: Replacements, *, bounded: bool = True) -> pd.
     passage : Passage
     heads : mapping of (layer, head) to Method
     bounded : bool
-        Whether to compute `bound`, for which the layers must be of Llama's kind.
+        Whether to compute `bound`; the layers must then be of Llama's kind.
 
     Returns
     -------
     DataFrame
-        That of `follow`, where the layers F̃ have these heads replaced.
+        The table of `follow`, where the layers F̃ have these heads replaced.
 
     Raises
     ------
@@ -329,33 +333,36 @@ def follow(
     rng: Rng = None,
     above: Callable[[int, Array], Array] | None = None,
 ) -> pd.DataFrame:
-    """Return what becomes of an error in a chain of layers, of which some also add to it.
+    """Return the growth of an error through a chain of layers, some of which add to it.
 
     Parameters
     ----------
     own : sequence of (n, width)
-        The states x that enter each layer of the model itself, and what leaves the last one.
+        The states x that enter each layer of the unmodified model, and the state after the last.
     step : callable
-        ``step(layer, x, changed)`` is what leaves a layer, F(x) or, changed, F̃(x).
+        ``step(layer, x, changed)`` returns the state after a layer: F(x), or F̃(x) if changed.
     replaced : collection of int
-        The layers that are changed; the first one begins with its own state.
+        The changed layers; the chain begins at the first of them with its own state.
     skip : int
-        Positions that ``relative`` leaves out.
+        The number of first positions that the relative errors leave out.
     rng : int, Generator, ...
-        Of the noise.
+        For the noise.
     above : callable, optional
-        ``above(layer, sizes)`` is a bound of the change of each position behind a layer, given the
-        sizes of the error before it.
+        ``above(layer, sizes)`` returns an upper bound of the error of each position after a layer,
+        given the sizes of the error before it.
 
     Returns
     -------
     DataFrame
-        One row per ``layer``, in Frobenius norms over all positions, with x + e what enters it in
-        the chain of replaced layers: ``error`` ‖e‖; ``relative`` ‖e‖/‖x‖ over the positions that
-        are counted; ``carried`` ‖F(x + e) − F(x)‖, what becomes of the error that is there;
-        ``made`` ‖F̃(x + e) − F(x + e)‖; ``left`` ‖F̃(x + e) − F(x)‖, the next layer's error, and
-        ``left_relative``; ``noise`` ‖F(x + z) − F(x)‖ for normal z with ‖z_i‖ = ‖e_i‖ at every
-        position; and ``bound``, which ``carried`` and ``noise`` are not above.
+        One row per ``layer``. Norms are Frobenius norms over all positions, and x + e is the state
+        that enters the layer in the changed chain:
+
+        - ``error``: ‖e‖; ``relative``: ‖e‖/‖x‖ without the first ``skip`` positions
+        - ``carried``: ‖F(x + e) − F(x)‖, the incoming error after the layer
+        - ``made``: ‖F̃(x + e) − F(x + e)‖, the error that the layer adds
+        - ``left``: ‖F̃(x + e) − F(x)‖, the error of the next layer; ``left_relative``
+        - ``noise``: ‖F(x + z) − F(x)‖ for normal z with ‖z_i‖ = ‖e_i‖ at every position
+        - ``bound``: an upper bound of ``carried`` and ``noise``
     """
     generator = np.random.default_rng(rng)
     first = min(replaced)
@@ -386,12 +393,12 @@ def follow(
 
 
 def model_bound(passage: Passage, layer: int, sizes: Array) -> Array:
-    """Return `bound` at what the model itself computes.
+    """Return the sizes of `bound` at the model's own state.
 
     Raises
     ------
     ValueError
-        The layer is not of Llama's kind, or has its weights and computes something else.
+        The layer is not of Llama's kind, or has such weights but computes something else.
     """
     x, behind = (_array(passage.states[i]) for i in (layer, layer + 1))
     block, inputs = Block.from_layer(passage.model, layer), passage.inputs(layer)
@@ -407,10 +414,11 @@ def model_bound(passage: Passage, layer: int, sizes: Array) -> Array:
 
 
 def _rotated(model: LanguageModel, layer: int, block: Block, inputs: Heads, x: Array) -> bool:
-    """Return whether queries and keys are as long as what the weights make of N(x).
+    """Return whether queries and keys have the lengths of W_q N(x) and W_k N(x).
 
-    The output of a layer does not tell, as it is recomputed from these queries and keys: norms of
-    their own, or rotations that scale as well, would let them move by more than the bound allows.
+    Other lengths come from norms of queries and keys or from rotations that scale. The bound does
+    not allow for them, and the layer's output, recomputed from the same q and k, does not show
+    them.
     """
     y = x / _rho(x, block.eps)[:, None]
     inside = model._blocks[layer].self_attn
@@ -431,24 +439,23 @@ def _array(state: Any) -> Array:
 
 
 def growth(table: pd.DataFrame, after: str = "carried", before: str = "error") -> pd.DataFrame:
-    """Return by how much each layer multiplies the error that enters it, and the mean over layers.
+    """Return the factor by which each layer multiplies its incoming error, and the mean factor.
 
     Parameters
     ----------
     table : DataFrame
-        Rows of `trace`, of one run or of many.
+        Rows of `trace`, of one or more runs.
     after, before : str
-        The columns that are compared, such as "noise", or "left_relative" and "relative".
+        The columns to compare, such as "noise", or "left_relative" and "relative".
 
     Returns
     -------
     DataFrame
-        One row per ``layer``, and one of layer −1 for all: ``growth``, e to the mean of
-        log(after/before) over runs, for −1 over the layers; ``stderr``, its standard error to first
-        order, from how the runs differ, for −1 from how the layers do; ``runs`` or layers. Rows
-        where nothing enters are left out. A layer that heals an error entirely, after = 0, has the
-        growth 0 and makes that of all 0, whatever the others do; such a mean has no standard error,
-        NaN.
+        One row per ``layer``, and a row with layer −1 for the mean over layers: ``growth``, the
+        geometric mean of after/before over runs (for −1 over layers); ``stderr``, its standard
+        error to first order, from the differences between runs (for −1 between layers); ``runs``,
+        the number of runs (for −1 of layers). Rows with before = 0 are left out. If after = 0 in a
+        run, the growth of its layer and of layer −1 is 0, with the standard error NaN.
     """
     some = table[table[before] > 0]
     with np.errstate(divide="ignore", invalid="ignore"):  # the logarithm of 0, and its deviation

@@ -1,9 +1,9 @@
-"""A text as a causal language model reads it, with heads that methods compute instead.
+"""A text read by a causal language model whose heads can be replaced by methods.
 
-`Passage` keeps what the model itself makes of the text: the states that enter its layers, and its
-logits. It computes some heads, or all, by methods of `approx` and says how far that moves the
-model's answer: KL(model ‖ replaced) of the next token at every position, how often the first choice
-stays, the perplexity, the error of the residual stream, and the errors of the heads themselves.
+`Passage` stores the model's own states at each layer and its logits. It computes some or all heads
+by methods of `approx` and measures the effect: KL(model ‖ replaced) of the next token at every
+position, next-token agreement, perplexity, the error of the residual stream, and the errors of the
+heads themselves.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from approx.checks import Array
 from approx.estimate import memory
 from approx.method.prices import Shape
 
-SKIP = 64  # positions before which nothing is counted: there every method sees most of the text
+SKIP = 64  # first positions that do not count: there every method sees most of the text
 ROWS = 32  # positions whose logits are in float64 at once
-BLOCK = 32  # positions of a block of which a standard error is made
-FEWEST = 4  # blocks: of fewer, a standard error is itself too uncertain
+BLOCK = 32  # positions per block of a standard error
+FEWEST = 4  # blocks; with fewer, a standard error is too uncertain
 ERRORS = ("attention_tv", "output_relative_error")
 
 Replacements = Mapping[HeadIndex, Method]
@@ -50,8 +50,8 @@ class Estimated(NamedTuple):
     def from_positions(cls, x: Array) -> Estimated:
         """Return the mean of x, with a standard error from the means of blocks of `BLOCK`.
 
-        Neighbouring positions are alike, so their spread would be too small a standard error. It is
-        NaN where there are fewer than four blocks, and inf where the mean is.
+        Neighbouring positions are correlated, so that a standard error from single positions would
+        be too small. It is NaN for fewer than four blocks, and inf if the mean is not finite.
 
         Examples
         --------
@@ -68,24 +68,24 @@ class Estimated(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Replaced:
-    """What became of a passage with some heads computed by methods.
+    """The result of a pass with some heads computed by methods.
 
     Attributes
     ----------
     kl : (positions,)
-        KL(model ‖ replaced) of the next token; inf where the replaced model overflows.
+        KL(model ‖ replaced) of the next token; inf if the replaced model overflows.
     same_top : (positions,) bool
-        Whether both think the same token the likeliest.
+        Whether both models have the same likeliest next token.
     surprisal : (positions − 1,)
-        −log of the probability of the token that follows, for positions that one follows.
+        −log of the probability of the following token, for all positions except the last.
     residual : (layers + 1,)
-        ‖state − the model's own‖_F/‖the model's own‖_F of what enters each layer, and last of what
-        leaves the last one, over the same positions.
+        ‖state − own state‖_F/‖own state‖_F, where the model's own state enters each layer and, as
+        the last entry, leaves the last layer; over the same positions.
     errors : dict of (layer, head) to dict
-        Of each replaced head at what it got here, where they were asked for: ``attention_tv``,
-        ``output_relative_error`` of `analysis.errors.metrics.compare`.
+        ``attention_tv`` and ``output_relative_error`` of `analysis.errors.metrics.compare` for each
+        replaced head at its inputs in this pass, if requested.
     state : tensor (1, n, width)
-        What leaves the last layer.
+        The state after the last layer.
     """
 
     kl: Array
@@ -97,16 +97,15 @@ class Replaced:
 
     @property
     def perplexity(self) -> float:
-        """E to the mean surprisal."""
+        """The exponential of the mean surprisal."""
         return perplexity(self.surprisal)
 
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """A pass through the model with some heads replaced: a task of a cluster.
+    """A pass through the model with some heads replaced, as a task of a cluster.
 
-    Where ``errors`` are asked for, they are measured at what the heads get in the model itself,
-    too.
+    With ``errors``, the errors of the heads are also measured at their inputs in the model itself.
     """
 
     place: ClassVar[int] = 0
@@ -118,7 +117,7 @@ class Pass:
     version: str
 
     def run(self, passage: Passage) -> tuple[Replaced, Errors, float]:
-        """Return what becomes of the passage, the own errors of the heads, and the seconds."""
+        """Return the result of the pass, the heads' errors in the model itself, and the seconds."""
         begin(self.version, self.memory_limit)
         start = time.perf_counter()
         own = passage.own_errors(self.heads) if self.errors else {}
@@ -132,10 +131,10 @@ def passes(
     errors: bool = False,
     scheduler: Any = None,
 ) -> Iterator[tuple[int, tuple[Replaced, Errors, float]]]:
-    """Yield (number, `Pass.run`) of each of several runs as they finish.
+    """Yield (number, result of `Pass.run`) for several runs as they finish.
 
-    A Dask cluster that ``scheduler`` names gets the model and what it makes of the text once, for
-    each worker. There every pass uses as many threads as here, so that its bits are the same.
+    Each worker of the Dask cluster ``scheduler`` gets the passage once. A pass uses as many threads
+    there as here, so that its bits are the same.
     """
     limit = memory.explicit_limit()
     tasks = [Pass(i, heads, errors, limit, version()) for i, heads in enumerate(runs)]
@@ -147,7 +146,7 @@ def passes(
 
 
 def perplexity(surprisal: Array) -> float:
-    """Return e to the mean surprisal; inf where it is above 1.8e308.
+    """Return the exponential of the mean surprisal; inf if it is above 1.8e308.
 
     Examples
     --------
@@ -159,7 +158,7 @@ def perplexity(surprisal: Array) -> float:
 
 
 class _Work(NamedTuple):
-    """One head to be computed by a method."""
+    """A head to compute by a method."""
 
     x: Head
     method: Method
@@ -168,7 +167,7 @@ class _Work(NamedTuple):
 
 
 class Passage:
-    """A text as a causal language model reads it, with heads that may be replaced by methods.
+    """A text read by a causal language model whose heads can be replaced by methods.
 
     Parameters
     ----------
@@ -176,43 +175,43 @@ class Passage:
     ids : (n,)
         The tokens, n ≥ 2.
     skip : int
-        Positions before this one are computed and not counted; position i predicts token i + 1.
+        The first position that counts; earlier ones are only computed. Position i predicts token
+        i + 1.
     seed : int
-        The root of the draws of random methods: each (layer, head) has its own.
+        The root of the seeds of random methods; each (layer, head) has its own seed.
     jobs : int, optional
         Threads of torch, and threads that share the heads of a layer; by default one for each core.
     heads : mapping of (layer, head) to Method, optional
-        Heads that methods compute in what is here called the model itself: states, inputs of heads
-        and gradients are with them in place. Gradients pass through such a head as if it were exact
-        at the inputs that it gets.
+        Heads that methods compute in the reference model. "The model itself" below means the model
+        with these heads in place; it determines states, inputs of heads and gradients. Gradients
+        pass through such a head as if it were exact at its inputs.
 
     Attributes
     ----------
     states : list of tensors (1, n, width)
-        What enters each layer of the model itself, and last what leaves the last one.
+        The states that enter each layer of the model itself, and the state after the last layer.
     surprisal : (positions − 1,)
-        Of the model itself, as in `Replaced`.
+        The surprisal of the model itself, as in `Replaced`.
     shapes : list of Shape
-        Of the heads of each layer: n, l, d, c and the mask, from which prices follow.
+        The shape of the heads of each layer, which determines prices: n, l, d, c and the mask.
     ids, positions : (n,), (n − skip,)
-        The tokens, and the positions that are counted.
+        The tokens, and the positions that count.
 
     Raises
     ------
     ValueError
-        There is nothing after ``skip``.
+        There is no position after ``skip``.
     ResourceLimitError
         The logits would not fit.
 
     Notes
     -----
     Memory: the states, (layers + 1)·n·width numbers, and the logits, (n − skip)·vocabulary numbers
-    of the model's dtype. What is n × l exists for one layer at a time, ``jobs`` heads at once.
+    of the model's dtype. n × l matrices exist for one layer at a time, ``jobs`` heads at once.
 
-    A method that is not autoregressive under the mask reads the future when all positions are
-    computed at once, as they are here: what it gives is no model that could be run, and its KL says
-    how near its class comes with all logits. `Method.obstacle` says which methods a model can
-    run.
+    All positions are computed at once here. So a method that is not autoregressive under the mask
+    reads later tokens, and no model could run it token by token. Its KL is a reference: it shows
+    what its class reaches with all logits. `Method.obstacle` says which methods a model can run.
     """
 
     def __init__(
@@ -252,7 +251,7 @@ class Passage:
         self.surprisal = self._surprisal(slice(0, None), self._logits, self._log_sums.numpy())
 
     def with_heads(self, heads: Replacements) -> Passage:
-        """Return the text as the model reads it with some heads in place, itself without any."""
+        """Return a passage of the same text with these heads in place; without heads, self."""
         if not heads:
             return self
         return Passage(
@@ -275,22 +274,22 @@ class Passage:
         raise AssertionError("a layer was not called")  # states refuses such a model
 
     def everywhere(self, method: Method, heads: Sequence[HeadIndex] | None = None) -> Replacements:
-        """Return {(layer, head): method} of all heads, or of some."""
+        """Return {(layer, head): method} for all heads, or for some."""
         layers, count = range(self.model.layers), range(self.model.heads)
         every = [(i, j) for i in layers for j in count] if heads is None else heads
         self.check(found := dict.fromkeys(every, method))
         return found
 
     def replace(self, heads: Replacements, *, errors: bool = False) -> Replaced:
-        """Return what becomes of the passage with some heads computed by methods.
+        """Return the result of a pass with some heads computed by methods.
 
         Parameters
         ----------
         heads : mapping of (layer, head) to Method
             Layers before the first of these are not run again.
         errors : bool
-            Whether to measure the errors of these heads at what they get, which takes about as long
-            as to compute them.
+            Whether to measure the errors of these heads at their inputs in this pass. This takes
+            about as long as computing the heads.
 
         Raises
         ------
@@ -319,14 +318,14 @@ class Passage:
         return Replaced(kl, same, surprisal, residual, found, state)
 
     def step(self, layer: int, state: Any, heads: Replacements | None = None) -> Any:
-        """Return what leaves a layer, a tensor (1, n, width), for the state that enters it.
+        """Return the state after a layer, a tensor (1, n, width), from the state that enters it.
 
         Parameters
         ----------
         layer : int
         state : tensor (1, n, width)
         heads : mapping of (layer, head) to Method, optional
-            Those of this layer are computed by methods, with the draws of `replace`.
+            Methods compute the heads of this layer among them, with the draws of `replace`.
         """
         every = {**self.heads, **(heads or {})}
         mine = {head: method for (place, head), method in every.items() if place == layer}
@@ -336,7 +335,7 @@ class Passage:
             )
 
     def own_errors(self, heads: Replacements) -> dict[HeadIndex, dict[str, float]]:
-        """Return the errors of methods at what the heads get in the model itself, by head.
+        """Return the errors of methods at the heads' inputs in the model itself, by head.
 
         The draws are those of `replace`.
         """
@@ -350,25 +349,25 @@ class Passage:
         return found
 
     def gradients(self, targets: Sequence[int] | Array | None = None) -> list[Array]:
-        """Return the gradient of the summed surprisal by the output of each head, a list by layer.
+        """Return the gradients of the summed surprisal with respect to heads' outputs, by layer.
 
         Parameters
         ----------
         targets : (positions,) or (positions − 1,), optional
-            The tokens whose surprisal counts, by default those that follow in the text. Tokens that
-            are drawn from the model itself make the gradients those of Fisher's information.
+            The tokens whose surprisal counts, by default the next tokens of the text. Tokens drawn
+            from the model itself give the gradients of Fisher's information.
 
         Returns
         -------
         list of ndarray
-            (heads, n, c) each: the derivative of Σ −log p(target) by what a head hands to the
-            output projection at each position, in the model itself.
+            (heads, n, c) each: the derivative of Σ −log p(target) with respect to each head's
+            output, before the output projection, at each position of the model itself.
         """
         ids = self.ids[self.skip + 1 :] if targets is None else targets
         return self.gradients_of([ids])[0]
 
     def gradients_of(self, several: Sequence[Sequence[int] | Array]) -> list[list[Array]]:
-        """Return the `gradients` of several targets of one length, from one pass forwards."""
+        """Return the `gradients` of several targets of one length, from one forward pass."""
         import torch
 
         texts = [torch.as_tensor(np.asarray(ids, np.int64)) for ids in several]
@@ -392,7 +391,7 @@ class Passage:
         return found
 
     def sampled(self, rng: np.random.Generator) -> Array:
-        """Return a token for each position, drawn from what the model itself expects there."""
+        """Return a token for each position, drawn from the model's own next-token distribution."""
         found = []
         for rows in self._stripes():
             x = self._logits[rows].double().numpy()
@@ -400,12 +399,12 @@ class Passage:
         return np.concatenate(found)
 
     def compare(self, state: Any) -> tuple[Array, Array, Array]:
-        """Return kl, same_top and surprisal, as in `Replaced`, of a state behind the last layer.
+        """Return kl, same_top and surprisal, as in `Replaced`, from a state after the last layer.
 
         Notes
         -----
-        KL is Σ p (x − y) + log Σ e^y − log Σ e^x in float64 for logits x of the model and y of the
-        other; it is 0 where these are equal.
+        KL is Σ p (x − y) + log Σ e^y − log Σ e^x in float64, for logits x of the model and y of the
+        replaced model. It is exactly 0 if these are equal.
         """
         kl, log_sums = (np.empty(len(self.positions)) for _ in range(2))
         same = np.empty(len(self.positions), bool)
@@ -432,12 +431,12 @@ class Passage:
         Parameters
         ----------
         state : tensor (1, n, width)
-            What leaves the last layer: ``states[-1]`` of the model itself, or that of a `Replaced`.
+            A state after the last layer: ``states[-1]``, or ``state`` of a `Replaced`.
 
         Returns
         -------
         tokens, probabilities : (positions,)
-            The probability is NaN where the logits overflowed.
+            The probability is NaN if the logits overflowed.
         """
         tokens = np.empty(len(self.positions), np.int64)
         shares = np.empty(len(self.positions))
@@ -450,7 +449,7 @@ class Passage:
         return tokens, shares
 
     def check(self, heads: Replacements) -> None:
-        """Raise ValueError or TypeError unless the model has these heads, and these are methods."""
+        """Raise ValueError or TypeError unless these are heads of the model, with methods."""
         checks.instance("heads", heads, Mapping, "a mapping of (layer, head) to a method")
         for (layer, head), method in heads.items():
             if not (0 <= layer < self.model.layers and 0 <= head < self.model.heads):
@@ -462,7 +461,7 @@ class Passage:
 
     @contextmanager
     def _computing(self, *, gradients: bool = False) -> Iterator[None]:
-        """Let torch use as many threads as heads do: where others compute too, more would wait."""
+        """Let torch use as many threads as heads do; with other busy processes, more would wait."""
         import torch
 
         before = torch.get_num_threads()
@@ -474,12 +473,12 @@ class Passage:
             torch.set_num_threads(before)
 
     def _measured(self, call: Call) -> Any:
-        """Return the exact output, and keep what prices follow from."""
+        """Return the output of a layer of the model itself, and store its shape."""
         self.shapes.append(call.shape)
         return self._in_place(call)
 
     def _in_place(self, call: Call) -> Any:
-        """Return the outputs of a layer of the model itself; gradients are those of exact heads."""
+        """Return the outputs of a layer of the model itself, with the gradients of exact heads."""
         import torch
 
         mine = {head: m for (layer, head), m in self.heads.items() if layer == call.layer}
@@ -526,26 +525,26 @@ class Passage:
         return dict(zip(pairs, executors.threads(_head, work, self.jobs)))
 
     def key(self, heads: Replacements, errors: bool) -> str:
-        """Return what a pass is kept under: all that decides its numbers."""
+        """Return the key of a stored pass: a hash of everything that decides its numbers."""
         chosen = sorted((*pair, str(method)) for pair, method in heads.items())
         return finished.key(version(), self.digest, chosen, errors)
 
     @functools.cached_property
     def digest(self) -> str:
-        """A hash of the text, of what the model makes of it, and of the draws."""
+        """A hash of the text, of the model's states and surprisal, and of the draws."""
         states = [self.states[i].numpy() for i in (0, -1)]
         about = (self.model.name, self.skip, self.seed, self.jobs)
         return finished.key(*about, self.ids, *states, self.surprisal)
 
     def draws(self, layer: int, head: int) -> np.random.SeedSequence:
-        """Return the seed of what a random method draws for a head."""
+        """Return the seed of a random method for a head."""
         return seed_sequence(self.seed, "substitute", layer, head)
 
     def _stripes(self) -> list[slice]:
         return [slice(i, i + ROWS) for i in range(0, len(self.positions), ROWS)]
 
     def _surprisal(self, rows: slice, logits: Any, log_sums: Array) -> Array:
-        """Return −log p of the token that follows each position of a stripe that one follows."""
+        """Return −log p of the next token for each position of a stripe that has a next token."""
         following = self.ids[self.skip + 1 :][rows]
         chosen = logits[np.arange(len(following)), following].double().numpy()
         found: Array = log_sums[: len(following)] - chosen
@@ -553,7 +552,7 @@ class Passage:
 
 
 class _Stopped(Exception):
-    """Ends a pass at the first layer, which it carries."""
+    """An exception that ends a pass at its first layer and carries the call."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -564,7 +563,7 @@ def _stop(call: Call) -> Any:
 
 
 def _head(work: _Work) -> tuple[Array, dict[str, float]]:
-    """Return the output of a head by its method, and its errors if they are asked for."""
+    """Return the output of a head by its method, and its errors if requested."""
     x = work.x
     estimate = x.approximate(work.method, rng=work.seed)
     errors = x.compare(estimate) if work.errors else {}

@@ -1,9 +1,9 @@
-"""Which error of a head says what it does to the model: heads are replaced one at a time.
+"""Predictors of the damage of a head: heads are replaced one at a time.
 
-`singles` measures KL(model ‖ replaced) with one head computed by a method and all else exact, and
-beside it what could have predicted it: errors of the matrix, of the output, of the output behind
-the layer's projection, and the latter weighted by what the model makes of it. `correlations` says
-which of them ranks heads as their damage does.
+`singles` measures the damage KL(model ‖ replaced) with one head computed by a method and all other
+heads exact. It also measures possible predictors: errors of the matrix, of the output, of the
+output after the layer's projection, and the output error weighted by the loss gradient.
+`correlations` compares how each predictor and the damage rank the heads.
 """
 
 import math
@@ -35,7 +35,7 @@ PREDICTORS = (
 )
 HEAD = ["layer", "head"]
 RESAMPLES = 1000  # of the bootstrap
-ENDS = (0.025, 0.975)  # of the interval
+ENDS = (0.025, 0.975)  # quantiles of the bootstrap interval
 
 
 def singles(
@@ -46,17 +46,17 @@ def singles(
     samples: int = SAMPLES,
     progress: bool = False,
 ) -> Iterator[pd.DataFrame]:
-    """Yield, layer by layer, the damage of each head by each method, and its predictors.
+    """Yield the damage of each head by each method, and its predictors, layer by layer.
 
     Parameters
     ----------
     passage : Passage
     methods : sequence of Method
-        Sized ones.
+        Sized methods.
     heads : sequence of (layer, head), optional
         By default all.
     samples : int
-        Backward passes for ``fisher``, ≥ 1.
+        The number of backward passes for ``fisher``, ≥ 1.
     progress : bool
         Whether to show a bar on stderr.
 
@@ -64,21 +64,22 @@ def singles(
     ------
     DataFrame
         One row per head and method: ``layer``, ``head``, ``method``; ``kl``, the mean of
-        KL(model ‖ replaced) over positions with this head alone replaced, and ``kl_stderr``; and
-        `PREDICTORS`, all at what the head gets in the model itself:
+        KL(model ‖ replaced) over positions with only this head replaced, and ``kl_stderr``; and
+        `PREDICTORS`, all at the inputs of the head in the unmodified model:
 
-        ``attention_tv``, ``attention_relative_frobenius`` and ``output_relative_error`` of
-        `analysis.errors.metrics.compare`; with Δ the error of the head's output, one row a
-        position, ``output_error`` ‖Δ‖_F/√n; ``projected_error`` ‖Δ W_O‖_F/√n, W_O what the layer's
-        projection makes of this head; ``projected_relative_error`` ‖Δ W_O‖_F/‖state‖_F, of the
-        state behind the layer; and ``fisher``, ½ mean over samples of Σ_i (g_i·Δ_i)²/positions.
+        - ``attention_tv``, ``attention_relative_frobenius``, ``output_relative_error`` of
+          `analysis.errors.metrics.compare`
+        - ``output_error``: ‖Δ‖_F/√n, where Δ is the error of the head's output, a row per position
+        - ``projected_error``: ‖Δ W_O‖_F/√n, where W_O is the head's output projection
+        - ``projected_relative_error``: ‖Δ W_O‖_F/‖state‖_F, with the state after the layer
+        - ``fisher``: ½ mean over samples of Σ_i (g_i·Δ_i)²/positions
 
     Notes
     -----
-    ``fisher``: with targets y_t drawn from the model itself, g = ∂ Σ_t −log p(y_t)/∂ output has a
-    mean of 0 and, to second order in Δ, E[(Σ_i g_i·Δ_i)²]/2 = Σ_t KL_t. Without the products of
-    different positions it has far less variance, and is exact where errors of different positions
-    do not conspire. It is an estimate and no bound.
+    ``fisher``: for targets y_t drawn from the model itself, g = ∂ Σ_t −log p(y_t)/∂ output has mean
+    0 and, to second order in Δ, E[(Σ_i g_i·Δ_i)²]/2 = Σ_t KL_t. The formula above omits products of
+    different positions. This has far less variance, and is exact if these products have mean 0. It
+    is an estimate, not a bound.
     Cost: one pass from the head's layer on per head and method, and one backward pass per sample.
     """
     for method in methods:
@@ -115,7 +116,7 @@ Gradients = list[list[Array]]  # a sample, a layer: (heads, n, c)
 
 
 def gradients(passage: Passage, samples: int = SAMPLES) -> Gradients:
-    """Return the gradients of texts that the model itself could have written, by heads' outputs."""
+    """Return loss gradients with respect to heads' outputs, for texts drawn from the model."""
     rng = np.random.default_rng(seed_sequence(passage.seed, "fisher"))
     return passage.gradients_of([passage.sampled(rng) for _ in range(samples)])
 
@@ -123,24 +124,24 @@ def gradients(passage: Passage, samples: int = SAMPLES) -> Gradients:
 def predictors(
     x: Head, method: Method, rng: Rng, projection: Array, gradients: Sequence[Array]
 ) -> dict[str, float]:
-    """Return what could predict the damage of one head, from what it gets and from gradients.
+    """Return the predictors of one head's damage, from its inputs and from gradients.
 
     Parameters
     ----------
     x : Head
-        One head, with V.
+        The head, with V.
     method : Method
     rng : int, Generator, ...
     projection : (c, width)
         W_O of this head.
     gradients : sequence of (n, c)
-        Of a sum over positions by the head's output; their products with its error are squared.
+        Gradients of the summed loss with respect to the head's output.
 
     Returns
     -------
     dict
-        `PREDICTORS`, but ``fisher`` is a sum and not a mean over positions, and
-        ``projected_relative_error`` is left out.
+        `PREDICTORS` without ``projected_relative_error``; ``fisher`` is a sum over positions here,
+        not a mean.
 
     Raises
     ------
@@ -159,9 +160,9 @@ def predictors(
 
 
 def moved(x: Head, estimate: Approximation, exactly: Array | None = None) -> Array:
-    """Return Δ, the output of a head by an estimate less its exact output, (n, c) float64.
+    """Return Δ, a head's output by an estimate minus its exact output, (n, c) float64.
 
-    The exact output may be given, where there are many estimates.
+    `exactly`, the exact output, saves time for many estimates.
 
     Raises
     ------
@@ -176,9 +177,9 @@ def moved(x: Head, estimate: Approximation, exactly: Array | None = None) -> Arr
 
 
 def fisher(change: Array, gradients: Sequence[Array] | Array) -> float:
-    """Return ½ mean over gradients g of Σ_i (g_i·Δ_i)², for Δ and every g of (n, c).
+    """Return ½ mean over gradients g of Σ_i (g_i·Δ_i)², for Δ and every g of shape (n, c).
 
-    An array of gradients in float64 is read fastest.
+    A float64 array of gradients is fastest.
 
     Examples
     --------
@@ -195,17 +196,17 @@ def correlations(table: pd.DataFrame, *, each: bool = True, seed: int = 0) -> pd
     Parameters
     ----------
     table : DataFrame
-        From `singles`, its parts concatenated, of two methods or more.
+        The concatenated results of `singles` for two or more methods.
     each : bool
-        Whether each method has rows of its own, beside those of "all".
+        Whether to add rows for each method to the rows for "all".
     seed : int
 
     Returns
     -------
     DataFrame
-        One row per (method, predictor): ``spearman``, and ``low``, ``high``, the bootstrap interval
-        of 95 %: heads are drawn again, each with all its methods, because the methods of a head are
-        alike.
+        One row per (method, predictor): ``heads``; ``spearman``; ``low`` and ``high``, its 95 %
+        bootstrap interval. The bootstrap draws heads, each with all its methods, because the
+        methods of a head are dependent.
     """
     rng = np.random.default_rng(seed)
     names = ["all", *(table.method.unique() if each else ())]
@@ -217,7 +218,7 @@ def correlations(table: pd.DataFrame, *, each: bool = True, seed: int = 0) -> pd
             np.concatenate([places[i] for i in rng.integers(len(places), size=len(places))])
             for _ in range(RESAMPLES)
         ]
-        most = min(map(len, drawn))  # heads have as many rows each, but for missing ones
+        most = min(map(len, drawn))  # heads have equally many rows, unless some are missing
         again = np.array([rows_[:most] for rows_ in drawn])
         kl = part.kl.to_numpy()
         for name in PREDICTORS:

@@ -1,8 +1,8 @@
-"""What a cheaper attention does to a language model: heads computed by methods, the rest exact.
+"""The effect of cheaper attention on a language model: some heads by methods, the rest exact.
 
-`substitute` runs a local model once for each of several methods or plans and returns one table:
-KL of the next token, perplexity, and the errors of heads and layers. `analysis.models.replacement`
-does the work, and lets a model stay loaded.
+`substitute` runs a local model once for each of several methods or plans. It returns one table with
+the KL of the next token, the perplexity, and the errors of heads and layers. To keep a model loaded
+between calls, use `analysis.models.replacement`.
 """
 
 import math
@@ -50,55 +50,59 @@ def substitute(
     progress: bool = False,
     finished: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """Return what becomes of a local language model whose heads are computed by methods.
+    """Return the damage to a local language model whose heads are computed by methods.
 
     Parameters
     ----------
     model_dir : path
         A folder in the format of Hugging Face, or a GGUF file, see `LanguageModel.open`.
     text : path
-        A UTF-8 file, of which the first tokens are read.
+        A UTF-8 file; its first tokens are read.
     choices : Method or Plan, or a sequence of them, or a mapping from their labels
-        One run for each. A method computes all ``heads``, a plan those that it names. The label of
-        a method whose size a budget fills is the filled spec.
+        One run for each. A method computes all ``heads``, a plan its own heads. The label of a
+        template that the budget fills is the filled spec.
     heads, layers : sequence of (layer, head), sequence of int; optional
-        Either: the heads that methods compute, or the layers of which they compute all heads.
+        The heads that methods compute, or the layers in which methods compute all heads; not both.
     budget : float, optional
-        What a query row may cost: templates are filled to it. By default as much as 32 exact keys.
+        The largest cost per query; templates are filled to it. By default the cost of 32 exact
+        keys.
     currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
     max_tokens, skip : int
-        The text is cut after so many tokens, and position i, which predicts token i + 1, is counted
-        from ``skip`` on.
+        The text is cut to ``max_tokens`` tokens. Position i predicts token i + 1 and counts from
+        ``skip`` on.
     errors : bool
-        Whether to measure the errors of heads, which takes as long as all the rest.
+        Whether to measure the errors of heads, which takes as long as everything else.
     dtype : {"float32", "float64"}
-        Of the model and of the estimates.
+        The dtype of the model and of the estimates.
     seed, jobs
         As for `Passage`.
     scheduler : str or distributed.Client, optional
-        A Dask cluster, whose tasks are the runs, see `analysis.sweeps.sweep.sweep`.
+        A Dask cluster whose tasks are the runs, see `analysis.sweeps.sweep.sweep`.
     progress : bool
         Whether to show a bar on stderr.
     finished : path, optional
-        A folder that keeps the numbers of each run, so that a stopped call goes on where it was.
+        A folder that keeps the numbers of each run, so that a stopped call can resume.
 
     Returns
     -------
     DataFrame
-        One row a number, in the columns of `analysis.sweeps.table`; `summary` has one row a run. Of
-        the whole model (layer and head are −1): ``kl``, ``same_top_1``, ``perplexity``,
-        ``exact_perplexity``; ``heads``, how many were replaced, of them ``oracle_heads`` by methods
-        that need all logits and ``future_heads`` by methods that read later tokens;
-        ``reads_share``, what a new query reads of what it reads in exact attention; ``seconds``. Of
-        a layer: ``residual_relative_error`` of the state behind it. Of a head: ``attention_tv`` and
-        ``output_relative_error``, after ``own_`` at what the head gets in the model itself, and
-        after ``drifted_`` at what it gets with the others replaced.
+        One row per number, in the columns of `analysis.sweeps.table`; `summary` has one row per
+        run.
+
+        - Of the whole model (layer and head are −1): ``kl``, ``same_top_1``, ``perplexity``,
+          ``exact_perplexity``; ``heads``, the number of replaced heads; ``oracle_heads``, those by
+          methods that need all logits; ``future_heads``, those by methods that read later tokens;
+          ``reads_share``, the reads of a new query as a share of exact attention's; ``seconds``
+        - Of a layer: ``residual_relative_error`` of the state after it
+        - Of a head: ``attention_tv`` and ``output_relative_error``, with the prefix ``own_`` at the
+          head's inputs in the model itself, and ``drifted_`` at its inputs with the other heads
+          replaced
 
     Raises
     ------
     ImportError, ValueError
-        The model cannot be used, it lacks a head, a plan is for another model, a template has
-        no size that the budget buys, or a method has no meaning under the mask.
+        The model cannot be used, it lacks a head, a plan is for another model, a template has no
+        size that fits the budget, or a method is undefined under the mask.
     """
     one = isinstance(choices, Method | Plan)
     named = choices if isinstance(choices, Mapping) else _named([choices] if one else choices)  # type: ignore[list-item, arg-type]
@@ -130,14 +134,14 @@ def substitute(
 
 
 def fill(passage: Passage, method: Method, budget: float, currency: str = "stored") -> Method:
-    """Return a template with its size filled to a budget, at the shape of the first layer's heads.
+    """Return a template filled to a budget, at the shape of the first layer's heads.
 
-    A method that has its size stays as it is.
+    A sized method is returned unchanged.
 
     Raises
     ------
     ValueError
-        It is a template, and nothing fits.
+        No size of the template fits.
     """
     if not method.is_template:
         return method
@@ -167,7 +171,7 @@ def measure(
     scheduler: Any = None,
     done: Finished | None = None,
 ) -> pd.DataFrame:
-    """Return the table of `substitute` for a passage that is there already, one run a label."""
+    """Return the table of `substitute` for an existing passage, with one run per label."""
     kept = Finished(None) if done is None else done
     named = {label: passage.key(heads, errors) for label, heads in runs.items()} if done else {}
     numbers: dict[str, Any] = {label: kept.get(named[label]) if done else None for label in runs}
@@ -193,14 +197,14 @@ def measure(
 
 
 def summary(found: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of `substitute` with one row a run, in its order.
+    """Return the table of `substitute` with one row per run, in its order.
 
     Returns
     -------
     DataFrame
-        ``method``, every number of the whole model under its name with the standard errors of
-        ``kl``, ``same_top_1`` and ``perplexity`` beside them; means over the replaced heads of
-        their errors; ``residual_relative_error`` behind the last layer.
+        ``method``; every number of the whole model under its name; ``kl_stderr``,
+        ``same_top_1_stderr`` and ``perplexity_stderr``; the mean errors of the replaced heads; and
+        ``residual_relative_error`` after the last layer.
     """
     rows: list[dict[Any, Any]] = []
     for label, part in found.groupby("method", sort=False):
@@ -216,10 +220,10 @@ def summary(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def reads_share(passage: Passage, heads: Replacements) -> float:
-    """Return what a new query reads of what it reads in exact attention, over all heads.
+    """Return the reads of a new query as a share of exact attention's, over all heads.
 
-    It is NaN where the price of a method is not known. What a group of heads could share is counted
-    for each of them, on both sides.
+    It is NaN if the price of a method is not known. Reads that a group of heads could share count
+    for each head, in both terms.
     """
     exact = parse("exact()")
     total = part = 0.0
@@ -235,7 +239,7 @@ def reads_share(passage: Passage, heads: Replacements) -> float:
 
 
 def _named(choices: Sequence[Method | Plan]) -> dict[str, Method | Plan]:
-    """Return choices by their labels, a plan's being its name among its facts, or "plan"."""
+    """Return choices by label; a plan's label is the ``name`` among its facts, or "plan"."""
     found: dict[str, Method | Plan] = {}
     for choice in choices:
         plain = str(choice.facts.get("name", "plan")) if isinstance(choice, Plan) else str(choice)

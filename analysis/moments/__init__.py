@@ -1,8 +1,8 @@
-"""Bias and variance of an estimate: closed form, Monte Carlo, and what follows from both.
+"""Bias and variance of an estimate, in closed form and by Monte Carlo.
 
-The closed form is `Method.moments`; beside it stand Monte Carlo with standard errors, the expected
-error of the whole matrix, the number of features that an error needs, the moments of normalised
-attention, and the shape of a sample's tail.
+The closed form of an entry is `Method.moments`. This package adds Monte Carlo with standard errors,
+the expected error of the whole matrix, the number of features for a given error, the moments of
+normalised attention, and the tail shape of a sample.
 """
 
 from typing import TYPE_CHECKING

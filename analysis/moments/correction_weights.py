@@ -1,39 +1,40 @@
-"""Replace what is drawn, or weigh it: which of the two leaves the smaller squared error, and when.
+"""Correction weights: when drawn keys should replace a low-rank estimate, and when weigh 1/π.
 
-Some keys of a row are exact. Of the others, the *rest*, each is drawn with probability π, and a
-low-rank part stands for them: low_j = exact_j·(1 + b_j + e_j), with bias b and errors e whose
-covariance is C. What is drawn corrects low by a weight c:
+Some keys of a row are exact. Each of the other keys, the *rest*, is drawn with probability π. A
+low-rank part estimates the rest: low_j = exact_j·(1 + b_j + e_j), with bias b and errors e whose
+covariance is C. Drawn keys correct it with a weight c:
 
     estimate_j = low_j + c·B_j·(exact_j − low_j),
 
-B_j being 1 where key j is drawn. *Replacing* is c = 1, *weighing* c = 1/π. Let M = b bᵀ + C be the
-second moments of the errors of low, p the row's softmax weights, and sums go over the rest.
+where B_j is 1 if key j is drawn, else 0. *Replacing* is c = 1, *weighing* is c = 1/π. Let
+M = b bᵀ + C be the second moments of the errors of low, and p the row's softmax weights. Sums are
+over the rest.
 
-**Theorem.** The squared error of the row sum, relative to it, is a parabola in c,
+**Theorem.** The relative squared error of the row sum is a parabola in c,
 
     E(c) = s₂·pᵀMp + (s₁ − s₂)·Σ p_j² M_jj,    s₁ = 1 − 2cπ + c²π,  s₂ = 1 − 2cπ + c²·π_jl.
 
-With N_M = pᵀMp/Σ p_j² M_jj, the *effective number of errors*, its least point is at
-c* = N_M/(1 + (N_M − 1)·π_jl/π), and weighing is nearer exactly where c* is above the mean of 1 and
-1/π:
+Let N_M = pᵀMp/Σ p_j² M_jj be the *effective number of errors*. The minimum is at
+c* = N_M/(1 + (N_M − 1)·π_jl/π). Weighing has the smaller error if and only if c* is above the mean
+of 1 and 1/π:
 
-    N_M > 1 + 1/π              where each key is drawn by a coin of its own,
-    N_M > (N + k)/(k + 1)      where k different keys of the N are drawn.
+    N_M > 1 + 1/π              if each key is drawn independently,
+    N_M > (N + k)/(k + 1)      if k different keys of the N are drawn.
 
-The second is 1 + 1/π' with π' = (k + 1)/(N − 1): π' is larger than k/N, so weighing wins earlier.
-Nothing is assumed of b and C.
+The second condition is 1 + 1/π' with π' = (k + 1)/(N − 1): π' is larger than k/N, so weighing wins
+earlier. The theorem holds for all b and C.
 
-**Corollary.** If b and v = C_jj are common to all keys, and errors of different keys uncorrelated,
-then with N_eff = (Σp)²/Σp² weighing is nearer exactly where
+**Corollary.** If all keys have the same b and v = C_jj, and errors of different keys are
+uncorrelated, let N_eff = (Σp)²/Σp². Weighing has the smaller error if and only if
 
     N_eff > 1 + (1 + v/b²)/π,
 
-π' in place of π without replacement. Where nothing stands for the rest (low = 0, so b = −1 and
-v = 0) this is N_eff > 1 + 1/π, and where low is unbiased it never holds. Random features are
-unbiased, but all keys share their frequencies, so that C is not diagonal: then N_M may be as large
-as N, and weighing may win all the same.
+with π' instead of π without replacement. Without a low-rank part (low = 0, so b = −1 and v = 0)
+this is N_eff > 1 + 1/π. If low is unbiased it never holds. Random features are unbiased, but all
+keys share their frequencies, so that C is not diagonal: then N_M may be as large as N, and weighing
+may still win.
 
-Of normalised attention nothing of the kind holds. `Row.output` has its error to first order.
+No such theorem holds for normalised attention. `Row.output` has its error to first order.
 """
 
 import dataclasses
@@ -56,19 +57,19 @@ DESIGNS = ("uniform", "coins")
 
 
 class Errors(NamedTuple):
-    """Mean squared errors of the two, and their ratio: below 1, weighing is nearer."""
+    """Mean squared errors of weighing and of replacing, and their ratio."""
 
     weighted: float
     replaced: float
 
     @property
     def ratio(self) -> float:
-        """The error of weighing over that of replacing; NaN where both are 0."""
+        """The error of weighing over the error of replacing; NaN if the latter is 0."""
         return self.weighted / self.replaced if self.replaced else math.nan
 
 
 def effective_number(p: ArrayLike) -> float:
-    """Return (Σp)²/Σp², how many equal shares would be as broad.
+    """Return (Σp)²/Σp², the effective number of shares: N for N equal shares.
 
     Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
 
@@ -90,34 +91,34 @@ def effective_number(p: ArrayLike) -> float:
 def threshold(
     pi: float, *, bias: float = -1.0, variance: float = 0.0, keys: int | None = None
 ) -> float:
-    """Return 1 + (1 + v/b²)/π, the effective number of keys above which weighing is nearer.
+    """Return 1 + (1 + v/b²)/π, the effective number of keys above which weighing is better.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
     Parameters
     ----------
     pi : float
-        Probability that a key of the rest is drawn, 0 < pi ≤ 1.
+        The probability that a key of the rest is drawn, 0 < pi ≤ 1.
     bias, variance : float
-        b and v of the low-rank part, common to all keys, relative to exp(q·k). By default there is
-        no such part.
+        b and v of the low-rank part, the same for all keys, relative to exp(q·k). By default there
+        is no such part.
     keys : int, optional
-        How many keys N the rest has, of which pi·N are drawn without replacement: π is then
-        (pi·N + 1)/(N − 1). By default each key is drawn by a coin of its own.
+        The number N of keys in the rest, if pi·N of them are drawn without replacement: π is then
+        (pi·N + 1)/(N − 1). By default each key is drawn independently.
 
     Returns
     -------
     float
-        inf where there is no bias: then replacing is nearer, or as near.
+        inf without a bias: then replacing is never worse.
 
     Notes
     -----
-    The rule is exact for the row sum, one π, common b and v, and errors of the low-rank part that
-    are uncorrelated among keys. See `Row.effective_errors` for any others.
+    The rule is exact for the row sum, if π, b and v are the same for all keys and the errors of the
+    low-rank part are uncorrelated between keys. Otherwise see `Row.effective_errors`.
 
     Examples
     --------
-    16 keys of 1000 are drawn, without a low-rank part, by coins and without replacement:
+    16 keys of 1000 are drawn, without a low-rank part: independently, and without replacement:
 
     >>> threshold(0.016), round(threshold(0.016, keys=1000), 3)
     (63.5, 59.765)
@@ -134,28 +135,30 @@ def threshold(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """One row of attention, some of whose keys are drawn.
+    """One row of attention with drawn keys.
 
     Parameters
     ----------
     p : (l,)
-        Softmax weights; keys that the query does not see have 0.
+        Softmax weights; 0 for invisible keys.
     rest : (l,) bool
-        Keys among which is drawn; the others are exact, or not seen.
+        The keys to draw from; the others are exact or invisible.
     drawn : float
-        How many are drawn, on average for design "coins": less than there are in the rest.
+        The number of drawn keys (the mean number for design "coins"), less than the keys of the
+        rest.
     bias : float or (l,)
-        b of the low-rank part, relative to exp(q·k), as `Method.moments` gives it; by default
-        there is no such part.
+        b of the low-rank part, relative to exp(q·k), as from `Method.moments`; by default there is
+        no such part.
     covariance : float, (l,) or (l, l)
-        Variances of its errors, where these are uncorrelated, or the covariance that
-        `Method.covariance` gives.
+        The variances of its errors, if these are uncorrelated, or their covariance, as from
+        `Method.covariance`.
     design : {"uniform", "coins"}
-        Different keys, each set of that size alike, or a coin for each key.
+        "uniform" draws different keys, all sets equally likely; "coins" draws each key
+        independently.
 
     Examples
     --------
-    A quarter of eight equal keys is drawn. Their weighted sum is exact:
+    Two of eight equal keys are drawn. Their weighted sum is exact:
 
     >>> row = Row(np.full(8, 1 / 8), np.ones(8, bool), drawn=2)
     >>> row.row_sum()
@@ -199,17 +202,17 @@ class Row:
 
     @property
     def keys(self) -> int:
-        """How many keys the rest has, N."""
+        """The number of keys in the rest, N."""
         return int(self.rest.sum())
 
     @property
     def pi(self) -> float:
-        """Probability π that a key of the rest is drawn."""
+        """The probability π that a key of the rest is drawn."""
         return self.drawn / self.keys
 
     @property
     def pair(self) -> float:
-        """Probability π_jl that two keys of the rest are both drawn."""
+        """The probability π_jl that two keys of the rest are both drawn."""
         if self.design == "coins":
             return self.pi**2
         return self.pi * (self.drawn - 1) / (self.keys - 1)
@@ -253,21 +256,21 @@ class Row:
 
     @property
     def effective_errors(self) -> float:
-        """pᵀMp/Σ p_j² M_jj of the rest, between 0 and N; N_eff where there is no low-rank part."""
+        """pᵀMp/Σ p_j² M_jj of the rest, between 0 and N; without a low-rank part it is N_eff."""
         _, together, own = self._sums(self._shares[:, None] / self._shares.max())
         return together / own if own else math.nan
 
     @property
     def threshold(self) -> float:
-        """The effective number of errors above which weighing is nearer, exactly."""
+        """The exact effective number of errors above which weighing is better."""
         return threshold(self.pi, keys=self.keys if self.design == "uniform" else None)
 
     @property
     def common(self) -> tuple[float, float]:
-        """One bias and variance for the whole rest, as the corollary needs them.
+        """One bias and one variance for the whole rest, as the corollary needs them.
 
-        The bias is that of the rest's sum, Σpb/Σp. The variance is the mean square of what is left,
-        Σp²·(C_jj + (b_j − b)²)/Σp², as if it were noise.
+        The bias b is the bias of the rest's sum, Σpb/Σp. The variance treats the deviations from it
+        as noise: Σp²·(C_jj + (b_j − b)²)/Σp².
         """
         p = self._shares / self._shares.max()
         b = float(p @ self._bias / p.sum())
@@ -276,7 +279,7 @@ class Row:
 
     @property
     def rule(self) -> float:
-        """N_eff/(1 + (1 + v/b²)/π) with the common b and v: above 1 the corollary says: weigh."""
+        """N_eff/(1 + (1 + v/b²)/π) with the common b and v; above 1 the corollary says to weigh."""
         b, v = self.common
         keys = self.keys if self.design == "uniform" else None
         return self.effective_number / threshold(self.pi, bias=b, variance=v, keys=keys)
@@ -292,13 +295,13 @@ class Row:
         return Errors(self.row_sum_at(1 / self.pi), self.row_sum_at(1.0))
 
     def row_sum_at(self, weight: float) -> float:
-        """Return the mean squared error of the row sum with any weight on what is drawn."""
+        """Return the relative mean squared error of the row sum with any weight on drawn keys."""
         _, together, own = self._sums(self._shares[:, None])
         first, second = self._moments(weight)
         return max(0.0, second * together + (first - second) * own)
 
     def output(self, V: ArrayLike) -> Errors:
-        """Return the mean squared errors of the normalised output to first order, absolute.
+        """Return the absolute mean squared errors of the normalised output, to first order.
 
         Parameters
         ----------
@@ -309,11 +312,10 @@ class Row:
         -----
         The output is a ratio. With μ the mean of the estimate and o' the output of μ,
 
-            E|output − o|² ≈ |o' − o|² + E|Σ (estimate_j − μ_j)(v_j − o')|²/(Σμ)²,
+            E|output − o|² ≈ |o' − o|² + E|Σ (estimate_j − μ_j)(v_j − o')|²/(Σμ)².
 
-        which needs row sums whose standard deviation is well below their mean. Where nothing is
-        exact and there is no low-rank part, both weights give the same output, and the same number
-        here.
+        This needs row sums whose standard deviation is well below their mean. Without exact keys
+        and a low-rank part, both weights give the same output, and the same error here.
         """
         values = checks.values(V, len(self.p), np.float64).reshape(len(self.p), -1)
         values = values.astype(np.float64)
@@ -349,29 +351,28 @@ def rows(
     queries: Sequence[int] | None = None,
     design: str = "uniform",
 ) -> Iterator[tuple[int, Row]]:
-    """Yield the rows of a head, each with its query: exact on a support, the rest to be drawn.
+    """Yield each query of a head with its `Row`: exact on a support, and a rest to draw from.
 
     Parameters
     ----------
     x : Head
-        One head.
     sparse : Method
-        A support that draws nothing, such as top_k.
+        A deterministic support, such as top_k.
     drawn : int
     low_rank : Method, optional
-        A method whose moments and covariance are known; none by default.
+        A method whose moments and covariance are known; by default there is no low-rank part.
     queries : sequence of int, optional
-        Some of the queries; all by default.
+        The indices of queries; by default all.
     design : {"uniform", "coins"}
 
     Raises
     ------
     ValueError
-        The support draws, or the moments of the low-rank part are not known.
+        The support is random, or the moments of the low-rank part are not known.
 
     Notes
     -----
-    Queries of which at most that many keys are left are passed over: nothing is missing there.
+    A query whose rest has at most `drawn` keys is skipped, because it could read all of them.
 
     Examples
     --------

@@ -13,10 +13,10 @@ from approx.estimate.masks import MaskLike
 def expected_error(
     method: Method, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None
 ) -> float | None:
-    """Return √(E‖estimate − exact‖²_F)/‖exact‖_F in closed form; None where none is known.
+    """Return √(E‖estimate − exact‖²_F)/‖exact‖_F in closed form; None if no closed form is known.
 
-    E‖·‖² = Σ exp(2 q·k)·(bias² + variance), relative to exp(q·k): exact, with no covariance needed.
-    May be inf.
+    E‖·‖² = Σ exp(2 q·k)·(bias² + variance), with bias and variance relative to exp(q·k). This is
+    exact and needs no covariance. It may be inf.
 
     Accuracy: 1000 eps·κ, as docs/accuracy.md defines it.
 
@@ -25,7 +25,7 @@ def expected_error(
     method : Method
     Q, K : (n, d), (l, d)
     mask : None, "causal" or Mask
-        What each query sees; None is every key. Both sums are over what is seen.
+        The visible keys of each query; None for all. Both norms are over visible entries.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def expected_error(
 
 
 class Expectation:
-    """What the expected errors of all methods at the same Q, K and mask have in common."""
+    """Expected errors of methods at the same Q, K and mask; the logits are computed once."""
 
     def __init__(self, Q: ArrayLike, K: ArrayLike, mask: MaskLike = None) -> None:
         self.Q, self.K, self.mask = Q, K, mask

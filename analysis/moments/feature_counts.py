@@ -1,4 +1,4 @@
-"""How many features an expected error needs."""
+"""The number of features that reaches a given expected error."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ from approx import Method, checks
 from approx.estimate.masks import MaskLike
 from approx.projections import named
 
-RESOLUTION = 1e-11  # relative, of a number of features that no one will ever draw
+RESOLUTION = 1e-11  # relative resolution of very large numbers of features
 
 
 def features_needed(
@@ -27,31 +27,32 @@ def features_needed(
     Parameters
     ----------
     method : Method
-        An unbiased method of size m, or one that has such a part (``centered``, ``scatterbrain``):
-        then m is that of the part. The m that it has, if any, does not matter.
+        An unbiased method of size m, or a method with such a part (``centered``, ``scatterbrain``);
+        m is then the size of the part. The method's own m, if it has one, is ignored.
     error : float
         √(E‖estimate − exact‖²_F)/‖exact‖_F, > 0.
     Q, K : (n, d), (l, d)
     mask : None, "causal" or Mask
-        What each query sees; None is every key.
+        The visible keys of each query; None for all.
 
     Returns
     -------
     float
-        A whole number, rounded above 2^53; inf above 2^1000 (1e301), the most that a method takes.
+        A whole number, rounded above 2^53; inf above 2^1000 (1e301), the largest m of a method.
 
     Raises
     ------
     ValueError
-        The method has no size m, or no variance that is known in closed form.
+        The method has no size m, or its variance is not known in closed form.
 
     Notes
     -----
-    It is found by bisection on the closed form: over whole blocks of coupled frequencies, where the
-    error falls like the root of their number, then within the last block, where it may rise before
-    it falls but meets ``error`` once. It is exact below 10¹¹, and to 11 digits beyond. For cosh or
-    cosines of `simplex` directions, whose covariance depends on their number, it is enough but may
-    be up to two blocks more than the least. Iid frequencies need four evaluations of O(n·l·d).
+    Bisection on the closed form: first over whole blocks of coupled frequencies, where the error
+    falls like the inverse root of their number; then within the last block, where the error may
+    rise before it falls but crosses ``error`` only once. The result is exact below 10¹¹, and has 11
+    correct digits beyond. For cosh or cosines of `simplex` directions, whose covariance depends on
+    their number, the result is sufficient but up to two blocks above the least m. Iid frequencies
+    need four evaluations of O(n·l·d).
 
     Examples
     --------
@@ -104,7 +105,7 @@ def features_needed(
 
 
 def _bisected(fits: Callable[[int], bool], low: int, high: int) -> tuple[int, int]:
-    """Return low < high at most 1, or 11 digits, apart, of which high fits; first close to high."""
+    """Return low < high, equal to 11 digits or 1 apart; high fits. The first try is near high."""
     middle = high - max(1, int(high * RESOLUTION))
     while high - low > max(1, int(high * RESOLUTION)):
         low, high = (low, middle) if fits(middle) else (middle, high)
@@ -113,7 +114,7 @@ def _bisected(fits: Callable[[int], bool], low: int, high: int) -> tuple[int, in
 
 
 def _features(method: Method) -> Method | None:
-    """Return what has a size m: the method itself, or the first of its parts that does."""
+    """Return the method if it has a size m, else the first of its parts that has one."""
     if method.sized_by is not None and method.sized_by.field == "m":
         return method
     sized = (_features(part) for part in method.parts.values())
@@ -121,7 +122,7 @@ def _features(method: Method) -> Method | None:
 
 
 def _resized(method: Method, m: int) -> Method:
-    """Return the method, the m of its features replaced."""
+    """Return the method with another m of its features."""
     if _features(method) is method:
         return method.resized(m)
     name, part = next((name, x) for name, x in method.parts.items() if _features(x) is not None)

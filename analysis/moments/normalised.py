@@ -1,4 +1,4 @@
-"""Bias and variance of normalised attention, a ratio, to first order."""
+"""Bias and variance of normalised attention, to first order."""
 
 from typing import NamedTuple
 
@@ -18,10 +18,10 @@ class NormalisedMoments(NamedTuple):
     Attributes
     ----------
     bias, variance
-        Of estimate_ij/Σ_l estimate_il − a_ij, where a is the exact attention; sums are over the
-        keys that the query sees, and for others both are 0.
+        Bias and variance of estimate_ij/Σ_l estimate_il as an estimate of the exact attention a_ij.
+        Sums are over visible keys; both are 0 for invisible keys.
     row_variance : (n,)
-        Relative variance of the row sums: it must be ≪ 1, which is not sufficient.
+        The relative variance of the row sums. It must be ≪ 1; this is necessary, not sufficient.
     """
 
     bias: Array
@@ -32,31 +32,31 @@ class NormalisedMoments(NamedTuple):
 def normalised_moments(
     method: Method, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None
 ) -> NormalisedMoments | None:
-    """Return bias and variance of a method's attention weights by the delta method.
+    """Return the bias and variance of a method's attention weights by the delta method.
 
     With μ_j = E estimate_j, ã = μ/Σμ and R_jl = Cov(estimate_j, estimate_l)/(μ_j μ_l),
 
         bias_j ≈ ã_j [ãᵀRã − (Rã)_j] + ã_j − a_j,    variance_j ≈ ã_j² [R_jj − 2(Rã)_j + ãᵀRã].
 
-    A ratio is biased even where the estimate of exp(q·k) is not.
+    A ratio is biased even if the estimate of exp(q·k) is unbiased.
 
     Accuracy: 100 eps·κ, as docs/accuracy.md defines it.
 
     Parameters
     ----------
     method : Method
-        Its ``covariance`` and ``moments`` are used; None is returned where one is not known.
+        The result is None if its ``covariance`` or its ``moments`` are not known.
     Q, K : (n, d), (l, d)
     mask : None, "causal" or Mask
-        What each query sees; None is every key.
+        The visible keys of each query; None for all.
 
     Notes
     -----
-    They are of first order in R, so their relative errors are of the order of the largest R_jj,
-    which is e^{log_relative_variance} of ``moments``, and several times that where the tail is
-    heavy: for positive features the true variance is up to 10 %, 30 %, 50 % lower at R_jj = 0.02,
-    0.07, 0.3, where ``row_variance`` may be a tenth of it. A row in which a covariance is above
-    1.8e308, whatever the weight of its key, is inf throughout.
+    Both are of first order in R. Their relative errors are of the order of the largest R_jj, which
+    is e^{log_relative_variance} of ``moments``, and several times larger if the tail is heavy. For
+    positive features the true variance is up to 10 %, 30 %, 50 % lower at R_jj = 0.02, 0.07, 0.3;
+    ``row_variance`` may be only a tenth of R_jj there. A row with a covariance above 1.8e308 is inf
+    in all entries, whatever the weight of that key.
     Cost: n covariances, O(n·l²·d) time, O(l²) memory.
 
     Examples
@@ -75,7 +75,7 @@ def normalised_moments(
     seen.hide(log, fill=-np.inf)
     attention = np.exp(log - logsumexp(log, axis=1, keepdims=True))
     scale = 1.0 + known.relative_bias
-    with np.errstate(all="ignore"):  # what is not finite becomes inf below
+    with np.errstate(all="ignore"):  # numbers that are not finite become inf below
         log_mean = log + np.log(np.maximum(scale, 0.0))
         mean = np.exp(log_mean - logsumexp(log_mean, axis=1, keepdims=True))
         bias, variance = np.empty_like(log), np.empty_like(log)
@@ -86,14 +86,14 @@ def normalised_moments(
                 return None
             R = R / np.outer(scale[i], scale[i])
             row_variance[i] = a @ R @ a
-            # Σ_l (δ_jl − a_l) = 0: what all of a row or column of R share drops out. With that of
-            # the largest weight taken out, nothing cancels where this weight is almost 1.
+            # Σ_l (δ_jl − a_l) = 0: a number added to a row or column of R drops out. We subtract
+            # the row and column of the largest weight: nothing cancels then if it is almost 1.
             m = int(a.argmax())
             y = R[:, m] - R[m, m]
             D = R - R[m] - y[:, None]
             Da = D @ a
             common = a @ Da
-            # the last difference is often 0, and then exactly so
+            # the last difference is exactly 0 for an unbiased estimate
             bias[i] = a * (common - Da + a @ y - y) + (a - attention[i])
             variance[i] = a**2 * np.maximum(np.diag(D) - 2 * Da + common, 0.0)
     lost = ~(np.isfinite(bias) & np.isfinite(variance)).all(axis=1)

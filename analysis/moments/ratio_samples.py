@@ -1,16 +1,16 @@
-"""Many draws of random features at once, as ratios estimate/exact, and several temperatures.
+"""Ratios estimate/exact of many draws of random features at once, at several temperatures.
 
-The factors of one draw are small, and to build them one by one costs more than their numbers.
-Here the frequencies of a block of draws are one matrix W, and W Qᵀ, W Kᵀ two products; each
-temperature of a family that expands q·k as it is takes its exponentials, or waves, from the same
-two, since ω·q/√t is a multiple of ω·q. With u = q + k (waves: q − k) in the family's frame, and
-its `level`,
+The factors of one draw are small, so that building them one by one is slow. Here the frequencies of
+a block of draws form one matrix W with two products, W Qᵀ and W Kᵀ. If a family expands q·k without
+shifting or turning its inputs, all temperatures take their exponentials, or waves, from the same
+two products, because ω·q/√t is a multiple of ω·q. With u = q + k (waves: q − k) in the family's
+frame, and its `level`,
 
     estimate/exact = e^{−|u|²/2} Σ_r e^{2 level_r} e^{ω_r·q} e^{ω_r·k}
     estimate/exact = e^{+|u|²/2} Σ_r e^{2 level_r} (cos ω_r·q cos ω_r·k + sin ω_r·q sin ω_r·k)
 
-No shift is taken out: where an exponential might not be representable, nothing is returned, and
-the draws are left to `approximate`.
+No shift is subtracted. If an exponential might not be representable, the ratios are None, and the
+caller must use `approximate` for these draws.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Point(NamedTuple):
     ----------
     q, k : (n, d), (l, d)
     root : float
-        1/√t, by which they are multiplied.
+        1/√t, the factor that q and k contain.
     log_unit : (n, l)
-        Log of what every ratio is divided by.
+        The log of the unit of every ratio.
     """
 
     q: Array
@@ -62,10 +62,10 @@ class Point(NamedTuple):
 
 
 class _At(NamedTuple):
-    """What all draws at one temperature have in common.
+    """The quantities that all draws at one temperature share.
 
-    ``factor`` is e^{∓|u|²/2 − log_unit}, None where it is not representable. ``on_support`` says
-    which entries are exp(q·k) itself, ``there`` what their ratios are.
+    ``factor`` is e^{∓|u|²/2 − log_unit}, None if it is not representable. ``on_support`` marks the
+    entries that are exactly exp(q·k); ``there`` has their ratios.
     """
 
     frame: Frame
@@ -77,11 +77,11 @@ class _At(NamedTuple):
 
 
 def family(method: Method) -> RandomFeatures | None:
-    """Return the features of a method whose draws are such sums, else None.
+    """Return the features of a method whose draws are the module's sums, else None.
 
-    They are the method itself, or what Scatterbrain has beside a support that is not drawn. A
-    subclass is not taken for its parent: that of a family must say itself that it is `composed`,
-    and that of Scatterbrain is always left to its own `evaluate`.
+    These are the method itself, or the features of Scatterbrain with a deterministic support. A
+    subclass of a family must itself set `composed`. A subclass of Scatterbrain gives None, because
+    it may have its own `evaluate`.
     """
     features = method
     if type(method) is Scatterbrain and not method.sparse.uses_rng:
@@ -97,10 +97,10 @@ class Draws:
     Parameters
     ----------
     method : Method
-        One of which `family` knows the features.
+        A method for which `family` is not None.
     points : sequence of Point
     mask : None, "causal" or Mask
-        The ratio of a pair that is not seen is some finite number, or none is returned at all.
+        The ratio of an invisible pair is an arbitrary finite number.
 
     Attributes
     ----------
@@ -130,12 +130,12 @@ class Draws:
         self.tiles = np.empty((2, rows * self.width), self.q.dtype)
 
     def ratios(self, streams: Sequence[np.random.Generator]) -> list[Array | None]:
-        """Return e^−log_unit·estimate/exact, (draws, n, l), for every point.
+        """Return e^−log_unit·estimate/exact, (draws, n, l) or None, for every point.
 
         Parameters
         ----------
         streams : sequence of Generator
-            One per draw, as `approximate` would get it.
+            The generator of each draw, as for `approximate`.
         """
         drawn = [self.features.frequencies(self.q, self.k, self._own(rng)) for rng in streams]
         omega, half = (np.concatenate(parts) for parts in zip(*drawn))
@@ -143,7 +143,7 @@ class Draws:
         return [y for group in groups for y in self._group(group, omega, half, len(streams))]
 
     def _group(self, group: list[_At], omega: Array, half: Array, draws: int) -> list[Array | None]:
-        """Return the ratios at temperatures that share the products of the first."""
+        """Return the ratios at temperatures that share the products of the first temperature."""
         (a, b, *_), tilt = group[0].frame, group[0].tilt
         W = (omega * np.sqrt(1 - 4 * tilt)).astype(omega.dtype) if tilt.any() else omega
         of_queries, of_keys = W @ a.T, self.tiles[0]
@@ -176,7 +176,7 @@ class Draws:
         return side
 
     def _own(self, rng: np.random.Generator) -> np.random.Generator:
-        """Return what the frequencies are drawn from."""
+        """Return the generator of the frequencies."""
         return self.method.streams(rng)[1] if isinstance(self.method, Scatterbrain) else rng
 
     def _at(self, point: Point) -> _At:
@@ -184,7 +184,7 @@ class Draws:
         a, b = (x.astype(np.float64) for x in frame[:2])
         log = -sign * squared_distances(a, -sign * b) / 2 - point.log_unit
         self.mask.hide(log)
-        # The factors of `approximate` have one scale for all keys: far below it a key is lost.
+        # The factors of `approximate` have one scale for all keys; a key far below it underflows.
         spread = float(np.ptp(frame.column - sign * half_square(b)))
         lost = spread > -math.log(np.finfo(point.k.dtype).tiny)
         factor = None if lost or np.abs(log).max() > LARGEST["float64"] else np.exp(log)
@@ -208,12 +208,12 @@ class _Side:
         self.ratios: Array | None = None
 
     def holds(self, peak: float) -> bool:
-        """Whether every exponential is representable where |W x| is at most ``peak``."""
+        """Return whether every exponential is representable if |W x| is at most ``peak``."""
         largest = float(np.abs(self.level).max()) + (0.0 if self.waves else self.scale * peak)
         return largest <= LARGEST[self.level.dtype.name]
 
     def values(self, G: Array, sign: int, out: Array) -> Array:
-        """Write e^{level ± scale·G}, or e^level cos scale·G, and the sine, into ``out``."""
+        """Write e^{level ± scale·G}, or e^level times cos or sin of scale·G, into ``out``."""
         if self.waves:
             np.multiply(G, G.dtype.type(self.scale), out=out)
             (np.sin if sign else np.cos)(out, out=out)
@@ -224,7 +224,7 @@ class _Side:
         return out
 
     def add(self, G: Array, peak: float, cols: slice, factor: Array | None, tile: Array) -> None:
-        """Fill in the ratios of some keys."""
+        """Add the terms of some keys to the ratios."""
         if self.ratios is None or factor is None:
             return
         if not self.holds(peak):

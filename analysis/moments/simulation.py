@@ -1,8 +1,8 @@
-"""Bias and variance by Monte Carlo, with standard errors, beside the closed form.
+"""Bias and variance by Monte Carlo, with standard errors and a test of the closed form.
 
-Everything is relative to the truth, estimate/exact, so it is finite at any logit. The estimate of
-exp(q·k) by positive features is lognormal, and for |q + k|² > 2 or so its sample variance says
-nothing: `MonteCarlo.believable` flags the entries where a sample may be believed.
+All moments are of the ratio estimate/exact, so that they are finite at any logit. Positive features
+are lognormal. For |q + k|² above about 2 the sample variance of their estimate is unreliable:
+`MonteCarlo.believable` marks the entries with a reliable sample.
 """
 
 import math
@@ -23,36 +23,36 @@ from approx.kernels.threads import one_thread
 from approx.method import Rng, generator
 from approx.projections.summand import times
 
-# where a sample is reliable: at most so large squared relative standard errors of its mean and of
-# its variance, and standard errors between the latter and its closed form
+# A sample is reliable up to these limits: the squared relative standard errors of its mean and of
+# its variance, and the distance of its variance from the closed form in standard errors.
 MEAN, VARIANCE, DISTANCE = 0.01, 0.1, 3.0
 
 
 class MonteCarlo(NamedTuple):
     """Sample moments of estimate/exact over independent draws, entry by entry, (n, l).
 
-    Where a query does not see a key, nothing is estimated: the mean is 1 and the variance 0, as in
-    `Method.moments`.
+    An invisible pair has mean 1 and variance 0, as in `Method.moments`.
 
     Attributes
     ----------
     mean, variance
-        Of estimate/exact: if the estimate is unbiased, the mean is 1 and the variance relative.
+        The moments of estimate/exact. If the estimate is unbiased, the mean is 1 and the variance
+        is the relative variance.
     mean_stderr
-        From the closed-form variance where it is known, else from the sample.
+        From the closed-form variance if it is known, else from the sample.
     variance_stderr
         From the sample's fourth moment.
     z
-        (mean − 1 − relative bias)/mean_stderr: standard normal if the closed form (or, where
-        there is none, unbiasedness) holds; 0 where there is no variance and no difference.
+        (mean − 1 − relative bias)/mean_stderr: standard normal if the closed form holds (or, if no
+        closed form is known, if the estimate is unbiased); 0 without variance and difference.
     p_value : float
-        Of the largest |z|, corrected for the number of entries that are seen (Bonferroni).
+        The p-value of the largest |z|, corrected for the number of visible entries (Bonferroni).
     believable
-        The standard error of the mean, from the known variance or else the sampled one, is at most
-        10 % of exact, or of the expectation if that is larger; that of the sample variance is at
-        most 32 % (√0.1) of it. A heavy tail that was
-        never drawn cannot be seen in a sample: so where the closed form is known, the sample
-        variance must also be within three of its standard errors of it.
+        Whether the sample is reliable. The standard error of the mean, from the known variance or
+        else the sample variance, must be at most 10 % of exact, or of the expectation if that is
+        larger. The standard error of the sample variance must be at most 32 % (√0.1) of it. A
+        sample cannot show a heavy tail that was never drawn. So if the closed form is known, the
+        sample variance must also be within three of its standard errors of the closed form.
     """
 
     mean: Array
@@ -113,24 +113,24 @@ def monte_carlo(
         ≥ 2.
     rng : int, SeedSequence or Generator
     mask : None, "causal" or Mask
-        What each query sees; None is every key.
+        The visible keys of each query; None for all.
     space : {"kernel", "attention"}
-        What is compared: exp(q·k), or rows divided by their own sums. The latter ratio is biased
-        even where the kernel estimate is not, and z tests unbiasedness.
+        The compared matrix: exp(q·k), or its rows divided by their own sums. The latter ratio is
+        biased even if the kernel estimate is unbiased; z tests unbiasedness.
     temperatures : sequence of float, optional
         Return a list, one `MonteCarlo` for each t with logits q·k/t, all from the same draws.
 
     Notes
     -----
-    Cost: draws times that of the method and O(n·l); four (n, l) arrays per temperature (Welford's
-    and Pébay's updates). Random features that are exponentials, sines and cosines, alone or beside
-    a support that is not drawn, are drawn in blocks; their temperatures share all products with
-    frequencies, unless the method shifts or turns its inputs. A subclass of such a method makes
-    its draws one by one, unless it says itself that it is `composed`.
+    Cost: the method and O(n·l) per draw, and four (n, l) arrays per temperature (Welford's and
+    Pébay's updates). Random features by exponentials or by sines and cosines, alone or with a
+    deterministic support, are drawn in blocks. Their temperatures share all products with
+    frequencies, unless the method shifts or turns its inputs. A subclass of such a method makes its
+    draws one by one, unless it sets `composed` itself.
 
-    In every draw, estimate/exact of plain positive features depends on q + k alone, and that of
-    sines and cosines on q − k. To sample many pairs (q_i, k_i), and not every query with every key,
-    ask for the query 0 with the keys q_i + k_i (or k_i − q_i).
+    In every draw, estimate/exact depends only on q + k for plain positive features, and only on
+    q − k for sines and cosines. To sample many pairs (q_i, k_i) without all combinations, use the
+    query 0 with the keys q_i + k_i (or k_i − q_i).
 
     Examples
     --------
@@ -155,7 +155,7 @@ def monte_carlo(
     seeds = source.seed_seq.spawn(draws)  # type: ignore[attr-defined]
 
     def stream(seed: np.random.SeedSequence) -> np.random.Generator:
-        return np.random.Generator(type(source)(seed))  # as Generator.spawn, any number of times
+        return np.random.Generator(type(source)(seed))  # like Generator.spawn, but repeatable
 
     def one(sample: _Sample, seed: np.random.SeedSequence) -> Array:
         estimate = method.approximate(sample.q, sample.k, mask=seen, rng=stream(seed))
@@ -181,7 +181,7 @@ def monte_carlo(
 
 @kernel
 def _update(ratios: Any, count: int, mean: Any, m2: Any, m3: Any, m4: Any) -> None:
-    # Welford's and Pébay's updates, draw after draw; lanes are pairs.
+    # Welford's and Pébay's updates, one draw after the other, for all pairs.
     for i in range(ratios.shape[0]):
         n = 1.0 * (count + i + 1)
         for p in range(mean.size):
@@ -217,19 +217,19 @@ class _Sample:
         self.log_unit = np.zeros(logits.shape)  # a standard deviation above 1: x⁴ stays finite
         if self.known is not None:
             self.log_unit = np.clip(self.known.log_relative_variance / 2, 0.0, None)
-            self.log_unit[self.log_unit == np.inf] = 0.0  # of ratios that are beyond floats, too
+            self.log_unit[self.log_unit == np.inf] = 0.0  # then the ratios overflow, too
         elif space == "attention":
-            self.log_unit = -self.truth  # what is averaged is the estimate's share, not its ratio
+            self.log_unit = -self.truth  # averages the estimate's share, not its ratio
         self._count = 0
         self._sums = np.zeros((4, logits.size))
 
     def add(self, ratios: Array) -> None:
-        """Take e^−log_unit·estimate/exact of further draws, (draws, n, l)."""
+        """Add the ratios e^−log_unit·estimate/exact of further draws, (draws, n, l)."""
         _update(ratios.reshape(len(ratios), -1), self._count, *self._sums)
         self._count += len(ratios)
 
     def tested(self, draws: int) -> MonteCarlo:
-        """Return the moments; a sample of one stands for any number of the same."""
+        """Return the moments and tests; one draw of a deterministic method stands for all draws."""
         mean, m2, _, m4 = self._sums.reshape(4, *self.truth.shape)
         sign = 1.0 if self.known is None else 1.0 + self.known.relative_bias
         mean = np.where(np.isnan(mean), np.copysign(np.inf, sign), mean)  # inf − inf

@@ -1,8 +1,8 @@
-"""The squared error of one draw, and how far a mean of squared errors may be off, in closed form.
+"""Moments of the squared error of one draw, in closed form.
 
-A mean over draws of ‖estimate − exact‖² is to be believed only if the square itself has a moderate
-variance, which needs fourth moments. A sample cannot tell, because the draws that would make the
-variance large are the rare ones; the closed form can.
+A sample mean of ‖estimate − exact‖² is reliable only if the square has a moderate variance, which
+needs fourth moments. A sample cannot show this, because the draws that make the variance large are
+rare; the closed form shows it.
 """
 
 import math
@@ -24,7 +24,7 @@ from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
 from approx.sparse.support import SupportMethod
 
-# A fourth moment below such a share of E ρ⁴ has lost its digits; fewer where ρ is one exponential.
+# A fourth moment below this share of E ρ⁴ has lost its digits; ALONE: if ρ is one exponential.
 CANCELLED, CANCELLED_ALONE = 1e-9, 1e-14
 FEATURES = (Positive, Hyperbolic, GeneralizedExponential, Trigonometric)
 
@@ -35,10 +35,10 @@ class SquaredError(NamedTuple):
     Attributes
     ----------
     log_mean
-        log E e²; −inf where the estimate is exact, or a query does not see the key.
+        log E e²; −inf if the estimate is exact, or for an invisible key.
     log_relative_variance
-        log(Var[e²]/(E e²)²): with T draws, the relative standard error of the mean of e² is the
-        root of (its exponential over T).
+        log(Var[e²]/(E e²)²) = x: with T draws, the relative standard error of the mean of e² is
+        √(e^x/T).
     """
 
     log_mean: Array
@@ -53,7 +53,7 @@ class FrobeniusError(NamedTuple):
     log_mean : float
         The log of the expectation, exact.
     relative_deviation : float
-        A bound on the standard deviation over the expectation; it may be inf.
+        An upper bound on the ratio of standard deviation and expectation; it may be inf.
     """
 
     log_mean: float
@@ -65,9 +65,9 @@ def squared_error(
 ) -> SquaredError | None:
     """Return the moments of the squared error of every entry; None if they are not known.
 
-    They are known for iid frequencies (positive, hyperbolic, FAVOR++, sin/cos), for supports whose
-    probability is known, and for Scatterbrain of the two, whose error is that of the features off
-    the support: E e^{2r} is 1 − p times that of the features.
+    They are known for iid frequencies (positive, hyperbolic, FAVOR++, sin/cos), for supports with
+    known inclusion probabilities p, and for Scatterbrain of the two. The error of Scatterbrain is
+    the error of its features off the support: E e^{2r} is (1 − p) times their E e^{2r}.
 
     Accuracy: 1e10 eps·κ, where the limit is taken; 1e6 at |q + k|² > 1e-3, as docs/accuracy.md
     defines it.
@@ -77,13 +77,13 @@ def squared_error(
     method : Method
     Q, K : (n, d), (l, d)
     mask : None, "causal" or Mask
-        What each query sees; None is every key.
+        The visible keys of each query; None for all.
 
     Notes
     -----
     The mean of N terms ρ of variance v and fourth central moment μ has the fourth central moment
-    (μ + 3(N − 1)v²)/N³. Where rounding loses μ, with v below 1e-7 or so, or 1e-5
-    for pairs and tilts, the limit of μ/v² at v = 0 is taken.
+    (μ + 3(N − 1)v²)/N³. If rounding would lose μ (v below about 1e-7, or 1e-5 for pairs and tilts),
+    the code uses the limit of μ/v² at v = 0.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def squared_error(
 
 
 def _seen(error: SquaredError, mask: Mask) -> SquaredError:
-    """Return the moments, −inf where a query does not see the key."""
+    """Return the moments with −inf for invisible keys."""
     for x in error:
         mask.hide(x, fill=-np.inf)
     return error
@@ -125,9 +125,9 @@ def frobenius_error(
 ) -> FrobeniusError | None:
     """Return the expected relative squared Frobenius error, and a bound on its deviation.
 
-    If e_ij is the error of an entry, E‖·‖² = Σ exact²·E e² needs no covariance. The deviation does;
-    by Minkowski's inequality it is at most Σ exact²·sd(e²), with equality if the entries that count
-    err together. Sums are over what the queries see.
+    If e_ij is the error of an entry, E‖·‖² = Σ exact²·E e² needs no covariance. The standard
+    deviation needs covariances. By Minkowski's inequality it is at most Σ exact²·sd(e²), with
+    equality if the squared errors are fully correlated. Sums are over visible entries.
 
     Accuracy: 1000 eps·κ, as docs/accuracy.md defines it.
 
@@ -168,7 +168,7 @@ def _relative_variance(rho: Summand, log_variance: Array, count: int) -> Array:
     """Return log(E e⁴/(E e²)² − 1), where e is the mean of count terms ρ − 1."""
     L2, L3, L4 = (_log_power(rho, p) for p in (2, 3, 4))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        # E(ρ − 1)⁴/E ρ⁴ by E ρ^p − 1, of which less is lost where all are small
+        # E(ρ − 1)⁴/E ρ⁴ by E ρ^p − 1, which cancel less if all are small
         rest = -np.expm1(-L4) - 4 * _above_one(L3, L4) + 6 * _above_one(L2, L4)
         log_fourth = L4 + np.log(rest)
         per_term = log_fourth - 2 * (log_variance + math.log(count))
@@ -189,8 +189,8 @@ def _above_one(log: Array, log_unit: Array) -> Array:
 def _small_kurtosis(rho: Summand) -> float:
     """Return log E(ρ − 1)⁴/(E(ρ − 1)²)² as the variance goes to 0.
 
-    ρ − 1 is then like z ~ N(0, 1), which gives 3, or like z² − 1 if ρ is even in ω, which gives 15.
-    With a tilt the limit is between the two, and 15 is taken.
+    ρ − 1 is then proportional to z ~ N(0, 1), which gives 3, or to z² − 1 if ρ is even in ω, which
+    gives 15. With a tilt the limit is between the two, and the code uses 15.
     """
     return math.log(15.0 if rho.paired or rho.A.any() else 3.0)
 
@@ -198,9 +198,9 @@ def _small_kurtosis(rho: Summand) -> float:
 def _log_power(rho: Summand, p: int) -> Array:
     """Return log E ρ^p over ω ~ N(0, I), or inf if this moment does not exist.
 
-    E ρ^p = Π_c (1−4A_c)^{p/2} (1−4A_c p)^{−1/2} e^{−p u·u/2} · mean of e^{t² Σ s_c² u_c²/(2(1−4A_c
-    p))}, over t = p or, if paired, as cosh^p x is a binomial mean of e^{tx}, over
-    t = p, p − 2, …, −p.
+    E ρ^p = Π_c (1−4A_c)^{p/2} (1−4A_c p)^{−1/2} e^{−p u·u/2} · mean over t of
+    e^{t² Σ s_c² u_c²/(2(1−4A_c p))}. Here t = p; if paired, t = p, p − 2, …, −p with binomial
+    weights, because cosh^p x is a binomial mean of e^{tx}.
     """
     A, zero = rho.A, np.zeros_like(rho.A)
     width = 1 - 4 * A * p

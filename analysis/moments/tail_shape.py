@@ -1,4 +1,4 @@
-"""How heavy the tail of a sample is, for a reader without a closed form: Pareto k̂."""
+"""The tail shape of a sample, Pareto k̂, for estimates without a closed form."""
 
 import math
 
@@ -11,36 +11,37 @@ from approx.checks import Array
 RELIABLE = 0.7  # above it, a mean of a practical number of draws cannot be trusted
 LEAST = 25  # draws: five in the tail
 GRID, QUARTILE_WEIGHT = 30, 3.0  # of the estimator
-PRIOR, PRIOR_DRAWS = 0.5, 10.0  # shape, and how many draws it counts for
+PRIOR, PRIOR_DRAWS = 0.5, 10.0  # the prior shape, and its weight in draws
 
 
 def pareto_k(draws: ArrayLike) -> float:
     """Return k̂, the shape of a generalised Pareto law fitted to the largest |draws|.
 
-    Of b draws the tail is the largest ⌈min(b/5, 3√b)⌉, less the next one. A tail of shape k has the
-    moments below 1/k: from ½ on there is no variance, from 1 on no mean. A law with all moments,
-    like the lognormal, has a finite sample like one of shape k̂. Above 0.7 the error of the mean
-    falls so slowly that no practical number of draws helps, and its standard error says nothing.
+    The tail is the largest ⌈min(b/5, 3√b)⌉ of b draws, minus the next largest draw. A tail of shape
+    k has finite moments below order 1/k: no variance for k ≥ ½, no mean for k ≥ 1. A law with all
+    moments, like the lognormal, has finite samples that look like shape k̂. Above 0.7 the error of
+    the mean falls so slowly that no practical number of draws is enough, and the standard error of
+    the mean is meaningless.
 
     Parameters
     ----------
     draws : (b,)
-        Independent, b ≥ 25: single terms of a mean, not means. Their scale does not matter.
+        Independent single terms of a mean, not means; b ≥ 25. Their scale does not matter.
 
     Returns
     -------
     float
-        −inf where the tail is constant.
+        −inf if the tail is constant.
 
     Raises
     ------
     ValueError
-        Fewer than 25 draws, or one that is not finite.
+        There are fewer than 25 draws, or a draw is not finite.
 
     Notes
     -----
-    Status: an estimate with standard error (1 + k)/√(tail) or so, and shrunk to ½ as if by ten
-    draws. What was never drawn it cannot see: k̂ ≤ 0.7 is no proof.
+    Status: an estimate with a standard error of about (1 + k)/√(tail size), shrunk to ½ with a
+    weight of ten draws. It cannot see a tail that was never drawn: k̂ ≤ 0.7 is no proof.
     Cost: O(b log b).
 
     References

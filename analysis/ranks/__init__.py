@@ -1,1 +1,1 @@
-"""Spectra and ranks of exact and of estimates, of states, of attention weights, of positions."""
+"""Ranks and spectra of exact attention, of estimates, of states and of positions."""

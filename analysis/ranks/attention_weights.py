@@ -1,4 +1,4 @@
-"""The exact attention of a head, as a matrix or in stripes, and what follows from it alone."""
+"""The exact attention of a head, as a matrix or in stripes, with its spectra and sums."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from approx.estimate import exact, masks
 from approx.estimate.masks import MaskLike
 from approx.hierarchical.partition import Partition
 
-MOST_ENTRIES = 2**22  # of weights that are kept, and of a matrix that is decomposed
+MOST_ENTRIES = 2**22  # of a matrix that is stored or decomposed
 
 
 class Weights:
-    """Rows of softmax of a head, by stripes; they are kept where they have at most 2^22 entries.
+    """The softmax rows of a head, in stripes, or stored if they have at most 2^22 entries.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Weights:
 
     @property
     def is_stored(self) -> bool:
-        """Whether there is a matrix of them."""
+        """Whether the weights are stored as a matrix."""
         return math.prod(self.mask.shape) <= MOST_ENTRIES
 
     @functools.cached_property
@@ -59,11 +59,11 @@ class Weights:
 
     @functools.cached_property
     def singular_values(self) -> Array:
-        """Those of the matrix, descending."""
+        """The singular values of the matrix, descending."""
         return np.asarray(scipy.linalg.svdvals(self.matrix, check_finite=False))
 
     def stripes(self) -> Iterator[tuple[slice, Array]]:
-        """Yield rows, and their weights for all keys."""
+        """Yield slices of rows with their weights for all keys."""
         if self.is_stored:
             yield slice(0, self.mask.n), self.matrix
             return
@@ -71,22 +71,23 @@ class Weights:
             yield rows, exact.softmax(self.Q[rows], self.K, self.mask.take(rows))
 
     def rows(self, rows: Array) -> Array:
-        """Return the weights of some queries, for all keys."""
+        """Return the weights of some queries for all keys, as an array."""
         if self.is_stored:
             return np.asarray(self.matrix[rows])
         return exact.softmax(self.Q[rows], self.K, self.mask.take(rows))
 
     def take(self, order: Array) -> Weights:
-        """Return those of some queries."""
+        """Return the `Weights` of some queries."""
         return Weights(self.Q[order], self.K, self.mask.take(order))
 
     def spectra(self, cut: Partition | int | None) -> list[Array]:
-        """Return the singular values of disjoint blocks, rounded down; they are kept.
+        """Return the singular values of disjoint blocks, rounded down and cached.
 
         Parameters
         ----------
         cut : Partition, int or None
-            The blocks of a hierarchy, dyadic rectangles of more keys than that, or the matrix.
+            The blocks of a hierarchy; dyadic rectangles, where a stretch of at most ``cut`` keys is
+            not halved; or None for the whole matrix.
         """
         if cut is None:
             return [state_rank.lowered(self.singular_values, self.mask.shape)]
@@ -107,17 +108,17 @@ class Weights:
 
     @property
     def slack(self) -> float:
-        """What rounding can do to a sum of weights, in a row or on average.
+        """A bound on the rounding error of a sum of weights, in a row or on average.
 
-        Each logit is off by at most d·eps/2·|q||k|, each exponential by 2 eps and its argument,
-        which matters down to −745, by 745·eps/2, and each sum of l terms by l·eps/2.
+        Each logit is off by at most d·eps/2·|q||k|, each exponential by 2 eps, its argument (down
+        to −745) by 745·eps/2, and each sum of l terms by l·eps/2.
         """
         norms = [math.sqrt(np.square(x).sum(axis=1).max()) for x in (self.Q, self.K)]
         d, l = self.Q.shape[1], self.mask.l
         return float(np.finfo(float).eps * (d * math.prod(norms) + 2 * l + 1024))
 
     def largest(self, count: int) -> float:
-        """Return the sum of the largest weights of all rows, so many of them."""
+        """Return the sum of the `count` largest weights in all rows together."""
         count = min(count, self.mask.entries)
         if count >= len(self._held):
             most = self.mask.entries if self.is_stored else count
@@ -130,8 +131,8 @@ class Weights:
         return float(self._held[min(count, len(self._held) - 1)])
 
     def lost(self, held: float) -> float:
-        """Return what is lost on average where rows hold so much in total, rounded down.
+        """Return the mean lost attention if all rows together hold `held`, rounded down.
 
-        Accuracy: 5000 eps·κ below what is lost, as docs/accuracy.md defines it.
+        Accuracy: 5000 eps·κ below the lost attention, as docs/accuracy.md defines it.
         """
         return max(1.0 - held / self.mask.n - self.slack, 0.0)

@@ -1,7 +1,7 @@
-"""Exact ranks modulo a prime: no tolerance decides what counts as 0.
+"""Exact ranks modulo a prime, without a tolerance for zero.
 
-The rank modulo a prime is at most that over the rationals, and equal to it except with probability
-O(rank/2³¹) over the points.
+The rank modulo a prime is at most the rank over the rationals. For random points the two are equal
+except with probability O(rank/2³¹).
 """
 
 import math

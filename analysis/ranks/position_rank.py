@@ -1,9 +1,9 @@
-"""Where positions enter attention, and what that does to the rank of a head (DIET).
+"""The rank of a head's logits with positions at the input or at the logits (DIET).
 
-Positions that are added at the input give logits (X + P) W_q W_kᵀ (X + P)ᵀ, whose rank is at most
-the head size d_h, whatever P is. Positions that are added at the logits give X W_q W_kᵀ Xᵀ + P̂ P̂ᵀ,
-whose rank is at most min(d_h + d_p, n), which generic inputs reach. Both are statements about
-logits: exp of their entries may have any rank.
+Positions added at the input give logits (X + P) W_q W_kᵀ (X + P)ᵀ. Their rank is at most the head
+size d_h for every P. Positions added at the logits give X W_q W_kᵀ Xᵀ + P̂ P̂ᵀ. Their rank is at
+most min(d_h + d_p, n), and generic inputs reach it. Both statements are about logits: exp of their
+entries may have any rank.
 
 P.-C. Chen et al., "A simple and effective positional encoding for transformers", EMNLP 2021
 (DIET), theorem 1.
@@ -54,7 +54,7 @@ class Head(NamedTuple):
 
 
 def construction(n: int, d: int, d_h: int, d_p: int) -> Head:
-    """Return the head that proves the bound to be sharp: identity blocks in opposite corners.
+    """Return the head that proves the bound sharp: identity blocks in opposite corners.
 
     W_q = W_k = [I_{d_h}; 0], Xᵀ = [I_d, 0], P̂ᵀ = [0, I_{d_p}] and P = 0. The blocks are disjoint if
     n ≥ max(d, d_h + d_p); if n < d, X holds the first n rows of I_d.
@@ -108,9 +108,9 @@ def ranks(logits: ArrayLike) -> dict[str, int]:
     Returns
     -------
     dict
-        logits : #{s > s₁·n·eps} of the logits
-        exp : of exp(logits/σ), where σ is their standard deviation, or 1 if that is 0
-        softmax : of its rows divided by their sums, which keeps the rank
+        logits : the rank #{s > s₁·n·eps} of the logits
+        exp : the rank of exp(logits/σ), σ their standard deviation, or 1 if this is 0
+        softmax : the rank of the same matrix with normalised rows, which keeps the rank
 
     Examples
     --------
@@ -136,8 +136,8 @@ def ranks(logits: ArrayLike) -> dict[str, int]:
 def head_ranks(logits: ArrayLike) -> dict[str, list[int] | int]:
     """Return the rank of every head's logits, (heads, n, n), and of their sum over heads.
 
-    Each head is a bottleneck: with positions at the input its rank is at most d_h, and that of the
-    sum of h heads at most h·d_h.
+    With positions at the input, the rank of a head is at most d_h, and the rank of the sum of h
+    heads at most h·d_h.
     """
     x = checks.array("logits", logits, ndim=3)
     each = [ranks(head)["logits"] for head in x]

@@ -1,4 +1,4 @@
-"""Ranks and spectra of exp(q·k) and of its estimates.
+"""Rank measures and spectra of exp(q·k) and of its estimates.
 
 With singular values s₁ ≥ s₂ ≥ …, p_i = s_i/Σs and energies e_i = s_i²/Σs²:
 
@@ -10,10 +10,10 @@ stable_rank               Σs²/s₁² = ‖A‖_F²/‖A‖₂²
 intrinsic_dimension       Σs/s₁ = ‖A‖_*/‖A‖₂
 nuclear_ratio             (Σs)²/Σs² = ‖A‖_*²/‖A‖_F²: the participation ratio of s itself
 effective_rank            exp(−Σ p_i log p_i)  (Roy and Vetterli 2007)
-energy_effective_rank     exp(−Σ e_i log e_i): another number, often given the same name
+energy_effective_rank     exp(−Σ e_i log e_i): a different number, often called the same
 participation_ratio       (Σs²)²/Σs⁴ = ‖A‖_F⁴/‖AᵀA‖_F²: the participation ratio of s²
 energy_rank_90            the least r with Σ_{i≤r} s_i² ≥ 0.9 Σs²
-singular_value_rank_90    the least r with Σ_{i≤r} s_i ≥ 0.9 Σs: what Linformer's figure shows
+singular_value_rank_90    the least r with Σ_{i≤r} s_i ≥ 0.9 Σs: in Linformer's figure
 ========================  =============================================================
 
 1 ≤ stable ≤ intrinsic ≤ nuclear ratio ≤ effective ≤ rank, and
@@ -22,10 +22,10 @@ stable ≤ participation ≤ energy effective ≤ effective: Rényi entropies of
 The ε-rank in max norm is not a function of singular values, and it is NP-hard: `max_norm_rank`
 bounds it for a matrix, `taylor_rank` for exp(q·k) from the range of the logits alone.
 
-Under a causal mask these numbers say little. A lower triangular matrix with a positive diagonal has
-full rank, whatever it stands for, and a mask destroys the rank of factors: `rank` of an estimate
-then counts columns, and bounds nothing. What a recurrence with m states can do is bounded by the
-ranks of the blocks A[i:, :i], of queries after a position and keys before it, which are at most m.
+Under a causal mask these numbers tell little. Every lower triangular matrix with a positive
+diagonal has full rank. A mask also destroys the rank of factors: ``rank`` of an estimate then
+counts columns and is no bound of the rank. For a recurrence with m states the informative ranks are
+those of the blocks A[i:, :i], queries from a position on and keys before it: they are at most m.
 """
 
 import math
@@ -69,29 +69,28 @@ ESTIMATED = (
     "energy_effective_rank",
     "participation_ratio",
 )
-LAPACK = 2048  # up to this min(n, l), singular values are not squared
+LAPACK = 2048  # up to this min(n, l), singular values do not come from a Gram matrix
 MOST_STEPS = 4096  # of Lanczos: each probe has an eigenvalue problem of that size
 LEADING = 32  # singular values that an estimate computes one by one
 
 
 def singular_values(matrix: ArrayLike | LinearOperator) -> Array:
-    """Return the singular values, descending, (min(n, l),) or the rank by construction.
+    """Return the singular values, descending: min(n, l), or r if the matrix has r factors.
 
-    For an `Approximation` that has only factors and no mask they are computed from these, in
-    O((n + l) r²). Its common scale is taken out, so its values are relative; every measure here is
-    scale-invariant.
+    For an `Approximation` with factors only and no mask, they are computed from the factors in
+    O((n + l) r²). They are relative to its common scale; every measure here is scale-invariant.
 
     Accuracy: 20 eps·κ, with s₁ for what rounding moves, as docs/accuracy.md defines it.
 
     Notes
     -----
-    Up to min(n, l) = 2048 they come from LAPACK, beyond that from the eigenvalues of the smaller
-    Gram matrix, 3 times faster, if the least s_i ≥ 10⁻⁷ s₁, and else from LAPACK again. The
-    eigenvalues have errors of a few eps·s₁², so those of s_i are a few eps·s₁²/s_i: 10⁻⁸ s₁ at the
-    least ones, 10⁻⁹ s₁ from 10⁻⁶ s₁ on. Then every s_i is > s₁·max(n, l)·eps, none is lost, and
-    every measure is right, also the numerical rank, and the ε-ranks from ε = 10⁻⁶ on.
+    Up to min(n, l) = 2048 they come from LAPACK. Beyond that they come from the eigenvalues of the
+    smaller Gram matrix, 3 times faster, if the least s_i ≥ 10⁻⁷ s₁, and otherwise from LAPACK. The
+    eigenvalues have errors of a few eps·s₁², so that s_i has an error of a few eps·s₁²/s_i: 10⁻⁸ s₁
+    for the least s_i, and 10⁻⁹ s₁ for s_i ≥ 10⁻⁶ s₁. Every s_i is then > s₁·max(n, l)·eps, so that
+    every measure is right, also the numerical rank, and the ε-ranks for ε ≥ 10⁻⁶.
     Cost, measured on one thread: at 4096, 6 s by the Gram matrix and 22 s by LAPACK; at 8192, 74 s
-    and 220 s, with 2.8 GB. `estimates` takes 20 s there, or 40 s if rows are computed anew.
+    and 220 s, with 2.8 GB. `estimates` takes 20 s there, or 40 s if it computes rows anew.
 
     Raises
     ------
@@ -124,7 +123,7 @@ def singular_values(matrix: ArrayLike | LinearOperator) -> Array:
 
 
 def _dense(matrix: ArrayLike | LinearOperator) -> Array:
-    """Return a new float64 array; that of an `Approximation` is relative to its common scale."""
+    """Return a new float64 array; for an `Approximation` it is relative to its common scale."""
     if not isinstance(matrix, LinearOperator):
         return checks.array("matrix", matrix, ndim=2).astype(np.float64)
     n, l = matrix.shape
@@ -136,7 +135,7 @@ def _dense(matrix: ArrayLike | LinearOperator) -> Array:
 
 
 def _values(A: Array) -> Array:
-    """Return the singular values of A, which is overwritten."""
+    """Return the singular values of A; A is overwritten."""
     if min(A.shape) > LAPACK:
         scaled, exponent = normalised(A)
         B = scaled if len(A) >= A.shape[1] else scaled.T
@@ -149,7 +148,7 @@ def _values(A: Array) -> Array:
 def measures(
     s: Array, shape: tuple[int, int], *, epsilon: float = 1e-2, dtype: Any = np.float64
 ) -> dict[str, float]:
-    """Return every rank measure of a matrix of that shape with singular values s.
+    """Return every rank measure of a matrix with this shape and these singular values.
 
     Accuracy: 10 eps·κ, as docs/accuracy.md defines it.
 
@@ -161,7 +160,7 @@ def measures(
     epsilon : float
         The threshold of the ε-ranks, > 0.
     dtype : dtype
-        The dtype of the matrix, whose eps enters the numerical rank.
+        The dtype of the matrix; the numerical rank uses its eps.
 
     Examples
     --------
@@ -200,14 +199,14 @@ def measures(
 
 
 def _perplexity(weights: Array) -> float:
-    """Return exp of the entropy of weights ≥ 0 that are first divided by their sum."""
+    """Return exp of the entropy of weights ≥ 0, after dividing them by their sum."""
     p = weights / weights.sum()
     p = p[p > 0]
     return float(np.exp(-np.sum(p * np.log(p))))
 
 
 def _share(weights: Array, share: float) -> float:
-    """Return how many of the descending weights hold that share of their sum."""
+    """Return how many of the largest weights hold this share of the sum; they are descending."""
     total = np.cumsum(weights)
     return float(np.searchsorted(total, share * total[-1] * (1 - 1e-15)) + 1)
 
@@ -225,8 +224,8 @@ def summary(
 
     Notes
     -----
-    Cost: that of `singular_values`, O(n·l·min(n, l)), or O((n + l)·r²) through factors. If that is
-    too much, `estimates` gives some of the measures, with standard errors.
+    Cost: as `singular_values`, O(n·l·min(n, l)), or O((n + l)·r²) through factors. For larger
+    matrices, `estimates` gives some of the measures, with standard errors.
 
     Examples
     --------
@@ -246,20 +245,20 @@ def summary(
 def max_norm_rank(matrix: ArrayLike | LinearOperator, *, epsilon: float = 1e-2) -> tuple[int, int]:
     """Return bounds (lower, upper) on min{rank B : max |A − B| ≤ ε max |A|}.
 
-    The lower bound: max |A − B| ≤ δ bounds ‖A − B‖_F by δ√(nl), so the rank is at least the least r
-    with √Σ_{i>r} s_i² ≤ δ√(nl). The upper bound: max |A − A_r| ≤ ‖A − A_r‖₂ = s_{r+1}, so a rank of
-    #{s_i > δ} is enough.
+    Let δ = ε max |A|. The lower bound: max |A − B| ≤ δ bounds ‖A − B‖_F by δ√(nl), so the rank is
+    at least the least r with √Σ_{i>r} s_i² ≤ δ√(nl). The upper bound: max |A − A_r| ≤ ‖A − A_r‖₂ =
+    s_{r+1}, so a rank of #{s_i > δ} is enough.
 
     Notes
     -----
-    Both bounds are theorems, and they are often far apart; the true number is NP-hard to find.
+    Both bounds are theorems, and often far apart; the true number is NP-hard to find.
     `taylor_rank` is an upper bound that does not grow with n at a fixed range of logits.
-    Cost: that of `singular_values` of a dense matrix.
+    Cost: as `singular_values` of a dense matrix.
 
     References
     ----------
     .. [1] N. Alon, T. Lee, A. Shraibman, S. Vempala, "The approximate rank of a matrix and its
-       algorithmic applications", STOC 2013, which has the definition.
+       algorithmic applications", STOC 2013: the definition.
 
     Examples
     --------
@@ -277,10 +276,10 @@ def max_norm_rank(matrix: ArrayLike | LinearOperator, *, epsilon: float = 1e-2) 
 
 
 def taylor_rank(bound: float, d: int, *, epsilon: float = 1e-2) -> int:
-    """Return a rank at which exp(q·k), |q·k| ≤ R in d dimensions, is known to ε·e^R in max norm.
+    """Return a rank that approximates exp(q·k), |q·k| ≤ R in d dimensions, to ε·e^R in max norm.
 
-    It is C(d + p, p) for the least p with R^{p+1}/(p + 1)! ≤ ε: the Taylor polynomial of degree p
-    has so many monomials, and its remainder is at most R^{p+1}/(p + 1)!·e^R.
+    It is C(d + p, p), the number of monomials of the Taylor polynomial of degree p, for the least p
+    with R^{p+1}/(p + 1)! ≤ ε. The remainder is at most R^{p+1}/(p + 1)!·e^R.
 
     Parameters
     ----------
@@ -293,8 +292,8 @@ def taylor_rank(bound: float, d: int, *, epsilon: float = 1e-2) -> int:
     Notes
     -----
     This is `approx.polynomials.error_bounds.rank_bound` with Lagrange's remainder; other
-    polynomials need less. It holds for any number of queries and keys. It is not a lower bound: one
-    that holds for all inputs is at most 1.
+    polynomials need a smaller rank. The bound holds for any number of queries and keys. It is not a
+    lower bound: a lower bound for all inputs is at most 1.
 
     Examples
     --------
@@ -331,18 +330,20 @@ def estimates(
 ) -> dict[str, float]:
     """Estimate rank measures from products with a matrix, each with its standard error.
 
-    Σ f(s_i²) ≈ Σ_{i≤32} f(s_i²) + mean over z of Σ_j w_j f(θ_j): the leading singular values from a
-    block Krylov space, the rest by stochastic Lanczos quadrature. z is Gaussian, orthogonal to the
-    leading singular vectors; θ_j and w_j are nodes and weights of its Lanczos process with AᵀA.
+    Σ f(s_i²) ≈ Σ_{i≤32} f(s_i²) + mean over z of Σ_j w_j f(θ_j). The leading singular values come
+    from a block Krylov space, the rest from stochastic Lanczos quadrature. z is Gaussian,
+    orthogonal to the leading singular vectors; θ_j and w_j are the nodes and weights of its Lanczos
+    process with AᵀA.
 
     Parameters
     ----------
     matrix : (n, l) array, Approximation or Streamed
-        ``approx.low_rank.krylov.Streamed(Q, K, row_log)`` is the exact matrix, which is never held.
+        ``approx.low_rank.krylov.Streamed(Q, K, row_log)`` is the exact matrix, which is never
+        stored.
     probes : int
-        The number of z, ≥ 2.
+        The number of vectors z, ≥ 2.
     steps : int
-        The steps of Lanczos, 1 to 4096.
+        The number of Lanczos steps, 1 to 4096.
     rng : int, Generator, ...
 
     Returns
@@ -354,17 +355,17 @@ def estimates(
 
     Notes
     -----
-    ‖A‖_F is exact and s₁ converged, so the stable rank is exact and has a standard error of 0. The
-    standard errors do not contain the error of the quadrature, which falls with the steps: after 60
-    of them it is some 1 % or less where f is √· and the spectrum reaches 0.
-    Cost: some ten passes over the matrix, and one of 4·n·l·probes operations per step; memory for
-    some hundred vectors. This is to be preferred from n = 8192 or so.
+    ‖A‖_F is exact and s₁ has converged, so the stable rank is exact and has a standard error of 0.
+    The standard errors do not include the error of the quadrature, which falls with the number of
+    steps: after 60 steps it is about 1 % or less if f is √· and the spectrum reaches 0.
+    Cost: about ten passes over the matrix, one more pass of 4·n·l·probes operations per step, and
+    memory for some hundred vectors. Prefer it to `summary` from about n = 8192.
 
     References
     ----------
     .. [1] S. Ubaru, J. Chen, Y. Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos
        quadrature", SIAM J. Matrix Anal. Appl. 38, 2017, algorithm 1.
-    .. [2] R. Meyer, C. Musco, C. Musco, D. Woodruff, "Hutch++", SOSA 2021, which has the split.
+    .. [2] R. Meyer, C. Musco, C. Musco, D. Woodruff, "Hutch++", SOSA 2021: the split.
 
     Examples
     --------
@@ -412,7 +413,7 @@ def _sums(s: Array, weights: Array) -> Array:
 
 
 def _from_sums(sums: Array, energy: float) -> Array:
-    """Return the ESTIMATED measures from the sums over s/s₁ and from Σ s²/s₁²."""
+    """Return the `ESTIMATED` measures from the sums over s/s₁ and from Σ s²/s₁²."""
     nuclear, _, fourth, entropy, energy_entropy = sums
     return np.array(
         [
@@ -429,7 +430,7 @@ def _from_sums(sums: Array, energy: float) -> Array:
 def _lanczos_sums(stripes: Any, right: Array, Z: Array, steps: int, scale: float) -> Array:
     """Return `_sums` of a Lanczos process per column of Z, orthogonal to right, (5, probes).
 
-    With rounding, values come back; they then share their weight, so that the sums stay right.
+    Rounding makes values appear again. The copies share their weight, so that the sums stay right.
     """
     Z = Z - right @ (right.T @ Z)
     sizes = np.linalg.norm(Z, axis=0)
@@ -456,8 +457,8 @@ def _lanczos_sums(stripes: Any, right: Array, Z: Array, steps: int, scale: float
 def exact_singular_values(inputs: Head, space: str = "kernel") -> Array:
     """Return the singular values of exp(Q Kᵀ)/max, or of its row-softmax, (min(n, l),).
 
-    Entries that are not seen are 0, and rows are normalised over the keys that they see. A causal
-    head has full rank in exact arithmetic: its values fall, but do not end.
+    Entries outside the mask are 0, and rows are normalised over their visible keys. A causal head
+    has full rank in exact arithmetic: its singular values fall, but none is 0.
     """
     checks.instance("inputs", inputs, Head, "a Head")
     checks.one_of("space", space, ("kernel", "attention"))

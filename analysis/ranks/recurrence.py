@@ -1,7 +1,8 @@
-"""How near a recurrence of m states, or linear attention with m features, comes to a causal head.
+"""Fits of a recurrence of m states, or of linear attention with m features, to a causal head.
 
-Both are fitted with hindsight, to one matrix of weights: they are the best *found*, above the bound
-of `analysis.ranks.state_rank`, and neither is a method that a model could run on another text.
+Both are fitted to one known matrix of weights. They are the best *found*, with errors above the
+lower bound of `analysis.ranks.state_rank`. Neither is a method that a model could run on another
+text.
 """
 
 import dataclasses
@@ -12,8 +13,8 @@ from approx import checks
 from approx.checks import Array
 from approx.estimate import memory
 
-MOST = 1024  # rows: the maps of all positions are held at once
-DECAY = 8.0  # a query so many positions later counts half of the next one in the first choice
+MOST = 1024  # rows: the maps of all positions are in memory at once
+DECAY = 8.0  # scale of the weights 1/√(1 + distance/8) of later queries in the first choice
 SWEEPS = 4
 
 
@@ -21,13 +22,13 @@ SWEEPS = 4
 class Recurrence:
     """A linear recurrence whose coefficients depend on the position, from left to right.
 
-    x_{k+1} = [A_k, b_k] (x_k; v_k) and y_i = c_i·x_i + weights_ii v_i, so that the estimate is
-    c_i A_{i−1} ⋯ A_{j+1} b_j below the diagonal. The diagonal is apart, and exact.
+    x_{k+1} = [A_k, b_k] (x_k; v_k) and y_i = c_i·x_i + weights_ii v_i. So the estimate is
+    c_i A_{i−1} ⋯ A_{j+1} b_j below the diagonal, and exact on the diagonal.
 
     Attributes
     ----------
     steps : list of (m_{k+1}, m_k + 1)
-        [A_k, b_k], with orthonormal rows, so that the state has as many coordinates as it needs.
+        [A_k, b_k], with orthonormal rows; m_k is the number of coordinates of x_k.
     outputs : list of (m_i,)
         c_i.
     diagonal : (n,)
@@ -42,7 +43,7 @@ class Recurrence:
 
     @property
     def states(self) -> int:
-        """The most coordinates that the state has."""
+        """The largest number of coordinates of the state."""
         return max(map(len, self.outputs))
 
     def to_dense(self) -> Array:
@@ -57,35 +58,36 @@ class Recurrence:
 
 
 def recurrence(weights: Array, m: int, *, sweeps: int = SWEEPS) -> Recurrence:
-    """Return a recurrence of m states that is near to causal weights: the best found, no bound.
+    """Return a recurrence of m states fitted to causal weights: the best found, not a bound.
 
     Parameters
     ----------
     weights : (n, n)
         Lower triangular, n ≤ 1024.
     m : int
-        States, ≥ 1.
+        The number of states, ≥ 1.
     sweeps : int
-        Passes that improve the first choice, ≥ 0.
+        The number of passes that improve the first choice, ≥ 0.
 
     Raises
     ------
     ValueError
-        The weights are not lower triangular, 0, or too large.
+        The weights are not lower triangular, are all 0, or have too many rows.
 
     Notes
     -----
-    The state after k keys is R_k v, with orthonormal rows R_k (m, k) whose span lies in that of
-    R_{k−1} and of the new key. Given the R_k, the best outputs are c_i = weights[i, :i] R_iᵀ. The
-    squared error is then Σ_i |weights[i, :i] (1 − R_iᵀ R_i)|².
+    The state after k keys is R_k v, with orthonormal rows R_k (m, k) in the span of R_{k−1} and the
+    new key. Given the R_k, the best outputs are c_i = weights[i, :i] R_iᵀ. The squared error is
+    then Σ_i |weights[i, :i] (1 − R_iᵀ R_i)|².
 
     The first choice goes from left to right: R_{k+1} has the leading right singular vectors of the
-    later queries' weights on (R_k, e_k). A query i counts 1/√(1 + (i − k − 1)/8) in them, as what a
-    far one needs will be truncated again before. A sweep then goes from left to right with the
-    outputs and later steps as they are, and solves for each step [A_k, b_k] by least squares. What
-    it finds has its outputs fitted anew, and is taken if it is nearer.
+    later queries' weights on (R_k, e_k). Query i has the weight 1/√(1 + (i − k − 1)/8) in them,
+    because later steps truncate the state again before a far query reads it. A sweep also goes from
+    left to right: it keeps the outputs and the later steps fixed and solves for each step
+    [A_k, b_k] by least squares. Then all outputs are fitted anew, and the result is kept if its
+    error is smaller.
 
-    Cost: O(n²·m²) operations for each sweep, and n²·m/2 numbers.
+    Cost: O(n²·m²) operations for each sweep, and n²·m/2 numbers in memory.
 
     References
     ----------
@@ -116,8 +118,8 @@ def recurrence(weights: Array, m: int, *, sweeps: int = SWEEPS) -> Recurrence:
 def _fitted(P: Array, m: int, observed: list[Array] | None) -> Recurrence:
     """Return the recurrence whose steps are chosen from left to right.
 
-    Without ``observed`` they are leading singular vectors. With it they fit what later queries make
-    of the state, (n − k − 1, m) for every k.
+    Without ``observed`` the steps are leading singular vectors. With it, (n − k − 1, m) for every
+    k, they fit the outputs of the later queries.
     """
     n = len(P)
     steps, outputs = [], []
@@ -143,7 +145,7 @@ def _fitted(P: Array, m: int, observed: list[Array] | None) -> Recurrence:
 
 
 def _observed(found: Recurrence) -> list[Array]:
-    """Return what the queries after each k make of the state x_{k+1}, (n − k − 1, m)."""
+    """Return the maps from each state x_{k+1} to the later queries' outputs, (n − k − 1, m)."""
     n = len(found.outputs)
     maps = [found.outputs[-1][None]]
     for k in range(n - 2, 0, -1):
@@ -152,30 +154,31 @@ def _observed(found: Recurrence) -> list[Array]:
 
 
 def ungated(weights: Array, m: int, *, sweeps: int = 50) -> float:
-    """Return the error of the nearest linear attention with m features that is found.
+    """Return the error of the best linear attention with m features that is found.
 
-    Its estimate is φ_i·ψ_j below the diagonal, without gates or decay, and exact on it. Entries
-    above it are free, so that no formula gives the best.
+    Its estimate is φ_i·ψ_j below the diagonal, without gates or decay, and exact on the diagonal.
+    Entries above the diagonal are free, so that no formula gives the best fit.
 
     Parameters
     ----------
     weights : (n, n)
         Lower triangular, n ≤ 1024.
     m : int
-        Features, ≥ 1.
+        The number of features, ≥ 1.
     sweeps : int
-        Times that both factors are fitted, ≥ 1.
+        How often both factors are fitted, ≥ 1.
 
     Returns
     -------
     float
-        Relative Frobenius error of the best sweep: an upper bound of the least one.
+        Relative Frobenius error of the best sweep: an upper bound of the least possible error.
 
     Notes
     -----
-    Alternating least squares from the truncated singular value decomposition of the weights. Each
-    row of φ is fitted to the keys before it, and each row of ψ to the queries after it, from normal
-    equations with a ridge of 10⁻¹² of their trace. Cost: O(n·m³ + n²·m) operations per sweep.
+    Alternating least squares, starting from the truncated singular value decomposition of the
+    weights. Each row of φ is fitted to the keys before it, and each row of ψ to the queries after
+    it, by normal equations with a ridge of 10⁻¹² of their trace. Cost: O(n·m³ + n²·m) operations
+    per sweep.
 
     Examples
     --------
@@ -197,7 +200,7 @@ def ungated(weights: Array, m: int, *, sweeps: int = 50) -> float:
 
 
 def _rows(psi: Array, low: Array) -> Array:
-    """Return φ with φ_i·ψ_j nearest to low_ij over j < i, for every i."""
+    """Return φ by least squares: φ_i·ψ_j ≈ low_ij over j < i, for every i."""
     n, m = psi.shape
     grams = np.zeros((n, m, m))
     np.cumsum(psi[:-1, :, None] * psi[:-1, None, :], axis=0, out=grams[1:])

@@ -1,9 +1,9 @@
-"""A reference collection of attention heads, with facts about them that other code can be held to.
+"""A reference collection of attention heads, with known numbers to check other code against.
 
-Twelve heads are real, of the bundled models on the first 256 tokens of public-domain texts; twelve
-are made, each to break something. All numbers of q, k and v are float32, so that another program,
-in another language, has the same heads to the last bit. The stored table was computed by `row`, and
-by slow code that shares nothing with it; every digit that is stored was the same.
+Twelve heads are real: heads of the bundled models on the first 256 tokens of public-domain texts.
+Twelve are made, each to break something. All numbers of q, k and v are float32, so that programs in
+other languages have the same heads bit by bit. The stored table was computed twice, by `row` and by
+slow code that shares nothing with it; all stored digits agreed.
 """
 
 import dataclasses
@@ -22,11 +22,11 @@ from analysis.ranks.attention_weights import Weights
 from approx import Mask, checks, parse
 from approx.checks import Array
 
-PRICES = (4, 16, 64)  # stored values a query row
+PRICES = (4, 16, 64)  # stored values per query
 TOKENS = 256  # of a real head
-SIZE, WIDTH = 128, 16  # of a made one; the scaling of this width is 1/4, so that logits are exact
-DIGITS = 6  # of every number that is stored
-ZERO = 1e-9  # what is below is stored as 0
+SIZE, WIDTH = 128, 16  # of a made head; its scaling is 1/4, so that logits are exact
+DIGITS = 6  # of every stored number
+ZERO = 1e-9  # smaller numbers are stored as 0
 
 OF_PRICES = {  # column, without its price, and the definition
     "top_k_tv": "Mean over rows of ½Σ|w − p|, where w is softmax over the {price} largest logits "
@@ -105,7 +105,7 @@ REAL = {
 def _normal(name: str, rows: int, columns: int = WIDTH) -> Array:
     """Return numbers near N(0, 1), multiples of 1/256: sums of 12 bytes of SHAKE-256 of a name.
 
-    They need no generator of random numbers, and are the same in any language.
+    They need no random number generator, and are the same in any language.
     """
     stream = hashlib.shake_256(name.encode()).digest(12 * rows * columns)
     sums = np.frombuffer(stream, np.uint8).reshape(rows, columns, 12).sum(axis=2, dtype=np.int64)
@@ -139,7 +139,7 @@ def _noisy_low_rank(name: str) -> tuple[Array, Array, None]:
 
 
 def _sink_window(name: str) -> tuple[Array, Array, Mask]:
-    """−(i − j)²/64 and noise for key j ≥ 1, and 2 for key 0."""
+    """Return points with logits −(i − j)²/64 plus noise for keys j ≥ 1, and 2 for key 0."""
     q, k = _points(name)
     i = np.arange(float(SIZE))
     q[:, :4] = np.stack([i**2, i, np.ones(SIZE), np.ones(SIZE)], axis=1)
@@ -236,12 +236,12 @@ def head(name: str) -> Head:
 
 
 def heads() -> Iterator[Head]:
-    """Yield every head of the collection, real ones first."""
+    """Yield every head of the collection, the real heads first."""
     return map(head, NAMES)
 
 
 def digests(x: Head) -> dict[str, str]:
-    """Return the SHA-256 of q, k, v and the mask of a head, as the columns of the table define.
+    """Return the SHA-256 of q, k, v and the mask of a head, as `COLUMNS` defines them.
 
     Examples
     --------
@@ -260,16 +260,16 @@ def digests(x: Head) -> dict[str, str]:
 
 
 def row(x: Head) -> dict[str, float]:
-    """Return the numbers of one head, by column, as this project's functions compute them.
+    """Return the numbers of one head by column, computed with this project's functions.
 
     Parameters
     ----------
     x : Head
-        One head, of the collection or not, with values.
+        Any head with values.
 
     Notes
     -----
-    Cost: a decomposition of the weights, and where it is causal one of each of l − 1 blocks.
+    Cost: a decomposition of the weights; for a causal head, one more of each of l − 1 blocks.
 
     Examples
     --------
@@ -322,7 +322,7 @@ def _error(x: Head, spec: str) -> dict[str, float]:
 
 
 def printed(x: float) -> str:
-    """Return a number of the table as it is stored: six digits, 0 below 10⁻⁹, "" for no value.
+    """Return a number in the table's format: six digits, 0 below 10⁻⁹, "" for no value.
 
     Examples
     --------
@@ -348,7 +348,7 @@ def table() -> pd.DataFrame:
 
 
 def stored(x: Head) -> dict[str, str]:
-    """Return the row of a head of the collection, computed anew, as the table stores it.
+    """Compute the row of a head of the collection and return it in the table's format.
 
     ``pd.DataFrame(map(stored, heads()))`` is the table.
 

@@ -1,9 +1,9 @@
-"""The rank that a causal head has: of the blocks of later queries and earlier keys.
+"""State ranks of a causal head: the ranks of its blocks of later queries and earlier keys.
 
-A lower triangular matrix with a positive diagonal has full rank, so its singular values say little
-about what a recurrence can do. What passes from the first k keys to later queries passes through
-the state: linear attention with m features, gated or not, normalised or not, and every state-space
-model with m states per channel have rank ≤ m in every block P[queries after k, keys before k].
+A lower triangular matrix with a positive diagonal has full rank, so its singular values tell little
+about recurrences. In a recurrence, the first k keys affect later queries only through the state. So
+every block P[queries after k, keys before k] has rank ≤ m for linear attention with m features,
+gated or not, normalised or not, and for every state-space model with m states per channel.
 """
 
 import functools
@@ -21,39 +21,40 @@ from approx.estimate import masks
 from approx.estimate.masks import Mask, MaskLike
 
 PARTITIONS = ("dyadic", "best")
-GRID = 16  # places where the best partition may cut
-POSITIONS = 64  # of a profile, at most
+GRID = 16  # the number of places where the best partition may cut
+POSITIONS = 64  # the largest number of positions of a profile, by default
 
 
 def profile(
     weights: Array, mask: MaskLike = "causal", *, epsilon: float = 1e-2, positions: int = POSITIONS
 ) -> pd.DataFrame:
-    """Return the ranks of the blocks before and after positions of a causal head.
+    """Return the rank measures of the block at each position of a causal head.
 
-    The block of position k is weights[queries that see key k, keys before k]. The least number of
-    states with which a recurrence can be exact is the largest of their ranks.
+    The block of position k is weights[queries that see key k, keys before k]. The largest of the
+    blocks' ranks is the least number of states of an exact recurrence.
 
     Parameters
     ----------
     weights : (n, l)
         Softmax rows, or any matrix under a mask.
     mask : "causal" or Mask
-        Intervals that begin at key 0.
+        The visible keys of every query must begin at key 0.
     epsilon : float
-        ε-rank counts the singular values above epsilon·σ₁ of the block.
+        The ε-rank counts the singular values above epsilon·σ₁ of the block.
     positions : int
-        How many positions there are at most, at equal distances.
+        The largest number of positions, at equal distances.
 
     Returns
     -------
     DataFrame
-        A row per position: ``position``, ``queries`` and ``keys`` of the block, ``norm`` (its share
-        of the Frobenius norm of what is seen), and `analysis.ranks.rank.summary` of it.
+        A row per position: ``position``; ``queries`` and ``keys`` of the block; ``norm``, the
+        block's share of the Frobenius norm of all visible weights; and the columns of
+        `analysis.ranks.rank.summary`.
 
     Raises
     ------
     ValueError
-        An interval begins late, so that a block is not seen whole, or the shapes differ.
+        A query does not see key 0, so that blocks are partly invisible, or the shapes differ.
 
     Notes
     -----
@@ -61,7 +62,7 @@ def profile(
 
     Examples
     --------
-    Averages of the past are one state:
+    Averages of the past need one state:
 
     >>> found = profile(np.tril(np.ones((8, 8))))
     >>> found.position.tolist(), set(found.numerical_rank)
@@ -109,7 +110,7 @@ def lower_bound(
     window: int = 0,
     partition: str = "dyadic",
 ) -> float | Array:
-    """Return an error that no linear attention and no state-space model with m states is below.
+    """Return a lower bound on the error of linear attention or state-space models with m states.
 
     bound² = Σ_R Σ_{i > m} σ_i(weights_R)² / ‖weights‖²_F over disjoint rectangles R of later
     queries and earlier keys, all within the mask.
@@ -120,36 +121,37 @@ def lower_bound(
     Parameters
     ----------
     weights : (n, l)
-        Softmax rows, or any other matrix; what is not seen is not looked at.
+        Softmax rows, or any other matrix; entries outside the mask are ignored.
     m : int or sequence of int
-        States, or features of a linear attention.
+        The number of states, or of features of a linear attention.
     mask : None, "causal" or Mask
-        What each query sees. Without a mask a linear attention has rank ≤ m as a whole, and the
-        bound is that of Eckart and Young.
+        Without a mask the whole matrix of a linear attention has rank ≤ m, and the bound is the one
+        of Eckart and Young.
     window : int
-        Last keys that each query sees exactly besides, as hybrid models do: rectangles then keep
-        this distance from the diagonal.
+        The number of last keys that each query also sees exactly, as in hybrid models. The
+        rectangles keep this distance from the diagonal.
     partition : {"dyadic", "best"}
-        ``dyadic`` halves the text again and again. ``best`` cuts it at any of 16 equidistant places
-        first, by dynamic programming; it is not below, and needs some 50 times the time.
+        ``dyadic`` halves the text recursively. ``best`` first cuts it at the best of 16 equidistant
+        places, by dynamic programming. It is never below ``dyadic``, and takes about 50 times as
+        long.
 
     Returns
     -------
     float, or (len(m),)
-        Relative Frobenius error of the weights, a *lower bound* for every such map, learned or not,
-        rounded down. For rows that sum to 1, the root mean square of their total variation is at
-        least bound·‖weights‖_F/√(2n).
+        A *lower bound*, rounded down, on the relative Frobenius error of the weights of every such
+        model, learned or not. For rows that sum to 1, the root mean square of their total variation
+        is at least bound·‖weights‖_F/√(2n).
 
     Notes
     -----
-    Within a rectangle the estimate is a product through the state, of rank ≤ m, and no matrix of
-    that rank is nearer to it than √Σ_{i > m} σ_i². Rectangles are disjoint, so that their squared
-    errors add. Rows may be normalised, gated or scaled, which leaves the rank.
+    Within a rectangle the estimate is a product through the state, of rank ≤ m. A matrix of that
+    rank has an error of at least √Σ_{i > m} σ_i² there. Rectangles are disjoint, so that their
+    squared errors add. Normalising, gating or scaling rows leaves the rank.
 
-    ``hierarchical(rank=m, basis="svd")`` truncates each dyadic rectangle by itself and reaches this
-    sum where its leaf is 2·m, but it has m states per level.
+    ``hierarchical(rank=m, basis="svd")`` truncates each dyadic rectangle separately and reaches
+    this sum if its leaf is 2·m, but it has m states per level.
 
-    Singular values are lowered by max(shape)·eps·σ₁ each, which LAPACK's errors are below.
+    Each singular value is lowered by max(shape)·eps·σ₁, more than LAPACK's error.
 
     Cost: ``dyadic`` O(n³/24) operations, in decompositions of n/2 × n/2 and smaller.
 
@@ -162,7 +164,7 @@ def lower_bound(
 
     Examples
     --------
-    One state averages the past; the identity needs none; a shift by 2 needs two:
+    One state averages the past; the identity needs no state; a shift by 8 needs eight:
 
     >>> past = np.tril(np.ones((8, 8)))
     >>> lower_bound(past, 1), lower_bound(np.eye(8), 1)
@@ -204,28 +206,28 @@ def _tails(block: Array, several: list[int]) -> Array:
 
 
 def singular_values(block: Array) -> Array:
-    """Return the singular values, lowered by max(shape)·eps·σ₁, which LAPACK's errors are below."""
+    """Return the singular values, lowered by max(shape)·eps·σ₁, more than LAPACK's error."""
     return lowered(scipy.linalg.svdvals(block, check_finite=False), block.shape)
 
 
 def lowered(s: Array, shape: tuple[int, ...]) -> Array:
-    """Return singular values of a matrix, less what LAPACK's errors are below."""
+    """Return the singular values of a matrix of this shape, less a bound of LAPACK's error."""
     return np.asarray(np.maximum(s - max(shape) * np.finfo(float).eps * s[0], 0.0))
 
 
 def rectangles(mask: Mask, least: int = 1) -> list[tuple[Array, slice]]:
-    """Return the dyadic rectangles of later queries and earlier keys, which are disjoint.
+    """Return the disjoint dyadic rectangles of later queries and earlier keys.
 
     Parameters
     ----------
     mask : Mask
     least : int
-        A stretch of no more keys is not halved.
+        A stretch of at most this many keys is not halved.
 
     Returns
     -------
     list of (queries, keys)
-        All of the queries see all of the keys.
+        All queries of a rectangle see all of its keys.
 
     Examples
     --------
@@ -237,7 +239,7 @@ def rectangles(mask: Mask, least: int = 1) -> list[tuple[Array, slice]]:
 
 
 def _halves(stop: Array, least: int) -> Iterator[tuple[int, int, int]]:
-    """Yield begin, middle and end of the stretches of keys that are halved, from all keys on."""
+    """Yield begin, middle and end of each stretch of keys that is halved, first of all keys."""
     stretches = [(0, 1 << (int(stop.max()) - 1).bit_length())]
     while stretches:
         lo, hi = stretches.pop()
@@ -305,7 +307,7 @@ def least_states(
     window: int = 0,
     partition: str = "dyadic",
 ) -> int:
-    """Return how many states a model at least has whose weights are within an error.
+    """Return a lower bound on the number of states of a model whose weights are within an error.
 
     Parameters
     ----------
@@ -318,8 +320,8 @@ def least_states(
     Returns
     -------
     int
-        The least m with lower_bound(weights, m) ≤ error: no linear attention and no state-space
-        model with fewer states is as near.
+        The least m with lower_bound(weights, m) ≤ error: every linear attention and every
+        state-space model with fewer states has a larger error.
 
     Examples
     --------

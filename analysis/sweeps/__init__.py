@@ -1,1 +1,1 @@
-"""Methods × inputs × temperatures × trials → one tidy table, on disk and resumed."""
+"""Sweeps: methods × inputs × temperatures × trials → one tidy table, stored and resumable."""

@@ -1,9 +1,9 @@
-"""A sweep as a TOML file: it is read into frozen dataclasses, and errors name the key.
+"""Sweeps as TOML files, read into frozen dataclasses; error messages name the key.
 
     seed = 0
     trials = 5
     temperatures = [0.5, 1.0, 2.0]
-    budgets = [32.0]                       # left out: every method has its size
+    budgets = [32.0]                       # if left out, every method needs its size
     currency = "stored"                    # of the budgets: reads, multiply_adds, bytes
     methods = ["zero", "positive", "scatterbrain(low_rank=positive(), sparse=top_k())"]
 
@@ -11,9 +11,9 @@
     kind = "gaussian"                      # sphere, clustered, generative, sample, file
     n = 512
     d = 64
-    causal = true                          # left out: every query sees every key
+    causal = true                          # if left out, every query sees every key
 
-The keys of an input are the fields of its dataclass here.
+The keys of an input are the fields of its dataclass in this module.
 """
 
 import dataclasses
@@ -41,23 +41,23 @@ class ConfigError(ValueError):
 
 # Inputs
 
-SHARED = ("seed", "name", "causal", "window")  # keys of all synthetic inputs that no law takes
+SHARED = ("seed", "name", "causal", "window")  # keys that are no parameters of `analysis.inputs`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Synthetic:
-    """Inputs drawn from a law: n queries and keys of width d.
+    """Random inputs: n queries and n keys of width d.
 
     Parameters
     ----------
     seed : int, optional
-        That of the sweep by default.
+        By default the seed of the sweep.
     name : str, optional
-        The name in the table; that of the kind by default.
+        The name in the table; by default the name of the kind.
     causal : bool
-        Whether a query sees its own and earlier keys only.
+        Whether a query sees only its own key and earlier keys.
     window : int
-        How many keys a causal query sees at most, its own included; 0, as in files, for no limit.
+        The largest number of keys that a causal query sees, its own included; 0 for no limit.
     """
 
     kind: ClassVar[str]
@@ -69,12 +69,12 @@ class Synthetic:
     window: int = 0
 
     def inputs(self, seed: int, folder: Path) -> list[Head]:
-        """Return the head, drawn with their own seed or that of the sweep."""
+        """Return the head, drawn with its own seed or the seed of the sweep."""
         made = self.draw(seed if self.seed is None else self.seed)
         return [dataclasses.replace(made, name=self.name or made.name, mask=self.mask())]
 
     def mask(self) -> Mask | None:
-        """Return what each query sees; None is every key."""
+        """Return the mask; None if every query sees every key."""
         width = checks.integer("window", self.window, least=0, most=self.n)
         if width and not self.causal:
             raise ValueError("window is the keys that a causal query sees: it needs causal = true")
@@ -131,9 +131,9 @@ class Sample:
     Parameters
     ----------
     n : int, optional
-        How many of the first queries and keys are taken; all by default.
+        The number of queries and keys to take from the start; by default all.
     heads : tuple of str
-        Some of "easy", "middling", "hard"; all by default.
+        Some of "easy", "middling", "hard"; by default all.
     """
 
     kind = "sample"
@@ -152,11 +152,11 @@ class File:
     Parameters
     ----------
     path : str
-        A file that `analysis.inputs.load` reads; a relative path starts at the config.
+        A file that `analysis.inputs.load` reads; a relative path starts at the config's folder.
     heads : tuple of str
-        Heads such as "0.3", which is layer and head; all by default.
+        Heads by layer and head, such as "0.3"; by default all.
     n : int, optional
-        How many of the first queries, and of the keys that they see, are taken; all by default.
+        The number of queries to take from the start, with the keys that they see; by default all.
     dtype : {"float64", "float32"}
     """
 
@@ -178,7 +178,7 @@ SOURCES: dict[str, type[Source]] = {
 
 
 def _some(every: Head | Heads, labels: Sequence[str], n: int | None) -> list[Head]:
-    """Return the heads with these labels, or all, and the first n rows of each."""
+    """Return the first n rows of the heads with these labels, or of all heads."""
     heads = list(every.heads())
     if labels:
         ids = every.ids if isinstance(every, Heads) else ()
@@ -204,11 +204,11 @@ class Config:
         Specs, such as "positive(m=64)"; templates need ``budgets``.
     inputs : tuple of Source
     temperatures : tuple of float
-        Relative: logits are q·k/(t·√d).
+        Relative temperatures t: logits are q·k/(t·√d).
     budgets : tuple of float, optional
-        What a query row may cost.
+        The largest cost per query.
     currency : {"stored", "reads", "multiply_adds", "bytes"}
-        What the budgets are counted in: by default stored values per query row.
+        The currency of the budgets, by default stored values per query.
     trials : int
         Draws of each random method.
     seed : int
@@ -223,12 +223,12 @@ class Config:
     seed: int = 0
 
     def plan(self, folder: str | Path = ".") -> Plan:
-        """Return the cells; relative paths of files start at ``folder``.
+        """Return the cells of the sweep; relative paths of files start at ``folder``.
 
         Raises
         ------
         ConfigError
-            A value is out of range, or there is nothing to do; the message names the key.
+            A value is out of range, or the sweep has no cells; the message names the key.
         """
         methods: list[Method] = [
             _at(f"methods[{i}]", parse, spec) for i, spec in enumerate(self.methods)
@@ -262,21 +262,22 @@ def load(path: str | Path) -> Config:
     OSError
         The file cannot be read.
     ConfigError
-        It is not TOML (the message has the line), or a key is unknown, missing or of a wrong type.
+        The file is not TOML (the message has the line), or a key is unknown, missing or has a wrong
+        type.
     """
     path = Path(path)
     return loads(text(path), path.name)
 
 
 def text(path: Path) -> bytes:
-    """Return what a config file holds; raise ConfigError if it cannot be one."""
+    """Return the bytes of a config file; raise ConfigError if it is no file or too large."""
     if path.stat().st_size > MOST_BYTES or not path.is_file():
         raise ConfigError(f"{path.name} is not a file of at most {MOST_BYTES} bytes")
     return path.read_bytes()
 
 
 def loads(source: bytes | str, name: str = "config") -> Config:
-    r"""Read a config from the text of a TOML file; the errors are those of `load`.
+    r"""Read a config from the text of a TOML file, with the errors of `load`.
 
     Examples
     --------
@@ -296,7 +297,7 @@ def loads(source: bytes | str, name: str = "config") -> Config:
 
 
 def _at(where: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return function(*arguments); an error says where in the config it arose."""
+    """Return function(*arguments); its error's message names the place in the config."""
     try:
         return function(*arguments)
     except (ValueError, TypeError, ArithmeticError) as error:
@@ -323,10 +324,10 @@ WORDS = {str: "text in one line", int: "an integer", float: "a number", bool: "t
 
 
 def _value(kind: Any, where: str, value: Any) -> Any:
-    """Return a value as the type of its field: text, a number, a flag, a source, or many."""
+    """Return a value in the type of its field: text, number, flag, source, or a tuple of these."""
     if kind == Source:
         return _source(where, value)
-    if get_origin(kind) is UnionType:  # with None, which TOML cannot say
+    if get_origin(kind) is UnionType:  # with None, which TOML does not have
         kind = get_args(kind)[0]
     if get_origin(kind) is tuple:
         return _values(get_args(kind)[0], where, value)

@@ -1,4 +1,4 @@
-"""Where sparse beats low-rank, where low-rank beats sparse, and what GoDec, their sum, gains."""
+"""Crossovers: the temperatures at which sparse beats low rank or the reverse, and GoDec's gain."""
 
 from collections.abc import Sequence, Sized
 
@@ -24,8 +24,8 @@ COLUMNS = (
 def crossing(temperatures: ArrayLike, sparse: ArrayLike, low_rank: ArrayLike) -> float:
     """Return the temperature at which the two errors are equal, log-interpolated, or NaN.
 
-    It is that of the first change, with rising temperature, from sparse being better to low-rank
-    being better. There is no change where an error is NaN, inf or 0.
+    With rising temperature, it is the first change from sparse being better to low-rank being
+    better. An error that is NaN, inf or 0 is not part of a change.
 
     Parameters
     ----------
@@ -64,14 +64,14 @@ def crossing(temperatures: ArrayLike, sparse: ArrayLike, low_rank: ArrayLike) ->
 def regimes(
     table: pd.DataFrame, metric: str, *, sparse: str, low_rank: str, both: str
 ) -> pd.DataFrame:
-    """Return, for each input, the crossing and the largest gain of sparse + low-rank.
+    """Return the crossing and the largest gain of sparse + low-rank for each input.
 
     Parameters
     ----------
     table : DataFrame
-        From `analysis.sweeps.sweep.sweep`.
+        The result of `analysis.sweeps.sweep.sweep`.
     metric : str
-        The error.
+        The error to compare.
     sparse, low_rank, both : str
         Values of the column ``method``: ``both`` is compared with the better of the first two.
 
@@ -79,9 +79,9 @@ def regimes(
     -------
     DataFrame
         ``input``; ``coldest`` and ``hottest``, the better single class at the ends of the grid;
-        ``crossing``; ``gain`` and ``gain_temperature``, the largest ratio of the better single
-        class's error to that of both, and where it is; ``gain_at_crossing``, the ratio at the
-        temperature of the grid nearest to the crossing.
+        ``crossing``; ``gain``, the largest ratio of the better single class's error to the error of
+        ``both``, and ``gain_temperature``, its temperature; ``gain_at_crossing``, the ratio at the
+        grid's temperature nearest to the crossing.
     """
     checks.instance("table", table, pd.DataFrame, "a table of a sweep")
     for label, value in (("sparse", sparse), ("low_rank", low_rank), ("both", both)):
@@ -120,14 +120,14 @@ def oracles(
     jobs: int = 1,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Return the least Frobenius errors that are found of entries, factors and both at a budget.
+    """Return the least Frobenius errors found with entries, with factors, and with both.
 
     Parameters
     ----------
     inputs, temperatures
         See `analysis.sweeps.sweep.sweep`.
     budgets : sequence of float
-        Stored values per query row.
+        Stored values per query.
     space : {"kernel", "attention"}
         The matrix: exp(Q Kᵀ), or its row-softmax, whose estimates are not normalised again.
 
@@ -135,15 +135,15 @@ def oracles(
     -------
     DataFrame
         The table of a sweep, whose ``method`` is one of `ORACLES`: the largest entries, the
-        truncated SVD, or the best division of the budget between the two that
-        `approx.low_rank.godec.at_budget` has found. Metrics: {space}_relative_frobenius, rank, nnz.
+        truncated SVD, or the best split of the budget between the two that
+        `approx.low_rank.godec.at_budget` finds. Metrics: {space}_relative_frobenius, rank, nnz.
 
     Notes
     -----
-    Under a mask, the largest entries are those that are seen, still the best of their number. No
-    formula gives the best matrix of a rank where unseen entries are free: "low-rank" is then the
-    best that was found, at most the error of the SVD of the masked matrix. With the true optimum
-    errors would cross at the temperature that is found, or below.
+    Under a mask, the largest visible entries are still the best of their number. No formula gives
+    the best matrix of a rank if the invisible entries are free. So "low-rank" is the best found
+    then; its error is at most that of the SVD of the masked matrix. With the true optimum the
+    crossing would be at the same or a lower temperature.
 
     Examples
     --------
@@ -170,22 +170,22 @@ def oracles(
 
 
 def crossings(table: pd.DataFrame, inputs: Sequence[Head | Heads], metric: str) -> pd.DataFrame:
-    """Return where sparse and low-rank cross at each budget, the entropy there, and the gains.
+    """Return the crossing, the row entropy there, and the gains at each budget.
 
     Parameters
     ----------
     table : DataFrame
-        From `oracles`.
+        The result of `oracles`.
     inputs : sequence of Head or Heads
         The inputs of that table.
     metric : str
-        The error.
+        The error to compare.
 
     Returns
     -------
     DataFrame
         The columns of `regimes`, ``budget``, and ``entropy``: the mean row entropy of exact
-        attention at the crossing over its largest value; NaN where there is no crossing.
+        attention at the crossing, over its largest value; NaN without a crossing.
     """
     checks.instance("table", table, pd.DataFrame, "a table of `oracles`")
     if "budget" not in table.columns or not len(table):

@@ -1,4 +1,4 @@
-"""What a sweep will need before it runs: memory by arithmetic, and time by running a few cells."""
+"""Forecasts of a sweep: its memory by arithmetic, and its time by running a few cells."""
 
 import contextlib
 import dataclasses
@@ -17,9 +17,9 @@ HANDFUL = 6  # stripes that `metrics.compare` holds at once; also copies in a de
 
 
 def working_set(cell: Cell, x: Head) -> int:
-    """Return about how many bytes a cell needs: inputs, factors, stripes; whole matrices.
+    """Return about how many bytes a cell needs: inputs, factors, and stripes or whole matrices.
 
-    Factors of several temperatures count as far as a cell holds them together.
+    Factors of several temperatures count only as far as a cell holds them at the same time.
     """
     arrays = [a for a in (x.q, x.k, x.v) if a is not None]
     inputs = 2 * sum(8 * a.size for a in arrays)  # raw, and at a temperature
@@ -42,14 +42,14 @@ class Seconds(NamedTuple):
 def seconds(
     planned: Plan, cells: Sequence[Cell], *, count: int = 8, limit: float = 20.0
 ) -> Seconds:
-    """Return the time that cells will take in one process, from running a few random ones.
+    """Return the predicted time of all cells in one process, from a few random cells.
 
-    Each of them runs twice at one temperature, so that nothing is compiled while it is timed.
+    Each of these runs twice at one temperature; only the second run, without compilation, counts.
 
     Parameters
     ----------
     count : int
-        How many cells run at most.
+        The largest number of cells to run.
     limit : float
         Seconds after which no further cell starts.
     """

@@ -1,8 +1,8 @@
 """Methods × inputs × temperatures × budgets × trials → one tidy table.
 
-A *cell* is one (input, method at its budget, trial) and holds all temperatures. Its seed is made
-from what the cell is and not from when or where it runs, so that every engine gives the same bits.
-The temperatures of a cell share their draws.
+A *cell* is one (input, method at its budget, trial) with all temperatures, which share their draws.
+The seed of a cell depends only on its contents, not on when or where it runs, so that every engine
+gives the same bits.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from approx.estimate import memory
 from approx.kernels.threads import one_thread
 from approx.method.prices import CURRENCIES
 
-CELL_BYTES = 1000  # of a cell in a plan, approximately
-HELD = 8  # estimates of a cell are measured once they take one 8th of the memory limit
+CELL_BYTES = 1000  # the approximate size of a cell in a plan
+HELD = 8  # a cell measures its estimates once they take one 8th of the memory limit
 
 Measure = Callable[[Approximation, Head], dict[str, float]]
 
 
 def errors(approximation: Approximation, inputs: Head) -> dict[str, float]:
-    """Return every error of an approximation, its rank, entries and price; the default measure."""
+    """Return every error of an approximation, its rank, entries and price (the default measure)."""
     return _in_table(inputs.compare(approximation), approximation)
 
 
 def _in_table(measured: dict[str, float], approximation: Approximation) -> dict[str, float]:
-    """Return errors, without whether the method can be run, which is no error, and sizes."""
+    """Return the errors, without ``runnable``, and the sizes."""
     errors = {name: value for name, value in measured.items() if name != "runnable"}
     return errors | {
         "rank": float(approximation.rank),
@@ -59,7 +59,7 @@ def _in_table(measured: dict[str, float], approximation: Approximation) -> dict[
 
 @functools.cache
 def begin(asked: str, memory_limit: int | None) -> None:
-    """Raise RuntimeError unless this worker has the caller's expqk, and take its memory limit."""
+    """Set the caller's memory limit; raise RuntimeError if this worker has another expqk."""
     if version() != asked:
         raise RuntimeError(f"this worker has expqk {version()}, the caller {asked}")
     memory.set_limit(memory_limit)
@@ -72,7 +72,7 @@ def version() -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cell:
-    """One method on one head in one trial, at every temperature; the plan holds the head itself.
+    """One method on one head in one trial, at every temperature. The plan holds the head.
 
     Parameters
     ----------
@@ -116,9 +116,9 @@ class Cell:
         return [table.typed(row) for row in rows]
 
     def _measured(self, x: Head, seed: np.random.SeedSequence) -> Iterator[dict[str, float]]:
-        # All temperatures have the same draws. Their errors come from one product Q Kᵀ, or from a
-        # few if all estimates would take too much memory: the bits are the same.
-        hottest = max(self.temperatures)  # its logits are the smallest
+        # All temperatures have the same draws. Their errors come from one product Q Kᵀ, or from
+        # several if all estimates together would take too much memory; the bits are the same.
+        hottest = max(self.temperatures)  # the smallest logits
         whole, most = x.at_temperature(hottest), memory.limit() // HELD
 
         def measured(group: list[tuple[float, Approximation]]) -> Iterator[dict[str, float]]:
@@ -137,7 +137,7 @@ class Cell:
                 yield self.measure(estimate, at)
                 continue
             group.append((t / hottest, estimate))
-            estimate.low.prepare()  # what a comparison would build, so that it is counted
+            estimate.low.prepare()  # builds what a comparison needs, so that it is counted
             held += estimate.nbytes
             if held > most:
                 yield from measured(group)
@@ -148,13 +148,13 @@ class Cell:
     def about(self) -> dict[str, Any]:
         """Return everything that decides the numbers of this cell.
 
-        A full mask and stored values as the currency are left out, so that keys are what they were
-        before there were others.
+        A full mask and the currency "stored" are omitted, so that the keys of older stores remain
+        valid.
 
         Raises
         ------
         TypeError
-            The measure has no name of its own, as a lambda or a partial has none.
+            The measure has no name, like a lambda or a partial.
         """
         name = getattr(self.measure, "__qualname__", "<")
         if "<" in name:
@@ -181,18 +181,18 @@ class Cell:
 
 
 class Absent(NamedTuple):
-    """A method that an input has no cells of.
+    """A method without cells on an input.
 
     Attributes
     ----------
     method : str
     budget : float
-        −1 where none is given.
+        −1 if there is no budget.
     input : str
     refusal : str or None
-        Why it has no meaning under the mask of the input; None: nothing of it fits the budget.
+        Why the method is undefined under the mask of the input; None if no size fits the budget.
     currency : str
-        What the budget is counted in.
+        The currency of the budget.
     """
 
     method: str
@@ -202,7 +202,7 @@ class Absent(NamedTuple):
     currency: str = "stored"
 
     def __str__(self) -> str:
-        """Say it in a sentence."""
+        """Return the reason as a sentence."""
         if self.refusal is None:
             amount = amount_text(self.budget, self.currency)
             return f"nothing of {self.method} fits {amount} on {self.input}"
@@ -225,11 +225,11 @@ class Plan(NamedTuple):
 
     @property
     def keys(self) -> list[str]:
-        """The names of the cells in a store."""
+        """The names of the cells in a store, as `Cell.key`."""
         return [cell.key for cell in self.cells]
 
     def shard(self, index: int, count: int) -> Plan:
-        """Return part ``index`` of ``count`` equal parts, chosen by the keys of the cells."""
+        """Return part ``index`` (from 1) of ``count`` equal parts, by the keys of the cells."""
         checks.integer("shards", count, least=1)
         checks.integer("shard", index, least=1, most=count)
         part = set(sorted(self.keys)[index - 1 :: count])
@@ -247,9 +247,9 @@ def plan(
     currency: str = "stored",
     measure: Measure = errors,
 ) -> Plan:
-    """Return the cells of a sweep; deterministic methods have one trial, called −1.
+    """Return the cells of a sweep; a deterministic method has one trial, numbered −1.
 
-    Parameters and errors are those of `sweep`.
+    The parameters and errors are those of `sweep`.
     """
     if isinstance(inputs, Head | Heads):
         inputs = [inputs]
@@ -343,55 +343,55 @@ def sweep(
     progress: bool = False,
     label: str = "cells",
 ) -> pd.DataFrame:
-    """Return one tidy table with one row per number, the same to the bit whatever runs it.
+    """Return one tidy table with one row per number, identical bit by bit on every engine.
 
     Parameters
     ----------
     methods : sequence of Method
         Templates need a ``budget``.
     inputs : Head, Heads or a sequence of them
-        Files with many heads are taken head by head.
+        Each head of `Heads` is one input.
     temperatures : sequence of float
-        Relative: logits are q·k/(t·√d).
+        Relative temperatures t: logits are q·k/(t·√d).
     trials : int
         Independent draws of every random method.
     seed : int
         The seed of the whole sweep, ≥ 0.
     budget : float or sequence of float, optional
-        What a query row may cost, to which templates are filled; a method of which nothing fits
-        is absent from the table, as is one that refuses the mask of an input, and `plan` names
-        both.
+        The largest cost per query; templates are filled to it. The table omits a method of which no
+        size fits, and a method that refuses the mask of an input; `plan` lists both.
     currency : {"stored", "reads", "multiply_adds", "bytes"}
-        What a budget is counted in: by default stored values per query row.
+        The currency of the budget, by default stored values per query.
     measure : callable
         (approximation, inputs) → {metric: value}; by default every error.
     store : str or Path, optional
-        A folder that keeps each cell as it finishes. Cells that it holds are not computed again, so
-        that a sweep that was interrupted continues. A cell that fails is recorded and does not stop
-        the others. `analysis.sweeps.store.read` returns the table at any time.
+        A folder that keeps each finished cell. Cells in it are not computed again, so that an
+        interrupted sweep can continue. A failed cell is recorded and does not stop the others.
+        `analysis.sweeps.store.read` returns the table at any time.
     jobs : int
         The number of processes (loky).
     scheduler : str or distributed.Client, optional
-        The Dask cluster to run on: ``tcp://host:port``, or "local" for one of ``jobs`` processes.
+        The Dask cluster to run on: ``tcp://host:port``, or "local" for a cluster of ``jobs``
+        processes on this machine.
     retry_failed : bool
-        Whether to try cells again that failed before.
+        Whether to run failed cells again.
     progress, label : bool, str
         Whether to draw a bar on stderr, and its label.
 
     Returns
     -------
     DataFrame
-        The columns are `COLUMNS`; layer, head, budget and trial are −1 where meaningless. Where the
-        currency is another than stored values, it has a column after the budget.
+        The columns are `COLUMNS`; layer, head, budget and trial are −1 if they have no meaning. A
+        currency other than stored values has a column after the budget.
 
     Raises
     ------
     ValueError
-        There is nothing to do, a temperature is ≤ 0, a method (perhaps once filled), input, budget
-        or temperature is given twice, or the store holds another sweep.
+        There is nothing to do, a temperature is ≤ 0, the store holds another sweep, or a method
+        (perhaps only after filling), an input, a budget or a temperature is given twice.
     CellsFailed
-        Cells failed, raised at the end if there is a store. Without one, the error of the first
-        such cell is raised at once.
+        Cells failed; raised at the end. Without a store, the error of the first failed cell is
+        raised at once.
     """
     checks.integer("jobs", jobs, least=1)
     planned = plan(
@@ -418,19 +418,19 @@ def sweep(
 
 
 def versions() -> dict[str, str]:
-    """Return the versions on which numbers may depend."""
+    """Return the versions of the packages that may affect the numbers."""
     return {name: metadata.version(name) for name in ("expqk", "numpy", "scipy", "numba")}
 
 
 def described(planned: Plan) -> dict[str, Any]:
-    """Return what the manifest of a store says about a sweep, besides its cells."""
+    """Return the entries of a store's manifest about a sweep, without its cells."""
     about = {"seed": planned.cells[0].seed if planned.cells else None, "versions": versions()}
     currencies = {cell.currency for cell in planned.cells} - {"stored"}
     return about | ({"currency": currencies.pop()} if currencies else {})
 
 
 def described_failure(store: Store, cell: Cell) -> str:
-    """Return one line that says which cell failed, and how."""
+    """Return one line that names a failed cell and its error."""
     failure = store.failure(cell.key) or {}
     what = str(failure.get("message")).splitlines() or [""]
     return f"{cell.label} on {cell.name}, trial {cell.trial}: {failure.get('kind')}: {what[0]}"
@@ -446,7 +446,7 @@ def outcomes(
     label: str = "cells",
     **how: Any,
 ) -> Iterator[tuple[Cell, Any]]:
-    """Yield (cell, rows) as cells finish, with a bar on stderr that shows the time left."""
+    """Yield (cell, rows) as cells finish; a bar on stderr shows the remaining time."""
     finished = executors.stream(
         Cell.run, cells, planned.heads, jobs=jobs, scheduler=scheduler, **how
     )
@@ -460,18 +460,18 @@ def fill(
     *,
     retry_failed: bool = False,
 ) -> list[Cell]:
-    """Run the cells that a store lacks, write each as it finishes, and return those that failed.
+    """Run the cells that a store lacks, write each as it finishes, and return the failed cells.
 
-    They run in random order: the time left is then predicted well, and two processes on one store
-    seldom compute the same cell.
+    Cells run in random order. This makes the predicted remaining time reliable, and two processes
+    on one store seldom compute the same cell.
 
     Parameters
     ----------
     store, planned : Store, Plan
     run : callable
-        `outcomes` of the plan, by some engine.
+        `outcomes` of the plan, with the arguments of an engine.
     retry_failed : bool
-        Whether to run the cells again that failed before.
+        Whether to run failed cells again.
     """
     todo = [
         cell
@@ -488,7 +488,7 @@ def fill(
 
 
 class Checked(NamedTuple):
-    """Cells that were computed again, those of them that differ, and those not done or altered."""
+    """Cells that were computed again, those that differ, and cells that are missing or altered."""
 
     again: list[Cell]
     differing: list[Cell]
@@ -504,19 +504,19 @@ def verify(
     seed: int = 0,
     run: Callable[..., Iterator[tuple[Cell, Any]]] | None = None,
 ) -> Checked:
-    """Compute a random part of a store again and compare exactly.
+    """Compute a random part of a store's cells again and compare the results exactly.
 
     Parameters
     ----------
     store, planned : Store, Plan
     part : float
-        The share of the cells that are done, in [0, 1].
+        The share of the finished cells to compute, in [0, 1].
     least : int
-        How many cells are computed at least.
+        The least number of cells to compute.
     seed : int
         The seed of the choice.
     run : callable, optional
-        `outcomes` of the plan, by some engine.
+        `outcomes` of the plan, with the arguments of an engine.
     """
     if not 0 <= checks.number("part", part) <= 1:
         raise ValueError(f"part must be in [0, 1], got {part}")

@@ -26,14 +26,14 @@ Number = SupportsFloat
 
 
 def head(x: Head, method: object, budget: float = -1.0, trial: int = -1) -> Row:
-    """Return the leading columns of a row, up to its trial; −1 where there is none."""
+    """Return the leading columns of a row, up to its trial; −1 stands for no budget or no trial."""
     return (
         x.name, x.layer, x.head, x.n, x.l, x.d, x.temperature, str(method), budget, trial,
     )  # fmt: skip
 
 
 def numbers(place: Row, /, **values: Number | tuple[Number, Number]) -> list[Row]:
-    """Return a row for each number by its name: its place, name, value, and standard error or NaN.
+    """Return a row for each named number: place, name, value, and standard error or NaN.
 
     Examples
     --------
@@ -47,14 +47,14 @@ def numbers(place: Row, /, **values: Number | tuple[Number, Number]) -> list[Row
 def typed(row: Iterable[Any]) -> Row:
     """Return a row with plain values of each column's type; every NaN becomes the same NaN.
 
-    The sign and payload of a NaN are not part of a number's value, and text cannot hold them.
+    Text cannot hold the sign and the payload of a NaN.
     """
     values = [kind(value) for kind, value in zip(KINDS.values(), row, strict=True)]
     return tuple(math.nan if value != value else value for value in values)
 
 
 def frame(rows: Iterable[Row]) -> pd.DataFrame:
-    """Return rows as a DataFrame, whose types do not depend on the rows."""
+    """Return rows as a DataFrame whose column types do not depend on the rows."""
     kinds = {name: kind for name, kind in KINDS.items() if kind is not str}
     left, parts = iter(rows), []
     while part := list(itertools.islice(left, CHUNK)):
@@ -65,7 +65,7 @@ def frame(rows: Iterable[Row]) -> pd.DataFrame:
 
 
 def with_currency(table: pd.DataFrame, currency: str) -> pd.DataFrame:
-    """Return a table with the currency of its budgets beside them; as it is for stored values."""
+    """Return a table with a column for the currency of its budgets, unless it is stored values."""
     if currency != "stored" and "budget" in table:
         table = table.copy()
         table.insert(list(table.columns).index("budget") + 1, "currency", currency)
@@ -89,11 +89,5 @@ def text(rows: Iterable[Row]) -> str:
 
 
 def parsed(lines: str) -> list[Row]:
-    """Return the rows of a text that `text` wrote.
-
-    Raises
-    ------
-    ValueError
-        The text is not one.
-    """
+    """Return the rows of a text that `text` wrote; raise ValueError for any other text."""
     return [typed(row) for row in csv.reader(io.StringIO(lines, newline=""), strict=True)]
