@@ -34,16 +34,16 @@ from approx.method.prices import CURRENCIES, Price
 
 TRIALS = 5
 MOST_TRIALS = 1024  # more draws would not improve medians and ranges, and would take hours
-SAMPLE = 256  # queries that are measured where there are more than MOST_QUERIES
+SAMPLE = 256  # number of measured queries, if there are more than MOST_QUERIES
 MOST_QUERIES = 4096
-FEW = 64  # queries that say which methods cannot win, and about where a size is to be sought
-WORTH = 4  # times as many queries are measured at once, without a look at some of them
-SHARE = 8  # an 8th of the memory limit holds the estimates that are compared together
+FEW = 64  # queries for the first test of methods, and for the first guess of a size
+WORTH = 4  # a first test of FEW queries pays if there are this many times as many
+SHARE = 8  # an 8th of the memory limit is for estimates that are compared together
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question(ABC):
-    """What is asked of every head: the arguments that `diagnose` and `needed` share."""
+    """The arguments that `diagnose` and `needed` share; they hold for every head."""
 
     METRICS: ClassVar[tuple[str, ...]]
 
@@ -71,9 +71,9 @@ class Question(ABC):
                 checks.instance("every method", method, Method, "a method")
 
     def heads(self, inputs: Head | Heads | Sequence[Head | Heads]) -> Sequence[Head]:
-        """Return every head of a Head or of several, which must have what the metric needs.
+        """Return every head of the inputs; ValueError if the metric needs values that are missing.
 
-        Each is made when it is asked for, as a file of long texts need not fit in memory.
+        A head is loaded on access, because a file of long texts may not fit into memory.
         """
         files = [inputs] if isinstance(inputs, Head | Heads) else inputs
         checks.instance("inputs", files, Sequence, "a Head, Heads or a sequence of them")
@@ -95,14 +95,14 @@ class Question(ABC):
         """Return the rows of one head."""
 
     def key(self, x: Head) -> str:
-        """Return what the rows of a head are kept under: all that decides them."""
+        """Return the hash of everything that decides the rows of a head."""
         fields = dataclasses.asdict(dataclasses.replace(self, methods=None))
         methods = None if self.methods is None else list(map(str, self.methods))
         return finished.key(version(), type(self).__qualname__, self.METRICS, x.name, x.digest(),
                             methods, *fields.values())  # fmt: skip
 
     def sampled(self, x: Head) -> Sampled:
-        """Return a head at the temperature, with the queries that are measured."""
+        """Return a head at the temperature, with its measured queries."""
         return Sampled.from_rows(x.at_temperature(self.temperature), self.rows)
 
 
@@ -115,10 +115,10 @@ def table(
     progress: bool,
     folder: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """Return the rows that are asked of all heads; of one process the progress is of each head.
+    """Return the rows of all heads.
 
-    Heads are the tasks of processes, or of a Dask cluster where ``scheduler`` names one. Those in
-    the folder are not computed again.
+    Each head is a task of a process, or of a Dask cluster if ``scheduler`` names one. Heads whose
+    rows are in the folder are not computed again.
     """
     jobs = min(checks.integer("jobs", jobs, least=1), len(heads))
     memory.keep()
@@ -143,9 +143,9 @@ def table(
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """A head for a worker elsewhere, which must have the same expqk and the same limit of memory.
+    """A head for a worker, which must have the same version of expqk and the same memory limit.
 
-    The question, which is small, is what tasks share.
+    The question is small, and all tasks share it.
     """
 
     place: ClassVar[int] = 0
@@ -166,7 +166,7 @@ def _count(file: Head | Heads) -> int:
 
 
 class _Every(Sequence[Head]):
-    """The heads of several files, each of which is made when it is asked for."""
+    """The heads of several files; each is loaded on access."""
 
     def __init__(self, places: Sequence[tuple[Head | Heads, int]]) -> None:
         self.places = places
@@ -180,7 +180,7 @@ class _Every(Sequence[Head]):
 
 
 class _Tasks(Sequence[_Task]):
-    """The tasks of heads, each of which is made when it is its turn."""
+    """The tasks of heads; each is built when its turn comes."""
 
     def __init__(
         self, numbers: Sequence[int], heads: Sequence[Head], memory_limit: int | None, version: str
@@ -197,13 +197,13 @@ class _Tasks(Sequence[_Task]):
 
 
 class Sampled(NamedTuple):
-    """A head, the queries that are measured, and the head with those alone.
+    """A head, its measured queries, and the head with these queries only.
 
     Attributes
     ----------
     full : Head
     picked : (rows,)
-        The queries.
+        The indices of the measured queries.
     sample : Head
     """
 
@@ -213,9 +213,9 @@ class Sampled(NamedTuple):
 
     @classmethod
     def from_rows(cls, x: Head, rows: int | Array | None) -> Sampled:
-        """Return a head with so many queries, evenly spaced, or with those of an index array.
+        """Return a head with ``rows`` queries, evenly spaced, or with those of an index array.
 
-        None are all up to 4096, and 256 of more.
+        None: all queries up to 4096, and 256 if there are more.
         """
         if rows is None:
             rows = x.n if x.n <= MOST_QUERIES else SAMPLE
@@ -229,7 +229,7 @@ class Sampled(NamedTuple):
         return cls(x, picked, part)
 
     def few(self, seed: int) -> Sampled | None:
-        """Return the head with 64 of its queries, drawn without replacement; None of few ones."""
+        """Return the head with 64 queries drawn without replacement; None if it has few queries."""
         if len(self.picked) < WORTH * FEW:
             return None
         rng = np.random.default_rng(seed_sequence(seed, self.full.digest(), "few"))
@@ -237,7 +237,7 @@ class Sampled(NamedTuple):
         return Sampled.from_rows(self.full, picked)
 
     def place(self) -> dict[str, Any]:
-        """Return the columns that say which head it is."""
+        """Return the columns that identify the head."""
         x = self.full
         return {
             "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
@@ -245,11 +245,11 @@ class Sampled(NamedTuple):
         }  # fmt: skip
 
     def inputs(self, method: Method) -> Head:
-        """Return the head, without the other queries if the method does not need them."""
+        """Return the head; only its measured queries, if the method needs no others."""
         return self.sample if method.row_local else self.full
 
     def rows(self, method: Method) -> slice | Array:
-        """Return which queries of `inputs` are measured."""
+        """Return the indices of the measured queries in `inputs`."""
         return slice(None) if method.row_local else self.picked
 
 
@@ -260,13 +260,13 @@ class Draws(NamedTuple):
     ----------
     method : Method
     errors : list of dict
-        What `metrics.compare` says of each draw; of a method that draws nothing there is one. Of
-        more trials the first ones are the same.
+        The errors of each draw (`metrics.compare`); one for a deterministic method. More trials
+        keep the first draws.
     estimates : list of Approximation
-        That of each draw, of the measured queries alone where the method needs no others; only the
-        last one where all of them do not fit an eighth of the memory limit.
+        The estimate of each draw, for the measured queries if the method needs no others. Only the
+        last one, if all do not fit into an eighth of the memory limit.
     entries : int
-        Of the measured queries, in the draw that has most of them.
+        The number of entries of the measured queries, the largest over the draws.
     """
 
     method: Method
@@ -313,8 +313,8 @@ def draws(
 ) -> Iterator[Draws]:
     """Yield the draws of each method on a head.
 
-    Estimates of several methods are compared in one pass, which has the same bits as one for each
-    of them, as long as together they fit an eighth of the memory limit.
+    Estimates of several methods are compared in one pass, with the same bits as one by one, as long
+    as together they fit into an eighth of the memory limit.
 
     Parameters
     ----------
@@ -324,7 +324,7 @@ def draws(
         Draws of a random method.
     seed : int
     held : dict of sequences of Approximation, optional
-        The estimates of all draws of some methods, by spec, which are not drawn again.
+        The estimates of all draws of some methods, by spec; these are not drawn again.
     """
     drawn_before = held or {}
     complete: list[Draws] = []  # but for the errors of what is held
@@ -368,10 +368,10 @@ def draws(
 
 
 def certificate(head: Sampled, drawn: Draws, *, trials: int, seed: int) -> float:
-    """Return what the estimates of a method prove of their total variation.
+    """Return the upper bound on the total variation that the estimates of a method prove.
 
-    It is the mean over the measured queries of `analysis.bounds.certificates.row_bounds`, in the
-    median over the draws, and so never below their ``attention_tv``; NaN where nothing is proven.
+    It is the mean of `analysis.bounds.certificates.row_bounds` over the measured queries, the
+    median over the draws; so it is never below the ``attention_tv``. NaN if nothing is proved.
     Estimates that were not kept are drawn again.
     """
     at, rows = head.inputs(drawn.method), head.rows(drawn.method)
@@ -400,7 +400,7 @@ def _entries(estimate: Approximation, rows: slice | Array) -> int:
 
 
 def measurable(head: Sampled, about: Question) -> tuple[list[Method], list[Sentence]]:
-    """Return the methods, by default the candidates, that a head allows, and why others are not."""
+    """Return the methods that can be measured, by default candidates, and why others cannot."""
     mask, left_out = head.full.mask, []
     if (methods := about.methods) is None:
         methods = candidates.methods(mask, references=about.references, currency=about.currency)
@@ -433,7 +433,7 @@ def measurable(head: Sampled, about: Question) -> tuple[list[Method], list[Sente
 
 
 def _compared(x: Head, estimates: Sequence[Approximation], head: Sampled) -> list[dict[str, float]]:
-    """Return the errors of estimates, on the queries that are measured."""
+    """Return the errors of estimates on the measured queries."""
     if not estimates:
         return []
     if x is head.sample:
@@ -446,14 +446,14 @@ def _compared(x: Head, estimates: Sequence[Approximation], head: Sampled) -> lis
 
 
 def stored(estimate: Approximation, x: Head) -> float:
-    """Return the stored values per query of x, of which an estimate may have some rows only."""
+    """Return the stored values per query of x; the estimate may have only some of its rows."""
     rows = estimate.shape[0]
     factors = estimate.low.parameters * (x.n + x.l) / (x.n * (rows + x.l))
     return factors + estimate.nnz / rows
 
 
 def prices(method: Method, x: Head) -> dict[str, float]:
-    """Return what a method reads, multiplies and keeps in bytes, NaN where it is not known."""
+    """Return the prices of a method other than stored values; NaN if a price is not known."""
     known = amounts(method.price(**x.shape.given))
     return {name: cost for name, cost in known.items() if name != "stored"}
 

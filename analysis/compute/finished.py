@@ -1,9 +1,9 @@
-"""What is done of a run, in a folder: a run that was stopped goes on where it was.
+"""The finished tasks of a run, in a folder, so that a stopped run continues where it was.
 
-    DIR/KEY.json     the outcome of one task, under a hash of all that decides it
+    DIR/KEY.json     the outcome of one task, under a hash of everything that decides it
 
-A file is written under another name and renamed, so that none is half written. What is kept is
-numbers, texts, `Sentence` and lists and dicts of them, to the last bit.
+A file is written under a temporary name and then renamed, so that no file is half written. Outcomes
+are numbers, texts, `Sentence`, and lists and dicts of these; they are read back bit for bit.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ class Finished:
     Parameters
     ----------
     folder : path, optional
-        It is made when something is kept; None keeps nothing.
+        Created with the first outcome; None keeps nothing.
     earlier : path, optional
-        The folder of an earlier run: an outcome that is needed again is taken from there.
+        The folder of an earlier run, whose outcomes are used again.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Finished:
         return not (self.folder is None and self.earlier is None)
 
     def get(self, name: str) -> Any:
-        """Return the outcome of a task by its `key`; None if it is not done, or is damaged."""
+        """Return the outcome of a task by its `key`; None if it is missing or damaged."""
         for folder in (self.folder, self.earlier):
             if folder is None:
                 continue
@@ -75,7 +75,7 @@ class Finished:
 
 
 def key(*decisive: Any) -> str:
-    """Return a hash of what decides an outcome: texts, numbers, and arrays by their bytes."""
+    """Return a hash of all that decides an outcome: texts, numbers, arrays by their bytes."""
     h = hashlib.sha256()
     for x in decisive:
         if isinstance(x, np.ndarray):

@@ -1,4 +1,4 @@
-"""What each head of a language model could be computed by, at which price, with which damage."""
+"""The choices of each head of a language model: methods, their prices, and predicted damages."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ from approx.estimate import exact, memory
 from approx.kernels.threads import one_thread
 from approx.method.prices import CURRENCIES, Shape
 
-METHODS = (  # what decoding can run; each at the sizes that shares of the budget buy
+METHODS = (  # methods that decoding can run, each at the sizes that shares of the budget buy
     "sink_window()",
     "sink_window(sinks=4)",
     "columns(by='h2o', recent=4)",
@@ -39,8 +39,8 @@ METHODS = (  # what decoding can run; each at the sizes that shares of the budge
     "projected_top_k(by='channels', r=16)",
 )
 SHARES = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 3 / 2, 2, 3, 4, 6, 8)  # of the budget
-FIRST = SHARES[2::2]  # measured on every head, among them the shares of which plans are measured
-LEAST = 0.7  # of the damage of the next size that is measured: no less is expected of a size
+FIRST = SHARES[2::2]  # measured on every head; they contain the shares at which plans are measured
+LEAST = 0.7  # a size is assumed to do at least this share of the damage of the next larger one
 EXACT = "exact()"
 COLUMNS = ["layer", "head", "method", "price", "damage"]
 
@@ -59,32 +59,31 @@ def curves(
     done: Finished | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Return the choices that each head has: prices and predicted damages.
+    """Return the prices and predicted damages of all choices of each head.
 
     Parameters
     ----------
     passages : sequence of Passage
-        Texts that one model reads; the damage is the mean over them.
+        Texts for one model; the damage is the mean over them.
     budget : float
-        What a query row of a head may cost on average.
+        The average price per query of a head.
     currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
     methods : sequence of Method, optional
-        Templates are filled to several shares of the budget, from 1/16 to 8; what has its size
-        stays as it is. The default is `METHODS` and, by bytes, keys and values in few bits. Exact
-        attention is always a choice.
+        Templates are filled to several shares of the budget, from 1/16 to 8. The default is
+        `METHODS` and, in bytes, keys and values in few bits. Exact attention is always a choice.
     since : float, optional
-        The budget of earlier curves. Their sizes are taken, and those for ``budget`` only where
-        they cost more or less than any of these.
+        The budget of earlier curves. Their sizes are used, and sizes for ``budget`` only outside
+        their range of prices.
     start : mapping of (layer, head) to Method, optional
-        An earlier choice, which its heads have beside all others.
+        An earlier plan: each of its heads may also keep that method.
     samples : int
         Backward passes per passage.
     screen : bool
-        Whether to leave sizes out that cannot help a head, see Notes; of one passage alone.
+        Whether to leave out sizes that cannot help a head, see Notes; for a single passage only.
     scheduler : str or distributed.Client, optional
-        A Dask cluster, whose tasks are the heads; by default threads of this process.
+        A Dask cluster, on which each head is a task; by default threads of this process.
     done : Finished, optional
-        What keeps the curve of each head: a choice that it has is not computed again.
+        A store of the curves; a choice that it holds is not computed again.
     progress : bool
 
     Returns
@@ -92,26 +91,26 @@ def curves(
     DataFrame
         One row per head and choice: ``layer``, ``head``, ``method``, ``price`` in the currency and
         ``damage``, the ``fisher`` of `analysis.models.sensitivity.singles`: an estimate of KL(model
-        ‖ replaced) with this head alone replaced, to second order in its error. It is 0 of exact
+        ‖ replaced) with only this head replaced, to second order in its error. It is 0 for exact
         attention.
 
     Raises
     ------
     ValueError
-        There is no passage, they have different models or lengths, a method reads the future or
-        all logits, or its price is not known.
+        There is no passage, the passages have different models or lengths, a method reads later
+        tokens or all logits, or its price is not known.
 
     Notes
     -----
-    Of a screened head sizes for 1/4, 1/2, 1, 2, 4 and 8 times the budget are measured in any case.
-    A size between them is left out where 0.7 of the damage of the next larger one is on or above
-    the lower convex hull of what is measured: `analysis.costs.allocation.allocate` has no use for
-    it unless it does 0.3 less damage than that larger size. Of 3316 points of the hulls of the 270
-    heads of SmolLM2-135M, and of 1061 on another text at half the budget, none was lost; a quarter
-    of all sizes was left out.
+    With ``screen``, sizes for 1/4, 1/2, 1, 2, 4 and 8 times the budget are always measured. Another
+    size is left out if 0.7 of the damage of the next larger one is on or above the lower convex
+    hull of the measured points: `analysis.costs.allocation.allocate` can use it only if its damage
+    is 30 % below that of the larger size. On the 270 heads of SmolLM2-135M none of 3316 points of
+    the hulls was lost, on another text at half the budget none of 1061; a quarter of all sizes was
+    left out.
 
-    Cost: one backward pass per sample, and each choice of each head once; no further pass through
-    the model.
+    Cost: one backward pass per sample, and one evaluation per choice and head; no other pass
+    through the model.
     """
     if not passages or len({id(passage.model) for passage in passages}) > 1:
         raise ValueError("curves need one model and at least one passage of it")
@@ -130,9 +129,9 @@ def curves(
 
 
 class Choices(NamedTuple):
-    """What the heads may have: templates and methods, the average price, and what it is counted in.
+    """The methods that heads may choose, the average price, and its currency.
 
-    `choices` makes it. ``since`` is as in `curves`.
+    Built by `choices`. ``since`` is as in `curves`.
     """
 
     budget: float
@@ -153,7 +152,7 @@ class Choices(NamedTuple):
         return before + [x for x in mine if not before[0] <= x <= before[-1]]
 
     def first(self) -> set[float]:
-        """Return those of the prices of which the sizes are measured on every head."""
+        """Return the prices whose sizes are measured on every head."""
         mine = {share * self.budget for share in FIRST}
         return mine if self.since is None else mine | {share * self.since for share in FIRST}
 
@@ -166,7 +165,7 @@ def choices(
     width: float = math.inf,
     since: float | None = None,
 ) -> Choices:
-    """Return what heads of a width may have, checked, by default those of `METHODS` that can.
+    """Return the checked choices for heads of a width, by default those of `METHODS` that fit it.
 
     Raises
     ------
@@ -177,7 +176,7 @@ def choices(
     checks.one_of("currency", currency, CURRENCIES)
     usual = [*map(parse, METHODS), *candidates.in_few_bits(currency)]
     chosen = usual if methods is None else list(methods)
-    if methods is None:  # r channels of a key need so many
+    if methods is None:  # choosing r channels needs keys of that width
         chosen = [method for method in chosen if (getattr(method, "r", None) or 0) <= width]
     for method in chosen:
         checks.instance("every method", method, Method, "a method")
@@ -198,12 +197,12 @@ def layer_curves(
     scheduler: Any = None,
     done: Finished | None = None,
 ) -> pd.DataFrame:
-    """Return the curves of the heads of one layer, or of some of them, as `curves` does.
+    """Return the curves of all or some heads of one layer, as `curves` does.
 
     Parameters
     ----------
     passages, drawn
-        The texts, and the `gradients` of each.
+        The texts, and the `gradients` for each.
     layer : int
     asked : Choices
     heads : sequence of int, optional
@@ -214,7 +213,7 @@ def layer_curves(
     some = range(passages[0].model.heads) if heads is None else heads
     limit, shape = memory.explicit_limit(), passages[0].shapes[layer]
     sized, before = _sized(asked, shape), start or {}
-    if not screen or len(passages) > 1:  # a mean may need what does not help on one of them
+    if not screen or len(passages) > 1:  # a size may help only on the mean
         sized = {spec: size._replace(first=True) for spec, size in sized.items()}
     work: list[_Work] = []
     for passage, mine in zip(passages, drawn):
@@ -259,7 +258,7 @@ def layer_curves(
 
 
 class _Size(NamedTuple):
-    """A method of a price, the template that it fills, and whether it is measured on every head."""
+    """A method, its price, its template, and whether it is measured on every head."""
 
     method: Method
     price: float
@@ -272,7 +271,7 @@ Sized = dict[str, _Size]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Work:
-    """A head on one text, whose curve is a task; what it may have is what tasks share."""
+    """A head on one text: a task that returns its curve. All tasks share the table of sizes."""
 
     place: ClassVar[int] = 0
 
@@ -288,17 +287,17 @@ class _Work:
     version: str
 
     def key(self) -> str:
-        """Return what the curve is kept under: all that decides the damage of a choice."""
+        """Return the hash of everything that decides the damage of a choice."""
         about = self.version, self.where, self.positions, self.draws
         return finished.key(*about, self.x.digest(), self.gradients)
 
     def curve(self, sized: Sized) -> dict[str, float]:
-        """Return the damage of each choice by its spec, those included that are known."""
+        """Return the damage of each choice by its spec, known ones included."""
         begin(self.version, self.memory_limit)
         methods = {spec: size.method for spec, size in sized.items()} | dict(self.own)
         found = {**self.known}
         with one_thread():
-            for _ in range(2):  # the first sizes say which others may help
+            for _ in range(2):  # the first sizes decide which others may help
                 wanted = self.wanted(sized, found)
                 left = {x: method for x, method in methods.items() if x in wanted - {*found}}
                 found |= dict(self._damages(left))
@@ -313,7 +312,7 @@ class _Work:
         one = self.x
         assert one.V is not None
         exactly = exact.attention(one.Q, one.K, one.V, mask=one.mask)
-        unused = np.random.default_rng(self.draws)  # by what draws nothing
+        unused = np.random.default_rng(self.draws)  # by methods that draw nothing
         for spec, method in methods.items():
             damage = 0.0
             if spec != EXACT:

@@ -1,10 +1,10 @@
-"""One run over a language model: advice for every head, a plan, and what it does to a text.
+"""One run over a language model: advice for every head, a plan, and the effect of the plan.
 
-A `Run` reads a text, says of each head alone what could compute it (`analysis.advice.diagnose`),
-chooses a method for all of them together at an average price (`analysis.models.cost_curves`,
-`analysis.models.planner`), and measures that choice, and the best single method, on words that
-chose nothing. It goes layer by layer, and what is done lies in a store: a run that was stopped goes
-on where it was.
+A `Run` reads a text. It gives advice for each head alone (`analysis.advice.diagnose`), chooses a
+method for every head at an average price (`analysis.models.cost_curves`,
+`analysis.models.planner`), and measures this plan and the best single method on text that was not
+used for the choice. It works layer by layer and stores each finished piece, so that a stopped run
+continues where it was.
 """
 
 import contextlib
@@ -56,9 +56,9 @@ from approx import checks
 from approx.checks import Array
 from approx.method.prices import CURRENCIES
 
-LEAST = SKIP + FEWEST * BLOCK  # tokens of a text, of fewer of which a KL has no standard error
-NEAR = 200  # characters behind the middle of a text in which its halves part at a blank
-ADVICE = (  # the columns of `diagnose` that are kept, all numbers
+LEAST = SKIP + FEWEST * BLOCK  # tokens of a text; with fewer a KL has no standard error
+NEAR = 200  # the halves of a text are cut at a blank within so many characters after its middle
+ADVICE = (  # the stored columns of `diagnose`, all numbers
     "attention_tv", "values_per_row", "reads", "bound", "certificate", "exact_price", "exact_reads",
     "winner", "runnable", "oracle", "screened", "verdict",
 )  # fmt: skip
@@ -68,7 +68,7 @@ File = str | os.PathLike[str]
 
 
 class Cell(NamedTuple):
-    """A piece of a run that is kept: the advice or the curves of a layer, or a measurement.
+    """A stored piece of a run: the advice or the curves of a layer, or a measurement.
 
     Attributes
     ----------
@@ -82,27 +82,27 @@ class Cell(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What a run found.
+    """The results of a run.
 
     Attributes
     ----------
     about : dict
-        What was asked for: names, digests, tokens, budget, seed; the date, and versions.
+        The settings: names, digests, tokens, budget, seed; the date, and versions.
     advice : DataFrame
         One row per head and method, for `analysis.advice.verdict.advice`.
     plan : Plan
-        As `analysis.models.planner.plan` makes it.
+        As `analysis.models.planner.plan` returns it.
     singles : list of dict
-        At each price of the frontier at which one buys something: the ``method`` that for all heads
-        has the least predicted damage, and what `analysis.models.planner.measured` says of it.
+        For each price of the frontier: the single ``method`` with the least predicted damage for
+        all heads, and its numbers from `analysis.models.planner.measured`. A price that buys no
+        method is left out.
     changes : list of Change
-        Of the places where the next word differs: the one with the largest KL, the middle one, the
-        one with the least.
+        Three positions where the next word differs: with the largest, the middle and the least KL.
     differing, positions : int
-        How many such places there are, of how many.
+        The number of positions where the next word differs, and of all measured positions.
     gain : Estimated or None
-        KL of the single method at the budget less that of the plan, position by position; None
-        where there is no such method.
+        KL of the single method at the budget minus KL of the plan, position by position; None if no
+        single method fits.
     """
 
     about: dict[str, Any]
@@ -117,13 +117,13 @@ class Results(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class Run:
-    """A run over a model, in a folder; `open` makes it.
+    """A run over a model, stored in a folder; `open` creates it.
 
     Parameters
     ----------
     model : LanguageModel
     chosen_on, measured_on : (n,)
-        The tokens of the text that chooses the plan, and of the one that it is measured on.
+        The tokens of the text that the plan is chosen on, and of the text that it is measured on.
     store : Store
     settings : dict
         Everything that decides the numbers.
@@ -155,7 +155,7 @@ class Run:
         jobs: int | None = None,
         scheduler: Any = None,
     ) -> Self:
-        """Return a new run, or the one that was begun in the folder.
+        """Return a new run, or the unfinished run in the folder.
 
         Parameters
         ----------
@@ -164,20 +164,21 @@ class Run:
         text : path
             A UTF-8 file.
         folder : path
-            Where the store of the run is, or will be.
+            The folder of the store.
         held_out : path, optional
-            A text to measure on. By default it is the second half of ``text``; the first chooses.
+            A text to measure on; by default the second half of ``text``, and the first half
+            chooses.
         budget : float, optional
-            What a query row of a head may cost on average, by default as much as 32 exact keys.
+            The average price per query of a head; by default that of 32 exact keys.
         currency : {"reads", "stored", "multiply_adds", "bytes"}
         max_tokens : int
-            Of each of the two texts; both are cut to one length.
+            The most tokens of each text; both texts are cut to the same length.
         seed : int
         jobs : int, optional
-            Threads and processes; by default one for each core. They do not change the numbers.
+            Threads and processes; by default one per core. The numbers do not depend on it.
         scheduler : str or distributed.Client, optional
-            A Dask cluster, see `analysis.sweeps.sweep.sweep`, whose tasks are heads and the passes
-            in which plans are measured.
+            A Dask cluster, see `analysis.sweeps.sweep.sweep`. Its tasks are heads, and passes that
+            measure plans.
 
         Raises
         ------
@@ -231,18 +232,18 @@ class Run:
         return layers + [Cell(kind, s) for s in planner.FRONTIER for kind in ("plan", "single")]
 
     def key(self, cell: Cell) -> str:
-        """Return the hash of all that decides the numbers of a piece, its name in the store."""
+        """Return the hash of all that decides the numbers of a piece: its name in the store."""
         about = self.settings | {"cell": list(cell)}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
     def left(self) -> list[Cell]:
-        """Return the pieces that are still to be done."""
+        """Return the pieces that are not finished."""
         return [cell for cell in self.cells() if not self.store.done(self.key(cell))]
 
     def seconds(self) -> float:
-        """Return about how long the layers take that are left, from one head of the next one.
+        """Return an estimate of the time for the remaining layers, from one head of the next layer.
 
-        It is computed twice, so that nothing is compiled while it is timed.
+        The head is computed twice, so that the timing includes no compilation.
         """
         layers = [cell.place for cell in self.left() if cell.kind in ("advice", "curves")]
         if not layers:
@@ -256,7 +257,7 @@ class Run:
         return spent * self.model.heads * len(layers) / 2 / min(self.jobs, self.model.heads)
 
     def fill(self, *, progress: bool = False) -> None:
-        """Do what is left; each piece is kept as soon as it is done."""
+        """Compute the remaining pieces; each is stored as soon as it is finished."""
         made: Mapping[str, Callable[[float], Iterator[Row]]] = {
             "advice": self._advice,
             "curves": self._priced,
@@ -276,7 +277,7 @@ class Run:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[None]:
-        """Let all pieces of a run have one cluster."""
+        """Use one cluster for all pieces of a run."""
         if self.scheduler is None:
             yield
             return
@@ -285,7 +286,7 @@ class Run:
         self._cluster = None
 
     def results(self) -> Results:
-        """Return what the run found, from its store alone.
+        """Return the results of the run, from its store.
 
         Raises
         ------
@@ -336,7 +337,7 @@ class Run:
     def _named(self, text: str, half: str) -> str:
         return text if self.settings["held_out"] else f"{text}, {half}"
 
-    # What a piece is made of
+    # Inputs of the pieces
 
     @functools.cached_property
     def _passage(self) -> Passage:
@@ -419,13 +420,13 @@ class Run:
             yield from self._measured(spec, planner.numbers(some, done))
 
     def _choice(self, cell: Cell) -> Allocation | None:
-        """Return what a measurement is of; None where the share buys nothing."""
+        """Return the choice that a measurement needs; None if the share buys no method."""
         if cell.kind == "plan":
             return self._allocated.get(cell.place)
         return single(self._choices, cell.place * self._budget)
 
     def _replaced(self, cell: Cell) -> Replaced:
-        """Return the held-out text with a choice; a cluster measures all that are left at once."""
+        """Return the held-out text with a choice; a cluster measures all remaining ones at once."""
         if cell not in self._passed:
             left = [cell] if self._cluster is None else self.left()
             some = {c: x for c in left if c.kind in ("plan", "single") and (x := self._choice(c))}
@@ -447,18 +448,18 @@ class Run:
             for position, value in zip(self._held_out.positions, values):
                 yield self._row(-1, -1, method, metric, float(value), trial=int(position))
 
-    # What the store says
+    # Reading the store
 
     def _rows(self, kind: str, place: float) -> pd.DataFrame:
         return table.frame(self.store.rows(self.key(Cell(kind, place))) or [])
 
     def _by_position(self, kind: str) -> pd.DataFrame:
-        """Return what was kept of each position at the budget itself."""
+        """Return the stored numbers of each position, at the budget."""
         rows = self._rows(kind, 1.0)
         return rows[rows.trial >= 0].pivot(index="trial", columns="metric", values="value")
 
     def _all(self, kind: str) -> pd.DataFrame:
-        """Return the rows of all layers, a column for each number."""
+        """Return the rows of all layers, with a column for each number."""
         parts = [self._rows(kind, layer) for layer in range(self.model.layers)]
         return _wide(pd.concat(parts, ignore_index=True))
 
@@ -479,12 +480,14 @@ class Run:
         told = self._all("advice").rename(columns={"method": "spec"})
         told["verdict"] = [VERDICTS[int(number)] for number in told.verdict]
         told["currency"] = self.settings["currency"]
-        told["screened"] = told.get("screened", 0.0)  # runs of before measured every method whole
+        told["screened"] = told.get(
+            "screened", 0.0
+        )  # older runs measured every method on all queries
         return told.astype(dict.fromkeys(("winner", "runnable", "oracle", "screened"), bool))
 
 
 def refuse_another(store: Store, settings: Mapping[str, Any]) -> None:
-    """Raise StoreError if a store holds a run of other settings, and say what."""
+    """Raise StoreError if a store holds a run with other settings, and name the difference."""
     before = store.manifest.get("asked") if store.manifest else settings
     if not isinstance(before, dict):
         raise StoreError(f"{one_line(store.folder)} holds a sweep, and no run over a model")
@@ -498,7 +501,7 @@ def refuse_another(store: Store, settings: Mapping[str, Any]) -> None:
 
 
 def halves(words: str) -> tuple[str, str]:
-    """Return two halves of a text, which part at a blank if there is one near the middle.
+    """Return two halves of a text, cut at a blank if there is one near the middle.
 
     Examples
     --------
@@ -512,7 +515,7 @@ def halves(words: str) -> tuple[str, str]:
 
 
 def _gain(alone: pd.Series, plan: pd.Series) -> Estimated:
-    """Return the mean of a difference, which is 0 where both are infinite.
+    """Return the mean of the difference alone − plan; where both are infinite it is 0.
 
     Examples
     --------
@@ -527,7 +530,7 @@ def _tokens(model: LanguageModel, words: str, max_tokens: int) -> Array:
 
 
 def _wide(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with a column for each metric, in the order in which they were written."""
+    """Return rows with a column for each metric, in the order of writing."""
     index = ["input", *HEAD, "n", "l", "d", "temperature", "method", "budget"]
     wide = rows.pivot(index=index, columns="metric", values="value")
     order = pd.MultiIndex.from_frame(rows[index].drop_duplicates())
@@ -535,7 +538,7 @@ def _wide(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _numbers(rows: pd.DataFrame) -> dict[str, Any]:
-    """Return the numbers of a measurement; what is not finite is None."""
+    """Return the numbers of a measurement; a number that is not finite becomes None."""
     some = rows[rows.trial < 0]
     found = {
         name: value if math.isfinite(value) else None
