@@ -212,7 +212,7 @@ def simple_normalisation() -> Iterator[Check]:
 
 @claim(
     "ATT-Ea",
-    "Var(q·k) = Σ_i E[q_i²]E[k_i²] = d; the printed sum of E[q_i]²E[k_i]² is 0.",
+    "Compute Var(q·k) as Σ_i E[q_i²]E[k_i²] = d. The printed sum of E[q_i]²E[k_i]² is 0.",
     SOURCE + ", the scale",
 )
 def variance_formula() -> Iterator[Check]:
@@ -228,8 +228,8 @@ def variance_formula() -> Iterator[Check]:
 
 @claim(
     "ATT-Eb",
-    "Var(q·k) = d needs uncorrelated components, and q independent of k: mean and variance of the "
-    "components are not enough.",
+    "Assume uncorrelated components, and q independent of k: mean and variance of the components "
+    "do not give Var(q·k) = d.",
     SOURCE + ", the scale",
 )
 def correlation() -> Iterator[Check]:
@@ -252,7 +252,7 @@ def correlation() -> Iterator[Check]:
 
 @claim(
     "ATT-Ec",
-    "3σ is a rule for normal variables: at small d q·k is not normal.",
+    "Use the 3σ rule for normal variables only: at small d q·k is not normal.",
     SOURCE + ", the scale",
 )
 def three_sigma() -> Iterator[Check]:
@@ -269,7 +269,7 @@ def three_sigma() -> Iterator[Check]:
 
 @claim(
     "ATT-Ed",
-    "With W ∈ ℝ^{d×b} the scale is √b, the width of the projected queries; printed √d.",
+    "Divide by √b, the width of the projected queries, if W ∈ ℝ^{d×b}. The text prints √d.",
     SOURCE + ", self-attention",
 )
 def width_of_the_head() -> Iterator[Check]:
@@ -287,7 +287,7 @@ def width_of_the_head() -> Iterator[Check]:
 
 @claim(
     "ATT-Ee",
-    "A parameter inside the square, ((q − k)w)², is w² outside it: not the same bandwidth.",
+    "Write the parameter as w² outside the square: ((q − k)w)² is not the bandwidth w.",
     SOURCE + ", kernel regression",
 )
 def bandwidth() -> Iterator[Check]:
@@ -302,7 +302,7 @@ def bandwidth() -> Iterator[Check]:
 
 @claim(
     "ATT-Ef",
-    "a/Σa needs a ≥ 0: for scores of either sign a weight may be of any size.",
+    "Use a/Σa for scores a ≥ 0 only: with scores of either sign a weight can have any size.",
     SOURCE + ", normalisation",
 )
 def any_score() -> Iterator[Check]:
@@ -317,8 +317,8 @@ def any_score() -> Iterator[Check]:
 
 @claim(
     "ATT-Eg",
-    "There are m queries, n keys, and weights times V is a product of matrices, of shape m × v; "
-    "the weights are W_q, W_k, W_v.",
+    "Write m queries and n keys, the output as a matrix product of shape m × v, and the learned "
+    "weights as W_q, W_k, W_v.",
     SOURCE + ", notation",
 )
 def shapes() -> Iterator[Check]:

@@ -182,9 +182,9 @@ def _gain(x: inputs.Head) -> float:
 
 @claim(
     "THIN-Ea",
-    "A coreset of 2^g√l stands for all l keys. The code first takes every ⌊l/n⌋-th key, n the "
-    "largest power of four ≤ l, and returns 2^g√n: of 1023 keys half of that size, and a quarter "
-    "of the text is never read.",
+    "Build the coreset of 2^g√l keys from all l keys. The code first takes every ⌊l/n⌋-th key, "
+    "with n the largest power of four ≤ l, and returns 2^g√n: for 1023 keys half of that size, "
+    "and a quarter of the text is never read.",
     THINFORMER_CODE + ":251",
 )
 def powers_of_four() -> Iterator[Check]:

@@ -94,7 +94,8 @@ def rank_after_exp() -> Iterator[Check]:
 
 @claim(
     "DIET-Ea",
-    "Xᵀ = [I_d, 0] with a d × (n−d) block of zeros; printed (n−d) × d, which has other rows.",
+    "Give the block of zeros in Xᵀ = [I_d, 0] the shape d × (n−d). The printed (n−d) × d has "
+    "other rows.",
     SOURCE + ", construction",
 )
 def block_of_x() -> Iterator[Check]:
@@ -109,7 +110,7 @@ def block_of_x() -> Iterator[Check]:
 
 @claim(
     "DIET-Eb",
-    "P̂ᵀ = [0, I_{d_p}] with a d_p × (n−d_p) block of zeros; printed with d rows.",
+    "Give the block of zeros in P̂ᵀ = [0, I_{d_p}] the shape d_p × (n−d_p). The text prints d rows.",
     SOURCE + ", construction",
 )
 def block_of_positions() -> Iterator[Check]:
@@ -124,7 +125,7 @@ def block_of_positions() -> Iterator[Check]:
 
 @claim(
     "DIET-Ec",
-    "min(d_h + d_p, n) > d_h needs n > d_h and d_p ≥ 1.",
+    "Add the conditions n > d_h and d_p ≥ 1: without them min(d_h + d_p, n) > d_h is false.",
     SOURCE + ", theorem",
 )
 def strict() -> Iterator[Check]:
@@ -136,7 +137,8 @@ def strict() -> Iterator[Check]:
 
 @claim(
     "DIET-Ed",
-    "min(d_h + d_p, n) is an upper bound, attained by generic inputs; printed as a lower one.",
+    "Read min(d_h + d_p, n) as an upper bound, which generic inputs attain. The text prints a "
+    "lower bound.",
     SOURCE,
 )
 def direction_of_the_bound() -> Iterator[Check]:
@@ -152,7 +154,7 @@ def direction_of_the_bound() -> Iterator[Check]:
 
 @claim(
     "DIET-Ee",
-    "The theorem bounds the logits, not the attention matrix.",
+    "Apply the theorem to the logits, not to the attention matrix: softmax changes the rank.",
     SOURCE + ", title",
 )
 def which_matrix() -> Iterator[Check]:
@@ -164,7 +166,7 @@ def which_matrix() -> Iterator[Check]:
 
 @claim(
     "DIET-Ef",
-    "The blocks are disjoint only where n ≥ max(d, d_h + d_p).",
+    "Assume n ≥ max(d, d_h + d_p): only then are the blocks disjoint.",
     SOURCE + ", construction",
 )
 def disjoint_blocks() -> Iterator[Check]:

@@ -341,8 +341,8 @@ def _rescaled(x: Array) -> Array:
 
 @claim(
     "FL-15",
-    "The comment's rescaling gives x″ = x, as the author replies: l₁/l₂ is unchanged, and grows as "
-    "√n for iid data. It is not robust to length.",
+    "Do not rescale as the comment proposes: x″ = x, as the author replies. The ratio l₁/l₂ "
+    "stays, and grows as √n for iid data.",
     COMMENTS,
 )
 def rescaling() -> Iterator[Check]:
@@ -364,8 +364,8 @@ def _ratio(x: Array) -> float:
 
 @claim(
     "FL-Ea",
-    "The causal normaliser is (g−1)c, the tokens summed over; (g−1)n/c as printed is off by c²/n "
-    "and right only at c = √n.",
+    "Divide the causal sum by (g−1)c, the number of tokens in it. The printed (g−1)n/c is off by "
+    "c²/n and right only at c = √n.",
     SOURCE + ", causal form",
 )
 def normaliser() -> Iterator[Check]:
@@ -380,7 +380,7 @@ def normaliser() -> Iterator[Check]:
 
 @claim(
     "FL-Eb",
-    "At g = 1 the printed formula divides by 0: the first chunk's global part is 0 by definition.",
+    "Set the global part of the first chunk to 0: at g = 1 the printed formula divides by 0.",
     SOURCE + ", causal form",
 )
 def first_chunk() -> Iterator[Check]:
@@ -395,8 +395,8 @@ def first_chunk() -> Iterator[Check]:
 
 @claim(
     "FL-Ec",
-    "Divided per chunk, the first t tokens are not divided by t: within a chunk the local weights "
-    "of a constant signal sum to (r+1)/c.",
+    "Divide each token by its own position if a constant signal shall stay constant. Divided per "
+    "chunk, its local weights sum to (r+1)/c.",
     SOURCE + ", causal form",
 )
 def division_by_token() -> Iterator[Check]:
@@ -414,8 +414,8 @@ def division_by_token() -> Iterator[Check]:
 
 @claim(
     "FL-Ed",
-    "q and k have width s, so q·k holds no factor n; and S*_{1,p} has the factor n^{1/p−1}, which "
-    "is 1/n at p = ∞ only.",
+    "Drop the factor n: q and k have width s. And S*_{1,p} has the factor n^{1/p−1}, which is 1/n "
+    "at p = ∞ only.",
     COMMENTS,
 )
 def no_factor_of_length() -> Iterator[Check]:
@@ -442,7 +442,7 @@ def _factor(x: Array, p: float) -> float:
     )
 
 
-@claim("FL-Ee", "Linformer is low-rank, not sparse.", SOURCE)
+@claim("FL-Ee", "List Linformer under low rank, not under sparse attention.", SOURCE)
 def linformer() -> Iterator[Check]:
     """Take rank and share of non-zeros of its weights, for n = 64 and 8 combinations."""
     x = inputs.gaussian(64, 16, rng=0).at_temperature(1.0)
@@ -453,8 +453,8 @@ def linformer() -> Iterator[Check]:
 
 @claim(
     "FL-Ef",
-    "log-n scaling is not entropy-invariant for iid Gaussian logits: H = log n − β²/2 grows while "
-    "β < √(2 log n). Constant H needs β² = 2(log n − H₀).",
+    "Scale iid Gaussian logits by β² = 2(log n − H₀) to keep the entropy at H₀. With log-n "
+    "scaling H = log n − β²/2 grows while β < √(2 log n).",
     COMMENTS + "; kexue.fm 8823, 9034",
 )
 def no_invariance() -> Iterator[Check]:

@@ -342,7 +342,7 @@ def features_needed() -> Iterator[Check]:
 
 @claim(
     "ILA-Ea",
-    "The Taylor sum starts at index 0; from index 1 it is e^x − 1.",
+    "Start the Taylor sum at index 0: from index 1 it gives e^x − 1.",
     SOURCE + ", Taylor expansion",
 )
 def first_index() -> Iterator[Check]:
@@ -357,7 +357,8 @@ def first_index() -> Iterator[Check]:
 
 @claim(
     "ILA-Eb",
-    "dⁿ counts one order only: all orders are Σ d^j or (d+1)ⁿ wide, without repetition C(d+n, n).",
+    "Count the features of all orders: Σ d^j or (d+1)ⁿ, without repetition C(d+n, n). The printed "
+    "dⁿ is one order only.",
     SOURCE + ", on both expansions",
 )
 def width_of_all_orders() -> Iterator[Check]:
@@ -370,7 +371,7 @@ def width_of_all_orders() -> Iterator[Check]:
 
 @claim(
     "ILA-Ec",
-    "The first equation lacks 1/√d: it is attention for q, k that have absorbed it.",
+    "Add 1/√d to the first equation, or say that q and k have absorbed it.",
     SOURCE + ", first equation",
 )
 def missing_scale() -> Iterator[Check]:
@@ -385,7 +386,8 @@ def missing_scale() -> Iterator[Check]:
 
 @claim(
     "ILA-Ed",
-    "The rank of linear attention is at most m; d is the bound only where φ keeps the width.",
+    "Bound the rank of linear attention by m, the number of features. It is d only if φ keeps the "
+    "width.",
     SOURCE + ", the low-rank problem",
 )
 def bound_of_the_rank() -> Iterator[Check]:
@@ -398,7 +400,7 @@ def bound_of_the_rank() -> Iterator[Check]:
 
 @claim(
     "ILA-Ee",
-    "a_ij divides by a sum over an index of its own: j cannot be both free and summed over.",
+    "Sum the denominator of a_ij over an index of its own: j cannot be both free and summed over.",
     SOURCE + ", first equation",
 )
 def summation_index() -> Iterator[Check]:
@@ -415,8 +417,8 @@ def summation_index() -> Iterator[Check]:
 
 @claim(
     "ILA-Ef",
-    "At no m are the two sides equal: the estimate converges in probability, with relative "
-    "variance (e^{|q+k|²} − 1)/m.",
+    "Write ≈ for =: at no m are the two sides equal. The estimate converges in probability, with "
+    "relative variance (e^{|q+k|²} − 1)/m.",
     SOURCE + ", random projection",
 )
 def kind_of_convergence() -> Iterator[Check]:
@@ -433,8 +435,8 @@ def kind_of_convergence() -> Iterator[Check]:
 
 @claim(
     "ILA-Eg",
-    "Truncated at odd n the series is negative below a root: −1, −1.596, −2.181, … for n = 1, 3, "
-    "5; at even n nowhere.",
+    "Truncate the series at even n only. At odd n it is negative below a root: −1, −1.596, "
+    "−2.181, … for n = 1, 3, 5.",
     SOURCE + ", Taylor expansion",
 )
 def sign_of_taylor() -> Iterator[Check]:
@@ -455,7 +457,7 @@ def sign_of_taylor() -> Iterator[Check]:
 
 @claim(
     "ILA-Eh",
-    "(1 + x/n)ⁿ is ≥ 0 everywhere at even n only; at odd n it is negative below −n.",
+    "Use (1 + x/n)ⁿ with even n only: it is then ≥ 0 everywhere. At odd n it is negative below −n.",
     SOURCE + ", definition of exp",
 )
 def sign_of_the_power() -> Iterator[Check]:

@@ -202,8 +202,8 @@ def intervals() -> Iterator[Check]:
 
 @claim(
     "VA-Ea",
-    "Keys drawn with replacement have to add up: where a repeated draw is assigned, the mean of a "
-    "sum is (1 − (1 − 1/N)^b)·N/b of it, b draws from N keys.",
+    "Add the weights of a key that is drawn twice. If a repeated draw overwrites, the mean of a "
+    "sum is (1 − (1 − 1/N)^b)·N/b of it, for b draws from N keys.",
     HUB + ", mask_attention_utils.py:156 and mask.py:606",
 )
 def repeats() -> Iterator[Check]:
@@ -227,8 +227,8 @@ def _gaussian_sums(spec: str) -> Array:
 
 @claim(
     "VA-Eb",
-    "|error| ≤ ε has two sides: the quantile is that of 1 − δ/2. The code takes that of 1 − δ, so "
-    "that a sum fails with probability 2δ.",
+    "Take the quantile at 1 − δ/2, because |error| ≤ ε has two sides. The code takes it at 1 − δ, "
+    "and a sum fails with probability 2δ.",
     HUB + ", adaptive_sampling.py:181",
 )
 def one_side() -> Iterator[Check]:
@@ -245,8 +245,8 @@ def one_side() -> Iterator[Check]:
 
 @claim(
     "VA-Ec",
-    "A sum within ε does not put the output within ε: the number of draws follows from the sum "
-    "alone, and values differ.",
+    "Do not infer from a sum within ε that the output is within ε: the number of draws follows "
+    "from the sum alone, and values differ.",
     HUB + ", adaptive_sampling.py:282",
 )
 def sum_or_output() -> Iterator[Check]:
@@ -264,8 +264,8 @@ def sum_or_output() -> Iterator[Check]:
 
 @claim(
     "VA-Ed",
-    "The sum that sizes the sample is what is held and what the pilot estimates. Where nothing is "
-    "held the code adds the whole row for it, so that the sum is twice too large and ε is doubled.",
+    "Size the sample by the held sum plus the sum that the pilot estimates. If nothing is held, "
+    "the code adds the whole row: the sum is twice too large, and ε is doubled.",
     HUB + ", mask_attention_utils.py:97 and adaptive_sampling.py:390",
 )
 def empty_mask() -> Iterator[Check]:
@@ -378,8 +378,8 @@ def drawn_or_largest() -> Iterator[Check]:
 
 @claim(
     "MP-Ea",
-    "The weight is 1/π; the code's 1/(π + 10⁻⁴) makes the mean of an entry π/(π + 10⁻⁴) of it, 3 % "
-    "at an angle of 120° with 10 hashes and 150 tables.",
+    "Weight a drawn key by 1/π. The code's 1/(π + 10⁻⁴) makes the mean of an entry π/(π + 10⁻⁴) "
+    "of it: 3 % at an angle of 120° with 10 hashes and 150 tables.",
     MAGIC_PIG_CODE + ", sparse_attention.cc:182",
 )
 def floored_weights() -> Iterator[Check]:
@@ -440,8 +440,8 @@ def largest_column() -> Iterator[Check]:
 
 @claim(
     "HA-Ea",
-    "Columns are weighted off the blocks only. On CUDA, and in 32 or 64 bits, the code draws them "
-    "everywhere, so that the mean row sum is that of the row and of its block once more.",
+    "Weight only columns outside the blocks. On CUDA, and in 32 or 64 bits, the code draws them "
+    "everywhere, and the mean row sum counts the block of the row twice.",
     HYPER_CODE + ", hyper_attn.py:171; models/attention/utils.py:58",
 )
 def counted_twice() -> Iterator[Check]:
@@ -462,8 +462,8 @@ def counted_twice() -> Iterator[Check]:
 
 @claim(
     "HA-Eb",
-    "Keys of zeros that fill up the last block are keys with exp(0) = 1: padding of p keys adds p "
-    "to its row sums, unless it is masked.",
+    "Mask the keys of zeros that fill up the last block. A zero key counts exp(0) = 1: p of them "
+    "add p to the row sums.",
     HYPER_CODE + ", models/attention/utils.py:33 and hyper_attn.py:127",
 )
 def padding() -> Iterator[Check]:
@@ -478,7 +478,7 @@ def padding() -> Iterator[Check]:
 
 @claim(
     "HA-Ec",
-    "Hashes are sorted by their places in the Gray code, where neighbours differ in one sign. The "
+    "Sort the hashes by their places in the Gray code, where neighbours differ in one sign. The "
     "code sorts by the entries of the Gray code: neighbours differ in up to 4 of 7 signs.",
     HYPER_CODE + ", angular_lsh.py:27; " + KDE_CODE + ", KDEformer.py:76",
 )
@@ -541,9 +541,9 @@ def matrix_product() -> Iterator[Check]:
 
 @claim(
     "KDE-Ea",
-    "Columns are to be drawn by estimates of their norms in attention. The code draws them by "
-    "|v_j|/|V|² + 1/l, without queries or keys: on three heads of SmolLM2 that is worse than "
-    "uniform, and up to 8 times the least error.",
+    "Draw columns by estimates of their norms in attention. The code draws them by |v_j|/|V|² + "
+    "1/l, without queries or keys: on three heads of SmolLM2 this is worse than uniform, with up "
+    "to 8 times the least error.",
     KDE_CODE + ", KDEformer.py:94",
 )
 def without_queries_or_keys() -> Iterator[Check]:

@@ -279,7 +279,11 @@ def combinations() -> Iterator[Check]:
 # Errata
 
 
-@claim("SB-Ea", "On S, φ(q)·φ(k) + exp(q·k) − φ(q)·φ(k) is exp(q·k); printed with q·k.", SOURCE)
+@claim(
+    "SB-Ea",
+    "Add exp(q·k) − φ(q)·φ(k) on S, which makes the estimate exp(q·k) there. The text prints q·k.",
+    SOURCE,
+)
 def correction_term() -> Iterator[Check]:
     """Take the largest difference on a window of 5."""
     x = _small()
@@ -294,8 +298,8 @@ def correction_term() -> Iterator[Check]:
 
 @claim(
     "SB-Eb",
-    "Total variance drops Var(E[A | S]), which is 0 because both branches have mean exp(q·k): only "
-    "where S does not depend on the features.",
+    "Choose S independently of the features. Only then both branches have mean exp(q·k), and the "
+    "term Var(E[A | S]) that the proof drops is 0.",
     SOURCE,
 )
 def dropped_term() -> Iterator[Check]:
@@ -321,7 +325,11 @@ def _off(method: Method, q: Array, k: Array, draws: int) -> float:
     return total / count
 
 
-@claim("SB-Ec", "The estimate is of one q and one k in ℝ^d, a number; printed ℝ^{L×d}.", SOURCE)
+@claim(
+    "SB-Ec",
+    "Take one q and one k in ℝ^d: the estimate is a number. The text prints ℝ^{L×d}.",
+    SOURCE,
+)
 def shapes() -> Iterator[Check]:
     """Compare shapes of the estimate for one pair and for L = 24 of each."""
     x = _small()
@@ -333,8 +341,8 @@ def shapes() -> Iterator[Check]:
 
 @claim(
     "SB-Ed",
-    "A row has fewer than s entries only in sorted buckets of equal size; raw LSH buckets have "
-    "random sizes.",
+    "Sort the buckets into equal sizes if a row must have fewer than s entries. Raw LSH buckets "
+    "have random sizes.",
     SOURCE,
 )
 def bucket_sizes() -> Iterator[Check]:
@@ -351,8 +359,8 @@ def bucket_sizes() -> Iterator[Check]:
 
 @claim(
     "SB-Ee",
-    "The correction costs Ls(m + 2d): φ(q)·φ(k) on S is Lsm more than the Lsd printed, so O(Lmd) "
-    "needs s = O(d).",
+    "Count Ls(m + 2d) for the correction: φ(q)·φ(k) on S adds Lsm to the printed Lsd. The total "
+    "O(Lmd) therefore needs s = O(d).",
     SOURCE,
 )
 def cost_of_correction() -> Iterator[Check]:
@@ -364,7 +372,8 @@ def cost_of_correction() -> Iterator[Check]:
 
 @claim(
     "SB-Ef",
-    "Unbiased before normalisation only: over its row sums the estimate has bias of order 1/m.",
+    "Call the estimate unbiased before normalisation only. After division by its row sums it has "
+    "a bias of order 1/m.",
     SOURCE,
 )
 def bias_after_normalisation() -> Iterator[Check]:
@@ -392,7 +401,7 @@ def _bias(m: int, q: Array, k: Array) -> Array:
 
 @claim(
     "SB-Eg",
-    "M cannot be formed as it stands: its entries reach e^B. Scales have to be taken out.",
+    "Take out the scales before M is computed: its entries reach e^B and overflow.",
     SOURCE,
 )
 def overflow() -> Iterator[Check]:
@@ -422,8 +431,8 @@ def _refused(Q: Array, K: Array) -> int:
 
 @claim(
     "SB-Eh",
-    "Unbiased is not enough: with sines and cosines row sums may be ≤ 0; positive features have "
-    "none.",
+    "Use positive features: with sines and cosines a row sum may be ≤ 0, although the estimate is "
+    "unbiased.",
     SOURCE,
 )
 def row_sums() -> Iterator[Check]:

@@ -94,9 +94,9 @@ def heavy_hitters() -> Iterator[Check]:
 
 @claim(
     "H2O-Ea",
-    "Sums of the attention received do not tell heavy hitters from early keys: in uniform causal "
-    "attention key j receives 1/j + … + 1/n, most for the first. Means over the queries that see "
-    "it fall with j too.",
+    "Do not read a large sum of received attention as importance: in uniform causal attention key "
+    "j receives 1/j + … + 1/n, most for the first. Means over the queries that see it fall with j "
+    "too.",
     H2O + "; FMInference/H2O ac75c2a, utils_real_drop/modify_llama.py:317; "
     "NVIDIA/kvpress 8bb29b9, observed_attention_press.py",
 )
@@ -167,7 +167,7 @@ def _held(head: inputs.Head, weights: Array, spec: str) -> float:
 
 @claim(
     "QUEST-Ea",
-    "A budget of two pages reads two pages; the evaluation in public code reads at least three.",
+    "Read two pages for a budget of two pages. The evaluation in public code reads at least three.",
     "mit-han-lab/Quest 01c1623, evaluation/quest_attention.py:56",
 )
 def least_pages() -> Iterator[Check]:
@@ -213,9 +213,8 @@ def lines_of_the_last() -> Iterator[Check]:
 
 @claim(
     "MINF-Ea",
-    "A search returns the pattern that it found best. The code returns 1000 verticals and 6096 "
-    "slashes where blocks were best: another pattern, with more entries than the eighth of the "
-    "blocks.",
+    "Return the pattern that the search found best. If blocks are best, the code returns 1000 "
+    "verticals and 6096 slashes, with more entries than one eighth of all blocks.",
     MINFERENCE_CODE + ":224",
 )
 def overwritten() -> Iterator[Check]:
@@ -238,8 +237,8 @@ def _entries(head: inputs.Head, spec: str) -> int:
 
 @claim(
     "MINF-Eb",
-    "Candidates can be compared by the attention that they hold at one price. Those of the code "
-    "differ in entries by 4 and more on every head of SmolLM2 with a sink, and the dearest wins.",
+    "Compare candidates at equal price. Those of the code differ in entries by a factor of 4 and "
+    "more on every head of SmolLM2 with a sink, and the dearest wins.",
     MINFERENCE_CODE + ":211",
 )
 def unequal_prices() -> Iterator[Check]:
@@ -259,8 +258,8 @@ def unequal_prices() -> Iterator[Check]:
 
 @claim(
     "MINF-Ec",
-    "A pair with more lines of both kinds holds no less: of the six pairs of the second search "
-    "(1000, 4096) leaves four without a chance.",
+    "Leave dominated pairs out of a search: a pair with more lines of both kinds holds no less. "
+    "In the second search (1000, 4096) dominates four of the six pairs.",
     MINFERENCE_CODE + ":262; microsoft/MInference, issue 80",
 )
 def nested_candidates() -> Iterator[Check]:
@@ -275,8 +274,8 @@ def nested_candidates() -> Iterator[Check]:
 
 @claim(
     "MINF-Ed",
-    "Of 100 slashes the search leaves 70 to the attention, as it takes the 30 nearest always. The "
-    "kernel that runs takes the 100 nearest always: none is left.",
+    "Choose slashes alike in search and kernel. Of 100 slashes the search takes the 30 nearest "
+    "always and leaves 70 to the attention; the kernel takes the 100 nearest, and none is left.",
     MINFERENCE_CODE + ":144 and :392",
 )
 def slashes_left() -> Iterator[Check]:
@@ -293,8 +292,8 @@ def slashes_left() -> Iterator[Check]:
 
 @claim(
     "MINF-Ee",
-    "Lines are to be found by attention, softmax of q·k/√d. The second search leaves out 1/√d; "
-    "its lines hold less on all four heads of SmolLM2.",
+    "Find the lines by attention, softmax of q·k/√d. The second search leaves out 1/√d, and its "
+    "lines hold less on all four heads of SmolLM2.",
     MINFERENCE_CODE + ":235",
 )
 def unscaled_search() -> Iterator[Check]:
