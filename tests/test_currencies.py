@@ -57,7 +57,8 @@ def test_the_winner_of_a_currency_is_the_advisors_and_is_explained():
     assert "price of 12 exact keys, by what is counted. It is not the same method in every " in said
     assert f"currency on {count} of 2 heads" in said
     lines = said.splitlines()
-    assert "| method | 12 stored values a query row | 1536 numbers read per new query |" in lines[2]
+    titles = "| method | 12 stored values per query row | 1536 numbers read per new query |"
+    assert titles in lines[2]
     layer, head = currencies.example(table)
     assert f"Head {layer}.{head} is an example" in said
     one = next(x for x in heads if (x.layer, x.head) == (layer, head))

@@ -18,10 +18,10 @@ KEYS = 32  # exact keys that cost as much as the budget of a report
 # What an amount buys. Every table, figure and message says it so; `figures.words.amounts`
 # translates.
 WORDING = {
-    "stored": "{amount} stored values a query row",
+    "stored": "{amount} stored values per query row",
     "reads": "{amount} numbers read per new query",
-    "multiply_adds": "{amount} multiply-adds a query row",
-    "bytes": "{amount} bytes a query row",
+    "multiply_adds": "{amount} multiply-adds per query row",
+    "bytes": "{amount} bytes per query row",
     "bytes_read": "{amount} bytes read per new query",
 }
 

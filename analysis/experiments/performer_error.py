@@ -104,7 +104,7 @@ def _needed(x: Head, family: str) -> Row:
 
 
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return errors against m; the budget is 2m values a query row.
+    """Return errors against m; the budget is 2m values per query row.
 
     expected_kernel_error: relative Frobenius error of exp(q·k), closed form. output_error: of the
     attention output, measured. change_by_eps: distance of the outputs with and without eps.

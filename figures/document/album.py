@@ -41,9 +41,9 @@ HEAD_ZH = """\
 
 <!-- Written by `make gallery`; edit figures/document/album.py instead. -->
 
-按命令默认设置画出的 {count} 张图：自带的样本与 Gaussian 输入，profile 为 `default`。
+按命令默认设置画出的 {count} 张图：自带的样本与高斯输入，profile 为 `default`。
 每张图是 `gallery/` 中的一个模块。`expqk figures` 列出全部；
-`expqk figures NAME --lang zh` 把一张图写成 PDF、SVG 和 PNG，数据写成 CSV，数字写成文字；
+`expqk figures NAME --lang zh` 把一张图写成 PDF、SVG 和 PNG，数据写成 CSV，数值写成文字；
 `expqk figures all --lang zh` 写出全部。[English](README.md)
 """
 

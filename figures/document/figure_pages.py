@@ -47,7 +47,7 @@ For your own queries and keys, write `profile("default", path="qk.npz")` in Pyth
 ```python
 {code}```
 
-同样的几行也有{{download}}`笔记本 <{name}.zh-CN.ipynb>`；[English]({name}.md)。
+同样的几行代码也有{{download}}`笔记本 <{name}.zh-CN.ipynb>`；[English]({name}.md)。
 放进 `with figures.words.translation.speaking("zh"):` 之中，图和文字就是中文。
 也可以用命令，它还会写出 CSV 数据、PDF 与 SVG 图片，以及文字形式的数字：
 
@@ -67,7 +67,7 @@ INDEXES = {
     ),
     "zh": (
         "# 图库",
-        "按命令默认设置画出的 {count} 张图，每张一页：它的数字，以及画出它的五行 Python 或命令。"
+        "按命令默认设置画出的 {count} 张图，每张一页：图中的数值，以及画出它的五行 Python 或命令。"
         "[English](index.md)",
     ),
 }

@@ -447,8 +447,8 @@ def lines(label: str, size: int) -> str:
 
     Examples
     --------
-    >>> lines("stored values a query row", 14)
-    'stored values\na query row'
+    >>> lines("stored values per query row", 14)
+    'stored values\nper query row'
     """
     return "\n".join(balanced(label, size))
 

@@ -176,7 +176,7 @@ def details(table: pd.DataFrame) -> str:
     wins, places = _runnable_wins(table)
     return tr(
         "Row-normalised attention at t = 1, l = {l}: errors at 1/32, 1/16 and 1/8 of the values "
-        "that exact attention stores, entries + 2·rank a query row; medians over trials. In "
+        "that exact attention stores, entries + 2·rank per query row; medians over trials. In "
         "parentheses: how many times a combination is below the better of its two parts alone at "
         "the same budget; in relative Frobenius error: {parts}. Of what runs without seeing "
         "the whole matrix, Performer, window and Scatterbrain (window), the best is below uniform "

@@ -90,7 +90,8 @@ def draw(table: pd.DataFrame) -> Figure:
             heights = [y for y in (1, 1.5, 2, 3, 4, 6, 8) if y <= gains.value.max()]
             ax.set_yticks(heights, [f"{y:g}" for y in heights])
             ax.set(
-                title=tr("{budget:g} values a query row", budget=budget), xlabel=tr("temperature t")
+                title=tr("{budget:g} values per query row", budget=budget),
+                xlabel=tr("temperature t"),
             )
         axes[0, 0].set_ylabel(tr("× below the better single one"))
         style.legend(figure, list(axes.flat), columns=4)
@@ -102,7 +103,7 @@ def finding(table: pd.DataFrame) -> str:
     best = gains.sort_values("value", kind="stable").iloc[-1]
     return tr(
         "GoDec's relative Frobenius error is up to {gain:.2f}× below the better of sparse and "
-        "low-rank, on {name} at {budget:g} values a query row.",
+        "low-rank, on {name} at {budget:g} values per query row.",
         gain=best.value,
         name=best.input,
         budget=best.budget,
@@ -138,7 +139,7 @@ def details(table: pd.DataFrame) -> str:
     return tr(
         "How many times the error of the best found sparse + low-rank matrix (GoDec) is below the "
         "better of the best sparse and the best low-rank one (under a mask, the best found), "
-        "at equal stored values a "
+        "at equal stored values per "
         "query row; relative Frobenius error of row-normalised attention, l = {l}. Ticks "
         "below: where the errors of the two single classes cross. Crossings, with the row "
         "entropy there over its largest value, and largest gains on this grid of "

@@ -11,7 +11,7 @@ from figures.gallery.error import SPACES, in_space
 from figures.show import optimality
 from figures.words.translation import share_of, tr
 
-TITLE = "Error against stored values a query row"
+TITLE = "Error against stored values per query row"
 ORDER = 30
 BUDGETS = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 TEMPLATES = (
@@ -47,7 +47,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel an input, of row-normalised attention; a dot a member of a method."""
     inputs, metric = table.input.unique().tolist(), SPACES["attention"]
     with style.style():
-        x, y = tr("stored values a query row"), tr("relative Frobenius error")
+        x, y = tr("stored values per query row"), tr("relative Frobenius error")
         figure, axes = style.tiles(len(inputs), x, y)
         for ax, name in zip(axes, inputs):
             part = table[table.input == name]
@@ -118,7 +118,7 @@ def details(table: pd.DataFrame) -> str:
         for name, row in wide.iterrows()
     ]
     return tr(
-        "Error at t = 1 against stored values a query row; every method at its own price, "
+        "Error at t = 1 against stored values per query row; every method at its own price, "
         "random features by their median over trials. Errors below {floor:g} are drawn "
         "there: Robust PCA reproduces the matrix up to its tolerance. Taylor of degree 2 "
         "costs, row-normalised, {sentences}. Exact attention stores a value for each key that "

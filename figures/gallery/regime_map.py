@@ -160,7 +160,7 @@ def finding(table: pd.DataFrame) -> str:
 def caption(table: pd.DataFrame) -> str:
     return tr(
         "Colour: how many times, for exp(β·q·k) of {n} points in clusters of {size}, at {budget:g} "
-        "stored values a query row.",
+        "stored values per query row.",
         n=int(table.n.iloc[0]),
         size=int(table["size"].iloc[0]),
         budget=float(table.budget.iloc[0]),
@@ -207,7 +207,7 @@ def details(table: pd.DataFrame) -> str:
     return tr(
         "exp(β·q·k) for {n} points in clusters of {size}, d = {d}: relative Frobenius "
         "error of the best sparse, the best low-rank and the best found sparse + low-rank matrix "
-        "(GoDec) at {budget:g} stored values a query row; colour: how many times the last "
+        "(GoDec) at {budget:g} stored values per query row; colour: how many times the last "
         "is below the better of the first two. {parts}. Within and between clusters the "
         "squares of the entries weigh the same at β = ½ log(n/cluster size) = {within:.2f} "
         "for small Δ, row sums near log n = {rows:.2f}; a wide cluster has larger entries "

@@ -88,7 +88,7 @@ def pursuit(price: pd.DataFrame, stored: dict[str, float]) -> str:
     ----------
     price : DataFrame
     stored : dict
-        How many values a query row of exact attention has on average, by input.
+        How many values per query row of exact attention has on average, by input.
     """
     part = price[price.method.str.startswith("robust_pca(space")]
     wide = part.pivot_table(index=["input", "n"], columns="metric", values="value", sort=False)

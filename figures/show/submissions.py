@@ -55,7 +55,7 @@ def text(name: str, checked: Sequence[Check], table: pd.DataFrame) -> str:
         label = str(row.method) if own else style.label(str(row.method))
         lines.append(("→" if own else "", label, *_cells(row)))
     about = tr(
-        "Budget: {budget:g} stored values a query row, t = {t:g}. tv: total variation of the "
+        "Budget: {budget:g} stored values per query row, t = {t:g}. tv: total variation of the "
         "attention weights, median of the draws and their range; output: relative error of P V. "
         "bias², variance: of exp(q·k), over ‖exact‖²_F; ≈: of {draws} draws, else in closed form.",
         budget=table.budget.max(),

@@ -14,7 +14,7 @@ LABELS = {
     "output_relative_error": mark("relative error of the output"),
     "rank": mark("rank"),
 }
-AXES = {"temperature": mark("temperature t"), "budget": mark("stored values a query row")}
+AXES = {"temperature": mark("temperature t"), "budget": mark("stored values per query row")}
 
 
 def plot(table: pd.DataFrame, metric: str = "attention_tv") -> Figure:

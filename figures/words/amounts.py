@@ -12,16 +12,16 @@ NAMES = {  # of figures with a panel each
     "bytes": mark("bytes"),
 }
 UNITS = {
-    "stored": mark("stored values a query row"),
+    "stored": mark("stored values per query row"),
     "reads": mark("numbers read per new query"),
-    "multiply_adds": mark("multiply-adds a query row"),
-    "bytes": mark("bytes a query row"),
+    "multiply_adds": mark("multiply-adds per query row"),
+    "bytes": mark("bytes per query row"),
     "bytes_read": mark("bytes read per new query"),
 }
 
 
 def amount_text(amount: float | str, currency: str) -> str:
-    """Return an amount in a currency, such as "32 stored values a query row".
+    """Return an amount in a currency, such as "32 stored values per query row".
 
     Parameters
     ----------

@@ -75,8 +75,8 @@ def balanced(text: str, size: int) -> list[str]:
 
     Examples
     --------
-    >>> balanced("stored values a query row", 24)
-    ['stored values', 'a query row']
+    >>> balanced("stored values per query row", 24)
+    ['stored values', 'per query row']
     """
     count = len(wrap(text, size))
     least = max((width(piece[0]) for piece in PIECES.finditer(text)), default=1)

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -11,6 +12,7 @@ from approx import checks
 LANGUAGES = ("en", "zh")
 _CATALOGUES = {"zh": "zh_CN*.po"}  # of figures and report; of the claims
 _spoken: ContextVar[str] = ContextVar("spoken", default="en")
+_TOUCHING = re.compile(r"(?<=[0-9])(?=[\u4e00-\u9fff])|(?<=[\u4e00-\u9fff])(?=[0-9])")
 
 
 @contextlib.contextmanager
@@ -34,19 +36,20 @@ def spoken() -> str:
 def tr(message: str, /, **values: object) -> str:
     """Return a message in the language in force, with its values; English where there is no other.
 
-    A message with values is a format: what the numbers look like is the translation's too.
+    A message with values is a format: what the numbers look like is the translation's too. A
+    space stands between a number and a Chinese character.
 
     Examples
     --------
-    >>> tr("{budget:g} values a query row", budget=32.0)
-    '32 values a query row'
+    >>> tr("{budget:g} values per query row", budget=32.0)
+    '32 values per query row'
     >>> with speaking("zh"):
-    ...     tr("{budget:g} values a query row", budget=32.0)
+    ...     tr("{budget:g} values per query row", budget=32.0)
     '每个查询行 32 个数'
     """
     language = _spoken.get()
     said = _catalogue(language).get(message, message) if language in _CATALOGUES else message
-    return said.format(**values) if values else said
+    return _TOUCHING.sub(" ", said.format(**values)) if values else said
 
 
 def mark(message: str) -> str:

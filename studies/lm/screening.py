@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Compare the answers for the heads of files, and write a table."""
     parser = pages.parser(".screening", __doc__)
     parser.add_argument("files", type=Path, nargs="+", help="Q, K and V of a model each")
-    parser.add_argument("--budgets", default="32", help="stored values a query row [32]")
+    parser.add_argument("--budgets", default="32", help="stored values per query row [32]")
     parser.add_argument("--every", type=int, default=1, help="every so many-th head [1]")
     parser.add_argument("--repeats", type=int, default=1000, help="choices of queries [1000]")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes [all]")

@@ -78,17 +78,18 @@ ROWS = {  # template, with its name on the page; None is exact attention
     None: ("exact attention", "精确注意力"),
     "top_k()": ("largest entries (needs all logits)", "最大元素（需要全部得分）"),
     "hierarchical(space='attention')": (
-        "hierarchical (needs all logits, of later tokens, too)",
+        "hierarchical (needs all logits, including those of later tokens)",
         "分层（需要全部得分，包括之后词元的）",
     ),
     "columns(by='h2o', recent=16)": ("H2O", "H2O"),
     "hierarchical(basis='mean', sinks=1)": ("means of blocks", "块均值"),
     "sink_window()": ("first key and a window", "首键与窗口"),
     "projected_top_k(r=4, by='channels')": ("SparQ, 4 channels", "SparQ，4 个通道"),
+    "projected_top_k(r=8, by='channels')": ("SparQ, 8 channels", "SparQ，8 个通道"),
     "pages(size=32, current=True)": ("Quest, pages of 32", "Quest，每页 32 个键"),
     "sliding_window()": ("window", "窗口"),
     "positive(projection='orthogonal')": ("Performer", "Performer"),
-    "uniform()": ("mean of what is seen", "所见的均值"),
+    "uniform()": ("mean of what is seen", "所见各值的均值"),
 }
 
 
@@ -296,18 +297,22 @@ def block(found: dict[str, Any], language: str) -> str:
     }  # fmt: skip
     if chinese:
         first = (
-            "{model} 的全部 {heads} 个头在 {tokens} 个词元上由一种方法计算（{date}）。"
-            "KL：下一词元的 KL(模型 ‖ 替换后)，"
-            "方法各填充到每个新查询读取 16、32、64 个键及其值的数；其余各列为 32 个键时。"
-            "空格：没有合适的大小。"
+            "{model} 的全部 {heads} 个头都用同一种方法计算，{tokens} 个词元（{date}）。"
+            "KL：下一词元的 KL(模型 ‖ 替换后)。每种方法的大小都取到预算所允许的最大值，"
+            "预算是一个新查询读取 16、32 或 64 个键及其值的读取量；其余各列对应 32 个键。"
+            "头的 tv：对各头取平均，每个头都在未改动的模型中测量。空白：没有放得进预算的大小。"
         )
-        heads = ("每个头由", "KL，16 键", "KL，32 键", "KL，64 键", "困惑度", "同首选", "头的 tv")
+        heads = (
+            "每个头所用的方法", "KL，16 键", "KL，32 键", "KL，64 键", "困惑度",
+            "下一词元相同", "头的 tv",
+        )  # fmt: skip
     else:
         first = (
             "All {heads} heads of {model} computed by one method, on {tokens} tokens ({date}). KL: "
-            "KL(model ‖ replaced) of the next token, each method filled to what a new query reads "
-            "of 16, 32 and 64 keys with their values; the other columns are at 32 keys. An empty "
-            "cell: no size fits."
+            "KL(model ‖ replaced) of the next token, each method has the largest size that reads, "
+            "for a new query, at most as much as 16, 32 or 64 exact keys with their values; the "
+            "other columns are at 32 keys. tv of heads: mean over the heads, each in the unchanged "
+            "model. An empty cell: no size fits."
         )
         heads = (
             "every head by", "KL, 16 keys", "KL, 32 keys", "KL, 64 keys", "perplexity",

@@ -186,7 +186,7 @@ def test_processes_and_a_mask_change_nothing_they_should_not(heads, table):
         ({"temperature": math.nan}, "temperature must be finite and > 0"),
         ({"trials": 2**20}, "trials must be <= 1024, got 1048576"),
         ({"jobs": 0}, "jobs must be >= 1, got 0"),
-        ({"methods": [parse("taylor(degree=9)")]}, "no method fits 12 stored values a query row"),
+        ({"methods": [parse("taylor(degree=9)")]}, "no method fits 12 stored values per query row"),
         ({"accept": 1.5}, "accept must be <= 1, got 1.5"),
         ({"rows": 1}, "rows must be >= 2, got 1"),
     ],
@@ -253,9 +253,9 @@ def test_the_command(tmp_path, capsys):
     assert [(row["layer"], row["head"]) for row in found] == [(0, 0), (0, 0), (0, 1), (0, 1)]
     assert {row["metric"] for row in found} == {"output_relative_error"}
     assert main(["diagnose", str(file), *options, "--lang", "zh"]) == 0
-    assert "每个查询行存 8 个数" in capsys.readouterr().out
+    assert "每个查询行存储 8 个数" in capsys.readouterr().out
     assert main(["diagnose", str(file), *options[2:], "--currency", "bytes"]) == 0
-    assert "Budget 388 bytes a query row" in capsys.readouterr().out  # of 32 exact keys
+    assert "Budget 388 bytes per query row" in capsys.readouterr().out  # of 32 exact keys
     assert main(["diagnose", str(file), *options, "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "2 methods on 2 heads" in said
@@ -410,7 +410,7 @@ def test_verdicts():
     assert "the budget buys every entry" in advice(rich)[0].sentence
     said = " ".join(diagnosis.text(rich).split())
     assert "In 1 of 1 heads the budget pays for exact attention, which costs" in said
-    assert "which costs 48.5 stored values a query row, so there is nothing to" in said
+    assert "which costs 48.5 stored values per query row, so there is nothing to" in said
     assert "Exact attention is kept where" not in said
     less = diagnose(x, budget=48.4, methods=[parse(s) for s in specs], accept=1.0)
     assert set(less.verdict) == {USE}

@@ -86,8 +86,8 @@ def test_budgets_of_as_many_keys_buy_as_many_in_every_currency():
         paid = price_of_keys(9, x, currency)
         assert match([parse("top_k")], paid, x, currency).fitting == [parse("top_k(k=9)")]
         assert match([parse("top_k")], paid - 1e-9, x, currency).fitting == [parse("top_k(k=8)")]
-    assert amount_text(388.0, "bytes") == "388 bytes a query row"
-    assert amount_text("9–12", "stored") == "9–12 stored values a query row"
+    assert amount_text(388.0, "bytes") == "388 bytes per query row"
+    assert amount_text("9–12", "stored") == "9–12 stored values per query row"
     with pytest.raises(ValueError, match="currency must be one of stored, reads"):
         amount_text(1.0, "seconds")
     with pytest.raises(ValueError, match="currency must be one of stored, reads"):

@@ -233,7 +233,7 @@ def test_a_table_is_drawn_against_what_varies():
     band = axes[0].collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == pytest.approx((0.4, 1.62))
     axes = sweeps.plot(tidy(budgets=(4.0, 8.0))).axes
-    assert axes[-1].get_xlabel() == "stored values a query row"
+    assert axes[-1].get_xlabel() == "stored values per query row"
     assert len(axes[0].lines) == 2  # one a method, whatever size a budget buys
     (first, second) = sweeps.plot(tidy()).axes
     assert {tick.get_text() for tick in first.get_yticklabels()} == {

@@ -58,7 +58,7 @@ def test_a_sweep_writes_its_store_and_nothing_else(here, capsys):
     captured = capsys.readouterr()
     assert captured.out == f"{CELLS} cells: {CELLS} done, 0 failed\nout/table.csv\n"
     assert captured.err.splitlines() == [
-        f"absent: nothing of taylor(degree=9) fits {b} stored values a query row on gaussian"
+        f"absent: nothing of taylor(degree=9) fits {b} stored values per query row on gaussian"
         for b in (6, 8)
     ]
     written = tree(here)

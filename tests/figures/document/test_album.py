@@ -45,7 +45,7 @@ def test_the_chinese_page_says_the_same():
         with speaking("zh"):
             assert title == tr(FIGURES[name].TITLE)
         assert f"](../gallery/{name}.png)" in body
-        assert "## 数字\n\n" in body
+        assert "## 数值\n\n" in body
         assert numbers(body) == numbers(english[name][1].partition(f"`expqk figures {name}`")[2])
 
 

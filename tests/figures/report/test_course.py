@@ -107,7 +107,7 @@ def units(made, text, found, small):
         assert any(ax.get_xlabel() for ax in axes), name
         assert any(ax.get_ylabel() for ax in axes), name
     assert "**Units**" in section(text, "method")
-    assert "16 stored values a query row" in section(text, "method")
+    assert "16 stored values per query row" in section(text, "method")
     assert text.count("relative Frobenius error") > 3
 
 

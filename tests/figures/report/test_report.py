@@ -410,7 +410,7 @@ def test_sampled_parts_make_the_mean_squared_error_of_their_draws(small):
 
 def test_a_budget_below_rank_1_is_refused_before_anything_is_computed(small, tmp_path):
     poor = dataclasses.replace(small, budget=1.0)
-    with pytest.raises(ValueError, match=r"at least 2 stored values a query row, .* got 1"):
+    with pytest.raises(ValueError, match=r"at least 2 stored values per query row, .* got 1"):
         report.build(poor, tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
 
@@ -606,14 +606,15 @@ def test_a_report_says_its_currency_and_not_the_default(small, found):
     for name in ("error", "explore"):
         named[name] = named[name].assign(budget=paid)
     text = report.render(other, named, "expqk report")
-    assert "values a query row" not in text.replace("Error at t = 1 against stored values a", "")
+    title = "Error at t = 1 against stored values per"
+    assert "values per query row" not in text.replace(title, "")
     assert text.count("1024 numbers read per new query") >= 3
     assert "matched by stored values only" in text
     assert "{#tbl:crossing}" not in text
     least = round(parse("taylor(degree=2)").price(n=40, l=40, d=8).reads)
     assert f"Taylor of degree 2 costs {least}–" in text
     with speaking("zh"):
-        assert report.render(other, named, "x").count("每个新查询读 1024 个数") >= 3
+        assert report.render(other, named, "x").count("每个新查询读取 1024 个数") >= 3
 
 
 @kills("front.py", "    if queries > n:", "    if queries < n:")
@@ -715,7 +716,7 @@ def test_the_source_is_made_of_the_tables_beside_it(small, made, found):
 
 @kills("experiments/profile.py", ", rank_1_price(cut, currency))", ", 0.0)")
 def test_the_default_budget_of_few_queries_of_many_keys_pays_for_rank_1(tmp_path):
-    """As `capture --queries` makes them: rank 1 stores (n + l)/n values a query row, and a sum."""
+    """As `capture --queries` makes them: rank 1 stores (n + l)/n values per row, and a sum."""
     k = np.random.default_rng(0).normal(size=(400, 4))
     np.savez(tmp_path / "late.npz", q=k[-4:], k=k, causal=1)
     late = profile("quick", path=tmp_path / "late.npz")

@@ -73,7 +73,7 @@ def test_the_text_has_the_numbers_of_its_table(table):
         "window 0.15 – 0.3 – sink and window",
         "low rank 0.35 – 0.7 – uniform attention",
         "entries 0.05 ≤ 0.1 – – –",
-        "Budget 4 stored values a query row, t = 1.5, mask causal.",
+        "Budget 4 stored values per query row, t = 1.5, mask causal.",
         # the winners', not those of all methods
         "On 2 heads, 16 of 64 queries were measured. The largest standard error of a winner's "
         "total variation is 0.022.",
@@ -86,7 +86,7 @@ def test_the_text_has_the_numbers_of_its_table(table):
 
 def test_the_caption_of_the_map_has_the_numbers_of_its_table(table):
     said = diagnosis.caption(table)
-    assert "a budget of 4 stored values a query row, t = 1.5; only" in said
+    assert "a budget of 4 stored values per query row, t = 1.5; only" in said
     assert "Grey: 1 of 2 heads keep" in said
     assert "To use: sliding window 1." in said
     # of head 0 alone, which is used: .8/.2 and .2/.05

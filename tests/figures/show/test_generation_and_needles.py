@@ -35,9 +35,9 @@ def test_generation_in_words():
     assert ["1", "4,500", "75%", "6,000", "150%"] in rows
     assert ["all", "6,000", "50%", "9,000", "112%"] in rows
     words = " ".join(said.split())
-    assert "After a prompt of 40 tokens the model writes 3 more, at 2.0 tokens a second" in words
-    assert "The texts part at token 3." in words
-    assert "the same next token in 67% of the positions. It writes 4.0 tokens a second" in words
+    assert "The prompt has 40 tokens. The model writes 3 more, 2.0 per second" in words
+    assert "The two texts differ from token 3 on." in words
+    assert "the same next token at 67% of the positions. It writes 4.0 tokens per second" in words
     assert max(map(len, said.splitlines())) <= COLUMNS
     with speaking("zh"):
         assert "token" not in generation.text(SAID)
@@ -50,7 +50,7 @@ def test_generation_alone_and_of_equal_texts():
     same = " ".join(
         generation.text(replace(SAID, exact=replace(EXACT, tokens=SAID.tokens))).split()
     )
-    assert "Both texts are the same. After the same words" in same
+    assert "Both texts are the same. Given the text so far" in same
 
 
 @each("said, agreement, speed", [

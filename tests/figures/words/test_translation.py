@@ -50,9 +50,9 @@ def messages():
 
 
 def values(message):
-    """Return the placeholders of a message with their formats."""
+    """Return the placeholders of a message with their formats; {of[0]} is a part of {of}."""
     parts = string.Formatter().parse(message)
-    return sorted({(name, spec) for _, name, spec, _ in parts if name is not None})
+    return sorted({(name.split("[")[0], spec) for _, name, spec, _ in parts if name is not None})
 
 
 def faults(used, catalogue):
@@ -113,7 +113,7 @@ def test_a_language_holds_for_what_is_inside():
         assert tr("temperature t") == "温度 t"
         with speaking("en"):
             assert tr("temperature t") == "temperature t"
-        assert style.label("taylor(degree=3)") == "Taylor 多项式，3 次"
+        assert style.label("taylor(degree=3)") == "泰勒多项式，3 次"
         assert style.label("mine(m=3)") == "mine(m=3)"
     assert translation.spoken() == "en"
     with pytest.raises(ValueError, match="language must be one of en, zh"), speaking("xx"):
