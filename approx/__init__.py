@@ -1,13 +1,13 @@
 """Estimates of exp(q·k).
 
-`METHODS` lists every method, `ALIASES` familiar names; `parse` reads a spec such as
+`METHODS` lists every method, and `ALIASES` lists well-known names. `parse` reads a spec such as
 ``"scatterbrain(low_rank=positive(m=64), sparse=top_k(k=32))"``.
 """
 
 from typing import TYPE_CHECKING
 
-# Names are imported when they are first used, so that whoever needs one module, such as a worker
-# process, does not wait for all methods. A type checker reads where they come from.
+# Names are imported at their first use: a worker process that needs one module does not wait for
+# all methods. A type checker reads the imports below.
 _HOMES = {
     "ALIASES": "registry",
     "METHODS": "registry",

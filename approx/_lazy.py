@@ -1,4 +1,4 @@
-"""What a package has is imported when it is first asked for (PEP 562)."""
+"""Import the modules and names of a package at their first use (PEP 562)."""
 
 import importlib
 import importlib.util
@@ -13,14 +13,14 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def attribute(package: str, homes: Mapping[str, str] = NONE) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package: it knows its modules, and names that stand in them.
+    """Return the ``__getattr__`` of a package, which imports its modules and names on demand.
 
     Parameters
     ----------
     package : str
         Its ``__name__``.
     homes : dict, optional
-        The module of each further name.
+        name → the module that defines it, for names that are not modules.
     """
 
     def found(name: str) -> Any:
@@ -28,7 +28,7 @@ def attribute(package: str, homes: Mapping[str, str] = NONE) -> Callable[[str], 
             value = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
             setattr(sys.modules[package], name, value)
             return value
-        # Interpreters and notebooks ask every module for names of their own, as __wrapped__.
+        # Interpreters and notebooks ask every module for special names, such as __wrapped__.
         module = f"{package}.{name}"
         if name.isidentifier() and name[0] != "_" and importlib.util.find_spec(module):
             return importlib.import_module(module)
@@ -40,12 +40,12 @@ def attribute(package: str, homes: Mapping[str, str] = NONE) -> Callable[[str], 
 
 
 class Shortcuts(MetaPathFinder, Loader):
-    """Import modules of rooms by shorter public paths, too: they are the same objects.
+    """Let modules of subpackages be imported by shorter public paths; the objects are the same.
 
     Parameters
     ----------
     package : str
-        ``import package.name`` gives the module that `rooms` has for the name.
+        ``import package.name`` imports the module in `rooms` under that name.
     rooms : dict
         name → module, without the package.
     """
@@ -58,17 +58,17 @@ class Shortcuts(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where a short path leads, None for any other."""
+        """Return the spec of a short path, or None for any other path."""
         return ModuleSpec(fullname, self) if fullname in self.rooms else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module itself."""
+        """Return the module behind the short path."""
         module = importlib.import_module(self.rooms[spec.name])
         self.specs[spec.name] = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module its own spec back: it was run where it stands."""
+        """Restore the module's own spec; the module was already executed under its full path."""
         spec = module.__spec__
         assert spec is not None
         module.__spec__ = self.specs.pop(spec.name)

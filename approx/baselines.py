@@ -1,4 +1,4 @@
-"""Baselines that every method must beat: estimates that cost and know next to nothing."""
+"""Baselines that every method must beat: estimates with almost no cost and no information."""
 
 import dataclasses
 from typing import ClassVar
@@ -16,20 +16,20 @@ from approx.method.prices import Price, Shape, low_rank
 
 
 class Baseline(Method):
-    """What every method must beat. It has a price, but any budget has it: others are held to it."""
+    """An estimate that every method must beat. It has a price, but fits any budget."""
 
     deterministic: ClassVar[bool] = True
 
     def priced(self, shape: Shape) -> Price:
-        """Return the price of running sums: those of the values, and the number of keys."""
+        """Return the price of two running sums: the sum of the values, and the number of keys."""
         return dataclasses.replace(low_rank(1, shape), multiply_adds=0.0)
 
     def affordable(self, budget: float, shape: Shape, currency: str) -> bool:
-        """Return True."""
+        """Return True: a baseline fits any budget."""
         return True
 
     def entry_work(self, shape: Shape) -> float:
-        """Return 0: an entry is no product."""
+        """Return 0: an entry needs no product."""
         return 0.0
 
 
@@ -56,18 +56,18 @@ class Zero(Baseline):
         return Parts(Factors.empty(len(q), len(k), q.dtype))
 
     def priced(self, shape: Shape) -> Price:
-        """Return no price: a row has no sum, and no answer."""
+        """Return price 0: a row has no sum and no answer."""
         return Price(0.0, 0.0, 0.0, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class One(Baseline):
-    """The matrix of ones, which is the Taylor polynomial of degree 0: uniform attention, mean(V).
+    """The matrix of ones, the Taylor polynomial of degree 0: uniform attention, mean(V).
 
     Notes
     -----
-    Under a mask it attends equally to what is seen. The estimate is biased and deterministic.
-    Cost: n + l numbers, rank 1.
+    Under a mask each query attends equally to the keys that it sees. The estimate is biased and
+    deterministic. Cost: n + l numbers, rank 1.
     Source: a definition.
 
     Examples
@@ -91,7 +91,7 @@ class Constant(Baseline):
 
     Notes
     -----
-    Under a mask it is the mean of what is seen. Cost: 2·n·l·d operations, streamed.
+    Under a mask it is the mean inside the mask. Cost: 2·n·l·d operations, streamed.
     Source: a definition.
 
     Examples
@@ -102,7 +102,7 @@ class Constant(Baseline):
     """
 
     name: ClassVar[str] = "constant"
-    oracle = True  # finding it costs what it would save
+    oracle = True  # computing the mean needs all logits
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
         """Return the Frobenius norm, over constant matrices."""
@@ -119,9 +119,9 @@ class Uniform(Baseline):
 
     Notes
     -----
-    It is the best matrix with constant rows in Frobenius norm (needs all logits in kernel space; in
-    attention space it needs nothing). Under a mask each mean is over what the query sees.
-    Cost: 2·n·l·d operations, streamed.
+    In Frobenius norm it is the best matrix with constant rows. In kernel space the means need all
+    logits; in attention space they need no logit. Under a mask each mean is over the keys that the
+    query sees. Cost: 2·n·l·d operations, streamed.
     Source: a definition.
 
     Examples

@@ -1,4 +1,4 @@
-"""Checks at the public edge: each names the argument, the rule and the value it got."""
+"""Checks of arguments of public functions: a message names the argument, the rule and the value."""
 
 import difflib
 import math
@@ -15,13 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[Any]
 T = TypeVar("T")
 
-MOST_INTEGER = 2**1000  # a float still holds it
-MOST_NAMES = 11  # that a message lists; of more it says where they are listed
-MOST_LOGIT = 2.0**52  # 1/eps: a larger logit is rounded by more than 1
+MOST_INTEGER = 2**1000  # within the range of a float
+MOST_NAMES = 11  # a message lists at most these; else it says where they are listed
+MOST_LOGIT = 2.0**52  # 1/eps: rounding changes a larger logit by more than 1
 
 
 def display(value: object) -> str:
-    """Return a value for a message: one line, at most 80 characters, whatever it is.
+    """Return any value as text for a message: one line of at most 80 characters.
 
     Examples
     --------
@@ -34,14 +34,14 @@ def display(value: object) -> str:
         return f"an array of shape {value.shape}"
     try:
         text = reprlib.repr(value)
-    except Exception:  # a repr that fails must not hide what is wrong with the value
+    except Exception:  # a failing repr must not hide the error of the value
         text = f"a {type(value).__name__}"
     line = " ".join(text.split())
     return line if len(line) <= 80 else f"{line[:77]}..."
 
 
 def array(name: str, value: ArrayLike, *, ndim: int | None = None, finite: bool = True) -> Array:
-    """Return a finite C-contiguous float32 or float64 array: ``value`` itself if it is one.
+    """Return a finite C-contiguous float32 or float64 array; ``value`` itself if it already is.
 
     float16 becomes float32; integers, bool and longdouble become float64, rounded to nearest.
 
@@ -50,14 +50,14 @@ def array(name: str, value: ArrayLike, *, ndim: int | None = None, finite: bool 
     TypeError
         The values are complex, objects or text, or the array is masked or sparse.
     ValueError
-        The list is ragged, the number of dimensions is wrong, or there is NaN or inf; the message
-        says how many and where the first one is. With ``finite`` False, NaN and inf are accepted.
+        The list is ragged, the number of dimensions is wrong, or there are NaN or inf. The message
+        counts them and locates the first. With ``finite`` False, NaN and inf are accepted.
     """
     x = _numbers(name, value, ndim)
     if not finite:
         return x
     with np.errstate(over="ignore", invalid="ignore"):
-        total = x.sum()  # one pass without a mask; the sum is finite only if every term is
+        total = x.sum()  # one pass, without an array of booleans; a finite sum has finite terms
     if not np.isfinite(total):
         _finite(name, x)
     return x
@@ -101,8 +101,8 @@ def queries_keys(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
     ------
     ValueError
         There are no rows or no columns; the widths differ; |q|², |k|² or q·k is beyond the range of
-        the dtype; or |q| |k| ≥ 1/eps, where the rounding of a logit alone is of the order of 1, so
-        that no digit of exp(q·k) means anything.
+        the dtype; or |q| |k| ≥ 1/eps. Then the rounding error of a logit is of the order of 1, so
+        that no digit of exp(q·k) is correct.
     """
     q, k = _numbers("Q", Q, 2), _numbers("K", K, 2)
     dtype = np.result_type(q, k)
@@ -135,23 +135,23 @@ def queries_keys(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
 
 
 def _surely_fine(q: Array, k: Array) -> bool:
-    """Whether the sums of all squares alone show that rows are; they take half as long to make."""
+    """Whether the sums of all squares prove that rows are in range; they take half the time."""
     d = q.shape[1]
     if k.shape[1] != d or 0 in q.shape or 0 in k.shape:
         return False
     limits = np.finfo(q.dtype)
-    sums = [2 * float(np.vdot(x, x)) for x in (q, k)]  # twice: they round by less
+    sums = [2 * float(np.vdot(x, x)) for x in (q, k)]  # twice, to cover their rounding
     return max(sums) * d <= float(limits.max) / 4 and math.prod(sums) < float(limits.eps) ** -2
 
 
 def values(V: ArrayLike, l: int, dtype: Any = None, *, name: str = "V", row: str = "key") -> Array:
-    """Return V (l, c); a vector (l,) is kept as it is.
+    """Return V (l, c) as an array; a vector (l,) keeps its shape.
 
     Raises
     ------
     ValueError
-        V does not have as many rows as there are keys, or sums of its entries could leave the range
-        of ``dtype`` (by default, that of V).
+        The number of rows of V is not l, or sums of its entries could leave the range of ``dtype``
+        (by default, the dtype of V).
     """
     v = array(name, V)
     if v.ndim not in (1, 2) or v.shape[0] != l:
@@ -164,7 +164,7 @@ def values(V: ArrayLike, l: int, dtype: Any = None, *, name: str = "V", row: str
 
 
 def out(given: Array | None, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return the array to write to: a new one, or the one that was given.
+    """Return the array to write to: the given one, or a new one.
 
     Raises
     ------
@@ -183,14 +183,14 @@ def out(given: Array | None, shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def index(name: str, value: Any, count: int) -> slice | Array:
-    """Return a slice, or an array of places in [0, count) for a compiled loop to use unchecked.
+    """Return a slice, or an array of indices in [0, count) that a compiled loop need not check.
 
     Raises
     ------
     TypeError
         ``value`` is not a slice, integers or booleans.
     ValueError
-        A place is out of range, the array is not one-dimensional, or the number of booleans is not
+        An index is out of range, the array is not one-dimensional, or the number of booleans is not
         ``count``.
 
     Examples
@@ -222,7 +222,7 @@ def index(name: str, value: Any, count: int) -> slice | Array:
 
 
 def budget_and_shape(budget: float, n: int, l: int, d: int) -> tuple[float, int, int, int]:
-    """Return a budget > 0 and the sizes n, l, d ≥ 1 for which it is asked."""
+    """Return a checked budget > 0 and checked sizes n, l, d ≥ 1."""
     value = positive("budget", budget)
     n, l, d = (integer(name, x, least=1) for name, x in zip("nld", (n, l, d)))
     return int(budget) if isinstance(budget, int | np.integer) else value, n, l, d
@@ -234,9 +234,9 @@ def integer(name: str, value: Any, *, least: int, most: int | None = None) -> in
     Raises
     ------
     TypeError
-        ``value`` is not an integer (neither a bool nor 3.0 is one).
+        ``value`` is not an integer; a bool and 3.0 are refused.
     ValueError
-        It is out of range.
+        ``value`` is out of range.
 
     Examples
     --------
@@ -265,7 +265,7 @@ def number(name: str, value: Any, rule: str = "finite") -> float:
     TypeError
         ``value`` is not a number, or is complex.
     ValueError
-        It is NaN, inf, beyond float64, a bool or text.
+        ``value`` is NaN, inf, beyond float64, a bool or text.
 
     Examples
     --------
@@ -311,35 +311,35 @@ def flag(name: str, value: Any) -> bool:
 
 
 def causal(value: Any, n: int, l: int) -> bool:
-    """Return the flag that query i sees keys 0…i only; raise ValueError if it is set and n ≠ l."""
+    """Return whether query i sees only keys 0…i; raise ValueError if so and n ≠ l."""
     if flag("causal", value) and n != l:
         raise ValueError(f"causal needs as many keys as queries, got n={n}, l={l}")
     return bool(value)
 
 
 def instance(name: str, value: Any, kind: type | UnionType, what: str) -> None:
-    """Raise TypeError unless the value is of that kind, which ``what`` says in words."""
+    """Raise TypeError unless the value has the type ``kind``, which ``what`` describes in words."""
     if not isinstance(value, kind):
         hint = ": use approx.parse" if what == "a method" and isinstance(value, str) else ""
         raise TypeError(f"{name} must be {what}, got {display(value)}{hint}")
 
 
 def required(value: T | None) -> T:
-    """Return a value that there may not be, such as moments or a support; ValueError if not."""
+    """Return an optional value, such as moments or a support; raise ValueError if it is None."""
     if value is None:
         raise ValueError("there is none")
     return value
 
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
-    """Return the value if it is a known name; else raise ValueError, which lists the names."""
+    """Return the value if it is a known name; else raise a ValueError that lists the names."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(known)}, got {display(value)}")
     return value
 
 
 def counted(count: int, what: str) -> str:
-    """Return a number of things in words.
+    """Return a count with its noun, in the plural if needed.
 
     Examples
     --------
@@ -350,18 +350,18 @@ def counted(count: int, what: str) -> str:
 
 
 def unknown(what: str, name: str, known: Sequence[str], listed: str = "", meant: str = "") -> str:
-    """Return the message about an unknown name: the nearest of the known names, and where all are.
+    """Return the message about an unknown name, with the nearest known names.
 
     Parameters
     ----------
     what, name : str
-        What it would be the name of, and the name.
+        The kind of thing that has such names, and the unknown name.
     known : sequence of str
-        The message lists them. Of more than `MOST_NAMES` it gives the three nearest.
+        The known names. The message lists all, or the three nearest of more than `MOST_NAMES`.
     listed : str, optional
-        What lists them then, and how many they are.
+        For the second case: where all names are listed, and how many there are.
     meant : str, optional
-        The one that is meant, where that is known.
+        The known name that is meant, if it is known.
 
     Examples
     --------

@@ -1,14 +1,14 @@
-"""Tables by which objects show themselves in a notebook: plain HTML, with everything escaped."""
+"""Tables that represent objects in a notebook: plain HTML, with all text escaped."""
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from html import escape
 
-MOST_ROWS = 24  # of a table; of more, it says how many are left out
+MOST_ROWS = 24  # rows of a table; a last line counts the others
 
 
 def facts(title: str, pairs: Iterable[tuple[str, object]]) -> str:
-    """Return a table of names and values under a title.
+    """Return an HTML table of names and values under a title.
 
     Examples
     --------
@@ -20,7 +20,7 @@ def facts(title: str, pairs: Iterable[tuple[str, object]]) -> str:
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table with a line of headings, and no more than `MOST_ROWS` rows.
+    """Return an HTML table with a line of headings and at most `MOST_ROWS` rows.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def _cell(value: object) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number to three digits, a whole one to all of them, or a dash for NaN.
+    """Return a float to three digits, an integer with all digits, or a dash for NaN.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The list of methods, the familiar names of some, and the reader of their specs."""
+"""The list of methods, well-known names for some, and the parser of specs."""
 
 import ast
 import dataclasses
@@ -11,7 +11,7 @@ from approx.method import Method, name_hints
 
 
 class Registry(MutableMapping[str, type[Method]]):
-    """The class of every name; one that is given as "module:Class" is imported when it is used."""
+    """A mapping from names to classes; a class given as "module:Class" is imported at first use."""
 
     def __init__(self, **places: str) -> None:
         self._known: dict[str, str | type[Method]] = dict(places)
@@ -122,8 +122,8 @@ METHODS = Registry(
     eva="mechanisms.eva:Eva",
 )
 
-MOST_LEVELS = 24  # of a spec's syntax tree, two for each method in a method: costs may double there
-# Names that people know. Each stands for a spec, whose other fields can be given with the name:
+MOST_LEVELS = 24  # depth of a spec's syntax tree, two per nested method: each may double the cost
+# Well-known names. Each stands for a spec; other fields can be added to the name:
 # `performer(m=8)` is `positive(m=8, projection='orthogonal')`.
 ALIASES: dict[str, str] = {
     "performer": "positive(projection='orthogonal')",
@@ -156,13 +156,13 @@ ALIASES: dict[str, str] = {
 
 
 def parse(spec: str) -> Method:
-    """Return the method that a spec names; literals and registered names only.
+    """Return the method that a spec describes; a spec has only literals and registered names.
 
     Parameters
     ----------
     spec : str
-        Such as ``"positive(m=128)"``; a bare name is a template. A name of ALIASES stands for its
-        spec, with the fields that are given. ``str(method)`` writes a spec, without aliases, unless
+        Such as ``"positive(m=128)"``; a bare name is a template. A name in ALIASES stands for its
+        spec, with the given fields changed. ``str(method)`` writes a spec, without aliases, unless
         the method holds arrays, as `projections.Fixed` does.
 
     Raises
@@ -198,7 +198,7 @@ def parse(spec: str) -> Method:
 
 
 def _deeper(tree: ast.AST, levels: int) -> bool:
-    """Return whether a tree has more levels than so many."""
+    """Return whether a syntax tree has more than ``levels`` levels."""
     level = [tree]
     for _ in range(levels):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
@@ -238,7 +238,7 @@ def _value(node: ast.expr, spec: str) -> Any:
 
 
 def _named(name: str) -> Method:
-    """Return the method of a name, with the defaults of its fields."""
+    """Return the method with this name and the defaults of its fields."""
     if name in ALIASES:
         return parse(ALIASES[name])
     if name not in METHODS:

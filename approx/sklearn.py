@@ -1,4 +1,4 @@
-"""Positive random features as a transformer of scikit-learn, which only this file needs."""
+"""Positive random features as a transformer of scikit-learn; only this file imports it."""
 
 import math
 from typing import Any, Self
@@ -20,7 +20,7 @@ class SoftmaxKernelSampler(
     TransformerMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
-    """Random features of the softmax kernel, where φ(x)·φ(y) is unbiased for exp(scale·x·y).
+    """Random features φ of the softmax kernel: φ(x)·φ(y) is unbiased for exp(scale·x·y).
 
     φ(x)_r = m^{−1/2} exp(√scale ω_r·x − scale|x|²/2),  ω_r ~ N(0, I_d).
 
@@ -29,9 +29,9 @@ class SoftmaxKernelSampler(
     n_components : int
         m, the number of features.
     scale : float, optional
-        A number > 0; the default, 1/√d, is that of scaled dot-product attention.
+        A number > 0; the default is 1/√d, as in scaled dot-product attention.
     projection : str
-        How the frequencies are drawn together, a name in `approx.projections.PROJECTIONS`.
+        The joint distribution of the frequencies, a name in `approx.projections.PROJECTIONS`.
     random_state : int, RandomState or None
 
     Attributes
@@ -45,10 +45,10 @@ class SoftmaxKernelSampler(
 
     Notes
     -----
-    Every feature is > 0. The relative variance of φ(x)·φ(y) is (e^{scale|x+y|²} − 1)/m, which at
-    the lengths of trained models is far more than an affordable m can reduce. `approx.Positive`
-    keeps exponents apart and has no limit of range; here a feature above the range of the dtype is
-    a ValueError. X is float64 or float32, and the features have the same dtype.
+    Every feature is > 0. The relative variance of φ(x)·φ(y) is (e^{scale|x+y|²} − 1)/m. At the
+    norms of queries and keys of trained models, no affordable m makes it small. Features have the
+    dtype of X, float64 or float32; a feature above its range raises a ValueError. The method
+    `positive` stores exponents separately and has no such limit.
     Cost: 2·n·m·d operations.
 
     References
@@ -77,7 +77,7 @@ class SoftmaxKernelSampler(
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Draw the frequencies for the width of X, whose values do not matter."""
+        """Draw the frequencies for the width of X; the values of X do not matter."""
         x: Array = validate_data(self, X, dtype=[np.float64, np.float32])
         m = checks.integer("n_components", self.n_components, least=1)
         d = x.shape[1]

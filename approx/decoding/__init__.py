@@ -1,4 +1,4 @@
-"""What a causal model keeps of its keys to decode: caches, to which tokens are added one by one."""
+"""Caches for decoding: a causal model adds tokens one by one and attends to them."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The base of every cache: tokens are appended, and each query is answered from what is kept."""
+"""The base of caches: tokens are appended, and each query is answered from the stored data."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -12,14 +12,15 @@ from approx.checks import Array
 
 
 class Held(NamedTuple):
-    """What is held in memory, counted from the arrays.
+    """The memory of caches, counted from their arrays.
 
     Attributes
     ----------
     numbers : int
-        Of full width: keys, values, states, boxes, scales, and parameters such as frequencies.
+        Numbers of full width: keys, values, states, boxes, scales, and parameters such as
+        frequencies.
     code_bytes : int
-        Bytes of codes, which have few bits.
+        Bytes of codes of few bits.
     """
 
     numbers: int
@@ -27,17 +28,16 @@ class Held(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Bytes at 16 bits a number that has no fewer, as a price counts ``bytes_read``."""
+        """Bytes: 16 bits per number plus the codes, as a price counts ``bytes_read``."""
         return 2 * self.numbers + self.code_bytes
 
 
 class Cache(ABC):
-    """What a causal model keeps of the keys (d,) and values (c,) that it has seen.
+    """The data that a causal model stores about earlier keys (d,) and values (c,).
 
-    `append` a key with its value, then `attend` with the query of the same token, once a token. The
-    result is that row of ``method.approximate(Q, K, mask="causal", rng=rng).attend(V)``, to
-    rounding. It is made by `Method.cache`, and keeps keys and values in the dtype that it is made
-    for; states are float64.
+    For each token, `append` its key and value, then `attend` once with its query. The result is the
+    token's row of ``method.approximate(Q, K, mask="causal", rng=rng).attend(V)``, up to rounding.
+    `Method.cache` returns a cache. Keys and values are stored in its dtype, states in float64.
 
     Parameters
     ----------
@@ -46,8 +46,8 @@ class Cache(ABC):
     """
 
     dtype: Any = np.float64
-    parameters = 0  # numbers that do not follow from keys, such as frequencies
-    asks = False  # whether what is kept follows from the queries, too
+    parameters = 0  # numbers that do not depend on keys, such as frequencies
+    asks = False  # whether the stored data depend on the queries, too
 
     def __init__(self, d: int, c: int) -> None:
         self.d, self.c = (
@@ -61,25 +61,25 @@ class Cache(ABC):
         Raises
         ------
         TypeError, ValueError
-            They are not finite numbers, or have another shape.
+            k or v does not consist of finite numbers, or has another shape.
         """
         self.add(self._vector("k", k, self.d), self._vector("v", v, self.c))
         self.tokens += 1
 
     def extend(self, K: Array, V: Array) -> None:
-        """Add keys (n, d) and their values (n, c), whose queries are not asked."""
+        """Add keys (n, d) and their values (n, c), without attention for their queries."""
         for k, v in zip(K, V):
             self.append(k, v)
 
     def attend(self, q: ArrayLike) -> Array:
         """Return the attention of a query (d,) over the keys so far, (c,).
 
-        Where the sum of the row is ≤ 0 it is 0, as in `Approximation.attend`.
+        If the sum of the row is ≤ 0 the result is 0, as in `Approximation.attend`.
 
         Raises
         ------
         TypeError, ValueError
-            There is no key yet, or the query is not of finite numbers, or has another shape.
+            There is no key yet, or q does not consist of finite numbers, or has another shape.
         """
         query = self._vector("q", q, self.d)
         if not self.tokens:
@@ -88,23 +88,23 @@ class Cache(ABC):
 
     @abstractmethod
     def add(self, k: Array, v: Array) -> None:
-        """Do `append` for checked vectors; `tokens` keys came before."""
+        """Append checked vectors; the cache has had `tokens` keys before."""
 
     @abstractmethod
     def answer(self, q: Array) -> Array:
-        """Return `attend` for a checked query."""
+        """Return the result of `attend` for a checked query."""
 
     @property
     @abstractmethod
     def reads(self) -> int:
-        """Numbers that the next `attend` reads."""
+        """The count of numbers that the next `attend` reads."""
 
     @abstractmethod
     def arrays(self) -> list[Any]:
-        """Return the arrays of full width that are held."""
+        """Return the stored arrays of full width."""
 
     def coded(self) -> list[Any]:
-        """Return the arrays of codes that are held."""
+        """Return the stored arrays of codes."""
         return []
 
     def _vector(self, name: str, x: ArrayLike, width: int) -> Array:
@@ -115,7 +115,7 @@ class Cache(ABC):
 
 
 def held(caches: Iterable[Cache]) -> Held:
-    """Return what caches hold together; arrays that several share count once.
+    """Return the memory of some caches; an array that several caches share counts once.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def _array(x: Any) -> Array:
 
 
 def softmax(x: Array) -> Array:
-    """Return e^x over its sum.
+    """Return e^x divided by its sum.
 
     Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
 

@@ -1,4 +1,4 @@
-"""Keys in few bits: packed codes with their scales, and the last keys as they are."""
+"""Keys in few bits: packed codes with their scales, and exact last keys."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from approx.decoding.rows import Rows
 
 
 class Coder(Protocol):
-    """How keys of width d become codes, and how they are read back."""
+    """An encoder and decoder for keys of width d."""
 
     @property
     def widths(self) -> tuple[tuple[int, int], ...]:
-        """Numbers of few bits of a key, and how many bits, for each array of codes."""
+        """(numbers per key, bits per number) for each array of codes."""
 
     def shared(self, block: Array) -> Array:
-        """Return the scales that a whole group of keys (members, d) has, (t,)."""
+        """Return the scales that a group of keys (members, d) shares, (t,)."""
 
     def encode(self, keys: Array, shared: Array) -> tuple[list[Array], Array]:
-        """Return codes (m, count) of each kind, and the scales (m, s), of keys of one group."""
+        """Return codes (m, count) of each kind, and scales (m, s), for keys of one group."""
 
     def decode(self, codes: list[Array], scales: Array, shared: Array) -> Any:
-        """Return what is read back of keys, given the shared scales (l, t) of each."""
+        """Return the decoded keys, given the shared scales (l, t) of each key."""
 
 
 def packed(codes: Array, bits: int) -> Array:
-    """Return the bits of codes (m, count), (m, ⌈count·bits/8⌉) bytes.
+    """Return codes (m, count) as packed bits, (m, ⌈count·bits/8⌉) bytes.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def packed(codes: Array, bits: int) -> Array:
 
 
 def unpacked(x: Array, count: int, bits: int) -> Array:
-    """Return the codes that `packed` wrote."""
+    """Return the codes (m, count) from the bytes of `packed`."""
     each = np.unpackbits(x, axis=1, count=count * bits).reshape(len(x), count, bits)
     if bits == 1:
         return each[..., 0]
@@ -53,24 +53,24 @@ def unpacked(x: Array, count: int, bits: int) -> Array:
 
 
 class CodedCache(Cache):
-    """Keys in packed codes, of which the last stay as they are, and all values.
+    """Keys in packed codes, except the last keys, which are exact; and all values.
 
     Parameters
     ----------
     d, c : int
     coder : Coder
     sides : callable
-        (q (1, d), what `Coder.decode` returns) → left and right, whose product are the logits.
+        (q (1, d), the result of `Coder.decode`) → left and right; their product is the logits.
     recent : int
-        The last keys, which are exact; at least members − 1.
+        Number of last keys that stay exact, at least members − 1.
     members : int
-        Keys of a group, one after the other, that share scales.
+        Number of consecutive keys that share scales.
     parameters : int
-        Numbers that a query reads, such as those of a rotation.
+        Numbers that a query reads in addition, such as the entries of a rotation.
 
     Examples
     --------
-    Of four keys two are coded, in one byte each:
+    Two of four keys are coded, in one byte each:
 
     >>> from approx import parse
     >>> from approx.decoding.cache import held
@@ -93,7 +93,7 @@ class CodedCache(Cache):
         self.groups: Rows | None = None
 
     def add(self, k: Array, v: Array) -> None:
-        """Keep the key, and code the one that is no longer among the last."""
+        """Store the key, and encode the key that is no longer among the last."""
         self.last.append(k[None])
         self.values.append(v[None])
         if len(self.last) > self.recent:
@@ -117,7 +117,7 @@ class CodedCache(Cache):
         return 0 if self.scales is None else len(self.scales)
 
     def answer(self, q: Array) -> Array:
-        """Return the softmax of the logits of codes and of the last keys times all values."""
+        """Return the softmax of the logits of coded and exact keys, times all values."""
         logits = [self.last.array @ q]
         if self.scales is not None and self.groups is not None:
             codes = [
@@ -131,7 +131,7 @@ class CodedCache(Cache):
 
     @property
     def reads(self) -> int:
-        """Codes and scales of the coded keys, the last keys, all values, and the parameters."""
+        """The numbers in codes, scales, exact keys, all values, and the parameters."""
         codes = self._coded * sum(count for count, _ in self.coder.widths)
         numbers = sum(x.array.size for x in self.arrays())
         return int(codes + numbers + self.parameters)

@@ -1,4 +1,4 @@
-"""Kept keys: all of them, sinks and a window, or those with the most attention so far (H2O)."""
+"""Caches of keys: all keys, sinks and a window, or the keys with the most attention (H2O)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from approx.supports.eviction import Limits
 
 
 class AllKeys(Cache):
-    """All keys with their values, all of which a query reads.
+    """All keys with their values; a query reads all of them.
 
-    Heads of a group have the same keys: caches that `share` hold them once.
+    Heads of a group have the same keys. Caches that `share` them store them once.
     """
 
     def __init__(self, d: int, c: int) -> None:
@@ -25,15 +25,15 @@ class AllKeys(Cache):
         self.keys, self.values = Rows(self.d), Rows(self.c)
 
     def share(self, other: AllKeys) -> None:
-        """Hold the keys and values of a cache that is given the same tokens."""
+        """Use the keys and values of a cache that gets the same tokens."""
         self.keys, self.values = other.keys, other.values
 
     def add(self, k: Array, v: Array) -> None:
-        """Keep the key, unless a cache that shares the keys has done so."""
+        """Store the key, unless a cache that shares the keys has stored it."""
         self._keep(k[None], v[None])
 
     def extend(self, K: Array, V: Array) -> None:
-        """Keep many keys at once."""
+        """Store many keys at once."""
         self._keep(K, V)
         self.tokens += len(K)
 
@@ -43,12 +43,12 @@ class AllKeys(Cache):
             self.values.append(np.asarray(V, self.dtype))
 
     def answer(self, q: Array) -> Array:
-        """Return the softmax of the logits of all keys times their values."""
+        """Return the softmax of the logits of all keys, times their values."""
         return np.asarray(softmax(self.keys.array @ q) @ self.values.array)
 
     @property
     def reads(self) -> int:
-        """All keys with their values."""
+        """The numbers in all keys and values."""
         return self.tokens * (self.d + self.c)
 
     def arrays(self) -> list[Any]:
@@ -56,22 +56,22 @@ class AllKeys(Cache):
 
 
 class KeptKeys(Cache):
-    """Keys with their values, of which some go when there are too many.
+    """Keys with their values, with eviction when there are too many.
 
     Parameters
     ----------
     d, c : int
     limits : Limits
-        How many keys there may be, and which of them stay.
+        The largest number of keys, and the keys that are never evicted.
     heavy : bool
-        Whether those with the least attention so far go, as in H2O, or else the oldest.
+        Whether to evict the keys with the least attention so far, as in H2O, or the oldest keys.
     window : int
-        How many of the last tokens a query may see; 0 for all. Those that no query sees go first.
+        The number of last tokens that a query sees; 0 for all. Hidden keys are evicted first.
 
     Notes
     -----
-    A query reads every key that is kept, and with ``heavy`` the sum of its attention, to which the
-    attention of the query is added. So each query is answered once, after its own key was appended.
+    A query reads every stored key. With ``heavy`` it also reads the sum of attention of each key,
+    and adds its own attention. So call `attend` exactly once per token, after `append`.
 
     Examples
     --------
@@ -93,12 +93,12 @@ class KeptKeys(Cache):
         self.asks = heavy
 
     def add(self, k: Array, v: Array) -> None:
-        """Evict keys where a block begins, then keep this one if there is room."""
+        """Evict keys at the start of a block, then store this key if there is room."""
         k_most, block = self.limits.k, self.limits.block
         if self.tokens >= k_most and (self.tokens - k_most) % block == 0:
             self._evict()
         if len(self.keys) == k_most:
-            return  # it is full of sinks
+            return  # the cache is full of sinks
         for rows, x in ((self.keys, k), (self.values, v)):
             rows.append(x[None])
         self.places.append(np.array([self.tokens]))
@@ -117,7 +117,7 @@ class KeptKeys(Cache):
             rows.drop(places)
 
     def answer(self, q: Array) -> Array:
-        """Return the softmax of the logits of the keys times their values."""
+        """Return the softmax of the logits of the stored keys, times their values."""
         logits = self.keys.array @ q
         if self.window:
             logits[self.places.array < self.tokens - self.window] = -np.inf
@@ -128,7 +128,7 @@ class KeptKeys(Cache):
 
     @property
     def reads(self) -> int:
-        """Keys with their values, and the sums of H2O."""
+        """The numbers in stored keys and values, and the sums of H2O."""
         return len(self.keys) * (self.d + self.c + self.heavy)
 
     def arrays(self) -> list[Any]:
@@ -136,7 +136,7 @@ class KeptKeys(Cache):
 
 
 class ChosenKeys(AllKeys):
-    """All keys, of which a query reads those with the largest scores.
+    """All keys; a query reads the keys with the largest scores.
 
     Parameters
     ----------
@@ -144,13 +144,13 @@ class ChosenKeys(AllKeys):
     scores : callable
         (q (d,), K (l, d)) → a score of each key; of equal scores the first keys are read.
     k : int
-        Keys that a query reads.
+        Number of keys that a query reads.
     looks : int
         Numbers that the score of a key reads.
 
     Examples
     --------
-    The second channel of the query is the larger one, and the second key the larger there:
+    The second channel of the query is larger, and in this channel the second key is larger:
 
     >>> from approx import parse
     >>> cache = parse("projected_top_k(k=1, r=1, by='channels')").cache(d=2, c=1)
@@ -173,20 +173,20 @@ class ChosenKeys(AllKeys):
         self.scores, self.k, self.looks = scores, k, looks
 
     def answer(self, q: Array) -> Array:
-        """Return the softmax over the chosen keys times their values."""
+        """Return the softmax over the chosen keys, times their values."""
         keys = self.keys.array
         best = np.argsort(-self.scores(q, keys), kind="stable")[: self.k]
         return np.asarray(softmax(keys[best] @ q) @ self.values.array[best])
 
     @property
     def reads(self) -> int:
-        """What scores read of every key, and the chosen keys with their values."""
+        """The numbers that scores read of every key, and the chosen keys with their values."""
         chosen = min(self.k, self.tokens) * (self.d + self.c)
         return self.tokens * self.looks + chosen
 
 
 class WindowKeys(Cache):
-    """The keys of a window, for a method whose row follows from them.
+    """The keys of a window, for a method whose rows depend on these keys alone.
 
     Parameters
     ----------
@@ -194,8 +194,8 @@ class WindowKeys(Cache):
     row : callable
         (q (1, d), K, V, mask of one query) → the attention of the query, (1, c).
     block, lead : int
-        The first key that is held has a place that is a multiple of ``block``, and ``lead`` keys
-        before the window are held, too.
+        At least ``lead`` keys before the window are stored, too. The position of the first stored
+        key is a multiple of ``block``.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class WindowKeys(Cache):
         self.keys, self.values = Rows(self.d), Rows(self.c)
 
     def add(self, k: Array, v: Array) -> None:
-        """Keep the key, and drop those that no block of the window has."""
+        """Store the key, and drop keys that later rows do not need."""
         for rows, x in ((self.keys, k), (self.values, v)):
             rows.append(x[None])
         need = max(self.tokens + 1 - self.window - self.lead, 0) // self.block * self.block
@@ -228,7 +228,7 @@ class WindowKeys(Cache):
 
     @property
     def reads(self) -> int:
-        """All that is held."""
+        """The numbers in all stored keys and values."""
         return len(self.keys) * (self.d + self.c)
 
     def arrays(self) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Pages of keys, of which a query reads those that score highest: Quest."""
+"""Pages of keys; a query reads the pages with the largest scores (Quest)."""
 
 from typing import Any
 
@@ -18,23 +18,23 @@ class KeptPages(AllKeys):
     ----------
     d, c : int
     size : int
-        Keys of a page.
+        Number of keys in a page.
     count : int
-        Pages that a query reads.
+        Number of pages that a query reads.
     by_box : bool
-        Whether pages are scored by their boxes, or else by their means.
+        Whether pages are scored by their boxes, or by their means.
     current : bool
-        Whether the last page is always read, and not scored.
+        Whether the last page is always read, without a score.
 
     Notes
     -----
-    The box and the mean of the last page change with each key that is appended. A query reads them
-    for every page that is scored, and then the keys of the best pages, all of which are kept. Of
-    equal scores the first pages are read.
+    The box or the mean of the last page changes with each appended key. A query reads the boxes or
+    means of all scored pages, and then the keys of the best pages. Of equal scores the first pages
+    are read.
 
     Examples
     --------
-    The second page has the largest logits, and there are two boxes of two numbers to read:
+    The second page has the largest logits; the query also reads two boxes of two numbers:
 
     >>> from approx import parse
     >>> cache = parse("pages(k=2, size=2)").cache(d=1, c=1)
@@ -52,7 +52,7 @@ class KeptPages(AllKeys):
         self.low, self.high, self.means = (Rows(self.d) for _ in range(3))
 
     def add(self, k: Array, v: Array) -> None:
-        """Keep the key, and let its page know of it."""
+        """Store the key, and update the box or the mean of its page."""
         super().add(k, v)
         before = self.tokens % self.size
         if before == 0:
@@ -73,7 +73,7 @@ class KeptPages(AllKeys):
         return [self.low, self.high] if self.by_box else [self.means]
 
     def answer(self, q: Array) -> Array:
-        """Return the softmax over the keys of the best pages times their values."""
+        """Return the softmax over the keys of the best pages, times their values."""
         places = (self._best(q)[:, None] * self.size + np.arange(self.size)).ravel()
         places = places[places < self.tokens]
         keys, values = self.keys.array[places], self.values.array[places]
@@ -95,7 +95,7 @@ class KeptPages(AllKeys):
 
     @property
     def reads(self) -> int:
-        """Boxes or means, and the keys with their values of full pages, if there are enough."""
+        """The numbers in boxes or means, and in the keys and values of ``count`` pages at most."""
         summaries = self._scored * self.d * (2 if self.by_box else 1)
         return summaries + min(self.count * self.size, self.tokens) * (self.d + self.c)
 

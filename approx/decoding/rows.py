@@ -1,4 +1,4 @@
-"""Rows that come one after the other, in one array with room for more."""
+"""A growing array of rows, with room for more."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ import numpy as np
 
 from approx.checks import Array
 
-ROOM = 32  # rows that there is room for at first; later an eighth of those there are
+ROOM = 32  # spare rows at first; later an eighth of the count
 
 
 class Rows:
-    """An array of rows that grows at its end, and from which rows can go.
+    """An array to which rows are appended, and from which rows can be dropped.
 
-    Its dtype is that of the first row; before that it is empty.
+    Its dtype is the dtype of the first rows; before, the array is empty.
 
     Examples
     --------
@@ -34,14 +34,14 @@ class Rows:
 
     @property
     def array(self) -> Any:
-        """A view of what is held."""
+        """A view of the rows."""
         if self._room is None:
             return np.zeros((0, *self._shape))
         return self._room[: self._count]
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory, the room for more included."""
+        """Bytes in memory, including spare room."""
         return 0 if self._room is None else self._room.nbytes
 
     def append(self, rows: Array) -> None:
@@ -55,7 +55,7 @@ class Rows:
         self._count = count
 
     def drop(self, places: Array) -> None:
-        """Remove the rows at some places; the others keep their order and their memory."""
+        """Remove the rows at given indices; the others keep their order and their memory."""
         left = np.delete(self.array, places, axis=0)
         self._count = len(left)
         if self._room is not None:

@@ -1,4 +1,4 @@
-"""The state of linear attention: sums over keys of their features times values and 1."""
+"""The state of linear attention: sums over keys of features times values, and of features."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,11 +17,11 @@ class FeatureMaps(NamedTuple):
     Attributes
     ----------
     query, key : callable
-        (d,) → values and logs, (m,) each or one number for all: the features are values·e^logs.
+        (d,) → values and logs, each (m,) or one number for all; the features are values·e^logs.
     width : int
         m.
     parameters : int
-        Numbers that the map of a query reads, such as frequencies.
+        Numbers that are read to map a query, such as frequencies.
     """
 
     query: Callable[[Array], Feature]
@@ -33,7 +33,7 @@ class FeatureMaps(NamedTuple):
 class RunningSums(Cache):
     """Σ_j ψ(k_j)_r [v_j, 1] for each feature r, at the scale of the largest ψ(k_j)_r so far.
 
-    The answer is Σ_r φ(q)_r Σ_j ψ(k_j)_r v_j over the same with 1 in place of v_j.
+    The answer is Σ_r φ(q)_r Σ_j ψ(k_j)_r v_j, divided by the same sum with 1 in place of v_j.
 
     Parameters
     ----------
@@ -42,10 +42,10 @@ class RunningSums(Cache):
 
     Notes
     -----
-    Each feature has a running maximum, so that nothing overflows, and a feature that is small for
-    all keys keeps its digits. Prefill has one scale for all features of the keys that a query sees,
-    so that a product is 0 there if it is below e^−745 of it; here it is not. The m maxima are read
-    beside the m·(c + 1) numbers that the price of a state counts.
+    Each feature has a running maximum: nothing overflows, and a feature that is small for all keys
+    does not underflow. `Method.approximate` has one scale for all features of the visible keys, so
+    a product below e^−745 of this scale is 0 there, but not here. In addition to the m·(c + 1)
+    numbers in the price of a state, the m maxima are read.
 
     Examples
     --------
@@ -67,13 +67,13 @@ class RunningSums(Cache):
         """Add the features of a key times [v, 1]."""
         values, logs = self.maps.key(k)
         tops = np.maximum(self.tops, logs)
-        scale = np.where(np.isneginf(tops), 0.0, tops)  # of features that were always 0
+        scale = np.where(np.isneginf(tops), 0.0, tops)  # for features that were always 0
         self.sums *= np.exp(self.tops - scale)[:, None]
         self.sums += np.outer(values * np.exp(logs - scale), np.append(v, 1.0))
         self.tops = tops
 
     def answer(self, q: Array) -> Array:
-        """Return the features of the query times the sums, normalised."""
+        """Return the features of the query times the sums, divided by the row sum."""
         values, logs = self.maps.query(q)
         logs = logs + self.tops
         top = logs.max()
@@ -84,7 +84,7 @@ class RunningSums(Cache):
 
     @property
     def reads(self) -> int:
-        """The sums, their scales, and what maps a query to its features."""
+        """The numbers in the sums, their scales, and the parameters of the feature map."""
         return self.maps.width * (self.c + 2) + self.maps.parameters
 
     def arrays(self) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What makes an estimate: methods, their fields and prices, and names that people know."""
+"""The base of all methods: their fields, prices and sizes, and other names for them."""
 
 from approx.method.method import (
     KERNEL as KERNEL,

@@ -1,6 +1,6 @@
-"""Fields of a method that check themselves: a default, and the rule that a value must keep.
+"""Fields of a method that check themselves: a default, and a rule for the value.
 
-The base class applies the rules when a method is made. Where the default is None, None is allowed.
+The base class applies the rules when a method is made. If the default is None, None is allowed.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from typing import Any
 
 from approx import checks
 
-Rule = Callable[[str, Any], Any]  # (name, value) → the value that is kept, or one clear error
+Rule = Callable[[str, Any], Any]  # (name, value) → the value of the field, or an error
 
 
 def ruled(default: Any, rule: Rule) -> Any:
@@ -39,7 +39,7 @@ def real(
     most: float = math.inf,
     zero: bool = False,
 ) -> Any:
-    """Return a field for a finite number > 0, or ≥ 0, that is < below and ≤ most."""
+    """Return a field for a finite number > 0 (≥ 0 if ``zero``), < below and ≤ most."""
 
     def rule(name: str, value: Any) -> Any:
         if zero and checks.number(name, value) == 0:
@@ -65,7 +65,7 @@ def flag(default: bool) -> Any:
 
 
 def instance(default: Any, kind: type, what: str) -> Any:
-    """Return a field for an object of a kind, which ``what`` names in words."""
+    """Return a field for an object of type ``kind``; ``what`` describes it in messages."""
 
     def rule(name: str, value: Any) -> Any:
         checks.instance(name, value, kind, what)

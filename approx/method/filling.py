@@ -1,4 +1,4 @@
-"""Filling what a method leaves open to a budget: the largest sizes that fit."""
+"""Fill the open sizes of a method to a budget: the largest sizes that fit."""
 
 import dataclasses
 import functools
@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 from approx.method.prices import Shape
 
-SLACK = 1e-12  # by which a sum of prices may be off, relative
-HALVINGS = 24  # of what is left for a part
+SLACK = 1e-12  # relative rounding error of a sum of prices
+HALVINGS = 24  # bisection steps for the budget of a part
 M = TypeVar("M", bound=Any)  # a Method, whose module imports this one
 
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
-    """A template by its class and its text, as fields may be arrays, and what it is filled to."""
+    """The key of the cache: a template, by class and text (fields may be arrays), and a budget."""
 
     kind: type
     text: str
@@ -25,11 +25,10 @@ class _Asked:
 
 
 def filled(method: M, budget: float, shape: Shape, currency: str) -> M | None:
-    """Return a template with its size, or that of a part, filled; None if none fits.
+    """Return a template with its own size, or the size of a part, filled; None if none fits.
 
-    Where its support and something else are open, a field ``share`` says how much of the budget is
-    for the support. The rest of it is for the other. The heads of a model ask the same again and
-    again, so answers are kept.
+    If both the support and another size are open, the field ``share`` is the share of the budget
+    for the support; the other size gets the rest. Answers are cached for the heads of a model.
     """
     found: M | None = _filled(_Asked(type(method), str(method), budget, shape, currency, method))
     return found
@@ -67,7 +66,7 @@ def _with_size(method: M, budget: float, shape: Shape, currency: str) -> M | Non
         return price is not None and price.within(budget, currency)
 
     begin = 1
-    if most is not None:  # the least size may be dear: small buckets, of which there are many
+    if most is not None:  # the least size may cost most: many small buckets
         while not fits(begin) and size.at(2 * begin) <= most:
             begin *= 2
     steps = _most(fits, begin)
@@ -77,7 +76,7 @@ def _with_size(method: M, budget: float, shape: Shape, currency: str) -> M | Non
 
 
 def _most(fits: Callable[[int], bool], high: int) -> int:
-    """Return the most steps that fit, 0 if none do; from `high` on a price grows with them."""
+    """Return the most steps that fit, or 0; from `high` on the price grows with the steps."""
     low = 0
     while fits(high) and high < 2**40:
         low, high = high, 2 * high
@@ -93,7 +92,7 @@ def _with_part(method: M, name: str, budget: float, shape: Shape, currency: str)
     if spent is None or (rest := budget - spent) <= 0:
         return None
     found, low = None, 0.0
-    for steps in range(HALVINGS):  # the parts together may cost more than each of them alone
+    for steps in range(HALVINGS):  # the whole may cost more than the sum of its parts
         middle = (low + rest) / 2 if steps else rest
         part = method.parts[name].within(middle, **shape.given, currency=currency)
         if part is None and not steps:

@@ -1,7 +1,7 @@
 """The base of all methods: `Method`, a frozen dataclass of its hyper-parameters.
 
-The base class checks the inputs, reserves memory and derives what follows from the fields; a method
-writes the formula.
+The base class checks the inputs, reserves memory and derives properties from the fields. A method
+adds the formula.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from approx.method import filling, prices
 from approx.method.prices import Price, Reads, Shape
 from approx.notebook import facts, number, table
 
-TV, KERNEL = "attention_tv", "kernel_relative_frobenius"  # metrics, as `analysis.errors` has them
+TV, KERNEL = "attention_tv", "kernel_relative_frobenius"  # metrics, as named in `analysis.errors`
 
 Rng = int | np.random.SeedSequence | np.random.Generator | None
 
@@ -41,13 +41,13 @@ class Moments(NamedTuple):
     Attributes
     ----------
     relative_bias : (n, l)
-        E[estimate]/exp(q·k) − 1, which is inf where it is above 1.8e308.
+        E[estimate]/exp(q·k) − 1; inf if it is above 1.8e308.
     log_relative_variance : (n, l)
-        log(Var[estimate]/exp(2 q·k)), which is −inf where there is no variance.
+        log(Var[estimate]/exp(2 q·k)); −inf if the variance is 0.
 
     Notes
     -----
-    Where a query does not see a key they are 0 and −inf.
+    Outside the mask they are 0 and −inf.
     """
 
     relative_bias: Array
@@ -69,7 +69,7 @@ class Moments(NamedTuple):
         ]
 
     def seen(self, mask: Mask) -> Moments:
-        """Return these moments, with 0 and −inf where a query does not see a key."""
+        """Return these moments, with 0 and −inf outside the mask."""
         if mask.is_full:
             return self
         hidden = ~mask.visible()
@@ -86,23 +86,23 @@ class Size:
     Parameters
     ----------
     field : str
-        Name of the field, such as ``m``; a method in which it is None is a template.
+        Name of the field, such as ``m``. A method with None in this field is a template.
     least, step : int
         A budget chooses among least, least + step, least + 2·step, …
     counts : {"columns", "rank", "entries", "degree"}
-        What the size counts: columns of both factors; columns, of which a budget buys at most
-        min(n, l); keys per row, at most l; or the degree of a polynomial. The price of a method
-        follows from the first three unless the method has a price of its own.
+        The unit of the size. ``columns``: columns of both factors. ``rank``: columns, of which a
+        budget buys at most min(n, l). ``entries``: keys per row, at most l. ``degree``: the degree
+        of a polynomial. The first three give the price, unless the method has its own.
     most : callable, optional
-        (n, l) → the largest size that a user may give, None for any; by default the most that a
-        budget buys.
-    whole : bool
-        Whether the size is an integer and checked as such; otherwise its field has its own rule.
+        (n, l) → the largest size that a user may give, or None for any; by default the largest
+        size that a budget buys.
+    integer : bool
+        Whether the size is checked as an integer. If not, its field has its own rule.
     zero : bool
-        Whether a user may give 0, which no budget chooses.
+        Whether a user may give 0. No budget chooses 0.
     instead : tuple of str
-        Names of fields or properties that may be given in its place; the method is then not a
-        template.
+        Names of fields or properties that may be given in place of the size. The method is then
+        not a template.
     """
 
     field: str
@@ -115,7 +115,7 @@ class Size:
     instead: tuple[str, ...] = ()
 
     def at(self, steps: int) -> int:
-        """Return the size after so many steps, where step 1 is the least size."""
+        """Return the size after a number of steps; step 1 is the least size."""
         return self.least + (steps - 1) * self.step
 
     def largest(self, n: int, l: int) -> int | None:
@@ -133,20 +133,20 @@ class Size:
 class Method(ABC):
     """A way to approximate exp(q·k): a frozen dataclass whose fields are its hyper-parameters.
 
-    A subclass writes `evaluate`, the formula on checked arrays. It adds what is known in closed
-    form as `entry_moments` and `key_covariance`, and its cost as `priced`. A method whose size
-    (``m``, ``rank``, ``k``, …, named by `sized_by`) is None is a *template*, which `within` fills
-    to a budget. A method may have other methods as fields; it needs all logits if one of them does,
-    draws if one of them draws, and is a template if one of them is.
+    A subclass defines `evaluate`, the formula on checked arrays. It adds closed forms as
+    `entry_moments` and `key_covariance`, and its cost as `priced`. A method whose size (``m``,
+    ``rank``, ``k``, …, named by `sized_by`) is None is a *template*; `within` fills it to a budget.
+    A method may have other methods as fields. It needs all logits if one of them does, draws if one
+    of them draws, and is a template if one of them is.
     """
 
     name: ClassVar[str]
     deterministic: ClassVar[bool]
-    class_name: ClassVar[str] = "low rank"  # whose members are compared at one price
-    examples: ClassVar[tuple[str, ...]] = ()  # for tests: one for each field that changes much
+    class_name: ClassVar[str] = "low rank"  # methods of one class are compared at one price
+    examples: ClassVar[tuple[str, ...]] = ()  # for tests: one for each important field
     reads_values: ClassVar[bool] = False  # whether a query reads values one by one, not sums
-    outermost: ClassVar[bool] = False  # whether no method is made of it
-    of_logits: ClassVar[bool] = True  # whether an entry follows from logits, not from q and k
+    outermost: ClassVar[bool] = False  # whether no other method may contain it
+    of_logits: ClassVar[bool] = True  # whether an entry depends on its logit, not on q and k
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -181,106 +181,106 @@ class Method(ABC):
 
     @property
     def space(self) -> str:
-        """What is estimated: "kernel" for exp(q·k), "attention" for rows of softmax."""
+        """The estimated matrix: "kernel" for exp(q·k), "attention" for rows of softmax."""
         return "kernel"
 
     @property
     def autoregressive(self) -> bool:
-        """Whether a row depends on nothing later than what its query sees under the mask.
+        """Whether a row depends on no token later than the keys that the mask shows its query.
 
         Then a language model can run the method token by token. It is False if parameters are
-        fitted to all queries or all keys. A method made of others is if all of them are.
+        fitted to all queries or all keys. By default, all parts must be autoregressive.
         """
         parts = self.parts.values()
         return bool(parts) and all(part.autoregressive for part in parts)
 
     @property
     def row_local(self) -> bool:
-        """Whether a row needs no other query, so that some rows can be measured alone."""
+        """Whether a row depends on no other query, so that a subset of rows can be measured."""
         parts = self.parts.values()
         return bool(parts) and all(part.row_local for part in parts)
 
     @property
     def past_queries(self) -> bool:
-        """Whether a row follows from the queries of earlier tokens, too, as sums of attention do.
+        """Whether a row also depends on queries of earlier tokens, as sums of attention do.
 
-        Inputs with the last queries of a text alone lack them.
+        Inputs that hold only the last queries of a text lack these queries.
         """
         return any(part.past_queries for part in self.parts.values())
 
     @property
     def by_place(self) -> bool:
-        """Whether a row depends on the place of its query, as a window does, or on other draws."""
+        """Whether a row depends on the position of its query, or on the draws of other rows."""
         return self.draws_by_row or any(part.by_place for part in self.parts.values())
 
     @property
     def draws_by_row(self) -> bool:
-        """Whether it draws for one row after the other."""
+        """Whether the method draws for one row after the other."""
         return any(part.draws_by_row for part in self.parts.values())
 
     @property
     def spectral(self) -> bool:
-        """Whether rows follow singular vectors of all, which are as stable as gaps between them."""
+        """Whether rows depend on singular vectors, which small spectral gaps make unstable."""
         return any(part.spectral for part in self.parts.values())
 
     @property
     def refusal(self) -> str | None:
-        """Why the method has no meaning under a mask; None if it has one."""
+        """Why the method cannot be used under a mask; None if it can."""
         reasons = (part.refusal for part in self.parts.values())
         return next((reason for reason in reasons if reason is not None), None)
 
     @functools.cached_property
     def parts(self) -> dict[str, Method]:
-        """The methods of which this one is made, by field."""
+        """The methods that are fields of this one, by field name."""
         fields = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
         return {name: value for name, value in fields if isinstance(value, Method)}
 
     @property
     def oracle(self) -> bool:
-        """Whether it needs all logits, so that it says what others could reach, and cannot be run.
+        """Whether the method needs all logits: it is a reference, and no model can run it.
 
-        In which metric it is a bound, or the best that is found, say `optimal_in` and
-        `best_found_in`.
+        `optimal_in` lists the metrics in which it is a bound; `best_found_in` lists those in which
+        it is the best found.
         """
         return any(part.oracle for part in self.parts.values())
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
-        """Return the metrics in which no estimate of its form has a smaller error."""
+        """Return the metrics in which no estimate of the same form has a smaller error."""
         return set()
 
     def best_found_in(self, mask: Mask | None = None) -> set[str]:
-        """Return the metrics in which it looks for the least error of its form."""
+        """Return the metrics whose error the method minimises by a search, without a proof."""
         return set()
 
     @property
     def frobenius(self) -> str:
-        """The metric of the Frobenius norm in its space."""
+        """The name of the relative Frobenius metric in the method's space."""
         return f"{self.space}_relative_frobenius"
 
     @property
     def rivals(self) -> tuple[Any, ...]:
-        """The supports that a lower bound of its errors is over: their kind and its sizes.
+        """The class of supports for a lower bound on the method's errors: its kind and sizes.
 
-        A kind is a function of `analysis.bounds.support_bounds`; () is any support of as many
+        A kind is a function of `analysis.bounds.support_bounds`. () means any support with as many
         entries.
         """
         return ()
 
     @property
     def uses_rng(self) -> bool:
-        """Whether this method, with these parts, draws anything."""
+        """Whether this method, including its parts, draws random numbers."""
         if parts := self.parts.values():
             return any(part.uses_rng for part in parts)
         return not self.deterministic
 
     @property
     def is_template(self) -> bool:
-        """Whether a size is open, which `within` fills."""
+        """Whether a size of the method or of a part is open, for `within` to fill."""
         return self.is_open or any(part.is_template for part in self.parts.values())
 
     @property
     def is_open(self) -> bool:
-        """Whether its own size is open, and nothing is given in its place."""
+        """Whether the method's own size is open, with no other field in its place."""
         size = self.sized_by
         if size is None or getattr(self, size.field) is not None:
             return False
@@ -288,19 +288,19 @@ class Method(ABC):
 
     @property
     def adaptive(self) -> bool:
-        """Whether the numbers that it stores follow from the inputs, so that it fits no budget.
+        """Whether the inputs decide how many numbers are stored, so that no budget fits.
 
-        A method made of others is adaptive if one of them is.
+        A composite method is adaptive if one of its parts is.
         """
         return any(part.adaptive for part in self.parts.values())
 
     @property
     def fillable(self) -> bool:
-        """Whether a budget fills the sizes that are open."""
+        """Whether a budget can fill the open sizes."""
         return not self.adaptive
 
     def require_fillable(self) -> None:
-        """Raise ValueError, which says what to give, if this is a template that no budget fills."""
+        """Raise ValueError if this is a template that no budget can fill."""
         if self.is_template and not self.fillable:
             raise ValueError(
                 f"{self} is a template that no budget fills, as what it reads follows from the "
@@ -308,7 +308,7 @@ class Method(ABC):
             )
 
     def with_sizes(self) -> Self:
-        """Return this method with sizes of about 16 in place of those that are open."""
+        """Return this method with each open size set to about 16."""
         size = self.sized_by
         given: dict[str, Any] = {
             x: part.with_sizes() for x, part in self.parts.items() if part.is_template
@@ -320,25 +320,25 @@ class Method(ABC):
     def approximate(
         self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None, rng: Rng = None
     ) -> Approximation:
-        """Return the approximation of exp(Q Kᵀ), which is 0 where a query does not see a key.
+        """Return the approximation of exp(Q Kᵀ), which is 0 outside the mask.
 
         Parameters
         ----------
         Q, K : (n, d), (l, d)
-            The approximation may refer to these arrays, which must then not be changed.
+            The approximation may refer to these arrays, so they must not be changed afterwards.
         mask : None, "causal" or Mask
-            What each query sees; None is every key. If causal, the queries are the last n of the l
-            positions.
+            The keys that each query sees; None shows every key. Under a causal mask the queries are
+            the last n of the l positions.
         rng : int, SeedSequence or Generator, optional
-            Ignored by a method that draws nothing.
+            Ignored by a method without random draws.
 
         Raises
         ------
         TypeError, ValueError
-            Q, K, mask or rng cannot be used, the method is a template, or it has no meaning under
-            a mask.
+            Q, K, mask or rng cannot be used, the method is a template, or the method refuses the
+            mask.
         ResourceLimitError
-            The approximation would not fit; this is raised before anything big is allocated.
+            The approximation would not fit into memory. It is raised before large allocations.
         """
         parts = self.evaluated(Q, K, mask, rng)
         estimate = Approximation.from_parts(parts, mask=mask)
@@ -346,9 +346,9 @@ class Method(ABC):
         return estimate
 
     def evaluated(self, Q: ArrayLike, K: ArrayLike, mask: MaskLike, rng: Rng) -> Parts:
-        """Return what `evaluate` gives, for a method that is made of this one; see `approximate`.
+        """Check the arguments, and return the parts from `evaluate`; see `approximate`.
 
-        All is checked first, and the result is no `Approximation` yet: it has no mask.
+        Composite methods call this of their parts: `Parts`, unlike `Approximation`, have no mask.
         """
         q, k = self.checked(Q, K)
         (n, d), l = q.shape, len(k)
@@ -365,9 +365,9 @@ class Method(ABC):
         return parts
 
     def obstacle(self, mask: Mask) -> str:
-        """Return why no model with this mask can run the method; "" if one can.
+        """Return why no model with this mask can run the method; "" if a model can.
 
-        Under a mask that looks back the method must be autoregressive.
+        Under a mask that hides the future, the method must be autoregressive.
         """
         if not mask.is_full and (reason := self.refusal) is not None:
             return reason
@@ -378,7 +378,7 @@ class Method(ABC):
         return ""
 
     def masked(self, mask: MaskLike, n: int, l: int) -> Mask:
-        """Return the mask that was asked for; raise ValueError if the method has none."""
+        """Return the mask as a `Mask`; raise ValueError if the method refuses it."""
         seen = masks.as_mask(mask, n, l)
         if not seen.is_full and (reason := self.refusal) is not None:
             raise ValueError(f"{self} cannot be used under a mask: {reason}")
@@ -388,20 +388,20 @@ class Method(ABC):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the parts for checked q (n, d) and k (l, d) of one dtype, by the formula.
 
-        The mask says which keys a query sees. What the formula gives for other keys is dropped, so
-        a method whose entries do not depend on each other need not ask.
+        The mask says which keys a query sees. The base class drops entries outside the mask, so a
+        method whose entries do not depend on each other can ignore it.
         """
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes that `evaluate` needs, by default those of the stored values."""
+        """Return the bytes that `evaluate` needs; by default the bytes of the stored values."""
         price = self.known_price(shape)
         return 0 if price is None else int(8 * price.stored * shape.n)
 
     def moments(self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None) -> Moments | None:
-        """Return exact bias and variance over rng, given Q and K; None if they are not known.
+        """Return the exact bias and variance over rng, given Q and K; None if not known.
 
-        A deterministic method has bias estimate/exact − 1 and no variance. Where a query does not
-        see a key they are 0 and −inf.
+        A deterministic method has bias estimate/exact − 1 and variance 0. Outside the mask the
+        moments are 0 and −inf.
         """
         q, k = self.checked(Q, K)
         seen = self.masked(mask, len(q), len(k))
@@ -413,14 +413,14 @@ class Method(ABC):
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return `moments` for checked q (n, d), k (l, d) in float64; by default None.
 
-        Those of keys that are not seen are dropped.
+        The base class drops moments outside the mask.
         """
         return None
 
     def realised_moments(
         self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None
     ) -> Moments | None:
-        """Return bias estimate/exact − 1 and no variance, the moments where nothing is drawn."""
+        """Return bias estimate/exact − 1 and variance 0: the moments of a deterministic method."""
         q, k = checks.queries_keys(Q, K)
         estimate = self.approximate(q, k, mask=mask)
         if estimate.space == "attention":
@@ -439,13 +439,13 @@ class Method(ABC):
 
         Parameters
         ----------
-        q : (d,) or (1, d); (n, d) if a row is given
+        q : (d,) or (1, d); (n, d) if ``row`` is given
             A method that fits parameters to its inputs fits them to all rows of q.
         K : (l, d)
         row : int, optional
             The row of q that is the query.
         mask : None, "causal" or Mask
-            What each row of q sees; the covariance with a key that is not seen is 0.
+            The keys that each row of q sees. The covariance with other keys is 0.
         """
         query = checks.array("q", q)
         if query.ndim not in (1, 2):
@@ -467,18 +467,18 @@ class Method(ABC):
     def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return `covariance` of query i for checked Q (n, d), K (l, d) in float64.
 
-        That with keys which it does not see is dropped.
+        The base class drops covariances with keys outside the mask.
         """
         return None
 
     def cache(
         self, *, d: int, c: int, rng: Rng = None, window: int = 0, dtype: Any = np.float64
     ) -> Cache:
-        """Return what a causal model keeps of keys (d,) and values (c,): at first nothing.
+        """Return an empty cache, in which a causal model stores keys (d,) and values (c,).
 
-        Given the rng of `approximate` it draws the same, and each token is answered by the row that
-        ``approximate(Q, K, mask="causal")`` has for it, see `approx.decoding`. With a ``window`` it
-        is that under ``Mask.window(n, n, window)``. ``dtype`` is that of keys and values.
+        With the same rng, each token gets the row of ``approximate(Q, K, mask="causal")``, or with
+        a ``window`` the row under ``Mask.window(n, n, window)``; see `approx.decoding`. ``dtype``
+        is the dtype of keys and values.
 
         Raises
         ------
@@ -503,11 +503,11 @@ class Method(ABC):
         return found
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return `cache` for checked widths; None, the default, if there is none."""
+        """Return `cache` for checked widths; None, the default, if the method has no cache."""
         return None
 
     def windowed(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
-        """Return `cached` under a window, by default all of its keys; None if there is none."""
+        """Return `cached` under a window, by default `WindowKeys`; None if there is no cache."""
         if not (self.autoregressive and self.row_local) or (reach := self.reach_of(window)) is None:
             return None
 
@@ -517,9 +517,9 @@ class Method(ABC):
         return WindowKeys(d, c, window, row, *reach)
 
     def prefilled(self, q: Array, k: Array, v: Array, mask: Mask, rng: Rng) -> Array:
-        """Return the attention of queries that look back, (n, c), also of fewer keys than a size.
+        """Return the attention (n, c) of queries that look back, also for fewer keys than the size.
 
-        Keys that no query sees, and which so change nothing, fill up what the size asks for.
+        Missing keys are padded by zeros that no query sees, so that the result is unchanged.
         """
         size = self.sized_by
         count = getattr(self, size.field) if size is not None and size.counts == "entries" else 0
@@ -529,17 +529,17 @@ class Method(ABC):
         return self.approximate(q, k, mask=mask, rng=rng).attend(v)
 
     def reach_of(self, window: int) -> tuple[int, int] | None:
-        """Return what keys a row under a window follows from; None, the default: not known.
+        """Return which keys a row under a window depends on; None, the default: not known.
 
-        The first key has a place that is a multiple of the first number, and as many keys as the
-        second number lie before the window.
+        The second number is how many keys before the window are needed. The position of the first
+        key is a multiple of the first number.
         """
         return None
 
     def price(
         self, *, n: int, l: int, d: int, c: int | None = None, mask: MaskLike = None
     ) -> Price | None:
-        """Return its cost per query row, if that is known before it is run.
+        """Return the cost per query row, or None if only a run shows it.
 
         Parameters
         ----------
@@ -553,14 +553,14 @@ class Method(ABC):
         return self.known_price(Shape(n, l, d, d if c is None else c, masks.as_mask(mask, n, l)))
 
     def known_price(self, shape: Shape) -> Price | None:
-        """Return `priced`, which is computed once for the many heads of one shape."""
+        """Return `priced`, cached for the many heads of one shape."""
         try:
             return _price(self, shape)
         except TypeError:  # a field is an array, which has no hash
             return self.priced(shape)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return `price` at a shape, by default that of the size, or the sum of the parts'."""
+        """Return `price` at a shape; by default the price of the size, or the sum of the parts."""
         if parts := self.parts.values():
             costs = [part.priced(shape) for part in parts]
             known = [price for price in costs if price is not None]
@@ -589,26 +589,26 @@ class Method(ABC):
         Parameters
         ----------
         budget : float
-            What a query row may cost.
+            The largest cost per query row.
         n, l, d : int
             Queries, keys, width.
         c : int, optional
             Width of the values; d by default.
         mask : None, "causal" or Mask
         currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
-            What the budget is counted in, see `approx.Price`. Stored values per query row are
+            The unit of the budget, see `approx.Price`. Stored values per query row are
             parameters/n = (rank·(n + l) + nnz)/n.
 
         Raises
         ------
         TypeError, ValueError
-            An argument cannot be used, or the method is a template and adaptive: no budget fills
-            it.
+            An argument cannot be used, or the method is an adaptive template, which no budget
+            fills.
 
         Notes
         -----
-        A method whose price is not known is returned as it is, unless it is adaptive. One whose
-        price is not known in this currency fits no budget.
+        A method without a known price is returned unchanged, unless it is adaptive. A method
+        without a known price in this currency fits no budget.
 
         Examples
         --------
@@ -626,12 +626,12 @@ class Method(ABC):
         return self if self.affordable(budget, shape, currency) else None
 
     def affordable(self, budget: float, shape: Shape, currency: str) -> bool:
-        """Return whether this method, of a given size, fits a budget."""
+        """Return whether this method, with a given size, fits a budget."""
         price = self.priced(shape)
         return not self.adaptive if price is None else price.within(budget, currency)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        """Return this template with what is open filled, see `filling`; None if nothing fits."""
+        """Return this template with its open sizes filled, see `filling`; None if none fits."""
         return filling.filled(self, budget, shape, currency)
 
     def resized(self, count: int) -> Self:
@@ -640,7 +640,7 @@ class Method(ABC):
         return dataclasses.replace(self, **{self.sized_by.field: count})  # type: ignore[type-var]
 
     def beside(self, name: str, shape: Shape) -> Price | None:
-        """Return the price of all but one part; None if it follows from the inputs."""
+        """Return the price of all parts except one; None if it depends on the inputs."""
         others = [part for field, part in self.parts.items() if field != name]
         if any(part.adaptive for part in others):
             return None
@@ -648,15 +648,15 @@ class Method(ABC):
         return sum(known, Price(0.0, 0.0, 0.0, 0.0))
 
     def shared_reads(self, shape: Shape) -> Reads | None:
-        """Return the numbers that a new query reads, by who shares them; None if not known."""
+        """Return the numbers that a new query reads, split by sharing heads; None if not known."""
         price = self.priced(shape)
         return None if price is None or price.reads is None else self.divided(shape, price.reads)
 
     def divided(self, shape: Shape, reads: float) -> Reads | None:
-        """Return `shared_reads` of so many numbers.
+        """Split a number of reads by who shares them, as `shared_reads` returns.
 
-        By default all heads share them if a row needs no other query. Those of parts are divided
-        as the parts', and what is left belongs to one head.
+        By default all heads share them if a row depends on no other query. A composite method
+        splits the reads of its parts as the parts do; the remaining reads belong to one head.
         """
         if not self.parts:
             return Reads(reads) if self.row_local else Reads(unshared=reads)
@@ -664,7 +664,7 @@ class Method(ABC):
         return found and found[0]._replace(unshared=found[0].unshared + found[1])
 
     def _of_parts(self, shape: Shape, reads: float) -> tuple[Reads, float] | None:
-        """Return what the parts read, and what is left."""
+        """Return the reads of the parts, and the number of remaining reads."""
         known = [part.shared_reads(shape) for part in self.parts.values()]
         parts = [part for part in known if part is not None]
         if len(parts) < len(known):
@@ -676,22 +676,22 @@ class Method(ABC):
     def entry_work(self, shape: Shape) -> float:
         """Return the multiply-adds of one entry of a low-rank estimate: its columns.
 
-        The features of its key are at hand.
+        The features of the key are already computed.
         """
         price = self.priced(shape)
         return 0.0 if price is None else round(price.stored / shape.both)
 
     def fewest(self, d: int) -> int:
-        """Return the least size at width d."""
+        """Return the least size for vectors of width d."""
         return 1 if self.sized_by is None else self.sized_by.least
 
     def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-        """Return Q and K as arrays that `evaluate` can take.
+        """Return Q and K as checked arrays for `evaluate`.
 
         Raises
         ------
         TypeError, ValueError
-            Q or K cannot be used, the method is a template, or its size does not suit them.
+            Q or K cannot be used, the method is a template, or its size does not fit them.
         """
         size = self.sized_by
         self._sized()
@@ -735,10 +735,10 @@ class Method(ABC):
         return "a row follows from its past" if self.autoregressive else "a row reads the future"
 
     def __str__(self) -> str:
-        """Write the spec that `approx.parse` reads, without defaults.
+        """Return the spec that `approx.parse` reads, without defaults.
 
-        An array, such as given frequencies, is replaced by a digest. This is a label, the same for
-        the same numbers, from which no method can be read.
+        An array, such as given frequencies, is written as a digest. The digest is a label, equal
+        for equal numbers; `approx.parse` cannot read it.
         """
         given = [
             f"{f.name}={_spec(getattr(self, f.name))}"
@@ -756,16 +756,16 @@ def _price(method: Method, shape: Shape) -> Price | None:
 def _spec(value: Any) -> str:
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, np.ndarray):  # its repr rounds and shortens, so it is not a label
+    if isinstance(value, np.ndarray):  # repr rounds and shortens, so it is no label
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:8]
         return f"array({value.shape}, {digest})"
     return str(value) if isinstance(value, Method) else repr(value)
 
 
 def generator(rng: Rng) -> np.random.Generator:
-    """Return default_rng(rng), the one place where randomness enters.
+    """Return default_rng(rng), the only source of randomness.
 
-    A SeedSequence is copied, so that it gives the same draws again however often it spawns.
+    A SeedSequence is copied, so that it gives the same draws however often it has spawned.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Names that people know and that are no method here: which method is meant, or why there is none.
+"""Hints for names that are not methods here: which method is meant, or why there is none.
 
-Names for which a spec is written, such as `performer`, are `approx.ALIASES`.
+Short names for a spec, such as `performer`, are in `approx.ALIASES`.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from approx import checks
 
-# In plain form, see `plain`. The methods are those of `approx.METHODS` and `approx.ALIASES`.
+# plain name, see `plain` → a name in `approx.METHODS` or `approx.ALIASES`
 MEANT = {
     "favor": "performer",
     "favorplus": "performer",
@@ -97,7 +97,7 @@ _OTHERS = {"flashattn": "FlashAttention", "vllm": "PagedAttention", "ssm": "Mamb
 
 
 def plain(name: str) -> str:
-    """Return a name in small letters and digits only: as people write it, it is the same.
+    """Return a name in lower-case letters and digits only, so that spellings become equal.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def plain(name: str) -> str:
 
 
 def meant(name: str, known: Sequence[str]) -> str | None:
-    """Return which of the known names is meant by another way to write it, or by another name.
+    """Return the known name that is meant by another spelling or a synonym; None if none is.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def meant(name: str, known: Sequence[str]) -> str | None:
 
 
 def why_none(name: str) -> str | None:
-    """Return why there is no method of a name that people know, or None.
+    """Return why a well-known name is not a method here; None if there is no such hint.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def why_none(name: str) -> str | None:
 
 
 def unknown(name: str, known: Sequence[str], listed: str) -> str:
-    """Return the message about a name that is none of the known ones, see `checks.unknown`."""
+    """Return the message about an unknown name of a method, see `checks.unknown`."""
     if (reason := why_none(name)) is not None:
         return f"no method {checks.display(name)}: {reason}"
     return checks.unknown("method", name, known, listed, meant(name, known) or "")

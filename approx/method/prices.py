@@ -1,30 +1,28 @@
-"""The price of an estimate per query row, which is known before the estimate is made.
+"""The price of an estimate per query row, known before the estimate is computed.
 
-What is counted:
+The five currencies:
 
-- ``stored``: the values that the estimate holds, of all rows, over n.
-- ``reads``: the numbers that one new query reads in memory before it has its answer: what a
-  selection looks at, parameters such as frequencies, exact keys and their values, and states.
-  Queries come one after the other, at every place among the keys, and the one that reads most
-  counts: under a causal mask it sees all l keys, under a window as many as the window holds. A
-  number that is read in two passes counts twice. The query itself, what is written, and numbers
-  that change all weights of a row alike do not count. A factor of each column of a state is part
-  of the state.
-- ``multiply_adds``: the terms of sums of products of two vectors, which are dot products, outer
-  products that are added up, and products of matrices, while l keys and n queries are answered
-  together, over n. What is done to the numbers of one vector alone, or number by number, is not
-  counted: exponentials, norms, sums, scales, products of two features, comparisons, sorting. Beside
-  them, a polynomial of a logit counts its degree, a decomposition of an r × r matrix r³, its
-  inverse times a vector r², and a Fourier transform of m numbers m·log₂ m.
-- ``bytes``: those of what is stored, at 8 a number and 4 an index, with a scale for each row of a
-  low-rank part, and with what is kept of every key for a selection: boxes of pages, hashes, sums.
-  Parameters, of which there are no more if there are more keys, are not counted.
-- ``bytes_read``: those of ``reads``, at 2 a number, as a cache in 16 bits has them, but for codes,
-  which have their bits. Scales and norms of codes are numbers of 16 bits.
+- ``stored``: the values that the estimate stores for all rows, divided by n.
+- ``reads``: the numbers that one new query reads from memory before it has its answer. These are
+  the data of a selection, parameters such as frequencies, exact keys with their values, and states.
+  Queries come one after the other, at every position among the keys, and the one that reads most
+  counts. Under a causal mask it sees all l keys, under a window the keys of the window. A number
+  that is read in two passes counts twice. The query, writes, and numbers that scale all weights of
+  a row alike do not count. A factor for each column of a state is part of the state.
+- ``multiply_adds``: the products in dot products, in sums of outer products, and in matrix
+  products, for l keys and n queries answered together, divided by n. Operations on one vector or
+  on single numbers do not count: exponentials, norms, sums, scales, products of two features,
+  comparisons, sorting. In addition, a polynomial of a logit counts its degree, a decomposition of
+  an r × r matrix r³, its inverse times a vector r², and a Fourier transform of m numbers m·log₂ m.
+- ``bytes``: the bytes of the stored values, 8 per number and 4 per index. They include a scale for
+  each row of a low-rank part, and the data of every key for a selection: boxes of pages, hashes,
+  sums. Parameters whose number does not grow with the keys do not count.
+- ``bytes_read``: the bytes of ``reads``, 2 per number, as in a cache of 16 bits. Codes count their
+  own bits; their scales and norms have 16 bits.
 
-Where inputs or draws decide how much is read, the price is the most that they can ask for, row by
-row; that of a random size (`random_maclaurin`, `lsh`, the design "poisson") is its mean. It is None
-where it follows from the inputs only.
+If inputs or draws decide how much is read, the price is the largest possible amount, row by row.
+For a random size (`random_maclaurin`, `lsh`, the design "poisson") the price is its mean. It is
+None if it depends on the inputs alone.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ INDEX = 4  # bytes of a stored index, int32
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """Queries n, keys l, their width d, the width c of the values, and the mask, if there is one.
+    """The number n of queries and l of keys, their width d, the width c of values, and the mask.
 
     It unpacks into n, l, d and c.
     """
@@ -66,21 +64,21 @@ class Shape:
         return {"n": self.n, "l": self.l, "d": self.d, "c": self.c, "mask": self.mask}
 
     def seen(self, k: float) -> float:
-        """Return how many of k keys a row has on average, as it has no more than it sees."""
+        """Return the mean over rows of min(k, the number of keys that the row sees)."""
         if self.mask is None or self.mask.is_full:
             return float(k)
         return float(np.minimum(self.mask.counts, k).mean())
 
     @functools.cached_property
     def rows(self) -> Mask:
-        """What each query sees."""
+        """The keys that each query sees, as a `Mask`."""
         return self.mask or Mask.full(self.n, self.l)
 
     @functools.cached_property
     def decoding(self) -> Mask:
-        """What queries at every place see, as they come one after the other, l of them.
+        """The mask of l queries, one at each position, as they arrive in decoding.
 
-        Under a mask that does not look back, and is not full, they are the queries that there are.
+        A mask that neither looks back nor is full is returned unchanged.
         """
         if self.rows.looks_back:
             return Mask.window(self.l, self.l, self.most)
@@ -88,17 +86,17 @@ class Shape:
 
     @property
     def most(self) -> int:
-        """How many keys a query sees at most."""
+        """The largest number of keys that a query sees."""
         return self.l if self.mask is None else int(self.mask.counts.max())
 
     @property
     def exact(self) -> float:
-        """How many numbers the keys are that a query sees, with their values."""
+        """The largest count of numbers in the keys and values that a query sees."""
         return float(self.most * (self.d + self.c))
 
     @property
     def both(self) -> float:
-        """Queries and keys together, per query: (n + l)/n."""
+        """The number of queries and keys per query, (n + l)/n."""
         return (self.n + self.l) / self.n
 
 
@@ -109,31 +107,32 @@ class Price:
     Parameters
     ----------
     stored : float
-        Stored values, (rank·(n + l) + nnz)/n. Indices are not counted; a polynomial counts the
-        width of its monomials even where it is evaluated elementwise.
+        Stored values, (rank·(n + l) + nnz)/n, without indices. A polynomial counts the width of
+        its monomials even if it is evaluated elementwise.
     reads : float, optional
         Numbers read to answer one new query when l keys are present, including the selection of
-        keys: k exact keys are k·(d + c) numbers, and a state of m features is m·(c + 1). Writing
-        is not counted. It is None where it follows from the inputs only.
+        keys. k exact keys are k·(d + c) numbers, and a state of m features is m·(c + 1). Writes do
+        not count. It is None if it depends on the inputs alone.
     multiply_adds : float, optional
-        Multiply-adds of one query row when all n queries are answered together; work that is done
-        once for all of them is divided by n. Exponentials are not counted, and a decomposition of
-        a small matrix is counted by its leading term. It is None as above.
+        Multiply-adds of one query row when all n queries are answered together. Work that is done
+        once for all queries is divided by n. Exponentials do not count, and a decomposition of a
+        small matrix counts its leading term. It is None if it depends on the inputs alone.
     bytes : float
-        Bytes stored in float64, including int32 indices, the scales of rows and what is kept of
-        every key for a selection.
+        Bytes stored: float64 numbers, int32 indices, the scales of rows, and the data of every key
+        for a selection.
     few, few_bytes : float
-        How many of the numbers that are read have few bits, and the bytes of these.
+        The count of numbers that are read as codes of few bits, and their bytes.
 
     Attributes
     ----------
     bytes_read : float, optional
-        Bytes read to answer one new query, 2·(reads − few) + few_bytes. It is None as above.
+        Bytes read to answer one new query, 2·(reads − few) + few_bytes; None if reads is.
 
     Notes
     -----
-    The module says what is counted. The price of what needs all logits counts the result of its
-    search but not the search, so that it cannot be run at that price. Prices can be added.
+    The module's docstring defines the currencies. For a method that needs all logits, the price
+    counts the result of its search but not the search, so it cannot be run at this price. Prices
+    can be added.
     """
 
     stored: float
@@ -145,16 +144,16 @@ class Price:
 
     @property
     def bytes_read(self) -> float | None:
-        """Bytes read to answer one new query, at 16 bits a number that has no fewer."""
+        """Bytes read to answer one new query: 16 bits per number, fewer for codes."""
         return None if self.reads is None else READ * (self.reads - self.few) + self.few_bytes
 
     def within(self, budget: float, currency: str) -> bool:
-        """Return whether it is known in a currency, and no more than a budget."""
+        """Return whether the price is known in a currency and at most the budget."""
         cost = getattr(self, currency)
         return cost is not None and cost <= budget
 
     def __add__(self, other: Price) -> Price:
-        """Return the price of both together."""
+        """Return the sum of both prices."""
         return Price(
             self.stored + other.stored,
             _sum(self.reads, other.reads),
@@ -166,18 +165,18 @@ class Price:
 
 
 class Reads(NamedTuple):
-    """The numbers that a new query of one head reads, by who else reads them.
+    """The numbers that a new query of one head reads, split by the heads that share them.
 
     Attributes
     ----------
     shared : float
-        Those that every head of the group reads, once for all of them.
+        Numbers that all heads of the group read together, once.
     chosen : float
-        Those of keys and values that a head chooses for itself.
+        Numbers in the keys and values that each head chooses for itself.
     most : float
-        How many numbers there are to choose from, so that a group reads no more than these.
+        All numbers to choose from: a group reads at most these.
     unshared : float
-        Those that belong to one head.
+        Numbers that belong to one head.
     """
 
     shared: float = 0.0
@@ -187,15 +186,15 @@ class Reads(NamedTuple):
 
     @property
     def single(self) -> float:
-        """What one head reads: the price."""
+        """The reads of a single head: its price."""
         return self.shared + self.chosen + self.unshared
 
     def per_head(self, group: int) -> float:
-        """Return what a head of a group reads on average."""
+        """Return the reads per head in a group of heads."""
         return (self.shared + min(group * self.chosen, self.most)) / group + self.unshared
 
     def paid_share(self, group: int) -> float:
-        """Return which part of the keys and values that it reads a head of a group pays for."""
+        """Return the share of its chosen keys and values that a head of a group pays for."""
         if not self.chosen:
             return 1 / group
         return min(group * self.chosen, self.most) / (group * self.chosen)
@@ -215,25 +214,25 @@ def low_rank(
     once: float = 0.0,
     sums: bool = True,
 ) -> Price:
-    """Return the price of factors.
+    """Return the price of a low-rank estimate.
 
     Parameters
     ----------
     columns : float
-        Columns of the factors. Their state is columns·(c + 1) numbers, which are the sums of the
-        keys' features times values, for one multiply-add each, and the sums of the features.
+        Columns of the factors. Their state has columns·(c + 1) numbers: the sums over keys of
+        features times values, at one multiply-add each, and the sums of the features.
     shape : Shape
     mapped : float, optional
-        Multiply-adds that map a query to its features, such as m·d for m frequencies; None where
-        the number follows from the inputs only.
+        Multiply-adds that map a query to its features, such as m·d for m frequencies; None if the
+        number depends on the inputs alone.
     keyed : float, optional
-        Multiply-adds that map a key; by default as many.
+        Multiply-adds that map a key; by default ``mapped``.
     read : float, optional
-        Parameters that a query reads to be mapped; by default one for each multiply-add.
+        Parameters that are read to map a query; by default one for each multiply-add.
     once : float
         Multiply-adds for all queries and keys together.
     sums : bool
-        Whether a row is divided by its sum, for which the state holds the sums of the features.
+        Whether a row is divided by its sum; the state then includes the sums of the features.
 
     Examples
     --------
@@ -260,10 +259,10 @@ def entries(k: float, shape: Shape, *, mean: float | None = None) -> Price:
     Parameters
     ----------
     k : float
-        Most keys per row, each of which is read with its value; a row that sees fewer has fewer.
+        The largest number of keys per row, each read with its value; a row may see fewer.
     shape : Shape
     mean : float, optional
-        Entries of a row on average, where they are not the lesser of k and what it sees.
+        Mean number of entries per row; by default the mean of min(k, keys that the row sees).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Frequencies omega of the random features, the source of an estimate's randomness."""
+"""Frequencies omega of random features: their distributions and couplings."""
 
 from approx import checks
 from approx.projections.base import Projection
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def named(projection: str | Projection) -> Projection:
-    """Return the projection of that name, or the given object itself.
+    """Return the projection with this name, or the given object itself.
 
     Raises
     ------

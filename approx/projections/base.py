@@ -1,4 +1,4 @@
-"""The base of projections: a law of frequencies, and the coupling of those in a block."""
+"""The base of projections: a law of frequencies, and their coupling in a block."""
 
 from abc import ABC, abstractmethod
 
@@ -17,16 +17,16 @@ from approx.projections.summand import (
 class Projection(ABC):
     """A law of frequencies and their coupling.
 
-    By default each frequency is N(0, I_d), so that estimates are unbiased; a subclass that changes
-    this law overrides ``bias``, ``log_variance`` and ``shared``. Every coupling has its ``pair``.
+    By default each frequency is N(0, I_d), so that estimates are unbiased. A subclass with another
+    law overrides ``bias``, ``log_variance`` and ``shared``. Every coupling defines its ``pair``.
     """
 
     @abstractmethod
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return omega (count, d) and weights (count,), ≥ 0 with sum 1."""
+        """Return omega (count, d) and weights (count,); weights are ≥ 0 with sum 1."""
 
     def least(self, d: int) -> int:
-        """Return the least number of frequencies."""
+        """Return the smallest allowed number of frequencies."""
         return 1
 
     def block(self, d: int) -> int | None:
@@ -34,7 +34,7 @@ class Projection(ABC):
         return None
 
     def blocks(self, count: int, d: int) -> list[tuple[int, int]]:
-        """Return (size, number) of the blocks into which count frequencies fall."""
+        """Return (size, number of blocks of this size) for a number of frequencies."""
         size = self.block(d) or count
         full, left = divmod(count, size)
         return [(b, number) for b, number in ((size, full), (left, 1)) if b and number]
@@ -52,10 +52,10 @@ class Projection(ABC):
         return gaussian_covariance(rho, 1.0)
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
-        """Return e^{−log_unit} Cov(ρ_u(ω), ρ_v(ω′)) of two in a block; None if not closed-form."""
+        """Return e^{−log_unit} Cov(ρ_u(ω), ρ_v(ω′)) for ω, ω′ in one block; None if unknown."""
         return None
 
     def pairs(self, count: int, d: int) -> list[tuple[int, float]]:
-        """Return (b, Σ b(b−1)/count) for blocks of b > 1, the weight of ``pair`` per variance."""
+        """Return (b, Σ b(b−1)/count) for sizes b > 1: the weights of ``pair`` in a variance."""
         every = self.blocks(count, d)
         return [(b, number * b * (b - 1) / count) for b, number in every if b > 1]

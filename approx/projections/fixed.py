@@ -1,4 +1,4 @@
-"""Frequencies that a user gives."""
+"""Frequencies given by the user."""
 
 import dataclasses
 import hashlib
@@ -13,19 +13,19 @@ from approx.projections.base import Projection
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fixed(Projection):
-    """Given frequencies; quadrature nodes of N(0, I_d) make an estimate unbiased without chance.
+    """Given frequencies and weights, such as the nodes of a quadrature for N(0, I_d).
 
     Parameters
     ----------
     omega : (count, d)
-        Nodes, before the shift of a method.
+        Frequencies, before the shift of a method.
     weights : (count,), optional
         Numbers ≥ 0 with sum 1; equal by default.
 
     Raises
     ------
     ValueError
-        Shapes do not fit, or weights are negative or do not sum to 1.
+        The shapes do not fit, or the weights are negative or do not sum to 1.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Frequencies that are jointly Gaussian: independent, in pairs ±ω, or of mean 0."""
+"""Jointly Gaussian frequencies: independent, in pairs ±ω, or with sample mean 0."""
 
 import dataclasses
 import math
@@ -18,21 +18,21 @@ class IID(Projection):
         return rng.standard_normal((count, d)), np.full(count, 1.0 / count)
 
     def block(self, d: int) -> int | None:
-        """Return 1, as every frequency is a block of its own."""
+        """Return 1: each frequency is its own block."""
         return 1
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
-        """Return 0, as frequencies are independent."""
+        """Return 0: frequencies are independent."""
         return np.zeros_like(rho.dot)
 
 
 @dataclasses.dataclass(frozen=True)
 class Antithetic(Projection):
-    """Frequencies in pairs ω, −ω, with which `positive` becomes `hyperbolic`.
+    """Frequencies in pairs ω, −ω; with them `positive` becomes `hyperbolic`.
 
     Notes
     -----
-    A family with cosh or cos of ω·u takes the same value twice, and gains nothing.
+    A family with cosh or cos of ω·u gains nothing: it has the same value at ω and at −ω.
     """
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -41,7 +41,7 @@ class Antithetic(Projection):
         return np.concatenate([half, -half])[:count], np.full(count, 1.0 / count)
 
     def block(self, d: int) -> int | None:
-        """Return 2; if the count is odd, one frequency is alone."""
+        """Return 2; with an odd count, one frequency has no partner."""
         return 2
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
@@ -54,7 +54,7 @@ class ZeroMean(Projection):
     """Gaussian frequencies whose sample mean is 0: ω_r = √(m/(m−1)) (g_r − ḡ), g_r ~ N(0, I_d).
 
     Each is N(0, I_d) exactly, and two have correlation −1/(m−1). So estimates are unbiased, and
-    their variance loses the part that is linear in ω: at A = 0 the variance of m exponential
+    the part of their variance that is linear in ω vanishes: at A = 0 the variance of m exponential
     features falls from (e^x − 1)/m to
     (e^x − 1)/m + (1 − 1/m)(e^{−x/(m−1)} − 1) ≈ (e^x − 1 − x)/m.
     """

@@ -1,4 +1,4 @@
-"""Blocks of frequencies in one random rotation: orthogonal, simplex, or of fixed lengths."""
+"""Blocks of frequencies with a common random rotation: orthogonal, simplex, or of fixed length."""
 
 import dataclasses
 import math
@@ -15,17 +15,17 @@ from approx.projections.base import Projection
 from approx.projections.gaussian import IID
 from approx.projections.summand import Entries, Keys, Summand, times
 
-GAMMA = 160.0  # an argument of Γ that does not overflow yet
-FAR = 300.0  # |u|² at which u is cut: there a covariance is at most |u|, the variance e^{|u|²}
+GAMMA = 160.0  # an argument at which Γ does not overflow
+FAR = 300.0  # cap of |u|²: there a covariance is at most |u|, and the variance e^{|u|²}
 NODES = 24
-STRETCH = 512  # numbers of a polynomial that are computed together
+STRETCH = 512  # values of a polynomial that are computed together
 
 
 def haar(d: int, rng: np.random.Generator) -> Array:
-    """Return a random rotation or reflection (d, d) by Haar's measure: Q·diag(sign R), G = QR.
+    """Return a Haar-distributed orthogonal matrix (d, d): Q·diag(sign R), G = QR.
 
-    Without the sign Q is not Haar distributed: LAPACK makes the first entry of the first column
-    negative, and E[estimate]/exp(q·k) of positive features falls to 0.66 at d = 4,
+    Without the sign, Q is not Haar distributed: LAPACK makes the first entry of the first column
+    negative. Then E[estimate]/exp(q·k) of positive features falls to 0.66 at d = 4,
     q + k = (1, 1, 1, 1).
 
     References
@@ -43,16 +43,16 @@ class Orthogonal(Projection):
 
     Notes
     -----
-    The relative covariance of two frequencies in a block is, for every family here,
+    For every family here, the relative covariance of two frequencies in a block is
     e^{−x} ₁F₁(d; d/2; x/2) − 1 with x = u·u, since |ω₁ ± ω₂|² ~ χ²_{2d} with a uniform direction.
-    It is ≤ 0 for x = |q+k|². For two keys, with c = d/2, α = u·u/2, β = v·v/2,
+    It is ≤ 0 for x = |q+k|². For two keys, with c = d/2, α = u·u/2, β = v·v/2 and
     Δ = (u·u v·v − (u·v)²)/4, it is
 
         e^{−α−β} Σ_k Δ^k/((c − ½)_k k!) Σ_ij (c)_{k+i} (c)_{k+j} α^i β^j/((c)_{2k+i+j} i! j!) − 1,
 
-    which is ₀F₁ of a 2 × 2 matrix averaged over both lengths; the inner sums are computed by
-    Gegenbauer's recurrence. The covariance tends to a limit as u alone grows and is at most of the
-    order of |u|, so u is cut at |u|² = 300: at A = 0 the difference is below 10⁻⁶⁰ σσ′.
+    which is ₀F₁ of a 2 × 2 matrix, averaged over both lengths. Gegenbauer's recurrence computes the
+    inner sums. If u alone grows, the covariance tends to a limit of at most the order of |u|. So
+    |u|² is capped at 300: at A = 0 this changes the covariance by less than 10⁻⁶⁰ σσ′.
 
     References
     ----------
@@ -68,11 +68,11 @@ class Orthogonal(Projection):
         return directions * lengths[:, None], np.full(count, 1.0 / count)
 
     def block(self, d: int) -> int | None:
-        """Return d, the most directions that a block can hold."""
+        """Return d, the largest number of directions in a block."""
         return d
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
-        """Return the covariance for isotropic A, which drops out: tilted (1−4A)|ω|² is χ²_d."""
+        """Return the covariance for isotropic A; A cancels, as the tilted (1−4A)|ω|² is χ²_d."""
         if not rho.isotropic:
             return None
         if isinstance(rho, Keys):
@@ -93,7 +93,7 @@ class Orthogonal(Projection):
 
 
 def _hypergeometric(c: float, y: Array) -> Array:
-    """Return ₁F₁(−c; c; −y): a polynomial with terms ≥ 0 if c is whole and no y is negative."""
+    """Return ₁F₁(−c; c; −y), a polynomial with terms ≥ 0 if c is an integer and all y are ≥ 0."""
     if c != int(c) or (y < 0).any():
         return np.asarray(scipy.special.hyp1f1(-c, c, -y))
     k = np.arange(int(c))
@@ -104,7 +104,7 @@ def _hypergeometric(c: float, y: Array) -> Array:
 
 @kernel
 def _nested(y: Any, ratios: Any, out: Any) -> None:
-    """Turn ones into 1 + y·ratio₀(1 + y·ratio₁(1 + …)), by stretches that stay in the cache."""
+    """Replace ones by 1 + y·ratio₀(1 + y·ratio₁(1 + …)), in stretches that fit into the cache."""
     for start in range(0, len(y), STRETCH):
         x, p = y[start : start + STRETCH], out[start : start + STRETCH]
         for k in range(len(ratios)):
@@ -152,17 +152,17 @@ def _orthogonal_pairs(half: Any, dots: Any, c: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Simplex(Projection):
-    """Blocks of up to d directions from the centre of a simplex to its corners, χ_d lengths.
+    """Blocks of up to d directions from the centre of a simplex to its corners, with χ_d lengths.
 
-    Two of b directions have cosine −1/(b−1), so they are as far apart as b directions can be.
+    Two of b directions have cosine −1/(b−1), the largest distance that b directions can have.
 
     Notes
     -----
     The relative covariance of two frequencies is e^{−x} E ₀F₁(; d/2; R²x/4) − 1,
-    R² = |ω₁ + ω₂|². In polar coordinates of the two lengths R² = r²(1 − sin φ/(b−1)),
-    r² ~ χ²_{2d}, φ ∈ (0, π) with density ∝ sin^{d−1} φ, so it is one quadrature of
+    R² = |ω₁ + ω₂|². In polar coordinates of the two lengths R² = r²(1 − sin φ/(b−1)) with
+    r² ~ χ²_{2d} and φ ∈ (0, π) of density ∝ sin^{d−1} φ. So the covariance is one quadrature of
     e^{−x} ₁F₁(d; d/2; (1 − sin φ/(b−1)) x/2). For cosh and cos it is the mean over both signs of
-    the cosine. A drops out, as for orthogonal directions.
+    the cosine. A cancels, as for orthogonal directions.
 
     References
     ----------
@@ -182,7 +182,7 @@ class Simplex(Projection):
         return np.concatenate(parts) * lengths[:, None], np.full(count, 1.0 / count)
 
     def block(self, d: int) -> int | None:
-        """Return d, the most directions that a block can hold."""
+        """Return d, the largest number of directions in a block."""
         return d
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
@@ -205,9 +205,9 @@ class Simplex(Projection):
 
 
 class _Spherical(Projection):
-    """Blocks that rotations leave invariant, where |v|² is a scaled Beta variable, v = ω, ω ± ω′.
+    """Rotation-invariant blocks in which |v|² is a scaled Beta variable for v = ω and v = ω ± ω′.
 
-    Then E e^{v·u} = ₀F₁(; b; N u·u/4), where N depends on v and b does not.
+    Then E e^{v·u} = ₀F₁(; b; N u·u/4), where N depends on v but b does not.
     """
 
     @abstractmethod
@@ -216,14 +216,14 @@ class _Spherical(Projection):
 
     @abstractmethod
     def lengths(self, size: int, d: int) -> tuple[float, float, float]:
-        """Return N of ω, and of ω + ω′ and ω − ω′ for two frequencies of a block."""
+        """Return N of ω, of ω + ω′, and of ω − ω′ for two frequencies of a block."""
 
     @abstractmethod
     def log_tilt(self, rho: Summand) -> float | None:
-        """Return log((1−4A)^{d/2} e^{2A|ω|²}); None where it is not the same for all ω."""
+        """Return log((1−4A)^{d/2} e^{2A|ω|²}); None if it differs between ω."""
 
     def bias(self, rho: Entries, count: int) -> Array | None:
-        """Return E ρ − 1 = e^{−x/2} ₀F₁(; b; N x/4) − 1; with a tilt, ₀F₁ has x (1−4A) for x."""
+        """Return E ρ − 1 = e^{−x/2} ₀F₁(; b; N x/4) − 1; a tilt replaces x by x (1−4A) in ₀F₁."""
         if (mean := self._mean(rho, count)) is None:
             return None
         with np.errstate(over="ignore"):
@@ -242,7 +242,7 @@ class _Spherical(Projection):
             return np.asarray(square + np.log(np.where(gap < rounding, 0.0, gap)))
 
     def shared(self, rho: Keys, count: int) -> Array | None:
-        """Return None, as its closed form is not worked out."""
+        """Return None: no closed form is known here."""
         return None
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
@@ -263,7 +263,7 @@ class _Spherical(Projection):
         return sign, log + tilt - x / 2
 
     def _product(self, rho: Summand, count: int, squares: tuple[float, ...]) -> tuple[Array, Array]:
-        """Return sign and log of E ρ(ω) ρ(ω′), given N of ω + ω′ and of ω − ω′."""
+        """Return the sign and log of E ρ(ω) ρ(ω′), given N of ω + ω′ and of ω − ω′."""
         x = rho.dot
         sign, log = self._hyp0f1(squares[0], x, rho, count)
         if rho.paired:
@@ -279,7 +279,7 @@ class _Spherical(Projection):
 
 
 def log_hyp0f1(b: float, z: Array) -> tuple[Array, Array]:
-    """Return the sign of ₀F₁(; b; z) and log|₀F₁|, by Γ(b) y^{1−b} I_{b−1}(2y), y = √z, if large.
+    """Return the sign and log|·| of ₀F₁(; b; z); for large z, Γ(b) y^{1−b} I_{b−1}(2y), y = √z.
 
     Accuracy: 40 eps·κ, as docs/accuracy.md defines it.
 
@@ -296,7 +296,7 @@ def log_hyp0f1(b: float, z: Array) -> tuple[Array, Array]:
     with np.errstate(divide="ignore"):
         log = np.log(np.abs(value))
     small = np.abs(z) < b
-    log[small] = np.log1p(_series(b, z[small]))  # the value has lost what it is above 1
+    log[small] = np.log1p(_series(b, z[small]))  # ``value`` has lost digits of value − 1
     y = np.sqrt(z[far])
     bessel = np.where(
         y < 1e8, scipy.special.ive(b - 1, 2 * np.minimum(y, 1e8)), (4 * np.pi * y) ** -0.5
@@ -306,7 +306,7 @@ def log_hyp0f1(b: float, z: Array) -> tuple[Array, Array]:
 
 
 def _falling(b: float, z: Array) -> Array:
-    """Return ₀F₁(; b; z), z ≤ 0, b large, by its series or Γ(b) y^{1−b} J_{b−1}(2y), y = √−z."""
+    """Return ₀F₁(; b; z) for z ≤ 0, large b: its series, or Γ(b) y^{1−b} J_{b−1}(2y), y = √−z."""
     y = np.sqrt(np.maximum(-z, b))
     bessel = scipy.special.jv(b - 1, 2 * y)
     with np.errstate(divide="ignore"):
@@ -316,7 +316,7 @@ def _falling(b: float, z: Array) -> Array:
 
 
 def _series(b: float, z: Array) -> Array:
-    """Return ₀F₁(; b; z) − 1 for |z| ≤ 4b, whose terms are at most 4^k/k!."""
+    """Return ₀F₁(; b; z) − 1 for |z| ≤ 4b, by its series, with terms of at most 4^k/k!."""
     term, series = np.ones_like(z), np.zeros_like(z)
     for k in range(1, 60):
         term = term * z / (k * (b + k - 1))
@@ -326,7 +326,7 @@ def _series(b: float, z: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Regularized(_Spherical):
-    """Frequencies that all have length √d (SMREG), under which estimates are biased.
+    """Frequencies that all have length √d (SMREG); estimates are biased.
 
     Parameters
     ----------
@@ -334,10 +334,10 @@ class Regularized(_Spherical):
 
     Notes
     -----
-    E estimate/exp(q·k) = e^{−x/2} ₀F₁(; d/2; d x/4). For exponentials without a tilt x = |q+k|²;
-    the ratio is then at most 1, tends to 0 as x grows, is 1 − x²/(4d + 8) for small x, and the
-    variance is below that of iid frequencies. For cosines x = −|q−k|², and the ratio may be above 1
-    or negative; the same holds with a tilt.
+    E estimate/exp(q·k) = e^{−x/2} ₀F₁(; d/2; d x/4). For exponentials without a tilt x = |q+k|².
+    Then the ratio is at most 1, tends to 0 as x grows, and is 1 − x²/(4d + 8) for small x; the
+    variance is below the variance of iid frequencies. For cosines x = −|q−k|². For cosines and with
+    a tilt, the ratio may be above 1 or negative.
 
     References
     ----------
@@ -368,26 +368,26 @@ class Regularized(_Spherical):
         return float(d), 2.0 * d, 2.0 * d
 
     def log_tilt(self, rho: Summand) -> float | None:
-        """Return log((1−4A)^{d/2} e^{2Ad}), as |ω|² = d."""
+        """Return log((1−4A)^{d/2} e^{2Ad}), since |ω|² = d."""
         A, d = float(rho.A[0]), rho.d
         return d / 2 * math.log(1 - 4 * A) + 2 * A * d
 
 
 @dataclasses.dataclass(frozen=True)
 class MomentMatched(_Spherical):
-    """Frequencies of sample mean 0 and sample covariance I, under which the bias is O(1/count).
+    """Frequencies with sample mean 0 and sample covariance I; the bias is O(1/count).
 
-    Ω = √m U, where U ∈ ℝ^{m×d} has orthonormal columns ⟂ 1 in a uniform rotation; m ≥ d + 1.
+    Ω = √m U, where U ∈ ℝ^{m×d} has uniformly distributed orthonormal columns ⟂ 1; m ≥ d + 1.
 
     Notes
     -----
     |ω|² is (m−1) times a Beta(d/2, (m−1−d)/2) variable, so E estimate/exp(q·k) =
-    e^{−x/2} ₀F₁(; (m−1)/2; (m−1)x/4) ≤ 1. At m = d + 1 frequencies are the corners of a simplex of
-    length √d. Moments are known at A = 0 only.
+    e^{−x/2} ₀F₁(; (m−1)/2; (m−1)x/4) ≤ 1. At m = d + 1 the frequencies are the corners of a
+    simplex, with length √d. Moments are known only at A = 0.
     """
 
     def least(self, d: int) -> int:
-        """Return d + 1, which leaves room for d columns ⟂ 1."""
+        """Return d + 1, the least count with d columns ⟂ 1."""
         return d + 1
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -404,7 +404,7 @@ class MomentMatched(_Spherical):
         return size - 1.0, 2.0 * (size - 2), 2.0 * size
 
     def log_tilt(self, rho: Summand) -> float | None:
-        """Return 0 where A = 0, else None."""
+        """Return 0 if A = 0, else None."""
         return None if rho.A.any() else 0.0
 
 
@@ -412,9 +412,9 @@ class MomentMatched(_Spherical):
 class Hadamard(Projection):
     """Structured orthogonal frequencies (SORF) √D·H S₁ H S₂ H S₃, with H orthonormal Hadamard.
 
-    S_i are diagonals of random signs, and D ≥ d is the next power of two; of each block of D rows
-    the first d columns are kept. The frequencies are not exactly N(0, I), so estimates are biased,
-    without a closed form. `Regularized` is near: its mean is within 0.5 % and its variance within
+    S_i are diagonals of random signs, and D ≥ d is the next power of two. Of each block of D rows,
+    the first d columns are used. The frequencies are not exactly N(0, I), so estimates are biased,
+    without a closed form. `Regularized` is close: its mean is within 0.5 % and its variance within
     1.5 % at d = 8, 16, 64.
 
     References
@@ -434,5 +434,5 @@ class Hadamard(Projection):
         return np.concatenate(parts)[:count], np.full(count, 1.0 / count)
 
     def bias(self, rho: Entries, count: int) -> Array | None:
-        """Return None, as it has no closed form."""
+        """Return None: there is no closed form."""
         return None

@@ -1,4 +1,4 @@
-"""Frequencies from scrambled sequences of low discrepancy."""
+"""Frequencies from scrambled low-discrepancy sequences."""
 
 import dataclasses
 
@@ -11,13 +11,13 @@ from approx.projections.base import Projection
 
 @dataclasses.dataclass(frozen=True)
 class Sobol(Projection):
-    """Scrambled Sobol' points through the normal quantile, unbiased over the scrambling.
+    """Scrambled Sobol' points mapped by the normal quantile; unbiased over the scrambling.
 
     Parameters
     ----------
     scramble : bool
-        Unscrambled points are refused, because they have a fixed error (12 % at m = 64, d = 8) and
-        no error bar.
+        Must be True: unscrambled points have a fixed error (12 % at m = 64, d = 8) and no error
+        bar.
 
     References
     ----------
@@ -30,7 +30,7 @@ class Sobol(Projection):
         _refuse_unscrambled(self.scramble)
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        from scipy.stats import qmc  # slow to import, so only where it is used
+        from scipy.stats import qmc  # imported here because it is slow
 
         sampler = qmc.Sobol(d, scramble=True, bits=52, rng=rng)
         points = sampler.random_base2(max(count - 1, 0).bit_length())[:count]
@@ -39,12 +39,12 @@ class Sobol(Projection):
 
 @dataclasses.dataclass(frozen=True)
 class Halton(Projection):
-    """Scrambled Halton points through the normal quantile, unbiased over the scrambling.
+    """Scrambled Halton points mapped by the normal quantile; unbiased over the scrambling.
 
     Parameters
     ----------
     scramble : bool
-        Unscrambled points are refused, because they have a fixed error and no error bar.
+        Must be True: unscrambled points have a fixed error and no error bar.
 
     References
     ----------
@@ -57,7 +57,7 @@ class Halton(Projection):
         _refuse_unscrambled(self.scramble)
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        from scipy.stats import qmc  # slow to import, so only where it is used
+        from scipy.stats import qmc  # imported here because it is slow
 
         points = qmc.Halton(d, scramble=True, rng=rng).random(count)
         omega = scipy.special.ndtri(np.clip(points, 2.0**-53, 1 - 2.0**-53))

@@ -5,9 +5,9 @@ Divided by exp(q·k), the summand of a family of random features is one of two f
     ρ_u(ω) = Π_c (1−4A_c)^{1/2} · e^{2 Σ A_c ω_c² − u·u/2} · e^{Σ s_c ω_c u_c}       (exponential)
     ρ_u(ω) = Π_c (1−4A_c)^{1/2} · e^{2 Σ A_c ω_c² − u·u/2} · cosh(Σ s_c ω_c u_c)     (paired)
 
-with s_c² = 1 − 4A_c, A_c < 1/8, and u = q + k, its distance from a shift, or i(q − k), where
-u·u < 0 and cosh is a cosine. A family says what u and A are, and a projection how two frequencies
-of a block are coupled; E ρ_u(ω) ρ_v(ω′) follows.
+with s_c² = 1 − 4A_c and A_c < 1/8. Here u is q + k, q + k minus a shift, or i(q − k); in the last
+case u·u < 0 and cosh is a cosine. A family defines u and A, and a projection defines how two
+frequencies of a block are coupled. E ρ_u(ω) ρ_v(ω′) follows from both.
 """
 
 import dataclasses
@@ -49,23 +49,23 @@ class Summand(ABC):
 
     @property
     def isotropic(self) -> bool:
-        """Whether A is a multiple of the identity, so that ρ turns with u."""
+        """Whether A is a multiple of the identity, so that rotating ω and u together keeps ρ."""
         return bool((self.A[0] == self.A).all())
 
     @property
     def dot(self) -> Array:
-        """Return u·v."""
+        """The inner products u·v."""
         return self.form(np.zeros(self.d), np.ones(self.d))
 
     @property
     def squares(self) -> Array:
-        """Return (u·u + v·v)/2."""
+        """The mean squares (u·u + v·v)/2."""
         return self.form(np.ones(self.d), np.zeros(self.d))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entries(Summand):
-    """The pairs of every entry of the matrix with itself, v = u = a_i + b_j."""
+    """The pairs (u, u) with u = a_i + b_j, for every entry of the matrix."""
 
     a: Array
     b: Array
@@ -82,13 +82,13 @@ class Entries(Summand):
 
     @functools.cached_property
     def _squares(self) -> Array:
-        """|a_i + b_j|², of which most forms of these entries are multiples."""
+        """|a_i + b_j|²; most forms of these entries are multiples of it."""
         return squared_distances(self.a, -self.b)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Keys(Summand):
-    """The pairs of every two keys for one query, where u and v are rows of U, (l, d)."""
+    """The pairs (u, v) of every two keys for one query; u and v are rows of U, (l, d)."""
 
     U: Array
 
@@ -102,8 +102,8 @@ class Keys(Summand):
 def gaussian_exponents(rho: Summand, correlation: float) -> tuple[Array, Array]:
     """Return κ, λ with E ρ_u(ω) ρ_v(ω′) = e^κ · (e^λ, or cosh λ if paired).
 
-    ω, ω′ ~ N(0, I) have that correlation in each coordinate: 1 for one frequency, −1 for a pair
-    ω, −ω. With g± = (1 ± r)/(1 − 4A(1 ± r)), each coordinate contributes the exponent
+    ω, ω′ ~ N(0, I) have the given correlation in each coordinate: 1 for one frequency, −1 for a
+    pair ω, −ω. With g± = (1 ± r)/(1 − 4A(1 ± r)), each coordinate contributes the exponent
     ¼(1−4A)·[(u² + v²)(g₊ + g₋) + 2uv(g₊ − g₋)] and the factor (1−4A)·Π (1 − 4A(1 ± r))^{−1/2}.
 
     Accuracy: 1000 eps·κ, as docs/accuracy.md defines it.
@@ -117,7 +117,7 @@ def gaussian_exponents(rho: Summand, correlation: float) -> tuple[Array, Array]:
 
 
 def times(x: Array, log: Array | float) -> Array:
-    """Return x·e^log, where 0 stays 0.
+    """Return x·e^log; 0 stays 0 for every log.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
     """
@@ -138,7 +138,7 @@ def gaussian_covariance(rho: Summand, correlation: float, log_unit: Array | floa
 
 
 def gaussian_log_variance(rho: Summand) -> Array:
-    """Return log(E ρ² − 1), at A = 0 of e^{u·u} − 1 or of cosh(u·u) − 1 = 2 sinh²(u·u/2).
+    """Return log(E ρ² − 1); at A = 0, E ρ² − 1 is e^{u·u} − 1 or cosh(u·u) − 1 = 2 sinh²(u·u/2).
 
     Accuracy: 1000 eps·κ, as docs/accuracy.md defines it.
     """
@@ -152,7 +152,7 @@ def gaussian_log_variance(rho: Summand) -> Array:
 
 
 def log_cosh(x: Array) -> Array:
-    """Return log cosh x, exact near 0.
+    """Return log cosh x, accurate near 0.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
     """

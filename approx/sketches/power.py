@@ -1,4 +1,4 @@
-"""The base of the sketches of (1 + x/p)^p: vectors (x/√p, 1), mean, variance and covariance.
+"""The base of sketches of (1 + q·k/p)^p: vectors (x/√p, 1), mean, variance and covariance.
 
 With a = (q/√p, 1), b = (k/√p, 1), c = a·b = 1 + q·k/p, S = Σ_i a_i² b_i², U = |a|²|b|² − S and
 W = c² − S, the variance of every unbiased sketch here is a sum of (c² + …)^p − c^{2p}. The
@@ -31,7 +31,7 @@ class PowerSketch(Method):
     Parameters
     ----------
     m : int, optional
-        Columns of the factors; None is a template.
+        Columns of the factors; None: a budget fills it.
     degree : int
         p ≥ 1.
     """
@@ -46,7 +46,7 @@ class PowerSketch(Method):
 
     @abstractmethod
     def spread(self, C: Array, U: Array, W: Array, S: Array) -> Signed:
-        """Return the covariance of two estimates of one draw, from C = c c' and U, W, S."""
+        """Return the covariance of the estimates for two keys, from C = c c' and U, W, S."""
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments:
         """Return the bias of (1 + q·k/p)^p and the exact variance."""

@@ -27,22 +27,22 @@ class ProductSketch(PowerSketch):
     Parameters
     ----------
     m : int, optional
-        Features, ≥ 1, which are the columns of the factors; None is a template.
+        Features, ≥ 1: the columns of the factors; None: a budget fills it.
     degree : int
         p ≥ 1.
     law : {"rademacher", "gaussian"}
-        Law of the entries of w.
+        Distribution of the entries of w.
 
     Notes
     -----
     The estimate is biased for exp(q·k), by the factor (1 + q·k/p)^p e^{−q·k}. Its variance is
     (M^p − c^{2p})/m with a = (q/√p, 1), b = (k/√p, 1), c = a·b and
-    M = |a|²|b|² + 2c² − 2Σ a_i² b_i²; Gaussians lack the last term. The covariance of two keys b,
-    b' is the same with |a|² b·b' + 2 c c' − 2Σ a_i² b_i b'_i for M and c c' for c². M ≥ |a|²|b|²,
-    so the relative variance grows exponentially with p. Row sums may be ≤ 0.
+    M = |a|²|b|² + 2c² − 2Σ a_i² b_i², without the last term for Gaussians. In the covariance of two
+    keys b, b', |a|² b·b' + 2 c c' − 2Σ a_i² b_i b'_i replaces M, and c c' replaces c². Since
+    M ≥ |a|²|b|², the relative variance grows exponentially with p. Row sums may be ≤ 0.
     Cost: 2(n + l)·m·p·(d + 1) operations, (n + l)·m numbers.
-    Features are built as sign and logarithm, with one shift per query row and one for all keys, so
-    no logit overflows.
+    Features are computed as sign and logarithm, with one shift per query row and one for all keys,
+    so no logit overflows.
 
     References
     ----------
@@ -52,7 +52,7 @@ class ProductSketch(PowerSketch):
 
     Examples
     --------
-    At q = k = 0 only the coordinate 1 is left, and its signs cancel:
+    At q = k = 0 only the coordinate 1 contributes, and its signs cancel:
 
     >>> ProductSketch(m=3).approximate([[0.0]], [[0.0]], rng=0).to_dense().round(12)
     array([[1.]])

@@ -1,4 +1,4 @@
-"""Products of random linear forms, which are the features of most sketches, and their moments.
+"""Products of random linear forms, the features of most sketches, and their moments.
 
 For w with independent entries of mean 0 and variance 1, y = (w·a)(w·b) has mean a·b and
 
@@ -18,7 +18,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.random_features.exponentials import exponentials
 
-CUMULANTS = {  # the 4th, 6th and 8th cumulant of an entry of w
+CUMULANTS = {  # the 4th, 6th and 8th cumulants of an entry of w
     "rademacher": (-2.0, 16.0, -272.0),
     "gaussian": (0.0, 0.0, 0.0),
 }
@@ -33,7 +33,7 @@ def forms(law: str, shape: tuple[int, int], rng: np.random.Generator) -> Array:
 
 
 def augmented(X: Array, degree: int) -> Array:
-    """Return (x/√p, 1), whose products are 1 + q·k/p, in float64.
+    """Return (x/√p, 1) in float64; the inner products are 1 + q·k/p.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def augmented(X: Array, degree: int) -> Array:
 
 
 def unit(X: Array) -> tuple[Array, Array]:
-    """Return X with rows of norm 1 (a zero row stays zero), and the logs of the norms."""
+    """Return X with rows of norm 1 (a zero row stays zero), and the logarithms of the norms."""
     top = np.abs(X).max(axis=1, keepdims=True)
     x = X / np.where(top > 0, top, 1.0)
     norm = np.linalg.norm(x, axis=1, keepdims=True)
@@ -72,7 +72,7 @@ def products(
     dtype : numpy dtype
         Dtype of the factors, which are computed in float64.
     mask : Mask, optional
-        Keys have one scale together, or under a mask one each.
+        Without a mask all keys share one scale; under a mask each key has its own.
     """
     X = np.concatenate([Q, K]).astype(np.float64, copy=False)
     log = np.tile(log_weight, (len(X), 1))
@@ -83,7 +83,7 @@ def products(
         with np.errstate(divide="ignore"):
             log[:, : len(W)] += np.log(np.abs(y))
     n = len(Q)
-    # for the narrowest dtype, as some sketches go on in float64 and are rounded to float32 then
+    # scaled for float32: some sketches continue in float64 and are rounded to float32 at the end
     factors = exponentials(log[:n].copy(), log[n:].copy(), np.zeros(1), mask, np.float32)
     signed = dataclasses.replace(
         factors, left=factors.left * sign[:n], right=factors.right * sign[n:]
@@ -92,7 +92,7 @@ def products(
 
 
 def sums(a: Array, b: Array, r: int, s: int) -> Array:
-    """Return Σ_i a_i^r b_i^s of every pair, (n, l)."""
+    """Return Σ_i a_i^r b_i^s for every pair, (n, l)."""
     return np.asarray(a**r @ (b**s).T)
 
 
@@ -104,7 +104,7 @@ def pair_moments(a: Array, b: Array, law: str) -> tuple[Array, Array, Array, Arr
 
     Examples
     --------
-    With one coordinate both signs are the same, and (±a)(±b) is ab.
+    With one coordinate both factors have the same sign, and (±a)(±b) is ab.
 
     >>> [float(x[0, 0]) for x in pair_moments(np.array([[2.0]]), np.array([[3.0]]), "rademacher")]
     [6.0, 36.0, 216.0, 1296.0]

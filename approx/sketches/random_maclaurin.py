@@ -1,4 +1,4 @@
-"""Random Maclaurin features, terms of the series of exp of random degrees."""
+"""Random Maclaurin features: terms of the series of exp, of random degrees."""
 
 import dataclasses
 import math
@@ -33,8 +33,8 @@ class RandomMaclaurin(Method):
     Parameters
     ----------
     m : int, optional
-        Columns of the factors, which are C(d + h − 1, d) monomials and m' ≥ 1 random features.
-        None is a template.
+        Columns of the factors: C(d + h − 1, d) monomials and m' ≥ 1 random features. None: a budget
+        fills it.
     law : {"geometric", "poisson"}
         P(N = j) = 2^{−(j − h + 1)}, or proportional to λ^j/j!.
     exact : int
@@ -42,15 +42,15 @@ class RandomMaclaurin(Method):
 
     Notes
     -----
-    With M = |q|²|k|² + 2(q·k)² − 2Σ q_i² k_i² and R the series of exp(q·k) from degree h on, the
+    With M = |q|²|k|² + 2(q·k)² − 2Σ q_i² k_i², and R the series of exp(q·k) from degree h on, the
     variance is (Σ_{j ≥ h} M^j/(j!² P(j)) − R²)/m'. At h = 0 the sum is 2 I₀(2√(2M)) for the
-    geometric law and e^{λ + M/λ} for Poisson. The latter is least at λ = √M; here λ is the root of
-    the mean of M over all pairs, kept between 2^{−10} and 2^{10}. For the covariance of two keys
-    k, k', |q|² k·k' + 2(q·k)(q·k') − 2Σ q_i² k_i k'_i replaces M, and R R' replaces R². Row sums
-    may be ≤ 0.
+    geometric law and e^{λ + M/λ} for the Poisson law, which is least at λ = √M. Here λ is the
+    square root of the mean of M over all pairs, clipped to [2^{−10}, 2^{10}]. In the covariance of
+    two keys k, k', |q|² k·k' + 2(q·k)(q·k') − 2Σ q_i² k_i k'_i replaces M, and R R' replaces R².
+    Row sums may be ≤ 0.
     Cost: 2(n + l)·m·d·E N operations, (n + l)·m numbers.
-    Features are built as sign and logarithm, with one shift per query row and one for all keys, so
-    no logit overflows. Beyond |q||k| of about 5, however, the variance is hopeless.
+    Features are computed as sign and logarithm, with one shift per query row and one for all keys,
+    so no logit overflows. If |q||k| is above about 5, the variance is too large for any use.
 
     References
     ----------
@@ -59,8 +59,8 @@ class RandomMaclaurin(Method):
 
     Examples
     --------
-    With one coordinate and degrees 0 and 1 exact, it is 1 + q k and one random feature of some
-    degree ≥ 2.
+    With one coordinate and degrees 0 and 1 exact, the estimate is 1 + q k plus one random feature
+    of a degree ≥ 2.
 
     >>> method = RandomMaclaurin(m=3, exact=2)
     >>> estimate = method.approximate([[2.0]], [[3.0]], rng=0).to_dense()
@@ -83,22 +83,22 @@ class RandomMaclaurin(Method):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the law is geometric: the rate of Poisson follows from all queries and keys."""
+        """Whether the law is geometric: the rate of Poisson depends on all queries and keys."""
         return self.law == "geometric"
 
     @property
     def row_local(self) -> bool:
-        """Whether the law is geometric."""
+        """Whether the law is geometric, as for `autoregressive`."""
         return self.law == "geometric"
 
     def fewest(self, d: int) -> int:
-        """Return C(d + h − 1, d) + 1, for the monomials and one random feature."""
+        """Return C(d + h − 1, d) + 1: the monomials and one random feature."""
         return math.comb(d + self.exact - 1, d) + 1 if self.exact else 1
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of m columns and of the forms, h + 1 per feature on average.
 
-        That is the mean degree of the geometric law; the one of Poisson follows from the inputs.
+        The mean degree of the geometric law is h + 1. For Poisson it depends on the inputs.
         """
         if self.m is None:
             return None
@@ -117,8 +117,8 @@ class RandomMaclaurin(Method):
         return (self.m or 0) - self.fewest(d) + 1
 
     def rate(self, Q: Array, K: Array) -> float:
-        """Return λ, the root of the mean of M over all pairs, within bounds."""
-        tops = [float(np.abs(x).max()) or 1.0 for x in (Q, K)]  # M has degree 2 in each
+        """Return λ, the square root of the mean of M over all pairs, clipped to `RATES`."""
+        tops = [float(np.abs(x).max()) or 1.0 for x in (Q, K)]  # M is quadratic in each
         q, k = (np.asarray(x, np.float64) / top for x, top in zip((Q, K), tops))
         C, A, B = np.sum((q.T @ q) * (k.T @ k)), np.square(q), np.square(k)
         mean = (A.sum() * B.sum() + 2 * C - 2 * A.sum(axis=0) @ B.sum(axis=0)) / len(q) / len(k)
@@ -135,7 +135,7 @@ class RandomMaclaurin(Method):
         )
 
     def degrees(self, count: int, rate: float, rng: np.random.Generator) -> Array:
-        """Return independent degrees, descending; those of Poisson are cut 40 deviations out."""
+        """Return independent degrees, descending; Poisson's are cut at 40 standard deviations."""
         if self.law == "geometric":
             N = self.exact + rng.geometric(0.5, count) - 1
         else:
@@ -161,7 +161,7 @@ class RandomMaclaurin(Method):
         rate: float,
         mask: Mask | None = None,
     ) -> Factors:
-        """Return the factors for given descending degrees and given w of each level."""
+        """Return the factors for given descending degrees, and for given w at each level."""
         weight = -0.5 * (scipy.special.gammaln(N + 1.0) + self.log_law(N, rate) + math.log(len(N)))
         parts = [products(q, k, levels, weight, np.float64, mask)]
         if self.exact:
@@ -200,7 +200,7 @@ class RandomMaclaurin(Method):
 
 
 def monomials(q: Array, k: Array, degree: int, mask: Mask | None = None) -> Factors:
-    """Return factors of Σ_{j ≤ degree} (q·k)^j/j!, with coordinates in the place of forms.
+    """Return factors of Σ_{j ≤ degree} (q·k)^j/j!, with coordinates in place of random forms.
 
     Examples
     --------
@@ -210,7 +210,7 @@ def monomials(q: Array, k: Array, degree: int, mask: Mask | None = None) -> Fact
     """
     d = q.shape[1]
     chosen = [list(combinations_with_replacement(range(d), j)) for j in range(degree, -1, -1)]
-    every = [c for group in chosen for c in group]  # in the order of falling degrees
+    every = [c for group in chosen for c in group]  # by falling degree
     weight = np.array([-0.5 * sum(math.lgamma(c.count(i) + 1) for i in set(c)) for c in every])
 
     def levels() -> Iterator[Array]:

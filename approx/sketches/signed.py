@@ -1,4 +1,4 @@
-"""Numbers as sign and logarithm, whose sums and powers neither overflow nor vanish."""
+"""Numbers as sign and logarithm: their sums and powers neither overflow nor underflow."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class Signed(NamedTuple):
 
 
 def signed(x: ArrayLike) -> Signed:
-    """Return x as sign and logarithm."""
+    """Return the sign and the logarithm of x."""
     values = np.asarray(x, np.float64)
     with np.errstate(divide="ignore"):
         return Signed(np.sign(values), np.log(np.abs(values)))
@@ -55,13 +55,13 @@ def difference(x: Signed, y: Signed) -> Signed:
 
 
 def value(x: Signed) -> Array:
-    """Return sign·e^log, which is ±inf where its size is above 1.8e308."""
+    """Return sign·e^log; ±inf if its absolute value is above 1.8e308."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(np.where(x.sign == 0, 0.0, x.sign * np.exp(x.log)))
 
 
 def excess(base: Array, more: Array, n: int) -> Signed:
-    """Return (base + more)^n − base^n, without cancellation where more is small.
+    """Return (base + more)^n − base^n, without cancellation if ``more`` is small.
 
     Accuracy: 10 eps·κ, as docs/accuracy.md defines it.
 
@@ -83,8 +83,8 @@ def excess(base: Array, more: Array, n: int) -> Signed:
 def tail(y: Signed, first: int, factorials: int) -> Signed:
     """Return Σ_{j ≥ first} y^j/(j!)^factorials, the tail of e^y or, with two, of I₀(2√y).
 
-    Where |y| is small the terms are added, else the terms before are subtracted from the whole
-    series: neither way cancels.
+    For small |y| the terms are added. For large |y| the terms before ``first`` are subtracted from
+    the whole series. Neither way suffers from cancellation.
 
     Accuracy: 40 eps·κ, as docs/accuracy.md defines it.
 

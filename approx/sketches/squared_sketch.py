@@ -1,4 +1,4 @@
-"""The square of a sketch, an estimate of a polynomial kernel that is never negative."""
+"""The square of a sketch: a non-negative estimate of a polynomial kernel."""
 
 import dataclasses
 import math
@@ -29,28 +29,28 @@ class SquaredSketch(Method):
     Parameters
     ----------
     inner : int, optional
-        Features b of φ, ≥ 1; the factors have b(b + 1)/2 columns, φ_r φ_s for r ≤ s. None is a
-        template.
+        Features b of φ, ≥ 1; the factors have b(b + 1)/2 columns, φ_r φ_s for r ≤ s. None: a budget
+        fills it.
     degree : int
         p, an even number.
     law : {"rademacher", "gaussian"}
-        Law of the entries of w.
+        Distribution of the entries of w.
 
     Notes
     -----
-    With y one product of φ, μ_j = E y^j = (E((w·a)(w·b))^j)^{p/2}, a = (q/√p, 1), b = (k/√p, 1),
+    For one product y of φ, μ_j = E y^j = (E((w·a)(w·b))^j)^{p/2}, a = (q/√p, 1), b = (k/√p, 1),
 
         E estimate = μ_1² + (μ_2 − μ_1²)/b,
 
-    the power plus the variance of φ(q)·φ(k), a bias that buys the sign. The variance of the
-    estimate follows from μ_1, …, μ_4 in closed form. Every entry is ≥ 0 up to the rounding of its
-    sum, so rows can be normalised.
+    the power plus the variance of φ(q)·φ(k). This bias is the price of non-negative entries. The
+    variance of the estimate follows from μ_1, …, μ_4 in closed form. Every entry is ≥ 0 up to the
+    rounding of its sum, so rows can be normalised.
     Cost: (n + l)·b·(p·(d + 1) + b/2) operations, (n + l)·b(b + 1)/2 numbers.
 
     References
     ----------
     .. [1] P. Kacham, V. Mirrokni, P. Zhong, "PolySketchFormer: Fast Transformers via Sketching
-       Polynomial Kernels", ICML 2024, section 2: its non-negative sketch, here of products.
+       Polynomial Kernels", ICML 2024, section 2: its non-negative sketch, here with products.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class SquaredSketch(Method):
     law: str = one_of("rademacher", LAWS)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of b(b + 1)/2 columns, products of features with b forms per degree."""
+        """Return the price of b(b + 1)/2 columns, and of b forms per degree of φ."""
         if self.inner is None:
             return None
         columns = self.inner * (self.inner + 1) // 2
@@ -122,11 +122,11 @@ def times(x: Signed, y: Signed) -> Signed:
 def moments_of_mean(
     m1: Signed, m2: Signed, m3: Signed, m4: Signed, count: int
 ) -> tuple[Signed, Signed]:
-    """Return the second and fourth moment of the mean of count independent copies of a variable.
+    """Return the second and fourth moments of the mean of count independent copies of a variable.
 
     Examples
     --------
-    The mean of two fair signs is 0 or ±1; its second and fourth moment are ½.
+    The mean of two fair signs is 0 or ±1; its second and fourth moments are ½.
 
     >>> moments = (signed(x) for x in (0.0, 1.0, 0.0, 1.0))
     >>> [round(float(value(x)), 12) for x in moments_of_mean(*moments, 2)]

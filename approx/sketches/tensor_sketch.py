@@ -33,7 +33,7 @@ class TensorSketch(PowerSketch):
     Parameters
     ----------
     m : int, optional
-        Buckets, ≥ 1, which are the columns of the factors; None is a template.
+        Buckets, ≥ 1: the columns of the factors; None: a budget fills it.
     degree : int
         p ≥ 1.
 
@@ -45,24 +45,24 @@ class TensorSketch(PowerSketch):
 
         [g f(U + W) + (m − g)(f(U) + f(W))]/m².
 
-    The proof is by Fourier transforms: the estimate is m^{−1} Σ_ω Π_i A_i(ω),
+    The proof uses Fourier transforms: the estimate is m^{−1} Σ_ω Π_i A_i(ω),
     A_i = FFT(C_i a) conj FFT(C_i b), and E A_i(ω) A_i(ω') = c² + U·[ω' = −ω] + W·[ω' = ω]. Of the
-    m² pairs (ω, ω'), both conditions hold for g, and each alone for m − g.
-    For the covariance of two keys b, b', c c', b·b' and Σ a_i² b_i b'_i replace c², |b|² and
-    Σ a_i² b_i². Where W ≥ 0, f(U) + f(W) ≤ f(U + W), so the variance is not above that of
-    `product_sketch` with signs, f(U + W)/m. Where W < 0 (c² < S: c is small compared with its
-    terms) it may be many times that.
+    m² pairs (ω, ω'), g satisfy both conditions, and m − g satisfy each one alone.
+    In the covariance of two keys b, b', the terms c c', b·b' and Σ a_i² b_i b'_i replace c², |b|²
+    and Σ a_i² b_i². If W ≥ 0, then f(U) + f(W) ≤ f(U + W), so the variance is at most f(U + W)/m,
+    the variance of `product_sketch` with signs. If W < 0 (c² < S: c is small compared with its
+    terms), the variance may be many times larger.
     Hashes and signs are fully independent. Row sums may be ≤ 0.
     Cost: (n + l)·p·(d + m log m) operations, (n + l)·m numbers.
 
     References
     ----------
     .. [1] N. Pham, R. Pagh, "Fast and Scalable Polynomial Kernels via Explicit Feature Maps",
-       KDD 2013. The variance is bounded there; here it is exact.
+       KDD 2013, which bounds the variance; here the variance is exact.
 
     Examples
     --------
-    For one bucket and p = 1 it is (s_1 q + s_2)(s_1 k + s_2) = 1 + q k ± (q + k).
+    With one bucket and p = 1 the estimate is (s_1 q + s_2)(s_1 k + s_2) = 1 + q k ± (q + k).
 
     >>> float(TensorSketch(m=1, degree=1).approximate([[2.0]], [[3.0]], rng=0).to_dense()[0, 0])
     12.0
@@ -83,9 +83,9 @@ class TensorSketch(PowerSketch):
         return Parts(self.features(q, k, self.hashes(q.shape[1], rng), mask))
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of m columns, of a bucket and a sign per degree and coordinate.
+        """Return the price of m columns, with a bucket and a sign per degree and coordinate.
 
-        A coordinate is added to its bucket, and p + 1 Fourier transforms take m·log₂ m each.
+        A feature map adds coordinates to buckets, and takes p + 1 Fourier transforms of m·log₂ m.
         """
         if self.m is None:
             return None

@@ -1,1 +1,1 @@
-"""What supports share: patterns, boxes of pages, hashing, eviction, scores of keys."""
+"""Building blocks of supports: patterns, boxes of pages, hashing, eviction, scores of keys."""

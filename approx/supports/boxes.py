@@ -1,4 +1,4 @@
-"""Boxes around the keys of a page, and what q·k is at least and at most inside one."""
+"""Boxes around the keys of a page, and the lower and upper bounds of q·k in a box."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,7 +10,7 @@ from approx.checks import Array
 def page_boxes(K: ArrayLike, size: int) -> tuple[Array, Array]:
     """Return lo and hi, (pages, d) each, with lo ≤ k ≤ hi for the keys of each page.
 
-    Page p holds the keys size·p ≤ j < size·(p + 1); the last one may be shorter.
+    Page p holds the keys size·p ≤ j < size·(p + 1); the last page may be shorter.
 
     Examples
     --------
@@ -25,9 +25,9 @@ def page_boxes(K: ArrayLike, size: int) -> tuple[Array, Array]:
 
 
 def highest(Q: Array, lo: Array, hi: Array) -> Array:
-    """Return Σ_c max(q_c lo_c, q_c hi_c) of each query and box, (n, boxes), as it rounds.
+    """Return max q·x over each box, Σ_c max(q_c lo_c, q_c hi_c), (n, boxes), up to rounding.
 
-    It is the maximum of q·x over the box; that of −Q is minus the minimum.
+    For −Q it is minus the minimum.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
     """
@@ -35,13 +35,13 @@ def highest(Q: Array, lo: Array, hi: Array) -> Array:
 
 
 def bounds(Q: ArrayLike, lo: ArrayLike, hi: ArrayLike) -> tuple[Array, Array]:
-    """Return numbers that q·k is never below and never above, (n, boxes) each, for lo ≤ k ≤ hi.
+    """Return lower and upper bounds of q·k for all k with lo ≤ k ≤ hi, (n, boxes) each.
 
     Parameters
     ----------
     Q : (n, d)
     lo, hi : (boxes, d)
-        What `page_boxes` returns; lo ≤ hi.
+        Boxes as `page_boxes` returns them, lo ≤ hi.
 
     Returns
     -------
@@ -51,13 +51,13 @@ def bounds(Q: ArrayLike, lo: ArrayLike, hi: ArrayLike) -> tuple[Array, Array]:
     Raises
     ------
     ValueError
-        The shapes do not fit, or lo > hi somewhere.
+        The shapes do not fit, or an entry of lo is above hi.
 
     Notes
     -----
-    They hold for the exact q·k, and for q·k as it is computed in the precision of the inputs,
-    float32 if all are, with its products added in any order. Both are attained by corners of the
-    box, up to the rounding; a corner need not be a key.
+    The bounds hold for the exact q·k. They also hold for q·k computed in the precision of the
+    inputs (float32 if all are), with its products added in any order. Corners of the box attain
+    both, up to rounding; a corner need not be a key.
 
     References
     ----------
@@ -83,8 +83,8 @@ def bounds(Q: ArrayLike, lo: ArrayLike, hi: ArrayLike) -> tuple[Array, Array]:
     # Let S = Σ_c max(|q_c lo_c|, |q_c hi_c|) and u = eps/2. A sum of d products in any order is off
     # by at most γ_d S, γ_d = d·u/(1 − d·u) [2]. `highest` adds two such sums of d products, half of
     # which are 0: γ_{d+1} S. A computed q·k exceeds the exact one by at most γ_d S. The last sum
-    # rounds by u·(S + margin), and `size` is S but for γ_d S. Together this is
+    # rounds by u·(S + margin), and `size` is S up to γ_d S. Together this is
     # (2d + 2)·u·S·(1 + O(d·u)), below (2d + 6)·u·S = (d + 3)·eps·S for d·d·u < 1/2. A product that
-    # underflows is off by less than the least normal number.
+    # underflows is off by less than the smallest normal number.
     margin = (q.shape[1] + 3) * (float(dtype.eps) * size + float(dtype.tiny))
     return -(highest(-q, low, high) + margin), highest(q, low, high) + margin

@@ -1,4 +1,4 @@
-"""Eviction: a cache of at most k keys, which is cut each time that it is full."""
+"""Eviction: a cache of at most k keys, which is reduced each time it is full."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from approx.supports.patterns import Pattern
 
 
 class Limits(NamedTuple):
-    """How large a cache is, and what it never evicts.
+    """The size of a cache, and the keys that it never evicts.
 
-    Keys come in order. At the places k, k + block, k + 2·block, … it is cut to k − block keys,
-    before the key of this place is added. The first `sinks` keys stay, as do those that are within
-    the last `recent` ≥ 1, the coming one included.
+    Keys come in order. At the positions k, k + block, k + 2·block, … the cache is reduced to
+    k − block keys, before the key at this position is added. The first `sinks` keys are never
+    evicted, nor are the last `recent` ≥ 1 keys, which include the coming one.
     """
 
     k: int
@@ -33,27 +33,27 @@ class Limits(NamedTuple):
         return 0 if b == 0 else self.k + (b - 1) * self.block
 
     def starts(self, blocks: Array) -> Array:
-        """Return `start` of each of some blocks."""
+        """Return `start` of each block in an array."""
         return np.where(blocks == 0, 0, self.k + (blocks - 1) * self.block)
 
     def free(self, keys: Array, start: int) -> Array:
-        """Return which keys may be evicted before a block that starts there."""
+        """Return which keys may be evicted before the block with first key ``start``."""
         return (keys >= self.sinks) & (keys <= start - self.recent)
 
 
 class Blocks(NamedTuple):
-    """The queries, by the block of keys that their own place is in.
+    """The queries, grouped by the block of keys that contains their position.
 
     Attributes
     ----------
     order : (n,)
-        The queries in the order of their places.
+        The queries in the order of their positions.
     first, end : (n,)
-        The keys between which they read, in this order; the last is that of their place.
+        In this order, a query reads keys first ≤ j < end; key end − 1 is at its position.
     bounds : (blocks + 1,)
-        Those of block b are order[bounds[b]:bounds[b + 1]].
+        The queries of block b are order[bounds[b]:bounds[b + 1]].
     lows : (blocks,)
-        The first key that a query of a block sees; 0 if there is no query.
+        The first key that any query of a block sees; 0 if the block has no query.
     """
 
     order: Array
@@ -81,12 +81,12 @@ class Blocks(NamedTuple):
         return np.flatnonzero(np.diff(self.bounds))
 
     def pattern(self, kept: list[Array], limits: Limits, l: int) -> Pattern:
-        """Return what each query reads: what was kept before its block, and its block so far.
+        """Return the keys that each query reads: the cache before its block, and its block so far.
 
         Parameters
         ----------
         kept : list of arrays
-            Keys that are kept before each block that has queries.
+            The keys in the cache before each block that has queries.
         limits : Limits
         l : int
         """
@@ -106,7 +106,7 @@ class Blocks(NamedTuple):
 
 
 def held(blocks: Blocks, limits: Limits) -> Array:
-    """Return how many keys each query reads at most, (n,), in the order of the queries."""
+    """Return the largest number of keys that each query can read, (n,), in the given order."""
     block = np.repeat(np.arange(len(blocks.lows)), np.diff(blocks.bounds))
     starts = limits.starts(np.arange(len(blocks.lows)))
     kept = np.minimum(limits.k - limits.block, np.minimum(limits.k, starts - blocks.lows))
@@ -119,9 +119,9 @@ def held(blocks: Blocks, limits: Limits) -> Array:
 
 
 def looked_at(blocks: Blocks, limits: Limits) -> tuple[Array, Array]:
-    """Return the keys that each eviction looks at, at most, and the queries that have come before.
+    """Return, for each eviction, the largest number of keys compared, and the queries so far.
 
-    A cache that has room looks at none, and there is no such eviction.
+    A cache that has room does not evict, and is left out.
     """
     starts = limits.starts(np.arange(len(blocks.lows)))
     keys = np.minimum(limits.k, starts - blocks.lows)
@@ -133,7 +133,7 @@ def looked_at(blocks: Blocks, limits: Limits) -> tuple[Array, Array]:
 def by_scores(
     blocks: Blocks, limits: Limits, l: int, score: Callable[[int, Array, Array], Array]
 ) -> list[Array]:
-    """Return the keys that are kept before each block with queries, where those of low score go.
+    """Return the keys in the cache before each block with queries, after evictions by low score.
 
     Parameters
     ----------
@@ -142,8 +142,8 @@ def by_scores(
     l : int
         Number of keys.
     score : callable
-        (number of queries that have come, keys in the cache, which of them may be evicted) → a
-        score of each key. Of equal ones the oldest go.
+        (number of queries so far, keys in the cache, which of them may be evicted) → a score of
+        each key. Of equal scores the oldest keys are evicted.
     """
     keys, kept = np.arange(min(limits.k, l)), []
     for b, low in enumerate(blocks.lows):
@@ -164,9 +164,9 @@ def by_scores(
 
 
 def heavy_hitters(Q: Array, K: Array, blocks: Blocks, limits: Limits) -> list[Array]:
-    """Return the keys that H2O keeps before each block with queries.
+    """Return the keys in H2O's cache before each block with queries.
 
-    A key's score is the attention that it got so far among the keys that were kept.
+    A key's score is the sum of the attention weights it has received, each among cached keys.
     """
     kept = np.full((len(blocks.filled()), limits.k), -1)
     sizes = np.array(limits)
@@ -203,8 +203,8 @@ def _evict(worst: Any, count: Any, keys: Any, sums: Any, slots: Any) -> Any:
 def _heavy_hitters(
     Q: Any, K: Any, first: Any, end: Any, bounds: Any, lows: Any, sizes: Any, kept: Any
 ) -> None:
-    # A slot of the cache holds a key; `slots` are those of the keys, oldest first, then free ones.
-    # Logits are sums in the order of the coordinates, of all slots side by side.
+    # A slot of the cache stores a key. `slots` lists the slots of the keys, oldest first, and then
+    # the free slots. Logits are summed coordinate by coordinate, for all slots side by side.
     k, block, sinks, recent = sizes
     l, d = K.shape
     keys, sums, slots = np.empty(k, np.int64), np.empty(k), np.arange(k)

@@ -1,4 +1,4 @@
-"""exp(q·k) on the entries of a pattern, and patterns by a rule on logits."""
+"""exp(q·k) on the entries of a pattern, and patterns from a rule on logits."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from approx.supports.patterns import Pattern
 
 
 def exact_on(pattern: Pattern, q: Array, k: Array, mask: Mask) -> Support:
-    """Return exp(q·k) on the entries of a pattern that are seen."""
+    """Return exp(q·k) on the entries of a pattern inside the mask."""
     indptr, indices = pattern
     n, l = len(q), len(k)
     index = scipy.sparse.get_index_dtype(maxval=max(len(indices), l))
@@ -28,14 +28,14 @@ def exact_on(pattern: Pattern, q: Array, k: Array, mask: Mask) -> Support:
 
 
 def by_stripes(Q: Array, K: Array, mask: Mask, chosen: Callable[[Array, slice], Array]) -> Pattern:
-    """Return the pattern of a rule on logits, which are made stripe by stripe.
+    """Return the pattern that a rule on logits chooses, computed stripe by stripe.
 
     Parameters
     ----------
     Q, K : (n, d), (l, d)
     mask : Mask
     chosen : callable
-        (logits, rows) → whether each entry is in the support. Logits are −inf where unseen.
+        (logits, rows) → whether each entry is in the support. Logits are −inf outside the mask.
     """
     counts, keys = [], []
     for rows in exact.stripes(len(Q), len(K)):

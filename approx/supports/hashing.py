@@ -1,4 +1,4 @@
-"""Locality-sensitive hashes, and the probability that two vectors share one.
+"""Locality-sensitive hashes, and the probability that two vectors have the same hash.
 
 ========================  =========================================  ==========================
 family                    hash of x, w ~ N(0, I)                     collision
@@ -24,18 +24,18 @@ from approx.estimate import memory
 from approx.estimate.distances import squared_distances
 
 FAMILIES = ("sign", "cross_polytope", "e2")
-DEGREE = 64  # of the polynomial in θ that interpolates a collision probability
-NODES = 64  # of a quadrature in one variable
+DEGREE = 64  # degree of the polynomial in θ that interpolates a collision probability
+NODES = 64  # nodes of a quadrature in one variable
 FAR = 8.5  # standard deviations; the probability beyond is below 2e-17
 
 
 def sign(x: Array, omega: Array) -> Array:
-    """Return the sides of the hyperplanes omega (hashes, d) that x (n, d) is on, (n, hashes)."""
+    """Return on which side of each hyperplane omega (hashes, d) x (n, d) lies, (n, hashes)."""
     return np.asarray(x @ omega.T >= 0, np.int64)
 
 
 def cross_polytope(x: Array, omega: Array) -> Array:
-    """Return the vertex of the cross-polytope nearest to x turned by omega, (n, hashes).
+    """Return the vertex of the cross-polytope nearest to x mapped by omega, (n, hashes).
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def e2(x: Array, omega: Array, offset: Array, width: float) -> Array:
 
 
 def sign_collision(theta: Array) -> Array:
-    """Return 1 − θ/π.
+    """Return the collision probability of a hyperplane, 1 − θ/π.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
@@ -97,9 +97,9 @@ def e2_collision(distance: Array, width: float) -> Array:
 
 
 def cross_polytope_collision(theta: Array, buckets: int) -> Array:
-    """Return P[both vectors have the same vertex] at angles θ, for Gaussian directions.
+    """Return P[both vectors have the same nearest vertex] at angles θ, for Gaussian directions.
 
-    With (g, h) of correlation cos θ and b = buckets,
+    With standard normal g and h of correlation cos θ, and b = buckets,
 
         p = b ∫∫_{x, y > 0} φ_θ(x, y) P[|g| < x, |h| < y]^(b/2 − 1) dx dy.
 
@@ -110,14 +110,14 @@ def cross_polytope_collision(theta: Array, buckets: int) -> Array:
     theta : array
         0 ≤ θ ≤ π.
     buckets : int
-        Even.
+        An even number.
 
     Notes
     -----
-    Two buckets are the sides of one hyperplane, and four are those of the independent w₁ ± w₂: for
-    both the value is exact. For more it is a quadrature with Owen's T, interpolated between 65
-    Chebyshev points in θ, with an absolute error below 1e-8. Orthogonal directions have a different
-    collision probability.
+    Two buckets are the sides of one hyperplane; four are the sides of the two independent
+    hyperplanes w₁ ± w₂. In both cases the value is exact. For more buckets it is a quadrature with
+    Owen's T, interpolated between 65 Chebyshev points in θ, with an absolute error below 1e-8.
+    Orthogonal directions have a different collision probability.
 
     References
     ----------
@@ -146,7 +146,7 @@ def _collision_series(buckets: int) -> Array:
 
 
 def _collision(theta: float, buckets: int) -> float:
-    """Return the collision probability at 0 < θ < π, where x = g and y = cos θ x + sin θ z."""
+    """Return the collision probability at 0 < θ < π, with x = g and y = cos θ x + sin θ z."""
     nodes, weights = leggauss(NODES)
     rho, s = math.cos(theta), math.sin(theta)
     x = (nodes + 1.0) * FAR / 2.0
@@ -161,7 +161,7 @@ def _collision(theta: float, buckets: int) -> float:
 
 
 def _rectangle(x: Array, y: Array, rho: float, s: float) -> Array:
-    """Return P[|g| < x, |h| < y] at correlation rho = cos θ, s = sin θ, by Owen's T."""
+    """Return P[|g| < x, |h| < y] for correlation rho = cos θ and s = sin θ, by Owen's T."""
     return np.asarray(
         1.0
         - 2.0
@@ -182,12 +182,12 @@ def angles(q: Array, k: Array) -> Array:
     unit_q, unit_k = unit(q), unit(k)
     near, far = (squared_distances(unit_q, x) for x in (unit_k, -unit_k))
     q_zero, k_zero = (np.all(x == 0, axis=1, keepdims=True) for x in (unit_q, unit_k))
-    angle = 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far))  # right at both ends, unlike arcsin
+    angle = 2.0 * np.arctan2(np.sqrt(near), np.sqrt(far))  # accurate near 0 and π, unlike arcsin
     return np.where(q_zero != k_zero.T, np.pi / 2.0, angle)
 
 
 def unit(x: Array) -> Array:
-    """Return the rows at length 1; a zero row stays.
+    """Return the rows divided by their norms; a zero row stays zero.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
@@ -197,7 +197,7 @@ def unit(x: Array) -> Array:
     array([[0.6, 0.8],
            [0. , 0. ]])
     """
-    # by a power of two, which is exact, so that no square underflows or overflows
+    # scaling by a power of two is exact, and no square underflows or overflows
     x = np.ldexp(x, -np.frexp(np.abs(x).max(axis=1, keepdims=True))[1])
     length = np.linalg.norm(x, axis=1, keepdims=True)
     return np.asarray(np.divide(x, length, out=np.zeros_like(x), where=length > 0))

@@ -1,4 +1,4 @@
-"""XBOX+: vectors whose Euclidean neighbours are the largest inner products."""
+"""XBOX+: a map after which the nearest keys have the largest inner products."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ def xbox(Q: Array, K: Array) -> tuple[Array, Array]:
     """Return Q' (n, d + 2) and K' (l, d + 2) on one sphere with Q'K'ᵀ = Q Kᵀ.
 
     q' = [q; 0; √(R² − |q|²)],  k' = [k; √(R² − |k|²); 0],  R² = max |q|² + max |k|², so that
-    |q' − k'|² = 2R² − 2 q·k and cos(q', k') = q·k/R². Distances and angles fall as q·k rises.
+    |q' − k'|² = 2R² − 2 q·k and cos(q', k') = q·k/R². Distances and angles decrease in q·k.
 
     References
     ----------

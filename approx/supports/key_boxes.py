@@ -1,4 +1,4 @@
-"""What is kept of pages of keys and values, and read in place of them by certificates."""
+"""Boxes around pages of keys and values, which certificates read in place of the keys."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from approx.supports import boxes
 
 SIZE = 16  # keys per page, as in Quest
 MOST_BITS = 8
-DEPTH = 4  # bits that say how many bits a coordinate has
+DEPTH = 4  # bits that store the number of bits of a coordinate
 EPS, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
-# e^x for a rounded x ≥ −745 is off by 745·eps/2 of itself, and by 4 units in the last place at
-# most as NumPy computes it; what is smaller is 0 in float64, and TINY is more than that.
+# Relative error of e^x for x ≥ −745: 745·eps/2 from rounding x, and at most 4 units in the last
+# place from NumPy's exp. For smaller x, e^x is 0 in float64, and TINY covers it.
 EXP = 2.0**-42
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PageBoxes:
-    """What is kept of pages of keys, and of their values: made once, read in place of the keys.
+    """Boxes of pages of keys, and balls around their values, read in place of the keys.
 
-    The keys of a page lie in a box lo ≤ k ≤ hi. With ``bits``, every coordinate of a key also says
-    in which of 2^bits equal parts of its side it lies, so that each key has a box of its own.
-    With ``weights`` the bits of a key are shared out among its coordinates, page by page.
-    The values of a page lie within ``radius`` of their ``centre``.
+    The keys of a page lie in a box lo ≤ k ≤ hi. With ``bits``, each side of the box is divided into
+    2^bits equal parts, and a code says in which part a coordinate of a key lies; so each key has
+    its own box. With ``weights``, the bits of a key are distributed among its coordinates, page by
+    page. The values of a page lie within ``radius`` of their ``centre``.
 
     Parameters
     ----------
     size, bits : int
-        Keys per page, and bits per coordinate of a key on average, 0 to 8.
+        Keys per page, and mean bits per coordinate of a key, 0 to 8.
     depths : (pages, d)
         Bits of each coordinate, 0 to 8.
     lo, hi : (pages, d)
     codes : (l, d) uint8, or None
         The part in which each coordinate lies; None without ``bits``.
     centre, radius : (pages, c), (pages,), or None
-        None where no values were given.
+        None without values.
 
     Notes
     -----
-    Cost: O(l·(d + c)), once. A row reads 2d numbers per page of which it has not read every key
-    that it sees, c + 1 for its values, and bits·d bits per unread key. A page that a causal query
-    sees in part has the box of all its keys, of which it sees fewer: the bound holds, and a box
-    that is made anew with every token would be narrower. Shared bits are another 4·d bits a page.
+    Cost: O(l·(d + c)), once. For each page with unread visible keys, a row reads 2d numbers, c + 1
+    for the values, and bits·d bits per unread key. A page that a causal query sees in part has the
+    box of all its keys. The bound holds; a box computed anew with every token would be narrower.
+    With ``weights`` there are 4·d more bits per page.
 
-    A coordinate with b bits moves q·k by up to |q_c|·side_c/2^(b + 1). Bits are given one at a time
-    to the coordinate for which weight_c·side_c/2^b is largest, which makes the sum of these least;
-    weights are mean sizes of |q_c|, such as those of queries so far. Any weights give true bounds.
+    A coordinate with b bits changes q·k by up to |q_c|·side_c/2^(b + 1). Bits are assigned one at a
+    time to the coordinate with the largest weight_c·side_c/2^b, which minimises the sum of these
+    terms. Weights estimate |q_c|, for example from earlier queries. Any weights give valid bounds.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class PageBoxes:
     ) -> PageBoxes:
         """Return the boxes of pages of K (l, d), and of V (l, c) if it is given.
 
-        With weights ≥ 0, (d,) or (pages, d), bits are shared out by them.
+        Weights ≥ 0, (d,) or (pages, d), distribute the bits among the coordinates.
         """
         keys = checks.array("K", K, ndim=2).astype(np.float64)
         if not keys.size:
@@ -114,13 +114,13 @@ class PageBoxes:
 
     @property
     def cells(self) -> Array:
-        """The first key of each cell, which is a page, or a key if keys have codes."""
+        """The first key of each cell; a cell is a page, or a key if keys have codes."""
         return np.arange(self.l) if self.bits else self.starts
 
     def bounds(self, Q: ArrayLike) -> tuple[Array, Array]:
-        """Return what q·k is at least and at most, rounded outwards, (n, cells) each.
+        """Return lower and upper bounds of q·k, rounded outwards, (n, cells) each.
 
-        A cell is a page without ``bits``, and a key with them.
+        A cell is a page without ``bits``, and a key with ``bits``.
         """
         q = checks.array("Q", Q, ndim=2).astype(np.float64)
         if self.codes is None:
@@ -129,17 +129,17 @@ class PageBoxes:
         step = (self.hi - self.lo) / 2.0**self.depths
         most = np.maximum(np.abs(self.lo), np.abs(self.hi))
         middle = self.lo[page] + (self.codes + 0.5) * step[page]
-        # A code and a middle are made in eight roundings of numbers up to 2·most, so that a key is
-        # within step/2 + 8·eps·most of the middle of its part. q·middle and Σ|q_c|·(that) are sums
-        # of d products, off by d·eps/2 of Σ|q_c| most_c each, and what they are added to rounds
-        # twice: (d + 4)·2·eps of it is more than all. A product may underflow, by TINY at most.
+        # A code and a middle take eight roundings of numbers up to 2·most, so a key is within
+        # step/2 + 8·eps·most of the middle of its part. q·middle and ``reach`` are sums of d
+        # products, each off by at most d·eps/2 of S = Σ|q_c| most_c, and adding them rounds twice:
+        # (d + 4)·2·eps·S covers all of this. A product may underflow, by TINY at most.
         reach = np.abs(q) @ (step / 2 + 8 * EPS * most).T
         margin = (q.shape[1] + 4) * (2 * EPS * (np.abs(q) @ most.T) + TINY)
         x, off = q @ middle.T, (reach + margin)[:, page]
         return x - off, x + off
 
     def from_centres(self, points: Array, off: Array) -> Array:
-        """Return a bound on ‖v − x‖ for the values v of a page, for x within off of points."""
+        """Return a bound on ‖v − x‖ for all values v of a page and all x within off of points."""
         assert self.centre is not None
         assert self.radius is not None
         both = points, self.centre
@@ -154,7 +154,7 @@ class PageBoxes:
 
 
 def shared_bits(sizes: Array, bits: int) -> Array:
-    """Return bits·d bits of each row of sizes (pages, d), shared out for the least Σ size_c/2^b_c.
+    """Return bits b (pages, d), bits·d in each row, with the least Σ_c size_c/2^b_c.
 
     Examples
     --------
@@ -171,9 +171,9 @@ def shared_bits(sizes: Array, bits: int) -> Array:
 
 
 def channels_so_far(q: Array, mask: Mask, size: int) -> Array:
-    """Return the root of Σ q_c² over queries that came before a page was complete, (pages, d).
+    """Return √(Σ q_c²) over the queries that came before a page was complete, (pages, d).
 
-    Without a mask they are all queries; where there are none, all channels are alike.
+    Without a mask the sum is over all queries. For a page without earlier queries the result is 1.
 
     Examples
     --------
@@ -193,7 +193,7 @@ def channels_so_far(q: Array, mask: Mask, size: int) -> Array:
 
 
 def lengths(x: Array) -> Array:
-    """Return a bound on the length of each row, without an overflow; each hypot rounds by eps.
+    """Return an upper bound on the norm of each row, without overflow; each hypot rounds by eps.
 
     Accuracy: 40 eps·κ above the length, as docs/accuracy.md defines it.
     """

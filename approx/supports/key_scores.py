@@ -1,4 +1,4 @@
-"""Scores by which one set of keys is chosen for many queries: the larger, the sooner it is kept."""
+"""Scores that choose one set of keys for many queries: keys with large scores are kept."""
 
 import dataclasses
 
@@ -7,8 +7,8 @@ import numpy as np
 from approx.checks import Array
 from approx.kernels.elementary import exp_rows
 
-NEIGHBOURS = 16  # keys among which `cur` shares out, as in KVPress
-RIDGE = 1e-2  # of the mean eigenvalue of KᵀK
+NEIGHBOURS = 16  # keys per group of `cur`, as in KVPress
+RIDGE = 1e-2  # relative to the mean eigenvalue of KᵀK
 
 
 def key_norm(K: Array) -> Array:
@@ -25,7 +25,7 @@ def key_norm(K: Array) -> Array:
 def key_diff(K: Array) -> Array:
     """Return −cos(k_j, a), where the anchor a is the mean of all k/|k| (KeyDiff).
 
-    Only the order counts, so the length of a is left in. A key 0 has cosine 0.
+    Not divided by the norm of a, which does not change the order. A key 0 has score 0.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def leverage(K: Array) -> Array:
 
 
 def cur(K: Array) -> Array:
-    """Return |k_j|² over its sum among the NEIGHBOURS keys of j's group (CurDKV without values).
+    """Return |k_j|² divided by its sum over j's group of NEIGHBOURS keys (CurDKV without values).
 
     Examples
     --------
@@ -91,11 +91,11 @@ def snapkv(logits: Array, free: Array, kernel_size: int, pooling: str) -> Array:
     Parameters
     ----------
     logits : (queries, l)
-        −inf where a query does not see a key.
+        −inf outside the mask.
     free : (l,) bool
-        Keys among which is chosen. The others take part in the softmax, not in the pooling.
+        Keys that may be chosen. The other keys take part in the softmax, but not in the pooling.
     kernel_size : int
-        Odd; neighbours beyond the ends count as 0.
+        An odd number; neighbours beyond the ends count as 0.
     pooling : {"average", "max"}
 
     Examples
@@ -122,7 +122,7 @@ def _pooled(x: Array, kernel_size: int, pooling: str) -> Array:
 
 @dataclasses.dataclass
 class Gaussian:
-    """Mean and covariance of vectors that come in parts; 0 before the first.
+    """Mean and covariance of vectors that arrive in parts; both are 0 before the first part.
 
     Examples
     --------
@@ -156,6 +156,6 @@ class Gaussian:
 
 
 def _near_one(K: Array) -> Array:
-    # a power of two, so that equal norms stay equal and no square overflows
+    # scaling by a power of two: equal norms stay equal, and no square overflows
     exponent = np.frexp(np.abs(K).max(initial=0.0))[1]
     return np.asarray(np.ldexp(K, -int(exponent)))

@@ -1,4 +1,4 @@
-"""Sparsity patterns as CSR (indptr, indices): runs of keys, keys of one bucket and unions."""
+"""Sparsity patterns as CSR (indptr, indices): runs of keys, keys with equal labels, unions."""
 
 from collections.abc import Iterable
 
@@ -9,11 +9,11 @@ from approx.estimate import memory
 
 Pattern = tuple[Array, Array]
 
-BATCH = 2**17  # pairs: so many, of several patterns, are sorted together
+BATCH = 2**17  # pairs of several patterns that are sorted together
 
 
 def aligned(n: int, l: int) -> Array:
-    """Return ⌊i·l/n⌋, the key beside each query, (n,).
+    """Return ⌊i·l/n⌋, the key at the position of each query, (n,).
 
     Examples
     --------
@@ -24,7 +24,7 @@ def aligned(n: int, l: int) -> Array:
 
 
 def lengths(first: Array, last: Array, stride: Array | int = 1) -> Array:
-    """Return how many of first, first + stride, … are below last.
+    """Return the number of terms of first, first + stride, … that are below last.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def runs(first: Array, last: Array, stride: Array | int = 1) -> Pattern:
     Raises
     ------
     ResourceLimitError
-        The indices would not fit into memory; this is raised before they are allocated.
+        The indices would not fit into memory. It is raised before they are allocated.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def runs(first: Array, last: Array, stride: Array | int = 1) -> Pattern:
 
 
 def same_chunk(places: Array, l: int, size: int) -> Pattern:
-    """Return the places j in the chunk of place_i: ⌊place_i/size⌋ = ⌊j/size⌋.
+    """Return the pattern of positions j in the chunk of place_i: ⌊place_i/size⌋ = ⌊j/size⌋.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def same_chunk(places: Array, l: int, size: int) -> Pattern:
 
 
 def same_bucket(queries: Array, keys: Array) -> Pattern:
-    """Return the pairs with equal labels.
+    """Return the pattern of pairs of a query and a key with equal labels.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def same_bucket(queries: Array, keys: Array) -> Pattern:
 
 
 def largest(x: Array, k: int) -> Array:
-    """Return whether each entry is among the k largest of its row, −inf apart; of equals the first.
+    """Return whether each entry is finite and among the k largest of its row; of ties the first.
 
     Examples
     --------
@@ -105,9 +105,9 @@ def largest(x: Array, k: int) -> Array:
     """
     place = max(x.shape[1] - k, 0)
     level = np.partition(x, place, axis=1)[:, place, None]
-    level = np.maximum(level, np.finfo(x.dtype).min)  # a row that sees fewer than k has all
+    level = np.maximum(level, np.finfo(x.dtype).min)  # rows with fewer than k keys get all
     chosen = np.asarray(x >= level)
-    # Few rows have equals for which there is no room.
+    # Few rows have more equal entries than places.
     odd = np.flatnonzero((np.count_nonzero(chosen, axis=1) > k) | (level[:, 0] == np.inf))
     y, level = x[odd], level[odd]
     above = y > level
@@ -118,10 +118,10 @@ def largest(x: Array, k: int) -> Array:
 
 
 def union(patterns: Iterable[Pattern], l: int) -> Pattern:
-    """Return the pairs that are in any of the patterns, each once, row by row and in order.
+    """Return the union of patterns: each pair once, row by row and in order.
 
-    A single pattern is returned as it is. Of several, no more pairs are held at once than those of
-    one pattern, and twice those of their union or 2¹⁷.
+    A single pattern is returned unchanged. For several, memory holds at most the pairs of one
+    pattern, and twice the pairs of the union or 2¹⁷.
 
     Examples
     --------
@@ -130,11 +130,11 @@ def union(patterns: Iterable[Pattern], l: int) -> Pattern:
     >>> [x.tolist() for x in union([one, two], l=3)]
     [[0, 3], [0, 1, 2]]
     """
-    places: list[Array] = []  # of pairs in the matrix, counted row by row
+    places: list[Array] = []  # i·l + j for each pair
     count = held = whole = 0
     for indptr, indices in patterns:
         count += 1
-        first = np.arange(len(indptr)) * l  # the place where each row begins
+        first = np.arange(len(indptr)) * l  # i·l for each row
         places.append(np.repeat(first[:-1], np.diff(indptr)) + indices)
         held += len(indices)
         if held > 2 * max(whole, BATCH):
@@ -148,7 +148,7 @@ def union(patterns: Iterable[Pattern], l: int) -> Pattern:
 
 
 def _each_once(parts: list[Array]) -> Array:
-    # Sorting is several times faster than adding sparse matrices, or than a set.
+    # Sorting is several times faster than adding sparse matrices or using a set.
     x = np.concatenate(parts)
     x.sort()
     new = np.ones(len(x), bool)

@@ -1,4 +1,4 @@
-"""What a row of attention can have on keys of which it read boxes only, rounded outwards."""
+"""Bounds on the attention of a row to keys of which only boxes are read, rounded outwards."""
 
 import numpy as np
 import scipy.sparse
@@ -10,31 +10,31 @@ from approx.supports.key_boxes import EPS, EXP, TINY, PageBoxes
 
 
 class Unread:
-    """Some rows, the keys whose logits they have read, and the boxes of all others.
+    """Rows with the keys whose logits they have read, and with boxes of all other keys.
 
-    Exponentials are at the scale e^−top of each row, where top is at least every logit of it. Every
-    sum of them is off by less than ``round`` of itself, and what underflows is less than ``least``.
+    Exponentials are at the scale e^−top of each row; top is an upper bound of the row's logits. The
+    relative error of a sum of them is less than ``round``, and underflow loses less than ``least``.
 
     Parameters
     ----------
     mask : Mask
-        That of the rows.
+        The mask of these rows.
     read : (rows, l) CSR
-        The keys whose logits are read, all of which are seen.
+        The keys whose logits are read; all are inside the mask.
     known : PageBoxes
 
     Attributes
     ----------
     counts, row : (rows,), (entries,)
-        How many keys a row has read, and the row of each.
+        The number of keys that a row has read, and the row of each read key.
     unread : (rows, cells)
-        How many seen keys of each cell it has not.
+        The number of unread keys of each cell inside the mask.
     low, high : (entries,)
-        Exponentials of the read logits, after `bound`, at least and at most.
+        After `bound`: lower and upper bounds of the exponentials of the read logits.
     cell_low, cell_high : (rows, cells)
-        Those of one key of a cell.
+        After `bound`: bounds of the exponential for any unread key of a cell.
     L, U : (rows,)
-        The sums over unread keys.
+        After `bound`: bounds of the sum of exponentials over unread keys.
     """
 
     def __init__(self, mask: Mask, read: scipy.sparse.csr_array, known: PageBoxes) -> None:
@@ -52,9 +52,9 @@ class Unread:
         self.unread = np.asarray(seen - held.reshape(seen.shape))
 
     def bound(self, q: Array, k: Array) -> None:
-        """Bound the exponentials of what is read, and of what is not, for q of these rows."""
-        # The sum of d products is off by at most d·eps/2·Σ|q_c k_c| [2], that sum itself by as
-        # much of itself, and x ± e rounds by eps/2·(|x| + e): all below (d + 4)·eps·Σ|q_c k_c|.
+        """Bound the exponentials of read and of unread keys, for the queries q of these rows."""
+        # S = Σ|q_c k_c|. The sum of d products is off by at most d·eps/2·S [2], the computed S by
+        # as much, and x ± e rounds by eps/2·(|x| + e): together less than (d + 4)·eps·S.
         x = self.logits = pattern_products.product(q, k, self.s)
         self.size = pattern_products.product(np.abs(q), np.abs(k), self.s)
         e = self.off = (q.shape[1] + 4) * (EPS * self.size + TINY)
@@ -71,29 +71,29 @@ class Unread:
         self.U = (self.unread * self.cell_high).sum(axis=1) * (1 + self.round)
 
     def over_read(self, x: Array) -> Array:
-        """Return the sums over the keys that were read, (rows,)."""
+        """Return the sums of x over the read keys of each row, (rows,)."""
         return np.bincount(self.row, x, minlength=len(self.counts))
 
     def by_page(self, x: Array) -> Array:
-        """Return the sums over the cells of a page, (rows, pages)."""
+        """Return the sums of x over the cells of each page, (rows, pages)."""
         return np.add.reduceat(x, self.known.starts, axis=1) if self.known.bits else x
 
     def lost(self, kept: Array, eps: float) -> Array:
-        """Return a bound on tv of softmax on the kept ones of the keys that were read, (rows,).
+        """Return a bound on tv of softmax restricted to some of the read keys, (rows,).
 
-        It is (U + the sum over what was read and is not kept)/(all of that + the sum over what is
-        kept), for logits that are rounded as in a precision eps.
+        With R = U + the sum over the other read keys, the bound is R/(R + the sum over ``kept``),
+        plus a margin for logits that are rounded in a precision eps.
 
         Parameters
         ----------
         kept : (entries,) bool
         eps : float
-            The precision in which the estimate has its logits.
+            The precision of the estimate's logits.
         """
         held = self.over_read(np.where(kept, self.low, 0.0)) * (1 - self.round)
         rest = self.over_read(np.where(kept, 0.0, self.high)) * (1 + self.round) + self.U
         share = rest / np.maximum(held + rest, TINY) * (1 + 4 * EPS)
-        # Logits that are off by δ change every weight by e^±δ, and shares in sum by e^{2δ} − 1.
+        # Logit errors of δ change every weight by e^±δ, and the shares in sum by e^{2δ} − 1.
         off = np.zeros(len(self.counts))
         np.maximum.at(off, self.row, np.where(kept, self.off + 64 * eps * (1 + self.size), 0.0))
         share += np.expm1(np.minimum(2 * (off + EXP), 1.0)) + self.least
