@@ -1,9 +1,9 @@
-"""What is done of a run, in a folder: a run that was stopped goes on where it was.
+"""The finished tasks of a run, in a folder, so that a stopped run continues.
 
-    DIR/KEY.json     the outcome of one task, under a hash of all that decides it
+    DIR/KEY.json     the outcome of one task; KEY is a hash of everything that decides it
 
-A file is written under another name and renamed, so that none is half written. What is kept is
-numbers, texts, `Sentence` and lists and dicts of them, to the last bit.
+A file is written under another name and then renamed, so that no file is half written. Outcomes are
+numbers, texts, `Sentence`, and lists and dicts of them, stored to the last bit.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ class Finished:
     Parameters
     ----------
     folder : path, optional
-        It is made when something is kept; None keeps nothing.
+        Created when an outcome is stored; None stores nothing.
     earlier : path, optional
-        The folder of an earlier run: an outcome that is needed again is taken from there.
+        The folder of an earlier run, whose outcomes are used, too.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Finished:
         return not (self.folder is None and self.earlier is None)
 
     def get(self, name: str) -> Any:
-        """Return the outcome of a task by its `key`; None if it is not done, or is damaged."""
+        """Return the outcome of a task by its `key`; None if the file is absent or damaged."""
         for folder in (self.folder, self.earlier):
             if folder is None:
                 continue
@@ -62,7 +62,7 @@ class Finished:
         return None
 
     def put(self, name: str, outcome: Any) -> None:
-        """Keep the outcome of a task."""
+        """Store the outcome of a task."""
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class Finished:
 
 
 def key(*decisive: Any) -> str:
-    """Return a hash of what decides an outcome: texts, numbers, and arrays by their bytes."""
+    """Return a hash of the data that decide an outcome: texts, numbers, and bytes of arrays."""
     h = hashlib.sha256()
     for x in decisive:
         if isinstance(x, np.ndarray):
@@ -88,7 +88,7 @@ def key(*decisive: Any) -> str:
 
 
 def _plain(x: Any) -> Any:
-    """Return what JSON can hold; `_read` is the way back."""
+    """Return an outcome in types that JSON can store; `_read` is the inverse."""
     if isinstance(x, Sentence):
         return {"message": x.message, "values": _plain(x.values)}
     if isinstance(x, dict):
