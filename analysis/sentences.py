@@ -1,17 +1,17 @@
-"""Sentences that keep their format and their numbers, so that figures can translate them."""
+"""Sentences that keep their format string and values, so that figures can translate them."""
 
 from typing import Any, Self
 
 
 class Sentence(str):
-    """A sentence that also keeps its format and its numbers, so that it can be translated.
+    """A sentence that keeps its format string and values, so that it can be translated.
 
     Parameters
     ----------
     message : str
-        A format; where there are no values, the text itself.
+        A format string, or without values the text itself.
     **values
-        The values of the format.
+        The values of the format string.
 
     Examples
     --------
@@ -30,5 +30,5 @@ class Sentence(str):
         return self
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
-        """Return the arguments that make the same sentence in another process."""
+        """Return the arguments that recreate the sentence in another process."""
         return (self.message,), self.values

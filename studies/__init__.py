@@ -1,1 +1,1 @@
-"""Slower studies of the finished work; nothing imports them."""
+"""Slow studies of the finished package; nothing imports them."""

@@ -1,1 +1,1 @@
-"""Where work runs, with the same bits: serial, in processes, on Dask; and its seeds."""
+"""Execution with the same bits (serial, in processes, on Dask), and seeds."""

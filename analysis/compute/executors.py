@@ -1,11 +1,11 @@
-"""Where cells run, with the same bits: in this process, in loky processes or on a Dask cluster.
+"""Run cells, with the same bits, in this process, in loky processes or on a Dask cluster.
 
-An engine is an iterator of (cell, outcome) in the order in which cells finish. A cell is sent
-alone; the object it works on, one of a few ``shared`` ones with big arrays, is sent to each worker
-once: loky's workers map its arrays from one file, Dask's workers hold a copy.
+An engine is an iterator of (cell, outcome) in the order in which cells finish. Each cell works on
+one of a few ``shared`` objects with big arrays. Cells are sent one by one, shared objects once per
+worker: loky's workers map the arrays from one file, Dask's workers have a copy.
 
-If a worker is killed, only the cells that it was running are lost. loky then gives up the whole
-pool, so the cells that are left run in a new one; Dask runs lost cells again by itself.
+If a worker is killed, only the cells that it was running are lost. loky then stops the whole pool,
+so the remaining cells run in a new pool; Dask itself runs lost cells again.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from tqdm import tqdm
 from approx.estimate import memory
 from approx.kernels.threads import one_thread
 
-ATTEMPTS = 3  # pools lost in a row, with no cell done, before cells run alone
-ALONE = 8  # cells that then run alone: joblib starts two per process
-MAPPED = 2**15  # arrays of more bytes are mapped from a file and not sent
-PATIENCE = 60  # seconds to wait for a cluster's first worker, and until silence is told
+ATTEMPTS = 3  # pools lost in a row without a finished cell, before cells run alone
+ALONE = 8  # cells that then run alone
+MAPPED = 2**15  # arrays with more bytes are mapped from a file instead of sent
+PATIENCE = 60  # seconds to wait for a first worker, and before silence is reported
 
 
 class LostError(ConnectionError):
-    """Workers of a cluster are gone, and with them the objects that cells need."""
+    """Workers of a cluster are lost, and with them the objects that cells need."""
 
 
 class Placed(Protocol):
-    """A piece of work on one of the shared objects."""
+    """A task on one of the shared objects."""
 
     @property
     def place(self) -> int:
@@ -65,7 +65,7 @@ class Failure:
 
     @classmethod
     def from_error(cls, error: BaseException) -> Failure:
-        """Return an exception as a failure, with the end of its traceback."""
+        """Return the failure for an exception, with the end of its traceback."""
         trace = traceback.format_exception(error, limit=-3)
         return cls(type(error).__name__, str(error), "".join(trace)[-4000:])
 
@@ -85,7 +85,7 @@ class Guarded:
 
 
 def everything(cell: Any) -> bool:
-    """Return True: every cell is still wanted."""
+    """Return True: every cell is wanted."""
     return True
 
 
@@ -104,18 +104,18 @@ def stream(
     Parameters
     ----------
     function : callable
-        It is sent to the workers, as cells are: classes and functions of a script work, too.
+        Sent to the workers with the cells; functions and classes of a script work, too.
     cells, shared : sequence
     jobs : int
-        The number of processes, also of a Dask cluster that is made here.
+        The number of processes, also of a local Dask cluster.
     scheduler : str or distributed.Client, optional
-        The address of a Dask scheduler, such as ``tcp://host:8786``; or "local", for a cluster of
-        ``jobs`` processes on this machine that lasts as long as this call.
+        The address of a Dask scheduler, such as ``tcp://host:8786``; or "local" for a cluster of
+        ``jobs`` processes on this machine for the time of this call.
     guard : bool
         Whether to yield a `Failure`, instead of raising, for a cell that raises or repeatedly kills
         its process.
     wanted : callable
-        It is called just before a cell starts (with Dask, before all are sent); False drops it.
+        Called just before a cell starts (with Dask, before all are sent); False drops the cell.
     """
     work = _Work(Guarded(function) if guard else function, cells, shared, wanted)
     if scheduler is not None:
@@ -133,7 +133,7 @@ class _Work:
     is_wanted: Callable[[Any], bool]
 
     def wanted(self, some: Iterable[int]) -> Iterator[int]:
-        """Yield those of some cells that are still wanted, asking just before each."""
+        """Yield the indices of wanted cells; each is checked just before it is yielded."""
         return (i for i in some if self.is_wanted(self.cells[i]))
 
     def arguments(self, index: int) -> tuple[Any, Any]:
@@ -142,10 +142,10 @@ class _Work:
 
 
 def threads(function: Callable[[T], R], items: Sequence[T], jobs: int) -> list[R]:
-    """Return function(item) of each, in order, from threads, each with BLAS on one thread.
+    """Return function(item) for each item, in order, from threads, each with BLAS on one thread.
 
-    This is for items of equal work in products and kernels, which release the interpreter's lock:
-    big arrays are held once. After an error or Ctrl-C, only the items that are running finish.
+    Items should have equal work, in products and kernels, which release the interpreter's lock. Big
+    arrays are in memory once. After an error or Ctrl-C, only running items finish.
     """
     stop = threading.Event()
 
@@ -158,7 +158,7 @@ def threads(function: Callable[[T], R], items: Sequence[T], jobs: int) -> list[R
             raise
 
     jobs = min(jobs, len(items))
-    if jobs <= 1:  # in this thread, which keeps its arrays for the next call
+    if jobs <= 1:  # this thread keeps its arrays for the next call
         return share(items)
     with ThreadPoolExecutor(jobs) as executor:
         try:
@@ -169,9 +169,9 @@ def threads(function: Callable[[T], R], items: Sequence[T], jobs: int) -> list[R
 
 
 def pool(jobs: int, return_as: str) -> Callable[[Iterable[Any]], Any]:
-    """Return what runs joblib's tasks in processes, with BLAS and Numba on one thread in each.
+    """Return a runner of joblib's tasks in processes, each with BLAS and Numba on one thread.
 
-    Ctrl-C is for this process alone, which then ends the others.
+    Ctrl-C reaches only this process, which then ends the others.
     """
     with joblib.parallel_config(
         backend="loky", inner_max_num_threads=1, initializer=_begin, initargs=(os.getpid(),)
@@ -183,7 +183,7 @@ def pool(jobs: int, return_as: str) -> Callable[[Iterable[Any]], Any]:
             return processes(tasks)
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            return processes(tasks)  # those that start here inherit that they ignore it
+            return processes(tasks)  # new processes inherit that SIGINT is ignored
         finally:
             signal.signal(signal.SIGINT, before)
 
@@ -191,14 +191,14 @@ def pool(jobs: int, return_as: str) -> Callable[[Iterable[Any]], Any]:
 
 
 def _begin(parent: int) -> None:
-    """Keep what this process frees, and end it once its parent is gone: loky's outlive it.
+    """Keep freed memory in this process, and end it when its parent is gone; loky would not.
 
-    loky takes a process for leaking that holds 300 MB more than after its first call. Ours do: they
-    compile kernels and keep what arrays took.
+    loky believes that a process leaks if it has 300 MB more than after its first call. Our
+    processes do, since they compile kernels and keep the memory of arrays.
     """
     memory.keep()
     process_executor._MAX_MEMORY_LEAK_SIZE = math.inf
-    tqdm.set_lock(threading.RLock())  # its own is a semaphore, left behind when this is killed
+    tqdm.set_lock(threading.RLock())  # tqdm's semaphore would survive a kill
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -228,7 +228,7 @@ def _dask(work: _Work, jobs: int, scheduler: Any, guard: bool) -> Iterator[tuple
         def attempt(some: list[int]) -> Iterator[tuple[int, Any]]:
             some = list(work.wanted(some))
             connected.wait_for_workers(1, timeout=PATIENCE)
-            # Every worker holds a copy, so the inputs are there as long as one worker lives.
+            # Every worker has a copy: inputs are available as long as one worker lives.
             try:
                 held = {
                     place: connected.scatter(work.shared[place], broadcast=True, hash=False)
@@ -248,7 +248,7 @@ def _dask(work: _Work, jobs: int, scheduler: Any, guard: bool) -> Iterator[tuple
                 except CancelledError:
                     lost += 1
                     continue
-                except Exception as error:  # it raised, or killed every worker it ran on
+                except Exception as error:  # the cell raised, or killed every worker
                     if not guard:
                         raise
                     outcome = Failure.from_error(error)
@@ -261,7 +261,7 @@ def _dask(work: _Work, jobs: int, scheduler: Any, guard: bool) -> Iterator[tuple
 
 
 def _told(done: Iterable[Any], connected: Any, count: int) -> Iterator[Any]:
-    """Yield what is done, and say on stderr each time that nothing was for `PATIENCE` seconds."""
+    """Yield finished futures; write to stderr whenever none finished for `PATIENCE` seconds."""
     left, finished, answered = count, threading.Event(), threading.Event()
 
     def watch() -> None:
@@ -290,10 +290,10 @@ def _again(
     broken: type[Exception],
     guard: bool,
 ) -> Iterator[tuple[C, Any]]:
-    """Yield the outcomes of attempts; killed workers end an attempt, and another one begins.
+    """Yield the outcomes of attempts; killed workers end an attempt, and another begins.
 
-    If that happens repeatedly and no cell finishes, some cell kills its worker: the first cells run
-    alone, which finds it, and the others continue together.
+    If this happens repeatedly and no cell finishes, some cell kills its worker. Then the first
+    cells run alone, to find it, and the others continue together.
     """
     left, breaks = dict.fromkeys(range(len(cells))), 0  # in order
     while left:
@@ -323,8 +323,8 @@ def _again(
 def client(scheduler: Any, jobs: int = 1) -> Iterator[Any]:
     """Connect to a Dask scheduler by its address; "local" starts one with ``jobs`` processes.
 
-    A scheduler runs whatever reaches its port: the local one listens on the loopback only and has
-    no dashboard.
+    A scheduler runs any code that reaches its port. So the local one listens only on the loopback
+    interface, without a dashboard.
 
     Raises
     ------

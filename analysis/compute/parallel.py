@@ -1,4 +1,4 @@
-"""One function of many arguments, in processes."""
+"""One function for many arguments, in processes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar

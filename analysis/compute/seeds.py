@@ -1,4 +1,4 @@
-"""Seeds that are made from what a piece of work is, not from when or where it runs."""
+"""Seeds from the description of a task, independent of when or where it runs."""
 
 import hashlib
 
@@ -6,6 +6,6 @@ import numpy as np
 
 
 def seed_sequence(root: int, *what: str | int) -> np.random.SeedSequence:
-    """Return the seed of a piece of work, a hash of what it is: independent of order and jobs."""
+    """Return the seed of a task: a hash of its description, independent of order and jobs."""
     key = hashlib.sha256(repr(what).encode()).digest()[:16]
     return np.random.SeedSequence(root, spawn_key=tuple(np.frombuffer(key, np.uint32).tolist()))

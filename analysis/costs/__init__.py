@@ -1,1 +1,1 @@
-"""What is known before anything runs: operations, budgets, candidates, shared reads."""
+"""Costs known before any run: operations, budgets, candidates, shared reads."""

@@ -1,8 +1,8 @@
 """One choice per head: the least sum of damages at an average price, or the least price for it.
 
-A *curve* is what a head can have: some methods at some sizes, each with a price and a damage. Of
-all of them together the best choice at a price is a knapsack problem with one item per head; its
-Lagrange multiplier λ, damage saved per unit of price, solves it up to one head.
+The *curve* of a head lists its options: methods at some sizes, each with a price and a damage. The
+best choice for all heads at a price is a knapsack problem with one item per head. Its Lagrange
+multiplier λ, the damage saved per unit of price, solves it up to one head.
 """
 
 from typing import NamedTuple
@@ -17,23 +17,23 @@ HEAD = ["layer", "head"]
 
 
 class Allocation(NamedTuple):
-    """One row of the curves for each head.
+    """A choice of one row of its curve for each head.
 
     Attributes
     ----------
     chosen : DataFrame
-        The rows of the curves that are chosen, one a head, in the order of the heads.
+        The chosen rows of the curves, one per head, in the order of the heads.
     price : float
-        Their mean price; of `allocate` ≤ the budget.
+        Their mean price; for `allocate` at most the budget.
     damage : float
-        The sum of their damages; of `cheapest` ≤ the damage that is allowed.
+        The sum of their damages; for `cheapest` at most the allowed damage.
     least : float
-        A lower bound by duality, also of mixtures. Of `allocate`: of the sum of damages of every
-        choice at this budget, Σ_h min (damage + λ price) − λ·heads·budget. Of `cheapest`: of the
-        mean price of every choice with so little damage.
+        A lower bound by duality, which holds for mixtures, too. For `allocate` it bounds the sum of
+        damages of every choice at this budget, by Σ_h min (damage + λ price) − λ·heads·budget. For
+        `cheapest` it bounds the mean price of every choice with at most this damage.
     multiplier : float
-        λ. Of `allocate`: the damage that one more unit of price saves; of `cheapest`: the mean
-        price that one more unit of damage saves. It is 0 where a head can have no more.
+        λ. For `allocate`, the damage that one more unit of price saves; for `cheapest`, the mean
+        price that one more unit of damage saves. It is 0 if no head can use more.
     """
 
     chosen: pd.DataFrame
@@ -51,7 +51,8 @@ def allocate(curves: pd.DataFrame, budget: float) -> Allocation:
     Parameters
     ----------
     curves : DataFrame
-        Columns ``layer``, ``head``, ``price``, ``damage`` and any others; finite and ≥ 0.
+        Columns ``layer``, ``head``, ``price``, ``damage`` and any others. Prices and damages are
+        finite and ≥ 0.
     budget : float
         The mean price per head.
 
@@ -62,12 +63,11 @@ def allocate(curves: pd.DataFrame, budget: float) -> Allocation:
 
     Notes
     -----
-    Each head begins with its cheapest row and moves along the lower convex hull of its (price,
-    damage). All steps of all hulls are taken in the order of what they save per unit of price, as
-    long as the budget lasts; the first step that does not fit is λ, and later ones that fit are
-    taken too. A choice that is not on a hull is on no solution of the Lagrangian. The sum is within
-    the damage of one step of the least one, and ``least`` says how near.
-    Cost: a sort of the rows.
+    Each head begins with its cheapest row and moves along the lower convex hull of its points
+    (price, damage). Steps of all hulls are taken in the order of damage saved per unit of price,
+    while the budget lasts. The slope of the first step that does not fit is λ; later steps that fit
+    are taken, too. A row off the hull solves no Lagrangian problem. The sum exceeds the optimum by
+    at most the damage of one step; ``least`` bounds the gap. Cost: a sort of the rows.
 
     References
     ----------
@@ -125,17 +125,17 @@ def cheapest(curves: pd.DataFrame, damage: float) -> Allocation:
     curves : DataFrame
         As for `allocate`.
     damage : float
-        What the damages may add up to, > 0.
+        The largest allowed sum of damages, > 0.
 
     Raises
     ------
     ValueError
-        The table lacks a column or a number, or no choice does so little damage.
+        The table lacks a column or a number, or no choice has at most this damage.
 
     Notes
     -----
-    The problem of `allocate` with price and damage exchanged, and solved by it: the mean price is
-    within one step of one head of the least one, and ``least`` says how near.
+    This is the problem of `allocate` with price and damage exchanged. The mean price exceeds the
+    optimum by at most one step of one head; ``least`` bounds the gap.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def single(curves: pd.DataFrame, budget: float) -> Allocation | None:
     Returns
     -------
     Allocation or None
-        ``least`` and ``multiplier`` are 0. None where nothing that all heads have is so cheap.
+        ``least`` and ``multiplier`` are 0. None if no method in all curves is cheap enough.
 
     Examples
     --------
@@ -197,7 +197,7 @@ def single(curves: pd.DataFrame, budget: float) -> Allocation | None:
 
 
 def hull(price: Array, damage: Array) -> Array:
-    """Return the rows on the lower convex hull, from the cheapest one, as far as damage falls.
+    """Return the rows on the lower convex hull, from the cheapest, as long as damage falls.
 
     Examples
     --------
@@ -215,7 +215,7 @@ def hull(price: Array, damage: Array) -> Array:
 
 
 def _numbers(curves: pd.DataFrame) -> Array:
-    """Return the prices and damages, (rows, 2); raise ValueError if they are not such numbers."""
+    """Return prices and damages, (rows, 2); raise ValueError unless finite and ≥ 0."""
     checks.instance("curves", curves, pd.DataFrame, "a table")
     if missing := {*HEAD, "price", "damage"} - set(curves.columns):
         raise ValueError(f"curves must have the columns {', '.join(sorted(missing))}")

@@ -1,4 +1,4 @@
-"""Methods matched at equal budget, in any currency of `approx.Price`, and budgets in words."""
+"""Methods filled to an equal budget, in any currency of `approx.Price`, and budgets in words."""
 
 import dataclasses
 import functools
@@ -13,10 +13,9 @@ from analysis.inputs import Head
 from approx import Approximation, Method, checks
 from approx.method.prices import CURRENCIES, Shape, entries
 
-KEYS = 32  # exact keys that cost as much as the budget of a report
+KEYS = 32  # the budget of a report is the price of this many exact keys
 
-# What an amount buys. Every table, figure and message says it so; `figures.words.amounts`
-# translates.
+# An amount in words, for every table, figure and message; `figures.words.amounts` translates it.
 WORDING = {
     "stored": "{amount} stored values per query row",
     "reads": "{amount} numbers read per new query",
@@ -32,7 +31,7 @@ def amount_text(amount: float | str, currency: str) -> str:
     Parameters
     ----------
     amount : float or str
-        A number, or a range of them in words.
+        A number, or a range of numbers in words.
     currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
 
     Examples
@@ -45,9 +44,9 @@ def amount_text(amount: float | str, currency: str) -> str:
 
 
 def price_of_keys(keys: float, inputs: Head, currency: str = "stored") -> float:
-    """Return what so many exact keys and their values cost a query that sees them all.
+    """Return the cost of a number of exact keys and their values, for a query that sees them all.
 
-    Budgets in different currencies are comparable that way: k stored values, k·(d + c) reads or
+    This makes budgets in different currencies comparable: k stored values, k·(d + c) reads or
     multiply-adds, 12·k + 4 bytes, and 2·k·(d + c) bytes read.
 
     Examples
@@ -63,7 +62,7 @@ def price_of_keys(keys: float, inputs: Head, currency: str = "stored") -> float:
 
 
 class Matched(NamedTuple):
-    """Methods filled to a budget, and those that have no member there, or none under the mask."""
+    """Methods filled to a budget, and methods that fit at no size or refuse the mask."""
 
     fitting: list[Method]
     absent: list[Method]
@@ -72,24 +71,23 @@ class Matched(NamedTuple):
 def match(
     methods: Iterable[Method], budget: float, inputs: Head, currency: str = "stored"
 ) -> Matched:
-    """Fill every method to a budget for inputs of this shape.
+    """Return every method filled to a budget, for inputs of this shape.
 
     Parameters
     ----------
     methods : iterable of Method
         Templates are filled; a sized method stays as it is and must fit.
     budget : float
-        What a query row may cost.
+        The largest cost per query row.
     currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
-        What the budget is counted in; by default stored values per query row, (rank·(n + l) +
-        nnz)/n.
+        The unit of the budget; by default stored values per query row, (rank·(n + l) + nnz)/n.
 
     Returns
     -------
     Matched
-        ``absent`` holds, unfilled, the methods of which nothing fits: they are to be shown at their
-        own price, never to be dropped silently. It also holds those that refuse the mask of the
-        inputs, for which `analysis.costs.candidates.why_not` has the reason.
+        ``absent`` lists, unfilled, the methods that fit at no size. Show them at their own price;
+        never drop them silently. It also lists methods that refuse the mask of the inputs;
+        `analysis.costs.candidates.why_not` returns the reason.
 
     Examples
     --------
@@ -102,7 +100,7 @@ def match(
     fitting: list[Method] = []
     absent: list[Method] = []
     checks.positive("budget", budget)
-    budget = np.asarray(budget).item()  # an array is no key of a cache
+    budget = np.asarray(budget).item()  # an array cannot be a key of the cache
     checks.instance("inputs", inputs, Head, "a Head")
     for method in methods:
         checks.instance("every method", method, Method, "a method")
@@ -114,7 +112,7 @@ def match(
     return Matched(fitting, absent)
 
 
-@functools.lru_cache(maxsize=256)  # heads of a model have one shape, and so the same sizes
+@functools.lru_cache(maxsize=256)  # heads of one shape have the same sizes
 def _filled(method: Method, budget: float, shape: Shape, currency: str) -> Method | None:
     """Return the method with its size filled to a budget; None if no size fits."""
     return method.within(budget, currency=currency, **shape.given)

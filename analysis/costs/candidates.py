@@ -1,8 +1,8 @@
 """The methods that the report and the advisor try by default, and which of them a model can run.
 
-References need all logits, and are measured on request. All but `godec` and `hierarchical` look for
-the least total variation, by which the advisor decides: `analysis.costs.optimality` says which of
-them are bounds.
+References need all logits, and are measured on request. All except `godec` and `hierarchical`
+minimise total variation, by which the advisor decides. `analysis.costs.optimality` says which
+references are bounds.
 """
 
 import functools
@@ -11,7 +11,7 @@ from approx import Mask, Method, parse
 from approx.combinations.rounded_values import RoundedValues
 
 TRIVIAL = "uniform()"
-FEW_BITS = (  # where bytes are counted: keys in few bits, with the last ones exact
+FEW_BITS = (  # if bytes are counted: keys in few bits, with exact last keys
     "quantised(bits={bits}, by='channel', group=32)",
     "turboquant(bits={bits}, form='eden', recent=31, corrected=True)",
 )
@@ -57,10 +57,10 @@ REFERENCES = (
 
 
 def methods(mask: Mask, *, references: bool = False, currency: str = "stored") -> list[Method]:
-    """Return the candidates: what can be run under a mask, and on request what needs all logits.
+    """Return the candidates: methods that can be run under a mask, and on request references.
 
-    Keys and values in few bits are among them in the currencies "bytes" and "bytes_read" only: in
-    all others they cost as much as exact attention.
+    Keys and values in few bits are included only in the currencies "bytes" and "bytes_read"; in all
+    other currencies they cost as much as exact attention.
 
     Examples
     --------
@@ -73,13 +73,13 @@ def methods(mask: Mask, *, references: bool = False, currency: str = "stored") -
     return runnable + (beside if references else [])
 
 
-@functools.cache  # every head asks
+@functools.cache  # the same for every head
 def _parsed(specs: tuple[str, ...]) -> list[Method]:
     return [parse(spec) for spec in specs]
 
 
 def in_few_bits(currency: str) -> list[Method]:
-    """Return methods with keys, and with keys and values, in few bits; none unless bytes count."""
+    """Return methods with keys, or keys and values, in few bits; [] unless bytes are counted."""
     if currency not in ("bytes", "bytes_read"):
         return []
     codes = [(parse(spec.format(bits=bits)), bits) for spec in FEW_BITS for bits in BITS]
@@ -87,13 +87,10 @@ def in_few_bits(currency: str) -> list[Method]:
 
 
 def runs(method: Method, mask: Mask) -> bool:
-    """Return whether a model with this mask can run the method; none can that needs all logits.
-
-    `Method.obstacle` says why not.
-    """
+    """Return whether a model with this mask can run the method; `Method.obstacle` says why not."""
     return not method.obstacle(mask)
 
 
 def why_not(method: Method, mask: Mask) -> str | None:
-    """Return why the method has no meaning under a mask; None if it has one."""
+    """Return why the method cannot be used under a mask; None if it can."""
     return None if mask.is_full else method.refusal

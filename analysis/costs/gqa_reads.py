@@ -1,38 +1,38 @@
-"""What query heads that share their keys read together."""
+"""The numbers read by a group of query heads that share their keys."""
 
 from approx import Method, checks
 from approx.method.prices import Shape
 
 
 def group_reads(method: Method, shape: Shape, group: int) -> float | None:
-    """Return the numbers read per new query and query head, in a group that shares its keys.
+    """Return the numbers read per new query and query head, in a group that shares keys.
 
     Parameters
     ----------
     method : Method
     shape : Shape
-        That of one head, such as `Head.shape`.
+        The shape of one head, such as `Head.shape`.
     group : int
-        Query heads that have the same keys and values.
+        The number of query heads with the same keys and values.
 
     Returns
     -------
     float or None
-        (shared + min(group·chosen, most))/group + own, see `approx.method.prices.Reads`; for one
-        head it is the price in reads. It is None where that is not known.
+        (shared + min(group·chosen, most))/group + unshared, see `approx.method.prices.Reads`. For
+        one head it is the price in reads. None if it is not known.
 
     Notes
     -----
-    Shared are keys that follow from places (`exact`, `sink_window`, …) or from the keys alone
-    (`columns` by norms, …), whatever is kept of all keys to choose among them (boxes of pages,
-    places in sorted lists), logits from keys that are compressed by themselves, and states, if a
-    row needs no other query: all heads of the group then have the same frequencies. Chosen are the
-    keys of every other support. Own is what is fitted to the queries of a head. The numbers are
-    counted by the same arrays as the prices, in the tests.
+    Shared are keys that depend on positions (`exact`, `sink_window`, …) or on the keys alone
+    (`columns` by norms, …); data about all keys for a selection (boxes of pages, sorted lists);
+    logits from keys that are compressed by themselves; and states, if a row depends on no other
+    query, since all heads of the group then have the same frequencies. Chosen are the keys of every
+    other support. Unshared are numbers that are fitted to the queries of a head. The tests count
+    these numbers by the same arrays as the prices.
 
     Examples
     --------
-    Three heads share a window of 16 keys, and choose 16 keys of 40 each:
+    Three heads share a window of 16 keys; or each chooses 16 of 40 keys:
 
     >>> from approx import parse
     >>> shape = Shape(n=40, l=40, d=4, c=4)
@@ -47,20 +47,20 @@ def group_reads(method: Method, shape: Shape, group: int) -> float | None:
 
 
 def bytes_read(method: Method, shape: Shape, *, group: int = 1, number: float = 2) -> float | None:
-    """Return the bytes read per new query and query head, from a cache in another precision.
+    """Return the bytes read per new query and query head, from a cache of a given precision.
 
     Parameters
     ----------
     method, shape, group
         As in `group_reads`.
     number : float
-        Bytes of a number: 2 in bfloat16 and float16, 4 in float32.
+        Bytes per number: 2 in bfloat16 and float16, 4 in float32.
 
     Notes
     -----
-    Every number has as many bytes, but the codes of keys and values, which have their bits. They
-    are shared by the group, unless a head chooses its values for itself. In 16 bits and for one
-    head this is the currency ``bytes_read``.
+    Codes of keys and values count their own bits, all other numbers count ``number`` bytes. The
+    group shares codes, unless each head chooses its values for itself. With 16 bits and one head
+    this is the currency ``bytes_read``.
 
     Examples
     --------

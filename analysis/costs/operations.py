@@ -1,8 +1,8 @@
-"""What attention costs, in exact integers: multiply-adds, parameters, numbers held.
+"""The costs of attention in exact integers: multiply-adds, parameters, numbers in memory.
 
-There are n tokens (queries and keys), heads of width d, m features, s entries of a support per row
-(or s is the width of the queries of a gated unit, and e its inner width), c tokens per chunk, h
-heads and b sequences.
+Notation: n tokens (queries and keys), head width d, m features, s entries of a support per row, c
+tokens per chunk, h heads and b sequences. For a gated unit, s is the width of queries and e the
+inner width.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,11 +17,11 @@ class Counts(NamedTuple):
     Attributes
     ----------
     scores : int
-        Those of logits or features.
+        Multiply-adds of logits or features.
     mixing : int
-        Those of the product with V.
+        Multiply-adds of the product with V.
     correction : int
-        Those of entries on a support.
+        Multiply-adds of entries on a support.
     """
 
     scores: int
@@ -35,7 +35,7 @@ class Counts(NamedTuple):
 
 
 def _sizes(**sizes: int) -> Iterator[int]:
-    """Return sizes as Python integers, which do not wrap; a chunk has at least one token."""
+    """Yield sizes as Python integers, which do not overflow; a chunk has at least one token."""
     return (checks.integer(x, size, least=int(x == "c")) for x, size in sizes.items())
 
 
@@ -43,7 +43,7 @@ def _sizes(**sizes: int) -> Iterator[int]:
 
 
 def exact_attention(n: int, d: int) -> Counts:
-    """Return Q Kᵀ and A V: n²d each, 2n²d together.
+    """Return the counts of Q Kᵀ and A V: n²d each, 2n²d together.
 
     Examples
     --------
@@ -55,11 +55,11 @@ def exact_attention(n: int, d: int) -> Counts:
 
 
 def causal_attention(n: int, d: int, w: int | None = None) -> Counts:
-    """Return exact attention that skips what is not seen: (n² + n)d/2 each, (n² + n)d together.
+    """Return the counts of exact causal attention: (n² + n)d/2 each, (n² + n)d together.
 
-    The mean query sees (n + 1)/2 keys. Linear attention with running sums costs what it does
-    without a mask, so that it pays off beyond n = 4m − 1. If queries see the last w keys only, the
-    n − w ones after the first w cost 2wd each.
+    A query sees (n + 1)/2 keys on average. Linear attention with running sums costs the same with
+    and without a mask, so it is cheaper beyond n = 4m − 1. If queries see only the last w keys, the
+    n − w queries after the first w cost 2wd each.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def causal_attention(n: int, d: int, w: int | None = None) -> Counts:
 
 
 def linear_attention(n: int, d: int, m: int) -> Counts:
-    """Return φ(Q), φ(K) from m frequencies, 2nmd, and ψ(K)ᵀV, φ(Q)(·), 2nmd: 4nmd together.
+    """Return 2nmd for φ(Q), ψ(K) from m frequencies, and 2nmd for ψ(K)ᵀV, φ(Q)(·): 4nmd together.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def linear_attention(n: int, d: int, m: int) -> Counts:
 
 
 def scatterbrain(n: int, d: int, m: int, s: int) -> Counts:
-    """Return linear attention and the correction on s entries per row, n·s·(m + 2d).
+    """Return the counts of linear attention and a correction of s entries per row, n·s·(m + 2d).
 
     On the support, φ(q)·φ(k) costs nsm, q·k costs nsd, and the product with V nsd.
 
@@ -100,13 +100,13 @@ def scatterbrain(n: int, d: int, m: int, s: int) -> Counts:
 
 
 def quadratic_unit(n: int, e: int, s: int) -> Counts:
-    """Return relu²(Q Kᵀ) of width s and its product with V of width e: n²(s + e)."""
+    """Return the counts of relu²(Q Kᵀ), width s, and its product with V, width e: n²(s + e)."""
     n, e, s = _sizes(n=n, e=e, s=s)
     return Counts(n * n * s, n * n * e)
 
 
 def mixed_chunk(n: int, e: int, s: int, c: int) -> Counts:
-    """Return n·c·(s + e) within chunks, where c divides n, and 2·n·s·e for the global part."""
+    """Return n·c·(s + e) within chunks, and 2·n·s·e for the global part; c must divide n."""
     n, e, s, c = _sizes(n=n, e=e, s=s, c=c)
     if n % c:
         raise ValueError(f"chunks of c tokens must divide n, got n={n}, c={c}")
@@ -114,7 +114,7 @@ def mixed_chunk(n: int, e: int, s: int, c: int) -> Counts:
 
 
 def nonzeros_of_chunks(n: int, c: int) -> int:
-    """Return n·c, the entries of n/c blocks c×c."""
+    """Return n·c, the number of entries in n/c blocks c×c."""
     n, c = _sizes(n=n, c=c)
     if n % c:
         raise ValueError(f"chunks of c tokens must divide n, got n={n}, c={c}")
@@ -131,7 +131,7 @@ def attention_parameters(d: int) -> int:
 
 
 def feed_forward_parameters(d: int) -> int:
-    """Return 8d², of the layers d → 4d → d."""
+    """Return 8d², for the layers d → 4d → d."""
     (d,) = _sizes(d=d)
     return 8 * d * d
 
@@ -142,9 +142,9 @@ def transformer_parameters(d: int) -> int:
 
 
 def gated_unit_parameters(d: int, e: int, s: int = 0) -> int:
-    """Return 3de and, for shared queries and keys of width s, d·s + 8·s more.
+    """Return 3de, plus d·s + 8·s for shared queries and keys of width s.
 
-    Two units with e = 2d are one Transformer layer: 2·3·d·2d = 12d².
+    Two units with e = 2d have as many as one Transformer layer: 2·3·d·2d = 12d².
 
     Examples
     --------
@@ -155,23 +155,23 @@ def gated_unit_parameters(d: int, e: int, s: int = 0) -> int:
     return 3 * d * e + (d + 8) * s
 
 
-# Numbers held
+# Numbers in memory
 
 
 def parallel_causal_memory(b: int, h: int, n: int, s: int) -> int:
-    """Return bhns²: the running sums of every token held at once."""
+    """Return bhns²: the running sums of all tokens at once."""
     b, h, n, s = _sizes(b=b, h=h, n=n, s=s)
     return b * h * n * s * s
 
 
 def quadratic_memory(b: int, h: int, n: int) -> int:
-    """Return bhn²: attention weights."""
+    """Return bhn²: the attention weights."""
     b, h, n = _sizes(b=b, h=h, n=n)
     return b * h * n * n
 
 
 def chunked_causal_memory(b: int, n: int, c: int, s: int, e: int) -> int:
-    """Return b(n/c)se: one running sum per chunk, where c divides n."""
+    """Return b(n/c)se: one running sum per chunk; c must divide n."""
     b, n, c, s, e = _sizes(b=b, n=n, c=c, s=s, e=e)
     if n % c:
         raise ValueError(f"chunks of c tokens must divide n, got n={n}, c={c}")
@@ -179,7 +179,7 @@ def chunked_causal_memory(b: int, n: int, c: int, s: int, e: int) -> int:
 
 
 def unchunked_causal_memory(b: int, n: int, s: int) -> int:
-    """Return bns², `parallel_causal_memory` of one head; chunks need less where e/c < s."""
+    """Return bns², `parallel_causal_memory` of one head; chunks need less if e/c < s."""
     return parallel_causal_memory(b, 1, n, s)
 
 
@@ -189,7 +189,7 @@ def unchunked_causal_memory(b: int, n: int, s: int) -> int:
 def break_even(
     cost: Callable[[int], int], exact: Callable[[int], int], *, step: int = 1, most: int = 2**40
 ) -> int | None:
-    """Return the least n, a multiple of step, from which on ``cost`` is below ``exact``.
+    """Return the smallest n, a multiple of step, from which ``cost`` is below ``exact``.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def break_even(
 
     Examples
     --------
-    Features of width m pay off beyond n = 2m:
+    Linear attention with m features is cheaper beyond n = 2m:
 
     >>> cost = lambda n: linear_attention(n, 64, 128).total
     >>> break_even(cost, lambda n: exact_attention(n, 64).total)
@@ -224,7 +224,7 @@ def break_even(
 
 
 class Kind(NamedTuple):
-    """One way of attention: its name, its cost at n, and the cost with which it is compared."""
+    """A form of attention: its name, its cost at n, and the cost that it is compared with."""
 
     name: str
     cost: Callable[[int], int]
@@ -235,10 +235,10 @@ class Kind(NamedTuple):
 def kinds(d: int, m: int, s: int, c: int) -> list[Kind]:
     """Return the comparisons for `break_even`, at head width d.
 
-    They are linear attention with m features, and Scatterbrain with s entries beside them, against
+    They are: linear attention with m features, and Scatterbrain with s entries in addition, against
     exact attention; FLASH with chunks of c tokens against FLASH-Quad, with queries of width d and
-    values of width e = 2d; the memory of parallel causal linear attention against that of attention
-    weights.
+    values of width e = 2d; and the memory of parallel causal linear attention against the memory of
+    attention weights.
     """
     d, m, s, c = _sizes(d=d, m=m, s=s, c=c)
 

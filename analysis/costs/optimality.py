@@ -1,10 +1,10 @@
-"""What an error says of its class, of a method that needs all logits: a bound, or the best found.
+"""Whether the error of a reference is a lower bound of its class, or the best found.
 
-A method that needs all logits cannot be run, and says what others could reach at most. In which
-sense depends on the metric: the truncated SVD has the least Frobenius error of its rank, and tells
-nothing of total variation; the largest entries of each row lose the least attention of supports of
-their size, and may have more Frobenius error than others. Methods declare it, as `optimal_in` and
-`best_found_in`; tables and captions ask `standing`.
+A reference needs all logits, so it cannot be run; it shows what other methods could reach. Its
+meaning depends on the metric. The truncated SVD has the least Frobenius error of its rank, but says
+nothing about total variation. The largest entries of each row have the least total variation of
+supports of their size, but may have a larger Frobenius error than others. Methods declare this as
+`optimal_in` and `best_found_in`; tables and captions use `standing`.
 """
 
 from approx import Mask, Method
@@ -13,7 +13,7 @@ BOUND, FOUND, NEEDS = STANDINGS = "bound", "best found", "all logits"
 
 
 def standing(method: Method, metric: str, mask: Mask | None = None) -> str:
-    """Return what an error of the method says of its class, "" of a method that can be run.
+    """Return the meaning of a reference's error for its class; "" for a method that can be run.
 
     Parameters
     ----------
@@ -26,9 +26,9 @@ def standing(method: Method, metric: str, mask: Mask | None = None) -> str:
     Returns
     -------
     str
-        "bound": no estimate of its form has a smaller error; "best found": the method looks for
-        the least error of its form, and nothing says that it is that; "all logits": that is what
-        it needs, and it is no attempt at this metric. Forms, and where they are so:
+        "bound": no estimate of the same form has a smaller error. "best found": the method searches
+        for the least error of its form, without a proof that it is the least. "all logits": the
+        method needs all logits, and does not minimise this metric. The forms and their bounds:
 
         =================================  ==================================  ====================
         method                             form                                bound
@@ -50,8 +50,8 @@ def standing(method: Method, metric: str, mask: Mask | None = None) -> str:
         constant                           constant matrices                   kernel Frobenius
         =================================  ==================================  ====================
 
-        Frobenius is that of the space which the method decomposes. Above min(n, l) = 2048 a
-        `truncated_svd` of small rank is a bound to the accuracy of its iteration only.
+        Frobenius means the error in the space that the method decomposes. If min(n, l) > 2048, a
+        `truncated_svd` of small rank is a bound only up to the accuracy of its iteration.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""An estimate against exact: metrics, the row sums they are made of, the spectral norm."""
+"""Errors of an estimate: metrics, the row sums that define them, and the spectral norm."""

@@ -1,9 +1,9 @@
-"""Errors of an approximation against exact, streamed by row stripes, in log scale.
+"""Errors of an approximation, streamed by row stripes, in log scale.
 
-Both error spaces come from one pass. In *kernel* space estimate and exact are compared as they
-are; in *attention* space each is first divided by its own row sums. Every row carries its own
-exponent, so nothing overflows: at logits of ±10⁴ each metric is finite, or inf where its true
-value is above 1.8e308 (1.3e154 where shares of attention, of rows that cancel, are squared).
+Both error spaces come from one pass. In *kernel* space the estimate is compared with exp(q·k); in
+*attention* space both are first divided by their own row sums. Every row has its own exponent, so
+nothing overflows: at logits of ±10⁴ each metric is finite, or inf if its true value is above
+1.8e308 (above 1.3e154 if attention weights of rows with cancelling entries are squared).
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from approx.estimate.masks import MaskLike
 
 
 class Measured(NamedTuple):
-    """A metric, and its standard error where rows are a sample and it is known."""
+    """A metric; with its standard error, if rows are a sample and it is known."""
 
     value: float
     stderr: float | None = None
@@ -30,9 +30,9 @@ class Measured(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RowSums:
-    """What metrics are made of: numbers of each measured query row, as arrays, by name.
+    """The sums from which metrics are computed: an array by name, a number per measured row.
 
-    Of the kernel, e the row of the estimate, x of logits, both over the keys that the query sees:
+    In kernel space, with e the row of the estimate and x the logits, both inside the mask:
 
     ============ =================================================================
     top          max x
@@ -42,22 +42,22 @@ class RowSums:
     largest      max |e − exp(x)|·exp(−scale)
     unit         log max |e|
     mass         Σ e·exp(−unit)
-    negative     how many e are below 0
+    negative     the number of e below 0
     ============ =================================================================
 
-    Of attention, p = softmax(x) and q = e/Σe: p2 = Σp², f2 = Σ(q − p)², tv = ½Σ|q − p|,
-    kl = Σ p log(p/q) − p + q, reverse = Σ q log(q/p) − q + p. With values, output = ‖qV − pV‖² and
-    truth = ‖pV‖², both for V/max |V|.
+    In attention space, with p = softmax(x) and q = e/Σe: p2 = Σp², f2 = Σ(q − p)²,
+    tv = ½Σ|q − p|, kl = Σ p log(p/q) − p + q, reverse = Σ q log(q/p) − q + p. With values,
+    output = ‖qV − pV‖² and truth = ‖pV‖², both for V/max |V|.
 
     Parameters
     ----------
     columns : dict of arrays (rows,)
-        Those of attention are absent where it is left out, and those of the output without V.
+        Without attention, its columns are absent; without V, the columns of the output.
     visible : (rows,)
-        How many keys the queries see.
+        The number of keys that each query sees.
     population : int
     sampled : bool
-        Whether the rows are a sample of `population` many.
+        Whether the rows are a sample of ``population`` queries.
     """
 
     columns: Mapping[str, Array]
@@ -66,13 +66,13 @@ class RowSums:
     sampled: bool
 
     def __getitem__(self, name: str) -> Array:
-        """Return a number of each row."""
+        """Return the column with this name."""
         if name not in self.columns:
             raise ValueError(checks.unknown("sum of rows", name, list(self.columns)))
         return self.columns[name]
 
     def mean(self, x: Array) -> Measured:
-        """Return the mean of a number of each row."""
+        """Return the mean over rows."""
         mean = float(x.mean())
         is_known = self.sampled and math.isfinite(mean)
         return Measured(mean, self._standard_error(x) if is_known else None)
@@ -87,11 +87,11 @@ class RowSums:
         return Measured(unit * math.sqrt(ratio), stderr)
 
     def count(self, which: Array) -> float:
-        """Return how many rows of the population are such ones, by their share of the rows."""
+        """Return the number of such rows in the population, estimated by their share."""
         return float(np.mean(which) * self.population)
 
     def fraction(self, counts: Array) -> Measured:
-        """Return the share of so many keys of each row among those that queries see."""
+        """Return the sum of counts of keys per row, divided by the number of visible keys."""
         share, stderr = float(counts.sum() / self.visible.sum()), None
         if self.sampled:
             spread = self._standard_error(counts - share * self.visible)
@@ -127,7 +127,7 @@ def _unscaled(x: Array, log: Array) -> tuple[Array, float]:
     return np.exp(logs - top), top
 
 
-# The metrics in the order of `compare`, each with the space without which it is left out.
+# The metrics in the order of `compare`, each with the space that it needs.
 METRICS: dict[str, tuple[str, Metric]] = {
     "kernel_relative_frobenius": ("kernel", _kernel_relative_frobenius),
     "kernel_relative_max": ("kernel", _kernel_relative_max),
@@ -164,56 +164,56 @@ def compare(
     approximation : Approximation
         Of shape (n, l).
     Q, K : (n, d), (l, d)
-        The truth is exp(Q Kᵀ), computed in float64.
+        The exact matrix is exp(Q Kᵀ), computed in float64.
     V : (l, c), optional
         Adds ``output_relative_error`` = ‖attend(V) − softmax(Q Kᵀ) V‖_F / ‖softmax(Q Kᵀ) V‖_F.
     mask : None, "causal" or Mask
-        That of the approximation, which is the default; another one is an error.
+        The mask of the approximation, which is the default; another mask is an error.
     attention : bool
-        False leaves out the errors of row-normalised attention, which are most of the work
-        beside the products.
+        False leaves out the errors of row-normalised attention, which cost most of the time apart
+        from the products.
     spectral : bool
         Adds ``kernel_relative_spectral`` (many passes).
     rows : int or index array, optional
-        Measure a sample of so many query rows (always the same ones), or the rows that are given,
-        and add ``…_stderr`` to each mean.
+        Measure a sample of this many query rows (always the same ones), or the given rows, and add
+        ``…_stderr`` to each mean.
     population : int, optional
-        Q is a sample of so many queries: add standard errors.
+        Q is a sample of this many queries: add standard errors.
     extra : dict of functions, optional
-        Metrics of your own, by name: each gets `RowSums`, and returns a float, or what
-        ``rows.mean``, ``rows.ratio`` or ``rows.fraction`` return, with a standard error. It works
-        under a mask, and for a sample of rows, as those of `METRICS` do.
+        Your own metrics, by name. Each gets `RowSums` and returns a float, or the result of
+        ``rows.mean``, ``rows.ratio`` or ``rows.fraction`` with a standard error. Masks and samples
+        of rows work as for `METRICS`.
     jobs : int
-        For big n: share the stripes of rows among threads. The numbers are the same, bit for bit.
+        For big n: threads that share the stripes of rows. Results are equal bit for bit.
 
     Returns
     -------
     dict
         - ``kernel_relative_frobenius``: ‖estimate − exact‖_F / ‖exact‖_F
         - ``kernel_relative_max``: max |estimate − exact| / max exact
-        - ``attention_relative_frobenius``: the same after each side is divided by its row sums
+        - ``attention_relative_frobenius``: the same, after each matrix is divided by its row sums
         - ``attention_tv``: mean over rows of ½ Σ_j |difference|
         - ``attention_kl``, ``attention_kl_reverse``: mean over rows of KL(exact ‖ estimate), and
-          reversed; inf where an entry is negative or (forward) 0. For rows used as they are,
+          reversed; inf if an entry is negative or (forward) 0. For rows that are not normalised,
           Σ p log(p/q) − p + q.
-        - ``negative_fraction``: of the entries
+        - ``negative_fraction``: the share of negative entries
         - ``nonpositive_rows``: number of rows whose sum is ≤ 0; such a row counts as zero
           (tv 1, |exact row|² in the Frobenius sum, output 0, kl inf)
-        - ``runnable``, which is no error: whether (1 or 0) a model with this mask can run the
-          method; ``approximation.obstacle`` says why not. Absent where it is not known.
+        - ``runnable``, not an error: 1 if a model with this mask can run the method, else 0;
+          ``approximation.obstacle`` says why not. Absent if it is not known.
 
-        An approximation of softmax rows has no kernel errors, and its rows are used as they are:
-        of those whose sum is ≤ 0 only rows of zeros count as zero.
+        An approximation of softmax rows has no kernel errors, and its rows are not normalised: only
+        rows of zeros count as zero, not every row with a sum ≤ 0.
 
     Notes
     -----
     Cost: one product with Q Kᵀ and one with the factors, each on one thread, by stripes of rows.
-    A stripe has 15 MB of the estimate, and in turn 3 MB of its logits, or 48 rows where these are
-    more (at most 10.5 MB). It has 10.5 MB of each where entries are made of the logits, or where
-    several estimates are compared. Under a mask stripes are lower, and keys that none of their rows
-    sees are not visited. Where neither attention nor a mask needs a row's sum first,
-    the products are made by tiles of 4 MB. Sums over rows are made at the end and in order,
-    whoever made the rows. ``spectral`` is not shared.
+    A stripe has 15 MB of the estimate, and at a time 3 MB of its logits, or 48 rows if these are
+    more (at most 10.5 MB). It has 10.5 MB of both if entries are computed from logits, or if
+    several estimates are compared. Under a mask stripes have fewer rows, and keys outside the mask
+    of all their rows are not visited. Without attention and mask, which need a row's sum first, the
+    products are computed in tiles of 4 MB. Sums over rows are added at the end, in order, with any
+    number of threads. ``spectral`` is not shared among threads.
 
     Examples
     --------
@@ -253,15 +253,15 @@ def compare_all(
     Parameters
     ----------
     approximations : sequence of Approximation
-        Of several methods, orders or temperatures.
+        Estimates by several methods, orders or temperatures.
     temperatures : sequence of float, optional
-        t of each: the i-th estimate is of exp(Q Kᵀ/t_i); 1 by default.
+        The i-th estimate approximates exp(Q Kᵀ/t_i); 1 by default.
     Q, K, V, mask, attention, spectral, rows, population, extra, jobs
         As for `compare`.
 
     Notes
     -----
-    Dividing the product by t instead of Q and K by √t moves a logit by a rounding.
+    The product is divided by t, instead of Q and K by √t: a logit may differ by rounding.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Sums over the keys of each query row, of which errors are made; streamed by row stripes.
+"""Sums over the keys of each query row, from which errors are computed, by row stripes.
 
-`fill` is the kernel, the columns of its table are named here, and `Comparison` shares the stripes
-of a comparison among threads.
+`fill` is the kernel, `SUMS` names the columns of its table, and `Comparison` distributes the
+stripes of a comparison to threads.
 """
 
 import contextlib
@@ -24,14 +24,14 @@ from approx.estimate.masks import Mask, MaskLike
 from approx.kernels.elementary import SURELY_NORMAL, exp, largest, log, log_of_normal
 from approx.kernels.jit import summing_kernel
 
-# The numbers of a query row by name, of each space; `metrics.RowSums` defines them.
+# The names of the sums of a query row, by space; `metrics.RowSums` defines them.
 SUMS = {
     "kernel": ("top", "square", "scale", "difference", "largest", "unit", "mass", "negative"),
     "attention": ("p2", "f2", "tv", "kl", "reverse"),
     "output": ("output", "truth"),
 }
 ROW = np.dtype([(name, np.float64) for names in SUMS.values() for name in names])
-# How tiles of a row join: a sum at the scale e^column, to a power. Scales join by their maximum.
+# How tiles of a row join: column of the log scale, its power, operation. Scales: by maximum.
 JOINED = {
     "square": ("top", 2, np.add),
     "difference": ("scale", 2, np.add),
@@ -39,10 +39,10 @@ JOINED = {
     "mass": ("unit", 1, np.add),
     "negative": ("unit", 0, np.add),
 }
-TILE = 512, 1024  # rows and columns, where no row is needed as a whole: 8 MB in two products
-GAP = 64  # numbers between arrays, so that a loop never seems to overwrite what it reads
-MASKED_STRIPES = 16  # of a causal head, which then visits 53 % of its entries
-LEAST_HEIGHT = 48  # rows of logits, where a stripe has as many: products of fewer are slower
+TILE = 512, 1024  # rows and columns, if no complete row is needed: 8 MB in two products
+GAP = 64  # numbers between arrays, see `fill`
+MASKED_STRIPES = 16  # stripes of a causal head, which then visit 53 % of its entries
+LEAST_HEIGHT = 48  # rows of logits per product, if there are as many: fewer are slower
 _LARGEST_FLOAT = np.finfo(np.float64).max
 _LEAST_INVERTIBLE = 1 / _LARGEST_FLOAT
 
@@ -61,12 +61,12 @@ def fill(
 ) -> None:
     """Write the sums of each row into out[i], a `ROW`, for an estimate at the scale e^row_log[i].
 
-    Query i sees the keys first[i] ≤ j < stop[i], one at least. Shares of attention are those of the
-    row's own sum if `normalise`, else the estimate as it is; without `attention` their sums mean
-    nothing. If `weights`, logits become exact attention p, and the estimate the difference q − p.
+    Query i sees the keys first[i] ≤ j < stop[i], at least one. Attention q is the estimate, divided
+    by its row sum if ``normalise``. Without ``attention``, the sums of attention are meaningless.
+    With ``weights``, exact attention p overwrites the logits, and q − p the estimate.
     """
-    # A loop that writes less than a few registers behind what it reads runs without vectors, and
-    # sums in another order. Malloc may put short rows so close; rows behind a gap never are.
+    # If a loop writes within a few registers of the data that it reads, it runs without vector
+    # instructions, and sums in another order. Malloc may place short rows so close; the gap never.
     apart = np.empty((2, GAP + logits.shape[1]))
     exponentials, scaled = apart[0, GAP:], apart[1, GAP:]
     for i in range(logits.shape[0]):
@@ -87,7 +87,7 @@ def fill(
         for j in range(w if least < 0 else 0):
             negative += 1.0 if e[j] < 0.0 else 0.0
         peak = np.int64(longest).view(np.float64)
-        # the row's own scale: row_log may be far above every entry
+        # the row gets its own scale: row_log may be far above every entry
         unit = (peak if peak > SURELY_NORMAL else SURELY_NORMAL) if peak > 0.0 else 1.0
         inverse_unit = 1.0 / unit
         log_unit = row_log[i] + np.log(unit)
@@ -95,31 +95,31 @@ def fill(
         a, b = exp(top - scale), exp(log_unit - scale if log_unit < scale else 0.0)
         mass, difference, furthest = 0.0, 0.0, np.int64(0)
         for j in range(w):
-            s[j] = e[j] * inverse_unit  # stored: sums, and so products, may be reordered
+            s[j] = e[j] * inverse_unit  # stored, because sums and products may be reordered
             mass += s[j]
             t = b * s[j] - a * p[j]
             difference += t * t
             size = np.float64(abs(t)).view(np.int64)
             furthest = size if size > furthest else furthest
 
-        # a row of zeros has a scale below every other
+        # a row of zeros gets the smallest scale
         row["unit"] = log_unit if peak > 0.0 else -_LARGEST_FLOAT
         row["mass"] = mass
-        if not normalise and peak > 0.0:  # as it is; of a row of zeros the sum is 0 in any case
+        if not normalise and peak > 0.0:  # not normalised; a row of zeros keeps sum 0
             mass = exp(-log_unit)
             mass = mass if mass > _LEAST_INVERTIBLE / 2 else _LEAST_INVERTIBLE / 2
         positive = mass > 0.0
-        # a share may be beyond the largest float, too: every error of the row is inf
+        # if a share may be above the largest float, every error of the row is inf
         beyond = positive and mass < _LEAST_INVERTIBLE
         inverse = (_LARGEST_FLOAT if beyond else 1.0 / mass) if positive else 0.0
         inverse_total, log_sum = 1.0 / total, top + np.log(total)
         smallest = np.int64(least).view(np.float64) * inverse_unit * inverse
         f2, tv, kl, reverse = 0.0, 0.0, 0.0, 0.0
-        # In most rows no share is ≤ 0 or tiny: a loop that does not ask takes half the time.
+        # In most rows no share is ≤ 0 or tiny: a loop without these checks takes half the time.
         for j in range(w if attention and smallest >= SURELY_NORMAL else 0):
             pj, qj = p[j] * inverse_total, s[j] * inverse
             t = qj - pj
-            # near 1 the ratio is taken by itself: of two logarithms no digit of it would be left
+            # near 1, log(p/q) is computed from the ratio: a difference of logarithms would cancel
             quotient = pj / qj
             near = abs(quotient - 1.0) < 0.5
             of = log_of_normal(quotient if near else qj)
@@ -164,7 +164,7 @@ def fill(
 
 
 def _common_mask(approximations: Sequence[Approximation], mask: MaskLike, n: int, l: int) -> Mask:
-    """Return the mask of all estimates; raise ValueError if it is not the one that was given."""
+    """Return the common mask of all estimates; raise ValueError if one differs."""
     own = [approximation.mask for approximation in approximations]
     seen = own[0] if own and mask is None else masks.as_mask(mask, n, l)
     for other in own:
@@ -177,7 +177,7 @@ def _common_mask(approximations: Sequence[Approximation], mask: MaskLike, n: int
 
 
 def ahead() -> int:
-    """Return the largest number of entries of an estimate that are made before their logits."""
+    """Return the largest number of entries of an estimate computed before their logits."""
     return 7 * exact.STRIPE // 5
 
 
@@ -186,8 +186,8 @@ _kept = threading.local()
 
 @contextlib.contextmanager
 def _workspace() -> Iterator[Callable[..., Array]]:
-    # A thread keeps the arrays of a stripe for its next one: new pages cost as much as what fills
-    # them. They are out of reach while in use, as an estimate's own `block` may compare others.
+    # A thread keeps the arrays of a stripe for its next stripe: new memory pages cost as much as
+    # filling them. Arrays in use are not shared, as an estimate's own `block` may compare others.
     kept: dict[Any, Array] = vars(_kept).pop("arrays", {})
 
     def array(name: str, shape: tuple[int, int], dtype: Any = np.float64) -> Array:
@@ -204,19 +204,19 @@ def _workspace() -> Iterator[Callable[..., Array]]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
-    """What every stripe of one comparison needs; made by `of`.
+    """The checked data of one comparison, shared by its stripes; see `from_estimates`.
 
     Parameters
     ----------
-    estimates : pairs of an Approximation and the t of the exp(q·k/t) that it estimates
+    estimates : pairs (Approximation, t); it approximates exp(q·k/t)
     q, kt, v : (n, d), (d, l), (l, c) or None
     mask : Mask
-        What each of all queries sees, as the estimates have it.
+        The common mask of the estimates, for all queries.
     attention : bool
     picked : (count,)
-        The query rows that are measured, ascending: all, unless they are `sampled`.
+        The measured query rows, ascending; all rows unless ``sampled``.
     sampled : bool
-        Whether the picked queries are a sample of `population` many.
+        Whether the picked queries are a sample of ``population`` queries.
     population : int
     """
 
@@ -270,7 +270,7 @@ class Comparison:
             )
         v = None if V is None else checks.values(V, l).astype(np.float64).reshape(l, -1)
         if v is not None:
-            v /= np.abs(v).max(initial=0.0) or 1.0  # the error is relative: no square overflows
+            v /= np.abs(v).max(initial=0.0) or 1.0  # errors are relative, and no square overflows
         picked = np.arange(n)
         if isinstance(rows, np.ndarray) and rows.ndim == 1:
             picked = np.unique(np.asarray(checks.index("rows", rows, n)))
@@ -278,8 +278,8 @@ class Comparison:
             count = checks.integer("rows", rows, least=2, most=n)
             picked = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
         kt = k.T
-        if k.dtype != np.float64 or k.size <= exact.STRIPE // 2:  # more: not worth a copy's memory
-            kt = np.ascontiguousarray(kt, np.float64)  # which BLAS packs, for each stripe, faster
+        if k.dtype != np.float64 or k.size <= exact.STRIPE // 2:  # more: a copy costs too much
+            kt = np.ascontiguousarray(kt, np.float64)  # BLAS packs it faster, in each stripe
         estimates = tuple(zip(approximations, ts))
         if population is not None:
             checks.integer("population", population, least=n)
@@ -287,12 +287,12 @@ class Comparison:
         return cls(estimates, q, kt, v, seen, attention, picked, sampled, population or n)
 
     def visible(self) -> Array:
-        """Return how many keys each of the picked queries sees."""
+        """Return the number of keys that each picked query sees."""
         return self.mask.counts[self.picked]
 
     @functools.cached_property
     def coded(self) -> list[Any]:
-        """The values that each estimate has in their place, such as rounded ones."""
+        """The values that each estimate uses in place of V, such as rounded values."""
         v = self.v
         return [
             v if v is None or approximation.values is None else approximation.values(v)
@@ -301,20 +301,20 @@ class Comparison:
 
     @property
     def spaces(self) -> list[str]:
-        """The spaces of `SUMS` that are asked for."""
+        """The spaces of `SUMS` that the comparison includes."""
         asked = {"kernel": True, "attention": self.attention, "output": self.v is not None}
         return [space for space, is_asked in asked.items() if is_asked]
 
     @property
     def is_ahead(self) -> bool:
-        """Whether a stripe of the estimate is made as a whole, then its logits piece by piece."""
+        """Whether a stripe of the estimate is computed at once, and then its logits in pieces."""
         return len(self.estimates) == 1 and not self.estimates[0][0].low.elementwise
 
     @property
     def tile(self) -> tuple[int, int, int]:
-        """Rows and columns of an estimate that are made at once, and rows of logits at a time."""
+        """The rows and columns of an estimate per stripe, and the rows of logits per piece."""
         l = self.kt.shape[1]
-        if not self.mask.is_full:  # low stripes, of which few keys are unseen by all rows
+        if not self.mask.is_full:  # low stripes, to visit few hidden entries
             rows = max(1, min(exact.height(l), max(LEAST_HEIGHT, l // MASKED_STRIPES)))
             return rows, l, rows
         if not self.attention:
@@ -323,8 +323,8 @@ class Comparison:
         rows = exact.height(l)
         if not self.is_ahead:
             return rows, l, rows
-        # BLAS packs the factor of the keys anew for each stripe; logits stay near the cache, and
-        # have the memory that an estimate in float32 leaves
+        # BLAS packs the factor of the keys anew for each stripe, so stripes are high. Pieces of
+        # logits are about as large as the cache; a float32 estimate leaves memory for larger ones.
         tenths = 7 if self.estimates[0][0].dtype == np.float32 else 3
         return max(ahead() // l, 1), l, min(max(tenths * rows // 10, LEAST_HEIGHT), rows)
 
@@ -333,9 +333,9 @@ class Comparison:
         count, height = len(self.picked), self.tile[0]
         stripes = [slice(i, min(i + height, count)) for i in range(0, count, height)]
         for approximation, _ in self.estimates:
-            approximation.low.prepare()  # here, once, and not by each thread
+            approximation.low.prepare()  # once, before the threads start
         done = executors.threads(functools.partial(_sums, self), stripes, jobs)
-        # as plain numbers: of records NumPy compares the names
+        # as plain numbers: for records, NumPy compares the names of fields
         return [np.concatenate([x.view(np.float64) for x in some]).view(ROW) for some in zip(*done)]
 
 
@@ -355,7 +355,7 @@ def _sums(whole: Comparison, part: slice) -> list[Array]:
     def block(
         approximation: Approximation, rows: slice, cols: slice, logits: Array | None = None
     ) -> tuple[Array, Array]:
-        given = logits if whole.mask.is_full else None  # of some keys only
+        given = logits if whole.mask.is_full else None  # else logits cover only some keys
         shift = approximation.row_log(chosen(rows), given)
         shape = len(shift), cols.stop - cols.start
         out = array("estimate", shape, approximation.dtype)
@@ -384,7 +384,7 @@ def _sums(whole: Comparison, part: slice) -> list[Array]:
                 shape = len(queries), cols.stop - cols.start
                 product = np.matmul(queries, whole.kt[:, cols], out=array("product", shape))
                 logits = product if alone else array("logits", shape)  # overwritten
-                outputs: dict[float, Array] = {}  # of exact attention at each temperature
+                outputs: dict[float, Array] = {}  # exact attention's, by temperature
                 for (approximation, t), tiles, values in zip(whole.estimates, tables, whole.coded):
                     if t != 1.0 or not alone:
                         np.divide(product, t, out=logits)
@@ -421,7 +421,7 @@ def _sums(whole: Comparison, part: slice) -> list[Array]:
 
 
 def _joined(tables: list[Array]) -> Array:
-    """Return the sums of rows from those of their tiles; sums of attention are left out."""
+    """Return the sums of rows from the sums of their tiles, in kernel space only."""
     if len(tables) == 1:
         return tables[0]
     tiles = np.stack(tables)

@@ -1,4 +1,4 @@
-"""The error of an estimate in the spectral norm, by Lanczos over row stripes."""
+"""The error of an estimate in the spectral norm, by Lanczos iteration over row stripes."""
 
 import math
 from collections.abc import Callable
@@ -14,21 +14,21 @@ from approx.estimate.low import rescale
 
 
 def kernel_relative_spectral(approximation: Approximation, q: Array, k: Array) -> float:
-    """Return ‖estimate − exact‖₂/‖exact‖₂ of what is seen, each at its own scale.
+    """Return ‖estimate − exact‖₂/‖exact‖₂ inside the mask; each norm has its own scale.
 
     Accuracy: 10 eps·κ, as docs/accuracy.md defines it.
     """
     n, l = approximation.shape
 
     def stripe(rows: slice) -> tuple[Array, Array, Array]:
-        """Return logits, estimate and its log scale; what is not seen is −inf and 0."""
+        """Return logits (−inf outside the mask), the estimate (0 outside) and its log scale."""
         x = q[rows] @ k.T
         shift = approximation.row_log(rows, x).astype(np.float64)
         e = approximation.block(rows, shift=shift, logits=x).astype(np.float64)
         approximation.mask.hide(x, rows, fill=-np.inf)
         return x, e, shift
 
-    top = largest = -math.inf  # logs of the largest entry of exact, and of both
+    top = largest = -math.inf  # log of the largest entry: of exact, and of both
     for rows in exact.stripes(n, l):
         x, e, shift = stripe(rows)
         with np.errstate(divide="ignore"):
@@ -54,7 +54,7 @@ def kernel_relative_spectral(approximation: Approximation, q: Array, k: Array) -
             return np.asarray(sum(part(r).T @ y[r] for r in exact.stripes(n, l)))
 
         if not matvec(np.random.default_rng(0).standard_normal(l)).any():
-            return 0.0  # the zero matrix, which ARPACK refuses
+            return 0.0  # ARPACK refuses the zero matrix
         operator = LinearOperator((n, l), matvec=matvec, rmatvec=rmatvec, dtype=np.float64)
         start = np.random.default_rng(0).standard_normal(min(n, l))
         return float(svds(operator, 1, v0=start, return_singular_vectors=False)[0])

@@ -1,4 +1,4 @@
-"""Heads: queries, keys, values, a mask and a temperature; synthetic, from files, or bundled."""
+"""Heads (queries, keys, values, mask, temperature): synthetic, from files, or bundled."""
 
 from typing import TYPE_CHECKING
 

@@ -1,6 +1,6 @@
-"""Arrays from .npy folders, .npz and .safetensors files: no pickle, and sizes are checked first.
+"""Read arrays from .npy folders, .npz and .safetensors files: without pickle, sizes checked first.
 
-Files are also written here: whole or not at all, and never outside the folder where they belong.
+Files are also written here: completely or not at all, and never outside their folder.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from approx.checks import Array
 from approx.estimate import memory
 from approx.estimate.masks import Mask
 
-# The arrays that a file may hold; arrays of other names are not read.
+# The arrays that are read from a file; arrays with other names are not read.
 AXES = {  # a file of one head lacks the first two, a file of one layer the first
     "q": ("number of layers", "heads of q", "length of q", "width"),
     "k": ("number of layers", "heads of k", "length", "width"),
@@ -39,7 +39,7 @@ USUAL = {  # other names of the arrays, as a word in a longer name
     "k": ("key", "keys", "k"),
     "v": ("value", "values", "v"),
 }
-INDICES = ("layers", "heads")  # the places of the heads: one integer for each
+INDICES = ("layers", "heads")  # original indices: one integer per head
 MASKS = ("window", "first", "stop")
 NAMES = (*AXES, *VALUES, *INDICES, *MASKS)
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
@@ -49,19 +49,19 @@ RECIPE = (
     "numpy.savez('qk.npz', q=x['q'].numpy(), k=x['k'].numpy())"
 )
 CAPTURED = "`expqk capture MODEL_DIR TEXT --out qk.npz` writes the q and k of one"
-MOST_NAMED = 6  # arrays of a file that lacks q or k
+MOST_NAMED = 6  # array names in the message about a file without q or k
 
 
 class InputFileError(ValueError):
-    """The file does not hold queries and keys; the message says which rule it breaks."""
+    """The file has no valid queries and keys; the message says which rule it breaks."""
 
 
 class InputFileWarning(UserWarning):
-    """The axes of a file may be in another order than they are read in."""
+    """The axes of a file may have another order than assumed."""
 
 
 def read(path: Path) -> dict[str, Array]:
-    """Return the arrays of a file whose names are in `NAMES`, in any case, if they fit together.
+    """Return the arrays of a file with names in `NAMES`, upper or lower case, if they fit together.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def read(path: Path) -> dict[str, Array]:
     Warns
     -----
     InputFileWarning
-        For the caller of `analysis.inputs.load`.
+        Shown at the caller of `analysis.inputs.load`.
     """
     arrays = _arrays(path)
     for broken in _broken_rules(arrays):
@@ -81,9 +81,9 @@ def read(path: Path) -> dict[str, Array]:
 
 
 def _transposed(arrays: dict[str, Array]) -> str:
-    """Say how to transpose what has more heads than tokens.
+    """Return how to transpose arrays with more heads than tokens, or "".
 
-    Nothing is said where another array gives the number of heads or of tokens.
+    If another array gives the number of heads or tokens, there is no doubt.
     """
     q, k = arrays["q"], arrays["k"]
     if q.ndim == 2 or not {*INDICES, "stop"}.isdisjoint(arrays):
@@ -101,7 +101,7 @@ def _transposed(arrays: dict[str, Array]) -> str:
 
 
 def _broken_rules(arrays: dict[str, Array]) -> Iterator[str]:
-    """Yield what breaks `AXES`, `VALUES` and `INDICES`; later items may follow from the first."""
+    """Yield the broken rules of `AXES`, `VALUES`, `INDICES`; the first may cause the later ones."""
     tensors = {name: arrays[name] for name in AXES if name in arrays}
     got = "got " + ", ".join(f"{name} {x.shape}" for name, x in tensors.items())
     if {x.ndim for x in tensors.values()} not in ({2}, {3}, {4}):
@@ -136,7 +136,7 @@ def _broken_rules(arrays: dict[str, Array]) -> Iterator[str]:
 
 
 def _broken_masks(arrays: dict[str, Array], shape: tuple[int, ...], l: int) -> Iterator[str]:
-    """Yield what breaks the rules of causal, window, first and stop, for q of a shape."""
+    """Yield the broken rules of causal, window, first and stop, for the shape of q."""
     n = shape[-2]
     causal = "causal" in arrays and bool(arrays["causal"].item())
     for name in MASKS:
@@ -172,7 +172,7 @@ def _broken_masks(arrays: dict[str, Array], shape: tuple[int, ...], l: int) -> I
 def _arrays(path: Path) -> dict[str, Array]:
     try:
         exists = path.exists()
-    except OSError as error:  # the name is too long, or a folder may not be entered
+    except OSError as error:  # a name that is too long, or a folder without access
         raise InputFileError(f"{one_line(path, 120)} cannot be read: {error.strerror}") from None
     if not exists:
         raise FileNotFoundError(f"no such file or folder: {one_line(path)}")
@@ -181,7 +181,7 @@ def _arrays(path: Path) -> dict[str, Array]:
     try:
         if path.is_dir():
             return _folder(path)
-        if not path.is_file():  # reading a pipe would wait for ever
+        if not path.is_file():  # reading a pipe would wait forever
             raise InputFileError(f"{path.name} is not a regular file")
         if path.suffix.lower() == ".npz":
             return _npz(path)
@@ -189,7 +189,7 @@ def _arrays(path: Path) -> dict[str, Array]:
             return _safetensors(path)
     except (InputFileError, memory.ResourceLimitError, ImportError):
         raise
-    except Exception as error:  # the parsers of three formats raise anything on odd bytes
+    except Exception as error:  # the three parsers may raise any exception on damaged bytes
         reason = one_line(error, 120) or type(error).__name__
         raise InputFileError(f"{path.name} cannot be read: {reason}") from error
     if path.suffix.lower() == ".gguf":
@@ -198,15 +198,15 @@ def _arrays(path: Path) -> dict[str, Array]:
 
 
 def _wanted(path: Path, names: Sequence[str]) -> dict[str, str]:
-    """Return {name in `NAMES`: name in the file} of the arrays that are to be read."""
+    """Return {name in `NAMES`: name in the file} for the arrays to read."""
     pairs: list[tuple[str, str]] = []
     for name in names:
         if name.lower() in NAMES:
             pairs.append((name.lower(), name))
         elif difflib.get_close_matches(name.lower(), ("scaling", "causal", "window"), 1) or (
-            difflib.get_close_matches(name.lower(), ("first", "stop"), 1, 0.8)  # not of "step"
+            difflib.get_close_matches(name.lower(), ("first", "stop"), 1, 0.8)  # but not "step"
         ):
-            # a misspelt option would silently be its default
+            # a misspelt option would silently get its default
             raise InputFileError(f"{path.name}: {checks.unknown('array', name, NAMES)}")
         elif "mask" in name.lower():
             raise InputFileError(
@@ -228,7 +228,7 @@ def _complete(path: Path, names: Sequence[str], arrays: dict[str, Array]) -> dic
 
 
 def _without(name: str, path: Path, names: Sequence[str]) -> str:
-    """Say that a file lacks q or k, what it has, and what to do."""
+    """Return the message that q or k is missing: what the file has, and what to do."""
     some = ", ".join(one_line(one, 40) for one in sorted(names)[:MOST_NAMED])
     some += f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     said = f"the file has no array {name!r}, it has {some or 'nothing'}"
@@ -243,7 +243,7 @@ def _without(name: str, path: Path, names: Sequence[str]) -> str:
 
 
 def _means(name: str, letter: str) -> bool:
-    """Return whether a name is a usual one of queries, keys or values, other than their letter.
+    """Return whether a name is a usual one for queries, keys or values, except the letter itself.
 
     Examples
     --------
@@ -271,7 +271,7 @@ def _mapped(path: Path) -> Array:
 
 
 def _claim(name: str, file: IO[bytes], size: int) -> None:
-    """Raise InputFileError unless a .npy stream holds the bytes that its header claims."""
+    """Raise InputFileError unless a .npy stream has as many bytes as its header claims."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
@@ -281,7 +281,7 @@ def _claim(name: str, file: IO[bytes], size: int) -> None:
         raise InputFileError(f"{name} holds Python objects, which are not read: {RECIPE}")
     if dtype.kind not in "fiub":
         raise InputFileError(f"{name} must hold real numbers, got dtype {one_line(dtype, 60)}")
-    if dtype.itemsize > 8:  # long double, which is another format on every processor
+    if dtype.itemsize > 8:  # the format of long double depends on the processor
         raise InputFileError(f"{name} must hold at most 64 bits a number, got dtype {dtype}")
     claimed, held = math.prod(shape) * dtype.itemsize, size - file.tell()
     if min(shape, default=0) < 0 or claimed != held:
@@ -320,7 +320,7 @@ def _safetensors(path: Path) -> dict[str, Array]:
         raise InputFileError(f"{path.name} cannot be read: {reason}") from error
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        # The parser keeps one of two entries with the same name, and not always the same one.
+        # Of two entries with the same name the parser keeps one, not always the same.
         header = json.loads(file.read(size), object_pairs_hook=lambda x: _distinct(path, x))
     begin, end = 8 + size, path.stat().st_size
     data = np.memmap(path, np.uint8, "r", begin) if end > begin else np.empty(0, np.uint8)
@@ -330,7 +330,7 @@ def _safetensors(path: Path) -> dict[str, Array]:
 
 
 def _distinct(path: Path, pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return the pairs of a JSON object as a dict, if their names differ and are text."""
+    """Return the pairs of a JSON object as a dict; raise if names repeat or are not text."""
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         raise InputFileError(f"{path.name} has an array twice")
@@ -340,7 +340,7 @@ def _distinct(path: Path, pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _decode(path: Path, tensor: dict[str, Any], data: Array) -> Array:
-    """Return an array that is mapped from the file, but for bfloat16."""
+    """Return an array mapped from the file; bfloat16 is converted."""
     kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "BOOL": "?"}
     kind, (begin, end) = str(tensor["dtype"]), tensor["data_offsets"]
     if kind == "BF16":  # the upper half of a float32
@@ -354,7 +354,7 @@ def _decode(path: Path, tensor: dict[str, Any], data: Array) -> Array:
 
 
 def one_line(text: object, most: int = 240) -> str:
-    r"""Return a text whose characters can be printed, in one line; a long one is cut in its middle.
+    r"""Return a text as one printable line; a long text is shortened in the middle.
 
     Examples
     --------
@@ -367,7 +367,7 @@ def one_line(text: object, most: int = 240) -> str:
 
 
 def usable(folder: Path) -> None:
-    """Make an output folder, before anything is computed; raise OSError if that cannot be."""
+    """Create an output folder, before any computation; raise OSError if this fails."""
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"the output folder {one_line(folder)} is a file")
     folder.mkdir(parents=True, exist_ok=True)
@@ -376,9 +376,9 @@ def usable(folder: Path) -> None:
 
 
 def inside(folder: Path, path: Path) -> Path:
-    """Return a path and make its folders; raise ValueError if it leads out of ``folder``.
+    """Return a path and create its folders; raise ValueError if it leads out of ``folder``.
 
-    A link in ``folder`` to somewhere else is not followed.
+    A link in ``folder`` to another place is not followed.
     """
     if not path.parent.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{one_line(path)} leads out of {one_line(folder)}: remove the link")
@@ -388,10 +388,10 @@ def inside(folder: Path, path: Path) -> Path:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a name beside ``path``; the file written there then replaces ``path``.
+    """Yield a temporary name beside ``path``; the file written there then replaces ``path``.
 
-    After an error the file at ``path`` stays as it was. A link there is replaced, not followed.
-    What killed processes were writing is removed.
+    After an error the file at ``path`` is unchanged. A link there is replaced, not followed.
+    Temporary files of killed processes are removed.
     """
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     for left in path.parent.glob(f".{glob.escape(path.name)}.tmp-*"):

@@ -1,24 +1,24 @@
-"""Where a head of a language model looks: at the first key, just behind, at repetitions, or far."""
+"""The kind of a head of a language model, by the keys that get most of its attention."""
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks
 
-RECENT = 31  # with key 0 this makes the 32 keys of the smallest budget that is common
-FIRST = 64  # the first query that counts: before it, most of what is seen is recent
+RECENT = 31  # with key 0, the 32 keys of the smallest common budget
+FIRST = 64  # the first query that counts: for earlier queries, most keys are recent
 KINDS = ("sink", "local", "retrieval", "broad", "mixed")
 
 
 def shares(weights: ArrayLike, token_ids: ArrayLike, *, first: int = FIRST) -> dict[str, float]:
-    """Return how much attention goes where, as means over queries.
+    """Return the shares of attention by position of the key, as means over queries.
 
     Parameters
     ----------
     weights : (n, n)
         Rows of causal softmax.
     token_ids : (n,)
-        The tokens, integers.
+        Integer token numbers.
     first : int
         The first query that counts.
 
@@ -26,11 +26,11 @@ def shares(weights: ArrayLike, token_ids: ArrayLike, *, first: int = FIRST) -> d
     -------
     dict
         - ``sink``: on key 0
-        - ``recent``: on the last 31 keys, the query's own among them
+        - ``recent``: on the last 31 keys, including the query's own
         - ``far``: on the keys between; the three add up to 1
-        - ``effective_keys``: exp of the row's entropy, the number of equal weights that has it
-        - ``induction``: on the keys that came after an earlier occurrence of the query's token;
-          queries whose token is new do not count, and it is 0 if all are
+        - ``effective_keys``: exp of the row's entropy; so many equal weights have this entropy
+        - ``induction``: on the keys just after an earlier occurrence of the query's token; queries
+          with a new token do not count, and it is 0 if all tokens are new
 
     Examples
     --------
@@ -52,7 +52,7 @@ def shares(weights: ArrayLike, token_ids: ArrayLike, *, first: int = FIRST) -> d
     recent = float(np.where(j > i - RECENT, p, 0.0).sum(axis=1).mean())
     sink = float(p[:, 0].mean())
     logs = np.log(p, out=np.zeros_like(p), where=p > 0)
-    before = np.concatenate([[-1], ids[:-1]])  # the token before each key; none before the first
+    before = np.concatenate([[-1], ids[:-1]])  # the token before each key; −1 for the first
     after = (before == ids[first:, None]) & (j > 0) & (j <= i)
     met = after.any(axis=1)
     copied = np.where(after, p, 0.0).sum(axis=1)[met]
@@ -66,10 +66,10 @@ def shares(weights: ArrayLike, token_ids: ArrayLike, *, first: int = FIRST) -> d
 
 
 def kind(shares: dict[str, float], *, keys: int = RECENT + 1) -> str:
-    """Return which of `KINDS` a head is, by where more than half of its attention goes.
+    """Return the kind of a head, one of `KINDS`, by the share that is above one half.
 
-    Far attention is ``"retrieval"`` where the effective keys are at most `keys`, and else
-    ``"broad"``; a head without a majority is ``"mixed"``.
+    A head with far attention is ``"retrieval"`` if the effective keys are at most ``keys``,
+    otherwise ``"broad"``. A head without a majority is ``"mixed"``.
 
     Examples
     --------

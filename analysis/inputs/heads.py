@@ -1,8 +1,8 @@
-"""Queries, keys and values: synthetic, from files, and the bundled real sample.
+"""Queries, keys and values of one head (`Head`) or of many heads (`Heads`).
 
-A `Head` is one head, `Heads` is a file of many. The raw arrays are kept; `Head.Q` and `Head.K`
-contain the temperature, so that everywhere else logits = Q Kᵀ = scaling·q·k/t. With t = 1 and the
-default scaling 1/√d this is scaled dot-product attention.
+The stored arrays are raw; `Head.Q` and `Head.K` contain the temperature, so that everywhere else
+logits = Q Kᵀ = scaling·q·k/t. With t = 1 and the default scaling 1/√d this is scaled dot-product
+attention.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from approx.estimate.masks import MaskLike
 from approx.method import Method, Rng
 from approx.method.prices import Shape
 
-_NAMES = {"full": False, "causal": True}  # of masks in a digest; others have their own key
+_NAMES = {"full": False, "causal": True}  # masks in a digest; other masks have their own key
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class _Arrays:
-    """What one head and many have in common."""
+    """The common base of `Head` and `Heads`."""
 
     name: str
     q: Array
@@ -56,7 +56,7 @@ class _Arrays:
         checks.positive("temperature", self.temperature)
 
     def _fitted(self, mask: MaskLike) -> Mask:
-        # a full mask is full for any part of the inputs
+        # a full mask is full for any subset of the inputs
         whole = isinstance(mask, Mask) and mask.key == "full"
         return masks.as_mask(None if whole else mask, self.n, self.l)
 
@@ -88,7 +88,7 @@ class _Arrays:
         )
 
     def at_temperature(self, t: float) -> Self:
-        """Return the same at temperature t, relative to the raw arrays.
+        """Return the same inputs at temperature t, relative to the raw arrays.
 
         Raises
         ------
@@ -105,11 +105,11 @@ class _Arrays:
         return dataclasses.replace(self, temperature=checks.positive("temperature", t))
 
     def first(self, n: int) -> Self:
-        """Return the first n queries, and the first n keys, or all up to the last that they see.
+        """Return the first n queries, with the keys that they see.
 
-        Without a mask they are the first n of both. Under one, queries keep the keys that they see:
-        of a text from its beginning these are its first n tokens, and of n queries that decode
-        after a long text all of it.
+        Without a mask, the result has the first n queries and the first n keys. Under a mask, it
+        has all keys up to the last that these queries see: the first n tokens of a text from its
+        beginning, but the whole text if the queries decode after it.
 
         Examples
         --------
@@ -148,11 +148,11 @@ class Head(_Arrays):
     scaling : float, optional
         Logits at t = 1 are scaling·q·k; the default is 1/√d.
     mask : None, "causal" or Mask
-        What each query sees; None is every key.
+        The keys that each query sees; None shows every key.
     temperature : float
         t.
     layer, head : int
-        −1 where they are meaningless.
+        Indices in the model; −1 if there are none.
     """
 
     layer: int = -1
@@ -181,11 +181,11 @@ class Head(_Arrays):
         )
 
     def heads(self) -> Iterator[Head]:
-        """Iterate over the one head that this is, as over those of `Heads`."""
+        """Yield this head, as `Heads.heads` yields its heads."""
         yield self
 
     def at(self, layer: int, head: int) -> Head:
-        """Return this head if it is that one, as `Heads.at` does; else raise ValueError."""
+        """Return this head if the indices are its own, else raise ValueError; see `Heads.at`."""
         if (layer, head) != (self.layer, self.head):
             raise ValueError(f"{self.name} has no layer {layer}, head {head}: it is a single head")
         return self
@@ -211,37 +211,37 @@ class Head(_Arrays):
 
     @functools.cached_property
     def Q(self) -> Array:
-        """The queries q·√(scaling/t), (n, d), computed once: they are not to be written to."""
+        """The queries q·√(scaling/t), (n, d), computed once; do not write to them."""
         return self._scaled("q", self.q)
 
     @functools.cached_property
     def K(self) -> Array:
-        """The keys k·√(scaling/t), (l, d), computed once: they are not to be written to."""
+        """The keys k·√(scaling/t), (l, d), computed once; do not write to them."""
         return self._scaled("k", self.k)
 
     @property
     def V(self) -> Array | None:
-        """The values as they are, (l, c)."""
+        """The raw values, (l, c)."""
         return self.v
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker gets the raw arrays only, which it can map from a file, and scales them itself.
+        # A worker gets only the raw arrays, which can be mapped from a file, and scales them.
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @property
     def shape(self) -> Shape:
-        """What prices follow from: n, l, d, c (which is d without values), and the mask."""
+        """The shape for prices: n, l, d, c (d without values), and the mask."""
         c = self.d if self.V is None else self.V.shape[1]
         return Shape(self.n, self.l, self.d, c, self.mask)
 
     def logits(self) -> Array:
-        """Return q·k in float64, (n, l); −inf where a query does not see the key."""
+        """Return the logits in float64, (n, l); −inf outside the mask."""
         x = np.asarray(exact.logits(self.Q, self.K), np.float64)
         self.mask.hide(x, fill=-np.inf)
         return x
 
     def approximate(self, method: Method, rng: Rng = None) -> Approximation:
-        """Return the method's estimate at these inputs, under their mask.
+        """Return the method's estimate for these inputs, under their mask.
 
         Examples
         --------
@@ -255,7 +255,7 @@ class Head(_Arrays):
         return method.approximate(self.Q, self.K, mask=self.mask, rng=rng)
 
     def compare(self, estimate: Approximation, **options: Any) -> dict[str, float]:
-        """Return the errors of an estimate at these inputs, by name: see `metrics.compare`.
+        """Return the errors of an estimate for these inputs, by name; see `metrics.compare`.
 
         Raises
         ------
@@ -275,7 +275,7 @@ class Head(_Arrays):
         return metrics.compare(estimate, self.Q, self.K, self.V, mask=self.mask, **options)
 
     def digest(self) -> str:
-        """Return a hash that identifies the raw content, whatever its layout or byte order."""
+        """Return a hash of the raw content, independent of memory layout and byte order."""
         return self._digest
 
     @functools.cached_property
@@ -294,22 +294,22 @@ class Head(_Arrays):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Heads(_Arrays):
-    """Queries, keys and values of many heads, such as a file has; iteration gives each `Head`.
+    """Queries, keys and values of many heads, such as a file has; iteration yields each `Head`.
 
     Parameters
     ----------
     name, scaling, temperature
         As for `Head`.
     q, k : (count, n, d), (groups, l, d)
-        The raw, unscaled arrays. If there are fewer keys than queries, successive heads share them:
-        head i has the keys i // (count // groups), which are in memory once.
+        The raw, unscaled arrays. With groups < count, consecutive heads share keys: head i has the
+        keys i // (count // groups), which are in memory once.
     v : as k with c columns, or None
-    mask : None, "causal", Mask, or a tuple with one for each head
+    mask : None, "causal", Mask, or a tuple with one mask per head
     ids : tuple of (layer, head, label)
-        One for each head.
+        One per head.
     dtype : str, optional
-        That of a head, if the arrays, which may be mapped from a file, have fewer bits: each head
-        is made wider when it is asked for.
+        The dtype of a `Head`. The arrays may have fewer bits and be mapped from a file; a head is
+        converted when it is requested.
     """
 
     ids: tuple[tuple[int, int, str], ...] = ()
@@ -330,7 +330,7 @@ class Heads(_Arrays):
         if isinstance(self.mask, tuple):
             if len(self.mask) != len(self.q):
                 raise ValueError(f"one mask per head is needed, got {len(self.mask)} masks")
-            known: dict[Any, Mask] = {}  # one object for heads of the same mask
+            known: dict[Any, Mask] = {}  # heads with equal masks share one object
             each = map(self._fitted, self.mask)
             object.__setattr__(self, "mask", tuple(known.setdefault(m, m) for m in each))
         else:
@@ -344,7 +344,7 @@ class Heads(_Arrays):
             (f"{x.layer}.{x.head}", x.name, x.n, x.l, x.d, x.mask)
             for x in itertools.islice(self, notebook.MOST_ROWS)
         ]
-        rows += [()] * (len(self) - len(rows))  # which are counted, not shown
+        rows += [()] * (len(self) - len(rows))  # counted, not shown
         head = ["head", "name", "queries", "keys", "d", "mask"]
         return notebook.table(f"{self.name}, t = {self.temperature:g}", head, rows)
 
@@ -355,20 +355,20 @@ class Heads(_Arrays):
         return self.heads()
 
     def __getitem__(self, index: int) -> Head:
-        """Return the head at a place in the file."""
+        """Return the head at an index in the file."""
         return self._pick(range(len(self))[index])
 
     def heads(self) -> Iterator[Head]:
-        """Iterate over the heads; those of a group share their keys."""
+        """Iterate over the heads; heads of a group share their keys."""
         return map(self._pick, range(len(self)))
 
     def at(self, layer: int, head: int) -> Head:
-        """Return one head.
+        """Return the head with these indices.
 
         Raises
         ------
         ValueError
-            There is no such layer and head; the message lists those there are.
+            There is no such layer and head; the message lists the existing ones.
         """
         for name, number in (("layer", layer), ("head", head)):
             checks.integer(name, number, least=0)
@@ -380,7 +380,7 @@ class Heads(_Arrays):
         raise ValueError(f"{self.name} has no layer {layer}, head {head}; it has {known}{more}")
 
     def _wide(self, name: str, index: int) -> Array:
-        """Return one of the arrays; heads of a group, which come together, share it."""
+        """Return one array, converted; consecutive heads of a group share it."""
         every = getattr(self, name)
         if self.dtype is None or every.dtype == self.dtype:
             return np.asarray(every[index])

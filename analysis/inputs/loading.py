@@ -1,4 +1,4 @@
-"""Heads of files, and the bundled heads of real models."""
+"""Heads from files, and the bundled heads of real models."""
 
 import dataclasses
 import math
@@ -16,9 +16,9 @@ from approx.estimate import memory
 
 Ids = tuple[tuple[int, int, str], ...]
 
-LONGEST = 40  # characters of a name that a file gives its heads: a title beside another has room
+LONGEST = 40  # characters of the name of a file in titles: two titles fit side by side
 
-SAMPLES = {  # the bundled files, with the name of the model and of its heads
+SAMPLES = {  # the bundled files, with the names of the model and of its heads
     "minilm": ("MiniLM", ("easy", "middling", "hard")),
     "smollm2": ("SmolLM2", ("sink", "local", "broad", "retrieval")),
 }
@@ -27,21 +27,21 @@ SAMPLES = {  # the bundled files, with the name of the model and of its heads
 def load(
     path: str | Path, layer: int | None = None, head: int | None = None, *, dtype: str = "float64"
 ) -> Head | Heads:
-    """Read Q, K and, if it is there, V from a file or a folder: `Heads`, or the one `Head`.
+    """Read Q, K and optionally V from a file or a folder; return `Heads`, or one `Head`.
 
     Parameters
     ----------
     path : str or Path
-        A folder with q.npy, k.npy[, v.npy] (memory-mapped), an .npz or a .safetensors file with
-        unscaled arrays q, k[, v] of shape (n, d), (heads, n, d) or (layers, heads, n, d). Keys of
-        grouped queries stay shared. A file may also hold ``scaling``; ``causal`` (0 or 1, where the
-        n queries are the last of l positions); ``window``, the keys that a query of a
-        sliding-window layer sees, one for all or one per layer or head, 0 for none; or ``first``
-        and ``stop`` (n,), the keys first ≤ j < stop that a query of any head sees; and ``layers``
-        and ``heads``, the original indices of (heads, n, d). The heads have the name of the file, a
-        long one cut in its middle, with a blank for what cannot be printed.
+        A folder with q.npy, k.npy[, v.npy] (memory-mapped), an .npz or a .safetensors file. The
+        arrays q, k[, v] are unscaled, of shape (n, d), (heads, n, d) or (layers, heads, n, d). Keys
+        of grouped queries stay shared. Optional arrays: ``scaling``; ``causal`` (0 or 1; the n
+        queries are the last of l positions); ``window``, the number of keys that a query of a
+        sliding-window layer sees (one for all, or one per layer or head; 0 for no window), or
+        ``first`` and ``stop`` (n,), with keys first ≤ j < stop for a query of any head; ``layers``
+        and ``heads``, the original indices of (heads, n, d). The heads get the name of the file; a
+        long name is shortened in the middle, and unprintable characters become blanks.
     layer, head : int, optional
-        The one head to read; for a file with one layer ``head`` alone is enough.
+        The single head to read; for a file with one layer, ``head`` alone is enough.
     dtype : {"float64", "float32"}
         float16 and bfloat16 are upcast.
 
@@ -52,16 +52,16 @@ def load(
     InputFileError
         The file is not of these formats, or its arrays do not fit together.
     ResourceLimitError
-        The file would not fit in memory; this is raised before it is read.
+        The file would not fit into memory. It is raised before the file is read.
 
     Warns
     -----
     InputFileWarning
-        There are more heads than queries and than keys, as if the file were (n, heads, d). It is
-        read as it is.
+        There are more heads than queries and keys, as if the shape were (n, heads, d). The file is
+        read unchanged.
     """
     path = Path(path)
-    path = path if path.name else path.absolute()  # of "." the folder's own name
+    path = path if path.name else path.absolute()  # "." has no name
     checks.one_of("dtype", dtype, ("float64", "float32"))
     arrays = array_files.read(path)
     q, k, v = arrays["q"], arrays["k"], arrays.get("v")
@@ -83,7 +83,7 @@ def load(
     if head is not None:
         whole = whole.at(min(layers, default=0) if layer is None else layer, head)
     parts = [x for x in (whole.q, whole.k, whole.v) if x is not None]
-    wide = np.dtype(dtype)  # a head of another dtype is copied; the check for NaN needs a mask
+    wide = np.dtype(dtype)  # another dtype needs a copy; the check for NaN needs booleans
     of_head = [x[0] if isinstance(whole, Heads) else x for x in parts]
     size = sum(x.size * (1 + wide.itemsize * (x.dtype != wide)) for x in of_head)
     memory.reserve(size, path.name, "the number of tokens in it")
@@ -101,7 +101,7 @@ def load(
 
 
 def _ids(arrays: dict[str, Array], shape: tuple[int, ...]) -> Ids:
-    """Return (layer, head, label) of every head, in order."""
+    """Return (layer, head, label) for every head, in order."""
     if "layers" in arrays and "heads" in arrays:
         indices = zip(arrays["layers"].ravel().tolist(), arrays["heads"].ravel().tolist())
         return tuple((layer, head, f"{layer}.{head}") for layer, head in indices)
@@ -110,7 +110,7 @@ def _ids(arrays: dict[str, Array], shape: tuple[int, ...]) -> Ids:
 
 
 def _mask(arrays: dict[str, Array], shape: tuple[int, ...], l: int) -> Any:
-    """Return the mask of a file, or one for each of its heads."""
+    """Return the mask of a file, or a tuple with the mask of each head."""
     n = shape[-2]
     if "stop" in arrays:
         return Mask(arrays.get("first", np.zeros(n, np.intp)), arrays["stop"], l)
@@ -120,20 +120,20 @@ def _mask(arrays: dict[str, Array], shape: tuple[int, ...], l: int) -> Any:
     every = [Mask.window(n, l, width) if width else Mask.causal(n, l) for width in widths]
     if len(every) == 1:
         return every[0]
-    heads = math.prod(shape[:-2]) // len(every)  # of a layer, or 1
+    heads = math.prod(shape[:-2]) // len(every)  # heads of a layer, or 1
     return tuple(mask for mask in every for _ in range(heads))
 
 
 def sample(name: str = "minilm", *, dtype: str = "float64") -> Heads:
     """Return the bundled Q, K, V of a real model: heads of an encoder, or of a language model.
 
-    analysis/data/README.md says where they come from.
+    analysis/data/README.md describes their origin.
 
     Parameters
     ----------
     name : {"minilm", "smollm2"}
-        all-MiniLM-L6-v2: an easy, a middling and a hard head, which see all keys; or SmolLM2-135M:
-        a sink head, a local, a broad and a retrieving one, which are causal.
+        all-MiniLM-L6-v2: an easy, a middling and a hard head, which see all keys. SmolLM2-135M: a
+        sink head, a local, a broad and a retrieval head, which are causal.
     dtype : {"float64", "float32"}
 
     Examples

@@ -1,4 +1,4 @@
-"""What makes an input easy or hard, before any method is run."""
+"""Statistics of an input that tell whether it is easy or hard to approximate."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -27,15 +27,15 @@ def describe(inputs: Head) -> dict[str, float]:
     Returns
     -------
     dict
-        - ``logit_min``, ``logit_max``, ``logit_std``: of the logits that queries see
-        - ``row_entropy``: mean over rows of the entropy of softmax over its largest value, which is
-          log(keys seen); rows that see one key are left out
-        - ``median_squared_sum``: median of |q + k|², the logarithm of what random features cost
+        - ``logit_min``, ``logit_max``, ``logit_std``: of the logits inside the mask
+        - ``row_entropy``: mean over rows of the entropy of softmax, divided by its largest value
+          log(keys inside the mask); rows with one key are left out
+        - ``median_squared_sum``: median of |q + k|², the logarithm of the cost of random features
 
     Notes
     -----
-    Cost: 2·n·l·d operations for each of some passes, by row stripes: nothing of size n×l is held,
-    and the median is exact all the same.
+    Cost: 2·n·l·d operations per pass, in a few passes over row stripes. No array of size n×l is
+    stored, but the median is exact.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def describe(inputs: Head) -> dict[str, float]:
     of_q, of_k = (np.square(x).sum(axis=1) for x in (Q, K))
 
     def stripes() -> Iterator[tuple[Array, Array]]:
-        """Yield the logits of what some rows see, and |q + k|²."""
+        """Yield the logits inside the mask for some rows, and |q + k|² of these pairs."""
         for rows, cols, x in _stripes(Q, K, mask):
             squares = of_q[rows, None] + of_k[cols] + 2 * x
             seen = ALL if mask.is_full else mask.visible(rows, cols)
@@ -75,7 +75,7 @@ def describe(inputs: Head) -> dict[str, float]:
 
 
 def row_entropy(inputs: Head) -> float:
-    """Return the mean over rows of exact attention's entropy over its largest value.
+    """Return the mean over rows of the entropy of exact attention, divided by its largest value.
 
     Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
     """
@@ -86,7 +86,7 @@ def row_entropy(inputs: Head) -> float:
 def temperature_at(inputs: Head, entropy: float) -> float:
     """Return the temperature at which exact attention has a given row entropy.
 
-    The entropy of a row grows with t: dH/d log t is the variance of its logits under its weights.
+    The entropy H of a row grows with t: dH/d log t is the variance of the logits under the weights.
 
     Accuracy: 1e4 eps·κ, as docs/accuracy.md defines it.
 
@@ -98,8 +98,8 @@ def temperature_at(inputs: Head, entropy: float) -> float:
     Raises
     ------
     ValueError
-        No temperature between 10⁻⁶ and 10⁶ has this entropy. Equal keys have the largest one at
-        any temperature.
+        No temperature between 10⁻⁶ and 10⁶ has this entropy. With equal keys, the entropy is 1 at
+        every temperature.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def temperature_at(inputs: Head, entropy: float) -> float:
 
 
 def _stripes(Q: Array, K: Array, mask: Mask) -> Iterator[tuple[slice, slice, Array]]:
-    """Yield rows, the keys from the first to the last that any of them sees, and their logits."""
+    """Yield stripes of rows, the span of keys that they see, and their logits."""
     for rows in exact.stripes(len(Q), len(K)):
         cols = mask.span(rows)
         yield rows, cols, np.asarray(Q[rows] @ K[cols].T, np.float64)
@@ -143,9 +143,9 @@ def _entropy(Q: Array, K: Array, mask: Mask) -> float:
 
 
 def _entropies(x: Array) -> Array:
-    """Return log Σ e^x − Σ p x of rows of logits, without cancellation where one key holds all.
+    """Return the entropies log Σ e^x − Σ p x of rows of logits, accurate also near 0.
 
-    With the largest logit at 0 it is log(1 + Σ of the others) and terms p·|x|, all ≥ 0.
+    With the largest logit at 0, it is log(1 + Σ e^x of the others) + Σ p·|x|; all terms are ≥ 0.
     """
     below = x - x.max(axis=-1, keepdims=True)
     weights = np.exp(below)
@@ -157,14 +157,14 @@ def _entropies(x: Array) -> Array:
 
 
 def _median(parts: Callable[[], Iterable[Array]], count: int) -> float:
-    """Return the median of ``count`` numbers that come in parts, as often as they are asked for.
+    """Return the median of ``count`` numbers; each call of ``parts`` yields all of them in parts.
 
-    Many numbers are counted by the leading bits of an order-preserving integer, 16 more in each
-    pass, until few are left.
+    Numbers become integers of the same order. Each pass counts them by 16 more leading bits, until
+    few candidates are left.
     """
     if count <= exact.STRIPE:
         return float(np.median(np.concatenate([*parts()])))
-    lower, upper = (count - 1) // 2, count // 2  # ranks of the two in the middle
+    lower, upper = (count - 1) // 2, count // 2  # ranks of the two middle numbers
     prefix, bits, below, inside = 0, 0, 0, count
     while inside > exact.STRIPE and bits < 64:
         counts = np.zeros(2**16, np.intp)
@@ -180,7 +180,7 @@ def _median(parts: Callable[[], Iterable[Array]], count: int) -> float:
     for y in parts():
         heads = _ordered(y) >> (64 - bits)
         own = y[heads == prefix]
-        held.append(own[:1] if bits == 64 else own)  # which are then all the same
+        held.append(own[:1] if bits == 64 else own)  # after 64 bits all are equal
         above = min(above, float(y[heads > prefix].min(initial=math.inf)))
     values = np.sort(np.concatenate(held))
 
@@ -192,14 +192,14 @@ def _median(parts: Callable[[], Iterable[Array]], count: int) -> float:
 
 
 def _ordered(y: Array) -> Array:
-    """Return integers, uint64, in the order of floats."""
+    """Return uint64 integers in the same order as the floats."""
     bits = y.view(np.uint64)
     sign = np.uint64(1 << 63)
     return np.where(bits & sign, ~bits, bits | sign)
 
 
 def norm(x: ArrayLike, p: float) -> Array:
-    """Return l_p(x) = (Σ|x_i|^p)^{1/p} over the last axis; 0 counts x ≠ 0, inf takes the largest.
+    """Return l_p(x) = (Σ|x_i|^p)^{1/p} over the last axis; p = 0 counts x ≠ 0, p = inf is max|x|.
 
     Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
 
@@ -232,7 +232,7 @@ def _order(name: str, p: float) -> float:
 
 
 def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
-    """Return S*_{q,p}(x) = n^{1/p − 1/q} l_q(x)/l_p(x) over the last axis: 1 if dense.
+    """Return S*_{q,p}(x) = n^{1/p − 1/q} l_q(x)/l_p(x) over the last axis; 1 if dense.
 
     Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
 
@@ -244,9 +244,9 @@ def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
 
     Notes
     -----
-    The index is 1 where all |x_i| are equal and n^{1/p − 1/q} where only one is not 0; it does not
-    depend on the scale of x. For n iid exp(βg), g ~ N(0, 1), S*_{1,2} → e^{−β²/2} as n → ∞: its
-    factor takes out the length, with which l₁/l₂ alone grows as √n.
+    The index is 1 if all |x_i| are equal, and n^{1/p − 1/q} if only one is not 0. It does not
+    depend on the scale of x. For n iid exp(βg), g ~ N(0, 1), S*_{1,2} → e^{−β²/2} as n → ∞: the
+    factor of n removes the growth of l₁/l₂ as √n.
 
     Examples
     --------
@@ -263,18 +263,18 @@ def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
 
 
 def weight_statistics(logits: ArrayLike) -> dict[str, Array]:
-    """Return four numbers per row of logits (…, n), about what softmax makes of it.
+    """Return four statistics of softmax for each row of logits (…, n).
 
-    A logit of −inf is that of a key which is not seen, and does not count.
+    A logit of −inf marks a key outside the mask, which does not count.
 
     Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
 
     Returns
     -------
     dict
-        entropy : −Σ p log p, at most log of the number of keys seen
+        entropy : −Σ p log p, at most the logarithm of the number of finite logits
         largest_weight : max p
-        sparsity : S*_{1,2}(p) over the keys seen, see `sparsity`
+        sparsity : S*_{1,2}(p) over the keys with finite logits, see `sparsity`
         jacobian_norm : ‖diag(p) − p pᵀ‖_F, the size of the gradient
 
     Examples
@@ -295,13 +295,13 @@ def weight_statistics(logits: ArrayLike) -> dict[str, Array]:
 
 
 def gaussian_logits(n: int, beta: float, *, rows: int, rng: Rng) -> dict[str, tuple[float, float]]:
-    """Return mean and standard error of `weight_statistics` for rows of n logits N(0, β²).
+    """Return the mean and standard error of `weight_statistics` for rows of n logits N(0, β²).
 
     Notes
     -----
-    While β < √(2 log n), the entropy is log n − β²/2 up to o(1) (`gaussian_entropy`): what it lacks
-    of log n does not depend on the length, while the largest weight falls. Beyond that β, a few
-    keys hold most of the row.
+    For β < √(2 log n), the entropy is log n − β²/2 up to o(1) (`gaussian_entropy`): its distance
+    from log n does not depend on n, and the largest weight falls as n grows. For larger β, a few
+    keys have most of the weight of a row.
     """
     n, rows = checks.integer("n", n, least=1), checks.integer("rows", rows, least=2)
     beta = checks.number("beta", beta)
@@ -314,7 +314,7 @@ def gaussian_logits(n: int, beta: float, *, rows: int, rng: Rng) -> dict[str, tu
 
 
 def gaussian_entropy(n: int, beta: float) -> float:
-    """Return log n − β²/2 for β < √(2 log n), and NaN beyond, where it does not hold.
+    """Return log n − β²/2 for β < √(2 log n), and NaN for larger β, where it does not hold.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
     """
@@ -323,10 +323,10 @@ def gaussian_entropy(n: int, beta: float) -> float:
 
 
 def dot_product_variance(d: int, correlation: float = 0.0) -> float:
-    """Return Var(q·k) of independent q, k whose components have mean 0, variance 1, correlation ρ.
+    """Return Var(q·k) = d + d(d − 1)ρ² of independent q, k.
 
-    It is d + d(d − 1)ρ²: d for uncorrelated components, which the scale 1/√d suits, and d² for
-    equal ones.
+    Components have mean 0, variance 1 and correlation ρ. The variance is d for uncorrelated
+    components, for which the scale 1/√d is right, and d² for equal components.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 

@@ -1,4 +1,4 @@
-"""Synthetic queries, keys and values: Gaussian, on a sphere, in clusters."""
+"""Synthetic queries, keys and values: Gaussian, on a sphere, or in clusters."""
 
 import math
 
@@ -11,7 +11,7 @@ from approx.method import Rng, generator
 
 
 def gaussian(n: int, d: int, *, rng: Rng) -> Head:
-    """Return n independent q, k and v ~ N(0, I_d), whose logits have standard deviation 1/t."""
+    """Return n independent q, k and v ~ N(0, I_d); the logits have standard deviation 1/t."""
     shape, g = _shape(n, d), generator(rng)
     q, k, v = (g.standard_normal(shape) for _ in range(3))
     return Head("gaussian", q, k, v)
@@ -40,7 +40,7 @@ def clustered(
     n, d : int
         The number of tokens and their width.
     clusters : int, optional
-        The number of centres, by default n/8. Successive points belong to successive centres.
+        The number of centres, by default n/8. Consecutive points belong to different centres.
     spread : float
         The standard deviation within a cluster.
     shared : bool
@@ -62,11 +62,11 @@ def clustered(
 def generative(
     n: int, d: int, delta: float, size: int = 2, *, shared: bool = True, rng: Rng
 ) -> Head:
-    """Return the clusters of unit vectors in which Scatterbrain's regimes are proved.
+    """Return the clusters of nearly unit vectors for which Scatterbrain's regimes are proved.
 
-    Centres are c ~ N(0, I_d/d), members c + r with r ~ N(0, Δ² I_d/d). The scaling is 1, so logits
-    are q·k/t, and β of the theory, exp(β·q·k), is 1/t: ``at_temperature(1 / beta)``. Lengths are
-    near 1; q·k is near 1 within a cluster and near 0 ± 1/√d between clusters.
+    Centres are c ~ N(0, I_d/d), and members are c + r with r ~ N(0, Δ² I_d/d). The scaling is 1, so
+    logits are q·k/t, and β in the theory, exp(β·q·k), is 1/t: ``at_temperature(1 / beta)``. Norms
+    are near 1; q·k is near 1 within a cluster and near 0 ± 1/√d between clusters.
 
     Parameters
     ----------
@@ -75,16 +75,16 @@ def generative(
     delta : float
         Δ, the distance of a member from its centre.
     size : int
-        Members per cluster; if it does not divide n, some clusters have one less. Successive points
-        belong to successive centres, so neighbours in the sequence are in different clusters.
+        Members per cluster; if it does not divide n, some clusters have one less. Consecutive
+        points belong to different clusters.
     shared : bool
-        Whether Q = K, as in the theory; else keys are further members of the same clusters.
+        Whether Q = K, as in the theory; otherwise keys are other members of the same clusters.
     rng : None, int, SeedSequence or Generator
 
     Notes
     -----
     Entries within clusters and entries between clusters have equal row sums near β = log(n/size),
-    and equal sums of squares near half of it: there neither sparse nor low-rank is enough alone.
+    and equal sums of squares near half of this β: there neither sparse nor low-rank alone suffices.
     Q = K adds a diagonal of e^{β(1 + Δ²)}, which is sparse at every β.
 
     References

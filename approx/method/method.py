@@ -571,7 +571,7 @@ class Method(ABC):
             return None
         if size.counts == "entries":
             return prices.entries(count, shape)
-        return prices.low_rank(count, shape, sums=self.space == "kernel")  # or rows as they are
+        return prices.low_rank(count, shape, sums=self.space == "kernel")  # else not normalised
 
     def within(
         self,

@@ -1,7 +1,7 @@
-"""How accurate every public numeric function is: one table, `docs/accuracy.md`, by `make accuracy`.
+"""The accuracy of every public numeric function: a table, `docs/accuracy.md`, by `make accuracy`.
 
-A case of `measured` gives points of a function: what it returned, the truth in many digits, and
-how far that truth moves where each input is moved by itself times a small number. The bound that
-holds stands in the docstring of the function, where `promise` reads it. `public` lists what is
-measured, and what is not, with the reason; `digits` counts which printed digits survive.
+A case of `measured` yields points of a function: the returned value, the exact value in many
+digits, and the sensitivity of the exact value to relative changes of each input. The docstring of
+the function states the bound, which `promise` reads. `public` lists the measured functions, and the
+others with a reason; `digits` counts the printed digits that survive other roundings.
 """

@@ -11,9 +11,9 @@ from studies.accuracy import attention, elements, errors, factorisations, moment
 from studies.accuracy.measure import CASES, Found, worst
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
-PARTS = attention, elements, errors, moments, scalars  # importing them enters their cases
-POINTS = 400  # of each case; `make test` takes a few
-ROWS = 96  # of the matrices that are factorised
+PARTS = attention, elements, errors, moments, scalars  # importing them registers their cases
+POINTS = 400  # points per case; `make test` takes a few
+ROWS = 96  # rows of the matrices that are factorised
 
 
 def measure(size: int, *, quick: bool = False) -> list[Found]:
@@ -23,7 +23,7 @@ def measure(size: int, *, quick: bool = False) -> list[Found]:
 
 
 def number(x: float) -> str:
-    """Return two digits of a number."""
+    """Return a number with two digits."""
     return "0" if x == 0 else f"{x:.2g}"
 
 
@@ -72,7 +72,7 @@ def of_reasons() -> str:
 
 
 def marks(name: str) -> tuple[str, str]:
-    """Return the lines around a block of the page."""
+    """Return the lines that enclose a generated block of the page."""
     return f"<!-- {name} begin -->", f"<!-- {name} end -->"
 
 

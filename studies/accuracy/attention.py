@@ -1,7 +1,7 @@
 """Functions of arrays: logits, softmax, attention and its relatives, distances, statistics of rows.
 
-Arrays are small, so that every derivative can be had; what sums over many keys does to an error is
-seen on rows of a real head.
+Arrays are small, so that every derivative can be computed. Rows of a real head show the effect of
+sums over many keys.
 """
 
 import math
@@ -24,7 +24,7 @@ from approx.textbook import attention, flash
 from studies.accuracy.measure import Point, exact as digits, measured, points
 
 BOTH = (np.float64, np.float32)
-SCALES = 0.01, 1.0, 5.0, 30.0  # of q and of k: logits up to some 3000
+SCALES = 0.01, 1.0, 5.0, 30.0  # of q and k: logits up to about 3000
 
 
 def dot(x: Any, y: Any) -> Any:
@@ -47,7 +47,7 @@ def times(p: Any, v: Any) -> list:
 
 
 def arrays(size: int, dtype: type, *shapes: tuple[int, ...], scales: Any = SCALES) -> list[tuple]:
-    """Return tuples of Gaussian arrays at several scales, more of them for a larger size."""
+    """Return tuples of Gaussian arrays at several scales; a larger size gives more."""
     rng = np.random.default_rng(5)
     if size < 20:
         scales = sorted({scales[0], scales[-1]})
@@ -66,7 +66,7 @@ def head(size: int, dtype: type) -> tuple[list[int], np.ndarray, np.ndarray, np.
 
 
 def seen_row(i: int, Q: np.ndarray, K: np.ndarray) -> tuple[list, list, list]:
-    """Return the logits of a causal row, Σ_c 2|q_c k_c| of each, and its shares of attention."""
+    """Return the logits of a causal row, Σ_c 2|q_c k_c| of each, and the attention weights."""
     q = digits(Q[i])
     k = [digits(y) for y in K[: i + 1]]
     x = [dot(q, y) for y in k]
@@ -95,7 +95,7 @@ def kernel(size: int, dtype: type) -> Iterator[Point]:
 
 @measured("approx.estimate.exact.scaled_kernel", dtypes=BOTH)
 def scaled_kernel(size: int, dtype: type) -> Iterator[Point]:
-    """Down to e^−500: below e^−708 numbers have fewer digits."""
+    """Values down to e^−500; below e^−708 numbers have fewer digits."""
 
     def truth(q, k):
         x = products(q, k)
@@ -293,7 +293,7 @@ def half_squares(size: int, dtype: type) -> Iterator[Point]:
 
 
 def near(size: int, dtype: type, gaps: Any = (1.0, 1e-2, 2e-3, 1e-3)) -> list[tuple]:
-    """Return pairs of rows (x, y) that are apart by a share of their length, also opposite."""
+    """Return pairs of rows (x, y) at distances relative to their norm; also nearly opposite."""
     rng = np.random.default_rng(6)
     found = []
     for gap in gaps if size >= 20 else gaps[-1:]:
@@ -305,7 +305,7 @@ def near(size: int, dtype: type, gaps: Any = (1.0, 1e-2, 2e-3, 1e-3)) -> list[tu
 
 @measured("approx.estimate.distances.squared_distances", dtypes=BOTH)
 def squares_of_distances(size: int, dtype: type) -> Iterator[Point]:
-    """Above 1e-6 of |x|² + |y|² squares are expanded, which loses up to six digits more."""
+    """Above 1e-6 of |x|² + |y|², squares are expanded, which loses up to six more digits."""
     yield from points(
         distances.squared_distances,
         lambda x, y: [[mp.fsum((a - b) ** 2 for a, b in zip(r, s)) for s in y] for r in x],
@@ -349,7 +349,7 @@ def highest(size: int, dtype: type) -> Iterator[Point]:
     yield from points(boxes.highest, truth, few)
 
 
-# What methods are made of
+# Parts of methods
 
 
 @measured("approx.mechanisms.lara.log_xi", dtypes=BOTH)
@@ -417,7 +417,7 @@ def _estimate(left: np.ndarray, right: np.ndarray, causal: bool = False) -> Appr
 
 @measured("approx.estimate.approximation.Approximation.attend", dtypes=BOTH)
 def attended(size: int, dtype: type) -> Iterator[Point]:
-    """Positive factors, and of both signs; under a causal mask through chunks."""
+    """Positive factors, and factors of both signs; under a causal mask by chunks."""
 
     def truth(left, right, v):
         rows = products(left, right)
@@ -471,7 +471,7 @@ def _entropy(p):
 
 @measured("analysis.inputs.statistics.weight_statistics", part="entropy")
 def entropies(size: int, dtype: type) -> Iterator[Point]:
-    """Rows from equal shares to one key that holds all but e^−40."""
+    """Rows from equal weights to one key with all weight except e^−40."""
     few = arrays(size, dtype, (9,), scales=(0.01, 1.0, 10.0))
     few += [(np.array([gap, 0.0, -1.0]),) for gap in (1.0, 8.0, 20.0, 40.0)]
     yield from points(
@@ -491,7 +491,7 @@ def entropies_of_heads(size: int, dtype: type) -> Iterator[Point]:
 
 @measured("analysis.inputs.statistics.temperature_at")
 def temperatures(size: int, dtype: type) -> Iterator[Point]:
-    """Two keys whose logits differ by log 9: the entropy is that of (0.9, 0.1) at t = 1."""
+    """Two keys whose logits differ by log 9: at t = 1 the weights are (0.9, 0.1)."""
     x = Head("two", np.ones((1, 1)), np.array([[math.log(9)], [0.0]]))
 
     def truth(h):

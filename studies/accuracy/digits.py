@@ -1,9 +1,9 @@
-"""Digits that hold: printed numbers again, with other roundings on the way to them.
+"""Reliable digits: printed numbers are computed again, with other roundings.
 
-``python -m studies.accuracy.digits [TEXT …]`` makes texts of `TEXTS` once as they are and once for
-each of `OTHERWISE`: queries and keys moved by an ulp (the draws stay those of the inputs), BLAS
-with the kernels of another processor, and Numba without fused multiply-add. A printed number that
-differs had more digits than hold. The table goes into ``docs/accuracy.md``.
+``python -m studies.accuracy.digits [TEXT …]`` makes texts of `TEXTS` once unchanged and once for
+each of `OTHERWISE`: queries and keys moved by an ulp (with unchanged draws), BLAS with the kernels
+of another processor, and Numba without fused multiply-add. A printed number that differs has more
+digits than are reliable. The table is written into ``docs/accuracy.md``.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ from studies.accuracy import __main__ as command
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "analysis" / "data"
 NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
-# A line with a time or with the command of the run is not compared.
+# Lines with a time or with the command of the run are not compared.
 TIMED = re.compile(r"\d (?:s|ms|min|seconds|minutes)\b|^expqk ", re.MULTILINE)
 
-# What is in the environment of a run, and whether the inputs are moved.
+# The environment variables of a run; one of them moves the inputs.
 OTHERWISE: dict[str, dict[str, str]] = {
     "inputs moved by an ulp": {"EXPQK_MOVED": "1"},
     "BLAS of another processor": {"OPENBLAS_CORETYPE": "Prescott"},
@@ -39,7 +39,7 @@ OTHERWISE: dict[str, dict[str, str]] = {
 
 
 def said(*arguments: str) -> str:
-    """Return what a command prints."""
+    """Return the output of a command."""
     from figures.command.cli import main
 
     found = io.StringIO()
@@ -49,7 +49,7 @@ def said(*arguments: str) -> str:
 
 
 def readme() -> str:
-    """Return what the Python block of the README prints."""
+    """Return the output of the Python block of the README."""
     code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)[0]
     found = io.StringIO()
     with contextlib.redirect_stdout(found):
@@ -77,7 +77,7 @@ TEXTS: dict[str, Callable[[], str]] = {
 
 
 def move() -> None:
-    """Let every queries and keys be off by one unit of the last place, up or down."""
+    """Move every entry of queries and keys by one unit in the last place, up or down."""
     from analysis.inputs import Head
 
     scaled = Head._scaled
@@ -92,15 +92,15 @@ def move() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """How many numbers of a text are the same in another run."""
+    """The count of numbers of a text, and of those that differ in another run."""
 
     numbers: int
     changed: int
-    worst: str  # the pair that is farthest apart
+    worst: str  # the pair with the largest relative difference
 
 
 def compare(one: str, other: str) -> Held:
-    """Return what of a text is printed otherwise."""
+    """Return the numbers of a text that differ in another run, counted."""
     total, changed, worst, widest = 0, 0, "", 0.0
     lines = [x for x in one.splitlines() if not TIMED.search(x)]
     others = [x for x in other.splitlines() if not TIMED.search(x)]
@@ -125,7 +125,7 @@ def compare(one: str, other: str) -> Held:
 
 
 def run(path: Path, names: Sequence[str]) -> None:
-    """Write texts into a JSON file; a child process does it."""
+    """Write texts into a JSON file; called in a child process."""
     if os.environ.get("EXPQK_MOVED"):
         move()
     found = {}
@@ -135,7 +135,7 @@ def run(path: Path, names: Sequence[str]) -> None:
 
 
 def texts(names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the texts of each run, the first one as it is."""
+    """Yield the texts of each run; the first run is unchanged."""
     with tempfile.TemporaryDirectory() as folder:
         for name, more in {"": {}, **OTHERWISE}.items():
             path = Path(folder) / "texts.json"
@@ -150,7 +150,7 @@ def texts(names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def table(runs: Iterable[tuple[str, dict[str, str]]]) -> str:
-    """Return how many printed numbers change in each run but the first."""
+    """Return how many printed numbers change in each run after the first."""
     (_, plain), *others = runs
     rows = []
     for name, text in plain.items():

@@ -1,4 +1,4 @@
-"""Entries of estimates by methods whose formula is short: features at given frequencies, powers."""
+"""Entries of estimates by methods with a short formula: given frequencies, powers."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ def half(x):
 
 @measured(NAME, dtypes=BOTH, part="positive features")
 def positive(size: int, dtype: type) -> Iterator[Point]:
-    """Four given frequencies, of weight 1/4 each."""
+    """Four given frequencies, each with weight 1/4."""
 
     def truth(q, k, w):
         return [
@@ -70,7 +70,7 @@ def _series(spec, coefficients):
 
 @measured(NAME, dtypes=BOTH, part="polynomials")
 def polynomials(size: int, dtype: type) -> Iterator[Point]:
-    """(1 + x/3)³ and the Taylor polynomial of degree 4, which cancel where x < 0."""
+    """(1 + x/3)³ and the Taylor polynomial of degree 4, which cancel for x < 0."""
     few = arrays(size, dtype, (2, 3), (3, 3), scales=(0.1, 1.0))
     taylor = [1 / mp.factorial(j) for j in range(5)]
     power = [mp.binomial(3, j) / mp.mpf(3) ** j for j in range(4)]
@@ -90,7 +90,7 @@ def exact_keys(size: int, dtype: type) -> Iterator[Point]:
 
 @measured("approx.sketches.signed.tail")
 def tails(size: int, dtype: type) -> Iterator[Point]:
-    """Of e^y, from the second and the fifth term on."""
+    """The tail of e^y, from the second and from the fifth term on."""
     y = np.exp(np.random.default_rng(0).uniform(-6, 4, max(size // 8, 4)))
     for first in (2, 5):
         yield from points(

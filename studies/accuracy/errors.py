@@ -1,4 +1,4 @@
-"""Errors of estimates against exact attention, rank measures, bounds that an estimate carries."""
+"""Errors of estimates against exact attention, rank measures, and bounds of estimates."""
 
 import math
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ METRICS = (
     "kernel_relative_max",
     "output_relative_error",
 )
-DISTANCES = 0.3, 1e-3, 1e-6, 1e-10  # of entries of an estimate, relative to exact
+DISTANCES = 0.3, 1e-3, 1e-6, 1e-10  # relative errors of the entries of an estimate
 
 
 def estimates(size: int, dtype: type) -> list[tuple]:
-    """Return Q, K, an estimate of every entry at a distance from exact, and V."""
+    """Return Q, K, an estimate with given relative errors of its entries, and V."""
     found = []
     for q, k, noise, v in arrays(size, dtype, (2, 3), (5, 3), (2, 5), (5, 2), scales=(0.3, 1.5)):
         for distance in DISTANCES:
@@ -71,7 +71,7 @@ def truth_of(name: str, q: Any, k: Any, e: Any, v: Any) -> Any:
 
 
 def compared(name: str):
-    """Return a metric of an estimate of every entry, as `compare` gives it."""
+    """Return a metric of a dense estimate, as `compare` computes it."""
 
     def of(q, k, e, v):
         with_zeros = np.eye(len(k), dtype=e.dtype)
@@ -84,7 +84,7 @@ for _name in METRICS:
 
     @measured("analysis.errors.metrics.compare", part=_name)
     def metric(size: int, dtype: type, name: str = _name) -> Iterator[Point]:
-        """Relative distances of an estimate from exact down to 1e-10."""
+        """Relative errors of an estimate, down to 1e-10."""
         few = estimates(size, dtype)
         if size < 100:
             few = few[2:3]
@@ -100,7 +100,7 @@ for _name in METRICS:
 
 @measured("analysis.errors.spectral.kernel_relative_spectral")
 def spectral(size: int, dtype: type) -> Iterator[Point]:
-    """Two columns, so that the largest singular values are roots of a quadratic."""
+    """Two columns: the largest singular values are roots of a quadratic."""
 
     def norm(rows):
         a, b, c = (mp.fsum(x[i] * x[j] for x in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
@@ -143,7 +143,7 @@ def _measures(s):
 
 @measured("analysis.ranks.rank.measures")
 def rank_measures(size: int, dtype: type) -> Iterator[Point]:
-    """Spectra that fall slowly and fast, to 1e-12."""
+    """Spectra that decay slowly and fast, down to 1e-12."""
     names = (
         "stable_rank",
         "intrinsic_dimension",
@@ -163,7 +163,7 @@ def rank_measures(size: int, dtype: type) -> Iterator[Point]:
 
 @measured("analysis.ranks.rank.singular_values")
 def singular_values(size: int, dtype: type) -> Iterator[Point]:
-    """Against the definition: reach is s₁, by which backward stable values may be off."""
+    """By definition; reach is s₁, the scale of the errors of backward stable values."""
     for n in (3, 5) if size < 100 else (3, 6, 9):
         A = np.random.default_rng(n).standard_normal((n, n)) @ np.diag(10.0 ** -np.arange(n))
         values = rank.singular_values(A)
@@ -174,7 +174,7 @@ def singular_values(size: int, dtype: type) -> Iterator[Point]:
 
 @measured("analysis.ranks.state_rank.lower_bound")
 def bounds_of_states(size: int, dtype: type) -> Iterator[Point]:
-    """One rectangle of a causal matrix, 2×2, whose singular values are known; rounded down."""
+    """One 2×2 rectangle of a causal matrix, with known singular values; rounded down."""
     rng = np.random.default_rng(8)
     for scale in (1.0, 1e-2, 1e-4):
         P = np.tril(rng.uniform(0.1, 1.0, (4, 4)))
@@ -193,12 +193,12 @@ def bounds_of_states(size: int, dtype: type) -> Iterator[Point]:
         yield Point(f"σ₂ = {float(least):.1e}", value, least / size_of, most / size_of)
 
 
-# Bounds that an estimate carries: above the truth, and by how little
+# Bounds of estimates: above the exact value, and close to it
 
 
 @measured("analysis.bounds.certificates.row_bounds", part="attention_tv")
 def certified(size: int, dtype: type) -> Iterator[Point]:
-    """Pages of one key, where the bound is the unread share itself; it is rounded outwards."""
+    """Pages of one key, for which the bound is the unread share; it is rounded outwards."""
     from approx.supports.key_boxes import PageBoxes
 
     for q, k in arrays(size, dtype, (2, 4), (6, 4), scales=(0.1, 0.5, 1.0)):
@@ -215,14 +215,14 @@ def certified(size: int, dtype: type) -> Iterator[Point]:
             mean = dot(p, moves)
             reach = mp.fsum(a * (m + mean) for a, m, kept in zip(p, moves, held[i]) if not kept)
             if value[i] < lost:
-                reach = mp.mpf(0)  # a bound that does not hold is not made good by its rounding
+                reach = mp.mpf(0)  # rounding is no excuse for a bound that fails
                 value[i] = -1.0
             yield Point(f"row {i}, {float(lost):.1e} unread", value[i], lost, reach)
 
 
 @measured("approx.supports.key_boxes.lengths")
 def lengths(size: int, dtype: type) -> Iterator[Point]:
-    """A bound: never below the length."""
+    """An upper bound: never below the norm."""
     for (x,) in arrays(size, dtype, (3, 16)):
         for row, value in zip(x, key_boxes.lengths(x)):
             truth = mp.sqrt(mp.fsum(digits(y) ** 2 for y in row))
@@ -231,7 +231,7 @@ def lengths(size: int, dtype: type) -> Iterator[Point]:
 
 @measured("analysis.bounds.residuals.off_support")
 def left_out(size: int, dtype: type) -> Iterator[Point]:
-    """½(√l ‖row of exact − estimate‖ + |difference of sums|)/sum, of two factors."""
+    """½(√l ‖row of exact − estimate‖ + |difference of sums|)/sum, for two factors."""
 
     def truth(q, k, e):
         found = []
@@ -254,7 +254,7 @@ def left_out(size: int, dtype: type) -> Iterator[Point]:
 
 @measured("analysis.ranks.attention_weights.Weights.lost")
 def attention_lost(size: int, dtype: type) -> Iterator[Point]:
-    """What the best k keys of each row lose: a lower bound, rounded down by `Weights.slack`."""
+    """The loss of the best k keys of each row: a lower bound, rounded down by `Weights.slack`."""
     for q, k in arrays(size, dtype, (2, 4), (6, 4), scales=(0.1, 1.0)):
         weights = Weights(q, k)
         held = np.sort(weights.matrix, axis=1)[:, -2:].sum()

@@ -1,7 +1,7 @@
-"""Residuals of factorisations in units of rounding, against one threshold, as LAPACK's testers do.
+"""Residuals of factorisations in units of rounding, with one threshold, as in LAPACK's tests.
 
 A backward stable factorisation of A (n, l) has ‖A − L R‖_F ≤ c·n·eps·‖A‖_F with a small c, and its
-orthonormal factors have ‖QᵀQ − I‖_F ≤ c·n·eps, whatever the condition of A.
+orthonormal factors have ‖QᵀQ − I‖_F ≤ c·n·eps, for any condition number of A.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 class Residual(NamedTuple):
-    """What a factorisation leaves, over ‖A‖·max(n, l)·eps: a row of the second table."""
+    """The residual of a factorisation over ‖A‖·max(n, l)·eps: a row of the second table."""
 
     name: str
     what: str
@@ -42,7 +42,7 @@ def orthogonality(Q: Array) -> float:
 
 
 def matrices(size: int) -> Iterator[tuple[str, Array]]:
-    """Yield what is factorised: Gaussian, graded to 1e-15, and the softmax of a real head."""
+    """Yield test matrices: Gaussian, graded to 1e-15, and the softmax of a real head."""
     rng, n = np.random.default_rng(0), min(size, 96)
     G = rng.standard_normal((n, n - n // 4))
     yield "Gaussian", G
@@ -52,7 +52,7 @@ def matrices(size: int) -> Iterator[tuple[str, Array]]:
 
 
 def dense(name: str, A: Array) -> Iterator[Residual]:
-    """Yield the residuals of what takes a matrix."""
+    """Yield the residuals of functions of a rectangular matrix."""
     n, l = A.shape
     Q, R = subspace.orthonormal(np.array(A, order="F"))
     yield Residual("subspace.orthonormal", "A − QR", name, over(Q @ R - A, A))
@@ -86,7 +86,7 @@ def dense(name: str, A: Array) -> Iterator[Residual]:
 
 
 def square(n: int) -> Iterator[Residual]:
-    """Yield the residuals of what takes a square matrix, or makes one."""
+    """Yield the residuals of functions that take or return a square matrix."""
     turned = haar(n, np.random.default_rng(0))
     yield Residual("rotated.haar", "QᵀQ − I", "random", orthogonality(turned))
     x = next(iter(inputs.sample("minilm").heads()))
@@ -111,7 +111,7 @@ FULL: dict[str, Callable[[int, int], str]] = {
 
 
 def methods(n: int) -> Iterator[Residual]:
-    """Yield the residuals of methods at their full rank, where they must give exp(Q Kᵀ) itself."""
+    """Yield the residuals of methods at full rank, at which they must return exp(Q Kᵀ)."""
     x = next(iter(inputs.sample("minilm").heads()))
     q, k = 0.5 * x.Q[:n], 0.5 * x.K[:n]
     D = exact.kernel(q, k)
@@ -119,7 +119,7 @@ def methods(n: int) -> Iterator[Residual]:
         estimate = parse(spec(n, q.shape[1])).approximate(q, k, rng=0)
         gap = over(estimate.to_dense() - D, D)
         yield Residual(name, "exp(Q Kᵀ) − estimate", "MiniLM, full rank", gap)
-    q, k = q[:, :1], k[:, :1]  # of one column exp has a rank that rounding ends at 8 or so
+    q, k = q[:, :1], k[:, :1]  # with one column, rounding limits the rank of exp to about 8
     q, k = q / np.abs(q).max(), k / np.abs(k).max()
     D = exact.kernel(q, k)
     for basis in ("svd", "pivots"):
@@ -131,7 +131,7 @@ def methods(n: int) -> Iterator[Residual]:
 
 
 def residuals(size: int) -> Iterator[Residual]:
-    """Yield every residual, of matrices with at most so many rows."""
+    """Yield every residual, for matrices with at most ``size`` rows."""
     for name, A in matrices(size):
         yield from dense(name, A)
     yield from square(min(size, 48))

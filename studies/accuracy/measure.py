@@ -1,4 +1,4 @@
-"""Errors in units that mean something: ulp, roundings of the problem, or eps itself."""
+"""Errors in meaningful units: ulp, roundings of the problem, or eps."""
 
 import dataclasses
 import functools
@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import mpmath
 import numpy as np
 
-DIGITS = 50  # of the truth
-STEP = mpmath.mpf(10) ** -20  # relative, of a derivative, which is then right to 20 digits
+DIGITS = 50  # of the exact value
+STEP = mpmath.mpf(10) ** -20  # relative step of a derivative, accurate to 20 digits
 PROMISE = re.compile(r"Accuracy: ([\d.]+(?:e[+-]?\d+)?) (ulp|eps·κ|eps)\b")
 CASES: list["Case"] = []
 
 
 class Point(NamedTuple):
-    """One number that a function returned.
+    """One returned number of a function, with the exact value.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Point(NamedTuple):
     value : float
     truth : mpf
     reach : mpf, or a function that returns it
-        Σ |x ∂f/∂x| over the inputs: what relative errors of 1 in each of them do, to first order.
+        Σ |x ∂f/∂x| over the inputs: the first-order effect of relative errors of 1 in each input.
     """
 
     where: str
@@ -42,7 +42,7 @@ class Point(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Points of one function, by name, at a dtype."""
+    """The points of some functions, by name, at a dtype."""
 
     names: tuple[str, ...]
     dtype: type
@@ -70,9 +70,9 @@ class Found(NamedTuple):
 
 
 def measured(*names: str, dtypes: Sequence[type] = (np.float64,), part: str = "") -> Callable:
-    """Enter a generator of points, of (size, dtype), as the case of these functions.
+    """Register a generator of points, called with (size, dtype), as the case of these functions.
 
-    Its docstring says what was tried. ``part`` names one number of several.
+    Its docstring describes the inputs. ``part`` names one number of several.
     """
 
     def enter(points: Callable[[int, type], Iterable[Point]]) -> Callable:
@@ -84,7 +84,7 @@ def measured(*names: str, dtypes: Sequence[type] = (np.float64,), part: str = ""
 
 
 def of_name(name: str) -> Any:
-    """Return what a dotted name stands for: a function of a module, or of a class in it."""
+    """Return the object with a dotted name: a function of a module, or of a class in it."""
     path, found = name.split("."), None
     for cut in range(len(path) - 1, 0, -1):
         try:
@@ -108,7 +108,7 @@ def promise(name: str) -> tuple[float, str]:
 
 
 def spacing(truth: Any, dtype: type) -> Any:
-    """Return the distance of neighbouring floats at the truth, an mpf."""
+    """Return the distance of neighbouring floats at the exact value, an mpf."""
     info = np.finfo(dtype)
     least = int(info.minexp)
     exponent = least if not truth else max(mpmath.frexp(truth)[1] - 1, least)
@@ -116,10 +116,10 @@ def spacing(truth: Any, dtype: type) -> Any:
 
 
 def error_of(point: Point, dtype: type, unit: str) -> float:
-    """Return the error of a point in that unit.
+    """Return the error of a point in the given unit.
 
-    In eps·κ, with κ = 1 + Σ|x ∂f/∂x|/|f|, it is over what one rounding of each input and of the
-    result can do.
+    In eps·κ, with κ = 1 + Σ|x ∂f/∂x|/|f|, it is relative to the largest effect of one rounding of
+    each input and of the result.
     """
     if not math.isfinite(point.value):
         return 0.0 if not mpmath.isfinite(point.truth) else math.inf
@@ -138,7 +138,7 @@ def error_of(point: Point, dtype: type, unit: str) -> float:
 def worst(case: Case, size: int, *, quick: bool = False) -> Iterator[Found]:
     """Yield the largest error of a case for each of its functions.
 
-    A quick form takes κ as 1, which makes errors too large, where the promise is kept all the same.
+    With ``quick``, κ is 1 if the promise holds even then: this makes errors too large.
     """
     bound, unit = promise(case.names[0])
     top, at, ulps = -1.0, None, 0.0
@@ -164,7 +164,7 @@ def worst(case: Case, size: int, *, quick: bool = False) -> Iterator[Found]:
 
 
 def exact(x: Any) -> Any:
-    """Return a float, or a list of lists of an array, as mpf: no digit changes."""
+    """Return a float as mpf, or an array as lists of mpf; no digit changes."""
     if isinstance(x, (float, np.floating)):
         return mpmath.mpf(float(x))
     if isinstance(x, np.ndarray):
@@ -203,13 +203,13 @@ def points(
     Parameters
     ----------
     function, truth
-        The second one takes mpf and lists of them for floats and arrays, and gives as many numbers.
+        ``truth`` takes mpf for floats and lists of mpf for arrays, and returns as many numbers.
     samples : iterable of tuples
         Arguments.
     where : str
-        A format of the arguments; by default they are written out.
+        A format string for the arguments; by default they are written out.
     given : sequence of int
-        Places of arguments that are parameters, whose rounding is none of the problem.
+        Indices of arguments that are parameters, whose rounding does not count.
     """
     for sample in samples:
         with np.errstate(all="ignore"):
@@ -225,7 +225,7 @@ def points(
 
 
 def _reach(truth: Any, arguments: list, truths: list, given: tuple[int, ...]) -> list[Any]:
-    """Return Σ |x ∂f/∂x| of each number of the truth."""
+    """Return Σ |x ∂f/∂x| for each exact number."""
     reach = [mpmath.mpf(0)] * len(truths)
     for i, x in enumerate(arguments):
         for place in () if i in given else _entries(x):

@@ -1,4 +1,4 @@
-"""Bias and variance of random features in closed form, and what is made of them."""
+"""Bias and variance of random features in closed form, and functions of them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,11 +20,11 @@ from approx.projections.summand import (
 from studies.accuracy.attention import arrays, dot, products, softmax
 from studies.accuracy.measure import Point, measured, points
 
-SCALES = 1e-3, 0.05, 0.4, 2.0  # of q and of k
+SCALES = 1e-3, 0.05, 0.4, 2.0  # of q and k
 
 
 def pairs(size: int, *, n: int = 1, l: int = 2, d: int = 4) -> list[tuple]:
-    """Return Q and K, also of nearly opposite q and k, whose q + k is small."""
+    """Return Q and K; also nearly opposite q and k, with small q + k."""
     found = arrays(size, np.float64, (n, d), (l, d), scales=SCALES)
     q, k = arrays(size, np.float64, (n, d), (l, d), scales=(1.0,))[0]
     away = -np.repeat(q[:1], l, axis=0) + 1e-2 * k
@@ -41,7 +41,7 @@ def rho(x: Any) -> Any:
 
 
 def even(x: Any) -> Any:
-    """Return that of a pair of frequencies, cosh x − 1."""
+    """Return the relative variance of a pair of frequencies, cosh x − 1."""
     return 2 * mp.sinh(x / 2) ** 2
 
 
@@ -99,7 +99,7 @@ def _summand(q: np.ndarray, k: np.ndarray, a: float) -> Entries:
 
 @measured("approx.projections.summand.gaussian_log_variance")
 def log_variances(size: int, dtype: type) -> Iterator[Point]:
-    """Without a tilt, where it is log(e^x − 1), and with a tilt of −0.1 and of −0.001."""
+    """Without a tilt, log(e^x − 1), and with a tilt of −0.1 and of −0.001."""
     for a in (0.0, -0.1, -1e-3):
         yield from points(
             lambda q, k, a=a: gaussian_log_variance(_summand(q, k, a)),
@@ -111,7 +111,7 @@ def log_variances(size: int, dtype: type) -> Iterator[Point]:
 
 @measured("approx.projections.summand.gaussian_covariance")
 def gaussian_covariances(size: int, dtype: type) -> Iterator[Point]:
-    """Of two frequencies of correlation r and no tilt it is e^{r x} − 1."""
+    """Two frequencies of correlation r without a tilt: e^{r x} − 1."""
     for r in (1.0, -1.0, 0.25):
         yield from points(
             lambda q, k, r=r: gaussian_covariance(_summand(q, k, 0.0), r),
@@ -123,7 +123,7 @@ def gaussian_covariances(size: int, dtype: type) -> Iterator[Point]:
 
 @measured("approx.projections.summand.gaussian_exponents")
 def exponents(size: int, dtype: type) -> Iterator[Point]:
-    """κ + λ, whose sum is what counts; at r = 1 it is log E ρ²."""
+    """The sum κ + λ; at r = 1 it is log E ρ²."""
     for a in (0.0, -0.1):
         yield from points(
             lambda q, k, a=a: sum(gaussian_exponents(_summand(q, k, a), 1.0)),
@@ -141,7 +141,7 @@ def multiplied(size: int, dtype: type) -> Iterator[Point]:
 
 @measured("analysis.moments.squared_errors.squared_error", part="log_relative_variance")
 def squares(size: int, dtype: type) -> Iterator[Point]:
-    """One positive feature, where the square has the moments of a lognormal."""
+    """One positive feature, whose square has the moments of a lognormal distribution."""
 
     def truth(q, k):
         found = []

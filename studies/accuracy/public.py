@@ -1,4 +1,4 @@
-"""Every public function of `approx` and `analysis`: measured, a factorisation, or why neither."""
+"""Every public function of `approx` and `analysis`: measured, a factorisation, or a reason."""
 
 import fnmatch
 import importlib
@@ -175,7 +175,7 @@ WHY = {
 
 
 def modules() -> Iterator[str]:
-    """Yield every module of approx and analysis, but for experiments and claims."""
+    """Yield every module of approx and analysis, except experiments and claims."""
     for name in ("approx", "analysis"):
         package = importlib.import_module(name)
         for found in pkgutil.walk_packages(package.__path__, f"{name}."):
@@ -191,12 +191,12 @@ def functions() -> list[str]:
         assert spec is not None
         assert spec.origin is not None
         for name in re.findall(r"^def ([a-z]\w*)", Path(spec.origin).read_text("utf-8"), re.M):
-            names[f"{module}.{name}"] = None  # an overload is there twice
+            names[f"{module}.{name}"] = None  # an overload occurs twice
     return list(names)
 
 
 def why(name: str) -> str | None:
-    """Return why a function is not measured: by its own name first, then by its module's."""
+    """Return why a function is not measured, by its own name or by the name of its module."""
     if name in WHY:
         return WHY[name]
     return next((why for pattern, why in WHY.items() if fnmatch.fnmatch(name, pattern)), None)

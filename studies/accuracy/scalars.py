@@ -1,4 +1,4 @@
-"""Functions of one or a few numbers: elementary, special, the bounds of polynomials, collisions."""
+"""Functions of a few numbers: elementary, special, bounds of polynomials, collisions."""
 
 import math
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ BOTH = (np.float64, np.float32)
 
 
 def draws(size: int, low: float, high: float, *, signed: bool = False) -> np.ndarray:
-    """Return numbers whose logarithms are uniform, always the same ones."""
+    """Return numbers with uniform logarithms, always the same numbers."""
     rng = np.random.default_rng(0)
     x = np.exp(rng.uniform(math.log(low), math.log(high), size))
     return x * rng.choice([-1.0, 1.0], size) if signed else x
@@ -39,7 +39,7 @@ def scalars(x: np.ndarray, dtype: type | None = None) -> list[tuple]:
 
 
 def ones(function):
-    """Return a function of vectors as one of a number."""
+    """Return a function of vectors as a function of a number."""
     return lambda x, *more: function(np.array([x]), *more)
 
 
@@ -47,7 +47,7 @@ def ones(function):
 
 
 def arguments_of_exp(size: int, dtype: type) -> np.ndarray:
-    """Return where an exponential goes wrong, and where it does not."""
+    """Return arguments that are hard for an exponential, and ordinary ones."""
     info = np.finfo(dtype)
     low, high = math.log(info.smallest_subnormal) + 0.5, math.log(info.max) - 1e-3
     rng = np.random.default_rng(1)
@@ -65,7 +65,7 @@ def exponentials(size: int, dtype: type) -> Iterator[Point]:
 
 @measured("approx.kernels.elementary.exp_rows", dtypes=BOTH)
 def shifted_exponentials(size: int, dtype: type) -> Iterator[Point]:
-    """The shift is subtracted exactly: the subtraction rounds, and that is none of e^x."""
+    """With shift 0: the rounding of x − shift is not an error of e^x."""
     x = arguments_of_exp(size, dtype)
 
     def in_place(y: float) -> np.ndarray:
@@ -100,7 +100,7 @@ def logarithms_of_cosh(size: int, dtype: type) -> Iterator[Point]:
 
 @measured("approx.projections.rotated.log_hyp0f1", part="log")
 def hypergeometric(size: int, dtype: type) -> Iterator[Point]:
-    """Z ≥ 0; for z < 0 the function has zeros, where its logarithm has no digits."""
+    """Arguments z ≥ 0; for z < 0 the function has zeros, where its logarithm has no digits."""
     z = draws(size, 1e-6, 1e6)
     for b in (0.5, 4.0, 32.0):
         yield from points(
@@ -192,7 +192,7 @@ def collisions_of_shifted_projections(size: int, dtype: type) -> Iterator[Point]
 
 @measured("approx.supports.hashing.cross_polytope_collision")
 def collisions_of_cross_polytopes(size: int, dtype: type) -> Iterator[Point]:
-    """For two and four buckets, where there is a closed form; more against it at θ = π/2."""
+    """Two and four buckets, with a closed form; more buckets only at θ = π/2."""
     for buckets in (2, 4):
         yield from points(
             lambda t, b: hashing.cross_polytope_collision(np.array([t]), b),
@@ -208,7 +208,7 @@ def collisions_of_cross_polytopes(size: int, dtype: type) -> Iterator[Point]:
 
 
 def orders(size: int) -> list[tuple]:
-    """Return pairs of a degree and a bound of logits."""
+    """Return pairs of a degree and a bound on logits."""
     rng = np.random.default_rng(2)
     n = np.unique(np.exp(rng.uniform(0, math.log(200), size)).astype(int))
     return [(int(m), float(B)) for m, B in zip(n, np.exp(rng.uniform(-2, 4, len(n))))]
@@ -328,7 +328,7 @@ def errors_of_powers(size: int, dtype: type) -> Iterator[Point]:
 
 @measured("approx.polynomials.error_bounds.richardson_error")
 def errors_of_richardson(size: int, dtype: type) -> Iterator[Point]:
-    """At x = B, where the scaled error is largest for B < n."""
+    """At x = B, at which the scaled error is largest for B < n."""
 
     def truth(n, B):
         p = [(1 + B / m) ** m * mp.exp(-B) for m in (n, 2 * n)]
@@ -343,7 +343,7 @@ def errors_of_richardson(size: int, dtype: type) -> Iterator[Point]:
     "approx.polynomials.error_bounds.interpolation_error",
 )
 def errors_of_chebyshev(size: int, dtype: type) -> Iterator[Point]:
-    """At x = B, where the scaled error is the largest; both have a sum of one sign there."""
+    """At x = B, at which the scaled error is largest; both sums have terms of one sign there."""
 
     def interpolation(n, B):
         x = [B * mp.cos(mp.pi * (2 * i + 1) / (2 * n + 2)) for i in range(n + 1)]
@@ -365,7 +365,7 @@ def errors_of_chebyshev(size: int, dtype: type) -> Iterator[Point]:
 
 @measured("approx.polynomials.remez.remez", "approx.polynomials.error_bounds.level", part="level")
 def levels(size: int, dtype: type) -> Iterator[Point]:
-    """Degree 0 has a closed form: (e^2B − 1)/(e^2B + 1) relative, sinh B absolute, over e^B."""
+    """Degree 0, in closed form: (e^2B − 1)/(e^2B + 1) relative, sinh B absolute, over e^B."""
     for B in draws(max(size // 8, 2), 0.05, 6.0):
         yield from points(lambda B: remez(0, B).level, mp.tanh, [(float(B),)])
         yield from points(

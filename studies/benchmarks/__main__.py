@@ -1,7 +1,7 @@
 """Run benchmarks and print one table: `python -m studies.benchmarks [NAME ...] [--readme]`.
 
-A benchmark is a file beside this one with a function ``run(repeats, **sizes)`` that yields rows,
-first having asserted that both sides compute the same.
+A benchmark is a file in this folder with a function ``run(repeats, **sizes)``. It asserts that both
+sides compute the same, and then yields rows.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ COLUMN = {"share": "of limit", "megabytes": "peak MB", "seconds": "seconds of ou
 
 
 def names() -> list[str]:
-    """Return the benchmarks: every file that has a function ``run``."""
+    """Return the names of the benchmarks: every file with a function ``run``."""
     return sorted(
         path.stem for path in HERE.glob("*.py") if "\ndef run(" in path.read_text("utf-8")
     )
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures depend on: processor, kernels of BLAS, versions."""
+    """Return the facts on which timings depend: processor, kernels of BLAS, versions."""
     versions = {}
     for package in PACKAGES:
         try:
@@ -71,7 +71,7 @@ def _processor() -> str:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """Return one line of the table as text."""
+    """Return the cells of one line of the table."""
     missing = row.peer and row.peer_seconds is None
     peer = f"skipped: {row.peer} is not importable" if missing else row.peer
     return (
@@ -120,7 +120,7 @@ def markdown(about: dict[str, Any], rows: Iterable[Row]) -> str:
 
 
 def record(row: Row) -> dict[str, Any]:
-    """Return a row for JSON, with what follows from it."""
+    """Return a row for JSON, with the numbers derived from it."""
     return dataclasses.asdict(row) | {
         "ratio": row.ratio,
         "share": row.share,
@@ -129,7 +129,7 @@ def record(row: Row) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run what was asked for."""
+    """Run the benchmarks that the arguments name."""
     parser = argparse.ArgumentParser(prog="python -m studies.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(names()))
     parser.add_argument("--repeats", type=int, default=7, help="turns of each side")

@@ -1,4 +1,4 @@
-"""Causal linear attention and errors of a causal head, beside the same without a mask; blocks."""
+"""Causal linear attention and errors of a causal head against those without a mask; blocks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(
     l: int = 4096,
     longest: int = 65536,
 ) -> Iterator[Row]:
-    """Yield linear attention at n by precision, every error at l, and blocks up to the longest."""
+    """Yield linear attention at n by precision, every error at l, and blocks up to ``longest``."""
     torch, performer = measure.peer("torch"), measure.peer("performer_pytorch.performer_pytorch")
     for name in ("float64", "float32"):
         dtype, rng = np.dtype(name), np.random.default_rng(0)
@@ -88,7 +88,7 @@ def run(
 
 
 def blocks(repeats: int, longest: int, d: int) -> Iterator[Row]:
-    """Yield hierarchical attention of a causal head, beside that of a quarter of the text."""
+    """Yield hierarchical attention of a causal head, for a text and for a quarter of it."""
     rng = np.random.default_rng(0)
     Q, K, V = (rng.standard_normal((longest, d)) * d**-0.25 for _ in range(3))
     for basis in ("mean", "pivots"):
@@ -114,7 +114,7 @@ def blocks(repeats: int, longest: int, d: int) -> Iterator[Row]:
 
 
 def errors(repeats: int, l: int, d: int, m: int) -> Row:
-    """Return every error of a causal head beside those of all pairs."""
+    """Return the time of every error of a causal head, beside the time for all pairs."""
     rng = np.random.default_rng(0)
     Q, K, V = (rng.standard_normal((l, d)) * d**-0.25 for _ in range(3))
     method = parse(f"positive(m={m})")

@@ -1,4 +1,4 @@
-"""Every error of a low-rank estimate against exp(Q Kᵀ), streamed; and of a long one in bounds."""
+"""Every error of a low-rank estimate of exp(Q Kᵀ), streamed; and of a long one, with bounds."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def run(
 ) -> Iterator[Row]:
     """Yield n × n on one thread, float64 and float32, a small one, and a long one on two threads.
 
-    The truth is made in float64 whatever the estimate is made in, so a row of float32 has its
-    products q·k and exponentials in float64 in the limit.
+    The exact matrix is computed in float64 for any dtype of the estimate. So the limit of a float32
+    row has its products q·k and exponentials in float64.
     """
     for name in ("float64", "float32"):
         Q, K = inputs(n, d, name)
@@ -48,7 +48,7 @@ def run(
             return numpy_error(*given)
 
         found = ours()["kernel_relative_frobenius"]
-        # n² terms of exponents of some 10, summed: in the dtype of the estimate
+        # sums of n² terms with exponents of about 10, in the dtype of the estimate
         measure.agree(found, dense(), 1e3 * float(np.finfo(name).eps), f"errors, {name}")
         products = [((tile, width, tile), (n // tile) ** 2) for width in (d, m)]
         heights = (ahead() // n, m), (LEAST_HEIGHT, d)
@@ -106,7 +106,7 @@ def run(
 
 
 def one_of_many(repeats: int, n: int, d: int, m: int = 16) -> Row:
-    """Return the comparison that a sweep makes thousands of times, with all that Python adds."""
+    """Return the small comparison that a sweep makes thousands of times, with Python's overhead."""
     Q, K = inputs(n, d, "float64")
     estimate = parse(f"positive(m={m})").approximate(Q, K, rng=0)
     products = (((n, d, n), 1), ((n, m, n), 1))
@@ -114,7 +114,7 @@ def one_of_many(repeats: int, n: int, d: int, m: int = 16) -> Row:
         "ours": lambda: compare(estimate, Q, K),
         "limit": measure.limit(*products, exponentials=n * n, dtype=np.dtype("float64")),
     }
-    seconds = measure.medians(sides, 20 * repeats)  # of some milliseconds
+    seconds = measure.medians(sides, 20 * repeats)  # a side takes some milliseconds
     return Row(
         f"compare, every error, n = l = {n}, d = {d}, rank {m}, float64",
         seconds["ours"],
@@ -124,7 +124,7 @@ def one_of_many(repeats: int, n: int, d: int, m: int = 16) -> Row:
 
 
 def long(n: int, d: int, m: int) -> Row:
-    """Return time and resident memory of one comparison in float32 on two threads."""
+    """Return the time and resident memory of one comparison in float32 on two threads."""
     Q, K = inputs(n, d, "float32")
     estimate = parse(f"positive(m={m})").approximate(Q, K, rng=0)
     found: list[float] = []
@@ -145,13 +145,13 @@ def long(n: int, d: int, m: int) -> Row:
 
 
 def inputs(n: int, d: int, dtype: str) -> list[Any]:
-    """Return Q and K of unit temperature."""
+    """Return Gaussian Q and K at temperature 1."""
     rng = np.random.default_rng(0)
     return [(rng.standard_normal((n, d)) * d**-0.25).astype(dtype) for _ in range(2)]
 
 
 def numpy_error(estimate: Approximation, Q: Any, K: Any) -> float:
-    """Return ‖estimate − exact‖_F/‖exact‖_F by whole matrices."""
+    """Return ‖estimate − exact‖_F/‖exact‖_F from dense matrices."""
     left, right = estimate.factors()
     exact = np.exp(Q.astype(np.float64) @ K.T.astype(np.float64))
     return float(np.linalg.norm(left @ right.T - exact) / np.linalg.norm(exact))

@@ -28,7 +28,7 @@ def _scalar_exp_rows(values: Any, shift: Any) -> None:
 
 
 def run(repeats: int = 7, *, size: int = 2**14, passes: int = 64) -> Iterator[Row]:
-    """Yield one row a precision: ``size`` numbers in the cache, ``passes`` times a turn."""
+    """Yield one row per precision: ``size`` numbers in the cache, ``passes`` times per turn."""
     for name in ("float64", "float32"):
         dtype = np.dtype(name)
         start = np.random.default_rng(0).uniform(-8, 8, (1, size)).astype(dtype)
@@ -55,15 +55,15 @@ def run(repeats: int = 7, *, size: int = 2**14, passes: int = 64) -> Iterator[Ro
 
 
 def _often(function: Any, values: Any, passes: int) -> None:
-    shift = np.ones(1, values.dtype)  # e^(x − 1) tends to 1: the same numbers again and again
+    shift = np.ones(1, values.dtype)  # repeated e^(x − 1) stays near 1
     for _ in range(passes):
         function(values, shift)
 
 
 def worst(dtype: Any, count: int) -> float:
-    """Return the largest error in units of the last place of the true value.
+    """Return the largest error in units of the last place of the exact value.
 
-    Over numbers whose exponential is a normal number; the truth is in extended precision.
+    The exponentials are normal numbers; the exact values are in extended precision.
     """
     info = np.finfo(dtype)
     low, high = math.log(info.tiny), math.log(info.max)

@@ -1,10 +1,10 @@
-"""Exponents of time and memory in each size, beside those of the formulas: a table.
+"""Exponents of time and memory in each size, beside the exponents of the formulas: a table.
 
     python -m studies.benchmarks.exponents [NAME ...] [--readme]
 
-Every routine runs at growing sizes of one argument. The slope of the logarithms over the largest
-three, of CPU seconds and of peak memory, stands beside that of its formula, which nothing should
-grow faster than. ``--readme`` writes the table into the README.
+Every routine runs at growing sizes of one argument. The slopes of log CPU seconds and of log peak
+memory over the largest three sizes are compared with the exponent of the formula; no routine should
+grow faster. ``--readme`` writes the table into the README.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ README = Path(__file__).parent / "README.md"
 BEGIN, END = "<!-- exponents -->", "<!-- end of exponents -->"
 D, M = 64, 128
 ORTHOGONAL = "positive(m=16, projection='orthogonal')"
-SLACK = 0.15  # what the fit of three sizes may be off by
+SLACK = 0.15  # tolerance for the fit of three sizes
 Side = Callable[[], Any]
 
 
@@ -51,11 +51,11 @@ class Case:
     work, axis : str
     sizes : sequence of int
     prepare : callable
-        size → what is measured.
+        size → the function that is measured.
     time, memory : float
-        The exponents of its formulas; memory is what is allocated beyond the arguments.
+        The exponents of the formulas; memory is allocated in addition to the arguments.
     because : str
-        Which formula that is.
+        The formula.
     """
 
     work: str
@@ -68,27 +68,27 @@ class Case:
 
 
 def points(n: int, l: int | None = None, d: int = D) -> tuple[Any, Any]:
-    """Return queries and keys of unit temperature."""
+    """Return Gaussian queries and keys at temperature 1."""
     rng = np.random.default_rng(0)
     Q, K = (rng.standard_normal((count, d)) * d**-0.25 for count in (n, l or n))
     return Q, K
 
 
 def attend(n: int = 4096, *, d: int = D, spec: str = f"positive(m={M})", mask: Any = None) -> Side:
-    """Return attention through an estimate that is made anew."""
+    """Return a function that computes a new estimate and its attention."""
     (Q, K), method = points(n, d=d), parse(spec)
     return lambda: method.approximate(Q, K, mask=mask, rng=0).attend(K)
 
 
 def errors(n: int = 1024, l: int | None = None, *, d: int = D, m: int = M) -> Side:
-    """Return every error of positive features."""
+    """Return a function that computes every error of positive features."""
     Q, K = points(n, l, d)
     estimate = parse(f"positive(m={m})").approximate(Q, K, rng=0)
     return lambda: compare(estimate, Q, K)
 
 
 def sample(temperatures: int = 1, draws: int = 50) -> Side:
-    """Return mean and variance by Monte Carlo of 64 × 64 pairs."""
+    """Return a function for mean and variance by Monte Carlo, for 64 × 64 pairs."""
     Q, K = (x / 2 for x in points(64))
     method, ladder = parse("positive(m=64)"), np.geomspace(0.5, 8.0, temperatures).tolist()
     return lambda: monte_carlo(method, Q, K, draws=draws, rng=0, temperatures=ladder)
@@ -100,7 +100,7 @@ def weights(n: int, mask: str | None = None) -> Any:
 
 
 def advice(n: int = 256, heads: int = 1, d: int = D, **asked: Any) -> Side:
-    """Return the advice for heads of a model."""
+    """Return a function that computes the advice for heads of a model."""
     q, k, v = np.random.default_rng(0).standard_normal((3, heads, n, d))
     ids = tuple((0, i, str(i)) for i in range(heads))
     x = inputs.Heads("heads", q, k, v, ids=ids)
@@ -108,7 +108,7 @@ def advice(n: int = 256, heads: int = 1, d: int = D, **asked: Any) -> Side:
 
 
 def cases() -> Iterator[Case]:
-    """Yield what is measured."""
+    """Yield the routines to measure."""
     linear = "n, l", (2048, 4096, 8192, 16384)
     yield Case("attend, positive", *linear, attend, 1, 1, "n·m·d")
     yield Case(
@@ -214,7 +214,7 @@ def cases() -> Iterator[Case]:
 
 
 def seconds(side: Side, least: float = 0.3, most: int = 9) -> float:
-    """Return the least CPU seconds of some runs, after one."""
+    """Return the least CPU seconds of several runs, after a warm-up run."""
     side()
     found: list[float] = []
     while len(found) < most and (len(found) < 2 or sum(found) < least):
@@ -230,7 +230,7 @@ def slope(sizes: Sequence[int], values: Sequence[float]) -> float:
 
 
 def measured(case: Case) -> tuple[float, float]:
-    """Return the exponents of time and memory."""
+    """Return the measured exponents of time and memory."""
     times, peaks = [], []
     for size in case.sizes:
         side = case.prepare(size)
@@ -241,7 +241,7 @@ def measured(case: Case) -> tuple[float, float]:
 
 
 def row(case: Case, found: tuple[float, float]) -> str:
-    """Return a line of the table, bold where an exponent is above that of its formula."""
+    """Return a line of the table; exponents above the formula's are bold."""
     shown = [
         f"**{value:.2f}**" if value > formula + SLACK else f"{value:.2f}"
         for value, formula in zip(found, (case.time, case.memory))
@@ -252,13 +252,13 @@ def row(case: Case, found: tuple[float, float]) -> str:
 
 
 def table(lines: Sequence[str]) -> str:
-    """Return the lines below their headings."""
+    """Return the table with its headings."""
     heads = "routine", "sizes", "time", "its formula", "memory", "its formula", "which is"
     return "\n".join(["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|", *lines])
 
 
 def main() -> None:
-    """Measure, print, and write into the README if asked to."""
+    """Measure, print, and with ``--readme`` write into the README."""
     parser = argparse.ArgumentParser(
         prog="python -m studies.benchmarks.exponents", description=__doc__
     )

@@ -2,8 +2,8 @@
 
     python -m studies.benchmarks.growth [--out FOLDER] [--draw] [--largest 65536] [--repeats 3]
 
-Writes data/growth.csv and figures/growth.{png,pdf,txt} below FOLDER. A measurement, so no figure of
-the gallery: its bytes differ from run to run. ``--draw`` draws again from the CSV that is there.
+Writes data/growth.csv and figures/growth.{png,pdf,txt} into FOLDER. The gallery has no such figure,
+because measured times differ from run to run. ``--draw`` only draws an existing CSV again.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ from studies.benchmarks import measure
 
 D, M, N = 64, 256, 4096
 THREADS = {"attend": (1, 2), "compare": (1, 2), "monte_carlo": (1,)}
-SQUARE = 16384  # the longest n whose n² numbers are compared
+SQUARE = 16384  # the largest n at which all n² numbers are compared
 TITLES = {"n": "n = l", "m": "features m", "temperatures": "temperatures"}
 COLUMNS = ["task", "axis", "size", "threads", "seconds", "bytes"]
-Side = Callable[[int], Any]  # of a number of threads, or jobs
+Side = Callable[[int], Any]  # called with the number of threads or jobs
 
 
 def inputs(n: int) -> tuple[Any, Any]:
-    """Return Q and K of unit temperature."""
+    """Return Gaussian Q and K at temperature 1."""
     rng = np.random.default_rng(0)
     Q, K = rng.standard_normal((2, n, D)) * D**-0.25
     return Q, K
 
 
 def attend(n: int, m: int) -> Side:
-    """Return attention through positive features."""
+    """Return a function that computes attention by positive features."""
     (Q, K), method = inputs(n), parse(f"positive(m={m})")
     return lambda threads: method.approximate(Q, K, rng=0).attend(K)
 
 
 def errors(n: int, m: int) -> Side:
-    """Return every error of positive features."""
+    """Return a function that computes every error of positive features."""
     Q, K = inputs(n)
     estimate = parse(f"positive(m={m})").approximate(Q, K, rng=0)
     return lambda threads: compare(estimate, Q, K, jobs=threads)
 
 
 def sample(count: int) -> Side:
-    """Return mean and variance by Monte Carlo, 64 × 64 pairs, 100 draws."""
+    """Return a function for mean and variance by Monte Carlo, 64 × 64 pairs, 100 draws."""
     Q, K = (x[:64] / 2 for x in inputs(64))
     method, ladder = parse("positive(m=64)"), np.geomspace(0.5, 8.0, count).tolist()
     return lambda threads: monte_carlo(method, Q, K, draws=100, rng=0, temperatures=ladder)
 
 
 def cases(largest: int) -> Iterator[tuple[str, str, int, Callable[[], Side]]]:
-    """Yield task, axis, size and what prepares the side to measure."""
+    """Yield the task, the axis, the size and a function that prepares the side to measure."""
     for n in (2**k for k in range(10, 17) if 2**k <= largest):
         yield "attend", "n", n, lambda n=n: attend(n, M)  # type: ignore[misc]
         if n <= SQUARE:
@@ -75,7 +75,7 @@ def cases(largest: int) -> Iterator[tuple[str, str, int, Callable[[], Side]]]:
 
 
 def compute(largest: int = 65536, repeats: int = 3) -> pd.DataFrame:
-    """Return the median seconds of every case on one thread and on two, and its peak memory."""
+    """Return the median seconds of every case, on one and on two threads, and its peak memory."""
     rows = []
     for task, axis, size, prepare in cases(largest):
         side, peak = prepare(), None
@@ -83,7 +83,7 @@ def compute(largest: int = 65536, repeats: int = 3) -> pd.DataFrame:
             turn = functools.partial(side, threads)
             with threadpool_limits(threads):
                 seconds = measure.medians({task: turn}, repeats)[task]
-            peak = measure.traced(turn) if peak is None else peak  # once kernels are compiled
+            peak = measure.traced(turn) if peak is None else peak  # after kernels are compiled
             rows.append((task, axis, size, threads, seconds, peak))
             print(*rows[-1], file=sys.stderr, flush=True)
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -100,7 +100,7 @@ def slopes(table: pd.DataFrame, of: str) -> pd.Series:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw seconds above and megabytes below, one column an axis."""
+    """Draw seconds above and megabytes below, with one column per axis."""
     with style.style():
         figure = Figure(figsize=(7.0, 4.6))
         axes = figure.subplots(2, len(TITLES), sharex="col", squeeze=False)
@@ -129,7 +129,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the figure shows, with the slopes of its table."""
+    """Return the caption of the figure, with the slopes of its table."""
     time, memory = slopes(table, "seconds"), slopes(table, "bytes")
     fitted = "; ".join(
         f"{task} against {TITLES[axis]} {time[axis, task, 1]:.2f} in time and "
@@ -151,7 +151,7 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def main() -> None:
-    """Measure, or read what was measured, and draw."""
+    """Measure, or read an earlier measurement, and draw."""
     parser = argparse.ArgumentParser(
         prog="python -m studies.benchmarks.growth", description=__doc__
     )

@@ -1,4 +1,4 @@
-"""Attention through positive features against the Performer in torch."""
+"""Attention by positive features against the Performer in torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MUST: dict[str, dict[str, tuple[float, float | None]]] = {
 
 
 def run(repeats: int = 15, *, n: int = 16384, d: int = 64, m: int = 256) -> Iterator[Row]:
-    """Yield one row a precision: features of both sides, and their product with V."""
+    """Yield one row per precision: features of both sides, and their product with V."""
     torch, performer = measure.peer("torch"), measure.peer("performer_pytorch.performer_pytorch")
     for name in ("float64", "float32"):
         dtype, rng = np.dtype(name), np.random.default_rng(0)
@@ -52,7 +52,7 @@ def run(repeats: int = 15, *, n: int = 16384, d: int = 64, m: int = 256) -> Iter
                 return performer.linear_attention(phi_q, phi_k, x[2]).numpy()[0, 0]
 
             sides["theirs"] = theirs
-            # sums of n terms that average V: of n·eps at most, and exponents of some 30
+            # averages of V over n terms: errors of at most n·eps, and exponents of about 30
             fixed = Positive(projection=Fixed(omega)).approximate(q, k).attend(V)
             tolerance = 30 * np.sqrt(n) * float(np.finfo(dtype).eps)
             measure.agree(fixed, theirs(eps=0.0), tolerance, f"linear attention, {name}")

@@ -1,8 +1,8 @@
-"""What every benchmark measures with: turns, medians, limits, peak memory, peers.
+"""Tools of every benchmark: turns, medians, limits, peak memory, peers.
 
-A ratio is taken between sides that took turns in one process after a warm-up, with BLAS on one
-thread. The *limit* is the time of the matrix products and exponentials a task cannot do without,
-in the same tiles and in the same run.
+A ratio compares sides that take turns in one process after a warm-up, with BLAS on one thread. The
+*limit* is the time of the matrix products and exponentials that the task cannot avoid, in the same
+tiles and in the same run.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Row:
     ----------
     work : str
     seconds : float, optional
-        Ours, the median.
+        The median of our time.
     peer, peer_seconds
-        What it is compared with; a peer that is not importable leaves no seconds.
+        The peer and its time; a peer that cannot be imported has no time.
     limit_seconds : float, optional
-        Of matrix products and exponentials alone.
+        The time of matrix products and exponentials alone.
     memory : int, optional
-        Peak in bytes, above what was there before.
+        The peak in bytes, above the memory before.
     ulp : float, optional
-        Largest error, in units of the last place.
+        The largest error, in units of the last place.
     must : mapping
-        What is to be reached: name of a figure → (must, ambition), either of them None.
+        The targets: name of a number → (required, desired); each may be None.
     """
 
     work: str
@@ -59,12 +59,12 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """The peer's time over ours."""
+        """The peer's time divided by ours."""
         return _over(self.peer_seconds, self.seconds)
 
     @property
     def share(self) -> float | None:
-        """The limit's time over ours."""
+        """The limit's time divided by ours."""
         return _over(self.limit_seconds, self.seconds)
 
     @property
@@ -73,7 +73,7 @@ class Row:
         return None if self.memory is None else self.memory / 1e6
 
     def reached(self, name: str) -> tuple[bool | None, bool | None]:
-        """Whether a figure is what it must be, and what it aims at; None of what is not known."""
+        """Whether a number reaches its required and its desired value; None if not known."""
         value, (must, aim) = getattr(self, name), self.must[name]
 
         def is_reached(bar: float | None) -> bool | None:
@@ -89,7 +89,7 @@ def _over(a: float | None, b: float | None) -> float | None:
 
 
 def medians(sides: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Return the median seconds of each side; after one run of each, they take turns."""
+    """Return the median seconds of each side; sides take turns after a warm-up run of each."""
     for side in sides.values():
         side()
     seconds: dict[str, list[float]] = {name: [] for name in sides}
@@ -102,9 +102,9 @@ def medians(sides: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, f
 
 
 def traced(side: Callable[[], Any]) -> int:
-    """Return the peak of the bytes that Python and NumPy allocate, above those of before.
+    """Return the peak of bytes allocated by Python and NumPy, above the bytes before.
 
-    In a thread of its own: what a thread keeps from one run to the next counts.
+    The side runs in a new thread, so that memory which a thread keeps between runs counts.
     """
     with ThreadPoolExecutor(1) as executor:
         tracemalloc.start()
@@ -117,7 +117,7 @@ def traced(side: Callable[[], Any]) -> int:
 
 
 def resident(side: Callable[[], Any], every: float = 0.01) -> int:
-    """Return the peak of resident bytes of this process and its children, above those of before."""
+    """Return the peak of resident bytes of this process and its children, above those before."""
     me, done, peak = psutil.Process(), threading.Event(), 0
 
     def now() -> int:
@@ -147,14 +147,14 @@ def resident(side: Callable[[], Any], every: float = 0.01) -> int:
 def limit(
     *products: tuple[tuple[int, int, int], int], exponentials: int, dtype: Any
 ) -> Callable[[], None]:
-    """Return what runs matrix products and exponentials alone, tile by tile.
+    """Return a function that runs only matrix products and exponentials, tile by tile.
 
     Parameters
     ----------
     *products
-        ((rows, inner, columns) of a tile, how many of them).
+        ((rows, inner, columns) of a tile, number of tiles).
     exponentials : int
-        Numbers to exponentiate, in tiles of 512 × 512.
+        The count of exponentials, in tiles of 512 × 512.
     """
     rng = np.random.default_rng(0)
     operands = []
@@ -163,7 +163,7 @@ def limit(
         b = rng.standard_normal((columns, inner)).astype(dtype)
         operands.append((a, b, np.empty((rows, columns), dtype), count))
     tile = np.zeros((TILE, TILE), dtype)
-    shift = np.ones(TILE, dtype)  # e^(x − 1) tends to 1: the same numbers again and again
+    shift = np.ones(TILE, dtype)  # repeated e^(x − 1) stays near 1
 
     def run() -> None:
         for a, b, out, count in operands:
@@ -179,7 +179,7 @@ def limit(
 
 
 def agree(ours: Any, theirs: Any, tolerance: float, what: str) -> None:
-    """Raise unless both sides found the same, relative to the largest entry."""
+    """Raise unless both sides agree, relative to the largest entry."""
     a, b = np.asarray(ours), np.asarray(theirs)
     error = float(np.abs(a - b).max()) / float(np.abs(b).max())
     if not error <= tolerance:
@@ -187,9 +187,9 @@ def agree(ours: Any, theirs: Any, tolerance: float, what: str) -> None:
 
 
 def peer(module: str) -> Any:
-    """Return a module, on one thread; None where it is not importable."""
+    """Return a module, set to one thread; None if it cannot be imported."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a peer's own imports
+        warnings.simplefilter("ignore")  # warnings of a peer's own imports
         try:
             found = importlib.import_module(module)
         except ImportError:

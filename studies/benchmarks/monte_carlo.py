@@ -1,4 +1,4 @@
-"""Mean and variance by Monte Carlo against the loop over draws anyone would write."""
+"""Mean and variance by Monte Carlo, against a plain loop over draws."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def run(
     draws: int = 200,
     temperatures: int = 8,
 ) -> Iterator[Row]:
-    """Yield one temperature and many: of pairs (q_i, k_i), then of every pair of a square.
+    """Yield one and many temperatures: for pairs (q_i, k_i), then for all pairs of a square.
 
-    The ratio estimate/exact of a pair depends on q + k alone, so pairs are asked for as the query
-    0 with the keys q_i + k_i; the loop builds features of both. Of a square the factors are so
-    small that random numbers, and the products of the factors, are most of a draw: they bound what
-    one temperature can gain, and squares have a row with both in the limit. The loop is in float64
-    throughout.
+    The ratio estimate/exact of a pair depends on q + k alone, so pairs are computed as the query 0
+    with the keys q_i + k_i; the loop computes features of both. For a square the factors are so
+    small that random numbers and the products of the factors take most of the time of a draw. They
+    bound the gain at one temperature, so squares have a row with both in the limit. The loop always
+    uses float64.
     """
     side, ladder = math.isqrt(pairs), np.geomspace(0.5, 4.0, temperatures)
     for name, n, ts, must in (
@@ -51,7 +51,7 @@ def _rows(
 ) -> Iterator[Row]:
     n, d, m = shape
     rng, dtype, method = np.random.default_rng(0), np.dtype(name), parse(f"positive(m={m})")
-    size = 0.5 / math.sqrt(d)  # |q + k|² ≈ ½: variances are of order 1
+    size = 0.5 / math.sqrt(d)  # |q + k|² ≈ ½: variances of order 1
     Q, K = (size * rng.standard_normal((n, d)) for _ in range(2))
     asked = (np.zeros((1, d)), Q + K) if matched else (Q, K)
     q, k = (x.astype(dtype) for x in asked)
@@ -65,7 +65,7 @@ def _rows(
     def estimates() -> list[Any]:
         return by_estimates(method, q, k, draws, ts)
 
-    # q, k and exponents of order 10 are rounded; the loop's variance is a difference
+    # q, k and exponents of order 10 round; the loop's variance is a difference
     tolerance = 1e3 * float(np.finfo(dtype).eps)
     for one, *others in zip(ours(), loop(), estimates()):
         for mean, variance in others:
@@ -115,7 +115,7 @@ def _rows(
 def naive(
     Q: Any, K: Any, m: int, draws: int, temperatures: Sequence[float], *, matched: bool
 ) -> list[Any]:
-    """Return mean and variance of estimate/exact at each temperature: two factors a draw."""
+    """Return mean and variance of estimate/exact at each temperature: two factors per draw."""
 
     def estimate(q: Any, k: Any, rng: np.random.Generator) -> Any:
         omega = rng.standard_normal((m, Q.shape[1]))
@@ -131,7 +131,7 @@ def naive(
 def by_estimates(
     method: Method, Q: Any, K: Any, draws: int, temperatures: Sequence[float]
 ) -> list[Any]:
-    """Return the same through the library, without its Monte Carlo."""
+    """Return the same by the library, without its Monte Carlo."""
 
     def estimate(q: Any, k: Any, rng: np.random.Generator) -> Any:
         return method.approximate(q, k, rng=rng).to_dense()

@@ -20,7 +20,7 @@ SAMPLER = {"float64": {"ratio": (4.0, 5.5)}, "float32": {"ratio": (1.2, 1.45)}}
 
 
 def run(repeats: int = 15, *, n: int = 16384, d: int = 64, m: int = 256) -> Iterator[Row]:
-    """Yield six rows a precision; ours includes drawing the frequencies and one key."""
+    """Yield six rows per precision; our time includes drawing the frequencies, and one key."""
     torch, performer = measure.peer("torch"), measure.peer("performer_pytorch.performer_pytorch")
     sklearn = measure.peer("sklearn.kernel_approximation")
     for name in ("float64", "float32"):
@@ -56,7 +56,7 @@ def run(repeats: int = 15, *, n: int = 16384, d: int = 64, m: int = 256) -> Iter
             ("out=", "out", ("store", "writing to it")),
             ("a new array", "ours", ("pages", "new pages for it")),
         ):
-            held = side == "out"  # as the targets were measured: new pages are the system's
+            held = side == "out"  # the targets exclude the system's new pages
             memory = measure.traced(sides[side])
             for peer, key, must in (
                 ("torch performer", "performer", PERFORMER[name] | MUST),
@@ -79,10 +79,10 @@ def run(repeats: int = 15, *, n: int = 16384, d: int = 64, m: int = 256) -> Iter
 
 
 def agree_with_performer(theirs: Any, Q: Any, omega: Any, dtype: Any) -> None:
-    """Assert that each row is ours, up to the scale of a row, which either takes out its own way.
+    """Assert that each row equals ours up to a scale, which both sides remove in their own way.
 
-    Theirs adds 1e-4 to every feature. An exponent of some 30 rounds by 30 eps; what is left of a
-    row after its scale, e^{−|x|²/2} ≈ e^{−4}, loses 50 times that to the 1e-4 added.
+    Their code adds 1e-4 to every feature. An exponent of about 30 rounds by 30 eps. After its
+    scale, a row has the size e^{−|x|²/2} ≈ e^{−4}, at which the added 1e-4 counts 50 times as much.
     """
     factors = Positive(projection=Fixed(omega)).approximate(Q, Q[:1])
     ours = factors.scaled_factors().left

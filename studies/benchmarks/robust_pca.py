@@ -1,4 +1,4 @@
-"""Robust PCA against pyrpca and tensorly, GoDec against a full SVD a sweep."""
+"""Robust PCA against pyrpca and tensorly, GoDec against a full SVD per sweep."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests import naive
 
 TINY: dict[str, int] = {"n": 60, "larger": 80, "length": 64, "rank": 2}
 TEMPERATURES = (0.25, 0.5, 1.0, 2.0)
-GROWTHS = (1.5, 1.2, 1.1, 1.05)  # ρ of pyrpca: its own, then slower until objectives agree
-EQUAL = 1e-5  # relative difference up to which they do
+GROWTHS = (1.5, 1.2, 1.1, 1.05)  # ρ of pyrpca: its default, then slower until objectives agree
+EQUAL = 1e-5  # relative difference up to which objectives agree
 GAP = 1e-4
-ENOUGH = 3.0  # seconds of a side, after which it is not run again
+ENOUGH = 3.0  # seconds after which a side is not run again
 GOLDEN = {"inexact_alm": {"ratio": (15.0, 25.0)}, "acc_alt_proj": {"ratio": (20.0, 35.0)}}
 PURSUIT = {"ratio": (2.0, 3.0)}
 BUDGETED = {"ratio": (20.0, 30.0)}
@@ -32,7 +32,7 @@ BUDGETED = {"ratio": (20.0, 30.0)}
 def run(
     repeats: int = 3, *, n: int = 500, larger: int = 1000, length: int = 512, rank: int = 16
 ) -> Iterator[Row]:
-    """Yield instances of exact recovery, pursuit of attention matrices, budgeted splits."""
+    """Yield instances of exact recovery, pursuit of attention matrices, and splits at a budget."""
     small = np.eye(40)
     inexact_alm(small), acc_alt_proj(small, 1), godec(small, 1, 1)  # compile the kernels
     yield from on_golden(n, repeats, "pyrpca", GOLDEN)
@@ -68,7 +68,7 @@ def run(
 def turns(
     sides: Mapping[str, Callable[[], Any]], repeats: int
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return the median seconds and the results of sides that take turns, with no run before."""
+    """Return the median seconds and the results of sides that take turns, without a warm-up."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     results = {}
     for _ in range(repeats):
@@ -89,7 +89,7 @@ class Found(NamedTuple):
 
 
 def found(result: Any) -> Found:
-    """Return what a side found; singular values are 0 below what it leaves of D, 1e-7."""
+    """Return the result of a side; singular values below its residual of D, 1e-7, count as 0."""
     L, S = dense(result) if isinstance(result, Decomposition) else result
     s = np.linalg.svd(L, compute_uv=False)
     value = float(s.sum() + np.abs(S).sum() / math.sqrt(len(L)))
@@ -101,15 +101,15 @@ def dense(parts: Decomposition) -> tuple[Any, Any]:
 
 
 def pursuits() -> dict[str, Callable[..., Any]]:
-    """Return the peers that are importable, D → (L, S), all to ‖D − L − S‖_F ≤ 1e-7 ‖D‖_F."""
+    """Return the importable peers, D → (L, S), all to ‖D − L − S‖_F ≤ 1e-7 ‖D‖_F."""
     peers: dict[str, Callable[..., Any]] = {}
     if (pyrpca := measure.peer("pyrpca")) is not None:
         peers["pyrpca"] = lambda D, rho=GROWTHS[0]: pyrpca.rpca_pcp_ialm(
             D, len(D) ** -0.5, rho=rho, tol=1e-7, verbose=False
         )
     if (tensorly := measure.peer("tensorly.decomposition")) is not None:
-        # It counts ‖L‖_* once for each of two unfoldings, and its tolerance is absolute. With μ
-        # growing by its own 1.1 an iteration it takes more of them; by 1.3, it has other entries.
+        # It counts ‖L‖_* once for each of two unfoldings, and its tolerance is absolute. With its
+        # default growth of μ, 1.1 per iteration, it takes more; with 1.3, it has other entries.
         peers["tensorly"] = lambda D: tensorly.robust_pca(
             D,
             reg_J=0.5,
@@ -126,7 +126,7 @@ def pursuits() -> dict[str, Callable[..., Any]]:
 def on_golden(
     n: int, repeats: int, peer: str, musts: Mapping[str, dict[str, tuple[float, float | None]]]
 ) -> Iterator[Row]:
-    """Yield our solvers named in `musts` where recovery is exact, so that the optimum is known."""
+    """Yield our solvers named in ``musts``, on matrices with exact recovery and known optimum."""
     rank, pursue = n // 20, pursuits()
     L, S = naive.golden(n, rank, 0.05)
     D, optimum = L + S, found((L, S))
@@ -154,9 +154,9 @@ def attention(temperature: float, length: int, d: int = 64) -> Any:
 
 
 def on_attention(work: str, D: Any, repeats: int) -> Iterator[Row]:
-    """Yield pursuit at the peer's own ρ, where both stop off the optimum, then to a gap of 1e-4.
+    """Yield pursuit at the peer's default ρ, where both miss the optimum, and to a gap of 1e-4.
 
-    There the peer has the first ρ with which it reaches our objective.
+    For the gap, the peer has the first ρ with which it reaches our objective.
     """
     pursue = pursuits().get("pyrpca")
 
@@ -189,25 +189,25 @@ def on_attention(work: str, D: Any, repeats: int) -> Iterator[Row]:
 def on_budget(
     work: str, D: Any, budget: int, sides: Mapping[str, Callable[[], Any]], repeats: int
 ) -> Row:
-    """Return one split at a budget, in values a row, beside its twin."""
+    """Return one split at a budget, in values per row, beside its twin."""
     seconds, results = turns(sides, repeats)
     parts, (L, S) = results["ours"], dense(results["ours"])
     stored = parts.left.size + parts.right.size + parts.sparse.nnz
     measure.agree(stored, budget * len(D), 0.0, f"stored values of {work}")
-    # ours ends at a gain of 1e-4 a sweep, some sweeps before the twin, or in another local optimum
+    # ours stops at a gain of 1e-4 per sweep, before the twin, or in another local optimum
     measure.agree(np.linalg.norm(D - L - S), results["theirs"], 1e-3, f"errors of {work}")
     return Row(work, seconds["ours"], "full SVD a sweep", seconds["theirs"], must=BUDGETED)
 
 
 def full_svd(D: Any, rank: int, count: int) -> float:
-    """Return the error from the two usual starts; one sweep is enough for either part alone."""
+    """Return the error from the two usual starts; a single part needs one sweep only."""
     starts = (np.zeros_like(D), naive.largest(D, count))
     sweeps = SWEEPS if rank and count else 1
     return float(min(naive.godec(D, rank, count, S, sweeps) for S in starts))
 
 
 def full_svd_split(D: Any, budget: int) -> float:
-    """Return the error of the best of the ranks that `at_budget` tries."""
+    """Return the error of the best rank of those that `at_budget` tries."""
     most, values = budget // 2, budget * len(D)
     ranks = {round(share * most) for share in FRACTIONS} | {1, 2}
     return min(full_svd(D, r, values - 2 * len(D) * r) for r in sorted(ranks) if r <= most)

@@ -1,4 +1,4 @@
-"""exp(q·k) on a support beside positive features: against scipy.sparse, and dense attention."""
+"""Positive features with exp(q·k) on a support, against scipy.sparse and dense attention."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from studies.benchmarks import measure
 from studies.benchmarks.measure import Row
 
 TINY: dict[str, int] = {"n": 48, "d": 4, "m": 8, "width": 4}
-GATHERED = 2**11  # entries that the peer takes at a time: some megabytes of factors
+GATHERED = 2**11  # entries that the peer computes at a time: some megabytes of factors
 SUPPORTS: dict[str, tuple[tuple[float, float | None], tuple[float, float | None]]] = {
-    "sliding_window": ((3.0, 4.4), (12.0, 17.0)),  # over scipy.sparse, over dense attention
+    "sliding_window": ((3.0, 4.4), (12.0, 17.0)),  # ratios to scipy.sparse and to dense attention
     "chunk": ((5.0, 7.5), (20.0, 30.0)),
 }
 
@@ -27,7 +27,7 @@ SUPPORTS: dict[str, tuple[tuple[float, float | None], tuple[float, float | None]
 def run(
     repeats: int = 9, *, n: int = 16384, d: int = 64, m: int = 256, width: int = 64
 ) -> Iterator[Row]:
-    """Yield each support against two peers: the whole output less that of the features alone."""
+    """Yield each support against two peers: the time of the output minus that of the features."""
     torch, rng = measure.peer("torch"), np.random.default_rng(0)
     Q, K, V, omega = (rng.standard_normal((rows, d)) for rows in (n, n, n, m))
     q, k, low = Q * d**-0.25, K * d**-0.25, Positive(projection=Fixed(omega))
@@ -42,8 +42,8 @@ def run(
         assert isinstance(support, SupportMethod)
         method, pattern = Scatterbrain(low, support), support.approximate(q, k).sparse
         assert pattern is not None
-        # Each has its features, which are subtracted, right before it; attention, with its gigabyte
-        # and cold caches behind it, has what is not counted.
+        # The features of each side, whose time is subtracted, run right before it. After dense
+        # attention, with its gigabyte and cold caches, a run is not counted.
         sides: dict[str, Any] = {
             "not counted": lambda: features_only(q, k, V, omega),
             "scipy's features": lambda: features_only(q, k, V, omega),
@@ -51,7 +51,7 @@ def run(
             "features": lambda: stored(low.approximate(q, k)) @ V,
             "ours": lambda f=method: f.approximate(q, k) @ V,
         }
-        # sums of n terms, of which those on the support are taken out again
+        # sums of n terms, from which the terms on the support are subtracted again
         tolerance = 100 * np.sqrt(n) * float(np.finfo(np.float64).eps)
         measure.agree(sides["ours"](), sides["scipy"](), tolerance, f"estimates beside {name}")
         seconds = measure.medians(attention | sides, repeats)
@@ -66,7 +66,7 @@ def run(
 
 
 def stored(estimate: Approximation) -> Approximation:
-    """Return an estimate with its factors kept, as beside a support: alone it builds them anew."""
+    """Return an estimate with stored factors, as with a support; alone it computes them again."""
     return Approximation(estimate.low.prepare())
 
 
@@ -81,7 +81,7 @@ def features_only(q: Any, k: Any, V: Any, omega: Any) -> Any:
 
 
 def whole(q: Any, k: Any, V: Any, omega: Any, pattern: Any) -> Any:
-    """Return φ(Q) (φ(K)ᵀ V) + (exp(q·k) − φ·φ on the pattern) V, entries gathered in chunks."""
+    """Return φ(Q) (φ(K)ᵀ V) + (exp(q·k) − φ·φ on the pattern) V, with entries in chunks."""
     left, right = phi(q, omega), phi(k, omega)
     i, j = np.repeat(np.arange(len(q)), np.diff(pattern.indptr)), pattern.indices
     data = np.empty(len(j))

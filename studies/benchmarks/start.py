@@ -1,4 +1,4 @@
-"""Seconds from nothing: the command, first calls cold and cached, a small sweep, a report."""
+"""Seconds of a start: the command, first calls cold and cached, a small sweep, a report."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(
     sweeps: Sequence[str] = ("quick.toml",),
     reports: Sequence[str] = ("default",),
 ) -> Iterator[Row]:
-    """Yield starts, then first calls, then sweeps in one process, then reports on all cores."""
+    """Yield rows for starts, first calls, sweeps in one process, and reports on all cores."""
     command = [sys.executable, "-m", "figures"]
     for argument in commands:
         seconds = min(_seconds([*command, argument]) for _ in range(repeats))

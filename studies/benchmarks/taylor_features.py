@@ -1,4 +1,4 @@
-"""Compact Taylor features against scikit-learn's PolynomialFeatures: new, `out=`, in tiles."""
+"""Compact Taylor features against scikit-learn's PolynomialFeatures: new array, `out=`, tiles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MUST: dict[str, dict[str, tuple[float, float | None]]] = {
     "out=": {"ratio": (3.5, 5.0)},
     "tiles of rows": {"ratio": (5.0, 7.0)},
 }
-LIMIT = {"a new array": "zeros"}  # to write them into new pages takes that long
+LIMIT = {"a new array": "zeros"}  # the time of writing into new memory pages
 
 
 def run(
@@ -28,7 +28,7 @@ def run(
     cases: tuple[tuple[int, int], ...] = ((16, 4), (32, 3), (64, 2)),
     tile: int = 256,
 ) -> Iterator[Row]:
-    """Yield three rows a width and precision; the peer has no weights."""
+    """Yield three rows per width and precision; the peer has no weights."""
     sklearn = measure.peer("sklearn.preprocessing")
     for name in ("float64", "float32"):
         for d, degree in cases:
@@ -71,12 +71,12 @@ def run(
 
 
 def agree(X: Any, degree: int, sklearn: Any) -> None:
-    """Assert that Taylor's factors are the peer's columns, weighted, and multiply to Σ xʲ/j!."""
+    """Assert that the factors are the weighted columns of the peer, with product Σ xʲ/j!."""
     d, eps = X.shape[1], float(np.finfo(X.dtype).eps)
     left, right = Taylor(degree).approximate(X, X).factors()
     logits = X.astype(np.float64) @ X.T
     total = sum(logits**j / float(np.prod(np.arange(1.0, j + 1))) for j in range(degree + 1))
-    # sums of a few thousand products of weights, powers and roots, of a few eps each
+    # sums of a few thousand products of weights, powers and roots, each off by a few eps
     measure.agree(left @ right.T, total, 1e3 * eps, "Taylor features")
     if sklearn is not None:
         theirs = sklearn.PolynomialFeatures(degree).fit_transform(X)

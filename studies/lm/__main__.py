@@ -2,9 +2,9 @@
 lm-study``.
 
 The model is captured on the first tokens of the bundled text, `diagnose` measures its heads, and
-the answers are read by the kind of the head. A table of all heads and methods goes into the folder
-of ``--out``; the summary, with its date, into ``--summary``. It ends with where the currency of a
-budget changes the winner.
+the answers are grouped by the kind of head. A table of all heads and methods is written into the
+folder ``--out``, and the summary, with its date, into ``--summary``. At its end are the heads whose
+winner depends on the currency of the budget.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from studies.lm.pages import HEAD
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a method: median and quartiles of tv over heads, and wins by kind of head.
+    """Return a row per method: median and quartiles of tv over heads, and wins by kind of head.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Lowest median first. ``wins`` and the counts by kind are NaN of what needs all logits.
+        Lowest median first. ``wins`` and the counts by kind are NaN for references.
     """
     tv = table.groupby("spec").attention_tv
     rows = pd.DataFrame(
@@ -61,7 +61,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def markdown(rows: pd.DataFrame, kinds: pd.Series, title: str) -> str:
-    """Return a summary as a table of Markdown, with the number of heads of each kind."""
+    """Return a summary as a Markdown table, with the number of heads of each kind."""
     counts = kinds.value_counts().reindex(head_kinds.KINDS, fill_value=0)
     named = (f"{kind} ({count})" for kind, count in counts.items())
     titles = "method", "median tv", "quartiles", "reads", f"wins ({len(kinds)})", *named
@@ -148,7 +148,7 @@ def _spent(what: str, start: float) -> str:
 
 
 def _title(model: str, table: pd.DataFrame, budget: str) -> str:
-    """Return what was measured, where and when."""
+    """Return a title: what was measured, where and when."""
     count = len(table.drop_duplicates(HEAD))
     return (
         f"{count} heads of {model}, {table.n.iloc[0]} tokens, "

@@ -1,9 +1,9 @@
-"""How much estimates know of their own errors on a language model: ``python -m
+"""Bounds of estimates on their own errors, on a language model: ``python -m
 studies.lm.certificates``.
 
-FILE is of ``expqk capture`` or ``python -m studies.lm``. Tables of bounds and true errors go into
-``--summary``: by method and by what is known of the keys that it does not read, by kind of head,
-and by the size of pages.
+``expqk capture`` or ``python -m studies.lm`` writes FILE. Tables of bounds and true errors are
+written into ``--summary``: by method and by the data about unread keys, by kind of head, and by the
+size of pages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from studies.lm import pages
 from studies.lm.sample import DATA
 
 FIRST = 128  # the first query that counts
-LEAST = 1e-6  # smaller errors are left out of ratios, since rounding is a part of them
+LEAST = 1e-6  # smaller errors are left out of ratios, because rounding is a part of them
 CODES = {bits: Source("boxes", bits=bits) for bits in (2, 3, 4, 6)}
 SIZES = tuple(Source("boxes", size, bits) for bits in (0, 4) for size in (4, 8, 16, 32))
 METHODS: dict[str, tuple[Source, ...]] = {
@@ -42,7 +42,7 @@ SAID = {"boxes": "boxes", "entries": "boxes, every entry", "dropped": "norms of 
 
 
 def measured(heads: Iterable[Head], first: int = FIRST) -> pd.DataFrame:
-    """Return the rows of attention of all heads by all methods, with their bounds."""
+    """Return all rows of attention, of all heads by all methods, with their bounds."""
     known, tables = pages.kinds(pd.read_csv(DATA / "smollm2.csv")), []
     for x in heads:
         for spec, sources in METHODS.items():
@@ -55,7 +55,7 @@ def measured(heads: Iterable[Head], first: int = FIRST) -> pd.DataFrame:
 
 
 def summary(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return medians and shares of rows of attention, by some columns, in their order."""
+    """Return medians and shares over rows of attention, grouped by some columns, in their order."""
     tv, output = (rows[rows.metric == name] for name in ("attention_tv", "output_error"))
     groups, others = (x.groupby(list(by), sort=False) for x in (tv, output))
     table = pd.DataFrame(
@@ -80,7 +80,7 @@ def by_method(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_kind(rows: pd.DataFrame, bits: int = 4) -> pd.DataFrame:
-    """Return the table by kind of head, of codes of so many bits, or of norms."""
+    """Return the table by kind of head, for codes of ``bits`` bits or for norms."""
     some = rows[(rows["size"] == BOXES.size) & (rows.method.isin(METHODS))]
     some = some[(some.source == "boxes") & (some.bits == bits) | (some.source == "dropped")]
     order = {name: i for i, name in enumerate(head_kinds.KINDS)}
@@ -92,7 +92,7 @@ def by_kind(rows: pd.DataFrame, bits: int = 4) -> pd.DataFrame:
 
 
 def by_size(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the table by the keys of a page."""
+    """Return the table by the number of keys in a page."""
     some = rows[rows.method.isin(IN_SIZES) & rows.bits.isin((0, 4)) & (rows.source == "boxes")]
     table = summary(some, ["method", "bits", "size"]).sort_values(
         ["method", "bits", "size"], ascending=[False, True, True]

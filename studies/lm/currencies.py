@@ -1,4 +1,4 @@
-"""Where the currency changes the winner: what is nearest at the price of as many exact keys."""
+"""Heads whose winner depends on the currency, at the price of the same number of exact keys."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ FEWER = tuple(f"projected_top_k(r={r}, by='channels')" for r in (2, 4, 6))
 
 
 def compared(heads: Sequence[Head], keys: int = 32, jobs: int = 1) -> pd.DataFrame:
-    """Return the winner of every head at the price of some exact keys, in each currency.
+    """Return the winner of every head at the price of ``keys`` exact keys, in each currency.
 
     Returns
     -------
     DataFrame
-        A row a head and currency: ``budget``, ``winner``, ``attention_tv`` and ``verdict`` as in
+        A row per head and currency: ``budget``, ``winner``, ``attention_tv`` and ``verdict`` as in
         `analysis.advice.diagnose.winners`, and ``asked``, the winner without its size.
     """
     first = heads[0]
@@ -43,26 +43,26 @@ def compared(heads: Sequence[Head], keys: int = 32, jobs: int = 1) -> pd.DataFra
 
 
 def _names(x: Head, budget: float, currency: str) -> dict[str, str]:
-    """Return the candidate without its size by the spec that a budget makes of it."""
+    """Return {spec filled to a budget: candidate without its size}."""
     templates = candidates.methods(x.mask)
     matched = [match([template], budget, x, currency).fitting for template in templates]
     return {str(m): str(template) for template, some in zip(templates, matched) for m in some}
 
 
 def changes(table: pd.DataFrame) -> pd.Series:
-    """Return for each head whether its winner is not the same method in every currency."""
+    """Return for each head whether its winner differs between currencies."""
     return table.groupby(HEAD, sort=False).asked.nunique() > 1
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
-    """Return on how many heads a method wins, a column a currency, most wins first."""
+    """Return the number of heads that a method wins, a column per currency, most wins first."""
     wide = table.groupby(["asked", "currency"]).size().unstack(fill_value=0)
     wide = wide.reindex(columns=list(CURRENCIES), fill_value=0)
     return wide.loc[wide.sum(axis=1).sort_values(ascending=False, kind="stable").index]
 
 
 def agreement(table: pd.DataFrame) -> pd.Series:
-    """Return on how many heads two currencies name the same winner, by pairs of them."""
+    """Return the number of heads on which two currencies have the same winner, by pairs."""
     wide = table.pivot(index=HEAD, columns="currency", values="asked")
     pairs = itertools.combinations(CURRENCIES, 2)
     return pd.Series({pair: int((wide[pair[0]] == wide[pair[1]]).sum()) for pair in pairs})
@@ -77,9 +77,9 @@ def _agreement(table: pd.DataFrame) -> str:
 
 
 def example(table: pd.DataFrame) -> tuple[int, int]:
-    """Return the head that is typical of those where stored values and reads name two winners.
+    """Return a typical head among those where stored values and reads have different winners.
 
-    It is that of the median ratio of the errors of the two winners.
+    It is the head with the median ratio of the two winners' errors.
     """
     wide = table.pivot(index=HEAD, columns="currency", values=["asked", "attention_tv"])
     differ = wide[wide["asked", "stored"] != wide["asked", "reads"]]
@@ -89,7 +89,7 @@ def example(table: pd.DataFrame) -> tuple[int, int]:
 
 
 def _read(method: Method, x: Head, budget: float) -> str:
-    """Return what a method reads for a new query, where that is known."""
+    """Return a sentence with the numbers that a method reads for a new query, if known."""
     price = method.price(**x.shape.given)
     if price is None or price.reads is None:
         return ""
@@ -106,7 +106,7 @@ def _read(method: Method, x: Head, budget: float) -> str:
 
 
 def fewer_channels(heads: Sequence[Head], table: pd.DataFrame) -> tuple[int, list[Method]]:
-    """Return on how many heads SparQ would win the reads if it chose keys by fewer channels."""
+    """Return the number of heads that SparQ with fewer channels would win in reads."""
     at = table[table.currency == "reads"].set_index(HEAD)
     best, filled = 0, dict[str, Method]()
     for x in heads:
@@ -142,7 +142,7 @@ def section(heads: Sequence[Head], table: pd.DataFrame) -> str:
 
 
 def _explained(heads: Sequence[Head], table: pd.DataFrame, words: dict[str, str]) -> list[str]:
-    """Return one head and its winners, with what each of them costs in every currency."""
+    """Return one head and its winners, with the cost of each winner in every currency."""
     layer, head = example(table)
     x = next(x for x in heads if (x.layer, x.head) == (layer, head))
     won = table[(table.layer == layer) & (table["head"] == head)].set_index("currency")

@@ -1,9 +1,9 @@
-"""Which error of a head predicts what it does to SmolLM2-135M: ``python -m studies.lm.damage
+"""Which error of a head predicts its damage to SmolLM2-135M: ``python -m studies.lm.damage
 MODEL``.
 
-Each head is replaced alone by each of some methods, on a text that chose none of them. The table,
-which grows layer by layer and is gone on with, goes into the folder of ``--out``; the correlations,
-with their date, into ``--summary``.
+Each head is replaced alone by several methods in turn, on held-out text. The table is written layer
+by layer into the folder ``--out``, so that a stopped run continues; the correlations, with their
+date, are written into ``--summary``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ METHODS = (
 
 
 def measured(passage: Passage, path: Path) -> pd.DataFrame:
-    """Return the table of `sensitivity.singles`, of which ``path`` has the layers so far."""
+    """Return the table of `sensitivity.singles`; ``path`` stores the finished layers."""
     known = pd.read_csv(path) if path.exists() else pd.DataFrame({"layer": []})
     left = sorted(set(range(passage.model.layers)) - set(known.layer))
     heads = [(layer, head) for layer in left for head in range(passage.model.heads)]
@@ -45,13 +45,13 @@ def measured(passage: Passage, path: Path) -> pd.DataFrame:
 
 
 def together(passage: Passage, table: pd.DataFrame) -> pd.DataFrame:
-    """Return what becomes of the model with all heads replaced, beside the sums over single heads.
+    """Return the damage with all heads replaced, beside the sums over single heads.
 
     Returns
     -------
     DataFrame
-        One row per method: ``singles``, the sum of the KL of heads replaced alone; ``fisher``, that
-        of their predictions; ``all``, KL with all heads replaced, and ``all_stderr``.
+        One row per method: ``singles``, the sum of the KL of heads replaced alone; ``fisher``, the
+        sum of their predictions; ``all``, KL with all heads replaced, and ``all_stderr``.
     """
     rows = []
     for spec, part in table.groupby("method", sort=False):

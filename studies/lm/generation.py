@@ -1,7 +1,7 @@
 """Plans that run on SmolLM2-135M: ``python -m studies.lm.generation MODEL``.
 
-Decoding against prefill, what caches hold against prices, bytes at lengths that nobody waits for,
-and tokens a second. The tables, with their date, go into ``--summary``.
+Decoding against prefill, bytes of caches against prices, bytes at long texts by prices, and tokens
+per second. The tables, with their date, are written into ``--summary``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def decoded(model: LanguageModel, ids: np.ndarray, heads: Mapping) -> tuple[np.n
 
 
 def priced(method: Method, l: int, d: int, c: int) -> float:
-    """Return the bytes that a head holds by its price: all keys where it chooses among them."""
+    """Return the bytes that a head stores by its price: all keys, if it chooses among them."""
     cache = method.cache(d=d, c=c, rng=0)
     chosen = parse("exact()") if isinstance(cache, AllKeys) else method
     price = chosen.price(n=l, l=l, d=d, c=c, mask=Mask.causal(l, l))
@@ -60,7 +60,7 @@ def priced(method: Method, l: int, d: int, c: int) -> float:
 
 
 def against_prefill(model: LanguageModel, specs: Sequence[str]) -> str:
-    """Return how far decoding is from prefill with every method of `plan`, and what is held."""
+    """Return the distance of decoding from prefill for methods of `plan`, and stored bytes."""
     ids = model.tokens(TEXT, TOKENS)
     passage = Passage(model, ids, skip=0)
     shape, rows = passage.shapes[0], []
@@ -93,7 +93,7 @@ def against_prefill(model: LanguageModel, specs: Sequence[str]) -> str:
 
 
 def at_lengths(model: LanguageModel) -> str:
-    """Return the bytes that caches hold at long texts, by prices."""
+    """Return the bytes that caches store at long texts, by prices."""
     facts = model.model.config
     d = facts.hidden_size // facts.num_attention_heads
     group = model.heads // facts.num_key_value_heads
@@ -125,14 +125,14 @@ _KNOWN: dict[tuple[str, int, int], float] = {}
 
 
 def known(spec: str, l: int, d: int) -> float:
-    """Return `priced`, once."""
+    """Return `priced`, cached."""
     if (spec, l, d) not in _KNOWN:
         _KNOWN[spec, l, d] = priced(parse(spec), l, d, d)
     return _KNOWN[spec, l, d]
 
 
 def speeds(folder: Path, choices: Mapping[str, Plan | Method]) -> str:
-    """Return tokens a second with plans and with exact attention, on this CPU."""
+    """Return tokens per second with plans and with exact attention, on this CPU."""
     prompt = TEXT.read_text("utf-8")
     rows = []
     for name, choice in choices.items():

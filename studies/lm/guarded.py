@@ -1,9 +1,9 @@
-"""Certificates that are worth something, and methods that fall back to exact rows by them.
+"""Useful certificates, and methods that fall back to exact rows when a certificate fails.
 
     python -m studies.lm.guarded out/lm/smollm2-512.safetensors --summary studies/lm/guarded.md
 
-Which share of rows is certified at tv .1, .2 and .5 from boxes and codes of several kinds, with
-what is read; what else could be kept of keys; and what guarded methods read and how far they are.
+The share of rows certified at tv .1, .2 and .5 from boxes and codes of several kinds, with their
+reads; other data that could be stored about keys; and the reads and errors of guarded methods.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ KEYS = (32, 64, 128)
 OF_KIND = Source("boxes", bits=3), Source("boxes", 64, 3, True)
 ALLOWED = (0.05, 0.1, 0.2, 0.5)
 CODED, BITS = (0, 32, 64), 5
-TARGETS = (0.5, 0.6, 0.75)  # of what exact attention reads
+TARGETS = (0.5, 0.6, 0.75)  # reads, relative to exact attention
 
 
 def certified(x: Head, kind: str) -> Iterator[dict[str, object]]:
-    """Yield the share of a head's rows that is certified, from each source."""
+    """Yield the share of a head's rows that each source certifies."""
     late = np.arange(x.n) >= FIRST
     for name, spec in SUPPORTS.items():
         for k in KEYS:
@@ -59,7 +59,7 @@ def certified(x: Head, kind: str) -> Iterator[dict[str, object]]:
 
 
 def reach(x: Head) -> Iterator[dict[str, object]]:
-    """Yield the median half-width of what is known of a logit, by what is kept of a key."""
+    """Yield the median half-width of the bounds of a logit, by the data stored about a key."""
     q, k = (np.asarray(a, np.float64) for a in (x.Q[FIRST:], x.K))
     page = np.arange(x.l) // 16
     lo, hi = boxes.page_boxes(k, 16)
@@ -103,7 +103,7 @@ def _med(x: Array) -> dict[str, float]:
 
 
 def guarded(x: Head) -> Iterator[dict[str, object]]:
-    """Yield what guarded methods read of a head, and their errors."""
+    """Yield the reads of guarded methods on a head, and their errors."""
     late = np.arange(x.n) >= FIRST
     for name, spec in SUPPORTS.items():
         for k in KEYS:
@@ -131,7 +131,7 @@ def by_source(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_kind(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return shares of 32 keys before and after, by kind of head."""
+    """Return shares for 32 keys before and after, by kind of head."""
     some = rows[(rows.k == 32) & (rows.bits == OF_KIND[0].bits)]
     names = [f"bound ≤ {y}" for y in LEVELS]
     keys = ["method", "kind", "shared"]
@@ -169,7 +169,7 @@ def spending(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def nearest(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return for each share of reads the setting of each method with the least mean tv."""
+    """Return the setting of each method with the least mean tv, for each share of reads."""
     mean = rows.groupby(["method", "k", "coded", "allowed"], sort=False)[["share", "tv"]].mean()
     found = []
     for target in TARGETS:

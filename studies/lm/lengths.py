@@ -1,8 +1,8 @@
-"""What heads need as a text gets longer, by what its last queries see.
+"""The reads that heads need as a text gets longer, measured on its last queries.
 
-``python -m studies.lm.lengths FILE …`` takes what ``expqk capture --queries R`` wrote of texts of
-several lengths. The least reads whose total variation is at most 0.1 are sought for methods
-that a model can run, on every head; a table and a figure say what is needed and what is cheapest.
+``python -m studies.lm.lengths FILE …`` reads files of ``expqk capture --queries R`` for texts of
+several lengths. On every head, for methods that a model can run, it searches for the least reads
+with a total variation of at most 0.1. A table and a figure show them and the cheapest method.
 
     python -m studies.lm.lengths out/lm/last64-*.safetensors --summary studies/lm/lengths.md
 """
@@ -39,7 +39,7 @@ QUARTILES = [0.25, 0.5, 0.75]
 
 
 def lengths(file: Path, *, jobs: int, every: int = 1, out: Path | None = None) -> pd.DataFrame:
-    """Return the cheapest of the methods, and exact attention, of each head of a file."""
+    """Return the cheapest method for each head of a file; exact attention is a candidate, too."""
     heads = list(inputs.load(file).heads())[::every]
     table = needed(
         heads, TARGET, currency="reads", methods=[parse(spec) for spec in METHODS], jobs=jobs,
@@ -50,7 +50,7 @@ def lengths(file: Path, *, jobs: int, every: int = 1, out: Path | None = None) -
 
 
 def counts(found: pd.DataFrame) -> pd.DataFrame:
-    """Return on how many heads each family is cheapest, a row a length.
+    """Return the number of heads on which each family is cheapest, a row per length.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def markdown(found: pd.DataFrame) -> str:
 
 
 def draw(found: pd.DataFrame) -> Figure:
-    """Draw what is needed, in quartiles over heads, and what is cheapest, against length."""
+    """Draw the needed reads, in quartiles over heads, and the cheapest family, against length."""
     wins = counts(found)
     share = found.groupby("l").share.quantile(QUARTILES).unstack()
     with style.style():

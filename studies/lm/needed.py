@@ -1,8 +1,8 @@
-"""What the heads of a model need for a target: ``python -m studies.lm.needed FILE``.
+"""The price that heads of a model need for a target: ``python -m studies.lm.needed FILE``.
 
-FILE is what ``expqk capture`` or ``make lm`` wrote. For each target a table goes into
-``--summary``: what can be run, how often it is the cheapest, its size and its price; and what
-what needs all logits would. Rows of all heads and methods go into ``--out``, if it is given.
+``expqk capture`` or ``make lm`` writes FILE. For each target a table is written into ``--summary``:
+for each method, how often it is the cheapest, its size and its price; references, which need all
+logits, are listed, too. Rows of all heads and methods are written into ``--out``, if it is given.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from approx.method.prices import CURRENCIES
 from studies.lm import pages
 from studies.lm.pages import HEAD
 
-SLOW = ("godec", "truncated_svd")  # they decompose the matrix anew at each size
+SLOW = ("godec", "truncated_svd")  # a decomposition of the matrix for each size
 
 
 def methods(x: inputs.Head) -> list[Method]:
-    """Return the candidates under the mask, without those that are slow."""
+    """Return the candidates under the mask, without the slow ones."""
     return [m for m in candidates.methods(x.mask, references=True) if m.name not in SLOW]
 
 
 def markdown(table: pd.DataFrame, kinds: pd.Series | None, title: str) -> str:
-    """Return the summary of one target as Markdown, and what is cheapest in words."""
+    """Return the summary of one target as Markdown, with the cheapest methods in words."""
     best, heads = cheapest(table).set_index(HEAD), len(table.drop_duplicates(["input", *HEAD]))
     lower, middle, upper = best.share.quantile([0.25, 0.5, 0.75])
     words = [

@@ -1,7 +1,7 @@
-"""What SmolLM2-135M still knows of a text: ``python -m studies.lm.needle MODEL --summary FILE``.
+"""What SmolLM2-135M remembers of a text: ``python -m studies.lm.needle MODEL --summary FILE``.
 
-A fact in a novel, at up to five depths, asked for at the end; methods at the reads of 32 exact keys
-in all heads, and two plans for as many.
+A fact is hidden in a novel, at up to five depths, and asked for at the end. Methods in all heads,
+and two plans, have the reads of 32 exact keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ METHODS = (
     "projected_top_k(k=16, r=4, by='channels')",
     "quantised(bits=3, by='channel', group=32)",
 )
-DEPTHS = {  # by tokens; each takes four times as long as that of half as many
+DEPTHS = {  # by tokens; twice the tokens take four times as long
     512: (0.0, 0.25, 0.5, 0.75, 1.0),
     1024: (0.0, 0.25, 0.5, 0.75, 1.0),
     2048: (0.0, 0.5, 1.0),

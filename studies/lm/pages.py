@@ -1,4 +1,4 @@
-"""What the studies of a language model share: their heads, their tables and their pages."""
+"""Common parts of the studies of a language model: heads, tables and pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEAD = ["layer", "head"]
 
 
 def numbers(frame: pd.DataFrame, digits: int = 3) -> str:
-    """Return a table of Markdown, its numbers with so many significant digits."""
+    """Return a Markdown table; numbers have ``digits`` significant digits."""
     rows = (
         [x if isinstance(x, str) else "" if pd.isna(x) else f"{x:.{digits}g}" for x in row]
         for row in frame.to_numpy(object)
@@ -27,7 +27,7 @@ def numbers(frame: pd.DataFrame, digits: int = 3) -> str:
 
 
 def kinds(shares: pd.DataFrame) -> pd.Series:
-    """Return the kind of every head, by layer and head, of a table like data/smollm2.csv."""
+    """Return the kind of every head, by layer and head, from a table like data/smollm2.csv."""
     said = [head_kinds.kind({str(k): v for k, v in row.items()}) for _, row in shares.iterrows()]
     return pd.Series(said, index=pd.MultiIndex.from_frame(shares[HEAD]))
 
@@ -38,20 +38,20 @@ def today() -> datetime.date:
 
 
 def parser(name: str, about: str | None) -> argparse.ArgumentParser:
-    """Return the parser of a study, which writes a page."""
+    """Return the parser of a study that writes a page."""
     made = argparse.ArgumentParser(prog=f"python -m studies.lm{name}", description=about)
     made.add_argument("--summary", type=Path, required=True, help="a .md file")
     return made
 
 
 def add_model(parser: argparse.ArgumentParser, tokens: int) -> None:
-    """Add a model and the length of a text."""
+    """Add the arguments for a model and the length of a text."""
     parser.add_argument("model", type=Path, help="a folder or a GGUF file")
     parser.add_argument("--tokens", type=int, default=tokens, help=f"[{tokens}]")
 
 
 def add_heads(parser: argparse.ArgumentParser, count: int | None, tokens: int) -> None:
-    """Add a file, how many of its heads are looked at, and on how many tokens."""
+    """Add the arguments for a file, the number of its heads, and the number of tokens."""
     parser.add_argument("file", type=Path, help="Q, K and V of a language model")
     parser.add_argument(
         "--heads", type=int, default=count, help=f"at equal distances [{count or 'all'}]"
@@ -60,7 +60,7 @@ def add_heads(parser: argparse.ArgumentParser, count: int | None, tokens: int) -
 
 
 def heads(arguments: argparse.Namespace) -> Sequence[Head]:
-    """Return the heads that `add_heads` asks for."""
+    """Return the heads that the arguments of `add_heads` select."""
     every = list(inputs.load(arguments.file).heads())
     count = min(arguments.heads or len(every), len(every))
     places = np.linspace(0, len(every) - 1, count).round().astype(int)

@@ -1,8 +1,8 @@
 """A method for every head of SmolLM2-135M against one for all: ``python -m studies.lm.plan MODEL``.
 
-Plans are chosen on a novel and a licence and measured on texts that chose nothing: a constitution,
-and Chinese. Beside them stand the best single methods at the same average reads. The tables, with
-their date, go into ``--summary``.
+Plans are chosen on a novel and a licence, and measured on held-out texts: a constitution, and a
+Chinese text. They are compared with the best single methods at the same average reads. The tables,
+with their date, are written into ``--summary``.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from studies.lm import pages, sample
 CHOSEN_ON = ("persuasion.txt", "LICENSE-APACHE-2.0.txt")
 MEASURED = ("constitution", "same", "Analects", "same")  # the columns of `cells`
 HELD_OUT = ("gettysburg_constitution.txt", "analects.txt")
-KEYS = (16, 32, 64)  # of exact attention, whose reads are the budget
-TARGETS = (0.1, 0.3)  # of KL, for which the cheapest plan is sought
+KEYS = (16, 32, 64)  # a budget is the reads of this many exact keys
+TARGETS = (0.1, 0.3)  # KL, for each of which the cheapest plan is searched
 TOKENS = 512
 LIMIT = """
 **What limits the plan at 16 keys** (measured on 2026-11-23, not again by this script). On the \
@@ -64,7 +64,7 @@ could choose it.
 
 
 def cells(passages: list[Passage], heads: Replacements) -> list[str]:
-    """Return the KL and the share of equal first choices of each passage."""
+    """Return the KL and the next-token agreement on each passage."""
     found = []
     for passage in passages:
         done = passage.replace(heads)
@@ -82,7 +82,7 @@ def for_targets(
     ----------
     chosen_on, held_out : list of Passage
     table : DataFrame
-        From `analysis.models.cost_curves.curves` of the former.
+        From `analysis.models.cost_curves.curves` on ``chosen_on``.
     """
     shape, whole = chosen_on[0].shapes[0], table[table.method == EXACT].price.mean()
     lines = [
@@ -145,7 +145,7 @@ def main() -> None:
             if filled is not None:
                 rows.append((f"`{filled}`", *cells(held_out, chosen_on[0].everywhere(filled))))
         lines.append(pages.table(("every head by", *MEASURED), rows))
-    lines += for_targets(chosen_on, held_out, table)  # of the last budget: up to all keys
+    lines += for_targets(chosen_on, held_out, table)  # the table of the last budget
     pages.write(arguments, "\n".join(lines) + "\n" + LIMIT)
 
 

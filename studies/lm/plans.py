@@ -1,8 +1,8 @@
 """Plans of SmolLM2-135M to share: ``python -m studies.lm.plans MODEL``, into studies/lm/plans.
 
-Three are chosen for the reads of 16, 32 and 64 exact keys, and one for the bytes that are read
-where the keys of every head have three bits; a second one of 32 keys is chosen for a fact in the
-novel, too. All are chosen on a novel and a licence, and measured on a constitution.
+Three plans are chosen for the reads of 16, 32 and 64 exact keys, and one for the bytes read if the
+keys of every head have three bits. A second plan of 32 keys is also chosen for a fact in the novel.
+All are chosen on a novel and a licence, and measured on a constitution.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ BITS = 3
 NEEDLE = "smollm2-32-keys-needle"
 CODED = "quantised(bits={}, by='channel', group=32)"
 CODES = (*map(CODED.format, (2, 3, 4)), *(f"eden(bits={bits})" for bits in (1, 2, 3, 4)))
-WIDTH = 64  # of keys and values
+WIDTH = 64  # width of keys and of values
 
 
 def main() -> None:
-    """Choose, measure and write the plans that are not there yet."""
+    """Choose, measure and write the plans that do not exist yet."""
     model = Path(sys.argv[1])
     texts = [sample.DATA / name for name in CHOSEN_ON]
     asked: dict[str, tuple[float, str, list[Method] | None, float]] = {

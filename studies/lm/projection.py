@@ -1,10 +1,10 @@
-"""Attention to 32 keys on held-out queries of SmolLM2: kept as they are, weighted, or fitted.
+"""Attention to 32 keys on held-out queries of SmolLM2: keys unchanged, weighted, or fitted.
 
     python -m studies.lm.projection out/lm/smollm2-512.safetensors --summary \\
         studies/lm/projection.md
 
-One fit of the first half of a text to its queries, measured on the queries of the second half; and
-fits in blocks while a text is read, beside caches at equal reads. Whether values help to choose.
+One fit of the first half of a text to its queries is measured on the queries of the second half.
+Fits in blocks, while a text is read, are compared with caches at equal reads.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def kept(k: Array, chosen: Array) -> Rows:
 
 
 def of_outputs(P: Array, V: Array, rank: int) -> Array:
-    """Return columns chosen in turn so that their projection leaves least of P V."""
+    """Return columns chosen in turn to minimise the residual of the projection of P V."""
     chosen: list[int] = []
     R, rest = P @ V, P.copy()
     for _ in range(rank):
@@ -62,7 +62,7 @@ def of_outputs(P: Array, V: Array, rank: int) -> Array:
 
 
 def fits(q: Array, k: Array, v: Array) -> dict[str, Rows]:
-    """Return every way to keep 32 keys for queries q, by its name."""
+    """Return {name: attention to 32 keys}, for every way to choose and fit them to queries q."""
     P = exact.softmax(q, k)
     lengths = {
         "": np.ones(len(v)),
@@ -104,7 +104,7 @@ def measured(P: Array, found: Array, v: Array) -> tuple[float, float, float]:
 
 
 def held_out(x: Head) -> list[tuple[object, ...]]:
-    """Return the errors of every way on the queries of the second half, and on its own queries."""
+    """Return the errors of every way, on the queries of the second half and on its own queries."""
     half = x.n // 2
     q, k, v = (np.asarray(a, np.float64) for a in (x.Q, x.K, x.V))
     seen, new, k, v = q[:half], q[half:], k[:half], v[:half]
@@ -120,7 +120,7 @@ def held_out(x: Head) -> list[tuple[object, ...]]:
 
 
 def streamed(x: Head) -> list[tuple[object, ...]]:
-    """Return mean errors of queries that see more than the budget, of caches at equal reads."""
+    """Return mean errors over queries that see more keys than the budget, at equal reads."""
     budget = parse(STREAMED[-1]).priced(x.shape).reads
     late, rows = x.mask.counts > BLOCK + KEYS, []
     for spec in STREAMED:
@@ -139,7 +139,7 @@ NAMES = ["head", "method", "tv", "rows", "outputs", "own tv", "own rows", "own o
 
 
 def table(found: pd.DataFrame, columns: Sequence[str]) -> str:
-    """Return medians over heads, and on how many heads each method has the least error."""
+    """Return medians over heads, and the number of heads on which each method is best."""
     methods = list(dict.fromkeys(found.method))
     medians = found.groupby("method")[list(columns)].median().loc[methods].reset_index()
     runs = found[~found.method.str.startswith("SVD")]
@@ -150,7 +150,7 @@ def table(found: pd.DataFrame, columns: Sequence[str]) -> str:
 
 
 def by_head(found: pd.DataFrame) -> str:
-    """Return the output error of each head by the methods that the issue is about."""
+    """Return the output error of each head for the main methods of this study."""
     names = [
         "columns, by attention", "coreset", "projection, qr", "projection, greedy",
         "SVD of the held-out rows (bound)",

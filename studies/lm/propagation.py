@@ -1,9 +1,9 @@
 """How errors grow from layer to layer of SmolLM2-135M: ``python -m studies.lm.propagation MODEL``.
 
-All heads of one layer are replaced, or of all layers, and the error of the residual stream is
-followed to the end, beside noise of the same size, the norm of each layer's Jacobian and a bound.
-The table, which the figure `propagation` draws, goes into ``--out``; the finding, with its date,
-into ``--summary``.
+All heads of one layer, or of all layers, are replaced, and the error of the residual stream is
+followed to the end. It is compared with noise of the same size, the norm of each layer's Jacobian
+and a bound. The table, which the figure `propagation` draws, is written into ``--out``, and the
+finding, with its date, into ``--summary``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ state of 23 761 beside a median of 132; there the norm of the Jacobian is larges
 
 
 def measured(passage: Passage) -> pd.DataFrame:
-    """Return the table of `propagation.trace` of all runs, and the Jacobians' norms."""
+    """Return the table of `propagation.trace` for all runs, and the norms of the Jacobians."""
     model = passage.model
     norms = {i: jacobian_norm(passage, i) for i in tqdm(range(model.layers), desc="Jacobians")}
     parts = []
@@ -53,7 +53,7 @@ def measured(passage: Passage) -> pd.DataFrame:
 
 
 def trend(factor: float, stderr: float) -> str:
-    """Return what a factor with its standard error says of the error over the stream."""
+    """Return in words how the error over the stream grows, from a factor and its stderr."""
     if abs(factor - 1) <= 2 * stderr:
         return "is no change beyond twice its standard error"
     return f"is {'growth' if factor > 1 else 'healing'}"

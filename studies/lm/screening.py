@@ -1,8 +1,8 @@
-"""Does screening change an answer? Winners with and without it, and how often it misleads.
+"""Does screening change an answer? Winners with and without it, and its frequency of errors.
 
-`analysis.advice.diagnose` measures what cannot win on 64 queries only. Here every method is
-measured on all queries of every head, and choices of 64 queries are drawn again and again from what
-was measured: how often is a method left out that is one of the two best, or ties with them?
+`analysis.advice.diagnose` measures methods that cannot win on 64 queries only. Here every method is
+measured on all queries of every head, and samples of 64 queries are drawn repeatedly from these
+measurements. How often is a method left out that is one of the two best, or ties with them?
 
     python -m studies.lm.screening out/lm/smollm2-512.safetensors --summary studies/lm/screening.md
 """
@@ -37,14 +37,14 @@ ANSWER = ["spec", "attention_tv", "verdict"]
 
 
 class Chance(NamedTuple):
-    """How often methods that could win were in a choice of queries, and how often it misled."""
+    """The number of tests of methods that could win, and the number of wrong results."""
 
     asked: int
     wrong: int
 
 
 def row_errors(x: Head, keys: float, seed: int) -> list[Array]:
-    """Return the total variation of each query, (draws, n), of each candidate at a budget."""
+    """Return the total variation of each query, (draws, n), for each candidate at a budget."""
     head = Sampled.from_rows(x, None)
     methods = budget.match(candidates.methods(x.mask), keys, x, "stored").fitting
     found = []
@@ -61,7 +61,7 @@ def row_errors(x: Head, keys: float, seed: int) -> list[Array]:
 
 
 def chance(x: Head, *, keys: float, repeats: int, seed: int = 0) -> Chance:
-    """Return how often a choice of 64 queries leaves out what could win on a head."""
+    """Return how often a sample of 64 queries leaves out a method that could win on a head."""
     with one_thread():
         errors = row_errors(x, keys, seed)
     whole = np.array([np.median(e.mean(axis=1)) for e in errors])
@@ -76,7 +76,7 @@ def chance(x: Head, *, keys: float, repeats: int, seed: int = 0) -> Chance:
 
 
 def answers(heads: Sequence[Head], **asked: Any) -> tuple[pd.DataFrame, float]:
-    """Return what `diagnose` answers, and the share of methods that it measures whole."""
+    """Return the answers of `diagnose`, and the share of methods measured on all queries."""
     table = diagnose(heads, **asked)
     whole = float((~table.screened).mean())
     return table[table.winner].set_index(HEAD)[ANSWER], whole

@@ -1,7 +1,7 @@
-"""How near m states come to causal heads of a language model: ``python -m studies.lm.states FILE``.
+"""The error of m states for causal heads of a language model: ``python -m studies.lm.states FILE``.
 
-FILE is of ``expqk capture`` or ``python -m studies.lm``. Two tables go into ``--summary``: errors
-by the number of states, and methods that a model can run at equal reads of a new token.
+``expqk capture`` or ``python -m studies.lm`` writes FILE. Two tables are written to ``--summary``:
+errors by the number of states, and methods that a model can run, at equal reads of a new token.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from approx.estimate import exact
 from studies.lm import pages
 
 STATES = (8, 16, 32, 64, 128)
-FITTED = 64  # states, beyond which a recurrence is not fitted
+FITTED = 64  # largest number of states for which a recurrence is fitted
 SWEEPS = 2
 FAMILIES = (
     "sink_window()",
@@ -40,7 +40,7 @@ MEASURES = ("attention_tv", "attention_relative_frobenius", "output_relative_err
 
 
 def bounds(x: Head) -> dict[tuple[str, int], float]:
-    """Return errors of a head by what is near to it and its states, relative in Frobenius norm."""
+    """Return {(approximation or bound, m): relative Frobenius error} of a head."""
     P = exact.softmax(x.Q, x.K, x.mask)
     found: dict[tuple[str, int], float] = {}
     s, ordered = rank.singular_values(P), -np.sort(-P, axis=1)
@@ -58,12 +58,12 @@ def bounds(x: Head) -> dict[tuple[str, int], float]:
 
 
 def at_reads(budget: float, x: Head) -> list[Method]:
-    """Return methods of each family at their largest size that reads at most so many numbers."""
+    """Return the methods of each family at the largest size whose reads fit the budget."""
     return [m for m in match(map(parse, FAMILIES), budget, x, "reads").fitting if keeps_leaf(m)]
 
 
 def keeps_leaf(method: Method) -> bool:
-    """Return whether the leaves of a hierarchical method are those that it names."""
+    """Return whether a hierarchical method has exactly the leaves that it names."""
     return getattr(method, "exact_below", None) == getattr(method, "leaf", None)
 
 

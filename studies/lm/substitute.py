@@ -1,10 +1,10 @@
-"""What cheaper attention does to SmolLM2: ``python -m studies.lm.substitute MODEL``, run by ``make
-lm``.
+"""The damage of cheaper attention to SmolLM2: ``python -m studies.lm.substitute MODEL``, run by
+``make lm``.
 
-All heads are computed by one method at a time: ten that say what matters, then every method that
-the model can run, filled to what 16, 32 and 64 keys cost a new query, and those that need all
-logits and are quick enough. The numbers go into substitute.json in this folder; ``substitute.md``
-and the first table of docs/measured.md and its twin are made from it; a test holds them to it.
+One method at a time computes all heads. There are ten methods that show what matters, then every
+method that the model can run, filled to the price of 16, 32 and 64 keys for a new query, and fast
+references. The numbers are written into substitute.json in this folder; ``substitute.md``, the
+first table of docs/measured.md and its Chinese twin are made from it, which a test checks.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TEN = (
     "uniform()",
 )
 KEYS = (16, 32, 64)
-MORE = (  # configurations that fit where the usual ones do not, or that carry a familiar name
+MORE = (  # configurations that fit when the usual ones do not, or that have a well-known name
     "columns(by='h2o', recent=8)",
     "columns(by='key_diff', recent=8, block=8)",
     "hierarchical(leaf=8, basis='mean', sinks=1)",
@@ -74,7 +74,7 @@ ORACLES = (
     "pages(by='mass')",
     "hierarchical(space='attention')",
 )
-ROWS = {  # template, with its name on the page; None is exact attention
+ROWS = {  # template → its names on the page; None is exact attention
     None: ("exact attention", "精确注意力"),
     "top_k()": ("largest entries (needs all logits)", "最大元素（需要全部得分）"),
     "hierarchical(space='attention')": (
@@ -104,7 +104,7 @@ def templates(shape: Shape) -> list[Method]:
 
 
 def fitting(keys: int, shape: Shape) -> dict[str, Method]:
-    """Return {template: method} of what reads at most so many keys with their values."""
+    """Return {template: method} for methods that read at most ``keys`` keys with their values."""
     budget = keys * (shape.d + shape.c)
     filled = {}
     for method in templates(shape):
@@ -116,7 +116,7 @@ def fitting(keys: int, shape: Shape) -> dict[str, Method]:
 
 
 def measured(passage: Passage, *, quick: bool = False) -> list[dict[str, Any]]:
-    """Return one record a run: those of `TEN` with ``keys`` 0, then those of each of `KEYS`."""
+    """Return one record per run: runs of `TEN` with ``keys`` 0, then runs for each of `KEYS`."""
     shape = passage.shapes[0]
     ten = {spec: parse(spec) for spec in (TEN[2:6] if quick else TEN)}
     known: dict[str, dict[str, Any]] = {}
@@ -138,9 +138,9 @@ def _runs(
     *,
     errors: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return one record a method, which computes all heads; runs that are known stand for others.
+    """Return one record per method, which computes all heads; known runs are not repeated.
 
-    ``known`` has a record for each spec, and gets those that are made here.
+    ``known`` has a record for each spec; new records are added to it.
     """
     found = []
     for template, method in tqdm(methods.items(), disable=not sys.stderr.isatty(), leave=False):
@@ -155,7 +155,7 @@ def _runs(
 
 
 def facts(model: Path, passage: Passage, seconds: float) -> dict[str, Any]:
-    """Return what was measured, where and when."""
+    """Return the facts of a measurement: what, where and when."""
     names = ("torch", "transformers", "numpy", "numba")
     return {
         "date": str(pages.today()),
@@ -178,7 +178,7 @@ def facts(model: Path, passage: Passage, seconds: float) -> dict[str, Any]:
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Return both tables with what was measured."""
+    """Return both tables with the facts of the measurement."""
     rows = pd.DataFrame(found["runs"])
     digests = ", ".join(f"`{name}` {digest}" for name, digest in found["model_sha256"].items())
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
@@ -239,7 +239,7 @@ def _kl(row: dict[str, Any] | None) -> str:
 
 
 def _three(value: float) -> str:
-    """Return three digits without an exponent.
+    """Return a number with three digits and without an exponent.
 
     Examples
     --------
@@ -262,7 +262,7 @@ def _of_ten(row: dict[str, Any]) -> list[str]:
 
 
 def _at_keys(rows: pd.DataFrame) -> Iterable[list[str]]:
-    """Yield a line a template, least KL at 32 keys first, then what fits at others only."""
+    """Yield a line per template, least KL at 32 keys first, then those that do not fit 32 keys."""
     of = {
         template: {row["keys"]: row for row in _records(part)}
         for template, part in rows[rows["keys"] > 0].groupby("template", sort=False)
@@ -286,7 +286,7 @@ def _at_keys(rows: pd.DataFrame) -> Iterable[list[str]]:
 
 
 def block(found: dict[str, Any], language: str) -> str:
-    """Return the first table of the page, with a line that says what it is."""
+    """Return the first table of the page, with a line that explains it."""
     rows = pd.DataFrame(found["runs"])
     of = {(row["template"], row["keys"]): row for row in _records(rows)}
     exact = rows.exact_perplexity.iloc[0]
@@ -337,7 +337,7 @@ def block(found: dict[str, Any], language: str) -> str:
 
 
 def write(found: dict[str, Any]) -> None:
-    """Write substitute.md and the table of docs/measured.md and its twin."""
+    """Write substitute.md, and the table of docs/measured.md and its Chinese twin."""
     (HERE / "substitute.md").write_text(markdown(found), encoding="utf-8")
     for language, path in PAGES.items():
         text = insert(path.read_text("utf-8"), BEGIN, END, block(found, language))

@@ -1,7 +1,7 @@
-"""What theory says of every head of a language model: ``python -m studies.lm.theory FILE``.
+"""Predictions of theory for every head of a language model: ``python -m studies.lm.theory FILE``.
 
-FILE is of ``expqk capture`` or ``python -m studies.lm``. On how many heads each hypothesis is met,
-and medians of what is predicted and measured, go into ``--summary``.
+``expqk capture`` or ``python -m studies.lm`` writes FILE. The number of heads that meet each
+hypothesis, and medians of predicted and measured values, are written into ``--summary``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from studies.lm import pages
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """Return a row a theory: how many heads meet its hypothesis, quartiles, and what it says."""
+    """Return a row per theory: heads that meet its hypothesis, quartiles, and its prediction."""
     heads = len(table.drop_duplicates(pages.HEAD))
     titles = (
         "theory", f"met (of {heads})", "value", "predicted", "measured", "value is",
@@ -41,7 +41,7 @@ def _cell(said: str) -> str:
 
 
 def _quartiles(values: pd.Series) -> str:
-    """Return the median, with the quartiles; "none" where more than half are infinite."""
+    """Return the median with the quartiles; "none" if more than half are infinite."""
     low, middle, high = (
         float(values.quantile(share, interpolation="nearest")) for share in (0.25, 0.5, 0.75)
     )
@@ -51,7 +51,7 @@ def _quartiles(values: pd.Series) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Ask every head of a file, and write the table."""
+    """Compute the predictions for every head of a file, and write the table."""
     parser = pages.parser(".theory", __doc__)
     pages.add_heads(parser, None, 256)
     arguments = parser.parse_args(argv)
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def page(table: pd.DataFrame, file: str) -> str:
-    """Return the table with what was measured, and when."""
+    """Return the table with what was measured and when."""
     first, heads = table.iloc[0], len(table.drop_duplicates(pages.HEAD))
     return (
         f"What theory says of {heads} heads of {file}, {first.n} tokens, ε = {first.epsilon:g}, "

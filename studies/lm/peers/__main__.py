@@ -1,8 +1,8 @@
 """Each named system against its authors' code: ``python -m studies.lm.peers CLONE …``.
 
 A CLONE is a folder with a clone of a repository, under the repository's name. Both sides read the
-four bundled heads of SmolLM2 and a small random case; the table goes into ``--summary``. It needs
-torch, transformers and einops, of `.lm` for example, and no GPU.
+four bundled heads of SmolLM2 and a small random case; the table is written into ``--summary``. The
+study needs torch, transformers and einops, for example from `.lm`, but no GPU.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SYSTEMS: dict[str, tuple[str, Callable[[Path, Head], Iterator[Comparison]]]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Compare what there are clones of, and write the table."""
+    """Compare all systems whose clones are given, and write the table."""
     parser = argparse.ArgumentParser(prog="python -m studies.lm.peers", description=__doc__)
     names = sorted({repository for repository, _ in SYSTEMS.values()}, key=str.lower)
     parser.add_argument(
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", choices=SYSTEMS, help="some systems [all]")
     parser.add_argument("--summary", type=Path, help="a .md file [standard output]")
     arguments = parser.parse_args(argv)
-    warnings.simplefilter("ignore")  # of the authors' code
+    warnings.simplefilter("ignore")  # warnings of the authors' code
     torch.set_default_dtype(torch.float64)
     torch.set_grad_enabled(False)
 

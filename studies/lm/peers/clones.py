@@ -1,4 +1,4 @@
-"""The authors' modules, imported from clones of their repositories without what needs a GPU."""
+"""Import the authors' modules from clones of their repositories, without a GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Any(type):
 
 
 class Nothing(metaclass=_Any):
-    """What stands in for a name of an absent module: a class, a function or a decorator."""
+    """A stand-in for a name of an absent module: a class, a function or a decorator."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -34,10 +34,10 @@ class Nothing(metaclass=_Any):
 
 
 class Absent(ModuleType):
-    """A stand-in for a module that is not installed, such as Triton: nothing of it is run."""
+    """A stand-in for a module that is not installed, such as Triton, and whose code is not run."""
 
     __path__ = ()
-    __all__ = ("math", "nn", "torch")  # what MInference has from star imports
+    __all__ = ("math", "nn", "torch")  # names that MInference gets from star imports
     math, nn, torch = math, torch.nn, torch
 
     def __init__(self, name: str) -> None:
@@ -58,19 +58,19 @@ def load(
     Parameters
     ----------
     root : Path
-        The folder that is put first on the path.
+        The folder that becomes the first on the path.
     name : str
         The module.
     bare : iterable of str
         Packages of the clone whose ``__init__`` is not run.
     absent : iterable of str
-        Modules that are imported and not used here; a stand-in takes their place.
+        Modules that are imported but not used here; stand-ins replace them.
 
     Returns
     -------
     module
-        It stays out of `sys.modules`, as do all modules of the clone: several clones have a package
-        of the same name.
+        No module of the clone stays in `sys.modules`, because several clones have a package with
+        the same name.
     """
     before = dict(sys.modules)
     for package in bare:
@@ -97,7 +97,7 @@ def commit(root: Path) -> str:
     """Return the short name and the day of the last commit of a clone."""
     command = ["git", "-C", str(root), "log", "-1", "--format=%h, %cs"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    marked = root / "COMMIT"  # files that were not cloned
+    marked = root / "COMMIT"  # for files that were not cloned
     return marked.read_text().strip() if marked.exists() else done.stdout.strip() or "unknown"
 
 
@@ -108,7 +108,7 @@ def tensor(x: Any, dtype: torch.dtype = torch.float64) -> torch.Tensor:
 
 @contextlib.contextmanager
 def default(dtype: torch.dtype) -> Iterator[None]:
-    """Let tensors that are made without a type have this one."""
+    """Use this dtype for tensors that are created without a dtype."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

@@ -1,4 +1,4 @@
-"""What is compared: the same heads on both sides, supports row by row, and numbers."""
+"""The comparison: the same heads on both sides, supports row by row, and numbers."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from approx import parse
 from approx.checks import Array
 from figures.words.marked_text import table
 
-NOT_ASKED = -1  # rows, of a comparison of numbers only
+NOT_ASKED = -1  # rows of a comparison of numbers only
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What two sides made of one head.
+    """The results of both sides for one head.
 
     Parameters
     ----------
     compared : str
-        What it is, the same for every head.
+        The compared functions, the same text for every head.
     rows, same : int
-        Rows whose supports were compared, and those that are equal.
+        The number of rows whose supports were compared, and the number of equal supports.
     common : float
-        Of the keys in the authors' supports, the share that ours have.
+        The share of the keys in the authors' supports that our supports have, too.
     difference : float
-        The largest difference of numbers, in rows of equal supports where there are supports, over
-        the largest number of the authors'.
+        The largest difference of numbers (if there are supports, in rows of equal supports),
+        divided by the authors' largest number.
     why : str
-        What explains a difference.
+        The explanation of a difference.
     """
 
     compared: str
@@ -45,7 +45,7 @@ class Comparison:
 
 
 def heads() -> list[Head]:
-    """Return the four heads of SmolLM2, and a small random case that is causal, too."""
+    """Return the four heads of SmolLM2, and a small random causal case."""
     q, k, v = np.random.default_rng(0).standard_normal((3, 192, 16))
     return [
         *inputs.sample("smollm2").heads(),
@@ -59,7 +59,7 @@ def compare(
     ours: tuple[Array | None, Any],
     why: str = "",
 ) -> Comparison:
-    """Compare (support, numbers) of both sides; a support is (rows, l) and boolean, or None."""
+    """Compare (support, numbers) of both sides; a support is boolean (rows, l), or None."""
     if theirs[0] is None or ours[0] is None:
         off = difference(theirs[1], ours[1])
         return Comparison(compared, NOT_ASKED, NOT_ASKED, np.nan, off, why)
@@ -71,7 +71,7 @@ def compare(
 
 
 def difference(theirs: Any, ours: Any) -> float:
-    """Return the largest difference over the largest absolute value of the first."""
+    """Return the largest difference, divided by the largest absolute value of ``theirs``."""
     if theirs is None or ours is None or not np.size(theirs):
         return float("nan")
     a, b = (np.asarray(each, dtype=np.float64) for each in (theirs, ours))
@@ -81,7 +81,7 @@ def difference(theirs: Any, ours: Any) -> float:
 def support_and_output(
     spec: str, x: Head, *, mask: bool = True, rng: Any = 0
 ) -> tuple[Array, Array]:
-    """Return the support of a method of ours on a head, (n, l), and its output (n, c)."""
+    """Return the support of our method on a head, (n, l), and its output, (n, c)."""
     assert x.v is not None
     estimate = parse(spec).approximate(x.Q, x.K, mask=x.mask if mask else None, rng=rng)
     assert estimate.sparse is not None
@@ -89,14 +89,14 @@ def support_and_output(
 
 
 def on(sparse: Any) -> Array:
-    """Return which entries a sparse array stores."""
+    """Return a boolean array of the entries that a sparse array stores."""
     found = np.zeros(sparse.shape, dtype=bool)
     found[np.repeat(np.arange(sparse.shape[0]), np.diff(sparse.indptr)), sparse.indices] = True
     return found
 
 
 def restricted(support: Array, x: Head) -> Array:
-    """Return attention to the keys of a support, (rows, c) for the last rows, by its definition."""
+    """Return attention restricted to a support, (rows, c) for the last rows, by definition."""
     assert x.v is not None
     logits = np.where(support, x.Q[-len(support) :] @ x.K.T, -np.inf)
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -104,7 +104,7 @@ def restricted(support: Array, x: Head) -> Array:
 
 
 def summed(found: list[Comparison]) -> Iterator[Comparison]:
-    """Join the comparisons of all heads that compare the same."""
+    """Join the comparisons of the same functions on all heads."""
     by_name: dict[str, list[Comparison]] = {}
     for each in found:
         by_name.setdefault(each.compared, []).append(each)

@@ -1,4 +1,4 @@
-"""A few keys that stand for all: WildCat and Thinformer."""
+"""Coresets of keys: WildCat and Thinformer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from studies.lm.peers.clones import load, tensor
 from studies.lm.peers.comparison import Comparison, compare, restricted
 
 RANK = 16
-THINNED = 2  # g: 2^g·√l keys are kept
+THINNED = 2  # g: the coreset has 2^g·√l keys
 
 
 class Gumbels:
-    """The numbers that torch draws from a seed, as a generator gives them."""
+    """The numbers that torch draws from a seed, with the interface of a NumPy generator."""
 
     def __init__(self, seed: int, count: int, size: int) -> None:
         torch.manual_seed(seed)
@@ -35,7 +35,7 @@ class Gumbels:
 
 
 class Coins:
-    """The numbers that torch draws for halving after a seed, in the same turns."""
+    """The numbers that torch draws for halving after a seed, in the same order."""
 
     def __init__(self, seed: int) -> None:
         torch.manual_seed(seed)
@@ -52,10 +52,10 @@ class Coins:
 
 
 def wildcat(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Let them compress all keys, and let both draw pivots from the same numbers."""
+    """Let their code compress all keys; both sides draw pivots from the same numbers."""
     module = load(clone, "wildcat.compress_kv", bare=("wildcat",))
     centred = x.k - x.k.mean(axis=0)
-    every = torch.eye(x.l)[None]  # of values, so that the weights come out
+    every = torch.eye(x.l)[None]  # values eᵢ, so that the output is the weights
     torch.manual_seed(0)
     keys, weights, sums = module.compress_kv(tensor(centred)[0], every, RANK, 1 / math.sqrt(x.d))
     tau = module.find_kernel_temperature(1.0, torch.ones(1), torch.ones(1), x.l).item()
@@ -82,7 +82,7 @@ def wildcat(clone: Path, x: Head) -> Iterator[Comparison]:
 
 
 def thinformer(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Let them halve keys with equal values, and let both toss the same coins."""
+    """Let their code halve keys with equal values; both sides toss the same coins."""
     with mock.patch.object(torch, "compile", return_value=lambda function: function):
         module = load(clone, "thinformer.thinformer")
     rounds = module.log4_largest_power_of_four(x.l)
@@ -104,5 +104,5 @@ def thinformer(clone: Path, x: Head) -> Iterator[Comparison]:
 
 
 def _places(some: Any, every: Any) -> Any:
-    """Return the places of some keys among all."""
+    """Return the indices of some keys among all keys."""
     return [int(np.abs(every - key).sum(axis=1).argmin()) for key in some]

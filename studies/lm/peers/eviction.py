@@ -1,4 +1,4 @@
-"""Columns, or what a cache of keys keeps: StreamingLLM, SnapKV, H2O and kvpress."""
+"""Columns, or the keys in a cache: StreamingLLM, SnapKV, H2O and kvpress."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from studies.lm.peers.clones import load, tensor
 from studies.lm.peers.comparison import Comparison, compare, restricted, support_and_output
 
 KEPT, WINDOW = 32, 16
-PROMPTS = 8  # a head is read as so many prompts, the longest of which is all of it
+PROMPTS = 8  # prefixes of a head; the longest is the whole head
 SHORTEST = 64
 
 
 def streaming_llm(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Let their cache drop tokens one by one, and note what each query has."""
+    """Let their cache drop tokens one by one, and record the keys of each query."""
     with contextlib.redirect_stdout(io.StringIO()):
         cache = load(clone, "streaming_llm.kv_cache").StartRecentKVCache(4, KEPT - 4)
     support = _token_by_token(x, lambda kept, _: cache.evict_for_space([[kept, kept]], 1)[0][0])
@@ -42,7 +42,7 @@ def streaming_llm(clone: Path, x: Head) -> Iterator[Comparison]:
 
 
 def h2o(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Let their cache drop keys by the attention they got, and run their mask for evaluation."""
+    """Let their cache drop keys by received attention, and run their mask for evaluation."""
     heavy, recent = KEPT - WINDOW, WINDOW - 1
     spec = f"columns(k={KEPT}, by='h2o', recent={WINDOW})"
     with contextlib.redirect_stdout(io.StringIO()):
@@ -82,10 +82,10 @@ def h2o(clone: Path, x: Head) -> Iterator[Comparison]:
 
 
 def _token_by_token(x: Head, evict: Callable[[Any, Any], Any], prompt: int = 1) -> Array:
-    """Return which keys each query has, if a cache is asked to evict after every one.
+    """Return the keys of each query, (n, l), if a cache evicts after every query.
 
-    The queries of the prompt come at once. `evict` gets the places of keys in the shape of keys,
-    and weights, of two heads that are alike, since a single one would be squeezed away.
+    The queries of the prompt come at once. `evict` gets positions of keys, in the shape of keys,
+    and weights; both for two equal heads, since their code would squeeze a single head.
     """
     logits = torch.as_tensor(x.Q @ x.K.T)
     kept = torch.arange(prompt).to(logits.dtype).expand(1, 2, prompt)[..., None]
@@ -104,7 +104,7 @@ def _token_by_token(x: Head, evict: Callable[[Any, Any], Any], prompt: int = 1) 
 
 
 def snapkv(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Let their cluster choose what it keeps of prompts."""
+    """Let their cluster choose the keys of prompts."""
     module = load(clone / "snapkv/monkeypatch", "snapkv_utils")
     for pooling, named in (("avgpool", "average"), ("maxpool", "max")):
         cluster = module.SnapKVCluster(WINDOW, KEPT, 5, pooling)
@@ -206,7 +206,7 @@ def kvpress(clone: Path, x: Head) -> Iterator[Comparison]:
 
 
 def _in_blocks(clone: Path, x: Head) -> Comparison:
-    """Compare what is kept after blocks of keys with what the next query has of it."""
+    """Compare their keys after blocks of keys with the keys of our next query."""
     block, bare = 16, ("kvpress", "kvpress.presses")
     keydiff = load(clone, "kvpress.presses.keydiff_press", bare=bare).KeyDiffPress()
     module = load(clone, "kvpress.presses.block_press", bare=bare)
@@ -231,12 +231,12 @@ def _in_blocks(clone: Path, x: Head) -> Comparison:
 
 
 def _prompt(x: Head, length: int) -> Head:
-    """Return the first tokens."""
+    """Return the first tokens of a head, causal."""
     return dataclasses.replace(x, q=x.q[:length], k=x.k[:length], v=x.v[:length], mask="causal")
 
 
 def _of_a_sketch(clone: Path, x: Head) -> Comparison:
-    """Compare leverage of the same sketch, of a scale at which both add the same."""
+    """Compare leverage scores of one sketch, at a scale at which both ridges are equal."""
     module = load(clone, "kvpress.presses.leverage_press", bare=("kvpress", "kvpress.presses"))
     columns = 48
     torch.manual_seed(0)
@@ -254,14 +254,14 @@ def _of_a_sketch(clone: Path, x: Head) -> Comparison:
 
 
 def _places(x: Head) -> torch.Tensor:
-    """Return the places of keys in the shape of values."""
+    """Return the positions of keys, in the shape of values."""
     return torch.arange(x.l).to(torch.get_default_dtype()).expand(x.d, -1).T[None, None]
 
 
 def _of_prompts(
     named: str, kept: Callable[[Head], Any], spec: str, x: Head, why: str = ""
 ) -> Comparison:
-    """Compare what the next query would have after prompts: the keys of the last query."""
+    """Compare the keys in their cache after prompts with the keys of our last query."""
     theirs, ours = [], []
     for length in np.linspace(SHORTEST, x.n, PROMPTS).astype(int):
         prompt = _prompt(x, length)

@@ -1,4 +1,4 @@
-"""Modules of sparse-attention-hub, whose packages import much that is not used here."""
+"""Modules of sparse-attention-hub, without the imports of its packages."""
 
 from __future__ import annotations
 

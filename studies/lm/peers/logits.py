@@ -28,14 +28,14 @@ KEPT, BITS, GROUP = 32, 2, 32
 
 
 def _compressed(spec: str, q: Array, k: Array) -> tuple[Array, Array]:
-    """Return compressed queries and keys, whose products are logits."""
+    """Return compressed queries and keys; their products are the logits."""
     method = parse(spec)
     assert isinstance(method, CompressedLogits)
     return method.factors(q, k)
 
 
 def loki(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Give their selection the principal axes of the keys."""
+    """Run their selection with the principal axes of the keys."""
     module = load(clone, "methods.pca_topk.utils", bare=("methods", "methods.pca_topk"))
     module.methods.LOGGER = None
     r = x.d // 4
@@ -67,7 +67,7 @@ def sparq(clone: Path, x: Head) -> Iterator[Comparison]:
         bare=("llminference", "llminference.methods"),
         absent=("llminference.utility", "llminference.models", *models),
     )
-    # The heads are of float16 numbers, which tie: noise decides which channels come first.
+    # The heads have float16 numbers, which tie: noise decides the order of channels.
     noise = np.random.default_rng(0).standard_normal(x.q.shape)
     x = dataclasses.replace(x, q=x.q * (1 + 1e-9 * noise))
     r = x.d // 4
@@ -101,7 +101,7 @@ def sparq(clone: Path, x: Head) -> Iterator[Comparison]:
 
 
 def kq_svd(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Let them fit the projections, from files as they do."""
+    """Let their code fit the projections, from files."""
     module = load(clone, "process_cache", absent=("custom_cache_query",))
     model = SimpleNamespace(
         config=SimpleNamespace(
@@ -133,7 +133,7 @@ def kq_svd(clone: Path, x: Head) -> Iterator[Comparison]:
 
 
 def kivi(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Compare rounded keys: their simulation, and what is unpacked from their cache."""
+    """Compare rounded keys with their simulation, and with the keys unpacked from their cache."""
     simulated = load(clone, "models.utils_quant", bare=("models",))
     packed = load(clone, "quant.new_pack", bare=("quant",), absent=("triton", "triton.language"))
     keys = tensor(x.k)
@@ -163,7 +163,7 @@ def kivi(clone: Path, x: Head) -> Iterator[Comparison]:
 
 
 def qjl(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Give the rows of their sketch to ours, and add up their signs as their kernel does."""
+    """Use the rows of their sketch in ours, and sum their signs as their kernel does."""
     module = load(
         clone,
         "models.llama3_utils_qjl",
@@ -189,7 +189,7 @@ def qjl(clone: Path, x: Head) -> Iterator[Comparison]:
 
 
 def eden(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Let them round each rotated key, and rotate it back."""
+    """Let their code round each rotated key, and rotate it back."""
     module = load(clone / "torch", "eden")
     rotation = rotated(x.d, "orthogonal", np.random.default_rng(0))
     for bits in (1, BITS, 4):

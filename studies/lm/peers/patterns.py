@@ -43,7 +43,7 @@ def quest(clone: Path, x: Head) -> Iterator[Comparison]:
 
 def _decoded(module: ModuleType, x: Head, i: int) -> tuple[Array, Array]:
     """Return weights of keys 0 … i and the output of query i."""
-    single = torch.float32  # their scores are
+    single = torch.float32  # the dtype of their scores
     q, k, v = (tensor(each, single) for each in (x.q[i : i + 1], x.k[: i + 1], x.v[: i + 1]))
     attention = SimpleNamespace(
         layer_id=2, layer_idx=2, num_heads=1, num_key_value_heads=1, num_key_value_groups=1,
@@ -52,7 +52,7 @@ def _decoded(module: ModuleType, x: Head, i: int) -> tuple[Array, Array]:
         o_proj=lambda found: found, rotary_emb=lambda *_: (None, None),
     )  # fmt: skip
     same = mock.patch.object(module, "apply_rotary_pos_emb", lambda q, k, *_: (q, k))
-    with same, default(single):  # the bundled heads are rotated already
+    with same, default(single):  # the bundled heads are already rotated
         found, weights, _ = module.forward(
             attention,
             q[0],
@@ -64,7 +64,7 @@ def _decoded(module: ModuleType, x: Head, i: int) -> tuple[Array, Array]:
 
 
 def minference(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Let them choose lines from the last 64 queries, and note what their kernel is asked for."""
+    """Let their code choose lines from the last 64 queries, and record the call of their kernel."""
     arange, lines = torch.arange, {}
     modules = "flexprefill", "kvcompression", "quest", "snapkv"
     ops = "block_sparse_flash_attention", "pit_sparse_flash_attention_v2", "streaming_kernel"

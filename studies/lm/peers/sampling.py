@@ -32,7 +32,7 @@ DRAWN, SIGNS = 32, 7
 
 
 def magicpig(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Let their cache answer the token after prompts, with our hyperplanes and with none."""
+    """Let their cache answer the token after prompts, with our hyperplanes and with zeros."""
     module = load(clone / "evaluations/RULER/pred", "cache_ref")
     spec = (
         f"sampled(sparse=sink_window(k={SINKS + WINDOW + 1}, sinks={SINKS}), design='lsh', "
@@ -48,7 +48,7 @@ def magicpig(clone: Path, x: Head) -> Iterator[Comparison]:
     chances: list[tuple[Array, Array]] = []
     for length in np.linspace(64, x.n, PROMPTS).astype(int):
         i, rest = length - 1, slice(SINKS, length - 1 - WINDOW)
-        # They subtract the mean of the keys that they hash; attention does not see it.
+        # They subtract the mean of the hashed keys, which does not change attention.
         keys = x.K[:length] - x.K[rest].mean(axis=0)
         estimate = method.approximate(x.Q[i : i + 1], keys, mask="causal", rng=0)
         ours = np.pad(on(estimate.sparse), ((0, 0), (0, x.l - length)))
@@ -79,12 +79,12 @@ def magicpig(clone: Path, x: Head) -> Iterator[Comparison]:
 
 
 def _omegas(rng: np.random.Generator, d: int, tables: int, hashes: int) -> list[Array]:
-    """Return the directions that `Collisions` draws, as it does."""
+    """Return the directions of `Collisions`, drawn in the same way."""
     return [rng.standard_normal((hashes, d)) for _ in range(tables)]
 
 
 def _cached(module: ModuleType, x: Head, length: int, planes: Array) -> Array:
-    """Return what their cache gives the last of some tokens: weights of all keys, (length,)."""
+    """Return the weights of all keys, (length,), that their cache gives the last token."""
     cache = module.SimCache(
         HASHES, TABLES, num_qh=1, num_kh=1, head_dim=x.d, num_layers=2, device="cpu"
     )
@@ -99,7 +99,7 @@ def _cached(module: ModuleType, x: Head, length: int, planes: Array) -> Array:
 
 
 def hub_magicpig(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Give the hub's version our hyperplanes."""
+    """Run the hub's version with our hyperplanes."""
     module = hub.masker(clone, "sampling.implementations.magic_pig")
     config = module.MagicPigConfig(TABLES, HASHES, center=True, packing="int64", seed=0)
     masker = module.MagicPig(config)
@@ -122,7 +122,7 @@ def hub_magicpig(clone: Path, x: Head) -> Iterator[Comparison]:
 
 
 def vattention(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Compare sizes of samples, and what is lost of repeated draws."""
+    """Compare sample sizes, and the loss from repeated draws."""
     module = hub.masker(clone, "sampling.implementations.adaptive_sampling")
     utils = hub.load_attention(clone, "utils.mask_attention_utils")
     epsilon, delta = 0.2, 0.1
@@ -194,7 +194,7 @@ def vattention(clone: Path, x: Head) -> Iterator[Comparison]:
 
 
 def hyper_attention(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Give their module our directions and draws, without a mask."""
+    """Run their module with our directions and draws, without a mask."""
     module = load(
         clone,
         "models.attention.hyper_attn",
@@ -264,7 +264,7 @@ def hyper_attention(clone: Path, x: Head) -> Iterator[Comparison]:
 
 
 def kdeformer(clone: Path, x: Head) -> Iterator[Comparison]:
-    """Give their module our directions, draws and the largest eigenvalue, without a mask."""
+    """Run their module with our directions, draws and largest eigenvalue, without a mask."""
     module = load(clone, "KDEformer")
     size = x.l // 16
     one = np.column_stack([x.v, np.ones(x.l)])
