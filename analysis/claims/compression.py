@@ -344,7 +344,8 @@ def constant_cost() -> Iterator[Check]:
     degree = error_bounds.minimum_degree("taylor", 1.0, 0.01)
     columns = monomials.width(4, degree)
     estimate = parse(f"taylor(degree={degree})").approximate(q, k)
-    yield equal("columns of the polynomial", columns, estimate.scaled_factors().left.shape[1])
+    yield equal("columns of the polynomial", math.comb(4 + degree, degree), columns)
+    yield equal("columns of the estimate", columns, estimate.scaled_factors().left.shape[1])
     yield at_most("its largest relative error", 0.01, _farthest(estimate.to_dense(), q, k))
     least = math.inf
     for head in causal_heads():

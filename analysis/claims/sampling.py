@@ -378,8 +378,8 @@ def drawn_or_largest() -> Iterator[Check]:
 
 @claim(
     "MP-Ea",
-    "Weight a drawn key by 1/π. The code's 1/(π + 10⁻⁴) makes the mean of an entry π/(π + 10⁻⁴) "
-    "of it: 3 % at an angle of 120° with 10 hashes and 150 tables.",
+    "Weight a drawn key by 1/π. With the code's 1/(π + 10⁻⁴) the mean of an entry is π/(π + 10⁻⁴) "
+    "of it: only 3 % is left at an angle of 120° with 10 hashes and 150 tables.",
     MAGIC_PIG_CODE + ", sparse_attention.cc:182",
 )
 def floored_weights() -> Iterator[Check]:

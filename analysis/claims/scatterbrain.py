@@ -341,8 +341,8 @@ def shapes() -> Iterator[Check]:
 
 @claim(
     "SB-Ed",
-    "Sort the buckets into equal sizes if a row must have fewer than s entries. Raw LSH buckets "
-    "have random sizes.",
+    "Sort the buckets into equal sizes if a row must have at most s entries. Raw LSH buckets have "
+    "random sizes.",
     SOURCE,
 )
 def bucket_sizes() -> Iterator[Check]:

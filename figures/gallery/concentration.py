@@ -125,17 +125,17 @@ def details(table: pd.DataFrame) -> str:
     top = slopes.index[-1]
     return tr(
         "|estimate/exp(q·k) − 1| of one entry, {repeats} estimates a point. Left: exponents of "
-        "the median error {slopes} at |q + k| = {sums}; of the closed-form root mean square "
-        "−1/2. At {top:g} that is {closed:.0f} at m = {last}, the median error {median:.2f}: a "
-        "typical estimate misses the rare large terms and is too small. Middle: no term of "
-        "sines and cosines is above e^(|q − k|²/2), so that Bernstein's inequality holds "
-        "(failure {delta:.0%}): {least:.2f} to {most:.2f} times the error, with exponents "
-        "{waves}. Positive features have no largest term, and no such bound. Right: mean k̂ of "
-        "{samples} samples of single terms; it passes {threshold:g} at |q + k| = {crossings} "
-        "for {draws} draws, where the closed form has an error of {errors}; it has {close:.0%} "
-        "at {promised}. So k̂ warns of means that fail, not of every mean that is inaccurate. "
-        "All moments of a lognormal law are finite: k̂ describes the draws at hand, not the "
-        "law.",
+        "the median error {slopes} at |q + k| = {sums}; of the closed-form root mean square −1/2. "
+        "At |q + k| = {top:g} and m = {last} the root mean square error is {closed:.0f} and the "
+        "median error {median:.2f}: a typical estimate misses the rare large terms and is too "
+        "small. Middle: no term of sines and cosines is above e^(|q − k|²/2), so Bernstein's "
+        "inequality applies (failure probability {delta:.0%}): the bound is {least:.2f} to "
+        "{most:.2f} times the error, whose exponents are {waves}. Positive features have no "
+        "largest term, and no such bound. Right: mean k̂ of {samples} samples of single terms; it "
+        "passes {threshold:g} at |q + k| = {crossings} for {draws} draws, where the closed-form "
+        "error is {errors}; it is {close:.0%} at {promised}. So k̂ warns of means that fail, not "
+        "of every mean that is inaccurate. All moments of a lognormal law are finite: k̂ "
+        "describes the draws at hand, not the law.",
         repeats=REPEATS,
         slopes=listed([*slopes], "{:.2f}"),
         sums=listed([*slopes.index], "{:g}"),

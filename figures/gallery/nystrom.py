@@ -104,8 +104,8 @@ def details(table: pd.DataFrame) -> str:
     return tr(
         "tr(A − A_S)/tr A, A = exp(k·k′) of {n} keys of {name}, A_S Nyström's approximation by "
         "the pivots S; means of draws, whose standard errors are at most {stderr:.0%} of them "
-        "up to rank {r}. Greedy takes the largest entry that is left of the diagonal, random "
-        "draws in proportion to it (randomly pivoted Cholesky), leverage draws by ridge "
+        "up to rank {r}. Greedy takes the largest remaining diagonal entry, random draws in "
+        "proportion to the remaining diagonal (randomly pivoted Cholesky), leverage draws by ridge "
         "leverage scores. Up to rank {r} random pivots leave {least:.2f} to {most:.2f} times "
         "what the best rank does, and the bound Σ Φ^r(λ), Φ(λ) = λ − λ²/Σλ, is {low:.2f} to "
         "{high:.2f} times what they leave: no mean is above it by more than {z:.1f} standard "

@@ -68,8 +68,8 @@ def _values(table: pd.DataFrame) -> pd.Series:
 def finding(table: pd.DataFrame) -> str:
     at, t = _values(table), table.temperature.min()
     return tr(
-        "One power step takes the spectral error from {none:.2g} to {one:.2g} times the least of "
-        "rank {k} (t = {t:g}, p = {p}); the bounds say {loose:.2g} and {tight:.2g}.",
+        "One power step lowers the spectral error from {none:.2g} to {one:.2g} times the least "
+        "possible at rank {k} (t = {t:g}, p = {p}); the bounds say {loose:.2g} and {tight:.2g}.",
         none=at[t, "spectral", 0, TYPICAL] / at[t, "spectral", -1, 0],
         one=at[t, "spectral", 1, TYPICAL] / at[t, "spectral", -1, 0],
         loose=at[t, "spectral_bound", 0, TYPICAL] / at[t, "spectral", -1, 0],
@@ -103,12 +103,12 @@ def details(table: pd.DataFrame) -> str:
         "Gaussian columns, k = {k}; standard errors are at most {stderr:.1%} of a mean. "
         "σ_{next}/σ₁ is {cold_next:.2g} at t = {cold:g}, {hot_next:.2g} at t = {hot:g}. The "
         "spectral bound over the error is {loose} without a power step, {one} with one, {two} "
-        "with two; the Frobenius bound {frobenius}. No bound is below that of rank {k}, however "
-        "large p is, while k + p columns can be better: without a step this happens at "
-        "{cold_below} of {count} values of p (t = {cold:g}) and at {hot_below} (t = {hot:g}). "
-        "With the best k for as many columns the spectral bound at p = {last} is {best:.2g} "
-        "times the error instead of {fixed:.2g} (t = {hot:g}). Each step takes two more "
-        "products with A.",
+        "with two; the Frobenius bound {frobenius}. No bound can fall below the least error "
+        "at rank {k}, however large p is. The measured error can, because it uses k + p columns: "
+        "without a step it does at {cold_below} of {count} values of p (t = {cold:g}) and at "
+        "{hot_below} (t = {hot:g}). If k is chosen to minimise the bound for the same number of "
+        "columns, the spectral bound at p = {last} is {best:.2g} times the error instead of "
+        "{fixed:.2g} (t = {hot:g}). Each step takes one more product with A and one with Aᵀ.",
         name=table.input.iloc[0],
         n=int(table.n.iloc[0]),
         k=K,

@@ -136,17 +136,18 @@ def details(table: pd.DataFrame) -> str:
     peaks = table[table.metric == "peak"]
     above = rational["aaa"] / rational["best"]
     return tr(
-        "A rational function has degree n above and below. Errors on [−{b:g}, {b:g}] are over e^B; "
-        "none below {least:g} is drawn, as it may be rounding. Degree at which it is at most 10⁻² "
-        "for (1 + x/n)ⁿ / Taylor / Chebyshev / minimax / Padé / AAA: {coarse}; at most 10⁻⁶: "
-        "{fine} (of degrees ≤ {degrees}). Aggarwal and Alman's order of the degree, with constant "
-        "1, is {coarse_order:.1f} and {fine_order:.1f} for these. The error of the best polynomial "
-        "of degree {shown} reaches ±{level:.2g} at {peaks} points in turn (inset), so that none is "
-        "better. Minimax is below Chebyshev by a factor ≤ {gain:.2f}. On "
-        "(−∞, 0] every polynomial but a constant has an infinite error. Best rational "
-        "(Carathéodory–Fejér) over 2 · 9.28903^(−n−1/2): {first:.3f} at n = 1, {last:.3f} at "
-        "n = {most}; AAA errs {least_above:.1f} to {most_above:.1f} times as much; "
-        "(1 − x/n)⁻ⁿ still errs by {power:.2g} at n = {most}, 1/Taylor(−x) by {taylor:.2g}.",
+        "A rational function of degree n has degree n in numerator and denominator. Errors on "
+        "[−{b:g}, {b:g}] are divided by e^B; none below {least:g} is drawn, as it may be "
+        "rounding. Degree at which it is at most 10⁻² for (1 + x/n)ⁿ / Taylor / Chebyshev / "
+        "minimax / Padé / AAA: {coarse}; at most 10⁻⁶: {fine} (of degrees ≤ {degrees}). Aggarwal "
+        "and Alman's asymptotic degree, with constant 1, is {coarse_order:.1f} for 10⁻² and "
+        "{fine_order:.1f} for 10⁻⁶. The error of the best polynomial of degree {shown} reaches "
+        "±{level:.2g} with alternating signs at {peaks} points (inset), so that none is better. "
+        "Minimax is below Chebyshev by a factor ≤ {gain:.2f}. On (−∞, 0] every polynomial but a "
+        "constant has an infinite error. Best rational (Carathéodory–Fejér) over 2 · "
+        "9.28903^(−n−1/2): {first:.3f} at n = 1, {last:.3f} at n = {most}; AAA errs "
+        "{least_above:.1f} to {most_above:.1f} times as much; (1 − x/n)⁻ⁿ still errs by "
+        "{power:.2g} at n = {most}, 1/Taylor(−x) by {taylor:.2g}.",
         b=b,
         least=LEAST,
         coarse=needed(1e-2),

@@ -70,7 +70,7 @@ def interval(profile: Profile) -> str:
         for logits in [x.at_temperature(1.0).logits()]
     }
     covered = [
-        tr("{name} from t = {t:.2g} on", name=name, t=size / rational.B)
+        tr("{name} from t = {t:.2g} on", name=name, t=_rounded_up(size / rational.B))
         for name, size in largest.items()
     ]
     return tr(
@@ -78,6 +78,18 @@ def interval(profile: Profile) -> str:
         b=rational.B,
         covered=tr(", ").join(covered),
     )
+
+
+def _rounded_up(t: float) -> float:
+    """Return a positive number rounded up to two digits.
+
+    Examples
+    --------
+    >>> _rounded_up(1.21)
+    1.3
+    """
+    unit = 10.0 ** (math.floor(math.log10(t)) - 1)
+    return round(math.ceil(t / unit) * unit, 12)
 
 
 def least(table: pd.DataFrame, temperature: float) -> str:

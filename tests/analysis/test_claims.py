@@ -196,14 +196,14 @@ def test_the_table_in_chinese(capsys, monkeypatch):
     assert main(["claims", "--lang", "zh", "DIET-E", "FL-7"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(terminal_columns.width, lines)) <= 80
-    assert lines[0].split() == ["编号", "结论", "论断", "数量", "预期", "实测"]
+    assert lines[0].split() == ["编号", "结论", "论断", "量", "预期", "实测"]
     assert lines[-1] == "7 条论断：1 条有条件成立、6 条更正后成立"
     verdicts = {line.split()[1] for line in lines if line.startswith(("DIET", "FL"))}
     assert verdicts == {"有条件成立", "更正后成立"}
     with translation.speaking("zh"):
         said = translation.tr(claims.check("FL-7")[0].statement)
     start = terminal_columns.width(lines[0][: lines[0].index("论断")])
-    stop = terminal_columns.width(lines[0][: lines[0].index("数量")])
+    stop = terminal_columns.width(lines[0][: lines[0].index("量 ")])
     cells = ["".join(c for c, at in zip(line, places(line)) if start <= at < stop)
              for line in lines[2:-1]]  # fmt: skip
     assert "".join(said.split()) in "".join("".join(cells).split())
