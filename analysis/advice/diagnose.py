@@ -87,7 +87,7 @@ def diagnose(
     budget : float
         The largest cost per query. Templates are filled to the budget, but never beyond the cost of
         exact attention.
-    currency : {"stored", "reads", "multiply_adds", "bytes"}
+    currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
         The currency of the budget, see `approx.Price`: by default stored values per query.
     methods : sequence of Method, optional
         Templates are filled to the budget; a template with no size that fits is left out. The

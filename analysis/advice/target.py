@@ -74,7 +74,7 @@ def needed(
         The largest allowed error. Several targets share their measurements.
     metric : str
         One of `METRICS`, as `analysis.errors.metrics.compare` defines them.
-    currency : {"stored", "reads", "multiply_adds", "bytes"}
+    currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
         The currency of prices. A size must cost less than exact attention in it.
     methods : sequence of Method, optional
         Templates are sized; a sized method stays as it is. The default is

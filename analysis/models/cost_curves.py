@@ -72,8 +72,8 @@ def curves(
         Templates are filled to several shares of the budget, from 1/16 to 8. The default is
         `METHODS` and, in bytes, keys and values in few bits. Exact attention is always a choice.
     since : float, optional
-        The budget of earlier curves. Their sizes are used, and sizes for ``budget`` only outside
-        their range of prices.
+        The budget of earlier curves. Their sizes are used again; sizes for ``budget`` are added
+        outside their range of prices only.
     start : mapping of (layer, head) to Method, optional
         An earlier plan: each of its heads may also keep that method.
     samples : int
@@ -106,8 +106,8 @@ def curves(
     size is left out if 0.7 of the damage of the next larger one is on or above the lower convex
     hull of the measured points: `analysis.costs.allocation.allocate` can use it only if its damage
     is 30 % below that of the larger size. On the 270 heads of SmolLM2-135M none of 3316 points of
-    the hulls was lost, on another text at half the budget none of 1061; a quarter of all sizes was
-    left out.
+    the hulls was lost. On another text, at half the budget, none of 1061 was lost. A quarter of all
+    sizes was left out.
 
     Cost: one backward pass per sample, and one evaluation per choice and head; no other pass
     through the model.

@@ -170,7 +170,7 @@ class Run:
             chooses.
         budget : float, optional
             The average price per query of a head; by default that of 32 exact keys.
-        currency : {"reads", "stored", "multiply_adds", "bytes"}
+        currency : {"reads", "stored", "multiply_adds", "bytes", "bytes_read"}
         max_tokens : int
             The most tokens of each text; both texts are cut to the same length.
         seed : int

@@ -82,9 +82,10 @@ class Sampled(Method):
     sparse : Method, optional
         The support on which the estimate is exact, such as sink_window; None is an empty support.
     design : {"uniform", "systematic", "poisson", "multinomial", "lsh"}
-        How seen keys off the support are drawn, see `approx.combinations.designs`: k different
-        keys, all sets alike; k by a comb; each key by itself, k on average; k with replacement; or
-        the keys that collide with the query in hash tables.
+        How seen keys off the support are drawn, see `approx.combinations.designs`. uniform: k
+        different keys, every set equally likely; systematic: k keys at equal steps from a random
+        start; poisson: each key independently, k on average; multinomial: k draws with
+        replacement; lsh: the keys that collide with the query in hash tables.
     k : int, optional
         Keys drawn per row, 1 ≤ k ≤ l; None is a template, except for design "lsh". With ``epsilon``
         it is the size of a pilot sample, ≥ 2.
@@ -92,8 +93,8 @@ class Sampled(Method):
         Any method without a sparse part; draws estimate the difference to it.
     sizes : Sizes or "bound", optional
         Sizes that π is proportional to, for the designs "systematic", "poisson" and "multinomial".
-        Either they are given, or they are e to the upper bound of q·k over each page of 16 keys,
-        from the box of its keys up to the last seen one. By default all sizes are equal.
+        With "bound" the size of a key is exp of an upper bound of q·k on its page of 16 keys, from
+        the box of the keys of the page that the query sees. By default all sizes are equal.
     shared : bool
         Whether one draw among all keys serves every row, as columns; else each row has its own.
     weighted : bool
@@ -105,10 +106,10 @@ class Sampled(Method):
     transform : {"none", "center"}
         For design "lsh": whether the mean of the keys is subtracted from them before hashing.
     epsilon, delta : float, optional
-        Then each row chooses how many keys it draws: from the standard deviation s of a pilot of k
-        keys and the sum D that it estimates, (z·N·s/(ε·D))² keys of N, at least k, with z the
-        1 − δ/2 quantile of N(0, 1). If s and D were known, and the sum normal, its relative error
-        would be below ε with probability 1 − δ. The pilot keys are not used in the estimate.
+        Then each row has its own number of draws. A pilot of k keys estimates the standard
+        deviation s and the row sum D; the row draws (z·N·s/(ε·D))² of its N keys, at least k, with
+        z the 1 − δ/2 quantile of N(0, 1). If s and D were known, and the sum normal, its relative
+        error would be below ε with probability 1 − δ. The pilot keys are not used in the estimate.
     share : float
         Share of a budget that goes to the support where both sizes are open, 0 < share < 1.
 
@@ -427,7 +428,7 @@ class Sampled(Method):
         return Price(0.0, read, 0.0, NUMBER * shape.l / shape.n)
 
     def divided(self, shape: Shape, reads: float) -> Reads | None:
-        """Return the reads of the parts, the drawn keys, which a head chooses, and all sizes."""
+        """Return the reads: of the parts, of drawn keys (chosen by a head), of sizes (shared)."""
         if (found := self._of_parts(shape, reads)) is None:
             return None
         parts, rest = found

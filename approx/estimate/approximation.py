@@ -38,7 +38,7 @@ OF = {"kernel": "exp(q·k)", "attention": "softmax rows"}
 
 
 class _Operator(LinearOperator):
-    """A linear operator whose products with arrays avoid SciPy, because SciPy drops masks.
+    """A linear operator whose products avoid SciPy, which drops the mask of a masked array.
 
     A subclass defines `self @ x` for arrays; SciPy handles numbers and other operators.
     """
@@ -125,7 +125,7 @@ class Approximation(_Operator):
         super().__init__(low.dtype, low.shape)
         self.mask = masks.as_mask(mask, *low.shape)
         self.low = masked.under(low, self.mask)
-        # If a mask is given later, it needs the keys at their own scales.
+        # `seen` may apply a mask later: it needs the part before its keys were rescaled.
         self.maskable = low if self.mask.is_full else self.low
         self.correction = correction and correction.under(self.mask)
         self.space = checks.one_of("space", space, ("kernel", "attention"))
@@ -370,7 +370,7 @@ class Approximation(_Operator):
             return self.low.matmat(V)
         row_log, total = self.row_log(), None
         if self.rank:
-            # entries on the support need prepare, too
+            # the entries on the support use what is prepared, too
             low, low_log = self.low.prepare().matmat(beside_ones(V))
             low = rescale(low, low_log - row_log)
             total = low[:, -1]

@@ -144,9 +144,9 @@ class Method(ABC):
     deterministic: ClassVar[bool]
     class_name: ClassVar[str] = "low rank"  # methods of one class are compared at one price
     examples: ClassVar[tuple[str, ...]] = ()  # for tests: one for each important field
-    reads_values: ClassVar[bool] = False  # whether a query reads values one by one, not sums
+    reads_values: ClassVar[bool] = False  # whether a query reads rows of V, not sums of them
     outermost: ClassVar[bool] = False  # whether no other method may contain it
-    of_logits: ClassVar[bool] = True  # whether an entry depends on its logit, not on q and k
+    of_logits: ClassVar[bool] = True  # whether an entry is a function of its logit q·k alone
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -215,7 +215,7 @@ class Method(ABC):
 
     @property
     def draws_by_row(self) -> bool:
-        """Whether the method draws for one row after the other."""
+        """Whether each row has draws of its own, taken in the order of rows."""
         return any(part.draws_by_row for part in self.parts.values())
 
     @property
@@ -259,10 +259,10 @@ class Method(ABC):
 
     @property
     def rivals(self) -> tuple[Any, ...]:
-        """The class of supports for a lower bound on the method's errors: its kind and sizes.
+        """The supports over which a lower bound on the method's errors is taken: (kind, sizes…).
 
-        A kind is a function of `analysis.bounds.support_bounds`. () means any support with as many
-        entries.
+        The kind is a function of `analysis.bounds.support_bounds`; () means all supports with as
+        many entries.
         """
         return ()
 
@@ -529,10 +529,10 @@ class Method(ABC):
         return self.approximate(q, k, mask=mask, rng=rng).attend(v)
 
     def reach_of(self, window: int) -> tuple[int, int] | None:
-        """Return which keys a row under a window depends on; None, the default: not known.
+        """Return (block, lead), the keys that a row under a window depends on; None if not known.
 
-        The second number is how many keys before the window are needed. The position of the first
-        key is a multiple of the first number.
+        They begin at least ``lead`` keys before the window, at a position that is a multiple of
+        ``block``. The default is None.
         """
         return None
 
@@ -607,8 +607,8 @@ class Method(ABC):
 
         Notes
         -----
-        A method without a known price is returned unchanged, unless it is adaptive. A method
-        without a known price in this currency fits no budget.
+        If no price is known in any currency, the method is returned unchanged (None if it is
+        adaptive). If a price is known, but not in this currency, the result is None.
 
         Examples
         --------

@@ -61,9 +61,9 @@ def finding(table: pd.DataFrame) -> str:
     at, r = _errors(table), _rank(table)
     cold, hot = table.temperature.min(), table.temperature.max()
     return tr(
-        "{r} pivots drawn uniformly leave {uniform:.2g} of the trace at t = {cold:g}, drawn by "
-        "the diagonal that is left {random:.2g}, greedy ones {greedy:.2g}; at t = {hot:g} they "
-        "leave {uniform_hot:.2g}, {random_hot:.2g} and {greedy_hot:.2g}.",
+        "Of the trace, {r} pivots leave at t = {cold:g}: {uniform:.2g} if drawn uniformly, "
+        "{random:.2g} if drawn by the remaining diagonal, {greedy:.2g} if greedy; at t = {hot:g}: "
+        "{uniform_hot:.2g}, {random_hot:.2g} and {greedy_hot:.2g}.",
         r=r,
         cold=cold,
         hot=hot,

@@ -102,7 +102,8 @@ def least(table: pd.DataFrame, temperature: float) -> str:
     unbiased = wide[(wide.log_squared_bias == -np.inf) & (wide.closed_form == 1.0)]
     return tr(
         "Among the methods that fit the budget, the least expected squared error belongs to one "
-        "without variance on {nearest}; the errors of {worse} exceed 1, that of the zero matrix.",
+        "without variance on {nearest}; the errors of {worse} exceed 1, the error of the zero "
+        "matrix.",
         nearest=share_of(np.isneginf(nearest.log_variance)),
         worse=share_of(unbiased.total > 0, mark("unbiased estimates")),
     )
@@ -158,7 +159,7 @@ def _degree(table: pd.DataFrame) -> tuple[str, ...]:
             low=best.min(),
             high=best.max(),
         ),
-        tr("the tail falls from n = B = {b:g} on only", b=rational.B),
+        tr("the tail falls only from degree B = {b:g} on", b=rational.B),
     )
 
 

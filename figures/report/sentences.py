@@ -196,7 +196,8 @@ def class_conclusion(errors: pd.DataFrame) -> str:
         )
     return tr(
         "{regime} For each input, take the temperature at which the best sparse + low-rank split "
-        "found (GoDec) gains most: there the better of the two classes has {gains} its error.",
+        "found (GoDec) gains most: there the better of the two classes has {gains} the error of "
+        "the split.",
         regime=regime,
         gains=gains,
     )
