@@ -132,8 +132,8 @@ def _least(rows: pd.DataFrame) -> tuple[str, ...]:
 def finding(table: pd.DataFrame) -> str:
     here = nearest(_at_one(table)).droplevel("temperature")
     return tr(
-        "At t = {t:g}, {every} has the least total variation; among the methods shown that can be "
-        "run, {runnable}.",
+        "At t = {t:g}, {every} has the least total variation; of the runnable methods shown, "
+        "{runnable}.",
         t=_at_one(table).temperature.iloc[0],
         every=_listed(here.every),
         runnable=_listed(here.runnable),

@@ -101,9 +101,9 @@ def finding(table: pd.DataFrame) -> str:
         for formula in ("recursive", "pairwise")
     }
     return tr(
-        "In float16, adding {n} terms one by one makes weights wrong by {recursive:.0%}, adding "
-        "them in pairs by {pairwise:.2%}. In {dtype}, softmax without division errs by up to "
-        "{free:.0f} u, with shift and division by {shifted:.1f} u.",
+        "In float16, adding {n} terms one by one makes weights wrong by {recursive:.0%}, in pairs "
+        "by {pairwise:.2%}. In {dtype}, softmax without division errs by up to {free:.0f} u, with "
+        "it by {shifted:.1f} u.",
         n=n,
         recursive=off["recursive"],
         pairwise=off["pairwise"],

@@ -83,13 +83,12 @@ def finding(table: pd.DataFrame) -> str:
     always = set(names["reads"]).intersection(*names.values())
     if len(always) == 1:
         return tr(
-            "The best method depends on what is paid for: only {name} is on the frontier in all "
-            "four cost measures.",
+            "The best method depends on the cost measure: only {name} is on the frontier in all "
+            "four.",
             name=always.pop(),
         )
     return tr(
-        "The best method depends on what is paid for: {always} are on the frontier in all four "
-        "cost measures.",
+        "The best method depends on the cost measure: {always} are on the frontier in all four.",
         always=share(len(always), len(every), mark("methods")),
     )
 

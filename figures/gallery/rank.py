@@ -104,7 +104,7 @@ def finding(table: pd.DataFrame) -> str:
     inside, falls, inputs = moves(table)
     return tr(
         "The effective rank of exp(q·k) peaks at a middle temperature on {inside}; that of softmax "
-        "rows is lower at the highest temperature than at the lowest on {falls}.",
+        "rows falls from coldest to hottest on {falls}.",
         inside=share(inside, inputs),
         falls=share(falls, inputs),
     )

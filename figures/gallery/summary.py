@@ -241,8 +241,8 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "At {budget}. Pale: sees all logits. Black: the best that can be run; squares mark "
-        "methods that keep entries.",
+        "At {budget}. Pale: sees all logits. Black: best runnable method; squares: it keeps "
+        "entries.",
         budget=amounts.budget(table),
     )
 

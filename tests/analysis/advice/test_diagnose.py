@@ -309,7 +309,7 @@ def test_the_gap_of_a_class_is_between_what_needs_all_logits_and_what_runs():
 def test_no_budget_is_asked_for_what_none_buys():
     adaptive = "vattention(k=2, sparse=sink_window(k=4))"
     said = r"sampled\(.*\): the inputs decide how much it reads, so no budget buys it"
-    with pytest.raises(ValueError, match="no method fits 12 stored values a query .*" + said):
+    with pytest.raises(ValueError, match="no method fits 12 stored values per query .*" + said):
         diagnose(causal(), budget=BUDGET, methods=[parse(adaptive)])
     table = diagnose(causal(), budget=BUDGET, methods=[parse(adaptive), parse(TRIVIAL)])
     assert re.match(said, table.left_out[0][0])

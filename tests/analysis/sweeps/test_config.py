@@ -147,7 +147,7 @@ def test_files_are_found_beside_the_config(tmp_path):
         (("[4, 8.0]", "[8, 8.0]"), "budgets[1]: 8.0 is given twice"),
         (("[4, 8.0]", "[4]\ncurrency = 'keys'"), "currency must be one of stored, reads"),
         (("budgets = [4, 8.0]", "currency = 'reads'"), "says what a budget counts: give a budget"),
-        (('"positive", "zero"', '"taylor(degree=9)"'), "budgets: no method fits 8 stored values a"),
+        (('"positive", "zero"', '"taylor(degree=9)"'), "budgets: no method fits 8 stored values"),
         (('"positive", "zero"', '"zero", "zero"'), "methods[1]: 'zero' is given twice"),
         (('"positive", "zero"', '"zero()", "zero"'), "method zero() is given twice"),
         (('"positive", "zero"', '"zero", "postive"'), "methods[1]: unknown method 'postive', did"),

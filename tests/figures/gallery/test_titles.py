@@ -117,7 +117,9 @@ def frontier(table):
                 least = row.value
         fronts.append(names)
     always, every = set.intersection(*fronts), set.union(*fronts)
-    return share(len(always), len(every), "methods") + "."
+    if len(always) == 1:
+        return f"only {always.pop()} is on the frontier in all four."
+    return f"{share(len(always), len(every), 'methods')} are on the frontier in all four."
 
 
 def budget_table(table):
