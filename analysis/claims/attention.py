@@ -45,8 +45,8 @@ def _weights() -> tuple[Array, Array, Array, Array]:
 
 @claim(
     "ATT-1",
-    "Nadaraya–Watson regression with a Gaussian kernel has weights softmax(−½(q − k)²), with a "
-    "parameter softmax(−½(q − k)²w): 1/√(2π) cancels.",
+    "Nadaraya–Watson regression with a Gaussian kernel has weights softmax(−½(q − k)²), because "
+    "1/√(2π) cancels. With a parameter w the weights are softmax(−½(q − k)²w).",
     SOURCE + ", kernel regression",
 )
 def kernel_regression() -> Iterator[Check]:
@@ -62,7 +62,8 @@ def kernel_regression() -> Iterator[Check]:
 
 @claim(
     "ATT-2",
-    "softmax(−½|q − k|²) = softmax(q·k − ½|k|²), which is softmax(q·k) only where |k| is constant.",
+    "softmax(−½|q − k|²) equals softmax(q·k − ½|k|²). This is softmax(q·k) only where |k| is "
+    "constant.",
     "not in the source: the bridge from kernel regression to dot products",
 )
 def bridge() -> Iterator[Check]:
@@ -79,8 +80,8 @@ def bridge() -> Iterator[Check]:
 
 @claim(
     "ATT-3",
-    "The additive score w_vᵀ tanh(W_q q + W_k k) takes queries and keys of different lengths; its "
-    "rank is not bounded by them.",
+    "The additive score w_vᵀ tanh(W_q q + W_k k) allows queries and keys of different widths. The "
+    "widths do not bound its rank.",
     SOURCE + ", scores",
 )
 def additive_score() -> Iterator[Check]:
@@ -99,8 +100,8 @@ def additive_score() -> Iterator[Check]:
 
 @claim(
     "ATT-4",
-    "Scaled dot-product attention is softmax(QKᵀ/√d)V; self-attention takes Q, K, V from one X; "
-    "several heads are concatenated.",
+    "Scaled dot-product attention is softmax(QKᵀ/√d)V. Self-attention computes Q, K and V from "
+    "one X; multi-head attention concatenates several heads.",
     SOURCE + ", dot-product, self- and multi-head attention",
 )
 def dot_product() -> Iterator[Check]:
@@ -139,8 +140,8 @@ def _fourth_error(d: int) -> float:
 
 @claim(
     "ATT-5",
-    "For independent components of mean 0 and variance 1, q·k has mean 0 and variance d; kurtosis "
-    "3 + 6/d if they are normal.",
+    "If the components of q and k are independent, of mean 0 and variance 1, then q·k has mean 0 "
+    "and variance d. Its kurtosis is 3 + 6/d if they are normal.",
     SOURCE + ", the scale",
 )
 def variance_of_logits() -> Iterator[Check]:
@@ -161,8 +162,8 @@ def variance_of_logits() -> Iterator[Check]:
 
 @claim(
     "ATT-6",
-    "q·k lies in ±3√d, after division by √d in ±3, for d not small; without the scale softmax "
-    "saturates and its gradient vanishes.",
+    "Unless d is small, q·k lies within ±3√d, and within ±3 after division by √d. Without this "
+    "scale, softmax saturates and its gradient vanishes.",
     SOURCE + ", the scale",
 )
 def saturation() -> Iterator[Check]:
@@ -192,7 +193,7 @@ def _rises(values: list[float]) -> int:
 
 @claim(
     "ATT-7",
-    "s = a/Σa are weights only for scores a ≥ 0 with a positive sum.",
+    "Scores divided by their sum, s = a/Σa, are weights only if all a ≥ 0 and the sum is positive.",
     SOURCE + ", normalisation",
 )
 def simple_normalisation() -> Iterator[Check]:
@@ -212,7 +213,7 @@ def simple_normalisation() -> Iterator[Check]:
 
 @claim(
     "ATT-Ea",
-    "Compute Var(q·k) as Σ_i E[q_i²]E[k_i²] = d. The printed sum of E[q_i]²E[k_i]² is 0.",
+    "Use Var(q·k) = Σ_i E[q_i²]E[k_i²] = d: the printed sum of E[q_i]²E[k_i]² is 0.",
     SOURCE + ", the scale",
 )
 def variance_formula() -> Iterator[Check]:
@@ -228,8 +229,8 @@ def variance_formula() -> Iterator[Check]:
 
 @claim(
     "ATT-Eb",
-    "Assume uncorrelated components, and q independent of k: mean and variance of the components "
-    "do not give Var(q·k) = d.",
+    "Require uncorrelated components, and q independent of k, for Var(q·k) = d. The mean and the "
+    "variance of the components are not enough.",
     SOURCE + ", the scale",
 )
 def correlation() -> Iterator[Check]:
@@ -252,7 +253,7 @@ def correlation() -> Iterator[Check]:
 
 @claim(
     "ATT-Ec",
-    "Use the 3σ rule for normal variables only: at small d q·k is not normal.",
+    "Apply the 3σ rule only to normal variables: at small d, q·k is not normal.",
     SOURCE + ", the scale",
 )
 def three_sigma() -> Iterator[Check]:
@@ -269,7 +270,8 @@ def three_sigma() -> Iterator[Check]:
 
 @claim(
     "ATT-Ed",
-    "Divide by √b, the width of the projected queries, if W ∈ ℝ^{d×b}. The text prints √d.",
+    "Divide by √b, where b is the width of the projected queries, if W ∈ ℝ^{d×b}. The printed √d "
+    "uses the width of the input.",
     SOURCE + ", self-attention",
 )
 def width_of_the_head() -> Iterator[Check]:
@@ -287,7 +289,8 @@ def width_of_the_head() -> Iterator[Check]:
 
 @claim(
     "ATT-Ee",
-    "Write the parameter as w² outside the square: ((q − k)w)² is not the bandwidth w.",
+    "Write w² for a parameter that is moved out of the square ((q − k)w)²: w alone gives another "
+    "bandwidth.",
     SOURCE + ", kernel regression",
 )
 def bandwidth() -> Iterator[Check]:
@@ -302,7 +305,7 @@ def bandwidth() -> Iterator[Check]:
 
 @claim(
     "ATT-Ef",
-    "Use a/Σa for scores a ≥ 0 only: with scores of either sign a weight can have any size.",
+    "Require a ≥ 0 for the weights a/Σa: with scores of both signs, a weight can be of any size.",
     SOURCE + ", normalisation",
 )
 def any_score() -> Iterator[Check]:
@@ -317,8 +320,8 @@ def any_score() -> Iterator[Check]:
 
 @claim(
     "ATT-Eg",
-    "Write m queries and n keys, the output as a matrix product of shape m × v, and the learned "
-    "weights as W_q, W_k, W_v.",
+    "Take m queries, n keys and the weight matrices W_q, W_k, W_v. Attention times V is then a "
+    "product of matrices, of shape m × v.",
     SOURCE + ", notation",
 )
 def shapes() -> Iterator[Check]:

@@ -49,8 +49,8 @@ PERFORMER = "arXiv 2009.14794"
 
 @claim(
     "WC-1",
-    "The error of a weighted coreset falls faster than any power of its size, and hardly grows "
-    "with the length: for bounded queries and keys. On heads of SmolLM2, of norms up to 7, 64 keys "
+    "For bounded queries and keys, the error of a weighted coreset falls faster than any power of "
+    "its size, and hardly grows with the length. On heads of SmolLM2, with norms up to 7, 64 keys "
     "leave a tv above 5 %.",
     WILDCAT + ", abstract: O(n^{−√log log n}) for bounded inputs",
 )
@@ -77,7 +77,7 @@ def bounded_inputs() -> Iterator[Check]:
 
 @claim(
     "WC-2",
-    "Weighted by the kernel among keys, a coreset is exact at its own keys, for every query.",
+    "A coreset weighted by the kernel among keys is exact at its own keys, for every query.",
     WILDCAT + "; microsoft/wildcat e0b728c, wildcat/compresskv.py",
 )
 def interpolation() -> Iterator[Check]:
@@ -98,8 +98,8 @@ def _factor(G: Array, picks: Sequence[pivots.Pick]) -> Array:
 @claim(
     "WC-3",
     "A pivot drawn in proportion to the diagonal of a kernel matrix G takes |G|²_F/tr G of its "
-    "trace on average; what r of them leave is no less than the best rank r leaves, and on average "
-    "no more than 2^r times it.",
+    "trace on average. The trace that r pivots leave is at least what the best rank r leaves, and "
+    "on average at most 2^r times as much.",
     "randomly pivoted Cholesky (arXiv 2207.06503), which WildCat draws by",
 )
 def pivots_and_trace() -> Iterator[Check]:
@@ -136,8 +136,8 @@ def _sphere(n: int, l: int) -> inputs.Head:
 
 @claim(
     "THIN-1",
-    "Halving keeps every key with the same probability, so that the keys that are left, l/r times, "
-    "are unbiased for all sums.",
+    "Halving keeps every key with the same probability. So the r keys that are left of l, "
+    "weighted by l/r, are unbiased for all sums.",
     THINFORMER + "; " + THINFORMER_CODE + ":113",
 )
 def fair_halves() -> Iterator[Check]:
@@ -154,8 +154,8 @@ def fair_halves() -> Iterator[Check]:
 
 @claim(
     "THIN-2",
-    "Halves by kernel halving are nearer to sums than as many uniform keys: where the kernel is "
-    "nearly of low rank. On heads of SmolLM2 little of that is left.",
+    "Keys chosen by kernel halving approximate sums better than as many uniform keys if the "
+    "kernel is nearly of low rank. On heads of SmolLM2 little of this advantage is left.",
     THINFORMER + ", abstract: whenever the kernel or data matrix is approximately low-rank",
 )
 def thinning_or_uniform() -> Iterator[Check]:
@@ -182,9 +182,9 @@ def _gain(x: inputs.Head) -> float:
 
 @claim(
     "THIN-Ea",
-    "Build the coreset of 2^g√l keys from all l keys. The code first takes every ⌊l/n⌋-th key, "
-    "with n the largest power of four ≤ l, and returns 2^g√n: for 1023 keys half of that size, "
-    "and a quarter of the text is never read.",
+    "Let a coreset of 2^g√l keys stand for all l keys. The code first takes every ⌊l/n⌋-th key, "
+    "with n the largest power of four ≤ l, and returns 2^g√n. Of 1023 keys it returns half as "
+    "many, and never reads a quarter of the text.",
     THINFORMER_CODE + ":251",
 )
 def powers_of_four() -> Iterator[Check]:
@@ -205,8 +205,8 @@ def powers_of_four() -> Iterator[Check]:
 
 @claim(
     "KQ-1",
-    "No map of queries and keys to r numbers is nearer to all logits than the SVD of K Qᵀ, key PCA "
-    "among them; to the logits that a causal mask shows it need not be the nearest.",
+    "No map of queries and keys to r numbers, key PCA included, approximates all logits better "
+    "than the SVD of K Qᵀ. For the logits that a causal mask shows, the SVD need not be the best.",
     KQ_SVD + ", abstract; DamienLesens/KQ-SVD e51b440, process_cache.py:313",
 )
 def best_logits() -> Iterator[Check]:
@@ -244,8 +244,8 @@ def _errors_of_logits(spec: str, Q: Array, K: Array) -> tuple[float, float]:
 
 @claim(
     "KQ-2",
-    "The nearer the logits, the nearer is attention: on heads of SmolLM2 the SVD beats key PCA at "
-    "ranks 16 and 32. At ranks 4 and 8 centred axes of the keys may be nearer to attention.",
+    "Better logits give better attention: on heads of SmolLM2 the SVD beats key PCA at ranks 16 "
+    "and 32. At ranks 4 and 8, key PCA with centred keys may give better attention.",
     KQ_SVD + ", abstract: higher fidelity of attention outputs",
 )
 def fidelity() -> Iterator[Check]:
@@ -272,8 +272,9 @@ def fidelity() -> Iterator[Check]:
 
 @claim(
     "LIN-1",
-    "For an error ε of exp(q·k) some d·ln d/ε² positive features suffice, whatever the length: for "
-    "queries and keys of norm 1. On heads of SmolLM2 no number that can be drawn does.",
+    "For queries and keys of norm 1, about d·ln d/ε² positive features suffice for an error ε of "
+    "exp(q·k), whatever the length. On heads of SmolLM2 no number of features that can be drawn "
+    "suffices.",
     PERFORMER + ", abstract; its theorem 4 as it is cited",
 )
 def features_on_realcausal_heads() -> Iterator[Check]:
@@ -293,8 +294,9 @@ def features_on_realcausal_heads() -> Iterator[Check]:
 
 @claim(
     "LIN-2",
-    "Positive features are nearer to attention than sines and cosines on real heads; but to "
-    "exp(q·k) in the Frobenius norm, which large entries rule, sines and cosines are nearer.",
+    "On real heads, positive features have less total variation from attention than sines and "
+    "cosines. For exp(q·k) in the Frobenius norm, which large entries dominate, sines and cosines "
+    "have less error.",
     PERFORMER + ", lemma 2",
 )
 def positive_or_trigonometric() -> Iterator[Check]:
@@ -313,8 +315,8 @@ def positive_or_trigonometric() -> Iterator[Check]:
 
 @claim(
     "LIN-3",
-    "The size of the state is not what keeps linear attention from these heads: the bound on any "
-    "state of 64 allows an error below 1 %, where 64 positive features have above 30 %.",
+    "It is not the size of the state that limits linear attention on heads of SmolLM2. The lower "
+    "bound for any state of 64 allows an error below 1 %; 64 positive features have above 30 %.",
     "the low-rank problem, kexue.fm 8601; the bound: analysis.state_rank",
 )
 def states_or_features() -> Iterator[Check]:
@@ -332,9 +334,9 @@ def states_or_features() -> Iterator[Check]:
 
 @claim(
     "SATA-1",
-    "Self-attention is computable to arbitrary precision with constant cost per token: a Taylor "
+    "Self-attention can be computed to any precision at constant cost per token. A Taylor "
     "polynomial of degree p has C(d + p, p) columns, however many tokens there are. For heads of "
-    "SmolLM2 and 1 % the constant is above 10¹⁹.",
+    "SmolLM2 and an error of 1 %, this constant is above 10¹⁹.",
     "SATA (arXiv 2602.00294), abstract",
 )
 def constant_cost() -> Iterator[Check]:
@@ -361,9 +363,9 @@ def _farthest(estimate: Array, q: Array, k: Array) -> float:
 
 @claim(
     "ERF-1",
-    "Drawn by the policy that is best for them, all random features have the same error, and it is "
-    "the lowest possible: (Z² − |exact|²_F)/m with Z the trace, where queries are keys. Of other "
-    "queries Z depends on the features.",
+    "If each kind of random features is drawn by its best policy, all kinds have the same error, "
+    "the lowest possible. Where queries are keys it is (Z² − |exact|²_F)/m, with Z the trace. For "
+    "other queries Z depends on the features.",
     "All random features representations are equivalent (arXiv 2406.18802), abstract",
 )
 def equivalent_features() -> Iterator[Check]:

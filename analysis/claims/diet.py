@@ -30,7 +30,8 @@ def _rank(logits: np.ndarray) -> int:
 
 @claim(
     "DIET-1",
-    "Positions added at the input leave the logits of a head with rank ≤ d_h, whatever they are.",
+    "If positions are added at the input, the logits of a head have rank ≤ d_h, whatever the "
+    "positions are.",
     SOURCE + ", theorem",
 )
 def rank_at_input() -> Iterator[Check]:
@@ -44,7 +45,8 @@ def rank_at_input() -> Iterator[Check]:
 
 @claim(
     "DIET-2",
-    "Positions added at the logits reach rank min(d_h + d_p, n), above d_h.",
+    "If positions are added at the logits, the rank can reach min(d_h + d_p, n), which is above "
+    "d_h.",
     SOURCE + ", theorem and construction",
 )
 def rank_at_logits() -> Iterator[Check]:
@@ -62,7 +64,8 @@ def rank_at_logits() -> Iterator[Check]:
 
 @claim(
     "DIET-3",
-    "Each head of multi-head attention is a bottleneck: rank ≤ d_h each, ≤ h·d_h for the sum.",
+    "Each head of multi-head attention is a bottleneck: its logits have rank ≤ d_h. The sum of "
+    "the logits of h heads has rank ≤ h·d_h.",
     SOURCE,
 )
 def rank_of_heads() -> Iterator[Check]:
@@ -78,7 +81,8 @@ def rank_of_heads() -> Iterator[Check]:
 
 @claim(
     "DIET-4",
-    "exp, entry by entry, lifts the rank of the logits to any: the theorem is about logits.",
+    "Taking exp of each entry can raise the rank of the logits to any value. The theorem is about "
+    "the logits.",
     "not in the source; with ILA-10",
 )
 def rank_after_exp() -> Iterator[Check]:
@@ -94,8 +98,8 @@ def rank_after_exp() -> Iterator[Check]:
 
 @claim(
     "DIET-Ea",
-    "Give the block of zeros in Xᵀ = [I_d, 0] the shape d × (n−d). The printed (n−d) × d has "
-    "other rows.",
+    "Use a d × (n−d) block of zeros in Xᵀ = [I_d, 0]. The printed block is (n−d) × d, whose rows "
+    "do not fit beside I_d.",
     SOURCE + ", construction",
 )
 def block_of_x() -> Iterator[Check]:
@@ -110,7 +114,8 @@ def block_of_x() -> Iterator[Check]:
 
 @claim(
     "DIET-Eb",
-    "Give the block of zeros in P̂ᵀ = [0, I_{d_p}] the shape d_p × (n−d_p). The text prints d rows.",
+    "Use a d_p × (n−d_p) block of zeros in P̂ᵀ = [0, I_{d_p}]. The printed block has d rows, the "
+    "identity beside it d_p.",
     SOURCE + ", construction",
 )
 def block_of_positions() -> Iterator[Check]:
@@ -125,7 +130,7 @@ def block_of_positions() -> Iterator[Check]:
 
 @claim(
     "DIET-Ec",
-    "Add the conditions n > d_h and d_p ≥ 1: without them min(d_h + d_p, n) > d_h is false.",
+    "Require n > d_h and d_p ≥ 1 for min(d_h + d_p, n) > d_h: otherwise the inequality fails.",
     SOURCE + ", theorem",
 )
 def strict() -> Iterator[Check]:
@@ -137,8 +142,8 @@ def strict() -> Iterator[Check]:
 
 @claim(
     "DIET-Ed",
-    "Read min(d_h + d_p, n) as an upper bound, which generic inputs attain. The text prints a "
-    "lower bound.",
+    "Read min(d_h + d_p, n) as an upper bound, which generic inputs attain. It is printed as a "
+    "lower bound, which P̂ = 0 violates.",
     SOURCE,
 )
 def direction_of_the_bound() -> Iterator[Check]:
@@ -154,7 +159,8 @@ def direction_of_the_bound() -> Iterator[Check]:
 
 @claim(
     "DIET-Ee",
-    "Apply the theorem to the logits, not to the attention matrix: softmax changes the rank.",
+    "Apply the theorem to the logits, not to the attention matrix: after softmax the rank can be "
+    "higher.",
     SOURCE + ", title",
 )
 def which_matrix() -> Iterator[Check]:
@@ -166,7 +172,7 @@ def which_matrix() -> Iterator[Check]:
 
 @claim(
     "DIET-Ef",
-    "Assume n ≥ max(d, d_h + d_p): only then are the blocks disjoint.",
+    "Require n ≥ max(d, d_h + d_p) in the construction: for a smaller n the blocks overlap.",
     SOURCE + ", construction",
 )
 def disjoint_blocks() -> Iterator[Check]:

@@ -64,7 +64,7 @@ def _rank(matrix: Array) -> int:
 
 @claim(
     "FL-1",
-    "O = (U ⊙ AV)W_o is the gated linear unit for A = I and attention for U = 1.",
+    "The gated unit O = (U ⊙ AV)W_o is the gated linear unit for A = I, and attention for U = 1.",
     SOURCE,
 )
 def limits_of_the_unit() -> Iterator[Check]:
@@ -81,7 +81,7 @@ def limits_of_the_unit() -> Iterator[Check]:
     yield at_most("difference, both", TIGHT, difference(unit.combine(X, A), full))
 
 
-@claim("FL-2", "A = (1/n) relu²(QKᵀ/√s) = (1/(ns)) relu²(QKᵀ).", SOURCE)
+@claim("FL-2", "A = (1/n) relu²(QKᵀ/√s) equals (1/(ns)) relu²(QKᵀ).", SOURCE)
 def homogeneity() -> Iterator[Check]:
     """Take twelve tokens of width 3."""
     q, k, _, _ = _parts(12, 3)
@@ -91,8 +91,8 @@ def homogeneity() -> Iterator[Check]:
 
 @claim(
     "FL-3",
-    "Row sums of relu²(QKᵀ)/(ns) do not depend on n; those of the code's relu²(QKᵀ/n) fall as 1/n. "
-    "Softmax divides by O(n).",
+    "The row sums of relu²(QKᵀ)/(ns) do not depend on n. The row sums of the code's relu²(QKᵀ/n) "
+    "fall as 1/n. Softmax divides by a sum that is O(n).",
     SOURCE,
 )
 def scaling() -> Iterator[Check]:
@@ -117,8 +117,8 @@ def scaling() -> Iterator[Check]:
 
 @claim(
     "FL-4",
-    "A gated unit has about 3de parameters, attention and feed-forward 12d²: two units with e = 2d "
-    "are one layer.",
+    "A gated unit has about 3de parameters; attention and feed-forward together have 12d². Two "
+    "units with e = 2d therefore have as many parameters as one layer.",
     SOURCE,
 )
 def parameters() -> Iterator[Check]:
@@ -149,7 +149,11 @@ def local_part() -> Iterator[Check]:
     yield equal("multiply-adds, twice the length", 2.0, cost[1] / cost[0])
 
 
-@claim("FL-6", "The bidirectional global part is linear attention, whatever the chunks.", SOURCE)
+@claim(
+    "FL-6",
+    "The bidirectional global part is linear attention, whatever the size of the chunks.",
+    SOURCE,
+)
 def global_part() -> Iterator[Check]:
     """Compare three sizes of chunk with φ(Q)(ψ(K)ᵀV)/n, n = 24."""
     parts, V = _parts(24, 3), np.random.default_rng(2).standard_normal((24, 2))
@@ -162,8 +166,8 @@ def global_part() -> Iterator[Check]:
 
 @claim(
     "FL-7",
-    "The causal global part is a running sum over previous chunks; divided by the tokens summed "
-    "over, a constant signal has gain 1, and 0 in the first chunk.",
+    "The causal global part is a running sum over previous chunks. Divided by the number of "
+    "tokens summed, it has gain 1 for a constant signal, and 0 in the first chunk.",
     SOURCE + ", causal form",
 )
 def running_sum() -> Iterator[Check]:
@@ -182,8 +186,9 @@ def running_sum() -> Iterator[Check]:
 
 @claim(
     "FL-8",
-    "Causal linear attention in parallel holds bhns² numbers against bhn²: fewer only where "
-    "n > s². In chunks b(n/c)se against bns²: fewer where e/c < s.",
+    "Causal linear attention in parallel holds bhns² numbers, quadratic attention bhn²: linear "
+    "holds fewer only where n > s². In chunks it holds b(n/c)se numbers instead of bns²: fewer "
+    "where e/c < s.",
     SOURCE,
 )
 def memory() -> Iterator[Check]:
@@ -205,8 +210,8 @@ def memory() -> Iterator[Check]:
 
 @claim(
     "FL-9",
-    "Local + global is sparse + low-rank: rank s and a block-diagonal of full rank. Nothing in it "
-    "tends to softmax.",
+    "Local plus global is sparse plus low-rank: a block-diagonal matrix of full rank and a matrix "
+    "of rank s. Their sum does not tend to softmax attention.",
     SOURCE,
 )
 def sparse_and_low_rank() -> Iterator[Check]:
@@ -223,7 +228,7 @@ def sparse_and_low_rank() -> Iterator[Check]:
 
 @claim(
     "FL-10",
-    "(QKᵀ)² has rank C(s+1, 2), relu² of it any rank.",
+    "The matrix (QKᵀ)² has rank C(s+1, 2); relu²(QKᵀ) can have any rank.",
     "not in the source",
 )
 def square_and_relu() -> Iterator[Check]:
@@ -275,8 +280,8 @@ def _entropy(n: int, beta: float) -> tuple[float, float, float]:
 
 @claim(
     "FL-12",
-    "Softmax of iid logits does not get sparser with length, as the author replies: log n − H "
-    "stays ½, though the largest weight falls.",
+    "The softmax of iid logits does not get sparser with length, as the author replies. The gap "
+    "log n − H stays ½, though the largest weight falls.",
     COMMENTS,
 )
 def entropy_deficit() -> Iterator[Check]:
@@ -292,8 +297,9 @@ def entropy_deficit() -> Iterator[Check]:
 
 @claim(
     "FL-13",
-    "softmax(κ log n/d · QKᵀ) is 1/√d at n = 512: entropy still grows, more slowly than at a fixed "
-    "scale. No invariance is asserted.",
+    "The scale κ log n/d of softmax(κ log n/d · QKᵀ) is 1/√d at n = 512. With it the entropy "
+    "still grows with length, more slowly than at a fixed scale; it is not claimed to be "
+    "invariant.",
     COMMENTS,
 )
 def log_length_scale() -> Iterator[Check]:
@@ -320,8 +326,8 @@ def _beta(kind: str, n: int) -> float:
 
 @claim(
     "FL-14",
-    "The bidirectional global part is to be divided by the full length: gain 1 for a constant "
-    "signal; by the chunk's length it is n/c.",
+    "The bidirectional global part must be divided by the full length: a constant signal then has "
+    "gain 1. Divided by the length of a chunk, it has gain n/c.",
     COMMENTS,
 )
 def length_or_chunk() -> Iterator[Check]:
@@ -341,8 +347,8 @@ def _rescaled(x: Array) -> Array:
 
 @claim(
     "FL-15",
-    "Do not rescale as the comment proposes: x″ = x, as the author replies. The ratio l₁/l₂ "
-    "stays, and grows as √n for iid data.",
+    "Do not rely on the comment's rescaling for robustness to length: it gives x″ = x, as the "
+    "author replies. So l₁/l₂ is unchanged and grows as √n for iid data.",
     COMMENTS,
 )
 def rescaling() -> Iterator[Check]:
@@ -364,8 +370,8 @@ def _ratio(x: Array) -> float:
 
 @claim(
     "FL-Ea",
-    "Divide the causal sum by (g−1)c, the number of tokens in it. The printed (g−1)n/c is off by "
-    "c²/n and right only at c = √n.",
+    "Divide the causal global part by (g−1)c, the number of tokens that are summed. The printed "
+    "(g−1)n/c gives a gain of c²/n, which is right only at c = √n.",
     SOURCE + ", causal form",
 )
 def normaliser() -> Iterator[Check]:
@@ -380,7 +386,7 @@ def normaliser() -> Iterator[Check]:
 
 @claim(
     "FL-Eb",
-    "Set the global part of the first chunk to 0: at g = 1 the printed formula divides by 0.",
+    "Define the global part of the first chunk as 0: at g = 1 the printed formula divides by 0.",
     SOURCE + ", causal form",
 )
 def first_chunk() -> Iterator[Check]:
@@ -395,8 +401,8 @@ def first_chunk() -> Iterator[Check]:
 
 @claim(
     "FL-Ec",
-    "Divide each token by its own position if a constant signal shall stay constant. Divided per "
-    "chunk, its local weights sum to (r+1)/c.",
+    "Divide running sums by t to average over the first t tokens. Division per chunk does not: "
+    "within a chunk the local weights of a constant signal sum to (r+1)/c.",
     SOURCE + ", causal form",
 )
 def division_by_token() -> Iterator[Check]:
@@ -414,8 +420,8 @@ def division_by_token() -> Iterator[Check]:
 
 @claim(
     "FL-Ed",
-    "Drop the factor n: q and k have width s. And S*_{1,p} has the factor n^{1/p−1}, which is 1/n "
-    "at p = ∞ only.",
+    "Put no factor n into q·k, because q and k have width s. The index S*_{1,p} has the factor "
+    "n^{1/p−1}, which is 1/n only at p = ∞.",
     COMMENTS,
 )
 def no_factor_of_length() -> Iterator[Check]:
@@ -442,7 +448,7 @@ def _factor(x: Array, p: float) -> float:
     )
 
 
-@claim("FL-Ee", "List Linformer under low rank, not under sparse attention.", SOURCE)
+@claim("FL-Ee", "Call Linformer low-rank, not sparse: most of its weights are not zero.", SOURCE)
 def linformer() -> Iterator[Check]:
     """Take rank and share of non-zeros of its weights, for n = 64 and 8 combinations."""
     x = inputs.gaussian(64, 16, rng=0).at_temperature(1.0)
@@ -453,8 +459,8 @@ def linformer() -> Iterator[Check]:
 
 @claim(
     "FL-Ef",
-    "Scale iid Gaussian logits by β² = 2(log n − H₀) to keep the entropy at H₀. With log-n "
-    "scaling H = log n − β²/2 grows while β < √(2 log n).",
+    "Do not call log-n scaling entropy-invariant: for iid Gaussian logits, H = log n − β²/2 grows "
+    "while β < √(2 log n). Constant H needs β² = 2(log n − H₀).",
     COMMENTS + "; kexue.fm 8823, 9034",
 )
 def no_invariance() -> Iterator[Check]:

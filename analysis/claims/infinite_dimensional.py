@@ -69,8 +69,8 @@ def _numerical_rank(matrix: Array) -> int:
 
 @claim(
     "ILA-1",
-    "Linear attention φ(Q)(ψ(K)ᵀV) over its row sums is attention with weights φ(q)·ψ(k): the same "
-    "output, at a cost linear in the length.",
+    "Linear attention, φ(Q)(ψ(K)ᵀV) divided by its row sums, is attention with weights φ(q)·ψ(k). "
+    "It gives the same output, at a cost linear in the length.",
     SOURCE,
 )
 def associativity() -> Iterator[Check]:
@@ -92,8 +92,8 @@ def associativity() -> Iterator[Check]:
 
 @claim(
     "ILA-2",
-    "e^{q·k} = E[e^{ω·q−|q|²/2} e^{ω·k−|k|²/2}], ω ~ N(0, I): positive features are unbiased, with "
-    "variance e^{2q·k}(e^{|q+k|²} − 1)/m.",
+    "Positive features are unbiased: e^{q·k} = E[e^{ω·q−|q|²/2} e^{ω·k−|k|²/2}] for ω ~ N(0, I). "
+    "With m features the variance is e^{2q·k}(e^{|q+k|²} − 1)/m.",
     SOURCE + ", random projection",
 )
 def positive_features() -> Iterator[Check]:
@@ -127,7 +127,7 @@ def _relative_deviation(method: Positive, q: Array, k: Array) -> float:
 
 @claim(
     "ILA-3",
-    "As m grows the estimate tends to e^{q·k}, with root mean squared error of order m^{−1/2}.",
+    "As m grows, the estimate tends to e^{q·k}. Its root mean squared error falls as m^{−1/2}.",
     SOURCE + ", random projection",
 )
 def convergence() -> Iterator[Check]:
@@ -147,7 +147,8 @@ def convergence() -> Iterator[Check]:
 
 @claim(
     "ILA-4",
-    "e^x ≈ 1 + x + … + xⁿ/n!, x = q·k, is an inner product of features.",
+    "The Taylor sum of e^x at x = q·k, 1 + x + … + xⁿ/n!, is an inner product of features of q "
+    "and of k.",
     SOURCE + ", Taylor expansion",
 )
 def taylor_features() -> Iterator[Check]:
@@ -186,8 +187,8 @@ def _taylor_tensors(X: Array, n: int) -> Array:
 
 @claim(
     "ILA-6",
-    "One map φ(x) = (1, x, ⊗²x/√2, …, ⊗ⁿx/√n!) serves both sides: (d^{n+1} − 1)/(d − 1) wide, "
-    "C(d+n, n) without repeated monomials.",
+    "One map φ(x) = (1, x, ⊗²x/√2, …, ⊗ⁿx/√n!) serves queries and keys. Its width is (d^{n+1} − "
+    "1)/(d − 1), or C(d+n, n) with repeated monomials merged.",
     SOURCE + ", Taylor expansion",
 )
 def taylor_widths() -> Iterator[Check]:
@@ -202,8 +203,8 @@ def taylor_widths() -> Iterator[Check]:
 
 @claim(
     "ILA-7",
-    "e^{q·k} = lim (1 + q·k/n)ⁿ, an inner product of ⊗ⁿ(1, q/√n) and ⊗ⁿ(1, k/√n): (d+1)ⁿ wide, "
-    "C(d+n, n) without repeated monomials.",
+    "e^{q·k} is the limit of (1 + q·k/n)ⁿ, which is the inner product of ⊗ⁿ(1, q/√n) and ⊗ⁿ(1, "
+    "k/√n). Their width is (d+1)ⁿ, or C(d+n, n) with repeated monomials merged.",
     SOURCE + ", definition of exp",
 )
 def tensor_power_features() -> Iterator[Check]:
@@ -223,8 +224,9 @@ def tensor_power_features() -> Iterator[Check]:
 
 @claim(
     "ILA-8",
-    "Polynomial features are of order dⁿ wide, usually more than the length L: slower than plain "
-    "attention. True of dense tensors; compact monomials need one degree more.",
+    "Polynomial features have a width of order dⁿ, usually above the length L, so they are slower "
+    "than plain attention. This holds for dense tensors; merged monomials need one degree more to "
+    "be slower.",
     SOURCE + ", on both expansions",
 )
 def feasibility() -> Iterator[Check]:
@@ -251,7 +253,7 @@ def _columns(d: int, n: int) -> int:
 @claim(
     "ILA-9",
     "Linear attention with m features has rank at most m, before and after its rows are "
-    "normalised: at most d where φ keeps the width d.",
+    "normalised. The bound is d only where φ keeps the width d.",
     SOURCE + ", the low-rank problem",
 )
 def rank_of_linear_attention() -> Iterator[Check]:
@@ -269,8 +271,8 @@ def rank_of_linear_attention() -> Iterator[Check]:
 
 @claim(
     "ILA-10",
-    "The rank of softmax attention is not limited by d; numerically it is, at high temperature: "
-    "exp(x/τ) ≈ 1 + x/τ has rank d + 1.",
+    "The width d does not limit the rank of softmax attention. At high temperature d limits the "
+    "numerical rank, because exp(x/τ) ≈ 1 + x/τ has rank d + 1.",
     SOURCE + ", the low-rank problem",
 )
 def rank_of_softmax() -> Iterator[Check]:
@@ -291,8 +293,8 @@ def rank_of_softmax() -> Iterator[Check]:
 
 @claim(
     "ILA-11",
-    "Random projection is the practical one of the three: its width is free. At a width that a "
-    "polynomial has, the polynomial is more accurate.",
+    "Random projection is the most practical of the three maps, because its width can be chosen "
+    "freely. At equal width, a polynomial map is more accurate.",
     SOURCE + ", conclusion",
 )
 def widths_and_errors() -> Iterator[Check]:
@@ -322,8 +324,8 @@ def _degree(method: object) -> int:
 
 @claim(
     "ILA-12",
-    "Linear attention needs more features to match softmax attention: (e^{|q+k|²} − 1)/ε² for a "
-    "relative error ε of one entry.",
+    "Linear attention needs a larger width to match softmax attention: a relative error ε of one "
+    "entry takes (e^{|q+k|²} − 1)/ε² positive features.",
     SOURCE + ", conclusion",
 )
 def features_needed() -> Iterator[Check]:
@@ -357,8 +359,8 @@ def first_index() -> Iterator[Check]:
 
 @claim(
     "ILA-Eb",
-    "Count the features of all orders: Σ d^j or (d+1)ⁿ, without repetition C(d+n, n). The printed "
-    "dⁿ is one order only.",
+    "Count all orders: the width is Σ d^j or (d+1)ⁿ, or C(d+n, n) with repeated monomials merged. "
+    "The printed dⁿ counts one order only.",
     SOURCE + ", on both expansions",
 )
 def width_of_all_orders() -> Iterator[Check]:
@@ -371,7 +373,8 @@ def width_of_all_orders() -> Iterator[Check]:
 
 @claim(
     "ILA-Ec",
-    "Add 1/√d to the first equation, or say that q and k have absorbed it.",
+    "Multiply q·k by 1/√d in the first equation. As printed, the equation is scaled attention "
+    "only for q and k that already contain this factor.",
     SOURCE + ", first equation",
 )
 def missing_scale() -> Iterator[Check]:
@@ -386,8 +389,8 @@ def missing_scale() -> Iterator[Check]:
 
 @claim(
     "ILA-Ed",
-    "Bound the rank of linear attention by m, the number of features. It is d only if φ keeps the "
-    "width.",
+    "Bound the rank of linear attention by m, the number of features. The printed d is a bound "
+    "only where φ keeps the width.",
     SOURCE + ", the low-rank problem",
 )
 def bound_of_the_rank() -> Iterator[Check]:
@@ -400,7 +403,8 @@ def bound_of_the_rank() -> Iterator[Check]:
 
 @claim(
     "ILA-Ee",
-    "Sum the denominator of a_ij over an index of its own: j cannot be both free and summed over.",
+    "Give the sum in the denominator of a_ij an index of its own: j cannot be both free and "
+    "summed over.",
     SOURCE + ", first equation",
 )
 def summation_index() -> Iterator[Check]:
@@ -417,8 +421,8 @@ def summation_index() -> Iterator[Check]:
 
 @claim(
     "ILA-Ef",
-    "Write ≈ for =: at no m are the two sides equal. The estimate converges in probability, with "
-    "relative variance (e^{|q+k|²} − 1)/m.",
+    "Read the equation as convergence in probability, with relative variance (e^{|q+k|²} − 1)/m. "
+    "The two sides are equal at no m.",
     SOURCE + ", random projection",
 )
 def kind_of_convergence() -> Iterator[Check]:
@@ -435,8 +439,8 @@ def kind_of_convergence() -> Iterator[Check]:
 
 @claim(
     "ILA-Eg",
-    "Truncate the series at even n only. At odd n it is negative below a root: −1, −1.596, "
-    "−2.181, … for n = 1, 3, 5.",
+    "Truncate the series at an even n: the sum is then nowhere negative. At n = 1, 3 and 5 it is "
+    "negative below −1, −1.596 and −2.181.",
     SOURCE + ", Taylor expansion",
 )
 def sign_of_taylor() -> Iterator[Check]:
@@ -457,7 +461,8 @@ def sign_of_taylor() -> Iterator[Check]:
 
 @claim(
     "ILA-Eh",
-    "Use (1 + x/n)ⁿ with even n only: it is then ≥ 0 everywhere. At odd n it is negative below −n.",
+    "Use an even n in (1 + x/n)ⁿ: only then is it ≥ 0 everywhere. At odd n it is negative below "
+    "−n.",
     SOURCE + ", definition of exp",
 )
 def sign_of_the_power() -> Iterator[Check]:

@@ -52,9 +52,9 @@ def _runs(spec: str, q: Array, k: Array) -> Array:
 
 @claim(
     "TQ-1",
-    "Rounded after a random rotation, a key of norm 1 is off by at most √3·π/2·4^−b on average of "
-    "squares, .36, .117, .03, .009 for 1 to 4 bits. No code of b bits a number has less than 4^−b: "
-    "this needs many dimensions.",
+    "A key of norm 1, rounded after a random rotation, has a mean squared error of at most "
+    "√3·π/2·4^−b; for 1 to 4 bits it is .36, .117, .03 and .009. In many dimensions, no code of b "
+    "bits a number has less than 4^−b.",
     TURBO + ", abstract and theorems 1 and 3",
 )
 def distortion() -> Iterator[Check]:
@@ -80,8 +80,8 @@ def distortion() -> Iterator[Check]:
 
 @claim(
     "TQ-2",
-    "Rounded with one bit fewer, with the signs of what is left, it has unbiased products with "
-    "queries, of a variance of at most √3·π²·|q|²/d·4^−b.",
+    "A key rounded with one bit fewer, together with the signs of the residual, has unbiased "
+    "products with queries. Their variance is at most √3·π²·|q|²/d·4^−b.",
     TURBO + ", theorem 2",
 )
 def product() -> Iterator[Check]:
@@ -100,9 +100,10 @@ def product() -> Iterator[Check]:
 
 @claim(
     "TQ-3",
-    "At equal bits, attention on heads of SmolLM2 has less error with rounded keys than with "
-    "unbiased logits from one bit fewer and signs, with no key exact or the last 63. With these "
-    "exact and half the variance off each logit of both, it is so at 3 and 4 bits, not at 2.",
+    "At equal bits, rounded keys give attention on heads of SmolLM2 less error than unbiased "
+    "logits from one bit fewer and signs. This holds with no key exact and with the last 63 "
+    "exact. If, with these exact, half the variance is also taken off each logit, it holds at 3 "
+    "and 4 bits, not at 2.",
     TURBO + ", section 4.3, recommends the unbiased form; users of public code found the other "
     "nearer",
 )
@@ -125,8 +126,8 @@ def signs_or_not() -> Iterator[Check]:
 
 @claim(
     "QJL-1",
-    "Signs of m Gaussian products of a key, and its norm, give unbiased logits of variance "
-    "(π/2·|q|²|k|² − (q·k)²)/m; with orthogonal rows it is smaller.",
+    "The signs of m Gaussian products of a key, with its norm, give unbiased logits of variance "
+    "(π/2·|q|²|k|² − (q·k)²)/m. With orthogonal rows the variance is smaller.",
     "QJL (arXiv 2406.03482), lemmas 3.2 and 3.5",
 )
 def signs() -> Iterator[Check]:
@@ -145,8 +146,9 @@ def signs() -> Iterator[Check]:
 
 @claim(
     "EDEN-1",
-    "A rotated and rounded key whose scale makes its product with the key exact has unbiased "
-    "products with all queries, at D/(1 − D) times |q|²|k|²/d: less than signs of what is left.",
+    "A rotated and rounded key has unbiased products with all queries if its scale makes its "
+    "product with the key itself exact. The variance is D/(1 − D) times |q|²|k|²/d, less than "
+    "with the signs of the residual.",
     "EDEN (ICML 2022), theorem 1; amitport/EDEN-Distributed-Mean-Estimation 5c7639a, "
     "torch/eden.py:55",
 )
@@ -167,8 +169,9 @@ def scale() -> Iterator[Check]:
 
 @claim(
     "JC-1",
-    "An unbiased logit of variance σ² makes exp of it e^(σ²/2) times too large, and σ²/2 off the "
-    "logit takes that away: for errors like those of rounding with a dither, and of many signs.",
+    "An unbiased logit of variance σ² makes its exp e^(σ²/2) times too large on average. "
+    "Subtracting σ²/2 from the logit removes this, for errors of dithered rounding and of many "
+    "signs.",
     "Jensen correction (arXiv 2605.26266), abstract",
 )
 def half_the_variance() -> Iterator[Check]:
@@ -186,8 +189,8 @@ def half_the_variance() -> Iterator[Check]:
 
 @claim(
     "KIVI-1",
-    "Keys have channels that are large for all tokens: scales of channels leave attention less "
-    "error than scales of tokens; values do not have them.",
+    "Keys have channels that are large for all tokens, so scales by channel give attention less "
+    "error than scales by token. Values have no such channels.",
     "KIVI (arXiv 2402.02750), abstract and section 3",
 )
 def channels() -> Iterator[Check]:

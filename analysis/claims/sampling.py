@@ -79,8 +79,8 @@ def _late_rows(place: int = 500) -> list[tuple[Array, Array, Array]]:
 
 @claim(
     "VA-1",
-    "With as many draws as the deviation of a pilot asks for, a sum is within ε with probability "
-    "1 − δ: for Gaussian weights. For lognormal ones of deviation 2 the pilot sees too little of "
+    "If the deviation of a pilot sets the number of draws, a sum is within ε with probability 1 − "
+    "δ for Gaussian weights. For lognormal weights of deviation 2, the pilot sees too little of "
     "the tail.",
     V_ATTENTION + ", abstract: (ε, δ) guarantees",
 )
@@ -102,8 +102,8 @@ def coverage() -> Iterator[Check]:
 
 @claim(
     "VA-2",
-    "On rows of real heads sums are within ε with probability 1 − δ where the heavy keys are held "
-    "exactly; beside sinks and a window alone they need not be.",
+    "On rows of real heads, sums are within ε with probability 1 − δ if the heavy keys are kept "
+    "exactly. If only sinks and a window are kept, they need not be.",
     V_ATTENTION + ", abstract: top-k and sampling are complementary",
 )
 def coverage_of_real_rows() -> Iterator[Check]:
@@ -121,8 +121,9 @@ def coverage_of_real_rows() -> Iterator[Check]:
 
 @claim(
     "VA-3",
-    "Every design of draws is unbiased for exp(q·k): different keys, a comb, each by itself, with "
-    "replacement and repeats added, by sizes or not, beside a support or not.",
+    "Every sampling design is unbiased for exp(q·k): without replacement, systematic, "
+    "independent, or with replacement and repeats added. This holds with or without sizes, and "
+    "with or without a support.",
     V_ATTENTION + "; " + HYPER + "; " + KDE + "; their weights 1/π",
 )
 def unbiased_designs() -> Iterator[Check]:
@@ -158,7 +159,8 @@ def _largest_z(ratios: Array) -> float:
 
 @claim(
     "VA-4",
-    "At ε = .4 the rule never asks for more than the pilot has, with the heavy keys held.",
+    "At ε = .4, with the heavy keys kept, vAttention's rule never asks for more keys than the "
+    "pilot has.",
     "skylight-org/skylight-research, pull request 92",
 )
 def floor_of_the_budget() -> Iterator[Check]:
@@ -173,9 +175,10 @@ def floor_of_the_budget() -> Iterator[Check]:
 
 @claim(
     "VA-5",
-    "At a fixed number of draws the normal interval around a sum does not have its level on rows "
-    "of real heads, even with the heavy keys held. Bets have it that know the largest q·k that may "
-    "be unread, the least that is held; from page boxes they do not say whether half is unread.",
+    "At a fixed number of draws, normal intervals of sums miss their level on rows of real heads, "
+    "even if the heavy keys are kept. Betting intervals reach it if the least kept q·k bounds the "
+    "unread ones. With page boxes as bounds, they cannot say whether half of the attention is "
+    "unread.",
     V_ATTENTION + ", abstract: verified; its sizes are those of the central limit theorem",
 )
 def intervals() -> Iterator[Check]:
@@ -202,8 +205,8 @@ def intervals() -> Iterator[Check]:
 
 @claim(
     "VA-Ea",
-    "Add the weights of a key that is drawn twice. If a repeated draw overwrites, the mean of a "
-    "sum is (1 − (1 − 1/N)^b)·N/b of it, for b draws from N keys.",
+    "Add up the weights of a key that is drawn repeatedly. If a repeated draw is only assigned, "
+    "the mean of a sum is (1 − (1 − 1/N)^b)·N/b times the sum, for b draws from N keys.",
     HUB + ", mask_attention_utils.py:156 and mask.py:606",
 )
 def repeats() -> Iterator[Check]:
@@ -227,8 +230,8 @@ def _gaussian_sums(spec: str) -> Array:
 
 @claim(
     "VA-Eb",
-    "Take the quantile at 1 − δ/2, because |error| ≤ ε has two sides. The code takes it at 1 − δ, "
-    "and a sum fails with probability 2δ.",
+    "Use the quantile of 1 − δ/2, because |error| ≤ ε has two sides. The code uses the quantile "
+    "of 1 − δ, so that a sum fails with probability 2δ.",
     HUB + ", adaptive_sampling.py:181",
 )
 def one_side() -> Iterator[Check]:
@@ -245,8 +248,8 @@ def one_side() -> Iterator[Check]:
 
 @claim(
     "VA-Ec",
-    "Do not infer from a sum within ε that the output is within ε: the number of draws follows "
-    "from the sum alone, and values differ.",
+    "Do not choose the number of draws by the sum alone. A sum within ε does not put the output "
+    "within ε, because the values differ.",
     HUB + ", adaptive_sampling.py:282",
 )
 def sum_or_output() -> Iterator[Check]:
@@ -264,8 +267,8 @@ def sum_or_output() -> Iterator[Check]:
 
 @claim(
     "VA-Ed",
-    "Size the sample by the held sum plus the sum that the pilot estimates. If nothing is held, "
-    "the code adds the whole row: the sum is twice too large, and ε is doubled.",
+    "Size the sample by the kept sum plus the pilot's estimate of the rest. Where no key is kept, "
+    "the code adds the whole row instead: the sum is twice too large and ε is doubled.",
     HUB + ", mask_attention_utils.py:97 and adaptive_sampling.py:390",
 )
 def empty_mask() -> Iterator[Check]:
@@ -297,8 +300,8 @@ def _inclusion(collisions: int, q: Array, k: Array, transform: str = "none") -> 
 
 @claim(
     "MP-1",
-    "Keys that collide in at least two of L tables, weighted by 1/P[≥ 2], are unbiased; so are "
-    "those that collide in one, weighted by 1/P[≥ 1].",
+    "Keys that collide in at least two of L tables give an unbiased estimate with weights 1/P[≥ "
+    "2]. Keys that collide in at least one table do so with weights 1/P[≥ 1].",
     MAGIC_PIG_CODE + ", lsh.cc:279 and sparse_attention.cc:181; " + HUB + ", magic_pig.py:401",
 )
 def unbiased_collisions() -> Iterator[Check]:
@@ -312,8 +315,9 @@ def unbiased_collisions() -> Iterator[Check]:
 
 @claim(
     "MP-2",
-    "One name, two estimators: at 75° and 10 hashes in 150 tables a key is read with probability "
-    ".15 by two collisions, .5 by one, and its weights have variances that differ by 5.",
+    "MagicPIG names two estimators. At 75°, with 10 hashes and 150 tables, a key is read with "
+    "probability .15 by two collisions and .5 by one. The variances of its two weights differ by "
+    "more than a factor of 5.",
     MAGIC_PIG_CODE + ", sparse_attention.cc:181; " + HUB + ", magic_pig.py:401",
 )
 def two_estimators() -> Iterator[Check]:
@@ -331,8 +335,8 @@ def two_estimators() -> Iterator[Check]:
 
 @claim(
     "MP-3",
-    "Subtracting the mean key leaves attention as it is, and makes the share of keys that is read "
-    "alike, 2 to 6 %, on four heads of SmolLM2; without it they read from below .1 to above 9 %.",
+    "Subtracting the mean key does not change attention. On four heads of SmolLM2 it makes the "
+    "shares of keys read similar, 2 to 6 %; without it they range from below .1 to above 9 %.",
     MAGIC_PIG_CODE + ", models/attnserver.py:142",
 )
 def centring() -> Iterator[Check]:
@@ -353,9 +357,9 @@ def centring() -> Iterator[Check]:
 
 @claim(
     "MP-4",
-    "Drawn keys give a better output than the largest ones where attention is broad: at 64 keys, "
-    "half of them drawn, half the error of top-k on the broadest head of SmolLM2 and of MiniLM. On "
-    "the five others top-k is nearer.",
+    "Where attention is broad, sampled keys give a better output than the largest keys. With 64 "
+    "keys, half of them sampled, the error is half of top-k's on the broadest heads of SmolLM2 "
+    "and MiniLM. On the five other heads top-k is better.",
     MAGIC_PIG + ", abstract: TopK suffers because attention is not always as sparse as expected",
 )
 def drawn_or_largest() -> Iterator[Check]:
@@ -406,8 +410,8 @@ def _sums(spec: str, x: inputs.Head, seed: int) -> Array:
 
 @claim(
     "HA-1",
-    "Blocks of sorted hashes, and uniform columns with weight n/m off them, are unbiased for row "
-    "sums.",
+    "Exact blocks of sorted hashes, and uniform columns outside the blocks with weight n/m, give "
+    "unbiased row sums.",
     HYPER_CODE + ", hyper_attn.py:155, where it computes in 16 bits",
 )
 def blocks_and_columns() -> Iterator[Check]:
@@ -421,9 +425,8 @@ def blocks_and_columns() -> Iterator[Check]:
 
 @claim(
     "HA-2",
-    "Sampled columns suffice where no column of the attention matrix is large: for Gaussian inputs "
-    "n·max_j |column j|² is below 32 at n = 512, where it may be n². On heads of SmolLM2 it is "
-    "above n.",
+    "Sampled columns suffice if no column of the attention matrix is large. At n = 512, n·max_j "
+    "|column j|² is below 32 for Gaussian inputs, but above n on heads of SmolLM2; it can be n².",
     HYPER + ", abstract: the max column norm in the normalised attention matrix",
 )
 def largest_column() -> Iterator[Check]:
@@ -440,8 +443,8 @@ def largest_column() -> Iterator[Check]:
 
 @claim(
     "HA-Ea",
-    "Weight only columns outside the blocks. On CUDA, and in 32 or 64 bits, the code draws them "
-    "everywhere, and the mean row sum counts the block of the row twice.",
+    "Draw the weighted columns outside the blocks only. On CUDA, and in 32 or 64 bits, the code "
+    "draws them everywhere and so counts the blocks twice.",
     HYPER_CODE + ", hyper_attn.py:171; models/attention/utils.py:58",
 )
 def counted_twice() -> Iterator[Check]:
@@ -462,8 +465,8 @@ def counted_twice() -> Iterator[Check]:
 
 @claim(
     "HA-Eb",
-    "Mask the keys of zeros that fill up the last block. A zero key counts exp(0) = 1: p of them "
-    "add p to the row sums.",
+    "Mask the keys of zeros that fill up the last block. Each of them has exp(0) = 1, so that p "
+    "such keys add p to the row sums.",
     HYPER_CODE + ", models/attention/utils.py:33 and hyper_attn.py:127",
 )
 def padding() -> Iterator[Check]:
@@ -478,8 +481,8 @@ def padding() -> Iterator[Check]:
 
 @claim(
     "HA-Ec",
-    "Sort the hashes by their places in the Gray code, where neighbours differ in one sign. The "
-    "code sorts by the entries of the Gray code: neighbours differ in up to 4 of 7 signs.",
+    "Sort hashes by their positions in the Gray code, where neighbours differ in one sign. The "
+    "code sorts by the entries of the Gray code, and neighbours differ in up to 4 of 7 signs.",
     HYPER_CODE + ", angular_lsh.py:27; " + KDE_CODE + ", KDEformer.py:76",
 )
 def neighbours() -> Iterator[Check]:
@@ -511,8 +514,8 @@ def _expected_square(weights: Array, values: Array, shares: Array) -> float:
 
 @claim(
     "KDE-1",
-    "m columns drawn with probabilities p have E|error of A V|²_F = (Σ |a_j|²|v_j|²/p_j − "
-    "|AV|²_F)/m, least for p ∝ |a_j||v_j|.",
+    "For m columns drawn with probabilities p, E|error of A V|²_F = (Σ |a_j|²|v_j|²/p_j − "
+    "|AV|²_F)/m. This is least for p ∝ |a_j||v_j|.",
     KDE + ", abstract: subsampling-based fast matrix products",
 )
 def matrix_product() -> Iterator[Check]:
@@ -541,9 +544,9 @@ def matrix_product() -> Iterator[Check]:
 
 @claim(
     "KDE-Ea",
-    "Draw columns by estimates of their norms in attention. The code draws them by |v_j|/|V|² + "
-    "1/l, without queries or keys: on three heads of SmolLM2 this is worse than uniform, with up "
-    "to 8 times the least error.",
+    "Draw columns by estimates of their norms in attention. The code uses |v_j|/|V|² + 1/l, "
+    "without queries or keys: on three heads of SmolLM2 this is worse than uniform, with up to 8 "
+    "times the least error.",
     KDE_CODE + ", KDEformer.py:94",
 )
 def without_queries_or_keys() -> Iterator[Check]:

@@ -71,7 +71,7 @@ def _parts(estimate: Approximation) -> tuple[Array, Array]:
     return Approximation(estimate.low).to_dense(), pattern.toarray() > 0
 
 
-@claim("SB-1", "Full attention costs 2L²d multiply-adds: O(L²d).", SOURCE)
+@claim("SB-1", "Full attention costs 2L²d multiply-adds, which is O(L²d).", SOURCE)
 def cost_of_attention() -> Iterator[Check]:
     """Count operations at L = 4096, d = 64, and at twice the length."""
     once = operations.exact_attention(L, D).total
@@ -82,7 +82,8 @@ def cost_of_attention() -> Iterator[Check]:
 
 @claim(
     "SB-2",
-    "Approximating attention is a choice between error and cost: no method has the least of both.",
+    "Approximating attention is a trade-off between error and cost: no method has both the least "
+    "error and the least cost.",
     SOURCE,
 )
 def two_objectives() -> Iterator[Check]:
@@ -104,8 +105,8 @@ def two_objectives() -> Iterator[Check]:
 
 @claim(
     "SB-3",
-    "Sparse and low-rank complement each other across temperatures: sparse is better at low, "
-    "low-rank at high ones, and their sum is nowhere worse than either at equal budget.",
+    "Sparse approximations are better at low temperature, low-rank approximations at high "
+    "temperature. At equal budget, their sum is at no temperature worse than either.",
     SOURCE + ", figure",
 )
 def complementarity() -> Iterator[Check]:
@@ -128,7 +129,7 @@ def complementarity() -> Iterator[Check]:
 
 @claim(
     "SB-4",
-    "The low-rank part is φ(x) = m^{−1/2} exp(Wx − |x|²/2) applied to rows of Q and K: the "
+    "The low-rank part applies φ(x) = m^{−1/2} exp(Wx − |x|²/2) to the rows of Q and K. It is the "
     "estimator of ILA-2.",
     SOURCE,
 )
@@ -154,8 +155,8 @@ def low_rank_part() -> Iterator[Check]:
 
 @claim(
     "SB-5",
-    "With M = exp(q·k) − φ(q)·φ(k) on S, Q̃(K̃ᵀV) + MV is the matrix that is exact on S and "
-    "low-rank elsewhere, times V.",
+    "Let M be exp(q·k) − φ(q)·φ(k) on S and zero elsewhere. Then Q̃(K̃ᵀV) + MV multiplies V by "
+    "the matrix that is exact on S and low-rank elsewhere.",
     SOURCE,
 )
 def correction() -> Iterator[Check]:
@@ -174,8 +175,8 @@ def correction() -> Iterator[Check]:
 
 @claim(
     "SB-6",
-    "S is a sliding window, or pairs that share an LSH bucket: near ones with probability ≥ p₁, "
-    "far ones ≤ p₂.",
+    "The support S is a sliding window, or the pairs that share an LSH bucket. Near pairs share "
+    "one with probability ≥ p₁, far pairs with probability ≤ p₂.",
     SOURCE,
 )
 def supports() -> Iterator[Check]:
@@ -202,8 +203,8 @@ def _both(m: int = 16, k: int = 3) -> Scatterbrain:
 
 @claim(
     "SB-7",
-    "Scatterbrain is unbiased for exp(q·k), as its low-rank part is: where S does not depend on "
-    "the features.",
+    "Scatterbrain is unbiased for exp(q·k), like its low-rank part, if S does not depend on the "
+    "features.",
     SOURCE,
 )
 def unbiased() -> Iterator[Check]:
@@ -224,7 +225,8 @@ def _farthest(mean: Array) -> float:
 
 @claim(
     "SB-8",
-    "Its variance is (1 − p) that of the low-rank part, p = P[(i, j) ∈ S]: never above it.",
+    "The variance of Scatterbrain is 1 − p times the variance of its low-rank part, with p = "
+    "P[(i, j) ∈ S]. It is never larger.",
     SOURCE,
 )
 def variance() -> Iterator[Check]:
@@ -242,8 +244,8 @@ def variance() -> Iterator[Check]:
 
 @claim(
     "SB-9",
-    "Features and their products cost 4Lmd, the correction Ls(m + 2d), attention 2L²d: linear in "
-    "L; O(Lmd) where s is O(d).",
+    "Features and their products cost 4Lmd, the correction Ls(m + 2d), and full attention 2L²d. "
+    "Scatterbrain is linear in L; its cost is O(Lmd) where s is O(d).",
     SOURCE,
 )
 def cost() -> Iterator[Check]:
@@ -259,7 +261,7 @@ def cost() -> Iterator[Check]:
     yield without(at_most("correction over 4Lmd, s = 8d", 1.0, wide / (4 * L * M * D)))
 
 
-@claim("SB-10", "Any sparse support combines with any low-rank map.", SOURCE)
+@claim("SB-10", "Any sparse support can be combined with any low-rank map.", SOURCE)
 def combinations() -> Iterator[Check]:
     """Compare four supports by five maps with exact on S and low-rank elsewhere."""
     x = _small()
@@ -281,7 +283,8 @@ def combinations() -> Iterator[Check]:
 
 @claim(
     "SB-Ea",
-    "Add exp(q·k) − φ(q)·φ(k) on S, which makes the estimate exp(q·k) there. The text prints q·k.",
+    "Add exp(q·k) − φ(q)·φ(k) to the low-rank part on S, so that the sum is exp(q·k). The "
+    "correction is printed with q·k instead of exp(q·k).",
     SOURCE,
 )
 def correction_term() -> Iterator[Check]:
@@ -298,8 +301,8 @@ def correction_term() -> Iterator[Check]:
 
 @claim(
     "SB-Eb",
-    "Choose S independently of the features. Only then both branches have mean exp(q·k), and the "
-    "term Var(E[A | S]) that the proof drops is 0.",
+    "Drop Var(E[A | S]) from the total variance only where S does not depend on the features. "
+    "Only then do both branches have mean exp(q·k), which makes this term 0.",
     SOURCE,
 )
 def dropped_term() -> Iterator[Check]:
@@ -327,7 +330,8 @@ def _off(method: Method, q: Array, k: Array, draws: int) -> float:
 
 @claim(
     "SB-Ec",
-    "Take one q and one k in ℝ^d: the estimate is a number. The text prints ℝ^{L×d}.",
+    "Take one q and one k in ℝ^d: the estimate is then a number. The text prints ℝ^{L×d}, for "
+    "which it is a matrix.",
     SOURCE,
 )
 def shapes() -> Iterator[Check]:
@@ -359,8 +363,8 @@ def bucket_sizes() -> Iterator[Check]:
 
 @claim(
     "SB-Ee",
-    "Count Ls(m + 2d) for the correction: φ(q)·φ(k) on S adds Lsm to the printed Lsd. The total "
-    "O(Lmd) therefore needs s = O(d).",
+    "Count Ls(m + 2d) for the correction, so that O(Lmd) needs s = O(d). The printed Lsd leaves "
+    "out the Lsm of φ(q)·φ(k) on S.",
     SOURCE,
 )
 def cost_of_correction() -> Iterator[Check]:
@@ -372,7 +376,7 @@ def cost_of_correction() -> Iterator[Check]:
 
 @claim(
     "SB-Ef",
-    "Call the estimate unbiased before normalisation only. After division by its row sums it has "
+    "Call the estimate unbiased only before normalisation: after division by its row sums it has "
     "a bias of order 1/m.",
     SOURCE,
 )
@@ -401,7 +405,8 @@ def _bias(m: int, q: Array, k: Array) -> Array:
 
 @claim(
     "SB-Eg",
-    "Take out the scales before M is computed: its entries reach e^B and overflow.",
+    "Take the scales out of M before forming it: for logits up to B its entries reach e^B, which "
+    "overflows.",
     SOURCE,
 )
 def overflow() -> Iterator[Check]:
@@ -431,8 +436,8 @@ def _refused(Q: Array, K: Array) -> int:
 
 @claim(
     "SB-Eh",
-    "Use positive features: with sines and cosines a row sum may be ≤ 0, although the estimate is "
-    "unbiased.",
+    "Use positive features if rows are normalised. Sines and cosines are unbiased too, but their "
+    "row sums may be ≤ 0.",
     SOURCE,
 )
 def row_sums() -> Iterator[Check]:

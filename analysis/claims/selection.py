@@ -50,8 +50,8 @@ def _rows(head: inputs.Head, count: int = 4) -> Iterator[tuple[Array, Array]]:
 
 @claim(
     "H2O-1",
-    "The heavy hitters that are kept greedily are the best columns so far: over half of 32 among "
-    "the first 128 tokens of SmolLM2, a third of 512. A key that was evicted does not come back.",
+    "H2O keeps the columns with the most attention so far. Of the 32 best columns it keeps over "
+    "half at token 128 of SmolLM2, but a third at token 512: an evicted key does not come back.",
     H2O + ", abstract: a small portion of tokens contributes most; FMInference/H2O ac75c2a, "
     "utils_real_drop/modify_llama.py:271",
 )
@@ -72,9 +72,9 @@ def best_columns() -> Iterator[Check]:
 
 @claim(
     "H2O-2",
-    "Heavy hitters beside recent keys hold more attention than recent keys alone, and than sinks "
-    "and a window: on three of four heads of SmolLM2, not on the broad one. The best columns hold "
-    "more than H2O on all.",
+    "On three of four heads of SmolLM2, heavy hitters with recent keys hold more attention than "
+    "recent keys alone, and than sinks with a window. On the broad head they do not. The best "
+    "columns hold more than H2O on all four.",
     H2O + ", abstract: a balance of recent and heavy-hitter tokens",
 )
 def heavy_hitters() -> Iterator[Check]:
@@ -94,9 +94,9 @@ def heavy_hitters() -> Iterator[Check]:
 
 @claim(
     "H2O-Ea",
-    "Do not read a large sum of received attention as importance: in uniform causal attention key "
-    "j receives 1/j + … + 1/n, most for the first. Means over the queries that see it fall with j "
-    "too.",
+    "Do not identify heavy hitters by the sum of the attention received: it favours early keys. "
+    "In uniform causal attention key j receives 1/j + … + 1/n, and its mean over the queries "
+    "falls with j too.",
     H2O + "; FMInference/H2O ac75c2a, utils_real_drop/modify_llama.py:317; "
     "NVIDIA/kvpress 8bb29b9, observed_attention_press.py",
 )
@@ -120,8 +120,8 @@ def early_keys() -> Iterator[Check]:
 
 @claim(
     "QUEST-1",
-    "q·k is nowhere above Σ_c max(q_c lo_c, q_c hi_c) for the keys of a page, lo and hi their "
-    "least and greatest coordinates; for a page of one key the two are equal.",
+    "For the keys of a page, q·k is at most Σ_c max(q_c lo_c, q_c hi_c), where lo and hi are "
+    "their least and greatest coordinates. For a page of one key the two are equal.",
     QUEST + "; mit-han-lab/Quest 01c1623, evaluation/quest_attention.py:146",
 )
 def box() -> Iterator[Check]:
@@ -139,8 +139,9 @@ def box() -> Iterator[Check]:
 
 @claim(
     "QUEST-2",
-    "The pages with the highest bounds hold more attention than as many first and last keys: with "
-    "8 pages of 16 keys, the current one among them, not with 4. The best 4 pages do.",
+    "The pages with the highest bounds hold more attention than as many first and last keys. This "
+    "holds for 8 pages of 16 keys, the current page included, but not for 4. The best 4 pages "
+    "hold more.",
     QUEST + ", abstract",
 )
 def critical_pages() -> Iterator[Check]:
@@ -167,7 +168,8 @@ def _held(head: inputs.Head, weights: Array, spec: str) -> float:
 
 @claim(
     "QUEST-Ea",
-    "Read two pages for a budget of two pages. The evaluation in public code reads at least three.",
+    "Read two pages if the budget is two pages: the evaluation in public code reads at least "
+    "three.",
     "mit-han-lab/Quest 01c1623, evaluation/quest_attention.py:56",
 )
 def least_pages() -> Iterator[Check]:
@@ -196,8 +198,9 @@ def _lines(vertical: int, slashes: int, fields: str = "") -> str:
 
 @claim(
     "MINF-1",
-    "The lines that the last 64 queries find hold nearly what the best lines do: 85 % and more on "
-    "heads of SmolLM2 with a sink or a window, two thirds on a broad one.",
+    "The lines that the last 64 queries choose hold nearly as much attention as the best lines. "
+    "They hold 85 % and more of it on heads of SmolLM2 with a sink or a window, two thirds on a "
+    "broad head.",
     MINFERENCE + ", abstract: the sparse index built online; " + MINFERENCE_CODE + ":381",
 )
 def lines_of_the_last() -> Iterator[Check]:
@@ -213,8 +216,9 @@ def lines_of_the_last() -> Iterator[Check]:
 
 @claim(
     "MINF-Ea",
-    "Return the pattern that the search found best. If blocks are best, the code returns 1000 "
-    "verticals and 6096 slashes, with more entries than one eighth of all blocks.",
+    "Return the pattern that the search found best. Where blocks were best, the code returns 1000 "
+    "verticals and 6096 slashes, which have more entries than the eighth of the blocks that was "
+    "found.",
     MINFERENCE_CODE + ":224",
 )
 def overwritten() -> Iterator[Check]:
@@ -237,8 +241,8 @@ def _entries(head: inputs.Head, spec: str) -> int:
 
 @claim(
     "MINF-Eb",
-    "Compare candidates at equal price. Those of the code differ in entries by a factor of 4 and "
-    "more on every head of SmolLM2 with a sink, and the dearest wins.",
+    "Compare candidates at an equal number of entries. The code's candidates differ by a factor "
+    "of 4 and more on every head of SmolLM2 with a sink, and the one with most entries wins.",
     MINFERENCE_CODE + ":211",
 )
 def unequal_prices() -> Iterator[Check]:
@@ -258,8 +262,8 @@ def unequal_prices() -> Iterator[Check]:
 
 @claim(
     "MINF-Ec",
-    "Leave dominated pairs out of a search: a pair with more lines of both kinds holds no less. "
-    "In the second search (1000, 4096) dominates four of the six pairs.",
+    "Do not offer a pair with more lines of both kinds than others: it never holds less. In the "
+    "second search, (1000, 4096) leaves four of the six pairs without a chance.",
     MINFERENCE_CODE + ":262; microsoft/MInference, issue 80",
 )
 def nested_candidates() -> Iterator[Check]:
@@ -274,8 +278,9 @@ def nested_candidates() -> Iterator[Check]:
 
 @claim(
     "MINF-Ed",
-    "Choose slashes alike in search and kernel. Of 100 slashes the search takes the 30 nearest "
-    "always and leaves 70 to the attention; the kernel takes the 100 nearest, and none is left.",
+    "Force the same number of nearest slashes in the search and in the kernel. Of 100 slashes the "
+    "search takes the 30 nearest and leaves 70 to attention; the kernel takes the 100 nearest and "
+    "leaves none.",
     MINFERENCE_CODE + ":144 and :392",
 )
 def slashes_left() -> Iterator[Check]:
@@ -292,7 +297,7 @@ def slashes_left() -> Iterator[Check]:
 
 @claim(
     "MINF-Ee",
-    "Find the lines by attention, softmax of q·k/√d. The second search leaves out 1/√d, and its "
+    "Find lines by attention, the softmax of q·k/√d. The second search leaves out 1/√d, and its "
     "lines hold less on all four heads of SmolLM2.",
     MINFERENCE_CODE + ":235",
 )
@@ -313,7 +318,7 @@ def unscaled_search() -> Iterator[Check]:
 @claim(
     "TOPP-1",
     "Attention restricted to some keys and renormalised has tv = 1 − e^{−KL(restricted ‖ exact)} "
-    "in every row; of means over rows it is a bound only.",
+    "in every row. For means over rows this is only an upper bound.",
     TOP_K,
 )
 def total_variation() -> Iterator[Check]:
@@ -333,8 +338,8 @@ def total_variation() -> Iterator[Check]:
 
 @claim(
     "TOPP-2",
-    "The output of restricted attention is off by tv·|μ_tail − μ_head|, the means of V over what "
-    "is left out and over what is kept, each weighted by attention.",
+    "The output of restricted attention is off by tv·|μ_tail − μ_head|. Here μ_tail and μ_head "
+    "are the means of V over the omitted and the kept keys, weighted by attention.",
     TOP_K,
 )
 def error_of_the_output() -> Iterator[Check]:
@@ -356,8 +361,8 @@ def error_of_the_output() -> Iterator[Check]:
 
 @claim(
     "TOPP-3",
-    "Of all weights on k keys that sum to 1, those of the k largest, renormalised, have the least "
-    "tv: the mass left out. Weights that need not sum to 1 may come within half of it.",
+    "Of all weights on k keys that sum to 1, the k largest, renormalised, have the least tv: the "
+    "omitted mass. Weights that need not sum to 1 can have half of this tv.",
     TOP_K,
 )
 def least_variation() -> Iterator[Check]:
@@ -383,8 +388,8 @@ def _tv(spec: str, Q: Array, K: Array) -> float:
 
 @claim(
     "TOPP-4",
-    "For Gaussian logits of deviation σ the share of keys that a tv of ε needs is Φ_c(σ + Φ⁻¹(ε)): "
-    "where n·e^{−σ²} is large. Many keys, n·share ≫ 1, are not enough.",
+    "For Gaussian logits of deviation σ, a tv of ε needs the share Φ_c(σ + Φ⁻¹(ε)) of the keys if "
+    "n·e^{−σ²} is large. Many keys, n·share ≫ 1, are not enough.",
     TOP_K,
 )
 def gaussian_law() -> Iterator[Check]:
@@ -404,8 +409,9 @@ def gaussian_law() -> Iterator[Check]:
 
 @claim(
     "TOPP-5",
-    "As many keys as hold the share p of attention keep tv ≤ 1 − p in every row; the same number "
-    "of keys on average, in equal numbers, does not, and has a larger mean tv.",
+    "If each row keeps as many keys as hold the share p of attention, tv ≤ 1 − p in every row. "
+    "The same average number of keys, equal in all rows, does not ensure this and has a larger "
+    "mean tv.",
     "Twilight (arXiv 2502.02770), abstract: adaptive budgets",
 )
 def adaptive_budgets() -> Iterator[Check]:
