@@ -210,7 +210,7 @@ def add_out(parser: argparse.ArgumentParser, what: str) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help=f"folder for {what}, and for each head that is done: a stopped run goes on",
+        help=f"folder for {what} and the finished heads; a stopped run continues there",
     )
 
 

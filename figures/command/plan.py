@@ -51,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--needle", type=float, default=0.0, metavar="WEIGHT",
-        help="weight of the KL at the answer about a fact in the text, beside 1 for the text [0]",
+        help="weight of the KL at the answer about a fact; the text itself has weight 1 [0]",
     )  # fmt: skip
     options.add_methods(parser)
     options.add_tokens(parser, "of each text that are read")

@@ -186,10 +186,10 @@ def rule(table: pd.DataFrame, profile: Profile) -> str:
             **said,
         )
     return tr(
-        "Rule of thumb for these references: keep entries if the row entropy is below "
-        "{border:.2f} (attention spread over about {number} of {keys} keys), and use low rank "
-        "above. Tested on each input with a border from the other inputs only, it is right in "
-        "{right} of {count} cases. A method that can be run may be of the other class.",
+        "Rule of thumb for largest entries against low rank: keep entries if the row entropy is "
+        "below {border:.2f} (attention spread over about {number} of {keys} keys), and use low "
+        "rank above. Tested on each input with a border from the other inputs only, it is right "
+        "in {right} of {count} cases. A method that can be run may be of the other class.",
         **said,
     )
 

@@ -309,7 +309,7 @@ def block(found: dict[str, Any], language: str) -> str:
     else:
         first = (
             "All {heads} heads of {model} computed by one method, on {tokens} tokens ({date}). KL: "
-            "KL(model ‖ replaced) of the next token, each method has the largest size that reads, "
+            "KL(model ‖ replaced) of the next token. Each method has the largest size that reads, "
             "for a new query, at most as much as 16, 32 or 64 exact keys with their values; the "
             "other columns are at 32 keys. tv of heads: mean over the heads, each in the unchanged "
             "model. An empty cell: no size fits."
