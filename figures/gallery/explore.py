@@ -132,7 +132,7 @@ def _least(rows: pd.DataFrame) -> tuple[str, ...]:
 def finding(table: pd.DataFrame) -> str:
     here = nearest(_at_one(table)).droplevel("temperature")
     return tr(
-        "At t = {t:g}, {every} has the least total variation; of the runnable methods shown, "
+        "At t = {t:g}, {every} has the least total variation; among methods that can be run, "
         "{runnable}.",
         t=_at_one(table).temperature.iloc[0],
         every=_listed(here.every),
