@@ -345,7 +345,7 @@ def shapes() -> Iterator[Check]:
 
 @claim(
     "SB-Ed",
-    "Sort the buckets into equal sizes if a row must have at most s entries. Raw LSH buckets have "
+    "Use sorted buckets of equal size if a row must have at most s entries. Raw LSH buckets have "
     "random sizes.",
     SOURCE,
 )

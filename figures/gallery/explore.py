@@ -132,7 +132,7 @@ def _least(rows: pd.DataFrame) -> tuple[str, ...]:
 def finding(table: pd.DataFrame) -> str:
     here = nearest(_at_one(table)).droplevel("temperature")
     return tr(
-        "At t = {t:g}, {every} has the least total variation; among methods that can be run, "
+        "At t = {t:g}, {every} has the least total variation; among those shown that can be run, "
         "{runnable}.",
         t=_at_one(table).temperature.iloc[0],
         every=_listed(here.every),
@@ -158,7 +158,7 @@ def _either(names: tuple[str, ...]) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Queries down, keys across; exact, then estimates at {budget}. Above: total variation, "
+        "Queries down, keys across; exact, estimates at {budget}. Above: total variation, "
         "relative Frobenius error.",
         budget=amounts.budget(table),
     )

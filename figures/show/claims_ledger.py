@@ -92,7 +92,7 @@ def in_markdown(table: pd.DataFrame, *, errata: bool) -> pd.DataFrame:
     first = part.drop_duplicates("id").set_index("id", drop=False)
     columns = {
         tr("id"): first.id,
-        tr("as it is right") if errata else tr("claim"): first.statement.map(tr).map(typeset),
+        tr("what to do instead") if errata else tr("claim"): first.statement.map(tr).map(typeset),
         tr("observed (expected)"): quantities.agg(tr("; ").join).map(typeset),
         tr("verdict"): first.verdict.map(tr),
     }
