@@ -41,7 +41,8 @@ JOINED = {
 }
 TILE = 512, 1024  # rows and columns, if no complete row is needed: 8 MB in two products
 GAP = 64  # numbers between arrays, see `fill`
-MASKED_STRIPES = 16  # stripes of a causal head, which then visit 53 % of its entries
+MASKED_STRIPES = 16  # stripes of a long causal head, which then visit 53 % of its entries
+MASKED = 256, 2**18  # rows, and entries, of one stripe of a short causal head: fewer are slower
 LEAST_HEIGHT = 48  # rows of logits per product, if there are as many: fewer are slower
 _LARGEST_FLOAT = np.finfo(np.float64).max
 _LEAST_INVERTIBLE = 1 / _LARGEST_FLOAT
@@ -315,7 +316,8 @@ class Comparison:
         """The rows and columns of an estimate per stripe, and the rows of logits per piece."""
         l = self.kt.shape[1]
         if not self.mask.is_full:  # low stripes, to visit few hidden entries
-            rows = max(1, min(exact.height(l), max(LEAST_HEIGHT, l // MASKED_STRIPES)))
+            low = min(MASKED[0], MASKED[1] // l)
+            rows = max(1, min(exact.height(l), max(low, l // MASKED_STRIPES)))
             return rows, l, rows
         if not self.attention:
             width = min(l, TILE[1])
