@@ -1,7 +1,6 @@
 """Methods filled to an equal budget, in any currency of `approx.Price`, and budgets in words."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 from analysis.costs.candidates import why_not
 from analysis.inputs import Head
 from approx import Approximation, Method, checks
-from approx.method.prices import CURRENCIES, Shape, entries
+from approx.method.prices import CURRENCIES, entries
 
 KEYS = 32  # the budget of a report is the price of this many exact keys
 
@@ -107,15 +106,9 @@ def match(
         filled = None
         fillable = method.fillable or not method.is_template
         if fillable and why_not(method, inputs.mask) is None:
-            filled = _filled(method, budget, inputs.shape, currency)
+            filled = method.within(budget, currency=currency, **inputs.shape.given)
         (absent if filled is None else fitting).append(method if filled is None else filled)
     return Matched(fitting, absent)
-
-
-@functools.lru_cache(maxsize=256)  # heads of one shape have the same sizes
-def _filled(method: Method, budget: float, shape: Shape, currency: str) -> Method | None:
-    """Return the method with its size filled to a budget; None if no size fits."""
-    return method.within(budget, currency=currency, **shape.given)
 
 
 def values_per_row(approximation: Approximation) -> float:

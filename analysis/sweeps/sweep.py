@@ -65,6 +65,7 @@ def begin(asked: str, memory_limit: int | None) -> None:
     memory.set_limit(memory_limit)
 
 
+@functools.cache
 def version() -> str:
     """Return the version of this package."""
     return metadata.version("expqk")

@@ -34,7 +34,7 @@ def filled(method: M, budget: float, shape: Shape, currency: str) -> M | None:
     return found
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=2048)  # some hundred methods, at the sizes of a curve
 def _filled(asked: _Asked) -> Any:
     method, budget, shape, currency = asked.method, asked.budget, asked.shape, asked.currency
     opened = [name for name, part in method.parts.items() if part.is_template]

@@ -5,7 +5,6 @@ import math
 from typing import ClassVar
 
 import numpy as np
-import scipy
 
 from approx.checks import Array
 from approx.estimate import exact
@@ -88,8 +87,10 @@ class Leverage(Method):
             sides, log_accept = [], np.zeros(count)
             for x in (a, b):
                 log_phi = x @ w.T - half_square(x)[:, None]
-                norm = scipy.special.logsumexp(2 * log_phi, axis=0) / 2
-                log_accept += norm - scipy.special.logsumexp(log_phi, axis=0)
+                log_phi -= log_phi.max(axis=0)
+                phi = np.exp(log_phi)
+                norm = np.log(np.square(phi).sum(axis=0)) / 2
+                log_accept += norm - np.log(phi.sum(axis=0))
                 sides.append(log_phi - norm)
             return sides[0], sides[1], np.exp(np.minimum(log_accept, 0.0))
 
