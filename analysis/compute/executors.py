@@ -34,6 +34,7 @@ from approx.kernels.threads import one_thread
 ATTEMPTS = 3  # pools lost in a row without a finished cell, before cells run alone
 ALONE = 8  # cells that then run alone
 MAPPED = 2**15  # arrays with more bytes are mapped from a file instead of sent
+AHEAD = 2  # items of a run, such as layers, whose tasks a cluster has at the same time
 PATIENCE = 60  # seconds to wait for a first worker, and before silence is reported
 
 
@@ -166,6 +167,17 @@ def threads(function: Callable[[T], R], items: Sequence[T], jobs: int) -> list[R
         finally:
             stop.set()
     return [shares[i % jobs][i // jobs] for i in range(len(items))]
+
+
+def ahead(function: Callable[[T], R], items: Iterable[T], scheduler: Any) -> list[R]:
+    """Return function(item) for each item, in order; on a cluster, `AHEAD` items at once.
+
+    An item stands for several tasks. When its last ones run, other workers begin the next item.
+    """
+    if scheduler is None:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(AHEAD) as executor:
+        return list(executor.map(function, items))
 
 
 def pool(jobs: int, return_as: str) -> Callable[[Iterable[Any]], Any]:

@@ -122,9 +122,15 @@ def curves(
     asked = choices(budget, currency, methods, width=width, since=since)
     drawn = [gradients(passage, samples) for passage in passages]
     layers = range(passages[0].model.layers)
-    bar = tqdm(layers, disable=not progress, desc="curves", leave=False)
     where = {"start": start, "screen": screen, "scheduler": scheduler, "done": done}
-    parts = [layer_curves(passages, drawn, layer, asked, **where) for layer in bar]
+    with tqdm(total=len(layers), disable=not progress, desc="curves", leave=False) as bar:
+
+        def of_layer(layer: int) -> pd.DataFrame:
+            part = layer_curves(passages, drawn, layer, asked, **where)
+            bar.update()
+            return part
+
+        parts = executors.ahead(of_layer, layers, scheduler)
     return pd.concat(parts, ignore_index=True)
 
 
@@ -288,7 +294,7 @@ class _Work:
 
     def key(self) -> str:
         """Return the hash of everything that decides the damage of a choice."""
-        about = self.version, self.where, self.positions, self.draws
+        about = self.where, self.positions, self.draws
         return finished.key(*about, self.x.digest(), self.gradients)
 
     def curve(self, sized: Sized) -> dict[str, float]:

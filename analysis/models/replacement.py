@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ ROWS = 32  # positions whose logits are in float64 at once
 BLOCK = 32  # positions per block of a standard error
 FEWEST = 4  # blocks; with fewer, a standard error is too uncertain
 ERRORS = ("attention_tv", "output_relative_error")
+HOOKED = threading.RLock()  # a model has the hooks of one pass at a time
 
 Replacements = Mapping[HeadIndex, Method]
 Errors = Mapping[HeadIndex, Mapping[str, float]]
@@ -464,13 +466,14 @@ class Passage:
         """Let torch use as many threads as heads do; with other busy processes, more would wait."""
         import torch
 
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.jobs)
-        try:
-            with torch.inference_mode(not gradients):
-                yield
-        finally:
-            torch.set_num_threads(before)
+        with HOOKED:
+            before = torch.get_num_threads()
+            torch.set_num_threads(self.jobs)
+            try:
+                with torch.inference_mode(not gradients):
+                    yield
+            finally:
+                torch.set_num_threads(before)
 
     def _measured(self, call: Call) -> Any:
         """Return the output of a layer of the model itself, and store its shape."""
@@ -527,7 +530,7 @@ class Passage:
     def key(self, heads: Replacements, errors: bool) -> str:
         """Return the key of a stored pass: a hash of everything that decides its numbers."""
         chosen = sorted((*pair, str(method)) for pair, method in heads.items())
-        return finished.key(version(), self.digest, chosen, errors)
+        return finished.key(self.digest, chosen, errors)
 
     @functools.cached_property
     def digest(self) -> str:
