@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from analysis.advice.diagnose import diagnose
 from analysis.advice.verdict import VERDICTS
-from analysis.compute import executors
+from analysis.compute import executors, finished
 from analysis.costs import budget as budgets
 from analysis.costs.allocation import HEAD, Allocation, single
 from analysis.costs.budget import KEYS
@@ -213,6 +213,7 @@ class Run:
             "currency": currency,
             "seed": seed,
             "version": metadata.version("expqk"),
+            "code": finished.code("approx", "analysis")[:12],
         }
         every = os.cpu_count() or 1
         jobs = checks.integer("jobs", every if jobs is None else jobs, least=1)
@@ -270,10 +271,18 @@ class Run:
             self._connected(),
             tqdm(total=len(every), initial=done, disable=not progress, desc="model") as bar,
         ):
-            for cell in left:
+
+            def make(cell: Cell) -> None:
                 bar.set_postfix_str(f"{cell.kind} {cell.place:g}")
                 self.store.write(self.key(cell), list(made[cell.kind](cell.place)))
                 bar.update()
+
+            layers = [cell for cell in left if cell.kind in ("advice", "curves")]
+            if self._cluster is not None and any(cell.kind == "curves" for cell in layers):
+                _ = self._gradients, self._budget  # once, before several pieces need them
+            executors.ahead(make, layers, self._cluster)
+            for cell in left[len(layers) :]:
+                make(cell)
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[None]:

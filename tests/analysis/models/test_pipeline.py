@@ -115,7 +115,7 @@ def whole(tmp_path_factory):
     return run.results()
 
 
-@kills("pipeline.py", "            for cell in left:", "            for cell in every:")
+@kills("pipeline.py", "layers = [cell for cell in left if", "layers = [cell for cell in every if")
 def test_a_stopped_run_goes_on_where_it_was_and_finds_the_same(tmp_path, whole):
     stopped = MadeUp(tmp_path / "stopped")
     stopped.most = 1  # layers
