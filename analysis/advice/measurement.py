@@ -98,7 +98,7 @@ class Question(ABC):
         """Return the hash of everything that decides the rows of a head."""
         fields = dataclasses.asdict(dataclasses.replace(self, methods=None))
         methods = None if self.methods is None else list(map(str, self.methods))
-        return finished.key(version(), type(self).__qualname__, self.METRICS, x.name, x.digest(),
+        return finished.key(type(self).__qualname__, self.METRICS, x.name, x.digest(),
                             methods, *fields.values())  # fmt: skip
 
     def sampled(self, x: Head) -> Sampled:

@@ -2,11 +2,14 @@
 
     DIR/KEY.json     the outcome of one task, under a hash of everything that decides it
 
-A file is written under a temporary name and then renamed, so that no file is half written. Outcomes
-are numbers, texts, `Sentence`, and lists and dicts of these; they are read back bit for bit.
+A file is written under a temporary name and then renamed, so that no file is half written.
+Outcomes are numbers, texts, `Sentence`, tables, and lists and dicts of these; they are read back
+bit for bit.
 """
 
+import functools
 import hashlib
+import importlib.util
 import json
 import os
 import secrets
@@ -15,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from analysis.sentences import Sentence
 
@@ -74,9 +78,24 @@ class Finished:
             half.unlink(missing_ok=True)
 
 
-def key(*decisive: Any) -> str:
-    """Return a hash of all that decides an outcome: texts, numbers, arrays by their bytes."""
+@functools.cache
+def code(*packages: str) -> str:
+    """Return a hash of the source files of packages of this project."""
     h = hashlib.sha256()
+    for package in packages:
+        spec = importlib.util.find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            for path in sorted(Path(folder).rglob("*.py")):
+                h.update(path.relative_to(folder).as_posix().encode() + b"\n" + path.read_bytes())
+    return h.hexdigest()
+
+
+def key(*decisive: Any) -> str:
+    """Return a hash of all that decides an outcome: texts, numbers, arrays by their bytes.
+
+    The source files of `approx` and `analysis` decide each outcome, so they are hashed, too.
+    """
+    h = hashlib.sha256(code("approx", "analysis").encode())
     for x in decisive:
         if isinstance(x, np.ndarray):
             h.update(repr((x.shape, x.dtype.str)).encode())
@@ -91,6 +110,9 @@ def _plain(x: Any) -> Any:
     """Return what JSON can hold; `_read` is the way back."""
     if isinstance(x, Sentence):
         return {"message": x.message, "values": _plain(x.values)}
+    if isinstance(x, pd.DataFrame):
+        columns = [[name, str(x[name].dtype), _plain(x[name].tolist())] for name in x]
+        return {"columns": columns}
     if isinstance(x, dict):
         return {"pairs": [[name, _plain(value)] for name, value in x.items()]}
     if isinstance(x, np.generic):
@@ -101,4 +123,7 @@ def _plain(x: Any) -> Any:
 
 
 def _read(x: dict[str, Any]) -> Any:
+    if "columns" in x:
+        series = {name: pd.Series(cells, dtype=kind) for name, kind, cells in x["columns"]}
+        return pd.DataFrame(series)
     return Sentence(x["message"], **x["values"]) if "message" in x else dict(x["pairs"])

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
+from analysis.compute import finished
 from analysis.compute.parallel import parallel
 from analysis.compute.seeds import seed_sequence
 from analysis.costs.budget import KEYS, price_of_keys
@@ -74,6 +75,16 @@ class Profile:
     synthetic: tuple[Head, ...] = ()
     advised: tuple[Head, ...] = ()
     given: tuple[int, int] = (0, 0)
+
+    @property
+    def key(self) -> str:
+        """A hash of all that decides the numbers of a study."""
+        heads = (
+            [(x.name, x.digest(), x.temperature) for x in some]
+            for some in (self.inputs, self.synthetic, self.advised)
+        )
+        size = self.name, self.temperatures, self.budget, self.currency, self.trials, self.draws
+        return finished.key(*size, self.seed, self.given, *heads)
 
     @property
     def grid(self) -> str:

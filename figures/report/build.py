@@ -17,6 +17,7 @@ import pandas as pd
 from analysis.advice import measurement
 from analysis.advice.verdict import TIE
 from analysis.claims import check
+from analysis.compute import finished
 from analysis.compute.parallel import parallel
 from analysis.costs.budget import amount_text
 from analysis.experiments import decomposition, moments, polynomial_rank
@@ -37,7 +38,8 @@ from figures.words.translation import in_words, mark, speaking, spoken, tr
 
 T = TypeVar("T")
 SOURCE = "report.md"
-SUMMARY, ADVICE, CLAIMS = "summary", "advice", "pages of the claims"
+STORE = "store"  # the tables of finished studies, in the folder of a report
+SUMMARY, ADVICE, LEDGER, CLAIMS = "summary", "advice", "claims", "pages of the claims"
 BY_CELL = ("error",)  # a study of many short cells, shared by all processes; any other has one
 LONG = (
     "price",
@@ -67,13 +69,15 @@ def build(
     A report.md that was edited since it was written is never overwritten: it gets another name.
     What notes.md holds is merged into the pages, as `figures.document.notes` says; a course report
     begins one with its questions, if there is none.
+    The table of a study is kept when it is computed. A report of the same inputs and settings, in
+    the same folder and of the same code, does not compute it again.
 
     Parameters
     ----------
     profile : Profile
     out : Path
         Folder: report.md, index.html, report.pdf, claims.html, claims.pdf,
-        manifest.json, figures/, data/; notes.md and no claims for a course.
+        manifest.json, figures/, data/, store/; notes.md and no claims for a course.
     command : str, optional
         As it was given; sys.argv by default.
     title : str, optional
@@ -102,47 +106,15 @@ def build(
     array_files.usable(out)
     command = command or shlex.join(["expqk", *sys.argv[1:]])
     seconds: dict[str, float] = {}
-
-    def together(label: str, jobs: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-        taken = parallel(
-            functools.partial(_timed, spoken()),
-            [*jobs.values()],
-            jobs=profile.jobs,
-            progress=profile.progress,
-            label=label,
-        )
-        for name, (passed, _) in zip(jobs, taken):
-            seconds[name] = seconds.get(name, 0.0) + passed
-        return {name: made for name, (_, made) in zip(jobs, taken)}
-
-    computed: dict[str, pd.DataFrame] = {}
-    for name in BY_CELL:
-        start = time.perf_counter()
-        computed[name] = FIGURES[name].compute(profile)
-        seconds[name] = time.perf_counter() - start
-    shown, single = reported(profile), dataclasses.replace(profile, jobs=1, progress=False)
-    studies: dict[str, Callable[[], pd.DataFrame]] = {
-        name: functools.partial(FIGURES[name].compute, single)
-        for name in shown
-        if name not in (SUMMARY, *BY_CELL)
-    }
-    studies["decomposition"] = functools.partial(decomposition.compute, single)
-    if brief:
-        studies["polynomial_rank"] = functools.partial(polynomial_rank.compute, single)
-    else:
-        studies["winners"] = functools.partial(summary.winners, single)
-        studies[ADVICE] = functools.partial(front.advised, single)
-        studies["claims"] = _ledger
-    if profile.synthetic and not brief:
-        studies["synthetic"] = functools.partial(summary.winners, _synthetic(single))
-    begun = sorted(studies, key=lambda name: name not in LONG)
-    computed |= together("studies", {name: studies[name] for name in begun})
+    together = functools.partial(_together, profile, seconds)
+    folder = out.absolute()  # a worker keeps the folder it began in
+    computed = _computed(profile, folder, seconds)
+    kept, shown = [name for name in computed if name not in seconds], reported(profile)
     if SUMMARY in shown:
         computed[SUMMARY] = summary.compose(computed["error"], computed["winners"])
-    folder = out.absolute()  # a worker keeps the folder it began in
     files_of: dict[str, Callable[[], object]] = {}
     if not brief:
-        files_of[CLAIMS] = functools.partial(claims_document.write, computed["claims"], folder)
+        files_of[CLAIMS] = functools.partial(claims_document.write, computed[LEDGER], folder)
     for name in shown:
         files_of[name] = functools.partial(album.save, name, computed[name], folder)
     together("drawing", files_of)
@@ -162,9 +134,65 @@ def build(
         (out / NOTES).write_text(skeleton(text, tr(course.ABOUT_NOTES)), "utf-8")
     together("pages", {form: functools.partial(make, folder) for form, make in PAGES.items()})
     edited_files.describe(
-        out, {"command": command, "seed": profile.seed, "seconds": seconds, **_machine()}
+        out,
+        {"command": command, "seed": profile.seed, "kept": kept, "seconds": seconds, **_machine()},
     )
     return edited
+
+
+def _together(
+    profile: Profile, seconds: dict[str, float], label: str, jobs: Mapping[str, Callable[[], T]]
+) -> dict[str, T]:
+    """Return the result of each job, by name, and add how many seconds it took."""
+    taken = parallel(
+        functools.partial(_timed, spoken()),
+        [*jobs.values()],
+        jobs=profile.jobs,
+        progress=profile.progress,
+        label=label,
+    )
+    for name, (passed, _) in zip(jobs, taken):
+        seconds[name] = seconds.get(name, 0.0) + passed
+    return {name: made for name, (_, made) in zip(jobs, taken)}
+
+
+def _computed(profile: Profile, folder: Path, seconds: dict[str, float]) -> dict[str, pd.DataFrame]:
+    """Return the tables of all studies; only those that are not in the folder are computed."""
+    studies, store = _studies(profile), finished.Finished(folder / STORE)
+    code = finished.code("figures")
+    keys = {x: finished.key(x, code, "" if x == LEDGER else profile.key) for x in studies}
+    earlier = {name: store.get(key) for name, key in keys.items()}
+    computed: dict[str, pd.DataFrame] = {x: t for x, t in earlier.items() if t is not None}
+    left = {
+        name: functools.partial(_stored, store, keys[name], study)
+        for name, study in studies.items()
+        if name not in computed
+    }
+    for name in BY_CELL:
+        if name in left:
+            seconds[name], computed[name] = _timed(spoken(), left.pop(name))
+    begun = sorted(left, key=lambda name: name not in LONG)
+    return computed | _together(profile, seconds, "studies", {name: left[name] for name in begun})
+
+
+def _studies(profile: Profile) -> dict[str, Callable[[], pd.DataFrame]]:
+    """Return how to compute each table; a study of `BY_CELL` has all processes for itself."""
+    single = dataclasses.replace(profile, jobs=1, progress=False)
+    studies: dict[str, Callable[[], pd.DataFrame]] = {
+        name: functools.partial(FIGURES[name].compute, profile if name in BY_CELL else single)
+        for name in dict.fromkeys([*BY_CELL, *reported(profile)])
+        if name != SUMMARY
+    }
+    studies["decomposition"] = functools.partial(decomposition.compute, single)
+    if profile.name == course.NAME:
+        return studies | {"polynomial_rank": functools.partial(polynomial_rank.compute, single)}
+    studies["winners"] = functools.partial(summary.winners, single)
+    studies[ADVICE] = functools.partial(front.advised, single)
+    studies[LEDGER] = _ledger
+    if profile.synthetic:
+        synthetic = dataclasses.replace(single, inputs=profile.synthetic)
+        studies["synthetic"] = functools.partial(summary.winners, synthetic)
+    return studies
 
 
 def _timed(language: str, make: Callable[[], T]) -> tuple[float, T]:
@@ -173,6 +201,13 @@ def _timed(language: str, make: Callable[[], T]) -> tuple[float, T]:
     with speaking(language):
         made = make()
     return time.perf_counter() - start, made
+
+
+def _stored(store: finished.Finished, key: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    """Compute the table of a study and keep it."""
+    table = make()
+    store.put(key, table)
+    return table
 
 
 def _ledger() -> pd.DataFrame:
@@ -369,10 +404,6 @@ def _in_markdown(
         key: table.assign(input=table.input.replace(names)) if "input" in table else table
         for key, table in computed.items()
     }
-
-
-def _synthetic(profile: Profile) -> Profile:
-    return dataclasses.replace(profile, inputs=profile.synthetic)
 
 
 def _said(module: FigureModule, table: pd.DataFrame) -> str:

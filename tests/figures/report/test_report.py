@@ -1,6 +1,7 @@
 """The report: everything is there, made again the same, numbers from tables, an edit survives."""
 
 import dataclasses
+import functools
 import html
 import json
 import math
@@ -22,6 +23,7 @@ from test_model_page import made_up
 from analysis import claims, inputs, moments
 from analysis.advice.diagnose import diagnose
 from analysis.advice.verdict import KEEP
+from analysis.compute import finished
 from analysis.costs.candidates import TRIVIAL
 from analysis.experiments import decomposition
 from analysis.experiments.profile import ADVISED, Profile, profile
@@ -119,7 +121,41 @@ def test_times_are_in_the_manifest_only(made):
     assert manifest["blas"]
     rest = {*PARTS, "pages of the claims", "html", "pdf"}
     assert set(manifest["seconds"]) == {*REPORTED["quick"]} | rest
+    assert manifest["kept"] == []
     assert not re.search(r"\d (?:s|seconds)\b", (made / "report.md").read_text("utf-8"))
+
+
+@kills("build.py", "if name not in computed\n", "if True\n")
+@kills("build.py", "    store.put(key, table)\n", "    pass\n")
+@kills("build.py", "finished.key(x, code,", "finished.key(x,")
+@kills("profile.py", "return finished.key(*size, self.seed,", "return finished.key(*size,")
+def test_what_an_earlier_run_computed_is_kept_in_the_folder(small, tmp_path, monkeypatch):
+    """Whoever stops a report, or wants it in Chinese, does not pay for its tables twice."""
+    counted = Counter()
+
+    def table(name):
+        counted[name] += 1
+        return pd.DataFrame({"name": [name], "value": [0.1 + 0.2]})
+
+    def run(asked, code="one"):
+        names = "error", "price", report.LEDGER
+        studies = {name: functools.partial(table, name) for name in names}
+        monkeypatch.setattr(report, "_studies", lambda profile: studies)
+        monkeypatch.setattr(finished, "code", lambda *packages: code * (packages == ("figures",)))
+        seconds = {}
+        return report._computed(asked, tmp_path, seconds), [*seconds]
+
+    first, taken = run(small)
+    again, nothing = run(dataclasses.replace(small, jobs=2))
+    assert taken == ["error", "price", report.LEDGER]
+    assert not nothing
+    for name, one in first.items():
+        pd.testing.assert_frame_equal(one, again[name])
+    assert run(dataclasses.replace(small, seed=1))[1] == ["error", "price"]  # the same claims
+    hot = tuple(x.at_temperature(2.0) for x in small.inputs)
+    assert run(dataclasses.replace(small, inputs=hot))[1] == ["error", "price"]
+    assert run(small, "two")[1] == taken
+    assert counted == {"error": 4, "price": 4, report.LEDGER: 2}
 
 
 def test_the_appendix_says_how_it_was_made(made, small):
