@@ -240,10 +240,11 @@ def _dask(work: _Work, jobs: int, scheduler: Any, guard: bool) -> Iterator[tuple
         def attempt(some: list[int]) -> Iterator[tuple[int, Any]]:
             some = list(work.wanted(some))
             connected.wait_for_workers(1, timeout=PATIENCE)
-            # Every worker has a copy: inputs are available as long as one worker lives.
+            # Workers fetch inputs from each other. To broadcast them would wait for ever for a worker
+            # that dies meanwhile; inputs that are lost with one are sent again.
             try:
                 held = {
-                    place: connected.scatter(work.shared[place], broadcast=True, hash=False)
+                    place: connected.scatter(work.shared[place], hash=False)
                     for place in {work.cells[i].place for i in some}
                 }
             except CommClosedError as error:

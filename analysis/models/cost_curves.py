@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -234,14 +234,7 @@ def layer_curves(
             work.append(dataclasses.replace(task, known=known))
     damages: list[Any] = [task.known for task in work]
     left = [task for task in work if not task.wanted(sized, task.known) <= {*task.known}]
-    made: Iterable[tuple[_Work, Any]]
-    if scheduler is None:
-        curve = functools.partial(_Work.curve, sized=sized)
-        made = zip(left, executors.threads(curve, left, passages[0].jobs))
-    else:
-        made = executors.stream(
-            _Work.curve, left, [sized], jobs=passages[0].jobs, scheduler=scheduler
-        )
+    made = executors.stream(_Work.curve, left, [sized], jobs=passages[0].jobs, scheduler=scheduler)
     for task, curve_of_head in made:
         damages[task.number] = curve_of_head
         if done:

@@ -57,7 +57,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_tokens(parser, "of each text that are read")
     options.add_language(parser)
     options.add_seed(parser)
-    options.add_jobs(parser, "threads")
+    options.add_jobs(parser, "threads and processes")
     options.add_scheduler(parser)
 
 
