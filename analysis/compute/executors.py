@@ -240,8 +240,8 @@ def _dask(work: _Work, jobs: int, scheduler: Any, guard: bool) -> Iterator[tuple
         def attempt(some: list[int]) -> Iterator[tuple[int, Any]]:
             some = list(work.wanted(some))
             connected.wait_for_workers(1, timeout=PATIENCE)
-            # Workers fetch inputs from each other. To broadcast them would wait for ever for a worker
-            # that dies meanwhile; inputs that are lost with one are sent again.
+            # Workers fetch inputs from each other: a broadcast would never end if a worker died
+            # meanwhile. Inputs that are lost with a worker are sent again.
             try:
                 held = {
                     place: connected.scatter(work.shared[place], hash=False)

@@ -22,6 +22,8 @@ import pandas as pd
 
 from analysis.sentences import Sentence
 
+DECISIVE = {".py", ".csv", ".npz", ".txt"}  # files of a package that decide its numbers
+
 
 class Finished:
     """The finished tasks of a run.
@@ -80,12 +82,12 @@ class Finished:
 
 @functools.cache
 def code(*packages: str) -> str:
-    """Return a hash of the source files of packages of this project."""
+    """Return a hash of the source and the data files of packages of this project."""
     h = hashlib.sha256()
     for package in packages:
         spec = importlib.util.find_spec(package)
         for folder in (spec and spec.submodule_search_locations) or ():
-            for path in sorted(Path(folder).rglob("*.py")):
+            for path in sorted(p for p in Path(folder).rglob("*.*") if p.suffix in DECISIVE):
                 h.update(path.relative_to(folder).as_posix().encode() + b"\n" + path.read_bytes())
     return h.hexdigest()
 
@@ -93,7 +95,7 @@ def code(*packages: str) -> str:
 def key(*decisive: Any) -> str:
     """Return a hash of all that decides an outcome: texts, numbers, arrays by their bytes.
 
-    The source files of `approx` and `analysis` decide each outcome, so they are hashed, too.
+    The source and data files of `approx` and `analysis` are hashed, too.
     """
     h = hashlib.sha256(code("approx", "analysis").encode())
     for x in decisive:

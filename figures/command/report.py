@@ -23,7 +23,10 @@ EXAMPLES = (
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_profile(parser)
     parser.add_argument(
-        "--out", type=Path, default=Path("report"), help="folder to write to [report]"
+        "--out",
+        type=Path,
+        default=Path("report"),
+        help="folder to write to; a stopped run continues there [report]",
     )
     parser.add_argument(
         "--model",

@@ -48,11 +48,11 @@ def test_a_key_depends_on_the_code(tmp_path, monkeypatch):
     assert finished.key("a head") == asked != finished.key("another")
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "one_package").mkdir()
-    source = tmp_path / "one_package/one.py"
     codes = []
-    for text in ("x = 1\n", "x = 2\n"):
-        source.write_text(text, "utf-8")
-        codes.append(finished.code.__wrapped__("one_package"))
-    assert len({*codes, before}) == 3
+    for name, text in {"one.py": "x = 1", "two.py": "", "one.csv": "x", "one.pyc": "x"}.items():
+        for version in (text, text + "\n"):
+            (tmp_path / "one_package" / name).write_text(version, "utf-8")
+            codes.append(finished.code.__wrapped__("one_package"))
+    assert len({*codes, before}) == 7  # what Python compiled decides nothing
     monkeypatch.setattr(finished, "code", lambda *packages: codes[0])
     assert finished.key("a head") != asked
