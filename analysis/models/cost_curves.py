@@ -234,7 +234,8 @@ def layer_curves(
             work.append(dataclasses.replace(task, known=known))
     damages: list[Any] = [task.known for task in work]
     left = [task for task in work if not task.wanted(sized, task.known) <= {*task.known}]
-    made = executors.stream(_Work.curve, left, [sized], jobs=passages[0].jobs, scheduler=scheduler)
+    jobs = max(1, min(passages[0].jobs, len(left)))
+    made = executors.stream(_Work.curve, left, [sized], jobs=jobs, scheduler=scheduler)
     for task, curve_of_head in made:
         damages[task.number] = curve_of_head
         if done:
