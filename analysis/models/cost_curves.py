@@ -81,7 +81,7 @@ def curves(
     screen : bool
         Whether to leave out sizes that cannot help a head, see Notes; for a single passage only.
     scheduler : str or distributed.Client, optional
-        A Dask cluster, on which each head is a task; by default threads of this process.
+        A Dask cluster, on which each head is a task; by default processes of this machine.
     done : Finished, optional
         A store of the curves; a choice that it holds is not computed again.
     progress : bool
