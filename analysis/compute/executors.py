@@ -99,6 +99,7 @@ def stream(
     scheduler: Any = None,
     guard: bool = False,
     wanted: Callable[[C], bool] = everything,
+    copied: bool = False,
 ) -> Iterator[tuple[C, R | Failure]]:
     """Yield (cell, function(cell, shared[cell.place])) as cells finish.
 
@@ -117,10 +118,14 @@ def stream(
         its process.
     wanted : callable
         Called just before a cell starts (with Dask, before all are sent); False drops the cell.
+    copied : bool
+        Whether each Dask worker has its copy of the shared objects before the first cell starts,
+        because cells change them, as a pass puts hooks on a model. By default workers fetch them
+        from each other.
     """
     work = _Work(Guarded(function) if guard else function, cells, shared, wanted)
     if scheduler is not None:
-        return _dask(work, jobs, scheduler, guard)
+        return _dask(work, jobs, scheduler, guard, copied)
     if jobs > 1:
         return _again(lambda some: _loky(work, some, jobs), cells, BrokenProcessPool, guard)
     return ((cells[i], work.function(*work.arguments(i))) for i in work.wanted(range(len(cells))))
@@ -231,7 +236,9 @@ def _loky(work: _Work, some: list[int], jobs: int) -> Iterator[tuple[int, Any]]:
     yield from pool(jobs, "generator_unordered")(tasks)
 
 
-def _dask(work: _Work, jobs: int, scheduler: Any, guard: bool) -> Iterator[tuple[Any, Any]]:
+def _dask(
+    work: _Work, jobs: int, scheduler: Any, guard: bool, copied: bool
+) -> Iterator[tuple[Any, Any]]:
     with client(scheduler, jobs) as connected:
         from distributed import as_completed
         from distributed.client import CancelledError
@@ -240,11 +247,11 @@ def _dask(work: _Work, jobs: int, scheduler: Any, guard: bool) -> Iterator[tuple
         def attempt(some: list[int]) -> Iterator[tuple[int, Any]]:
             some = list(work.wanted(some))
             connected.wait_for_workers(1, timeout=PATIENCE)
-            # Workers fetch inputs from each other: a broadcast would never end if a worker died
-            # meanwhile. Inputs that are lost with a worker are sent again.
+            # A broadcast does not end if a worker dies meanwhile, and few objects need one. Inputs
+            # that are lost with a worker are sent again.
             try:
                 held = {
-                    place: connected.scatter(work.shared[place], hash=False)
+                    place: connected.scatter(work.shared[place], broadcast=copied, hash=False)
                     for place in {work.cells[i].place for i in some}
                 }
             except CommClosedError as error:

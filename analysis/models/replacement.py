@@ -141,7 +141,12 @@ def passes(
     limit = memory.explicit_limit()
     tasks = [Pass(i, heads, errors, limit, version()) for i, heads in enumerate(runs)]
     for task, done in executors.stream(
-        Pass.run, tasks, [passage], jobs=passage.jobs if scheduler else 1, scheduler=scheduler
+        Pass.run,
+        tasks,
+        [passage],
+        jobs=passage.jobs if scheduler else 1,
+        scheduler=scheduler,
+        copied=True,
     ):
         assert not isinstance(done, executors.Failure)
         yield task.number, done
