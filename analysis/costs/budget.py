@@ -5,8 +5,6 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import numpy as np
-
 from analysis.costs.candidates import why_not
 from analysis.inputs import Head
 from approx import Approximation, Method, checks
@@ -99,7 +97,6 @@ def match(
     fitting: list[Method] = []
     absent: list[Method] = []
     checks.positive("budget", budget)
-    budget = np.asarray(budget).item()  # an array cannot be a key of the cache
     checks.instance("inputs", inputs, Head, "a Head")
     for method in methods:
         checks.instance("every method", method, Method, "a method")

@@ -368,6 +368,52 @@ def test_inputs_travel_to_a_cluster_once(client):
     assert Counted.sent == 1
 
 
+class Changed:
+    """An object that cells change, and that takes a while to be sent."""
+
+    def __init__(self, cells=()):
+        self.cells = [*cells]
+
+    def __reduce__(self):
+        time.sleep(0.2)
+        return Changed, (self.cells,)
+
+
+def change(cell, shared):
+    """Return the process, and the cells of others that had changed the object before this one."""
+    shared.cells.append(os.getpid())
+    time.sleep(0.5)
+    return os.getpid(), {*shared.cells} - {os.getpid()}
+
+
+@kills("executors.py", "broadcast=copied, hash=False", "hash=False")
+def test_an_object_that_cells_change_is_copied_before_the_first_cell(client):
+    """A model has hooks during a pass, which no other worker may get with it."""
+    cells = [SimpleNamespace(place=0) for _ in range(4)]
+    found = executors.stream(change, cells, [Changed()], scheduler=client, copied=True)
+    outcomes = [outcome for _, outcome in found]
+    assert {pid for pid, _ in outcomes} == {*pids(client)}
+    assert not any(others for _, others in outcomes)
+
+
+@kills("executors.py", "ThreadPoolExecutor(AHEAD)", "ThreadPoolExecutor(1)")
+@kills(
+    "executors.py",
+    "    if scheduler is None:\n        return [function",
+    "    if False:\n        return [function",
+)
+def test_on_a_cluster_an_item_begins_before_the_last_one_ends():
+    both = threading.Barrier(2)
+
+    def meet(item):
+        both.wait(5)
+        return -item
+
+    assert executors.ahead(meet, range(4), "a cluster") == [0, -1, -2, -3]
+    here = threading.get_ident()
+    assert executors.ahead(lambda _: threading.get_ident(), range(2), None) == [here] * 2
+
+
 def where(approximation, inputs):
     """Return whether the arrays are mapped from a file, of how many, and where this runs."""
     arrays = (inputs.q, inputs.k, inputs.v)
