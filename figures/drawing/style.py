@@ -29,6 +29,7 @@ from figures.words.terminal_columns import balanced, ends
 from figures.words.translation import spoken, tr
 
 FORMATS = ("pdf", "svg", "png")
+OF_PAGES = ("svg",)  # all that a page shows
 
 RC: dict[str, Any] = {
     "font.size": 8.5,
@@ -554,8 +555,7 @@ def save(
 
     Files appear whole or not at all, and only under ``folder``: a link there to somewhere else is
     an error. Floats are written so that they read back to the last bit. A caption becomes
-    NAME.txt, in plain text; a title is kept in each file, where screen readers find it. The figure
-    is laid out here, once: afterwards it has no layout engine, and what is added moves nothing.
+    NAME.txt, in plain text; a title is kept in each file, where screen readers find it.
     """
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name, re.ASCII):
         raise ValueError(f"the name of a figure must be letters, digits and ._-, got {name[:80]!r}")
@@ -565,9 +565,6 @@ def save(
         written.append(array_files.inside(folder, plots / f"{name}.txt"))
         with array_files.replacing(written[-1]) as temporary:
             temporary.write_text(plain(caption) + "\n", encoding="utf-8")
-    with style(), mpl.rc_context(ARRANGED):
-        figure.draw_without_rendering()  # places are found once, not for each format
-        figure.set_layout_engine(None)
     for kind in formats:
         path = array_files.inside(folder, plots / f"{name}.{kind}")
         with array_files.replacing(path) as temporary:
@@ -600,6 +597,17 @@ def small(figure: Figure, dpi: int, texts: Mapping[str, str] | None = None) -> b
     return few.getvalue()
 
 
+def arrange(figure: Figure) -> None:
+    """Lay a figure out, once: afterwards it has no layout engine, and what is added moves nothing.
+
+    Otherwise matplotlib would lay it out again for each format.
+    """
+    if figure.get_layout_engine() is not None:
+        with style(), mpl.rc_context(ARRANGED):
+            figure.draw_without_rendering()
+            figure.set_layout_engine(None)
+
+
 def drawing(figure: Figure, kind: str, title: str | None = None) -> bytes:
     """Return a figure as a file of that format; the same bytes each time.
 
@@ -608,9 +616,8 @@ def drawing(figure: Figure, kind: str, title: str | None = None) -> bytes:
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
     titled = {} if title is None else {"Title": title}
     content = io.BytesIO()  # zlib, not the system, would say that a disk is full
+    arrange(figure)
     with style(), mpl.rc_context(ARRANGED):
-        if kind == "svg" and figure.get_layout_engine() is not None:
-            figure.draw_without_rendering()
         said = curve_readings.marked(figure) if kind == "svg" else {}
         figure.savefig(content, format=kind, metadata={**undated[kind], **titled})
     if kind != "svg":

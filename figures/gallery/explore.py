@@ -2,7 +2,7 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
+from matplotlib import colormaps, rc_context
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
@@ -57,9 +57,8 @@ def _grid(table: pd.DataFrame) -> Figure:
     norm = LogNorm(FLOOR, 1)
     height = 1.4 * len(places) + 1.1
     place = {"left": 0.06, "right": 1.0, "top": 1 - 0.5 / height, "bottom": 0.55 / height}
-    with style.style():
+    with style.style(), rc_context(style.ARRANGED):
         figure = Figure(figsize=(7.0, height))
-        figure.set_layout_engine("none")
         axes = figure.subplots(len(places), 1, squeeze=False, gridspec_kw=place | {"hspace": 0.32})
         for row, (ax, (t, name)) in enumerate(zip(axes[:, 0], places)):
             part = table[(table.temperature == t) & (table.input == name)]

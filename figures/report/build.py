@@ -116,18 +116,18 @@ def build(
     if not brief:
         files_of[CLAIMS] = functools.partial(claims_document.write, computed[LEDGER], folder)
     for name in shown:
-        files_of[name] = functools.partial(album.save, name, computed[name], folder)
+        files_of[name] = functools.partial(album.save, name, computed[name], folder, style.OF_PAGES)
     together("drawing", files_of)
     for name in sorted(computed.keys() - {*shown, ADVICE}):
         style.save_table(name, computed[name], out)
     if len(profile.advised) > 1 and not brief:
         title_of_map = front.worth(computed[ADVICE])
         drawn_map = diagnosis.draw(computed[ADVICE])
-        style.save(ADVICE, computed[ADVICE], drawn_map, out, title=title_of_map)
+        style.save(ADVICE, computed[ADVICE], drawn_map, out, style.OF_PAGES, title=title_of_map)
     elif not brief:
         style.save_table(ADVICE, computed[ADVICE], out)
     if model is not None:
-        model_sections.draw(model, out)
+        model_sections.draw(model, out, style.OF_PAGES)
     text = render(profile, computed, command, title=title, authors=authors, model=model)
     edited = edited_files.put(out, SOURCE, text)
     if brief and not (out / NOTES).exists():

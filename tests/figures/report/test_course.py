@@ -17,7 +17,6 @@ from test_report import _places, _unnamed, cut
 from analysis import inputs
 from analysis.experiments import polynomial_rank, predicted_error
 from analysis.experiments.profile import profile
-from figures.drawing import style
 from figures.gallery import FIGURES, NAMES, REPORTED, reported
 from figures.report import build as report, course
 from figures.words.translation import speaking, tr
@@ -36,9 +35,7 @@ def small():
 @pytest.fixture(scope="module")
 def made(small, tmp_path_factory):
     out = tmp_path_factory.mktemp("course")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(style.RC, "savefig.dpi", 50)
-        report.build(small, out, command="expqk report --profile course", authors=["A. Student"])
+    report.build(small, out, command="expqk report --profile course", authors=["A. Student"])
     return out
 
 
