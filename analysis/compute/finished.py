@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import pandas as pd
 from analysis.sentences import Sentence
 
 DECISIVE = {".py", ".csv", ".npz", ".txt"}  # files of a package that decide its numbers
+LIBRARIES = "numpy", "scipy", "numba", "pandas"  # whose versions decide last digits
 
 
 class Finished:
@@ -79,11 +81,18 @@ class Finished:
         finally:
             half.unlink(missing_ok=True)
 
+    def put_alone(self, name: str, outcome: Any) -> None:
+        """Keep the outcome of a task, and no other."""
+        self.put(name, outcome)
+        for path in self.folder.glob("*.json") if self.folder else ():
+            if path.stem != name:
+                path.unlink(missing_ok=True)
+
 
 @functools.cache
 def code(*packages: str) -> str:
-    """Return a hash of the source and the data files of packages of this project."""
-    h = hashlib.sha256()
+    """Return a hash of source and data files of packages, and of the versions of libraries."""
+    h = hashlib.sha256(repr([metadata.version(name) for name in LIBRARIES]).encode())
     for package in packages:
         spec = importlib.util.find_spec(package)
         for folder in (spec and spec.submodule_search_locations) or ():

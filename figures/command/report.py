@@ -45,6 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from figures.document import pandoc
     from figures.document.notes import NAME as NOTES
     from figures.report.build import build, rebuild
     from figures.words.translation import speaking
@@ -55,6 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError("--rebuild takes all but notes.md from report.md: edit it there")
         rebuild(arguments.out)
     else:
+        pandoc.executable()  # before anything is computed
+        import platformdirs
+
         model = _found(arguments)  # a folder without a run is said before tensors are read
         with speaking(arguments.lang):
             edited = build(
@@ -63,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
                 title=arguments.title,
                 authors=arguments.author or (),
                 model=model,
+                cache=platformdirs.user_cache_path("expqk"),
             )
         if edited:
             print(f"expqk: report.md was edited: it is kept as {edited}", file=sys.stderr)

@@ -1,5 +1,6 @@
 """From a profile to a folder: figures, data, report.md, index.html, report.pdf, manifest.json."""
 
+import contextlib
 import dataclasses
 import functools
 import platform
@@ -63,6 +64,7 @@ def build(
     title: str | None = None,
     authors: Iterable[str] = (),
     model: Results | None = None,
+    cache: Path | None = None,
 ) -> Path | None:
     """Compute everything and write the report.
 
@@ -86,6 +88,9 @@ def build(
         The same.
     model : Results, optional
         What `expqk model` found about the model whose heads these are: a section of its own.
+    cache : Path, optional
+        Folder for what no input decides, the checked claims; reports in other folders take them
+        from there.
 
     Returns
     -------
@@ -108,7 +113,7 @@ def build(
     seconds: dict[str, float] = {}
     together = functools.partial(_together, profile, seconds)
     folder = out.absolute()  # a worker keeps the folder it began in
-    computed = _computed(profile, folder, seconds)
+    computed = _computed(profile, folder, cache, seconds)
     kept, shown = [name for name in computed if name not in seconds], reported(profile)
     if SUMMARY in shown:
         computed[SUMMARY] = summary.compose(computed["error"], computed["winners"])
@@ -156,9 +161,11 @@ def _together(
     return {name: made for name, (_, made) in zip(jobs, taken)}
 
 
-def _computed(profile: Profile, folder: Path, seconds: dict[str, float]) -> dict[str, pd.DataFrame]:
-    """Return the tables of all studies; only those that are not in the folder are computed."""
-    studies, store = _studies(profile), finished.Finished(folder / STORE)
+def _computed(
+    profile: Profile, folder: Path, cache: Path | None, seconds: dict[str, float]
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of all studies; only those that are in neither folder are computed."""
+    studies, store = _studies(profile), finished.Finished(folder / STORE, cache)
     code = finished.code("figures")
     keys = {x: finished.key(x, code, "" if x == LEDGER else profile.key) for x in studies}
     earlier = {name: store.get(key) for name, key in keys.items()}
@@ -172,7 +179,11 @@ def _computed(profile: Profile, folder: Path, seconds: dict[str, float]) -> dict
         if name in left:
             seconds[name], computed[name] = _timed(spoken(), left.pop(name))
     begun = sorted(left, key=lambda name: name not in LONG)
-    return computed | _together(profile, seconds, "studies", {name: left[name] for name in begun})
+    computed |= _together(profile, seconds, "studies", {name: left[name] for name in begun})
+    if LEDGER in left:
+        with contextlib.suppress(OSError):  # a home that cannot be written costs time, no report
+            finished.Finished(cache).put_alone(keys[LEDGER], computed[LEDGER])
+    return computed
 
 
 def _studies(profile: Profile) -> dict[str, Callable[[], pd.DataFrame]]:

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shutil
+import sys
 from collections import Counter
 from importlib import resources
 from pathlib import Path
@@ -118,6 +119,9 @@ def test_times_are_in_the_manifest_only(made):
 
 
 @kills("build.py", "if name not in computed\n", "if True\n")
+@kills("build.py", "(folder / STORE, cache)", "(folder / STORE)")
+@kills("build.py", "contextlib.suppress(OSError)", "contextlib.nullcontext()")
+@kills("finished.py", "if path.stem != name:", "if path.stem == '':")
 @kills("build.py", "    store.put(key, table)\n", "    pass\n")
 @kills("build.py", "finished.key(x, code,", "finished.key(x,")
 @kills("profile.py", "return finished.key(*size, self.seed,", "return finished.key(*size,")
@@ -129,13 +133,13 @@ def test_what_an_earlier_run_computed_is_kept_in_the_folder(small, tmp_path, mon
         counted[name] += 1
         return pd.DataFrame({"name": [name], "value": [0.1 + 0.2]})
 
-    def run(asked, code="one"):
+    def run(asked, code="one", folder=tmp_path / "mine", cache=None):
         names = "error", "price", report.LEDGER
         studies = {name: functools.partial(table, name) for name in names}
         monkeypatch.setattr(report, "_studies", lambda profile: studies)
         monkeypatch.setattr(finished, "code", lambda *packages: code * (packages == ("figures",)))
         seconds = {}
-        return report._computed(asked, tmp_path, seconds), [*seconds]
+        return report._computed(asked, folder, cache, seconds), [*seconds]
 
     first, taken = run(small)
     again, nothing = run(dataclasses.replace(small, jobs=2))
@@ -148,6 +152,14 @@ def test_what_an_earlier_run_computed_is_kept_in_the_folder(small, tmp_path, mon
     assert run(dataclasses.replace(small, inputs=hot))[1] == ["error", "price"]
     assert run(small, "two")[1] == taken
     assert counted == {"error": 4, "price": 4, report.LEDGER: 2}
+    # what no input decides is computed once for all folders
+    assert run(small, folder=tmp_path / "a", cache=tmp_path / "cache")[1] == taken
+    assert run(small, folder=tmp_path / "b", cache=tmp_path / "cache")[1] == ["error", "price"]
+    assert run(small, folder=tmp_path / "b", cache=tmp_path / "cache")[1] == []
+    run(small, "two", tmp_path / "c", tmp_path / "cache")
+    assert len([*(tmp_path / "cache").iterdir()]) == 1  # of the latest code only
+    (tmp_path / "full").write_text("")
+    assert run(small, folder=tmp_path / "d", cache=tmp_path / "full")[1] == taken
 
 
 def test_the_appendix_says_how_it_was_made(made, small):
@@ -245,6 +257,17 @@ def _flat(text):
     return "".join(text.replace("-", "").split())
 
 
+@kills("command/report.py", "        pandoc.executable()  #", "        #")
+def test_a_missing_pandoc_is_said_before_anything_is_computed(tmp_path, monkeypatch, capsys):
+    from figures.command.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "pypandoc", None)
+    monkeypatch.setattr(report, "build", lambda *given, **options: pytest.fail("computed"))
+    assert main(["report"]) == 1
+    assert "a report needs pandoc: pip install" in capsys.readouterr().err
+
+
 def test_title_and_authors_of_the_command_reach_the_report(tmp_path, monkeypatch):
     from figures.command.cli import main
 
@@ -252,6 +275,7 @@ def test_title_and_authors_of_the_command_reach_the_report(tmp_path, monkeypatch
     monkeypatch.setattr(report, "build", lambda profile, out, **about: given.update(about))
     options = ["--title", HOSTILE, "--author", "A", "--author", "B"]
     assert main(["report", "--profile", "quick", "--out", str(tmp_path), *options]) == 0
+    assert given.pop("cache").name == "expqk"
     assert given == {"title": HOSTILE, "authors": ["A", "B"], "model": None}
 
 
