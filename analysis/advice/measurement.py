@@ -26,7 +26,7 @@ from analysis.errors import metrics
 from analysis.inputs import Head, Heads
 from analysis.ranks.attention_weights import MOST_ENTRIES
 from analysis.sentences import Sentence
-from analysis.sweeps.sweep import begin, version
+from analysis.sweeps.sweep import begin
 from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.estimate import memory
@@ -126,7 +126,7 @@ def table(
     keys = [about.key(x) for x in heads] if done.folder else [""] * len(heads)
     by_number: dict[int, Any] = {i: done.get(name) for i, name in enumerate(keys)}
     left = [i for i, rows in by_number.items() if rows is None]
-    tasks = _Tasks(left, heads, limit, version())
+    tasks = _Tasks(left, heads, limit, finished.version())
     alone = progress and jobs == 1 and scheduler is None
     rows = functools.partial(about.rows_of, progress=alone)
     bar = tqdm(total=len(heads), initial=len(heads) - len(left), desc="heads", leave=False,

@@ -9,11 +9,11 @@ bit for bit.
 
 import functools
 import hashlib
-import importlib.util
+import importlib
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -81,11 +81,10 @@ class Finished:
         finally:
             half.unlink(missing_ok=True)
 
-    def put_alone(self, name: str, outcome: Any) -> None:
-        """Keep the outcome of a task, and no other."""
-        self.put(name, outcome)
+    def keep_only(self, names: Collection[str]) -> None:
+        """Remove the outcomes of all tasks but these."""
         for path in self.folder.glob("*.json") if self.folder else ():
-            if path.stem != name:
+            if path.stem not in names:
                 path.unlink(missing_ok=True)
 
 
@@ -94,19 +93,27 @@ def code(*packages: str) -> str:
     """Return a hash of source and data files of packages, and of the versions of libraries."""
     h = hashlib.sha256(repr([metadata.version(name) for name in LIBRARIES]).encode())
     for package in packages:
-        spec = importlib.util.find_spec(package)
-        for folder in (spec and spec.submodule_search_locations) or ():
+        for folder in importlib.import_module(package).__path__:
             for path in sorted(p for p in Path(folder).rglob("*.*") if p.suffix in DECISIVE):
                 h.update(path.relative_to(folder).as_posix().encode() + b"\n" + path.read_bytes())
     return h.hexdigest()
 
 
+CODE = code("approx", "analysis")  # what was imported, not what a file holds by now
+
+
+def version() -> str:
+    """Return the version of this package, with the beginning of a hash of its code."""
+    return f"{metadata.version('expqk')}+{CODE[:12]}"
+
+
 def key(*decisive: Any) -> str:
     """Return a hash of all that decides an outcome: texts, numbers, arrays by their bytes.
 
-    The source and data files of `approx` and `analysis` are hashed, too.
+    The source and data files of `approx` and `analysis` are hashed, too, as they were when this
+    module was imported.
     """
-    h = hashlib.sha256(code("approx", "analysis").encode())
+    h = hashlib.sha256(CODE.encode())
     for x in decisive:
         if isinstance(x, np.ndarray):
             h.update(repr((x.shape, x.dtype.str)).encode())

@@ -18,7 +18,7 @@ from analysis.inputs import Head
 from analysis.models.language_model import HeadIndex
 from analysis.models.replacement import Passage, Replacements
 from analysis.models.sensitivity import SAMPLES, Gradients, fisher, gradients, moved
-from analysis.sweeps.sweep import begin, version
+from analysis.sweeps.sweep import begin
 from approx import Mask, Method, checks, parse
 from approx.checks import Array
 from approx.estimate import exact, memory
@@ -229,7 +229,7 @@ def layer_curves(
             where, draws = (layer, head), passage.draws(layer, head)
             one, count = x.at(*where), len(passage.positions)
             also = {str(before[where]): before[where]} if where in before else {}
-            task = _Work(len(work), where, one, given, draws, count, also, {}, limit, version())
+            task = _Work(len(work), where, one, given, draws, count, also, {}, limit, finished.version())
             known = (done.get(task.key()) or {}) if done else {}
             work.append(dataclasses.replace(task, known=known))
     damages: list[Any] = [task.known for task in work]

@@ -64,6 +64,8 @@ ADVICE = (  # the stored columns of `diagnose`, all numbers
 )  # fmt: skip
 WORDS = "kl", "own_token", "own_probability", "plan_token", "plan_probability"
 PACKAGES = "expqk", "numpy", "numba", "torch", "transformers"
+# the names in a run's settings of what decides its numbers beside the code; that has the others
+LIBRARIES = {"version": "expqk", "torch": "torch", "transformers": "transformers"}
 File = str | os.PathLike[str]
 
 
@@ -212,20 +214,36 @@ class Run:
             "budget": budget,
             "currency": currency,
             "seed": seed,
-            "version": metadata.version("expqk"),
-            "code": finished.code("approx", "analysis")[:12],
+            "code": finished.CODE[:12],
+            **{name: metadata.version(package) for name, package in LIBRARIES.items()},
         }
         every = os.cpu_count() or 1
         jobs = checks.integer("jobs", every if jobs is None else jobs, least=1)
         usable(Path(folder))
         store = Store(Path(folder))
-        refuse_another(store, settings)
         run = cls(model, first, second, store, settings, jobs, scheduler)
+        run.settle()
         date = str(datetime.datetime.now(datetime.UTC).date())
         store.open(
             [run.key(cell) for cell in run.cells()], asked=settings, date=date, **_versions()
         )
         return run
+
+    def settle(self) -> None:
+        """Take over the code of a finished run in the store, so that later code can show it.
+
+        Raises
+        ------
+        StoreError
+            The store holds a run with other settings, or an unfinished one of other code.
+        """
+        asked, before = self.settings, self.store.manifest.get("asked")
+        if isinstance(before, dict):
+            self.settings = asked | {x: before.get(x) for x in ("code", *LIBRARIES)}
+            if not self.left():
+                return
+        self.settings = asked
+        refuse_another(self.store, asked)
 
     def cells(self) -> list[Cell]:
         """Return every piece of the run, in order."""

@@ -25,7 +25,7 @@ from analysis.compute.seeds import seed_sequence
 from analysis.inputs import Head, Heads
 from analysis.models.attention_hook import Call
 from analysis.models.language_model import HeadIndex, LanguageModel
-from analysis.sweeps.sweep import begin, version
+from analysis.sweeps.sweep import begin
 from approx import Method, checks
 from approx.checks import Array
 from approx.estimate import memory
@@ -139,7 +139,7 @@ def passes(
     there as here, so that its bits are the same.
     """
     limit = memory.explicit_limit()
-    tasks = [Pass(i, heads, errors, limit, version()) for i, heads in enumerate(runs)]
+    tasks = [Pass(i, heads, errors, limit, finished.version()) for i, heads in enumerate(runs)]
     for task, done in executors.stream(
         Pass.run,
         tasks,

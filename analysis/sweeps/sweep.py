@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from analysis.compute import executors
+from analysis.compute import executors, finished
 from analysis.compute.executors import Failure
 from analysis.compute.seeds import seed_sequence
 from analysis.costs.budget import amount_text, match, values_per_row
@@ -59,16 +59,10 @@ def _in_table(measured: dict[str, float], approximation: Approximation) -> dict[
 
 @functools.cache
 def begin(asked: str, memory_limit: int | None) -> None:
-    """Set the caller's memory limit; raise RuntimeError if this worker has another expqk."""
-    if version() != asked:
-        raise RuntimeError(f"this worker has expqk {version()}, the caller {asked}")
+    """Set the caller's memory limit; raise RuntimeError if this worker has other code."""
+    if finished.version() != asked:
+        raise RuntimeError(f"this worker has expqk {finished.version()}, the caller {asked}")
     memory.set_limit(memory_limit)
-
-
-@functools.cache
-def version() -> str:
-    """Return the version of this package."""
-    return metadata.version("expqk")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -172,7 +166,7 @@ class Cell:
             "temperatures": list(self.temperatures),
             "seed": self.seed,
             "measure": f"{self.measure.__module__}.{name}",
-            "version": self.version,
+            "version": self.version.partition("+")[0],  # a sweep holds later code to its numbers
         }
 
     @functools.cached_property
@@ -311,7 +305,8 @@ def plan(
                     cells.append(
                         Cell(
                             place, x.name, content, x.mask.key, method, label, paid, trial, at,
-                            int(seed), measure, memory.explicit_limit(), version(), currency,
+                            int(seed), measure, memory.explicit_limit(), finished.version(),
+                            currency,
                         )
                     )  # fmt: skip
     return Plan(heads, cells, absent)

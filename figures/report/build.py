@@ -166,8 +166,8 @@ def _computed(
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of all studies; only those that are in neither folder are computed."""
     studies, store = _studies(profile), finished.Finished(folder / STORE, cache)
-    code = finished.code("figures")
-    keys = {x: finished.key(x, code, "" if x == LEDGER else profile.key) for x in studies}
+    made_by = finished.code("figures"), *_hardware().values()
+    keys = {x: finished.key(x, *made_by, "" if x == LEDGER else profile.key) for x in studies}
     earlier = {name: store.get(key) for name, key in keys.items()}
     computed: dict[str, pd.DataFrame] = {x: t for x, t in earlier.items() if t is not None}
     left = {
@@ -180,9 +180,12 @@ def _computed(
             seconds[name], computed[name] = _timed(spoken(), left.pop(name))
     begun = sorted(left, key=lambda name: name not in LONG)
     computed |= _together(profile, seconds, "studies", {name: left[name] for name in begun})
+    store.keep_only(keys.values())
     if LEDGER in left:
         with contextlib.suppress(OSError):  # a home that cannot be written costs time, no report
-            finished.Finished(cache).put_alone(keys[LEDGER], computed[LEDGER])
+            everywhere = finished.Finished(cache)
+            everywhere.put(keys[LEDGER], computed[LEDGER])
+            everywhere.keep_only([keys[LEDGER]])
     return computed
 
 
@@ -428,11 +431,14 @@ def versions() -> dict[str, str]:
 
 
 def _machine() -> dict[str, Any]:
+    return {"versions": versions(), "python": platform.python_version(), **_hardware()}
+
+
+def _hardware() -> dict[str, Any]:
+    """Return the processor and the kernels of BLAS, which decide last digits."""
     from threadpoolctl import threadpool_info
 
     return {
-        "versions": versions(),
-        "python": platform.python_version(),
         "machine": platform.machine(),
         "blas": sorted({i["architecture"] for i in threadpool_info() if i["user_api"] == "blas"}),
     }

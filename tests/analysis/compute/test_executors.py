@@ -467,7 +467,7 @@ def test_the_memory_limit_and_the_version_go_with_the_cells(client, monkeypatch)
         sweep([parse("truncated_svd(rank=2)")], gaussian(70, 3, rng=0), [1.0], trials=1, seed=0,
               scheduler=client)  # fmt: skip
     memory.set_limit(None)
-    monkeypatch.setattr("analysis.sweeps.sweep.version", lambda: "0.0.9")
+    monkeypatch.setattr("analysis.compute.finished.version", lambda: "0.0.9")
     with pytest.raises(RuntimeError, match=r"this worker has expqk .*, the caller 0\.0\.9"):
         sweep(METHODS, heads(), [1.0], **GRID, scheduler=client)
 

@@ -42,7 +42,7 @@ def test_a_table_is_read_back_bit_for_bit(tmp_path):
 
 @kills("finished.py", "+ path.read_bytes()", "")
 @kills("finished.py", "repr([metadata.version(name) for name in LIBRARIES]).encode()", "")
-@kills("finished.py", 'hashlib.sha256(code("approx", "analysis").encode())', "hashlib.sha256()")
+@kills("finished.py", "hashlib.sha256(CODE.encode())", "hashlib.sha256()")
 def test_a_key_depends_on_the_code(tmp_path, monkeypatch):
     """A run that goes on after a change of the code takes nothing from before it."""
     asked, before = finished.key("a head"), finished.code("figures")
@@ -57,5 +57,6 @@ def test_a_key_depends_on_the_code(tmp_path, monkeypatch):
     assert len({*codes, before}) == 7  # what Python compiled decides nothing
     monkeypatch.setattr(finished.metadata, "version", lambda name: f"{name} 99")
     assert finished.code.__wrapped__("one_package") not in codes
-    monkeypatch.setattr(finished, "code", lambda *packages: codes[0])
+    assert finished.version().endswith(finished.CODE[:12])
+    monkeypatch.setattr(finished, "CODE", codes[0])
     assert finished.key("a head") != asked

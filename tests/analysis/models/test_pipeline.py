@@ -1,6 +1,7 @@
 """A run over a model: what is kept and resumed; and, in `make lm`, one over a tiny model."""
 
 import functools
+import importlib.metadata
 import itertools
 import math
 import os
@@ -16,7 +17,7 @@ from pandas.testing import assert_frame_equal
 from test_substitute import saved, with_torch
 
 from analysis.advice.verdict import KEEP, VERDICTS, advice
-from analysis.compute import executors
+from analysis.compute import executors, finished
 from analysis.costs.allocation import single
 from analysis.models import next_tokens, pipeline
 from analysis.models.cost_curves import curves
@@ -30,7 +31,8 @@ from approx import parse
 ASKED = {
     "model": "tiny", "model_sha256": {"a.gguf": "12"}, "text": "t.txt", "text_sha256": "34",
     "held_out": None, "held_out_sha256": None, "tokens": 200, "budget": 64.0,
-    "currency": "reads", "seed": 0, "version": "0",
+    "currency": "reads", "seed": 0, "code": "c0de", "version": "0", "torch": "2",
+    "transformers": "4",
 }  # fmt: skip
 WINDOW, EXACT = "sink_window(k=4)", "exact()"
 
@@ -48,7 +50,7 @@ class MadeUp(Run):
     def __init__(self, folder, asked=ASKED):
         tiny = SimpleNamespace(name="tiny", layers=2, heads=2, tokenizer=Words())
         super().__init__(tiny, np.arange(200), np.arange(200), Store(folder), asked, 1)
-        pipeline.refuse_another(self.store, asked)
+        self.settle()
         keys = [self.key(cell) for cell in self.cells()]
         self.store.open(keys, asked=asked, date="2026-11-23", versions={}, python="3")
         self.made, self.most = [], math.inf
@@ -157,6 +159,8 @@ def test_what_was_kept_reads_back(whole):
 
 
 @kills("pipeline.py", "if before.get(name) != settings[name]:", "if name not in before:")
+@kills("pipeline.py", "if not self.left():", "if False:")
+@kills("pipeline.py", "if not self.left():", "if True:")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -164,12 +168,23 @@ def test_what_was_kept_reads_back(whole):
         ({"tokens": 300}, "another tokens, 200 and not 300"),
         ({"text_sha256": "35"}, "another text sha256, 34 and not 35"),
         ({"budget": None}, "another budget, 64.0 and not None"),
+        ({"code": "c1"}, "another code, c0de and not c1"),
+        ({"torch": "3"}, "another torch, 2 and not 3"),
     ],
 )
 def test_a_run_that_was_asked_something_else_is_refused(tmp_path, changes, message):
     MadeUp(tmp_path)
     with pytest.raises(StoreError, match=f"holds a run with {message}: use another folder"):
         MadeUp(tmp_path, ASKED | changes)
+    stored = MadeUp(tmp_path)
+    stored.fill()
+    if set(changes) & {"code", "torch"}:  # which can show what the other one finished
+        later = MadeUp(tmp_path, ASKED | changes)
+        assert later.results()[2:] == stored.results()[2:]
+        assert later.settings == ASKED
+    else:
+        with pytest.raises(StoreError, match=f"holds a run with {message}"):
+            MadeUp(tmp_path, ASKED | changes)
     sweep = Store(tmp_path / "sweep")
     sweep.open(["a" * 64], seed=0)
     with pytest.raises(StoreError, match="holds a sweep"):
@@ -248,6 +263,8 @@ def tiny(tmp_path):
 def test_a_run_is_what_its_parts_are_one_by_one(tiny, monkeypatch):
     options = {"max_tokens": 192, "budget": 64.0, "jobs": 1}
     run = Run.open(*tiny, **options)
+    assert run.settings["code"] == finished.CODE[:12]
+    assert run.settings["torch"] == importlib.metadata.version("torch")
     assert len(run.left()) == 2 * 3 + 2 * len(FRONTIER)
     write, calls = Store.write, itertools.count()
 

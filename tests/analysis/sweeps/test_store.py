@@ -264,7 +264,7 @@ def test_a_cell_is_known_by_all_that_decides_its_numbers(monkeypatch):
     ]  # fmt: skip
     assert len(set(found)) == len(found)
     assert key() == key() == key(trials=1, inputs=[X])
-    monkeypatch.setattr("analysis.sweeps.sweep.version", lambda: "9.9")
+    monkeypatch.setattr("analysis.compute.finished.version", lambda: "9.9")
     assert key() not in found
     for nameless in (lambda a, x: {"one": 1.0}, __import__("functools").partial(one)):
         with pytest.raises(TypeError, match="a store needs a measure with a name"):
