@@ -20,7 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol, TypeVar
 
@@ -120,8 +120,8 @@ def stream(
         Called just before a cell starts (with Dask, before all are sent); False drops the cell.
     copied : bool
         Whether each Dask worker has its copy of the shared objects before the first cell starts,
-        because cells change them, as a pass puts hooks on a model. By default workers fetch them
-        from each other.
+        because a busy worker cannot send its own, such as a model during a pass. By default
+        workers fetch the objects from each other when cells need them.
     """
     work = _Work(Guarded(function) if guard else function, cells, shared, wanted)
     if scheduler is not None:
@@ -181,8 +181,23 @@ def ahead(function: Callable[[T], R], items: Iterable[T], scheduler: Any) -> lis
     """
     if scheduler is None:
         return [function(item) for item in items]
-    with ThreadPoolExecutor(AHEAD) as executor:
-        return list(executor.map(function, items))
+    stop, executor = threading.Event(), ThreadPoolExecutor(AHEAD)
+
+    def one(item: T) -> Any:
+        try:
+            return None if stop.is_set() else function(item)
+        except BaseException:
+            stop.set()
+            raise
+
+    try:
+        futures = [executor.submit(one, item) for item in items]
+        for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+            future.result()
+        return [future.result() for future in futures]
+    finally:  # after an error or Ctrl-C, the caller closes the cluster, which ends running items
+        stop.set()
+        executor.shutdown(wait=False, cancel_futures=True)
 
 
 def pool(jobs: int, return_as: str) -> Callable[[Iterable[Any]], Any]:
@@ -247,15 +262,25 @@ def _dask(
         def attempt(some: list[int]) -> Iterator[tuple[int, Any]]:
             some = list(work.wanted(some))
             connected.wait_for_workers(1, timeout=PATIENCE)
-            # A broadcast does not end if a worker dies meanwhile, and few objects need one. Inputs
-            # that are lost with a worker are sent again.
+            # Each object is one item: Dask would scatter the values of a dict one by one, under
+            # their keys, which other tables have, too. What a dead worker held is sent again.
             try:
                 held = {
-                    place: connected.scatter(work.shared[place], broadcast=copied, hash=False)
+                    place: connected.scatter([work.shared[place]], hash=False)[0]
                     for place in {work.cells[i].place for i in some}
                 }
             except CommClosedError as error:
                 raise LostError("a worker was lost while inputs were sent") from error
+            copies = [
+                connected.submit(
+                    _fetched, one, workers=[worker], allow_other_workers=True, pure=False
+                )
+                for worker in (connected.nthreads() if copied else ())
+                for one in held.values()
+            ]
+            for future in _told(as_completed(copies), connected, len(copies)):
+                if future.cancelled():
+                    raise LostError("a worker was lost while inputs were copied")
             futures = {}
             for i in some:
                 cell = work.cells[i]
@@ -280,6 +305,10 @@ def _dask(
         yield from _again(attempt, work.cells, LostError, guard)
 
 
+def _fetched(_: Any) -> None:
+    """Do nothing: to run this, a worker fetches the argument."""
+
+
 def _told(done: Iterable[Any], connected: Any, count: int) -> Iterator[Any]:
     """Yield finished futures; write to stderr whenever none finished for `PATIENCE` seconds."""
     left, finished, answered = count, threading.Event(), threading.Event()
@@ -289,7 +318,7 @@ def _told(done: Iterable[Any], connected: Any, count: int) -> Iterator[Any]:
             answered.clear()
             if answered.wait(PATIENCE) or finished.is_set():
                 continue
-            workers = len(connected.scheduler_info()["workers"])
+            workers = len(connected.nthreads())
             said = f"no worker has answered for {PATIENCE} s: {workers} workers, {left} tasks left"
             print(said, file=sys.stderr, flush=True)
 
@@ -343,6 +372,8 @@ def _again(
 def client(scheduler: Any, jobs: int = 1) -> Iterator[Any]:
     """Connect to a Dask scheduler by its address; "local" starts one with ``jobs`` processes.
 
+    Yields None for None, which stands for this machine.
+
     A scheduler runs any code that reaches its port. So the local one listens only on the loopback
     interface, without a dashboard.
 
@@ -353,6 +384,9 @@ def client(scheduler: Any, jobs: int = 1) -> Iterator[Any]:
     OSError
         There is no scheduler at the address.
     """
+    if scheduler is None:
+        yield None
+        return
     try:
         from distributed import Client, LocalCluster
     except ImportError:

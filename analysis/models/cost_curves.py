@@ -122,15 +122,20 @@ def curves(
     asked = choices(budget, currency, methods, width=width, since=since)
     drawn = [gradients(passage, samples) for passage in passages]
     layers = range(passages[0].model.layers)
-    where = {"start": start, "screen": screen, "scheduler": scheduler, "done": done}
-    with tqdm(total=len(layers), disable=not progress, desc="curves", leave=False) as bar:
+    with (
+        executors.client(scheduler, passages[0].jobs) as cluster,
+        tqdm(total=len(layers), disable=not progress, desc="curves", leave=False) as bar,
+    ):
 
         def of_layer(layer: int) -> pd.DataFrame:
-            part = layer_curves(passages, drawn, layer, asked, **where)
+            part = layer_curves(
+                passages, drawn, layer, asked,
+                start=start, screen=screen, scheduler=cluster, done=done,
+            )  # fmt: skip
             bar.update()
             return part
 
-        parts = executors.ahead(of_layer, layers, scheduler)
+        parts = executors.ahead(of_layer, layers, cluster)
     return pd.concat(parts, ignore_index=True)
 
 
@@ -229,7 +234,9 @@ def layer_curves(
             where, draws = (layer, head), passage.draws(layer, head)
             one, count = x.at(*where), len(passage.positions)
             also = {str(before[where]): before[where]} if where in before else {}
-            task = _Work(len(work), where, one, given, draws, count, also, {}, limit, finished.version())
+            task = _Work(
+                len(work), where, one, given, draws, count, also, {}, limit, finished.version()
+            )
             known = (done.get(task.key()) or {}) if done else {}
             work.append(dataclasses.replace(task, known=known))
     damages: list[Any] = [task.known for task in work]

@@ -5,9 +5,11 @@ not run unchanged layers again.
 """
 
 import os
+import pickle  # noqa: TID251 - between workers, which run any code anyway; never from a file
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from analysis.models.checkpoints import Place
 from approx.checks import Array, integer, one_of
 
 HeadIndex = tuple[int, int]  # (layer, head)
+HOOKED = threading.RLock()  # models have the hooks of one pass at a time
 
 
 class LanguageModel:
@@ -56,6 +59,11 @@ class LanguageModel:
             raise ValueError(f"{type(model).__name__} has no list of its {self.layers} layers")
         self._blocks: Any = blocks
         self._wrapped = False  # whether a block returns its state in a tuple
+
+    def __reduce__(self) -> tuple[Callable[[type[Self], bytes], Self], tuple[type[Self], bytes]]:
+        """Pickle the model without the hooks of a pass: a running pass ends before."""
+        with HOOKED:
+            return _unpickled, (type(self), pickle.dumps(vars(self), protocol=5))
 
     @classmethod
     def open(cls, model_dir: str | os.PathLike[str], *, dtype: str = "float32") -> Self:
@@ -187,7 +195,7 @@ class LanguageModel:
             self._wrapped = isinstance(given, tuple)
             last = given[0] if self._wrapped else given
 
-        with ExitStack() as stack:
+        with HOOKED, ExitStack() as stack:
             for layer in range(start, self.layers):
                 hook = self._blocks[layer].register_forward_pre_hook(
                     lambda _, given, named, layer=layer: enters(layer, given, named),
@@ -243,7 +251,7 @@ class LanguageModel:
         import torch
 
         kept = torch.as_tensor(np.asarray(rows, np.int64))
-        with self._skipping(self.layers, state):
+        with HOOKED, self._skipping(self.layers, state):
             output = self.model(input_ids=torch.as_tensor(ids)[None], logits_to_keep=kept)
         found = output.logits[0]
         return found if len(found) == len(kept) else found[kept]
@@ -277,7 +285,7 @@ class LanguageModel:
             if not found and wide and torch.equal(handed[-1].flatten(2), given[0]):
                 found.append(module)
 
-        with torch.inference_mode(), ExitStack() as stack:
+        with HOOKED, torch.inference_mode(), ExitStack() as stack:
             states: dict[int, Any] = {}
             self.states([0, 1], watch=states.__setitem__)
             for module in self._blocks[layer].modules():
@@ -302,6 +310,15 @@ class LanguageModel:
         finally:
             for block in skipped:
                 del block.forward
+
+
+M = TypeVar("M")
+
+
+def _unpickled(cls: type[M], attributes: bytes) -> M:
+    model = cls.__new__(cls)
+    vars(model).update(pickle.loads(attributes))
+    return model
 
 
 class _Left(Exception):

@@ -305,9 +305,6 @@ class Run:
     @contextlib.contextmanager
     def _connected(self) -> Iterator[None]:
         """Use one cluster for all pieces of a run."""
-        if self.scheduler is None:
-            yield
-            return
         with executors.client(self.scheduler, self.jobs) as self._cluster:
             yield
         self._cluster = None

@@ -1,6 +1,5 @@
 """Planning: cost curves of every head, one Lagrange multiplier, and a measurement of the model."""
 
-import contextlib
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -170,9 +169,7 @@ def plan(
         if earlier.facts.get("currency") == currency:
             since = earlier.facts.get("budget", _price_of_exact(at, currency) / max(SHARES))
     done = Finished(finished, kept)
-    with contextlib.ExitStack() as stack:
-        if scheduler is not None:  # one cluster for all
-            scheduler = stack.enter_context(executors.client(scheduler, at.jobs))
+    with executors.client(scheduler, at.jobs) as scheduler:  # one cluster for all
         facts = [
             question(model, every[0], shortest, depth, seed=seed, jobs=jobs)
             for depth in NEEDLES

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from analysis.compute import executors, finished
 from analysis.compute.seeds import seed_sequence
 from analysis.inputs import Head, Heads
 from analysis.models.attention_hook import Call
-from analysis.models.language_model import HeadIndex, LanguageModel
+from analysis.models.language_model import HOOKED, HeadIndex, LanguageModel
 from analysis.sweeps.sweep import begin
 from approx import Method, checks
 from approx.checks import Array
@@ -36,7 +35,6 @@ ROWS = 32  # positions whose logits are in float64 at once
 BLOCK = 32  # positions per block of a standard error
 FEWEST = 4  # blocks; with fewer, a standard error is too uncertain
 ERRORS = ("attention_tv", "output_relative_error")
-HOOKED = threading.RLock()  # a model has the hooks of one pass at a time
 
 Replacements = Mapping[HeadIndex, Method]
 Errors = Mapping[HeadIndex, Mapping[str, float]]
@@ -187,7 +185,8 @@ class Passage:
     seed : int
         The root of the seeds of random methods; each (layer, head) has its own seed.
     jobs : int, optional
-        Threads of torch, and threads that share the heads of a layer; by default one for each core.
+        Threads of torch, threads that share the heads of a layer, and processes of `curves`; by
+        default one for each core.
     heads : mapping of (layer, head) to Method, optional
         Heads that methods compute in the reference model. "The model itself" below means the model
         with these heads in place; it determines states, inputs of heads and gradients. Gradients
@@ -468,7 +467,10 @@ class Passage:
 
     @contextmanager
     def _computing(self, *, gradients: bool = False) -> Iterator[None]:
-        """Let torch use as many threads as heads do; with other busy processes, more would wait."""
+        """Let torch use as many threads as heads do, in one pass at a time.
+
+        With other busy processes, more threads would wait. Their number is that of the process.
+        """
         import torch
 
         with HOOKED:

@@ -98,6 +98,8 @@ def test_advice_is_the_same_from_a_cluster(client):
     ):
         found, whole = (ask(heads(), scheduler=where) for where in (client, None))
         assert_frame_equal(found, whole, check_exact=True)
+        places = found[["layer", "head"]].drop_duplicates()
+        assert [*zip(places.layer, places["head"])] == [(-1, -1), (0, 3), (2, 1)]
     memory.set_limit(20_000)
     with pytest.raises(memory.ResourceLimitError, match=r"the limit is 19\.5 KiB"):
         diagnose(gaussian(70, 3, rng=0), budget=9.0, methods=methods, scheduler=client)
@@ -138,7 +140,7 @@ def test_silence_of_a_cluster_is_told(monkeypatch, capsys):
         yield 2
 
     monkeypatch.setattr(executors, "PATIENCE", 0.1)
-    connected = SimpleNamespace(scheduler_info=lambda: {"workers": {"a": 1}})
+    connected = SimpleNamespace(nthreads=lambda: {"a": 1})
     assert list(executors._told(one_by_one(), connected, 2)) == [1, 2]
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "no worker has answered for 0.1 s: 1 workers, 1 tasks left"
@@ -368,6 +370,24 @@ def test_inputs_travel_to_a_cluster_once(client):
     assert Counted.sent == 1
 
 
+def looked_up(cell, shared):
+    time.sleep(0.1)
+    return shared["a"]
+
+
+@kills("executors.py", "scatter([work.shared[place]], hash=False)[0]",
+       "scatter(work.shared[place], hash=False)")  # fmt: skip
+def test_tables_with_the_same_keys_are_not_mixed_up(client):
+    """Layers have tables of sizes under the same specs, and a cluster has two layers at once."""
+
+    def of_layer(layer):
+        cells = [SimpleNamespace(place=0) for _ in range(4)]
+        told = executors.stream(looked_up, cells, [{"a": layer}], scheduler=client)
+        return [outcome for _, outcome in told]
+
+    assert executors.ahead(of_layer, range(4), client) == [[layer] * 4 for layer in range(4)]
+
+
 class Changed:
     """An object that cells change, and that takes a while to be sent."""
 
@@ -386,7 +406,7 @@ def change(cell, shared):
     return os.getpid(), {*shared.cells} - {os.getpid()}
 
 
-@kills("executors.py", "broadcast=copied, hash=False", "hash=False")
+@kills("executors.py", "for worker in (connected.nthreads() if copied else ())", "for worker in ()")
 def test_an_object_that_cells_change_is_copied_before_the_first_cell(client):
     """A model has hooks during a pass, which no other worker may get with it."""
     cells = [SimpleNamespace(place=0) for _ in range(4)]
@@ -412,6 +432,25 @@ def test_on_a_cluster_an_item_begins_before_the_last_one_ends():
     assert executors.ahead(meet, range(4), "a cluster") == [0, -1, -2, -3]
     here = threading.get_ident()
     assert executors.ahead(lambda _: threading.get_ident(), range(2), None) == [here] * 2
+
+
+@kills("executors.py", "None if stop.is_set() else function(item)", "function(item)")
+@kills("executors.py", "shutdown(wait=False, cancel_futures=True)", "shutdown()")
+def test_an_error_ends_a_run_at_once():
+    begun, ended, end = [], [], threading.Event()
+
+    def fail(item):
+        begun.append(item)
+        if item:
+            raise ValueError(item)
+        end.wait(5)
+        ended.append(item)
+
+    with pytest.raises(ValueError, match="1"):
+        executors.ahead(fail, range(1000), "a cluster")
+    assert not ended
+    end.set()
+    assert 1 <= max(begun) <= 3
 
 
 def where(approximation, inputs):

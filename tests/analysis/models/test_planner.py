@@ -1,6 +1,10 @@
 """How a plan is made, in a tiny language model; `make lm` runs what needs torch."""
 
+import pickle
 import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +12,7 @@ import pandas as pd
 import pytest
 from each import each
 from kills import kills
-from test_substitute import build, passage, saved, with_torch
+from test_substitute import IDS, build, passage, saved, with_torch
 
 from analysis.costs.allocation import allocate, hull
 from analysis.models import cost_curves, needle as needles, planner, sensitivity
@@ -172,6 +176,45 @@ def test_curves_have_the_damage_that_single_heads_predict():
         two.set_index(["layer", "head", "method"]).damage[1, 2, "sink_window(k=4)"]
         == pytest.approx(found.damage[1, 2, "sink_window(k=4)"])
     )
+
+
+@with_torch
+def test_curves_are_the_same_from_processes_and_from_threads_that_share_a_model():
+    methods = [parse("sink_window()"), parse("positive()")]
+    alone = curves([passage(build(), jobs=1)], 64.0, methods=methods)
+    two = passage(build(), jobs=2)
+    pd.testing.assert_frame_equal(curves([two], 64.0, methods=methods), alone, check_exact=True)
+    choices = [two.everywhere(method) for method in (parse("sink_window(k=4)"), parse("uniform()"))]
+    expected = [two.replace(some).kl for some in choices]
+    with ThreadPoolExecutor(4) as threads:
+        told = threads.map(lambda i: two.replace(choices[i % 2]).kl, range(8))
+    for i, kl in enumerate(told):
+        np.testing.assert_array_equal(kl, expected[i % 2])
+
+
+@with_torch
+def test_a_model_travels_without_the_hooks_of_a_pass():
+    """A worker that joins a cluster gets the model from one that is in the middle of a pass."""
+    model = passage(build(), jobs=1).model
+    inside, go_on = threading.Event(), threading.Event()
+
+    def attention(call):
+        inside.set()
+        assert go_on.wait(60)
+        return call.output()
+
+    with ThreadPoolExecutor(2) as threads:
+        running = threads.submit(model.states, IDS, attention)
+        assert inside.wait(60)
+        sent = threads.submit(pickle.dumps, model)
+        time.sleep(0.3)
+        assert not sent.done()
+        go_on.set()
+        other = pickle.loads(sent.result())
+        expected = running.result()
+    assert not any(m._forward_pre_hooks or m._forward_hooks for m in other.model.modules())
+    assert other.model.config._attn_implementation == model.model.config._attn_implementation
+    assert (other.states(IDS) == expected).all()
 
 
 @with_torch
