@@ -39,6 +39,9 @@ ALTERNATING = 64  # the largest rank of such sweeps, each of 4·n·l·rank² ope
 COMPLETED = 2.0**58  # limit of |unseen|/max |seen|: seen entries lose all digits above 1/eps
 
 
+Triplets = tuple[Matrix, Matrix, Matrix]  # U, s, V
+
+
 class _State(NamedTuple):
     """An unfinished split: L = left rightᵀ, S = D − L where |D − L| ≥ threshold, except ties."""
 
@@ -132,9 +135,9 @@ def _better_half(states: list[_State]) -> list[_State]:
     return [state._replace(worst=worst) for state in states[: -(-len(states) // 2)]]
 
 
-def _subspace(D: Matrix, rank: int) -> Matrix:
-    """Return the leading right singular vectors (l, rank + MARGIN) of D."""
-    return leading(filled(D), min(rank + MARGIN, *D.shape))[2]
+def _triplets(D: Matrix, rank: int) -> Triplets:
+    """Return the rank + MARGIN leading singular triplets of D, 0 if unseen."""
+    return leading(filled(D), min(rank + MARGIN, *D.shape))
 
 
 def _truncated(D: Matrix, rank: int, whole: Matrix) -> _State:
@@ -227,11 +230,17 @@ def _finished(D: Matrix, count: int, state: _State) -> Decomposition:
     return Decomposition(state.left, state.right, S, math.nan, error, state.sweeps, spread=spread)
 
 
-def _alone(D: Matrix, rank: int, count: int, whole: Matrix) -> Decomposition:
-    """Return the split for rank 0, the largest entries, or for count 0, the truncated SVD."""
+def _alone(
+    D: Matrix, rank: int, count: int, whole: Matrix, triplets: Triplets | None = None
+) -> Decomposition:
+    """Return the split for rank 0, the largest entries, or for count 0, the truncated SVD.
+
+    At least `rank` leading singular triplets of D may be given.
+    """
     if rank and whole is not D:
         return _finished(D, count, _completed(D, rank, whole))
-    U, s, V = leading(filled(D), rank)
+    U, s, V = triplets or leading(filled(D), rank)
+    U, s, V = U[:, :rank], s[:rank], V[:, :rank]
     return _finished(D, count, _State(U * s, V, V, 0.0, 0, math.inf))
 
 
@@ -324,7 +333,7 @@ def godec(
     count = _whole(math.fsum(np.minimum(masks.as_mask(mask, n, l).counts, k)))
     if r == 0 or count == 0:
         return _alone(matrix, r, count, whole).measured(matrix).rescaled(exponent)
-    V = _subspace(matrix, r)
+    V = _triplets(matrix, r)[2]
     states = _starts(matrix, r, count, V)
     for start in starts:
         guess = _guess(start, (n, l), exponent)
@@ -437,9 +446,11 @@ def at_budget(
             f"no rank of {sorted(tried)} fits a budget of {budget} values per row: "
             "raise the budget or give smaller ranks"
         )
-    V = _subspace(matrix, max(counts))
+    triplets = _, _, V = _triplets(matrix, max(counts))
     candidates = [
-        _alone(matrix, r, count, whole) for r, count in counts.items() if r == 0 or count == 0
+        _alone(matrix, r, count, whole, triplets)
+        for r, count in counts.items()
+        if r == 0 or count == 0
     ]
     races = {}
     led = {

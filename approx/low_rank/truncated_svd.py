@@ -21,7 +21,7 @@ from approx.low_rank.total_variation import nearest
 from approx.method import TV, Method, Size
 from approx.method.fields import one_of, real, ruled
 
-DENSE = 2048  # up to this min(n, l), LAPACK computes every singular value
+DENSE = 2048  # up to this min(n, l), the whole matrix is decomposed
 SHARE = 1 / 8  # of min(n, l): above this rank, a block Krylov space costs more than LAPACK
 START = 32  # the first rank tried for epsilon or energy; it is doubled until it is enough
 
@@ -57,12 +57,13 @@ class TruncatedSVD(Method):
     matrices of this rank whose rows sum to 1; linear attention with as many features is one of
     these. A matrix whose rows sum to less than 1 may have less still: the zero matrix has ½.
 
-    Up to min(n, l) = 2048 LAPACK computes the SVD, accurate to rounding. Above, ranks up to
-    min(n, l)/8 come from `approx.low_rank.krylov.block_krylov`, which streams stripes of rows if
-    the matrix does not fit in memory. With high probability its Frobenius and spectral errors are
-    at most 1 + ε times those above; ε was at most 10⁻⁵ on attention matrices. Its singular values
-    are accurate to 10⁻⁷ σ₁ at best. Larger ranks of a matrix that fits come from its Gram matrix or
-    LAPACK; LAPACK is also used if epsilon or 1 − energy is below this accuracy.
+    Up to min(n, l) = 2048 the triplets are accurate to rounding: they come from the Gram matrix, or
+    from LAPACK's SVD where its rounding would show. Above, ranks up to min(n, l)/8 come from
+    `approx.low_rank.krylov.block_krylov`, which streams stripes of rows if the matrix does not fit
+    in memory. With high probability its Frobenius and spectral errors are at most 1 + ε times those
+    above; ε was at most 10⁻⁵ on attention matrices. Its singular values are accurate to 10⁻⁷ σ₁ at
+    best. Larger ranks of a matrix that fits, and all if epsilon or 1 − energy is below this
+    accuracy, are found as for a smaller matrix.
 
     Under a mask, unseen entries are free, so no formula gives the best estimate; the estimate is
     the best found. From two starts, the unseen entries are filled in by the truncated SVD
@@ -207,20 +208,18 @@ class TruncatedSVD(Method):
         return self.least_rank(s, float(s @ s)) or len(s)
 
     def _dense(self, q: Array, k: Array) -> tuple[Matrix, Matrix, float]:
-        """Return (U diag(s), V, top) from LAPACK with exp(Q Kᵀ) ≈ e^top U diag(s) Vᵀ."""
-        D, top = target.matrix(q, k, self.space, Mask.full(len(q), len(k)))
-        u, s, vt = scipy.linalg.svd(D, full_matrices=False, check_finite=False, overwrite_a=True)
-        r = self.least_rank(s, float(s @ s)) or len(s)
-        return u[:, :r] * s[:r], vt[:r].T, top
+        """Return (U diag(s), V, top) from the matrix with exp(Q Kᵀ) ≈ e^top U diag(s) Vᵀ."""
+        mask = Mask.full(len(q), len(k))
+        D, top = target.matrix(q, k, self.space, mask)
+        U, s, V = leading(D, min(self._rank(D, mask), *D.shape))
+        return U * s, V, top
 
     def _large(self, q: Array, k: Array) -> tuple[Matrix, Matrix, float]:
         """Return the same as `_dense`, from block Krylov spaces while these are narrow."""
         shape = len(q), len(k)
         widest = SHARE * min(shape)
         if self.rank is not None and self.rank > widest:
-            D, top = target.matrix(q, k, self.space, Mask.full(len(q), len(k)))
-            U, s, V = leading(D, self.rank)
-            return U * s, V, top
+            return self._dense(q, k)
         if (self.epsilon or 1.0) < 10 * ACCURACY or 1 - (self.energy or 0.0) < (10 * ACCURACY) ** 2:
             return self._dense(q, k)
         stripes, top = target.stripes(q, k, self.space)

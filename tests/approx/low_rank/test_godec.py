@@ -138,7 +138,7 @@ def test_many_more_entries_set_aside_are_a_start():
 def test_the_spread_is_that_of_the_starts():
     D = clustered(96, 4.0, seed=2)
     scaled, _ = decomposition.normalised(D)
-    states = module._starts(scaled, 8, 240, module._subspace(scaled, 8))
+    states = module._starts(scaled, 8, 240, module._triplets(scaled, 8)[2])
     errors = [module._descend(scaled, 8, 240, state, 4).error for state in states]
     once = godec(D, 8, 2.5, iterations=4)  # one round: the worst of four starts is in it
     assert once.spread == pytest.approx(max(errors) / min(errors) - 1, rel=1e-9)
