@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Collection, Sequence
 from importlib import metadata
@@ -82,9 +83,9 @@ class Finished:
             half.unlink(missing_ok=True)
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Remove the outcomes of all tasks but these."""
+        """Remove the outcomes of all tasks but these; other files stay."""
         for path in self.folder.glob("*.json") if self.folder else ():
-            if path.stem not in names:
+            if re.fullmatch("[0-9a-f]{64}", path.stem) and path.stem not in names:
                 path.unlink(missing_ok=True)
 
 
@@ -99,12 +100,19 @@ def code(*packages: str) -> str:
     return h.hexdigest()
 
 
-CODE = code("approx", "analysis")  # what was imported, not what a file holds by now
+CODE = code("approx", "analysis")  # as it is now: a file may change before a key is asked for
 
 
-def version() -> str:
-    """Return the version of this package, with the beginning of a hash of its code."""
-    return f"{metadata.version('expqk')}+{CODE[:12]}"
+def version(*others: str) -> str:
+    """Return the version of this package, a hash of its code, and the versions of other packages.
+
+    Examples
+    --------
+    >>> version("numpy") == f"{version()}, numpy {np.__version__}"
+    True
+    """
+    names = "".join(f", {name} {metadata.version(name)}" for name in others)
+    return f"{metadata.version('expqk')}+{CODE[:12]}{names}"
 
 
 def key(*decisive: Any) -> str:

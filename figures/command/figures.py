@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     from analysis.inputs import array_files
     from approx import checks
     from figures.document import album
-    from figures.words.translation import speaking, tr
+    from figures.words.translation import speaking
 
     anew = arguments.recompute or bool(options.settings(arguments))
     if not arguments.names:
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
                     "--recompute computes it anew",
                     file=sys.stderr,
                 )
-            caption = f"{tr(module.TITLE)}\n\n{album.told(name, table)}"
+            caption = album.text(name, table)
             for path in album.save(name, table, arguments.out, arguments.format, caption):
                 print(path)
     return 0

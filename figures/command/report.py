@@ -57,7 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
         rebuild(arguments.out)
     else:
         pandoc.executable()  # before anything is computed
-        import platformdirs
+        try:
+            import platformdirs
+        except ImportError as error:
+            raise ImportError("a report needs platformdirs: pip install -e '.[report]'") from error
 
         model = _found(arguments)  # a folder without a run is said before tensors are read
         with speaking(arguments.lang):

@@ -29,7 +29,6 @@ from figures.words.terminal_columns import balanced, ends
 from figures.words.translation import spoken, tr
 
 FORMATS = ("pdf", "svg", "png")
-OF_PAGES = ("svg",)  # all that a page shows
 
 RC: dict[str, Any] = {
     "font.size": 8.5,

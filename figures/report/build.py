@@ -121,18 +121,18 @@ def build(
     if not brief:
         files_of[CLAIMS] = functools.partial(claims_document.write, computed[LEDGER], folder)
     for name in shown:
-        files_of[name] = functools.partial(album.save, name, computed[name], folder, style.OF_PAGES)
+        files_of[name] = functools.partial(_drawn, name, computed[name], folder)
     together("drawing", files_of)
     for name in sorted(computed.keys() - {*shown, ADVICE}):
         style.save_table(name, computed[name], out)
     if len(profile.advised) > 1 and not brief:
         title_of_map = front.worth(computed[ADVICE])
         drawn_map = diagnosis.draw(computed[ADVICE])
-        style.save(ADVICE, computed[ADVICE], drawn_map, out, style.OF_PAGES, title=title_of_map)
+        style.save(ADVICE, computed[ADVICE], drawn_map, out, title=title_of_map)
     elif not brief:
         style.save_table(ADVICE, computed[ADVICE], out)
     if model is not None:
-        model_sections.draw(model, out, style.OF_PAGES)
+        model_sections.draw(model, out)
     text = render(profile, computed, command, title=title, authors=authors, model=model)
     edited = edited_files.put(out, SOURCE, text)
     if brief and not (out / NOTES).exists():
@@ -207,6 +207,13 @@ def _studies(profile: Profile) -> dict[str, Callable[[], pd.DataFrame]]:
         synthetic = dataclasses.replace(single, inputs=profile.synthetic)
         studies["synthetic"] = functools.partial(summary.winners, synthetic)
     return studies
+
+
+def _drawn(name: str, table: pd.DataFrame, folder: Path) -> None:
+    """Draw a figure for the pages, and again what `expqk figures` has written there before."""
+    there = {path.suffix.removeprefix(".") for path in (folder / "figures").glob(f"{name}.*")}
+    formats = tuple(kind for kind in style.FORMATS if kind == "svg" or kind in there)
+    album.save(name, table, folder, formats, album.text(name, table) if "txt" in there else None)
 
 
 def _timed(language: str, make: Callable[[], T]) -> tuple[float, T]:

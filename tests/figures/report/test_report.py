@@ -121,7 +121,8 @@ def test_times_are_in_the_manifest_only(made):
 @kills("build.py", "if name not in computed\n", "if True\n")
 @kills("build.py", "(folder / STORE, cache)", "(folder / STORE)")
 @kills("build.py", "contextlib.suppress(OSError)", "contextlib.nullcontext()")
-@kills("finished.py", "if path.stem not in names:", "if not path.stem:")
+@kills("finished.py", "and path.stem not in names:", "and not path.stem:")
+@kills("finished.py", 're.fullmatch("[0-9a-f]{64}", path.stem) and ', "")
 @kills("build.py", "    store.put(key, table)\n", "    pass\n")
 @kills("build.py", "finished.key(x, *made_by,", "finished.key(x,")
 @kills("build.py", "    store.keep_only(keys.values())\n", "")
@@ -143,6 +144,8 @@ def test_what_an_earlier_run_computed_is_kept_in_the_folder(small, tmp_path, mon
         return report._computed(asked, folder, cache, seconds), [*seconds]
 
     first, taken = run(small)
+    other = tmp_path / "mine" / report.STORE / "settings.json"  # of somebody else
+    other.write_text("{}")
     again, nothing = run(dataclasses.replace(small, jobs=2))
     assert taken == ["error", "price", report.LEDGER]
     assert not nothing
@@ -152,7 +155,8 @@ def test_what_an_earlier_run_computed_is_kept_in_the_folder(small, tmp_path, mon
     hot = tuple(x.at_temperature(2.0) for x in small.inputs)
     assert run(dataclasses.replace(small, inputs=hot))[1] == ["error", "price"]
     assert run(small, "two")[1] == taken
-    assert len([*(tmp_path / "mine" / report.STORE).iterdir()]) == 3  # of the latest alone
+    assert len([*(tmp_path / "mine" / report.STORE).iterdir()]) == 4  # of the latest alone
+    assert other.exists()
     assert counted == {"error": 4, "price": 4, report.LEDGER: 2}
     # what no input decides is computed once for all folders
     assert run(small, folder=tmp_path / "a", cache=tmp_path / "cache")[1] == taken
@@ -259,15 +263,38 @@ def _flat(text):
     return "".join(text.replace("-", "").split())
 
 
+@kills("build.py", 'if kind == "svg" or kind in there', 'if kind == "svg"')
+@kills("build.py", 'if "txt" in there else None', "if False else None")
+def test_what_was_drawn_in_other_formats_is_drawn_again(found, tmp_path):
+    """A PDF beside the new SVG must not show the table of an earlier report."""
+    report._drawn("rank", found["rank"], tmp_path)
+    assert {p.name for p in (tmp_path / "figures").iterdir()} == {"rank.svg"}
+    for ending in ("pdf", "txt"):
+        (tmp_path / "figures" / f"rank.{ending}").write_bytes(b"old")
+    report._drawn("rank", found["rank"], tmp_path)
+    assert {p.name for p in (tmp_path / "figures").iterdir()} == {
+        "rank.svg",
+        "rank.pdf",
+        "rank.txt",
+    }
+    assert (tmp_path / "figures/rank.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "figures/rank.txt").read_text("utf-8").startswith(FIGURES["rank"].TITLE)
+
+
 @kills("command/report.py", "        pandoc.executable()  #", "        #")
-def test_a_missing_pandoc_is_said_before_anything_is_computed(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("module", "name"), [("pypandoc", "pandoc"), ("platformdirs", "platformdirs")]
+)
+def test_what_is_missing_is_said_before_anything_is_computed(
+    module, name, tmp_path, monkeypatch, capsys
+):
     from figures.command.cli import main
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "pypandoc", None)
+    monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr(report, "build", lambda *given, **options: pytest.fail("computed"))
     assert main(["report"]) == 1
-    assert "a report needs pandoc: pip install" in capsys.readouterr().err
+    assert f"a report needs {name}: pip install" in capsys.readouterr().err
 
 
 def test_title_and_authors_of_the_command_reach_the_report(tmp_path, monkeypatch):
