@@ -119,7 +119,7 @@ def stream(
     wanted : callable
         Called just before a cell starts (with Dask, before all are sent); False drops the cell.
     copied : bool
-        Whether each Dask worker has its copy of the shared objects before the first cell starts,
+        Whether each Dask worker fetches the shared objects before the first cell starts,
         because a busy worker cannot send its own, such as a model during a pass. By default
         workers fetch the objects from each other when cells need them.
     """
@@ -195,7 +195,7 @@ def ahead(function: Callable[[T], R], items: Iterable[T], scheduler: Any) -> lis
         for future in wait(futures, return_when=FIRST_EXCEPTION).done:
             future.result()
         return [future.result() for future in futures]
-    finally:  # after an error or Ctrl-C, the caller closes the cluster, which ends running items
+    finally:  # after an error or Ctrl-C, running items end with their cells or with the cluster
         stop.set()
         executor.shutdown(wait=False, cancel_futures=True)
 

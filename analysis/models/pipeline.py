@@ -221,29 +221,13 @@ class Run:
         jobs = checks.integer("jobs", every if jobs is None else jobs, least=1)
         usable(Path(folder))
         store = Store(Path(folder))
+        refuse_another(store, settings)
         run = cls(model, first, second, store, settings, jobs, scheduler)
-        run.settle()
         date = str(datetime.datetime.now(datetime.UTC).date())
         store.open(
             [run.key(cell) for cell in run.cells()], asked=settings, date=date, **_versions()
         )
         return run
-
-    def settle(self) -> None:
-        """Take over the code of a finished run in the store, so that later code can show it.
-
-        Raises
-        ------
-        StoreError
-            The store holds a run with other settings, or an unfinished one of other code.
-        """
-        asked, before = self.settings, self.store.manifest.get("asked")
-        if isinstance(before, dict):
-            self.settings = asked | {x: before.get(x) for x in ("code", *LIBRARIES)}
-            if not self.left():
-                return
-        self.settings = asked
-        refuse_another(self.store, asked)
 
     def cells(self) -> list[Cell]:
         """Return every piece of the run, in order."""
@@ -504,9 +488,6 @@ class Run:
         told = self._all("advice").rename(columns={"method": "spec"})
         told["verdict"] = [VERDICTS[int(number)] for number in told.verdict]
         told["currency"] = self.settings["currency"]
-        told["screened"] = told.get(
-            "screened", 0.0
-        )  # older runs measured every method on all queries
         return told.astype(dict.fromkeys(("winner", "runnable", "oracle", "screened"), bool))
 
 

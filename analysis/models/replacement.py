@@ -32,6 +32,7 @@ from approx.method.prices import Shape
 
 SKIP = 64  # first positions that do not count: there every method sees most of the text
 ROWS = 32  # positions whose logits are in float64 at once
+COMPUTING = "torch", "transformers"  # which compute a pass beside our code
 BLOCK = 32  # positions per block of a standard error
 FEWEST = 4  # blocks; with fewer, a standard error is too uncertain
 ERRORS = ("attention_tv", "output_relative_error")
@@ -118,7 +119,7 @@ class Pass:
 
     def run(self, passage: Passage) -> tuple[Replaced, Errors, float]:
         """Return the result of the pass, the heads' errors in the model itself, and the seconds."""
-        begin(self.version, self.memory_limit)
+        begin(self.version, self.memory_limit, *COMPUTING)
         start = time.perf_counter()
         own = passage.own_errors(self.heads) if self.errors else {}
         return passage.replace(self.heads, errors=self.errors), own, time.perf_counter() - start
@@ -137,7 +138,8 @@ def passes(
     there as here, so that its bits are the same.
     """
     limit = memory.explicit_limit()
-    tasks = [Pass(i, heads, errors, limit, finished.version()) for i, heads in enumerate(runs)]
+    asked = finished.version(*COMPUTING)
+    tasks = [Pass(i, heads, errors, limit, asked) for i, heads in enumerate(runs)]
     for task, done in executors.stream(
         Pass.run,
         tasks,
@@ -453,6 +455,14 @@ class Passage:
                 tokens[rows] = found.numpy()
                 shares[rows] = (most - logits.logsumexp(1)).exp().numpy()
         return tokens, shares
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of states and weights: Dask pickles what is large in another thread.
+
+        In the thread that answers the scheduler, waiting for the end of a pass would seem its end.
+        """
+        tensors = [*self.states, *self.model.model.parameters()]
+        return sum(x.numel() * x.element_size() for x in tensors)
 
     def check(self, heads: Replacements) -> None:
         """Raise ValueError or TypeError unless these are heads of the model, with methods."""

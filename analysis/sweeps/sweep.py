@@ -58,10 +58,16 @@ def _in_table(measured: dict[str, float], approximation: Approximation) -> dict[
 
 
 @functools.cache
-def begin(asked: str, memory_limit: int | None) -> None:
-    """Set the caller's memory limit; raise RuntimeError if this worker has other code."""
-    if finished.version() != asked:
-        raise RuntimeError(f"this worker has expqk {finished.version()}, the caller {asked}")
+def begin(asked: str, memory_limit: int | None, *others: str) -> None:
+    """Set the caller's memory limit; raise RuntimeError if this worker has other code.
+
+    `asked` is the caller's `finished.version` with the same other packages.
+    """
+    if (mine := finished.version(*others)) != asked:
+        raise RuntimeError(
+            f"this worker has expqk {mine}, the caller {asked}: their code, or their versions of "
+            f"{', '.join([*finished.LIBRARIES, *others])}, differ"
+        )
     memory.set_limit(memory_limit)
 
 
@@ -443,10 +449,8 @@ def outcomes(
     **how: Any,
 ) -> Iterator[tuple[Cell, Any]]:
     """Yield (cell, rows) as cells finish; a bar on stderr shows the remaining time."""
-    finished = executors.stream(
-        Cell.run, cells, planned.heads, jobs=jobs, scheduler=scheduler, **how
-    )
-    yield from tqdm(finished, total=len(cells), disable=not progress, desc=label, leave=False)
+    done = executors.stream(Cell.run, cells, planned.heads, jobs=jobs, scheduler=scheduler, **how)
+    yield from tqdm(done, total=len(cells), disable=not progress, desc=label, leave=False)
 
 
 def fill(

@@ -57,8 +57,9 @@ class TruncatedSVD(Method):
     matrices of this rank whose rows sum to 1; linear attention with as many features is one of
     these. A matrix whose rows sum to less than 1 may have less still: the zero matrix has ½.
 
-    Up to min(n, l) = 2048 the triplets are accurate to rounding: they come from the Gram matrix, or
-    from LAPACK's SVD where its rounding would show. Above, ranks up to min(n, l)/8 come from
+    Up to min(n, l) = 2048 the error of the estimate is the least to rounding. Its triplets come
+    from `approx.low_rank.subspace.leading`: from the Gram matrix, or from LAPACK's SVD where its
+    rounding would show. Above, ranks up to min(n, l)/8 come from
     `approx.low_rank.krylov.block_krylov`, which streams stripes of rows if the matrix does not fit
     in memory. With high probability its Frobenius and spectral errors are at most 1 + ε times those
     above; ε was at most 10⁻⁵ on attention matrices. Its singular values are accurate to 10⁻⁷ σ₁ at

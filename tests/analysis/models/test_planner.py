@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -195,7 +196,9 @@ def test_curves_are_the_same_from_processes_and_from_threads_that_share_a_model(
 @with_torch
 def test_a_model_travels_without_the_hooks_of_a_pass():
     """A worker that joins a cluster gets the model from one that is in the middle of a pass."""
-    model = passage(build(), jobs=1).model
+    p = passage(build(), jobs=1)
+    model = p.model
+    assert sys.getsizeof(p) > sum(x.nbytes for x in (*p.states, *model.model.parameters()))
     inside, go_on = threading.Event(), threading.Event()
 
     def attention(call):
