@@ -62,7 +62,9 @@ JSON = (  # what pages do not print one by one: every --json is for machines
 )
 # `make report` and `make test` do the same from a bare clone.
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-INSTALL = re.compile(r"python3 -m venv \.venv|pip install -e '\.\[(\w+)\]'")
+INSTALL = re.compile(
+    r"python3 -m venv \.venv|pip install (?:-c constraints\.txt )?-e '\.\[(\w+)\]'"
+)
 
 
 def helps():
