@@ -40,6 +40,7 @@ from analysis.models.next_tokens import Change, changed
 from analysis.models.plan import Plan
 from analysis.models.replacement import (
     BLOCK,
+    COMPUTING,
     FEWEST,
     SKIP,
     Estimated,
@@ -64,8 +65,6 @@ ADVICE = (  # the stored columns of `diagnose`, all numbers
 )  # fmt: skip
 WORDS = "kl", "own_token", "own_probability", "plan_token", "plan_probability"
 PACKAGES = "expqk", "numpy", "numba", "torch", "transformers"
-# the names in a run's settings of what decides its numbers beside the code; that has the others
-LIBRARIES = {"version": "expqk", "torch": "torch", "transformers": "transformers"}
 File = str | os.PathLike[str]
 
 
@@ -215,7 +214,8 @@ class Run:
             "currency": currency,
             "seed": seed,
             "code": finished.CODE[:12],
-            **{name: metadata.version(package) for name, package in LIBRARIES.items()},
+            "version": metadata.version("expqk"),
+            **{name: metadata.version(name) for name in COMPUTING},
         }
         every = os.cpu_count() or 1
         jobs = checks.integer("jobs", every if jobs is None else jobs, least=1)
