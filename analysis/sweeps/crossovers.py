@@ -25,7 +25,8 @@ def crossing(temperatures: ArrayLike, sparse: ArrayLike, low_rank: ArrayLike) ->
     """Return the temperature at which the two errors are equal, log-interpolated, or NaN.
 
     With rising temperature, it is the first change from sparse being better to low-rank being
-    better. An error that is NaN, inf or 0 is not part of a change.
+    better; of places between the two where the errors are equal, the first. Curves that only touch
+    do not cross. An error that is NaN, inf or 0 is not part of a change.
 
     Parameters
     ----------
@@ -51,13 +52,18 @@ def crossing(temperatures: ArrayLike, sparse: ArrayLike, low_rank: ArrayLike) ->
                 f"got {checks.display(x.tolist())}"
             )
         errors.append(x)
-    t = np.log(t)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         gap = np.log(errors[0] / errors[1])
-    for i in range(len(t) - 1):
-        if np.isfinite(gap[i : i + 2]).all() and gap[i] <= 0 < gap[i + 1]:
-            part = gap[i] / (gap[i] - gap[i + 1])
-            return float(np.exp(t[i] + part * (t[i + 1] - t[i])).round(12))
+    gap[~np.isfinite(gap)] = np.nan
+    last = -1  # the latest place with sparse better, and only equal errors since
+    for i, here in enumerate(gap):
+        if here > 0 and last >= 0:
+            if last + 1 < i:
+                return float(t[last + 1])
+            part = gap[last] / (gap[last] - here)
+            return float(t[last] * (t[i] / t[last]) ** part)
+        if here != 0:
+            last = i if here < 0 else -1
     return float("nan")
 
 
@@ -78,10 +84,12 @@ def regimes(
     Returns
     -------
     DataFrame
-        ``input``; ``coldest`` and ``hottest``, the better single class at the ends of the grid;
+        ``input``; ``coldest`` and ``hottest``, the better single class at the ends of the grid:
+        "sparse", "low-rank", "equal", or "unknown" if an error is NaN;
         ``crossing``; ``gain``, the largest ratio of the better single class's error to the error of
         ``both``, and ``gain_temperature``, its temperature; ``gain_at_crossing``, the ratio at the
-        grid's temperature nearest to the crossing.
+        grid's temperature nearest to the crossing. Equal errors have the ratio 1,
+        two zeros too.
     """
     checks.instance("table", table, pd.DataFrame, "a table of a sweep")
     for label, value in (("sparse", sparse), ("low_rank", low_rank), ("both", both)):
@@ -99,15 +107,18 @@ def regimes(
         if not {sparse, low_rank, both} <= set(curves.columns):
             continue
         t = curves.index.to_numpy(float)
-        gain = np.minimum(curves[sparse], curves[low_rank]) / curves[both]
-        cross = crossing(t, curves[sparse], curves[low_rank])
-        near = np.nan if np.isnan(cross) else gain.iloc[int(np.argmin(np.abs(np.log(t / cross))))]
-        best = int(np.argmax(gain))
-        ends = [
-            "sparse" if curves[sparse].iloc[i] < curves[low_rank].iloc[i] else "low-rank"
-            for i in (0, -1)
-        ]
-        rows.append((name, *ends, cross, float(gain.iloc[best]), float(t[best]), float(near)))
+        one, other, split = (curves[name].to_numpy(float) for name in (sparse, low_rank, both))
+        single = np.minimum(one, other)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gain = np.where(single == split, 1.0, single / split)
+        cross = crossing(t, one, other)
+        near = np.nan if np.isnan(cross) else gain[np.argmin(np.abs(np.log(t / cross)))]
+        best = np.argmax(np.where(np.isnan(gain), -np.inf, gain))
+        better = np.select(
+            [one < other, one > other, one == other], ["sparse", "low-rank", "equal"], "unknown"
+        )
+        ends = str(better[0]), str(better[-1])
+        rows.append((name, *ends, cross, float(gain[best]), float(t[best]), float(near)))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis import inputs as data
 from analysis.experiments.profile import Profile
-from analysis.sweeps.crossovers import oracles
+from analysis.sweeps.crossovers import crossing, oracles
 from approx.checks import Array
 from figures.drawing import style
 from figures.words.translation import mark, tr
@@ -135,14 +135,9 @@ def _borders(ax: Axes, table: pd.DataFrame, name: str) -> None:
 
 def border(table: pd.DataFrame, name: str, delta: float) -> float:
     """Return β, interpolated, from which sparse is better than low-rank; NaN if nowhere."""
-    part = table[(table.metric == "log_ratio") & (table.input == name) & (table.delta == delta)]
-    part = part.sort_values("beta")
-    beta, ratio = part.beta.to_numpy(), part.value.to_numpy()
-    falls = np.flatnonzero((ratio[:-1] > 0) & (ratio[1:] <= 0))
-    if not len(falls):
-        return float("nan")
-    i = falls[0]
-    return float(beta[i] + ratio[i] / (ratio[i] - ratio[i + 1]) * (beta[i + 1] - beta[i]))
+    part = table[(table.metric == ERROR) & (table.input == name) & (table.delta == delta)]
+    wide = part.pivot(index="beta", columns="method", values="value").sort_index(ascending=False)
+    return 1 / crossing(1 / wide.index.to_numpy(), wide["sparse"], wide["low-rank"])
 
 
 def finding(table: pd.DataFrame) -> str:

@@ -18,12 +18,27 @@ TEMPERATURES = (0.25, 1.0, 4.0)
 CLUSTERED = functools.partial(clustered, shared=True)
 
 
-@kills("crossovers.py", "t[i] + part * (t[i + 1] - t[i])", "t[i + 1]")
 def test_power_laws_cross_where_they_do():
     t = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
-    # t^a = 3 t^b at 3^{1/(a−b)}; log-interpolation is exact for power laws, then rounded to 10⁻¹²
-    assert crossing(t, t**1.0, 3 * t**-0.5) == pytest.approx(3 ** (1 / 1.5), abs=1e-11)
+    # t^a = 3 t^b at 3^{1/(a−b)}; log-interpolation is exact for power laws, up to a few roundings
+    for unit in (1.0, 1e-13):
+        found = crossing(unit * t, t**1.0, 3 * t**-0.5)
+        assert found / unit == pytest.approx(3 ** (1 / 1.5), rel=1e-14)
     assert crossing(t, 2 * t, 2 * t**0.0) == 1.0  # on the grid
+
+
+@pytest.mark.parametrize(
+    ("sparse", "expected"),
+    [
+        ([0.4, 0.2, 0.4, 0.4], math.nan), ([0.2, 0.4, 0.4, 0.4], math.nan),  # only touch
+        ([0.1, 0.2, 0.1, 0.1], math.nan), ([0.2, 0.2, 0.2, 0.2], math.nan),
+        ([0.4, 0.2, 0.1, 0.4], 2**2.5), ([0.1, 0.2, 0.1, 0.4], 2**2.5),  # a touch before
+        ([0.1, 0.2, 0.2, 0.4], 2.0), ([0.1, 0.2, 0.0, 0.4], math.nan),
+    ],
+)  # fmt: skip
+def test_a_touch_is_no_crossing(sparse, expected):
+    found = crossing([1, 2, 4, 8], sparse, [0.2] * 4)
+    assert found == pytest.approx(expected, rel=1e-14, nan_ok=True)
 
 
 def test_no_crossing_is_nan_and_errors_of_zero_or_infinity_are_passed_over():
@@ -115,6 +130,20 @@ def test_without_crossing_or_a_method():
     missing = regimes(table(sparse=[1, 1, 1], low=[2, 2, 2]), "error", **NAMES)
     assert list(missing.columns) == list(COLUMNS)
     assert missing.empty
+
+
+@pytest.mark.parametrize("end", [0, -1])
+@pytest.mark.parametrize(
+    ("sparse", "low", "word"), [(2, 2, "equal"), (0, 0, "equal"), (math.nan, 1, "unknown")]
+)
+def test_what_is_not_better_is_not_said_to_be(sparse, low, word, end):
+    curves = {"sparse": [1.0, 1.0, 1.0], "low": [2.0, 2.0, 2.0], "both": [1.0, 0.5, 1.0]}
+    for method, value in (("sparse", sparse), ("low", low), ("both", min(sparse, low))):
+        curves[method][end] = value
+    one = regimes(table(**curves), "error", **NAMES).iloc[0]
+    words = (one.coldest, one.hottest) if end == 0 else (one.hottest, one.coldest)
+    assert words == (word, "sparse")
+    assert (one.gain, one.gain_temperature) == (2.0, 1.0)  # two zeros gain nothing
 
 
 @pytest.mark.parametrize("space", ["kernel", "attention"])
