@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from kills import kills
 
 from analysis.inputs import clustered, gaussian
 from analysis.inputs.statistics import describe
