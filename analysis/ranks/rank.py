@@ -16,6 +16,8 @@ energy_rank_90            the least r with Σ_{i≤r} s_i² ≥ 0.9 Σs²
 singular_value_rank_90    the least r with Σ_{i≤r} s_i ≥ 0.9 Σs: in Linformer's figure
 ========================  =============================================================
 
+Rounding decides ties: whether a singular value counts that equals its threshold, ε·s₁ say.
+
 1 ≤ stable ≤ intrinsic ≤ nuclear ratio ≤ effective ≤ rank, and
 stable ≤ participation ≤ energy effective ≤ effective: Rényi entropies of e and of p.
 
