@@ -333,6 +333,13 @@ def test_levels_as_published(B, n):
     assert remez(n, float(B)).level == pytest.approx(level, abs=rounding)
 
 
+def cardinal(nodes, x):
+    """Return |ℓ_i(x)| of the Lagrange polynomials of some nodes, a row for each x."""
+    return np.array(
+        [[abs(np.prod([(a - s) / (t - s) for s in nodes if s != t])) for t in nodes] for a in x]
+    )
+
+
 @pytest.mark.parametrize("weight", ["relative", "absolute"])
 @pytest.mark.parametrize(("n", "B"), [(0, 1.0), (3, 0.5), (5, 2.0), (9, 4.0), (12, 8.0), (18, 8.0)])
 def test_remez_equioscillates(n, B, weight):
@@ -351,6 +358,14 @@ def test_remez_equioscillates(n, B, weight):
         everywhere = max(abs(error(x)) for x in np.linspace(-B, B, 301))
     # coefficients in float64: 16 eps of Σ|c_k| ≤ 2e^B, relative to e^−B where the weight is
     stored = 32 * EPS * math.exp(2 * B if weight == "relative" else 0.0)
+    if found.digits == FLOAT64:
+        # They interpolate at y_j, where the barycentric form of the n + 2 values e^t_i errs by up
+        # to (3n + 8 + B/2)·eps·Σ_i |ℓ_i(y_j)| e^max(t_i, y_j) (Higham, IMA J. Numer. Anal. 2004,
+        # theorem 4.2, with the rounding of e^t_i): far above eps·e^B where the t_i crowd at −B.
+        t, y = found.reference, B * np.cos(np.pi * (np.arange(n + 1) + 0.5) / (n + 1))
+        errors = (3 * n + 8 + B / 2) * EPS * cardinal(t, y) * np.exp(np.maximum(t, y[:, None]))
+        unit = np.exp(-t) if weight == "relative" else math.exp(-B)
+        stored += (cardinal(y, t) @ errors.sum(axis=1) * unit).max()
     assert (np.sign(peaks[1:]) == -np.sign(peaks[:-1])).all()
     assert np.abs(np.abs(peaks) - found.level).max() <= 1e-5 * found.level + stored
     assert everywhere <= found.level * (1 + 1e-5) + stored
