@@ -6,6 +6,7 @@
 # make bench    ratios of speed to peers, into studies/benchmarks/README.md
 # make lm       what cheaper attention does to a language model, into studies/lm/substitute.md and docs/measured.md
 # make versions the fast part of the suite on the lowest versions and other Pythons; a wheel, used
+# make processors the suite with the code that libraries choose on older processors
 # make peers    each named system against clones of its authors' code, into studies/lm/peers.md
 PYTHON ?= python3
 BIN := .venv/bin
@@ -18,7 +19,7 @@ QUICKLY := --quiet --no-compile
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test acceptance types interpreted in-bounds mutants accuracy digits web-test bench versions lm lm-study peers docs docs-read format study fuzz gallery clean
+.PHONY: report test acceptance types interpreted in-bounds mutants accuracy digits web-test bench versions processors lm lm-study peers docs docs-read format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -96,6 +97,10 @@ bench: .bench/.peers
 # PYTHONS: paths of Pythons that are not on the PATH as python3.12, …; ARGS: least, 3.13, package, …
 versions: .venv/.test
 	$(BIN)/python tests/versions.py $(ARGS)
+
+# The whole suite once for each of ARGS: names of processors, as OpenBLAS has them. PYTEST_ADDOPTS="FILE -k WORD": a part.
+processors: .venv/.test
+	$(BIN)/python tests/versions.py $(or $(ARGS),Nehalem Haswell Zen SkylakeX)
 
 # SmolLM2-135M with its heads replaced, and the tests that need torch, in an environment of its own. For
 # a torch without CUDA on Linux set PIP_EXTRA_INDEX_URL to the index of CPU wheels that pytorch.org names.

@@ -1,13 +1,18 @@
-"""The fast part of the suite on other versions, and the built package used outside this repository.
+"""The suite on other versions and processors, and the built package used outside this repository.
 
 ``make versions``, or ``python tests/versions.py [NAME …]`` with some of: least, the lowest versions
 that pyproject.toml declares; 3.12, 3.13, …, a Python of that version, found on the PATH as
-python3.12 or named by $PYTHONS, with the newest packages; package, a wheel and an sdist.
-Environments are made in .versions, and kept. What cannot be had is said, and is no failure.
+python3.12 or named by $PYTHONS, with the newest packages; package, a wheel and an sdist. Versions
+run the fast part of the suite. Environments are made in .versions, and kept.
+
+``make processors``, or ``python tests/versions.py Nehalem …``: the whole suite with the code that
+OpenBLAS, NumPy, Numba and glibc choose on an older processor. What cannot be had or run here is
+said, and is no failure.
 """
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,6 +28,16 @@ PYTHONS = ("3.12", "3.13", "3.14")
 EXTRAS = ("report", "qk", "cluster", "sklearn")
 TESTS = ("pytest", "hypothesis", "mpmath", "pytest-xdist")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+# By OpenBLAS's name: a feature without which its code cannot run, the features of NumPy's code that
+# it lacks, and how Numba and glibc are told.
+AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma"}
+PLAIN = {"NUMBA_CPU_NAME": "generic", "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4"}
+PROCESSORS = {
+    "Nehalem": ("SSE42", ".", PLAIN),
+    "Haswell": ("AVX2", "512|V4", AVX2),
+    "Zen": ("AVX2", "512|V4", AVX2),
+    "SkylakeX": ("AVX512F", "ICL|SPR", {}),
+}
 QUICK = "-q", "-n", "0", "-p", "no:cacheprovider"
 
 
@@ -79,6 +94,12 @@ def environment(name: str, python: str, packages: list[str]) -> Path:
     return own
 
 
+def alone(name: str) -> dict[str, str]:
+    """Return the variables of one thread, with a cache of Numba's that nothing else uses."""
+    cache = os.environ.get("NUMBA_CACHE_DIR", str(ENVIRONMENTS / "numba"))
+    return os.environ | {"OPENBLAS_NUM_THREADS": "1", "NUMBA_CACHE_DIR": f"{cache}-{name}"}
+
+
 def fast(name: str, python: Path) -> None:
     """Run every doctest, and the small tests that reach every line of every kernel, compiled."""
     kernels = [
@@ -86,10 +107,7 @@ def fast(name: str, python: Path) -> None:
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
         if "mark.kernel" in path.read_text("utf-8")
     ]
-    own = os.environ | {
-        "OPENBLAS_NUM_THREADS": "1",
-        "NUMBA_CACHE_DIR": str(ENVIRONMENTS / name / "numba"),
-    }
+    own = alone(name)
     said = []
     for tests in (["approx", "analysis", "figures"], ["-m", "kernel", *kernels]):
         done = call(python, "-m", "pytest", *QUICK, *tests, cwd=ROOT, env=own)
@@ -101,6 +119,30 @@ def fast(name: str, python: Path) -> None:
     )
     versions = call(python, "-c", code).stdout.strip()
     print(f"{name}: Python {versions}: doctests {said[0]}; kernels {said[1]}", flush=True)
+
+
+def processor(name: str) -> None:
+    """Run the whole suite as on another processor, and say which tests fail."""
+    from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__ as has
+
+    needed, lacks, own = PROCESSORS[name]
+    if not has.get(needed):
+        return print(f"{name}: this processor has no {needed}: not checked")
+    off = [x for x in __cpu_dispatch__ if re.search(lacks, x) and has[x]]  # of others it warns
+    own = {"OPENBLAS_CORETYPE": name, "NPY_DISABLE_CPU_FEATURES": " ".join(off), **own}
+    env = alone(name) | own
+    code = "import numpy, threadpoolctl as t; print(t.threadpool_info()[0].get('architecture'))"
+    kernels = call(sys.executable, "-c", code, env=env).stdout.strip()
+    command = sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2"
+    done = subprocess.run(
+        [*command, "--dist", "loadfile"], cwd=ROOT, env=env, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in own.items())
+    print(f"{name}: OpenBLAS for {kernels}, {variables}: {lines[-1]}", flush=True)
+    if done.returncode:
+        raise SystemExit("\n".join(x for x in lines if x.startswith(("FAILED ", "ERROR "))))
 
 
 def files_of(path: Path) -> set[str]:
@@ -181,6 +223,8 @@ def main(names: list[str]) -> int:
         try:
             if name == "package":
                 package(sys.executable)
+            elif name in PROCESSORS:
+                processor(name)
             elif name == "least":
                 fast(name, environment(name, sys.executable, least()))
             elif python := interpreter(name):
