@@ -95,7 +95,8 @@ class HeadCaches:
                 return np.array([self._answer(cache, *row) for row in rows])
             if method == EXACT:
                 return np.asarray(exactly[head])
-            return method.prefilled(q[head], k[of], v[of], mask, self.seed(head))
+            rows = method.approximate(q[head], k[of], mask=mask, rng=self.seed(head))
+            return rows.attend(v[of])
 
         for head in self.owners.values():
             if not self.caches[head].asks:

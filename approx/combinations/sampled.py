@@ -87,7 +87,7 @@ class Sampled(Method):
         start; poisson: each key independently, k on average; multinomial: k draws with
         replacement; lsh: the keys that collide with the query in hash tables.
     k : int, optional
-        Keys drawn per row, 1 ≤ k ≤ l; None is a template, except for design "lsh". With ``epsilon``
+        Keys drawn per row; None is a template, except for design "lsh". With ``epsilon``
         it is the size of a pilot sample, ≥ 2.
     low_rank : Method
         Any method without a sparse part; draws estimate the difference to it.
@@ -282,6 +282,8 @@ class Sampled(Method):
             b = b - b.mean(axis=0) if self.transform == "center" else b
             return Collisions(a, b, self.hashes, self.tables, self.least)
         size = self.k or 0
+        if self.design != "multinomial":
+            size = min(size, len(k))
         if self.design in BY_SIZE:
             return BY_SIZE[self.design](size, self._log_sizes(q, k, rest.mask))
         return Uniform(size if self.epsilon is None else self._enough(q, k, rest, rng))

@@ -28,7 +28,7 @@ from approx.low_rank.nystrom import (
 )
 from approx.low_rank.pivots import Pick, cholesky
 from approx.low_rank.thinning import kernel_entries, thinned
-from approx.method import Method, Moments, Size
+from approx.method import MOST_KEYS, Method, Moments, Size
 from approx.method.fields import integer, one_of, ruled
 from approx.method.prices import Price, Shape, entries, low_rank
 
@@ -58,7 +58,7 @@ class Coreset(Method):
     Parameters
     ----------
     rank : int, optional
-        Number of keys in the coreset, 1 ≤ rank ≤ l; None: a budget fills it.
+        Number of keys in the coreset, all if there are fewer; None: a budget fills it.
     pivots : {"cholesky", "uniform", "leverage", "thinning"}
         ``cholesky`` draws one key after the other, with probabilities ∝ the residual diagonal of
         exp(K Kᵀ/τ²) after the earlier keys. ``uniform`` draws distinct keys. ``leverage`` draws
@@ -141,7 +141,7 @@ class Coreset(Method):
         "coreset(pivots='thinning', weights='equal')",
     )
     deterministic: ClassVar[bool] = False
-    sized_by = Size("rank", counts="rank", most=lambda n, l: l)
+    sized_by = Size("rank", counts="rank", most=lambda n, l: MOST_KEYS)
 
     rank: int | None = None
     pivots: str = one_of("cholesky", PIVOTS)
@@ -189,7 +189,7 @@ class Coreset(Method):
 
     def _even(self, b: Array, rng: np.random.Generator) -> Core:
         """Return a coreset of keys b with equal weights."""
-        rank, l = self.rank or 0, len(b)
+        rank, l = min(self.rank or 0, len(b)), len(b)
         places = self._places(b, b, rank, rng)
         alone = np.zeros((rank, l))
         alone[np.arange(rank), places] = 1.0
@@ -241,7 +241,9 @@ class Coreset(Method):
     def _drawn(self, b: Array, tau: float, rng: np.random.Generator) -> Core:
         """Return a coreset of keys b at one τ."""
         x = (b - b.mean(axis=0)) / tau
-        return Core.interpolated(b, x, *_pivots(x, self._picks(b, x, self.rank or 0, rng)))
+        return Core.interpolated(
+            b, x, *_pivots(x, self._picks(b, x, min(self.rank or 0, len(b)), rng))
+        )
 
     def _places(self, b: Array, x: Array, rank: int, rng: np.random.Generator) -> Array:
         return (
@@ -265,14 +267,14 @@ class Coreset(Method):
         if self.weights != "equal":
             return None
         with np.errstate(divide="ignore"):
-            log = np.log(len(k) / (self.rank or 0) - 1)
+            log = np.log(max(len(k) / (self.rank or 0), 1) - 1)
         return Moments(np.zeros((len(q), len(k))), np.full((len(q), len(k)), log))
 
     def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return the covariance of keys drawn uniformly with equal weights, else None."""
         if self.weights != "equal" or self.pivots != "uniform":
             return None
-        l, rank = len(K), self.rank or 0
+        l, rank = len(K), min(self.rank or 0, len(K))
         both = np.full((l, l), l * (rank - 1) / (rank * max(l - 1, 1)))
         np.fill_diagonal(both, l / rank)
         return np.asarray(both - 1)
@@ -285,7 +287,8 @@ class Coreset(Method):
         if self.rank is None:
             return None
         n, l, d, _ = shape
-        rank, state = self.rank, low_rank(self.rank, shape)
+        rank = min(self.rank, l)
+        state = low_rank(rank, shape)
         among, picked = (l, rank) if self.block is None else (self.block, 1)
         each = 0.0
         if self.pivots == "leverage":
@@ -318,7 +321,8 @@ class Coreset(Method):
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of factors, pivots, measured rows and leverage scores."""
-        n, l, rank = shape.n, shape.l, self.rank or 0
+        n, l = shape.n, shape.l
+        rank = min(self.rank or 0, l)
         wide = min(l, max(EXACT, SAMPLE * rank)) if self.pivots == "leverage" else 0
         return 8 * (3 * rank * n + 6 * rank * l + 4 * PROBES * l + 4 * wide**2)
 

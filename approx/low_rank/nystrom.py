@@ -1,7 +1,6 @@
 """Nyström's method: the kernel matrix of all points from the kernel with a few landmarks."""
 
 import dataclasses
-import operator
 import warnings
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.low_rank.pivots import cholesky
-from approx.method import Method, Size
+from approx.method import MOST_KEYS, Method, Size
 from approx.method.fields import integer, one_of
 from approx.method.prices import Price, Shape, low_rank
 
@@ -33,7 +32,7 @@ class Nystrom(Method):
     Parameters
     ----------
     rank : int, optional
-        Number of landmarks, 1 ≤ rank ≤ n + l; None: a budget fills it.
+        Number of landmarks, at most all points; None: a budget fills it.
     landmarks : {"uniform", "kmeans", "leverage"}
         ``uniform`` draws distinct rows of Q and K. ``kmeans`` takes centroids of the rows of Q and
         K, after ten of Lloyd's iterations from k-means++. ``leverage`` draws distinct rows in turn
@@ -108,7 +107,7 @@ class Nystrom(Method):
         "nystrom(block=2)",
     )
     deterministic: ClassVar[bool] = False
-    sized_by = Size("rank", counts="rank", most=operator.add)
+    sized_by = Size("rank", counts="rank", most=lambda n, l: MOST_KEYS)
 
     rank: int | None = None
     landmarks: str = one_of("uniform", LANDMARKS)
@@ -168,7 +167,8 @@ class Nystrom(Method):
         if self.rank is None:
             return None
         n, l, d, _ = shape
-        rank, both = self.rank, float(self.rank * (d + self.rank))
+        rank = min(self.rank, n + l)
+        both = float(rank * (d + rank))
         if self.block is None:
             chosen = work_of_choice(n + l, rank, self.landmarks, d)
         else:
@@ -180,7 +180,8 @@ class Nystrom(Method):
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of distances, two factors and an eigendecomposition."""
-        points, rank = shape.n + shape.l, self.rank or 0
+        points = shape.n + shape.l
+        rank = min(self.rank or 0, points)
         leverage = self.landmarks == "leverage"
         wide = min(points, max(EXACT, SAMPLE * rank)) if leverage else rank
         return 8 * (6 * points * rank + 4 * wide**2)

@@ -14,7 +14,7 @@ from approx.estimate import exact
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
-from approx.method import Method, Size
+from approx.method import MOST_KEYS, Method, Size
 from approx.method.fields import integer, one_of, real
 from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape
 from approx.supports import patterns
@@ -36,7 +36,7 @@ class ColumnProjection(Method):
     Parameters
     ----------
     rank : int, optional
-        Number of kept keys, 1 ≤ rank ≤ l; None: a budget fills it.
+        Number of kept keys, all if there are fewer; None: a budget fills it.
     pivots : {"greedy", "qr", "leverage", "h2o"}
         The choice of keys, as columns of P. ``greedy`` takes in turn the column that leaves the
         least residual of P in Frobenius norm. ``qr`` takes the pivots of a QR decomposition with
@@ -110,7 +110,7 @@ class ColumnProjection(Method):
         "projection(pivots='leverage')",
         "projection(pivots='h2o', block=3)",
     )
-    sized_by = Size("rank", counts="rank", most=lambda n, l: l)
+    sized_by = Size("rank", counts="rank", most=lambda n, l: MOST_KEYS)
 
     rank: int | None = None
     pivots: str = one_of("greedy", PIVOTS)
@@ -200,7 +200,7 @@ class ColumnProjection(Method):
         """Return the most numbers that a query reads, with its share of the reads of its fit."""
         mask, width = shape.decoding, shape.d + shape.c
         if mask.is_full:
-            return float((self.rank or 0) * (width + 1))
+            return float(min(self.rank or 0, shape.l) * (width + 1))
         reads = (mask.stop - np.maximum(mask.first, self._starts(mask))) * float(width)
         for rows, keys, past in self._fits(mask):
             l, kept = keys.stop - keys.start, self._kept(keys)
@@ -224,7 +224,8 @@ class ColumnProjection(Method):
 
     def workspace(self, shape: Shape) -> int:
         """Return the bytes of factors, attention, its Gram matrix and a fit."""
-        n, l, rank = shape.n, shape.l, self.rank or 0
+        n, l = shape.n, shape.l
+        rank = min(self.rank or 0, l)
         blocks = 1 if self.block is None or shape.rows.is_full else math.ceil(l / self.block)
         return 8 * (2 * rank * blocks * (n + l) + 3 * max(n, l) * l + 3 * l**2 + 4 * rank * l)
 

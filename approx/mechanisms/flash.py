@@ -30,7 +30,7 @@ class Flash(Method):
     Parameters
     ----------
     size : int, optional
-        Keys per chunk, 1 ≤ size ≤ l; None is a template.
+        Keys per chunk; None is a template.
 
     Notes
     -----

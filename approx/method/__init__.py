@@ -2,6 +2,7 @@
 
 from approx.method.method import (
     KERNEL as KERNEL,
+    MOST_KEYS as MOST_KEYS,
     TV as TV,
     Method as Method,
     Moments as Moments,

@@ -30,6 +30,7 @@ from approx.method import filling, prices
 from approx.method.prices import Price, Reads, Shape
 from approx.notebook import facts, number, table
 
+MOST_KEYS = 2**31 - 1  # per row: what an index of four bytes counts
 TV, KERNEL = "attention_tv", "kernel_relative_frobenius"  # metrics, as named in `analysis.errors`
 
 Rng = int | np.random.SeedSequence | np.random.Generator | None
@@ -91,8 +92,9 @@ class Size:
         A budget chooses among least, least + step, least + 2·step, …
     counts : {"columns", "rank", "entries", "degree"}
         The unit of the size. ``columns``: columns of both factors. ``rank``: columns, of which a
-        budget buys at most min(n, l). ``entries``: keys per row, at most l. ``degree``: the degree
-        of a polynomial. The first three give the price, unless the method has its own.
+        budget buys at most min(n, l). ``entries``: keys per row, of which a budget buys at most l;
+        of fewer keys a row takes all. ``degree``: the degree of a polynomial. The first three give
+        the price, unless the method has its own.
     most : callable, optional
         (n, l) → the largest size that a user may give, or None for any; by default the largest
         size that a budget buys.
@@ -121,6 +123,12 @@ class Size:
     def largest(self, n: int, l: int) -> int | None:
         """Return the largest size that a budget buys for n queries and l keys; None for any."""
         return {"rank": min(n, l), "entries": l}.get(self.counts)
+
+    def limit(self, n: int, l: int) -> int | None:
+        """Return the largest size that a user may give; None for any."""
+        if self.most is not None:
+            return self.most(n, l)
+        return MOST_KEYS if self.counts == "entries" else self.largest(n, l)
 
     def checked(self, value: Any) -> int:
         """Return the size that a user gave; raise TypeError or ValueError if it is not a size."""
@@ -512,21 +520,9 @@ class Method(ABC):
             return None
 
         def row(q: Array, k: Array, v: Array, mask: Mask) -> Array:
-            return self.prefilled(q, k, v, mask, copy.deepcopy(rng))
+            return self.approximate(q, k, mask=mask, rng=copy.deepcopy(rng)).attend(v)
 
         return WindowKeys(d, c, window, row, *reach)
-
-    def prefilled(self, q: Array, k: Array, v: Array, mask: Mask, rng: Rng) -> Array:
-        """Return the attention (n, c) of queries that look back, also for fewer keys than the size.
-
-        Missing keys are padded by zeros that no query sees, so that the result is unchanged.
-        """
-        size = self.sized_by
-        count = getattr(self, size.field) if size is not None and size.counts == "entries" else 0
-        if (more := (count or 0) - len(k)) > 0:
-            k, v = (np.pad(x, ((0, more), (0, 0))) for x in (k, v))
-            mask = Mask(mask.first, mask.stop, len(k), looks_back=True)
-        return self.approximate(q, k, mask=mask, rng=rng).attend(v)
 
     def reach_of(self, window: int) -> tuple[int, int] | None:
         """Return (block, lead), the keys that a row under a window depends on; None if not known.
@@ -698,8 +694,7 @@ class Method(ABC):
         q, k = checks.queries_keys(Q, K)
         if size is not None and size.integer and (count := getattr(self, size.field)) is not None:
             fewest = self.fewest(q.shape[1])
-            most = size.most(len(q), len(k)) if size.most else size.largest(len(q), len(k))
-            if most is not None:
+            if (most := size.limit(len(q), len(k))) is not None:
                 checks.integer(size.field, count, least=0, most=most)
             if count < fewest and not (size.zero and count == 0):
                 raise ValueError(

@@ -66,7 +66,7 @@ class Shape:
     def seen(self, k: float) -> float:
         """Return the mean over rows of min(k, the number of keys that the row sees)."""
         if self.mask is None or self.mask.is_full:
-            return float(k)
+            return float(min(k, self.l))
         return float(np.minimum(self.mask.counts, k).mean())
 
     @functools.cached_property

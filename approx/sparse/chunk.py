@@ -21,7 +21,7 @@ class Chunk(ByPlace):
     Parameters
     ----------
     size : int, optional
-        Keys per chunk, 1 ≤ size ≤ l (the last chunk may have fewer); None is a template.
+        Keys per chunk (the last chunk may have fewer); None is a template.
 
     Notes
     -----

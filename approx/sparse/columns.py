@@ -40,7 +40,7 @@ class Columns(SupportMethod):
     Parameters
     ----------
     k : int, optional
-        Most entries per row, sinks and recent ones included, k ≤ l; None is a template.
+        Most entries per row, sinks and recent ones included; None is a template.
     by : {"mass", "h2o", "snapkv", "expected", "key_norm", "key_diff", "leverage", "cur"}
         The score of a key:
 
@@ -226,7 +226,7 @@ class Columns(SupportMethod):
         n, l = mask.shape
         first, last = window(mask, self.recent)
         free = np.zeros(l, bool)  # the last keys are in the window of every query that sees them
-        free[self.sinks : l - self.recent if mask.looks_back else l] = True
+        free[self.sinks : max(l - self.recent, 0) if mask.looks_back else l] = True
         if self.by == "mass":
             scores = _mass(Q, K, mask, first, last)
         else:
@@ -234,7 +234,9 @@ class Columns(SupportMethod):
             come = _Scores(self, Q[order], K, mask.first[order], mask.stop[order])
             scores = come(n, np.arange(l), free)
         best = np.argsort(-scores[free], kind="stable")[: (self.k or 0) - self.sinks - self.recent]
-        chosen = np.concatenate([np.arange(self.sinks), np.sort(np.flatnonzero(free)[best])])
+        chosen = np.concatenate(
+            [np.arange(min(self.sinks, l)), np.sort(np.flatnonzero(free)[best])]
+        )
         columns = np.arange(n + 1) * len(chosen), np.tile(chosen, n)
         return patterns.union([patterns.runs(first, last), columns], l)
 
@@ -254,7 +256,7 @@ class Columns(SupportMethod):
 
     def _evicted(self, Q: Array, K: Array, mask: Mask, k: int) -> Pattern:
         l = len(K)
-        limits = self._limits(k)
+        limits = self._limits(min(k, l))  # nothing is evicted from a cache of all keys
         blocks = Blocks.from_mask(mask, limits)
         if self.by == "h2o":
             kept = eviction.heavy_hitters(Q, K, blocks, limits)

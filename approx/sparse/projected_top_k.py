@@ -40,7 +40,7 @@ class ProjectedTopK(SupportMethod):
     Parameters
     ----------
     k : int, optional
-        Entries per row, 1 ≤ k ≤ l; None is a template.
+        Entries per row; None is a template.
     r : int, optional
         Numbers of a key that are read to choose, 1 ≤ r ≤ d; by default a quarter of d, as in Loki.
     by : {"pca", "svd", "channels"}

@@ -41,7 +41,7 @@ class Random(SupportMethod):
     Parameters
     ----------
     k : int, optional
-        Entries per row, 1 ≤ k ≤ l; None is a template.
+        Entries per row; None is a template.
 
     Notes
     -----
@@ -74,7 +74,7 @@ class Random(SupportMethod):
     row_local = True
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        k = self.k or 0
+        k = min(self.k or 0, mask.l)  # a row of at most k keys takes all, whatever its numbers
         indptr = np.concatenate([[0], np.cumsum(np.minimum(mask.counts, k))])
         indices = np.empty(int(indptr[-1]), np.int64)
         # k numbers for each row, in order: those of a row do not depend on n, l or other rows

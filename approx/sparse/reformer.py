@@ -27,7 +27,7 @@ class Reformer(SupportMethod):
     Parameters
     ----------
     size : int, optional
-        Keys per chunk, 1 ≤ size ≤ l; None is a template.
+        Keys per chunk; None is a template.
     rounds : int
     buckets : int, optional
         The number b of buckets, an even number; near l/size by default.

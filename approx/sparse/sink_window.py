@@ -27,7 +27,7 @@ class SinkWindow(ByPlace):
     Parameters
     ----------
     k : int, optional
-        Most entries per row, sinks included, 1 ≤ k ≤ l and sinks ≤ k; None is a template.
+        Most entries per row, sinks included, sinks ≤ k; None is a template.
     sinks : int
         First keys that every query keeps.
 

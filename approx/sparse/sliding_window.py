@@ -24,7 +24,7 @@ class SlidingWindow(ByPlace):
     Parameters
     ----------
     width : int, optional
-        Number of keys that a query sees, 1 ≤ width ≤ l; None is a template.
+        Number of keys that a query sees; None is a template.
 
     Notes
     -----

@@ -27,7 +27,7 @@ class Smyrf(SupportMethod):
     Parameters
     ----------
     size : int, optional
-        Keys per cluster, 1 ≤ size ≤ l; None is a template.
+        Keys per cluster; None is a template.
     rounds : int
 
     Notes

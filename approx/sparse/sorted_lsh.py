@@ -25,7 +25,7 @@ class SortedLSH(SupportMethod):
     Parameters
     ----------
     size : int, optional
-        Keys per block, 1 ≤ size ≤ l; None is a template.
+        Keys per block; None is a template.
     hashes : int
         h, at most 62.
 

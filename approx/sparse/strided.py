@@ -20,7 +20,7 @@ class Strided(ByPlace):
     Parameters
     ----------
     k : int, optional
-        Most entries per row, 1 ≤ k ≤ l; None is a template.
+        Most entries per row; None is a template.
 
     Notes
     -----

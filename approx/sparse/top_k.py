@@ -26,7 +26,7 @@ class TopK(SupportMethod):
     Parameters
     ----------
     k : int, optional
-        Entries per row, 1 ≤ k ≤ l; None is a template.
+        Entries per row, all if there are fewer keys; None is a template.
     per : {"row", "head"}
         Whether each row has k entries, or the rows of a head share as many entries in all.
 
@@ -91,7 +91,8 @@ class TopK(SupportMethod):
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         """Return the k largest logits of each row, or as many weights of the head."""
-        n, l, k = len(Q), len(K), self.k or 0
+        n, l = len(Q), len(K)
+        k = min(self.k or 0, l)
         if self.per == "head":
             return _of_head(Q, K, mask, int(np.minimum(mask.counts, k).sum()))
         if mask.looks_back or not mask.is_full:

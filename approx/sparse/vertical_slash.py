@@ -33,7 +33,7 @@ class VerticalSlash(SupportMethod):
     Parameters
     ----------
     k : int, optional
-        Most entries per row, of both kinds of lines together, sinks + recent ≤ k ≤ l; None is a
+        Most entries per row, of both kinds of lines together, ≥ sinks + recent; None is a
         template.
     vertical : float
         Share of the k lines that are vertical, in [0, 1]; 0 keeps diagonals only.

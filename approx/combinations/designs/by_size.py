@@ -9,6 +9,7 @@ import scipy.sparse
 
 from approx.checks import Array
 from approx.combinations.designs.design import Design, Rest
+from approx.estimate import memory
 
 Sizes = Callable[[int, Array], Array]  # (row, its keys) → log of their sizes
 
@@ -173,6 +174,7 @@ class Multinomial(BySize):
     """
 
     def draw_row(self, shares: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        memory.reserve(32 * self.k, "draws with replacement", "k")
         u = rng.random(self.k)
         if not len(shares):
             return np.empty(0, np.intp), np.empty(0)
@@ -184,6 +186,7 @@ class Multinomial(BySize):
         self, counts: Array, rng: np.random.Generator
     ) -> tuple[Array, Array, Array] | None:
         N = counts[:, None]
+        memory.reserve(32 * len(N) * self.k, "draws with replacement", "n or k")
         places = (rng.random(len(N) * self.k).reshape(-1, self.k) * N).astype(np.intp)
         share = np.broadcast_to(N / self.k, places.shape)
         return places, np.broadcast_to(N > 0, places.shape), share
