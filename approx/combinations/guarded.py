@@ -166,7 +166,7 @@ class Guarded(SupportMethod):
                 parts.append(Rows(bound, bound > self.tv, count, held.counts - count, pages))
                 if chosen:
                     upper = np.where(held.unread > 0, held.cell_high, -1.0)
-                    order = np.argsort(-upper, axis=1, kind="stable")[:, : self.coded]
+                    order = patterns.ranked(upper)[:, : self.coded]
                     some = bound[:, None] > self.tv
                     some = some & (np.take_along_axis(upper, order, axis=1) >= 0)
                     largest += [np.sort(row[on]) for row, on in zip(order, some, strict=True)]

@@ -12,6 +12,7 @@ from approx.decoding.cache import Cache, softmax
 from approx.decoding.rows import Rows
 from approx.estimate.masks import Mask
 from approx.supports.eviction import Limits
+from approx.supports.patterns import ranked
 
 
 class AllKeys(Cache):
@@ -109,8 +110,8 @@ class KeptKeys(Cache):
             self._drop(np.flatnonzero(self.places.array <= self.tokens - self.window))
         many = len(self.keys) - (self.limits.k - self.limits.block)
         free = np.flatnonzero(self.limits.free(self.places.array, self.tokens))
-        scores = (self.sums if self.heavy else self.places).array[free]
-        self._drop(free[np.argsort(scores, kind="stable")[: max(many, 0)]])
+        oldest = ranked(-self.sums.array[free]) if self.heavy else np.arange(len(free))
+        self._drop(free[oldest[: max(many, 0)]])
 
     def _drop(self, places: Array) -> None:
         for rows in (self.keys, self.values, self.places, self.sums):

@@ -9,6 +9,7 @@ from approx.decoding.cache import softmax
 from approx.decoding.keys import AllKeys
 from approx.decoding.rows import Rows
 from approx.supports import boxes
+from approx.supports.patterns import ranked
 
 
 class KeptPages(AllKeys):
@@ -86,7 +87,7 @@ class KeptPages(AllKeys):
             scores = boxes.highest(q[None], low, high)[0]
         else:
             scores = self.means.array[:scored] @ q
-        best = np.argsort(-scores, kind="stable")[: self.count - self.current]
+        best = ranked(scores)[: self.count - self.current]
         return np.sort(np.append(best, scored) if self.current else best)
 
     @property

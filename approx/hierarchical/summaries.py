@@ -18,6 +18,7 @@ from approx.checks import Array
 from approx.kernels.elementary import exp
 from approx.kernels.jit import kernel
 from approx.low_rank.pivots import NEAR
+from approx.supports.patterns import TIE
 
 
 class Summary(Protocol):
@@ -180,7 +181,9 @@ def _pivots(keys: Any, mass: Any, width: float, near: float, chosen: Any, terms:
     rest, new = np.ones(count), np.empty(count)
     r = 0
     while r < chosen.size:
-        p = np.argmax(mass * rest)
+        gain = mass * rest
+        unit = gain.max() * TIE
+        p = np.argmax(np.rint(gain / unit)) if unit > 0 else 0
         if rest[p] == 0:
             break
         for j in range(count):

@@ -297,18 +297,19 @@ def pivots(P: Array, rank: int, by: str) -> Array:
     [0, 1]
     """
     if by == "h2o":
-        return np.sort(np.argsort(-P.sum(axis=0), kind="stable")[:rank])
+        return np.sort(patterns.ranked(P.sum(axis=0))[:rank])
     H = P.T @ P  # the Gram matrix of the residual columns
     if by == "leverage":
         vectors = scipy.linalg.eigh(H, check_finite=False)[1][:, -rank:]
-        return np.sort(np.argsort(-np.square(vectors).sum(axis=1), kind="stable")[:rank])
+        return np.sort(patterns.ranked(np.square(vectors).sum(axis=1))[:rank])
     least, free = NONE * float(np.diagonal(H).max()), np.ones(len(H), bool)
     chosen = []
     for _ in range(rank):
         size = np.diagonal(H).copy()
         left = size > least
         gain = size if by == "qr" else np.square(H).sum(axis=1) / np.where(left, size, np.inf)
-        j = int(np.argmax(np.where(free, np.where(left, gain, 0.0), -1.0)))
+        scores = np.where(free, np.where(left, gain, 0.0), -np.inf)
+        j = int(np.argmax(patterns.rounded(scores)))
         free[j] = False
         chosen.append(j)
         if left[j]:

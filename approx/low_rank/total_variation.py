@@ -21,6 +21,7 @@ from approx.low_rank.decomposition import Matrix, filled
 from approx.low_rank.godec import godec
 from approx.low_rank.subspace import leading
 from approx.low_rank.weighted import equations, solve
+from approx.supports.patterns import ranked
 
 RACE, SWEEPS = 8, 24  # sweeps from each start, and in total from the best start
 SHARPER, FLOOR = 0.65, 1e-3  # factor per sweep, and floor, of the difference that limits weights
@@ -141,7 +142,7 @@ def _starts(P: Matrix, rank: int) -> list[tuple[Matrix, Matrix]]:
     cuts = np.arange(rank) * n // rank
     means = np.add.reduceat(P, cuts, axis=0) / np.diff([*cuts, n])[:, None]
     which = np.searchsorted(cuts, np.arange(n), "right") - 1
-    most = np.sort(np.argsort(-P.sum(axis=0), kind="stable")[:rank])
+    most = np.sort(ranked(P.sum(axis=0))[:rank])
     return [(np.eye(rank)[which], means.T), (P[:, most], np.eye(l)[:, most])]
 
 

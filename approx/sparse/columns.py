@@ -79,7 +79,7 @@ class Columns(SupportMethod):
     other rules are `row_local`. The set is what a cache keeps after an eviction at the end of the
     prompt, but here the queries of the prompt read it. So it is not autoregressive: later tokens
     decide which columns a query reads. A row that does not see all columns has fewer entries. Of
-    equal scores the first keys are taken.
+    equal scores (`patterns.rounded`) the first keys are taken.
 
     *Eviction.* With a block, the support of a query is the cache at its position during decoding.
     Keys arrive in order. When the cache holds k keys, it evicts those with the lowest scores until
@@ -233,7 +233,7 @@ class Columns(SupportMethod):
             order = np.argsort(mask.positions, kind="stable")
             come = _Scores(self, Q[order], K, mask.first[order], mask.stop[order])
             scores = come(n, np.arange(l), free)
-        best = np.argsort(-scores[free], kind="stable")[: (self.k or 0) - self.sinks - self.recent]
+        best = patterns.ranked(scores[free])[: (self.k or 0) - self.sinks - self.recent]
         chosen = np.concatenate(
             [np.arange(min(self.sinks, l)), np.sort(np.flatnonzero(free)[best])]
         )
@@ -375,5 +375,5 @@ def _heaviest(Q: Array, K: Array, mask: Mask, blocks: Blocks, limits: Limits, b:
     keys = np.arange(blocks.lows[b], start)
     free = limits.free(keys, start)
     room = limits.k - limits.block - int((~free).sum())
-    best = np.argsort(-mass[keys[free]], kind="stable")[:room]
+    best = patterns.ranked(mass[keys[free]])[:room]
     return np.sort(np.concatenate([keys[~free], keys[free][best]]))

@@ -132,9 +132,14 @@ class Pages(SupportMethod):
         counts, first, last = [], [], []
         for rows in exact.stripes(*mask.shape):
             x = scores(rows)
-            if self.current:
-                x[np.arange(len(x)), mask.positions[rows] // size] = np.finfo(x.dtype).max
             seen.hide(x, rows, fill=-np.inf)
+            own = np.arange(len(x)), mask.positions[rows] // size
+            always = np.where(x[own] > -np.inf, np.finfo(x.dtype).max, -np.inf)
+            if self.current:
+                x[own] = -np.inf
+            x = patterns.rounded(x)
+            if self.current:
+                x[own] = always
             i, page = np.nonzero(patterns.largest(x, count))
             counts.append(np.bincount(i, minlength=len(x)))
             first.append(np.maximum(page * size, mask.first[rows][i]))

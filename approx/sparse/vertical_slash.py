@@ -51,7 +51,8 @@ class VerticalSlash(SupportMethod):
     -----
     The estimate is deterministic, exact on the support, and has relative bias −1 off it. Its total
     variation from exact attention is the attention off the support. Where a vertical crosses a
-    slash there is one entry, so a row may have fewer than k. Of equal sums, the first keys and the
+    slash there is one entry, so a row may have fewer than k. Of equal sums
+    (`patterns.rounded`), the first keys and the
     least distances are taken; keys after the position of a query have negative distances, which
     come last.
     By "mass" with vertical = 0 or 1, no other diagonals, or columns, hold more attention. With both
@@ -161,11 +162,11 @@ class VerticalSlash(SupportMethod):
 
     def _best(self, sums: Array) -> Array:
         sums[: self.sinks] = np.inf
-        return np.argsort(-sums, kind="stable")[: self.verticals]
+        return patterns.ranked(sums)[: self.verticals]
 
     def _best_slashes(self, sums: Array) -> Array:
         sums[: self.recent] = np.inf
-        chosen = np.argsort(-sums, kind="stable")[: (self.k or 0) - self.verticals]
+        chosen = patterns.ranked(sums)[: (self.k or 0) - self.verticals]
         return np.where(2 * chosen < len(sums), chosen, chosen - len(sums))
 
     def selection(self, shape: Shape) -> Price:

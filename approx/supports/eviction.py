@@ -12,7 +12,7 @@ from approx.estimate import memory
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp
 from approx.kernels.jit import kernel
-from approx.supports.patterns import Pattern
+from approx.supports.patterns import TIE, Pattern, ranked
 
 
 class Limits(NamedTuple):
@@ -143,7 +143,7 @@ def by_scores(
         Number of keys.
     score : callable
         (number of queries so far, keys in the cache, which of them may be evicted) → a score of
-        each key. Of equal scores the oldest keys are evicted.
+        each key. Of equal scores (`patterns.rounded`) the oldest keys are evicted.
     """
     keys, kept = np.arange(min(limits.k, l)), []
     for b, low in enumerate(blocks.lows):
@@ -154,7 +154,7 @@ def by_scores(
             if many > 0:
                 free = limits.free(keys, start)
                 scores = score(int(blocks.bounds[b]), keys, free)
-                worst = np.flatnonzero(free)[np.argsort(scores[free], kind="stable")[:many]]
+                worst = np.flatnonzero(free)[ranked(-scores[free])[:many]]
                 keys = np.delete(keys, worst)
         if blocks.bounds[b] < blocks.bounds[b + 1]:
             kept.append(keys if b else keys[:0])
@@ -217,10 +217,14 @@ def _heavy_hitters(
                 if keys[s] < lows[b]:
                     count = _evict(s, count, keys, sums, slots)
             while count > k - block:
-                worst = -1
+                unit, worst, least = 0.0, -1, np.inf
                 for s in range(count):
-                    if sinks <= keys[s] <= start - recent and (worst < 0 or sums[s] < sums[worst]):
-                        worst = s
+                    if sinks <= keys[s] <= start - recent:
+                        unit = max(unit, sums[s] * TIE)
+                for s in range(count):
+                    score = np.rint(sums[s] / unit) if unit > 0 else 0.0
+                    if sinks <= keys[s] <= start - recent and score < least:
+                        worst, least = s, score
                 count = _evict(worst, count, keys, sums, slots)
             if bounds[b] < bounds[b + 1]:
                 for s in range(count):

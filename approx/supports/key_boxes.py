@@ -11,6 +11,7 @@ from approx import checks
 from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.supports import boxes
+from approx.supports.patterns import rounded
 
 SIZE = 16  # keys per page, as in Quest
 MOST_BITS = 8
@@ -164,7 +165,7 @@ def shared_bits(sizes: Array, bits: int) -> Array:
     rest, found = sizes.astype(np.float64), np.zeros(sizes.shape, np.intp)
     rows = np.arange(len(sizes))
     for _ in range(bits * sizes.shape[1]):
-        largest = np.argmax(np.where(found < MOST_BITS, rest, -1.0), axis=1)
+        largest = np.argmax(rounded(np.where(found < MOST_BITS, rest, -np.inf)), axis=1)
         rest[rows, largest] /= 2
         found[rows, largest] += 1
     return found

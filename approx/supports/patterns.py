@@ -9,6 +9,7 @@ from approx.estimate import memory
 
 Pattern = tuple[Array, Array]
 
+TIE = 2.0**-32  # scores in float64 that differ by less, relative to the largest, tie
 BATCH = 2**17  # pairs of several patterns that are sorted together
 
 
@@ -115,6 +116,35 @@ def largest(x: Array, k: int) -> Array:
     room = k - above.sum(axis=1, keepdims=True)
     chosen[odd] = above | (equal & (equal.cumsum(axis=1) <= room))
     return chosen
+
+
+def rounded(scores: Array) -> Array:
+    """Return scores in units of 2⁻³² of the largest |score| of their row, rounded to integers.
+
+    This is the rule for ties of all scores that are not logits, such as norms and sums of
+    attention: rounding errors do not choose, and of equal scores the first is chosen. In float32
+    the unit is 2⁻¹⁶. Infinite scores stay.
+
+    Examples
+    --------
+    >>> x = np.array([0.3, 0.1 + 0.2, 0.2])
+    >>> x.argmax(), rounded(x).argmax()
+    (np.int64(1), np.int64(0))
+    """
+    size = np.where(np.isfinite(scores), np.abs(scores), 0).max(axis=-1, keepdims=True, initial=0)
+    unit = size * size.dtype.type(TIE ** (scores.itemsize / 8))
+    return np.rint(np.divide(scores, unit, out=scores.copy(), where=unit > 0))
+
+
+def ranked(scores: Array) -> Array:
+    """Return the places of a row's `rounded` scores, the largest first, and of ties the first.
+
+    Examples
+    --------
+    >>> ranked(np.array([0.3, 0.1 + 0.2, 0.5]))
+    array([2, 0, 1])
+    """
+    return np.argsort(-rounded(scores), axis=-1, kind="stable")
 
 
 def union(patterns: Iterable[Pattern], l: int) -> Pattern:

@@ -130,7 +130,6 @@ def sizes(A, log):
     return np.where(A.mask.visible(), size, 0.0).sum(axis=1)
 
 
-@kills("keys.py", "np.argsort(scores, kind", "np.argsort(-scores, kind")
 @kills("decoding/pages.py", "np.minimum(low[-1], k), ", "low[-1], ")
 @kills("sums.py", "        self.sums *= np.exp(self.tops - scale)[:, None]\n", "")
 @kills("codes.py", "np.arange(self._coded) // self.members", "np.zeros(self._coded, int)")

@@ -12,7 +12,7 @@ from small import few, problems, truth
 from approx import METHODS, ResourceLimitError, parse
 from approx.estimate import exact, memory
 from approx.estimate.corrections import Support
-from approx.sparse import columns
+from approx.sparse import columns, pages, vertical_slash
 from approx.sparse.reformer import Reformer
 from approx.sparse.smyrf import Smyrf
 from approx.sparse.support import SupportMethod
@@ -150,6 +150,45 @@ def test_a_wide_hash_is_refused():
 
 
 # Top k
+
+
+# Ties
+
+TIED = [
+    *(f"columns(k=13, by='{by}', recent=1)" for by in columns.BY),
+    *(f"columns(k=13, by='{by}', block=3)" for by in columns.BY),
+    *(f"pages(k=12, size=4, by='{by}', current={c})" for by in pages.BY for c in (True, False)),
+    *(f"vertical_slash(k=13, by='{by}')" for by in vertical_slash.BY),
+    *(f"projection(rank=5, pivots='{by}', block=32)" for by in ("h2o", "qr", "leverage", "greedy")),
+    "hierarchical(rank=3, basis='pivots', leaf=16)",
+    "guarded(sink_window(k=2), tv=0.3, size=4, bits=1, coded=5)",
+]
+
+
+@pytest.mark.parametrize("spec", TIED)
+def test_rounding_does_not_break_ties(spec):
+    """Eight keys, each eight times: a rotation, and scales that cancel, round differently."""
+    rng = np.random.default_rng(3)
+    Q, K = (np.tile(x, (8, 1)) for x in rng.uniform(-1, 1, (2, 8, 5)))
+    if "key_norm" in spec:
+        K /= np.linalg.norm(K, axis=1, keepdims=True)  # all 64 tie
+    R = np.linalg.qr(rng.standard_normal((5, 5)))[0]
+    R = np.eye(5) if "box" in spec else R  # a box has sides
+    for mask in ("causal", None):
+        if parse(spec).refusal and not mask:
+            continue
+        want, *others = (
+            parse(spec).approximate(q, k, mask=mask).to_dense()
+            for q, k in ((Q, K), (Q / 3, 3 * K), (Q @ R, K @ R), (Q * 7 @ R, K / 7 @ R))
+        )
+        for got in others:  # logits ≤ 5 with rounding errors of some 30 eps; fits amplify them
+            np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-8)
+        if mask and (cache := parse(spec).cached(5, 5, rng)) is not None:
+            for i, (q, k) in enumerate(zip(Q, K)):  # a cache breaks them alike
+                cache.append(3 * k, k)
+                np.testing.assert_allclose(
+                    cache.attend(q / 3), want[i] @ K / want[i].sum(), rtol=1e-9
+                )
 
 
 @kills("top_k.py", "[:, l - k :]", "[:, :k]")
