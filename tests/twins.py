@@ -176,7 +176,7 @@ def pages(k, size, by, current=False):
             seen = [[j for j in row.keys if j // size == p] for p in range(len(starts))]
             scored = [p for p, page in enumerate(seen) if page]
             own = [row.place // size] if current else []
-            for p in scored:
+            for p in scored if len(scored) > k // size else []:
                 if p not in own:
                     summaries[p] @ row.q
             others = sorted((p for p in scored if p not in own), key=lambda p: -len(seen[p]))

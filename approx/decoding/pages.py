@@ -31,7 +31,7 @@ class KeptPages(AllKeys):
     -----
     The box or the mean of the last page changes with each appended key. A query reads the boxes or
     means of all scored pages, and then the keys of the best pages. Of equal scores the first pages
-    are read.
+    are read. While there are at most ``count`` pages, all are read without a score.
 
     Examples
     --------
@@ -82,6 +82,8 @@ class KeptPages(AllKeys):
 
     def _best(self, q: Array) -> Array:
         scored = self._scored
+        if not scored:
+            return np.arange(-(-self.tokens // self.size))
         if self.by_box:
             low, high = self.low.array[:scored], self.high.array[:scored]
             scores = boxes.highest(q[None], low, high)[0]
@@ -92,7 +94,8 @@ class KeptPages(AllKeys):
 
     @property
     def _scored(self) -> int:
-        return -(-self.tokens // self.size) - self.current
+        pages = -(-self.tokens // self.size)
+        return pages - self.current if pages > self.count else 0
 
     @property
     def reads(self) -> int:

@@ -57,7 +57,8 @@ class Pages(SupportMethod):
     has fewer entries.
     Cost: 4·n·l·d/size operations to score pages by box, 2·n·l·d/size by mean and 2·n·l·d by mass,
     by row stripes; at most n·k numbers. A new query reads 2d numbers per page by box and d by mean,
-    except for the current page if that is always chosen.
+    except for the current page if that is always chosen, and none if it sees no more pages than it
+    reads: then it costs what exact attention costs. With a few keys more it costs more than that.
 
     The authors' code [2]_ also has pages of 16 keys; it runs only in decoding and leaves the first
     two layers exact. Its kernels keep the current page, as ``current`` does. Its evaluation in
@@ -215,9 +216,9 @@ class Pages(SupportMethod):
         return np.asarray(own + full * size + rest)
 
     def _scored(self, mask: Mask) -> Array:
-        """Return how many pages each row scores."""
+        """Return how many pages each row scores: none if it reads all that it sees."""
         seen = (mask.stop - 1) // self.size - mask.first // self.size + 1
-        return np.asarray(seen - self.current)
+        return np.where(seen > (self.k or 0) // self.size, seen - self.current, 0)
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of whole pages, and of the summaries that a query reads to choose."""

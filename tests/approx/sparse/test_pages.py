@@ -12,6 +12,7 @@ from test_masked_supports import attention, masked
 from test_supports import support
 
 from approx import Mask, parse
+from approx.sparse.exact import Exact
 from approx.sparse.pages import BY, Pages
 
 
@@ -99,6 +100,11 @@ def test_whole_pages_are_bought_and_paid_for():
     for by, numbers in (("box", 2 * 4), ("mean", 4), ("mass", 0)):
         assert Pages(35, by=by).price(**shape).reads == 32 * 7 + 3 * numbers
         assert Pages(35, by=by, current=True).price(**shape).reads == 32 * 7 + 2 * numbers
+        for current, l in itertools.product((False, True), range(1, 33)):  # nothing to choose from
+            short = {"n": l, "l": l, "d": 8, "c": 8, "mask": "causal"}
+            pages = Pages(32, by=by, current=current)
+            assert pages.price(**short).reads == l * 16 == Exact().price(**short).reads
+            assert pages.price(**short).multiply_adds == Exact().price(**short).multiply_adds
     assert Pages(35).price(**shape).stored == 32
     assert [parse(f"pages(by={by!r})").oracle for by in BY] == [False, False, True]
     with pytest.raises(ValueError, match="k must hold a page, so it must be >= 16, got 15"):
