@@ -74,7 +74,9 @@ class DiscreteFeatures(RandomFeatures):
             side = logs @ N.T + level + np.broadcast_to(extra, len(x))[:, None]
             sides.append(np.where(side < LOG_OF_ZERO / 2, -np.inf, side).astype(q.dtype))
             signs.append(1 - 2 * (((x < 0) @ (N % 2).T) % 2).astype(q.dtype))
-        estimate = exponentials(sides[0], sides[1], half, mask)
+        top = sides[1].max(axis=0)  # x^N of large N and small x, times that of large x, is not 0
+        top = np.where(top > -np.inf, top, 0).astype(q.dtype)
+        estimate = exponentials(sides[0] + top, sides[1] - top, half, mask)
         left, right = estimate.left * signs[0], estimate.right * signs[1]
         return Parts(Factors(left, right, estimate.row_logs, estimate.column_logs))
 
