@@ -198,22 +198,80 @@ def test_names_in_safetensors(tmp_path, third, message):
 def test_pickles_are_refused_with_a_recipe(tmp_path, ending):
     path = tmp_path / f"x{ending}"
     path.write_bytes(b"\x80\x04cos\nsystem\n")
-    content = io.BytesIO()
-    np.save(content, np.array([[1, None]], object), allow_pickle=True)
-    for opened in (path, folder(tmp_path / "in", q=content.getvalue())):
-        with pytest.raises(InputFileError, match=r"torch\.load\(path, weights_only=True\).*savez"):
-            load(opened)
+    with pytest.raises(InputFileError, match=r"torch\.load\(path, weights_only=True\).*savez"):
+        load(path)
 
 
-@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "U8", "C64", "I8"])
+def test_the_recipe_for_a_pickle_saves_what_it_holds(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    torch.save({"q": torch.ones(5, 4).bfloat16(), "k": torch.ones(5, 4)}, "x.pt")
+    exec(array_files.RECIPE.split(": ")[1], {"torch": torch, "numpy": np, "path": "x.pt"})
+    assert load("qk.npz").n == 5
+
+
+HEADS = np.random.default_rng(0).integers(-99, 99, (12, 2, 16, 260)).astype("f4")  # of 12 layers
+SIDE = HEADS.swapaxes(1, 2).reshape(12, 16, 520)
+BITS = (HEADS[0].view("u4") >> 16).astype("u2")  # which have no further bits
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({"q": BITS, "k": BITS}, HEADS[0]),
+        ({"q": BITS.view("i2"), "k": BITS}, HEADS[0]),
+        ({"q": BITS.view("V2"), "k": BITS.view("V2")}, HEADS[0]),
+        ({"q": SIDE, "k": SIDE}, HEADS),
+        ({"q": SIDE[0], "k": SIDE[0]}, HEADS[0]),
+        ({"q": SIDE[0], "k": SIDE[0, :, :260]}, HEADS[0]),  # grouped queries
+        ({"q": HEADS[0].ravel(), "k": HEADS[0].ravel()}, HEADS[0]),
+        ({"x.bin": HEADS[0]}, HEADS[0]),
+        ({f"layer_{i}_{x}": HEADS[i] for x in "qk" for i in range(12)}, HEADS),
+        ({"blocks.3.attn.Wqkv": np.concatenate([SIDE, -SIDE, SIDE], -1)}, SIDE),
+        ({"query_key_value": np.stack([HEADS, -HEADS, HEADS], 1)}, HEADS),
+    ],
+)
+def test_what_a_message_says_to_save_is_right(tmp_path, content, expected):
+    [*names], [first, *_] = content, content.values()
+    path = tmp_path / ("x.bin" if names == ["x.bin"] else "x.npz")
+    first.tofile(path) if names == ["x.bin"] else np.savez(path, **content)
+    with pytest.raises((InputFileError, InputFileWarning)) as caught:
+        load(path)
+    given = {"numpy": np, "re": re, "path": path, "heads": 2, "n": 16, "d": 260, "axis": 1}
+    said = re.search(r"save (.*?)(, with .* x)?, and k and v likewise", str(caught.value))[1]
+    line = said.split(" or, where an axis has length 3, ")[-(3 in first.shape)]
+    found = eval(line, given | content | {"x": content, "qkv": first})
+    np.testing.assert_array_equal(found, expected, strict=True)
+
+
+def test_keys_that_are_0_up_to_the_end_are_doubted(tmp_path):
+    x = np.ones((2, 7, 4))
+    x[0, 5:] = x[1, 4:] = x[1, 0] = 0
+    for q, k, said in (
+        (x, x, "2 keys of 7 are 0 in 2 of 2 heads; if this is padding, save their q, k and v as "
+               "[..., :5, :]"),
+        (x[:, :1], x, "save their k and v as [..., :5, :]"),
+        (x[:, :5], x[:, :5], "1 key of 5 are 0 in 1 of 2 heads; if this is padding, save their q, "
+                             "k and v as [..., :4, :]"),
+        (x[1:, :4], x[1:, :4], None),
+        (0 * x, 0 * x, None),
+    ):  # fmt: skip
+        np.savez(tmp_path / "x.npz", q=q, k=k)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", InputFileWarning)
+            load(tmp_path / "x.npz")
+        assert [said in str(one.message) for one in caught] == [True] * (said is not None)
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "U8", "C64", "I8", "I16", "U16"])
 def test_dtypes_of_safetensors(tmp_path, dtype):
-    size = 8 if dtype == "C64" else 1
+    size = {"C64": 8, "I16": 2, "U16": 2}.get(dtype, 1)
     header = {
         name: {"dtype": dtype, "shape": [2, 2], "data_offsets": [i * 4 * size, (i + 1) * 4 * size]}
         for i, name in enumerate("qk")
     }
     path = safetensors(tmp_path / "x.safetensors", header, bytes(8 * size))
-    with pytest.raises(InputFileError, match=f"dtype {dtype} is not supported|cannot be read"):
+    with pytest.raises(InputFileError, match=f"dtype {dtype}( is not|, as bits of)|cannot be read"):
         load(path)
 
 
@@ -263,6 +321,7 @@ def test_a_link_to_an_input_is_followed(tmp_path, kind):
         ),
         (list("abcdefgh"), "no array 'q', it has a, b, c, d, e, f and 2 more$"),
         ([], "no array 'q', it has nothing$"),
+        (["k", "v"], "no query follows from keys and values, so run the model: `expqk capture"),
         (["h.0.q_proj.weight", "h.0.k_proj.weight"], "it is a model: `expqk capture MODEL_DIR"),
     ],
 )

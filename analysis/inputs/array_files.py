@@ -46,9 +46,21 @@ PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 RECIPE = (
     "it may run code when read. Convert it where you trust it: "
     "x = torch.load(path, weights_only=True); "
-    "numpy.savez('qk.npz', q=x['q'].numpy(), k=x['k'].numpy())"
+    "numpy.savez('qk.npz', q=x['q'].float().numpy(), k=x['k'].float().numpy())"
+)
+LIKEWISE = ", and k and v likewise"
+SHAPED = f"save q.reshape(heads, n, d){LIKEWISE}"
+SIDE_BY_SIDE = (
+    "if heads of width d stand side by side, "
+    f"save q.reshape(*q.shape[:-1], -1, d).swapaxes(-3, -2){LIKEWISE}"
+)
+BFLOAT16 = f"as bits of bfloat16 have: save (q.view('u2').astype('u4') << 16).view('f4'){LIKEWISE}"
+FUSED = (
+    "save numpy.split(qkv, 3, -1)[0] or, where an axis has length 3, numpy.take(qkv, 0, axis)"
+    f"{LIKEWISE}"
 )
 CAPTURED = "`expqk capture MODEL_DIR TEXT --out qk.npz` writes the q and k of one"
+WIDEST = 256  # heads of usual models are not wider
 MOST_NAMED = 6  # array names in the message about a file without q or k
 
 
@@ -75,9 +87,33 @@ def read(path: Path) -> dict[str, Array]:
     arrays = _arrays(path)
     for broken in _broken_rules(arrays):
         raise InputFileError(f"{path.name}: {broken}")
-    if doubt := _transposed(arrays):
+    for doubt in filter(None, (_transposed(arrays), _flat(arrays), _padding(arrays))):
         warnings.warn(f"{path.name}: {doubt}", InputFileWarning, stacklevel=3)
     return arrays
+
+
+def _flat(arrays: dict[str, Array]) -> str:
+    """Return how to part heads that may stand side by side, or ""."""
+    q = arrays["q"]
+    if q.ndim == 4 or q.shape[-1] <= WIDEST or not {*INDICES}.isdisjoint(arrays):
+        return ""
+    return f"q {q.shape} is read as heads of width {q.shape[-1]}; {SIDE_BY_SIDE}"
+
+
+def _padding(arrays: dict[str, Array]) -> str:
+    """Return how to cut keys that are 0 up to the end, as in the unused tail of a buffer, or ""."""
+    k, l = arrays["k"], arrays["k"].shape[-2]
+    if "stop" in arrays or k[..., -1, :].any(axis=-1).all():
+        return ""
+    every = k.any(axis=-1).reshape(-1, l)
+    used = [int(np.flatnonzero(one)[-1]) + 1 for one in every if one.any() and not one[-1]]
+    if not used:
+        return ""
+    names = "q, k and v" if arrays["q"].shape[-2] == l else "k and v"
+    return (
+        f"the last {checks.counted(l - max(used), 'key')} of {l} are 0 in {len(used)} of "
+        f"{len(every)} heads; if this is padding, save their {names} as [..., :{max(used)}, :]"
+    )
 
 
 def _transposed(arrays: dict[str, Array]) -> str:
@@ -95,8 +131,7 @@ def _transposed(arrays: dict[str, Array]) -> str:
     layered = f"{checks.counted(layers[0], 'layer')} of " if layers else ""
     return (
         f"q {q.shape} is read as {layered}{heads} heads of {n} queries; if it is "
-        f"{checks.counted(n, 'head')} of {heads} queries, save q.transpose{order}, and k and v "
-        "likewise"
+        f"{checks.counted(n, 'head')} of {heads} queries, save q.transpose{order}{LIKEWISE}"
     )
 
 
@@ -104,8 +139,9 @@ def _broken_rules(arrays: dict[str, Array]) -> Iterator[str]:
     """Yield the broken rules of `AXES`, `VALUES`, `INDICES`; the first may cause the later ones."""
     tensors = {name: arrays[name] for name in AXES if name in arrays}
     got = "got " + ", ".join(f"{name} {x.shape}" for name, x in tensors.items())
-    if {x.ndim for x in tensors.values()} not in ({2}, {3}, {4}):
-        yield f"arrays must all be 2-, 3- or 4-dimensional, {got}"
+    if (ndims := {x.ndim for x in tensors.values()}) not in ({2}, {3}, {4}):
+        how = f": {SHAPED}" if 1 in ndims else ""
+        yield f"arrays must all be 2-, 3- or 4-dimensional, {got}{how}"
     if any(0 in x.shape for x in tensors.values()):
         yield f"arrays must not be empty, {got}"
     sizes: dict[str, tuple[str, int]] = {}
@@ -113,7 +149,8 @@ def _broken_rules(arrays: dict[str, Array]) -> Iterator[str]:
         for axis, size in zip(AXES[name][-x.ndim :], x.shape):
             first, same = sizes.setdefault(axis, (name, size))
             if size != same:
-                yield f"{first} and {name} must have one {axis}, {got}"
+                flat = axis == "width" and max(sizes[axis][1], size) > WIDEST
+                yield f"{first} and {name} must have one {axis}, {got}" + f"; {SIDE_BY_SIDE}" * flat
     q = tensors["q"]
     for name, x in tensors.items():
         if x.ndim > 2 and q.shape[-3] % x.shape[-3]:
@@ -176,6 +213,11 @@ def _arrays(path: Path) -> dict[str, Array]:
         raise InputFileError(f"{one_line(path, 120)} cannot be read: {error.strerror}") from None
     if not exists:
         raise FileNotFoundError(f"no such file or folder: {one_line(path)}")
+    if path.suffix.lower() == ".bin" and path.is_file():
+        with path.open("rb") as file:
+            if not re.match(rb"PK|\x80[\x00-\x05]", file.read(2)):  # an archive of torch, a pickle
+                how = SHAPED.replace("q", "numpy.fromfile(path, 'float32')", 1)
+                raise InputFileError(f"{path.name} holds numbers without a shape: {how}")
     if path.suffix.lower() in PICKLED:
         raise InputFileError(f"{path.name} is a pickle and is not read: {RECIPE}")
     try:
@@ -234,24 +276,35 @@ def _without(name: str, path: Path, names: Sequence[str]) -> str:
     said = f"the file has no array {name!r}, it has {some or 'nothing'}"
     if any(one.endswith(".weight") for one in names) or (path / "config.json").is_file():
         return f"{said}; it is a model: {CAPTURED}"
-    likely = [(one, letter) for letter in AXES for one in names if _means(one, letter)]
-    if {name} <= {letter for _, letter in likely}:
-        said += ": rename " + ", ".join(
-            f"{one_line(one, 40)} to {letter}" for one, letter in likely
+    letters = {one: _letters(one) for one in sorted(names)}
+    likely = [(one, x) for x in AXES for one in letters if letters[one] == x != one.lower()]
+    if "qkv" in letters.values():
+        return f"{said}: {FUSED}"
+    if "k" in letters.values() and "q" not in letters.values():
+        return f"{said}; no query follows from keys and values, so run the model: {CAPTURED}"
+    if len({x for _, x in likely}) < len(likely):
+        like = re.sub(r"\d+", r"\\d+", one_line(likely[0][0], 60))
+        return (
+            f"{said}: save numpy.stack([x[i] for i in sorted(x, key=lambda i: (len(i), i)) if "
+            f"re.fullmatch(r'{like}', i)]), with the file as x{LIKEWISE}, or a file for each layer "
+            "if their lengths differ"
         )
+    if name in letters.values():
+        said += ": rename " + ", ".join(f"{one_line(one, 40)} to {x}" for one, x in likely)
     return said
 
 
-def _means(name: str, letter: str) -> bool:
-    """Return whether a name is a usual one for queries, keys or values, except the letter itself.
+def _letters(name: str) -> str:
+    """Return for which of q, k and v a name is usual.
 
     Examples
     --------
-    >>> [_means(name, "q") for name in ("query", "query_states", "blocks.0.hook_q", "key", "q")]
-    [True, True, True, False, False]
+    >>> [_letters(x) for x in ("query_states", "blocks.0.hook_q", "query_key_value", "Wqkv", "x")]
+    ['q', 'q', 'qkv', 'qkv', '']
     """
-    words = re.split(r"[^a-z]+", name.lower())
-    return name.lower() != letter and not {*USUAL[letter]}.isdisjoint(words)
+    words = {*re.split(r"[^a-z]+", name.lower())}
+    found = "".join(x for x, usual in USUAL.items() if not words.isdisjoint(usual))
+    return "qkv" if "qkv" in name.lower() else found
 
 
 def _folder(path: Path) -> dict[str, Array]:
@@ -278,7 +331,11 @@ def _claim(name: str, file: IO[bytes], size: int) -> None:
     else:
         shape, _, dtype = np.lib.format.read_array_header_2_0(file)
     if dtype.hasobject:
-        raise InputFileError(f"{name} holds Python objects, which are not read: {RECIPE}")
+        raise InputFileError(
+            f"{name} holds Python objects: layers of different lengths need a file each"
+        )
+    if name[:-4].lower() in AXES and dtype.itemsize == 2 and dtype.kind in "iuV":
+        raise InputFileError(f"{name} has dtype {dtype}, {BFLOAT16}")
     if dtype.kind not in "fiub":
         raise InputFileError(f"{name} must hold real numbers, got dtype {one_line(dtype, 60)}")
     if dtype.itemsize > 8:  # the format of long double depends on the processor
@@ -349,7 +406,8 @@ def _decode(path: Path, tensor: dict[str, Any], data: Array) -> Array:
     elif kind in kinds:
         x = data[begin:end].view(kinds[kind])
     else:
-        raise InputFileError(f"{path.name}: dtype {kind} is not supported, use F32, F16 or BF16")
+        how = f", {BFLOAT16}" if kind[1:] == "16" else " is not supported, use F32, F16 or BF16"
+        raise InputFileError(f"{path.name}: dtype {kind}{how}")
     return x.reshape(tensor["shape"])
 
 

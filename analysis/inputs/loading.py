@@ -57,8 +57,8 @@ def load(
     Warns
     -----
     InputFileWarning
-        There are more heads than queries and keys, as if the shape were (n, heads, d). The file is
-        read unchanged.
+        There are more heads than queries and keys, as if the shape were (n, heads, d); or heads
+        seem to stand side by side; or the last keys are 0. The file is read unchanged.
     """
     path = Path(path)
     path = path if path.name else path.absolute()  # "." has no name
