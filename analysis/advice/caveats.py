@@ -90,7 +90,8 @@ def warnings(
         else:
             yield Sentence("reads the future: a causal model cannot run it token by token")
     if (features := row["features_needed"]) > x.l:
-        variance = power(features * TARGET**2)
+        # of one frequency, which may have two of the columns that features are
+        variance = power(features * TARGET**2 / getattr(method, "per_frequency", 1))
         yield (
             Sentence(
                 "relative variance {variance}: no affordable number of random features beats "
@@ -118,12 +119,9 @@ def warnings(
             least=row["tv_least"],
             most=row["tv_most"],
         )
-    dear = price_ratios(row).get("multiply_adds", 1.0) >= 1
-    if x.n < row["pays_from"] and row["runnable"] and dear:
-        yield (
-            Sentence("exact attention needs fewer operations up to n = {n:.0f}", n=last)
-            if (last := row["pays_from"] - 1) < math.inf
-            else Sentence("exact attention needs fewer operations always")
+    if x.l < row["pays_from"] < math.inf and row["runnable"]:
+        yield Sentence(
+            "exact attention needs fewer operations up to n = {n:.0f}", n=row["pays_from"] - 1
         )
     if row["runnable"]:
         yield from price_warnings(row)

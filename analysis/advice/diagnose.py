@@ -50,12 +50,15 @@ from analysis.sentences import Sentence
 from analysis.sweeps.table import with_currency
 from approx import Approximation, Method, checks
 from approx.checks import Array
+from approx.estimate.masks import Mask
 from approx.kernels.threads import one_thread
+from approx.method.prices import Shape
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.sparse.exact import Exact
 
 ACCEPT = 0.5  # the largest share of uniform's error at which a method is advised
+LONGEST = 2**17  # the greatest length at which a method may begin to pay
 WRONG = 1e-4  # the probability, by normal tails, that screening excludes a method that could win
 
 
@@ -138,9 +141,10 @@ def diagnose(
         - ``screened``: whether these errors are of 64 queries only, on which the method cannot win
         - ``expected``: the kernel error in closed form; in the default without references, only if
           a warning needs it
-        - ``features_needed``: the number of iid frequencies that gives a kernel error of 10 %
-        - ``pays_from``: the least length at which the method needs fewer operations than exact
-          attention over the visible keys; operations that find a support are not counted
+        - ``features_needed``: the m of iid frequencies that gives a kernel error of 10 %; an m
+          counts columns, so a frequency with two columns counts twice
+        - ``pays_from``: the least length n = l at which the method, at this size, has fewer
+          ``multiply_adds`` than exact attention; inf if there is none up to 2^17
         - ``autoregressive``; ``oracle``: whether the method needs all logits; ``standing`` in the
           metric, see `analysis.costs.optimality.standing`; ``runnable``: whether the method does
           not need all logits and is autoregressive if the mask looks back
@@ -333,9 +337,11 @@ class _Question(Question):
         with one_thread():
             fitting, left_out = _fitting(head, self)
             few, tried, lost = self.screened(head, fitting)
-            unknown = dict.fromkeys(
-                ("bound", "certificate", "pays_from", "nonpositive_rows"), math.nan
-            ) | {"winner": False, "screened": True, "measured": len(few.picked)}
+            unknown = dict.fromkeys(("bound", "certificate", "nonpositive_rows"), math.nan) | {
+                "winner": False,
+                "screened": True,
+                "measured": len(few.picked),
+            }
             known = {
                 row["spec"]: row | self.theory(few, drawn, row, truth) | unknown
                 for (row, drawn), out in zip(tried, lost)
@@ -412,7 +418,7 @@ class _Question(Question):
         return {
             "expected": known,
             "features_needed": _needed(method, known),
-            "pays_from": _pays_from(estimate, x),
+            "pays_from": _pays_from(method, x),
             "autoregressive": method.autoregressive,
             "oracle": method.oracle,
             "standing": optimality.standing(method, self.metric, x.mask),
@@ -518,26 +524,19 @@ def _needed(method: Method, expected: float) -> float:
     return float(method.m or 0) * (ratio * ratio)  # a power beyond the largest float is no inf
 
 
-def _pays_from(estimate: Approximation, x: Head) -> float:
-    """Return the least n with fewer multiply-adds, at this rank and these entries per row.
+def _pays_from(method: Method, x: Head) -> float:
+    """Return the least length with fewer multiply-adds than exact attention, by both prices."""
+    _, _, d, c = x.shape
+    width = x.shape.most if x.mask.first.any() else None
 
-    Exact attention skips what a causal query does not see.
-    """
-    entries = math.ceil(estimate.nnz / estimate.shape[0])
-    window = int(x.mask.counts.max()) if x.mask.first.any() else None
-    return _length(x.d, estimate.rank, entries, x.mask.looks_back, window)
+    def cost(method: Method, l: int) -> float:
+        mask = Mask.window(l, l, l if width is None else width) if x.mask.looks_back else None
+        price = method.priced(Shape(l, l, d, c, mask))
+        return math.nan if price is None or price.multiply_adds is None else price.multiply_adds
 
-
-@functools.lru_cache(maxsize=4096)
-def _length(d: int, rank: int, entries: int, looks_back: bool, window: int | None) -> float:
-    # cached: the heads of a model share most of these, and a search needs a hundred prices
-    def cost(n: int) -> int:
-        return operations.scatterbrain(n, d, rank, entries).total
-
-    def whole(n: int) -> int:
-        if looks_back:
-            return operations.causal_attention(n, d, window).total
-        return operations.exact_attention(n, d).total
-
-    length = operations.break_even(cost, whole)
+    if math.isnan(cost(method, x.l)):
+        return math.nan
+    length = operations.break_even(
+        functools.partial(cost, method), functools.partial(cost, Exact()), most=LONGEST
+    )
     return math.inf if length is None else float(length)

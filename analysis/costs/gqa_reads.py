@@ -18,8 +18,9 @@ def group_reads(method: Method, shape: Shape, group: int) -> float | None:
     Returns
     -------
     float or None
-        (shared + min(group·chosen, most))/group + unshared, see `approx.method.prices.Reads`. For
-        one head it is the price in reads. None if it is not known.
+        (shared + min(group·chosen, most))/group + unshared, see `approx.method.prices.Reads`: an
+        upper bound where heads choose keys, since two heads may choose the same key. For one head
+        it is the price in reads. None if it is not known.
 
     Notes
     -----
@@ -32,7 +33,7 @@ def group_reads(method: Method, shape: Shape, group: int) -> float | None:
 
     Examples
     --------
-    Three heads share a window of 16 keys; or each chooses 16 of 40 keys:
+    Three heads share a window of 16 keys; or each chooses 16 of 40 keys, at most all 40 together:
 
     >>> from approx import parse
     >>> shape = Shape(n=40, l=40, d=4, c=4)

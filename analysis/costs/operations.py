@@ -187,7 +187,11 @@ def unchunked_causal_memory(b: int, n: int, s: int) -> int:
 
 
 def break_even(
-    cost: Callable[[int], int], exact: Callable[[int], int], *, step: int = 1, most: int = 2**40
+    cost: Callable[[int], float],
+    exact: Callable[[int], float],
+    *,
+    step: int = 1,
+    most: int = 2**40,
 ) -> int | None:
     """Return the smallest n, a multiple of step, from which ``cost`` is below ``exact``.
 

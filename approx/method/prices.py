@@ -174,7 +174,8 @@ class Reads(NamedTuple):
     chosen : float
         Numbers in the keys and values that each head chooses for itself.
     most : float
-        All numbers to choose from: a group reads at most these.
+        All numbers to choose from. A group reads at most min(group·chosen, most): its heads may
+        choose the same keys.
     unshared : float
         Numbers that belong to one head.
     """
