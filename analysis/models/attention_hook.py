@@ -6,6 +6,7 @@ and the visible keys.
 """
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
@@ -17,6 +18,7 @@ from approx.method.prices import Shape
 
 _NAME = "expqk"  # our name in the registries of transformers, for one forward pass
 _HIDDEN = -1e4  # additive masks hide with −10⁴, the least float or −inf
+CACHE_NAMES = "cache", "past_key_values"  # from transformers 5.24 on, and before
 
 IN_CALL = {
     "softcap": "a soft-cap on the logits",
@@ -217,6 +219,12 @@ def with_sink(q: Any, k: Any, v: Any, sinks: Any, scaling: float) -> tuple[Any, 
     k = pad(k, (0, 1, 1, 0))
     k[:, :, 0, -1] = size
     return torch.cat([q, column], dim=-1), k, pad(v, (0, 0, 1, 0))
+
+
+def cache_name(model: Any) -> str:
+    """Return the name of a model's argument for its cache, which transformers 5.24 has changed."""
+    parameters = inspect.signature(model.forward).parameters
+    return CACHE_NAMES[0] if CACHE_NAMES[0] in parameters else CACHE_NAMES[1]
 
 
 def unused(model: Any) -> ValueError:

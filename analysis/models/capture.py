@@ -18,7 +18,7 @@ import numpy as np
 
 from analysis.inputs.array_files import replacing
 from analysis.models import checkpoints
-from analysis.models.attention_hook import Attention, Call, attending, unused
+from analysis.models.attention_hook import Attention, Call, attending, cache_name, unused
 from analysis.models.checkpoints import Place
 from approx.checks import Array, flag, integer, one_of
 
@@ -284,7 +284,8 @@ def _read(model: Any, ids: Any, pieces: Sequence[slice], attention: Attention | 
     from transformers import DynamicCache
 
     # without a config every layer keeps all keys, even if the model has windows
-    past = {"past_key_values": DynamicCache(), "use_cache": True} if len(pieces) > 1 else {}
+    cache = {cache_name(model): DynamicCache(), "use_cache": True}
+    past = cache if len(pieces) > 1 else {}
     for piece in pieces:
         ours = attending(model, attention, in_pieces=bool(past)) if attention else nullcontext()
         with ours:

@@ -14,6 +14,7 @@ import numpy as np
 
 from analysis.inputs.array_files import one_line
 
+_INSTALL = "pip install -c constraints.txt -e '.[capture]'"
 _IN_CONFIG = {
     "is_encoder_decoder": "an encoder and a decoder",
     "attn_logit_softcapping": "a soft-cap on the logits",
@@ -59,14 +60,10 @@ class Place(NamedTuple):
             import torch  # noqa: F401
             from transformers import AttentionInterface, AttentionMaskInterface  # noqa: F401
         except ImportError as error:
-            raise ImportError(
-                f"{what} needs torch and transformers >= 4.56: pip install -e '.[capture]'"
-            ) from error
+            raise ImportError(f"{what} needs torch and transformers >= 4.56: {_INSTALL}") from error
         for package in ("gguf", "accelerate"):
             if "gguf_file" in self.local and importlib.util.find_spec(package) is None:
-                raise ImportError(
-                    "a GGUF file needs gguf and accelerate: pip install -e '.[capture]'"
-                )
+                raise ImportError(f"a GGUF file needs gguf and accelerate: {_INSTALL}")
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of each file of weights, by name."""

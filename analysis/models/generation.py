@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import time
 import weakref
@@ -20,7 +21,7 @@ import pandas as pd
 
 from analysis.compute.seeds import seed_sequence
 from analysis.models import checkpoints
-from analysis.models.attention_hook import IN_CALL, Seen, unused, with_sink
+from analysis.models.attention_hook import CACHE_NAMES, IN_CALL, Seen, cache_name, unused, with_sink
 from analysis.models.checkpoints import Place
 from analysis.models.head_caches import EXACT, HeadCaches
 from analysis.models.language_model import HeadIndex, LanguageModel
@@ -151,13 +152,14 @@ def _said(model: LanguageModel, ids: Array, tokens: int) -> Generated:
 
     inner = model.model
     cache = DynamicCache(config=inner.config)
+    past = {cache_name(inner): cache}
     ends = np.atleast_1d(inner.generation_config.eos_token_id or [])
     said: list[int] = []
     given = torch.as_tensor(ids)[None]
     start = 0.0
     with torch.inference_mode():
         while len(said) < tokens:
-            out = inner(given, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            out = inner(given, use_cache=True, logits_to_keep=1, **past)
             start = start or time.perf_counter()
             said.append(int(out.logits[0, -1].argmax()))
             given = torch.tensor([said[-1:]])
@@ -231,8 +233,9 @@ def attach(
     ValueError
         The plan is for another model; a method reads the future, needs all logits or has no cache;
         or the model has a property that softmax(scaling q·k) v lacks, such as a soft-cap or latent
-        attention. The model's own calls raise it for beam search, for a batch with rows of
-        different lengths and no mask, and for a cache that is not empty.
+        attention; or exact attention does not give the logits of the model itself, because its
+        transformers is too new. The model's own calls raise it for beam search, for a batch with
+        rows of different lengths and no mask, and for a cache that is not empty.
 
     Notes
     -----
@@ -266,6 +269,7 @@ def attach(
             raise ValueError(f"no model can run {method}: {why}")
     if model in _ATTACHED:
         detach(model)
+    _agree(model, dict.fromkeys(chosen, EXACT), count)
     _ATTACHED[model] = _Attached(model, chosen, count, seed, jobs or os.cpu_count() or 1)
 
 
@@ -276,6 +280,36 @@ def detach(model: Any) -> None:
     _ATTACHED.pop(model).remove()
 
 
+def _agree(model: Any, exact: Mapping[HeadIndex, Method], count: int) -> None:
+    """Raise ValueError unless exact attention by our hooks gives the logits of the model itself.
+
+    Of three tokens the last is read from the cache that the model returns, as in its ``generate``.
+    Half of the digits must agree: sums of other orders differ in the rest.
+    """
+    import torch
+    import transformers
+
+    ids = torch.arange(1, 4, device=model.device)[None] % model.config.get_text_config().vocab_size
+    with torch.inference_mode():
+        own = model(ids, use_cache=False).logits[0, 1:]
+        attached = _Attached(model, exact, count, 0, 1)
+        try:
+            out = model(ids[:, :2], use_cache=True)
+            past = {name: out[name] for name in CACHE_NAMES if name in out}
+            last = model(ids[:, 2:], use_cache=True, **past)
+        finally:
+            attached.remove()
+        found = torch.cat([out.logits[0, -1:], last.logits[0, -1:]])
+    error, size = (found - own).abs().max().item(), own.abs().max().item()
+    if not error <= max(torch.finfo(own.dtype).eps, _FLOAT32) ** 0.5 * size:  # also where it is NaN
+        raise ValueError(
+            f"{type(model).__name__} of transformers {transformers.__version__} does not attend as "
+            f"exact() does (its logits differ by {error:.2g} at a size of {size:.2g}): call eval() "
+            "if it is training, or install with -c constraints.txt"
+        )
+
+
+_FLOAT32 = float(np.finfo(np.float32).eps)  # to which norms round whatever the dtype
 _NO_KEYS = {
     "kv_lora_rank": "multi-head latent attention, whose cache is one latent vector for all heads",
     "num_kv_shared_layers": "layers that read the keys of others",
@@ -342,7 +376,9 @@ class _Attached:
         """Prepare a pass: find or make the layers of its cache, and its padding."""
         from transformers import DynamicCache
 
-        cache = named.get("past_key_values")
+        named = dict(zip(inspect.signature(model.forward).parameters, args)) | named
+        given = [named.pop(name, None) for name in CACHE_NAMES]
+        cache = next((one for one in given if one is not None), None)
         if cache is None:
             cache = DynamicCache(config=model.config)
         own = _layer_kind()
@@ -350,7 +386,7 @@ class _Attached:
             if type(cache) is not DynamicCache or cache.get_seq_length():
                 raise ValueError(
                     "a plan is attached, which needs an empty DynamicCache: detach it, or generate "
-                    "without past_key_values and cache_implementation"
+                    f"without {cache_name(model)} and cache_implementation"
                 )
             if not cache.layers:
                 cache = DynamicCache(config=model.config)
@@ -361,9 +397,8 @@ class _Attached:
                 window = getattr(cache.layers[number], "sliding_window", 0)
                 cache.layers[number] = own(self, number, methods, int(window))
         self.layers, self.calls = cache.layers, 0
-        ids = named.get("input_ids", args[0] if args else None)
-        self.real = _real(model, ids, named.get("attention_mask"))
-        return args, named | {"past_key_values": cache}
+        self.real = _real(model, named.get("input_ids"), named.get("attention_mask"))
+        return (), named | {cache_name(model): cache}
 
     def leave(self, model: Any, *_: Any) -> None:
         """Raise ValueError unless the model called our attention."""
@@ -465,14 +500,18 @@ def _layer_kind() -> Any:
             """Return the number of tokens so far."""
             return self.seen
 
-        def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:
             """Return the number of keys of the mask, and the number of keys before them."""
+            if not isinstance(query_length, int):  # transformers 4 gives the positions
+                query_length = len(query_length)
             before = max(self.seen - self.window + 1, 0) if self.window else 0
             return self.seen - before + query_length, before
 
         def get_max_length(self) -> int:
             """Return the window, or −1."""
             return self.window or -1
+
+        get_max_cache_shape = get_max_length  # its name in transformers 4
 
         def reset(self) -> None:
             """Forget all tokens."""

@@ -14,6 +14,7 @@ import torch
 from transformers import DynamicCache
 
 from analysis.models import attach, detach
+from analysis.models.attention_hook import cache_name
 from analysis.models.cost_curves import METHODS
 from analysis.models.generation import generate
 from analysis.models.language_model import LanguageModel
@@ -39,11 +40,12 @@ TEXT = sample.DATA / "gettysburg_constitution.txt"
 def decoded(model: LanguageModel, ids: np.ndarray, heads: Mapping) -> tuple[np.ndarray, list]:
     """Return the logits of the last tokens, read one by one, and the layers of the cache."""
     cache, found = DynamicCache(config=model.model.config), []
+    past = {cache_name(model.model): cache}
     attach(model.model, Plan(model.name, heads), name=model.name)
     with torch.inference_mode():
         for part in (ids[:-DECODED], *ids[-DECODED:, None]):
             given = torch.as_tensor(part)[None]
-            out = model.model(given, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            out = model.model(given, use_cache=True, logits_to_keep=1, **past)
             found.append(out.logits[0, -1].numpy())
     detach(model.model)
     return np.array(found[1:]), cache.layers

@@ -17,6 +17,9 @@ import numpy as np
 import pytest
 import terminal
 
+from analysis.models.plan import Plan
+from approx import parse
+
 ROOT = Path(__file__).parents[2]
 LM = os.environ.get("EXPQK_LM")
 MODEL, TEXT = "my model v1.2 (最终)", "my text, v1.2 (最终).txt"
@@ -96,7 +99,9 @@ def tiny(folder):
     words = tokenizers.models.WordLevel({f"w{i}": i for i in range(50)}, unk_token="w0")
     inner = tokenizers.Tokenizer(words)
     inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=inner).save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, model_input_names=["input_ids", "attention_mask"]
+    ).save_pretrained(folder)
     drawn = np.random.default_rng(1).integers(1, 50, 500)
     return " ".join(f"w{i}" for i in drawn) + " 最终。"
 
@@ -183,8 +188,16 @@ def test_the_script_of_the_readme_attaches_a_plan(shell):
     assert len([line for line in script.splitlines() if line]) <= 10
     assert "attach(model, plan.Plan.read(" in script
     settled(shell, PLAN, WITH_TORCH[PLAN].says)
-    (shell.folder / "script.py").write_text(script.replace("MODEL_DIR", str(shell.path)), "utf-8")
-    python = f"{shlex.quote(sys.executable)} -P script.py"
-    done = terminal.run(python, shell.folder, {"PYTHONPATH": str(ROOT)})
-    assert done.status == 0, done.stderr
-    assert len(done.stdout.split()) >= 16
+    exact = {(i, j): parse("exact()") for i in range(2) for j in range(4)}
+    Plan(MODEL, exact).write(shell.folder / "exact.json")
+    alone = "\n".join(line for line in script.splitlines() if not line.startswith("attach"))
+    printed = []
+    for text in (script, script.replace("plan.json", "exact.json"), alone):
+        text = text.replace("MODEL_DIR", str(shell.path))
+        (shell.folder / "script.py").write_text(text, "utf-8")
+        python = f"{shlex.quote(sys.executable)} -P script.py"
+        done = terminal.run(python, shell.folder, {"PYTHONPATH": str(ROOT)})
+        assert done.status == 0, done.stderr
+        assert len(done.stdout.split()) >= 16
+        printed.append(done.stdout)
+    assert printed[1] == printed[2]

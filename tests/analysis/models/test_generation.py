@@ -11,7 +11,8 @@ from kills import kills
 from pandas.testing import assert_frame_equal
 from test_substitute import build, saved, with_torch
 
-from analysis.models import attach, detach, generate
+from analysis.models import attach, detach, generate, generation
+from analysis.models.attention_hook import cache_name
 from analysis.models.checkpoints import Place
 from analysis.models.cost_curves import METHODS
 from analysis.models.language_model import LanguageModel
@@ -75,9 +76,10 @@ def stepped(model, choice, prompt, heads=None):
 
     attach(model, choice, heads=heads)
     cache, found = DynamicCache(config=model.config), []
+    past = {cache_name(model): cache}
     with torch.inference_mode():
         for ids in (IDS[:prompt], *IDS[prompt:, None]):
-            out = model(torch.as_tensor(ids)[None], past_key_values=cache, use_cache=True)
+            out = model(torch.as_tensor(ids)[None], use_cache=True, **past)
             found.append(out.logits[0].double().numpy())
     detach(model)
     return np.concatenate(found), cache
@@ -187,6 +189,29 @@ def test_rows_of_a_padded_batch_are_those_of_each_text():
         model.generate(ids[1:], max_new_tokens=3, num_beams=2)
     with pytest.raises(ValueError, match="needs an empty DynamicCache: detach it"):
         model.generate(ids[1:], max_new_tokens=3, cache_implementation="static")
+
+
+@with_torch
+def test_the_cache_of_a_pass_is_known_by_every_name_and_by_its_place(monkeypatch):
+    torch = pytest.importorskip("torch")
+    from transformers import DynamicCache, __version__
+
+    model, ids = small("llama"), torch.as_tensor(IDS)[None]
+    own = model.generate(ids, max_new_tokens=4, do_sample=False)
+    attach(model, parse("exact()"))
+    assert torch.equal(model.generate(ids, max_new_tokens=4, do_sample=False), own)
+    with torch.inference_mode():
+        expected = model(ids).logits[0, -1].numpy()
+        for name in (None, "past_key_values", cache_name(model)):
+            cache = DynamicCache(config=model.config)
+            place, named = ((), {name: cache}) if name else ((None, None, cache), {})
+            for some in (ids[:, :-1], ids[:, -1:]):
+                found = model(some, *place, use_cache=True, **named).logits[0, -1].numpy()
+            assert apart(found, expected) < TOLERANCE
+    monkeypatch.setattr(generation, "CACHE_NAMES", ())  # as if it had one more name
+    with pytest.raises(ValueError, match=f"of transformers {__version__} does not attend as exact"):
+        attach(model, parse("exact()"))
+    assert torch.equal(model.generate(ids, max_new_tokens=4, do_sample=False), own)
 
 
 @with_torch
