@@ -10,7 +10,7 @@ from approx import Approximation, checks
 from approx.checks import Array
 from approx.estimate import exact
 from approx.hierarchical.levels import Levels
-from approx.supports.key_boxes import EPS, EXP, TINY
+from approx.supports.key_boxes import EPS, EXP, TINY, lengths
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def _dropped(estimate: Approximation, q: Array, k: Array, rows: slice) -> tuple[
     for taken, keys in _blocks(estimate, rows):
         part = residual[taken, keys] if isinstance(keys, slice) else residual * keys
         size = part.shape[1] if isinstance(keys, slice) else keys.sum(axis=1)
-        delta[taken] += np.sqrt(size * np.square(part).sum(axis=1)) * (1 + near)
+        delta[taken] += np.sqrt(size) * lengths(part) * (1 + near)
         blocks[taken] += size > 0
     spread = off.sum(axis=1)
     if estimate.space == "attention":
@@ -108,7 +108,8 @@ def _dropped(estimate: Approximation, q: Array, k: Array, rows: slice) -> tuple[
     slack = near * np.abs(b).sum(axis=1)
     least = B - slack
     over = (delta + np.abs(A - B) + spread + slack + near * A) / 2 * (1 + near)
-    return np.where(least > 0, over / np.where(least > 0, least, 1), np.inf), blocks + 1
+    with np.errstate(over="ignore"):  # a sum that rounding could make 0
+        return np.where(least > 0, over / np.where(least > 0, least, 1), np.inf), blocks + 1
 
 
 def _blocks(estimate: Approximation, rows: slice) -> Iterator[tuple[Array | slice, Array | slice]]:

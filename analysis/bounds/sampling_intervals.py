@@ -46,7 +46,7 @@ from approx.combinations.sampled import Sampled
 from approx.estimate import exact
 from approx.sparse.top_k import TopK
 from approx.supports import boxes
-from approx.supports.key_boxes import SIZE
+from approx.supports.key_boxes import SIZE, lengths
 
 LARGEST = ("boxes", "held", "read")
 SLACK = 1e-12  # by which logs of sums are rounded outwards, above all roundings of a row
@@ -284,14 +284,14 @@ class _Question:
         rest = np.where(draws.times > 0, np.exp(draws.logits - self.read[draws.rows]), 0.0)
         change = draws.about(-rest * np.expm1(draws.log_weights), values, centre)
         with np.errstate(divide="ignore"):
-            error = np.log(np.linalg.norm(change, axis=1)) + self.read
+            error = np.log(lengths(change)) + self.read
         error = np.logaddexp(error, beyond.far_high)
         for rows, entries in self.groups:
             by_chance = self._vector(values, centre, beyond.far_top, rows, entries, part)
             error[rows] = np.minimum(error[rows], by_chance)
         with np.errstate(over="ignore"):
             found = np.exp(error - low)
-            found += np.linalg.norm(off, axis=1) * _relative(self.estimate, low, high)
+            found += lengths(off) * _relative(self.estimate, low, high)
         reach = self.beyond(values, centre + off).reach
         return np.asarray(np.minimum(found * (1 + SLACK), reach))
 
@@ -315,7 +315,7 @@ class _Question:
             some, at = rows[part_rows], entries[part_rows]
             y = values[draws.keys[at]] - centre[some, None]
             with np.errstate(divide="ignore"):
-                size = np.log(np.linalg.norm(y, axis=2))
+                size = np.log(lengths(y))
             z = draws.logits[at] - draws.log_p[at]
             top = np.maximum(far_top[some], (z + size).max(axis=1))
             seen = np.isfinite(top)  # where all values are alike, nothing is off
@@ -338,7 +338,7 @@ class _Question:
         draws, size = self.draws, self.page
         lo, hi = boxes.page_boxes(self.k, size)
         v_lo, v_hi = boxes.page_boxes(values, size)
-        middle, half = (v_lo + v_hi) / 2, np.linalg.norm(v_hi - v_lo, axis=1) / 2
+        middle, half = (v_lo + v_hi) / 2, lengths(v_hi - v_lo) / 2
         begins = size * np.arange(len(lo))
         ends = np.minimum(begins + size, len(self.k))
         found = []
@@ -353,7 +353,7 @@ class _Question:
                 seen - np.bincount(place[some], minlength=seen.size).reshape(seen.shape)
                 for some in (slice(None), draws.times[mine] == 0)
             )
-            far = np.linalg.norm(middle - centre[rows, None], axis=2) + half
+            far = lengths(middle - centre[rows, None]) + half
             with np.errstate(divide="ignore"):
                 count, log_far = np.log(left), np.log(far)
             tops = self._tops(rows, rest, upper, log_far)

@@ -291,9 +291,10 @@ def _rank(head: Case) -> Found:
 def _columns(head: Case) -> Found:
     P, V = head.weights, head.values
     s = rank.singular_values(P)
-    stable = float(np.square(s).sum() / s[0] ** 2)
+    stable = float(np.square(s / s[0]).sum())
     if V is None or not V.any():
         return Found(stable, math.nan, math.nan, True, math.nan, math.nan)
+    V = V / np.abs(V).max()  # both sides are relative, and no square overflows
     of_values = rank.singular_values(V)
     norms = np.linalg.norm(P, axis=0) * np.linalg.norm(V, axis=1)
     shares, rng, off = norms / norms.sum(), head.rng(), []

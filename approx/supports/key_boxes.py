@@ -194,8 +194,10 @@ def channels_so_far(q: Array, mask: Mask, size: int) -> Array:
 
 
 def lengths(x: Array) -> Array:
-    """Return an upper bound on the norm of each row, without overflow; each hypot rounds by eps.
+    """Return an upper bound on the norm of each row (…, d); each hypot rounds by eps.
+
+    No square overflows or underflows.
 
     Accuracy: 40 eps·κ above the length, as docs/accuracy.md defines it.
     """
-    return np.asarray(np.hypot.reduce(x, axis=1) * (1 + (x.shape[1] + 4) * EPS))
+    return np.asarray(np.hypot.reduce(x, axis=-1) * (1 + (x.shape[-1] + 4) * EPS))

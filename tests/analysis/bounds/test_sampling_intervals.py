@@ -168,6 +168,21 @@ def test_a_page_of_one_key_leaves_nothing_to_chance():
         np.testing.assert_allclose(found[name], exactly, atol=TINY)
 
 
+@pytest.mark.parametrize("kind", PROVED)
+def test_bounds_of_the_output_follow_the_unit_of_the_values(kind):
+    rng = np.random.default_rng(1)
+    Q, K, V = (rng.standard_normal((rows, 2)) for rows in (4, 40, 40))
+    method = parse("sampled(sparse=sink_window(k=2), k=20)")
+    estimate = method.approximate(Q, K, rng=0)
+    unit = 2.0**-560  # its square is no float
+    one, small = (
+        sampling_intervals.upper_bounds(estimate, Q, K, v, method=method, kind=kind, size=4)
+        for v in (V, unit * V)
+    )
+    # its log, some 400, rounds by 1e-13
+    np.testing.assert_allclose(small.output_error / unit, one.output_error, rtol=1e-12)
+
+
 def test_draws_with_replacement_count_as_often_as_they_are_drawn():
     rng = np.random.default_rng(4)
     K, V = rng.standard_normal((12, 2)), rng.standard_normal((12, 1))
