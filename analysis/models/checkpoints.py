@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import importlib.util
+import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -67,9 +68,37 @@ class Place(NamedTuple):
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of each file of weights, by name."""
-        gguf = self.local.get("gguf_file")
-        paths = [self.folder / gguf] if gguf else sorted(self.folder.glob("*.safetensors"))
-        return {path.name: digest(path) for path in paths}
+        return {
+            path.relative_to(self.folder).as_posix(): digest(path) for path in self.weight_files()
+        }
+
+    def weight_files(self) -> list[Path]:
+        """Return the files of weights that transformers reads: one, or those that an index names.
+
+        Raises
+        ------
+        ValueError
+            There is none, or an index is damaged, or names a pickle or a file that is not there.
+        """
+        if gguf := self.local.get("gguf_file"):
+            return [self.folder / gguf]
+        index = self.folder / "model.safetensors.index.json"
+        if (one := self.folder / "model.safetensors").is_file():
+            return [one]
+        if not index.is_file():
+            raise ValueError(
+                f"{one_line(self.folder)} has no model.safetensors, nor an index of one"
+            )
+        with reading(index):
+            names = {*json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
+            paths = [self.folder / name for name in sorted(names)]
+        for path in paths:
+            if path.suffix != ".safetensors" or not path.is_file():
+                raise ValueError(
+                    f"{one_line(index)} names {one_line(path.name)}, which is no .safetensors file "
+                    "beside it: pickles are not read"
+                )
+        return paths
 
     def config(self) -> Any:
         """Return the configuration; raise ValueError if Q, K, V cannot represent the model."""
@@ -129,6 +158,18 @@ def parsed_once() -> Iterator[None]:
     finally:
         for name, slow in before.items():
             setattr(gguf, name, slow)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Name the file in whatever transformers and its parsers raise where it is damaged."""
+    try:
+        yield
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:
+        reason = one_line(error) or type(error).__name__
+        raise ValueError(f"{one_line(path)} cannot be read: {reason}") from error
 
 
 def folder_name(folder: Path) -> str:

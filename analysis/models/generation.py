@@ -25,7 +25,7 @@ from analysis.models.attention_hook import CACHE_NAMES, IN_CALL, Seen, cache_nam
 from analysis.models.checkpoints import Place
 from analysis.models.head_caches import EXACT, HeadCaches
 from analysis.models.language_model import HeadIndex, LanguageModel
-from analysis.models.plan import Plan
+from analysis.models.plan import Plan, check_weights
 from approx import Mask, Method, checks
 from approx.checks import Array
 
@@ -130,7 +130,9 @@ def generate(
     filled with it. Then each token is computed from the caches alone.
     """
     checks.integer("tokens", tokens, least=1)
-    Place.from_path(model_dir)
+    place = Place.from_path(model_dir)
+    if isinstance(plan, Plan):
+        check_weights(plan, place)
     model = LanguageModel.open(model_dir, dtype=dtype)
     ids = model.tokens_of(prompt, MOST if max_tokens is None else max_tokens)
     attach(model.model, plan, heads=heads, name=model.name, seed=seed, jobs=jobs)
@@ -255,6 +257,10 @@ def attach(
     layers, count = int(facts.num_hidden_layers), int(facts.num_attention_heads)
     if isinstance(plan, Plan):
         _check_name(plan, _names(model) if name is None else {name})
+        if name is None:
+            check_weights(
+                plan, Place(Path(getattr(model, "name_or_path", "")), "", {}), every=False
+            )
         chosen: Mapping[HeadIndex, Method] = plan.heads
     else:
         every = [(i, j) for i in range(layers) for j in range(count)] if heads is None else heads

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from analysis.inputs.array_files import one_line, replacing
-from analysis.models.checkpoints import Place
+from analysis.models.checkpoints import Place, digest
 from analysis.models.language_model import HeadIndex
 from approx import Mask, Method, checks, notebook, parse
+from approx.method.prices import CURRENCIES
 
 HEADINGS = "method", "heads"
 
@@ -71,6 +72,14 @@ class Plan:
             checks.instance(f"the method of head {pair[0]}.{pair[1]}", method, Method, "a method")
             if method.is_template:
                 raise ValueError(f"head {pair[0]}.{pair[1]}: {method} is a template: give its size")
+        for name in {"budget", "target_kl"} & self.facts.keys():
+            checks.positive(name, self.facts[name])
+        if "currency" in self.facts:
+            checks.one_of("currency", self.facts["currency"], CURRENCIES)
+        digests = self.facts.get("model_sha256", {})
+        checks.instance("model_sha256", digests, Mapping, "a mapping of files to their SHA-256")
+        for name, value in digests.items():
+            checks.instance(f"model_sha256 of {one_line(name, 60)}", value, str, "text")
         if clash := {"model", "heads"} & set(self.facts):
             raise ValueError(f"facts must have other names than {', '.join(sorted(clash))}")
 
@@ -157,7 +166,8 @@ def misfits(plan: Plan, model_dir: str | os.PathLike[str]) -> list[str]:
     Parameters
     ----------
     plan : Plan
-        If its facts have the SHA-256 of the model's files, these are compared.
+        If its facts have the SHA-256 of the model's files, these are compared; otherwise it is not
+        known whether the weights are the plan's.
     model_dir : path
 
     Raises
@@ -173,12 +183,7 @@ def misfits(plan: Plan, model_dir: str | os.PathLike[str]) -> list[str]:
     found = []
     if plan.model != place.name:
         found.append(f"it is for the model {plan.model}, and this is {place.name}")
-    own, digests = plan.facts.get("model_sha256", {}), place.digests()
-    found += [
-        f"the weights in {name} are not those that it was made for"
-        for name in sorted(own)
-        if digests.get(name) != own[name]
-    ]
+    found += _other_weights(plan, place.digests())
     absent = [f"{i}.{j}" for i, j in sorted(plan.heads) if not (i < layers and j < heads)]
     if absent:
         found.append(f"the model lacks {len(absent)} of its heads, the first is {absent[0]}")
@@ -193,12 +198,33 @@ def misfits(plan: Plan, model_dir: str | os.PathLike[str]) -> list[str]:
     return found
 
 
+def check_weights(plan: Plan, place: Place, *, every: bool = True) -> None:
+    """Raise ValueError if a model has other files of weights than a plan was made for.
+
+    A plan that names no files may be for any weights. Unless ``every`` is given, only the files are
+    compared that the plan names and the folder has.
+    """
+    if own := plan.facts.get("model_sha256"):
+        some = [name for name in own if (place.folder / name).is_file()]
+        found = place.digests() if every else {**own, **{x: digest(place.folder / x) for x in some}}
+        for why in _other_weights(plan, found):
+            raise ValueError(f"{why}: make a plan for this model")
+
+
+def _other_weights(plan: Plan, digests: Mapping[str, str]) -> list[str]:
+    own = plan.facts.get("model_sha256") or digests
+    return [
+        f"the weights in {one_line(name)} are not those that the plan was made for"
+        for name in sorted(own.keys() | digests.keys())
+        if digests.get(name) != own.get(name)
+    ]
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object as a dict; raise ValueError if it has a name twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"{one_line(twice, 60)} is there twice")
     return found
 

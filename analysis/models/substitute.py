@@ -16,8 +16,9 @@ from tqdm import tqdm
 from analysis.compute.finished import Finished
 from analysis.costs.budget import KEYS, amount_text, price_of_keys
 from analysis.models import checkpoints
+from analysis.models.checkpoints import Place
 from analysis.models.language_model import HeadIndex, LanguageModel
-from analysis.models.plan import Plan
+from analysis.models.plan import Plan, check_weights
 from analysis.models.replacement import (
     SKIP,
     Estimated,
@@ -111,6 +112,9 @@ def substitute(
     if heads is not None and layers is not None:
         raise ValueError("layers follow from heads: leave them out")
     [words] = checkpoints.texts(model_dir, text)
+    for choice in named.values():
+        if isinstance(choice, Plan):
+            check_weights(choice, Place.from_path(model_dir))
     model = LanguageModel.open(model_dir, dtype=dtype)
     if layers is not None:
         heads = [(layer, head) for layer in layers for head in range(model.heads)]

@@ -102,19 +102,22 @@ def run(arguments: argparse.Namespace) -> int:
 def _needle(arguments: argparse.Namespace) -> int:
     """Print how likely a fact is that stands in the text."""
     from analysis.models import checkpoints
+    from analysis.models.checkpoints import Place
     from analysis.models.language_model import LanguageModel
     from analysis.models.needle import needle
-    from analysis.models.plan import Plan
+    from analysis.models.plan import Plan, check_weights
     from approx import parse
     from figures.show import needles
     from figures.words.translation import speaking
 
+    choices = {path.stem: Plan.read(path) for path in arguments.plan}
+    for plan in choices.values():
+        check_weights(plan, Place.from_path(arguments.model))
     model = LanguageModel.open(arguments.model, dtype=arguments.dtype)
     found = needle(
         model,
         checkpoints.read(arguments.text),
-        {path.stem: Plan.read(path) for path in arguments.plan}
-        | {spec: parse(spec) for spec in arguments.method},
+        choices | {spec: parse(spec) for spec in arguments.method},
         max_tokens=arguments.max_tokens,
         seed=arguments.seed,
         jobs=arguments.jobs,

@@ -9,7 +9,7 @@ from analysis.models.replacement import SKIP
 from figures.drawing import style
 from figures.words.amounts import amount_text
 from figures.words.terminal_columns import aligned, paragraphs
-from figures.words.translation import mark, tr
+from figures.words.translation import tr
 
 
 def text(plan: Plan) -> str:
@@ -70,13 +70,15 @@ def checked(plan: Plan, misfits: Sequence[str]) -> str:
     if misfits:
         said = tr("The plan of {model} does not fit:", model=plan.model)
         return "\n".join([said, *(f"- {one}" for one in misfits)])
-    return paragraphs([
-        tr(
-            "The plan of {model} fits: the name and the weights agree, the model has all "
-            "{heads} heads of the plan, and each method can run.",
-            model=plan.model, heads=len(plan.heads),
-        )
-    ])  # fmt: skip
+    agree = tr(
+        "The plan of {model} fits: name and weights agree, its {heads} heads and methods can run.",
+        model=plan.model, heads=len(plan.heads),
+    )  # fmt: skip
+    unknown = tr(
+        "The plan of {model} fits by name, and its {heads} heads and methods can run. It does not "
+        "say for which weights it was made.", model=plan.model, heads=len(plan.heads),
+    )  # fmt: skip
+    return paragraphs([agree if plan.facts.get("model_sha256") else unknown])
 
 
 def method_counts(plan: Plan) -> Counter[str]:
@@ -114,17 +116,11 @@ def _target(facts: Mapping[str, Any]) -> Iterator[str]:
             **known,
         )
     if facts["measured_on"] not in facts["chosen_on"]:
-        below = facts["kl"] is not None and facts["kl"] <= target
         ratio = number(None if facts["kl"] is None else facts["kl"] / target, ".2f")
-        met = mark(
-            "On {text}, which was not used for choosing, the target is met: {ratio} "
-            "times the target."
-        )
-        missed = mark(
-            "On {text}, which was not used for choosing, the target is missed: "
-            "{ratio} times the target."
-        )
-        yield tr(met if below else missed, text=facts["measured_on"], ratio=ratio)
+        yield tr(
+            "On {text}, which was not used for choosing, the KL is {ratio} times the target.",
+            text=facts["measured_on"], ratio=ratio,
+        )  # fmt: skip
 
 
 def number(value: float | None, spec: str) -> str:

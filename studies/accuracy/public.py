@@ -48,7 +48,7 @@ WHY = {
     "analysis.compute.finished.*": PLUMBING,
     "analysis.models.generation.*": MODEL,
     "analysis.models.needle.*": MODEL,
-    "analysis.models.plan.misfits": PLUMBING,
+    "analysis.models.plan.*": PLUMBING,
     "approx.decoding.cache.held": PLACES,
     "approx.decoding.codes.*": PLACES,
     "approx.compressed_logits.normal_levels.rotated": FACTORISED,

@@ -4,6 +4,8 @@ They need torch and transformers, so `make lm` runs them and `make test` skips t
 """
 
 import functools
+import json
+import os
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from analysis.models.language_model import LanguageModel
 from analysis.models.needle import hidden, needle
 from analysis.models.plan import Plan, misfits
 from analysis.models.replacement import Passage
+from analysis.models.substitute import substitute
 from approx import parse
 
 N, PROMPT = 70, 44
@@ -310,6 +313,39 @@ def test_plan_that_fits_no_model_says_why(tmp_path):
     assert weights.startswith("the weights in model.safetensors are not those")
     assert lacks == "the model lacks 1 of its heads, the first is 3.0"
     assert {"top_k(k=4)" in one for one in (future, none)} == {True, False}
+
+
+@with_torch
+def test_a_plan_is_for_the_weights_that_an_index_names(tmp_path):
+    folder, text = saved(tmp_path)
+    transformers = pytest.importorskip("transformers")
+    model = LanguageModel.open(folder).model
+    model.save_pretrained(folder / "parts", max_shard_size="20KB")
+    (folder / "model.safetensors").unlink()
+    index = json.loads((folder / "parts/model.safetensors.index.json").read_text("utf-8"))
+    index["weight_map"] = {name: f"parts/{x}" for name, x in index["weight_map"].items()}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
+    digests = Place.from_path(folder).digests()
+    assert sorted(digests) == sorted({*index["weight_map"].values()})
+    assert len(digests) > 1
+    plan = Plan("model", {(1, 2): parse("sink_window(k=4)")}, {"model_sha256": digests})
+    own = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    runs = (
+        lambda: generate(folder, "w1 w2", plan, tokens=1),
+        lambda: substitute(folder, text, plan, skip=60, errors=False),
+        lambda: attach(own, plan),
+    )
+    for run in runs:
+        run()
+    assert misfits(plan, folder) == misfits(Plan("model", {}), folder) == []
+    with (folder / (last := max(digests))).open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\7")
+    said = f"the weights in {last} are not those that the plan was made for"
+    assert misfits(plan, folder) == misfits(Plan("model", {}, plan.facts), folder) == [said]
+    for run in runs:
+        with pytest.raises(ValueError, match=f"{said}: make a plan for this model"):
+            run()
 
 
 @with_torch

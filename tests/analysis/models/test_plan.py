@@ -35,6 +35,12 @@ def test_file_reads_back_with_heads_in_order_and_facts_kept(tmp_path):
         (GOOD | {"heads": {"3.1": "sink_windw(k=2)"}}, "head 3.1: unknown method 'sink_windw'"),
         (GOOD | {"heads": {"3.1": "top_k()"}}, r"head 3.1: top_k\(\) is a template"),
         (GOOD | {"model": 3}, "model must be a name, got 3"),
+        (GOOD | {"budget": -1}, "budget must be finite and > 0, got -1"),
+        (GOOD | {"budget": float("nan")}, "budget must be finite and > 0, got nan"),
+        (GOOD | {"target_kl": "x"}, "target_kl must be finite and > 0, got 'x'"),
+        (GOOD | {"currency": "dollars"}, "currency must be one of stored, reads"),
+        (GOOD | {"model_sha256": "ab"}, "model_sha256 must be a mapping of files to their SHA-256"),
+        (GOOD | {"model_sha256": {"a.gguf": 7}}, "model_sha256 of a.gguf must be text, got 7"),
         ('{"model": "a", "heads": {"0.1": "exact()", "0.1": "one()"}}', "0.1 is there twice"),
     ],
 )

@@ -66,9 +66,9 @@ ROUNDS = [
 
 @each("kl, rounds, said", [
     (0.25, ROUNDS, "0.23, at most the target of 0.25: in round 2 of 2 a prediction of 0.125"),
-    (0.25, ROUNDS, "not used for choosing, the target is met: 1.00 times the target"),
-    (0.375, ROUNDS, "not used for choosing, the target is missed: 1.50 times the target"),
-    (None, ROUNDS, "not used for choosing, the target is missed: ∞ times the target"),
+    (0.25, ROUNDS, "not used for choosing, the KL is 1.00 times the target"),
+    (0.375, ROUNDS, "not used for choosing, the KL is 1.50 times the target"),
+    (None, ROUNDS, "not used for choosing, the KL is ∞ times the target"),
     (0.375, [ROUNDS[1] | {"kl": 0.26}], "of 0.25, in 1 rounds. The nearest is 0.26"),
 ])  # fmt: skip
 def test_what_is_said_of_a_target(kl, rounds, said):
