@@ -19,6 +19,7 @@ LEVELLED = 1e-6  # the largest accepted spread of the peaks, relative to the lev
 MOST_DIGITS = 500
 MOST_WORK = 2**18  # (degree + 2)²·digits, of 9 to 28 µs each: at most about 7 s
 NOISE = 1e-6  # the largest rounding, relative to the level, at which float64 is trusted
+OFF = 4e-6  # the largest relative error of a level: LEVELLED, and about three times NOISE
 EPS = float(np.finfo(float).eps)
 
 
@@ -29,7 +30,9 @@ class Minimax(NamedTuple):
     ----------
     polynomial : Polynomial
     level : float
-        Its largest error: the relative error, or for the absolute weight the error over e^B.
+        Its largest error: the relative error, or for the absolute weight the error over e^B. It is
+        right to 4·10⁻⁶, relative: the least possible error is between the least and the largest
+        peak, and float64 knows a peak to a few eps/level, times e^{2B} for the relative weight.
     reference : (n + 2,)
         Points where the error is ± the level, with alternating signs. By Chebyshev's theorem they
         prove that no other polynomial is better.
@@ -49,7 +52,7 @@ class Minimax(NamedTuple):
 def remez(degree: int, bound: float, weight: str = "relative") -> Minimax:
     """Return the polynomial p of a degree whose largest error on [−B, B] is least.
 
-    Accuracy: 8 eps·κ, as docs/accuracy.md defines it.
+    Accuracy: 1e+10 eps·κ of the level, as docs/accuracy.md defines it; for degree 0 it is 8 eps·κ.
 
     Parameters
     ----------

@@ -12,12 +12,12 @@ from small import few
 
 from approx import parse
 from approx.estimate import exact
-from approx.polynomials import extrema
+from approx.polynomials import error_bounds, extrema
 from approx.polynomials.chebyshev import Chebyshev, log_tail
 from approx.polynomials.least_squares import LeastSquares
 from approx.polynomials.minimax import Minimax
 from approx.polynomials.polynomial import LANES, Polynomial
-from approx.polynomials.remez import FLOAT64, _exchange, remez
+from approx.polynomials.remez import FLOAT64, OFF, _exchange, remez
 from approx.polynomials.richardson import Richardson
 from approx.polynomials.taylor import Taylor
 from approx.polynomials.tensor_power import TensorPower
@@ -331,6 +331,51 @@ def test_levels_as_published(B, n):
     digits = len(f"{level:g}".split("e")[0].replace(".", "").lstrip("0"))
     rounding = 0.51 * 10 ** (math.floor(math.log10(level)) - digits + 1)
     assert remez(n, float(B)).level == pytest.approx(level, abs=rounding)
+
+
+def best_level(n, B, weight, x):
+    """Return bounds of the least error, by an exchange in 60 digits that starts at points x.
+
+    Coefficients solve the linear system in powers; peaks are zeros of the derivative. By de la
+    Vallée-Poussin's theorem the least error is between the least and the largest peak.
+    """
+    with mpmath.workdps(60):
+        x = [mpmath.mpf(float(a)) for a in x]
+
+        def unit(a):
+            return mpmath.exp(-a if weight == "relative" else -B)
+
+        for _ in range(4):
+            rows = [
+                [(a / B) ** j * unit(a) for j in range(n + 1)] + [(-1) ** i]
+                for i, a in enumerate(x)
+            ]
+            wanted = mpmath.matrix([mpmath.exp(a) * unit(a) for a in x])
+            c = list(mpmath.lu_solve(mpmath.matrix(rows), wanted))[n::-1]
+
+            def error(a, c=c):
+                return (mpmath.polyval(c, a / B) - mpmath.exp(a)) * unit(a)
+
+            for i in range(1, n + 1):
+                for _ in range(2):
+                    x[i] -= mpmath.diff(error, x[i]) / mpmath.diff(error, x[i], 2)
+            peaks = [abs(error(a)) for a in x]
+        return min(peaks), max(peaks)
+
+
+@pytest.mark.parametrize(
+    ("n", "B", "weight"),
+    [
+        (7, 0.5, "relative"), (5, 0.25, "relative"), (3, 6.0, "relative"), (12, 2.0, "relative"),
+        (11, 2.0, "absolute"), (5, 0.19, "absolute"), (9, 8.0, "absolute"),
+    ],
+)  # fmt: skip
+def test_levels_are_right_to_what_they_promise(n, B, weight):
+    found = remez(n, B, weight)
+    least, largest = best_level(n, B, weight, found.reference)
+    assert largest / least - 1 < 1e-15
+    assert abs(found.level / least - 1) <= OFF
+    assert error_bounds.least_squares_bound(n, B, weight) >= largest
 
 
 def cardinal(nodes, x):
