@@ -50,9 +50,19 @@ def trace_errors(
 
     def factor(picks: list[Pick]) -> Array:
         """Return what is left after each pivot; one that is near the span of others takes none."""
-        _, C = cholesky(A.__getitem__, l, picks, A.diagonal())
-        taken = np.cumsum(np.square(C).sum(axis=0))
-        return np.asarray(1 - np.pad(taken, (0, len(picks) - len(taken)), "edge") / total)
+        takes: list[bool] = []
+
+        def watched(pick: Pick) -> Pick:
+            def chosen(rest: Array) -> int:
+                p = int(pick(rest))
+                takes.append(rest[p] > 0)  # else it is skipped
+                return p
+
+            return chosen
+
+        _, C = cholesky(A.__getitem__, l, [*map(watched, picks)], A.diagonal())
+        taken = np.append(0.0, np.cumsum(np.square(C).sum(axis=0)))
+        return np.asarray(1 - taken[np.cumsum(takes)] / total)
 
     def in_turn(places: Array) -> list[Pick]:
         turns = iter(places.tolist())
