@@ -22,6 +22,7 @@ from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Rng, Size, generator
 from approx.method.fields import flag, instance, integer, one_of, real, ruled
 from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape
+from approx.sparse.pages import score_parts
 from approx.sparse.support import ByPlace, SupportMethod, a_support
 from approx.supports import boxes, patterns
 from approx.supports.exact_entries import exact_on
@@ -456,13 +457,8 @@ class Sampled(Method):
 
 def _bounds(q: Array, k: Array, mask: Mask) -> Array:
     """Return the most that q·k can be in the box of the seen keys of each page, (n, pages)."""
-    lo, hi = boxes.page_boxes(k, PAGE)
-    most = boxes.highest(q, lo, hi)
-    last = mask.stop - 1
-    begins = np.arange(0, len(k), PAGE)
-    low = np.concatenate([np.minimum.accumulate(k[b : b + PAGE]) for b in begins])[last]
-    high = np.concatenate([np.maximum.accumulate(k[b : b + PAGE]) for b in begins])[last]
-    most[np.arange(len(q)), last // PAGE] = np.maximum(q * low, q * high).sum(axis=1)
+    most = boxes.highest(q, *boxes.page_boxes(k, PAGE))
+    score_parts(q, k, mask.first, mask.stop, PAGE, True, most)
     return most
 
 

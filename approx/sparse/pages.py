@@ -183,7 +183,7 @@ class Pages(SupportMethod):
         def scores(rows: slice) -> Array:
             found = boxes.highest(Q[rows], lo, hi) if by_box else Q[rows] @ means.T
             bounds = mask.first[rows], mask.stop[rows]
-            _score_parts(Q[rows], K, *bounds, self.size, by_box, found)
+            score_parts(Q[rows], K, *bounds, self.size, by_box, found)
             return found
 
         return scores
@@ -239,8 +239,8 @@ class Pages(SupportMethod):
 
 
 @kernel
-def _score_parts(Q: Any, K: Any, first: Any, stop: Any, size: int, box: bool, scores: Any) -> None:
-    # A query may see only a part of its first and last page: score these from their seen keys.
+def score_parts(Q: Any, K: Any, first: Any, stop: Any, size: int, box: bool, scores: Any) -> None:
+    """Write the scores of a query's first and last page, from the keys of them that it sees."""
     for i in range(len(Q)):
         q, begin, end = Q[i], first[i], stop[i]
         for page in (begin // size, (end - 1) // size):

@@ -228,12 +228,6 @@ def refused(name):
     only="randomized_attention",
 )
 @kills(
-    "sparse/pages.py",
-    "_score_parts(Q[rows], K, *bounds, self.size, by_box, found)",
-    "pass",
-    only="pages",
-)
-@kills(
     "coded_keys.py",
     "self.exact_keys >= self.members - 1",
     "self.exact_keys >= self.members - 2",

@@ -419,15 +419,21 @@ def test_bounds_of_pages_are_sizes():
     rest = Rest.all_seen(mask)
     design = method.design_of(q, k, rest, None)
     for i, stop in enumerate(mask.stop):
-        most = [  # of what is seen, or comes before it
-            sum(max(q[i, c] * x[:, c].min(), q[i, c] * x[:, c].max()) for c in range(5))
-            for x in (k[b : min(b + 16, stop)] for b in (0, 16, 32) if b < stop)
-        ]
-        sizes = np.exp(np.repeat(most, 16))[mask.first[i] : stop]
+        sizes = []
+        for j in range(mask.first[i], stop):
+            page = k[max(mask.first[i], j // 16 * 16) : min(stop, j // 16 * 16 + 16)]
+            box = zip(q[i], page.min(axis=0), page.max(axis=0))
+            sizes.append(np.exp(sum(max(x * low, x * high) for x, low, high in box)))
+        sizes = np.array(sizes)
         p = inclusion(design.shares(rest, i), 9)
         np.testing.assert_allclose(p, naive.inclusion(sizes, 9), rtol=1e-12)
     assert method.autoregressive
     assert method.price(n=3, l=40, d=5).reads == 9 * 10 + 2 * 5 * 3
+    # a key before the window says nothing: of 17 keys, each has 1/17
+    one, k = parse("sampled(design='multinomial', k=1, sizes='bound')"), np.zeros((32, 1))
+    k[0] = 9.0
+    found = one.moments(np.ones((1, 1)), k, mask=Mask([15], [32], 32)).log_relative_variance
+    np.testing.assert_allclose(np.exp(found[0, 15:]), 16.0, rtol=1e-14)
 
 
 def test_sizes_are_checked():

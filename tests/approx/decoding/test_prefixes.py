@@ -104,11 +104,6 @@ def compared(name, index, n, places, under_window):
     ]
 
 
-@kills(
-    "sparse/pages.py",
-    "            _score_parts(Q[rows], K, *bounds, self.size, by_box, found)\n",
-    "",
-)
 @kills("masked.py", "self.mask.maximum(factors.column_logs)", "factors.column_logs.max()")
 @kills(
     "exponentials.py",
