@@ -150,7 +150,7 @@ def bound(
     >>> round(least, 3), round(x.compare(estimate)["attention_tv"], 3)
     (0.64, 0.655)
     """
-    own = estimate.space == "kernel"
+    own = estimate.space == "kernel" or estimate.fitted  # tv divides the rows by their sums
     if not estimate.rank:
         count = estimate.nnz if stored is None else stored
         kind, *sizes = method.rivals or ("entries", count)

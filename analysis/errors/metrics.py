@@ -47,7 +47,8 @@ class RowSums:
 
     In attention space, with p = softmax(x) and q = e/Σe: p2 = Σp², f2 = Σ(q − p)²,
     tv = ½Σ|q − p|, kl = Σ p log(p/q) − p + q, reverse = Σ q log(q/p) − q + p. With values,
-    output = ‖qV − pV‖² and truth = ‖pV‖², both for V/max |V|.
+    output = ‖qV − pV‖² and truth = ‖pV‖², both for V/max |V|. Of estimates of softmax rows, q = e,
+    apart from tv, kl and reverse of fitted ones.
 
     Parameters
     ----------
@@ -192,7 +193,8 @@ def compare(
         - ``kernel_relative_frobenius``: ‖estimate − exact‖_F / ‖exact‖_F
         - ``kernel_relative_max``: max |estimate − exact| / max exact
         - ``attention_relative_frobenius``: the same, after each matrix is divided by its row sums
-        - ``attention_tv``: mean over rows of ½ Σ_j |difference|
+        - ``attention_tv``: mean over rows of ½ Σ_j |difference|, the total variation; from 0 to 1,
+          and above 1 only if weights are negative
         - ``attention_kl``, ``attention_kl_reverse``: mean over rows of KL(exact ‖ estimate), and
           reversed; inf if an entry is negative or (forward) 0. For rows that are not normalised,
           Σ p log(p/q) − p + q.
@@ -202,8 +204,10 @@ def compare(
         - ``runnable``, not an error: 1 if a model with this mask can run the method, else 0;
           ``approximation.obstacle`` says why not. Absent if it is not known.
 
-        An approximation of softmax rows has no kernel errors, and its rows are not normalised: only
-        rows of zeros count as zero, not every row with a sum ≤ 0.
+        An approximation of softmax rows has no kernel errors, and its rows are used as they are:
+        only rows of zeros count as zero, not every row with a sum ≤ 0. A decomposition of softmax
+        rows is no attention until its rows are divided by their sums. This is done for its tv and
+        KL; its Frobenius error, in which it is optimal, and its output are those of the matrix.
 
     Notes
     -----

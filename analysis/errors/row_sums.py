@@ -30,6 +30,7 @@ SUMS = {
     "attention": ("p2", "f2", "tv", "kl", "reverse"),
     "output": ("output", "truth"),
 }
+DISTRIBUTIONS = "tv", "kl", "reverse"  # which compare two of them: fitted rows are divided, too
 ROW = np.dtype([(name, np.float64) for names in SUMS.values() for name in names])
 # How tiles of a row join: column of the log scale, its power, operation. Scales: by maximum.
 JOINED = {
@@ -397,18 +398,15 @@ def _sums(whole: Comparison, part: slice) -> list[Array]:
                     if whole.v is not None and estimate.dtype != np.float64:
                         single, estimate = estimate, array("double", shape)  # overwritten
                         estimate[...] = single
-                    table = tiles[-1][rows]
-                    fill(
-                        logits,
-                        estimate,
-                        shift,
-                        first[rows],
-                        stop[rows],
-                        approximation.space == "kernel",
-                        whole.attention,
-                        whole.v is not None,
-                        table,
-                    )
+                    table, spans = tiles[-1][rows], (first[rows], stop[rows])
+                    given, attention = (logits, estimate, shift, *spans), whole.attention
+                    if approximation.fitted and attention:
+                        fill(*given, True, attention, False, table)
+                        divided = table[list(DISTRIBUTIONS)].copy()
+                    in_kernel = approximation.space == "kernel"
+                    fill(*given, in_kernel, attention, whole.v is not None, table)
+                    if approximation.fitted and attention:
+                        table[list(DISTRIBUTIONS)] = divided
                     if whole.v is not None:
                         with np.errstate(over="ignore", invalid="ignore"):
                             error = estimate @ values[cols]

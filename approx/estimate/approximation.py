@@ -98,6 +98,9 @@ class Approximation(_Operator):
         The keys that each query sees, by default all. Entries outside the mask are 0.
     values : callable, optional
         A map that `attend` applies to the values (l, c) first, such as rounding.
+    fitted : bool
+        Whether the estimate fits softmax rows as a matrix, as a decomposition does. Such rows need
+        not sum to 1, and are divided by their sums where two distributions are compared.
 
     Attributes
     ----------
@@ -121,6 +124,7 @@ class Approximation(_Operator):
         space: str = "kernel",
         mask: MaskLike = None,
         values: Callable[[Array], Array] | None = None,
+        fitted: bool = False,
     ) -> None:
         super().__init__(low.dtype, low.shape)
         self.mask = masks.as_mask(mask, *low.shape)
@@ -129,7 +133,7 @@ class Approximation(_Operator):
         self.maskable = low if self.mask.is_full else self.low
         self.correction = correction and correction.under(self.mask)
         self.space = checks.one_of("space", space, ("kernel", "attention"))
-        self.values = values
+        self.values, self.fitted = values, fitted
         self.obstacle: str | None = None
 
     def __repr__(self) -> str:
@@ -184,7 +188,10 @@ class Approximation(_Operator):
     @classmethod
     def from_parts(cls, parts: Parts, *, mask: MaskLike = None) -> Self:
         """Return the approximation with these parts, and 0 outside the mask."""
-        return cls(parts.low, parts.sparse, space=parts.space, mask=mask, values=parts.values)
+        return cls(
+            parts.low, parts.sparse,
+            space=parts.space, mask=mask, values=parts.values, fitted=parts.fitted,
+        )  # fmt: skip
 
     @property
     def runnable(self) -> bool | None:
@@ -318,8 +325,9 @@ class Approximation(_Operator):
         if not self.mask.is_full:
             raise ValueError(f"the estimate has the mask {self.mask}, so {given} cannot be given")
         return Approximation(
-            self.maskable, self.correction, space=self.space, mask=given, values=self.values
-        )
+            self.maskable, self.correction,
+            space=self.space, mask=given, values=self.values, fitted=self.fitted,
+        )  # fmt: skip
 
     def to_dense(self) -> Array:
         """Return the (n, l) matrix.

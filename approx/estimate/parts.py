@@ -30,12 +30,15 @@ class Parts:
         The estimated matrix: exp(q·k), or softmax rows, which are not normalised again.
     values : callable, optional
         A map that is applied to the values (l, c) before they are summed, such as rounding.
+    fitted : bool
+        Whether they fit softmax rows as a matrix: total variation then divides rows by their sums.
     """
 
     low: Low
     sparse: Correction | None = None
     space: str = "kernel"
     values: Callable[[Array], Array] | None = None
+    fitted: bool = False
 
     @classmethod
     def from_factors(

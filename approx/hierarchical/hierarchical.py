@@ -178,13 +178,14 @@ class Hierarchical(Method):
             near = near.normalised(exact.log_row_sums(q, k, mask=mask))
         if not parts.levels:
             low = Factors.empty(len(q), len(k), q.dtype)
-            return Parts(low, near, space=self.space)
+            return Parts(low, near, self.space, fitted=self.space == "attention")
         if self.basis == "svd":
             D, top = target.matrix(q, k, self.space, mask)
             terms = [self._decomposed(D, top, parts, level, q.dtype) for level in parts.levels]
         else:
             terms = list(self._summarised(q, k, parts))
-        return Parts(levels.Levels(parts, terms), near, space=self.space)
+        low = levels.Levels(parts, terms)
+        return Parts(low, near, self.space, fitted=self.space == "attention")
 
     def _decomposed(
         self, D: Array, top: float, parts: Partition, level: Level, dtype: Any

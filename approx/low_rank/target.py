@@ -77,4 +77,5 @@ def parts(
 ) -> Parts:
     """Return e^top (left rightᵀ + sparse) as `Parts` in a dtype."""
     low = Factors(left, right, np.full(len(left), top)).astype(dtype)
-    return Parts(low, None if sparse is None else Addition(sparse.astype(dtype), top), space)
+    addition = None if sparse is None else Addition(sparse.astype(dtype), top)
+    return Parts(low, addition, space, fitted=space == "attention")

@@ -126,16 +126,22 @@ def test_output_error_does_not_depend_on_the_scale_of_values():
 
 
 @masks
-def test_softmax_rows_are_used_as_they_are(mask):
+def test_softmax_rows_are_used_as_they_are_and_fitted_ones_divided_as_distributions(mask):
     Q, K, V = points(5, 6, 3)
     whole = parse("truncated_svd(2, space='attention')").approximate(Q, K)
     estimate = whole.seen(masked(mask, 5, 6))
     q = estimate.to_dense()
     assert (q[naive.seen(estimate.mask, 5, 6)] > 0).all()  # else both divergences would be inf
     assert abs(q.sum(axis=1) - 1).max() > 1e-4  # and they are not normalised
-    expected = naive.errors(q, naive.kernel(Q, K), V, estimate.mask, space="attention")
+    given = q, naive.kernel(Q, K), V, estimate.mask
+    expected, divided = naive.errors(*given, space="attention"), naive.errors(*given)
+    used = Approximation(estimate.low, space="attention", mask=estimate.mask)
     # q is about 1/6 and loses at most a factor 100 in logs and differences of O(1) quantities
+    assert_errors(compare(used, Q, K, V, spectral=True), expected, 1000 * EPS)
+    two = ("attention_tv", "attention_kl", "attention_kl_reverse")
+    expected |= {name: divided[name] for name in two}
     assert_errors(compare(estimate, Q, K, V, spectral=True), expected, 1000 * EPS)
+    assert divided["attention_tv"] != pytest.approx(compare(used, Q, K)["attention_tv"], rel=1e-3)
 
 
 # Row sums that are not positive
