@@ -165,12 +165,12 @@ def github(caption: str) -> str:
 
     Examples
     --------
-    >>> github("10^4.5^ at $|z|$ ≤ $10^{-2}$, e^(−1/2), l^2 and *p*")
-    '10<sup>4.5</sup> at \\|z\\| ≤ 10<sup>-2</sup>, e^(−1/2), l^2 and \\*p\\*'
+    >>> github("10^4.5^ at $|z|$ ≤ $10^{-2}$, e^(−1/2), l^2 and *p*, e^x：e^{x}")
+    '10<sup>4.5</sup> at \\|z\\| ≤ 10<sup>-2</sup>, e^(−1/2), l^2 and \\*p\\*, e^x：e^{x}'
     """
     text = re.sub(r"\$([^$]*)\$", lambda m: re.sub(r"\^\{([^}]*)\}", r"^\1^", m[1]), caption)
     text = re.sub(r"([\\*_|<>])", r"\\\1", text)
-    return re.sub(r"\^([^\s^()]+)\^", r"<sup>\1</sup>", text)
+    return re.sub(r"\^([^\s^(){}\u3000-\uffef]+)\^", r"<sup>\1</sup>", text)
 
 
 def picture(table: pd.DataFrame, name: str) -> bytes:

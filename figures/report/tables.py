@@ -18,11 +18,11 @@ from figures.drawing import style
 from figures.gallery import break_even, error, rank
 from figures.show import claims_ledger
 from figures.show.diagnosis import LEAST_SHOWN as LEAST_SHOWN
+from figures.words import marked_text
 from figures.words.translation import mark, share_of, spoken, tr
 
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
 _BRACKET = re.compile(r"(?<!\\)[\[\]]")
-_BAR = re.compile(r"(\\.)|\|")
 _FORMULA = re.compile(r"((?<!\\)\$.*?(?<!\\)\$)", re.DOTALL)  # a dollar of a name is escaped
 _SCRIPT = re.compile(
     r"(?<!\\)\^(?:\{([^{}]*)\}|\(([^()]*)\)|([-−]?(?:\d+(?:\.\d+)?|\|\w+\||[a-z]))(?![\w.]*\^))"
@@ -37,17 +37,9 @@ MASKS = (
 )  # as approx.estimate.masks names them, or a window
 
 
-def markdown(table: pd.DataFrame) -> str:
-    r"""Return a pipe table of cells in Markdown, where a bar may be escaped or not.
-
-    Examples
-    --------
-    >>> print(markdown(pd.DataFrame({"a": [r"b|c \| \\|"]})).splitlines()[-1])
-    | b\|c \| \\\| |
-    """
-    lines = [[str(c) for c in table.columns], ["---"] * len(table.columns)]
-    lines += [[_BAR.sub(lambda m: m[1] or r"\|", str(v)) for v in row] for row in table.to_numpy()]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def markdown(cells: pd.DataFrame) -> str:
+    """Return a pipe table of cells in Markdown."""
+    return marked_text.table(cells.columns, cells.to_numpy())
 
 
 def metadata(title: str, abstract: Iterable[str]) -> str:

@@ -1,20 +1,24 @@
 """Generated text in pages of Markdown that people write: tables, and what stands between marks."""
 
+import re
 from collections.abc import Iterable
+
+_BAR = re.compile(r"(\\.)|\|")
 
 
 def table(titles: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
-    """Return a table of Markdown.
+    r"""Return a table of Markdown, of cells in which a bar may be escaped or not.
 
     Examples
     --------
-    >>> print(table(["head", "tv"], [["0.1", 0.5]]))
+    >>> print(table(["head", "tv"], [[r"0.1 | \| \\|", 0.5]]))
     | head | tv |
     |---|---|
-    | 0.1 | 0.5 |
+    | 0.1 \| \| \\\| | 0.5 |
     """
     named = list(titles)
-    lines = [f"| {' | '.join(map(str, cells))} |" for cells in (named, *rows)]
+    escaped = [[_BAR.sub(lambda m: m[1] or r"\|", str(x)) for x in row] for row in (named, *rows)]
+    lines = [f"| {' | '.join(cells)} |" for cells in escaped]
     return "\n".join([lines[0], "|---" * len(named) + "|", *lines[1:]])
 
 
