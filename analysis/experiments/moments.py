@@ -1,21 +1,26 @@
 """Bias and variance against temperature: closed form as lines, Monte Carlo as markers."""
 
+import dataclasses
+import math
+
 import numpy as np
 import pandas as pd
 
 from analysis.compute.seeds import seed_sequence
 from analysis.costs import budget
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import Profile, nearest_to_one, trials
 from analysis.inputs import Head
 from analysis.moments import MonteCarlo, features_needed, monte_carlo
 from analysis.sweeps.table import Row, head, numbers, with_currency
 from approx import Method, parse
 from approx.checks import required
 from approx.random_features.features import RandomFeatures
+from approx.random_features.positive import Positive
 
 MATCHED = ("positive", "trigonometric", "scatterbrain(low_rank=positive(), sparse=top_k())")
 OWN_PRICE = ("taylor(degree=2)", "tensor_power(n=2)")
 TARGET = 0.1  # relative Frobenius error of the whole kernel matrix
+TV, MANY, DRAWS = 0.1, 4096, 5  # features, and draws, of which the total variation is measured
 QUANTILE = 0.9  # of q·k: a pair that matters, and that no small support holds
 
 
@@ -63,6 +68,10 @@ def _study(
         if unbiased:
             needed = features_needed(method, TARGET, at.Q, at.K, mask=at.mask)
             rows += numbers(place, features_needed=needed)
+            if isinstance(method, Positive) and t == nearest_to_one(temperatures):
+                rows += numbers(
+                    place, tv_of_many=_tv(dataclasses.replace(method, m=MANY), at, seed)
+                )
         if sample is None or np.isneginf(log_variance):
             continue
         entry = 0, (j if sample.mean.size > 1 else 0)
@@ -75,8 +84,19 @@ def _study(
     return rows
 
 
+def _tv(method: Method, x: Head, seed: int) -> tuple[float, float]:
+    """Return the mean total variation of some draws, and its standard error."""
+    draws = trials(method, x, DRAWS, seed)
+    tv = [x.compare(x.approximate(method, rng=stream))["attention_tv"] for _, stream in draws]
+    return float(np.mean(tv)), float(np.std(tv, ddof=1) / math.sqrt(DRAWS))
+
+
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return closed-form and sampled moments of one pair of each input."""
+    """Return closed-form and sampled moments of one pair of each input.
+
+    features_needed and tv_of_many, at the temperature nearest 1, are of the whole matrix: how many
+    features a kernel error of 10 % takes, and the total variation of many positive features.
+    """
     tasks = []
     for x in profile.inputs:
         specs = map(parse, MATCHED)

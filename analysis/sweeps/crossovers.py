@@ -1,28 +1,38 @@
 """Crossovers: the temperatures at which sparse beats low rank or the reverse, and GoDec's gain."""
 
-from collections.abc import Sequence, Sized
+import math
+from collections.abc import Callable, Mapping, Sequence, Sized
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy.optimize
 from numpy.typing import ArrayLike
 
 from analysis.inputs import Head, Heads
 from analysis.inputs.statistics import describe
 from analysis.sweeps.sweep import sweep
-from approx import checks, parse
+from approx import Method, checks, parse
 
 ORACLES = {
     "sparse": "godec(rank=0, space={space!r})",
     "low-rank": "truncated_svd(space={space!r})",
     "both": "godec(space={space!r})",
 }
+ROUNDING = 1e-4  # of a root, relative
 COLUMNS = (
     "input", "coldest", "hottest", "crossing", "gain", "gain_temperature", "gain_at_crossing",
 )  # fmt: skip
 
 
-def crossing(temperatures: ArrayLike, sparse: ArrayLike, low_rank: ArrayLike) -> float:
-    """Return the temperature at which the two errors are equal, log-interpolated, or NaN.
+def crossing(
+    temperatures: ArrayLike,
+    sparse: ArrayLike,
+    low_rank: ArrayLike,
+    *,
+    errors: Callable[[float], Sequence[float]] | None = None,
+) -> float:
+    """Return the temperature at which the two errors are equal, or NaN.
 
     With rising temperature, it is the first change from sparse being better to low-rank being
     better; of places between the two where the errors are equal, the first. Curves that only touch
@@ -34,16 +44,23 @@ def crossing(temperatures: ArrayLike, sparse: ArrayLike, low_rank: ArrayLike) ->
         > 0, increasing.
     sparse, low_rank : (t,)
         Errors ≥ 0.
+    errors : callable, optional
+        It returns both errors at any temperature: the crossing is the root of the two curves, by
+        Brent's method, within 10⁻⁴ of itself. By default it is log-interpolated.
 
     Examples
     --------
     >>> crossing([1.0, 4.0], [0.1, 0.4], [0.4, 0.1])
     2.0
+    >>> round(crossing([1.0, 9.0], [0, 8.0], [1.0, 1.0], errors=lambda t: (t - 1, 1.0)), 2)
+    nan
+    >>> round(crossing([1.5, 9.0], [0.5, 8.0], [1.0, 1.0], errors=lambda t: (t - 1, 1.0)), 3)
+    2.0
     """
     t = checks.array("temperatures", temperatures, ndim=1).astype(float)
     if t.size and (t[0] <= 0 or (np.diff(t) <= 0).any()):
         raise ValueError(f"temperatures must be > 0 and increase, got {checks.display(t.tolist())}")
-    errors = []
+    grid = []
     for name, value in (("sparse", sparse), ("low_rank", low_rank)):
         x = checks.array(name, value, ndim=1, finite=False).astype(float)
         if x.shape != t.shape or (x < 0).any():
@@ -51,24 +68,73 @@ def crossing(temperatures: ArrayLike, sparse: ArrayLike, low_rank: ArrayLike) ->
                 f"{name} must be an error >= 0 for each of {len(t)} temperatures, "
                 f"got {checks.display(x.tolist())}"
             )
-        errors.append(x)
+        grid.append(x)
     with np.errstate(all="ignore"):
-        gap = np.log(errors[0] / errors[1])
+        gap = np.log(grid[0] / grid[1])
     gap[~np.isfinite(gap)] = np.nan
     last = -1  # the latest place with sparse better, and only equal errors since
     for i, here in enumerate(gap):
         if here > 0 and last >= 0:
             if last + 1 < i:
                 return float(t[last + 1])
-            part = gap[last] / (gap[last] - here)
-            return float(t[last] * (t[i] / t[last]) ** part)
+            return _between(*t[[last, i]], *gap[[last, i]], errors)
         if here != 0:
             last = i if here < 0 else -1
     return float("nan")
 
 
+def _between(
+    low: float, high: float, below: float, above: float, errors: Callable[[float], Any] | None
+) -> float:
+    """Return the crossing between two temperatures with known logarithms of the errors' ratio."""
+    if errors is None:
+        return float(low * (high / low) ** (below / (below - above)))
+    ends = {math.log(low): float(below), math.log(high): float(above)}
+
+    def gap(log: float) -> float:
+        return ends[log] if log in ends else float(np.log(np.divide(*errors(math.exp(log)))))
+
+    return math.exp(scipy.optimize.brentq(gap, *ends, xtol=ROUNDING))
+
+
+def root(
+    x: Head, methods: Sequence[Method], metric: str, known: Mapping[float, Sequence[float]]
+) -> float:
+    """Return the temperature at which two methods have equal errors on a head, or NaN.
+
+    Parameters
+    ----------
+    x : Head
+    methods : two of Method
+        Without random draws; the first is the better one below the crossing.
+    metric : str
+    known : dict
+        Both errors at some temperatures, ascending: `crossing` looks between these.
+
+    Examples
+    --------
+    >>> from analysis.inputs import gaussian
+    >>> methods = [parse("top_k(k=2)"), parse("uniform()")]
+    >>> known = {0.5: (0.46, 0.53), 8.0: (0.85, 0.05)}
+    >>> round(root(gaussian(16, 4, rng=0), methods, "attention_tv", known), 2)
+    0.56
+    """
+
+    def errors(t: float) -> list[float]:
+        at = x.at_temperature(t)
+        return [at.compare(at.approximate(method))[metric] for method in methods]
+
+    return crossing(list(known), *zip(*known.values()), errors=errors)
+
+
 def regimes(
-    table: pd.DataFrame, metric: str, *, sparse: str, low_rank: str, both: str
+    table: pd.DataFrame,
+    metric: str,
+    *,
+    sparse: str,
+    low_rank: str,
+    both: str,
+    crossed: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """Return the crossing and the largest gain of sparse + low-rank for each input.
 
@@ -80,6 +146,8 @@ def regimes(
         The error to compare.
     sparse, low_rank, both : str
         Values of the column ``method``: ``both`` is compared with the better of the first two.
+    crossed : dict of floats, optional
+        The crossing of each input, such as `root` finds; by default interpolated.
 
     Returns
     -------
@@ -111,7 +179,7 @@ def regimes(
         single = np.minimum(one, other)
         with np.errstate(divide="ignore", invalid="ignore"):
             gain = np.where(single == split, 1.0, single / split)
-        cross = crossing(t, one, other)
+        cross = crossing(t, one, other) if crossed is None else crossed[str(name)]
         near = np.nan if np.isnan(cross) else gain[np.argmin(np.abs(np.log(t / cross)))]
         best = np.argmax(np.where(np.isnan(gain), -np.inf, gain))
         better = np.select(
@@ -195,8 +263,8 @@ def crossings(table: pd.DataFrame, inputs: Sequence[Head | Heads], metric: str) 
     Returns
     -------
     DataFrame
-        The columns of `regimes`, ``budget``, and ``entropy``: the mean row entropy of exact
-        attention at the crossing, over its largest value; NaN without a crossing.
+        The columns of `regimes`, with the `root` as the crossing; ``budget``; and ``entropy``: the
+        mean row entropy of exact attention there, over its largest value; NaN without a crossing.
     """
     checks.instance("table", table, pd.DataFrame, "a table of `oracles`")
     if "budget" not in table.columns or not len(table):
@@ -209,9 +277,21 @@ def crossings(table: pd.DataFrame, inputs: Sequence[Head | Heads], metric: str) 
     def entropy(name: str, t: float) -> float:
         return describe(heads[name].at_temperature(t))["row_entropy"] if t > 0 else float("nan")
 
+    specs = [ORACLES[name].format(space=metric.split("_")[0]) for name in ("sparse", "low-rank")]
     parts = []
     for budget, part in table.groupby("budget", sort=False):
-        at_budget = regimes(part, metric, sparse="sparse", low_rank="low-rank", both="both")
+        crossed = {}
+        errors = part[part.metric == metric]
+        for name, own in errors.groupby("input", sort=False):
+            x = heads[str(name)]
+            methods = [parse(spec).within(float(budget), **x.shape.given) for spec in specs]
+            wide = own.pivot(index="temperature", columns="method", values="value")
+            if None not in methods:
+                known = dict(zip(wide.index, wide[["sparse", "low-rank"]].to_numpy()))
+                crossed[str(name)] = root(x, methods, metric, known)
+        at_budget = regimes(
+            part, metric, sparse="sparse", low_rank="low-rank", both="both", crossed=crossed
+        )
         there = [entropy(name, t) for name, t in zip(at_budget.input, at_budget.crossing)]
         parts.append(at_budget.assign(budget=budget, entropy=there))
     return pd.concat(parts, ignore_index=True)

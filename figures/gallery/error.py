@@ -1,10 +1,14 @@
 """Error of row-normalised attention against temperature, at equal budget."""
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile
+from analysis.inputs import Head
 from analysis.sweeps import crossovers, sweep
+from analysis.sweeps.table import Row
+from approx import parse
 from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.godec import GoDec
 from approx.low_rank.truncated_svd import TruncatedSVD
@@ -18,6 +22,7 @@ ORDER = 20
 COLUMNS = (*sweep.COLUMNS, "masked")
 SPACES = {"kernel": "kernel_relative_frobenius", "attention": "attention_relative_frobenius"}
 NAMES = {"kernel": "exp(q·k)", "attention": mark("row-normalised attention")}
+TV, CROSSING = "attention_tv", "{metric}_crossing"  # the latter: rows of crossovers
 FLOOR, CEILING = 1e-3, 10.0
 
 CANDIDATES = ("uniform", "positive", "sliding_window", "sink_window")  # some of the advisor's
@@ -33,19 +38,54 @@ DECOMPOSED = (  # once for each space
     "truncated_svd(space='attention')", "godec(space='attention')",
 )  # fmt: skip
 NAMED = CANDIDATES[0], CANDIDATES[1], BESIDE[3]
-SPECS = (*CANDIDATES, *BESIDE, *DECOMPOSED)
+REFINED = "truncated_svd(space='attention', refine='tv')"  # the low rank of total variation
+SPECS = (*CANDIDATES, *BESIDE, *DECOMPOSED, REFINED)
 
 
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return every error of every method that fits the budget, at every temperature."""
+    """Return every error of every method that fits the budget, at every temperature.
+
+    Rows of the metric {metric}_crossing have the temperature at which the largest entries and the
+    low rank of their input cross, or NaN.
+    """
     table = profile.sweep(SPECS, budget=profile.budget, currency=profile.currency, label="errors")
     masked = {x.name: not x.mask.is_full for x in profile.inputs}
+    tasks = []
+    for x in profile.inputs:
+        part = table[table.input == x.name]
+        for metric, pair in _pairs(part).items():
+            curves = part[part.metric == metric].pivot_table("value", "temperature", "method")
+            tasks.append((x, metric, pair, curves[list(pair)], profile.budget))
+    crossed = profile.study(_crossing, tasks, "crossings")
+    table = pd.concat([table, crossed], ignore_index=True) if tasks else table
     return table.assign(masked=table.input.map(masked))
 
 
+def _pairs(part: pd.DataFrame) -> dict[str, tuple[str, str]]:
+    """Return, by metric, the largest entries and the low rank of one input, where there are any."""
+    pairs = {}
+    for space, metric in (*SPACES.items(), ("attention", TV)):
+        specs = decompositions(part, space)
+        low = "refined" if metric == TV else "low_rank"
+        if {"sparse", low} <= specs.keys():
+            pairs[metric] = specs["sparse"], specs[low]
+    return pairs
+
+
+def _crossing(
+    x: Head, metric: str, pair: tuple[str, str], curves: pd.DataFrame, budget: float
+) -> list[Row]:
+    known = dict(zip(curves.index, curves.to_numpy()))
+    t = crossovers.root(x, [parse(spec) for spec in pair], metric, known)
+    shape = x.name, x.layer, x.head, x.n, x.l, x.d, curves.index[0], pair[1], budget
+    return [(*shape, -1, CROSSING.format(metric=metric), t, np.nan)]
+
+
 def curves(table: pd.DataFrame, space: str) -> list[str]:
-    """Return the methods of one panel: decompositions of the other space are left out."""
-    return [s for s in style.order(table.method.unique().tolist()) if in_space(s, space)]
+    """Return the methods of one panel: decompositions for another error are left out."""
+    specs = [spec for spec in table.method.unique() if in_space(spec, space)]
+    refined = decompositions(table, space).get("refined")
+    return style.order([spec for spec in specs if spec != refined])
 
 
 def in_space(spec: str, space: str) -> bool:
@@ -57,16 +97,16 @@ def in_space(spec: str, space: str) -> bool:
 
 
 def decompositions(table: pd.DataFrame, space: str) -> dict[str, str]:
-    """Return the specs of the largest entries, the truncated SVD and GoDec in one space."""
+    """Return the specs of the largest entries, GoDec, the SVD and the refined one in one space."""
     found = {}
-    for spec in curves(table, space):
-        match style.method_of(spec):
+    for spec in table.method.unique():
+        match style.method_of(spec) if in_space(spec, space) else None:
             case GoDec(rank=0):
                 found["sparse"] = spec
             case GoDec():
                 found["both"] = spec
-            case TruncatedSVD():
-                found["low_rank"] = spec
+            case TruncatedSVD(refine=refine):
+                found["refined" if refine else "low_rank"] = spec
     return found
 
 
@@ -114,11 +154,19 @@ def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
         "input", sort=False
     ):  # a budget buys other ranks where l/n differs
         specs = decompositions(part, space)
+        specs.pop("refined", None)
         if len(specs) == 3:
-            parts.append(crossovers.regimes(part, SPACES[space], **specs))
+            at = crossed(part, SPACES[space])
+            parts.append(crossovers.regimes(part, SPACES[space], **specs, crossed=at))
     if not parts:
         return pd.DataFrame(columns=list(crossovers.COLUMNS))
     return pd.concat(parts, ignore_index=True)
+
+
+def crossed(table: pd.DataFrame, metric: str) -> pd.Series:
+    """Return where the errors of entries and low rank cross, by input; NaN where they do not."""
+    rows = table[table.metric == CROSSING.format(metric=metric)]
+    return rows.set_index("input").value
 
 
 def finding(table: pd.DataFrame) -> str:
@@ -162,7 +210,8 @@ def details(table: pd.DataFrame) -> str:
                 gain_temperature=row["gain_temperature"],
             )
         )
-    off = table[table.metric == SPACES["attention"]].groupby("method").value.max()
+    drawn = table[table.method.isin(curves(table, "attention"))]
+    off = drawn[drawn.metric == SPACES["attention"]].groupby("method").value.max()
     beyond = dict.fromkeys(
         style.look(s)["label"] for s in style.order(off[off > CEILING].index.tolist())
     )  # a budget buys other sizes under a mask

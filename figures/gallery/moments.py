@@ -70,7 +70,7 @@ def hidden(table: pd.DataFrame) -> pd.Series | None:
         wide = wide.assign(
             closed=wide.log_relative_variance / 2, sampled=np.log(wide.sampled_variance) / 2
         )
-    wide = wide[np.isfinite(wide.closed) & np.isfinite(wide.sampled)]
+    wide = wide[np.isfinite(wide.closed)]
     return None if wide.empty else wide.loc[(wide.closed - wide.sampled).idxmax()]
 
 
@@ -147,7 +147,8 @@ def criterion() -> str:
 
 def power(log: float) -> str:
     """Return exp(log), a large or tiny one as a power of ten."""
-    return f"{np.exp(log):.2g}" if -7 < log < 4 else f"10^{log / np.log(10):.1f}^"
+    short = -7 < log < 4 or log == -np.inf
+    return f"{np.exp(log):.2g}" if short else f"10^{log / np.log(10):.1f}^"
 
 
 def z_scores(table: pd.DataFrame) -> pd.Series:

@@ -11,7 +11,6 @@ from analysis.advice import diagnose
 from analysis.advice.verdict import KEEP
 from analysis.costs.candidates import TRIVIAL
 from analysis.experiments.profile import Profile, nearest_to_one
-from analysis.sweeps import crossovers
 from analysis.sweeps.sweep import COLUMNS as SWEPT
 from approx import parse
 from figures.drawing import curve_readings, style
@@ -24,12 +23,12 @@ from figures.words.translation import mark, share_of, tr
 TITLE = "The best approximations, and the best that can be run"
 ORDER = 10
 COLUMNS = (*SWEPT, "masked", "role", "verdict")
-METRIC = "attention_tv"
+METRIC, CROSSING = error.TV, "crossing"
 FLOOR = 1e-3  # of the axis
 BEST = "runnable"  # roles: this, uniform, and those of the three classes
 NAMES = {
     "sparse": mark("largest entries"),
-    "low_rank": mark("truncated SVD"),
+    "low_rank": mark("low rank refined for tv"),
     "both": "GoDec",
 }
 COLOURS = {"sparse": style.PALETTE[6], "low_rank": style.PALETTE[0], "both": "0.35"}
@@ -65,8 +64,11 @@ def compose(errors: pd.DataFrame, winners: pd.DataFrame) -> pd.DataFrame:
     roles = [part[part.method == TRIVIAL].assign(role="uniform")]
     for _, own in part.groupby("input", sort=False):
         specs = error.decompositions(own, "attention")
-        if len(specs) == len(NAMES):
+        if {"sparse", "both", "refined"} <= specs.keys():
+            specs["low_rank"] = specs.pop("refined")
             roles += [own[own.method == spec].assign(role=role) for role, spec in specs.items()]
+    crossed = errors[errors.metric == error.CROSSING.format(metric=METRIC)]
+    roles.append(crossed.assign(role=CROSSING))
     masked = errors.drop_duplicates("input").set_index("input").masked
     best = winners.rename(columns={"winner": "method", "attention_tv": "value"}).assign(
         trial=-1, metric=METRIC, stderr=np.nan, role=BEST, masked=winners.input.map(masked)
@@ -84,16 +86,7 @@ def at_one(table: pd.DataFrame) -> pd.DataFrame:
 
 def crossings(table: pd.DataFrame) -> pd.Series:
     """Return where entries and low rank have equal tv, by input; NaN where they do not."""
-    found = {}
-    for name, part in table.groupby("input", sort=False):
-        specs = part.drop_duplicates("role").set_index("role").method
-        if set(NAMES) <= set(specs.index):
-            roles = part[part.role.isin(NAMES)].assign(method=lambda rows: rows.role)
-            row = crossovers.regimes(
-                roles, METRIC, sparse="sparse", low_rank="low_rank", both="both"
-            )
-            found[name] = float(row.crossing.iloc[0])
-    return pd.Series(found, dtype=float)
+    return table[table.role == CROSSING].set_index("input").value
 
 
 def together(table: pd.DataFrame) -> tuple[int, int]:
@@ -222,17 +215,19 @@ def finding(table: pd.DataFrame) -> str:
         worth = table.verdict[table.role == BEST] != KEEP
         return tr("A method is worth its price in {share}.", share=share_of(worth, mark("cases")))
     if turning.empty:
-        return tr("The total variations of entries and low rank cross on no input.")
+        return tr(
+            "In total variation, the largest entries and the best low rank found cross on no input."
+        )
     if len(turning) > NAMED:
         return tr(
-            "In total variation, the largest entries beat low rank at low temperature, and "
-            "low rank wins above a crossover at t ≈ {span}, on {share}.",
+            "In total variation, the largest entries beat the best low rank found below a "
+            "crossover at t ≈ {span}, and lose above, on {share}.",
             span=style.range_of(turning.min(), turning.max()),
             share=share_of(crossed > 0),
         )
     return tr(
-        "In total variation, the largest entries beat low rank below t ≈ {places}; above it, "
-        "low rank wins.",
+        "In total variation, the largest entries beat the best low rank found below t ≈ {places}, "
+        "and lose above.",
         places=tr(", ").join(
             tr("{t:.2f} ({input})", t=t, input=name) for name, t in turning.items()
         ),
@@ -272,9 +267,9 @@ def details(table: pd.DataFrame) -> str:
         tr("{input} at t ≈ {t:.2f}", input=name, t=t) for name, t in crossed.items() if t > 0
     )
     return tr(
-        "Total variation at t = {t:g}: {parts}. It is equal for the largest entries and the "
-        "truncated SVD on {where}. GoDec is the best sparse + low-rank split that was found. "
-        "{words}",
+        "Total variation at t = {t:g}: {parts}. It is equal for the largest entries, the best "
+        "support of their size, and the best low rank found on {where}. GoDec is the best split "
+        "found in Frobenius error. {words}",
         t=at_one(table).temperature.iloc[0],
         parts=tr(". ").join(parts),
         where=where or tr("no input"),

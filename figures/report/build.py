@@ -370,7 +370,6 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "answers_table": tables.markdown(front.answers(computed, profile, d)),
         "to_use": front.to_use(advice),
         "advice_table": tables.markdown(front.advice_table(advice)),
-        "rule_sentence": front.rule(computed["summary"], profile),
         "tie": f"{TIE:g}×",
         "few_bits": sentences.few_bits(computed),
         "scatterbrain_sentence": sentences.scatterbrain_conclusion(errors),

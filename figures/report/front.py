@@ -12,7 +12,6 @@ from analysis.advice.diagnose import diagnose
 from analysis.advice.verdict import KEEP, TIE, Advice, advice, is_cheaper
 from analysis.experiments import moments
 from analysis.experiments.profile import Profile, nearest_to_one
-from analysis.inputs.statistics import row_entropy
 from figures.drawing import style
 from figures.gallery import summary
 from figures.report import tables
@@ -21,8 +20,6 @@ from figures.words.translation import in_words, mark, share, share_of, tr
 
 PLACE = ["input", "layer", "head"]
 LISTS = ["warnings", "left_out"]  # of sentences, which no CSV holds
-RULES = 0.9  # share of the cases in which a rule of thumb must be right to be one
-LEAST = 3  # inputs that test it
 MOST = 12  # heads of a table; more are counted by method
 
 
@@ -139,75 +136,6 @@ def rows_taken(profile: Profile) -> str:
     return " ".join(said)
 
 
-def rule(table: pd.DataFrame, profile: Profile) -> str:
-    """Return the row entropy that parts the cases of entries from those of a low rank, by tv.
-
-    It is the mean of those at the crossovers of all inputs, and `count_right` decides whether it is
-    a rule: no input tests what it made.
-    """
-    inputs = {x.name: x for x in profile.inputs}
-    crossed = summary.crossings(table)
-    turning = crossed[crossed > 0]
-    at = pd.Series(
-        [row_entropy(inputs[x].at_temperature(t)) for x, t in zip(turning.index, turning)],
-        turning.index,
-        dtype=float,
-    )
-    if len(at) < 2:
-        return ""
-    if len(crossed) < LEAST:
-        return tr(
-            "A rule of thumb by entropy cannot be tested on fewer than {least} inputs.", least=LEAST
-        )
-    tv = table[table.role.isin(summary.NAMES)].pivot_table(
-        "value", ["input", "temperature"], "role"
-    )
-    tv = tv.reset_index()
-    cases = tv.assign(
-        entries=tv["sparse"] < tv["low_rank"],
-        entropy=[
-            row_entropy(inputs[name].at_temperature(t)) for name, t in zip(tv.input, tv.temperature)
-        ],
-    )
-    right = count_right(cases, at)
-    seen = max(x.mask.entries / x.n for x in profile.inputs)
-    said = {
-        "border": at.mean(),
-        "number": round(seen ** round(at.mean(), 2)),
-        "keys": round(seen),
-        "right": right,
-        "count": len(cases),
-    }
-    if right < RULES * len(cases):
-        return tr(
-            "No rule of thumb by entropy follows: tested on each input with a border from the "
-            "other inputs only, a border near {border:.2f} is right in only {right} of {count} "
-            "cases.",
-            **said,
-        )
-    return tr(
-        "Rule of thumb for largest entries against low rank: keep entries if the row entropy is "
-        "below {border:.2f} (attention spread over about {number} of {keys} keys), and use low "
-        "rank above. Tested on each input with a border from the other inputs only, it is right "
-        "in {right} of {count} cases. A method that can be run may be of the other class.",
-        **said,
-    )
-
-
-def count_right(cases: pd.DataFrame, crossovers: pd.Series) -> int:
-    """Return in how many cases the mean crossover of the other inputs says which class is better.
-
-    Parameters
-    ----------
-    cases : DataFrame
-        ``input``, ``entropy``, and ``entries``, whether entries beat low rank there.
-    crossovers : Series
-        The entropy at the crossover of each input that has one.
-    """
-    borders = {x: crossovers.drop(x, errors="ignore").mean() for x in cases.input.unique()}
-    return int(((cases.entropy < cases.input.map(borders)) == cases.entries).sum())
-
-
 def worth(table: pd.DataFrame) -> str:
     """Return on how many heads a method is worth using, the finding of the map."""
     return tr("A method that can be run is worth using on {share}.", share=_worth(table))
@@ -317,9 +245,8 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
     grid = table.temperature.nunique()
     crossed = summary.crossings(table)
     sure = tr(
-        "Computed without draws: the least errors found, at {grid} temperatures. A crossover "
-        "is interpolated between two of them.",
-        grid=in_words(grid),
+        "Computed without draws; a crossover is where both curves meet. No support of as many "
+        "entries has less error; a better low rank may exist."
     )
     if crossed.empty:
         return tr(
@@ -327,20 +254,24 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
             "in this currency."
         ), sure
     said = tr(
-        "In total variation, entries win at low temperature and low rank at high "
-        "temperature. The best sparse + low-rank split found (GoDec) has the least error in "
-        "{share}.",
+        "In total variation at {grid} temperatures, the largest entries beat the best low rank "
+        "found on {crossing} below a crossover, and lose above. The best sparse + low-rank split "
+        "found (GoDec) has the least error of the three in {share}.",
+        grid=in_words(grid),
+        crossing=share_of(crossed > 0),
         share=share(*summary.together(table), mark("cases")),
     )
-    tv = table[table.role.isin(summary.NAMES)].pivot_table("value", "input", "role", sort=False)
-    never = tv.loc[crossed.index[~(crossed > 0)]]
-    entries = never["sparse"] < never["low_rank"]
-    for part, sentence in (
-        (never[entries], mark("{said} On {inputs}, entries win at every temperature.")),
-        (never[~entries], mark("{said} On {inputs}, low rank wins at every temperature.")),
+    rows = table[table.input.isin(crossed.index) & table.role.isin(summary.NAMES)]
+    tv = rows.pivot_table("value", ["input", "temperature"], "role", sort=False)
+    for wins, sentence in (
+        (
+            tv["sparse"] < tv["low_rank"],
+            mark("{said} On {inputs}, the entries win at all of them."),
+        ),
+        (tv["sparse"] > tv["low_rank"], mark("{said} On {inputs}, low rank wins at all of them.")),
     ):
-        if len(part):
-            said = tr(sentence, said=said, inputs=_listed([str(name) for name in part.index]))
+        if len(part := [str(name) for name, won in wins.groupby("input", sort=False) if won.all()]):
+            said = tr(sentence, said=said, inputs=_listed(part))
     return said, sure
 
 
@@ -385,21 +316,30 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
 
 
 def _random(table: pd.DataFrame) -> tuple[str, str]:
-    sure = tr("Computed exactly, in closed form; a simulation would miss it (@fig:moments).")
+    sure = tr(
+        "Kernel error: in closed form; a simulation would miss it (@fig:moments). Total "
+        "variation: means of {draws} draws.",
+        draws=in_words(moments.DRAWS),
+    )
     needed = tables.needed(table)
     if needed is None:
         return tr("No positive feature fits this budget."), sure
     return (
         tr(
             "At t = {t:g}, an expected kernel error of {error} takes {least} to {most} "
-            "positive features: the pairs with the longest q + k decide. The budget pays for "
-            "{held}; this is enough on {share}.",
+            "positive features: the pairs with the longest q + k decide. With {many}, the "
+            "total variation is {low} to {high}, at most {tv:g} on {reached}. The budget pays for "
+            "{held}.",
             error=tables.percent(moments.TARGET),
             t=needed.temperature,
             least=tables.count(needed.rows.value.min()),
             most=tables.count(needed.rows.value.max()),
             held=style.span(needed.held),
-            share=needed.enough,
+            many=moments.MANY,
+            low=tables.tv_of(needed.tv.value.min()),
+            high=tables.tv_of(needed.tv.value.max()),
+            tv=moments.TV,
+            reached=share_of(needed.tv.value <= moments.TV),
         ),
         sure,
     )

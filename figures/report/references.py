@@ -36,6 +36,8 @@ REFERENCES = {
     "Classes of Positive Random Features*, arXiv 2302.00787, 2023.",
     "alm": "Z. Lin, M. Chen and Y. Ma, *The Augmented Lagrange Multiplier Method for Exact "
     "Recovery of Corrupted Low-Rank Matrices*, arXiv 1009.5055, 2010.",
+    "mirsky": "L. Mirsky, *Symmetric Gauge Functions and Unitarily Invariant Norms*, Quarterly J. "
+    "Mathematics 11, 1960.",
     "rfa": "H. Peng et al., *Random Feature Attention*, ICLR 2021.",
     "tensorsketch": "N. Pham and R. Pagh, *Fast and Scalable Polynomial Kernels via Explicit "
     "Feature Maps*, KDD 2013.",

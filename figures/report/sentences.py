@@ -185,8 +185,7 @@ def class_conclusion(errors: pd.DataFrame) -> str:
     if len(usual):
         regime = tr(
             "In relative Frobenius error of normalised rows, sparse wins at low temperature "
-            "and low rank at high temperature on {usual}. There the temperature decides "
-            "which class is right.",
+            "and low rank at high temperature on {usual}.",
             usual=share(len(usual), len(crossings)),
         )
     else:
@@ -273,14 +272,18 @@ def variance_conclusion(table: pd.DataFrame) -> str:
     )
     return tr(
         "At t = {t:g}, an expected kernel error of {error} needs this many positive features: "
-        "{named}. The budget pays for {held}; this is enough on {enough}. One positive feature "
-        "has the relative variance $e^{{\\lVert q+k\\rVert^2}}-1$: FAVOR++ and FAVOR# lower the "
-        "exponent; orthogonal features only remove a bounded part of the variance.",
+        "{named}. The budget pays for {held}; this is enough on {enough}. The total variation of "
+        "{many} features is {measured}.",
         t=needed.temperature,
         error=tables.percent(moments.TARGET),
         named=named,
         held=style.span(needed.held),
         enough=needed.enough,
+        many=moments.MANY,
+        measured=tr(", ").join(
+            tr("{tv:.2g} ± {stderr:.1g} on {name}", tv=tv, stderr=stderr, name=name)
+            for tv, stderr, name in zip(needed.tv.value, needed.tv.stderr, needed.tv.input)
+        ),
     )
 
 

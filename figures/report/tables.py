@@ -199,6 +199,7 @@ class Needed(NamedTuple):
     rows: pd.DataFrame  # an input each, with the number as its value
     held: pd.Series  # how many the budget pays for
     enough: str  # on how many inputs these are enough
+    tv: pd.DataFrame  # the total variation of many, an input each
 
 
 def needed(table: pd.DataFrame) -> Needed | None:
@@ -209,7 +210,8 @@ def needed(table: pd.DataFrame) -> Needed | None:
     t = nearest_to_one(part.temperature)
     at = part[part.temperature == t]
     held = at.method.map(lambda spec: vars(parse(spec))["m"])
-    return Needed(t, at, held, share_of(at.value <= held))
+    tv = table[table.metric == "tv_of_many"]
+    return Needed(t, at, held, share_of(at.value <= held), tv)
 
 
 def needed_table(table: pd.DataFrame) -> pd.DataFrame:

@@ -20,12 +20,6 @@ SLOW = (
 
 @kills("gallery/weights.py", "count=len(bare),", "count=len(found),", only="weights")
 @kills(
-    "summary.py",
-    'sparse="sparse", low_rank="low_rank"',
-    'sparse="low_rank", low_rank="sparse"',
-    only="summary",
-)
-@kills(
     "front.py",
     "most=tables.count(needed.rows.value.max()),",
     "most=tables.count(needed.rows.value.min()),",

@@ -579,47 +579,6 @@ def test_a_sentence_says_another_thing_of_another_table(name, sentence, found):
     assert sentence(_other(found[name])) != said
 
 
-def test_a_rule_of_thumb_is_one_where_it_is_right_on_inputs_that_did_not_make_it(
-    small, found, monkeypatch
-):
-    """The row entropies at two crossovers, each the border of the other input, by hand."""
-    table = found["summary"]
-    rows = table[table.role.isin(("sparse", "low_rank"))]
-    crossed = summary.crossings(table)
-    assert (crossed > 0).all()
-
-    def entropy(x, t):  # the mean over rows that see more than one key
-        P = np.exp((x.q @ x.k.T) / (t * math.sqrt(x.d)))
-        P = P * (np.ones_like(P) if x.mask.is_full else np.tri(x.n))
-        P, seen = P / P.sum(axis=1, keepdims=True), (P > 0).sum(axis=1)
-        H = -np.sum(P * np.log(np.where(P > 0, P, 1)), axis=1)
-        return np.mean(H[seen > 1] / np.log(seen[seen > 1]))
-
-    at = {x.name: entropy(x, crossed[x.name]) for x in small.inputs}
-    one, other = at
-    wide = rows.pivot_table("value", ["input", "temperature"], "role")
-    inputs_of = {x.name: x for x in small.inputs}
-    right = sum(
-        (entropy(inputs_of[name], t) < at[other if name == one else one])
-        == (row["sparse"] < row["low_rank"])
-        for (name, t), row in wide.iterrows()
-    )
-    assert "cannot be tested on fewer than 3 inputs" in front.rule(table, small)
-    monkeypatch.setattr(front, "LEAST", 2)
-    monkeypatch.setattr(front, "RULES", right / 6)
-    said = front.rule(table, small)
-    border = round(np.mean([*at.values()]), 2)
-    assert (
-        f"entropy is below {border:.2f} (attention spread over about {40**border:.0f} of 40" in said
-    )
-    assert f"it is right in {right} of 6 cases." in said
-    turned = table.assign(role=table.role.replace({"sparse": "low_rank", "low_rank": "sparse"}))
-    assert front.rule(turned[turned.input == "gaussian"], small) == ""  # one crossing is no rule
-    monkeypatch.setattr(front, "RULES", (right + 1) / 6)
-    said = front.rule(table, small)
-    assert f"a border near {border:.2f} is right in only {right} of 6 cases." in said
-
-
 def test_reliable_samples_come_with_the_criterion_of_the_code(found, monkeypatch):
     said = sentences.lies(found["moments"])
     for percent in (
