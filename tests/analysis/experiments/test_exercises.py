@@ -81,7 +81,7 @@ def wrong(answers):
     """Yield answers with one number off."""
     for name, value in answers.items():
         if name not in ("seed", "B", "temperature", "sigma", "m", "d", "head"):
-            more = 1 - value if name == "sign" else value + 1
+            more = 1 - value if name == "sign" else value + 1 + (name == "k")
             yield {**answers, name: more}
             yield {**answers, name: 10 * value + 2}
             yield {**answers, name: 0 if value else 1}
@@ -103,6 +103,19 @@ def test_right_answers_are_right_and_others_wrong(number, seed):
         assert not all(one.right for one in check(number, other)), other
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("number", [5, 7, 9])
+def test_answers_are_right_to_the_digits_of_the_page(number, seed):
+    exact = solved(number, seed)
+    for name in set(exact) - {"seed", "sigma"}:
+        step = 2 if name == "k" else 10.0 ** (math.floor(math.log10(exact[name])) - 2)
+        rounded = exact[name] + 1 if name == "k" else float(f"{exact[name]:.3g}")
+        for value, right in ((rounded, True), (exact[name] + step, False)):
+            judged = check(number, exact | {name: value})
+            assert [one.right for one in judged if one.what == name] == [right], (name, value)
+    assert check(7, {"sigma": 0.5, "factor": 1.13, "corrected": 1})[0].right
+
+
 @pytest.mark.parametrize(
     ("number", "answers", "error", "message"),
     [
@@ -111,6 +124,8 @@ def test_right_answers_are_right_and_others_wrong(number, seed):
         (5, {"seed": 1, "k": 2, "j": 3}, ValueError, "asks for seed, k, not for 'j'"),
         (5, {"seed": 1, "k": 2.5}, TypeError, "k must be an integer"),
         (7, {"sigma": "1", "factor": 1, "corrected": 1}, TypeError, "sigma must be a number"),
+        (7, {"sigma": 40, "factor": 1, "corrected": 1}, ValueError, "sigma must be <= 30, got 40"),
+        (5, {"seed": -1, "k": 2}, ValueError, "seed must be >= 0"),
         (3, {"B": math.inf, "degree": 1}, ValueError, "B must be finite"),
         (3, {"B": 99.0, "degree": 1}, ValueError, "B must be at most 40, got 99"),
         (4, {"head": "1.1", "temperature": 1.0, "rank": 3}, ValueError, "head must be one of"),
