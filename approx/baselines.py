@@ -49,6 +49,7 @@ class Zero(Baseline):
     """
 
     name: ClassVar[str] = "zero"
+    invariant_to = frozenset({"shift", "rotation", "scale"})
     autoregressive = True
     row_local = True
 
@@ -77,6 +78,7 @@ class One(Baseline):
     """
 
     name: ClassVar[str] = "one"
+    invariant_to = frozenset({"row shift", "rotation", "scale"})
     autoregressive = True
     row_local = True
 
@@ -102,6 +104,7 @@ class Constant(Baseline):
     """
 
     name: ClassVar[str] = "constant"
+    invariant_to = frozenset({"row shift", "rotation", "scale"})
     oracle = True  # computing the mean needs all logits
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
@@ -132,6 +135,7 @@ class Uniform(Baseline):
     """
 
     name: ClassVar[str] = "uniform"
+    invariant_to = frozenset({"shift", "rotation", "scale"})
     autoregressive = True
     row_local = True
 

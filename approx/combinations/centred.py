@@ -62,6 +62,10 @@ class Centered(Method):
     autoregressive = False  # the means change with every token
 
     @property
+    def invariant_to(self) -> frozenset[str]:
+        return self.method.invariant_to - {"row shift"} | {"shift"}
+
+    @property
     def row_local(self) -> bool:
         """Whether the method is row-local, and no mean of queries is subtracted."""
         return not self.queries and self.method.row_local

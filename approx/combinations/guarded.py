@@ -121,6 +121,10 @@ class Guarded(SupportMethod):
             raise ValueError(f"coded={self.coded} keys are chosen by codes: give bits, got 0")
 
     @property
+    def invariant_to(self) -> frozenset[str]:
+        return self.method.invariant_to - {"rotation"}  # of boxes
+
+    @property
     def row_local(self) -> bool:
         """Whether the method is row-local, and no earlier queries share out bits."""
         return self.method.row_local and not self.bits

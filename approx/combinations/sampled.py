@@ -232,6 +232,12 @@ class Sampled(Method):
         return super().autoregressive and not self.shared and self.transform == "none"
 
     @property
+    def invariant_to(self) -> frozenset[str]:
+        """Whether the parts are; hashed keys notice a shift, and boxes a rotation."""
+        hashed = {"shift"} if self.design == "lsh" and self.transform == "none" else set()
+        return super().invariant_to - hashed - ({"rotation"} if self.sizes == "bound" else set())
+
+    @property
     def draws_by_row(self) -> bool:
         """Whether each row has its own draw, instead of hash tables for all rows."""
         return super().draws_by_row or not (self.shared or self.hashes)

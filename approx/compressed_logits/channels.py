@@ -52,6 +52,7 @@ class Channels(CompressedLogits):
     """
 
     name: ClassVar[str] = "channels"
+    invariant_to = frozenset({"row shift", "scale"})
     examples = (
         "channels(r=1)",
         "channels(r=1, scaled=True)",

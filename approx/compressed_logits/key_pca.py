@@ -14,7 +14,7 @@ from approx import checks
 from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits, Numbers
 from approx.method import Size
-from approx.method.fields import flag, instance
+from approx.method.fields import flag, instance, invariant
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,6 +97,9 @@ class KeyPCA(CompressedLogits):
     """
 
     name: ClassVar[str] = "key_pca"
+    invariant_to = invariant(
+        row_shift=lambda m: m.centred or m.axes, rotation=lambda m: not m.axes, scale=True
+    )
     sized_by = Size("rank")
     row_local = True
 

@@ -53,6 +53,7 @@ class LogitSVD(CompressedLogits):
     """
 
     name: ClassVar[str] = "logit_svd"
+    invariant_to = frozenset({"rotation", "scale"})
     sized_by = Size("rank")
 
     rank: int | None = None

@@ -12,7 +12,7 @@ from approx.compressed_logits.normal_levels import MOST_BITS as MOST_NORMAL, llo
 from approx.decoding.codes import Coder
 from approx.estimate import exact
 from approx.method import Moments
-from approx.method.fields import flag, integer, one_of
+from approx.method.fields import flag, integer, invariant, one_of
 
 BY = ("token", "channel")
 LEVELS = ("uniform", "normal")
@@ -159,6 +159,7 @@ class Quantised(CodedKeys):
     """
 
     name: ClassVar[str] = "quantised"
+    invariant_to = invariant(shift=lambda m: m.by == "channel", scale=True)
     examples = (
         "quantised(bits=1)",
         "quantised(bits=1, by='channel', group=3)",

@@ -22,7 +22,7 @@ from approx.compressed_logits.sign_sketch import SKETCHES, SignSketch
 from approx.decoding.codes import Coder
 from approx.estimate import exact
 from approx.method import Moments
-from approx.method.fields import flag, integer, one_of
+from approx.method.fields import flag, integer, invariant, one_of
 
 FORMS = ("mse", "product", "eden")
 NODES = 24
@@ -151,6 +151,11 @@ class TurboQuant(CodedKeys):
     """
 
     name: ClassVar[str] = "turboquant"
+    invariant_to = invariant(
+        shift=lambda m: m.group,
+        rotation=lambda m: m.rotation == "orthogonal" or not m.rounded_bits,
+        scale=True,
+    )
     deterministic: ClassVar[bool] = False
     examples = (
         "turboquant(bits=2)",

@@ -20,7 +20,7 @@ from approx.hierarchical.states import States
 from approx.low_rank import target
 from approx.low_rank.target import SPACES
 from approx.method import Method, Size
-from approx.method.fields import integer, one_of
+from approx.method.fields import integer, invariant, one_of
 from approx.method.prices import INDEX, NUMBER, Price, Shape
 from approx.supports import patterns
 from approx.supports.exact_entries import exact_on
@@ -100,6 +100,11 @@ class Hierarchical(Method):
     """
 
     name: ClassVar[str] = "hierarchical"
+    invariant_to = invariant(
+        shift=lambda m: m.basis != "svd" or m.space == "attention",
+        rotation=lambda m: m.basis != "mean",
+        scale=True,
+    )
     examples = (
         "hierarchical(rank=1, leaf=2)",
         "hierarchical(rank=1, leaf=2, space='attention')",

@@ -29,7 +29,7 @@ from approx.low_rank.nystrom import (
 from approx.low_rank.pivots import Pick, cholesky
 from approx.low_rank.thinning import kernel_entries, thinned
 from approx.method import MOST_KEYS, Method, Moments, Size
-from approx.method.fields import integer, one_of, ruled
+from approx.method.fields import integer, invariant, one_of, ruled
 from approx.method.prices import Price, Shape, entries, low_rank
 
 PIVOTS = ("cholesky", "uniform", "leverage", "thinning")
@@ -135,6 +135,11 @@ class Coreset(Method):
     """
 
     name: ClassVar[str] = "coreset"
+    invariant_to = invariant(
+        shift=lambda m: m.pivots != "thinning" and (m.weights == "equal" or m.tau != "keys"),
+        rotation=True,
+        scale=lambda m: m.pivots != "thinning" and (m.weights == "equal" or m.tau == "radii"),
+    )
     examples = (
         "coreset()",
         "coreset(tau=1.5, block=2)",

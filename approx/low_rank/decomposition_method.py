@@ -11,6 +11,7 @@ from approx.estimate.parts import Parts
 from approx.low_rank import target
 from approx.low_rank.decomposition import Decomposition, Matrix
 from approx.method import Method
+from approx.method.fields import invariant
 
 
 class DecompositionMethod(Method):
@@ -21,6 +22,7 @@ class DecompositionMethod(Method):
     """
 
     deterministic: ClassVar[bool] = True
+    invariant_to = invariant(shift=lambda m: m.space == "attention", rotation=True, scale=True)
     class_name = "sparse + low rank"
     oracle = True  # it needs the dense matrix
     adaptive = True  # rank and entries follow from D

@@ -102,6 +102,7 @@ class Nystrom(Method):
     """
 
     name: ClassVar[str] = "nystrom"
+    invariant_to = frozenset({"rotation"})
     examples = (
         "nystrom()",
         "nystrom(block=2)",

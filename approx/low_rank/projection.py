@@ -101,6 +101,7 @@ class ColumnProjection(Method):
     """
 
     name: ClassVar[str] = "projection"
+    invariant_to = frozenset({"shift", "rotation", "scale"})
     deterministic: ClassVar[bool] = True
     class_name = "sparse + low rank"
     examples = (

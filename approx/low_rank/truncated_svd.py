@@ -19,7 +19,7 @@ from approx.low_rank.subspace import leading
 from approx.low_rank.target import SPACES
 from approx.low_rank.total_variation import nearest
 from approx.method import TV, Method, Size
-from approx.method.fields import one_of, real, ruled
+from approx.method.fields import invariant, one_of, real, ruled
 
 DENSE = 2048  # up to this min(n, l), the whole matrix is decomposed
 SHARE = 1 / 8  # of min(n, l): above this rank, a block Krylov space costs more than LAPACK
@@ -107,6 +107,7 @@ class TruncatedSVD(Method):
     """
 
     name: ClassVar[str] = "truncated_svd"
+    invariant_to = invariant(shift=lambda m: m.space == "attention", rotation=True, scale=True)
     spectral = True
     examples = (
         "truncated_svd()",

@@ -49,7 +49,7 @@ class CosFormer(FeatureMap):
     """
 
     name: ClassVar[str] = "cosformer"
-    of_logits = False
+    invariant_to = frozenset({"scale"})
     by_place = True
     deterministic: ClassVar[bool] = True
 

@@ -36,7 +36,6 @@ class Elu(FeatureMap):
     """
 
     name: ClassVar[str] = "elu"
-    of_logits = False
     deterministic: ClassVar[bool] = True
 
     def log_features(

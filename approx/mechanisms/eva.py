@@ -97,6 +97,10 @@ class Eva(Method):
         """Whether the size of a group is given, and the support is autoregressive."""
         return self.size is not None and self.sparse.autoregressive
 
+    @property
+    def invariant_to(self) -> frozenset[str]:
+        return self.sparse.invariant_to - {"scale"}
+
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the groups as factors, and the support with its weights."""
         l, m = len(k), self.groups(len(k))

@@ -55,6 +55,7 @@ class Flash(Method):
     """
 
     name: ClassVar[str] = "flash"
+    invariant_to = frozenset({"rotation", "scale"})
     by_place = True
     deterministic: ClassVar[bool] = True
     space = "attention"

@@ -58,7 +58,6 @@ class Flowformer(Method):
     """
 
     name: ClassVar[str] = "flowformer"
-    of_logits = False
     deterministic: ClassVar[bool] = True
     space = "attention"
     autoregressive = True

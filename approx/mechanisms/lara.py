@@ -58,6 +58,7 @@ class Lara(FeatureMap):
     """
 
     name: ClassVar[str] = "lara"
+    invariant_to = frozenset({"shift", "rotation"})
     by_place = True
     deterministic: ClassVar[bool] = False
     autoregressive = False  # proposals are centred at means of all queries and keys

@@ -13,7 +13,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.mechanisms import segments
 from approx.method import Method, Size
-from approx.method.fields import one_of
+from approx.method.fields import invariant, one_of
 from approx.method.prices import Price, Shape, low_rank
 
 COMBINATIONS = ("mean", "gaussian")
@@ -57,6 +57,7 @@ class Linformer(Method):
     """
 
     name: ClassVar[str] = "linformer"
+    invariant_to = invariant(shift=lambda m: m.combinations == "mean", rotation=True, scale=True)
     examples = (
         "linformer()",
         "linformer(rank=1, combinations='gaussian')",

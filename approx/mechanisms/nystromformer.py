@@ -55,6 +55,7 @@ class Nystromformer(Method):
     """
 
     name: ClassVar[str] = "nystromformer"
+    invariant_to = frozenset({"shift", "rotation", "scale"})
     spectral = True
     deterministic: ClassVar[bool] = True
     space = "attention"

@@ -37,7 +37,7 @@ class Relu(FeatureMap):
     """
 
     name: ClassVar[str] = "relu"
-    of_logits = False
+    invariant_to = frozenset({"scale"})
     deterministic: ClassVar[bool] = True
 
     def log_features(

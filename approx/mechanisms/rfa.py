@@ -15,8 +15,9 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.mechanisms.feature_map import over_seen
 from approx.method import Method, Moments
+from approx.method.fields import invariant
 from approx.method.prices import Price, Shape
-from approx.projections import Projection
+from approx.projections import Projection, named
 from approx.random_features.trigonometric import Trigonometric
 
 
@@ -57,6 +58,7 @@ class Rfa(Method):
     """
 
     name: ClassVar[str] = "rfa"
+    invariant_to = invariant(rotation=lambda m: named(m.projection).isotropic, scale=True)
     deterministic: ClassVar[bool] = False
     space = "attention"
     autoregressive = True

@@ -72,3 +72,19 @@ def instance(default: Any, kind: type, what: str) -> Any:
         return value
 
     return ruled(default, rule)
+
+
+def invariant(**when: bool | Callable[[Any], Any]) -> Any:
+    """Return `Method.invariant_to` as a property: each name holds always, or where a rule says so.
+
+    Examples
+    --------
+    >>> invariant(scale=True, row_shift=lambda method: method > 2).fget(3) == {"scale", "row shift"}
+    True
+    """
+
+    def names(method: Any) -> frozenset[str]:
+        holds = {name: rule(method) if callable(rule) else rule for name, rule in when.items()}
+        return frozenset(name.replace("_", " ") for name, true in holds.items() if true)
+
+    return property(names)

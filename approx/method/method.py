@@ -154,7 +154,6 @@ class Method(ABC):
     examples: ClassVar[tuple[str, ...]] = ()  # for tests: one for each important field
     reads_values: ClassVar[bool] = False  # whether a query reads rows of V, not sums of them
     outermost: ClassVar[bool] = False  # whether no other method may contain it
-    of_logits: ClassVar[bool] = True  # whether an entry is a function of its logit q·k alone
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -207,6 +206,18 @@ class Method(ABC):
         """Whether a row depends on no other query, so that a subset of rows can be measured."""
         parts = self.parts.values()
         return bool(parts) and all(part.row_local for part in parts)
+
+    @property
+    def invariant_to(self) -> frozenset[str]:
+        """Which changes of queries and keys change the estimate as they change exp(q·k).
+
+        ``shift``: (q, k + b), which multiplies row i by e^{q_i·b}; the weaker ``row shift``
+        multiplies it by another number. Both leave attention unchanged. ``rotation``: (Rq, Rk) with
+        RᵀR = I; a random estimate keeps its law. ``scale``: (cq, k/c) with c > 0. By default it is
+        what all parts have.
+        """
+        parts = [part.invariant_to for part in self.parts.values()]
+        return frozenset.intersection(*parts) if parts else frozenset()
 
     @property
     def past_queries(self) -> bool:

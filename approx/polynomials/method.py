@@ -27,6 +27,7 @@ class PolynomialMethod(Method):
     """An estimate p(q·k), priced as C(d+n, n) monomials even if it is computed elementwise."""
 
     deterministic: ClassVar[bool] = True
+    invariant_to = frozenset({"rotation", "scale"})
 
     @property
     def fits_all(self) -> bool:

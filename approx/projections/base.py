@@ -21,6 +21,8 @@ class Projection(ABC):
     law overrides ``bias``, ``log_variance`` and ``shared``. Every coupling defines its ``pair``.
     """
 
+    isotropic = True  # whether a rotation of all frequencies leaves their law unchanged
+
     @abstractmethod
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return omega (count, d) and weights (count,); weights are ≥ 0 with sum 1."""

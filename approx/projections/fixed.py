@@ -33,6 +33,8 @@ class Fixed(Projection):
     array([0.5, 0.5])
     """
 
+    isotropic = False
+
     omega: Any
     weights: Any = None
 

@@ -422,6 +422,8 @@ class Hadamard(Projection):
     .. [1] F. X. Yu et al., "Orthogonal Random Features", NIPS 2016, Section 4.
     """
 
+    isotropic = False
+
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
         D = 1 << (d - 1).bit_length()
         H = scipy.linalg.hadamard(D) / math.sqrt(D)

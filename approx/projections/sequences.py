@@ -24,6 +24,8 @@ class Sobol(Projection):
     .. [1] A. B. Owen, "Scrambling Sobol' and Niederreiter–Xing points", J. Complexity 14, 1998.
     """
 
+    isotropic = False
+
     scramble: bool = True
 
     def __post_init__(self) -> None:
@@ -50,6 +52,8 @@ class Halton(Projection):
     ----------
     .. [1] A. B. Owen, "A randomized Halton algorithm in R", arXiv 1706.02808.
     """
+
+    isotropic = False
 
     scramble: bool = True
 

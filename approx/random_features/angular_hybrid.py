@@ -13,6 +13,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Size
+from approx.method.fields import invariant
 from approx.method.prices import Price, Shape, low_rank
 from approx.projections import Fixed, Projection, named
 from approx.random_features.hyperbolic import Hyperbolic
@@ -55,6 +56,7 @@ class AngularHybrid(Method):
     """
 
     name: ClassVar[str] = "angular_hybrid"
+    invariant_to = invariant(rotation=lambda m: named(m.projection).isotropic)
     deterministic: ClassVar[bool] = False
     autoregressive = True
     row_local = True

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.method.fields import one_of
+from approx.method.fields import invariant, one_of
 from approx.method.prices import Price, Shape, low_rank
 from approx.random_features.features import ExponentialFeatures, Frame
 from approx.random_features.generalized_exponential import optimal_tilt, second_moments
@@ -59,6 +59,9 @@ class DenseExponential(ExponentialFeatures):
     """
 
     name: ClassVar[str] = "dense_exponential"
+    invariant_to = invariant(
+        rotation=lambda m: m.form != "saderf", scale=lambda m: m.form != "sderf"
+    )
     spectral = True
     composed: ClassVar[bool] = True
     fits_all = True

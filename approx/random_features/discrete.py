@@ -10,7 +10,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Moments
-from approx.method.fields import flag
+from approx.method.fields import flag, invariant
 from approx.random_features.exponentials import exponentials
 from approx.random_features.features import Frame, RandomFeatures
 
@@ -33,6 +33,8 @@ class DiscreteFeatures(RandomFeatures):
         Whether queries and keys are shifted by their least coordinates, so that every feature is
         ≥ 0. Without the shift features have signs, and row sums may be ≤ 0.
     """
+
+    invariant_to = invariant(shift=lambda m: m.nonnegative, scale=True)
 
     fits_all = True  # the shift and the parameter of the distribution
 

@@ -21,6 +21,7 @@ from approx.decoding.sums import Feature, FeatureMaps, RunningSums
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Size
+from approx.method.fields import invariant
 from approx.method.prices import Price, Shape, low_rank
 from approx.projections import PROJECTIONS, Fixed, Projection, named
 from approx.projections.summand import Entries, Keys
@@ -57,6 +58,7 @@ class RandomFeatures(Method):
     """
 
     deterministic: ClassVar[bool] = False
+    invariant_to = invariant(rotation=lambda m: named(m.projection).isotropic)
     sized_by = Size("m", instead=("fixed",))
     per_frequency: ClassVar[int] = 1  # columns; two make cosh or cos of ω·u
     imaginary: ClassVar[bool] = False  # whether u = i(q − k), so that cosh is a cosine

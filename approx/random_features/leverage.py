@@ -55,6 +55,7 @@ class Leverage(Method):
     """
 
     name: ClassVar[str] = "leverage"
+    invariant_to = frozenset({"rotation"})
     spectral = True
     deterministic: ClassVar[bool] = False
     sized_by = Size("m")

@@ -4,7 +4,8 @@ import dataclasses
 from typing import ClassVar
 
 from approx.checks import Array
-from approx.method.fields import ruled
+from approx.method.fields import invariant, ruled
+from approx.projections import named
 from approx.random_features.features import Frame
 from approx.random_features.generalized_exponential import GeneralizedExponential, checked_tilt
 
@@ -47,6 +48,7 @@ class ShiftedPositive(GeneralizedExponential):
     """
 
     name: ClassVar[str] = "shifted_positive"
+    invariant_to = invariant(shift=True, rotation=lambda m: named(m.projection).isotropic)
     composed: ClassVar[bool] = True
     fits_all = True  # μ is a mean of all queries and keys
 

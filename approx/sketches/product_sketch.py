@@ -11,7 +11,7 @@ from approx.checks import Array
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
-from approx.method.fields import one_of
+from approx.method.fields import invariant, one_of
 from approx.method.prices import Price, Shape, low_rank
 from approx.sketches.power import PowerSketch
 from approx.sketches.products import CUMULANTS, LAWS, augmented, forms, products
@@ -59,6 +59,7 @@ class ProductSketch(PowerSketch):
     """
 
     name: ClassVar[str] = "product_sketch"
+    invariant_to = invariant(rotation=lambda m: m.law == "gaussian")
     examples = (
         "product_sketch(m=4, degree=3)",
         "product_sketch(m=4, law='gaussian')",

@@ -70,6 +70,7 @@ class RandomMaclaurin(Method):
     """
 
     name: ClassVar[str] = "random_maclaurin"
+    invariant_to = frozenset({"scale"})
     examples = (
         "random_maclaurin(m=5)",
         "random_maclaurin(m=8, law='poisson', exact=2)",

@@ -13,7 +13,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Size
-from approx.method.fields import integer, one_of
+from approx.method.fields import integer, invariant, one_of
 from approx.method.prices import Price, Shape, low_rank
 from approx.sketches.power import MOST_DEGREE
 from approx.sketches.products import LAWS, augmented, forms, pair_moments, products, unit
@@ -59,6 +59,7 @@ class SquaredSketch(Method):
     """
 
     name: ClassVar[str] = "squared_sketch"
+    invariant_to = invariant(rotation=lambda m: m.law == "gaussian")
     examples = (
         "squared_sketch(inner=3)",
         "squared_sketch(inner=2, degree=6, law='gaussian')",

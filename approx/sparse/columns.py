@@ -12,7 +12,7 @@ from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
 from approx.method import Size
-from approx.method.fields import integer, one_of
+from approx.method.fields import integer, invariant, one_of
 from approx.method.prices import NUMBER, Price, Reads, Shape
 from approx.sparse.sliding_window import window
 from approx.sparse.support import SupportMethod
@@ -45,7 +45,6 @@ class Columns(SupportMethod):
         The score of a key:
 
         - ``mass``: Σ_i softmax_ij of the queries in whose window it is not (needs all logits).
-        - ``h2o``: the attention that it got so far, from queries that read kept keys only [1]_.
         - ``h2o``: the attention that the key has got so far, from queries that read the cache [1]_.
         - ``snapkv``: the attention of the last `window` queries, pooled over neighbours [2]_.
         - ``expected``: k·μ + ½ kᵀΣk, the log of the mean of exp(q·k) over q ~ N(μ, Σ), which is
@@ -131,6 +130,9 @@ class Columns(SupportMethod):
     """
 
     name: ClassVar[str] = "columns"
+    invariant_to = invariant(
+        shift=lambda m: m.by in ("mass", "h2o", "snapkv"), rotation=True, scale=True
+    )
     examples = (
         "columns()",
         "columns(recent=1)",

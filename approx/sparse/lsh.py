@@ -10,7 +10,7 @@ from approx.estimate import masks, memory
 from approx.estimate.distances import squared_distances
 from approx.estimate.masks import Mask, MaskLike
 from approx.method import Size, prices
-from approx.method.fields import integer, one_of, real
+from approx.method.fields import integer, invariant, one_of, real
 from approx.method.prices import Price, Shape
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
 from approx.supports import hashing, patterns
@@ -73,6 +73,9 @@ class LSH(SupportMethod):
     """
 
     name: ClassVar[str] = "lsh"
+    invariant_to = invariant(
+        rotation=True, scale=lambda m: m.family != "e2" and m.transform == "none"
+    )
     examples = (
         "lsh(hashes=2, rounds=2)",
         "lsh(family='cross_polytope', hashes=1)",

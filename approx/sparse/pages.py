@@ -14,7 +14,7 @@ from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
 from approx.kernels.jit import kernel
 from approx.method import TV, Size
-from approx.method.fields import flag, integer, one_of
+from approx.method.fields import flag, integer, invariant, one_of
 from approx.method.prices import NUMBER, Price, Shape, entries
 from approx.sparse.support import SupportMethod
 from approx.supports import boxes, patterns
@@ -82,6 +82,7 @@ class Pages(SupportMethod):
     """
 
     name: ClassVar[str] = "pages"
+    invariant_to = invariant(shift=True, rotation=lambda m: m.by != "box", scale=True)
     examples = (
         "pages(k=2, size=2)",
         "pages(k=2, size=2, by='mean', current=True)",

@@ -16,7 +16,7 @@ from approx.decoding.cache import Cache
 from approx.decoding.keys import ChosenKeys
 from approx.estimate.masks import Mask
 from approx.method import Size
-from approx.method.fields import flag, instance, integer, one_of
+from approx.method.fields import flag, instance, integer, invariant, one_of
 from approx.method.prices import NUMBER, Price, Reads, Shape
 from approx.sparse.support import SupportMethod
 from approx.sparse.top_k import TopK
@@ -84,6 +84,11 @@ class ProjectedTopK(SupportMethod):
     """
 
     name: ClassVar[str] = "projected_top_k"
+    invariant_to = invariant(
+        shift=lambda m: m.by != "svd" and (m.centred or m.axes),
+        rotation=lambda m: m.by != "channels" and not m.axes,
+        scale=True,
+    )
     examples = (
         "projected_top_k()",
         "projected_top_k(r=1, by='channels')",

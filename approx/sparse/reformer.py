@@ -62,6 +62,7 @@ class Reformer(SupportMethod):
     """
 
     name: ClassVar[str] = "reformer"
+    invariant_to = frozenset({"rotation", "scale"})
     by_place = True
     examples = (
         "reformer(size=1, rounds=2)",

@@ -32,6 +32,7 @@ class SupportMethod(Method):
     """
 
     deterministic: ClassVar[bool] = True
+    invariant_to = frozenset({"shift", "rotation", "scale"})
     class_name = "entries"
     reads_values: ClassVar[bool] = True
     rounds = 1  # a field in supports that are a union of several patterns

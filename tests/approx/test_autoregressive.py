@@ -1,4 +1,4 @@
-"""What every method declares about masks: `autoregressive`, `row_local` and `refusal`.
+"""What every method declares: `autoregressive`, `row_local`, `refusal` and `invariant_to`.
 
 Everything after what query i sees is cut off, changed by a little, and changed by a lot, with one
 key of norm 400. With the same rng, row i must stay where the method is declared autoregressive, and
@@ -14,9 +14,13 @@ import re
 import numpy as np
 import pytest
 from kills import kills
+from scipy.stats import ks_2samp
 from small import NAMES, roundings, sizes, small
 
 from approx import Mask
+from approx.compressed_logits.normal_levels import ROTATIONS
+from approx.projections import PROJECTIONS
+from approx.sparse.columns import BY
 
 D, SEED = 3, 5
 MASKS = {  # and the row that is looked at
@@ -59,7 +63,7 @@ MORE = (
     "flash(size=5)",
     "eva(size=2, sparse=chunk(size=4))",
     "eva(size=3, sparse=sliding_window(width=2))",
-    "quantised(bits=2, group=2)",
+    "quantised(bits=2, group=3)",
     "quantised(bits=1, by='channel', group=3, recent=2)",
     "quantised(bits=1, by='channel', group=5, recent=3)",
     "projected_top_k(k=3, r=1, by='svd')",
@@ -87,6 +91,24 @@ MORE = (
     "vertical_slash(k=4, queries=2, sinks=1)",
 )
 EVERY = [*NAMES, *MORE]
+FIELDS = (  # that `invariant_to` follows from
+    *(f"positive(m=32, projection={x!r})" for x in PROJECTIONS),
+    *(f"columns(k=4, by={x!r})" for x in BY),
+    *(f"turboquant(bits=1, form='product', rotation={x!r})" for x in ROTATIONS),
+    "turboquant(bits=2, group=3, rotation='hadamard')",
+    "dense_exponential(m=4, form='saderf')",
+    "godec(budget=4.0, space='attention')",
+    "coreset(rank=3, tau='radii')",
+    "coreset(rank=3, pivots='uniform', weights='equal')",
+    "key_pca(rank=1, centred=False)",
+    "projected_top_k(k=3, r=1, centred=False)",
+    "linformer(rank=3, combinations='gaussian')",
+    "sampled(None, 'lsh', hashes=1, tables=2, collisions=1, transform='center')",
+    "scatterbrain(shifted_positive(m=4), top_k(k=3))",
+    "scatterbrain(one(), top_k(k=3))",  # a row of which only its own factor is the same
+    "scatterbrain(channels(r=1), top_k(k=3))",
+    "centered(channels(r=1))",
+)
 
 
 def method_of(name, mask):
@@ -266,3 +288,81 @@ def test_a_row_needs_no_other_query_if_and_only_if_this_is_declared(name):
         assert max(found.values()) <= 1, found
     elif found:
         assert max(found.values()) > 1, "no row changes: declare it row_local"
+
+
+# Invariance
+
+BY_CHANCE = {  # more is invariant than their fields say
+    "quantised(bits=2, by='channel', group=2, levels='normal', recent=0)": "two numbers are exact",
+    "linformer(rank=1, combinations='gaussian')": "all keys are one",
+    "sampled(design='multinomial', k=3, sizes='bound')": "all keys are on one page",
+    "guarded(random(), tv=0.9, size=3, bits=0)": "no row is as far as that",
+}
+rng = np.random.default_rng(7)
+POINTS = rng.standard_normal((2, 12, 4))
+SHIFT, TURN = 50.0 * np.array([1, 1, -1, 1]), np.linalg.qr(rng.standard_normal((4, 4)))[0]
+CHANGES = {
+    "shift": lambda Q, K: [(Q, K + SHIFT)],
+    "row shift": lambda Q, K: [(Q, K + SHIFT)],
+    "rotation": lambda Q, K: [(Q @ TURN, K @ TURN)],
+    "scale": lambda Q, K: [(Q * 2.0**e, K / 2.0**e) for e in (7, 100, -100, 200, -200)],
+}
+
+
+def bounded(method, Q, K, mask, seed, factor=None):
+    """Return arctan of the rows of an estimate, divided by their sums or by e^factor."""
+    A = method.approximate(Q, K, mask=mask, rng=seed)
+    if A.space == "attention":
+        return np.arctan(A.to_dense())
+    log = A.row_log()
+    x = A.block(slice(None), shift=log)
+    total = x.sum(axis=1)
+    unit = np.exp(log - factor) if factor is not None else 1 / np.where(total == 0, 1, total)
+    return np.nan_to_num(np.arctan(x * unit[:, None]), nan=9)
+
+
+def gap(method, change, seed=SEED):
+    """Return by how much a change moves the entries of one draw, under every mask."""
+    (Q, K), gaps = POINTS, []
+    for mask in (None, "causal") if method.refusal is None else (None,):
+        log = method.approximate(Q, K, mask=mask, rng=seed).row_log() if change == "shift" else None
+        before = bounded(method, Q, K, mask, seed, log)
+        for q, k in CHANGES[change](Q, K):
+            try:
+                after = bounded(method, q, k, mask, seed, log if log is None else log + Q @ SHIFT)
+            except OverflowError:
+                after = np.inf
+            gaps.append(np.abs(after - before).max())
+    return max(gaps)
+
+
+def alike(method, draws):
+    """Return a bound on the chance that draws differ so much if a rotation keeps their law."""
+    near = np.tile(np.eye(4), (3, 1)) * np.linspace(-1.5, 2.1, 12)[:, None] + POINTS / 20
+    Q, K = near * [[[0.3, 0.7, 1.5, 2.5]], [[2.5, 1.5, 0.7, 0.3]]]
+    x, y = (  # near axes of different sizes, which laws that know axes notice
+        np.stack([bounded(method, q, k, None, start + i)[::3] for i in range(draws)])
+        for start, (q, k) in ((0, (Q, K)), (draws, (Q @ TURN, K @ TURN)))
+    )
+    x, y = (np.round(z.reshape(draws, -1), 9) for z in (x, y))
+    return x.shape[1] * ks_2samp(x, y, method="asymp").pvalue.min()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # logits of 600, of what is not invariant
+@pytest.mark.parametrize("name", [*EVERY, *FIELDS])
+def test_attention_is_invariant_to_what_is_declared_and_to_nothing_else(name):
+    """Logits are ≤ 600 and lose some 600·4 eps = 5e-13; features and fits amplify that."""
+    method = small(name, 12, 12, 4)
+    declared, law = method.invariant_to, method.uses_rng
+    assert not {"shift", "row shift"} <= declared
+    for change in CHANGES.keys() - ({"row shift"} if "shift" in declared else set()):
+        if change in declared:
+            moved = gap(method, change)
+            assert moved < 1e-8 or (change == "rotation" and law and alike(method, 200) > 1e-6)
+        elif name in BY_CHANCE:
+            continue
+        elif change == "rotation" and law:
+            assert any(alike(method, draws) < 1e-6 for draws in (200, 1500)), change
+        else:  # of some draws
+            seeds = range(SEED, SEED + (8 if law else 1))
+            assert any(gap(method, change, seed) > 1e-6 for seed in seeds), f"declare {change}"
