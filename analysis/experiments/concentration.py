@@ -7,7 +7,7 @@ import pandas as pd
 
 from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
-from analysis.moments.tail_shape import RELIABLE, pareto_k
+from analysis.moments.tail_shape import pareto_k, reliable_k
 from analysis.sweeps.table import Row
 from approx.checks import Array, required
 from approx.random_features.positive import Positive
@@ -91,7 +91,8 @@ def _tails(distance: float, seed: int) -> list[Row]:
     var, rows = variance("positive", distance), list[Row]()
     for m in DRAWS:
         k = np.array([pareto_k(row[:m]) for row in x])
-        values = {"k": k.mean(), "flagged": (k > RELIABLE).mean(), "deviation": math.sqrt(var / m)}
+        flagged = (k > reliable_k(m)).mean()
+        values = {"k": k.mean(), "flagged": flagged, "deviation": math.sqrt(var / m)}
         rows += [("tail", distance, m, metric, float(value)) for metric, value in values.items()]
     return rows
 

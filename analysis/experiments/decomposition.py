@@ -1,5 +1,7 @@
 """Squared bias and variance of one method of each family, over the whole kernel matrix."""
 
+import math
+
 import numpy as np
 import pandas as pd
 from scipy.special import logsumexp
@@ -8,12 +10,13 @@ from analysis.compute.seeds import seed_sequence
 from analysis.costs import budget
 from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.inputs import Head
+from analysis.moments.tail_shape import pareto_k, reliable_k
 from analysis.sweeps.table import Row, head, numbers, with_currency
 from approx import Method, parse
 from approx.estimate import exact
 
 COUNT = 256  # queries and keys at most: a closed form is a matrix for each method
-SAMPLES = 20  # draws of a method without closed form
+SAMPLES = 100  # draws of a method without closed form
 POLYNOMIALS = (
     "taylor(degree=2)", "tensor_power(n=2)", "richardson(n=2)", "chebyshev(degree=2)",
     "minimax(degree=2)",
@@ -58,14 +61,20 @@ def _study(inputs: Head, method: Method, paid: float, t: float, seed: int) -> li
 def bias_and_variance(method: Method, x: Head, seed: int) -> dict[str, float]:
     """Return log squared bias and log variance of a kernel estimate, both over ‖exact‖²_F.
 
-    ``closed_form`` is 1, or 0 where both are of `SAMPLES` draws.
+    ``closed_form`` is 1, or 0 where both are of `SAMPLES` draws; then ``pareto_k`` is the tail
+    shape of their squared distances, and ``reliable`` says whether it is small enough.
     """
-    known = _closed(method, x)
-    bias, variance = known or _sampled(method, x, seed_sequence(seed, x.digest(), str(method)))
+    if (known := _closed(method, x)) is not None:
+        bias, variance, shape = *known, math.nan
+    else:
+        seeds = seed_sequence(seed, x.digest(), str(method))
+        bias, variance, shape = _sampled(method, x, seeds)
     return {
         "log_squared_bias": bias,
         "log_variance": variance,
         "closed_form": float(known is not None),
+        "pareto_k": shape,
+        "reliable": float(known is not None or shape <= reliable_k(SAMPLES)),
     }
 
 
@@ -83,15 +92,19 @@ def _closed(method: Method, x: Head) -> tuple[float, float] | None:
     )
 
 
-def _sampled(method: Method, x: Head, seed: np.random.SeedSequence) -> tuple[float, float]:
-    """Return both from draws: the mean of them is off by its own variance, which is taken away."""
+def _sampled(method: Method, x: Head, seed: np.random.SeedSequence) -> tuple[float, ...]:
+    """Return both from draws, and the tail shape of the terms of the variance.
+
+    The mean of the draws is off by its own variance, which is taken away.
+    """
     truth = exact.kernel(x.Q, x.K)
     x.mask.hide(truth)
     norm = float(np.linalg.norm(truth))
     streams = np.random.default_rng(seed).spawn(SAMPLES)
     draws = [x.approximate(method, rng=rng).to_dense() / norm for rng in streams]
     mean = np.mean(draws, axis=0)
-    variance = sum(float(np.linalg.norm(draw - mean)) ** 2 for draw in draws) / (SAMPLES - 1)
+    squares = np.square([np.linalg.norm(draw - mean) for draw in draws])
+    variance = float(squares.sum()) / (SAMPLES - 1)
     bias = max(0.0, float(np.linalg.norm(mean - truth / norm)) ** 2 - variance / SAMPLES)
     with np.errstate(divide="ignore"):
-        return float(np.log(bias)), float(np.log(variance))
+        return float(np.log(bias)), float(np.log(variance)), pareto_k(squares)

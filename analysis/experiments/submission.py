@@ -243,7 +243,7 @@ def submit(
     DataFrame
         As `sweep` returns it: every error, ``rank``, ``nnz`` and ``values_per_row``; and, of
         estimates of exp(q·k) and over ‖exact‖²_F, ``log_squared_bias`` and ``log_variance`` of the
-        first 256 queries and keys, ``closed_form`` or of 20 draws.
+        first 256 queries and keys, see `analysis.experiments.decomposition.bias_and_variance`.
 
     Raises
     ------

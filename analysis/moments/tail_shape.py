@@ -9,6 +9,7 @@ from approx import checks
 from approx.checks import Array
 
 RELIABLE = 0.7  # above it, a mean of a practical number of draws cannot be trusted
+LITTLE = 10  # draws, of which nothing can be said
 LEAST = 25  # draws: five in the tail
 GRID, QUARTILE_WEIGHT = 30, 3.0  # of the estimator
 PRIOR, PRIOR_DRAWS = 0.5, 10.0  # the prior shape, and its weight in draws
@@ -21,7 +22,7 @@ def pareto_k(draws: ArrayLike) -> float:
     k has finite moments below order 1/k: no variance for k ≥ ½, no mean for k ≥ 1. A law with all
     moments, like the lognormal, has finite samples that look like shape k̂. Above 0.7 the error of
     the mean falls so slowly that no practical number of draws is enough, and the standard error of
-    the mean is meaningless.
+    the mean is meaningless. For few draws the limit is lower, see `reliable_k`.
 
     Parameters
     ----------
@@ -65,6 +66,25 @@ def pareto_k(draws: ArrayLike) -> float:
         return -math.inf
     shape = _shape(tail / tail[-1])
     return (size * shape + PRIOR_DRAWS * PRIOR) / (size + PRIOR_DRAWS)
+
+
+def reliable_k(draws: int) -> float:
+    """Return the largest k̂ with which a mean of so many draws is reliable; −inf for 10 or fewer.
+
+    It is min(0.7, 1 − 1/log₁₀ draws): 0.5 for 100 draws, 0.7 from 2155 on [1]_.
+
+    References
+    ----------
+    .. [1] A. Vehtari et al., "Pareto smoothed importance sampling", JMLR 25, 2024, section 3.2.4.
+
+    Examples
+    --------
+    >>> [reliable_k(draws) for draws in (10, 100, 10_000)]
+    [-inf, 0.5, 0.7]
+    """
+    if checks.integer("draws", draws, least=1) <= LITTLE:
+        return -math.inf
+    return min(RELIABLE, 1 - 1 / math.log10(draws))
 
 
 def _shape(y: Array) -> float:

@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.concentration import DELTA, DRAWS, REPEATS, SAMPLES, compute as compute
-from analysis.moments.tail_shape import RELIABLE
+from analysis.moments.tail_shape import reliable_k
 from figures.drawing import style
 from figures.words.translation import tr
 
@@ -53,11 +53,7 @@ def draw(table: pd.DataFrame) -> Figure:
             axes[2].plot(
                 at, np.interp(at, k.distance, k.value), "x", color="black", markersize=7, zorder=5
             )
-        axes[2].axhline(RELIABLE, color="0.5", linewidth=0.8)
-        axes[2].annotate(
-            f"{RELIABLE:g}", (tail.distance.min(), RELIABLE), (0, 2), color="0.4",
-            textcoords="offset points", fontsize=style.SMALL,
-        )  # fmt: skip
+            axes[2].axhline(reliable_k(m), color=colour, linewidth=0.8, linestyle=":")
         axes[2].set(xlabel="|q + k|", title=tr("positive: Pareto k̂"))
         axes[2].set_xlim(right=tail.distance.max() * 1.03)
         axes[2].set_ylim(top=1.15 * tail[tail.metric == "k"].value.max())
@@ -73,9 +69,9 @@ def _promised(tail: pd.DataFrame, m: int) -> float:
 
 
 def _crossing(tail: pd.DataFrame, m: int) -> float:
-    """Return |q + k| at which k̂ passes the threshold."""
+    """Return |q + k| at which k̂ passes its limit for m draws."""
     k = tail[(tail.metric == "k") & (tail.m == m)]
-    return float(np.interp(RELIABLE, np.maximum.accumulate(k.value), k.distance))
+    return float(np.interp(reliable_k(m), np.maximum.accumulate(k.value), k.distance))
 
 
 def _slopes(table: pd.DataFrame, family: str, metric: str) -> pd.Series:
@@ -89,22 +85,22 @@ def finding(table: pd.DataFrame) -> str:
     slopes, tail = _slopes(table, "positive", "median"), table[table.family == "tail"]
     return tr(
         "At |q + k| = {low:g} the typical error falls as m^({light:.2f}), at {high:g} as "
-        "m^({heavy:.2f}); k̂ of {draws} draws exceeds {limit:g} from |q + k| = "
+        "m^({heavy:.2f}); k̂ of {draws} draws exceeds {limit:.2g} from |q + k| = "
         "{crossing:.1f} on.",
         low=slopes.index[0],
         light=slopes.iloc[0],
         high=slopes.index[-1],
         heavy=slopes.iloc[-1],
         draws=DRAWS[1],
-        limit=RELIABLE,
+        limit=reliable_k(DRAWS[1]),
         crossing=_crossing(tail, DRAWS[1]),
     )
 
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Dotted: closed-form deviation; Bernstein's bound. Crosses: the closed form promises "
-        "{close:.0%}.",
+        "Dotted: closed-form deviation; Bernstein's bound; the limits of k̂. Crosses: the closed "
+        "form promises {close:.0%}.",
         close=CLOSE,
     )
 
@@ -132,9 +128,9 @@ def details(table: pd.DataFrame) -> str:
         "inequality applies (failure probability {delta:.0%}): the bound is {least:.2f} to "
         "{most:.2f} times the error, whose exponents are {waves}. Positive features have no "
         "largest term, and no such bound. Right: mean k̂ of {samples} samples of single terms; it "
-        "passes {threshold:g} at |q + k| = {crossings} for {draws} draws, where the closed-form "
-        "error is {errors}; it is {close:.0%} at {promised}. So k̂ warns of means that fail, not "
-        "of every mean that is inaccurate. All moments of a lognormal law are finite: k̂ "
+        "passes its limit {limits} at |q + k| = {crossings} for {draws} draws, where the "
+        "closed-form error is {errors}; it is {close:.0%} at {promised}. So k̂ warns of means that "
+        "fail, not of every mean that is inaccurate. All moments of a lognormal law are finite: k̂ "
         "describes the draws at hand, not the law.",
         repeats=REPEATS,
         slopes=listed([*slopes], "{:.2f}"),
@@ -148,7 +144,7 @@ def details(table: pd.DataFrame) -> str:
         most=over.max(),
         waves=listed([*wave], "{:.2f}"),
         samples=SAMPLES,
-        threshold=RELIABLE,
+        limits=listed([reliable_k(m) for m in DRAWS]),
         crossings=listed(crossings),
         draws=listed([*DRAWS], "{:g}"),
         errors=listed(errors, "{:.0%}"),

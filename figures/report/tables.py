@@ -293,6 +293,8 @@ def decomposition_table(table: pd.DataFrame, temperature: float) -> pd.DataFrame
     def cell(row: Any) -> str:
         parts = (row.log_squared_bias, row.log_variance)
         own_price = r"\*" if row.budget < 0 else ""
+        if getattr(row, "reliable", 1.0) == 0:
+            return tr("not reliable") + own_price
         return " + ".join(power(float(np.exp(min(x, 700))), x) for x in parts) + own_price
 
     def name(row: Any) -> str:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from analysis.experiments.decomposition import SAMPLES
 from analysis.experiments.submission import Check
+from analysis.moments.tail_shape import reliable_k
 from figures.drawing import style
 from figures.show.diagnosis import LEAST_SHOWN
 from figures.words.terminal_columns import aligned, paragraphs
@@ -29,7 +30,7 @@ def rows(table: pd.DataFrame) -> pd.DataFrame:
     wide = values.assign(tv_least=tv.min(), tv_most=tv.max(), draws=tv.size()).reset_index()
     columns = (
         "rank", "values_per_row", "attention_tv", "tv_least", "tv_most", "output_relative_error",
-        "log_squared_bias", "log_variance", "closed_form", "draws",
+        "log_squared_bias", "log_variance", "closed_form", "pareto_k", "reliable", "draws",
     )  # fmt: skip
     wide = wide.reindex(columns=[*PLACE, *columns])
     order = {name: place for place, name in enumerate(table.input.unique())}
@@ -57,10 +58,12 @@ def text(name: str, checked: Sequence[Check], table: pd.DataFrame) -> str:
     about = tr(
         "Budget: {budget:g} stored values per query row, t = {t:g}. tv: total variation of the "
         "attention weights, median of the draws and their range; output: relative error of P V. "
-        "bias², variance: of exp(q·k), over ‖exact‖²_F; ≈: of {draws} draws, else in closed form.",
+        "bias², variance: of exp(q·k), over ‖exact‖²_F; ≈: of {draws} draws, else in closed form; "
+        "k̂: not reliable, because the draws have a heavy tail (a Pareto k̂ above {limit:g}).",
         budget=table.budget.max(),
         t=table.temperature.iloc[0],
         draws=SAMPLES,
+        limit=reliable_k(SAMPLES),
     )
     first = "\n".join([tr("Checks"), aligned(checks)])
     return "\n\n".join([first, aligned(lines, wrapped={1: NAME}), paragraphs([about])])
@@ -71,7 +74,9 @@ def _cells(row: Any) -> tuple[str, ...]:
     if row.tv_most - row.tv_least >= LEAST_SHOWN:
         tv = f"{tv} ({row.tv_least:.2f}–{row.tv_most:.2f})"
     sampled = "≈ " if row.closed_form == 0 else ""
-    parts = (_power(row.log_squared_bias), _power(row.log_variance))
+    parts = _power(row.log_squared_bias), _power(row.log_variance)
+    if row.reliable == 0:
+        sampled, parts = "", (f"k̂ {row.pareto_k:.2g}",) * 2
     output = "–" if math.isnan(row.output_relative_error) else f"{row.output_relative_error:.2g}"
     rank, stored = f"{row.rank:.0f}", f"{row.values_per_row:.3g}"
     return rank, stored, tv, output, *(p if p in ("–", "0") else sampled + p for p in parts)

@@ -104,6 +104,7 @@ WHY = {
     "approx.supports.inner_product.xbox": CHOSEN,
     "approx.supports.key_scores.*": CHOSEN,
     "approx.supports.patterns.*": PLACES,
+    "approx.sparse.pages.score_parts": CHOSEN,
     "approx.sparse.random.choose": DRAWN,
     "approx.sparse.sliding_window.window": PLACES,
     "approx.sparse.sorted_lsh.*": PLACES,

@@ -171,6 +171,34 @@ def test_a_row_is_that_of_the_method(file):
     assert (positive.log_squared_bias, positive.closed_form) == (-np.inf, 1)
 
 
+@dataclasses.dataclass(frozen=True)
+class Own(Mean):
+    """The features of the Performer, as if nobody knew their moments."""
+
+    name, deterministic = "own", False
+
+    def evaluate(self, q, k, mask, rng):
+        omega = rng.standard_normal((q.shape[1], 16))
+        left, right = (np.exp(x @ omega - (x**2).sum(axis=1)[:, None] / 2) / 4 for x in (q, k))
+        return Parts.from_factors(left, right)
+
+
+@pytest.mark.parametrize(("temperature", "reliable"), [(1.0, False), (100.0, True)])
+def test_draws_with_a_heavy_tail_are_not_reliable(temperature, reliable):
+    """|q + k|² is 8 on average at t = 1: 100 draws see little of the variance e^8 − 1."""
+    x = inputs.gaussian(64, 16, rng=0)
+    table = submit(Own(), [x], budget=32, beside=["positive"], temperature=temperature, trials=1)
+    listed = submissions.rows(table).set_index("method")
+    own, positive = listed.loc["own()"], listed.loc["positive(m=16)"]
+    assert (own.closed_form, own.reliable, positive.reliable) == (0, reliable, 1)
+    known = np.exp(own.log_variance - positive.log_variance)
+    assert (0.5 < known < 2) == reliable  # the same features: closed form and draws
+    said = submissions.text("own", [], table)
+    assert bool(re.search(rf"k̂ {own.pareto_k:.2g} +k̂ {own.pareto_k:.2g}", said)) != reliable
+    listed = submissions.objects("own()", [], table, {})["rows"]
+    assert [row["reliable"] for row in listed if row["method"] == "own()"] == [float(reliable)]
+
+
 def test_what_cannot_be_measured_is_said(file):
     own, x = load(file), inputs.gaussian(40, 4, rng=0)
     with pytest.raises(ValueError, match=r"nothing of random_centres\(\) fits 1 stored value"):

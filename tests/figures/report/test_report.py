@@ -470,17 +470,29 @@ def test_the_parts_make_the_expected_error(spec, small):
     assert math.isclose(sum(map(math.exp, parts)), expected, rel_tol=1e-10)
 
 
-@kills("experiments/decomposition.py", "- variance / SAMPLES", "")
 def test_sampled_parts_make_the_mean_squared_error_of_their_draws(small):
     # ‖mean − truth‖² − v/T + v = ‖mean − truth‖² + (T − 1)/T v, the mean over draws exactly
     x, method = small.inputs[0].at_temperature(1.0), parse("nystrom(rank=4)")
-    bias, variance = decomposition._sampled(method, x, np.random.SeedSequence(0))
+    bias, variance, shape = decomposition._sampled(method, x, np.random.SeedSequence(0))
     assert variance > -np.inf
+    assert math.isfinite(shape)
     truth = np.exp(x.Q @ x.K.T)
     streams = np.random.default_rng(np.random.SeedSequence(0)).spawn(decomposition.SAMPLES)
     errors = [method.approximate(x.Q, x.K, rng=rng).to_dense() - truth for rng in streams]
     squares = [np.linalg.norm(e) ** 2 / np.linalg.norm(truth) ** 2 for e in errors]
     assert math.isclose(math.exp(bias) + math.exp(variance), np.mean(squares), rel_tol=1e-9)
+
+
+def test_moments_of_a_heavy_tailed_sample_are_not_printed():
+    place = {"method": "nystrom(rank=4)", "temperature": 1.0, "budget": 8.0}
+    values = {"log_squared_bias": 0.0, "log_variance": 0.0, "closed_form": 0.0}
+    rows = [
+        place | {"input": name, "metric": metric, "value": value}
+        for name, fine in (("a", 1.0), ("b", 0.0))
+        for metric, value in {**values, "reliable": fine}.items()
+    ]
+    found = tables.decomposition_table(pd.DataFrame(rows), 1.0)
+    assert found[["a", "b"]].values.tolist() == [["1 + 1", "not reliable"]]
 
 
 # Sentences
