@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.inputs import array_files
+from analysis.compute import output_files
 from approx.estimate import exact
 from figures.drawing import style
 
@@ -233,8 +233,8 @@ def write(page: Path = PAGE, folder: Path = PICTURES) -> list[Path]:
     for section in results:
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(section.code, page.name, "exec"), names)
-        written.append(array_files.inside(folder, folder / f"{section.picture}.png"))
-        with array_files.replacing(written[-1]) as temporary:
+        written.append(output_files.inside(folder, folder / f"{section.picture}.png"))
+        with output_files.replacing(written[-1]) as temporary:
             temporary.write_bytes(picture(section, names))
     return written
 

@@ -26,6 +26,7 @@ from kills import kills
 from matplotlib.figure import Figure
 from safetensors.numpy import save_file
 
+from analysis.compute import output_files
 from analysis.inputs import array_files, load
 from analysis.inputs.array_files import InputFileError, InputFileWarning
 from analysis.models import capture
@@ -516,9 +517,8 @@ def test_a_link_out_of_the_output_folder_is_not_followed(tmp_path):
     (out / "data").mkdir(exist_ok=True)
     (out / "data/error.csv").unlink(missing_ok=True)
     (out / "data/error.csv").symlink_to(outside / "secret")
-    style.save_table("error", figure()[0], out)
-    assert not (out / "data/error.csv").is_symlink()
-    style.save("error", *figure(), out, ("svg",))
+    with pytest.raises(FileExistsError, match="was edited, or is not of expqk"):
+        style.save("error", *figure(), out, ("svg",))
     assert [p.name for p in outside.iterdir()] == ["secret"]
     assert (outside / "secret").read_text() == "keep"
 
@@ -545,12 +545,11 @@ def test_output_that_is_no_folder(tmp_path, command, capsys):
 def test_a_folder_that_is_not_writable(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(PermissionError, match="is not writable"):
-        array_files.usable(tmp_path)
+        output_files.usable(tmp_path)
 
 
 def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/x.csv").write_text("old")
+    style.save_table("x", pd.DataFrame({"x": [1]}), tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # half of it would be read later
     q = np.random.default_rng(0).standard_normal((1, 1, 50, 50))
     found = capture.Capture(q, q, q, 0.5, False, np.arange(50))
@@ -572,8 +571,8 @@ def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert isinstance(error, OSError)
     written = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()}
-    assert written == {"data/x.csv", "data/y.csv", "data/z.csv"}
-    assert (tmp_path / "data/x.csv").read_text() == "old"
+    assert written == {"data/x.csv", "data/y.csv", "data/z.csv", output_files.RECORD}
+    assert (tmp_path / "data/x.csv").read_text() == "x\n1\n"
 
 
 @pytest.mark.parametrize("target", ["/dev/full", "closed"])

@@ -2,9 +2,8 @@
 
     DIR/KEY.json     the outcome of one task, under a hash of everything that decides it
 
-A file is written under a temporary name and then renamed, so that no file is half written.
 Outcomes are numbers, texts, `Sentence`, tables, and lists and dicts of these; they are read back
-bit for bit.
+bit for bit. A file that was altered does not have its hash, and its task is done again.
 """
 
 import functools
@@ -13,7 +12,6 @@ import importlib
 import json
 import os
 import re
-import secrets
 from collections.abc import Collection, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.compute import output_files
 from analysis.sentences import Sentence
 
 DECISIVE = {".py", ".csv", ".npz", ".txt"}  # files of a package that decide its numbers
@@ -35,8 +34,8 @@ class Finished:
     ----------
     folder : path, optional
         Created with the first outcome; None keeps nothing.
-    earlier : path, optional
-        The folder of an earlier run, whose outcomes are used again.
+    earlier : path
+        The folders of earlier runs, whose outcomes are used again.
 
     Examples
     --------
@@ -47,27 +46,25 @@ class Finished:
     def __init__(
         self,
         folder: str | os.PathLike[str] | None,
-        earlier: str | os.PathLike[str] | None = None,
+        *earlier: str | os.PathLike[str] | None,
     ) -> None:
         self.folder = None if folder is None else Path(folder)
-        self.earlier = None if earlier is None else Path(earlier)
+        self.earlier = [Path(one) for one in earlier if one is not None]
+        if self.folder is not None:
+            output_files.sweep_leftovers(self.folder)
 
     def __bool__(self) -> bool:
-        return not (self.folder is None and self.earlier is None)
+        return self.folder is not None or bool(self.earlier)
 
     def get(self, name: str) -> Any:
         """Return the outcome of a task by its `key`; None if it is missing or damaged."""
-        for folder in (self.folder, self.earlier):
-            if folder is None:
-                continue
-            try:
-                text = (folder / f"{name}.json").read_text("utf-8")
+        for folder in (self.folder, *self.earlier):
+            text = folder and output_files.unsealed(folder / f"{name}.json", name)
+            if text:
                 outcome = json.loads(text, object_hook=_read)
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
-            if folder is not self.folder:
-                self.put(name, outcome)
-            return outcome
+                if folder is not self.folder:
+                    self.put(name, outcome)
+                return outcome
         return None
 
     def put(self, name: str, outcome: Any) -> None:
@@ -75,12 +72,9 @@ class Finished:
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        half = self.folder / f".tmp-{secrets.token_hex(8)}"
-        try:
-            half.write_text(json.dumps(_plain(outcome), ensure_ascii=False), "utf-8")
-            half.replace(self.folder / f"{name}.json")
-        finally:
-            half.unlink(missing_ok=True)
+        text = json.dumps(_plain(outcome), ensure_ascii=False)
+        with output_files.replacing(self.folder / f"{name}.json", lasting=False) as temporary:
+            temporary.write_text(output_files.sealed(name, text), "utf-8")
 
     def keep_only(self, names: Collection[str]) -> None:
         """Remove the outcomes of all tasks but these; other files stay."""

@@ -3,12 +3,9 @@
 Files are also written here: completely or not at all, and never outside their folder.
 """
 
-import contextlib
 import difflib
-import glob
 import json
 import math
-import os
 import re
 import warnings
 import zipfile
@@ -17,7 +14,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import psutil
 
 from approx import checks
 from approx.checks import Array
@@ -41,6 +37,7 @@ USUAL = {  # other names of the arrays, as a word in a longer name
 }
 INDICES = ("layers", "heads")  # original indices: one integer per head
 MASKS = ("window", "first", "stop")
+MOST_TEXT = 2**24  # bytes of a config, a plan, notes or answers
 NAMES = (*AXES, *VALUES, *INDICES, *MASKS)
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 RECIPE = (
@@ -424,40 +421,19 @@ def one_line(text: object, most: int = 240) -> str:
     return line if len(line) <= most else f"{line[: most - 3 - half]}...{line[-half:]}"
 
 
-def usable(folder: Path) -> None:
-    """Create an output folder, before any computation; raise OSError if this fails."""
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"the output folder {one_line(folder)} is a file")
-    folder.mkdir(parents=True, exist_ok=True)
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(f"the output folder {one_line(folder)} is not writable")
+def text(path: Path, kind: str = "file") -> str:
+    """Return a UTF-8 text that a user wrote, without a byte order mark.
 
-
-def inside(folder: Path, path: Path) -> Path:
-    """Return a path and create its folders; raise ValueError if it leads out of ``folder``.
-
-    A link in ``folder`` to another place is not followed.
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        There is none, it is no regular file or larger than `MOST_TEXT` bytes, or no UTF-8.
     """
-    if not path.parent.resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"{one_line(path)} leads out of {one_line(folder)}: remove the link")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside ``path``; the file written there then replaces ``path``.
-
-    After an error the file at ``path`` is unchanged. A link there is replaced, not followed.
-    Temporary files of killed processes are removed.
-    """
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    for left in path.parent.glob(f".{glob.escape(path.name)}.tmp-*"):
-        process = left.name.rpartition("-")[2]
-        if process.isdecimal() and not psutil.pid_exists(int(process)):
-            left.unlink(missing_ok=True)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no {kind} {one_line(path)}")
+    if not path.is_file() or path.stat().st_size > MOST_TEXT:  # a pipe or a device may never end
+        raise ValueError(f"{one_line(path)} is not a {kind} of at most {MOST_TEXT} bytes")
     try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        return path.read_text("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{one_line(path)} is not a {kind} in UTF-8") from None

@@ -6,6 +6,7 @@ the model runs again with its own attention. Equal outputs then show that the fi
 everything.
 """
 
+import errno
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.inputs.array_files import replacing
+from analysis.compute.output_files import replacing
 from analysis.models import checkpoints
 from analysis.models.attention_hook import Attention, Call, attending, cache_name, unused
 from analysis.models.checkpoints import Place
@@ -427,12 +428,10 @@ def _write_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
     try:
         save_file(dict(arrays), path)
     except SafetensorError as error:
-        raise OSError(str(error)) from error
+        raise OSError(errno.EIO, str(error)) from error
     written = load_file(path)  # safetensors 0.8.0 scrambles arrays that are not C-contiguous
     if any(not np.array_equal(written[name], value) for name, value in arrays.items()):
-        raise OSError(
-            f"{path.name} does not read back as it was written: use another format or disk"
-        )
+        raise OSError(errno.EIO, "does not read back as it was written: use another format or disk")
 
 
 _WRITERS = {".npz": _write_npz, ".safetensors": _write_safetensors}

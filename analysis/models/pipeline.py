@@ -29,10 +29,11 @@ from tqdm import tqdm
 from analysis.advice.diagnose import diagnose
 from analysis.advice.verdict import VERDICTS
 from analysis.compute import executors, finished
+from analysis.compute.output_files import usable
 from analysis.costs import budget as budgets
 from analysis.costs.allocation import HEAD, Allocation, single
 from analysis.costs.budget import KEYS
-from analysis.inputs.array_files import one_line, usable
+from analysis.inputs.array_files import one_line
 from analysis.models import checkpoints, cost_curves, planner
 from analysis.models.checkpoints import Place
 from analysis.models.language_model import LanguageModel

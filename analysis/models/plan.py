@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from analysis.inputs.array_files import one_line, replacing
+from analysis.compute.output_files import replacing
+from analysis.inputs.array_files import one_line
 from analysis.models.checkpoints import Place, digest
 from analysis.models.language_model import HeadIndex
 from approx import Mask, Method, checks, notebook, parse

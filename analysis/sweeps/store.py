@@ -12,29 +12,23 @@ manifest waits for the disk, which a cell would do for as long as it is computed
 need a lock: the same key always means the same bits.
 """
 
-import contextlib
 import csv
 import dataclasses
-import hashlib
 import json
-import os
 import re
-import secrets
-import socket
-import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import psutil
 
+from analysis.compute import output_files
 from analysis.compute.executors import Failure
 from analysis.sweeps import table
 from analysis.sweeps.table import KINDS, Row
 
 FORMAT = 1
-TOKEN = secrets.token_hex(4)  # tells this process from a dead one of the same number
+TABLE = "table.csv"
 
 
 class StoreError(ValueError):
@@ -43,12 +37,6 @@ class StoreError(ValueError):
 
 class CellsFailed(RuntimeError):
     """Some cells of a sweep failed; the others are in its store."""
-
-
-def _headed(key: str, body: str) -> str:
-    """Return the text of a cell's file: a hash of its key and rows, the columns, the rows."""
-    whole = hashlib.sha256(f"{key}\n{body}".encode()).hexdigest()
-    return f"# sha256 {whole}\n{','.join(KINDS)}\n{body}"
 
 
 class Store:
@@ -114,8 +102,9 @@ class Store:
         StoreError
             The store holds cells of another sweep.
         """
-        self.cells.mkdir(parents=True, exist_ok=True)
-        self.sweep_leftovers()
+        output_files.inside(self.folder, self.cells / "KEY")
+        for folder in (self.folder, self.cells):
+            output_files.sweep_leftovers(folder)
         last = self.manifest
         before = last.get("cells", [])
         if last and set(keys) <= set(before):
@@ -127,38 +116,8 @@ class Store:
             )
         manifest = {"format": FORMAT, **about, "cells": list(keys)}
         text = json.dumps(manifest, ensure_ascii=False, indent=1, allow_nan=False)
-        self.put(self.folder / "manifest.json", text.encode())
-
-    def sweep_leftovers(self) -> None:
-        """Remove the files that processes of this machine were writing when they died."""
-        for path in [*self.folder.glob(".tmp-*"), *self.cells.glob(".tmp-*")]:
-            parts = re.fullmatch(r"\.tmp-(.+)-(\d+)-([0-9a-f]+)-.*", path.name)
-            if parts is None or parts[1] != _host():
-                continue
-            pid = int(parts[2])
-            mine = pid == os.getpid()
-            if (mine and parts[3] != TOKEN) or (not mine and not psutil.pid_exists(pid)):
-                path.unlink(missing_ok=True)
-
-    def put(self, path: Path, content: bytes, *, lasting: bool = True) -> None:
-        """Write a file whole or not at all; if it is ``lasting``, even if the machine stops."""
-        mine = f"{_host()}-{os.getpid()}-{TOKEN}-{threading.get_ident()}"  # two threads differ, too
-        temporary = path.with_name(f".tmp-{mine}.{path.name}")
-        try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                if lasting:
-                    os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.filename is None:
-                error.filename = str(path)  # a full disk gives no name
-            raise
-        if lasting:
-            _sync(path.parent)
+        with output_files.replacing(self.folder / "manifest.json") as temporary:
+            temporary.write_text(text, "utf-8")
 
     # Cells
 
@@ -167,16 +126,12 @@ class Store:
 
     def rows(self, key: str) -> list[Row] | None:
         """Return the rows of a cell; None if it is not done, or its file was altered."""
-        path = self._file(key)
-        if not path.is_file():  # a pipe would never end
+        text = output_files.unsealed(self._file(key), key)
+        if text is None:
             return None
         try:
-            text = path.read_bytes().decode()
-            body = text.split("\n", 2)[2]
-            if text != _headed(key, body):
-                return None
-            rows = table.parsed(body)
-        except (ValueError, IndexError, csv.Error):  # or altered by one who knows the hash
+            rows = table.parsed(text.partition("\n")[2])
+        except (ValueError, csv.Error):  # altered by one who knows the hash
             return None
         self._whole.add(key)
         return rows
@@ -191,8 +146,9 @@ class Store:
 
     def write(self, key: str, rows: Iterable[Row]) -> None:
         """Write the rows of a cell, and remove the record of its failure."""
-        content = _headed(key, table.text(map(table.typed, rows)))
-        self.put(self._file(key), content.encode(), lasting=False)
+        text = f"{','.join(KINDS)}\n{table.text(map(table.typed, rows))}"
+        with output_files.replacing(self._file(key), lasting=False) as temporary:
+            temporary.write_text(output_files.sealed(key, text), "utf-8")
         self._whole.add(key)
         self._error(key).unlink(missing_ok=True)
 
@@ -204,12 +160,13 @@ class Store:
     def fail(self, key: str, failure: Failure, **about: Any) -> None:
         """Record how a cell failed."""
         text = json.dumps(about | dataclasses.asdict(failure), ensure_ascii=False, indent=1)
-        self.put(self._error(key), text.encode("utf-8", "replace"))
+        with output_files.replacing(self._error(key)) as temporary:
+            temporary.write_text(text, "utf-8", "replace")
 
     def failure(self, key: str) -> dict[str, Any] | None:
         """Return how a cell failed; None if it is done or was not tried."""
         path = self._error(key)
-        if not path.exists() or self.done(key):
+        if not path.is_file() or self.done(key):  # a pipe would never end
             return None
         try:
             return dict(json.loads(path.read_text("utf-8")))
@@ -224,6 +181,10 @@ class Store:
         per_cell = (self.rows(key) or [] for key in keys)
         found = table.frame(row for rows in per_cell for row in rows)
         return table.with_currency(found, str(self.manifest.get("currency", "stored")))
+
+    def csv(self, keys: Iterable[str]) -> str:
+        """Return the text of the table that `expqk sweep` writes beside the cells."""
+        return str(self.table(keys).to_csv(index=False, lineterminator="\n"))
 
 
 def read(folder: str | Path) -> pd.DataFrame:
@@ -256,17 +217,3 @@ def existing(folder: str | Path) -> Store:
 
 def _is_key(key: Any) -> bool:
     return isinstance(key, str) and re.fullmatch(r"[0-9a-f]{64}", key) is not None
-
-
-def _host() -> str:
-    return re.sub(r"[^A-Za-z0-9._]", "_", socket.gethostname()) or "host"
-
-
-def _sync(folder: Path) -> None:
-    """Make a rename in a folder survive a crash, if the system can."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

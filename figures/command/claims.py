@@ -27,7 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from analysis.claims import check
     from analysis.claims.evidence import FAILS
-    from analysis.inputs import array_files
+    from analysis.compute import output_files
     from figures.document import pandoc
     from figures.report import claims_document
     from figures.show.claims_ledger import frame, rows, table
@@ -36,7 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out:
         if arguments.json:
             raise ValueError("--json prints the claims and --out writes them: give one of the two")
-        array_files.usable(arguments.out)  # before anything is computed
+        output_files.usable(arguments.out)  # before anything is computed
+        output_files.refuse_edited(arguments.out, (claims_document.PAGE, claims_document.PDF))
         pandoc.executable()
     claims = check(*arguments.ids, jobs=arguments.jobs, progress=sys.stderr.isatty())
     if arguments.out:

@@ -50,14 +50,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from analysis.advice.diagnose import diagnose, dry_run
+    from analysis.compute import output_files
     from analysis.costs import budget
-    from analysis.inputs import array_files
     from figures.drawing import style
     from figures.show import diagnosis
     from figures.words.translation import speaking
 
     if arguments.out is not None:
-        array_files.usable(arguments.out)
+        output_files.usable(arguments.out)
+        output_files.refuse_edited(arguments.out, style.files("diagnosis"))
     asked = options.measured(arguments)
     asked |= {"metric": METRICS[arguments.metric], "accept": arguments.accept}
     asked["screen"] = not arguments.no_screening

@@ -42,7 +42,7 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis.inputs import array_files
+    from analysis.compute import output_files
     from approx import checks
     from figures.document import album
     from figures.words.translation import speaking
@@ -58,21 +58,24 @@ def run(arguments: argparse.Namespace) -> int:
             listed = f"`expqk figures` lists all {len(NAMES)}"
             raise ValueError(checks.unknown("figure", name, known, listed))
     names = tuple(FIGURES) if "all" in arguments.names else tuple(dict.fromkeys(arguments.names))
-    array_files.usable(arguments.out)
+    output_files.usable(arguments.out)
+    for name in names:
+        files = album.files(name, arguments.out, arguments.format)
+        output_files.refuse_edited(arguments.out, files if anew else files[1:])
     profile = options.profile(arguments)
     with speaking(arguments.lang):
         for name in names:
             module = FIGURES[name]
-            table = None if anew else album.saved(name, arguments.out)
-            if table is None:
-                table = module.compute(profile)
-            else:
+            saved = None if anew else album.saved(name, arguments.out)
+            table = module.compute(profile) if saved is None else saved
+            if saved is not None:
                 print(
                     f"expqk: {name} is drawn from {arguments.out / 'data' / name}.csv; "
                     "--recompute computes it anew",
                     file=sys.stderr,
                 )
             caption = album.text(name, table)
-            for path in album.save(name, table, arguments.out, arguments.format, caption):
+            read, kinds = saved is not None, arguments.format
+            for path in album.save(name, table, arguments.out, kinds, caption, read=read):
                 print(path)
     return 0

@@ -233,10 +233,12 @@ def heads_of_file(arguments: argparse.Namespace) -> tuple[list[Head | Heads], in
 
 def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return how methods are measured on the heads of a file, by names of `diagnose`."""
+    from analysis.compute import output_files
+
     heads, jobs = heads_of_file(arguments)
     names = ("scheduler", "currency", "references", "temperature", "trials", "rows", "seed")
     given = {name: getattr(arguments, name) for name in names}
-    out = arguments.out and arguments.out / "heads"
+    out = arguments.out and output_files.inside(arguments.out, arguments.out / "heads/KEY").parent
     return given | {"inputs": heads, "methods": methods(arguments), "jobs": jobs, "finished": out}
 
 

@@ -62,6 +62,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from analysis.compute import output_files
     from analysis.models import checkpoints
     from analysis.models.planner import plan
     from figures.show import plans
@@ -74,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError("a plan is chosen on a TEXT and written to a file: give TEXT and --out")
     if arguments.out.is_dir():
         raise IsADirectoryError(f"--out must be a file, got the folder {arguments.out}")
+    heads = arguments.out.with_name(f"{arguments.out.name}.heads")
     found = plan(
         arguments.model,
         arguments.text,
@@ -90,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         jobs=arguments.jobs,
         scheduler=arguments.scheduler,
         progress=sys.stderr.isatty(),
-        finished=arguments.out.with_name(f"{arguments.out.name}.heads"),
+        finished=output_files.inside(arguments.out.parent, heads / "KEY").parent,
     )
     found.write(arguments.out)
     with speaking(arguments.lang):

@@ -26,8 +26,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path("report"),
-        help="folder to write to; a stopped run continues there [report]",
+        help="folder to write to; a stopped run continues there [report, with FILE, profile and "
+        "language if they are given: report-qk-course-zh]",
     )
     parser.add_argument(
         "--model",
@@ -50,11 +50,13 @@ def run(arguments: argparse.Namespace) -> int:
     from figures.report.build import build, rebuild
     from figures.words.translation import speaking
 
+    holds = _holds(arguments, arguments.lang)
+    out = arguments.out or Path(holds)
     written = ["index.html", "report.pdf", "report.md"]
     if arguments.rebuild:
         if arguments.title or arguments.author or arguments.model:
             raise ValueError("--rebuild takes all but notes.md from report.md: edit it there")
-        rebuild(arguments.out)
+        rebuild(out)
     else:
         pandoc.executable()  # before anything is computed
         try:
@@ -66,19 +68,28 @@ def run(arguments: argparse.Namespace) -> int:
         with speaking(arguments.lang):
             edited = build(
                 options.profile(arguments),
-                arguments.out,
+                out,
                 title=arguments.title,
                 authors=arguments.author or (),
                 model=model,
                 cache=platformdirs.user_cache_path("expqk"),
+                beside=[Path(_holds(arguments, language)) for language in options.LANGUAGES],
+                holds=holds,
             )
         if edited:
             print(f"expqk: report.md was edited: it is kept as {edited}", file=sys.stderr)
         course = arguments.profile == "course"
         written += [NOTES] if course else ["claims.html", "claims.pdf"]
     for name in written:
-        print(arguments.out / name)
+        print(out / name)
     return 0
+
+
+def _holds(arguments: argparse.Namespace, language: str) -> str:
+    """Return the name of a report, by which two of them do not take each other's folder."""
+    profile = arguments.profile if arguments.profile != "default" else None
+    file = arguments.qk and arguments.qk.name.removesuffix(".npz").removesuffix(".safetensors")
+    return "-".join(filter(None, ["report", file, profile, language if language != "en" else None]))
 
 
 def _found(arguments: argparse.Namespace) -> Results | None:

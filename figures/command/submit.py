@@ -43,9 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Return 1 if the contract is broken."""
     from importlib import metadata
 
+    from analysis.compute import output_files
     from analysis.costs import budget
     from analysis.experiments.submission import BESIDE, checkable, contract, load, submit
-    from analysis.inputs import array_files, load as tensors, sample
+    from analysis.inputs import load as tensors, sample
     from approx import parse
     from figures.drawing import style
     from figures.show import submissions
@@ -53,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     from figures.words.translation import speaking, tr
 
     if arguments.out is not None:
-        array_files.usable(arguments.out)
+        output_files.usable(arguments.out)
+        output_files.refuse_edited(arguments.out, style.files("submission"))
     own = load(arguments.file)
     method = own() if arguments.spec is None else parse(arguments.spec)
     if not isinstance(method, own):

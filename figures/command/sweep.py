@@ -57,8 +57,9 @@ def _shard(text: str) -> tuple[int, int]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run, resume or only describe a sweep; return 1 if a cell failed."""
+    from analysis.compute import output_files
     from analysis.sweeps import config, sweep as sweeping
-    from analysis.sweeps.store import Store
+    from analysis.sweeps.store import TABLE, Store
 
     text, folder = _text(arguments.config)
     whole = config.loads(text, arguments.config.name).plan(folder)
@@ -82,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         progress=sys.stderr.isatty(),
     )
     if not all(store.done(key) for key in whole.keys):
-        (store.folder / "table.csv").unlink(missing_ok=True)  # of a smaller sweep
+        (store.folder / TABLE).unlink(missing_ok=True)  # of a smaller sweep
     failed = sweeping.fill(store, planned, outcomes, retry_failed=arguments.retry_failed)
     begin()
     for cell in failed[:SHOWN]:
@@ -91,9 +92,9 @@ def run(arguments: argparse.Namespace) -> int:
     part = f", of which {len(planned.cells)} in this part" if arguments.shard else ""
     print(f"{len(whole.cells)} cells{part}: {done} done, {len(failed)} failed")
     if done == len(whole.cells):
-        table = store.table(whole.keys).to_csv(index=False, lineterminator="\n")
-        store.put(store.folder / "table.csv", table.encode())
-        print(store.folder / "table.csv")
+        with output_files.replacing(store.folder / TABLE) as temporary:
+            temporary.write_text(store.csv(whole.keys), "utf-8")
+        print(store.folder / TABLE)
     return 1 if failed else 0
 
 

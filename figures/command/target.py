@@ -38,13 +38,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from analysis.advice.target import needed
-    from analysis.inputs import array_files
+    from analysis.compute import output_files
     from figures.drawing import style
     from figures.show import targets
     from figures.words.translation import speaking
 
     if arguments.out is not None:
-        array_files.usable(arguments.out)
+        output_files.usable(arguments.out)
+        output_files.refuse_edited(arguments.out, style.files("needed"))
     errors = {m: getattr(arguments, name.replace("-", "_")) for name, (m, _) in ERRORS.items()}
     ((metric, target),) = ((m, error) for m, error in errors.items() if error is not None)
     asked = options.measured(arguments) | {"target": target, "metric": metric}

@@ -15,7 +15,8 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.inputs import array_files
+from analysis.compute import output_files
+from analysis.inputs.array_files import one_line
 from figures.drawing import style
 from figures.gallery import FIGURES
 from figures.words.translation import speaking, spoken, tr
@@ -77,23 +78,34 @@ def save(
     folder: Path,
     formats: tuple[str, ...] = style.FORMATS,
     caption: str | None = None,
+    *,
+    read: bool = False,
 ) -> list[Path]:
-    """Draw a figure and write it as `style.save` does; its panels, if any, as NAME/t=….svg."""
+    """Draw a figure and write it as `style.save` does; its panels, if any, as NAME/t=….svg.
+
+    A table that was read from FOLDER/data/NAME.csv is not written.
+    """
     module = FIGURES[name]
     title = tr(module.TITLE)
     said = style.plain(told(name, table, PARTS[:1]))
-    written = style.save(name, table, draw(name, table), folder, formats, caption, said)
+    own = None if read else table
+    written = style.save(name, own, draw(name, table), folder, formats, caption, said)
     if panels := getattr(module, "panels", None):
-        place = array_files.inside(folder, folder / "figures" / name / "t=….svg").parent
-        for old in place.glob("t=*.svg"):  # of a run at other temperatures
-            old.unlink()
+        for old in folder.glob(f"figures/{name}/t=*.svg"):  # of a run at other temperatures
+            if not output_files.edited(folder, old.relative_to(folder).as_posix()):
+                old.unlink()
         for t, panel in panels(style.drawable(table, style.NAME)).items():
-            written.append(place / f"t={t:g}.svg")
-            with array_files.replacing(written[-1]) as temporary:
-                temporary.write_bytes(
-                    style.drawing(panel, "svg", tr("{title}, t = {t:g}", title=title, t=t))
-                )
+            content = style.drawing(panel, "svg", tr("{title}, t = {t:g}", title=title, t=t))
+            with output_files.recorded(folder, f"figures/{name}/t={t:g}.svg") as temporary:
+                temporary.write_bytes(content)
+            written.append(folder / "figures" / name / f"t={t:g}.svg")
     return written
+
+
+def files(name: str, folder: Path, formats: Sequence[str] = style.FORMATS) -> list[str]:
+    """Return the names of all files of a figure that `save` may write, and of its panels there."""
+    panels = folder.glob(f"figures/{name}/t=*.svg")
+    return style.files(name, formats) + [path.relative_to(folder).as_posix() for path in panels]
 
 
 def draw(name: str, table: pd.DataFrame) -> Figure:
@@ -130,8 +142,8 @@ def saved(name: str, folder: Path) -> pd.DataFrame | None:
         told(name, table)  # cheap, and needs the columns and rows that drawing does
     except Exception as error:  # whatever a parser or a figure raises on an edited file
         raise ValueError(
-            f"{array_files.one_line(path)} is no table of the figure {name} "
-            f"({array_files.one_line(error, 80)}): --recompute writes it anew"
+            f"{one_line(path)} is no table of the figure {name} "
+            f"({one_line(error, 80)}): move it, and it is computed anew"
         ) from error
     return table
 
@@ -189,12 +201,12 @@ def write(folder: Path, root: Path = ROOT) -> list[Path]:
         raise ValueError(f"{folder}/data has no table of {', '.join(missing)}: run make gallery")
     written = []
     for name, table in tables.items():
-        written.append(array_files.inside(root, root / PICTURES / f"{name}.png"))
-        with array_files.replacing(written[-1]) as temporary:
+        written.append(output_files.inside(root, root / PICTURES / f"{name}.png"))
+        with output_files.replacing(written[-1]) as temporary:
             temporary.write_bytes(picture(table, name))
     for language, path in PAGES.items():
-        written.append(array_files.inside(root, root / path))
-        with array_files.replacing(written[-1]) as temporary, speaking(language):
+        written.append(output_files.inside(root, root / path))
+        with output_files.replacing(written[-1]) as temporary, speaking(language):
             temporary.write_text(page(tables, before[language]), encoding="utf-8")
     return written
 
@@ -214,7 +226,7 @@ def main(argv: list[str] | None = None) -> int:
         for path in write(parser.parse_args(argv).folder):
             print(path.relative_to(ROOT))
     except (ValueError, OSError) as error:
-        print(f"figures.document.album: {array_files.one_line(error, 400)}", file=sys.stderr)
+        print(f"figures.document.album: {one_line(error, 400)}", file=sys.stderr)
         return 1
     return 0
 

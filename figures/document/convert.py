@@ -26,7 +26,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from analysis.inputs.array_files import one_line, replacing
+from analysis.compute.output_files import replacing
+from analysis.inputs import array_files
+from analysis.inputs.array_files import one_line
 from figures import fonts as shipped
 from figures.document.formulas import html_formula, polished, with_typst_formulas
 from figures.document.notes import merged, notes as own_notes
@@ -255,6 +257,27 @@ def _write(out: Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
+def check_notes(markdown: Path | None, notes: Path) -> None:
+    """Raise an error if notes cannot be read, or merged into a document, if that is there."""
+    if notes.exists() and markdown is not None and markdown.is_file():
+        with tempfile.TemporaryDirectory(prefix="expqk-") as name:
+            _tree_with_notes(executable(), markdown, Path(name), notes)
+    elif notes.exists():
+        own_notes(array_files.text(notes))
+
+
+def _tree_with_notes(pandoc: str, markdown: Path, build: Path, notes: Path | None) -> Node:
+    """Return pandoc's tree of a document, with the notes in it if there are any."""
+    tree = _tree(pandoc, array_files.text(markdown), build)
+    if notes is not None and notes.exists():
+        tree["blocks"] = merged(
+            tree["blocks"],
+            own_notes(array_files.text(notes)),
+            lambda text: _tree(pandoc, text, build)["blocks"],
+        )
+    return tree
+
+
 def _prepared(
     pandoc: str, markdown: Path, build: Path, notes: Path | None, *, pdf: bool
 ) -> tuple[dict[str, Node], dict[str, str], FigureCopies]:
@@ -262,12 +285,7 @@ def _prepared(
 
     Figures are copied into `build`, under names of our own.
     """
-    tree = _tree(pandoc, markdown.read_text(encoding="utf-8-sig"), build)
-    if notes is not None and notes.exists():
-        own = own_notes(notes.read_text(encoding="utf-8-sig"))
-        tree["blocks"] = merged(
-            tree["blocks"], own, lambda text: _tree(pandoc, text, build)["blocks"]
-        )
+    tree = _tree_with_notes(pandoc, markdown, build, notes)
     meta = {key: tree["meta"][key] for key in _METADATA if key in tree["meta"]}
     tag = language(meta)
     meta["lang"] = {"t": "MetaString", "c": tag}

@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 from PIL import Image, PngImagePlugin
 
-from analysis.inputs import array_files
+from analysis.compute import output_files
 from approx import Method, parse
 from figures import fonts
 from figures.drawing import curve_readings
@@ -535,15 +535,14 @@ def range_of(least: float, most: float) -> str:
 
 def save_table(name: str, table: pd.DataFrame, folder: Path) -> Path:
     """Write FOLDER/data/NAME.csv as `save` does; the same bytes each time."""
-    path = array_files.inside(folder, folder / "data" / f"{name}.csv")
-    with array_files.replacing(path) as temporary:
+    with output_files.recorded(folder, f"data/{name}.csv") as temporary:
         table.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
-    return path
+    return folder / "data" / f"{name}.csv"
 
 
 def save(
     name: str,
-    table: pd.DataFrame,
+    table: pd.DataFrame | None,
     figure: Figure,
     folder: Path,
     formats: tuple[str, ...] = FORMATS,
@@ -552,24 +551,28 @@ def save(
 ) -> list[Path]:
     """Write a figure in every format, and the CSV it was drawn from; the same bytes each time.
 
+    Without a table, FOLDER/data/NAME.csv is left as it is.
     Files appear whole or not at all, and only under ``folder``: a link there to somewhere else is
-    an error. Floats are written so that they read back to the last bit. A caption becomes
-    NAME.txt, in plain text; a title is kept in each file, where screen readers find it.
+    an error, and so is a file that expqk did not write. Floats are written so that they read back
+    to the last bit. A caption becomes NAME.txt, in plain text; a title is kept in each file, where
+    screen readers find it.
     """
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name, re.ASCII):
         raise ValueError(f"the name of a figure must be letters, digits and ._-, got {name[:80]!r}")
-    written = [save_table(name, table, folder)]
-    plots = folder / "figures"
+    written = [] if table is None else [save_table(name, table, folder)]
+    contents = {kind: drawing(figure, kind, title) for kind in formats}
     if caption is not None:
-        written.append(array_files.inside(folder, plots / f"{name}.txt"))
-        with array_files.replacing(written[-1]) as temporary:
-            temporary.write_text(plain(caption) + "\n", encoding="utf-8")
-    for kind in formats:
-        path = array_files.inside(folder, plots / f"{name}.{kind}")
-        with array_files.replacing(path) as temporary:
-            temporary.write_bytes(drawing(figure, kind, title))
-        written.append(path)
+        contents = {"txt": f"{plain(caption)}\n".encode(), **contents}
+    for kind, content in contents.items():
+        with output_files.recorded(folder, f"figures/{name}.{kind}") as temporary:
+            temporary.write_bytes(content)
+        written.append(folder / "figures" / f"{name}.{kind}")
     return written
+
+
+def files(name: str, formats: Iterable[str] = FORMATS) -> list[str]:
+    """Return the names of all files that `save` may write of a figure."""
+    return [f"data/{name}.csv", *(f"figures/{name}.{kind}" for kind in (*formats, "txt"))]
 
 
 def plain(caption: str) -> str:

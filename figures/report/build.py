@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,16 +18,15 @@ import pandas as pd
 from analysis.advice import measurement
 from analysis.advice.verdict import TIE
 from analysis.claims import check
-from analysis.compute import finished
+from analysis.compute import finished, output_files
 from analysis.compute.parallel import parallel
 from analysis.costs.budget import amount_text
 from analysis.experiments import decomposition, moments, polynomial_rank
 from analysis.experiments.profile import Profile, rank_1_price
-from analysis.inputs import array_files
 from analysis.models.pipeline import Results
 from approx.polynomials.monomials import width
-from figures.document import album, edited_files
-from figures.document.convert import to_html, to_pdf
+from figures.document import album
+from figures.document.convert import check_notes, to_html, to_pdf
 from figures.document.notes import NAME as NOTES, skeleton
 from figures.drawing import style
 from figures.gallery import FIGURES, FigureModule, rank, reported, summary
@@ -65,10 +64,13 @@ def build(
     authors: Iterable[str] = (),
     model: Results | None = None,
     cache: Path | None = None,
+    beside: Iterable[Path] = (),
+    holds: str = "report",
 ) -> Path | None:
     """Compute everything and write the report.
 
     A report.md that was edited since it was written is never overwritten: it gets another name.
+    Any other file that was edited, or that expqk did not write, is refused.
     What notes.md holds is merged into the pages, as `figures.document.notes` says; a course report
     begins one with its questions, if there is none.
     The table of a study is kept when it is computed. A report of the same inputs and settings, in
@@ -91,11 +93,20 @@ def build(
     cache : Path, optional
         Folder for what no input decides, the checked claims; reports in other folders take them
         from there.
+    beside : iterable of Path
+        Folders of the same report in other languages, whose tables are used again.
+    holds : str
+        What the folder holds then; one that holds anything else is refused.
 
     Returns
     -------
     Path, optional
         Where a report.md that had been edited is now.
+
+    Raises
+    ------
+    FileExistsError
+        The folder holds another report, or a file that would be replaced is not of expqk.
     """
     least = rank_1_price(profile.inputs, profile.currency)
     brief = profile.name == course.NAME
@@ -108,12 +119,21 @@ def build(
             f"budget must be at least {amount_text(least, profile.currency)}, the price of rank 1, "
             f"got {profile.budget:g}"
         )
-    array_files.usable(out)
+    output_files.usable(out)
+    output_files.refuse_another(out, holds)
+    output_files.refuse_edited(out, _files(profile, out, model))
+    ours = not output_files.edited(out, SOURCE)
+    check_notes(out / SOURCE if ours else None, out / NOTES)
     command = command or shlex.join(["expqk", *sys.argv[1:]])
     seconds: dict[str, float] = {}
     together = functools.partial(_together, profile, seconds)
     folder = out.absolute()  # a worker keeps the folder it began in
-    computed = _computed(profile, folder, cache, seconds)
+    store = finished.Finished(
+        output_files.inside(folder, folder / STORE / "KEY").parent,
+        cache,
+        *(other.absolute() / STORE for other in beside),
+    )
+    computed = _computed(profile, store, cache, seconds)
     kept, shown = [name for name in computed if name not in seconds], reported(profile)
     if SUMMARY in shown:
         computed[SUMMARY] = summary.compose(computed["error"], computed["winners"])
@@ -134,15 +154,25 @@ def build(
     if model is not None:
         model_sections.draw(model, out)
     text = render(profile, computed, command, title=title, authors=authors, model=model)
-    edited = edited_files.put(out, SOURCE, text)
+    edited = output_files.put(out, SOURCE, text)
     if brief and not (out / NOTES).exists():
-        (out / NOTES).write_text(skeleton(text, tr(course.ABOUT_NOTES)), "utf-8")
-    together("pages", {form: functools.partial(make, folder) for form, make in PAGES.items()})
-    edited_files.describe(
-        out,
-        {"command": command, "seed": profile.seed, "kept": kept, "seconds": seconds, **_machine()},
-    )
+        with output_files.replacing(out / NOTES) as temporary:
+            temporary.write_text(skeleton(text, tr(course.ABOUT_NOTES)), "utf-8")
+    pages = {name: functools.partial(_page, name, folder) for name in PAGES}
+    together("pages", pages)
+    about = {"holds": holds, "command": command, "seed": profile.seed, "kept": kept}
+    output_files.describe(out, {**about, "seconds": seconds, **_machine()})
     return edited
+
+
+def _files(profile: Profile, out: Path, model: Results | None) -> Iterator[str]:
+    """Yield the names of all files that `build` may write, but for its source."""
+    yield from (*PAGES, output_files.MANIFEST)
+    if profile.name != course.NAME:
+        yield from (claims_document.PAGE, claims_document.PDF)
+    drawn = () if model is None else model_sections.FIGURES
+    for name in (SUMMARY, *_studies(profile), *drawn):
+        yield from album.files(name, out)
 
 
 def _together(
@@ -162,10 +192,10 @@ def _together(
 
 
 def _computed(
-    profile: Profile, folder: Path, cache: Path | None, seconds: dict[str, float]
+    profile: Profile, store: finished.Finished, cache: Path | None, seconds: dict[str, float]
 ) -> dict[str, pd.DataFrame]:
-    """Return the tables of all studies; only those that are in neither folder are computed."""
-    studies, store = _studies(profile), finished.Finished(folder / STORE, cache)
+    """Return the tables of all studies; only those that are in no folder are computed."""
+    studies = _studies(profile)
     made_by = finished.code("figures"), *_hardware().values()
     keys = {x: finished.key(x, *made_by, "" if x == LEDGER else profile.key) for x in studies}
     earlier = {name: store.get(key) for name, key in keys.items()}
@@ -239,19 +269,17 @@ def rebuild(out: Path) -> None:
     """Turn report.md, perhaps edited, and notes.md into index.html and report.pdf."""
     if not (out / SOURCE).exists():
         raise FileNotFoundError(f"there is no {out / SOURCE}: run expqk report --out {out} first")
-    for make in PAGES.values():
-        make(out)
+    output_files.refuse_edited(out, PAGES)
+    for name in PAGES:
+        _page(name, out)
 
 
-def _html(out: Path) -> None:
-    to_html(out / SOURCE, out / "index.html", notes=out / NOTES)
+def _page(name: str, out: Path) -> None:
+    with output_files.recorded(out, name) as path:
+        PAGES[name](out / SOURCE, path, notes=out / NOTES)
 
 
-def _pdf(out: Path) -> None:
-    to_pdf(out / SOURCE, out / "report.pdf", notes=out / NOTES)
-
-
-PAGES: dict[str, Callable[[Path], None]] = {"html": _html, "pdf": _pdf}
+PAGES: dict[str, Callable[..., None]] = {"index.html": to_html, "report.pdf": to_pdf}
 
 
 def render(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.claims import DOCUMENTS, VERDICTS
-from analysis.inputs import array_files
+from analysis.compute import output_files
 from figures.document.convert import to_html, to_pdf
 from figures.report.tables import markdown, metadata
 from figures.show import claims_ledger
@@ -25,12 +25,14 @@ def write(ledger: pd.DataFrame, out: Path, *, report: bool = True) -> list[Path]
     report : bool
         Whether there is a report beside them to link to.
     """
-    array_files.usable(out)
+    output_files.usable(out)
     with tempfile.TemporaryDirectory(prefix="expqk-") as folder:
         text = Path(folder) / "claims.md"
         text.write_text(source(ledger, report=report), encoding="utf-8")
-        to_html(text, out / PAGE)
-        to_pdf(text, out / PDF, landscape=True)
+        with output_files.recorded(out, PAGE) as path:
+            to_html(text, path)
+        with output_files.recorded(out, PDF) as path:
+            to_pdf(text, path, landscape=True)
     return [out / PAGE, out / PDF]
 
 

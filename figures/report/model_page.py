@@ -5,12 +5,12 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from analysis.inputs import array_files
+from analysis.compute import output_files
 from analysis.models.pipeline import Results
-from figures.document import edited_files
-from figures.document.convert import to_html
+from figures.document.convert import check_notes, to_html
 from figures.document.notes import NAME as NOTES
 from figures.document.pandoc import executable
+from figures.drawing import style
 from figures.report import model_sections
 from figures.report.model_sections import PLAN
 from figures.report.tables import literal, metadata
@@ -33,13 +33,11 @@ def usable(out: Path) -> None:
         The folder cannot be made or written.
     """
     executable()
-    array_files.usable(out)
-    for name in (SOURCE, PAGE, PLAN):
-        if edited_files.edited(out / name):
-            raise FileExistsError(
-                f"{array_files.one_line(out / name)} was edited, or is of another command, "
-                "and is never overwritten: move it, or give another --out"
-            )
+    output_files.usable(out)
+    output_files.refuse_another(out, model_sections.HOLDS)
+    drawn = [file for name in model_sections.FIGURES for file in style.files(name)]
+    output_files.refuse_edited(out, (SOURCE, PAGE, PLAN, output_files.MANIFEST, *drawn))
+    check_notes(out / SOURCE, out / NOTES)
 
 
 def build(found: Results, out: Path, *, command: str) -> list[Path]:
@@ -60,9 +58,9 @@ def build(found: Results, out: Path, *, command: str) -> list[Path]:
     usable(out)
     model_sections.write(found, out, command)
     model_sections.draw(found, out, ("svg", "png"))
-    with edited_files.recorded(out, SOURCE) as path:
+    with output_files.recorded(out, SOURCE) as path:
         path.write_text(source(found, out, command), encoding="utf-8", errors="replace")
-    with edited_files.recorded(out, PAGE) as path:
+    with output_files.recorded(out, PAGE) as path:
         to_html(out / SOURCE, path, notes=out / NOTES)
     return [out / PAGE, out / SOURCE, out / PLAN]
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.compute import output_files
 from analysis.experiments.profile import Profile
 from analysis.inputs.array_files import one_line
 from analysis.models.next_tokens import Change
 from analysis.models.pipeline import Results
 from analysis.models.plan import Plan
 from analysis.models.replacement import Estimated
-from figures.document import edited_files
 from figures.drawing import style
 from figures.report.tables import literal, markdown
 from figures.show import model_run
@@ -28,6 +28,8 @@ HEADS, PRICE = (
     "model_heads",
     "model_price",
 )  # figures and their tables; no other figure has the name
+FIGURES = HEADS, PRICE
+HOLDS = "model"  # the folder of `expqk model`
 COMMAND, FOUND = "command", "found"  # of the manifest: as it was given, and what no table holds
 
 
@@ -39,8 +41,9 @@ def write(found: Results, out: Path, command: str) -> None:
         "gain": found.gain and [_plain(number) for number in found.gain],
         "changes": [change._asdict() for change in found.changes],
     }
-    edited_files.describe(out, {COMMAND: command, **found.about, FOUND: rest})
-    with edited_files.recorded(out, PLAN) as path:
+    about = {"holds": HOLDS, COMMAND: command, **found.about, FOUND: rest}
+    output_files.describe(out, about)
+    with output_files.recorded(out, PLAN) as path:
         found.plan.write(path)
 
 
@@ -68,12 +71,14 @@ def read(folder: Path) -> Results:
         There is no such folder, or it holds no finished run of that command.
     """
     try:
-        about = dict(edited_files.manifest(folder))
+        tables = [f"data/{name}.csv" for name in FIGURES]
+        output_files.refuse_edited(folder, (output_files.MANIFEST, *tables, PLAN))
+        about = output_files.manifest(folder)
         rest = about.pop(FOUND)
         price = pd.read_csv(folder / "data" / f"{PRICE}.csv")
         singles = price[price.method != model_run.PLANNED].to_dict("records")
         return Results(
-            {name: about[name] for name in about if name not in (COMMAND, "written")},
+            {name: about[name] for name in about if name not in (COMMAND, "holds")},
             pd.read_csv(folder / "data" / f"{HEADS}.csv"),
             Plan.read(folder / PLAN),
             [{str(name): _known(value) for name, value in one.items()} for one in singles],
@@ -84,8 +89,8 @@ def read(folder: Path) -> Results:
         )
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"{one_line(folder)} holds nothing that `expqk model` of this version found: give the "
-            "folder that its --out named, once it is done"
+            f"{one_line(folder)} holds nothing that `expqk model` of this version found, or it was "
+            "edited: give the folder that its --out named, once it is done"
         ) from error
 
 

@@ -151,6 +151,7 @@ WHY = {
     "analysis.models.next_tokens.*": MODEL,
     "analysis.costs.operations.*": PLACES,
     "analysis.compute.parallel.*": PLUMBING,
+    "analysis.compute.output_files.*": PLUMBING,
     "analysis.models.replacement.*": MODEL,
     "analysis.advice.pitfalls.*": "reproduces what public code does wrong, its rounding included",
     "analysis.models.planner.*": MADE_OF,

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import tomllib
+from pathlib import Path
 
 import pytest
 import terminal
@@ -45,7 +46,9 @@ BEFORE = {  # what a reader has done before
     "expqk exercise check 7 answers.json": (
         'printf \'{"sigma": 1, "factor": 1.6487, "corrected": 1}\' > answers.json'
     ),
-    "expqk report --rebuild": "mkdir report && printf '# 最终\\n' > report/report.md",
+    "expqk report --profile course --rebuild": (
+        "mkdir report-course && printf '# 最终\\n' > report-course/report.md"
+    ),
     "expqk report --rebuild --out mine": (
         "mkdir mine && printf '# 最终\\n\\n$e^{q\\\\cdot k}$\\n' > mine/report.md"
     ),
@@ -128,14 +131,14 @@ def settled(done):
 def settled_with_files(command, shell):
     """Run a command; what it writes must be there, and nothing of it empty."""
     before = set(shell.folder.rglob("*"))
-    settled(shell(command))
+    settled(done := shell(command))
     files = [path for path in set(shell.folder.rglob("*")) - before if path.is_file()]
     assert [str(path) for path in files if not path.stat().st_size] == []
     words = shlex.split(command)
     writes = words[1] in ("report", "figures") or {"--out", "--export", "--store"} & {*words}
     assert bool(files) == (bool(writes) and "--dry-run" not in words)
     if words[1] == "report" and "--rebuild" not in words:
-        out = words[words.index("--out") + 1] if "--out" in words else "report"
+        out = Path(done.stdout.splitlines()[0]).parent
         written = (*REPORT[:3], "notes.md") if "course" in words else REPORT
         assert {*written} <= {path.name for path in (shell.folder / out).iterdir()}
 

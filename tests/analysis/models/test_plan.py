@@ -53,15 +53,6 @@ def test_bad_file_is_one_line_that_names_it(tmp_path, changed, message):
     assert "\n" not in str(caught.value)
 
 
-def test_what_a_killed_process_was_writing_is_removed(tmp_path):
-    dead, alive = (tmp_path / f".plan.json.tmp-{process}" for process in (2**22 + 1, 1))
-    other = tmp_path / ".other.json.tmp-4194305"
-    for path in (dead, alive, other):
-        path.touch()
-    Plan.from_json(json.dumps(GOOD)).write(tmp_path / "plan.json")
-    assert sorted(tmp_path.iterdir()) == sorted([alive, other, tmp_path / "plan.json"])
-
-
 def test_what_cannot_be_read_back_is_not_written(tmp_path):
     for facts in ({"price": float("nan")}, {"price": object()}):
         with pytest.raises(ValueError, match="what JSON holds"):

@@ -15,13 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from kills import kills
 from pandas.testing import assert_frame_equal
 
+from analysis.compute import output_files
 from analysis.compute.executors import Failure
 from analysis.errors.metrics import compare
 from analysis.inputs import Head, gaussian
-from analysis.sweeps import store as storing, table
+from analysis.sweeps import table
 from analysis.sweeps.store import CellsFailed, Store, StoreError, read
 from analysis.sweeps.sweep import plan, sweep
 from approx import parse
@@ -79,7 +79,6 @@ def test_any_float_is_the_same_as_text(values):
 # Whole files
 
 
-@kills("store.py", 'sha256(f"{key}\\n{body}"', 'sha256(f"\\n{body}"')
 def test_every_truncation_and_alteration_is_noticed(tmp_path):
     kept = Store(tmp_path)
     kept.open([KEY, OTHER])
@@ -112,7 +111,6 @@ def test_an_altered_cell_is_computed_again(tmp_path):
     assert_frame_equal(read(tmp_path), whole, check_exact=True)
 
 
-@kills("store.py", "os.fsync(file.fileno())", "pass")
 def test_a_file_is_synced_before_and_after_it_gets_its_name(tmp_path, monkeypatch):
     kept, calls = Store(tmp_path), []
     sync, replace = os.fsync, os.replace
@@ -175,17 +173,16 @@ def test_threads_may_write_one_cell_at_once(tmp_path):
     assert len(list((tmp_path / "cells").iterdir())) == 1
 
 
-@kills("store.py", "not mine and not psutil.pid_exists(pid)", "not mine")
 def test_leftovers_of_the_dead_are_swept_and_only_those(tmp_path):
     kept = Store(tmp_path)
     kept.open([KEY])
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    host, pid = storing._host(), os.getpid()
+    host, pid = output_files._host(), os.getpid()
     swept = [f".tmp-{host}-{x}-00000000-7.{KEY}.csv" for x in (dead.pid, pid)]
     left = [
         f".tmp-{host}-{os.getppid()}-00000000-7.{KEY}.csv",  # another process, alive
-        f".tmp-{host}-{pid}-{storing.TOKEN}-7.{KEY}.csv",  # this one, in another thread
+        f".tmp-{host}-{pid}-{output_files.TOKEN}-7.{KEY}.csv",  # this one, in another thread
         f".tmp-elsewhere-{dead.pid}-00000000-7.{KEY}.csv",
         ".tmp-not-ours",
     ]

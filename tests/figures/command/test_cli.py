@@ -131,17 +131,19 @@ def test_a_figure_is_drawn_from_its_csv_unless_told_otherwise(tmp_path, capsys, 
         return run(*command), capsys.readouterr().err
 
     assert draw() == (0, "")
-    drawn = {p: p.read_bytes() for p in out.rglob("*.*")}
+    drawn = {p: p.read_bytes() for p in out.glob("*/*.*")}
     status, said = draw()
     assert (status, said.endswith("--recompute computes it anew\n")) == (0, True), said
     assert computed == ["default"]
-    assert {p: p.read_bytes() for p in out.rglob("*.*")} == drawn
+    assert {p: p.read_bytes() for p in out.glob("*/*.*")} == drawn
     table = pd.read_csv(out / "data/break_even.csv")
     table.assign(value=table.value * 2).to_csv(out / "data/break_even.csv", index=False)
     assert draw()[0] == 0  # what is edited there is drawn
     assert (out / "figures/break_even.svg").read_bytes() != drawn[out / "figures/break_even.svg"]
+    assert draw("--recompute")[0] == 1  # and is not lost
+    (out / "data/break_even.csv").unlink()
     assert draw("--recompute") == (0, "")
-    assert {p: p.read_bytes() for p in out.rglob("*.*")} == drawn
+    assert {p: p.read_bytes() for p in out.glob("*/*.*")} == drawn
     assert draw("--profile", "quick") == draw("--seed", 1) == (0, "")
     assert computed == ["default", "default", "quick", "default"]
 
@@ -152,7 +154,7 @@ def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, capsys
     (tmp_path / "data/break_even.csv").write_text(text)
     assert run("figures", "break_even", "--out", tmp_path) == 1
     said = capsys.readouterr().err
-    assert re.search("no table of the figure break_even .*: --recompute writes it anew$", said)
+    assert re.search("no table of the figure break_even .*: move it, and it is computed", said)
     assert said.count("\n") == 1
 
 

@@ -15,6 +15,7 @@ from matplotlib.container import ErrorbarContainer
 from test_report import _places, _unnamed, cut
 
 from analysis import inputs
+from analysis.compute import output_files
 from analysis.experiments import polynomial_rank, predicted_error
 from analysis.experiments.profile import profile
 from figures.gallery import FIGURES, NAMES, REPORTED, reported
@@ -188,8 +189,8 @@ def test_own_text_takes_the_place_of_a_question(made, tmp_path, monkeypatch):
     assert [place for place, _ in places] == [
         f"own-{name}" for name in ("question", "method", "rank", "moments", "error", "meaning")
     ]
-    monkeypatch.delitem(report.PAGES, "pdf")
-    for name in ("report.md", "index.html"):
+    monkeypatch.delitem(report.PAGES, "report.pdf")
+    for name in ("report.md", "index.html", output_files.RECORD):
         (tmp_path / name).write_text((made / name).read_text("utf-8"), "utf-8")
     shutil.copytree(made / "figures", tmp_path / "figures")
     (tmp_path / "notes.md").write_text(
@@ -214,11 +215,12 @@ def test_what_was_written_is_never_overwritten(small, found, tmp_path, monkeypat
         monkeypatch.setattr(module, "compute", lambda *_, name=name: found[name])
     monkeypatch.setattr(report.decomposition, "compute", lambda *_: found["decomposition"])
     assert report.build(small, tmp_path, command="x") is None
-    for name in ("notes.md", "report.md"):
-        (tmp_path / name).write_text(f"mine: {name}", "utf-8")
+    note = "<!-- after: rank -->\nMine."
+    for name, text in {"notes.md": note, "report.md": "mine"}.items():
+        (tmp_path / name).write_text(text, "utf-8")
     assert report.build(small, tmp_path, command="x") == tmp_path / "report.md.1"
-    assert (tmp_path / "report.md.1").read_text("utf-8") == "mine: report.md"
-    assert (tmp_path / "notes.md").read_text("utf-8") == "mine: notes.md"
+    assert (tmp_path / "report.md.1").read_text("utf-8") == "mine"
+    assert (tmp_path / "notes.md").read_text("utf-8") == note
 
 
 # Its numbers

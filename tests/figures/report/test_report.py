@@ -24,7 +24,7 @@ from test_model_page import made_up
 from analysis import claims, inputs, moments
 from analysis.advice.diagnose import diagnose
 from analysis.advice.verdict import KEEP
-from analysis.compute import finished
+from analysis.compute import finished, output_files
 from analysis.costs.candidates import TRIVIAL
 from analysis.experiments import decomposition
 from analysis.experiments.profile import ADVISED, Profile, profile
@@ -97,6 +97,15 @@ def test_all_parts_are_there(made):
         assert {f"data/{name}.csv", f"figures/{name}.svg"} <= names
 
 
+def test_every_file_is_recorded_and_checked_before_anything_is_computed(made, small):
+    record = (made / output_files.RECORD).read_text("utf-8")
+    written = {line.partition("  ")[2] for line in record.splitlines()}
+    names = {path.relative_to(made).as_posix() for path in made.rglob("*.*") if path.is_file()}
+    kept = {name for name in names if name.startswith("store/")}
+    assert written == names - kept - {output_files.RECORD}
+    assert written - {"report.md"} <= {*report._files(small, made, None)}
+
+
 def test_what_is_corrected_is_in_the_report_and_links_to_the_claims(made):
     """The other claims, and all their numbers, are in a document of their own."""
     table = pd.read_csv(made / "data" / "claims.csv")
@@ -112,14 +121,13 @@ def test_times_are_in_the_manifest_only(made):
     assert manifest["command"] == "expqk report --out mine"
     assert {"numpy", "numba", "typst"} <= set(manifest["versions"])
     assert manifest["blas"]
-    rest = {*PARTS, "pages of the claims", "html", "pdf"}
+    rest = {*PARTS, "pages of the claims", *report.PAGES}
     assert set(manifest["seconds"]) == {*REPORTED["quick"]} | rest
     assert manifest["kept"] == []
     assert not re.search(r"\d (?:s|seconds)\b", (made / "report.md").read_text("utf-8"))
 
 
 @kills("build.py", "if name not in computed\n", "if True\n")
-@kills("build.py", "(folder / STORE, cache)", "(folder / STORE)")
 @kills("build.py", "contextlib.suppress(OSError)", "contextlib.nullcontext()")
 @kills("finished.py", "and path.stem not in names:", "and not path.stem:")
 @kills("finished.py", 're.fullmatch("[0-9a-f]{64}", path.stem) and ', "")
@@ -141,7 +149,8 @@ def test_what_an_earlier_run_computed_is_kept_in_the_folder(small, tmp_path, mon
         monkeypatch.setattr(report, "_studies", lambda profile: studies)
         monkeypatch.setattr(finished, "code", lambda *packages: code * (packages == ("figures",)))
         seconds = {}
-        return report._computed(asked, folder, cache, seconds), [*seconds]
+        store = finished.Finished(folder / report.STORE, cache)
+        return report._computed(asked, store, cache, seconds), [*seconds]
 
     first, taken = run(small)
     other = tmp_path / "mine" / report.STORE / "settings.json"  # of somebody else
@@ -206,7 +215,7 @@ def test_a_page_made_again_has_the_same_bytes(made, tmp_path, monkeypatch):
     """Of a PDF a test of `to_pdf` says so."""
     shutil.copytree(made / "figures", tmp_path / "figures")
     shutil.copy(made / "report.md", tmp_path)
-    monkeypatch.delitem(report.PAGES, "pdf")
+    monkeypatch.delitem(report.PAGES, "report.pdf")
     report.rebuild(tmp_path)
     assert (tmp_path / "index.html").read_bytes() == (made / "index.html").read_bytes()
 
@@ -241,9 +250,9 @@ def test_title_authors_and_names_of_inputs_are_text(small, edited, found):
         authors=(HOSTILE[::-1], "李\n雷"),
     )
     (edited / "report.md").write_text(text, "utf-8")
-    report.PAGES["html"](edited)
+    report._page("index.html", edited)
     (edited / "report.md").write_text(_about(text), "utf-8")
-    report.PAGES["pdf"](edited)
+    report._page("report.pdf", edited)
     page = html.unescape(re.sub("<[^<>]*>", "", (edited / "index.html").read_text("utf-8")))
     page = " ".join(page.split())  # what is seen
     for said in (HOSTILE, HOSTILE[::-1], "李 雷", f"--title '{HOSTILE} ```'"):
@@ -270,7 +279,8 @@ def test_what_was_drawn_in_other_formats_is_drawn_again(found, tmp_path):
     report._drawn("rank", found["rank"], tmp_path)
     assert {p.name for p in (tmp_path / "figures").iterdir()} == {"rank.svg"}
     for ending in ("pdf", "txt"):
-        (tmp_path / "figures" / f"rank.{ending}").write_bytes(b"old")
+        with output_files.recorded(tmp_path, f"figures/rank.{ending}") as path:
+            path.write_bytes(b"old")
     report._drawn("rank", found["rank"], tmp_path)
     assert {p.name for p in (tmp_path / "figures").iterdir()} == {
         "rank.svg",
@@ -305,6 +315,8 @@ def test_title_and_authors_of_the_command_reach_the_report(tmp_path, monkeypatch
     options = ["--title", HOSTILE, "--author", "A", "--author", "B"]
     assert main(["report", "--profile", "quick", "--out", str(tmp_path), *options]) == 0
     assert given.pop("cache").name == "expqk"
+    assert {path.name for path in given.pop("beside")} == {"report-quick", "report-quick-zh"}
+    assert given.pop("holds") == "report-quick"
     assert given == {"title": HOSTILE, "authors": ["A", "B"], "model": None}
 
 
@@ -446,7 +458,7 @@ def test_the_font_has_every_character_of_the_report(chinese):
 
 def test_the_pdf_in_chinese_has_headings_and_the_font(chinese, edited):
     (edited / "report.md").write_text(chinese, "utf-8")
-    report.PAGES["pdf"](edited)
+    report._page("report.pdf", edited)
     pdf = (edited / "report.pdf").read_bytes()
     assert SERIF.stem.encode() in pdf
     seen = text_of(pdf)

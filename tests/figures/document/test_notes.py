@@ -1,14 +1,12 @@
-"""What a reader edited in a folder of ours is never lost, and notes beside a report join it."""
+"""What a reader edited in the folder of a report is never lost, and notes beside it join it."""
 
 import json
-import os
 from types import SimpleNamespace
 
 import pytest
 from kills import kills
 
 from figures.command.cli import main
-from figures.document import edited_files
 from figures.document.convert import to_html, to_pdf
 from figures.document.notes import Note, merged, notes
 from figures.report import build as report
@@ -18,85 +16,6 @@ NAME = "report.md"
 
 def files(folder):
     return {path.name: path.read_text("utf-8") for path in folder.glob("report.md*")}
-
-
-@kills("edited_files.py", "[*known.get(name, []), _digest(temporary)]", "[_digest(temporary)]")
-def test_what_was_edited_gets_another_name_each_time(tmp_path):
-    assert edited_files.put(tmp_path, NAME, "one") is None
-    assert edited_files.put(tmp_path, NAME, "two") is None  # untouched
-    (tmp_path / NAME).write_text("mine")
-    assert edited_files.put(tmp_path, NAME, "three") == tmp_path / "report.md.1"
-    (tmp_path / NAME).write_text("two")
-    assert edited_files.put(tmp_path, NAME, "one") is None  # what was written long ago is ours, too
-    (tmp_path / NAME).write_text("mine again")
-    assert edited_files.put(tmp_path, NAME, "four") == tmp_path / "report.md.2"
-    assert files(tmp_path) == {NAME: "four", f"{NAME}.1": "mine", f"{NAME}.2": "mine again"}
-
-
-def test_a_pipe_is_not_waited_for(tmp_path):
-    for name in (NAME, edited_files.MANIFEST):
-        os.mkfifo(tmp_path / name)
-    assert edited_files.put(tmp_path, NAME, "one") == tmp_path / "report.md.1"
-    assert (tmp_path / NAME).read_text() == "one"
-
-
-@kills(
-    "edited_files.py",
-    "return path.exists() and _digest(path) not in",
-    "return path.exists() and bool(written(path.parent)) and _digest(path) not in",
-)
-@pytest.mark.parametrize("record", [None, "", "[]", '{"written": 3}', '{"written": {"x": 1}}'])
-def test_without_a_record_everything_counts_as_edited(tmp_path, record):
-    edited_files.put(tmp_path, NAME, "one")
-    (tmp_path / edited_files.MANIFEST).unlink()
-    if record is not None:
-        (tmp_path / edited_files.MANIFEST).write_text(record)
-    (tmp_path / "report.md.1").symlink_to("nowhere")  # a name that is taken
-    assert edited_files.put(tmp_path, NAME, "two") == tmp_path / "report.md.2"
-    assert (tmp_path / "report.md.2").read_text() == "one"
-    assert not edited_files.edited(tmp_path / NAME)
-
-
-@pytest.mark.parametrize("moment", ["manifest.json", NAME, None])
-def test_a_run_that_is_killed_loses_nothing_and_leaves_nothing_edited(
-    tmp_path, monkeypatch, moment
-):
-    """Before the record, between it and the file, and while the file is written."""
-    edited_files.put(tmp_path, NAME, "one")
-    replace = edited_files.os.replace
-
-    def killed(source, target):
-        if target.name == moment:
-            raise KeyboardInterrupt
-        replace(source, target)
-
-    monkeypatch.setattr(edited_files.os, "replace", killed)
-    with pytest.raises(KeyboardInterrupt):
-        write(tmp_path, moment is None)
-    assert files(tmp_path) == {NAME: "one"}
-    assert not edited_files.edited(tmp_path / NAME)
-    (tmp_path / NAME).write_text("mine")
-    with pytest.raises(KeyboardInterrupt):
-        write(tmp_path, moment is None)
-    assert "mine" in files(tmp_path).values()
-
-
-def write(folder, fail):
-    with edited_files.recorded(folder, NAME) as path:
-        path.write_text("two")
-        if fail:
-            raise KeyboardInterrupt
-        edited_files.aside(folder / NAME)
-
-
-def test_the_manifest_keeps_what_was_written(tmp_path):
-    edited_files.put(tmp_path, NAME, "one")
-    edited_files.describe(tmp_path, {"seed": 3})
-    assert not edited_files.edited(tmp_path / NAME)
-    edited_files.put(tmp_path, NAME, "two")
-    manifest = json.loads((tmp_path / edited_files.MANIFEST).read_text("utf-8"))
-    assert manifest["seed"] == 3
-    assert len(manifest["written"][NAME]) == 2
 
 
 def test_a_report_keeps_an_edited_one_and_says_so(tmp_path, monkeypatch, capsys):
@@ -120,7 +39,7 @@ def test_a_report_keeps_an_edited_one_and_says_so(tmp_path, monkeypatch, capsys)
     said = capsys.readouterr().err
     assert said == f"expqk: report.md was edited: it is kept as {tmp_path / 'report.md.1'}\n"
     assert files(tmp_path) == {NAME: "generated", f"{NAME}.1": "mine"}
-    assert json.loads((tmp_path / edited_files.MANIFEST).read_text("utf-8"))["seed"] == 0
+    assert json.loads((tmp_path / "manifest.json").read_text("utf-8"))["seed"] == 0
 
 
 # Notes
