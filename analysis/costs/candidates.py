@@ -14,6 +14,7 @@ TRIVIAL = "uniform()"
 FEW_BITS = (  # if bytes are counted: keys in few bits, with exact last keys
     "quantised(bits={bits}, by='channel', group=32)",
     "turboquant(bits={bits}, form='eden', recent=31, corrected=True)",
+    "turboquant(bits={bits}, form='eden', group=32, corrected=True)",  # no shift of keys matters
 )
 BITS = (2, 3, 4)
 RUNNABLE = (
