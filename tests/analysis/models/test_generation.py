@@ -13,6 +13,8 @@ from kills import kills
 from pandas.testing import assert_frame_equal
 from test_substitute import build, saved, with_torch
 
+from analysis.advice.diagnose import diagnose
+from analysis.costs.candidates import in_few_bits
 from analysis.models import attach, detach, generate, generation
 from analysis.models.attention_hook import cache_name
 from analysis.models.checkpoints import Place
@@ -99,6 +101,46 @@ def everywhere(model, spec, layers=None):
     facts = model.config
     every = range(facts.num_hidden_layers) if layers is None else layers
     return {(i, j): parse(spec) for i in every for j in range(facts.num_attention_heads)}
+
+
+def biased(norm):
+    """Return a Qwen2 with a bias of keys in their slowest pair, in which every query is 0."""
+    torch = pytest.importorskip("torch")
+    model = build("qwen2", hidden_size=64, num_hidden_layers=2, head_dim=16)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            attention = layer.self_attn
+            for x in (attention.q_proj.weight, attention.q_proj.bias):
+                x[7::16], x[15::16] = 0, 0
+            attention.k_proj.bias[7::16] = norm
+    return model
+
+
+@with_torch
+def test_a_bias_of_keys_that_no_query_sees_changes_neither_the_model_nor_what_is_advised():
+    codes = [m for m in in_few_bits("bytes_read") if not m.parts and m.bits == 4]
+    plain, *invariant = sorted(codes, key=lambda m: "shift" in m.invariant_to)
+    found, own = {}, {}
+    for norm in (0.0, 600.0):
+        state, p = whole(biased(norm), {})
+        own[norm] = state
+        heads = [x for layer in range(2) for x in p.inputs(layer)]
+        table = diagnose(heads, methods=codes, budget=10**4, currency="bytes_read", trials=1)
+        assert norm == 0 or {
+            "shift" in parse(x).invariant_to for x in table[table.winner].spec
+        } == {True}
+        tv = table.groupby("spec").attention_tv.median()
+        for method in codes:
+            kl = p.replace(p.everywhere(method)).kl.mean()  # as `substitute`, then as `generate`
+            said = stepped(biased(norm), method, PROMPT)[0]
+            assert apart(said, whole(biased(norm), p.everywhere(method))[0]) < TOLERANCE * (
+                1 + norm
+            )
+            found[method, norm] = np.array([tv[str(method)], kl, apart(said, state)])
+    assert apart(own[600.0], own[0.0]) < TOLERANCE
+    assert (found[plain, 600.0] > 3 * found[plain, 0.0]).all()
+    for method in invariant:
+        assert (found[method, 600.0] < 1.5 * found[method, 0.0]).all(), method
 
 
 TOLERANCE = (
