@@ -126,17 +126,14 @@ def test_a_bias_of_keys_that_no_query_sees_changes_neither_the_model_nor_what_is
         own[norm] = state
         heads = [x for layer in range(2) for x in p.inputs(layer)]
         table = diagnose(heads, methods=codes, budget=10**4, currency="bytes_read", trials=1)
-        assert norm == 0 or {
-            "shift" in parse(x).invariant_to for x in table[table.winner].spec
-        } == {True}
+        best = [parse(spec) for spec in table[table.winner].spec]
+        assert norm == 0 or all("shift" in method.invariant_to for method in best)
         tv = table.groupby("spec").attention_tv.median()
         for method in codes:
             kl = p.replace(p.everywhere(method)).kl.mean()  # as `substitute`, then as `generate`
             said = stepped(biased(norm), method, PROMPT)[0]
-            assert apart(said, whole(biased(norm), p.everywhere(method))[0]) < TOLERANCE * (
-                1 + norm
-            )
-            found[method, norm] = np.array([tv[str(method)], kl, apart(said, state)])
+            assert apart(said, whole(biased(norm), p.everywhere(method))[0]) < TOLERANCE
+            found[method, norm] = np.array([tv[str(method)], kl])
     assert apart(own[600.0], own[0.0]) < TOLERANCE
     assert (found[plain, 600.0] > 3 * found[plain, 0.0]).all()
     for method in invariant:
