@@ -178,6 +178,18 @@ def test_sets_for_blocks_are_attained_by_the_oracle(heads):
         assert support_bounds.blocks(w, k, block) == pytest.approx(found, abs=1e-9)
 
 
+def test_a_recurrence_of_one_state_is_not_below_the_bound():
+    """Each of 16 rows moves one weight, 1/16, so that the second block of keys has rank 1."""
+    n, P = 64, np.eye(64)
+    W, corner = P.copy(), np.eye(16)
+    P[48:] = W[48:] = 0
+    P[48:, :16], P[48:, 32:48], W[48:, 32:48] = corner / 16, (1 - corner) / 16, 1 / 16
+    with np.errstate(divide="ignore"):
+        w = Weights(np.maximum(np.log(P), -900), np.eye(n), mask="causal")
+    bound = lower_bounds.low_rank(w, 1)
+    assert 0.9 / 64 < bound <= 0.5 * np.abs(W - P).sum(axis=1).mean() == 1 / 64
+
+
 @kills("lower_bounds.py", "(1.0 if own else 0.5)", "1.0")
 def test_rows_that_do_not_sum_to_1_may_halve_the_loss():
     w = head(None)
