@@ -332,7 +332,8 @@ class _Question(Question):
         """Return the rows of one head."""
         head, column = self.sampled(inputs), COLUMNS[self.metric]
         x = head.full  # its Q and K last for this head only
-        weights, truth = Weights.from_head(head.sample), Expectation(x.Q, x.K, x.mask)
+        truth, proved = Expectation(x.Q, x.K, x.mask), self.metric == TV and x.sinks is None
+        weights = Weights.from_head(head.sample) if proved else None
         best: dict[str, Any] | None = None
         with one_thread():
             fitting, left_out = _fitting(head, self)
@@ -362,7 +363,7 @@ class _Question(Question):
                 row = measured | self.theory(head, drawn, measured, truth)
                 row |= {"certificate": math.nan, "winner": False, "screened": False}
                 row["bound"] = math.nan
-                if self.metric == TV:
+                if weights is not None:
                     method, estimate = drawn.method, drawn.estimates[-1]
                     row["bound"] = bound(method, estimate, weights, stored=drawn.entries)
                 known[row["spec"]] = row
@@ -374,7 +375,7 @@ class _Question(Question):
             eps = caveats.collapsing_eps(x, facts["row_entropy"]) if peaked else None
             if best is not None:
                 best["winner"] = True
-            if best is not None and self.metric == TV:
+            if best is not None and proved:
                 best["certificate"] = certificate(head, winning, trials=self.trials, seed=self.seed)
         uniform = _uniform(rows, column)
         place = head.place() | {

@@ -407,7 +407,10 @@ def measurable(head: Sampled, about: Question) -> tuple[list[Method], list[Sente
     possible: list[Method] = []
     for method in methods:
         large = len(head.picked) * head.full.l > MOST_ENTRIES
-        if (reason := candidates.why_not(method, mask)) is not None:
+        reason = candidates.why_not(method, mask)
+        if reason is None and method.space == "attention" and head.full.sinks is not None:
+            reason = "its rows of softmax have no place for an attention sink"
+        if reason is not None:
             left_out.append(Sentence("{spec}: {reason}", spec=str(method), reason=reason))
         elif mask.looks_back and method.past_queries and len(queries := head.full.q) < mask.l:
             left_out.append(

@@ -69,6 +69,8 @@ def queries_keys(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> tuple[A
         raise ValueError(
             f"the estimate has shape {estimate.shape}, Q and K give {(len(q), len(k))}"
         )
+    if estimate.sink > -np.inf:
+        raise ValueError("these bounds do not know attention sinks: make the estimate without sink")
     return q, k
 
 

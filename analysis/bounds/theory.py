@@ -628,6 +628,7 @@ def predictions(
     (np.True_, 14)
     """
     checks.instance("inputs", inputs, Head | Heads, "a Head or Heads")
+    inputs.require_no_sinks("theory")
     if not (error := checks.positive("epsilon", epsilon)) < 1:
         raise ValueError(f"epsilon must be below 1, got {epsilon!r}")
     count = checks.integer("keys", keys, least=1)

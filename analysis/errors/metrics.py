@@ -45,7 +45,8 @@ class RowSums:
     negative     the number of e below 0
     ============ =================================================================
 
-    In attention space, with p = softmax(x) and q = e/Σe: p2 = Σp², f2 = Σ(q − p)²,
+    In attention space, with p = softmax(x) and q = e/Σe, an attention sink among the outcomes of
+    both: p2 = Σp², f2 = Σ(q − p)²,
     tv = ½Σ|q − p|, kl = Σ p log(p/q) − p + q, reverse = Σ q log(q/p) − q + p. With values,
     output = ‖qV − pV‖² and truth = ‖pV‖², both for V/max |V|. Of estimates of softmax rows, q = e,
     apart from tv, kl and reverse of fitted ones.
@@ -208,6 +209,9 @@ def compare(
         only rows of zeros count as zero, not every row with a sum ≤ 0. A decomposition of softmax
         rows is no attention until its rows are divided by their sums. This is done for its tv and
         KL; its Frobenius error, in which it is optimal, and its output are those of the matrix.
+
+        If the estimate has an attention sink, rows of attention are distributions over the keys
+        and the sink, on both sides; errors of the kernel are of keys.
 
     Notes
     -----

@@ -56,6 +56,7 @@ def fill(
     row_log: Any,
     first: Any,
     stop: Any,
+    sink: float,
     normalise: bool,
     attention: bool,
     weights: bool,
@@ -64,7 +65,8 @@ def fill(
     """Write the sums of each row into out[i], a `ROW`, for an estimate at the scale e^row_log[i].
 
     Query i sees the keys first[i] ≤ j < stop[i], at least one. Attention q is the estimate, divided
-    by its row sum if ``normalise``. Without ``attention``, the sums of attention are meaningless.
+    by its row sum if ``normalise``. Row sums of both sides have e^sink in addition, and the sums of
+    attention this outcome's term. Without ``attention``, the sums of attention are meaningless.
     With ``weights``, exact attention p overwrites the logits, and q − p the estimate.
     """
     # If a loop writes within a few registers of the data that it reads, it runs without vector
@@ -106,6 +108,12 @@ def fill(
 
         # a row of zeros gets the smallest scale
         row["unit"] = log_unit if peak > 0.0 else -_LARGEST_FLOAT
+        # beyond e^700 the shares of keys are below 1e−304
+        exact_sink, sink_mass = exp(min(sink - top, 700.0)), 0.0
+        if sink > -np.inf:
+            sink_mass = exp(min(sink - log_unit, 700.0)) if peak > 0.0 else 1.0
+            mass += sink_mass
+        total += exact_sink
         row["mass"] = mass
         if not normalise and peak > 0.0:  # not normalised; a row of zeros keeps sum 0
             mass = exp(-log_unit)
@@ -143,6 +151,18 @@ def fill(
             reverse -= qj * ratio + less if above else (-np.inf if qj < 0.0 else -pj)
             f2 += t * t
             tv += abs(t)
+        exact_sink *= inverse_total
+        if attention and sink > -np.inf:
+            pj, qj = exact_sink, sink_mass * inverse
+            base = log_unit if peak > 0.0 else sink
+            t, quotient = qj - pj, pj / qj
+            near = abs(quotient - 1.0) < 0.5
+            ratio = np.log(quotient) if near else base + np.log(mass) - log_sum
+            less = qj * (1.0 - quotient) if near else t
+            kl += less + pj * ratio
+            reverse -= less + qj * ratio
+            f2 += t * t
+            tv += abs(t)
         for j in range(w if weights else 0):
             x[j] = p[j] * inverse_total
             e[j] = s[j] * inverse - x[j]
@@ -157,7 +177,7 @@ def fill(
         row["scale"] = scale
         row["difference"] = difference
         row["largest"] = np.int64(furthest).view(np.float64)
-        row["p2"] = square * inverse_total * inverse_total
+        row["p2"] = square * inverse_total * inverse_total + exact_sink * exact_sink
         row["f2"] = np.inf if beyond else f2
         row["tv"] = np.inf if beyond else 0.5 * tv if positive else 1.0
         row["kl"] = kl if positive and not beyond else np.inf
@@ -398,12 +418,13 @@ def _sums(whole: Comparison, part: slice) -> list[Array]:
                     if whole.v is not None and estimate.dtype != np.float64:
                         single, estimate = estimate, array("double", shape)  # overwritten
                         estimate[...] = single
-                    table, spans = tiles[-1][rows], (first[rows], stop[rows])
-                    given, attention = (logits, estimate, shift, *spans), whole.attention
+                    table, sink = tiles[-1][rows], approximation.sink
+                    attention, in_kernel = whole.attention, approximation.space == "kernel"
+                    spans = first[rows], stop[rows], sink if attention else -np.inf
+                    given = logits, estimate, shift, *spans
                     if approximation.fitted and attention:
                         fill(*given, True, attention, False, table)
                         divided = table[list(DISTRIBUTIONS)].copy()
-                    in_kernel = approximation.space == "kernel"
                     fill(*given, in_kernel, attention, whole.v is not None, table)
                     if approximation.fitted and attention:
                         table[list(DISTRIBUTIONS)] = divided

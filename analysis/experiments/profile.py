@@ -208,7 +208,7 @@ def profile(
     checks.integer("seed", seed, least=0)
     checks.integer("jobs", jobs, least=1, most=MOST_JOBS)
     n, temperatures, trials, draws = SIZES[name]
-    real = data.sample() if path is None else data.load(path)
+    real = data.sample() if path is None else data.load(path).require_no_sinks("a figure")
     if heads is not None:
         chosen = [real.at(layer, head) for layer, head in heads]
     else:

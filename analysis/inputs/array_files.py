@@ -38,7 +38,7 @@ USUAL = {  # other names of the arrays, as a word in a longer name
 INDICES = ("layers", "heads")  # original indices: one integer per head
 MASKS = ("window", "first", "stop")
 MOST_TEXT = 2**24  # bytes of a config, a plan, notes or answers
-NAMES = (*AXES, *VALUES, *INDICES, *MASKS)
+NAMES = (*AXES, *VALUES, *INDICES, *MASKS, "sinks")
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 RECIPE = (
     "it may run code when read. Convert it where you trust it: "
@@ -158,6 +158,12 @@ def _broken_rules(arrays: dict[str, Array]) -> Iterator[str]:
         if name in arrays and not holds(value := arrays[name].item()):
             yield f"{name} must be {rule}, got {value}"
     yield from _broken_masks(arrays, q.shape, arrays["k"].shape[-2])
+    if "sinks" in arrays:
+        sinks, heads = arrays["sinks"], q.shape[:-2]
+        if sinks.shape not in ((), (1,) * sinks.ndim, heads, heads[1:]):
+            yield f"sinks must be one logit, or one per head, {heads}, got shape {sinks.shape}"
+        if not np.isfinite(sinks).all():
+            yield "sinks must be finite: leave them out where there is none"
     indices = [arrays[name].ravel() for name in INDICES if name in arrays]
     if q.ndim > 2 and len(indices) == len(INDICES):
         if any(x.dtype.kind not in "iu" or (x.size and x.min() < 0) for x in indices):
@@ -242,7 +248,7 @@ def _wanted(path: Path, names: Sequence[str]) -> dict[str, str]:
     for name in names:
         if name.lower() in NAMES:
             pairs.append((name.lower(), name))
-        elif difflib.get_close_matches(name.lower(), ("scaling", "causal", "window"), 1) or (
+        elif difflib.get_close_matches(name.lower(), (*VALUES, "window", "sinks"), 1) or (
             difflib.get_close_matches(name.lower(), ("first", "stop"), 1, 0.8)  # but not "step"
         ):
             # a misspelt option would silently get its default

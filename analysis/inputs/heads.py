@@ -38,6 +38,7 @@ class _Arrays:
     scaling: float | None = None
     mask: Any = None
     temperature: float = 1.0
+    sinks: Any = None
 
     ndim: ClassVar[int]
 
@@ -54,6 +55,22 @@ class _Arrays:
         if self.scaling is not None:
             checks.positive("scaling", self.scaling)
         checks.positive("temperature", self.temperature)
+        if self.sinks is not None:
+            sinks = np.asarray(checks.array("sinks", self.sinks), np.float64)
+            if sinks.shape != self.q.shape[:-2]:
+                raise ValueError(
+                    f"sinks must be one logit per head, {self.q.shape[:-2]}, got {sinks.shape}"
+                )
+            object.__setattr__(self, "sinks", sinks)
+
+    def require_no_sinks(self, what: str) -> Self:
+        """Return the inputs; raise ValueError, with what cannot use them, if they have sinks."""
+        if self.sinks is not None:
+            raise ValueError(
+                f"{what} would leave out the attention sinks of {self.name}, which are part of its "
+                "softmax: use diagnose, target, sweep or substitute, which know them"
+            )
+        return self
 
     def _fitted(self, mask: MaskLike) -> Mask:
         # a full mask is full for any subset of the inputs
@@ -84,7 +101,7 @@ class _Arrays:
         return (
             f"<{type(self).__name__} {self.name!r}: {heads}{self.n} queries, {self.l} keys, "
             f"d = {self.d}{values}, {', '.join(sorted({str(mask) for mask in self._masks}))}, "
-            f"t = {self.temperature:g}>"
+            f"t = {self.temperature:g}{'' if self.sinks is None else ', attention sinks'}>"
         )
 
     def at_temperature(self, t: float) -> Self:
@@ -151,6 +168,10 @@ class Head(_Arrays):
         The keys that each query sees; None shows every key.
     temperature : float
         t.
+    sinks : float, optional
+        The logit s of an attention sink at t = 1, a parameter of the model: it takes part in the
+        softmax like a logit, s/t at temperature t, but has no key. Rows of attention are then
+        e^x/(e^(s/t) + Σ e^x), and the methods choose, round and hide only keys.
     layer, head : int
         Indices in the model; −1 if there are none.
     """
@@ -229,6 +250,11 @@ class Head(_Arrays):
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @property
+    def sink(self) -> float:
+        """The logit of the attention sink at the temperature; −inf if there is none."""
+        return -math.inf if self.sinks is None else float(self.sinks) / self.temperature
+
+    @property
     def shape(self) -> Shape:
         """The shape for prices: n, l, d, c (d without values), and the mask."""
         c = self.d if self.V is None else self.V.shape[1]
@@ -252,7 +278,7 @@ class Head(_Arrays):
         array([1., 0., 0., 0.])
         """
         checks.instance("method", method, Method, "a method")
-        return method.approximate(self.Q, self.K, mask=self.mask, rng=rng)
+        return method.approximate(self.Q, self.K, mask=self.mask, rng=rng, sink=self.sink)
 
     def compare(self, estimate: Approximation, **options: Any) -> dict[str, float]:
         """Return the errors of an estimate for these inputs, by name; see `metrics.compare`.
@@ -260,7 +286,7 @@ class Head(_Arrays):
         Raises
         ------
         ValueError
-            The estimate has another mask than the head.
+            The estimate has another mask or attention sink than the head.
 
         Examples
         --------
@@ -272,6 +298,11 @@ class Head(_Arrays):
         """
         from analysis.errors import metrics
 
+        if estimate.sink != self.sink:
+            raise ValueError(
+                f"the estimate has the attention sink {estimate.sink}, and {self.name} has "
+                f"{self.sink}: use Head.approximate, which passes it on"
+            )
         return metrics.compare(estimate, self.Q, self.K, self.V, mask=self.mask, **options)
 
     def digest(self) -> str:
@@ -282,7 +313,8 @@ class Head(_Arrays):
     def _digest(self) -> str:
         scaling = None if self.scaling is None else float(self.scaling)
         seen = _NAMES.get(str(self.mask), self.mask.key)
-        about = (scaling, seen, int(self.layer), int(self.head))
+        about: tuple[Any, ...] = (scaling, seen, int(self.layer), int(self.head))
+        about += () if self.sinks is None else (float(self.sinks),)
         h = hashlib.sha256(repr(about).encode())
         for x in (self.q, self.k, self.v):
             if x is not None:
@@ -300,6 +332,8 @@ class Heads(_Arrays):
     ----------
     name, scaling, temperature
         As for `Head`.
+    sinks : (count,), optional
+        One logit per head.
     q, k : (count, n, d), (groups, l, d)
         The raw, unscaled arrays. With groups < count, consecutive heads share keys: head i has the
         keys i // (count // groups), which are in memory once.
@@ -402,6 +436,7 @@ class Heads(_Arrays):
             self.scaling,
             self.mask[index] if isinstance(self.mask, tuple) else self.mask,
             self.temperature,
+            None if self.sinks is None else self.sinks[index],
             layer,
             head,
         )

@@ -37,7 +37,8 @@ def load(
         of grouped queries stay shared. Optional arrays: ``scaling``; ``causal`` (0 or 1; the n
         queries are the last of l positions); ``window``, the number of keys that a query of a
         sliding-window layer sees (one for all, or one per layer or head; 0 for no window), or
-        ``first`` and ``stop`` (n,), with keys first ≤ j < stop for a query of any head; ``layers``
+        ``first`` and ``stop`` (n,), with keys first ≤ j < stop for a query of any head; ``sinks``,
+        the logits of attention sinks at t = 1 (one for all, or one per head); ``layers``
         and ``heads``, the original indices of (heads, n, d). The heads get the name of the file; a
         long name is shortened in the middle, and unprintable characters become blanks.
     layer, head : int, optional
@@ -68,15 +69,18 @@ def load(
     name = array_files.one_line(path.name if path.is_dir() else path.stem, LONGEST)
     scaling = None if "scaling" not in arrays else float(arrays["scaling"].item())
     mask = _mask(arrays, q.shape, k.shape[-2])
+    sinks = arrays.get("sinks")
+    if sinks is not None:
+        sinks = np.broadcast_to(sinks.astype(np.float64), q.shape[:-2]).reshape(-1)
     whole: Head | Heads
     if q.ndim == 2:
         ids: Ids = ()
-        whole = Head(name, q, k, v, scaling, mask)
+        whole = Head(name, q, k, v, scaling, mask, sinks=None if sinks is None else sinks[0])
     else:
         ids = _ids(arrays, q.shape)
         q, k = q.reshape(-1, *q.shape[-2:]), k.reshape(-1, *k.shape[-2:])
         v = None if v is None else v.reshape(-1, *v.shape[-2:])
-        whole = Heads(name, q, k, v, scaling, mask, ids=ids)
+        whole = Heads(name, q, k, v, scaling, mask, sinks=sinks, ids=ids)
     layers = {layer for layer, _, _ in ids}
     if (layer is None) != (head is None) and (head is None or len(layers) > 1):
         raise ValueError("give both layer and head, or head alone for a file of one layer")

@@ -67,9 +67,9 @@ class Seen(NamedTuple):
 class Call(NamedTuple):
     """One call of an attention layer: q (1, heads, n, d), k and v (1, kv_heads, l, ·), as tensors.
 
-    l is n, or larger if the text is read in pieces; the queries are then the last positions. An
-    attention sink adds one key: key 0, with value 0, stands for a logit that takes part in the
-    softmax. Layers are numbered from 0 in the order of their calls.
+    l is n, or larger if the text is read in pieces; the queries are then the last positions.
+    ``sinks`` (heads,) are the logits of attention sinks, or None. Layers are numbered from 0 in the
+    order of their calls.
     """
 
     layer: int
@@ -78,36 +78,20 @@ class Call(NamedTuple):
     v: Any
     scaling: float
     seen: Seen
-    has_sink: bool = False
+    sinks: Any = None
 
     def output(self) -> Any:
         """Return softmax(scaling q·k) v of every head, (1, n, heads, c)."""
-        import torch
-
-        q, (visible, causal, window) = self.q, self.seen
-        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (self.k, self.v))
-        if visible is not None and self.has_sink:
-            visible = torch.nn.functional.pad(visible, (1, 0), value=1)
-        mask: dict[str, Any] = {"attn_mask": visible}
-        if causal and not window and q.shape[2] == k.shape[2]:  # half the work; torch aligns left
-            mask = {"is_causal": True}
-        output = torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, scale=self.scaling, **mask
-        )
-        return output.transpose(1, 2).contiguous()
+        q, k, v, (visible, causal, window) = self.q, self.k, self.v, self.seen
+        half = causal and not window and q.shape[2] == k.shape[2]  # of the work; torch aligns left
+        return attended(q, k, v, visible, self.scaling, self.sinks, causal=half)
 
     def inputs(self, name: str) -> Heads:
-        """Return all heads as inputs; the arrays share the model's memory.
-
-        Raises
-        ------
-        ValueError
-            The visible keys are no interval: the layer has a sink and a window.
-        """
-        self.check_intervals()
+        """Return all heads as inputs; the arrays share the model's memory."""
         q, k, v = (x[0].detach().numpy() for x in (self.q, self.k, self.v))
         ids = tuple((self.layer, head, f"{self.layer}.{head}") for head in range(len(q)))
-        return Heads(name, q, k, v, self.scaling, self.shape.mask, ids=ids)
+        sinks = None if self.sinks is None else self.sinks.detach().numpy()
+        return Heads(name, q, k, v, self.scaling, self.shape.mask, sinks=sinks, ids=ids)
 
     @property
     def shape(self) -> Shape:
@@ -115,14 +99,6 @@ class Call(NamedTuple):
         (_, _, n, d), l = self.q.shape, self.k.shape[2]
         mask = _mask(n, l, self.seen.window) if self.seen.causal else Mask.full(n, l)
         return Shape(n, l, d, self.v.shape[-1], mask)
-
-    def check_intervals(self) -> None:
-        """Raise ValueError if the visible keys of a query are not an interval."""
-        if self.has_sink and self.seen.window:
-            raise ValueError(
-                f"layer {self.layer} has attention sinks and a window of {self.seen.window}: what "
-                "its queries see is not an interval of keys, so choose other layers"
-            )
 
 
 @functools.lru_cache(maxsize=8)
@@ -186,10 +162,7 @@ def attending(
         if seen is None:
             seen = Seen.from_mask(attention_mask, n, l)
             known.append((attention_mask, seen))
-        qkv = query, key, value
-        if s_aux is not None:
-            qkv = with_sink(*qkv, s_aux, factor)
-        return attention(Call(layer, *qkv, factor, seen, s_aux is not None)), None
+        return attention(Call(layer, query, key, value, factor, seen, s_aux)), None
 
     before = model.config._attn_implementation
     AttentionInterface.register(_NAME, call)
@@ -204,21 +177,28 @@ def attending(
             registry._global_mapping.pop(_NAME, None)  # there is no public way to unregister
 
 
-def with_sink(q: Any, k: Any, v: Any, sinks: Any, scaling: float) -> tuple[Any, Any, Any]:
-    """Return q, k, v with an additional first key, of value 0, whose logit is the head's sink.
+def attended(
+    q: Any, k: Any, v: Any, mask: Any, scaling: float, sinks: Any = None, *, causal: bool = False
+) -> Any:
+    """Return softmax(scaling q·k) v under an additive or boolean mask, (batch, n, heads, c).
 
-    Heads of a group share this key, so that the queries hold the differences between heads. Both
-    new coordinates are of the size of the root of the largest product, so that neither is large.
+    The row sums of head h have e^sinks[h] in addition. Without sinks, ``causal`` takes the place of
+    a mask.
     """
     import torch
 
-    logits = sinks.detach().to(q.dtype) / scaling
-    size = logits.abs().max().sqrt().clamp(min=1e-3)
-    column = (logits / size)[None, :, None, None].expand(*q.shape[:3], 1)
-    pad = torch.nn.functional.pad
-    k = pad(k, (0, 1, 1, 0))
-    k[:, :, 0, -1] = size
-    return torch.cat([q, column], dim=-1), k, pad(v, (0, 0, 1, 0))
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    if sinks is None:
+        seen: dict[str, Any] = {"is_causal": True} if causal else {"attn_mask": mask}
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=scaling, **seen)
+    else:
+        logits = scaling * (q @ k.transpose(-1, -2))
+        if mask is not None:
+            is_bool = mask.dtype == torch.bool
+            logits = logits.masked_fill(~mask, -torch.inf) if is_bool else logits + mask
+        column = sinks.to(logits.dtype)[None, :, None, None].expand(*logits.shape[:3], 1)
+        y = torch.cat([logits, column], dim=-1).softmax(-1)[..., :-1] @ v
+    return y.transpose(1, 2).contiguous()
 
 
 def cache_name(model: Any) -> str:

@@ -36,8 +36,8 @@ class Capture:
     ----------
     q, k, v : ndarray
         (layers, heads, n, d), (layers, kv_heads, l, d), (layers, kv_heads, l, c). Head h attends to
-        keys of head h // (heads // kv_heads). l is the number of tokens, plus one if key 0 is an
-        attention sink; the queries are those of the last n tokens.
+        keys of head h // (heads // kv_heads). l is the number of tokens; the queries are those of
+        the last n tokens.
     scaling : float
         The model's own scaling, most often 1/√d.
     causal : bool
@@ -53,6 +53,8 @@ class Capture:
         i − w < j ≤ i. 0 stands for no window; empty if no layer has a window.
     tokens : int
         The number of tokens of the whole text.
+    sinks : ndarray or None
+        The logits of attention sinks, (layers, heads), if the model has them.
     """
 
     q: Array
@@ -65,6 +67,7 @@ class Capture:
     layers: tuple[int, ...] = ()
     windows: tuple[int, ...] = ()
     tokens: int = 0
+    sinks: Array | None = None
 
 
 def capture(
@@ -116,9 +119,7 @@ def capture(
 
     Notes
     -----
-    The model runs once on the CPU. An attention sink is a logit of each head that takes part in the
-    softmax and has no value. It becomes an additional first key of value 0: queries and keys get
-    one more coordinate, whose product is the sink's logit for this key and 0 for all others.
+    The model runs once on the CPU.
     """
     integer("max_tokens", max_tokens, least=2)
     one_of("dtype", dtype, DTYPES)
@@ -215,6 +216,7 @@ class _Layer(NamedTuple):
     scaling: float
     causal: bool
     window: int
+    sinks: Array | None
 
 
 def _forward(
@@ -247,11 +249,12 @@ def _forward(
                 f"out queries, or lower max_tokens to {PIECE}"
             )
         if (kept is None or number in kept) and call.k.shape[2] >= len(token_ids):
-            call.check_intervals()
             last = slice(-queries if queries else None, None)
             some = call.q[:, :, last], call.k, call.v
             q, k, v = (_array(x, dtype, number) for x in some)
-            layers[number] = _Layer(q, k, v, call.scaling, call.seen.causal, call.seen.window)
+            sinks = None if call.sinks is None else _array(call.sinks[None], "float64", number)
+            about = call.scaling, call.seen.causal, call.seen.window, sinks
+            layers[number] = _Layer(q, k, v, *about)
             _fit(next(iter(layers.values())), layers[number])
         return call.output()
 
@@ -323,6 +326,7 @@ def _fit(first: _Layer, layer: _Layer) -> None:
         ("the shapes of q, k, v", *shapes),
         ("scaling", first.scaling, layer.scaling),
         ("causality", first.causal, layer.causal),
+        ("attention sinks", first.sinks is not None, layer.sinks is not None),
     ):
         if known != found:
             raise ValueError(
@@ -338,6 +342,7 @@ def _assemble(
     first = next(iter(layers.values()))
     q, k, v = (np.stack(column) for column in zip(*(layer[:3] for layer in layers.values())))
     windows = tuple(layer.window for layer in layers.values())
+    sinks = [layer.sinks for layer in layers.values() if layer.sinks is not None]
     return Capture(
         q,
         k,
@@ -349,6 +354,7 @@ def _assemble(
         tuple(layers) if some else (),
         windows if any(windows) else (),
         tokens,
+        np.stack(sinks) if sinks else None,
     )
 
 
@@ -358,6 +364,8 @@ def _assemble(
 def _arrays(capture: Capture) -> dict[str, Array]:
     """Return the arrays of a file."""
     arrays = {"q": capture.q, "k": capture.k, "v": capture.v} | _facts(capture, capture.windows)
+    if capture.sinks is not None:
+        arrays["sinks"] = capture.sinks
     if capture.layers:
         heads = np.arange(capture.q.shape[1])
         arrays["layers"] = np.repeat(capture.layers, heads.size)
@@ -402,6 +410,8 @@ def _selected(capture: Capture, heads: Sequence[tuple[int, int]]) -> dict[str, A
         "layers": np.array([number for number, _ in heads]),
         "heads": head,
     }
+    if capture.sinks is not None:
+        chosen["sinks"] = capture.sinks[row, head]
     windows = [capture.windows[i] for i in row] if capture.windows else []
     return _contiguous(chosen | _facts(capture, windows))
 

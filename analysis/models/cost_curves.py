@@ -317,7 +317,7 @@ class _Work:
     def _damages(self, methods: Mapping[str, Method]) -> Iterator[tuple[str, float]]:
         one = self.x
         assert one.V is not None
-        exactly = exact.attention(one.Q, one.K, one.V, mask=one.mask)
+        exactly = exact.attention(one.Q, one.K, one.V, mask=one.mask, sink=one.sink)
         unused = np.random.default_rng(self.draws)  # by methods that draw nothing
         for spec, method in methods.items():
             damage = 0.0

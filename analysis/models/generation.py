@@ -21,7 +21,7 @@ import pandas as pd
 
 from analysis.compute.seeds import seed_sequence
 from analysis.models import checkpoints
-from analysis.models.attention_hook import CACHE_NAMES, IN_CALL, Seen, cache_name, unused, with_sink
+from analysis.models.attention_hook import CACHE_NAMES, IN_CALL, Seen, attended, cache_name, unused
 from analysis.models.checkpoints import Place
 from analysis.models.head_caches import EXACT, HeadCaches
 from analysis.models.language_model import HeadIndex, LanguageModel
@@ -428,12 +428,10 @@ class _Attached:
         self.calls += 1
         factor = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
         layer = self.layers[module.layer_idx]
-        qkv = query, key, value
-        if s_aux is not None:
-            qkv = with_sink(*qkv, s_aux, factor)
+        given = query, key, value, attention_mask, factor, s_aux
         if isinstance(layer, _layer_kind()):
-            return layer.attend(*qkv, attention_mask, factor, s_aux is not None), None
-        return _exactly(*qkv, attention_mask, factor, s_aux is not None), None
+            return layer.attend(*given), None
+        return attended(*given), None
 
 
 def _real(model: Any, ids: Any, mask: Any) -> Any:
@@ -461,17 +459,6 @@ def _real(model: Any, ids: Any, mask: Any) -> Any:
                 "attention_mask that the tokenizer makes"
             )
     return None
-
-
-def _exactly(q: Any, k: Any, v: Any, mask: Any, scaling: float, has_sink: bool) -> Any:
-    """Return softmax(scaling q·k + mask) v, (batch, n, heads, c)."""
-    import torch
-
-    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-    if mask is not None and has_sink:
-        mask = torch.nn.functional.pad(mask, (1, 0))
-    y = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scaling)
-    return y.transpose(1, 2).contiguous()
 
 
 @functools.cache
@@ -531,13 +518,8 @@ def _layer_kind() -> Any:
 
         reorder_cache = crop = batch_repeat_interleave = batch_select_indices = _refused
 
-        def attend(self, q: Any, k: Any, v: Any, mask: Any, scaling: float, has_sink: bool) -> Any:
+        def attend(self, q: Any, k: Any, v: Any, mask: Any, scaling: float, sinks: Any) -> Any:
             """Return the outputs of the new tokens, (batch, n, heads, c)."""
-            if has_sink and self.window:
-                raise ValueError(
-                    f"layer {self.number} has attention sinks and a window of {self.window}: what "
-                    "its queries see is not an interval of keys, so choose other layers"
-                )
             real, n = self.owner.real, q.shape[2]
             root = scaling**0.5
             dtype = np.float64 if q.dtype == torch.float64 else np.float32
@@ -546,24 +528,21 @@ def _layer_kind() -> Any:
             Q, K = Q * root, K * root
             begins = not self.rows
             if begins:
-                whole = _exactly(q, k, v, mask, scaling, has_sink).detach().to("cpu", kind)
+                whole = attended(q, k, v, mask, scaling, sinks).detach().to("cpu", kind)
                 exactly = whole.transpose(1, 2).numpy()
-                self.rows = [self._caches(Q, K, V, dtype) for _ in Q]
+                logits = None if sinks is None else sinks.detach().to("cpu", kind).numpy()
+                self.rows = [self._caches(K, V, dtype, logits) for _ in Q]
             output = np.zeros((len(Q), n, Q.shape[1], V.shape[-1]), dtype)
             for b, caches in enumerate(self.rows):
                 at = np.arange(n) if real is None else np.flatnonzero(real[b])
-                keys = np.concatenate([[0], at + 1]) if has_sink else at
                 if begins and n > 1:
                     self._check(mask, b, at)
                     output[b, at] = caches.prompt(
-                        Q[b][:, at], K[b][:, keys], V[b][:, keys], exactly[b][:, at]
+                        Q[b][:, at], K[b][:, at], V[b][:, at], exactly[b][:, at]
                     ).transpose(1, 0, 2)
                     continue
-                if begins and has_sink:
-                    caches.begin(K[b][:, 0], V[b][:, 0])
                 for i in at:
-                    j = i + has_sink
-                    output[b, i] = caches.token(Q[b][:, i], K[b][:, j], V[b][:, j])
+                    output[b, i] = caches.token(Q[b][:, i], K[b][:, i], V[b][:, i])
             return torch.from_numpy(output).to(q.device, q.dtype)
 
         def _check(self, mask: Any, b: int, at: Array) -> None:
@@ -575,7 +554,7 @@ def _layer_kind() -> Any:
             if len(at) > 1 and (not seen.causal or seen.window not in (0, self.window)):
                 raise ValueError(f"layer {self.number} does not see what its cache says")
 
-        def _caches(self, Q: Array, K: Array, V: Array, dtype: Any) -> HeadCaches:
+        def _caches(self, K: Array, V: Array, dtype: Any, sinks: Array | None) -> HeadCaches:
             owner = self.owner
             return HeadCaches(
                 self.methods,
@@ -586,6 +565,7 @@ def _layer_kind() -> Any:
                 seed=lambda head: seed_sequence(owner.seed, "substitute", self.number, head),
                 dtype=dtype,
                 jobs=owner.jobs,
+                sinks=sinks,
             )
 
         def numbers(self) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,8 @@ class HeadCaches:
         The dtype of keys and values.
     jobs : int
         Threads that share the heads of a prompt.
+    sinks : (heads,), optional
+        The logit of each head's attention sink, which no cache holds.
 
     Raises
     ------
@@ -55,7 +58,12 @@ class HeadCaches:
         seed: Callable[[int], np.random.SeedSequence],
         dtype: np.dtype,
         jobs: int = 1,
+        sinks: Array | None = None,
     ) -> None:
+        self.sinks = np.full(len(methods), -np.inf) if sinks is None else sinks
+        for method in methods if sinks is not None else ():
+            if method.space == "attention":
+                raise ValueError(f"{method} has no place for the attention sinks of this model")
         self.methods, self.window, self.seed, self.jobs = methods, window, seed, jobs
         self.dtype = np.dtype(dtype)
         self.group = len(methods) // kv_heads
@@ -92,31 +100,27 @@ class HeadCaches:
             if cache.asks:  # the cache depends on the queries, one after the other
                 cache.extend(k[of, : l - n], v[of, : l - n])
                 rows = zip(q[head], k[of, l - n :], v[of, l - n :])
-                return np.array([self._answer(cache, *row) for row in rows])
+                return np.array([self._answer(cache, *row, self.sinks[head]) for row in rows])
             if method == EXACT:
                 return np.asarray(exactly[head])
-            rows = method.approximate(q[head], k[of], mask=mask, rng=self.seed(head))
-            return rows.attend(v[of])
+            given: dict[str, Any] = {"rng": self.seed(head), "sink": self.sinks[head]}
+            return method.approximate(q[head], k[of], mask=mask, **given).attend(v[of])
 
         for head in self.owners.values():
             if not self.caches[head].asks:
                 self.caches[head].extend(k[head // self.group], v[head // self.group])
         return np.array(executors.threads(one, range(len(q)), self.jobs))
 
-    def begin(self, k: Array, v: Array) -> None:
-        """Add a key without a query, such as an attention sink: k (kv_heads, d) and its value."""
-        for head in self.owners.values():
-            self.caches[head].append(k[head // self.group], v[head // self.group])
-
     @staticmethod
-    def _answer(cache: Cache, q: Array, k: Array, v: Array) -> Array:
+    def _answer(cache: Cache, q: Array, k: Array, v: Array, sink: float) -> Array:
         cache.append(k, v)
-        return cache.attend(q)
+        return cache.attend(q, sink)
 
     def token(self, q: Array, k: Array, v: Array) -> Array:
         """Return the outputs of the next token, (heads, c), from q (heads, d), k and v."""
-        self.begin(k, v)
-        return np.array([cache.attend(x) for cache, x in zip(self.caches, q)])
+        for head in self.owners.values():
+            self.caches[head].append(k[head // self.group], v[head // self.group])
+        return np.array([cache.attend(*each) for cache, *each in zip(self.caches, q, self.sinks)])
 
     @property
     def reads(self) -> int:

@@ -204,6 +204,7 @@ def _turned(x: Array, sizes: Array, eps: float) -> Array:
 
 def _attention(block: Block, v: Array, x: Head, turned: Array) -> tuple[Array, Array]:
     """Return W_o times the output of a head, and its largest change, step 3 of `bound`."""
+    x.require_no_sinks("the bound of a layer")
     Q, K, V = (np.asarray(y, np.float64) for y in (x.Q, x.K, x.V))
     root = math.sqrt(1 / math.sqrt(x.d) if x.scaling is None else x.scaling)
     alpha, kappa = root * _norm(block.q) * turned, root * _norm(block.k) * turned

@@ -172,7 +172,7 @@ def moved(x: Head, estimate: Approximation, exactly: Array | None = None) -> Arr
     if x.V is None:
         raise ValueError("the errors of outputs need V: give inputs that have it")
     if exactly is None:
-        exactly = exact.attention(x.Q, x.K, x.V, mask=x.mask)
+        exactly = exact.attention(x.Q, x.K, x.V, mask=x.mask, sink=x.sink)
     return np.asarray(estimate.attend(x.V) - exactly, np.float64)
 
 

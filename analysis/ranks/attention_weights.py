@@ -44,7 +44,8 @@ class Weights:
 
     @classmethod
     def from_head(cls, x: Head) -> Weights:
-        """Return the weights of a head."""
+        """Return the weights of a head, which has no attention sink."""
+        x.require_no_sinks("bounds and ranks of attention weights")
         return cls(x.Q, x.K, x.mask)
 
     @property

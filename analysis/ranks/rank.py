@@ -467,6 +467,8 @@ def exact_singular_values(inputs: Head, space: str = "kernel") -> Array:
     n, l = inputs.n, inputs.l
     memory.reserve(24 * n * l, "the singular values of a dense matrix", "n or l")
     x = inputs.logits()
+    if space == "attention":
+        inputs.require_no_sinks("the spectrum of attention weights")
     x -= x.max() if space == "kernel" else x.max(axis=1, keepdims=True)
     np.exp(x, out=x)
     if space == "attention":

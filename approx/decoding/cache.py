@@ -71,10 +71,11 @@ class Cache(ABC):
         for k, v in zip(K, V):
             self.append(k, v)
 
-    def attend(self, q: ArrayLike) -> Array:
+    def attend(self, q: ArrayLike, sink: float = -np.inf) -> Array:
         """Return the attention of a query (d,) over the keys so far, (c,).
 
-        If the sum of the row is ≤ 0 the result is 0, as in `Approximation.attend`.
+        If the sum of the row is ≤ 0 the result is 0, as in `Approximation.attend`. ``sink`` is the
+        logit of an attention sink, which adds to this sum alone.
 
         Raises
         ------
@@ -84,14 +85,14 @@ class Cache(ABC):
         query = self._vector("q", q, self.d)
         if not self.tokens:
             raise ValueError("there is no key to attend to: append one first")
-        return self.answer(query)
+        return self.answer(query, sink)
 
     @abstractmethod
     def add(self, k: Array, v: Array) -> None:
         """Append checked vectors; the cache has had `tokens` keys before."""
 
     @abstractmethod
-    def answer(self, q: Array) -> Array:
+    def answer(self, q: Array, sink: float) -> Array:
         """Return the result of `attend` for a checked query."""
 
     @property
@@ -137,8 +138,8 @@ def _array(x: Any) -> Array:
     return np.asarray(getattr(x, "array", x))
 
 
-def softmax(x: Array) -> Array:
-    """Return e^x divided by its sum.
+def softmax(x: Array, sink: float = -np.inf) -> Array:
+    """Return e^x divided by its sum, which an attention sink makes e^sink larger.
 
     Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
 
@@ -147,5 +148,6 @@ def softmax(x: Array) -> Array:
     >>> softmax(np.array([9999.0, 9999.0]))
     array([0.5, 0.5])
     """
-    weights = np.exp(x - x.max())
-    return np.asarray(weights / weights.sum())
+    top = max(x.max(), sink)
+    weights = np.exp(x - top)
+    return np.asarray(weights / (weights.sum() + np.exp(sink - top)))

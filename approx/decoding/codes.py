@@ -116,7 +116,7 @@ class CodedCache(Cache):
     def _coded(self) -> int:
         return 0 if self.scales is None else len(self.scales)
 
-    def answer(self, q: Array) -> Array:
+    def answer(self, q: Array, sink: float) -> Array:
         """Return the softmax of the logits of coded and exact keys, times all values."""
         logits = [self.last.array @ q]
         if self.scales is not None and self.groups is not None:
@@ -127,7 +127,7 @@ class CodedCache(Cache):
             found = self.coder.decode(codes, self.scales.array, self.groups.array[group])
             left, right = self.sides(q[None], found)
             logits.insert(0, right @ left[0])
-        return np.asarray(softmax(np.concatenate(logits)) @ self.values.array)
+        return np.asarray(softmax(np.concatenate(logits), sink) @ self.values.array)
 
     @property
     def reads(self) -> int:

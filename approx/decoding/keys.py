@@ -43,9 +43,9 @@ class AllKeys(Cache):
             self.keys.append(np.asarray(K, self.dtype))
             self.values.append(np.asarray(V, self.dtype))
 
-    def answer(self, q: Array) -> Array:
+    def answer(self, q: Array, sink: float) -> Array:
         """Return the softmax of the logits of all keys, times their values."""
-        return np.asarray(softmax(self.keys.array @ q) @ self.values.array)
+        return np.asarray(softmax(self.keys.array @ q, sink) @ self.values.array)
 
     @property
     def reads(self) -> int:
@@ -117,15 +117,14 @@ class KeptKeys(Cache):
         for rows in (self.keys, self.values, self.places, self.sums):
             rows.drop(places)
 
-    def answer(self, q: Array) -> Array:
+    def answer(self, q: Array, sink: float) -> Array:
         """Return the softmax of the logits of the stored keys, times their values."""
         logits = self.keys.array @ q
         if self.window:
             logits[self.places.array < self.tokens - self.window] = -np.inf
-        weights = softmax(logits)
         if self.heavy:
-            self.sums.array[:] = self.sums.array + weights
-        return np.asarray(weights @ self.values.array)
+            self.sums.array[:] = self.sums.array + softmax(logits)
+        return np.asarray(softmax(logits, sink) @ self.values.array)
 
     @property
     def reads(self) -> int:
@@ -173,11 +172,11 @@ class ChosenKeys(AllKeys):
         super().__init__(d, c)
         self.scores, self.k, self.looks = scores, k, looks
 
-    def answer(self, q: Array) -> Array:
+    def answer(self, q: Array, sink: float) -> Array:
         """Return the softmax over the chosen keys, times their values."""
         keys = self.keys.array
         best = np.argsort(-self.scores(q, keys), kind="stable")[: self.k]
-        return np.asarray(softmax(keys[best] @ q) @ self.values.array[best])
+        return np.asarray(softmax(keys[best] @ q, sink) @ self.values.array[best])
 
     @property
     def reads(self) -> int:
@@ -193,7 +192,7 @@ class WindowKeys(Cache):
     ----------
     d, c, window : int
     row : callable
-        (q (1, d), K, V, mask of one query) → the attention of the query, (1, c).
+        (q (1, d), K, V, mask of one query, sink) → the attention of the query, (1, c).
     block, lead : int
         At least ``lead`` keys before the window are stored, too. The position of the first stored
         key is a multiple of ``block``.
@@ -204,7 +203,7 @@ class WindowKeys(Cache):
         d: int,
         c: int,
         window: int,
-        row: Callable[[Array, Array, Array, Mask], Array],
+        row: Callable[[Array, Array, Array, Mask, float], Array],
         block: int = 1,
         lead: int = 0,
     ) -> None:
@@ -221,11 +220,11 @@ class WindowKeys(Cache):
             self.keys.drop(np.arange(gone))
             self.values.drop(np.arange(gone))
 
-    def answer(self, q: Array) -> Array:
+    def answer(self, q: Array, sink: float) -> Array:
         """Return the row of the last token."""
         l = len(self.keys)
         mask = Mask(np.array([max(l - self.window, 0)]), np.array([l]), l, looks_back=True)
-        return np.asarray(self.row(q[None], self.keys.array, self.values.array, mask)[0])
+        return np.asarray(self.row(q[None], self.keys.array, self.values.array, mask, sink)[0])
 
     @property
     def reads(self) -> int:

@@ -73,12 +73,12 @@ class KeptPages(AllKeys):
     def _summaries(self) -> list[Rows]:
         return [self.low, self.high] if self.by_box else [self.means]
 
-    def answer(self, q: Array) -> Array:
+    def answer(self, q: Array, sink: float) -> Array:
         """Return the softmax over the keys of the best pages, times their values."""
         places = (self._best(q)[:, None] * self.size + np.arange(self.size)).ravel()
         places = places[places < self.tokens]
         keys, values = self.keys.array[places], self.values.array[places]
-        return np.asarray(softmax(keys @ q) @ values)
+        return np.asarray(softmax(keys @ q, sink) @ values)
 
     def _best(self, q: Array) -> Array:
         scored = self._scored

@@ -7,6 +7,7 @@ import numpy as np
 
 from approx.checks import Array
 from approx.decoding.cache import Cache
+from approx.estimate.low import add_sink, divide_by_last
 
 Feature = tuple[Array | float, Array | float]  # values and logs, together value·e^log
 
@@ -72,7 +73,7 @@ class RunningSums(Cache):
         self.sums += np.outer(values * np.exp(logs - scale), np.append(v, 1.0))
         self.tops = tops
 
-    def answer(self, q: Array) -> Array:
+    def answer(self, q: Array, sink: float) -> Array:
         """Return the features of the query times the sums, divided by the row sum."""
         values, logs = self.maps.query(q)
         logs = logs + self.tops
@@ -80,7 +81,7 @@ class RunningSums(Cache):
         if top == -np.inf:
             return np.zeros(self.c)
         y = (values * np.exp(logs - top)) @ self.sums
-        return np.asarray(y[:-1] / y[-1]) if y[-1] > 0 else np.zeros(self.c)
+        return np.asarray(divide_by_last(add_sink(y[None], np.array([top]), sink))[0])
 
     @property
     def reads(self) -> int:

@@ -25,6 +25,7 @@ from approx.estimate.low import (
     Low,
     Rows,
     ScaledFactors,
+    add_sink,
     beside_ones,
     divide_by_last,
     rescale,
@@ -101,6 +102,8 @@ class Approximation(_Operator):
     fitted : bool
         Whether the estimate fits softmax rows as a matrix, as a decomposition does. Such rows need
         not sum to 1, and are divided by their sums where two distributions are compared.
+    sink : float
+        The logit of an attention sink: row sums have e^sink in addition; −inf if there is none.
 
     Attributes
     ----------
@@ -125,6 +128,7 @@ class Approximation(_Operator):
         mask: MaskLike = None,
         values: Callable[[Array], Array] | None = None,
         fitted: bool = False,
+        sink: float = -math.inf,
     ) -> None:
         super().__init__(low.dtype, low.shape)
         self.mask = masks.as_mask(mask, *low.shape)
@@ -133,7 +137,12 @@ class Approximation(_Operator):
         self.maskable = low if self.mask.is_full else self.low
         self.correction = correction and correction.under(self.mask)
         self.space = checks.one_of("space", space, ("kernel", "attention"))
-        self.values, self.fitted = values, fitted
+        self.values, self.fitted, self.sink = values, fitted, sink
+        if sink > -math.inf and space == "attention":
+            raise ValueError(
+                "rows of softmax have no place for an attention sink, which is part of the row sum "
+                "of exp(q·k): use a method that estimates exp(q·k)"
+            )
         self.obstacle: str | None = None
 
     def __repr__(self) -> str:
@@ -186,11 +195,11 @@ class Approximation(_Operator):
         return cls.from_parts(Parts.from_factors(left, right, row_log, space=space), mask=mask)
 
     @classmethod
-    def from_parts(cls, parts: Parts, *, mask: MaskLike = None) -> Self:
+    def from_parts(cls, parts: Parts, *, mask: MaskLike = None, sink: float = -math.inf) -> Self:
         """Return the approximation with these parts, and 0 outside the mask."""
         return cls(
             parts.low, parts.sparse,
-            space=parts.space, mask=mask, values=parts.values, fitted=parts.fitted,
+            space=parts.space, mask=mask, values=parts.values, fitted=parts.fitted, sink=sink,
         )  # fmt: skip
 
     @property
@@ -326,7 +335,7 @@ class Approximation(_Operator):
             raise ValueError(f"the estimate has the mask {self.mask}, so {given} cannot be given")
         return Approximation(
             self.maskable, self.correction,
-            space=self.space, mask=given, values=self.values, fitted=self.fitted,
+            space=self.space, mask=given, values=self.values, fitted=self.fitted, sink=self.sink,
         )  # fmt: skip
 
     def to_dense(self) -> Array:
@@ -445,6 +454,8 @@ class Approximation(_Operator):
     def attend(self, V: ArrayLike) -> Array:
         """Return approximate attention D⁻¹ estimate V, (n, c), with D the row sums under the mask.
 
+        D has e^sink in addition, if there is an attention sink.
+
         Rows whose sum is ≤ 0 give 0; `analysis.errors.metrics` counts them. Nothing is clamped. In
         attention space rows are not normalised. If the method rounds values, V is rounded first.
 
@@ -462,8 +473,11 @@ class Approximation(_Operator):
             v = self.values(v)
         if self.space == "attention":
             y = rescale(*self.scaled_matmat(v))
-        elif self.correction is None:
+        elif self.correction is None and self.sink == -math.inf:
             y = self.low.attend(v)
         else:
-            y = divide_by_last(self.scaled_matmat(beside_ones(v))[0])
+            sums, row_log = self.scaled_matmat(beside_ones(v))
+            if self.sink > -math.inf:
+                sums = add_sink(sums, row_log, self.sink)
+            y = divide_by_last(sums)
         return y.reshape(shape)

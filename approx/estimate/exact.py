@@ -117,7 +117,9 @@ def log_row_sums(Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None) -> Array:
     return out
 
 
-def attention(Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, mask: MaskLike = None) -> Array:
+def attention(
+    Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, mask: MaskLike = None, sink: float = -math.inf
+) -> Array:
     """Return softmax(Q Kᵀ) V, (n, c), streamed: no n×l array is allocated.
 
     Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
@@ -126,6 +128,8 @@ def attention(Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, mask: MaskLike = None
     ----------
     mask : None, "causal" or Mask
         The keys that each query sees; None means all keys.
+    sink : float
+        The logit of an attention sink, whose e^sink is part of every row sum.
 
     Examples
     --------
@@ -139,9 +143,10 @@ def attention(Q: ArrayLike, K: ArrayLike, V: ArrayLike, *, mask: MaskLike = None
     out = np.empty((len(q), *v.shape[1:]), np.result_type(q, v))
     for rows in stripes(len(q), len(k)):
         x = seen_logits(q, k, seen, rows)
-        exp_rows(x, x.max(axis=1))
+        top = np.maximum(x.max(axis=1), sink)
+        exp_rows(x, top)
         y = x @ v[seen.span(rows)]
-        total = x.sum(axis=1)
+        total = x.sum(axis=1) + np.exp(sink - top)
         out[rows] = y / (total[:, None] if v.ndim == 2 else total)
     return out
 

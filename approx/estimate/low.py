@@ -106,6 +106,20 @@ def beside_ones(V: Array) -> Array:
     return np.hstack([V, np.ones((len(V), 1), V.dtype)])
 
 
+def add_sink(y: Array, row_log: Array, sink: float) -> Array:
+    """Return rows of diag(e^row_log) y with e^sink added to the last column, each at some scale.
+
+    Examples
+    --------
+    >>> divide_by_last(add_sink(np.array([[3.0, 2.0]]), np.zeros(1), np.log(4)))
+    array([[0.5]])
+    """
+    top = np.maximum(row_log, sink)
+    y = y * np.exp(row_log - top)[:, None]
+    y[:, -1] += np.exp(sink - top)
+    return y
+
+
 def divide_by_last(y: Array, out: Array | None = None) -> Array:
     """Return the other columns of y divided by the last; a row where the last is ≤ 0 becomes 0.
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from approx.checks import Array
 from approx.decoding.cache import Cache
+from approx.estimate.low import add_sink, divide_by_last
 from approx.hierarchical.summaries import Summary
 
 
@@ -68,7 +69,7 @@ class States(Cache):
         self.states.append(state)
         self.own = []
 
-    def answer(self, q: Array) -> Array:
+    def answer(self, q: Array, sink: float) -> Array:
         """Return the normalised sum over near keys and states."""
         near = [*self.first, *self.own]
         keys, values = (np.stack(x) for x in zip(*near))
@@ -76,7 +77,7 @@ class States(Cache):
         totals = [values, *(state.total for state in self.states)]
         top = max(x.max() for x in logs)
         y = sum((np.exp(x - top) @ total for x, total in zip(logs, totals)), np.zeros(self.c + 1))
-        return y[:-1] / y[-1] if y[-1] > 0 else np.zeros(self.c)
+        return np.asarray(divide_by_last(add_sink(y[None], np.array([top]), sink))[0])
 
     @property
     def reads(self) -> int:

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
@@ -337,7 +338,13 @@ class Method(ABC):
         return dataclasses.replace(self, **given)  # type: ignore[type-var]
 
     def approximate(
-        self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None, rng: Rng = None
+        self,
+        Q: ArrayLike,
+        K: ArrayLike,
+        *,
+        mask: MaskLike = None,
+        rng: Rng = None,
+        sink: float = -math.inf,
     ) -> Approximation:
         """Return the approximation of exp(Q Kᵀ), which is 0 outside the mask.
 
@@ -350,6 +357,9 @@ class Method(ABC):
             the last n of the l positions.
         rng : int, SeedSequence or Generator, optional
             Ignored by a method without random draws.
+        sink : float
+            The logit of an attention sink, a parameter of the model that takes part in the softmax
+            and has no key. It enters the row sums alone; no method selects, rounds or hides it.
 
         Raises
         ------
@@ -360,7 +370,7 @@ class Method(ABC):
             The approximation would not fit into memory. It is raised before large allocations.
         """
         parts = self.evaluated(Q, K, mask, rng)
-        estimate = Approximation.from_parts(parts, mask=mask)
+        estimate = Approximation.from_parts(parts, mask=mask, sink=sink)
         estimate.obstacle = self.obstacle(estimate.mask)
         return estimate
 
@@ -530,8 +540,9 @@ class Method(ABC):
         if not (self.autoregressive and self.row_local) or (reach := self.reach_of(window)) is None:
             return None
 
-        def row(q: Array, k: Array, v: Array, mask: Mask) -> Array:
-            return self.approximate(q, k, mask=mask, rng=copy.deepcopy(rng)).attend(v)
+        def row(q: Array, k: Array, v: Array, mask: Mask, sink: float) -> Array:
+            draws = copy.deepcopy(rng)
+            return self.approximate(q, k, mask=mask, rng=draws, sink=sink).attend(v)
 
         return WindowKeys(d, c, window, row, *reach)
 

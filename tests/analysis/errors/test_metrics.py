@@ -1,5 +1,6 @@
 """Errors: against their definitions, at any scale, over sampled rows, and streamed."""
 
+import dataclasses
 import itertools
 import math
 import tracemalloc
@@ -14,6 +15,7 @@ from small import hiding, member
 
 from analysis.errors import row_sums
 from analysis.errors.metrics import compare, compare_all
+from analysis.inputs import Head
 from approx import METHODS, Approximation, Mask, parse
 from approx.estimate import exact
 from approx.estimate.low import Factors
@@ -104,6 +106,60 @@ def test_compare_is_its_definition(monkeypatch, name, n, l, mask, stripe):
     tolerance = (estimate.rank + l + 4) * EPS * np.exp(2) * condition(dense, kernel, mask)
     assert tolerance < 1e-7  # else it would say nothing
     assert_errors(found, naive.errors(dense, kernel, V, mask), tolerance)
+
+
+@pytest.mark.kernel
+@each("sink", [-40.0, 0.5, 6.0, 60.0])
+@each("spec", ["sliding_window(width=3)", "positive(m=4)", "trigonometric(m=4)", "zero()"])
+def test_a_sink_is_one_more_outcome_of_a_row_with_the_value_zero(spec, sink):
+    n, l = 7, 9
+    Q, K, V = points(n, l, 3)
+    estimate = parse(spec).approximate(Q, K, mask="causal", rng=1, sink=sink)
+    one = np.full((n, 1), math.exp(sink))  # causal queries see the first key in every row
+    kernel, dense = (np.hstack([one, x]) for x in (naive.kernel(Q, K), estimate.to_dense()))
+    found, more = compare(estimate, Q, K, V), np.vstack([0 * V[:1], V])
+    expected = naive.errors(dense, kernel, more, Mask.causal(n, l + 1))
+    # as above; at e^60 the twin, and at e^−40 the row sum, hold what 1 has of the other to eps·e^60
+    tolerance = 2 * (l + 8) * EPS * np.exp(2) * condition(dense, kernel, Mask.causal(n, l + 1))
+    for name in expected:
+        if name.startswith(("attention", "output", "nonpositive")):
+            assert found[name] == pytest.approx(expected[name], rel=tolerance, abs=tolerance), name
+    shares = np.where(Mask.causal(n, l + 1).visible(), kernel, 0)
+    truth = shares @ more / shares.sum(axis=1, keepdims=True)
+    output = exact.attention(Q, K, V, mask="causal", sink=sink)
+    np.testing.assert_allclose(output, truth, rtol=0, atol=tolerance)
+    total = np.maximum(dense.sum(axis=1, keepdims=True), 0)
+    rows = np.divide(dense @ more, total, where=total > 0, out=np.zeros((n, 2)))
+    np.testing.assert_allclose(estimate.attend(V), rows, rtol=0, atol=tolerance)
+
+
+@pytest.mark.kernel
+@each("sink", [-1e4, 0.0, 2e4])
+def test_a_sink_far_from_every_logit_takes_nothing_or_all(sink):
+    Q, K = np.array([[100.0], [-100.0]]), np.array([[100.0], [99.0], [-100.0]])
+    for spec, lost in (("exact()", 0), ("zero()", 1), ("sliding_window(width=1)", 0.5)):
+        estimate = parse(spec).approximate(Q, K, sink=sink)
+        found = compare(estimate, Q, K, np.eye(3))
+        assert not any(math.isnan(x) for x in found.values()), found
+        assert found["attention_tv"] == pytest.approx(lost * (sink < 1e4), abs=1e-300)
+
+
+def test_a_window_keeps_a_sink_that_it_would_lose_as_a_key():
+    for seed in range(4):
+        q, k, v = np.random.default_rng(seed).standard_normal((3, 128, 64))
+        x = Head("made", q, k, v, mask="causal", sinks=6.0)
+
+        def tv(spec, x=x):
+            return x.compare(x.approximate(parse(spec), rng=0))["attention_tv"]
+
+        assert 0.14 < tv("sliding_window(width=16)") < 0.15
+        assert 0.029 < tv("turboquant(bits=2)") < 0.032
+        assert x.at_temperature(2.0).sink == 3.0
+        assert x.digest() != dataclasses.replace(x, sinks=5.0).digest()
+        with pytest.raises(ValueError, match="no place for an attention sink"):
+            x.approximate(parse("truncated_svd(rank=2, space='attention')"))
+        with pytest.raises(ValueError, match=r"the attention sink -inf, and made has 6"):
+            x.compare(parse("exact()").approximate(x.Q, x.K, mask="causal"))
 
 
 def test_output_error_does_not_depend_on_the_scale_of_values():
@@ -455,7 +511,7 @@ def test_tiles_of_a_row_join_at_their_own_scales():
         table = np.empty(1, row_sums.ROW)
         every = np.array([0]), np.array([len(x)])
         arrays = np.array([x]), np.array([e]), np.array([row_log]), *every
-        row_sums.fill(*arrays, True, False, False, table)
+        row_sums.fill(*arrays, -math.inf, True, False, False, table)
         return table
 
     for some in itertools.permutations(tiles, 2):

@@ -418,6 +418,15 @@ def test_masks_of_a_file(tmp_path, write):
         assert load(write_path(tmp_path), 1, 2).mask == expected[-1]
 
 
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("sinks", [1.5, [1.0, 2.0, 3.0], [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]])
+def test_sinks_of_a_file(tmp_path, write, sinks):
+    x = load(write(tmp_path, arrays(2, 3, 5, 4) | {"sinks": np.array(sinks)}))
+    expected = np.broadcast_to(sinks, (2, 3))
+    assert [float(y.sinks) for y in x.heads()] == expected.ravel().tolist()
+    assert load(write_path(tmp_path), 1, 2).sink == expected[1, 2]
+
+
 def write_path(folder):
     return next(folder.glob("data*"))
 
@@ -514,6 +523,9 @@ def npy_header(shape, dtype="<f8"):
         ({"v": np.ones((5, 0))}, "empty"),
         ({"scaling": np.array([0.1, 0.2])}, "scaling must be one value"),
         ({"causal": np.array([True, False])}, "causal must be one value"),
+        ({"sinks": np.array([0.1, 0.2])}, r"sinks must be one logit, or one per head, \(\), got"),
+        ({"sinks": np.array(np.inf)}, "sinks must be finite"),
+        ({"sink": np.array(1.0)}, "unknown array 'sink', did you mean 'sinks'"),
         ({"causal": np.array(True), "k": np.ones((4, 4)), "v": None}, "so n must be <= l, got 5"),
         ({"scaling": np.array(-1.0)}, "scaling must be finite and > 0"),
         ({"scaling": np.array(np.nan)}, "scaling must be finite and > 0"),

@@ -13,11 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.advice.diagnose import diagnose
+from analysis.bounds.theory import predictions
 from analysis.inputs import head_kinds, load, sample
 from analysis.models import attention_hook, capture as module
 from analysis.models.attention_hook import Seen
 from analysis.models.capture import Capture, capture, save
 from analysis.models.checkpoints import Place
+from approx import parse
 
 SAMPLE = Path(module.__file__).parents[1] / "data" / "minilm.npz"
 SMOLLM2 = SAMPLE.with_name("smollm2.npz")
@@ -373,8 +376,10 @@ def attention(c):
             layer[:, j > i] = -np.inf
         if window:
             layer[:, j <= i - window] = -np.inf
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
+    sinks = np.full(logits.shape[:2], -np.inf) if c.sinks is None else c.sinks
+    every = np.concatenate([logits, np.repeat(sinks[..., None, None], n, axis=2)], axis=-1)
+    weights = np.exp(every - every.max(axis=-1, keepdims=True))
+    weights = (weights / weights.sum(axis=-1, keepdims=True))[..., :-1]
     return weights, np.swapaxes(weights @ v, 1, 2).reshape(q.shape[0], n, -1)
 
 
@@ -387,7 +392,7 @@ def attention(c):
         ("gpt2", {}, 4, True, ()),
         ("mistral", {"sliding_window": 8}, 2, True, (8, 8)),
         ("gemma3_text", LOCAL_FIRST, 2, True, (7, 0)),
-        ("gpt_oss", {"sliding_window": 23}, 2, True, ()),
+        ("gpt_oss", {"sliding_window": 7}, 2, True, (7, 0)),
     ],
 )
 def test_capture_reproduces_the_attention_of_the_model(kind, changes, kv_heads, causal, windows):
@@ -396,8 +401,7 @@ def test_capture_reproduces_the_attention_of_the_model(kind, changes, kv_heads, 
         for layer in model.layers:
             layer.self_attn.sinks.data.copy_(layer.self_attn.sinks.new([3.0, -2.0, 0.0, 1.0]))
     c = module._forward(model, IDS, name=kind, check=True)
-    sink = kind == "gpt_oss"
-    assert (c.q.shape, c.k.shape) == ((2, 4, 23, 8 + sink), (2, kv_heads, 23 + sink, 8 + sink))
+    assert (c.q.shape, c.k.shape) == ((2, 4, 23, 8), (2, kv_heads, 23, 8))
     scaling = 256**-0.5 if kind == "gemma3_text" else 8**-0.5
     assert (c.scaling, c.causal, c.windows, c.model) == (scaling, causal, windows, kind)
     assert c.q.flags.c_contiguous
@@ -406,9 +410,6 @@ def test_capture_reproduces_the_attention_of_the_model(kind, changes, kv_heads, 
 
     weights, outputs = attention(c)
     expected_weights, expected_outputs = own_attention(model)
-    if sink:
-        assert weights[..., 0].min() > 0
-        weights = weights[..., 1:]
     # far from uniform, so the test can fail
     assert expected_weights.max(axis=-1).mean() > 0.2
     np.testing.assert_array_equal(weights > 0, expected_weights > 0)
@@ -430,7 +431,7 @@ def test_capture_reproduces_the_attention_of_the_model(kind, changes, kv_heads, 
         ("gpt2", {}),
         ("mistral", {"sliding_window": 5}),
         ("gemma3_text", LOCAL_FIRST),
-        ("gpt_oss", {"sliding_window": 23}),
+        ("gpt_oss", {"sliding_window": 5}),
     ],
 )
 def test_a_text_read_in_pieces_has_the_last_queries_and_all_keys_of_the_whole(
@@ -474,11 +475,32 @@ def test_layers_that_are_kept_are_those_of_the_whole_capture():
 
 
 @with_torch
-def test_sinks_are_kept_in_layers_without_a_window():
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_sinks_and_windows_of_a_file_give_the_outputs_of_the_model(kind, tmp_path):
     model = build("gpt_oss", sliding_window=7)
-    assert module._forward(model, IDS, (1,), check=True).k.shape == (1, 2, 24, 9)
-    with pytest.raises(ValueError, match="layer 0 has attention sinks and a window of 7"):
-        module._forward(model, IDS)
+    for layer in model.layers:
+        layer.self_attn.sinks.data.copy_(layer.self_attn.sinks.new([3.0, -2.0, 0.0, 1.0]))
+    c = module._forward(model, IDS, dtype="float32")
+    _, expected = own_attention(model)
+    some = [(1, 3), (0, 1), (0, 0)]
+    module.save(c, tmp_path / f"all.{kind}")
+    module.save(c, tmp_path / f"some.{kind}", heads=some)
+    whole, part = (load(tmp_path / f"{name}.{kind}") for name in ("all", "some"))
+    for x in [*whole, *(part.at(*pair) for pair in some)]:
+        assert float(x.sinks) == [3.0, -2.0, 0.0, 1.0][x.head]
+        own = expected[x.layer][:, 8 * x.head : 8 * x.head + 8]
+        output = x.approximate(parse("exact()")).attend(x.V)
+        # sums of 23 products of float32, twice
+        np.testing.assert_allclose(output, own, rtol=0, atol=2 * 23 * 1.2e-7 * np.abs(x.V).max())
+    methods = [parse(spec) for spec in ("exact()", "uniform()", "truncated_svd(2, 'attention')")]
+    found = diagnose(whole, budget=64.0, methods=methods)
+    exact, uniform = (found[found.spec == spec].attention_tv for spec in ("exact()", "uniform()"))
+    assert (exact < 1e-6).all()
+    assert (uniform > 0.05).all()
+    assert found.bound.isna().all()  # no bound of a class knows a sink
+    assert "no place for an attention sink" in found.left_out[0][0]
+    with pytest.raises(ValueError, match="theory would leave out the attention sinks of all"):
+        predictions(whole, keys=4)
 
 
 @with_torch

@@ -60,11 +60,10 @@ def runnable(kind):
 
 def small(kind, **changes):
     if kind == "gpt_oss":
-        changes |= {
+        changes = {
             "num_local_experts": 2, "num_experts_per_tok": 1, "num_hidden_layers": 2,
-            "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"],
-            "dtype": "float32",  # its experts know no float64
-        }  # fmt: skip
+            "sliding_window": 16, "dtype": "float32",  # its experts know no float64
+        } | {"layer_types": ["sliding_attention", "full_attention"]} | changes  # fmt: skip
     if kind == "mistral":
         changes |= {"sliding_window": 21}
     model = build(kind, **changes)
@@ -97,10 +96,9 @@ def whole(model, heads):
     return passage.model.logits(IDS, state, np.arange(N)).double().numpy(), passage
 
 
-def everywhere(model, spec, layers=None):
-    facts = model.config
-    every = range(facts.num_hidden_layers) if layers is None else layers
-    return {(i, j): parse(spec) for i in every for j in range(facts.num_attention_heads)}
+def everywhere(model, spec):
+    layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
+    return {(i, j): parse(spec) for i in range(layers) for j in range(heads)}
 
 
 def biased(norm):
@@ -153,21 +151,14 @@ def apart(a, b):
 @kills("head_caches.py", "known.get((of, str(method)))", "known.get((0, str(method)))")
 @kills("head_caches.py", "if not (cache.asks or method.uses_rng):", "if not method.uses_rng:")
 @kills("models/generation.py", 'owner.seed, "substitute"', 'owner.seed, "other"')
-@kills(
-    "models/generation.py",
-    "K[b][:, keys], V[b][:, keys]",
-    "K[b][:, at], V[b][:, at]",
-    only="gpt_oss",
-)
 @pytest.mark.parametrize(
     ("kind", "prompt"), [("llama", 1), ("llama", PROMPT), ("mistral", PROMPT), ("gpt_oss", PROMPT)]
 )
 def test_decoding_gives_the_logits_of_prefill(kind, prompt):
     model = small(kind)
-    layers = [1] if kind == "gpt_oss" else None  # its other layer has a window and sinks
     exact, _ = whole(model, {})
     for spec in runnable(kind):
-        heads = everywhere(model, spec, layers)
+        heads = everywhere(model, spec)
         expected, _ = whole(model, heads)
         found, _ = stepped(model, Plan("tiny", heads), prompt)
         assert spec == "exact()" or apart(expected, exact) > 100 * TOLERANCE
@@ -323,13 +314,12 @@ def test_what_cannot_run_is_one_line(tmp_path, choice, options, message):
         ("deepseek_v3", {"kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4,
                          "v_head_dim": 8, "n_routed_experts": 2, "num_experts_per_tok": 1,
                          "n_group": 1, "topk_group": 1}, "multi-head latent attention"),
-        ("gpt_oss", None, "attention sinks and a window of 16"),
     ],
 )  # fmt: skip
 def test_models_that_no_plan_fits_are_refused(kind, changes, message):
     torch = pytest.importorskip("torch")
 
-    model = small(kind) if changes is None else build(kind, "float32", **changes)
+    model = build(kind, "float32", **changes)
 
     def run():
         attach(model, parse("sink_window(k=4)"))
@@ -337,6 +327,24 @@ def test_models_that_no_plan_fits_are_refused(kind, changes, message):
 
     with pytest.raises(ValueError, match=message):
         run()
+
+
+@with_torch
+def test_windows_in_a_model_with_sinks_are_a_model_with_windows_and_the_same_sinks():
+    torch = pytest.importorskip("torch")
+
+    kinds = ["full_attention"] * 2, ["sliding_attention"] * 2
+    model, other = (small("gpt_oss", layer_types=kind) for kind in kinds)
+    other.load_state_dict(model.state_dict())
+    with torch.inference_mode():
+        own, expected = (m(torch.as_tensor(IDS)[None]).logits[0].numpy() for m in (model, other))
+    assert apart(own, expected) > 100 * TOLERANCE
+    for spec, right in (("exact()", own), ("sliding_window(width=16)", expected)):
+        assert apart(whole(model, everywhere(model, spec))[0], right) < TOLERANCE
+        for prompt in (1, PROMPT):
+            assert apart(stepped(model, parse(spec), prompt)[0], right) < TOLERANCE
+    exact = whole(model, everywhere(model, "exact()"))[1].replace(everywhere(model, "exact()"))
+    assert exact.kl.max() < TOLERANCE
 
 
 @with_torch

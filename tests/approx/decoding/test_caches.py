@@ -92,7 +92,7 @@ def extreme(n=48, d=6):
     return Q, K, V
 
 
-def errors(method, Q, K, V):
+def errors(method, Q, K, V, sink=-math.inf):
     """Return by how many times their rounding the answers of a cache are not rows of prefill.
 
     A logit, or the exponent of a feature, is off by d products of at most |x| |y| ≤ E in either
@@ -100,8 +100,9 @@ def errors(method, Q, K, V):
     answer divides the sums by their last one, so their errors are relative to that one.
     """
     (n, d), c = Q.shape, V.shape[1]
-    A = method.approximate(Q, K, mask="causal", rng=SEED)
+    A = method.approximate(Q, K, mask="causal", rng=SEED, sink=sink)
     y, log = A.scaled_matmat(beside_ones(V))
+    y[:, -1] += np.exp(sink - log)
     size = sizes(A, log)
     prefill = A.attend(V)
     cache = method.cache(d=d, c=c, rng=SEED)
@@ -113,7 +114,7 @@ def errors(method, Q, K, V):
         cache.append(K[i], V[i])
         total = y[i, -1] if A.space == "kernel" else 1.0
         scale = unit * size[i] / total * np.abs(V[: i + 1]).max() if total > 0 else math.inf
-        gap = np.abs(cache.attend(Q[i]) - prefill[i]).max()
+        gap = np.abs(cache.attend(Q[i], sink) - prefill[i]).max()
         found.append(gap / scale if gap else 0.0)
     return max(found)
 
@@ -137,6 +138,17 @@ def sizes(A, log):
 @each("spec, index, n", [(s, j % 4, 72) for j, s in enumerate((*KEPT, *SUMS, *CODED))])
 def test_answers_are_the_rows_of_prefill(spec, index, n):
     assert errors(parse(spec), *real(index, n)) <= 1
+
+
+@each("spec", [s for s in (*KEPT, *SUMS, *CODED) if parse(s).space == "kernel"])
+def test_answers_with_a_sink_are_those_of_prefill(spec):
+    Q, K, V = real(1, 40)
+    alone = parse(spec).approximate(Q, K, mask="causal", rng=SEED)
+    y, log = alone.scaled_matmat(np.ones((40, 1)))
+    sink = float(np.median((log + np.log(np.abs(y[:, 0])))[y[:, 0] > 0]))
+    assert errors(parse(spec), Q, K, V, sink) <= 1
+    beside = parse(spec).approximate(Q, K, mask="causal", rng=SEED, sink=sink)
+    assert np.abs(alone.attend(V) - beside.attend(V)).max() > 0.01
 
 
 @each("name", CACHED)

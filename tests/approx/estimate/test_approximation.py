@@ -692,12 +692,6 @@ def test_an_estimate_knows_whether_a_model_can_run_its_method(mask):
     assert len(seen) == (2 if mask is None else 3)
 
 
-@kills(
-    "approximation.py",
-    "return Approximation(\n            self.maskable",
-    "same = lambda A: setattr(A, 'obstacle', self.obstacle) or A\n"
-    "        return (lambda *a, **b: same(Approximation(*a, **b)))(\n            self.maskable",
-)
 def test_an_estimate_that_no_method_made_does_not_know_whether_it_can_be_run():
     Q = np.random.default_rng(0).standard_normal((4, 3))
     by_hand = Approximation.from_factors(Q, Q)
