@@ -75,13 +75,7 @@ def instance(default: Any, kind: type, what: str) -> Any:
 
 
 def invariant(**when: bool | Callable[[Any], Any]) -> Any:
-    """Return `Method.invariant_to` as a property: each name holds always, or where a rule says so.
-
-    Examples
-    --------
-    >>> invariant(scale=True, row_shift=lambda method: method > 2).fget(3) == {"scale", "row shift"}
-    True
-    """
+    """Return `Method.invariant_to`, of names that hold always, or where a rule of a field says."""
 
     def names(method: Any) -> frozenset[str]:
         holds = {name: rule(method) if callable(rule) else rule for name, rule in when.items()}

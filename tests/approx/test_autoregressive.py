@@ -13,7 +13,6 @@ import re
 
 import numpy as np
 import pytest
-from kills import kills
 from scipy.stats import ks_2samp
 from small import NAMES, roundings, sizes, small
 
@@ -196,65 +195,6 @@ def refused(name):
     return method.refusal
 
 
-@kills(
-    "threshold.py",
-    "exact.log_row_sums(Q, K, mask=mask)",
-    "exact.log_row_sums(Q, K)",
-    only="threshold",
-)
-@kills(
-    "strided.py",
-    "-(-mask.counts // (self.k or 1))",
-    "-(-mask.l * np.ones_like(mask.counts) // (self.k or 1))",
-    only="strided",
-)
-@kills("random.py", "rng.random(mask.n * k)", "rng.random((k, mask.n)).T.ravel()", only="random")
-@kills(
-    "low.py",
-    "        if not mask.is_full:\n            logs = row_logs",
-    "        if mask.n == 0:\n            logs = row_logs",
-    only="trigonometric",
-)
-@kills(
-    "masks.py",
-    "return self.stop - 1 if self.looks_back else np.arange(self.n) * self.l // self.n",
-    "return np.arange(self.n) * self.l // self.n",
-    only="cosformer",
-)
-@kills(
-    "estimate/exact.py",
-    "    mask.hide(x, rows, cols, fill=-np.inf)\n    return x",
-    "    return x",
-    only="top_k",
-)
-@kills("masked.py", "int(z.min()) // CHUNK  #", "-(-int(z.min()) // CHUNK)  #", only="positive")
-@kills("shifted_positive.py", "fits_all = True", "fits_all = False", only="shifted_positive")
-@kills("polynomials/method.py", "return self.bound is None", "return False", only="chebyshev")
-@kills(
-    "feature_map.py",
-    "Masked(factors, mask).matmat",
-    "Masked(factors, Mask.full(*mask.shape)).matmat",
-    only="elu",
-)
-@kills(
-    "flowformer.py",
-    "np.logaddexp.accumulate(source)",
-    "np.logaddexp.reduce(source)",
-    only="flowformer",
-)
-@kills("eva.py", "(begin + size <= mask.stop[:, None])", "(begin < mask.stop[:, None])", only="eva")
-@kills(
-    "randomized_attention.py",
-    "        if mask.looks_back:\n            u, omega",
-    "        if mask.looks_back and mask.is_full:\n            u, omega",
-    only="randomized_attention",
-)
-@kills(
-    "coded_keys.py",
-    "self.exact_keys >= self.members - 1",
-    "self.exact_keys >= self.members - 2",
-    only="group",
-)
 @pytest.mark.parametrize("name", EVERY)
 def test_a_row_follows_from_the_past_if_and_only_if_this_is_declared(name):
     if refused(name):

@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pytest
 from each import each
-from kills import kills
 from small import NAMES, small
 
 from analysis import inputs
@@ -131,10 +130,6 @@ def sizes(A, log):
     return np.where(A.mask.visible(), size, 0.0).sum(axis=1)
 
 
-@kills("decoding/pages.py", "np.minimum(low[-1], k), ", "low[-1], ")
-@kills("sums.py", "        self.sums *= np.exp(self.tops - scale)[:, None]\n", "")
-@kills("codes.py", "np.arange(self._coded) // self.members", "np.zeros(self._coded, int)")
-@kills("codes.py", "each[..., bit].astype(np.int64) << bit", "each[..., bit].astype(np.int64)")
 @each("spec, index, n", [(s, j % 4, 72) for j, s in enumerate((*KEPT, *SUMS, *CODED))])
 def test_answers_are_the_rows_of_prefill(spec, index, n):
     assert errors(parse(spec), *real(index, n)) <= 1
@@ -224,11 +219,6 @@ def counted(cache, q):
     return Counted.taken
 
 
-@kills(
-    "decoding/pages.py",
-    "self.low.array[:scored], self.high.array[:scored]",
-    "self.low.array, self.high.array",
-)
 @each("spec", [*KEPT, *SUMS])
 def test_what_is_read_is_its_price(spec):
     n, d, c = 98 if "block" in spec else 96, 5, 4  # where blocks and pages are full
@@ -310,7 +300,6 @@ def test_what_is_held_is_its_price(spec):
         assert numbers == n * (d + c) + page_boxes * d * -(-n // getattr(method, "size", n))
 
 
-@kills("approx/decoding/rows.py", "self._count = len(left)", "self._count = max(len(left), 1)")
 @each("spec", ["h2o(k=20)", "sink_window(k=20)", "quantised(bits=4)"])
 def test_what_evicts_frees_and_codes_take_their_bits(spec):
     d, c, found = 32, 8, []
@@ -346,8 +335,6 @@ WINDOWED = (
 )
 
 
-@kills("keys.py", "self.places.array < self.tokens - self.window", "self.places.array < 0")
-@kills("hierarchical.py", "return size, self.sinks\n", "return self.exact_below, self.sinks\n")
 @each("spec", WINDOWED)
 def test_answers_under_a_window_are_the_rows_of_prefill(spec):
     n, window = 96, 21

@@ -8,7 +8,6 @@ beside the others that one scale for both would make the rows before them 0.
 import numpy as np
 import pytest
 from each import each
-from kills import kills
 from test_autoregressive import EVERY, SEED, method_of
 from test_caches import EPS, heads
 
@@ -104,17 +103,6 @@ def compared(name, index, n, places, under_window):
     ]
 
 
-@kills("masked.py", "self.mask.maximum(factors.column_logs)", "factors.column_logs.max()")
-@kills(
-    "exponentials.py",
-    "return Factors.by_key(left, right, row_logs, column_logs)",
-    "return Factors.scaled(left, right, row_logs, column_logs, Mask.full(*self.shape))",
-)
-@kills(
-    "supports/eviction.py",
-    "score(int(blocks.bounds[b]), keys, free)",
-    "score(int(blocks.bounds[b + 1]), keys, free)",
-)
 @each("name", CAN)
 def test_rows_on_all_tokens_are_the_last_on_prefixes(name):
     last = 16  # the row before the keys change, of 24; it begins blocks, pages and groups

@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse
 from each import each
 from hypothesis import given, strategies as st
-from kills import kills
 from small import hiding
 
 from analysis.errors import metrics
@@ -28,14 +27,6 @@ def points(n, l, d=3, seed=0, scale=1.0):
 # Which blocks
 
 
-@kills(
-    "partition.py", "inside = (low <= own) & (own < high)", "inside = (low < own) & (own < high)"
-)
-@kills(
-    "partition.py",
-    "np.where(stop == mask.l, count, (stop - sinks) // leaf)",
-    "-(-(stop - sinks) // leaf)",
-)
 @given(
     n=st.integers(1, 20), l=st.integers(1, 40), leaf=st.integers(1, 6), sinks=st.integers(0, 5),
     seed=st.integers(0, 2**32 - 1),
@@ -64,12 +55,6 @@ def test_every_seen_pair_is_near_or_in_one_block_as_long_as_can_be(n, l, leaf, s
 # The oracle
 
 
-@kills(
-    "hierarchical.py",
-    "terms.left[pairs, :r] = u[:, :r] * s[:r]",
-    "terms.left[pairs, : r - 1] = u[:, : r - 1] * s[: r - 1]",
-)
-@kills("hierarchical.py", "near = near.normalised(exact.log_row_sums(q, k, mask=mask))", "pass")
 @each("mask, space", [(m, s) for m in ("causal", None) for s in ("kernel", "attention")])
 def test_squared_error_of_the_oracle_is_the_dyadic_sum(mask, space):
     n, rank, leaf = 64, 2, 4
@@ -105,7 +90,6 @@ def test_the_oracle_is_exact_at_the_rank_of_its_blocks():
 # Summaries of blocks
 
 
-@kills("summaries.py", "share @ (variance + offset**2)", "share @ variance")
 def test_means_are_those_of_runs_that_are_merged_two_by_two():
     q, K, _ = points(1, 24)
     A, T = Means.from_keys(K[:8], 3)
@@ -125,7 +109,6 @@ def test_means_are_those_of_runs_that_are_merged_two_by_two():
         np.testing.assert_allclose(np.exp(summary.logs(q)[0]), weights, rtol=200 * EPS)
 
 
-@kills("summaries.py", "np.log1p(0.5 * (", "np.log1p(1.0 * (")
 def test_the_sum_over_a_run_is_right_to_second_order():
     q, _, _ = points(1, 1)
     offsets = np.vstack([np.eye(3), -np.eye(3), [[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]])
@@ -137,7 +120,6 @@ def test_the_sum_over_a_run_is_right_to_second_order():
     assert math.log2(gaps[0] / gaps[1]) / 2 == pytest.approx(3, abs=0.3)
 
 
-@kills("summaries.py", " + a * b * float(gap @ gap)", "")
 @pytest.mark.kernel
 def test_pivots_are_keys_whose_weights_interpolate():
     _, K, _ = points(1, 20)
@@ -172,11 +154,6 @@ def test_the_first_pivot_is_the_heaviest_and_the_next_the_farthest_for_its_mass(
     np.testing.assert_array_equal(two.keys, keys[[0, 2]])
 
 
-@kills(
-    "hierarchical.py",
-    "terms.logs[pairs] = top = logs.max(axis=1)",
-    "terms.logs[pairs] = top = np.full(len(logs), logs.max())",
-)
 @each("basis, scale", [(basis, scale) for basis in RUNNABLE for scale in (1.0, 40.0)])
 def test_blocks_of_few_different_keys_are_exact(basis, scale):
     Q, K, V = points(64, 64, scale=scale)
@@ -196,11 +173,6 @@ def test_blocks_of_few_different_keys_are_exact(basis, scale):
 # Products, extreme logits, decoding
 
 
-@kills(
-    "levels.py",
-    "blocks = (keys - self.partition.sinks) // level.size",
-    "blocks = keys // level.size",
-)
 @each(
     "basis, mask",
     [(b, m) for b in ("svd", *RUNNABLE) for m in (Mask.full(40, 50), Mask.window(40, 50, 23))],
@@ -232,11 +204,6 @@ def test_products_and_entries_agree_where_exp_overflows(basis, mask):
     )
 
 
-@kills(
-    "hierarchical/states.py",
-    "np.vstack([before.total, state.total])",
-    "np.vstack([state.total, before.total])",
-)
 @each("basis, sinks", [(b, s) for b in RUNNABLE for s in (0, 2)])
 def test_decoding_token_by_token_is_prefill(basis, sinks):
     n, leaf, rank = 77, 4, 2

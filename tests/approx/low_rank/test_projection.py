@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 import scipy.linalg
-from kills import kills
 
 from approx import Mask, parse
 from approx.estimate import exact
@@ -22,7 +21,6 @@ def shares(fit):
     return e / e.sum(axis=1, keepdims=True)
 
 
-@kills("low_rank/projection.py", "P[:, chosen] -= shares", "P[:, chosen] -= 0.9 * shares")
 @pytest.mark.parametrize("by", PIVOTS)
 def test_the_fit_of_rows_is_the_fit_of_outputs(by):
     # ridge 1e-12 moves a solution by 1e-12 times the condition of the Gram matrix
@@ -37,7 +35,6 @@ def test_the_fit_of_rows_is_the_fit_of_outputs(by):
     assert np.linalg.norm(fit.rows(Q) - P) >= np.linalg.norm(s[5:])
 
 
-@kills("low_rank/projection.py", "ridge * scale + len(G)", "2 * ridge * scale + len(G)")
 @pytest.mark.parametrize("ridge", [1e-3, 0.5])
 def test_weights_and_values_are_ridge_regressions(ridge):
     fit = Compaction.fitted(Q, K, ColumnProjection(rank=4, ridge=ridge))
@@ -59,8 +56,6 @@ def left(columns):
     return np.linalg.norm(P - A @ np.linalg.lstsq(A, P, rcond=None)[0])
 
 
-@kills("low_rank/projection.py", "np.square(H).sum(axis=1) /", "np.abs(H).sum(axis=1) /")
-@kills("low_rank/projection.py", "H -= h[:, None] * h", "H -= h[:, None] * h / 2")
 def test_pivots_are_those_of_their_definitions():
     greedy = []
     for _ in range(4):
@@ -76,7 +71,6 @@ def test_pivots_are_those_of_their_definitions():
     assert least <= left(greedy) <= 1.5 * least
 
 
-@kills("low_rank/projection.py", "mask.stop <= t", "mask.stop <= t + 9")
 def test_a_block_is_fitted_to_what_came_before_it():
     Q = np.random.default_rng(5).standard_normal((16, 3))
     method = parse("projection(rank=3, block=4)")
@@ -106,7 +100,6 @@ def test_all_keys_are_exact_and_equal_keys_are_no_trouble():
     assert not hidden.to_dense()[~Mask.window(16, 16, 5).visible()].any()
 
 
-@kills("low_rank/projection.py", "or (self.block is None and not shape.rows.is_full)", "")
 def test_one_fit_of_all_keys_has_no_price_under_a_mask():
     at = {"n": 8, "l": 8, "d": 4, "mask": "causal"}
     assert parse("projection()").within(16, **at) is None

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import scipy.special
-from kills import kills
 from scipy.special import expit
 
 from approx import Mask, parse
@@ -41,7 +40,6 @@ def test_elu_keeps_what_would_underflow():
     np.testing.assert_allclose(made("elu", Q, K).to_dense(), [[0.75, 0.25]] * 2, rtol=1e-12)
 
 
-@kills("cosformer.py", "math.pi / (2 * M)", "math.pi / M")
 @pytest.mark.parametrize("M", [8, 20])
 def test_cosformer_weighs_relu_by_the_cosine_of_distance(M):
     Q, K = (np.abs(x) for x in points(l=6))
@@ -59,7 +57,6 @@ def test_cosformer_needs_a_length_that_holds_all_places():
         made("cosformer(M=7)", *points(l=6))
 
 
-@kills("rfa.py", "np.where(lengths > 0, lengths, 1.0)", "1.0")
 def test_rfa_is_the_gaussian_kernel_of_unit_vectors():
     Q, K = points(size=2.0)
     units = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (Q, K)]
@@ -86,7 +83,6 @@ def test_rows_without_a_positive_sum_are_zero():
     np.testing.assert_array_equal(made("relu", Q, K).to_dense(), [[1.0], [0.0]])
 
 
-@kills("flowformer.py", "log_k - outgoing", "log_k")
 def test_flowformer_conserves_flows():
     Q, K = points(l=6)
     a, b = expit(Q), expit(K)
@@ -121,7 +117,6 @@ def test_segments_are_as_even_as_can_be():
         np.testing.assert_allclose(segments.means(X, count), want, rtol=1e-14, atol=1e-15)
 
 
-@kills("linformer.py", "/ np.bincount(segment)[segment, None]", "* np.ones_like(segment)[:, None]")
 def test_linformer_is_exact_for_keys_constant_on_segments():
     Q, K = points(n=5, l=4)
     K = np.repeat(K[:2], 2, axis=0)
@@ -154,7 +149,6 @@ def test_nystromformer_rows_sum_to_one():
     np.testing.assert_allclose(A.sum(axis=1), 1.0, rtol=0, atol=bound)
 
 
-@kills("nystromformer.py", "13 * I", "12 * I")
 def test_the_iteration_finds_the_pseudo_inverse():
     A = rows(np.eye(5) + 0.1 * np.random.default_rng(0).random((5, 5)))
     found = [np.abs(pseudo_inverse(A, k) @ A - np.eye(5)).max() for k in (0, 3, 6, 12)]
@@ -163,7 +157,6 @@ def test_the_iteration_finds_the_pseudo_inverse():
     np.testing.assert_allclose(pseudo_inverse(A), np.linalg.inv(A), rtol=0, atol=1e-13)
 
 
-@kills("nystromformer.py", "size.sum(axis=0).max() * size", "size.sum(axis=1).max() * size")
 @pytest.mark.parametrize("iterations", [0, 1, 6])
 def test_the_iteration_starts_below_the_pseudo_inverse(iterations):
     """In the singular vectors of A the iteration is one of numbers, z ≤ 1/σ from the start.
@@ -195,9 +188,6 @@ def one_query(draws=100_000):
     return np.repeat(q, draws, axis=0), K, exact.softmax(q, K)[0]
 
 
-@kills("randomized_attention.py", "q[rows].astype(np.float64) + k[chosen]", "k[chosen]")
-@kills("randomized_attention.py", "x -= half_square(K)", "x -= 0.0 * half_square(K)")
-@kills("randomized_attention.py", "exact.softmax(q[rows], k,", "exact.softmax(0 * q[rows], k,")
 @pytest.mark.parametrize("samples", [1, 3])
 def test_randomized_attention_is_unbiased(samples):
     Q, K, want = one_query()
@@ -245,7 +235,6 @@ def before_normalisation(draws, m=3):
     return np.array(found)
 
 
-@kills("lara.py", "log_xi(Q, omega) - s", "log_xi(Q, omega)")
 def test_lara_is_unbiased_before_normalisation(monkeypatch, killed):
     found = before_normalisation(1000)
     assert z_scores(found.reshape(1000, -1), 1.0).max() < 5
@@ -266,7 +255,6 @@ def test_eva_is_exact_when_every_key_is_in_the_exact_set(m):
     np.testing.assert_allclose(A.to_dense(), exact.softmax(Q, K), rtol=1e-13)
 
 
-@kills("eva.py", "rest = 1.0 - held", "rest = 1.0")
 @pytest.mark.parametrize("sparse", ["chunk(size=2)", "sliding_window(width=3)", "random(k=2)"])
 def test_eva_is_its_definition(sparse):
     n, l, m = 6, 8, 3
@@ -294,7 +282,6 @@ def test_eva_is_its_definition(sparse):
         assert np.abs(planted - A.to_dense()).max() > 0.01
 
 
-@kills("eva.py", "if held > 0.5:", "if held > 2.0:")
 @pytest.mark.kernel
 def test_eva_keeps_a_share_that_is_small_beside_the_support():
     """The share of the key that is left out is about e^−140, and its group outweighs the support.
@@ -384,11 +371,6 @@ def test_flows_are_cumulative_under_a_causal_mask():
     np.testing.assert_allclose(narrow.to_dense(), one.to_dense(), rtol=1e-5)
 
 
-@kills(
-    "masks.py",
-    "np.arange(l - n + 1, l + 1), l, looks_back=True)",
-    "np.maximum(np.arange(l - n, l), 1), l, looks_back=True)",
-)
 def test_causal_flash_is_that_of_the_paper():
     Q, K = points(n=12, l=12)
     A = parse("flash(size=5)").approximate(Q, K, mask="causal")

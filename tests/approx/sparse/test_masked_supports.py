@@ -7,7 +7,6 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
-from kills import kills
 from small import few
 from test_supports import SUPPORTS, filled, support
 
@@ -59,8 +58,6 @@ def choices(mask, k):
 # Oracles
 
 
-@kills("true_denominator.py", "exact.log_row_sums(q, k, mask=mask)", "exact.log_row_sums(q, k)")
-@kills("top_k.py", "if mask.looks_back or not mask.is_full:", "if False:")
 @few
 @given(problem=masked(most=12), data=st.data())
 def test_no_support_of_its_size_is_nearer_than_top_k(problem, data):
@@ -155,21 +152,6 @@ def twin(name, size, Q, K, mask):
     return on
 
 
-@kills(
-    "supports/patterns.py",
-    "equal.cumsum(axis=1) <= room",
-    "equal.cumsum(axis=1) <= width",
-    only="top_k",
-)
-@kills("sliding_window.py", "if mask.looks_back:", "if False:", only="window")
-@kills("sliding_window.py", "(width + 1) // 2", "width // 2", only="sliding_window")
-@kills(
-    "strided.py",
-    "-(-mask.counts // (self.k or 1))",
-    "np.maximum(mask.counts // (self.k or 1), 1)",
-    only="strided",
-)
-@kills("sink_window.py", "np.maximum(first, sinks)", "first", only="sink")
 @pytest.mark.parametrize(
     "name",
     ["top_k", "threshold", "chunk", "strided", "exact", "sliding_window", "sink_window"],
@@ -189,11 +171,6 @@ def test_by_definition(name, problem, data):
     np.testing.assert_array_equal(support(A), want)
 
 
-@kills(
-    "sink_window.py",
-    "np.minimum(mask.first + self.sinks, mask.stop)",
-    "np.minimum(self.sinks, mask.stop)",
-)
 @some
 @given(problem=masked(), data=st.data())
 def test_sinks_are_the_first_seen_keys(problem, data):
@@ -217,7 +194,6 @@ def test_a_window_without_keys_is_refused():
     assert template.within(3, n=9, l=9, d=2) == parse("sink_window(k=3, sinks=3)")
 
 
-@kills("reformer.py", "(place - begin) // size", "place // size - begin // size")
 @pytest.mark.parametrize("cut", ["list", "bucket"])
 @some
 @given(seed=st.integers(0, 99), size=st.integers(1, 6))
@@ -241,9 +217,6 @@ def test_reformer_by_its_definition_under_a_causal_mask(cut, seed, size):
 # Draws
 
 
-@kills("random.py", "last if taken[j] else j", "j")
-@kills("random.py", "row[c] += first[i]", "row[c] += 0")
-@kills("random.py", "(self.k or 0) / mask.counts", "(self.k or 0) / np.full(mask.n, mask.l)")
 @pytest.mark.kernel
 def test_random_keys_are_drawn_among_what_is_seen():
     """Every seen key of every row, and every pair of a row's, by z-scores of variance p(1 − p)."""
@@ -270,7 +243,6 @@ def test_random_keys_are_drawn_among_what_is_seen():
             assert np.abs(z).max() <= 5 * math.sqrt(k / seen * (1 - k / seen) / draws)
 
 
-@kills("lsh.py", "        mask.hide(p)\n", "")
 @pytest.mark.parametrize("spec", ["lsh(hashes=2, rounds=2)", "lsh('e2', entries=1.0)"])
 def test_hashes_collide_as_often_under_a_mask(spec):
     """|z| ≤ 5 for what is seen; entries bound the expected number of what is seen."""
@@ -352,12 +324,6 @@ def test_no_other_columns_hold_more_attention(recent, problem, data):
 # In Scatterbrain
 
 
-@kills(
-    "combinations/scatterbrain.py",
-    "support = self.sparse.support(q, k, mask, for_support)",
-    "support = self.sparse.support(q, k, Mask.full(*mask.shape), for_support)",
-    only="top_k",
-)
 @pytest.mark.parametrize("name", SUPPORTS)
 @some
 @given(problem=masked())
@@ -411,11 +377,6 @@ def test_covariance_under_a_mask_is_that_off_the_support():
     assert not found[:, ~off].any()
 
 
-@kills(
-    "filling.py",
-    '{**shape.given, "currency": currency}',
-    '{**shape.given, "mask": None, "currency": currency}',
-)
 @pytest.mark.parametrize("low", ["positive()", "zero()"])
 @pytest.mark.parametrize(("n", "l"), [(12, 12), (6, 20), (1, 9)])
 def test_half_of_a_budget_under_a_mask_goes_to_entries(low, n, l):

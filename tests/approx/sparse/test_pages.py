@@ -7,7 +7,6 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from kills import kills
 from test_masked_supports import attention, masked
 from test_supports import support
 
@@ -65,12 +64,6 @@ def test_no_other_pages_of_a_row_hold_more_attention_than_those_by_mass(
         assert kept <= chosen
 
 
-@kills("sparse/pages.py", "mean / (b - a)", "mean / size")
-@kills(
-    "sparse/pages.py",
-    "np.maximum(starts[pages] - cols.start, 0)",
-    "starts[pages] - starts[pages][0]",
-)
 def test_scores_are_made_of_what_is_seen():
     """Key 3 would win for page 1 by its box and its mean, and query 0 does not see it."""
     K = np.array([[1.0], [1.0], [0.0], [9.0]])
@@ -90,7 +83,6 @@ def test_scores_are_made_of_what_is_seen():
     np.testing.assert_array_equal(np.flatnonzero(on[2]), [2])  # not page 0, of which it sees key 1
 
 
-@kills("sparse/pages.py", '"box": 2 * d', '"box": d')
 def test_whole_pages_are_bought_and_paid_for():
     shape = {"n": 10, "l": 40, "d": 4, "c": 3}
     assert parse("pages").within(40, n=10, l=40, d=4) == Pages(32)

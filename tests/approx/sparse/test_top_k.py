@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from kills import kills
 
 from approx import Mask, parse
 
@@ -58,7 +57,6 @@ def test_no_support_of_as_many_entries_is_nearer(name, k):
     assert total_variation(support, p) <= total_variation(by_row, p) + 1e-14
 
 
-@kills("top_k.py", "found.flat[equal[room[0] :]] = False", "pass")
 @given(st.integers(1, 6), st.integers(1, 6), st.data())
 def test_of_equal_weights_the_first_are_taken(n, l, data):
     k = data.draw(st.integers(1, l))

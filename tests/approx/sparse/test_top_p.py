@@ -6,7 +6,6 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from kills import kills
 from test_masked_supports import attention, masked
 from test_supports import support
 
@@ -14,7 +13,6 @@ from analysis.errors import metrics
 from approx.sparse.top_p import TopP
 
 
-@kills("top_p.py", "room = last + 1 -", "room = last -")
 @given(problem=masked(), p=st.floats(0.01, 1))
 def test_the_fewest_keys_that_hold_p(problem, p):
     """The twin's keys, p apart from its sums; no fewer keys of a row hold p; tv ≤ 1 − p."""
@@ -31,7 +29,6 @@ def test_the_fewest_keys_that_hold_p(problem, p):
     assert metrics.compare(A, Q, K)["attention_tv"] <= 1 - p + 1e-13
 
 
-@kills("top_p.py", "p - x.shape[1] * float(np.finfo(np.float64).eps)", "p")
 @pytest.mark.parametrize("l", [3, 7, 10, 50])
 def test_ties_are_kept_from_the_first_on_until_they_reach_p(l):
     """Weights of 1/l each: p = c/l asks for c keys, though the sums round."""

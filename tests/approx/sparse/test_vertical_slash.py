@@ -6,7 +6,6 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from kills import kills
 from test_masked_supports import attention, masked
 from test_supports import support
 
@@ -30,12 +29,6 @@ def on_lines(mask, keys, distances):
     return on & mask.visible()
 
 
-@kills("vertical_slash.py", "distance = places[i] - key", "distance = i - key")
-@kills(
-    "vertical_slash.py",
-    "slice(max(mask.n - self.queries, 0), mask.n)",
-    "slice(0, min(self.queries, mask.n))",
-)
 @pytest.mark.kernel
 @given(problem=untied(), data=st.data())
 def test_lines_of_the_last_queries_by_their_definition(problem, data):
@@ -106,11 +99,6 @@ def test_a_diagonal_is_at_one_distance_from_the_positions(by, mask):
     np.testing.assert_array_equal(support(method.approximate(Q, K, mask=mask)), want)
 
 
-@kills(
-    "vertical_slash.py",
-    "keys = self._best(sums(Q, K, mask, keys[:0], distances)[0])",
-    "keys = self._best(sums(Q, K, mask, keys[:0], distances[:0])[0])",
-)
 def test_lines_by_turns_leave_to_each_other_what_both_hold():
     """Key 0 comes first, of two queries; a slash holds one of these, and key 5 has two others."""
     Q, K = 30 * np.eye(6)[[0, 5, 5, 3, 0, 4]], np.eye(6)

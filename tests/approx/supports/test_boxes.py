@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as arrays
-from kills import kills
 
 from approx.supports import boxes
 
@@ -41,8 +40,6 @@ def computed(q, k):
         yield total
 
 
-@kills("boxes.py", "margin = (q.shape[1] + 3) *", "margin = 0.0 *")
-@kills("boxes.py", "-(highest(-q, low, high) + margin)", "-(highest(-q, high, low) + margin)")
 @given(page=pages())
 def test_no_key_of_a_page_is_beyond_its_bounds(page):
     q, K = page

@@ -4,7 +4,6 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
-from kills import kills
 from test_masked_supports import masked
 from test_supports import support
 
@@ -45,8 +44,6 @@ def twin(Q, K, mask, method):
     )  # fmt: skip
 
 
-@kills("columns.py", "x[(first[rows, None] <= keys) & (keys < last[rows, None])] = 0.0", "pass")
-@kills("key_scores.py", "unit * unit.mean(axis=0)", "unit * x.mean(axis=0)")
 @pytest.mark.parametrize("by", [by for by in BY if by != "h2o"])
 @some
 @given(data=st.data())
@@ -59,7 +56,6 @@ def test_one_set_by_its_definition(by, data):
     assert on.sum(axis=1).max() <= method.k
 
 
-@kills("key_scores.py", "sums[free] = weights.sum(axis=0)[free]", "sums = weights.sum(axis=0)")
 @pytest.mark.parametrize(("pooling", "pooled"), [("max", [2, 3, 3]), ("average", [1, 2, 5 / 3])])
 def test_scores_are_pooled_over_free_keys_alone(pooling, pooled):
     """Of weights 1/10, 2/10, 3/10, 4/10 the last is of a key that is kept anyway."""
@@ -80,17 +76,6 @@ def test_eviction_by_its_definition(by, data):
     assert on.sum(axis=1).max() <= method.k
 
 
-@kills(
-    "supports/eviction.py",
-    "score(int(blocks.bounds[b]), keys, free)",
-    "score(int(blocks.bounds[b + 1]), keys, free)",
-)
-@kills("supports/eviction.py", "keys = keys[keys >= low]", "keys = keys[keys >= 0]")
-@kills(
-    "columns.py",
-    "keys = np.arange(blocks.lows[b], start)",
-    "keys = np.arange(blocks.lows[b], start - 1)",
-)
 @pytest.mark.parametrize("by", BY)
 def test_a_longer_text_by_its_definition(by):
     """So that groups of 16 keys, queries before the last ones and keys between cuts are several."""
@@ -104,17 +89,6 @@ def test_a_longer_text_by_its_definition(by):
             np.testing.assert_array_equal(on, twin(Q, K, mask, method))
 
 
-@kills("supports/eviction.py", "sums[s] += weights[s] / total", "sums[s] = weights[s] / total")
-@kills(
-    "supports/eviction.py",
-    "sinks <= keys[s] <= start - recent and",
-    "sinks <= keys[s] <= start - recent + 1 and",
-)
-@kills(
-    "supports/eviction.py",
-    "keys[s], sums[s], slots[s] = keys[s + 1], sums[s + 1], slots[s + 1]",
-    "keys[s], slots[s] = keys[s + 1], slots[s + 1]",
-)
 @pytest.mark.kernel
 def test_heavy_hitters_one_key_a_step():
     """Under causal and window masks, with sinks that leave a window and keys without a query."""
@@ -180,7 +154,6 @@ def test_snapkv_on_a_head_is_what_its_authors_keep():
 # Scores
 
 
-@kills("key_scores.py", "0.5 * K @ covariance", "K @ covariance")
 def test_the_expected_score_is_the_mean_over_gaussian_queries():
     """Monte Carlo with the closed-form standard error: relative variance exp(kᵀΣk) − 1."""
     rng = np.random.default_rng(11)
@@ -199,7 +172,6 @@ def test_the_expected_score_is_the_mean_over_gaussian_queries():
     assert np.abs((found / low - 1) / np.sqrt(np.expm1(spread) / draws)).max() > 20
 
 
-@kills("key_scores.py", " + np.outer(gap, gap) * (self.count * len(x) / both)", "")
 def test_a_gaussian_that_is_fitted_in_parts_is_that_of_the_whole():
     x = np.random.default_rng(2).standard_normal((30, 3)) + 5
     fit = key_scores.Gaussian(3)
@@ -211,13 +183,8 @@ def test_a_gaussian_that_is_fitted_in_parts_is_that_of_the_whole():
 
 
 @pytest.mark.parametrize("by", OF_KEYS)
-def test_scores_of_keys_do_not_depend_on_their_scale(by):
-    K = np.random.default_rng(4).standard_normal((20, 3))
-    K[3] = 0.0
-    order = np.argsort(OF_KEYS[by](K), kind="stable")
-    for scale in (1e-200, 3.0, 1e200):
-        np.testing.assert_array_equal(np.argsort(OF_KEYS[by](scale * K), kind="stable"), order)
-    assert np.isfinite(OF_KEYS[by](0 * K)).all()
+def test_keys_of_zeros_have_scores(by):
+    assert np.isfinite(OF_KEYS[by](np.zeros((20, 3)))).all()
 
 
 @pytest.mark.parametrize("by", BY)
