@@ -30,6 +30,7 @@ from approx.low_rank.thinning import thinned
 from approx.polynomials import error_bounds
 from approx.polynomials.monomials import width
 from approx.random_features.positive import Positive
+from approx.supports.key_boxes import lengths
 
 DRAWS = 16  # draws of each random quantity
 BROAD = 64  # least number of visible keys of a row whose logits are compared with a normal law
@@ -90,8 +91,11 @@ class Case:
 
     @functools.cached_property
     def values(self) -> Array | None:
-        """The values as float64."""
-        return None if self.x.V is None else np.asarray(self.x.V, np.float64)
+        """The values as float64, over their largest entry: no theory depends on their unit."""
+        if self.x.V is None:
+            return None
+        V = np.asarray(self.x.V, np.float64)
+        return V / (np.abs(V).max(initial=0.0) or 1.0)
 
     def rng(self) -> np.random.Generator:
         """Return a new generator with the case's seed."""
@@ -179,8 +183,8 @@ def _temperature(head: Case) -> Found:
 def _coreset(head: Case) -> Found:
     x, values = head.x, head.values
     K = np.asarray(x.K, np.float64)
-    norms = np.linalg.norm(K - K.mean(axis=0), axis=1)
-    rho = float(np.linalg.norm(x.Q, axis=1).max() * norms.max())
+    norms = lengths(K - K.mean(axis=0))
+    rho = float(lengths(x.Q).max() * norms.max())
     spread = float(1 - norms.min() / norms.max()) if norms.max() > 0 else 0.0
     size = math.exp(rho) if rho < 700 else math.inf
     size *= math.sqrt(x.d) / head.epsilon
@@ -294,7 +298,6 @@ def _columns(head: Case) -> Found:
     stable = float(np.square(s / s[0]).sum())
     if V is None or not V.any():
         return Found(stable, math.nan, math.nan, True, math.nan, math.nan)
-    V = V / np.abs(V).max()  # both sides are relative, and no square overflows
     of_values = rank.singular_values(V)
     norms = np.linalg.norm(P, axis=0) * np.linalg.norm(V, axis=1)
     shares, rng, off = norms / norms.sum(), head.rng(), []
@@ -337,7 +340,7 @@ def degree_order(B: float, epsilon: float) -> float:
 
 def _space(head: Case) -> Found:
     x = head.x
-    r = float(np.linalg.norm(x.Q, axis=1).max() * np.linalg.norm(x.K, axis=1).max())
+    r = float(lengths(x.Q).max() * lengths(x.K).max())
     most = x.d * math.exp(2 * r) if r < 350 else math.inf
     states = state_rank.least_states(head.weights, head.epsilon, mask=x.mask)
     limit = math.sqrt(x.d)
@@ -392,7 +395,7 @@ def _discrepancy(head: Case) -> Found:
     k = k - k.mean(axis=0)
     longest = float(np.linalg.norm(V, axis=1).max())
     total = exact.log_row_sums(q, k)
-    reach = np.linalg.norm(q, axis=1) * np.linalg.norm(k, axis=1).max()
+    reach = lengths(q) * lengths(k).max()
     with np.errstate(over="ignore"):
         predicted = math.log(x.l / head.epsilon) * np.exp(reach - total)
     off, rng = [], head.rng()

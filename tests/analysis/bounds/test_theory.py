@@ -1,5 +1,6 @@
 """What theory says of a head: each row against plain loops, and where a hypothesis is met."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -211,6 +212,12 @@ def test_the_command_says_it_of_each_head_or_of_all(tmp_path, capsys, monkeypatc
 
 
 @pytest.mark.filterwarnings("error")
+def test_nothing_depends_on_the_unit_of_the_values():
+    x = head(seed=5)
+    small = dataclasses.replace(x, v=2.0**-560 * x.v)  # whose squares are 0
+    pd.testing.assert_frame_equal(rows(small), rows(x))
+
+
 def test_extreme_logits_give_numbers_or_none():
     for scale in (0.0, 5e-324, 1e-160, 200.0):
         x = head(n=12, d=2, scale=scale)
