@@ -12,7 +12,7 @@ from approx.checks import Array
 from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.method import Rng, generator
-from approx.method.fields import integer, real
+from approx.method.fields import integer, invariant, real
 from approx.method.prices import NUMBER, Price, Reads, Shape, entries
 from approx.sparse.sink_window import SinkWindow
 from approx.sparse.support import SupportMethod, a_support
@@ -102,6 +102,10 @@ class Guarded(SupportMethod):
     """
 
     name: ClassVar[str] = "guarded"
+    invariant_to = invariant(  # boxes are not rotated
+        shift=lambda m: "shift" in m.method.invariant_to,
+        scale=lambda m: "scale" in m.method.invariant_to,
+    )
     examples = (
         "guarded(sink_window(), tv=0.33, size=4, bits=1)",
         "guarded(random(), tv=0.9, size=3, bits=0)",
@@ -119,10 +123,6 @@ class Guarded(SupportMethod):
         super().__post_init__()
         if self.coded and not self.bits:
             raise ValueError(f"coded={self.coded} keys are chosen by codes: give bits, got 0")
-
-    @property
-    def invariant_to(self) -> frozenset[str]:
-        return self.method.invariant_to - {"rotation"}  # of boxes
 
     @property
     def row_local(self) -> bool:

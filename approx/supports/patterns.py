@@ -133,7 +133,7 @@ def rounded(scores: Array) -> Array:
     """
     size = np.where(np.isfinite(scores), np.abs(scores), 0).max(axis=-1, keepdims=True, initial=0)
     unit = size * size.dtype.type(TIE ** (scores.itemsize / 8))
-    return np.rint(np.divide(scores, unit, out=scores.copy(), where=unit > 0))
+    return np.asarray(np.rint(np.divide(scores, unit, out=scores.copy(), where=unit > 0)))
 
 
 def ranked(scores: Array) -> Array:
