@@ -280,9 +280,15 @@ def corrected_table(ledger: pd.DataFrame) -> pd.DataFrame:
 
 
 def decomposed(table: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a method, input and temperature: log_squared_bias, log_variance, ..."""
+    """Return one row a method, input and temperature: log_squared_bias, log_variance, ...
+
+    Both are NaN where they are of draws that are not reliable.
+    """
     keys = ["method", "input", "temperature", "budget"]
-    return table.pivot_table(index=keys, columns="metric", values="value", sort=False).reset_index()
+    wide = table.pivot_table(index=keys, columns="metric", values="value", sort=False)
+    if "reliable" in wide:
+        wide.loc[wide.reliable == 0, ["log_squared_bias", "log_variance"]] = np.nan
+    return wide.reset_index()
 
 
 def decomposition_table(table: pd.DataFrame, temperature: float) -> pd.DataFrame:
@@ -293,7 +299,7 @@ def decomposition_table(table: pd.DataFrame, temperature: float) -> pd.DataFrame
     def cell(row: Any) -> str:
         parts = (row.log_squared_bias, row.log_variance)
         own_price = r"\*" if row.budget < 0 else ""
-        if getattr(row, "reliable", 1.0) == 0:
+        if np.isnan(row.log_variance):
             return tr("not reliable") + own_price
         return " + ".join(power(float(np.exp(min(x, 700))), x) for x in parts) + own_price
 
