@@ -6,6 +6,7 @@ import importlib.util
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,10 @@ _IN_CONFIG = {
     "attn_logit_softcapping": "a soft-cap on the logits",
     "alibi": "ALiBi",
     "relative_attention_num_buckets": "a relative position bias",
+}
+_NO_KEYS = {
+    "kv_lora_rank": "multi-head latent attention, whose cache is one latent vector for all heads",
+    "num_kv_shared_layers": "layers that read the keys of others",
 }
 
 
@@ -100,12 +105,12 @@ class Place(NamedTuple):
                 )
         return paths
 
-    def config(self) -> Any:
+    def config(self, *, runs: bool = False) -> Any:
         """Return the configuration; raise ValueError if Q, K, V cannot represent the model."""
         from transformers import AutoConfig
 
         config = AutoConfig.from_pretrained(self.folder, **self.local)
-        check(config)
+        check(config, runs=runs)
         return config
 
     def tokenizer(self) -> Any:
@@ -244,9 +249,29 @@ def token_ids(words: str, tokenizer: Any, config: Any, max_tokens: int) -> list[
     return found
 
 
-def check(config: Any) -> None:
-    """Raise ValueError if Q, K, V cannot represent a model of this configuration."""
-    refuse(vars(config) | vars(config.get_text_config()), _IN_CONFIG)
+def check(config: Any, *, runs: bool = False) -> None:
+    """Raise ValueError if Q, K, V cannot represent a model of this configuration.
+
+    With ``runs``, also if the model could not run a plan, which keeps keys head by head.
+    """
+    facts = config.get_text_config()
+    refuse(vars(config) | vars(facts), _IN_CONFIG)
+    if not getattr(facts, "num_attention_heads", None):
+        raise ValueError(f"a model of the kind {config.model_type} has no attention heads")
+    for field, why in _NO_KEYS.items():
+        if runs and getattr(facts, field, None):
+            raise ValueError(f"the model has {why} ({field}): a plan keeps keys head by head")
+
+
+def bare_name(name: str) -> str:
+    """Return a model's name without the format in which names of GGUF files end.
+
+    Examples
+    --------
+    >>> bare_name("SmolLM2-135M-Instruct.Q4_1"), bare_name("SmolLM2-135M-Instruct")
+    ('SmolLM2-135M-Instruct', 'SmolLM2-135M-Instruct')
+    """
+    return re.sub(r"[.-](i?q\d\w*|b?f(16|32))$", "", name, flags=re.IGNORECASE)
 
 
 def refuse(properties: Mapping[str, Any], reasons: Mapping[str, str]) -> None:

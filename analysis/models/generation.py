@@ -25,7 +25,7 @@ from analysis.models.attention_hook import CACHE_NAMES, IN_CALL, Seen, attended,
 from analysis.models.checkpoints import Place
 from analysis.models.head_caches import EXACT, HeadCaches
 from analysis.models.language_model import HeadIndex, LanguageModel
-from analysis.models.plan import Plan, check_weights
+from analysis.models.plan import Plan, check_weights, other_model
 from approx import Mask, Method, checks
 from approx.checks import Array
 
@@ -250,13 +250,11 @@ def attach(
         raise ValueError("a plan names its own heads: leave heads out")
     checks.instance("plan", plan, (Plan, Method), "a plan or a method")  # type: ignore[arg-type]
     facts = model.config.get_text_config()
-    checkpoints.check(model.config)
-    for field, why in _NO_KEYS.items():
-        if getattr(facts, field, None):
-            raise ValueError(f"the model has {why} ({field}): a plan keeps keys head by head")
+    checkpoints.check(model.config, runs=True)
     layers, count = int(facts.num_hidden_layers), int(facts.num_attention_heads)
     if isinstance(plan, Plan):
-        _check_name(plan, _names(model) if name is None else {name})
+        if why := other_model(plan, _names(model) if name is None else {name}):
+            raise ValueError(why)
         if name is None:
             check_weights(
                 plan, Place(Path(getattr(model, "name_or_path", "")), "", {}), every=False
@@ -316,10 +314,6 @@ def _agree(model: Any, exact: Mapping[HeadIndex, Method], count: int) -> None:
 
 
 _FLOAT32 = float(np.finfo(np.float32).eps)  # to which norms round whatever the dtype
-_NO_KEYS = {
-    "kv_lora_rank": "multi-head latent attention, whose cache is one latent vector for all heads",
-    "num_kv_shared_layers": "layers that read the keys of others",
-}
 
 
 def _names(model: Any) -> set[str]:
@@ -330,14 +324,6 @@ def _names(model: Any) -> set[str]:
     folder = Path(where)
     found = {path.stem for path in folder.glob("*.gguf")} if folder.is_dir() else set()
     return found | {Place(folder, checkpoints.folder_name(folder.resolve()), {}).name}
-
-
-def _check_name(plan: Plan, names: set[str]) -> None:
-    if names and plan.model not in names:
-        raise ValueError(
-            f"the plan is for the model {plan.model}, and this is {' or '.join(sorted(names))}: "
-            "make a plan for this one"
-        )
 
 
 class _Attached:

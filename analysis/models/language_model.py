@@ -50,6 +50,7 @@ class LanguageModel:
         from torch.nn import ModuleList
 
         self.model, self.tokenizer, self.name = model.eval().requires_grad_(False), tokenizer, name
+        checkpoints.check(model.config, runs=True)
         facts = model.config.get_text_config()
         facts.use_cache = False  # a cache would store every key twice
         self.layers, self.heads = int(facts.num_hidden_layers), int(facts.num_attention_heads)
@@ -98,7 +99,7 @@ class LanguageModel:
     def _opened(cls, place: Place, dtype: Any) -> Self:
         from transformers import AutoModelForCausalLM
 
-        config = place.config()
+        config = place.config(runs=True)
         quantised = getattr(config, "quantization_config", None)
         if quantised and "gguf_file" not in place.local:
             how = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
@@ -184,6 +185,8 @@ class LanguageModel:
                 named.pop("hidden_states", None)
             if watch is not None:
                 watch(layer, given[0] if given else named["hidden_states"])
+            if layer > start and not calls:
+                raise unused(self.model)
             if len(calls) != layer - start:
                 raise ValueError(
                     f"layer {layer - 1} has {len(calls) - layer + start + 1} attentions, not one"

@@ -4,14 +4,14 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from analysis.compute.output_files import replacing
 from analysis.inputs.array_files import one_line
-from analysis.models.checkpoints import Place, digest
+from analysis.models.checkpoints import Place, bare_name, digest
 from analysis.models.language_model import HeadIndex
 from approx import Mask, Method, checks, notebook, parse
 from approx.method.prices import CURRENCIES
@@ -178,12 +178,12 @@ def misfits(plan: Plan, model_dir: str | os.PathLike[str]) -> list[str]:
     """
     place = Place.from_path(model_dir)
     place.require("a model")
-    facts = place.config().get_text_config()
+    facts = place.config(runs=True).get_text_config()
     layers, heads = int(facts.num_hidden_layers), int(facts.num_attention_heads)
     d = getattr(facts, "head_dim", None) or facts.hidden_size // heads
     found = []
-    if plan.model != place.name:
-        found.append(f"it is for the model {plan.model}, and this is {place.name}")
+    if why := other_model(plan, {place.name}):
+        found.append(why)
     found += _other_weights(plan, place.digests())
     absent = [f"{i}.{j}" for i, j in sorted(plan.heads) if not (i < layers and j < heads)]
     if absent:
@@ -197,6 +197,17 @@ def misfits(plan: Plan, model_dir: str | os.PathLike[str]) -> list[str]:
         except ValueError as error:
             found.append(str(error))
     return found
+
+
+def other_model(plan: Plan, names: Collection[str]) -> str:
+    """Return why a plan is not for a model, which may have several names; "" if it is.
+
+    A GGUF file and the folder it was made from have one name but for the format.
+    """
+    if not names or bare_name(plan.model) in map(bare_name, names):
+        return ""
+    this = " or ".join(sorted(names))
+    return f"the plan is for the model {plan.model}, and this is {this}: make a plan for this one"
 
 
 def check_weights(plan: Plan, place: Place, *, every: bool = True) -> None:

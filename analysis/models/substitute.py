@@ -18,7 +18,7 @@ from analysis.costs.budget import KEYS, amount_text, price_of_keys
 from analysis.models import checkpoints
 from analysis.models.checkpoints import Place
 from analysis.models.language_model import HeadIndex, LanguageModel
-from analysis.models.plan import Plan, check_weights
+from analysis.models.plan import Plan, check_weights, other_model
 from analysis.models.replacement import (
     SKIP,
     Estimated,
@@ -157,11 +157,8 @@ def fill(passage: Passage, method: Method, budget: float, currency: str = "store
 
 def heads_of_plan(passage: Passage, plan: Plan) -> Replacements:
     """Return the heads of a plan; raise ValueError if it is for another model."""
-    if plan.model != passage.model.name:
-        raise ValueError(
-            f"the plan is for the model {plan.model}, and this is {passage.model.name}: "
-            "make a plan for this one"
-        )
+    if why := other_model(plan, {passage.model.name}):
+        raise ValueError(why)
     passage.check(plan.heads)
     return plan.heads
 

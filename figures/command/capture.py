@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     save(captured, arguments.out, heads=heads)
     count = captured.q.shape[0] * captured.q.shape[1] if heads is None else len(heads)
+    if arguments.check:
+        print("With its own attention the model gives the same outputs (--check).", file=sys.stderr)
     print(_said(captured, count, arguments.out), file=sys.stderr)
     print(arguments.out)
     return 0
@@ -86,5 +89,5 @@ def _said(captured: Capture, count: int, path: Path) -> str:
     return (
         f"{tokens}; {checks.counted(count, 'head')} of width "
         f"{captured.q.shape[-1]}, {mask}; {captured.q.dtype}, {path.stat().st_size / 1e6:.1f} MB.\n"
-        f"Next: expqk diagnose {path}"
+        f"Next: expqk diagnose {shlex.quote(str(path))}"
     )

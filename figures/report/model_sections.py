@@ -17,7 +17,7 @@ from analysis.inputs.array_files import one_line
 from analysis.models.next_tokens import Change
 from analysis.models.pipeline import Results
 from analysis.models.plan import Plan
-from analysis.models.replacement import Estimated
+from analysis.models.replacement import SKIP, Estimated
 from figures.drawing import style
 from figures.report.tables import literal, markdown
 from figures.show import model_run
@@ -172,7 +172,8 @@ def sections(found: Results, heading: str) -> Iterable[str]:
             "@fig:model_heads shows what serves each head, @tbl:model_heads counts the methods. "
             "The error is the total variation of the attention weights, tv: 0 is exact, 1 is all "
             "on the wrong keys. A method is advised where its tv is below half of uniform "
-            "attention's."
+            "attention's. Unlike KL below, tv counts the first {skip} positions, too.",
+            skip=SKIP,
         ),
         _figure(HEADS, model_run.finding_map(found), model_run.caption_map(found)),
         _table(

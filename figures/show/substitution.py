@@ -93,11 +93,12 @@ def _legend(found: pd.DataFrame, rows: pd.DataFrame, name: str, skip: int) -> It
     yield tr(
         "KL: of the next token, KL(model ‖ replaced) in nats, with its standard error over "
         "blocks of {block} positions. same: how often both think the same token the likeliest. "
+        "KL and same leave out the first {skip} positions, tv does not. "
         "tv: total variation of the replaced heads' attention weights, a mean over heads, at "
         "what they get in the model itself (own) and at what they get with the others replaced "
         "(drifted). reads: to answer one new query, as a share of what exact attention reads.",
-        block=replacement.BLOCK,
-    )
+        block=replacement.BLOCK, skip=skip,
+    )  # fmt: skip
     uses = {use(row) for row in rows.itertuples()}
     if NEEDS in uses:
         yield tr(

@@ -293,14 +293,16 @@ def block(found: dict[str, Any], language: str) -> str:
     chinese = language == "zh"
     said = {
         "heads": found["heads"], "model": found["model"].partition("-Instruct")[0],
-        "tokens": found["tokens"], "date": found["date"],
+        "tokens": found["tokens"], "date": found["date"], "skip": found["skip"],
     }  # fmt: skip
     if chinese:
         first = (
             "{model} 的全部 {heads} 个头都用同一种方法计算，{tokens} 个词元（{date}）。"
-            "KL：下一词元的 KL(模型 ‖ 替换后)。每种方法的大小都取到预算所允许的最大值，"
+            "KL：下一词元的 KL(模型 ‖ 替换后)，从位置 {skip} 起计。"
+            "每种方法的大小都取到预算所允许的最大值，"
             "预算是一个新查询读取 16、32 或 64 个键及其值的读取量；其余各列对应 32 个键。"
-            "头的 tv：对各头取平均，每个头都在未改动的模型中测量。空白：没有放得进预算的大小。"
+            "头的 tv：对各头和全部位置取平均，每个头都在未改动的模型中测量。"
+            "空白：没有放得进预算的大小。"
         )
         heads = (
             "每个头所用的方法", "KL，16 键", "KL，32 键", "KL，64 键", "困惑度",
@@ -309,10 +311,10 @@ def block(found: dict[str, Any], language: str) -> str:
     else:
         first = (
             "All {heads} heads of {model} computed by one method, on {tokens} tokens ({date}). KL: "
-            "KL(model ‖ replaced) of the next token. Each method has the largest size that reads, "
-            "for a new query, at most as much as 16, 32 or 64 exact keys with their values; the "
-            "other columns are at 32 keys. tv of heads: mean over the heads, each in the unchanged "
-            "model. An empty cell: no size fits."
+            "KL(model ‖ replaced) of the next token, from position {skip} on. Each method has the "
+            "largest size that reads, for a new query, at most as much as 16, 32 or 64 exact keys "
+            "with their values; the other columns are at 32 keys. tv of heads: mean over the heads "
+            "and all positions, each in the unchanged model. An empty cell: no size fits."
         )
         heads = (
             "every head by", "KL, 16 keys", "KL, 32 keys", "KL, 64 keys", "perplexity",

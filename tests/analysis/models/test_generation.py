@@ -289,7 +289,7 @@ def test_generate_says_what_the_model_says_and_compares(tmp_path):
 @pytest.mark.parametrize(
     ("choice", "options", "message"),
     [
-        (Plan("other", {}), {}, "the plan is for the model other, and this is model"),
+        (Plan("other.Q4_1", {}), {}, "the plan is for the model other.Q4_1, and this is model"),
         (Plan("model", {(3, 0): parse("exact()")}), {}, "has no head 3.0: its layers are 0 to 2"),
         (parse("nystrom(rank=4)"), {}, "no model can run nystrom.*: reads tokens that the mask"),
         (parse("top_k(k=4)"), {}, "no model can run top_k.*: needs all logits"),
@@ -306,27 +306,37 @@ def test_what_cannot_run_is_one_line(tmp_path, choice, options, message):
     assert "\n" not in str(caught.value)
 
 
+MLA = {
+    "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8,
+    "n_routed_experts": 2, "num_experts_per_tok": 1, "n_group": 1, "topk_group": 1,
+}  # fmt: skip
+
+
 @with_torch
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
         ("gemma2", {"attn_logit_softcapping": 50.0}, "a soft-cap on the logits"),
-        ("deepseek_v3", {"kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4,
-                         "v_head_dim": 8, "n_routed_experts": 2, "num_experts_per_tok": 1,
-                         "n_group": 1, "topk_group": 1}, "multi-head latent attention"),
+        ("deepseek_v3", MLA, "multi-head latent attention"),
+        ("bloom", {}, r"does not call its attention .*ALiBi"),
+        ("falcon_mamba", {}, "of the kind falcon_mamba has no attention heads"),
     ],
-)  # fmt: skip
-def test_models_that_no_plan_fits_are_refused(kind, changes, message):
-    torch = pytest.importorskip("torch")
-
-    model = build(kind, "float32", **changes)
-
-    def run():
-        attach(model, parse("sink_window(k=4)"))
-        model(torch.as_tensor(IDS)[None])
-
+)
+def test_models_that_no_plan_fits_are_refused_by_whoever_would_run_one(
+    kind, changes, message, tmp_path
+):
+    model, method = build(kind, "float32", **changes), parse("sink_window(k=4)")
+    if kind == "falcon_mamba":
+        del model.config.num_attention_heads  # which `build` gives to every kind
     with pytest.raises(ValueError, match=message):
-        run()
+        attach(model, method)
+    with pytest.raises(ValueError, match=message):
+        Passage(LanguageModel(model), IDS, skip=0)
+    if kind != "bloom":  # what a configuration says is said before the weights are read
+        model.config.save_pretrained(tmp_path)
+        for asked in (LanguageModel.open, functools.partial(misfits, Plan("model", {}))):
+            with pytest.raises(ValueError, match=message):
+                asked(tmp_path)
 
 
 @with_torch
@@ -352,11 +362,12 @@ def test_plan_that_fits_no_model_says_why(tmp_path):
     model, _ = saved(tmp_path)
     digests = Place.from_path(model).digests()
     heads = {(1, 2): parse("sink_window(k=4)")}
-    assert misfits(Plan("model", heads, {"model_sha256": digests}), model) == []
+    for name in ("model", "model.Q4_K_M"):  # a GGUF file of it, and the folder
+        assert misfits(Plan(name, heads, {"model_sha256": digests}), model) == []
     wrong = dict.fromkeys(digests, "0")
     heads |= {(3, 0): parse("top_k(k=4)"), (0, 0): parse("snapkv(k=64)")}
     name, weights, lacks, future, none = misfits(Plan("x", heads, {"model_sha256": wrong}), model)
-    assert name == "it is for the model x, and this is model"
+    assert name == "the plan is for the model x, and this is model: make a plan for this one"
     assert weights.startswith("the weights in model.safetensors are not those")
     assert lacks == "the model lacks 1 of its heads, the first is 3.0"
     assert {"top_k(k=4)" in one for one in (future, none)} == {True, False}

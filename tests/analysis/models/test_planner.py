@@ -326,7 +326,7 @@ def test_a_plan_starts_from_a_plan(tmp_path):
     free = made(1440.0 / 12, tmp_path / "d.json", start=first, methods=[parse("sink_window(k=1)")])
     assert free.heads[0, 0] == good
     Plan("other", {}).write(first)
-    with pytest.raises(ValueError, match=r"a\.json cannot be started from: it is for the model"):
+    with pytest.raises(ValueError, match=r"a\.json cannot be started from: the plan is for"):
         plan_of(folder, text, budget=64.0, start=first)
 
 

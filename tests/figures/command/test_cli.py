@@ -177,6 +177,7 @@ def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, capsys
         (["figures", "all", "--budget", "nan"], "budget must be finite and > 0"),
         (["figures", "all", "--seed", "-1"], "seed must be >= 0"),
         (["report", "--rebuild", "--out", "nowhere"], "there is no nowhere"),
+        (["report", "--rebuild", "--out", "no where"], "expqk report --out 'no where' first"),
     ],
 )
 def test_errors_are_one_line_and_exit_1(arguments, message, capsys, tmp_path, monkeypatch):
@@ -311,8 +312,12 @@ def test_a_text_that_is_cut_is_said_to_be(whole, tmp_path, capsys, monkeypatch):
     found = capture.Capture(q, q, q, 0.5, True, np.arange(5), tokens=5 if whole else 90)
     monkeypatch.setattr(capture, "capture", lambda *_, **__: found)
     monkeypatch.setattr(checkpoints, "texts", lambda *_: [])
-    assert run("capture", tmp_path, "text.txt", "--out", tmp_path / "x.npz") == 0
-    said = capsys.readouterr().err
+    out = tmp_path / "my x.npz"
+    assert run("capture", tmp_path, "text.txt", "--out", out, *(["--check"] * whole)) == 0
+    said, checked = capsys.readouterr().err, "the model gives the same outputs (--check).\n"
+    assert (checked in said) == whole
+    said = said.rpartition(checked)[2]
+    assert said.endswith(f"Next: expqk diagnose '{out}'\n")
     assert said.startswith(
         "All 5 tokens of the text; 2 heads of width 4, causal"
         if whole

@@ -60,6 +60,7 @@ def test_text_names_the_nearest_that_can_be_run():
     assert max(map(len, lines)) <= COLUMNS
     whole = " ".join(lines)
     assert "tiny reads the first 90 tokens of t.txt. Perplexity is that of tokens 18…90" in whole
+    assert "KL and same leave out the first 16 positions, tv does not." in whole
     assert ", its own 30. Heads that were replaced: 3." in whole
     assert (
         "The best method that can be run is nearer(): the likeliest next token stays the same"
