@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = Path("figures/README.md")
 PAGES = {"en": PAGE, "zh": Path("figures/README.zh-CN.md")}
 PICTURES = Path("docs/gallery")
-PARTS = "finding", "caption", "details"  # what it found, what is drawn, its numbers
+PARTS = "finding", "caption"  # what it found, what is drawn
 DPI = 100  # of a picture on the page: all of them are to stay small in git
 HEAD = """\
 # Gallery
@@ -34,7 +34,7 @@ HEAD = """\
 
 The {count} figures at the command's defaults: the bundled sample and Gaussian inputs, profile
 `default`. Each is one module in `gallery/`. `expqk figures` lists them; `expqk figures NAME`
-writes one as PDF, SVG and PNG, its table as CSV, and what it says in numbers as text;
+writes one as PDF, SVG and PNG, its table as CSV, and its finding and caption as text;
 `expqk figures all` writes every one. [中文](README.zh-CN.md)
 """
 HEAD_ZH = """\
@@ -44,7 +44,7 @@ HEAD_ZH = """\
 
 按命令默认设置画出的 {count} 张图：自带的样本与高斯输入，profile 为 `default`。
 每张图是 `gallery/` 中的一个模块。`expqk figures` 列出全部；
-`expqk figures NAME --lang zh` 把一张图写成 PDF、SVG 和 PNG，数据写成 CSV，数值写成文字；
+`expqk figures NAME --lang zh` 把一张图写成 PDF、SVG 和 PNG，数据写成 CSV，结论与图注写成文字；
 `expqk figures all --lang zh` 写出全部。[English](README.md)
 """
 
@@ -166,8 +166,7 @@ def page(tables: Mapping[str, pd.DataFrame], before: Mapping[str, str]) -> str:
             f"## {name}\n\n{how if chinese else f'{sentence(name)} {how}'}\n\n"
             f"**{finding}**\n\n"
             f"![{tr(module.TITLE)}](../{(PICTURES / name).as_posix()}.png)\n\n"
-            f"<details><summary>{tr('In numbers')}</summary>\n\n"
-            f"{github(told(name, tables[name], rest))}\n\n</details>\n"
+            f"{github(told(name, tables[name], rest))}\n"
         )
     return "\n".join(parts)
 

@@ -15,7 +15,6 @@ draw("{name}", table).savefig("{name}.png")
 print(told("{name}", table))
 """
 SUFFIX = {"en": "", "zh": ".zh-CN"}
-FOLDED = r"<details><summary>(.*?)</summary>\n\n(.*?)\n\n</details>"
 PAGES = {
     "en": """\
 # {title}
@@ -28,7 +27,7 @@ PAGES = {
 {code}```
 
 The same lines as {{download}}`a notebook <{name}.ipynb>`; [中文]({name}.zh-CN.md). As a command,
-which also writes the table as CSV, the picture as PDF and SVG, and the numbers as text:
+which also writes the table as CSV, the picture as PDF and SVG, and what it shows as text:
 
 ```sh
 .venv/bin/expqk figures {name}
@@ -49,7 +48,7 @@ For your own queries and keys, write `profile("default", path="qk.npz")` in Pyth
 
 同样的几行代码也有{{download}}`笔记本 <{name}.zh-CN.ipynb>`；[English]({name}.md)。
 放进 `with figures.words.translation.speaking("zh"):` 之中，图和文字就是中文。
-也可以用命令，它还会写出 CSV 数据、PDF 与 SVG 图片，以及文字形式的数字：
+也可以用命令，它还会写出 CSV 数据、PDF 与 SVG 图片，以及文字形式的说明：
 
 ```sh
 .venv/bin/expqk figures {name} --lang zh
@@ -62,12 +61,12 @@ For your own queries and keys, write `profile("default", path="qk.npz")` in Pyth
 INDEXES = {
     "en": (
         "# Gallery",
-        "{count} figures at the command's defaults, a page each: what it says in numbers,\n"
+        "{count} figures at the command's defaults, a page each: what it shows,\n"
         "and the five lines of Python, or the command, that make it. [中文](index.zh-CN.md)",
     ),
     "zh": (
         "# 图库",
-        "按命令默认设置画出的 {count} 张图，每张一页：图中的数值，以及画出它的五行 Python 或命令。"
+        "按命令默认设置画出的 {count} 张图，每张一页：图中的内容，以及画出它的五行 Python 或命令。"
         "[English](index.md)",
     ),
 }
@@ -86,7 +85,7 @@ def sections(gallery: str) -> dict[str, tuple[str, str]]:
     for name, body in zip(parts[::2], parts[1::2], strict=True):
         title = re.findall(r"!\[(.*?)\]", body)[0]
         body = body.replace("](../docs/gallery/", "](../gallery/").strip()
-        found[name] = title, re.sub(FOLDED, r"## \1\n\n\2", body, flags=re.DOTALL)
+        found[name] = title, body
     return found
 
 

@@ -56,9 +56,6 @@ class FigureModule(Protocol):
     def caption(self, table: pd.DataFrame) -> str:
         """Return what the figure shows, at most 45 words with the finding."""
 
-    def details(self, table: pd.DataFrame) -> str:
-        """Return the numbers that are too many for the caption."""
-
 
 class _Gallery(Mapping[str, FigureModule]):
     """The modules by name, in the order of the gallery, each imported when it is asked for."""

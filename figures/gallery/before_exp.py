@@ -15,7 +15,6 @@ TITLE = "Rank before exp against rank after exp"
 ORDER = 400
 COLUMNS = (*sweep.COLUMNS, "numbers", "spec", "causal")
 METRIC = "attention_relative_frobenius"
-TV = "attention_tv"
 MOST = {"quick": 96, "default": 512}  # rows: under a mask the best matrix of a rank takes long
 NUMBERS = {"quick": (4, 16), "default": (1, 2, 4, 8, 16, 32)}
 BEST = "logit_svd(rank={r})"
@@ -79,41 +78,4 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Row-normalised attention at t = 1. Solid: exp of logits of rank r. Dashed: factors of "
         "rank r after exp."
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    errors, tv = (by_spec(table, metric) for metric in (METRIC, TV))
-    r = max(r for r in table.numbers.unique() if r <= 16)
-    at, tv_at = (x.xs(r, level="numbers") for x in (errors, tv))
-    medians = [
-        tr(
-            "{method} {error:.2g} (tv {tv:.2g})",
-            method=style.look(spec.format(r=r))["label"],
-            error=at[spec].median(),
-            tv=tv_at[spec].median(),
-        )
-        for spec in (*BEFORE, *AFTER)
-    ]
-    nearer = errors[BEST] < errors[ORACLE]
-    places = []
-    for (name, *_), part in nearer.groupby(["input", "layer", "head"], sort=False):
-        kept = part.index.get_level_values("numbers")
-        from_here = [n for n in kept if part[kept >= n].all()]
-        first = f"r = {min(from_here)}" if from_here else tr("nowhere")
-        places.append(f"{name} {first}")
-    factor = (at[list(RUNNABLE)].to_numpy().min(axis=1) / at[BEST]).median()
-    return tr(
-        "Relative Frobenius error of row-normalised attention at t = 1 against the numbers r that "
-        "are kept of a query and of a key, n ≤ {n}. Solid: logits of r numbers, and exp of them, "
-        "which may have any rank; but each query still meets every key. Dashed: factors of rank r "
-        "after exp, where no matrix is nearer than the SVD (under a mask, the best found). Medians "
-        "at r = {r}: {medians}. The best logits are nearer than the best matrix from here on: "
-        "{places}. At r = {r}, the nearer of the two kinds of factors that need no exact matrix "
-        "has {factor:.2g} times the error of the best logits (median).",
-        n=int(table.n.max()),
-        r=int(r),
-        medians=tr("; ").join(medians),
-        places=tr(", ").join(places),
-        factor=factor,
     )

@@ -85,33 +85,3 @@ def caption(table: pd.DataFrame) -> str:
         "curve: numbers held), d = {d}. Right: the length of equal cost.",
         d=D,
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    lengths = table[table.metric == "break_even"]
-    named = tr("; ").join(
-        tr("{name}: {what}", name=tr(kind, m=M, s=S, c=C), what=f"{n:.0f}")
-        for kind, n in zip(KINDS, lengths.value)
-    )
-    longest = table[(table.metric == "ratio") & (table.n == max(LENGTHS))]
-    linear, both = longest.value.iloc[0], longest.value.iloc[1]
-    sizes = table[table.metric == "of_size"].set_index(["kind", "m"]).value
-    most = max(SIZES)
-    return tr(
-        "Left: cost over that of what is replaced, d = {d}, counted in exact integers of "
-        "multiply-adds (the last in numbers held); below 1 it is cheaper. Least lengths n "
-        "from which that is so, of FLASH in whole chunks: {named}. At n = {longest} "
-        "linear attention takes {linear:.2%} of exact attention's multiply-adds, "
-        "Scatterbrain {both:.2%}. Right: exact attention is cheaper up to n = 2m for any "
-        "d; with s = m/2 corrected entries a row the length is {scatterbrain:.0f} at m = "
-        "{most} instead of {plain:.0f}. Seconds follow these counts only as far "
-        "as the machine does all products equally well.",
-        d=D,
-        named=named,
-        longest=max(LENGTHS),
-        linear=linear,
-        both=both,
-        scatterbrain=sizes["Scatterbrain", most],
-        most=most,
-        plain=sizes["linear", most],
-    )

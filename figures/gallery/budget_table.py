@@ -155,37 +155,3 @@ def caption(table: pd.DataFrame) -> str:
         "At t = 1; in parentheses: the factor gained over the better part alone. =: proved "
         "best of its class; ≤: best found; dash: nothing fits."
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    gains = table[table.metric == f"{ERROR}_gain"]
-    parts = []
-    for spec in PARTS:
-        values = gains[gains.method == spec].value
-        if len(values):
-            parts.append(
-                tr(
-                    "{method} {least:.2f} to {most:.2f}× (below both in {wins} of {places} places)",
-                    method=tr(ROWS[spec]),
-                    least=values.min(),
-                    most=values.max(),
-                    wins=int((values > 1).sum()),
-                    places=len(values),
-                )
-            )
-    wins, places = _runnable_wins(table)
-    return tr(
-        "Row-normalised attention at t = 1, l = {l}: errors at 1/32, 1/16 and 1/8 of the values "
-        "that exact attention stores, entries + 2·rank per query row; medians over trials. In "
-        "parentheses: how many times a combination is below the better of its two parts alone at "
-        "the same budget; in relative Frobenius error: {parts}. Of what runs without seeing "
-        "the whole matrix, Performer, window and Scatterbrain (window), the best is below uniform "
-        "attention in {wins} of {places} cases. =: nothing of its class has less of the column's "
-        "error; ≤: the best that was found. Rows of the matrix's largest entries, the truncated "
-        "SVD and GoDec need not sum to 1, and a row of zeros has a total variation of ½. A dash: "
-        "nothing of that kind fits.",
-        l=int(table.l.max()),
-        parts=tr("; ").join(parts),
-        wins=wins,
-        places=places,
-    )

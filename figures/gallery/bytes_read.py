@@ -100,27 +100,3 @@ def caption(table: pd.DataFrame) -> str:
         "Right: with the best bits of values.",
         heads=len(table.drop_duplicates(["input", "layer", "head"])),
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    said = []
-    for share in (0.125, 0.25, 0.5):
-        for metric, label in zip(METRICS, ERRORS):
-            row = best(table, metric, share)
-            said.append(
-                tr(
-                    "{label} at {share:.3g}: {name}, {error:.2g}",
-                    label=tr(label),
-                    share=share,
-                    name=_named(row),
-                    error=row[metric],
-                )
-            )
-    return tr(
-        "Bytes that one new query reads at the last position, 16 bits a number where it has no "
-        "fewer, every scale, norm and rotation counted, as a share of what exact attention reads "
-        "in 16 bits. The least error at each share is {listed}. Total variation does not see "
-        "values. What is read is not what is held: SparQ reads few keys and keeps all of them in "
-        "16 bits, while codes take as many bytes to keep as to read.",
-        listed=tr("; ").join(said),
-    )

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.certificates import BOXES, CODES, METHODS, NORMS, compute as compute
+from analysis.experiments.certificates import BOXES, CODES, NORMS, compute as compute
 from figures.drawing import style
 from figures.words.translation import mark, tr
 
@@ -68,44 +68,4 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Total variation of rows, and upper bounds that use no logit of an unread key; on "
         "the line, the bound equals the error."
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    some = of_metric(table)
-    rows = some[some.truth > LEAST]
-    said = []
-    for method in METHODS:
-        parts = []
-        for (source, bits), part in rows[rows.method == method].groupby(["source", "bits"]):
-            every = some[(some.method == method) & (some.source == source) & (some.bits == bits)]
-            label, *_ = LOOKS[source, bits]
-            what = tr(label, size=int(part["size"].iloc[0]), bits=bits)
-            parts.append(
-                tr(
-                    "{ratio:.3g} times the error and below 0.1 in {share:.0%} by {what}",
-                    what=what,
-                    ratio=float((part.value / part.truth).median()),
-                    share=float((every.value < 0.1).mean()),
-                )
-            )
-        true = some[some.method == method].truth
-        said.append(
-            tr(
-                "{method}, itself below 0.1 in {share:.0%}: {parts}",
-                method=style.label(method),
-                share=float((true < 0.1).mean()),
-                parts=tr(", ").join(parts),
-            )
-        )
-    heads = len(table.drop_duplicates(["input", "layer", "head"]))
-    return tr(
-        "Total variation of rows of attention, and upper bounds that need no logit of a key that "
-        "was not read; {heads} causal heads of n ≤ {n} tokens. Medians of the bounds, and shares "
-        "of the rows: {lists}. Boxes of pages say next to nothing of a row; a code of a few bits "
-        "for each number of a key says much, and costs that part of the key. What a decomposition "
-        "dropped is known to those who made it from all logits.",
-        heads=heads,
-        n=int(table.n.max()),
-        lists=tr("; ").join(said),
     )

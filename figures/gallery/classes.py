@@ -6,11 +6,9 @@ from collections.abc import Iterable
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.costs.optimality import BOUND, standing
 from analysis.experiments.profile import Profile, with_causal
 from analysis.inputs import Head
 from analysis.sweeps import sweep
-from approx import Mask, parse
 from figures.drawing import style
 from figures.words.translation import mark, share_of, tr
 
@@ -113,15 +111,6 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _bounds(mask: Mask | None) -> str:
-    """Return the classes of which no estimate has less error than a member."""
-    return tr(", ").join(
-        tr(one.label)
-        for one in CLASSES
-        if any(standing(parse(spec), METRIC, mask) == BOUND for spec in one.specs)
-    )
-
-
 def finding(table: pd.DataFrame) -> str:
     budget = max(b for b in table.budget.unique() if b <= 32)
     at = best(table).xs(budget, level="budget")
@@ -137,39 +126,4 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Relative Frobenius error of row-normalised attention at t = 1; of each class the best "
         "of its members. Dashed: needs all logits."
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    budget = max(b for b in table.budget.unique() if b <= 32)
-    at = best(table).xs(budget, level="budget")
-    parts = [
-        tr(
-            "{kind} heads ({count}): {errors}",
-            count=len(part),
-            kind=tr("causal") if causal else tr("full"),
-            errors=tr(", ").join(
-                f"{tr(one.label)} {part[one.label].median():.2g}"
-                for one in CLASSES
-                if one.label in part
-            ),
-        )
-        for causal, part in at.groupby("causal")
-    ]
-    causal = at[at.index.get_level_values("causal")]
-    return tr(
-        "Relative Frobenius error of row-normalised attention at t = 1 and equal stored values per "
-        "query row, n ≤ {n}; of each class the best of its members. Medians at {budget:g} values: "
-        "{parts}. On {better} of {count} causal heads hierarchical low rank is nearer than low "
-        "rank at the same price, and on {beyond} nearer than the largest entries. Dashed: "
-        "what needs all logits. Bounds in this norm are {full} on full heads, and {seen} on causal "
-        "ones.",
-        full=_bounds(None),
-        seen=_bounds(Mask.causal(2, 2)),
-        n=int(table.n.max()),
-        budget=budget,
-        parts="; ".join(parts),
-        better=int((causal[HIERARCHICAL.label] < causal[LOW_RANK.label]).sum()),
-        beyond=int((causal[HIERARCHICAL.label] < causal[ENTRIES.label]).sum()),
-        count=len(causal),
     )

@@ -137,57 +137,9 @@ def caption(table: pd.DataFrame) -> str:
     )
 
 
-def details(table: pd.DataFrame) -> str:
-    shares = table[table.part == "clusters"].sort_values("logit").groupby("case").value
-    first, last = shares.first(), shares.last()
-    smyrf, random = "smyrf(size=8)", "random(k=8)"
-    theorem, collisions = theorem_scores(table), frequency_scores(table)
-    bias = table[table.part == "dependence"]
-    z = (bias.value / bias.stderr).abs().groupby(bias.case).max()
-    worst = bias.loc[bias.value.abs().groupby(bias.case).idxmax()].set_index("case").value
-    return tr(
-        "Above, left: probability that q and k share one hash, closed form (lines) and "
-        "frequency (markers): largest $|z|$ {z_collision:.1f} of {collisions}. "
-        "Right: where there is no closed form; of the pairs in the lowest and in the "
-        "highest eighth of q·k, one round of SMYRF holds {first:.1%} and {last:.1%}, "
-        "random keys {random_low:.1%} and {random_high:.1%}, each {points:.0%} of all. Below, "
-        "left: mean squared error of Scatterbrain, by Monte Carlo, over that of its "
-        "features, in closed form, is 1 − p for every support: largest $|z|$ "
-        "{z_theorem:.1f} of {cases} (for SMYRF p is estimated from other draws). "
-        "Right: that needs a support independent of the features ($|z|$ of the bias at "
-        "most {z_independent:.1f}). Hashes that are the first frequencies give a bias of "
-        "{one_stream:.1%} ($|z|$ up to {z_stream:.0f}), exact entries where the "
-        "estimate is largest {largest_estimates:.1%} ({z_largest:.0f}). Bars: "
-        "two standard errors.",
-        z_collision=collisions.max(),
-        collisions=len(collisions),
-        first=first[smyrf],
-        last=last[smyrf],
-        random_low=first[random],
-        random_high=last[random],
-        points=8 / POINTS,
-        z_theorem=theorem.max(),
-        cases=len(theorem),
-        z_independent=z["independent"],
-        one_stream=worst["one stream"],
-        z_stream=z["one stream"],
-        largest_estimates=worst["largest estimates"],
-        z_largest=z["largest estimates"],
-    )
-
-
 def theorem_scores(table: pd.DataFrame) -> pd.Series:
     """Return |ratio − (1 − p)| in standard errors of both, where there is an error at all."""
     part = table[table.part == "theorem"]
     x, y = (part[part.metric == m].reset_index(drop=True) for m in AXES)
     error = np.hypot(x.stderr, y.stderr)
     return ((y.value - x.value).abs() / error)[error > 0]
-
-
-def frequency_scores(table: pd.DataFrame) -> pd.Series:
-    """Return |frequency − closed form| in standard errors."""
-    part = table[table.part == "family"]
-    keys = ["case", "logit"]
-    known = part[part.metric == "collision"].set_index(keys).value
-    drawn = part[(part.metric == "frequency") & (part.stderr > 1e-9)].set_index(keys)
-    return ((drawn.value - known.reindex(drawn.index)).abs() / drawn.stderr).reset_index(drop=True)

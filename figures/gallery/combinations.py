@@ -11,11 +11,11 @@ from analysis.experiments.profile import Profile, varied
 from analysis.sweeps import sweep
 from figures.drawing import style
 from figures.gallery.entropy import ERROR, errors
-from figures.words import amounts
 from figures.words.translation import mark, tr
 
 TITLE = "Scatterbrain of every support and every map"
 ORDER = 230
+COLUMNS = (*sweep.COLUMNS, "support", "low_rank")
 SUPPORTS = {
     "sliding_window": mark("window"),
     "chunk": mark("chunks"),
@@ -38,7 +38,6 @@ MAPS = {
 NOTHING = "nothing"
 COUNT = 256
 TEMPERATURES = {"quick": (1.0,), "default": (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)}
-COLUMNS = (*sweep.COLUMNS, "support", "low_rank")
 
 
 def compute(profile: Profile) -> pd.DataFrame:
@@ -147,43 +146,6 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Factor gained over the better part alone at the whole budget, at the temperature "
         "(@) where it is largest. Asterisk: needs all logits."
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    gains = table[table.metric == "gain"]
-    runnable = gains[_runnable(gains)]
-    top, practical = (g.sort_values("value", kind="stable").iloc[-1] for g in (gains, runnable))
-    errors, at = table[table.metric == ERROR], ["input", "temperature"]
-    middle = errors.groupby([*at, "support", "low_rank"]).value.median().reset_index()
-    flat = middle[(middle.low_rank == "uniform") & (middle.support == NOTHING)]
-    pairs = middle[(middle.support != NOTHING) & (middle.low_rank != NOTHING) & _runnable(middle)]
-    pairs = pairs.merge(flat, on=at, suffixes=("", "_flat"))
-    return tr(
-        "Row-normalised attention, relative Frobenius error, {budget}, "
-        "l = {l}, half of the budget to entries. Each cell: how many times the "
-        "pair is below the better of its two parts alone at the whole budget, at the "
-        "temperature (after @) where that is most; blue: above 1. An asterisk needs the "
-        "whole matrix, as the row means of exp(q·k) do beside exact entries. Of {cells} "
-        "pairs, temperatures and inputs {share:.0%} gain anything; most, {top:.2f}×, "
-        "{method} on {input} at t = {temperature:g}. Without the whole matrix "
-        "{runnable_share:.0%} gain; most, {runnable_gain:.2f}×, {runnable_method} on "
-        "{runnable_input} at t = {runnable_temperature:g}; {below_uniform:.0%} have a "
-        "smaller error than uniform attention.",
-        budget=amounts.budget(table),
-        l=int(table.l.max()),
-        cells=len(gains),
-        share=(gains.value > 1).mean(),
-        top=top.value,
-        method=top.method,
-        input=top.input,
-        temperature=top.temperature,
-        runnable_share=(runnable.value > 1).mean(),
-        runnable_gain=practical.value,
-        runnable_method=practical.method,
-        runnable_input=practical.input,
-        runnable_temperature=practical.temperature,
-        below_uniform=(pairs.value < pairs.value_flat).mean(),
     )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.concentration import DELTA, DRAWS, REPEATS, SAMPLES, compute as compute
+from analysis.experiments.concentration import DELTA, DRAWS, compute as compute
 from analysis.moments.tail_shape import reliable_k
 from figures.drawing import style
 from figures.words.translation import tr
@@ -102,54 +102,6 @@ def caption(table: pd.DataFrame) -> str:
         "Dotted: closed-form deviation; Bernstein's bound; the limits of k̂. Crosses: the closed "
         "form promises {close:.0%}.",
         close=CLOSE,
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    tail = table[table.family == "tail"]
-    at = table.set_index(["family", "metric", "distance", "m"]).value.sort_index()
-    over = at["trigonometric", "bernstein"] / at["trigonometric", "quantile"]
-    last, heavy = int(table[table.family == "positive"].m.max()), at["positive", "median"]
-    slopes = _slopes(table, "positive", "median")
-    wave = _slopes(table, "trigonometric", "quantile")
-    crossings = [_crossing(tail, m) for m in DRAWS]
-
-    def listed(values: list[float], form: str = "{:.2g}") -> str:
-        return " / ".join(form.format(x) for x in values)
-
-    errors = [float(np.exp(np.interp(s, *_deviation(tail, m)))) for s, m in zip(crossings, DRAWS)]
-    top = slopes.index[-1]
-    return tr(
-        "|estimate/exp(q·k) − 1| of one entry, {repeats} estimates a point. Left: exponents of "
-        "the median error {slopes} at |q + k| = {sums}; of the closed-form root mean square −1/2. "
-        "At |q + k| = {top:g} and m = {last} the root mean square error is {closed:.0f} and the "
-        "median error {median:.2f}: a typical estimate misses the rare large terms and is too "
-        "small. Middle: no term of sines and cosines is above e^(|q − k|²/2), so Bernstein's "
-        "inequality applies (failure probability {delta:.0%}): the bound is {least:.2f} to "
-        "{most:.2f} times the error, whose exponents are {waves}. Positive features have no "
-        "largest term, and no such bound. Right: mean k̂ of {samples} samples of single terms; it "
-        "passes its limit {limits} at |q + k| = {crossings} for {draws} draws, where the "
-        "closed-form error is {errors}; it is {close:.0%} at {promised}. So k̂ warns of means that "
-        "fail, not of every mean that is inaccurate. All moments of a lognormal law are finite: k̂ "
-        "describes the draws at hand, not the law.",
-        repeats=REPEATS,
-        slopes=listed([*slopes], "{:.2f}"),
-        sums=listed([*slopes.index], "{:g}"),
-        top=top,
-        closed=at["positive", "deviation", top, last],
-        last=last,
-        median=heavy[top, last],
-        delta=DELTA,
-        least=over.min(),
-        most=over.max(),
-        waves=listed([*wave], "{:.2f}"),
-        samples=SAMPLES,
-        limits=listed([reliable_k(m) for m in DRAWS]),
-        crossings=listed(crossings),
-        draws=listed([*DRAWS], "{:g}"),
-        errors=listed(errors, "{:.0%}"),
-        close=CLOSE,
-        promised=listed([_promised(tail, m) for m in DRAWS]),
     )
 
 

@@ -5,9 +5,9 @@ import re
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.coupling_gain import AT, BOUND, FEW_FEATURES, compute as compute
+from analysis.experiments.coupling_gain import AT, BOUND, compute as compute
 from figures.drawing import style
-from figures.words.translation import mark, tr
+from figures.words.translation import tr
 
 TITLE = "What coupled frequencies are worth"
 ORDER = 90
@@ -74,73 +74,6 @@ def caption(table: pd.DataFrame) -> str:
     )
 
 
-def details(table: pd.DataFrame) -> str:
-    closed = table[table.metric == "mse_ratio"]
-    closed = closed.assign(name=closed.method.map(_coupling))
-    at = closed[closed.squared_sum == AT].pivot(index="d", columns="name", values="value")
-    few = table[table.metric == "few_mse_ratio"]
-    few = few.assign(name=few.method.map(_coupling)).pivot(
-        index="d", columns="name", values="value"
-    )
-    pairs_at = [
-        tr(
-            "{orthogonal:.3f} and {simplex:.3f} at d = {d}",
-            orthogonal=row.orthogonal,
-            simplex=row.simplex,
-            d=d,
-        )
-        for d, row in at.iterrows()
-    ]
-    bounds = [f"{v:.3f}" for v in at[BOUND]]
-    fewer = [
-        tr("{orthogonal:.3f} and {simplex:.3f}", orthogonal=row.orthogonal, simplex=row.simplex)
-        for _, row in few.iterrows()
-    ]
-    least = closed.squared_sum.min()
-    near = closed[closed.squared_sum == least].groupby("name").value.median()
-    removed = tr(", ").join(
-        f"{tr(label)} {near[name]:.2g}"
-        for name, label in (
-            ("zero_mean", mark("zero-mean")),
-            ("antithetic", mark("antithetic")),
-            ("moment_matched", mark("moment-matched")),
-        )
-    )
-    z = _z_scores(table)
-    return tr(
-        "Mean squared error of m = 2d positive features with coupled frequencies over that "
-        "of independent ones, the Performer. Lines: closed form, variance + bias² "
-        "(frequencies of length √d and moment-matched ones are biased); markers: Monte "
-        "Carlo, one standard error. At |q + k|² = {at:g} the ratio of orthogonal and of "
-        "simplex blocks of d is {pairs_at}; the bound of the Performer's Theorem 2 for "
-        "orthogonal ones gives {bounds}. With {few} features, whatever d, the two are "
-        "{fewer}: the gain of orthogonality vanishes for a fixed count only. Where |q + "
-        "k|² is small what counts is which terms of the series are removed: at "
-        "{least:.2g}, in the median over d, the ratio is {removed}. All gains of the "
-        "unbiased ones vanish as |q + k|² grows; the biased ones fall to 0 there because "
-        "their estimate does: an error of 100 %, where the Performer's is far larger. "
-        "Largest $|z|$ of a marker: {z:.1f} of {markers}, in standard errors of the "
-        "sample, which are too small where its tail was not drawn.",
-        at=AT,
-        pairs_at=tr("; ").join(pairs_at),
-        bounds=tr(", ").join(bounds),
-        few=FEW_FEATURES,
-        fewer=tr("; ").join(fewer),
-        least=least,
-        removed=removed,
-        z=z.max(),
-        markers=len(z),
-    )
-
-
 def _coupling(spec: str) -> str:
     quoted = re.search("'(.*)'", spec)
     return quoted[1] if quoted else spec
-
-
-def _z_scores(table: pd.DataFrame) -> pd.Series:
-    """Return |sampled − closed| in standard errors of the sample."""
-    keys = ["d", "squared_sum", "method"]
-    line = table[table.metric == "mse_ratio"].set_index(keys).value
-    dots = table[table.metric == "sampled_mse_ratio"].set_index(keys)
-    return ((dots.value - line.reindex(dots.index)).abs() / dots.stderr).reset_index(drop=True)

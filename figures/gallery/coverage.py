@@ -5,10 +5,7 @@ from matplotlib.figure import Figure
 
 from analysis.bounds.concentration import PROVED
 from analysis.experiments.coverage import (
-    EPSILON,
     HEAVY,
-    ITSELF,
-    KEYS,
     PLACES,
     RULE,
     compute as compute,
@@ -29,7 +26,6 @@ WIDTHS = {  # kind and range: label, colour, marker
 }
 DELTA = 0.05  # of the middle and the right panel
 ROW = ["input", "layer", "head", "query", "support"]
-USEFUL = 0.5  # a total variation below which a bound says something
 LEAST = 1e-4  # of both axes on the right
 APART = 0.06  # of the series on the left, as a power of 10
 
@@ -122,65 +118,6 @@ def caption(table: pd.DataFrame) -> str:
     )
 
 
-def details(table: pd.DataFrame) -> str:
-    rows = table[table.kind == ITSELF].groupby(ROW).ngroups
-    proved = table[table.kind.isin(PROVED) & table.metric.isin(("failure", "tv_failure"))]
-    normal, rule = (failures(table, kind) for kind in PROMISES)
-    at = {support: part for support, part in normal[normal.delta == DELTA].groupby("support")}
-    read = table[(table.metric == "read") & (table.delta == DELTA)]
-    asked = {support: part for support, part in rule[rule.delta == DELTA].groupby("support")}
-    useful = {
-        names: _useful(table, *names)
-        for names in (("betting", "boxes"), ("betting", "held"), ("empirical_bernstein", "held"))
-    }
-    return tr(
-        "{rows} rows, {draws} draws of each: {keys} keys are held, the heaviest or the first and "
-        "last, and {keys} of the others drawn. Left: failures of the normal interval around a row "
-        "sum, and of the rule by which a pilot chooses how many keys are drawn, so that the sum is "
-        "within {epsilon:g}. At δ = {delta:g} the interval fails too often for certain (by "
-        "Clopper–Pearson intervals of 95 %, the bars in the middle) in {heavy} of {of_heavy} rows "
-        "with the heaviest held, median {heavy_median:.1%}, and in {places} of {of_places} with "
-        "the first and last, up to {worst:.0%}. Middle: where one key has much of the rest, most "
-        "draws miss it, and their deviation does not show it. The rule fails too often in "
-        "{rule_heavy} of {of_heavy} and in {rule_places} of {of_places}, and reads {read:.0%} of "
-        "the keys in the median: with the heaviest held, the rest matters less. Proved bounds of "
-        "the sum and of the total variation fail in {most:.1%} of the draws of a row at most, at "
-        "any δ. Right: what that costs. With page boxes, the total variation is proved to be below "
-        "{useful:g} in {with_boxes:.0%} of the rows where it is, by bets: the largest q·k that a "
-        "box allows is far above every key. Where top-k says that no other key is heavier, in "
-        "{with_held:.0%} by bets, and in {with_bernstein:.0%} by empirical Bernstein.",
-        rows=rows,
-        draws=int(table.draws.max()),
-        keys=KEYS,
-        epsilon=EPSILON,
-        delta=DELTA,
-        heavy=_certain(at[HEAVY]),
-        of_heavy=len(at[HEAVY]),
-        heavy_median=at[HEAVY].value.median(),
-        places=_certain(at[PLACES]),
-        of_places=len(at[PLACES]),
-        places_median=at[PLACES].value.median(),
-        worst=at[PLACES].value.max(),
-        rule_heavy=_certain(asked[HEAVY]),
-        rule_places=_certain(asked[PLACES]),
-        read=read.value.median(),
-        most=proved.value.max(),
-        useful=USEFUL,
-        with_boxes=useful["betting", "boxes"],
-        with_held=useful["betting", "held"],
-        with_bernstein=useful["empirical_bernstein", "held"],
-    )
-
-
 def _certain(found: pd.DataFrame) -> int:
     """Return of how many rows even the least end of the interval is above δ."""
     return int((found.low > found.delta).sum())
-
-
-def _useful(table: pd.DataFrame, kind: str, largest: str) -> float:
-    """Return the share of rows, of those whose error is below `USEFUL`, whose bound is."""
-    own = table[table.metric == "tv"].set_index(ROW).value.rename("own")
-    which = (table.kind == kind) & (table.largest == largest) & (table.delta == DELTA)
-    found = table[which & (table.metric == "attention_tv")].join(own, on=ROW)
-    found = found[found.own < USEFUL]
-    return float((found.value < USEFUL).mean()) if len(found) else 0.0

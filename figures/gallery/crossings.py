@@ -115,36 +115,3 @@ def caption(table: pd.DataFrame) -> str:
         "Gain in relative Frobenius error of normalised rows against temperature, best found of "
         "each class. Ticks: where the single classes cross."
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    crossed = table[table.method == "crossing"]
-    wide = crossed.pivot(index=["input", "budget"], columns="metric", values="value")
-    parts = []
-    for name in crossed.input.unique():
-        rows = wide.loc[name].sort_index()
-        crosses = [
-            tr(
-                "t = {crossing:.2f} (entropy {entropy:.3f}) ",
-                crossing=row.crossing,
-                entropy=row.entropy,
-            )
-            if row.crossing > 0
-            else "– "
-            for row in rows.itertuples()
-        ]
-        each = [f"{c}{gain:.2f}×" for c, gain in zip(crosses, rows.largest_gain)]
-        parts.append(tr("{name}: {what}", name=name, what=tr(", ").join(each)))
-    budgets = tr(", ").join(f"{b:g}" for b in sorted(crossed.budget.unique()))
-    return tr(
-        "How many times the error of the best found sparse + low-rank matrix (GoDec) is below the "
-        "better of the best sparse and the best low-rank one (under a mask, the best found), "
-        "at equal stored values per "
-        "query row; relative Frobenius error of row-normalised attention, l = {l}. Ticks "
-        "below: where the errors of the two single classes cross. Crossings, with the row "
-        "entropy there over its largest value, and largest gains on this grid of "
-        "temperatures at {budgets} values: {parts}.",
-        l=int(table.l.max()),
-        budgets=budgets,
-        parts=tr("; ").join(parts),
-    )

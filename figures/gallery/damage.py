@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.damage import compute as compute
-from analysis.models.sensitivity import correlations, spearman
+from analysis.models.sensitivity import spearman
 from figures.drawing import style
 from figures.words.translation import mark, tr
 
@@ -14,15 +14,6 @@ ORDER = 410
 PANELS = {
     "attention_tv": mark("total variation of the head's attention"),
     "fisher": mark("damage predicted by gradients of the loss"),
-}
-NAMES = {
-    "attention_tv": mark("total variation"),
-    "attention_relative_frobenius": mark("relative Frobenius error of attention"),
-    "output_relative_error": mark("relative error of the output"),
-    "output_error": mark("error of the output"),
-    "projected_error": mark("error behind the projection"),
-    "projected_relative_error": mark("that error over the state"),
-    "fisher": mark("error of the output times gradients of the loss"),
 }
 FLOOR = 1e-6  # of both axes: below it nothing matters to a model
 
@@ -66,37 +57,4 @@ def caption(table: pd.DataFrame) -> str:
         "of the next token against two numbers that could predict it.",
         heads=len(table.drop_duplicates(["layer", "head"])),
         methods=table.method.nunique(),
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    whole = correlations(table, each=False).sort_values("spearman", ascending=False)
-    said = [
-        tr(
-            "{name} {value:.2f} ({low:.2f} to {high:.2f})",
-            name=tr(NAMES[str(row.predictor)]),
-            value=row.spearman,
-            low=row.low,
-            high=row.high,
-        )
-        for row in whole.itertuples()
-    ]
-    worst = table.iloc[int(table.kl.argmax())]
-    off = table.assign(ratio=table.kl / table.fisher)[table.kl > table.kl.quantile(0.98)]
-    most = off.iloc[int(off.ratio.argmax())]
-    return tr(
-        "Each of {heads} heads of SmolLM2-135M replaced alone by each of {methods} methods: how "
-        "far the model's next token moves. Rank correlations with the damage, 95 % intervals over "
-        "heads: {list}. The worst is head {worst} by {method}, a KL of {kl:.2f}. Where the "
-        "prediction fails: it is of second order, and head {most} by {other} does {ratio:.0f} "
-        "times as much.",
-        heads=len(table.drop_duplicates(["layer", "head"])),
-        methods=table.method.nunique(),
-        list=tr("; ").join(said),
-        worst=f"{worst.layer}.{worst['head']}",
-        method=style.label(worst.method),
-        kl=worst.kl,
-        most=f"{most.layer}.{most['head']}",
-        other=style.label(most.method),
-        ratio=most.ratio,
     )

@@ -9,18 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.experiments.entry_error import (
-    BELIEVED,
     HASHES,
     NORMS,
     PLAIN,
     PUBLISHED,
-    ROUNDS,
-    UNIT,
-    D,
-    M,
     compute as compute,
 )  # fmt: skip
-from approx.checks import Array
 from figures.drawing import style
 from figures.words.translation import mark, tr
 
@@ -148,71 +142,7 @@ def caption(table: pd.DataFrame) -> str:
     )
 
 
-def details(table: pd.DataFrame) -> str:
-    at = table.set_index(["metric", "curve", "norm", "hashes", "logit"]).value.sort_index()
-    factors = tr(", ").join(
-        f"{at['factor', 'hyperbolic', UNIT, 0, x]:.3f}" for x in (-1.0, 0.0, 1.0)
-    )
-    coded = at["published_factor", "hyperbolic", UNIT, 0, 0.0]
-    logits = [0.5, 0.8, 0.9, 0.95]
-    dots = table[(table.norm == UNIT) & (table.curve == "lsh")]
-    p = [
-        [_near(dots[(dots.metric == m) & (dots.hashes == h)], x) for x in logits]
-        for m, h in (
-            ("published_collision", PUBLISHED), ("collision", PUBLISHED), ("collision", HASHES[0]),
-        )
-    ]  # fmt: skip
-    old, exact, one = (tr(", ").join(f"{v:.2g}" for v in values) for values in p)
-    gains = [_gain(table, norm) for norm in NORMS]
-    z, hollow = z_scores(table), int((table[table.metric == "believable"].value == 0).sum())
-    return tr(
-        "Mean squared error of the estimate of exp(q·k), not normalised, d = {d}, m = {m} "
-        "columns of features, {rounds} rounds of cross-polytope hashes of q and k as they "
-        "are. Lines: closed form; LSH alone has (1 − p)e^{{2q·k}}, Scatterbrain 1 − p of "
-        "the error of its features. Markers: Monte Carlo with one standard error, hollow "
-        "where that, in closed form, is above {believed:.0%}: {hollow} of {markers}; "
-        "largest $|z|$ of the others {z:.1f}. Performer features have the smaller "
-        "error than LSH alone (one hash a round) on {gains} of the range at |q| = |k| = "
-        "{norms}. Last row: the published script takes the factor of hyperbolic features "
-        "for the constant {coded:.3f} (exact: {factors} at q·k = −1, 0, 1), and a number "
-        "of buckets, {published}, for the hashes of a round: its p is {old} at q·k = "
-        "{logits}, where the exact one is {exact}, and {one} with one hash. With "
-        "{published} hashes LSH is all bias but for the nearest pairs.",
-        d=D,
-        m=M,
-        rounds=ROUNDS,
-        believed=BELIEVED,
-        hollow=hollow,
-        markers=hollow + len(z),
-        z=z.max(),
-        gains=tr(", ").join(f"{g:.0%}" for g in gains),
-        norms=tr(", ").join(f"{n:g}" for n in NORMS),
-        coded=coded,
-        factors=factors,
-        published=PUBLISHED,
-        old=old,
-        logits=tr(", ").join(f"{x:g}" for x in logits),
-        exact=exact,
-        one=one,
-    )
-
-
-def _near(part: pd.DataFrame, logit: float) -> float:
-    return float(part.value.iloc[(part.logit - logit).abs().argmin()])
-
-
 def _gain(table: pd.DataFrame, norm: float) -> float:
     part = table[(table.metric == "mse") & (table.norm == norm)]
     sparse = part[(part.curve == "lsh") & (part.hashes == HASHES[0])].value.to_numpy()
     return float((part[part.curve == "performer"].value.to_numpy() < sparse).mean())
-
-
-def z_scores(table: pd.DataFrame) -> Array:
-    """Return |sampled − closed| in standard errors of the closed form, where reliable."""
-    keys = ["norm", "hashes", "curve", "logit"]
-    dots = table[table.metric == "sampled_mse"].assign(logit=lambda t: t.logit.round(9))
-    full = table[table.metric == "believable"].value.to_numpy() == 1.0
-    dots = dots[full].set_index(keys)
-    lines = table[table.metric == "mse"].assign(logit=lambda t: t.logit.round(9))
-    closed = lines.set_index(keys).value.reindex(dots.index)
-    return np.asarray((dots.value - closed).abs() / dots.stderr)

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from analysis.experiments.eps_collapse import COUNT, D, M, compute as compute
+from analysis.experiments.eps_collapse import M, compute as compute
 from approx.checks import Array
 from figures.drawing import style
 from figures.words.translation import tr
@@ -95,46 +95,4 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Concentration, 1 − entropy/ln l, over that of exact rows; positive features with only "
         "max(ω·x) subtracted. Dashed: the largest feature is at eps."
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    wide = table[(table.metric == "ratio") & table.eps.isin((0.0, *SHOWN))].pivot(
-        index="temperature", columns="eps", values="value"
-    )
-    half = table[table.metric == "predicted"].value.mean()
-    exactly = table[table.method == "exact"].set_index("temperature").value
-    sentences = []
-    for eps in SHOWN:
-        gone = wide.index[wide[eps] < COLLAPSED]
-        seen = f"t = {gone.max():.2g}" if len(gone) else tr("none of these t")
-        sentences.append(
-            tr(
-                "at eps = {eps} up to {seen}, where exact rows have {exactly:.2f} (dashed line: "
-                "{half:.2g})",
-                eps=style.power(eps),
-                seen=seen,
-                exactly=exactly.get(gone.max(), np.nan),
-                half=half / math.log(1 / eps),
-            )
-        )
-    cold = wide.index.min()
-    return tr(
-        "Positive features to which eps is added after only max(ω·x) was subtracted, as in "
-        "public code. Concentration is 1 − entropy/ln l of the normalised rows, 0 for "
-        "uniform attention; d = {d}, l = {count}, m = {m}. Below {collapsed:.0%} of "
-        "the true concentration: {sentences}. On the dashed line even the largest feature "
-        "of a typical row is at eps; most are far smaller, so the collapse comes earlier. "
-        "At t = {cold:.2g} the ratio is {ratios}: the collapse hides the variance of the "
-        "estimator, it does not remove it.",
-        d=D,
-        count=COUNT,
-        m=M,
-        collapsed=COLLAPSED,
-        sentences=tr("; ").join(sentences),
-        cold=cold,
-        ratios=tr(", ").join(
-            tr("{ratio:.2g} at eps = {eps}", ratio=wide.loc[cold, e], eps=style.power(e))
-            for e in (0.0, *SHOWN)
-        ),
     )

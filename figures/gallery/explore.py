@@ -11,7 +11,6 @@ from analysis.experiments.explore import (
     ERRORS,
     EXACT,
     PIXELS,
-    SIDE,
     SPECS,
     WEIGHTS,
     compute as compute,
@@ -28,8 +27,6 @@ ORDER = 480
 FLOOR = 1e-3
 WIDTH = 0.93  # of a picture in its column
 ERROR_NAMES = dict(zip(ERRORS, (mark("TV"), mark("error"))))
-# what else the table says, translated where it is drawn
-WORDS = (mark("exact"), mark("truncated SVD"), mark("uniform"))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -160,40 +157,4 @@ def caption(table: pd.DataFrame) -> str:
         "Queries down, keys across; exact, estimates at {budget}. Above: total variation, "
         "relative Frobenius error.",
         budget=amounts.budget(table),
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    queries = table[table.metric == WEIGHTS].groupby(["input", "temperature", "method"]).size()
-    tv = table[table.metric == "attention_tv"].set_index(["input", "temperature", "name"]).value
-    ends = table.temperature.min(), table.temperature.max()
-    sentences = [
-        tr(
-            "{name} at t = {t:g}: {method} {least} (runnable: {run} {value})",
-            name=row["input"],
-            t=row["temperature"],
-            method=_either(row["every"]),
-            least=_short(tv[row["input"], row["temperature"], row["every"][0]]),
-            run=_either(row["runnable"]),
-            value=_short(tv[row["input"], row["temperature"], row["runnable"][0]]),
-        )
-        for row in nearest(table).reset_index().to_dict("records")
-        if row["temperature"] in ends
-    ]
-    sizes = table.drop_duplicates("input")
-    groups = [
-        tr("{name} {keys} of {l}", name=name, keys=-(-l // SIDE), l=l)
-        for name, l in zip(sizes.input, sizes.l)
-    ]
-    return tr(
-        "Rows of softmax attention (queries down, keys across, first to last) and what "
-        "methods at {budget} make of them; Scatterbrain is a Performer with top-k; of random "
-        "features one draw. A picture shows {queries} evenly spaced queries; a pixel is the "
-        "sum over neighbouring keys ({groups}). TV is the mean total-variation distance, "
-        "error the relative Frobenius error, both of all rows and keys. The least TV: "
-        "{sentences}.",
-        budget=amounts.budget(table),
-        queries=queries.max(),
-        groups=tr(", ").join(groups),
-        sentences=tr("; ").join(sentences),
     )

@@ -1,13 +1,11 @@
 """Error of softmax in floating point against length and size of logits, beside its bounds."""
 
-import math
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.experiments.float_softmax import DTYPES, ROWS, N, compute as compute
+from analysis.experiments.float_softmax import DTYPES, compute as compute
 from figures.drawing import style
 from figures.words.translation import mark, tr
 
@@ -116,46 +114,3 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr("Largest error over the largest weight, in units of u. Dotted: bounds.")
-
-
-def details(table: pd.DataFrame) -> str:
-    at = _errors(table)
-
-    def growth(dtype: str, formula: str) -> float:
-        error = at["length", dtype, formula, "error"].droplevel("largest")
-        error = error[error.index >= 64]
-        return float(np.polyfit(np.log(error.index), np.log(error), 1)[0])
-
-    def worst(formula: str) -> str:
-        values = [at["size", dtype, formula, "error"].max() for dtype in DTYPES]
-        return style.range_of(min(values), max(values))
-
-    overflow = [f"{math.log(np.finfo(dtype).max):.1f}" for dtype in DTYPES]
-    finite = at["length"].xs("recursive", level="formula")
-    share = (finite.xs("error", level="metric") / finite.xs("bound", level="metric"))[SHOWN]
-    return tr(
-        "u = 2⁻¹¹, 2⁻²⁴, 2⁻⁵³ for float16, float32, float64. Error: the largest |error| of a "
-        "weight in a row over the largest weight, a mean over {rows} rows. Left: standard normal "
-        "logits, shifted by the maximum. The error of a running sum grows as n^{single:.2f} in "
-        "float32, n^{double:.2f} in float64 (n ≥ 64); the bound grows as n, and the error is "
-        "{least:.1%} to {most:.0%} of it. In float16 the sum stops growing once terms are below "
-        "half a unit of its last place, and the error grows as n^{half:.1f}. A sum in one pass "
-        "(online) has about the error of a running sum: {online:.0f} u and {running:.0f} u at n = "
-        "{n} in float32. Right: {logits} logits, sums in pairs except online; e^x overflows from "
-        "logits of {overflow} on. Over all sizes, the largest error with shift, division and sums "
-        "in pairs is {shifted} u, without division {free} u, by format: log Σ e^x is rounded to "
-        "its own size.",
-        rows=" / ".join(map(str, ROWS.values())),
-        single=growth("float32", "recursive"),
-        double=growth("float64", "recursive"),
-        half=growth("float16", "recursive"),
-        least=share.min(),
-        most=share.max(),
-        online=at["length", "float32", "online", "error"].iloc[-1],
-        running=at["length", "float32", "recursive", "error"].iloc[-1],
-        n=int(table.n.max()),
-        logits=N,
-        overflow=" / ".join(overflow),
-        shifted=worst("shifted"),
-        free=worst("division_free"),
-    )

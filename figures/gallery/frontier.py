@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.experiments.frontier import compute as compute, front, medians, nearest
+from analysis.experiments.frontier import compute as compute, front, medians
 from figures.drawing import curve_readings, style
 from figures.drawing.curve_labels import Note
 from figures.gallery.today import LINES
@@ -13,7 +13,6 @@ from figures.words.translation import in_words, mark, share, tr
 
 TITLE = "Error against what is paid, in four currencies"
 ORDER = 220
-SHARE = 16  # winners are compared at 1/16 of what exact attention costs
 FLOOR, CEILING = 1e-3, 1.1  # of the axis
 LEFT = 12  # times the cheapest price, for names
 
@@ -99,53 +98,3 @@ def caption(table: pd.DataFrame) -> str:
         "everything cheaper. Hollow: sees all logits.",
         heads=in_words(len(table.groupby(["input", "layer", "head"]))),
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    points = medians(table)
-    names = _fronts(points)
-    lists = [
-        tr("{currency}: {names}", currency=tr(NAMES[c]), names=tr(", ").join(some) or tr("nothing"))
-        for c, some in names.items()
-    ]
-    every = set().union(*names.values())
-    always = [name for name in names["reads"] if all(name in some for some in names.values())]
-    winners = {c: nearest(points, c, 1 / SHARE) for c in NAMES}
-    best = [
-        tr(
-            "{currency}: {names}",
-            currency=tr(NAMES[c]),
-            names=tr("nothing")
-            if row is None
-            else tr("{name} {tv:.2g}", name=style.label(row.asked), tv=row.tv),
-        )
-        for c, row in winners.items()
-    ]
-    heads = [part for _, part in table.groupby(["input", "layer", "head"], sort=False)]
-    changing = sum(_changes(medians(part)) for part in heads)
-    return tr(
-        "Total variation of attention at t = 1 against price, medians over {heads} causal heads of "
-        "{n} tokens ({inputs}); {methods} methods, each at the sizes that a budget buys or at a "
-        "price of its own. Hollow: needs all logits. Line: what can be run and is nearer than all "
-        "that costs no more, from uniform attention, which is free, to exact attention. On it, "
-        "cheapest "
-        "first, by {lists}. Of these {every} methods the line has in every currency: {always}. At "
-        "1/{share} of what exact attention costs the nearest is, by "
-        "{best}; on {changing} of {heads} heads it is not the same in every currency.",
-        heads=len(heads),
-        inputs=tr(", ").join(table.input.unique()),
-        n=style.span(table.n),
-        methods=points.asked.nunique(),
-        lists=tr("; ").join(lists),
-        every=len(every),
-        always=tr(", ").join(always) or tr("none"),
-        share=SHARE,
-        best=tr("; ").join(best),
-        changing=changing,
-    )
-
-
-def _changes(points: pd.DataFrame) -> bool:
-    """Return whether the nearest at a share of exact attention's price is not the same method."""
-    found = [nearest(points, currency, 1 / SHARE) for currency in NAMES]
-    return len({"" if row is None else style.label(row.asked) for row in found}) > 1

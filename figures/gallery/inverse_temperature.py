@@ -1,12 +1,10 @@
 """Log variance against 1/t: closed form through what Monte Carlo can see."""
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.inverse_temperature import SPECS, D, M, compute as compute
+from analysis.experiments.inverse_temperature import SPECS, compute as compute
 from figures.drawing import style
-from figures.gallery.moments import criterion
 from figures.words.translation import tr
 
 TITLE = "Log variance against inverse temperature"
@@ -72,42 +70,6 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "ln of the relative variance of one estimate. Lines: closed form; bands: Monte Carlo, two "
         "standard errors; hollow: not reliable."
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    wide = table[table.metric != "log_relative_variance"].pivot_table(
-        index=["method", "temperature"], columns="metric", values="value"
-    )
-    line = table[table.metric == "log_relative_variance"].set_index(["method", "temperature"]).value
-    cold = line.index.get_level_values("temperature").min()
-    values = [f"{style.label(s)} {line[s, cold]:.1f}" for s in style.order(table.method.tolist())]
-    square = wide.squared_sum.dropna()
-    per = float((square * square.index.get_level_values("temperature")).mean())
-    first = SPECS[0]
-    slope = _slope(line[first])
-    sampled = wide.dropna(subset=["sampled_log_variance"])
-    believed = sampled[sampled.believable == 1.0]
-    coldest = believed.loc[first].index.min() if first in believed.index else np.nan
-    worst = sampled.loc[first].sort_index().iloc[0]
-    return tr(
-        "ln of the relative variance of one estimate against 1/t, for a pair of Gaussian "
-        "q, k at d = {d} with median $|q+k|^2$ = {per:.2g}/t, m = {m} columns. Lines: "
-        "closed form; bands: Monte Carlo, two standard errors of the sample variance; "
-        "hollow markers: not reliable. {criterion} Positive features end as a straight line of "
-        "slope {slope:.2g}. At t = {cold:g}: {values}. A sample of positive features is "
-        "reliable down to t = {coldest:.2g}; at t = {t:g} it gives "
-        "{sampled_log_variance:.1f}.",
-        d=D,
-        per=per,
-        criterion=criterion(),
-        m=M,
-        slope=slope,
-        cold=cold,
-        values=tr(", ").join(values),
-        coldest=coldest,
-        t=sampled.loc[first].index.min(),
-        sampled_log_variance=worst.sampled_log_variance,
     )
 
 

@@ -1,7 +1,5 @@
 """The size of softmax's gradient against temperature: why logits are divided by √d."""
 
-import math
-
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -72,51 +70,4 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Mean over queries of the Frobenius norm of diag(p) − p pᵀ, at most ½. Solid: logits over "
         "√d; dashed: without."
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    at = table.set_index(["metric", "input", "scaled", "d", "temperature"]).value.sort_index()
-    norm, typical = at["jacobian_norm", "gaussian"], at["jacobian_median", "gaussian"]
-    small, large = min(WIDTHS), max(WIDTHS)
-    scaled = [norm[True, d, 1.0] for d in WIDTHS]
-    weight = at["largest_weight", "gaussian", False, large, 1.0]
-    median = [typical[False, d, 1.0] for d in (small, large)]
-    peaks = []
-    part = table[table.metric == "jacobian_norm"]
-    for name, one in part[part.scaled].groupby("input", sort=False):
-        if name == "gaussian":
-            one, name = one[one.d == 64], tr("gaussian, d = 64,")
-        best = one.sort_values("value").iloc[-1]
-        peaks.append(
-            tr(
-                "{name} {best:.2f} at t = {temperature:g}",
-                name=name,
-                best=best.value,
-                temperature=best.temperature,
-            )
-        )
-    n = int(table.n.max())
-    return tr(
-        "Mean over queries of the Frobenius norm of diag(p) − p pᵀ, n = l = {n}; ½ is the "
-        "most it can be (two equal weights), √(1/l − 1/l²) = {uniform:.3f} the value at "
-        "uniform attention, 0 that of a single key. Divided by √d the curves of all widths "
-        "nearly agree ({least:.3f} to {most:.3f} at t = 1). Without it "
-        "(dashed) the curve moves by √d: at t = 1 the mean is {norm:.3f} at d = {small} "
-        "and {norm_large:.3f} at d = {large}, where the largest weight is {weight:.2f} on "
-        "average and half of the queries have a norm below {median_large:.3f} "
-        "({median_small:.3f} at d = {small}). Larger logits do not only make gradients "
-        "vanish: the mean peaks in between ({peaks}).",
-        n=n,
-        uniform=math.sqrt(1 / n - 1 / n**2),
-        least=min(scaled),
-        most=max(scaled),
-        norm=norm[False, small, 1.0],
-        small=small,
-        norm_large=norm[False, large, 1.0],
-        large=large,
-        weight=weight,
-        median_large=median[1],
-        median_small=median[0],
-        peaks=tr("; ").join(peaks),
     )

@@ -76,29 +76,3 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr("Gaussian keys, d = {d}, t = 1. Lines: theory. Markers: runs, hollow below 0.", d=D)
-
-
-def details(table: pd.DataFrame) -> str:
-    rows = wide(table)
-    two = rows.xs(2, level="bits")
-    off = np.abs(rows.logit_error / rows.expected_logit_error - 1).max()
-    listed = tr("; ").join(
-        tr(
-            "{name} {error:.3f} and {bias:.2g}",
-            name=tr(NAMES[form][0]),
-            error=two.logit_error[form],
-            bias=two.exp_bias[form],
-        )
-        for form in FORMS
-    )
-    return tr(
-        "Square errors of logits are means over keys, queries and draws, in units of |q|²|k|²/d, "
-        "and runs differ from their closed forms by at most {off:.1%}. At 2 bits error and mean "
-        "bias of exp are: {listed}. A logit that is unbiased is estimated with a variance σ², and "
-        "exp of it is too large by the factor e^(σ²/2); the lines of exp say so much. Rounding "
-        "alone makes logits smaller by about the factor 1 − D. Dashed: √3·π/2·4^(−b), proved for "
-        "rounding (TurboQuant, theorem 1). Dotted: 4^(−b), its lower bound for many dimensions "
-        "(theorem 3).",
-        off=off,
-        listed=listed,
-    )

@@ -1,12 +1,10 @@
 """Entropy, sparsity and the largest weight of softmax against length and temperature."""
 
-import math
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.length import BASE, ROWS, compute as compute
+from analysis.experiments.length import compute as compute
 from figures.drawing import style
 from figures.words.translation import mark, tr
 
@@ -88,54 +86,4 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Above: rows of n iid Gaussian logits of standard deviation β; thin: β²/2. Below: exact "
         "attention of the inputs."
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    made = table[table.scale != "temperature"]
-    at = made.set_index(["scale", "metric", "n"]).value.sort_index()
-    n = sorted(made.n.unique())
-    deficits = [math.log(k) - at["constant", "entropy", k] for k in n]
-    weight = [at["constant", "largest_weight", k] for k in (n[0], n[-1])]
-    dense = [at["constant", "sparsity", k] for k in (n[0], n[-1])]
-    slope = (at["log", "entropy", n[-1]] - at["log", "entropy", n[0]]) / math.log(n[-1] / n[0])
-    warm = table[table.scale == "temperature"]
-    ends = warm.temperature.min(), warm.temperature.max()
-    largest = warm[warm.metric == "largest_weight"].pivot_table(
-        index="input", columns="temperature", values="value", sort=False
-    )
-    heads = tr("; ").join(
-        tr(
-            "{name} {number:.2g} to {hottest:.2g}",
-            name=name,
-            number=row[ends[0]],
-            hottest=row[ends[1]],
-        )
-        for name, row in largest.iterrows()
-    )
-    return tr(
-        "Above: rows of n iid Gaussian logits of standard deviation β, means of {rows} "
-        "rows; thin lines are β²/2. At β = 1 softmax does not get sparser with length: the "
-        "deficit ln n − H stays between {least_deficit:.3f} and {most_deficit:.3f} (½ "
-        "predicted) and the index S*₁₂ = l₁/(l₂√n), 1 for equal weights and 1/√n for a "
-        "single one, goes from {dense_first:.3f} to {dense:.3f} (e^(−1/2) = {exp:.3f}), "
-        "while the largest weight falls from {weight_first:.2g} to {weight:.2g}. With β ∝ "
-        "log n, equal to 1 at n = {base}, entropy grows by {slope:.2f} per unit of ln n "
-        "instead of 1: more slowly, not invariant. Below: exact attention of the inputs, "
-        "means over {n} queries; the largest weight from t = {first:g} to t = "
-        "{ends:g}: {heads}.",
-        rows=ROWS,
-        least_deficit=min(deficits),
-        most_deficit=max(deficits),
-        dense_first=dense[0],
-        dense=dense[1],
-        exp=math.exp(-0.5),
-        weight_first=weight[0],
-        weight=weight[1],
-        base=BASE,
-        slope=slope,
-        n=int(warm.n.max()),
-        first=ends[0],
-        ends=ends[1],
-        heads=heads,
     )

@@ -10,13 +10,11 @@ from figures.words.translation import mark, share_of, tr
 
 TITLE = "Log variance of random features against the norm of q and k"
 ORDER = 100
-BASE = "positive"
 LIMITS = -10.5, 12.5  # of the axis
 NAMED = (
     "positive", "trigonometric", "geometric", "generalized_exponential", "dense_exponential",
     "shifted_positive",
 )  # fmt: skip
-NEAR = 0.5  # of a mean logarithm: curves that are one to the eye
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -66,46 +64,4 @@ def caption(table: pd.DataFrame) -> str:
         "d^¼^; horizontal: 100 %. Triangles: values off the scale.",
         m=M,
         d=int(table.d.iloc[0]),
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    d = int(table.d.iloc[0])
-    typical, at = _typical(table)
-    norms = table.norm.unique()
-    here = table[table.norm == at]
-    low = table[table.norm == norms.min()]
-    sentences = []
-    for name, part in here.groupby("input", sort=False):
-        best = part.iloc[int(part.value.argmin())]
-        positive = part[part.method.str.startswith(BASE)].value.iloc[0]
-        near = part[(part.value - positive).abs() < NEAR].method
-        others = [style.label(s) for s in style.order(near.tolist()) if not s.startswith(BASE)]
-        first = low[low.input == name]
-        small = first.loc[first.value.idxmin()]
-        sentences.append(
-            tr(
-                "{name}: {method} with {best:.1f} against {positive:.1f} of Performer features "
-                "(one curve with: {others}); at {least_norm:g}, {small_method} with {small:.1f}",
-                name=name,
-                method=style.label(best.method),
-                best=best.value,
-                positive=positive,
-                others=tr(", ").join(others) or tr("none"),
-                least_norm=norms.min(),
-                small_method=style.label(small.method),
-                small=small.value,
-            )
-        )
-    return tr(
-        "Mean over all pairs of ln(relative variance) in closed form, every family with "
-        "{m} columns, against the root-mean-square norm of q and k at d = {d}. Vertical "
-        "line: norm d^¼^ = {typical:.2g}, that of scaled dot-product attention on entries "
-        "of variance 1; horizontal line: a standard deviation of 100 %. Lowest at norm "
-        "{at:.2g}: {sentences}.",
-        m=M,
-        d=d,
-        typical=typical,
-        at=at,
-        sentences=tr(". ").join(sentences),
     )

@@ -74,28 +74,3 @@ def caption(table: pd.DataFrame) -> str:
         "keys are exact.",
         heads=len(table.drop_duplicates(["input", "layer", "head"])),
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    rows = gains(table).xs(BITS[0], level="bits")
-    said = []
-    for form in FORMS:
-        part = rows.loc[form]
-        said.append(
-            tr(
-                "{name} {first:.2f}, {best:.2f} to {worst:.2f}",
-                name=tr(NAMES[form][0]),
-                first=part.ratio.iloc[0],
-                best=part.ratio.min(),
-                worst=part.ratio.max(),
-            )
-        )
-    return tr(
-        "An unbiased logit of variance σ² makes exp of it e^(σ²/2) times too large on average, and "
-        "what all keys of a row have in common cancels in attention. So the correction, σ²/2 off "
-        "each logit, counts where σ² differs among keys, most of all between coded and exact ones. "
-        "At {bits} bits tv with it over tv without it, with no exact key and over all numbers of "
-        "exact keys: {listed}. Above 1 the correction does harm.",
-        bits=BITS[0],
-        listed=tr("; ").join(said),
-    )

@@ -14,7 +14,7 @@ from analysis.inputs import Head
 from analysis.sweeps import table as tidy
 from approx import Method, parse
 from figures.drawing import style
-from figures.words.translation import mark, tr
+from figures.words.translation import tr
 
 TITLE = "Named attentions beside softmax attention at equal budget"
 ORDER = 380
@@ -153,63 +153,3 @@ def caption(table: pd.DataFrame) -> str:
         "stores; dashed: uniform attention. Hollow: does not fit, drawn at its least price.",
         share=SHARE,
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    wide = medians(table)
-    uniform = wide[wide.method == f"{UNIFORM}()"].set_index("input")[ERROR]
-    wide = wide[wide.method != f"{UNIFORM}()"]
-    worse = wide[wide[ERROR] >= wide.input.map(uniform)]
-    always = worse.groupby("name").input.nunique()
-    lost = [str(name) for name in always.index[always == len(uniform)]]
-    oracle = wide.method.map(lambda spec: parse(spec).oracle).astype(bool)
-    best = []
-    for name, part in wide[~oracle & wide.fits & ~wide.ahead].groupby("input", sort=False):
-        row = part.sort_values(ERROR).iloc[0]
-        best.append(
-            tr(
-                "{name} {method}, {error:.2g} (uniform {uniform:.2g})",
-                name=name,
-                method=row["name"],
-                error=row[ERROR],
-                uniform=uniform[name],
-            )
-        )
-    above = wide[~wide.fits].groupby("name", sort=False)[PRICE].max()
-    hollow = tr("; ").join(
-        tr("{name}: {what}", name=name, what=f"{price:.0f}") for name, price in above.items()
-    )
-    refused = table[table.metric == REFUSED].method.map(style.label).unique()
-    masked = [
-        tr(sentence, methods=tr("; ").join(names))
-        for sentence, names in (
-            (
-                mark(
-                    " Under a mask these read later tokens, as no language model can, and are "
-                    "not counted as best: {methods}."
-                ),
-                wide[wide.ahead].name.unique(),
-            ),
-            (mark(" Without a meaning under a mask: {methods}."), refused),
-        )
-        if len(names)
-    ]
-    return tr(
-        "Relative Frobenius error of attention weights at t = 1 and 1/{share} of the values that "
-        "exact attention stores, medians over trials; the dashed line is uniform attention, "
-        "which is the mean of V; errors below {floor:g} or above {ceiling:g} are drawn at "
-        "the edge. Rows that do not sum to 1 (FLASH, Flowformer, Gaussian Linformer, the "
-        "iterated Nyströmformer) are used as they are. Nothing is trained: what a paper "
-        "learns is a fixed or random choice here, so this is the distance that training "
-        "has to make up, or does without. These need the whole exact matrix: "
-        "{unique}. The best of the others: {best}. No better than uniform attention on "
-        "every input: {lost}. Hollow: does not fit the budget, drawn at its least price "
-        "(values a row: {hollow}).",
-        share=SHARE,
-        floor=FLOOR,
-        ceiling=CEILING,
-        unique=tr("; ").join(wide[oracle].name.unique()),
-        best=tr("; ").join(best),
-        lost=tr("; ").join(lost) or tr("none"),
-        hollow=hollow or tr("none"),
-    ) + "".join(masked)

@@ -1,11 +1,9 @@
 """The smallest degree at which a polynomial of exp has an error ε on [−B, B]."""
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.minimum_degree import BOUNDS, EPSILONS, compute as compute
-from approx.polynomials.monomials import width
 from figures.drawing import style
 from figures.words.translation import mark, tr
 
@@ -18,7 +16,6 @@ LOOKS = {
     "chebyshev": (mark("Chebyshev truncation"), style.PALETTE[0], "o"),
     "minimax": (mark("minimax of that norm"), style.PALETTE[2], "s"),
 }
-D = 64
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -69,37 +66,4 @@ def caption(table: pd.DataFrame) -> str:
         "Smallest degree with error {fine:g} (solid) and {coarse:g} (dashed) on [−B, B].",
         fine=min(EPSILONS),
         coarse=max(EPSILONS),
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    at = table.set_index(["method", "norm", "bound", "epsilon"]).value
-    B, epsilon = max(BOUNDS), max(EPSILONS)
-    relative = {m: at[m, "relative", B, epsilon] for m in LOOKS}
-    scaled = at["minimax", "scaled", B, epsilon]
-    growth = {
-        norm: np.log2(at["minimax", norm, B, epsilon] / at["minimax", norm, B / 4, epsilon]) / 2
-        for norm in NORMS
-    }
-    return tr(
-        "Smallest degree with error ε = {fine:g} (solid) and {coarse:g} "
-        "(dashed) on [−B, B]. The norm decides: at B = {b:g}, ε = {epsilon:g}, relative to "
-        "each entry the best polynomial needs degree {minimax:.0f} (Chebyshev "
-        "{chebyshev:.0f}, Taylor {taylor:.0f}, (1 + x/n)ⁿ {tensor_power:.0f}), relative to "
-        "the largest entry {scaled:.0f}. From B/4 to B its degree grows like "
-        "B^{relative:.2f} and B^{growth_scaled:.2f}. A degree n is a rank of C(d + n, n): at d "
-        "= {d} and n = {scaled:.0f}, {width:.1e}.",
-        fine=min(EPSILONS),
-        coarse=max(EPSILONS),
-        b=B,
-        epsilon=epsilon,
-        minimax=relative["minimax"],
-        chebyshev=relative["chebyshev"],
-        taylor=relative["taylor"],
-        tensor_power=relative["tensor_power"],
-        scaled=scaled,
-        relative=growth["relative"],
-        growth_scaled=growth["scaled"],
-        d=D,
-        width=float(width(D, int(scaled))),
     )

@@ -1,13 +1,12 @@
 """Bias and variance against temperature: closed form as lines, Monte Carlo as markers."""
 
-import functools
 import math
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.moments import QUANTILE, compute as compute
+from analysis.experiments.moments import compute as compute
 from analysis.moments.simulation import DISTANCE, MEAN, VARIANCE
 from figures.drawing import curve_readings, style
 from figures.words.translation import tr
@@ -92,43 +91,6 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Relative deviation of one estimate of exp(q·k). Lines: closed form. Markers: Monte "
         "Carlo, hollow where not reliable. Triangles: values off the scale."
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    part = table[(table.metric == "log_relative_variance") & (table.temperature == 1.0)]
-    features = part[part.method.str.startswith("positive")]
-    sizes = [
-        tr("{name}: {what}", name=name, what=power(value / 2))
-        for name, value in zip(features.input, features.value)
-    ]
-    parts = [
-        tr(
-            "Relative bias and standard deviation of one estimate exp(q·k), for the pair at "
-            "the {quantile:.0%} quantile of q·k. Lines: closed form; markers: Monte Carlo with "
-            "two standard errors (bias) and one (deviation), hollow where the draws are not "
-            "reliable. {criterion}",
-            quantile=QUANTILE,
-            criterion=criterion(),
-        )
-    ]
-    if sizes:
-        parts.append(
-            tr(
-                "Standard deviation of Performer features at t = 1: {sizes}.",
-                sizes=tr("; ").join(sizes),
-            )
-        )
-    if len(z := z_scores(table)):
-        parts.append(
-            tr(
-                "The largest $|z|$ among {count} reliable Monte Carlo biases is {z:.1f}.",
-                z=z.max(),
-                count=len(z),
-            )
-        )
-    return functools.reduce(
-        lambda first, second: tr("{first} {second}", first=first, second=second), parts
     )
 
 

@@ -1,6 +1,5 @@
 """Trace error of Nyström's method against rank, for each choice of pivots, beside its bound."""
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -78,57 +77,3 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr("Trace error of exp(k·k′) against rank. Dotted: bound for random pivots.")
-
-
-def details(table: pd.DataFrame) -> str:
-    at, r = _errors(table), _rank(table)
-    ts = sorted(table.temperature.unique())
-    cold, hot = ts[0], ts[-1]
-
-    def ratios(pivots: str, metric: str) -> pd.Series:
-        """Return what others leave over what random pivots do."""
-        both = [at[t, pivots, metric] / at[t, "random", "error"] for t in ts]
-        ratio: pd.Series = pd.concat(both)
-        return ratio.loc[(ratio.index <= TYPICAL) & (ratio > 0) & (ratio < np.inf)]
-
-    best, bound = ratios("any", "best"), ratios("random", "bound")
-    stderr = table.set_index(["temperature", "pivots", "metric", "rank"]).stderr.sort_index()
-    above = pd.concat(
-        [
-            (at[t, "random", "error"] - at[t, "random", "bound"]) / stderr[t, "random", "error"]
-            for t in ts
-        ]
-    )
-    measured = table[table.stderr.notna() & (table.value > 0) & (table["rank"] <= TYPICAL)]
-    first = int(table["rank"].min())
-    return tr(
-        "tr(A − A_S)/tr A, A = exp(k·k′) of {n} keys of {name}, A_S Nyström's approximation by "
-        "the pivots S; means of draws, whose standard errors are at most {stderr:.0%} of them "
-        "up to rank {r}. Greedy takes the largest remaining diagonal entry, random draws in "
-        "proportion to the remaining diagonal (randomly pivoted Cholesky), leverage draws by ridge "
-        "leverage scores. Up to rank {r} random pivots leave {least:.2f} to {most:.2f} times "
-        "what the best rank does, and the bound Σ Φ^r(λ), Φ(λ) = λ − λ²/Σλ, is {low:.2f} to "
-        "{high:.2f} times what they leave: no mean is above it by more than {z:.1f} standard "
-        "errors. Where keys differ in norm, uniform pivots fail until they have drawn the "
-        "longest: at t = {cold:g} the best rank {first} leaves {best_cold:.2g}, a uniform pivot "
-        "{uniform_cold:.2g}. The first greedy pivot is the longest key: at t = {hot:g} it leaves "
-        "{greedy_one:.2g}, a uniform one {uniform_one:.2g}; leverage scores leave "
-        "{leverage:.2g} at rank {r}.",
-        n=int(table.n.iloc[0]),
-        name=table.input.iloc[0],
-        stderr=float((measured.stderr / measured.value).max()),
-        r=r,
-        least=1 / best.max(),
-        most=1 / best.min(),
-        low=bound.min(),
-        high=bound.max(),
-        z=max(0.0, float(above.max())),
-        cold=cold,
-        hot=hot,
-        first=first,
-        best_cold=at[cold, "any", "best", first],
-        uniform_cold=at[cold, "uniform", "error", first],
-        greedy_one=at[hot, "greedy", "error", first],
-        uniform_one=at[hot, "uniform", "error", first],
-        leverage=at[hot, "leverage", "error", r],
-    )

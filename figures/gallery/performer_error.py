@@ -5,17 +5,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.performer_error import (
-    ASKED,
     EPS,
     FAMILIES,
-    MEASURED,
     SIZES,
     TARGET,
     WITH_EPS,
     D,
     M,
     compute as compute,
-    faulty_label,
     sized,
 )  # fmt: skip
 from figures.drawing import style
@@ -88,68 +85,6 @@ def caption(table: pd.DataFrame) -> str:
         d=D,
         target=TARGET,
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    at = table[table.method == f"positive(m={M})"].groupby("metric").value.median()
-    eps = table[(table.method == WITH_EPS) & (table.budget == 2 * M)]
-    faulty = eps.groupby("metric").value.median()
-    trivial = table[table.method == "uniform()"].groupby("metric").value.mean()
-    asked = table[table.metric == "mean_absolute_error"].groupby("method").value.mean()
-    old, honest = (asked[faulty_label(eps)] for eps in (EPS, 0.0))
-    apart = table[table.metric == "distance_from_uniform"].value.mean()
-    needed = table[table.metric == "features_needed"]
-    counts = [f"{style.look(s)['label']} {_count(v)}" for s, v in zip(needed.method, needed.value)]
-    families = _by_family(table[table.metric == "output_error"])
-    others = tr(", ").join(
-        tr(
-            "{error:.0%} with {method}",
-            error=families[f][families[f].budget == 2 * M].value.median(),
-            method=style.look(str(sized(f, M)))["label"],
-        )
-        for f in MEASURED[1:]
-    )
-    return tr(
-        "Gaussian q, k, v at d = {d}, n = l = {l}, logits q·k/√d. At m = {m} the output of "
-        "positive features is off by {output_error:.0%} ({others}), where uniform "
-        "attention, which costs nothing, is off by {uniform_error:.0%}. With eps = {eps} "
-        "it is {eps_error:.0%}: eps moves the output by {change_by_eps:.0%} of its "
-        "norm. Of the squared error without eps {variance_share:.0%} is variance, the rest "
-        "the bias of dividing by estimated row sums. The reason is the kernel: its "
-        "expected relative error at m = {m} is {error} with independent and "
-        "orthogonal frequencies, whose lines differ by at most {share:.1g} of it; for an "
-        "error of {target:.0%} (grey line) the features needed are: {counts}. As the "
-        "question was asked ({asked} tokens, directions from raw QR, mean absolute error "
-        "over mean absolute output) it is {old:.0%} with that eps, "
-        "{mean_absolute_error:.0%} for uniform attention and {honest:.0%} without eps: "
-        "with eps the output differs from that of uniform attention by {apart:.1%}.",
-        d=D,
-        l=table.l.max(),
-        m=M,
-        output_error=at.output_error,
-        others=others,
-        uniform_error=trivial.output_error,
-        eps=style.power(EPS),
-        eps_error=faulty.output_error,
-        change_by_eps=faulty.change_by_eps,
-        variance_share=at.variance_share,
-        error=_count(at.expected_kernel_error),
-        share=_apart(table),
-        target=TARGET,
-        counts=tr("; ").join(counts),
-        asked=ASKED,
-        old=old,
-        mean_absolute_error=trivial.mean_absolute_error,
-        honest=honest,
-        apart=apart,
-    )
-
-
-def _apart(table: pd.DataFrame) -> float:
-    """Return the largest relative difference of orthogonal from independent features, kernel."""
-    families = _by_family(table[table.metric == "expected_kernel_error"])
-    iid, orthogonal = (families[f].set_index("budget").value for f in FAMILIES[:2])
-    return float((orthogonal / iid - 1).abs().max())
 
 
 def _count(value: float) -> str:

@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from analysis.experiments.performer_ratio import ANGLES, SLICES, compute as compute
+from analysis.experiments.performer_ratio import SLICES, compute as compute
 from figures.drawing import style
 from figures.words.translation import tr
 
@@ -85,49 +85,3 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr("Ratio of their mean squared errors in closed form, one frequency each, |q| = |k|.")
-
-
-def details(table: pd.DataFrame) -> str:
-    quoted = table[table.metric == "quoted"]
-    sentences = []
-    for length, part in quoted.groupby("length"):
-        values = [
-            tr("{short} at {name}", short=_short(v), name=name)
-            for name, v in zip(ANGLES, part.value)
-        ]
-        sentences.append(
-            tr(
-                "For |q| = |k| = {length:g} r is {values}",
-                length=length,
-                values=tr(", ").join(values),
-            )
-        )
-    cross = table[(table.metric == "crossover") & table.length.isin(SLICES)].pivot(
-        index="columns", columns="length", values="value"
-    )
-    angles = [
-        tr(", ").join(
-            tr("{v:.3f} at |q| = {length:g}", v=v, length=length)
-            for length, v in cross.loc[c].items()
-        )
-        for c in (1, 2)
-    ]
-    grid = table[table.metric == "map_log10"].value
-    return tr(
-        "Mean squared error of sin/cos features over that of positive features, r, in "
-        "closed form, one frequency each: q and k of one length, at the angle φ. "
-        "{sentences}. Sines and cosines win on {share:.0%} of the map, where q and k point the "
-        "same way: below the angle {equal} (radians). At as many columns, where "
-        "positive features have two frequencies for one of sin/cos, below {columns}.",
-        sentences=tr(". ").join(sentences),
-        share=(grid < 0).mean(),
-        equal=angles[0],
-        columns=angles[1],
-    )
-
-
-def _short(value: float) -> str:
-    if 1e-3 <= value < 1e4:
-        return f"{value:.4g}"
-    power = math.floor(math.log10(value))
-    return f"{value / 10**power:.3g}·10^{power}^"

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 from analysis.experiments.polynomial_error import (
     DEGREES,
     METRICS,
-    NARROW,
     TAYLOR,
     compute as compute,
 )
@@ -72,59 +71,4 @@ def caption(table: pd.DataFrame) -> str:
         "Total variation of attention at equal degree n, so at equal width C({d} + n, n); Gaussian "
         "queries and keys.",
         d=table.d.iloc[0],
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    tv = table[table.metric == "attention_tv"]
-    at = tv.set_index(["temperature", "degree", "polynomial"]).value
-    wins: dict[str, int] = {}
-    cells = 0
-    for _, part in tv.groupby(["temperature", "degree"]):
-        values = part.set_index("polynomial").value
-        cells += 1
-        for name in values.index[values < values[TAYLOR]]:
-            wins[str(name)] = wins.get(str(name), 0) + 1
-    better = tr(", ").join(
-        tr("{name} in {count}", name=tr(name), count=count) for name, count in wins.items()
-    ) or tr("none")
-    signs = table[table.metric != "attention_tv"]
-    negative = signs[signs.metric == "negative_fraction"].set_index(
-        ["temperature", "degree", "polynomial"]
-    ).value  # fmt: skip
-    lost = signs[(signs.metric == "nonpositive_rows") & (signs.value > 0)]
-    worst = lost.groupby("polynomial").value.max().astype(int)
-    rows = tr(", ").join(
-        tr("{name} up to {count}", name=tr(str(name)), count=count) for name, count in worst.items()
-    ) or tr("none")
-
-    def line(t: float, n: int) -> str:
-        names = (TAYLOR, "Chebyshev truncation on ±max", "relative minimax on ±max", NARROW)
-        values = " / ".join(f"{at[t, n, name]:.2g}" for name in names)
-        return tr("t = {t:g}, degree {n}: {values}", t=t, n=n, values=values)
-
-    chebyshev = "Chebyshev truncation on ±max"
-    return tr(
-        "Attention total variation at equal degree, so equal width C({d} + n, n); Gaussian "
-        "queries and keys, n = l = {n}. Polynomials that are best in the worst case on "
-        "±max spend their degrees on tails that hold few logits, and mostly lose to "
-        "Taylor, exact at 0 where the logits are. Taylor / Chebyshev / relative minimax on "
-        "±max / on ±3σ: {line}; {line_b}; {line_c}. Below Taylor, of {cells} pairs of "
-        "temperature and degree: {better}. Negative weights are counted, never clamped: "
-        "Taylor of degree 3 has {negative:.1%} at t = 0.5 and {negative_warm:.1%} at t = 1, "
-        "of degree 4 {negative_fourth:.1%}; the Chebyshev truncation of degree 4 "
-        "{negative_chebyshev:.1%} at t = 0.5. Rows without a positive sum, of {n}, each counted as "
-        "an error of 1: {rows}.",
-        d=table.d.iloc[0],
-        n=table.n.iloc[0],
-        line=line(1.0, 4),
-        line_b=line(1.0, 6),
-        line_c=line(2.0, 6),
-        cells=cells,
-        better=better,
-        negative=negative[0.5, 3, TAYLOR],
-        negative_warm=negative[1.0, 3, TAYLOR],
-        negative_fourth=negative[0.5, 4, TAYLOR],
-        negative_chebyshev=negative[0.5, 4, chebyshev],
-        rows=rows,
     )

@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.position_rank import D_H, D_P, HEADS, WIDTHS, D, N, compute as compute
+from analysis.experiments.position_rank import D_H, D_P, HEADS, D, N, compute as compute
 from figures.drawing import style
 from figures.words.translation import mark, tr
 
@@ -76,40 +76,4 @@ def caption(table: pd.DataFrame) -> str:
         "Numerical ranks of Gaussian inputs, d = {d}, head size {d_h}. Right: sums over heads.",
         d=D,
         d_h=D_H,
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    one = table[table.metric.isin(["logits", "exp", "construction", "bound"])]
-    at = one.set_index(["where", "metric", "d_p"]).value.sort_index()
-    sums = table[table.metric == "sum"].set_index(["where", "heads"]).value
-    each = table[table.metric == "largest_head"].groupby("where").value.max()
-    reached = int((at["logits", "logits"] == at["logits", "bound"]).sum())
-    built = int((at["logits", "construction"] == at["logits", "bound"]).sum())
-    most, after = max(HEADS), table[table.metric == "exp"].value.min()
-    return tr(
-        "Numerical ranks of Gaussian inputs, n = {n}, d = {d}, head size d_h = {d_h}. "
-        "Added to the input, positions leave logits of rank {at_input:g} whatever their "
-        "width; added to the logits they give min(d_h + d_p, n): {at_logits:g} at d_p "
-        "= {d_p}, with generic inputs at {reached} of {widths} widths and with "
-        "identity blocks at {built}. This is a statement about logits: after exp, entry by "
-        "entry, the rank is at least {after:g} of {n} in every case. Right: no head has "
-        "logits of rank above {input:g} (positions at the input) or {logits:g}; their sum "
-        "over {most} heads has {sum_input:g}, no more than d, and {sum_logits:g}, no "
-        "more than d + d_p.",
-        n=N,
-        d=D,
-        d_h=D_H,
-        at_input=at["input", "logits"].max(),
-        at_logits=at["logits", "logits", D_P],
-        d_p=D_P,
-        reached=reached,
-        widths=len(WIDTHS),
-        built=built,
-        after=after,
-        input=each["input"],
-        logits=each["logits"],
-        most=most,
-        sum_input=sums["input", most],
-        sum_logits=sums["logits", most],
     )

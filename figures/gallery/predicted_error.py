@@ -7,11 +7,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.predicted_error import (
-    BELIEVED,
-    SIZE,
     SPECS,
     TEMPERATURES,
-    M,
     compute as compute,
 )
 from figures.drawing import style
@@ -95,52 +92,6 @@ def caption(table: pd.DataFrame) -> str:
         "Relative Frobenius error of exp(q·k). Lines: closed form; markers: draws, hollow where "
         "not reliable. Below: ratios of squares."
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    z, wide = z_scores(table), _wide(table)
-    sure, rest = wide[wide.believable == 1.0], wide[wide.believable == 0.0]
-    span = tr(
-        "between {least:.2f} and {most:.2f}",
-        least=sure.square_ratio.min(),
-        most=sure.square_ratio.max(),
-    )
-    agree = (
-        tr("{span}, largest $|z|$ {z:.1f}", span=span, z=z.max()) if len(sure) else tr("unknown")
-    )
-    lowest = rest.square_ratio.min()
-    at = wide.xs(1.0, level="temperature").predicted_error
-    errors = [
-        tr("{number} on {name}", number=_number(at[name, spec]), name=name)
-        for name, spec in at.index
-        if spec == FIRST
-    ]
-    return tr(
-        "Relative Frobenius error of exp(q·k), n = l = {l}, m = {m}, and {size} entries a "
-        "row (LSH: about as many). Lines: √(Σ (1 − p)·MSE of the features)/‖exact‖, in "
-        "closed form, with no covariance needed; markers: the root mean square over "
-        "independent draws; below, the ratio of the squares with two standard errors. Of "
-        "{cells} cells {believed_cells} are reliable: in closed form the relative "
-        "standard error of their mean is at most {believed:.0%}, by the bound Σ "
-        "exact²·sd(e²) on the deviation of a square, which ignores that entries err apart. "
-        "There the ratio is {agree}, in standard errors of the sample itself, which few "
-        "draws of a skewed square make too small. In the others (hollow) the squares that "
-        "make the mean were most likely not drawn, and the ratio falls to {number}: "
-        "averages over draws then flatter the method. Predicted for the Performer at t = "
-        "1: {errors}.",
-        l=table.l.max(),
-        m=M,
-        size=SIZE,
-        cells=len(wide),
-        believed_cells=len(sure),
-        believed=math.sqrt(BELIEVED),
-        agree=agree,
-        number=_number(lowest),
-        errors=tr("; ").join(errors),
-    )
-
-
-FIRST = f"positive(m={M})"
 
 
 def _number(value: float) -> str:

@@ -104,26 +104,3 @@ def caption(table: pd.DataFrame) -> str:
         "Row-normalised attention at t = 1; random features by their median. Pale: sees all "
         "logits. Triangles: errors off the scale."
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    wide = _taylor(table)
-    sentences = [
-        tr(
-            "{name}: {values_per_row:.0f} values and error {attention_relative_frobenius:.2g}",
-            name=name,
-            values_per_row=row.values_per_row,
-            attention_relative_frobenius=row.attention_relative_frobenius,
-        )
-        for name, row in wide.iterrows()
-    ]
-    return tr(
-        "Error at t = 1 against stored values per query row; every method at its own price, "
-        "random features by their median over trials. Errors below {floor:g} are drawn "
-        "there: Robust PCA reproduces the matrix up to its tolerance. Taylor of degree 2 "
-        "costs, row-normalised, {sentences}. Exact attention stores a value for each key that "
-        "a query sees, at most {l} a row.",
-        floor=FLOOR,
-        sentences=tr("; ").join(sentences),
-        l=style.span(table.l),
-    )

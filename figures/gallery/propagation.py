@@ -68,20 +68,3 @@ def caption(table: pd.DataFrame) -> str:
         "SmolLM2-135M with one layer replaced (thin) or every layer (thick). Middle: what a "
         "layer makes of an error. Right: what it adds."
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    said = findings(table)
-    return tr(
-        "The error of the residual stream of SmolLM2-135M, with all heads of one layer replaced "
-        "(thin, from the dot on) or of every layer (thick), by {methods} methods. Middle: what a "
-        "layer makes of the error behind one that is replaced. It grows by {growth:.3f} ± "
-        "{stderr:.3f} a layer (geometric mean over layers), noise of the same size at every "
-        "position by {noise:.3f}; over the stream, which grows too, the error changes by "
-        "{relative:.3f} ± {relative_stderr:.3f} a layer. Small errors can grow by the norm of the "
-        "layer's Jacobian (an estimate; median {jacobian:.3g}), and no error grows by more than "
-        "the bound by norms of the weights allows (median {bound:.2g}), far above what happens. "
-        "Right: with every layer replaced, {method} makes its largest error in layer {worst}, "
-        "{made:.0f}; what enters the layers {heal} leaves them smaller by a tenth or more.",
-        **said | {"method": style.label(str(said["method"]))},
-    )

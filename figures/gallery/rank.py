@@ -115,36 +115,3 @@ def caption(table: pd.DataFrame) -> str:
         "Effective rank of {n} queries and keys: of both exact matrices, and of estimates.",
         n=style.span([*table.n, *table.l]),
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    part = table[(table.metric == "effective_rank")]
-    sentences = []
-    for name in table.input.unique():
-        kernel, attention = (
-            part[(part.input == name) & (part.method == f"exact {space}")].set_index("temperature")
-            for space in ("kernel", "attention")
-        )
-        peak = kernel.value.idxmax()
-        first, last = attention.value.iloc[0], attention.value.iloc[-1]
-        moves = tr("falls") if last < first else tr("rises")
-        sentences.append(
-            tr(
-                "{name}: effective rank of exp(q·k) is largest at t = {peak:g} "
-                "({largest:.0f}), that of the softmax rows {moves} from {first:.0f} at t = "
-                "{coldest:g} to {last:.0f} at t = {hottest:g}",
-                name=name,
-                peak=peak,
-                largest=kernel.value.max(),
-                moves=moves,
-                first=first,
-                coldest=attention.index[0],
-                last=last,
-                hottest=attention.index[-1],
-            )
-        )
-    return tr(
-        "Rank measures of {n} queries and keys. {sentences}.",
-        n=style.span([*table.n, *table.l]),
-        sentences=tr("; ").join(sentences),
-    )

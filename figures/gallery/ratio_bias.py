@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.experiments.ratio_bias import SMALL, compute as compute
+from analysis.experiments.ratio_bias import compute as compute
 from figures.drawing import style
 from figures.words.translation import tr
 
@@ -67,49 +67,4 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Above: error of the output. Below: bias of the weights over their norm; markers above "
         "twice their noise, lines by the delta method."
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    keys = ["input", "temperature", "method"]
-    wide = _wide(table, keys).reset_index()
-    drawn = wide[wide.method != "uniform()"]
-    known = drawn[drawn.delta_bias.notna() & (drawn.sampled_bias > 2 * drawn.noise)]
-    ratio = known.sampled_bias / known.delta_bias
-    agree = (
-        tr(
-            "where both are seen, in {places} places, the sampled bias is {least:.2f} "
-            "to {most:.2f} times the line",
-            places=len(known),
-            least=ratio.min(),
-            most=ratio.max(),
-        )
-        if len(known)
-        else tr("a bias small enough for that hides in the noise of so many draws")
-    )
-    hot = drawn[drawn.temperature == drawn.temperature.max()]
-    at_one = drawn[drawn.temperature == 1.0]
-    flat = wide[wide.method == "uniform()"].set_index(["input", "temperature"]).output_error
-    error = drawn.set_index(["input", "temperature"]).output_error
-    wins = int((error < flat.reindex(error.index)).sum())
-    return tr(
-        "n = l = {n}, 64 features, a window of 8. Above: relative error of the output, "
-        "median over draws; below uniform attention in {wins} of {places} places. "
-        "Below: the mean of the weights over draws less exact attention, relative to its "
-        "norm; markers where that is above twice its own noise, lines by the delta method "
-        "where the largest relative variance is at most {small:g}; {agree}. The estimates "
-        "of exp(q·k) are all unbiased, a ratio of them is not: at t = 1 the bias is "
-        "{least:.2g} to {most:.2g} of the attention itself, at t "
-        "= {hottest:g} {least_hot:.2g} to {most_hot:.2g}, "
-        "and no number of heads averages it away.",
-        n=int(table.n.max()),
-        wins=wins,
-        places=len(error),
-        small=SMALL,
-        agree=agree,
-        least=at_one.sampled_bias.min(),
-        most=at_one.sampled_bias.max(),
-        hottest=hot.temperature.max(),
-        least_hot=hot.sampled_bias.min(),
-        most_hot=hot.sampled_bias.max(),
     )

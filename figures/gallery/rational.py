@@ -5,7 +5,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.bounds.theory import degree_order
 from analysis.experiments.rational import compute as compute
 from figures.drawing import style
 from figures.words.translation import mark, tr
@@ -114,56 +113,4 @@ def caption(table: pd.DataFrame) -> str:
         "Largest error for exp against degree. Dotted: Bessel tail, falling from n = B = {b:g}; "
         "2 · 9.28903^(−n−1/2).",
         b=table.bound.min(),
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    at = _errors(table)
-    b = table.bound.min()
-    rational = at["half_line"]
-    most = int(rational["best"].index.max())
-    degree = {}
-    for epsilon in (1e-2, 1e-6):
-        for method in PANELS["interval"]:
-            curve = at["interval", method]
-            enough = curve.index[curve <= epsilon]
-            degree[method, epsilon] = str(enough.min()) if len(enough) else tr("none")
-
-    def needed(epsilon: float) -> str:
-        return " / ".join(degree[method, epsilon] for method in PANELS["interval"])
-
-    orders = [degree_order(2 * b, epsilon) for epsilon in (1e-2, 1e-6)]
-    peaks = table[table.metric == "peak"]
-    above = rational["aaa"] / rational["best"]
-    return tr(
-        "A rational function of degree n has degree n in numerator and denominator. Errors on "
-        "[−{b:g}, {b:g}] are divided by e^B; none below {least:g} is drawn, as it may be "
-        "rounding. Degree at which it is at most 10⁻² for (1 + x/n)ⁿ / Taylor / Chebyshev / "
-        "minimax / Padé / AAA: {coarse}; at most 10⁻⁶: {fine} (of degrees ≤ {degrees}). Aggarwal "
-        "and Alman's asymptotic degree, with constant 1, is {coarse_order:.1f} for 10⁻² and "
-        "{fine_order:.1f} for 10⁻⁶. The error of the best polynomial of degree {shown} reaches "
-        "±{level:.2g} with alternating signs at {peaks} points (inset), so that none is better. "
-        "Minimax is below Chebyshev by a factor ≤ {gain:.2f}. On (−∞, 0] every polynomial but a "
-        "constant has an infinite error. Best rational (Carathéodory–Fejér) over 2 · "
-        "9.28903^(−n−1/2): {first:.3f} at n = 1, {last:.3f} at n = {most}; AAA errs "
-        "{least_above:.1f} to {most_above:.1f} times as much; (1 − x/n)⁻ⁿ still errs by "
-        "{power:.2g} at n = {most}, 1/Taylor(−x) by {taylor:.2g}.",
-        b=b,
-        least=LEAST,
-        coarse=needed(1e-2),
-        fine=needed(1e-6),
-        degrees=int(at["interval", "taylor"].index.max()),
-        coarse_order=orders[0],
-        fine_order=orders[1],
-        shown=int(peaks.degree.iloc[0]),
-        level=peaks.value.abs().min(),
-        peaks=len(peaks),
-        gain=float((at["interval", "chebyshev"] / at["interval", "minimax"]).max()),
-        first=rational["best", 1] / rational["halphen", 1],
-        last=rational["best", most] / rational["halphen", most],
-        most=most,
-        least_above=above.min(),
-        most_above=above.max(),
-        power=rational["inverse_power", most],
-        taylor=rational["inverse_taylor", most],
     )

@@ -54,48 +54,6 @@ def caption(table: pd.DataFrame) -> str:
     )
 
 
-def details(table: pd.DataFrame) -> str:
-    raw, haar = (table[table.projection == name] for name in PROJECTIONS)
-    ranked = raw.sort_values("value", kind="stable")
-    low, high = ranked.iloc[0], ranked.iloc[-1]
-    places = (raw.norm == raw.norm.max()) & (raw.d == raw.d.max())
-    wide = raw[places].set_index("direction")
-    far = tr(", ").join(
-        tr("{v:.2f} ± {e:.2f} along {direction}", v=v, e=e, direction=_long(str(n)))
-        for n, v, e in zip(wide.index, wide.value, wide.stderr)
-    )
-    z = {name: ((p.value - 1) / p.stderr).abs() for name, p in (("raw", raw), ("haar", haar))}
-    return tr(
-        "Mean of estimate/exact over draws of orthogonal positive features, with two "
-        "standard errors, where the directions are Q of a QR decomposition as it comes, "
-        "and with the sign correction that makes them Haar. Raw QR: from {place} to "
-        "{highest}; at d = {d}, |q + k| = {norm:g}: {far}. It is more than five standard "
-        "errors from 1 in {raw_off} of {raw_places} places, Haar in {haar_off} of "
-        "{haar_places} (largest {z:.1f}).",
-        place=_place(low),
-        highest=_place(high),
-        d=raw.d.max(),
-        norm=raw.norm.max(),
-        far=far,
-        raw_off=int((z["raw"] > 5).sum()),
-        raw_places=len(raw),
-        haar_off=int((z["haar"] > 5).sum()),
-        haar_places=len(haar),
-        z=z["haar"].max(),
-    )
-
-
-def _place(row: pd.Series) -> str:
-    return tr(
-        "{number:.2f} ± {stderr:.2f} (d = {d}, |q + k| = {norm:g} along {direction})",
-        number=row.value,
-        stderr=row.stderr,
-        d=row.d,
-        norm=row["norm"],
-        direction=_long(row.direction),
-    )
-
-
 def _long(name: str) -> str:
     return {"1/√d": "(1, …, 1)", "−1/√d": "−(1, …, 1)", "random": tr("a random direction")}.get(
         name, name

@@ -32,7 +32,6 @@ GRIDS = {  # n, β, Δ
     ),
 }
 SHARE = 8  # the budget is l/8 values a row: 2·16 of 256
-SHOWN = 0.3  # Δ of the numbers in the caption
 
 
 def compute(profile: Profile) -> pd.DataFrame:
@@ -159,59 +158,4 @@ def caption(table: pd.DataFrame) -> str:
         n=int(table.n.iloc[0]),
         size=int(table["size"].iloc[0]),
         budget=float(table.budget.iloc[0]),
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    n, budget = int(table.n.iloc[0]), float(table.budget.iloc[0])
-    gains = table[table.metric == "gain"]
-    parts = []
-    for name in KINDS:
-        part = gains[gains.input == name]
-        best = part.sort_values("value", kind="stable").iloc[-1]
-        row = part[part.delta == SHOWN].sort_values("value", kind="stable")
-        peak, cold = row.iloc[-1], row.sort_values("beta").iloc[0]
-        at = table[
-            (table.input == name) & (table.delta == SHOWN) & (table.beta == peak.beta)
-            & (table.metric == ERROR)
-        ].set_index("method").value  # fmt: skip
-        parts.append(
-            tr(
-                "{kind}: up to {best:.2f}× (β = {beta:g}, Δ = {delta:g}); at Δ = {shown:g} "
-                "most at β = {peak_beta:g}, where sparse is at {sparse:.3g}, low-rank at "
-                "{low_rank:.3g}, GoDec at {both:.3g}, and {cold:.2f}× at β = {cold_beta:g}; "
-                "the first two cross at β = {border:.2f} for Δ = {least_delta:g}, "
-                "{border_wide:.2f} for Δ = {most_delta:g}",
-                kind=NAMES[name],
-                best=best.value,
-                beta=best.beta,
-                delta=best.delta,
-                shown=SHOWN,
-                peak_beta=peak.beta,
-                sparse=at["sparse"],
-                low_rank=at["low-rank"],
-                both=at["both"],
-                cold=cold.value,
-                cold_beta=cold.beta,
-                border=border(table, name, part.delta.min()),
-                least_delta=part.delta.min(),
-                border_wide=border(table, name, part.delta.max()),
-                most_delta=part.delta.max(),
-            )
-        )
-    return tr(
-        "exp(β·q·k) for {n} points in clusters of {size}, d = {d}: relative Frobenius "
-        "error of the best sparse, the best low-rank and the best found sparse + low-rank matrix "
-        "(GoDec) at {budget:g} stored values per query row; colour: how many times the last "
-        "is below the better of the first two. {parts}. Within and between clusters the "
-        "squares of the entries weigh the same at β = ½ log(n/cluster size) = {within:.2f} "
-        "for small Δ, row sums near log n = {rows:.2f}; a wide cluster has larger entries "
-        "on the diagonal of Q = K, and they cross before.",
-        n=n,
-        size=int(table["size"].iloc[0]),
-        d=D,
-        budget=budget,
-        parts=tr("; ").join(parts),
-        within=math.log(n / float(table["size"].iloc[0])) / 2,
-        rows=math.log(n),
     )

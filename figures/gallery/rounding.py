@@ -1,7 +1,5 @@
 """Rounding against truncation: the Taylor polynomial at x ≪ 0, in float32 and float64."""
 
-import math
-
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
@@ -64,13 +62,6 @@ def _named(ax: Axes, table: pd.DataFrame, shades: Array) -> None:
         Note(ax, tr("rounding, {dtype}", dtype=dtype), (-row.x, row.value), style.SMALL)
 
 
-def crossing(table: pd.DataFrame, degree: int, dtype: str) -> float:
-    """Return the least −x of the grid from which on truncation is above rounding; nan if none."""
-    wide = table[table.degree == degree].pivot(index="x", columns="dtype", values="value")
-    above = (wide["exact"] > wide[dtype]).cummin()  # from the lowest x up
-    return float(-wide.index[above].max()) if above.any() else math.nan
-
-
 def finding(table: pd.DataFrame) -> str:
     at = table.set_index(["degree", "dtype", "x"]).value
     top = max(DEGREES)
@@ -87,33 +78,4 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Relative to e^x: the error of the exact polynomial (thick), and what rounding adds "
         "(thin). Dashed: eps·e^{2|x|}."
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    at = table.set_index(["degree", "dtype", "x"]).value
-    top = max(DEGREES)
-    cross = [
-        tr("{crossing:g} for degree {n}", crossing=crossing(table, n, "float64"), n=n)
-        for n in DEGREES
-    ]
-    found32 = [crossing(table, n, "float32") for n in DEGREES]
-    cross32 = [f"{x:g}" if x == x else tr("beyond {last:g}", last=-min(PLACES)) for x in found32]
-    return tr(
-        "Taylor polynomials of exp at x < 0, relative to e^x: the error of the exact "
-        "polynomial (thick) and what rounding adds (thin), both against 60-digit "
-        "arithmetic; dashed: eps·e^{{2|x|}}, terms of size e^|x| that cancel down to "
-        "e^−|x|. At x = −16 degree {top} is right to {exact:.1e}, float64 is off by "
-        "{float64:.1e} and float32 by {float32:.1e}; degree 33 at x = −8: {exact_33:.1e}, "
-        "{float64_33:.1e} and {float32_33:.1e}. Truncation is the larger error from −x = "
-        "{cross} on (float32: {cross32}): below that, a higher degree does not help.",
-        top=top,
-        exact=at[top, "exact", -16.0],
-        float64=at[top, "float64", -16.0],
-        float32=at[top, "float32", -16.0],
-        exact_33=at[33, "exact", -8.0],
-        float64_33=at[33, "float64", -8.0],
-        float32_33=at[33, "float32", -8.0],
-        cross=tr(", ").join(cross),
-        cross32=tr(", ").join(cross32),
     )

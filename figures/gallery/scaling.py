@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.scaling import (
     LAW,
-    QUERIES,
     TARGET,
     compute as compute,
     exponents,
@@ -79,48 +78,4 @@ def caption(table: pd.DataFrame) -> str:
         "Left: medians over heads of {name}. Right: keys that top-k needs of Gaussian logits; "
         "lines: the limit of many keys.",
         name=table.input[table.sigma < 0].iloc[0],
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    heads, made = table[table.sigma < 0], table[table.sigma >= 0]
-    found = exponents(heads)
-    every = found[(found.kind == "all") & (found.heads > 1)]
-    grown = tr("; ").join(
-        tr(
-            "{method} {exponent:.2f} ± {stderr:.2f} ({heads})",
-            method=style.label(str(row.method)),
-            exponent=row.exponent,
-            stderr=row.stderr,
-            heads=row.heads,
-        )
-        for row in every.itertuples()
-    )
-    shares = made.pivot_table("share", ["sigma", "l"], "method")
-    ratio = shares.drop(columns=LAW).iloc[:, 0] / shares[LAW]
-    longest = int(made.l.max())
-    at, short = (ratio.xs(l, level="l") for l in (longest, int(made.l.min())))
-    steep = made[(made.sigma == made.sigma.max()) & (made.method != LAW)]
-    return tr(
-        "Left: the smallest size whose tv is at most {target:g} on the last {queries} queries of "
-        "a prefix, {count} heads of {name} of five kinds, medians; there is no point where half "
-        "of the heads need exact attention. Exponents d log size/d log l, means over heads that "
-        "reach the target at every length (how many) ± standard errors: {grown}. Right: the share "
-        "of keys that top-k needs, of rows of Gaussian logits of standard deviation σ (points), "
-        "and Φ_c(σ + Φ⁻¹(ε)) (lines), the limit of many keys: k grows in proportion to l. At "
-        "l = {longest} k is {least:.2f} to {most:.2f} times that. At σ = {sigma:g}, where e^(σ²) "
-        "is far more than all keys, it is {fails:.2g} times that at l = {shortest}, and grows as "
-        "l^({slope:.2f}): most rows lack the keys that would hold most of the mean sum.",
-        target=TARGET,
-        queries=QUERIES,
-        count=len(heads.drop_duplicates(["layer", "head"])),
-        name=heads.input.iloc[0],
-        grown=grown,
-        longest=longest,
-        least=at.min(),
-        most=at.max(),
-        shortest=int(made.l.min()),
-        sigma=float(made.sigma.max()),
-        fails=short.iloc[-1],
-        slope=np.polyfit(np.log(steep.l), np.log(steep.value), 1)[0],
     )

@@ -6,12 +6,9 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.sketches import (
     BASELINES,
-    DEGREE,
     EXPECTED,
-    FAMILIES,
     KERNEL,
     LIMIT,
-    POSITIVE,
     SIZES,
     TAYLOR,
     TEMPERATURE,
@@ -21,9 +18,7 @@ from analysis.experiments.sketches import (
     M,
     compute as compute,
 )  # fmt: skip
-from approx import parse
 from figures.drawing import style
-from figures.gallery.moments import criterion
 from figures.words.translation import tr
 
 TITLE = "Sketches beside positive features"
@@ -113,82 +108,3 @@ def caption(table: pd.DataFrame) -> str:
         "draws, hollow where not reliable. Below: total variation.",
         d=D,
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    at = table[(table.temperature == TEMPERATURE) & (table.budget == 2 * M)]
-    errors, tv, below = (
-        at[at.metric == name].set_index("method").value
-        for name in (EXPECTED, TV, "negative_fraction")
-    )
-    named = tr("; ").join(
-        tr(
-            "{spec} {errors:.2g} and {tv:.2g}",
-            spec=style.look(spec)["label"],
-            errors=errors[spec],
-            tv=tv[spec],
-        )
-        for spec in errors.index
-    )
-    believed = table[table.metric == "believable"]
-    keys = ["temperature", "budget", "method"]
-    wide = table[table.budget > 0].pivot_table(index=keys, columns="metric", values="value")
-    short = (wide[EXPECTED] / wide[KERNEL]).max()
-    ahead = {}
-    for family in FAMILIES[1:]:
-        wins = [t for t, part in _at_width(table) if part[family] < part[POSITIVE]]
-        ahead[family] = _temperatures(wins)
-    first, tensor, squared = FAMILIES[2], FAMILIES[4], FAMILIES[5]
-    lost = [t for t, part in _at_width(table) if part[squared] > part["uniform()"]]
-    taylor = [t for t, part in _at_width(table) if part[TAYLOR] < part[list(FAMILIES)].min()]
-    negative = max(below[spec] for spec in below.index if spec.startswith("tensor_sketch"))
-    limit = table[(table.temperature == TEMPERATURE) & (table.method == LIMIT)]
-    ends = limit.set_index("metric").value
-    return tr(
-        "Gaussian q, k, d = {d}, n = l = {n}, logits q·k/(t√d). Lines of the upper panels "
-        "are closed forms, markers means of draws; hollow where fewer than half of the "
-        "entries have a reliable sample variance ({hollow} of {cells} "
-        "cells): there a sample misses the tail, and lies up to {short:.2g} times below "
-        "the truth. {criterion} Expected kernel error and measured total variation at t = "
-        "{temperature:g}, width {m}: {named}. Sketches of (1 + x/{degree})^{degree} end at "
-        "{ends:.2g} and {end_tv:.2g}, its own errors. In total variation at this width "
-        "positive features lose to TensorSketch {ahead}, and to random Maclaurin with "
-        "degrees 0 and 1 exact {maclaurin}. TensorSketch has {negative:.0%} negative entries "
-        "at t = {temperature:g}; with such, total variation may be above 1. The squared "
-        "sketch has none, but few inner features: it is worse than uniform attention "
-        "{temperatures}. Taylor of degree 2, which draws nothing and takes 153 columns, "
-        "has a smaller total variation than every one of the random methods "
-        "{taylor}.",
-        d=D,
-        n=table.n.max(),
-        hollow=(believed.value < 0.5).sum(),
-        cells=len(believed),
-        short=short,
-        criterion=criterion(),
-        temperature=TEMPERATURE,
-        m=M,
-        named=named,
-        degree=DEGREE,
-        ends=ends[EXPECTED],
-        end_tv=ends[TV],
-        ahead=ahead[tensor],
-        maclaurin=ahead[first],
-        negative=negative,
-        temperatures=_temperatures(lost),
-        taylor=_temperatures(taylor),
-    )
-
-
-def _at_width(table: pd.DataFrame) -> list[tuple[float, pd.Series]]:
-    """Return total variation by family and baseline at width M, for every temperature."""
-    part = table[(table.metric == TV) & ((table.budget == 2 * M) | (table.budget < 0))]
-    specs = {str(parse(f).within(2 * M, n=2, l=2, d=D)): f for f in FAMILIES}
-    named = part.assign(family=part.method.map(lambda spec: specs.get(spec, spec)))
-    groups = named.groupby("temperature")
-    return [(float(t), group.set_index("family").value) for t, group in groups]  # type: ignore[arg-type]
-
-
-def _temperatures(temperatures: list[float]) -> str:
-    if not temperatures:
-        return tr("nowhere")
-    return tr("at t = {temperatures}", temperatures=tr(", ").join(f"{t:g}" for t in temperatures))

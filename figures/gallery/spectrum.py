@@ -73,25 +73,3 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr("Singular values relative to the largest, of exp(q·k) and of the softmax rows.")
-
-
-def details(table: pd.DataFrame) -> str:
-    above = table[table.value > 1e-2].groupby(["input", "method", "temperature"]).size()
-    sentences = []
-    for name in table.input.unique():
-        counts = above[name, "exact attention"]
-        sentences.append(
-            tr(
-                "{name}: {first} at t = {coldest:g} and {last} at t = {hottest:g}",
-                name=name,
-                first=counts.iloc[0],
-                coldest=counts.index[0],
-                last=counts.iloc[-1],
-                hottest=counts.index[-1],
-            )
-        )
-    return tr(
-        "Singular values relative to the largest. Of the softmax rows, those above 1 % "
-        "are, for {sentences}.",
-        sentences=tr("; ").join(sentences),
-    )

@@ -89,35 +89,3 @@ def caption(table: pd.DataFrame) -> str:
         "m of states; pale: bounds.",
         epsilon=EPSILON,
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    keys = KEYS
-    whole, most = _ranks(table)
-    errors = table[table.states > 0].pivot_table("value", [*keys, "states"], "metric")
-    ratio = errors.recurrence / errors.lower_bound
-    features = errors.ungated / errors.lower_bound
-    m = int(table.states[table.states <= 16].max())
-    at = errors[errors.index.get_level_values("states") == m].median()
-    return tr(
-        "Attention of causal heads ({names}), n = {n}. Left: singular values over {epsilon:g} of "
-        "the largest, of the whole triangular matrix (median {whole:.0f}) and of the blocks of "
-        "queries after a position and keys before it (at most {most:.0f}, median over heads). Only "
-        "what passes through such a block must fit into a recurrence's state. Right, medians at "
-        "m = {m}: error {eckart:.2g} of rank m, at least {bound:.2g} with m states of any linear "
-        "attention or state-space model. Fitted to each head with hindsight, a recurrence "
-        "comes within {least:.2g} to {largest:.2g} times the bound, and linear attention without "
-        "gates within {features:.2g} to {most_features:.2g}.",
-        names=tr(", ").join(dict.fromkeys(whole.index.get_level_values("input"))),
-        n=int(table.n.max()),
-        epsilon=EPSILON,
-        whole=whole.median(),
-        most=most.median(),
-        m=m,
-        eckart=at["eckart_young"],
-        bound=at["lower_bound"],
-        least=ratio.min(),
-        largest=ratio.max(),
-        features=features.min(),
-        most_features=features.max(),
-    )

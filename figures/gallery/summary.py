@@ -16,7 +16,6 @@ from approx import parse
 from figures.drawing import curve_readings, style
 from figures.drawing.curve_labels import Note
 from figures.gallery import error
-from figures.show import optimality
 from figures.words import amounts
 from figures.words.translation import mark, share_of, tr
 
@@ -239,39 +238,4 @@ def caption(table: pd.DataFrame) -> str:
         "At {budget}. Pale: sees all logits. Black: best runnable method; squares: it keeps "
         "entries.",
         budget=amounts.budget(table),
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    here = at_one(table).set_index(["input", "role"])
-    parts = []
-    for name in table.input.unique():
-        at = here.loc[name]
-        bounds = tr(", ").join(
-            tr("{what} {tv:.2g}", what=tr(words), tv=at.value[role])
-            for role, words in NAMES.items()
-            if role in at.index
-        )
-        parts.append(
-            tr(
-                "{name}: {method} {tv:.2g}, uniform attention {uniform:.2g}{bounds}",
-                name=name,
-                method=style.label(str(at.method[BEST])),
-                tv=at.value[BEST],
-                uniform=at.value["uniform"],
-                bounds=bounds and tr("; {bounds}", bounds=bounds),
-            )
-        )
-    crossed = crossings(table)
-    where = tr(", ").join(
-        tr("{input} at t ≈ {t:.2f}", input=name, t=t) for name, t in crossed.items() if t > 0
-    )
-    return tr(
-        "Total variation at t = {t:g}: {parts}. It is equal for the largest entries, the best "
-        "support of their size, and the best low rank found on {where}. GoDec is the best split "
-        "found in Frobenius error. {words}",
-        t=at_one(table).temperature.iloc[0],
-        parts=tr(". ").join(parts),
-        where=where or tr("no input"),
-        words=optimality.words(),
     )

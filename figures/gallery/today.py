@@ -110,28 +110,3 @@ def caption(table: pd.DataFrame) -> str:
         "Medians over causal heads, the best of each class; dashed: needs all logits; points: "
         "methods with their own number of keys."
     )
-
-
-def details(table: pd.DataFrame) -> str:
-    runs = best(table, "runnable")
-    keys = min(runs["keys"], key=lambda k: abs(k - 32))
-    said = []
-    for currency, name in NAMES.items():
-        part = runs[(runs.currency == currency) & (runs["keys"] == keys)].sort_values("tv")
-        names = [
-            tr("{name} {tv:.2g}", name=style.label(row.asked), tv=row.tv)
-            for row in part.head(3).itertuples()
-        ]
-        said.append(tr("{currency}: {names}", currency=tr(name), names=tr(", ").join(names)))
-    heads = len(table.drop_duplicates(["input", "layer", "head"]))
-    return tr(
-        "Total variation of attention, medians over {heads} causal heads of n ≤ {n} tokens, of the "
-        "best method of each class that can be run; dashed: of those that need all logits; points: "
-        "methods that choose their own number of keys. Nearest at the price of {keys} exact keys, "
-        "by {lists}. What is "
-        "nearest depends on who pays: stored values do not count the search for keys, reads do.",
-        heads=heads,
-        n=int(table.n.max()),
-        keys=keys,
-        lists=tr("; ").join(said),
-    )

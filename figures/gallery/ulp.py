@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.ulp import DEGREE, PANELS, compute as compute
+from analysis.experiments.ulp import PANELS, compute as compute
 from figures.drawing import style
 from figures.words.translation import mark, tr
 
@@ -78,33 +78,4 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Errors against 50-digit arithmetic in units of the last place. Line: max(½, κ/2), κ the "
         "relative condition of the problem."
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    double = table[table.dtype == "float64"]
-    of = {name: double[double.function == name] for name in PANELS}
-    single = table[(table.function == "exp") & (table.dtype == "float32")]
-    under = float((table.value <= allowed(table)).mean())
-    over = {name: float((part.value / allowed(part)).max()) for name, part in of.items()}
-    tv, kl = (of[name].iloc[int(of[name].x.argmin())] for name in ("tv", "kl"))
-    return tr(
-        "Errors against 50-digit arithmetic in units of the last place, and max(½, κ/2), which the "
-        "rounding of the arguments and of the result does to any algorithm; κ is the relative "
-        "condition of the problem. exp is within {exp:.2f} ulp of e^x (float32: {exp32:.2f}), log "
-        "within {log:.2f} ulp. {under:.0%} of all points are under the line, and none is above "
-        "{most:.1f} times the line. An estimate within {distance:.0e} of exact attention has a "
-        "total variation with κ = {tv:.0e} and a KL divergence with κ = {kl:.0e}: so many ulp of "
-        "them mean nothing, however they are computed. The variance is that of 8 positive "
-        "features, the bound is that of degree {degree}. The documentation has a table of "
-        "every function.",
-        exp=of["exp"].value.max(),
-        exp32=single.value.max(),
-        log=of["log"].value.max(),
-        under=under,
-        most=max(over.values()),
-        distance=tv.x,
-        tv=tv.condition,
-        kl=kl.condition,
-        degree=DEGREE,
     )

@@ -4,7 +4,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.weights import (
-    DRAWN,
     FEATURES,
     NOTHING,
     POLYNOMIAL,
@@ -24,7 +23,6 @@ LOOKS = {
 }
 MARKERS = dict(zip(SUPPORTS, "^o"))
 LIMITS = 1e-2, 1e2  # of both axes; what is beyond is drawn there
-MUCH = 0.75  # of the attention
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
@@ -90,54 +88,6 @@ def caption(table: pd.DataFrame) -> str:
     return tr(
         "Mean squared error of a row with weights 1/π over that without. Across: N_eff of the rest "
         "over 1 + (1 + v/b²)/π, the rule."
-    )
-
-
-def details(table: pd.DataFrame) -> str:
-    found = wide(table)
-    bare, taylor, features = (
-        found[found.low_rank == spec] for spec in (NOTHING, POLYNOMIAL, FEATURES)
-    )
-    sure = bare[(bare.output - 1).abs() > 3 * bare.stderr]
-    much = (bare.support == SUPPORTS[0]) & (bare.mass > MUCH)
-    return tr(
-        "Mean squared error of a row where drawn keys have the weight 1/π, over that where they "
-        "replace what stands for them: {drawn} keys are drawn without replacement, beside the "
-        "{drawn} largest, or the first key and the last {last}, which are exact. Queries of {n} "
-        "tokens at most, t from {coldest:g} to {hottest:g}; what is beyond the axes is drawn at "
-        "their ends. Across: N_eff of the rest (median {number:.0f}) over 1 + (1 + v/b²)/π, with "
-        "π = (k + 1)/(N − 1) for k different keys of N, and b, v those of the row. Row sums, in "
-        "closed form: with nothing beneath, weighing is nearer in {sums:.0%} of {count} rows, and "
-        "the rule is right in {right:.0%}. Around Taylor's polynomial, whose b differs from key to "
-        "key, it is right in {right_taylor:.0%}. Around features, which are unbiased, it says "
-        "never (left end), but keys share their frequencies: weighing is nearer in {shared:.0%}, "
-        "and in {hot:.0%} of those at t = {hottest:g}. The effective number of errors is right in "
-        "{exact:.0%}. Normalised outputs, by Monte Carlo ({sure} rows are over three standard "
-        "errors from 1): weighing is nearer in {outputs:.0%}; the rule for row sums is right in "
-        "{rule:.0%} of the sure ones, the error to first order in {first:.0%}. Weighing is nearer "
-        "in {much:.0%} of the {many} rows where the largest keys are exact and the rest still "
-        "holds over {share:.0%} of the attention, and in {other:.0%} of all others.",
-        drawn=DRAWN,
-        last=DRAWN - 1,
-        n=int(table.n.max()),
-        coldest=table.temperature.min(),
-        hottest=table.temperature.max(),
-        number=bare.effective_number.median(),
-        sums=_nearer(bare.row_sum),
-        count=len(bare),
-        right=_agree(bare.rule, bare.row_sum),
-        right_taylor=_agree(taylor.rule, taylor.row_sum),
-        shared=_nearer(features.row_sum),
-        hot=_nearer(features[features.temperature == table.temperature.max()].row_sum),
-        exact=_agree(found.exact_rule, found.row_sum),
-        sure=len(sure),
-        outputs=_nearer(bare.output),
-        rule=_agree(sure.rule, sure.output),
-        first=_agree(1 / sure.output_to_first_order, sure.output),
-        much=_nearer(bare[much].output),
-        many=int(much.sum()),
-        share=MUCH,
-        other=_nearer(bare[~much].output),
     )
 
 

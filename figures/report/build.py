@@ -331,7 +331,7 @@ def render(
     context = about | _common(profile, computed)
     context |= course.context(profile, computed) if brief else _context(profile, computed)
     placed = re.compile(r'figure\("(\w+)"\)|\{#fig:(\w+)').findall(source)
-    context["others"] = [name for name in context["details"] if name not in sum(placed, ())]
+    context["others"] = [name for name in context["captions"] if name not in sum(placed, ())]
     template = environment.from_string(source)
     cited = re.findall(
         r"\]\(#ref-(\w+)\)", template.render(context, references=REFERENCES, words="")
@@ -361,9 +361,6 @@ def _common(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, An
         "d": d,
         "width2": width(d, 2),
         "captions": {name: tables.raised(_said(*one)) for name, one in shown.items()},
-        "details": {
-            name: tables.raised(module.details(table)) for name, (module, table) in shown.items()
-        },
         "input_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.inputs))),
         "content_table": tables.markdown(pd.DataFrame(map(tables.contents, profile.inputs))),
         "crossing_table": "" if crossings.empty else tables.markdown(crossings),

@@ -77,7 +77,7 @@ def printed(name, stored):
         text = report(stored)
         return numbers(text) + _words(text)
     module, table = FIGURES[name], table_of(name, stored)
-    said = [getattr(module, part)(table) for part in ("finding", "caption", "details")]
+    said = [getattr(module, part)(table) for part in ("finding", "caption")]
     return numbers(" ".join(said)) + _words(said[0])
 
 

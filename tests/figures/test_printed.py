@@ -13,12 +13,6 @@ from figures.words.translation import speaking
 stored, said = functools.cache(as_printed.tables), functools.cache(as_printed.said)
 
 
-SLOW = (
-    "damage",
-)  # which draws intervals; tests/figures/gallery/test_model_figures.py has its numbers
-
-
-@kills("gallery/weights.py", "count=len(bare),", "count=len(found),", only="weights")
 @kills(
     "front.py",
     "most=tables.count(needed.rows.value.max()),",
@@ -31,10 +25,7 @@ SLOW = (
     'log = float(at.value["log_relative_variance"])',
     only="report",
 )
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(x, marks=[pytest.mark.slow] * (x in SLOW)) for x in said()],
-)
+@pytest.mark.parametrize("name", said())
 def test_what_is_printed_of_a_stored_table(name):
     assert as_printed.printed(name, stored()) == said()[name], (
         f"if these numbers are right: python tests/figures/as_printed.py --text {name} "
@@ -51,7 +42,6 @@ def test_a_crossover_comes_with_the_name_of_its_error(name):
     ):
         with speaking(language):
             assert error in FIGURES[name].finding(table)
-            assert error in FIGURES[name].details(table)
 
 
 @pytest.mark.listed

@@ -53,22 +53,6 @@ def never(table):
     return table.assign(value=value.mask(first & (table.role == "crossing")))
 
 
-def seen_bias():
-    table = stored()["ratio_bias"]
-    sampled, line = (table[table.metric == name] for name in ("sampled_bias", "delta_bias"))
-    value = table.value.mask(table.metric == "noise", 1e-9)
-    value[sampled.index] = 0.744
-    value[line.index] = 1.0
-    return table.assign(value=value)
-
-
-def useless_bounds():
-    table = stored()["polynomial_rank"]
-    value = table.value.mask((table.degree < 0) & (table.method == "minimax"), table.n)
-    value = value.mask((table.degree < 0) & (table.method == "exact"), 14.4)
-    return table.assign(value=value)
-
-
 PRINTED = {
     "map of heads": (lambda: front.worth(advice()), "worth using on one of the two inputs."),
     "bought": (
@@ -126,18 +110,6 @@ PRINTED = {
             stored()["summary"][lambda table: table.role.isin(["best", "uniform"])]
         ),
         "A method is worth its price in",
-    ),
-    "bias that is seen": (
-        lambda: FIGURES["ratio_bias"].details(seen_bias()),
-        "where both are seen, in 8 places, the sampled bias is 0.74 to 0.74 times the line",
-    ),
-    "bias that is seen where it is hot": (
-        lambda: FIGURES["ratio_bias"].details(seen_bias()),
-        "the bias is 0.74 to 0.74 of the attention itself, at t = 64 0.74 to 0.74,",
-    ),
-    "bounds that say nothing": (
-        lambda: FIGURES["polynomial_rank"].details(useless_bounds()),
-        "gaussian (d = 4) nowhere up to t = 1024, where the ε-rank is 14;",
     ),
     "a cell with an exponent": (lambda: budget_table._short(14_444.0), "1.4e4"),
     "a cell without one": (lambda: budget_table._short(14.44), "14.4"),

@@ -65,7 +65,6 @@ def test_every_cell_of_the_published_table_is_drawn(
     wide = at.unstack("method")
     assert (wide.minimax <= wide.chebyshev).all()
     assert (wide.chebyshev <= wide.taylor).all()
-    assert f"degree {minimax}" in FIGURES["minimum_degree"].details(table)
 
 
 def test_the_legend_says_which_error_is_dashed(tables):
@@ -109,7 +108,6 @@ def test_signs_are_counted(tables):
     assert indefinite.value.max() > 0.3
     lost = table[table.metric == "nonpositive_rows"]
     assert lost.value.max() > 0
-    assert "Rows without" in FIGURES["polynomial_error"].details(table)
 
 
 # --- polynomial_rank -----------------------------------------------------------------------------
@@ -170,6 +168,13 @@ def test_decimals_agree_with_mpmath(degree, x):
         assert abs(mpmath.mpf(str(exp)) / mpmath.exp(x) - 1) < mpmath.mpf(10) ** -55
 
 
+def crossing(table, degree, dtype):
+    """Return the least −x of the grid from which on truncation is above rounding; nan if none."""
+    wide = table[table.degree == degree].pivot(index="x", columns="dtype", values="value")
+    above = (wide["exact"] > wide[dtype]).cummin()  # from the lowest x up
+    return float(-wide.index[above].max()) if above.any() else math.nan
+
+
 def test_rounding_as_published(tables):
     at = tables["rounding"].set_index(["degree", "dtype", "x"]).value
     assert at[62, "exact", -16.0] < 1e-4
@@ -183,7 +188,6 @@ def test_rounding_as_published(tables):
             assert value <= 2 * (degree + 4) * np.finfo(dtype).eps * math.exp(2 * -x)
     # in float32 rounding is above truncation up to a larger |x|
     table = tables["rounding"]
-    crossing = FIGURES["rounding"].crossing
     for degree in rounding.DEGREES:  # beyond, and not at the place before
         x = -crossing(table, degree, "float64")
         later = [at[degree, "exact", y] > at[degree, "float64", y]

@@ -523,7 +523,6 @@ def test_moments_are_drawn_where_not_every_method_fits_every_input(found):
     for part in (table[~random], table[~(random & (table.input == table.input.iloc[0]))]):
         what = in_full(FIGURES["moments"], part)
         assert "nan" not in what
-        assert what != in_full(FIGURES["moments"], table)
         assert len(FIGURES["moments"].draw(part).axes) == part.input.nunique()
 
 
