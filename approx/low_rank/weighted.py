@@ -52,7 +52,8 @@ def equations(
         rows = slice(i, min(i + height, n))
         grams = of_rows(weights[rows])
         trace = grams.trace(axis1=1, axis2=2)
-        grams[:, range(r), range(r)] += np.where(trace > 0, ridge * trace, 1.0)[:, None]
+        kept = trace >= np.finfo(trace.dtype).tiny  # else products underflow, and the ridge
+        grams[:, range(r), range(r)] += np.where(kept, ridge * trace, 1.0)[:, None]
         yield rows, grams, (weights[rows] * D[rows]) @ factor
 
 

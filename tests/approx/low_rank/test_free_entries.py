@@ -244,6 +244,9 @@ def test_a_factor_is_fitted_by_weighted_least_squares(batched, monkeypatch):
             assert_allclose(x, np.linalg.lstsq(A, d)[0], rtol=0, atol=3e9 * EPS)
         else:
             assert_array_equal(x, 0.0)
+    # squares of 1e-161 are above 0, the ridge of their Gram matrix was not: it was singular
+    tiny = 1e-161 * np.eye(7, 2) @ np.eye(2, 6)
+    assert np.abs(module._fitted(D, np.ones_like(D), tiny)).max() < 1e-160
 
 
 def test_factors_follow_each_other_by_least_squares(monkeypatch):
