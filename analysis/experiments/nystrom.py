@@ -12,6 +12,7 @@ from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx.checks import Array
 from approx.low_rank.pivots import Pick, cholesky
+from approx.supports.patterns import rounded
 
 COLUMNS = ("input", "n", "temperature", "pivots", "rank", "metric", "value", "stderr")
 RANKS = tuple(2**i for i in range(8))
@@ -71,6 +72,9 @@ def trace_errors(
     def random(rest: Array) -> int:
         return int(rng.choice(l, p=rest / rest.sum())) if rest.any() else 0
 
+    def largest(rest: Array) -> int:
+        return int(rounded(rest).argmax())
+
     if pivots == "leverage":
         values = []
         for r in ranks:
@@ -78,7 +82,7 @@ def trace_errors(
             places = rng.choice(l, r, replace=False, p=scores / scores.sum())
             values.append(factor(in_turn(places))[-1])
         return np.array(values)
-    picks: list[Pick] = [random if pivots == "random" else np.argmax] * ranks[-1]
+    picks: list[Pick] = [random if pivots == "random" else largest] * ranks[-1]
     if pivots == "uniform":
         picks = in_turn(rng.permutation(l)[: ranks[-1]])
     return np.asarray(factor(picks)[np.array(ranks) - 1])
