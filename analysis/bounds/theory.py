@@ -9,13 +9,14 @@ constant; its number then shows the order of size only, and proves or refutes no
 import dataclasses
 import functools
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import scipy.linalg
-from scipy.special import ive, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 from analysis.inputs import Head, Heads
 from analysis.ranks import rank, state_rank
@@ -28,6 +29,7 @@ from approx.estimate.corrections import Support
 from approx.low_rank.coreset import Coreset
 from approx.low_rank.thinning import thinned
 from approx.polynomials import error_bounds
+from approx.polynomials.chebyshev import log_tail
 from approx.polynomials.monomials import width
 from approx.random_features.positive import Positive
 from approx.supports.key_boxes import lengths
@@ -317,10 +319,9 @@ def _degree(head: Case) -> Found:
     spread = np.where(head.x.mask.visible(), head.logits, np.nan)
     B = float((np.nanmax(spread, axis=1) - np.nanmin(spread, axis=1)).max())
     # e^−x on [0, B] is e^(−B/2) Σ' 2 I_k(B/2) T_k, and the error of a truncation is largest at 0
-    order = np.arange(int(B + 40 + 4 * math.sqrt(B * math.log(1 / head.epsilon))))
-    rest = np.cumsum(2 * ive(order, B / 2)[::-1])[::-1]
-    measured = float(np.argmax(np.append(rest[1:], 0.0) <= head.epsilon))
-    return Found(B, B, math.inf, B >= 1, degree_order(B, head.epsilon), measured)
+    enough = range(2**40 if B > 0 else 0)  # B < 2^54, and the degree is about √(B log(1/ε))
+    measured = bisect_left(enough, True, key=lambda n: log_tail(n, B / 2) <= math.log(head.epsilon))
+    return Found(B, B, math.inf, B >= 1, degree_order(B, head.epsilon), float(measured))
 
 
 def degree_order(B: float, epsilon: float) -> float:
