@@ -575,9 +575,10 @@ def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
     assert (tmp_path / "data/x.csv").read_text() == "x\n1\n"
 
 
+@pytest.mark.parametrize("given", [["methods", "--json"], [], ["--version"]])
 @pytest.mark.parametrize("target", ["/dev/full", "closed"])
-def test_a_standard_output_that_is_full_or_closed(target):
-    command = [sys.executable, "-m", "figures", "methods", "--json"]
+def test_a_standard_output_that_is_full_or_closed(target, given):
+    command = [sys.executable, "-m", "figures", *given]
     if target == "closed":
         read, out = os.pipe()
         os.close(read)
@@ -589,7 +590,29 @@ def test_a_standard_output_that_is_full_or_closed(target):
     os.close(out)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert done.stderr.count("\n") == (target == "/dev/full")
+    assert done.stderr.count("\n") == done.stderr.count("standard output") == (target != "closed")
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "cp1252", "ascii"])
+def test_a_terminal_that_lacks_letters_shows_others(encoding):
+    env = os.environ | {"PYTHONUTF8": "0", "PYTHONIOENCODING": encoding}
+    about = [sys.executable, "-m", "figures", "methods", "eden"]
+    command = ["sh", "-c", '"$@" && "$@" --json', "sh", *about]
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, env=env, check=True)
+    text, _, written = done.stdout.decode(encoding).partition("{\n")
+    assert done.stderr == b""
+    assert "estimate_ij = exp(q_i" in text
+    assert "?" in text
+    assert "k\u0302" in json.loads("{" + written)["description"]  # which gbk lacks
+
+
+def test_an_interrupted_command_says_so(monkeypatch, capsys):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.methods, "run", interrupted)
+    assert main(["methods"]) == 130
+    assert capsys.readouterr().err == "expqk: interrupted\n"
 
 
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])

@@ -1,9 +1,13 @@
 """The command ``expqk``; heavy imports wait until a command needs them."""
 
 import argparse
+import contextlib
+import errno
+import io
 import os
 import re
 import sys
+import tempfile
 import textwrap
 import warnings
 from pathlib import Path
@@ -42,19 +46,42 @@ FIRST = (  # what a student, a researcher with arrays and the owner of a model t
 )
 WIDTH = 78  # of the description of a command
 MOST_CHARACTERS = 800  # of an error
+FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; return 0, 1 where it failed, 2 for a usage error."""
-    for name in ("stdout", "stderr"):  # closed by the shell, >&-
-        if getattr(sys, name) is None:
+    """Run a command; return 0, 1 where it failed, 2 for a usage error, 130 after Ctrl-C."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the shell, >&-
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):  # of a terminal that lacks some letters
+            stream.reconfigure(errors="replace")
     if not sys.stderr.isatty():  # bars of transformers are no lines of a log
         os.environ.setdefault("TQDM_DISABLE", "1")
-    given = sys.argv[1:] if argv is None else argv
+    arguments = argparse.Namespace()
+    try:
+        arguments = _parsed(sys.argv[1:] if argv is None else argv)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warned
+            status: int = arguments.run(arguments)
+    except SystemExit:
+        _flush()
+        raise
+    except (
+        ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError, RuntimeError,
+    ) as error:  # fmt: skip
+        status = _failed(error, arguments)
+    except KeyboardInterrupt:
+        _say("interrupted")
+        status = 130
+    return _flush() or status
+
+
+def _parsed(given: list[str]) -> argparse.Namespace:
+    """Return what is asked; raise SystemExit where the parser answers or refuses."""
     if not given or given == ["help"]:
-        print(guide())
-        return 0
+        return argparse.Namespace(run=_guide)
     top = parser()
     if given[0] == "help":
         given = [*given[1:], "--help"]
@@ -68,39 +95,50 @@ def main(argv: list[str] | None = None) -> int:
         from approx.estimate import memory
 
         memory.set_limit(arguments.max_memory)
-    try:
-        if hasattr(arguments, "jobs"):
-            from approx import checks
-            from approx.estimate import memory
+    if hasattr(arguments, "jobs"):
+        from approx import checks
+        from approx.estimate import memory
 
-            checks.integer("jobs", arguments.jobs, least=1)
-            memory.keep()  # a command that may use processes computes for more than a moment
-        with warnings.catch_warnings():
-            warnings.showwarning = _warned
-            status: int = arguments.run(arguments)
-        sys.stdout.flush()
-        return status
-    except (
-        ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError, RuntimeError,
-    ) as error:  # fmt: skip
-        return _failed(error, arguments)
-    except KeyboardInterrupt:
-        print("expqk: interrupted", file=sys.stderr)
-        return 1
+        checks.integer("jobs", arguments.jobs, least=1)
+        memory.keep()  # a command that may use processes computes for more than a moment
+    return arguments
+
+
+def _guide(_: argparse.Namespace) -> int:
+    print(guide())
+    return 0
 
 
 def _failed(error: Exception, arguments: argparse.Namespace) -> int:
     """Say in one line what failed, in the words of the command; return 1."""
     from analysis.inputs.array_files import one_line
 
-    try:
-        sys.stdout.flush()
-    except OSError:  # full, or nobody reads it: what is left must not be tried again at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
+        error.filename = f"standard output or {tempfile.gettempdir()}"  # all else has a name
     if not isinstance(error, BrokenPipeError):
         said = one_line(_in_flags(str(error), arguments), MOST_CHARACTERS)
-        print(f"expqk: {said or type(error).__name__}", file=sys.stderr)
+        _say(said or type(error).__name__)
     return 1
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):
+        print(f"expqk: {text}", file=sys.stderr)
+
+
+def _flush() -> int:
+    """Write what is left to both streams; return 1 if standard output does not take it."""
+    status = 0
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:  # full, or nobody reads it: Python must not try again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if stream is sys.stdout:
+                status = 1
+                if not isinstance(error, BrokenPipeError):
+                    _say(f"standard output: {error.strerror}")
+    return status
 
 
 def _warned(
@@ -115,7 +153,7 @@ def _warned(
     from analysis.inputs.array_files import InputFileWarning, one_line
 
     if issubclass(category, InputFileWarning):
-        print(f"expqk: {one_line(message, MOST_CHARACTERS)}", file=sys.stderr)
+        _say(one_line(message, MOST_CHARACTERS))
     else:
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 

@@ -259,8 +259,9 @@ def show(
 
 
 def as_json(value: object) -> str:
-    """Return JSON with the characters of every language."""
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    """Return JSON with the characters of every language, escaped where the terminal lacks them."""
+    plain = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    return json.dumps(value, ensure_ascii=plain, indent=2)
 
 
 def settings(arguments: argparse.Namespace) -> dict[str, Any]:
