@@ -268,7 +268,7 @@ def _complete(path: Path, names: Sequence[str], arrays: dict[str, Array]) -> dic
     """Return the arrays of a file; raise InputFileError if q or k is not among them."""
     for name in ("q", "k"):
         if name not in arrays:
-            raise InputFileError(f"{path.name}: {_without(name, path, names)}")
+            raise InputFileError(f"{path.name or path}: {_without(name, path, names)}")
     return arrays
 
 
@@ -427,19 +427,19 @@ def one_line(text: object, most: int = 240) -> str:
     return line if len(line) <= most else f"{line[: most - 3 - half]}...{line[-half:]}"
 
 
-def text(path: Path, kind: str = "file") -> str:
+def text(path: Path, kind: str = "file", most: int = MOST_TEXT) -> str:
     """Return a UTF-8 text that a user wrote, without a byte order mark.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        There is none, it is no regular file or larger than `MOST_TEXT` bytes, or no UTF-8.
+        There is none, it is no regular file or larger than `most` bytes, or no UTF-8.
     """
     if not path.exists():
         raise FileNotFoundError(f"there is no {kind} {one_line(path)}")
-    if not path.is_file() or path.stat().st_size > MOST_TEXT:  # a pipe or a device may never end
-        raise ValueError(f"{one_line(path)} is not a {kind} of at most {MOST_TEXT} bytes")
+    if not path.is_file() or path.stat().st_size > most:  # a pipe or a device may never end
+        raise ValueError(f"{one_line(path)} is not a {kind} of at most {most} bytes")
     try:
         return path.read_text("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError(f"{one_line(path)} is not a {kind} in UTF-8") from None
+        raise ValueError(f"{one_line(path)} must be a UTF-8 file") from None

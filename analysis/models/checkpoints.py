@@ -14,8 +14,10 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from analysis.inputs import array_files
 from analysis.inputs.array_files import one_line
 
+MOST_TEXT = 2**28  # bytes of a text that a model reads
 _INSTALL = "pip install -c constraints.txt -e '.[capture]'"
 _IN_CONFIG = {
     "is_encoder_decoder": "an encoder and a decoder",
@@ -218,13 +220,7 @@ def texts(model_dir: str | os.PathLike[str], *paths: str | os.PathLike[str] | No
 
 def read(path: str | os.PathLike[str]) -> str:
     """Return a text; raise ValueError if the file is not UTF-8."""
-    try:
-        # utf-8-sig: editors on Windows write a byte order mark
-        return Path(path).read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no text {one_line(path)}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"text must be a UTF-8 file, got {path}") from None
+    return array_files.text(Path(path), "text", MOST_TEXT)
 
 
 def token_ids(words: str, tokenizer: Any, config: Any, max_tokens: int) -> list[int]:

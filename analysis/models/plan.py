@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from analysis.compute.output_files import replacing
+from analysis.inputs import array_files
 from analysis.inputs.array_files import one_line
 from analysis.models.checkpoints import Place, bare_name, digest
 from analysis.models.language_model import HeadIndex
@@ -153,10 +154,9 @@ class Plan:
             There is no such file, or it is not a plan.
         """
         source = Path(path)
+        text = array_files.text(source)
         try:
-            return cls.from_json(source.read_text(encoding="utf-8-sig"))
-        except UnicodeDecodeError:
-            raise ValueError(f"{one_line(source)} must be a UTF-8 file") from None
+            return cls.from_json(text)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{one_line(source)}: {error}") from None
 

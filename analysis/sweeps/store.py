@@ -184,7 +184,8 @@ class Store:
 
     def csv(self, keys: Iterable[str]) -> str:
         """Return the text of the table that `expqk sweep` writes beside the cells."""
-        return str(self.table(keys).to_csv(index=False, lineterminator="\n"))
+        shown = table.harmless(self.table(keys))
+        return str(shown.to_csv(index=False, lineterminator="\n"))
 
 
 def read(folder: str | Path) -> pd.DataFrame:

@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import math
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
@@ -69,6 +70,25 @@ def with_currency(table: pd.DataFrame, currency: str) -> pd.DataFrame:
     if currency != "stored" and "budget" in table:
         table = table.copy()
         table.insert(list(table.columns).index("budget") + 1, "currency", currency)
+    return table
+
+
+def harmless(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table in which no spreadsheet takes a text for a formula, for people to read.
+
+    An apostrophe comes before a text that begins with =, +, - or @ and is no number.
+
+    Examples
+    --------
+    >>> harmless(pd.DataFrame({"input": ["=1+1", "-2", "a=b"], "value": -1})).values.tolist()
+    [["'=1+1", -1], ['-2', -1], ['a=b', -1]]
+    """
+    table = table.copy()
+    for name in table.select_dtypes(exclude=["number", "bool"]):
+        table[name] = [
+            f"'{x}" if isinstance(x, str) and re.match(r"[=+@-](?![\d.]*$)", x) else x
+            for x in table[name]
+        ]
     return table
 
 

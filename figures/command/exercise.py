@@ -27,6 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Return 1 if an answer is wrong."""
     from analysis.experiments.exercises import EXERCISES, check
+    from analysis.inputs import array_files
     from figures.words.translation import speaking, tr
 
     with speaking(arguments.lang):
@@ -37,8 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.answers is None:
             raise ValueError("give the exercise and the file: expqk exercise check 7 answers.json")
         try:
-            answers = json.loads(arguments.answers.read_text("utf-8"))
-        except ValueError as error:
+            answers = json.loads(array_files.text(arguments.answers))
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"{arguments.answers} is no JSON: {error}") from None
         judged = check(arguments.number, answers)
         for what, right, hint in judged:

@@ -21,6 +21,7 @@ from matplotlib.ticker import NullLocator
 from PIL import Image, PngImagePlugin
 
 from analysis.compute import output_files
+from analysis.sweeps.table import harmless
 from approx import Method, parse
 from figures import fonts
 from figures.drawing import curve_readings
@@ -536,7 +537,8 @@ def range_of(least: float, most: float) -> str:
 def save_table(name: str, table: pd.DataFrame, folder: Path) -> Path:
     """Write FOLDER/data/NAME.csv as `save` does; the same bytes each time."""
     with output_files.recorded(folder, f"data/{name}.csv") as temporary:
-        table.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
+        shown = harmless(table)
+        shown.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
     return folder / "data" / f"{name}.csv"
 
 

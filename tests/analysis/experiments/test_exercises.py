@@ -151,4 +151,6 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     path.write_text("[", "utf-8")
     assert main(["exercise", "check", "7", str(path)]) == 1
     assert "is no JSON" in capsys.readouterr().err
+    assert main(["exercise", "check", "7", "/dev/zero"]) == 1
+    assert "/dev/zero is not a file of at most" in capsys.readouterr().err
     assert main(["exercise", "check", "7"]) == 1
