@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import importlib
+import warnings
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
@@ -184,7 +185,9 @@ def parse(spec: str) -> Method:
     if not isinstance(spec, str):
         raise TypeError(f"a spec is text such as positive(m=128), got {checks.display(spec)}")
     try:
-        tree = ast.parse(spec.strip(), mode="eval").body
+        with warnings.catch_warnings():  # of Python, about 1if, which is no spec anyway
+            warnings.simplefilter("ignore")
+            tree = ast.parse(spec.strip(), mode="eval").body
     except SyntaxError:
         raise ValueError(f"{checks.display(spec)} is not a spec such as positive(m=128)") from None
     except (MemoryError, RecursionError):

@@ -33,6 +33,7 @@ from analysis.models import capture
 from approx.estimate import memory
 from figures.command import cli
 from figures.command.cli import main
+from figures.document import album
 from figures.drawing import style
 
 ROOT = Path(__file__).parent.parent
@@ -546,6 +547,16 @@ def test_a_folder_that_is_not_writable(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(PermissionError, match="is not writable"):
         output_files.usable(tmp_path)
+
+
+def test_the_name_of_a_file_is_no_formula_of_a_spreadsheet(tmp_path, monkeypatch):
+    names = ["=1+1", "@x", "-a", "+b", "-1.5", "a=b", "'q"]
+    table = pd.DataFrame({"input": names, "value": -1.5})
+    shown = style.save_table("error", table, tmp_path).read_text().splitlines()
+    assert [line[0] for line in shown[1:]] == ["'"] * 4 + ["-", "a", "'"]
+    assert all(line.endswith(",-1.5") for line in shown[1:])
+    monkeypatch.setattr(album, "told", lambda *_: "")
+    pd.testing.assert_frame_equal(album.saved("error", tmp_path), table)
 
 
 def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):

@@ -564,13 +564,15 @@ def test_numpy_integers_become_integers(name, integer):
 @each(
     ("spec", "message"),
     [
-        ("truncated_svd(rank=5)", "rank must be <= 4, got 5"),
+        ("truncated_svd(rank=5)", r"truncated_svd\(rank=5\): rank must be <= 4, got 5"),
         (f"random(k={10**24})", "k must be <= 2147483647, got"),
         (f"nystrom(rank={10**24}, block=2)", "rank must be <= 2147483647, got"),
     ],
 )
 def test_a_size_beyond_the_matrix(spec, message):
     method = parse(spec)
+    with pytest.raises(ValueError, match=rf"^a head: .*{message}"):
+        inputs.Head("a head", *points()).approximate(method)
     with pytest.raises(ValueError, match=message):
         method.approximate(*points())
 

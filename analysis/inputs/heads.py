@@ -206,8 +206,11 @@ class Head(_Arrays):
         yield self
 
     def at(self, layer: int, head: int) -> Head:
-        """Return this head if the indices are its own, else raise ValueError; see `Heads.at`."""
-        if (layer, head) != (self.layer, self.head):
+        """Return this head if the indices are its own, else raise ValueError; see `Heads.at`.
+
+        A head without indices is 0.0, too.
+        """
+        if (layer, head) not in ((self.layer, self.head), (max(0, self.layer), max(0, self.head))):
             raise ValueError(f"{self.name} has no layer {layer}, head {head}: it is a single head")
         return self
 
@@ -278,7 +281,11 @@ class Head(_Arrays):
         array([1., 0., 0., 0.])
         """
         checks.instance("method", method, Method, "a method")
-        return method.approximate(self.Q, self.K, mask=self.mask, rng=rng, sink=self.sink)
+        try:
+            return method.approximate(self.Q, self.K, mask=self.mask, rng=rng, sink=self.sink)
+        except ValueError as error:
+            error.args = (f"{self.name}: {error}",)
+            raise
 
     def compare(self, estimate: Approximation, **options: Any) -> dict[str, float]:
         """Return the errors of an estimate for these inputs, by name; see `metrics.compare`.

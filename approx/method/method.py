@@ -716,8 +716,8 @@ class Method(ABC):
         q, k = checks.queries_keys(Q, K)
         if size is not None and size.integer and (count := getattr(self, size.field)) is not None:
             fewest = self.fewest(q.shape[1])
-            if (most := size.limit(len(q), len(k))) is not None:
-                checks.integer(size.field, count, least=0, most=most)
+            if (most := size.limit(len(q), len(k))) is not None and count > most:
+                raise ValueError(f"{self}: {size.field} must be <= {most}, got {count}")
             if count < fewest and not (size.zero and count == 0):
                 raise ValueError(
                     f"{self} needs {size.field} >= {fewest} at width {q.shape[1]}, got {count}"

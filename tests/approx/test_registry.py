@@ -143,6 +143,7 @@ def test_frequencies_have_a_name_but_no_spec():
         ("3", "is not a spec such as"),
         ("'positive'", "is not a spec such as"),
         ("[positive]", "is not a literal"),
+        ("top_k(k=1if 1 else 2)", "is not a literal"),  # of which Python warns
         ("positive(m=3", "is not a spec such as"),
         ("positive m=3", "is not a spec such as"),
         ("positive(m=3); zero()", "is not a spec such as"),

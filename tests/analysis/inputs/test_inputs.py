@@ -272,7 +272,8 @@ def test_many_heads_are_not_one():
     with pytest.raises(ValueError, match=r"no layer 1, head 1; it has 0\.1, 0\.2, 4\.0"):
         x.at(1, 1)
     with pytest.raises(ValueError, match="it is a single head"):
-        gaussian(2, 2, rng=0).at(0, 0)
+        gaussian(2, 2, rng=0).at(0, 1)
+    assert gaussian(2, 2, rng=0).at(0, 0).layer == -1  # the one head of a file is 0.0, too
     assert [x.at(0, 2).at(0, 2).name, x.at(0, 2).layer] == ["x b", 0]
     with pytest.raises(ValueError, match="ids must name each of 3 heads"):
         dataclasses.replace(x, ids=())  # else a sweep over it would be empty
