@@ -466,6 +466,8 @@ def test_subnormal_inputs_and_negative_zero_act_as_zero(name, dtype):
     want = dense(approximate(*zeros, name))[0]
     for value in (-0.0, tiny):
         Q, K = (np.full_like(x, value) for x in zeros)
+        if value > 0 and name in ("relu()", "cosformer()"):  # homogeneous: as any number > 0
+            want = dense(approximate(*(x + 1 for x in zeros), name))[0]
         # e^y with |y| < 1e-38 is 1 to the last bit; sums of at most 8 terms, each ≤ 1
         got = dense(approximate(Q, K, name))[0]
         np.testing.assert_allclose(got, want, rtol=0, atol=64 * np.finfo(dtype).eps)
