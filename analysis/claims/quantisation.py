@@ -147,8 +147,9 @@ def signs() -> Iterator[Check]:
 @claim(
     "EDEN-1",
     "A rotated and rounded key has unbiased products with all queries if its scale makes its "
-    "product with the key itself exact. The variance is D/(1 − D) times |q|²|k|²/d, less than "
-    "with the signs of the residual.",
+    "product with the key itself exact. The variance is D/(1 − D) times "
+    "(|q|²|k|² − (q·k)²)/(d − 1): none for q ∥ k, and less than half of that with the signs of the "
+    "residual for others.",
     "EDEN (ICML 2022), theorem 1; amitport/EDEN-Distributed-Mean-Estimation 5c7639a, "
     "torch/eden.py:55",
 )
@@ -162,6 +163,8 @@ def scale() -> Iterator[Check]:
         limit = off / (1 - off) * (4 - z**2) / (D - 1)
         # of order 1/d, beside the spread of a variance of RUNS numbers
         yield near(f"variance over its limit, b = {bits}", 1.0, float(x.var()) / limit, 0.2)
+        along = _runs(f"turboquant(bits={bits}, form='eden')", k, k).std()
+        yield at_most(f"deviation where q = k, b = {bits}", 1e-9, float(along))
         spec = f"turboquant(bits={bits}, form='product', sketch='gaussian')"
         other = float(required(_coded(spec).logit_moments(q, k)).variance[0, 0])
         yield above(f"variance with signs over it, b = {bits}", 2.0, other / float(x.var()))

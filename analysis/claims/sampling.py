@@ -336,7 +336,7 @@ def two_estimators() -> Iterator[Check]:
 @claim(
     "MP-3",
     "Subtracting the mean key does not change attention. On four heads of SmolLM2 it makes the "
-    "shares of keys read similar, 2 to 6 %; without it they range from below .1 to above 9 %.",
+    "shares of keys read similar, 2 to 6 %; without it they range from below .1 % to above 9 %.",
     MAGIC_PIG_CODE + ", models/attnserver.py:142",
 )
 def centring() -> Iterator[Check]:
@@ -352,7 +352,7 @@ def centring() -> Iterator[Check]:
     yield above("least share, centred", 0.02, min(shares["center"]))
     yield at_most("largest share, centred", 0.06, max(shares["center"]))
     yield above("largest share, not centred", 0.09, max(shares["none"]))
-    yield without(above("least share, not centred", 0.02, min(shares["none"])))
+    yield without(above("least share, not centred", 0.001, min(shares["none"])))
 
 
 @claim(

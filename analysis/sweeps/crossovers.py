@@ -77,7 +77,7 @@ def crossing(
         if here > 0 and last >= 0:
             if last + 1 < i:
                 return float(t[last + 1])
-            return _between(*t[[last, i]], *gap[[last, i]], errors)
+            return _between(t[last], t[i], gap[last], here, errors)
         if here != 0:
             last = i if here < 0 else -1
     return float("nan")
@@ -94,7 +94,7 @@ def _between(
     def gap(log: float) -> float:
         return ends[log] if log in ends else float(np.log(np.divide(*errors(math.exp(log)))))
 
-    return math.exp(scipy.optimize.brentq(gap, *ends, xtol=ROUNDING))
+    return math.exp(scipy.optimize.brentq(gap, min(ends), max(ends), xtol=ROUNDING))
 
 
 def root(
@@ -284,9 +284,10 @@ def crossings(table: pd.DataFrame, inputs: Sequence[Head | Heads], metric: str) 
         errors = part[part.metric == metric]
         for name, own in errors.groupby("input", sort=False):
             x = heads[str(name)]
-            methods = [parse(spec).within(float(budget), **x.shape.given) for spec in specs]
+            filled = [parse(spec).within(own.budget.iloc[0], **x.shape.given) for spec in specs]
+            methods = [method for method in filled if method is not None]
             wide = own.pivot(index="temperature", columns="method", values="value")
-            if None not in methods:
+            if len(methods) == len(specs):
                 known = dict(zip(wide.index, wide[["sparse", "low-rank"]].to_numpy()))
                 crossed[str(name)] = root(x, methods, metric, known)
         at_budget = regimes(

@@ -163,10 +163,10 @@ def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def crossed(table: pd.DataFrame, metric: str) -> pd.Series:
+def crossed(table: pd.DataFrame, metric: str) -> dict[str, float]:
     """Return where the errors of entries and low rank cross, by input; NaN where they do not."""
     rows = table[table.metric == CROSSING.format(metric=metric)]
-    return rows.set_index("input").value
+    return dict(zip(rows.input, rows.value))
 
 
 def finding(table: pd.DataFrame) -> str:

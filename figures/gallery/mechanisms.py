@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,8 +12,8 @@ from analysis.costs.budget import match
 from analysis.costs.candidates import runs, why_not
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
-from analysis.sweeps import table as tidy
-from approx import Method, parse
+from analysis.sweeps import sweep, table as tidy
+from approx import Approximation, Method, parse
 from figures.drawing import style
 from figures.words.translation import tr
 
@@ -20,6 +21,7 @@ TITLE = "Named attentions beside softmax attention at equal budget"
 ORDER = 380
 SHARE, COUNT = 4, 512  # the budget is 1/4 of the values that exact attention stores
 ERROR, PRICE = "attention_relative_frobenius", "values_per_row"
+ROW_SUM = "row_sum"  # the mean, of rows that are used as they are
 REFUSED, AHEAD = "refused", "reads_ahead"  # under a mask: has no meaning, reads later tokens
 UNIFORM = "uniform"
 SPECS = (
@@ -59,6 +61,13 @@ def _own_price(method: Method, x: Head) -> float:
     return next(b for b in budgets if match([method], b, x).fitting)
 
 
+def _measured(estimate: Approximation, x: Head) -> dict[str, float]:
+    errors = sweep.errors(estimate, x)
+    if estimate.space == "attention" and not estimate.fitted:
+        errors[ROW_SUM] = float(np.mean(estimate @ np.ones(x.l)))
+    return errors
+
+
 def compute(profile: Profile) -> pd.DataFrame:
     """Return errors at t = 1 and 1/4 of what exact attention stores; what is dearer, at its price.
 
@@ -75,8 +84,8 @@ def compute(profile: Profile) -> pd.DataFrame:
         for method in (m for m in absent if m not in refused):
             groups.setdefault(_own_price(method, x), []).append(method)
         for price, methods in groups.items():
-            swept = at_one.sweep(map(str, methods), budget=price, label=x.name)
-            parts.append(swept[swept.metric.isin([ERROR, "attention_tv", PRICE])])
+            swept = at_one.sweep(map(str, methods), budget=price, measure=_measured, label=x.name)
+            parts.append(swept[swept.metric.isin([ERROR, "attention_tv", PRICE, ROW_SUM])])
             ahead = [m for m in methods if not (m.oracle or runs(m, x.mask))]
             parts.append(_said(AHEAD, ahead, x, price))
         parts.append(_said(REFUSED, refused, x, -1.0))
