@@ -204,15 +204,19 @@ class _Rows(Unread):
         entries, pages, numbers, bits = (np.zeros(n, np.int64) for _ in range(4))
         d, c = self.known.lo.shape[1], 0 if self.v is None else self.v.shape[1] + 1
         if self.kind in ("support", "entries"):
-            found = self._of_support() if self.kind == "support" else self._of_entries()
+            bounds = self._of_support if self.kind == "support" else self._of_entries
+            found = bounds()
+            if self.estimate.fitted:
+                self.normalised = True  # the output is that of the rows as they are, tv is not
+                found = bounds()[0], found[1]
             unread = self.by_page(self.unread)
             pages = (unread > 0).sum(axis=1)
             numbers, bits = pages * (2 * d + c), unread.sum(axis=1) * (d * self.known.bits)
             entries = unread.sum(axis=1) if self.kind == "entries" else entries
         elif self.dropped is not None:
-            tv = self.dropped.tv[self.rows]
-            finite = np.isfinite(tv)
-            found = tv, np.where(finite, self._spread(np.where(finite, tv, 1)), np.inf)
+            tv, apart = self.dropped.tv[self.rows], self.dropped.difference[self.rows]
+            finite = np.isfinite(apart)
+            found = tv, np.where(finite, self._spread(np.where(finite, apart, 1)), np.inf)
             if c:
                 pages = self._seen_pages().sum(axis=1)
             numbers = self.dropped.blocks[self.rows] + pages * c

@@ -22,12 +22,16 @@ class OffSupport:
     tv : (n,)
         ½(Σ_B √|B|·‖residual row of block B‖₂ + |difference of the row sums|)/row sum, an upper
         bound of total variation; inf if the row sum may be ≤ 0, and ≥ 1 for a row of zeros.
+    difference : (n,)
+        An upper bound of ½ Σ_j |estimate − exact| of the row that multiplies the values: tv in
+        kernel space, ½ Σ_B √|B|·‖residual row of block B‖₂ of rows that are not divided.
     blocks : (n,)
         The number of norms and sums that the bound uses: one for each block of the row, and one
-        for the row sum in kernel space.
+        for the row sum.
     """
 
     tv: Array
+    difference: Array
     blocks: Array
 
 
@@ -44,8 +48,8 @@ def off_support(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> OffSuppo
     ‖row of exact − estimate‖₁ ≤ Δ = Σ_B √|B|·‖row in block B‖₂ by the Cauchy–Schwarz inequality,
     with |B| the number of the block's visible keys. A truncated SVD knows these norms from its
     residual singular values and left vectors. If A and B > 0 are the row sums of the exact row and
-    of the estimate, whose entries may be negative, then tv ≤ ½(Δ + |A − B|)/B. In attention space
-    tv ≤ Δ/2. Cost: O(n·l·d), by row stripes.
+    of the estimate, whose entries may be negative, then tv ≤ ½(Δ + |A − B|)/B. Of a mechanism,
+    whose rows are used as they are, tv ≤ Δ/2. Cost: O(n·l·d), by row stripes.
 
     Examples
     --------
@@ -53,12 +57,11 @@ def off_support(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> OffSuppo
     >>> x = [[0.0], [1.0]]
     >>> estimate = parse("truncated_svd(rank=1, space='attention')").approximate(x, x)
     >>> off_support(estimate, x, x).tv.round(3)
-    array([0.118, 0.106])
+    array([0.155, 0.125])
     """
     q, k = (x.astype(np.float64) for x in queries_keys(estimate, Q, K))
     parts = [_dropped(estimate, q, k, rows) for rows in exact.stripes(len(q), len(k))]
-    tv, blocks = (np.concatenate(x) for x in zip(*parts))
-    return OffSupport(tv, blocks)
+    return OffSupport(*(np.concatenate(x) for x in zip(*parts)))
 
 
 def queries_keys(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
@@ -74,7 +77,9 @@ def queries_keys(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> tuple[A
     return q, k
 
 
-def _dropped(estimate: Approximation, q: Array, k: Array, rows: slice) -> tuple[Array, Array]:
+def _dropped(
+    estimate: Approximation, q: Array, k: Array, rows: slice
+) -> tuple[Array, Array, Array]:
     mask, l = estimate.mask.take(rows), len(k)
     x = q[rows] @ k.T
     e = (q.shape[1] + 4) * (EPS * (np.abs(q[rows]) @ np.abs(k).T) + TINY)
@@ -102,16 +107,18 @@ def _dropped(estimate: Approximation, q: Array, k: Array, rows: slice) -> tuple[
         size = part.shape[1] if isinstance(keys, slice) else keys.sum(axis=1)
         delta[taken] += np.sqrt(size) * lengths(part) * (1 + near)
         blocks[taken] += size > 0
-    spread = off.sum(axis=1)
-    if estimate.space == "attention":
-        tv = delta / 2 * (1 + near)
-        return np.where(b.any(axis=1), tv, np.maximum(tv, 1.0)), blocks
+    spread, half = off.sum(axis=1), delta / 2 * (1 + near)
+    if estimate.space == "attention" and not estimate.fitted:
+        return np.where(b.any(axis=1), half, np.maximum(half, 1.0)), half, blocks
     A, B = a.sum(axis=1), b.sum(axis=1)
     slack = near * np.abs(b).sum(axis=1)
     least = B - slack
     over = (delta + np.abs(A - B) + spread + slack + near * A) / 2 * (1 + near)
     with np.errstate(over="ignore"):  # a sum that rounding could make 0
-        return np.where(least > 0, over / np.where(least > 0, least, 1), np.inf), blocks + 1
+        tv = np.where(least > 0, over / np.where(least > 0, least, 1), np.inf)
+    if estimate.fitted:
+        return np.where(b.any(axis=1), tv, np.maximum(half, 1.0)), half, blocks + 1
+    return tv, tv, blocks + 1
 
 
 def _blocks(estimate: Approximation, rows: slice) -> Iterator[tuple[Array | slice, Array | slice]]:

@@ -42,8 +42,12 @@ def truth(estimate, Q, K, V):
                 empty = mass <= 0
                 unit = 0 if empty else 1 / mass
             off = [0 * y if empty else y * unit for y in b]
-            off = [y - z for y, z in zip(off, p)]
-            tv = mpmath.mpf(1) if empty else mpmath.fsum(map(abs, off)) / 2
+            off = divided = [y - z for y, z in zip(off, p)]
+            if estimate.fitted:
+                mass = mpmath.fsum(b)
+                empty = mass <= 0
+                divided = [0 if empty else y / mass - z for y, z in zip(b, p)]
+            tv = mpmath.mpf(1) if empty else mpmath.fsum(map(abs, divided)) / 2
             moved = [mpmath.fdot(off, [V[j][c] for j in keys]) for c in range(len(V[0]))]
             found.append((tv, mpmath.sqrt(mpmath.fsum(y * y for y in moved))))
     return found
@@ -308,12 +312,11 @@ def test_norms_of_what_was_dropped_are_those_of_the_singular_values(space):
     u, s, _ = np.linalg.svd(D)
     norms = np.sqrt(np.square(u[:, 5:] * s[5:]).sum(axis=1))
     rows = estimate.to_dense()
-    bound = np.sqrt(24) * norms / 2
-    if space == "kernel":
-        sums = rows.sum(axis=1)
-        bound = (bound + np.abs(D.sum(axis=1) - sums) / 2) / sums
+    sums, half = rows.sum(axis=1), np.sqrt(24) * norms / 2
+    bound = (half + np.abs(D.sum(axis=1) - sums) / 2) / sums
     found = residuals.off_support(estimate, Q, K)
     np.testing.assert_allclose(found.tv, bound, rtol=1e-8)
+    np.testing.assert_allclose(found.difference, bound if space == "kernel" else half, rtol=1e-8)
     table = certificates.row_bounds(estimate, Q, K, V, dropped=found)
     assert (table.kind == "dropped").all()
     assert (table.attention_tv == found.tv).all()
@@ -325,9 +328,10 @@ def test_blocks_have_norms_of_their_own():
     found = residuals.off_support(estimate, Q, K)
     # query 7 takes keys 0…3 and 4, 5, and is exact on 6 and 7
     off = (P - rows)[7]
-    bound = (2 * np.linalg.norm(off[:4]) + np.sqrt(2) * np.linalg.norm(off[4:6])) / 2
+    half = (2 * np.linalg.norm(off[:4]) + np.sqrt(2) * np.linalg.norm(off[4:6])) / 2
+    bound = (half + abs(1 - rows[7].sum()) / 2) / rows[7].sum()
     assert found.tv[7] == pytest.approx(bound, rel=1e-9)
-    assert found.blocks[7] == 3
+    assert found.blocks[7] == 4
 
 
 def test_features_carry_no_bound():
@@ -361,9 +365,7 @@ def test_what_does_not_fit_is_named():
     with pytest.raises(ValueError, match="no boxes of these values"):
         certificates.row_bounds(estimate, Q, K, V, known=PageBoxes.from_keys(K))
     with pytest.raises(ValueError, match="dropped is of 9 rows"):
-        certificates.row_bounds(
-            estimate, Q, K, dropped=residuals.OffSupport(np.zeros(9), np.zeros(9, int))
-        )
+        certificates.row_bounds(estimate, Q, K, dropped=residuals.OffSupport(*np.zeros((3, 9))))
     with pytest.raises(ValueError, match="bits must be"):
         PageBoxes.from_keys(K, bits=9)
     with pytest.raises(ValueError, match="the estimate has shape"):
