@@ -118,10 +118,11 @@ def _states(ax: Axes, names: Names) -> None:
 
 def _crossing(ax: Axes, names: Names) -> None:
     t = names["temperatures"]
-    ax.plot(t, names["few"], "^-", color=RED, label="32 largest keys")
-    ax.plot(t, names["low"], "s-", color=BLUE, label="rank 16")
+    few, low = zip(*map(names["errors"], t))
+    ax.plot(t, few, "^-", color=RED, label="largest entries, 32 per row")
+    ax.plot(t, low, "s-", color=BLUE, label="rank 16, best found")
     ax.axvline(
-        names["crossovers"].crossing(t, names["few"], names["low"]),
+        names["crossovers"].crossing(t, few, low, errors=names["errors"]),
         color=GREY, linestyle="--", linewidth=1,
     )  # fmt: skip
     _temperatures(ax, names)

@@ -21,7 +21,6 @@ spec.loader.exec_module(pictures)
 FIRST, SECTIONS = pictures.sections(pictures.PAGE.read_text("utf-8"))
 
 
-@kills("two_lines.md", "equal at t = 0.59\n```", "equal at t = 0.63\n```")
 def test_every_result_prints_what_it_says_and_is_drawn():
     names = {"__name__": "two_lines"}
     exec(compile(FIRST, "two_lines", "exec"), names)

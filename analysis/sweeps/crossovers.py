@@ -27,8 +27,8 @@ COLUMNS = (
 
 def crossing(
     temperatures: ArrayLike,
-    sparse: ArrayLike,
-    low_rank: ArrayLike,
+    sparse: ArrayLike | None = None,
+    low_rank: ArrayLike | None = None,
     *,
     errors: Callable[[float], Sequence[float]] | None = None,
 ) -> float:
@@ -43,7 +43,7 @@ def crossing(
     temperatures : (t,)
         > 0, increasing.
     sparse, low_rank : (t,)
-        Errors ≥ 0.
+        Errors ≥ 0; by default those that ``errors`` returns.
     errors : callable, optional
         It returns both errors at any temperature: the crossing is the root of the two curves, by
         Brent's method, within 10⁻⁴ of itself. By default it is log-interpolated.
@@ -54,12 +54,14 @@ def crossing(
     2.0
     >>> round(crossing([1.0, 9.0], [0, 8.0], [1.0, 1.0], errors=lambda t: (t - 1, 1.0)), 2)
     nan
-    >>> round(crossing([1.5, 9.0], [0.5, 8.0], [1.0, 1.0], errors=lambda t: (t - 1, 1.0)), 3)
+    >>> round(crossing([1.5, 9.0], errors=lambda t: (t - 1, 1.0)), 3)
     2.0
     """
     t = checks.array("temperatures", temperatures, ndim=1).astype(float)
     if t.size and (t[0] <= 0 or (np.diff(t) <= 0).any()):
         raise ValueError(f"temperatures must be > 0 and increase, got {checks.display(t.tolist())}")
+    if sparse is None and errors is not None:
+        sparse, low_rank = zip(*map(errors, t.tolist()))
     grid = []
     for name, value in (("sparse", sparse), ("low_rank", low_rank)):
         x = checks.array(name, value, ndim=1, finite=False).astype(float)
