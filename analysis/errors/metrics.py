@@ -178,7 +178,9 @@ def compare(
         Adds ``kernel_relative_spectral`` (many passes).
     rows : int or index array, optional
         Measure a sample of this many query rows (always the same ones), or the given rows, and add
-        ``…_stderr`` to each mean.
+        ``…_stderr`` to each mean. That of the kernel error is no basis of an interval: the few rows
+        with the largest exp(q·k) decide this error, and a sample may miss them. On 8 bundled heads
+        and 3 methods, 1.96 of them from 64 of 512 rows cover in 1 to 100 % of samples, median 60 %.
     population : int, optional
         Q is a sample of this many queries: add standard errors.
     extra : dict of functions, optional

@@ -13,6 +13,7 @@ from each import each
 from kills import kills
 from small import hiding, member
 
+from analysis import inputs
 from analysis.errors import row_sums
 from analysis.errors.metrics import compare, compare_all
 from analysis.inputs import Head
@@ -384,6 +385,22 @@ def test_sampled_rows_are_unbiased_over_all_subsets():
     with_errors = {name.removesuffix("_stderr") for name in found[0] if name.endswith("_stderr")}
     ratios = {name for name in whole if name.endswith(("frobenius", "output_relative_error"))}
     assert with_errors == ratios | {*means}
+
+
+def test_a_sample_of_rows_knows_the_error_of_attention_but_not_of_the_kernel():
+    """Of exp(q·k) this head has 4 effective rows, (Σx)²/Σx² of x = Σ exp(2 q·k), of 512."""
+    x = next(x for x in inputs.sample("smollm2").heads() if "broad" in x.name).first(512)
+    x, rng = x.at_temperature(1.0), np.random.default_rng(0)
+    estimate = x.approximate(parse("top_k(k=32)"))
+    whole = x.compare(estimate)
+    covered = {"attention_tv": 0, "kernel_relative_frobenius": 0}
+    for _ in range(200):
+        found = x.compare(estimate, rows=rng.choice(512, 64, replace=False))
+        for name in covered:
+            covered[name] += abs(found[name] - whole[name]) <= 1.96 * found[f"{name}_stderr"]
+    # 95 % of 200 less five binomial deviations of 3.1; as the docstring warns
+    assert covered["attention_tv"] > 174
+    assert covered["kernel_relative_frobenius"] < 100
 
 
 @kills("metrics.py", "math.sqrt(1 - len(x) / n)", "1.0")
