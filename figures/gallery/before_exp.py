@@ -68,7 +68,8 @@ def finding(table: pd.DataFrame) -> str:
     r = max(r for r in table.numbers.unique() if r <= 16)
     at = errors.xs(r, level="numbers")
     return tr(
-        "With {r} numbers per key, exp of the best logits beats the best matrix on {share}.",
+        "With {r} numbers per key, exp of the best logits has less Frobenius error than the best "
+        "matrix found on {share}.",
         r=int(r),
         share=share_of(at[BEST] < at[ORACLE]),
     )

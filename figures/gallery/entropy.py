@@ -132,7 +132,8 @@ def finding(table: pd.DataFrame) -> str:
     last = cold.groupby("input").entropy.max()
     if last.empty:
         return tr(
-            "In relative Frobenius error truncated SVD beats the largest entries at every entropy."
+            "In relative Frobenius error truncated SVD beats the largest entries at all entropies "
+            "shown."
         )
     return tr(
         "In relative Frobenius error the largest entries beat truncated SVD up to a row entropy of "

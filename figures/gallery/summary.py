@@ -27,7 +27,7 @@ FLOOR = 1e-3  # of the axis
 BEST = "runnable"  # roles: this, uniform, and those of the three classes
 NAMES = {
     "sparse": mark("largest entries"),
-    "low_rank": mark("low rank refined for tv"),
+    "low_rank": mark("low rank"),
     "both": "GoDec",
 }
 COLOURS = {"sparse": style.PALETTE[6], "low_rank": style.PALETTE[0], "both": "0.35"}
