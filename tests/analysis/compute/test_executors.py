@@ -17,7 +17,6 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
-from kills import kills
 from pandas.testing import assert_frame_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -88,8 +87,6 @@ def test_a_cluster_may_be_given_by_its_address(client):
     assert_frame_equal(found, whole, check_exact=True)
 
 
-@kills("advice/measurement.py", "by_number[i]]", "by_number[len(heads) - 1 - i]]")
-@kills("advice/measurement.py", "        begin(self.version, self.memory_limit)\n", "")
 def test_advice_is_the_same_from_a_cluster(client):
     methods = [parse("uniform()"), parse("positive()")]
     for ask in (
@@ -105,9 +102,6 @@ def test_advice_is_the_same_from_a_cluster(client):
         diagnose(gaussian(70, 3, rng=0), budget=9.0, methods=methods, scheduler=client)
 
 
-@kills("compute/finished.py", "h.update(np.ascontiguousarray(x).tobytes())", "pass")
-@kills("advice/measurement.py", "x.digest(),", "")
-@kills("advice/measurement.py", "if rows is None]", "]")
 def test_advice_goes_on_where_it_was(tmp_path, monkeypatch):
     methods = [parse("uniform()"), parse("positive()"), parse("top_k()")]  # with warnings
     whole, asked = heads(), {"budget": 4.0, "methods": methods, "trials": 2}
@@ -325,7 +319,6 @@ parallel(named, [60.0] * 4, jobs=2)
 """
 
 
-@kills("executors.py", "os.getppid() == parent", "os.getppid()")
 def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     where = os.pathsep.join([str(HERE), str(HERE.parents[1]), str(HERE.parents[2])])
     parent = subprocess.Popen(
@@ -375,8 +368,6 @@ def looked_up(cell, shared):
     return shared["a"]
 
 
-@kills("executors.py", "scatter([work.shared[place]], hash=False)[0]",
-       "scatter(work.shared[place], hash=False)")  # fmt: skip
 def test_tables_with_the_same_keys_are_not_mixed_up(client):
     """Layers have tables of sizes under the same specs, and a cluster has two layers at once."""
 
@@ -406,7 +397,6 @@ def change(cell, shared):
     return os.getpid(), {*shared.cells} - {os.getpid()}
 
 
-@kills("executors.py", "for worker in (connected.nthreads() if copied else ())", "for worker in ()")
 def test_an_object_that_cells_change_is_copied_before_the_first_cell(client):
     """A model has hooks during a pass, which no other worker may get with it."""
     cells = [SimpleNamespace(place=0) for _ in range(4)]
@@ -416,12 +406,6 @@ def test_an_object_that_cells_change_is_copied_before_the_first_cell(client):
     assert not any(others for _, others in outcomes)
 
 
-@kills("executors.py", "ThreadPoolExecutor(AHEAD)", "ThreadPoolExecutor(1)")
-@kills(
-    "executors.py",
-    "    if scheduler is None:\n        return [function",
-    "    if False:\n        return [function",
-)
 def test_on_a_cluster_an_item_begins_before_the_last_one_ends():
     both = threading.Barrier(2)
 
@@ -434,8 +418,6 @@ def test_on_a_cluster_an_item_begins_before_the_last_one_ends():
     assert executors.ahead(lambda _: threading.get_ident(), range(2), None) == [here] * 2
 
 
-@kills("executors.py", "None if stop.is_set() else function(item)", "function(item)")
-@kills("executors.py", "shutdown(wait=False, cancel_futures=True)", "shutdown()")
 def test_an_error_ends_a_run_at_once():
     begun, ended, end = [], [], threading.Event()
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis import inputs
 from analysis.experiments.profile import profile
@@ -120,11 +119,6 @@ def test_files_are_found_beside_the_config(tmp_path):
 # Refusals
 
 
-@kills(
-    "config.py",
-    "if kind is float and type(value) is int:",
-    "if kind is float and isinstance(value, int):",
-)
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from kills import kills
 from pandas.testing import assert_frame_equal
 
 from analysis.costs.budget import match
@@ -34,16 +33,6 @@ def masked(*masks, n=6):
     return [dataclasses.replace(x, name=str(m), mask=m) for m in masks]
 
 
-@kills(
-    "sweeps/sweep.py",
-    'added = {} if self.mask == "full" else {"mask": self.mask}',
-    "added: dict[str, Any] = {}",
-)
-@kills(
-    "sweeps/sweep.py",
-    'added = {} if self.mask == "full" else {"mask": self.mask}',
-    'added = {"mask": self.mask}',
-)
 def test_a_key_contains_the_mask_unless_it_is_full():
     masks = None, Mask.full(6, 6), "causal", Mask.window(6, 6, 2), Mask.window(6, 6, 6)
     cells = [
@@ -70,7 +59,6 @@ def test_the_key_and_the_seed_without_a_mask_are_what_they_were():
     assert dataclasses.replace(cell, version="0").key == KEY
 
 
-@kills("budget.py", "if fillable and why_not(method, inputs.mask) is None:", "if fillable:")
 def test_what_refuses_a_mask_is_absent_and_named():
     full, causal = masked(None, "causal")
     planned = plan([parse("one"), Refusing()], [full, causal], (1.0,), **GRID)

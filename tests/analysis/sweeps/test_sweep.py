@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from kills import kills
 from matplotlib.text import Text
 from pandas.testing import assert_frame_equal
 
@@ -93,7 +92,6 @@ def test_minus_one_where_there_is_no_meaning():
     assert set(zip(alone.n, alone.l, alone.d)) == {(7, 7, 3)}
 
 
-@kills("sweeps/sweep.py", ' if name != "runnable"}', "}")
 def test_values_are_those_of_compare():
     x = heads().at(2, 1)
     found = run(["taylor(degree=1)"], [x], [0.5], trials=1)
@@ -129,7 +127,6 @@ def test_estimates_that_would_fill_memory_are_measured_in_groups(monkeypatch):
     assert_frame_equal(alone, whole, check_exact=True)
 
 
-@kills("forecast.py", "(len(cell.temperatures) - 1)", "0")
 def test_a_cell_needs_the_factors_of_all_temperatures_it_holds():
     memory.set_limit(HELD * 10_000)
     need = {}
@@ -142,11 +139,6 @@ def test_a_cell_needs_the_factors_of_all_temperatures_it_holds():
     assert need[100] - need[1] == 10_000
 
 
-@kills(
-    "sweeps/sweep.py",
-    "seed_sequence(self.seed, self.content, self.label, self.trial)",
-    "seed_sequence(self.seed, self.content, self.trial)",
-)
 def test_temperatures_share_their_draws():
     """The same seed at each temperature, and nothing else: by hand, with the same sequence."""
     x = small()
@@ -222,7 +214,6 @@ def test_a_budget_may_be_counted_in_another_currency():
         run(["zero"], [small()], [1.0], currency="reads")
 
 
-@kills("sweeps/sweep.py", 'if self.currency != "stored":', "if False:")
 def test_keys_of_cells_in_stored_values_are_what_they_were():
     cells = {
         currency: plan([parse("zero")], small(), [1.0], trials=1, seed=0, budget=8.0,
@@ -366,7 +357,6 @@ def test_own_method_of_a_script(monkeypatch):
         assert "mine(m=8)" in labels, labels
 
 
-@kills("sweeps/sweep.py", "range(trials) if method.uses_rng else (-1,)", "range(trials)")
 def test_methods_that_draw_nothing_have_one_trial():
     fixed = METHODS["positive"](projection=Fixed([[0.5, 0.0], [-0.5, 0.0]]))
     both, random = methods(

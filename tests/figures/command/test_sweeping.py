@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
-from kills import kills
 from pandas.testing import assert_frame_equal
 
 from analysis.experiments.profile import profile  # noqa: F401  (loaded before a test looks at the folder)
@@ -110,7 +109,6 @@ def test_a_dry_run_writes_nothing(here, capsys):
     assert capsys.readouterr().out == f"cells   {CELLS}: {CELLS} done, 0 failed, 0 to do\n"
 
 
-@kills("sweeps/sweep.py", "[index - 1 :: count]", "[index::count]")
 def test_parts_make_the_whole(here, capsys):
     for part in ("2/3", "3/3", "1/3"):
         assert not (here / "out/table.csv").exists()
@@ -139,7 +137,6 @@ class Fragile(Method):
         return METHODS["zero"]().evaluate(q, k, mask, rng)
 
 
-@kills("command/sweep.py", "return 1 if failed else 0", "return 0")
 def test_a_failing_cell_gives_exit_1_until_it_is_repaired(here, capsys, monkeypatch):
     monkeypatch.setitem(METHODS, "fragile", Fragile)
     monkeypatch.setattr(Fragile, "broken", True)
@@ -263,7 +260,6 @@ def test_verify_says_when_the_inputs_have_changed(here, capsys):
     assert "its inputs, the methods or the version of expqk have changed" in capsys.readouterr().err
 
 
-@kills("command/sweep.py", "1 <= int(parts[1])", "0 <= int(parts[1])")
 @pytest.mark.parametrize(
     "more",
     [

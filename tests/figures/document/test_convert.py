@@ -12,7 +12,6 @@ import matplotlib
 import pytest
 from drawing import text_of
 from fontTools.ttLib import TTFont
-from kills import kills
 from matplotlib.figure import Figure
 
 from figures.document.convert import _without_shorthand, to_html, to_pdf
@@ -404,7 +403,6 @@ def test_tables_of_every_width(folder, tmp_path):
     assert pages_of((tmp_path / "x.pdf").read_bytes()) >= 1
 
 
-@kills("convert.py", 'r"--|-\\?|', 'r"-\\?|')
 def test_two_hyphens_stay_two_hyphens_in_the_pdf():
     # neither typst's shorthand nor the ligature of the font; pdftotext cannot see the latter
     word = {"t": "Str", "c": 'a--"\\'}

@@ -4,7 +4,6 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from kills import kills
 
 from figures.command.cli import main
 from figures.document.convert import to_html, to_pdf
@@ -91,7 +90,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-@kills("notes.py", 'other["c"][0] <= level', 'other["c"][0] < level')
 def test_notes_stand_behind_their_places_and_may_refer_to_figures(folder):
     (folder / "notes.md").write_text(NOTES, "utf-8")
     to_html(folder / NAME, folder / "page", notes=folder / "notes.md")

@@ -7,7 +7,6 @@ import re
 import shutil
 
 import pytest
-from kills import kills
 
 from figures.document.convert import to_html
 
@@ -96,9 +95,6 @@ def test_only_the_script_of_the_page_may_run(page):
     assert policy(Elements(page)) == f"{STRICT}; script-src 'sha256-{digest}'"
 
 
-@kills(
-    "page.py", "key=lambda place: abs(math.log(float([*panels][place])))", "key=lambda place: place"
-)
 def test_a_figure_with_panels_has_a_slider(page):
     elements = Elements(page)
     (slider,) = elements("input")
@@ -152,7 +148,6 @@ def test_words_are_of_the_language(tmp_path):
     assert 'aria-label="公式"' in page
 
 
-@kills("page.py", "level is not None and level <= ends", "level is not None")
 def test_sections_marked_as_appendices_are_boxes_that_scripts_close(tmp_path):
     text = "# A {.appendix}\n\none\n\n## B\n\ntwo\n\n# C {.appendix}\n\n# D\n\nthree"
     document(tmp_path, text)

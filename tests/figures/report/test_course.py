@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawing import english, numbers, text_of
-from kills import kills
 from matplotlib.collections import PolyCollection
 from matplotlib.container import ErrorbarContainer
 from test_report import _places, _unnamed, cut
@@ -168,7 +167,6 @@ def test_a_model_is_refused(small, tmp_path):
         report.build(small, tmp_path, model=object())
 
 
-@kills("experiments/profile.py", "else synthetic + cut),", "else cut),")
 def test_a_course_has_gaussian_inputs_beside_the_heads_of_a_file(tmp_path):
     q = np.random.default_rng(0).normal(size=(1, 9, 30, 4))
     np.savez(tmp_path / "a 'b' (最终).npz", q=q, k=q)
@@ -181,8 +179,6 @@ def test_a_course_has_gaussian_inputs_beside_the_heads_of_a_file(tmp_path):
 # Own text
 
 
-@kills("notes.py", "blocks[: end - answers]", "blocks[:end]")
-@kills("notes.py", "if note.text.strip()]", "]")
 def test_own_text_takes_the_place_of_a_question(made, tmp_path, monkeypatch):
     notes = (made / "notes.md").read_text("utf-8")
     places = re.findall(r"<!-- after: (\S+) -->\n<!-- Your text\. ([^\n]+\?)", notes)
@@ -237,7 +233,6 @@ def test_ranks_stand_beside_their_bounds(small, found):
         assert exact == (s > 0.01 * s[0]).sum() <= bound <= 40
 
 
-@kills("course.py", "size / rational.B", "size")
 def test_the_interval_of_the_polynomials_holds_the_logits(small):
     said = course.interval(small)
     for x in small.inputs:
@@ -247,8 +242,6 @@ def test_the_interval_of_the_polynomials_holds_the_logits(small):
         assert seen / 4 <= float(shown) < 1.1 * seen / 4  # two digits, rounded up
 
 
-@kills("course.py", "np.exp(sure.log_relative_variance)", "np.exp(sure.log_relative_variance / 2)")
-@kills("course.py", "CHANCE / (2 * count)", "CHANCE / count")
 def test_theory_and_measurement_are_compared(found):
     table = course.comparison(found).set_index("quantity")
     moments = found["moments"].pivot_table("value", ["input", "method", "temperature"], "metric")

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from drawing import english, long, numbers
-from kills import kills
 
 from analysis.compute import output_files
 from analysis.models.next_tokens import Change
@@ -259,12 +258,6 @@ def test_a_command_of_several_lines_stays_code(tmp_path, quick):
 # In a report of the same heads
 
 
-@kills("model_sections.py", "price[price.method != model_run.PLANNED]", "price")
-@kills(
-    "model_sections.py",
-    "return None if isinstance(value, float) and math.isnan(value) else value",
-    "return value",
-)
 @pytest.mark.parametrize("stderr", [0.0625, math.inf])
 def test_what_was_found_is_read_back(stderr, tmp_path, quick):
     found = made_up(stderr=stderr)
@@ -289,7 +282,6 @@ def test_a_folder_without_a_run_is_said_to_have_none(tmp_path, quick, capsys):
     assert "--rebuild takes all but notes.md from report.md" in capsys.readouterr().err
 
 
-@kills("model_sections.py", "known.get((x.layer, x.head)) != x.d", "(x.layer, x.head) not in known")
 def test_heads_of_another_model_are_refused():
     heads = [SimpleNamespace(layer=a, head=b, d=64) for a in (0, 1) for b in (0, 1)]
     asked = SimpleNamespace(inputs=heads[:1], advised=heads, given=(4, 200))

@@ -18,7 +18,6 @@ import pandas as pd
 import polib
 import pytest
 from drawing import english, has_the_columns, in_full, long, numbers, text_of
-from kills import kills
 from test_model_page import made_up
 
 from analysis import claims, inputs, moments
@@ -127,14 +126,6 @@ def test_times_are_in_the_manifest_only(made):
     assert not re.search(r"\d (?:s|seconds)\b", (made / "report.md").read_text("utf-8"))
 
 
-@kills("build.py", "if name not in computed\n", "if True\n")
-@kills("build.py", "contextlib.suppress(OSError)", "contextlib.nullcontext()")
-@kills("finished.py", "and path.stem not in names:", "and not path.stem:")
-@kills("finished.py", 're.fullmatch("[0-9a-f]{64}", path.stem) and ', "")
-@kills("build.py", "    store.put(key, table)\n", "    pass\n")
-@kills("build.py", "finished.key(x, *made_by,", "finished.key(x,")
-@kills("build.py", "    store.keep_only(keys.values())\n", "")
-@kills("profile.py", "return finished.key(*size, self.seed,", "return finished.key(*size,")
 def test_what_an_earlier_run_computed_is_kept_in_the_folder(small, tmp_path, monkeypatch):
     """Whoever stops a report, or wants it in Chinese, does not pay for its tables twice."""
     counted = Counter()
@@ -272,8 +263,6 @@ def _flat(text):
     return "".join(text.replace("-", "").split())
 
 
-@kills("build.py", 'if kind == "svg" or kind in there', 'if kind == "svg"')
-@kills("build.py", 'if "txt" in there else None', "if False else None")
 def test_what_was_drawn_in_other_formats_is_drawn_again(found, tmp_path):
     """A PDF beside the new SVG must not show the table of an earlier report."""
     report._drawn("rank", found["rank"], tmp_path)
@@ -291,7 +280,6 @@ def test_what_was_drawn_in_other_formats_is_drawn_again(found, tmp_path):
     assert (tmp_path / "figures/rank.txt").read_text("utf-8").startswith(FIGURES["rank"].TITLE)
 
 
-@kills("command/report.py", "        pandoc.executable()  #", "        #")
 @pytest.mark.parametrize(
     ("module", "name"), [("pypandoc", "pandoc"), ("platformdirs", "platformdirs")]
 )
@@ -555,12 +543,6 @@ def _other(table):
     return table.assign(value=np.where(logs, 1.3 * table.value, 1 / (abs(table.value) + 0.01)))
 
 
-@kills("advice/diagnose.py", "every[every.winner].assign", "every[every.runnable].assign")
-@kills(
-    "gallery/summary.py",
-    "        seed=profile.seed,\n        jobs",
-    "        seed=1,\n        jobs",
-)
 def test_the_report_names_the_advisors_winners(small, found):
     """Also under a mask: both draw on one list of candidates."""
     assert [x.mask.is_full for x in small.inputs] == [True, False]
@@ -677,7 +659,6 @@ def test_a_report_says_its_currency_and_not_the_default(small, found):
         assert report.render(other, named, "x").count("每个新查询读取 1024 个数") >= 3
 
 
-@kills("front.py", "    if queries > n:", "    if queries < n:")
 def test_a_file_has_its_heads_first_and_says_what_is_left_out(small, found, tmp_path):
     many = np.random.default_rng(0).normal(size=(2, 12, 150, 8))
     np.savez(tmp_path / "mine.npz", q=many[0], k=many[1])
@@ -711,7 +692,6 @@ def test_a_file_has_its_heads_first_and_says_what_is_left_out(small, found, tmp_
     assert text.index("# Appendix: a synthetic input") < text.index("{#tbl:synthetic}")
 
 
-@kills("tables.py", r'r"(?<!\\)\^(?:', r'r"\^(?:')
 def test_a_name_with_marks_finds_its_rows(small, found):
     """Only the advised heads have the second name, as most heads of a file."""
     awkward = {"gaussian": "my *heads*_v1.2 a|b^2 0.3", "MiniLM easy": "`<script>[l](u) $x$ 0.4"}
@@ -774,7 +754,6 @@ def test_the_source_is_made_of_the_tables_beside_it(small, made, found):
     assert text == (made / "report.md").read_text("utf-8")
 
 
-@kills("experiments/profile.py", ", rank_1_price(cut, currency))", ", 0.0)")
 def test_the_default_budget_of_few_queries_of_many_keys_pays_for_rank_1(tmp_path):
     """As `capture --queries` makes them: rank 1 stores (n + l)/n values per row, and a sum."""
     k = np.random.default_rng(0).normal(size=(400, 4))
@@ -786,9 +765,6 @@ def test_the_default_budget_of_few_queries_of_many_keys_pays_for_rank_1(tmp_path
     assert short.budget == 32
 
 
-@kills("report/sentences.py", 'at["channel", 8, 2] /', "1 /")
-@kills("report/sentences.py", "((0, False), (64, True))", "((0, False), (0, False))")
-@kills("gallery/logit_correction.py", '["tv_False", "tv_True"]', '["tv_True", "tv_False"]')
 def test_the_answer_about_few_bits_is_that_of_its_tables():
     place = {"input": "x", "layer": 0, "head": 0}
     errors = {"mse": (0.5, 0.11), "product": (0.6, 0.12), "eden": (0.7, 0.13)}
