@@ -150,19 +150,14 @@ def recorded(folder: Path, name: str) -> Iterator[Path]:
 
 
 def put(folder: Path, name: str, text: str) -> Path | None:
-    """Write a file; return where the one before it is now, if that was edited."""
+    """Write a file; return the name of the one before it, NAME.1 or so, if that was edited."""
     with recorded(folder, name) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        return aside(folder, name)
-
-
-def aside(folder: Path, name: str) -> Path | None:
-    """Give a file that was edited another name, NAME.1 or the next that is free, and return it."""
-    if not edited(folder, name):
-        return None
-    names = (folder / f"{name}.{i}" for i in itertools.count(1))
-    free = next(path for path in names if not os.path.lexists(path))
-    return (folder / name).rename(free)
+        if not edited(folder, name):
+            return None
+        names = (folder / f"{name}.{i}" for i in itertools.count(1))
+        free = next(path for path in names if not os.path.lexists(path))
+        return (folder / name).rename(free)
 
 
 def manifest(folder: Path) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from kills import kills
 
 from studies.accuracy import __main__ as command, digits, factorisations, measure, public
 from studies.accuracy.measure import CASES, Case, Point, error_of, promise
@@ -14,17 +13,6 @@ from studies.accuracy.measure import CASES, Case, Point, error_of, promise
 QUICK = 6  # points of a case
 
 
-@kills(
-    "row_sums.py",
-    "near = abs(quotient - 1.0) < 0.5\n            of = log_of_normal(",
-    "near = abs(quotient - 1.0) < 0.0\n            of = log_of_normal(",
-)
-@kills(
-    "hashing.py",
-    "scipy.special.erf(ratio / math.sqrt(2.0)) - tail",
-    "1.0 - (1.0 - scipy.special.erf(ratio / math.sqrt(2.0))) - tail",
-)
-@kills("statistics.py", "np.log1p(others)", "np.log(1.0 + others)")
 def test_no_promise_is_broken():
     broken = [
         f"{row.name} {row.part} {row.dtype}: {row.error:.3g} {row.unit} at {row.where}"
@@ -41,11 +29,6 @@ def test_factorisations_leave_a_rounding():
         assert row.value < factorisations.THRESHOLD, row
 
 
-@kills(
-    "accuracy/measure.py",
-    "max(abs(point.truth) + point.reach, least)",
-    "max(abs(point.truth), least)",
-)
 def test_units_by_hand():
     point = Point("", 1.0 + 2.0**-52, mpmath.mpf(1), mpmath.mpf(3))
     assert error_of(point, np.float64, "ulp") == 1.0

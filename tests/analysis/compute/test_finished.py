@@ -111,9 +111,7 @@ def test_a_key_depends_on_the_code(tmp_path, monkeypatch):
 
 
 def files(folder):
-    return {
-        path.name: path.read_text("utf-8") for path in folder.glob("report.md*") if path.is_file()
-    }
+    return {p.name: p.read_text("utf-8") for p in folder.glob("report.md*") if p.is_file()}
 
 
 def test_what_was_edited_gets_another_name_each_time(tmp_path):
@@ -189,9 +187,7 @@ def test_a_folder_holds_one_result(tmp_path):
     output_files.describe(tmp_path, {"holds": "report", "seed": 4})
     assert output_files.manifest(tmp_path)["seed"] == 4
     output_files.refuse_another(tmp_path, "report")
-    with pytest.raises(
-        FileExistsError, match=r"holds 'report', .*another --out, such as report-zh"
-    ):
+    with pytest.raises(FileExistsError, match=r"holds 'report', .* --out, such as report-zh"):
         output_files.refuse_another(tmp_path, "report-zh")
 
 

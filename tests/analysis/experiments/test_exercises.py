@@ -7,7 +7,6 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis import inputs
 from analysis.experiments import exercises
@@ -87,10 +86,6 @@ def wrong(answers):
             yield {**answers, name: 0 if value else 1}
 
 
-@kills("exercises.py", "math.expm1(float(((q + k) ** 2).sum())) / 0.01", "100.0", only="2-1")
-@kills("exercises.py", '> Decimal("0.001")', '> Decimal("0.01")', only="3-1")
-@kills("exercises.py", "s[4:] ** 2", "s[3:] ** 2", only="9-1")
-@kills("exercises.py", "(m * (d + 1) + m * d)", "(m * (d + 1))", only="10-1")
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("number", list(EXERCISES))
 def test_right_answers_are_right_and_others_wrong(number, seed):

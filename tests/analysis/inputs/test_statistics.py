@@ -5,7 +5,6 @@ import math
 import naive
 import numpy as np
 import pytest
-from kills import kills
 from small import hiding
 
 from analysis.inputs import Head, gaussian, generative
@@ -23,7 +22,6 @@ from analysis.inputs.statistics import (
 from approx.estimate import exact
 
 
-@kills("statistics.py", "np.log(keys[several])", "np.log(keys.max())")
 @pytest.mark.parametrize("mask", [None, "causal", hiding(5, 7, 3)])
 @pytest.mark.parametrize(("scale", "stripe"), [(1.0, 21), (1.0, 1), (100.0, exact.STRIPE)])
 def test_describe_is_its_definition(monkeypatch, mask, scale, stripe):

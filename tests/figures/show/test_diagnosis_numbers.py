@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from kills import kills
 
 from analysis import inputs
 from analysis.advice import caveats
@@ -52,11 +51,6 @@ def table():
     return pd.DataFrame(rows)
 
 
-@kills(
-    "diagnosis.py",
-    'table[table.winner][f"{SHORT[metric]}_stderr"].max()',
-    'heads[f"{SHORT[metric]}_stderr"].max()',
-)
 def test_the_text_has_the_numbers_of_its_table(table):
     said = re.sub(r"\s+", " ", diagnosis.text(table))
     for line in (
@@ -154,7 +148,6 @@ def test_the_error_of_the_output_stands_beside_tv(table):
     assert "output" not in diagnosis.text(table).split("Budget")[0]  # without V
 
 
-@kills("verdict.py", "return text + _rival(one)", "return text")
 def test_the_other_winner_is_named_where_exact_attention_is_kept(table):
     kept = with_output(table).assign(verdict="keep exact")
     better = "; by output error sink_window(k=4) is better, 0.250 < 0.500"

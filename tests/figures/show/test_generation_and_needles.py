@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pandas as pd
 from each import each
-from kills import kills
 
 from analysis.models.generation import Generated
 from figures.show import generation, needles
@@ -21,12 +20,6 @@ EXACT = Generated("a blue house", (7, 8, 9), 40, LAYERS, 0.5)
 SAID = Generated("a blue hat", (7, 8, 6), 40, LAYERS, 1.0, EXACT, 2 / 3)
 
 
-@kills("figures/show/generation.py", "at=said.parts_at + 1", "at=said.parts_at")
-@kills(
-    "figures/show/generation.py",
-    "row['bytes'] / row['exact_bytes']",
-    "row['bytes'] / row['exact_reads']",
-)
 def test_generation_in_words():
     said = generation.text(SAID)
     assert said.startswith("with the plan:\na blue hat\n\nwith exact attention:\na blue house\n\n")
@@ -81,9 +74,6 @@ FOUND = pd.DataFrame(
 )  # fmt: skip
 
 
-@kills(
-    "figures/show/needles.py", "for depth in depths), str(method)", "for depth in by), str(method)"
-)
 def test_needles_have_a_row_a_length_and_method_by_depth():
     assert list(needles.cells(FOUND)) == [
         ("tokens", "depth 0.5", "depth 0", "method"),

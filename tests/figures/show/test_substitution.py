@@ -4,7 +4,6 @@ import json
 import math
 
 import pytest
-from kills import kills
 
 from analysis.models.substitute import summary
 from analysis.sweeps import table
@@ -49,7 +48,6 @@ def test_summary_has_a_row_a_run_in_order():
     assert rows.residual_relative_error.tolist() == [0.3] * 4  # behind the last layer
 
 
-@kills("substitution.py", 'if use(row) == "runnable" and', 'if use(row) != "future" and')
 def test_text_names_the_nearest_that_can_be_run():
     said = substitution.text(made_up(), "t.txt", 16)
     lines = said.splitlines()

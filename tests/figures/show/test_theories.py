@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from kills import kills
 
 from analysis import inputs
 from analysis.advice.pitfalls import RawQR, concentration, with_eps
@@ -183,7 +182,6 @@ def naive_with_eps(Q, K, omega, eps):
     return out
 
 
-@kills("pitfalls.py", "- top_q) + size) * weight", "- top_q)) * weight + size")
 @pytest.mark.parametrize("eps", [0.0, 1e-4, 0.5])
 def test_with_eps_is_its_formula(eps):
     x = inputs.gaussian(5, 3, rng=1)
