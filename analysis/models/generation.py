@@ -130,6 +130,7 @@ def generate(
     filled with it. Then each token is computed from the caches alone.
     """
     checks.integer("tokens", tokens, least=1)
+    checks.integer("seed", seed, least=0)
     place = Place.from_path(model_dir)
     if isinstance(plan, Plan):
         check_weights(plan, place)

@@ -133,7 +133,9 @@ class Size:
 
     def checked(self, value: Any) -> int:
         """Return the size that a user gave; raise TypeError or ValueError if it is not a size."""
-        size = checks.integer(self.field, value, least=0 if self.zero else min(1, self.least))
+        least = 0 if self.zero else min(1, self.least)
+        most = MOST_KEYS if self.counts == "entries" else None
+        size = checks.integer(self.field, value, least=least, most=most)
         if size % self.step:
             raise ValueError(f"{self.field} must be a multiple of {self.step}, got {size}")
         return size

@@ -1,5 +1,7 @@
 """Seeds follow from what they are for, and from nothing else."""
 
+import pytest
+
 from analysis.compute.seeds import seed_sequence
 
 
@@ -13,3 +15,5 @@ def test_every_piece_of_work_has_a_seed_of_its_own():
         1364029677,
         180627191,
     ]
+    with pytest.raises(ValueError, match="seed must be >= 0, got -1"):
+        seed_sequence(-1, "a")

@@ -32,6 +32,10 @@ def test_file_reads_back_with_heads_in_order_and_facts_kept(tmp_path):
         (GOOD | {"heads": {"3.1": 7}}, "head 3.1: a spec must be text, got 7"),
         (GOOD | {"heads": {"3.1": "sink_windw(k=2)"}}, "head 3.1: unknown method 'sink_windw'"),
         (GOOD | {"heads": {"3.1": "top_k()"}}, r"head 3.1: top_k\(\) is a template"),
+        (
+            GOOD | {"heads": {"3.1": f"sink_window(k={10**24})"}},
+            "head 3.1: k must be <= 2147483647",
+        ),
         (GOOD | {"model": 3}, "model must be a name, got 3"),
         (GOOD | {"budget": -1}, "budget must be finite and > 0, got -1"),
         (GOOD | {"budget": float("nan")}, "budget must be finite and > 0, got nan"),
