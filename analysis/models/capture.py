@@ -51,8 +51,8 @@ class Capture:
     windows : tuple of int
         The window w of each layer, the query's own key included: row i sees keys j with
         i − w < j ≤ i. 0 stands for no window; empty if no layer has a window.
-    tokens : int
-        The number of tokens of the whole text.
+    tokens : int or None
+        The number of tokens of the whole text; None if a long text was not read to its end.
     sinks : ndarray or None
         The logits of attention sinks, (layers, heads), if the model has them.
     """
@@ -66,7 +66,7 @@ class Capture:
     model: str = ""
     layers: tuple[int, ...] = ()
     windows: tuple[int, ...] = ()
-    tokens: int = 0
+    tokens: int | None = 0
     sinks: Array | None = None
 
 
@@ -151,8 +151,13 @@ def capture(
         tokenizer = place.tokenizer()
         token_ids = checkpoints.token_ids(words, tokenizer, config, max_tokens)
         precise = torch.float64 if dtype == "float64" else torch.float32
-        model = place.weights(AutoModel, config, precise)
-    tokens = len(tokenizer(words, verbose=False)["input_ids"])
+        size = _numbers(facts, len(kept or ()), queries or len(token_ids), len(token_ids))
+        beside = 2 * size * np.dtype(dtype).itemsize  # every layer, and then all in one array
+        model = place.weights(AutoModel, config, precise, beside)
+    tokens: int | None = len(token_ids)
+    if tokens == max_tokens:
+        short = len(words) <= checkpoints.WHOLE
+        tokens = len(tokenizer(words, verbose=False)["input_ids"]) if short else None
     return _forward(
         model, token_ids, kept, queries=queries, name=place.name, tokens=tokens, dtype=dtype,
         check=check,
@@ -197,6 +202,14 @@ def save(
 # The text and the model
 
 
+def _numbers(facts: Any, layers: int, n: int, l: int) -> int:
+    """Return how many numbers q, k and v have, as far as a configuration says it."""
+    heads = getattr(facts, "num_attention_heads", 0)
+    groups = getattr(facts, "num_key_value_heads", None) or heads
+    d = getattr(facts, "head_dim", None) or getattr(facts, "hidden_size", 0) // max(heads, 1)
+    return (layers or getattr(facts, "num_hidden_layers", 0)) * d * (heads * n + 2 * groups * l)
+
+
 def _in_order(layers: Sequence[int]) -> tuple[int, ...]:
     """Return the numbers of layers without repetition, in the order of their calls."""
     if not layers:
@@ -226,7 +239,7 @@ def _forward(
     *,
     queries: int | None = None,
     name: str = "",
-    tokens: int = 0,
+    tokens: int | None = 0,
     dtype: str = "float32",
     check: bool = False,
 ) -> Capture:
@@ -336,7 +349,7 @@ def _fit(first: _Layer, layer: _Layer) -> None:
 
 
 def _assemble(
-    layers: Mapping[int, _Layer], some: bool, token_ids: Array, name: str, tokens: int
+    layers: Mapping[int, _Layer], some: bool, token_ids: Array, name: str, tokens: int | None
 ) -> Capture:
     """Return the layers as one capture."""
     first = next(iter(layers.values()))

@@ -5,8 +5,10 @@ import hashlib
 import importlib.util
 import json
 import logging
+import math
 import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from analysis.inputs import array_files
-from analysis.inputs.array_files import one_line
+from analysis.inputs.array_files import InputFileWarning, one_line
+from approx import checks
+from approx.estimate import memory
 
 MOST_TEXT = 2**28  # bytes of a text that a model reads
 _INSTALL = "pip install -c constraints.txt -e '.[capture]'"
@@ -29,6 +33,8 @@ _NO_KEYS = {
     "kv_lora_rank": "multi-head latent attention, whose cache is one latent vector for all heads",
     "num_kv_shared_layers": "layers that read the keys of others",
 }
+_ONE = "model.safetensors"
+WHOLE = 2**16  # characters: shorter texts are tokenised whole
 
 
 class Place(NamedTuple):
@@ -75,43 +81,33 @@ class Place(NamedTuple):
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of each file of weights, by name."""
-        return {
-            path.relative_to(self.folder).as_posix(): digest(path) for path in self.weight_files()
-        }
+        every = self.weight_files()
+        return {path.relative_to(self.folder).as_posix(): digest(path) for path in every}
 
     def weight_files(self) -> list[Path]:
-        """Return the files of weights that transformers reads: one, or those that an index names.
-
-        Raises
-        ------
-        ValueError
-            There is none, or an index is damaged, or names a pickle or a file that is not there.
-        """
-        if gguf := self.local.get("gguf_file"):
-            return [self.folder / gguf]
-        index = self.folder / "model.safetensors.index.json"
-        if (one := self.folder / "model.safetensors").is_file():
-            return [one]
+        """Return the files of weights that transformers reads: one, or those of an index."""
+        if (gguf := self.local.get("gguf_file")) or (self.folder / _ONE).is_file():
+            return [self.folder / (gguf or _ONE)]
+        index = self.folder / f"{_ONE}.index.json"
         if not index.is_file():
-            raise ValueError(
-                f"{one_line(self.folder)} has no model.safetensors, nor an index of one"
-            )
+            raise ValueError(f"{one_line(self.folder)} has no weights as .safetensors")
         with reading(index):
             names = {*json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
             paths = [self.folder / name for name in sorted(names)]
         for path in paths:
-            if path.suffix != ".safetensors" or not path.is_file():
-                raise ValueError(
-                    f"{one_line(index)} names {one_line(path.name)}, which is no .safetensors file "
-                    "beside it: pickles are not read"
-                )
+            if path.suffix != ".safetensors" or not path.is_file():  # transformers reads pickles
+                what = f"{one_line(index)} names {one_line(path.name)}"
+                raise ValueError(f"{what}, which is no .safetensors file there")
         return paths
 
     def config(self, *, runs: bool = False) -> Any:
         """Return the configuration; raise ValueError if Q, K, V cannot represent the model."""
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(self.folder, **self.local)
+        with reading(self.folder / self.local.get("gguf_file", "config.json")):
+            config = AutoConfig.from_pretrained(self.folder, **self.local)
+            for name in ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size"):
+                checks.integer(name, getattr(config.get_text_config(), name, 1), least=1)
         check(config, runs=runs)
         return config
 
@@ -119,23 +115,79 @@ class Place(NamedTuple):
         """Return the tokenizer of the model."""
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(self.folder, **self.local)
+        with reading(self.folder / self.local.get("gguf_file", "")):
+            return AutoTokenizer.from_pretrained(self.folder, **self.local)
 
-    def weights(self, kind: Any, config: Any, dtype: Any) -> Any:
-        """Return the model, made by the class ``kind``, with its own eager attention."""
+    def weights(self, kind: Any, config: Any, dtype: Any, beside: int = 0) -> Any:
+        """Return the model, made by the class ``kind``, with its own eager attention.
+
+        Raises
+        ------
+        ValueError
+            A file is damaged, or the weights lack an array of the model, or have another shape.
+        ResourceLimitError
+            The model and ``beside`` more bytes would not fit. It is raised before weights are read.
+
+        Warns
+        -----
+        InputFileWarning
+            The weights have further arrays in their layers, or further layers.
+        """
+        sizes = self._sizes()
+        held = sum(sizes.values()) * dtype.itemsize + beside
+        memory.reserve(held, f"the model {self.name}", "max_tokens, or take a smaller model")
         logger = logging.getLogger("transformers.modeling_utils")
-        logger.addFilter(_serious)
+        logger.addFilter(_unsaid)
         try:
-            return kind.from_pretrained(
-                self.folder,
-                config=config,
-                attn_implementation="eager",
-                dtype=dtype,
-                use_safetensors=True,
-                **self.local,
-            )
+            with reading(self.folder / self.local.get("gguf_file", "")):
+                model, found = kind.from_pretrained(
+                    self.folder,
+                    config=config,
+                    attn_implementation="eager",
+                    dtype=dtype,
+                    use_safetensors=True,
+                    ignore_mismatched_sizes=True,  # they are refused below, by name
+                    output_loading_info=True,
+                    **self.local,
+                )
         finally:
-            logger.removeFilter(_serious)
+            logger.removeFilter(_unsaid)
+        # AutoModel makes a pooler, which many weights lack and no attention needs
+        lacking = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
+        if wrong := sorted(name for name in lacking if not name.startswith("pooler.")):
+            raise ValueError(
+                f"{self.name}: the configuration asks for {checks.counted(len(wrong), 'array')} "
+                f"that the weights lack or have in another shape, such as {wrong[0]}: take both "
+                "from one model"
+            )
+        gguf, layers = "gguf_file" in self.local, config.get_text_config().num_hidden_layers
+        further, least = (sizes, layers) if gguf else (found["unexpected_keys"], 0)
+        numbers = {name: re.search(r"\.(\d+)\.", name) for name in further}  # heads have none
+        more = [name for name, layer in numbers.items() if layer and int(layer[1]) >= least]
+        if more:
+            warnings.warn(
+                f"{self.name}: the weights have {checks.counted(len(more), 'array')} that the "
+                f"configuration does not ask for, such as {min(more)}: the model runs without",
+                InputFileWarning,
+                stacklevel=2,
+            )
+        return model
+
+    def _sizes(self) -> dict[str, int]:
+        """Return how many numbers each array of the weights has, from the headers of the files."""
+        from safetensors import safe_open
+
+        sizes: dict[str, int] = {}
+        for path in self.weight_files():
+            with reading(path):
+                if path.suffix == ".gguf":
+                    import gguf
+
+                    sizes = {x.name: int(x.n_elements) for x in gguf.GGUFReader(str(path)).tensors}
+                    continue
+                with safe_open(path, "numpy") as file:
+                    sizes |= {x: math.prod(file.get_slice(x).get_shape()) for x in [*file.keys()]}
+        return sizes
 
 
 @contextmanager
@@ -174,8 +226,13 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except (ImportError, MemoryError):
         raise
-    except Exception as error:
+    except Exception as error:  # theirs is any
         reason = one_line(error) or type(error).__name__
+        if "trust_remote_code" in reason:
+            reason = "it needs code of its own (auto_map), and none is run"
+        for file in sorted(path.glob("*.json")):  # of a tokenizer, which the error does not name
+            with reading(file):
+                json.loads(file.read_text(encoding="utf-8"))
         raise ValueError(f"{one_line(path)} cannot be read: {reason}") from error
 
 
@@ -194,10 +251,9 @@ def folder_name(folder: Path) -> str:
     return folder.name
 
 
-def _serious(record: logging.LogRecord) -> bool:
-    """Return whether a log record about weights is more than a notice of unused weights."""
-    said = record.getMessage()
-    return "UNEXPECTED" not in said or "MISSING" in said
+def _unsaid(record: logging.LogRecord) -> bool:
+    """Return whether a log record says something other than `Place.weights` itself says."""
+    return not re.search("LOAD REPORT|Some weights of", record.getMessage())
 
 
 def digest(path: str | os.PathLike[str]) -> str:
@@ -226,21 +282,41 @@ def read(path: str | os.PathLike[str]) -> str:
 def token_ids(words: str, tokenizer: Any, config: Any, max_tokens: int) -> list[int]:
     """Return the ids of the first tokens of a text, special tokens included.
 
+    Of a long text a beginning is tokenised, and one twice as long, until both give the same ids.
+
     Raises
     ------
     ValueError
-        The text has fewer than 2 tokens, or more than the model has positions.
+        The text has fewer than 2 tokens, or more than the model has positions, or the tokenizer has
+        more tokens than the model.
     """
-    found: list[int] = tokenizer(words, truncation=True, max_length=max_tokens)["input_ids"]
-    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if re.search("[\ud800-\udfff]", words):
+        raise ValueError(
+            "the text has a lone surrogate, which no Unicode text has: give it as UTF-8"
+        )
+    facts = config.get_text_config()
+    positions = getattr(facts, "max_position_embeddings", None)
     limit = min(tokenizer.model_max_length, positions or tokenizer.model_max_length)
+    most, length = min(max_tokens, limit + 1), WHOLE
+    found: list[int] = []
+    while True:
+        text, before = words[:length], found
+        found = tokenizer(text, truncation=True, max_length=most)["input_ids"]
+        if len(text) == len(words) or (found == before and len(found) == most):
+            break
+        length *= 2
     if len(found) < 2:
         raise ValueError(
             f"the text must give at least 2 tokens, got {len(found)}: give a longer one"
         )
     if len(found) > limit:
         raise ValueError(
-            f"the model has {limit} positions, got {len(found)} tokens: lower max_tokens"
+            f"the model has {limit} positions, and the text more tokens: lower max_tokens"
+        )
+    if max(found) >= (known := getattr(facts, "vocab_size", max(found) + 1)):
+        raise ValueError(
+            f"the tokenizer in {one_line(tokenizer.name_or_path)} gives token {max(found)}, and "
+            f"the model has only {known}: take both from one model"
         )
     return found
 

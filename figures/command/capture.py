@@ -82,7 +82,9 @@ def _said(captured: Capture, count: int, path: Path) -> str:
         mask += f", queries of the last {checks.counted(captured.q.shape[2], 'token')}"
     kept = captured.token_ids.size
     tokens = f"All {kept} tokens of the text"
-    if kept < captured.tokens:
+    if captured.tokens is None:
+        tokens = f"The first {kept} tokens of the text (--max-tokens)"
+    elif kept < captured.tokens:
         tokens = (
             f"The text is cut to the first {kept} of its {captured.tokens} tokens (--max-tokens)"
         )

@@ -7,7 +7,9 @@ import os
 import re
 import socket
 import sys
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,11 +18,13 @@ import pytest
 from analysis.advice.diagnose import diagnose
 from analysis.bounds.theory import predictions
 from analysis.inputs import head_kinds, load, sample
-from analysis.models import attention_hook, capture as module
+from analysis.inputs.array_files import InputFileWarning
+from analysis.models import attention_hook, capture as module, checkpoints
 from analysis.models.attention_hook import Seen
 from analysis.models.capture import Capture, capture, save
 from analysis.models.checkpoints import Place
 from approx import parse
+from approx.estimate import memory
 
 SAMPLE = Path(module.__file__).parents[1] / "data" / "minilm.npz"
 SMOLLM2 = SAMPLE.with_name("smollm2.npz")
@@ -616,7 +620,9 @@ def test_what_a_model_has_not_is_refused_before_it_is_read(tmp_path, monkeypatch
     model_dir, text = saved(tmp_path, "llama")
     auto = pytest.importorskip("transformers").AutoModel
     monkeypatch.setattr(auto, "from_pretrained", lambda *_, **__: pytest.fail("it is read"))
-    with pytest.raises(ValueError, match="the model has 64 positions, got 90 tokens: lower max_"):
+    with pytest.raises(
+        ValueError, match="the model has 64 positions, and the text more tokens: lower max_"
+    ):
         capture(model_dir, text, max_tokens=100)
     with pytest.raises(ValueError, match="head must be <= 3, got 4"):
         capture(model_dir, text, heads=[(0, 1), (1, 4)])
@@ -625,6 +631,94 @@ def test_what_a_model_has_not_is_refused_before_it_is_read(tmp_path, monkeypatch
     text.write_text("", encoding="utf-8")
     with pytest.raises(ValueError, match="at least 2 tokens, got 0: give a longer one"):
         capture(model_dir, text)
+
+
+@with_torch
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("config.json", (b'_layers": 2', b'_layers": 3'), r"9 arrays .* as layers\.2\."),
+        ("config.json", (b'_size": 48', b'_size": 40'), "6 arrays .* in another shape"),
+        ("config.json", (b'_size": 32', b'_size": "32"'), r"config\.json cannot be .*hidden"),
+        ("config.json", (b'_heads": 4', b'_heads": 3'), r"model.* cannot be read: .*mult"),
+        ("config.json", (b'_layers": 2', b'_layers": -2'), r"json cannot be .* -2"),
+        ("tokenizer.json", (b'"version"', b"version"), r"tokenizer\.json cannot be read: "),
+        ("tokenizer.json", (b'"people": 3', b'"people": 300'), "gives token 300, .* has only 50"),
+        ("model.safetensors", (b"\0" * 4, b""), r"model\.safetensors cannot be read: "),
+        ("model.safetensors.index.json", (b"", b'{"weight_map": {"": "b.bin"}}'), "b.bin, which"),
+        ("model.safetensors.index.json", (b"", b'{"weight_map": []}'), r"json cannot be read"),
+        ("model.gguf", (b"", b"GGUF\3\0\0\0" + bytes(12)), r"model\.gguf cannot be read: "),
+    ],
+)  # fmt: skip
+def test_a_damaged_model_is_one_sentence_that_names_the_file(tmp_path, name, change, message):
+    model_dir, text = saved(tmp_path, "llama")
+    path = model_dir / name
+    if not path.exists():
+        (model_dir / "model.safetensors").rename(model_dir / "b.bin")
+        path.touch()
+    path.write_bytes(path.read_bytes().replace(*change, 1))
+    with pytest.raises(ValueError, match=message) as caught:
+        capture(path if name == "model.gguf" else model_dir, text, max_tokens=16)
+    assert "model" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@with_torch
+def test_arrays_that_no_configuration_asks_for_are_named_but_not_heads(tmp_path):
+    model_dir, text = saved(tmp_path, "llama")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.from_pretrained(model_dir)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(model_dir)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InputFileWarning)
+        capture(model_dir, text, max_tokens=16)
+    config.num_hidden_layers = 1
+    config.save_pretrained(model_dir)
+    with pytest.warns(
+        InputFileWarning, match=r"9 arrays that .* not ask for, such as model\.layers\.1"
+    ):
+        assert len(capture(model_dir, text, max_tokens=16).q) == 1
+
+
+@with_torch
+def test_memory_is_reserved_for_the_model_and_the_arrays_before_either_is_made(tmp_path):
+    model_dir, text = saved(tmp_path, "llama")
+    c = capture(model_dir, text, max_tokens=16)
+    weights = pytest.importorskip("safetensors.numpy").load_file(model_dir / "model.safetensors")
+    # weights in float32; each layer's arrays, and all of them in one
+    held = sum(x.nbytes for x in weights.values()) + 2 * (c.q.nbytes + c.k.nbytes + c.v.nbytes)
+    memory.set_limit(held)
+    capture(model_dir, text, max_tokens=16)
+    memory.set_limit(held - 1)
+    with pytest.MonkeyPatch.context() as patch:
+        auto = pytest.importorskip("transformers").AutoModel
+        patch.setattr(auto, "from_pretrained", lambda *_, **__: pytest.fail("it is read"))
+        with pytest.raises(
+            memory.ResourceLimitError, match=r"model would take .* lower max_tokens"
+        ):
+            capture(model_dir, text, max_tokens=16)
+
+
+def test_of_a_long_text_only_the_beginning_is_tokenised(monkeypatch):
+    def tokenizer(text, truncation, max_length):
+        lengths.append(len(text))
+        return {"input_ids": [len(word) for word in text.split()][:max_length]}
+
+    monkeypatch.setattr(checkpoints, "WHOLE", 40)
+    tokenizer.model_max_length, tokenizer.name_or_path = 10**6, "words"
+    config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(vocab_size=9))
+    words, lengths = "we the people of " * 1000, []
+    for most in (2, 9, 10, 500, 9999):
+        ids = checkpoints.token_ids(words, tokenizer, config, most)
+        assert ids == ([2, 3, 6, 2] * 1000)[:most]
+        # a beginning of at most twice the needed characters, and then one twice as long
+        assert max(lengths) <= max(2 * 40, 4 * len(words) * most / 4000 + 4 * 6)
+    for text, message in (
+        ("we \ud800", "lone surrogate"),
+        ("we weweweweww", "token 10, .* only 9"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            checkpoints.token_ids(text, tokenizer, config, 8)
 
 
 @with_torch
@@ -643,7 +737,7 @@ def test_code_in_the_folder_is_not_run(folder):
     )
     ran = folder / "ran"
     (folder / "code_of_theirs.py").write_text(f"open({str(ran)!r}, 'w').close()")
-    with pytest.raises(ValueError, match="trust_remote_code"):
+    with pytest.raises(ValueError, match="auto_map"):
         capture(folder, folder / "text.txt")
     assert not ran.exists()
 

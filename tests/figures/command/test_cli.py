@@ -296,25 +296,29 @@ def test_lengths_that_do_not_fit_are_those_of_the_file(tensors, capsys):
     assert said.endswith("lengths of q and k in my heads.npz: a shorter text has less\n")
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_text_that_is_cut_is_said_to_be(whole, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        (5, "All 5 tokens of the text; "),
+        (90, "The text is cut to the first 5 of its 90 tokens (--max-tokens); "),
+        (None, "The first 5 tokens of the text (--max-tokens); "),
+    ],
+)
+def test_a_text_that_is_cut_is_said_to_be(tokens, said, tmp_path, capsys, monkeypatch):
     from analysis.models import capture, checkpoints
 
     q = np.ones((1, 2, 5, 4))
-    found = capture.Capture(q, q, q, 0.5, True, np.arange(5), tokens=5 if whole else 90)
+    found = capture.Capture(q, q, q, 0.5, True, np.arange(5), tokens=tokens)
     monkeypatch.setattr(capture, "capture", lambda *_, **__: found)
     monkeypatch.setattr(checkpoints, "texts", lambda *_: [])
     out = tmp_path / "my x.npz"
-    assert run("capture", tmp_path, "text.txt", "--out", out, *(["--check"] * whole)) == 0
-    said, checked = capsys.readouterr().err, "the model gives the same outputs (--check).\n"
-    assert (checked in said) == whole
-    said = said.rpartition(checked)[2]
-    assert said.endswith(f"Next: expqk diagnose '{out}'\n")
-    assert said.startswith(
-        "All 5 tokens of the text; 2 heads of width 4, causal"
-        if whole
-        else "The text is cut to the first 5 of its 90 tokens (--max-tokens); 2 heads of width 4"
-    )
+    check = tokens == 5
+    assert run("capture", tmp_path, "text.txt", "--out", out, *(["--check"] * check)) == 0
+    printed, checked = capsys.readouterr().err, "the model gives the same outputs (--check).\n"
+    assert (checked in printed) == check
+    printed = printed.rpartition(checked)[2]
+    assert printed.endswith(f"Next: expqk diagnose '{out}'\n")
+    assert printed.startswith(f"{said}2 heads of width 4, causal")
 
 
 @pytest.mark.listed
