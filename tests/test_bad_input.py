@@ -454,11 +454,12 @@ def test_subnormal_inputs_and_negative_zero_act_as_zero(name, dtype):
     want = dense(approximate(*zeros, name))[0]
     for value in (-0.0, tiny):
         Q, K = (np.full_like(x, value) for x in zeros)
+        terms = 64  # e^y with |y| < 1e-38 is 1 to the last bit; sums of at most 8 terms, each ≤ 1
         if value > 0 and name in ("relu()", "cosformer()"):  # homogeneous: as any number > 0
             want = dense(approximate(*(x + 1 for x in zeros), name))[0]
-        # e^y with |y| < 1e-38 is 1 to the last bit; sums of at most 8 terms, each ≤ 1
+            terms += 4 * 745  # its log, of size 745, is rounded, once more beside another one
         got = dense(approximate(Q, K, name))[0]
-        np.testing.assert_allclose(got, want, rtol=0, atol=64 * np.finfo(dtype).eps)
+        np.testing.assert_allclose(got, want, rtol=0, atol=terms * np.finfo(dtype).eps)
     moments = small(name, *SHAPE).moments(Q, K)
     assert moments is None or not np.isnan(moments).any()
 
