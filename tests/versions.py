@@ -3,11 +3,9 @@
 ``make versions``, or ``python tests/versions.py [NAME …]`` with some of: least, the lowest versions
 that pyproject.toml declares; 3.12, 3.13, …, a Python of that version, found on the PATH as
 python3.12 or named by $PYTHONS, with the newest packages; package, a wheel and an sdist. Versions
-run the fast part of the suite. Environments are made in .versions, and kept.
-
-``make processors``, or ``python tests/versions.py Nehalem …``: the whole suite with the code that
-OpenBLAS, NumPy, Numba and glibc choose on an older processor. What cannot be had or run here is
-said, and is no failure.
+run the fast part of the suite. Environments are made in .versions, and kept. ``make processors``:
+Nehalem, …, the whole suite with the code that OpenBLAS, NumPy, Numba and glibc choose on an older
+processor. What cannot be had or run here is said, and is no failure.
 """
 
 import os
@@ -71,12 +69,9 @@ def interpreter(version: str) -> str | None:
 
 def call(*command: str | Path, **options) -> subprocess.CompletedProcess:
     """Run a command; what it printed is shown where it fails."""
-    done = subprocess.run(
-        [str(part) for part in command],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options,
-    )  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     if done.returncode:
-        print(done.stdout[-4000:])
+        print(done.stdout[-4000:], done.stderr[-4000:])
         raise SystemExit(f"failed: {' '.join(map(str, command))}")
     return done
 
@@ -86,11 +81,9 @@ def environment(name: str, python: str, packages: list[str]) -> Path:
     folder = ENVIRONMENTS / name
     own = folder / "bin" / "python"
     call(python, "-m", "venv", "--without-pip", folder)  # the pip of this Python serves them all
-    call(sys.executable, "-m", "pip", "--python", own, "install", "--quiet", *packages)
-    call(
-        sys.executable, "-m", "pip", "--python", own, "install", "--quiet",
-        "--no-deps", "--editable", ROOT,
-    )  # fmt: skip
+    install = sys.executable, "-m", "pip", "--python", own, "install", "--quiet"
+    call(*install, *packages)
+    call(*install, "--no-deps", "--editable", ROOT)
     return own
 
 
@@ -107,10 +100,9 @@ def fast(name: str, python: Path) -> None:
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
         if "mark.kernel" in path.read_text("utf-8")
     ]
-    own = alone(name)
     said = []
     for tests in (["approx", "analysis", "figures"], ["-m", "kernel", *kernels]):
-        done = call(python, "-m", "pytest", *QUICK, *tests, cwd=ROOT, env=own)
+        done = call(python, "-m", "pytest", *QUICK, *tests, cwd=ROOT, env=alone(name))
         said.append(re.search(r"\d+ passed", done.stdout)[0])
     code = (
         "import platform; from importlib.metadata import version as v; print(platform."
@@ -133,11 +125,8 @@ def processor(name: str) -> None:
     env = alone(name) | own
     code = "import numpy, threadpoolctl as t; print(t.threadpool_info()[0].get('architecture'))"
     kernels = call(sys.executable, "-c", code, env=env).stdout.strip()
-    command = sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2"
-    done = subprocess.run(
-        [*command, "--dist", "loadfile"], cwd=ROOT, env=env, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    command = sys.executable, "-m", "pytest", *QUICK, "-n", "2", "--dist", "loadfile"
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in own.items())
     print(f"{name}: OpenBLAS for {kernels}, {variables}: {lines[-1]}", flush=True)

@@ -291,9 +291,8 @@ def test_eva_keeps_a_share_that_is_small_beside_the_support():
     """
     Q, K = [[-600.0], [740.0]], [[2.0], [0.0]]
     A = made("eva(m=1, sparse=chunk(size=1))", Q, K, rng=0)
-    # exponents of up to 1480, rounded about four times
-    rtol = 4 * 1480 * np.finfo(float).eps
-    np.testing.assert_allclose(A.to_dense(), [[0.0, 1.0], [1.0, 0.0]], rtol=rtol, atol=1e-199)
+    # exponents of up to 1480, rounded about four times, are off by 4·1480·eps
+    np.testing.assert_allclose(A.to_dense(), [[0.0, 1.0], [1.0, 0.0]], rtol=1.4e-12, atol=1e-199)
 
 
 def test_eva_fills_entries_first_and_groups_with_the_rest():

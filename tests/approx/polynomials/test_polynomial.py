@@ -380,9 +380,8 @@ def test_levels_are_right_to_what_they_promise(n, B, weight):
 
 def cardinal(nodes, x):
     """Return |ℓ_i(x)| of the Lagrange polynomials of some nodes, a row for each x."""
-    return np.array(
-        [[abs(np.prod([(a - s) / (t - s) for s in nodes if s != t])) for t in nodes] for a in x]
-    )
+    rest = [(t, nodes[nodes != t]) for t in nodes]
+    return np.abs([[np.prod((a - s) / (t - s)) for t, s in rest] for a in x])
 
 
 @pytest.mark.parametrize("weight", ["relative", "absolute"])
