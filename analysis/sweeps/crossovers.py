@@ -64,7 +64,7 @@ def crossing(
         sparse, low_rank = zip(*map(errors, t.tolist()))
     grid = []
     for name, value in (("sparse", sparse), ("low_rank", low_rank)):
-        x = checks.array(name, checks.required(value), ndim=1, finite=False).astype(float)
+        x = checks.array(name, () if value is None else value, ndim=1, finite=False).astype(float)
         if x.shape != t.shape or (x < 0).any():
             raise ValueError(
                 f"{name} must be an error >= 0 for each of {len(t)} temperatures, "
