@@ -364,7 +364,6 @@ def _common(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, An
         "input_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.inputs))),
         "content_table": tables.markdown(pd.DataFrame(map(tables.contents, profile.inputs))),
         "crossing_table": "" if crossings.empty else tables.markdown(crossings),
-        "class_sentence": sentences.class_conclusion(computed["error"]),
         "lies_table": tables.markdown(tables.lies_table(computed["moments"])),
         "variance_sentence": sentences.variance_conclusion(computed["moments"]),
         "decomposed": min(decomposition.COUNT, max(x.n for x in profile.inputs)),
@@ -379,7 +378,7 @@ def _common(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, An
 
 def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:
     """Return what the template of all but a course speaks of, beside what is common to both."""
-    errors, price, ledger = computed["error"], computed["price"], computed["claims"]
+    errors, ledger = computed["error"], computed["claims"]
     best, advice = computed["winners"], computed["advice"]
     d = max(x.d for x in profile.inputs)
     m = tables.features(profile, d)
@@ -404,10 +403,6 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "best_sentence": sentences.uniform_wins(best),
         "runnable_sentence": sentences.runnable_conclusion(best),
         "advised_trials": in_words(measurement.TRIALS),
-        "polynomial_sentence": sentences.polynomial_conclusion(price, profile),
-        "pursuit_sentence": sentences.pursuit(
-            price, {x.name: x.mask.entries / x.n for x in profile.inputs}
-        ),
         "lies_sentence": sentences.lies(computed["moments"]),
         "decomposition_tables": {
             f"{t:g}": tables.markdown(tables.decomposition_table(computed["decomposition"], t))

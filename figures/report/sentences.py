@@ -20,12 +20,7 @@ from figures.report import tables
 from figures.show import claims_ledger
 from figures.show.diagnosis import MOST_MARGIN
 from figures.words import amounts
-from figures.words.translation import mark, share, share_of, tr
-
-NOT_MATCHED = mark(
-    "The largest entries, the truncated SVD and GoDec are matched by stored values only, so "
-    "they are not compared in this currency."
-)
+from figures.words.translation import mark, share_of, tr
 
 
 def masks(inputs: Iterable[Head]) -> str:
@@ -81,40 +76,6 @@ def exact_cost(profile: Profile) -> str:
     return amounts.amount_text(style.span(map(round, prices)), profile.currency)
 
 
-def pursuit(price: pd.DataFrame, stored: dict[str, float]) -> str:
-    """Return rank, entries and price of Robust PCA: no compressed form of attention.
-
-    Parameters
-    ----------
-    price : DataFrame
-    stored : dict
-        How many values per query row of exact attention has on average, by input.
-    """
-    part = price[price.method.str.startswith("robust_pca(space")]
-    wide = part.pivot_table(index=["input", "n"], columns="metric", values="value", sort=False)
-    wide = wide.reset_index("n").assign(stored=lambda rows: rows.index.map(stored))
-    made = [
-        tr(
-            "{name}: rank {rank:.0f} and {share:.0%} of the entries, {values_per_row:.0f} values "
-            "a row",
-            name=name,
-            rank=row["rank"],
-            share=row.nnz / (row.n * row.stored),
-            values_per_row=row.values_per_row,
-        )
-        for name, row in wide.iterrows()
-    ]
-    return tr(
-        "Principal component pursuit (Robust PCA) recovers a matrix that *is* low-rank plus "
-        "sparse, at whatever storage that takes. For the softmax rows at t = 1 it finds: "
-        "{found}. That is more than the {l} values of the exact row on {dearer}. At a given "
-        "budget, GoDec takes its place.",
-        found=tr("; ").join(made),
-        dearer=share_of(wide.values_per_row > wide.stored),
-        l=style.span(round(count) for count in wide.stored),
-    )
-
-
 def verdicts(ledger: pd.DataFrame) -> str:
     """Return how many claims there are of each verdict."""
     each = ledger.drop_duplicates("id")
@@ -168,37 +129,6 @@ def _named(total: pd.Series) -> str:
         "{method} with {error}",
         method=style.look(spec)["label"],
         error=tables.power(float(np.exp(min(log, 700))), log),
-    )
-
-
-def class_conclusion(errors: pd.DataFrame) -> str:
-    """Return whether sparse or low-rank is the right class, by temperature."""
-    crossings = error.crossings(errors, "attention")
-    if crossings.empty:
-        return tr(NOT_MATCHED)
-    usual = crossings[(crossings.coldest == "sparse") & (crossings.hottest == "low-rank")]
-    gains = tr(
-        "{least:.2f}× to {most:.2f}×",
-        least=crossings.gain.min(),
-        most=crossings.gain.max(),
-    )
-    if len(usual):
-        regime = tr(
-            "In relative Frobenius error of normalised rows, sparse wins at low temperature "
-            "and low rank at high temperature on {usual}.",
-            usual=share(len(usual), len(crossings)),
-        )
-    else:
-        regime = tr(
-            "On no input does sparse win at low temperature and low rank at high "
-            "temperature in this error."
-        )
-    return tr(
-        "{regime} For each input, take the temperature at which the best sparse + low-rank split "
-        "found (GoDec) gains most: there the better of the two classes has {gains} the error of "
-        "the split.",
-        regime=regime,
-        gains=gains,
     )
 
 
@@ -311,26 +241,6 @@ def lies(table: pd.DataFrame) -> str:
         "{said} Reliable samples agree with the closed form: the largest |z| of a mean is {z:.1f}.",
         said=said,
         z=z.max(),
-    )
-
-
-def polynomial_conclusion(price: pd.DataFrame, profile: Profile) -> str:
-    """Return what the Taylor polynomial of degree 2 costs and reaches."""
-    part = price[price.method == "taylor(degree=2)"]
-    wide = part.pivot_table(index="input", columns="metric", values="value", sort=False)
-    errors = wide.attention_relative_frobenius
-    prices = [parse("taylor(degree=2)").price(**x.shape.given) for x in profile.inputs]
-    paid = [getattr(price, profile.currency) for price in prices]
-    return tr(
-        "Taylor of degree 2 costs {price}, {least_budgets:.3g} to {most_budgets:.3g} times the "
-        "budget, for row-normalised errors of {least_errors:.2g} to {most_errors:.2g} at t = 1; it "
-        "fits the budget on {fitting}.",
-        price=amounts.amount_text(style.span(map(round, paid)), profile.currency),
-        least_budgets=min(paid) / profile.budget,
-        most_budgets=max(paid) / profile.budget,
-        least_errors=errors.min(),
-        most_errors=errors.max(),
-        fitting=share_of(price <= profile.budget for price in paid),
     )
 
 
