@@ -153,7 +153,8 @@ class Place(NamedTuple):
         finally:
             logger.removeFilter(_unsaid)
         # AutoModel makes a pooler, which many weights lack and no attention needs
-        lacking = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
+        every = (*found["missing_keys"], *found["mismatched_keys"])  # names, or names with shapes
+        lacking = {name if isinstance(name, str) else name[0] for name in every}
         if wrong := sorted(name for name in lacking if not name.startswith("pooler.")):
             raise ValueError(
                 f"{self.name}: the configuration asks for {checks.counted(len(wrong), 'array')} "
@@ -224,7 +225,7 @@ def reading(path: Path) -> Iterator[None]:
     """Name the file in whatever transformers and its parsers raise where it is damaged."""
     try:
         yield
-    except (ImportError, MemoryError):
+    except MemoryError:
         raise
     except Exception as error:  # theirs is any
         reason = one_line(error) or type(error).__name__

@@ -640,7 +640,7 @@ def test_what_a_model_has_not_is_refused_before_it_is_read(tmp_path, monkeypatch
         ("config.json", (b'_layers": 2', b'_layers": 3'), r"9 arrays .* as layers\.2\."),
         ("config.json", (b'_size": 48', b'_size": 40'), "6 arrays .* in another shape"),
         ("config.json", (b'_size": 32', b'_size": "32"'), r"config\.json cannot be .*hidden"),
-        ("config.json", (b'_heads": 4', b'_heads": 3'), r"model.* cannot be read: .*mult"),
+        ("config.json", (b'_heads": 4', b'_heads": 3'), "cannot be read: .*mult|another shape"),
         ("config.json", (b'_layers": 2', b'_layers": -2'), r"json cannot be .* -2"),
         ("tokenizer.json", (b'"version"', b"version"), r"tokenizer\.json cannot be read: "),
         ("tokenizer.json", (b'"people": 3', b'"people": 300'), "gives token 300, .* has only 50"),
@@ -674,9 +674,7 @@ def test_arrays_that_no_configuration_asks_for_are_named_but_not_heads(tmp_path)
         capture(model_dir, text, max_tokens=16)
     config.num_hidden_layers = 1
     config.save_pretrained(model_dir)
-    with pytest.warns(
-        InputFileWarning, match=r"9 arrays that .* not ask for, such as model\.layers\.1"
-    ):
+    with pytest.warns(InputFileWarning, match=r"9 arrays that .* not ask for, .*layers\.1"):
         assert len(capture(model_dir, text, max_tokens=16).q) == 1
 
 
