@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-from kills import kills
 from test_substitute import build, passage, with_torch
 
 from analysis.inputs import Head
@@ -21,11 +20,6 @@ def head(n=12, d=3, c=4, width=5, seed=0):
     return x, rng.standard_normal((c, width)), rng.standard_normal((2, n, c))
 
 
-@kills(
-    "sensitivity.py",
-    "np.square(products).sum(axis=1).mean()) / 2",
-    "np.square(products).sum(axis=1).mean())",
-)
 def test_predictors_are_their_definitions():
     x, projection, gradients = head()
     found = sensitivity.predictors(x, parse("sink_window(k=3)"), 0, projection, gradients)
@@ -76,7 +70,6 @@ def test_correlations_and_their_intervals():
     assert row.low < row.spearman < row.high
 
 
-@kills("sensitivity.py", "part.groupby(HEAD).indices", "part.groupby([*HEAD, 'method']).indices")
 def test_heads_are_drawn_again_with_all_their_methods():
     """Rows that are there twice must not make an interval narrower."""
     table = made_up()
