@@ -96,7 +96,6 @@ def least(table: pd.DataFrame, temperature: float) -> str:
     """Return how often a method without variance is nearest, and an unbiased one of no use."""
     wide = tables.decomposed(table)
     wide = wide[wide.temperature == temperature]
-    wide = wide.assign(total=np.logaddexp(wide.log_squared_bias, wide.log_variance))
     paid = wide[wide.budget > 0]
     nearest = paid.loc[paid.groupby("input", sort=False).total.idxmin()]
     unbiased = wide[(wide.log_squared_bias == -np.inf) & (wide.closed_form == 1.0)]

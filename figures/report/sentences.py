@@ -98,13 +98,13 @@ def parts_of_error(table: pd.DataFrame) -> str:
     here = wide[(wide.temperature == t) & (wide.budget > 0)]  # nothing above the budget
     for name, part in here.groupby("input", sort=False):
         part = part.set_index("method")
-        total = _total(part)
+        total = part.total
         drawn, fixed = total[_unbiased(part)], total[np.isneginf(part.log_variance)]
         without = tr("{name}: {fixed} (no variance)", name=name, fixed=_named(fixed))
         if len(drawn):
             without = tr("{without}, {drawn} (unbiased)", without=without, drawn=_named(drawn))
         sentences.append(without)
-    worse = _total(wide)[_unbiased(wide)] > 0
+    worse = wide.total[_unbiased(wide)] > 0
     return tr(
         "The least expected squared errors at this budget and t = {t:g}: {sentences}. Returning "
         "zero has error 1. At the temperatures of both tables, the errors of {worse} are larger.",
@@ -117,10 +117,6 @@ def parts_of_error(table: pd.DataFrame) -> str:
 def _unbiased(wide: pd.DataFrame) -> pd.Series:
     """Return which have no bias by their closed form; a sampled 0 is only below the noise."""
     return (wide.log_squared_bias == -np.inf) & (wide.closed_form == 1.0)
-
-
-def _total(wide: pd.DataFrame) -> pd.Series:
-    return pd.Series(np.logaddexp(wide.log_squared_bias, wide.log_variance), index=wide.index)
 
 
 def _named(total: pd.Series) -> str:

@@ -280,14 +280,15 @@ def corrected_table(ledger: pd.DataFrame) -> pd.DataFrame:
 
 
 def decomposed(table: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a method, input and temperature: log_squared_bias, log_variance, ...
+    """Return one row a method, input and temperature: log_squared_bias, log_variance, total, ...
 
-    Both are NaN where they are of draws that are not reliable.
+    All three are NaN where they are of draws that are not reliable.
     """
     keys = ["method", "input", "temperature", "budget"]
     wide = table.pivot_table(index=keys, columns="metric", values="value", sort=False)
+    wide["total"] = np.logaddexp(wide.log_squared_bias, wide.log_variance)
     if "reliable" in wide:
-        wide.loc[wide.reliable == 0, ["log_squared_bias", "log_variance"]] = np.nan
+        wide.loc[wide.reliable == 0, ["log_squared_bias", "log_variance", "total"]] = np.nan
     return wide.reset_index()
 
 

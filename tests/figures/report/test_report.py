@@ -521,6 +521,9 @@ def test_a_sampled_bias_below_the_noise_is_not_called_unbiased(found):
     zero = sampled & (table.metric == "log_squared_bias")
     lucky = table.assign(value=table.value.mask(zero, -np.inf))
     assert sentences.parts_of_error(lucky) == sentences.parts_of_error(table)
+    rows = table[table.metric == "closed_form"].assign(metric="reliable", value=0.0)
+    unsure = pd.concat([table[table.metric != "reliable"], rows])  # without a warning
+    assert tables.decomposed(unsure).total.isna().all()
 
 
 def _other(table):
