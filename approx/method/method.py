@@ -129,7 +129,7 @@ class Size:
         """Return the largest size that a user may give; None for any."""
         if self.most is not None:
             return self.most(n, l)
-        return MOST_KEYS if self.counts == "entries" else self.largest(n, l)
+        return None if self.counts == "entries" else self.largest(n, l)
 
     def checked(self, value: Any) -> int:
         """Return the size that a user gave; raise TypeError or ValueError if it is not a size."""

@@ -11,6 +11,7 @@ from numpydoc.docscrape import NumpyDocString
 from small import SPECS, few, small, very_few
 
 from approx import ALIASES, METHODS, Method, Size, parse
+from approx.method import MOST_KEYS
 from approx.projections import IID, Fixed
 from approx.random_features.positive import Positive
 
@@ -51,7 +52,7 @@ def test_round_trip_after_within(name, budget, n, l, d):
 @given(
     st.sampled_from(sorted(name for name, kind in METHODS.items() if not kind.outermost)),
     st.floats(0, 1, exclude_min=True, exclude_max=True),
-    st.integers(1, 10**30),
+    st.integers(1, MOST_KEYS),
 )
 def test_round_trip_of_nested_methods(name, share, k):
     inner = parse("scatterbrain")
