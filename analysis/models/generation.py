@@ -300,7 +300,7 @@ def _agree(model: Any, exact: Mapping[HeadIndex, Method], count: int) -> None:
         attached = _Attached(model, exact, count, 0, 1)
         try:
             out = model(ids[:, :2], use_cache=True)
-            past = {name: out[name] for name in CACHE_NAMES if name in out}
+            past = {name: out[name] for name in out if name in CACHE_NAMES}
             last = model(ids[:, 2:], use_cache=True, **past)
         finally:
             attached.remove()
