@@ -66,7 +66,7 @@ class InputFileError(ValueError):
 
 
 class InputFileWarning(UserWarning):
-    """The axes of a file may have another order than assumed."""
+    """A file may hold something else than its names or axes say."""
 
 
 def read(path: Path) -> dict[str, Array]:

@@ -83,7 +83,8 @@ class LanguageModel:
         ImportError
             torch, transformers or, for a GGUF file, gguf or accelerate is missing.
         ValueError
-            There is no model, the model is not causal, it is quantised in another format than
+            There is no model, a file is damaged, the weights lack an array of the model or have
+            another shape, the model is not causal, it is quantised in another format than
             GGUF, or its attention is not softmax(scaling q·k) v.
         """
         one_of("dtype", dtype, ("float32", "float64"))
