@@ -225,7 +225,7 @@ def test_without_torch_it_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     (tmp_path / "text.txt").write_text("words " * 500)
-    said = r"^a model needs torch .*: pip install -e '\.\[capture\]'$"
+    said = r"^a model needs torch .*: pip install -c constraints\.txt -e '\.\[capture\]'$"
     with pytest.raises(ImportError, match=said):
         Run.open(tmp_path / "model", tmp_path / "text.txt", tmp_path / "out")
     assert not (tmp_path / "out").exists()
