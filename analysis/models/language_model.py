@@ -4,6 +4,7 @@ It can start at any layer, from the states of an earlier run. So `analysis.model
 not run unchanged layers again.
 """
 
+import inspect
 import os
 import pickle  # noqa: TID251 - between workers, which run any code anyway; never from a file
 import threading
@@ -211,7 +212,9 @@ class LanguageModel:
                 stack.callback(hook.remove)
             stack.enter_context(self._skipping(start, state))
             stack.enter_context(attending(self.model, attend, first=start))
-            self.model(input_ids=torch.as_tensor(ids)[None], logits_to_keep=1)
+            takes = inspect.signature(self.model.forward).parameters
+            fewer = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+            self.model(input_ids=torch.as_tensor(ids)[None], **fewer)
         if start < self.layers and not calls:
             raise unused(self.model)
         if watch is not None:
