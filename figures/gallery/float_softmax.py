@@ -100,8 +100,8 @@ def finding(table: pd.DataFrame) -> str:
     }
     return tr(
         "In float16, adding {n} terms one by one makes weights wrong by {recursive:.0%}, in pairs "
-        "by {pairwise:.2%}. In {dtype}, softmax errs by up to {free:.0f} u without division, by "
-        "{online:.0f} u online, and by {shifted:.1f} u shifted, in pairs.",
+        "by {pairwise:.2%}. In {dtype}, softmax errs by up to {free:.0f} u undivided, {online:.0f} "
+        "u online, {shifted:.1f} u shifted, in pairs.",
         n=n,
         recursive=off["recursive"],
         pairwise=off["pairwise"],
@@ -113,4 +113,4 @@ def finding(table: pd.DataFrame) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    return tr("Largest error over the largest weight, in units of u. Dotted: bounds.")
+    return tr("Largest error over the largest weight, in u. Dotted: bounds.")

@@ -235,7 +235,7 @@ def answers(computed: dict[str, pd.DataFrame], profile: Profile, d: int) -> pd.D
     rows = [
         (tr("Entries or low rank?"), *_class(computed["summary"])),
         (tr("Which methods can a model run?"), *_runnable(computed["advice"])),
-        (tr("Are random features enough?"), *_random(computed["moments"])),
+        (tr("Are positive random features enough?"), *_random(computed["moments"])),
         (tr("From which length on do features cost less?"), *_length(profile, d)),
     ]
     return pd.DataFrame(rows, columns=[tr("question"), tr("answer"), tr("how sure")])

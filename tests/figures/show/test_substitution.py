@@ -86,7 +86,7 @@ def test_json_has_every_layer_and_head_and_no_infinity():
     [
         ([], "give at least one --method SPEC or --plan FILE"),
         (["--method", "exct()"], "did you mean 'exact'"),
-        (["--plan", "none.json"], "No such file"),
+        (["--plan", "none.json"], "there is no file"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(arguments, message, tmp_path, capsys, monkeypatch):
