@@ -7,6 +7,7 @@ edited file among them, stays. Several processes may write into one folder: each
 """
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import json
@@ -174,8 +175,7 @@ def refuse_another(folder: Path, holds: str) -> None:
     """Raise FileExistsError if the manifest of a folder says that it holds something else."""
     if (before := manifest(folder).get("holds", holds)) != holds:
         raise FileExistsError(
-            f"{folder} holds {before!r}, which {holds!r} does not replace: give another --out, "
-            f"such as {holds}"
+            f"{folder} holds {before}, which {holds} does not replace: give another --out"
         )
 
 
@@ -208,5 +208,8 @@ def _sync(path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # some file systems have it for files alone
+                raise
         finally:
             os.close(descriptor)

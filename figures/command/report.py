@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,8 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     from figures.report.build import build, rebuild
     from figures.words.translation import speaking
 
-    holds = _holds(arguments, arguments.lang)
-    out = arguments.out or Path(holds)
+    out = arguments.out or _folder(arguments, arguments.lang)
     written = ["index.html", "report.pdf", "report.md"]
     if arguments.rebuild:
         if arguments.title or arguments.author or arguments.model:
@@ -73,8 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
                 authors=arguments.author or (),
                 model=model,
                 cache=platformdirs.user_cache_path("expqk"),
-                beside=[Path(_holds(arguments, language)) for language in options.LANGUAGES],
-                holds=holds,
+                beside=[_folder(arguments, language) for language in options.LANGUAGES],
+                holds=_holds(arguments, out),
             )
         if edited:
             print(f"expqk: report.md was edited: it is kept as {edited}", file=sys.stderr)
@@ -85,11 +85,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _holds(arguments: argparse.Namespace, language: str) -> str:
-    """Return the name of a report, by which two of them do not take each other's folder."""
+def _folder(arguments: argparse.Namespace, language: str) -> Path:
+    """Return the folder of a report if none is given."""
     profile = arguments.profile if arguments.profile != "default" else None
     file = arguments.qk and arguments.qk.name.removesuffix(".npz").removesuffix(".safetensors")
-    return "-".join(filter(None, ["report", file, profile, language if language != "en" else None]))
+    language = language if language != "en" else ""
+    return Path("-".join(filter(None, ["report", file, profile, language])))
+
+
+def _holds(arguments: argparse.Namespace, out: Path) -> str:
+    """Return what the folder of a report holds; another report does not replace it."""
+    file = os.path.relpath(arguments.qk, out) if arguments.qk else "the bundled heads"
+    return f"the {arguments.profile} report on {file}, in {arguments.lang}"
 
 
 def _found(arguments: argparse.Namespace) -> Results | None:

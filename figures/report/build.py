@@ -268,8 +268,7 @@ def _ledger() -> pd.DataFrame:
 def rebuild(out: Path) -> None:
     """Turn report.md, perhaps edited, and notes.md into index.html and report.pdf."""
     if not (out / SOURCE).exists():
-        command = f"expqk report --out {shlex.quote(str(out))}"
-        raise FileNotFoundError(f"there is no {out / SOURCE}: run {command} first")
+        raise FileNotFoundError(f"there is no {out / SOURCE}: run without --rebuild first")
     output_files.refuse_edited(out, PAGES)
     for name in PAGES:
         _page(name, out)

@@ -29,7 +29,7 @@ HEADS, PRICE = (
     "model_price",
 )  # figures and their tables; no other figure has the name
 FIGURES = HEADS, PRICE
-HOLDS = "model"  # the folder of `expqk model`
+HOLDS = "what expqk model found"  # the folder of `expqk model`
 COMMAND, FOUND = "command", "found"  # of the manifest: as it was given, and what no table holds
 
 

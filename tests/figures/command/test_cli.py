@@ -19,6 +19,7 @@ import pytest
 from analysis import inputs
 from approx import ALIASES, METHODS, parse
 from approx.projections import PROJECTIONS
+from figures.command import report
 from figures.command.cli import COMMANDS, main, parser
 from figures.document import album
 from figures.gallery import FIGURES, NAMES
@@ -176,7 +177,7 @@ def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, capsys
         (["figures", "all", "--budget", "nan"], "budget must be finite and > 0"),
         (["figures", "all", "--seed", "-1"], "seed must be >= 0"),
         (["report", "--rebuild", "--out", "nowhere"], "there is no nowhere"),
-        (["report", "--rebuild", "--out", "no where"], "expqk report --out 'no where' first"),
+        (["report", "--rebuild", "--out", "no where"], "report.md: run without --rebuild first"),
     ],
 )
 def test_errors_are_one_line_and_exit_1(arguments, message, capsys, tmp_path, monkeypatch):
@@ -187,6 +188,16 @@ def test_errors_are_one_line_and_exit_1(arguments, message, capsys, tmp_path, mo
     assert captured.err.startswith("expqk: ")
     assert captured.err.count("\n") == 1
     assert not captured.out
+
+
+def test_reports_with_one_folder_name_are_told_apart():
+    asked = [[], ["--profile=course"], ["--qk=a/qk.npz"], ["--qk=b/qk.npz"], ["--qk=course.npz"]]
+    given = [parser().parse_args(["report", *one]) for one in asked]
+    assert len({report._holds(one, Path("out")) for one in given}) == 5
+    assert [str(report._folder(one, "zh")) for one in given[1:]] == [
+        "report-course-zh", "report-qk-zh", "report-qk-zh", "report-course-zh",
+    ]  # fmt: skip
+    assert report._holds(given[2], Path("a/out")).endswith(" on ../qk.npz, in en")
 
 
 @pytest.mark.parametrize(
