@@ -36,7 +36,8 @@ def crossing(
 
     With rising temperature, it is the first change from sparse being better to low-rank being
     better; of places between the two where the errors are equal, the first. Curves that only touch
-    do not cross. An error that is NaN, inf or 0 is not part of a change.
+    do not cross. An error that is NaN, inf or 0 is not part of a change; two errors without a ratio
+    between two temperatures hide the crossing: NaN.
 
     Parameters
     ----------
@@ -91,12 +92,17 @@ def _between(
     """Return the crossing between two temperatures with known logarithms of the errors' ratio."""
     if errors is None:
         return float(low * (high / low) ** (below / (below - above)))
-    ends = {math.log(low): float(below), math.log(high): float(above)}
+    gaps = {math.log(low): math.tanh(below / 2), math.log(high): math.tanh(above / 2)}
 
     def gap(log: float) -> float:
-        return ends[log] if log in ends else float(np.log(np.divide(*errors(math.exp(log)))))
+        """Return (a − b)/(a + b) = tanh(log(a/b)/2) of the errors a, b; 0 ends the search."""
+        if log not in gaps:
+            one, other = errors(math.exp(log))
+            gaps[log] = (one - other) / (one + other) if 0 < one + other < math.inf else math.nan
+        return 0.0 if math.isnan(gaps[log]) else gaps[log]
 
-    return math.exp(scipy.optimize.brentq(gap, min(ends), max(ends), xtol=ROUNDING))
+    found = float(scipy.optimize.brentq(gap, min(gaps), max(gaps), xtol=ROUNDING))
+    return math.nan if math.isnan(gaps.get(found, 0.0)) else math.exp(found)
 
 
 def root(

@@ -51,6 +51,19 @@ def test_a_crossing_of_two_functions_is_their_root():
     assert crossing(grid, *curves) != pytest.approx(math.log(2), rel=5e-3)  # interpolated
 
 
+@pytest.mark.parametrize(
+    ("between", "expected"),  # two errors, which are 1, 2 at t = 1 and 4, 2 at t = 4
+    [
+        (lambda t: (math.nan, 2.0), math.nan), (lambda t: (t, math.inf), math.nan),
+        (lambda t: (0.0, 0.0), math.nan), (lambda t: (0.0, 2.0), 4.0),
+        (lambda t: (t, 2.0) if t >= 3 else (0.0, 2.0), 3.0),  # a jump
+    ],
+)  # fmt: skip
+def test_errors_without_a_logarithm_between_two_temperatures(between, expected):
+    found = crossing([1.0, 4.0], [1.0, 4.0], [2.0, 2.0], errors=between)
+    assert found == pytest.approx(expected, rel=2e-4, nan_ok=True)
+
+
 def test_no_crossing_is_nan_and_errors_of_zero_or_infinity_are_passed_over():
     t = [1.0, 2.0, 4.0, 8.0]
     for one, other in (
