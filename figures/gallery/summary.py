@@ -33,6 +33,7 @@ NAMES = {
 COLOURS = {"sparse": style.PALETTE[6], "low_rank": style.PALETTE[0], "both": "0.35"}
 UNIFORM = ((1.0, 0.2, 1.4, mark("uniform attention")), (0.5, 0.1, 0.8, mark("half of uniform")))
 NAMED = 4  # inputs of a title at most
+AGAIN = mark("{said} On {inputs}, the entries win at a temperature above one at which they lose.")
 SPARSE = ("entries", "compressed logits", "columns", "pages", "lines", "window", "sampled")
 
 
@@ -84,8 +85,21 @@ def at_one(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def crossings(table: pd.DataFrame) -> pd.Series:
-    """Return where entries and low rank have equal tv, by input; NaN where they do not."""
-    return table[table.role == CROSSING].set_index("input").value
+    """Return where entries and low rank have equal tv, by input; NaN if nowhere or `returning`."""
+    crossed = table[table.role == CROSSING].set_index("input").value
+    return crossed.mask(crossed.index.isin(returning(table)))
+
+
+def returning(table: pd.DataFrame) -> list[str]:
+    """Return the inputs where entries beat low rank at a temperature above one where they lose."""
+    curves = table[table.role.isin(["sparse", "low_rank"])]
+    found = []
+    for name, own in curves.groupby("input", sort=False):
+        tv = own.pivot_table("value", "temperature", "role")
+        signs = np.sign(tv["sparse"] - tv["low_rank"])
+        if (signs[signs != 0].diff() < 0).any():
+            found.append(str(name))
+    return found
 
 
 def together(table: pd.DataFrame) -> tuple[int, int]:
@@ -214,23 +228,28 @@ def finding(table: pd.DataFrame) -> str:
         worth = table.verdict[table.role == BEST] != KEEP
         return tr("A method is worth its price in {share}.", share=share_of(worth, mark("cases")))
     if turning.empty:
-        return tr(
-            "In total variation, the largest entries and the best low rank found cross on no input."
+        said = tr(
+            "In total variation, the largest entries beat the best low rank found below a "
+            "crossover, and lose above, on no input."
         )
-    if len(turning) > NAMED:
-        return tr(
+    elif len(turning) > NAMED:
+        said = tr(
             "In total variation, the largest entries beat the best low rank found below a "
             "crossover at t ≈ {span}, and lose above, on {share}.",
             span=style.range_of(turning.min(), turning.max()),
             share=share_of(crossed > 0),
         )
-    return tr(
-        "In total variation, the largest entries beat the best low rank found below t ≈ {places}, "
-        "and lose above.",
-        places=tr(", ").join(
-            tr("{t:.2f} ({input})", t=t, input=name) for name, t in turning.items()
-        ),
-    )
+    else:
+        said = tr(
+            "In total variation, the largest entries beat the best low rank found below "
+            "t ≈ {places}, and lose above.",
+            places=tr(", ").join(
+                tr("{t:.2f} ({input})", t=t, input=name) for name, t in turning.items()
+            ),
+        )
+    if more := returning(table):
+        said = tr(AGAIN, said=said, inputs=share_of(crossed.index.isin(more)))
+    return said
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -272,6 +272,8 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
     ):
         if len(part := [str(name) for name, won in wins.groupby("input", sort=False) if won.all()]):
             said = tr(sentence, said=said, inputs=_listed(part))
+    if more := summary.returning(table):
+        said = tr(summary.AGAIN, said=said, inputs=_listed(more))
     return said, sure
 
 

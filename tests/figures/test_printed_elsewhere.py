@@ -7,6 +7,7 @@ import functools
 from types import SimpleNamespace
 
 import as_printed
+import numpy as np
 import pandas as pd
 import pytest
 from kills import kills
@@ -51,6 +52,13 @@ def never(table):
     first = table.input == table.input.iloc[0]
     value = table.value.mask(first & (table.role == "sparse"), 1e-6)
     return table.assign(value=value.mask(first & (table.role == "crossing")))
+
+
+def thrice(table):
+    """Return the table with a first input whose curves change places at every temperature."""
+    sign = (-1.0) ** table.temperature.rank(method="dense")
+    first = (table.input == table.input.iloc[0]) & (table.role == "sparse")
+    return table.assign(value=table.value.mask(first, np.where(sign > 0, 1.0, 1e-6)))
 
 
 PRINTED = {
@@ -100,6 +108,15 @@ PRINTED = {
     "finding of many": (
         lambda: FIGURES["summary"].finding(many_crossings()),
         "t ≈ 0.80, and lose above, on all seven inputs",
+    ),
+    "finding of many changes": (
+        lambda: FIGURES["summary"].finding(thrice(stored()["summary"])),
+        "t ≈ 0.78 (MiniLM easy), and lose above. On one of the two inputs, the entries win at a "
+        "temperature above one at which they lose.",
+    ),
+    "many changes": (
+        lambda: front._class(thrice(stored()["summary"]))[0],
+        "on one of the two inputs below a crossover, and lose above.",
     ),
     "finding of one that crosses": (
         lambda: FIGURES["summary"].finding(never(stored()["summary"])),
