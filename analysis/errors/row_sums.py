@@ -152,10 +152,11 @@ def fill(
             f2 += t * t
             tv += abs(t)
         exact_sink *= inverse_total
-        if attention and sink > -np.inf:
+        f2 += 0.0 if positive else exact_sink * exact_sink
+        if attention and positive and sink > -np.inf:
             pj, qj = exact_sink, sink_mass * inverse
             base = log_unit if peak > 0.0 else sink
-            t, quotient = qj - pj, pj / qj
+            t, quotient = qj - pj, pj / qj if qj >= SURELY_NORMAL else 0.0
             near = abs(quotient - 1.0) < 0.5
             ratio = np.log(quotient) if near else base + np.log(mass) - log_sum
             less = qj * (1.0 - quotient) if near else t
