@@ -133,7 +133,8 @@ def generate(
     checks.integer("seed", seed, least=0)
     place = Place.from_path(model_dir)
     if isinstance(plan, Plan):
-        check_weights(plan, place)
+        check_weights([plan], [place])
+        plan = Plan(plan.model, plan.heads)  # whose weights `attach` need not read again
     model = LanguageModel.open(model_dir, dtype=dtype)
     ids = model.tokens_of(prompt, MOST if max_tokens is None else max_tokens)
     attach(model.model, plan, heads=heads, name=model.name, seed=seed, jobs=jobs)
@@ -227,7 +228,8 @@ def attach(
         A method computes all ``heads``; all other heads stay exact.
     heads : sequence of (layer, head), optional
     name : str, optional
-        The name of the model, which must be the plan's; by default the name of its folder.
+        The name of the model, which must be the plan's; by default the name of its folder. Where
+        that is on the disk, its weights, or a GGUF file there, must be the plan's, too.
     seed, jobs
         As for `analysis.models.substitute.substitute`.
 
@@ -236,9 +238,10 @@ def attach(
     ValueError
         The plan is for another model; a method reads the future, needs all logits or has no cache;
         or the model has a property that softmax(scaling q·k) v lacks, such as a soft-cap or latent
-        attention; or exact attention does not give the logits of the model itself, because its
-        transformers is too new. The model's own calls raise it for beam search, for a batch with
-        rows of different lengths and no mask, and for a cache that is not empty.
+        attention; or exact attention does not give the logits of the model itself, because it is
+        training or its transformers is too new. A plan that was attached before then stays. The
+        model's own calls raise it for beam search, for a batch with rows of different lengths and
+        no mask, and for a cache that is not empty.
 
     Notes
     -----
@@ -256,10 +259,7 @@ def attach(
     if isinstance(plan, Plan):
         if why := other_model(plan, _names(model) if name is None else {name}):
             raise ValueError(why)
-        if name is None:
-            check_weights(
-                plan, Place(Path(getattr(model, "name_or_path", "")), "", {}), every=False
-            )
+        check_weights([plan], _places(model))
         chosen: Mapping[HeadIndex, Method] = plan.heads
     else:
         every = [(i, j) for i in range(layers) for j in range(count)] if heads is None else heads
@@ -272,9 +272,15 @@ def attach(
             )
         if why := method.obstacle(Mask.causal(2, 2)):
             raise ValueError(f"no model can run {method}: {why}")
-    if model in _ATTACHED:
+    if before := _ATTACHED.get(model):
         detach(model)
-    _agree(model, dict.fromkeys(chosen, EXACT), count)
+    try:
+        _agree(model, dict.fromkeys(chosen, EXACT), count)
+    except BaseException:
+        if before:
+            before.install()
+            _ATTACHED[model] = before
+        raise
     _ATTACHED[model] = _Attached(model, chosen, count, seed, jobs or os.cpu_count() or 1)
 
 
@@ -288,23 +294,27 @@ def detach(model: Any) -> None:
 def _agree(model: Any, exact: Mapping[HeadIndex, Method], count: int) -> None:
     """Raise ValueError unless exact attention by our hooks gives the logits of the model itself.
 
-    Of three tokens the last is read from the cache that the model returns, as in its ``generate``.
-    Half of the digits must agree: sums of other orders differ in the rest.
+    The last token is read from the cache that the model returns, as in its ``generate``, and is one
+    of three or, where the model has a window of at most 62, of two more: some keys leave it. Half
+    of the digits must agree: sums of other orders differ in the rest. Padding is not tested.
     """
     import torch
     import transformers
 
-    ids = torch.arange(1, 4, device=model.device)[None] % model.config.get_text_config().vocab_size
+    facts = model.config.get_text_config()
+    window = getattr(facts, "sliding_window", None) or 0
+    n = max(3, window + 2 if window <= 62 else 0)
+    ids = torch.arange(1, n + 1, device=model.device)[None] % facts.vocab_size
     with torch.inference_mode():
         own = model(ids, use_cache=False).logits[0, 1:]
         attached = _Attached(model, exact, count, 0, 1)
         try:
-            out = model(ids[:, :2], use_cache=True)
+            out = model(ids[:, :-1], use_cache=True)
             past = {name: out[name] for name in out if name in CACHE_NAMES}
-            last = model(ids[:, 2:], use_cache=True, **past)
+            last = model(ids[:, -1:], use_cache=True, **past)
         finally:
             attached.remove()
-        found = torch.cat([out.logits[0, -1:], last.logits[0, -1:]])
+        found = torch.cat([out.logits[0, 1:], last.logits[0]])
     error, size = (found - own).abs().max().item(), own.abs().max().item()
     if not error <= max(torch.finfo(own.dtype).eps, _FLOAT32) ** 0.5 * size:  # also where it is NaN
         raise ValueError(
@@ -320,11 +330,17 @@ _FLOAT32 = float(np.finfo(np.float32).eps)  # to which norms round whatever the 
 def _names(model: Any) -> set[str]:
     """Return the possible names of a model: its folder's, and those of GGUF files there."""
     where = getattr(model, "name_or_path", "")
-    if not where:
-        return set()
-    folder = Path(where)
-    found = {path.stem for path in folder.glob("*.gguf")} if folder.is_dir() else set()
-    return found | {Place(folder, checkpoints.folder_name(folder.resolve()), {}).name}
+    found = {place.name for place in _places(model)}
+    return found | {checkpoints.folder_name(Path(where).resolve())} if where else found
+
+
+def _places(model: Any) -> list[Place]:
+    """Return where a model may be read from: its folder on the disk, and GGUF files there."""
+    where = getattr(model, "name_or_path", "")
+    if not where or not (folder := Path(where)).is_dir():
+        return []
+    own = [Place(folder, folder.name, {})] if [*folder.glob("model.safetensors*")] else []
+    return own + [Place.from_path(path) for path in sorted(folder.glob("*.gguf"))]
 
 
 class _Attached:
@@ -333,9 +349,6 @@ class _Attached:
     def __init__(
         self, model: Any, heads: Mapping[HeadIndex, Method], count: int, seed: int, jobs: int
     ) -> None:
-        from transformers import AttentionInterface, AttentionMaskInterface
-        from transformers.masking_utils import eager_mask
-
         self.model, self.seed, self.jobs = weakref.ref(model), seed, jobs
         self.methods = {
             layer: [heads.get((layer, head), EXACT) for head in range(count)]
@@ -344,8 +357,17 @@ class _Attached:
         self.layers: list[Any] = []
         self.real: Any = None  # (batch, tokens) of this pass: False for padding
         self.calls = 0
-        self.before = model.config._attn_implementation
         self.name = f"expqk_{id(self)}"
+        self.install()
+
+    def install(self) -> None:
+        """Let the model attend by the methods until `remove`."""
+        from transformers import AttentionInterface, AttentionMaskInterface
+        from transformers.masking_utils import eager_mask
+
+        model = self.model()
+        assert model is not None
+        self.before = model.config._attn_implementation
         AttentionInterface.register(self.name, self.attention)
         AttentionMaskInterface.register(self.name, eager_mask)
         model.set_attn_implementation(self.name)
@@ -369,7 +391,9 @@ class _Attached:
         """Prepare a pass: find or make the layers of its cache, and its padding."""
         from transformers import DynamicCache
 
-        named = dict(zip(inspect.signature(model.forward).parameters, args)) | named
+        known = inspect.signature(model.forward).parameters
+        if not any(one.kind is one.VAR_POSITIONAL for one in known.values()):  # else of no name
+            args, named = (), dict(zip(known, args)) | named
         given = [named.pop(name, None) for name in CACHE_NAMES]
         cache = next((one for one in given if one is not None), None)
         if cache is None:
@@ -390,8 +414,8 @@ class _Attached:
                 window = getattr(cache.layers[number], "sliding_window", 0)
                 cache.layers[number] = own(self, number, methods, int(window))
         self.layers, self.calls = cache.layers, 0
-        self.real = _real(model, named.get("input_ids"), named.get("attention_mask"))
-        return (), named | {cache_name(model): cache}
+        self.real = _real(model, named.get("input_ids", *args[:1]), named.get("attention_mask"))
+        return args, named | {cache_name(model): cache}
 
     def leave(self, model: Any, *_: Any) -> None:
         """Raise ValueError unless the model called our attention."""

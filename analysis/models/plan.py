@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -12,7 +12,7 @@ from typing import Any, Self
 from analysis.compute.output_files import replacing
 from analysis.inputs import array_files
 from analysis.inputs.array_files import one_line
-from analysis.models.checkpoints import Place, bare_name, digest
+from analysis.models.checkpoints import Place, bare_name
 from analysis.models.language_model import HeadIndex
 from approx import Mask, Method, checks, notebook, parse
 from approx.method.prices import CURRENCIES
@@ -210,25 +210,28 @@ def other_model(plan: Plan, names: Collection[str]) -> str:
     return f"the plan is for the model {plan.model}, and this is {this}: make a plan for this one"
 
 
-def check_weights(plan: Plan, place: Place, *, every: bool = True) -> None:
-    """Raise ValueError if a model has other files of weights than a plan was made for.
+def check_weights(plans: Iterable[Plan], places: Iterable[Place]) -> None:
+    """Raise ValueError if a plan was made for the weights of none of the places of a model.
 
-    A plan that names no files may be for any weights. Unless ``every`` is given, only the files are
-    compared that the plan names and the folder has.
+    Without places nothing is known, and a plan that names no files may be for any weights. Each
+    place is read once.
     """
-    if own := plan.facts.get("model_sha256"):
-        some = [name for name in own if (place.folder / name).is_file()]
-        found = place.digests() if every else {**own, **{x: digest(place.folder / x) for x in some}}
-        for why in _other_weights(plan, found):
-            raise ValueError(f"{why}: make a plan for this model")
+    if known := [plan for plan in plans if plan.facts.get("model_sha256")]:
+        every = [place.digests() for place in places]
+        for plan in known:
+            found = [_other_weights(plan, digests) for digests in every]
+            if found and all(found):
+                raise ValueError(f"{found[0][0]}: make a plan for this model")
 
 
 def _other_weights(plan: Plan, digests: Mapping[str, str]) -> list[str]:
+    """Return why files have other weights than a plan's: digests count, whatever the names."""
     own = plan.facts.get("model_sha256") or digests
+    other = [name for name in digests if digests[name] not in own.values()]
+    other = other or [name for name in own if own[name] not in digests.values()]
     return [
         f"the weights in {one_line(name)} are not those that the plan was made for"
-        for name in sorted(own.keys() | digests.keys())
-        if digests.get(name) != own.get(name)
+        for name in sorted(other)
     ]
 
 

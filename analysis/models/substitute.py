@@ -112,9 +112,7 @@ def substitute(
     if heads is not None and layers is not None:
         raise ValueError("layers follow from heads: leave them out")
     [words] = checkpoints.texts(model_dir, text)
-    for choice in named.values():
-        if isinstance(choice, Plan):
-            check_weights(choice, Place.from_path(model_dir))
+    check_weights([x for x in named.values() if isinstance(x, Plan)], [Place.from_path(model_dir)])
     model = LanguageModel.open(model_dir, dtype=dtype)
     if layers is not None:
         heads = [(layer, head) for layer in layers for head in range(model.heads)]

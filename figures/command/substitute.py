@@ -111,8 +111,7 @@ def _needle(arguments: argparse.Namespace) -> int:
     from figures.words.translation import speaking
 
     choices = {path.stem: Plan.read(path) for path in arguments.plan}
-    for plan in choices.values():
-        check_weights(plan, Place.from_path(arguments.model))
+    check_weights(choices.values(), [Place.from_path(arguments.model)])
     model = LanguageModel.open(arguments.model, dtype=arguments.dtype)
     found = needle(
         model,

@@ -228,7 +228,11 @@ def test_the_cache_of_a_pass_is_known_by_every_name_and_by_its_place(monkeypatch
     own = model.generate(ids, max_new_tokens=4, do_sample=False)
     attach(model, parse("exact()"))
     assert torch.equal(model.generate(ids, max_new_tokens=4, do_sample=False), own)
-    with torch.inference_mode():
+
+    def passed_on(*args, **named):
+        return type(model).forward(model, *args, **named)
+
+    with torch.inference_mode(), monkeypatch.context() as patch:
         expected = model(ids).logits[0, -1].numpy()
         for name in (None, "past_key_values", cache_name(model)):
             cache = DynamicCache(config=model.config)
@@ -236,10 +240,21 @@ def test_the_cache_of_a_pass_is_known_by_every_name_and_by_its_place(monkeypatch
             for some in (ids[:, :-1], ids[:, -1:]):
                 found = model(some, *place, use_cache=True, **named).logits[0, -1].numpy()
             assert apart(found, expected) < TOLERANCE
+        patch.setattr(model, "forward", passed_on)  # whose signature names no argument
+        assert apart(model(ids).logits[0, -1].numpy(), expected) < TOLERANCE
     monkeypatch.setattr(generation, "CACHE_NAMES", ())  # as if it had one more name
     with pytest.raises(ValueError, match=f"of transformers {__version__} does not attend as exact"):
         attach(model, parse("exact()"))
+    detach(model)  # the plan before, which stayed
     assert torch.equal(model.generate(ids, max_new_tokens=4, do_sample=False), own)
+
+
+@with_torch
+def test_caches_that_ignore_a_short_window_do_not_attend_as_exact_does(monkeypatch):
+    whole = generation.HeadCaches
+    monkeypatch.setattr(generation, "HeadCaches", lambda *a, **kw: whole(*a, **kw | {"window": 0}))
+    with pytest.raises(ValueError, match="does not attend as exact"):
+        attach(small("mistral"), parse("exact()"))
 
 
 @with_torch
@@ -368,6 +383,43 @@ def test_plan_that_fits_no_model_says_why(tmp_path):
     assert {"top_k(k=4)" in one for one in (future, none)} == {True, False}
 
 
+def running(folder, text, plan, model):
+    return (
+        lambda: generate(folder, "w1 w2", plan, tokens=1),
+        lambda: substitute(folder, text, {"one": plan, "two": plan}, skip=60, errors=False),
+        lambda: attach(model, plan),
+        lambda: attach(model, plan, name=plan.model),
+    )
+
+
+@with_torch
+def test_a_plan_is_for_the_same_weights_whatever_their_files_are_called(tmp_path, monkeypatch):
+    folder, text = saved(tmp_path)
+    transformers = pytest.importorskip("transformers")
+    from safetensors import safe_open
+
+    own = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    heads, digests = {(1, 2): parse("sink_window(k=4)")}, Place.from_path(folder).digests()
+    plan = Plan("model", heads, {"model_sha256": digests})
+    weights = (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    with safe_open(weights, "numpy") as file:
+        index = {"metadata": {}, "weight_map": dict.fromkeys(file.keys(), weights.name)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
+    assert misfits(plan, folder) == []
+    for run in running(folder, text, plan, own):
+        run()
+    (weights.parent / "model.gguf").write_bytes(b"other")
+    other = Plan("model", heads, {"model_sha256": Place.from_path(folder / "model.gguf").digests()})
+    attach(own, other)  # a model does not say which of both it was read from
+    (weights.parent / "model.gguf").unlink()
+    for run in running(folder, text, other, own):
+        with pytest.raises(ValueError, match=f"the weights in {weights.name} are not those that"):
+            run()
+    monkeypatch.chdir(folder)
+    own.name_or_path = ""  # which is no folder: not the current one
+    attach(own, other)
+
+
 @with_torch
 def test_a_plan_is_for_the_weights_that_an_index_names(tmp_path):
     folder, text = saved(tmp_path)
@@ -383,11 +435,7 @@ def test_a_plan_is_for_the_weights_that_an_index_names(tmp_path):
     assert len(digests) > 1
     plan = Plan("model", {(1, 2): parse("sink_window(k=4)")}, {"model_sha256": digests})
     own = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    runs = (
-        lambda: generate(folder, "w1 w2", plan, tokens=1),
-        lambda: substitute(folder, text, plan, skip=60, errors=False),
-        lambda: attach(own, plan),
-    )
+    runs = running(folder, text, plan, own)
     for run in runs:
         run()
     assert misfits(plan, folder) == misfits(Plan("model", {}), folder) == []
