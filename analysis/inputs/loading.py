@@ -71,7 +71,8 @@ def load(
     mask = _mask(arrays, q.shape, k.shape[-2])
     sinks = arrays.get("sinks")
     if sinks is not None:
-        sinks = np.broadcast_to(sinks.astype(np.float64), q.shape[:-2]).reshape(-1)
+        sinks = sinks.reshape(() if sinks.size == 1 else sinks.shape).astype(np.float64)
+        sinks = np.broadcast_to(sinks, q.shape[:-2]).reshape(-1)
     whole: Head | Heads
     if q.ndim == 2:
         ids: Ids = ()

@@ -413,6 +413,14 @@ def test_sinks_of_a_file(tmp_path, write, sinks):
     assert load(write_path(tmp_path), 1, 2).sink == expected[1, 2]
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (1, 1, 1)])
+@pytest.mark.parametrize("heads", [(), (2,), (2, 3)])
+def test_one_sink_of_any_shape_is_for_every_head(tmp_path, shape, heads):
+    write_npz(tmp_path, arrays(*heads, 5, 4) | {"sinks": np.full(shape, 1.5)})
+    x = load(write_path(tmp_path))
+    assert [one.sink for one in (x.heads() if heads else [x])] == [1.5] * math.prod(heads)
+
+
 def write_path(folder):
     return next(folder.glob("data*"))
 
