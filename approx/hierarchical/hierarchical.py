@@ -239,24 +239,23 @@ class Hierarchical(Method):
             return None
         n, _, d, c = shape
         parts, last = self.partition(shape.rows), self.partition(shape.decoding)
-        stored = self.rank * parts.columns / n
-        near, far = float(parts.near.mean()), float(parts.far.mean())
+        stored = parts.stored(self.rank) / n
+        near, terms = float(parts.near.mean()), float(parts.terms(self.rank).mean())
         state = c + (self.space == "kernel")  # rows of softmax need no row sum
         width = state + (0 if self.basis == "svd" else SUMMARIES[self.basis].width(d))
         return Price(
             stored + near,
-            float((last.far * self.rank * width + last.near * (d + c)).max()),
-            far * self.rank * width + near * (d + c) + self._work(shape) / n,
-            NUMBER * (stored + far) + (NUMBER + INDEX) * near + INDEX,
+            float((last.terms(self.rank) * width + last.near * (d + c)).max()),
+            terms * width + near * (d + c) + self._work(shape) / n,
+            NUMBER * (stored + float(parts.far.mean())) + (NUMBER + INDEX) * near + INDEX,
         )
 
     def _work(self, shape: Shape) -> float:
         """Return the multiply-adds of all states, and of any summaries."""
         _, l, d, c = shape
-        rank, parts = self.rank or 0, self.partition(shape.rows)
+        rank, parts = min(self.rank or 0, max(l - self.sinks, 0)), self.partition(shape.rows)
         if self.basis == "svd" or not parts.levels:
-            keys = parts.columns - int(parts.far.sum())
-            return float(keys * rank * c)
+            return float(sum(keys * terms * c for _, keys, terms in parts.rectangles(rank)))
         first, merged = SUMMARIES[self.basis].work(d, rank, c)
         blocks, merges = -(-(l - self.sinks) // self.exact_below), 0
         for _ in parts.levels[1:]:

@@ -78,8 +78,8 @@ class Levels(Low):
 
     @property
     def parameters(self) -> int:
-        """Number of stored values: rank·(queries + keys) of every rectangle."""
-        return int(self.terms[0].left.shape[1]) * self.partition.columns
+        """Number of stored values: (queries + keys)·terms of every rectangle."""
+        return self.partition.stored(self.terms[0].left.shape[1])
 
     @property
     def nbytes(self) -> int:

@@ -13,6 +13,7 @@ rectangles [mid, hi) × [lo, mid). Without a mask there are also the mirrored re
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -96,11 +97,27 @@ class Partition:
         rows = [level.rows for level in self.levels]
         return np.bincount(np.concatenate([*rows, np.empty(0, np.intp)]), minlength=self.mask.n)
 
-    @functools.cached_property
-    def columns(self) -> int:
-        """The sum of queries + keys over all rectangles: the stored values per term."""
-        keys = [self.keys(level, b) for level in self.levels for b, _ in level.groups]
-        return int(self.far.sum()) + sum(int(part.stop - part.start) for part in keys)
+    def rectangles(self, rank: int) -> Iterator[tuple[Array, int, int]]:
+        """Yield the queries of every rectangle, and its numbers of keys and of terms.
+
+        A block of fewer than ``rank`` keys has one term a key.
+        """
+        for level in self.levels:
+            for block, pairs in level.groups:
+                part = self.keys(level, block)
+                count = int(part.stop - part.start)
+                yield level.rows[pairs], count, min(rank, count)
+
+    def terms(self, rank: int) -> Array:
+        """Return the number of terms of the blocks that each query takes, (n,)."""
+        found = np.zeros(self.mask.n, np.intp)
+        for rows, _, terms in self.rectangles(rank):
+            found[rows] += terms
+        return found
+
+    def stored(self, rank: int) -> int:
+        """Return the stored values: (queries + keys)·terms, summed over all rectangles."""
+        return sum((len(rows) + keys) * terms for rows, keys, terms in self.rectangles(rank))
 
 
 @functools.lru_cache(maxsize=16)  # searches for a rank and the heads of a model repeat calls

@@ -30,7 +30,7 @@ class Flash(Method):
     Parameters
     ----------
     size : int, optional
-        Keys per chunk; None is a template.
+        Keys per chunk, without a mask at most l; None is a template.
 
     Notes
     -----
@@ -71,7 +71,9 @@ class Flash(Method):
         indptr, indices = Chunk(size).pattern(q, k, mask, rng)
         zeros = np.zeros(len(indices), q.dtype)
         block = scipy.sparse.csr_array((zeros, indices, indptr), shape=mask.shape)
-        local = flash.relu_squared(q, k, block, size)
+        # a causal row is that of a longer prompt, so it keeps its divisor
+        divisor = size if mask.looks_back else min(size, len(k))
+        local = flash.relu_squared(q, k, block, divisor)
         if not mask.looks_back:
             left = q / mask.counts.astype(q.dtype)[:, None]
             low: Low = Factors(left, k, np.zeros(len(q), q.dtype))

@@ -49,7 +49,7 @@ def test_every_seen_pair_is_near_or_in_one_block_as_long_as_can_be(n, l, leaf, s
     np.testing.assert_array_equal(times, mask.visible())
     assert parts.near.sum() + sum(z - a for _, a, z in found) == mask.entries
     assert parts.near.max() <= sinks + 3 * leaf
-    assert parts.columns == len(found) + sum(z - a for a, z in {x[1:] for x in found})
+    assert parts.stored(1) == len(found) + sum(z - a for a, z in {x[1:] for x in found})
 
 
 # The oracle
@@ -226,6 +226,15 @@ def test_decoding_token_by_token_is_prefill(basis, sinks):
         assert states.reads <= most
         dearest = max(dearest, states.reads)
         assert dearest == method.price(n=seen, l=seen, d=d, mask="causal").reads
+
+
+def test_a_block_has_at_most_one_term_a_key():
+    Q, K, _ = points(5, 5)
+    method = parse("hierarchical(rank=1000, leaf=1, basis='pivots', sinks=1)")
+    price, A = method.price(n=5, l=5, d=3, c=2), method.approximate(Q, K)
+    # query 0 takes the block of keys 1 … 4 (a rectangle of 1 + 4) and is near key 0
+    assert price.stored == A.parameters / 5 == (4 * 5 + 1 + 4 * 5) / 5
+    assert price.reads == 4 * (3 + 2 + 1) + (3 + 2)
 
 
 def test_rows_of_softmax_are_refused_where_the_kernel_is_estimated():
