@@ -192,12 +192,15 @@ def attended(
         seen: dict[str, Any] = {"is_causal": True} if causal else {"attn_mask": mask}
         y = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=scaling, **seen)
     else:
-        logits = scaling * (q @ k.transpose(-1, -2))
-        if mask is not None:
-            is_bool = mask.dtype == torch.bool
-            logits = logits.masked_fill(~mask, -torch.inf) if is_bool else logits + mask
-        column = sinks.to(logits.dtype)[None, :, None, None].expand(*logits.shape[:3], 1)
-        y = torch.cat([logits, column], dim=-1).softmax(-1)[..., :-1] @ v
+        y = torch.empty(*q.shape[:3], v.shape[-1], dtype=q.dtype, device=q.device)
+        for head, sink in enumerate(sinks.to(q.dtype)):  # the logits of one head at a time
+            logits = scaling * (q[:, head] @ k[:, head].transpose(-1, -2))
+            if mask is not None:
+                seen_by = mask.expand(len(q), 1, *logits.shape[1:])[:, 0]
+                is_bool = mask.dtype == torch.bool
+                logits = logits.masked_fill(~seen_by, -torch.inf) if is_bool else logits + seen_by
+            all_logits = torch.cat([logits, sink.expand(*logits.shape[:2], 1)], dim=-1)
+            y[:, head] = all_logits.softmax(-1)[..., :-1] @ v[:, head]
     return y.transpose(1, 2).contiguous()
 
 
