@@ -28,8 +28,9 @@ def describe(inputs: Head) -> dict[str, float]:
     -------
     dict
         - ``logit_min``, ``logit_max``, ``logit_std``: of the logits inside the mask
-        - ``row_entropy``: mean over rows of the entropy of softmax, divided by its largest value
-          log(keys inside the mask); rows with one key are left out
+        - ``row_entropy``: mean over rows of the entropy of softmax, divided by its largest value,
+          the logarithm of the number of keys inside the mask and any attention sink; rows with one
+          key and no sink are left out
         - ``median_squared_sum``: median of |q + k|², the logarithm of the cost of random features
 
     Notes
@@ -69,7 +70,7 @@ def describe(inputs: Head) -> dict[str, float]:
         "logit_min": float(low.min()),
         "logit_max": float(high.max()),
         "logit_std": math.sqrt(square / count),
-        "row_entropy": _entropy(Q, K, mask),
+        "row_entropy": _entropy(Q, K, mask, inputs.sink),
         "median_squared_sum": _median(lambda: (y for _, y in each()), count),
     }
 
@@ -80,7 +81,7 @@ def row_entropy(inputs: Head) -> float:
     Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
     """
     checks.instance("inputs", inputs, Head, "a Head")
-    return _entropy(inputs.Q, inputs.K, inputs.mask)
+    return _entropy(inputs.Q, inputs.K, inputs.mask, inputs.sink)
 
 
 def temperature_at(inputs: Head, entropy: float) -> float:
@@ -133,10 +134,12 @@ def _stripes(Q: Array, K: Array, mask: Mask) -> Iterator[tuple[slice, slice, Arr
         yield rows, cols, np.asarray(Q[rows] @ K[cols].T, np.float64)
 
 
-def _entropy(Q: Array, K: Array, mask: Mask) -> float:
-    entropy, keys = np.empty(len(Q)), mask.counts
+def _entropy(Q: Array, K: Array, mask: Mask, sink: float) -> float:
+    entropy, keys = np.empty(len(Q)), mask.counts + (sink > -math.inf)
     for rows, cols, x in _stripes(Q, K, mask):
         mask.hide(x, rows, cols, fill=-np.inf)
+        if sink > -math.inf:
+            x = np.column_stack([x, np.full(len(x), sink)])
         entropy[rows] = _entropies(x)
     several = keys > 1
     return float(np.mean(entropy[several] / np.log(keys[several]))) if several.any() else 0.0

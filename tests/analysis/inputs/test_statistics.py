@@ -24,18 +24,20 @@ from approx.estimate import exact
 
 @pytest.mark.parametrize("mask", [None, "causal", hiding(5, 7, 3)])
 @pytest.mark.parametrize(("scale", "stripe"), [(1.0, 21), (1.0, 1), (100.0, exact.STRIPE)])
-def test_describe_is_its_definition(monkeypatch, mask, scale, stripe):
+@pytest.mark.parametrize("sinks", [None, 3.0])
+def test_describe_is_its_definition(monkeypatch, mask, scale, stripe, sinks):
     monkeypatch.setattr(exact, "STRIPE", stripe)
     rng = np.random.default_rng(0)
     q, k = rng.standard_normal((5, 3)) * scale, rng.standard_normal((7, 3)) * scale
-    x = Head("x", q, k, mask=mask).at_temperature(2.0)
+    x = Head("x", q, k, mask=mask, sinks=sinks).at_temperature(2.0)
     seen = naive.seen(mask, 5, 7)
     logits = [[float(a @ b) for j, b in enumerate(x.K) if seen[i, j]]
               for i, a in enumerate(x.Q)]  # fmt: skip
     sums = [float(np.sum((a + b) ** 2)) for i, a in enumerate(x.Q)
             for j, b in enumerate(x.K) if seen[i, j]]  # fmt: skip
     entropies = []
-    for row in logits:
+    for keys in logits:
+        row = keys if sinks is None else [*keys, sinks / 2.0]
         if len(row) > 1:
             weights = [math.exp(v - max(row)) for v in row]
             shares = [w / sum(weights) for w in weights if w > 0]
@@ -54,7 +56,7 @@ def test_describe_is_its_definition(monkeypatch, mask, scale, stripe):
 @pytest.mark.parametrize("mask", [None, "causal", hiding(9, 9, 3)])
 def test_row_entropy_is_that_of_describe(mask):
     x = gaussian(9, 4, rng=0)
-    x = Head("x", x.q, x.k, mask=mask)
+    x = Head("x", x.q, x.k, mask=mask, sinks=1.0)
     assert row_entropy(x) == describe(x)["row_entropy"]
 
 
