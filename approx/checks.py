@@ -286,6 +286,12 @@ def number(name: str, value: Any, rule: str = "finite") -> float:
     return real
 
 
+def sink(value: Any) -> float:
+    """Return the logit of an attention sink: finite, or −inf where there is none."""
+    none = np.ndim(value) == 0 and value == -math.inf
+    return -math.inf if none else number("sink", value, "finite, or -inf where there is none")
+
+
 def positive(name: str, value: Any, *, most: float = math.inf) -> float:
     """Return a finite float > 0, at most ``most``.
 

@@ -351,6 +351,20 @@ MASKS = {
     "stable_pca": lambda x: stable_pca.stable_pca(np.ones((5, 4)), 0.1, mask=x),
 }
 
+
+def answer(sink):
+    """Return what the cache of a key answers."""
+    cache = METHOD.cache(d=3, c=1)
+    cache.append(np.ones(3), np.ones(1))
+    return cache.attend(np.ones(3), sink)
+
+
+SINKS = {
+    "approximate": lambda x: METHOD.approximate(*points(), sink=x),
+    "exact.attention": lambda x: exact.attention(*points(), np.ones(4), sink=x),
+    "Cache.attend": answer,
+}
+
 METHODS_TAKEN = {
     "monte_carlo": lambda m: moments.monte_carlo(m, *points(), draws=2, rng=0),
     "expected_error": lambda m: moments.expected_error(m, *points()),
@@ -393,6 +407,7 @@ ARGUMENTS = {
     "rng": RNGS,
     "flag": FLAGS,
     "mask": MASKS,
+    "sink": SINKS,
     "method": METHODS_TAKEN,
     "head": HEADS,
     "estimate": ESTIMATES,

@@ -640,6 +640,8 @@ NONE_OF = [
      TypeError, '^mask must be None, "causal" or a Mask, got'),
     ("mask", ("Causal", "full", "x" * 10_000, "a\nb"),
      ValueError, '^mask must be None, "causal" or a Mask, got'),
+    ("sink", (math.nan, math.inf, "3", None, 1j, True, [1.0, 2.0]), (TypeError, ValueError),
+     "sink must be "),
     ("method", NO_OBJECTS, TypeError, "must be a method, got"),
     ("head", NO_OBJECTS, TypeError, r"must be a Head( or Heads)?, got"),
     ("estimate", NO_OBJECTS, TypeError, "must be an Approximation, got"),

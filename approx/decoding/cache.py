@@ -85,7 +85,7 @@ class Cache(ABC):
         query = self._vector("q", q, self.d)
         if not self.tokens:
             raise ValueError("there is no key to attend to: append one first")
-        return self.answer(query, sink)
+        return self.answer(query, checks.sink(sink))
 
     @abstractmethod
     def add(self, k: Array, v: Array) -> None:

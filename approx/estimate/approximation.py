@@ -137,8 +137,8 @@ class Approximation(_Operator):
         self.maskable = low if self.mask.is_full else self.low
         self.correction = correction and correction.under(self.mask)
         self.space = checks.one_of("space", space, ("kernel", "attention"))
-        self.values, self.fitted, self.sink = values, fitted, sink
-        if sink > -math.inf and space == "attention":
+        self.values, self.fitted, self.sink = values, fitted, checks.sink(sink)
+        if self.sink > -math.inf and space == "attention":
             raise ValueError(
                 "rows of softmax have no place for an attention sink, which is part of the row sum "
                 "of exp(q·k): use a method that estimates exp(q·k)"

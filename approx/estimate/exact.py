@@ -139,7 +139,7 @@ def attention(
     """
     q, k = checks.queries_keys(Q, K)
     v = checks.values(V, len(k))
-    seen = masks.as_mask(mask, len(q), len(k))
+    seen, sink = masks.as_mask(mask, len(q), len(k)), checks.sink(sink)
     out = np.empty((len(q), *v.shape[1:]), np.result_type(q, v))
     for rows in stripes(len(q), len(k)):
         x = seen_logits(q, k, seen, rows)
