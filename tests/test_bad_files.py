@@ -200,6 +200,7 @@ def test_the_recipe_for_a_pickle_saves_what_it_holds(tmp_path, monkeypatch):
 
 HEADS = np.random.default_rng(0).integers(-99, 99, (12, 2, 16, 260)).astype("f4")  # of 12 layers
 SIDE = HEADS.swapaxes(1, 2).reshape(12, 16, 520)
+BY_HEAD = np.stack([HEADS[0], -HEADS[0], HEADS[0]], 2).swapaxes(0, 1)  # (16, 2, 3, 260)
 BITS = (HEADS[0].view("u4") >> 16).astype("u2")  # which have no further bits
 
 
@@ -215,7 +216,10 @@ BITS = (HEADS[0].view("u4") >> 16).astype("u2")  # which have no further bits
         ({"q": HEADS[0].ravel(), "k": HEADS[0].ravel()}, HEADS[0]),
         ({"x.bin": HEADS[0]}, HEADS[0]),
         ({f"layer_{i}_{x}": HEADS[i] for x in "qk" for i in range(12)}, HEADS),
+        ({f"l[{i // 2}].h{i % 2 * 8 + 2}_{x}": HEADS[i] for x in "qk" for i in range(12)}, HEADS),
         ({"blocks.3.attn.Wqkv": np.concatenate([SIDE, -SIDE, SIDE], -1)}, SIDE),
+        ({"c.qkv": np.concatenate([SIDE, -SIDE[..., :260], SIDE[..., :260]], -1)}, SIDE),
+        ({"query_key_value": BY_HEAD.reshape(16, -1)}, HEADS[0]),
         ({"query_key_value": np.stack([HEADS, -HEADS, HEADS], 1)}, HEADS),
     ],
 )
@@ -225,7 +229,16 @@ def test_what_a_message_says_to_save_is_right(tmp_path, content, expected):
     first.tofile(path) if names == ["x.bin"] else np.savez(path, **content)
     with pytest.raises((InputFileError, InputFileWarning)) as caught:
         load(path)
-    given = {"numpy": np, "re": re, "path": path, "heads": 2, "n": 16, "d": 260, "axis": 1}
+    given = {
+        "numpy": np,
+        "re": re,
+        "path": path,
+        "heads": 2,
+        "n": 16,
+        "d": 260,
+        "groups": 1,
+        "axis": 1,
+    }
     said = re.search(r"save (.*?)(, with .* x)?, and k and v likewise", str(caught.value))[1]
     line = said.split(" or, where an axis has length 3, ")[-(3 in first.shape)]
     found = eval(line, given | content | {"x": content, "qkv": first})

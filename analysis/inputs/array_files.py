@@ -51,10 +51,16 @@ SIDE_BY_SIDE = (
     "if heads of width d stand side by side, "
     f"save q.reshape(*q.shape[:-1], -1, d).swapaxes(-3, -2){LIKEWISE}"
 )
-BFLOAT16 = f"as bits of bfloat16 have: save (q.view('u2').astype('u4') << 16).view('f4'){LIKEWISE}"
-FUSED = (
-    "save numpy.split(qkv, 3, -1)[0] or, where an axis has length 3, numpy.take(qkv, 0, axis)"
-    f"{LIKEWISE}"
+BFLOAT16 = (
+    f"as bits of bfloat16 have: save (q.view('u2').astype('u4') << 16).view('f4'){LIKEWISE}, "
+    "or q.astype('f4') if they are integers"
+)
+FUSED = (  # the first for what GPT-NeoX and BLOOM call query_key_value
+    ("of each head stand together", "qkv.reshape(n, heads, 3, d)[:, :, 0].swapaxes(0, 1)"),
+    (
+        "(`groups` heads of k) stand side by side",
+        "numpy.split(qkv, [heads * d, (heads + groups) * d], -1)[0]",
+    ),
 )
 CAPTURED = "`expqk capture MODEL_DIR TEXT --out qk.npz` writes the q and k of one"
 WIDEST = 256  # heads of usual models are not wider
@@ -281,14 +287,19 @@ def _without(name: str, path: Path, names: Sequence[str]) -> str:
         return f"{said}; it is a model: {CAPTURED}"
     letters = {one: _letters(one) for one in sorted(names)}
     likely = [(one, x) for x in AXES for one in letters if letters[one] == x != one.lower()]
-    if "qkv" in letters.values():
-        return f"{said}: {FUSED}"
+    if fused := [one for one in letters if letters[one] == "qkv"]:
+        layout, how = FUSED["query_key_value" not in fused[0].lower()]
+        return (
+            f"{said}; the layout must be known: if q, k and v {layout}, save {how} or, where an "
+            f"axis has length 3, numpy.take(qkv, 0, axis){LIKEWISE}"
+        )
     if "k" in letters.values() and "q" not in letters.values():
         return f"{said}; no query follows from keys and values, so run the model: {CAPTURED}"
     if len({x for _, x in likely}) < len(likely):
-        like = re.sub(r"\d+", r"\\d+", one_line(likely[0][0], 60))
+        like = re.sub(r"\d+", r"\\d+", re.escape(one_line(likely[0][0], 60)))
+        order = r"[int(n) for n in re.findall(r'\d+', i)]"
         return (
-            f"{said}: save numpy.stack([x[i] for i in sorted(x, key=lambda i: (len(i), i)) if "
+            f"{said}: save numpy.stack([x[i] for i in sorted(x, key=lambda i: {order}) if "
             f"re.fullmatch(r'{like}', i)]), with the file as x{LIKEWISE}, or a file for each layer "
             "if their lengths differ"
         )

@@ -506,6 +506,7 @@ def npy_header(shape, dtype="<f8"):
     ("change", "message"),
     [
         ({"q": None}, "no array 'q', it has k, v"),
+        ({"q": np.ones((5, 4), "i2")}, r"k and v likewise, or q\.astype\('f4'\) if they are int"),
         ({"k": None}, "no array 'k', it has q, v"),
         ({"q": np.ones(4)}, "2-, 3- or 4-dimensional"),
         ({"q": np.ones((1, 1, 1, 5, 4))}, "2-, 3- or 4-dimensional"),
