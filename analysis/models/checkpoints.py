@@ -34,6 +34,7 @@ _NO_KEYS = {
     "num_kv_shared_layers": "layers that read the keys of others",
 }
 _ONE = "model.safetensors"
+_HEAD = re.compile(r"(lm_head|embed_out|output|cls)\.")  # names of arrays that AutoModel leaves out
 WHOLE = 2**16  # characters: shorter texts are tokenised whole
 
 
@@ -115,8 +116,16 @@ class Place(NamedTuple):
         """Return the tokenizer of the model."""
         from transformers import AutoTokenizer
 
-        with reading(self.folder / self.local.get("gguf_file", "")):
-            return AutoTokenizer.from_pretrained(self.folder, **self.local)
+        try:
+            with reading(self.folder / self.local.get("gguf_file", "")):
+                return AutoTokenizer.from_pretrained(self.folder, **self.local)
+        except ValueError as error:
+            for file in sorted(self.folder.glob("*token*.json")):  # which the error does not name
+                try:
+                    json.loads(file.read_text(encoding="utf-8"))
+                except (OSError, ValueError, RecursionError):
+                    raise ValueError(f"{error}; {one_line(file.name)} is no JSON") from error
+            raise
 
     def weights(self, kind: Any, config: Any, dtype: Any, beside: int = 0) -> Any:
         """Return the model, made by the class ``kind``, with its own eager attention.
@@ -134,7 +143,9 @@ class Place(NamedTuple):
             The weights have further arrays in their layers, or further layers.
         """
         sizes = self._sizes()
-        held = sum(sizes.values()) * dtype.itemsize + beside
+        beheaded = kind.__name__ == "AutoModel"
+        read = [x for name, x in sizes.items() if not (beheaded and _HEAD.match(name))]
+        held = sum(read) * dtype.itemsize + beside
         memory.reserve(held, f"the model {self.name}", "max_tokens, or take a smaller model")
         logger = logging.getLogger("transformers.modeling_utils")
         logger.addFilter(_unsaid)
@@ -229,11 +240,10 @@ def reading(path: Path) -> Iterator[None]:
         raise
     except Exception as error:  # theirs is any
         reason = one_line(error) or type(error).__name__
+        if isinstance(error, KeyError):  # whose text is only the key
+            reason = f"{type(error).__name__}: {reason}"
         if "trust_remote_code" in reason:
             reason = "it needs code of its own (auto_map), and none is run"
-        for file in sorted(path.glob("*.json")):  # of a tokenizer, which the error does not name
-            with reading(file):
-                json.loads(file.read_text(encoding="utf-8"))
         raise ValueError(f"{one_line(path)} cannot be read: {reason}") from error
 
 

@@ -642,7 +642,7 @@ def test_what_a_model_has_not_is_refused_before_it_is_read(tmp_path, monkeypatch
         ("config.json", (b'_size": 32', b'_size": "32"'), r"config\.json cannot be .*hidden"),
         ("config.json", (b'_heads": 4', b'_heads": 3'), "cannot be read: .*mult|another shape"),
         ("config.json", (b'_layers": 2', b'_layers": -2'), r"json cannot be .* -2"),
-        ("tokenizer.json", (b'"version"', b"version"), r"tokenizer\.json cannot be read: "),
+        ("tokenizer.json", (b'"version"', b"version"), r"read: .+; tokenizer\.json is no JSON$"),
         ("tokenizer.json", (b'"people": 3', b'"people": 300'), "gives token 300, .* has only 50"),
         ("model.safetensors", (b"\0" * 4, b""), r"model\.safetensors cannot be read: "),
         ("model.safetensors.index.json", (b"", b'{"weight_map": {"": "b.bin"}}'), "b.bin, which"),
@@ -661,6 +661,16 @@ def test_a_damaged_model_is_one_sentence_that_names_the_file(tmp_path, name, cha
         capture(path if name == "model.gguf" else model_dir, text, max_tokens=16)
     assert "model" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(KeyError("x"), "KeyError: 'x'"), (OSError("gone"), "gone")]
+)
+def test_a_failure_is_not_blamed_on_other_files(tmp_path, error, reason):
+    (tmp_path / "notes.json").write_text("odd", encoding="utf-8")
+    said = re.escape(f"{tmp_path.name} cannot be read: {reason}")
+    with pytest.raises(ValueError, match=f"{said}$"), checkpoints.reading(tmp_path):
+        raise error
 
 
 @with_torch
@@ -682,7 +692,10 @@ def test_arrays_that_no_configuration_asks_for_are_named_but_not_heads(tmp_path)
 def test_memory_is_reserved_for_the_model_and_the_arrays_before_either_is_made(tmp_path):
     model_dir, text = saved(tmp_path, "llama")
     c = capture(model_dir, text, max_tokens=16)
-    weights = pytest.importorskip("safetensors.numpy").load_file(model_dir / "model.safetensors")
+    files, path = pytest.importorskip("safetensors.numpy"), model_dir / "model.safetensors"
+    weights = files.load_file(path)
+    head = {"lm_head.weight": np.ones((50, 32), np.float32)}  # which capture does not load
+    files.save_file(weights | head, path, {"format": "pt"})
     # weights in float32; each layer's arrays, and all of them in one
     held = sum(x.nbytes for x in weights.values()) + 2 * (c.q.nbytes + c.k.nbytes + c.v.nbytes)
     memory.set_limit(held)
