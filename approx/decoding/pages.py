@@ -89,7 +89,7 @@ class KeptPages(AllKeys):
             scores = boxes.highest(q[None], low, high)[0]
         else:
             scores = self.means.array[:scored] @ q
-        best = ranked(scores)[: self.count - self.current]
+        best = ranked(scores, offset=True)[: self.count - self.current]
         return np.sort(np.append(best, scored) if self.current else best)
 
     @property

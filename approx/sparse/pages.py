@@ -139,7 +139,7 @@ class Pages(SupportMethod):
             always = np.where(x[own] > -np.inf, np.finfo(x.dtype).max, -np.inf)
             if self.current:
                 x[own] = -np.inf
-            x = patterns.rounded(x)
+            x = patterns.rounded(x, offset=self.by != "mass")
             if self.current:
                 x[own] = always
             i, page = np.nonzero(patterns.largest(x, count))

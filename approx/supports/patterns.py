@@ -118,12 +118,15 @@ def largest(x: Array, k: int) -> Array:
     return chosen
 
 
-def rounded(scores: Array) -> Array:
+def rounded(scores: Array, *, offset: bool = False) -> Array:
     """Return scores in units of 2⁻³² of the largest |score| of their row, rounded to integers.
 
     This is the rule for ties of all scores that are not logits, such as norms and sums of
-    attention: rounding errors do not choose, and of equal scores the first is chosen. In float32
-    the unit is 2⁻¹⁶. Infinite scores stay.
+    attention: what is equal but for rounding errors ties, unless it lies at half a unit, and the
+    first is chosen. In float32 the unit is 2⁻¹⁶. Infinite scores stay.
+
+    With ``offset``, a shift of the keys adds one number to all scores of a row. The largest is
+    subtracted then, and the unit is that of the largest difference, or 8 eps of a score if larger.
 
     Examples
     --------
@@ -131,20 +134,27 @@ def rounded(scores: Array) -> Array:
     >>> x.argmax(), rounded(x).argmax()
     (np.int64(1), np.int64(0))
     """
-    size = np.where(np.isfinite(scores), np.abs(scores), 0).max(axis=-1, keepdims=True, initial=0)
-    unit = size * size.dtype.type(TIE ** (scores.itemsize / 8))
-    return np.asarray(np.rint(np.divide(scores, unit, out=scores.copy(), where=unit > 0)))
+    x = np.array(scores, np.result_type(scores, np.float32))
+    known = np.isfinite(x)
+    size = np.where(known, np.abs(x), 0).max(axis=-1, keepdims=True, initial=0)
+    tie = x.dtype.type(TIE ** (x.itemsize / 8))
+    unit = size * tie
+    if offset:
+        x -= np.where(known, x, -size).max(axis=-1, keepdims=True, initial=-np.inf)
+        spread = np.where(known, -x, 0).max(axis=-1, keepdims=True, initial=0)
+        unit = np.maximum(spread * tie, 8 * np.finfo(x.dtype).eps * size)
+    return np.asarray(np.rint(np.divide(x, unit, out=x, where=unit > 0)))
 
 
-def ranked(scores: Array) -> Array:
+def ranked(scores: Array, *, offset: bool = False) -> Array:
     """Return the places of a row's `rounded` scores, the largest first, and of ties the first.
 
     Examples
     --------
-    >>> ranked(np.array([0.3, 0.1 + 0.2, 0.5]))
-    array([2, 0, 1])
+    >>> ranked(np.array([0.3, 0.1 + 0.2, 0.5])), ranked(np.array([3, 5, 4]))
+    (array([2, 0, 1]), array([1, 2, 0]))
     """
-    return np.argsort(-rounded(scores), axis=-1, kind="stable")
+    return np.argsort(-rounded(scores, offset=offset), axis=-1, kind="stable")
 
 
 def union(patterns: Iterable[Pattern], l: int) -> Pattern:

@@ -102,3 +102,13 @@ def test_whole_pages_are_bought_and_paid_for():
     with pytest.raises(ValueError, match="k must hold a page, so it must be >= 16, got 15"):
         Pages(15)
     assert math.isclose(Pages(4, 2).price(**shape, mask=Mask.causal(10, 40)).stored, 4)
+
+
+@pytest.mark.parametrize("by", ["box", "mean"])
+@pytest.mark.parametrize(("gap", "best"), [(2**-6, 2), (2**-9, 0)])  # below 8 eps·4096 is a tie
+def test_an_offset_of_all_scores_chooses_no_other_pages(by, gap, best):
+    K = np.array([[0, 4096], [-1, 4096], [gap, 4096], [0, 4096]], np.float32)
+    cache, Q = Pages(1, 1, by).cache(d=2, c=4, dtype=np.float32), np.ones((1, 2), np.float32)
+    cache.extend(K, np.eye(4))
+    indices = Pages(1, 1, by).support(Q, K, Mask.full(1, 4), None).matrix.indices
+    assert [*indices, cache.attend(Q[0]).argmax()] == [best, best]
