@@ -556,6 +556,8 @@ def test_numpy_integers_become_integers(name, integer):
     ("spec", "message"),
     [
         ("truncated_svd(rank=5)", r"truncated_svd\(rank=5\): rank must be <= 4, got 5"),
+        ("logit_svd(rank=4)", r"logit_svd\(rank=4\): rank must be <= 3, got 4"),
+        ("projected_top_k(k=2, r=4)", r"projected_top_k\(k=2, r=4\): r must be <= 3, got 4"),
         (f"nystrom(rank={10**24}, block=2)", "rank must be <= 2147483647, got"),
     ],
 )

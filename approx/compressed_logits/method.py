@@ -110,7 +110,7 @@ class CompressedLogits(Method):
         q, k = super().checked(Q, K)
         if self.sized_by is not None and self.at_most_width:
             field = self.sized_by.field
-            checks.integer(field, getattr(self, field), least=1, most=q.shape[1])
+            checks.integer(f"{self}: {field}", getattr(self, field), least=1, most=q.shape[1])
         return q, k
 
     def workspace(self, shape: Shape) -> int:

@@ -189,8 +189,8 @@ class Hierarchical(Method):
             terms = [self._decomposed(D, top, parts, level, q.dtype) for level in parts.levels]
         else:
             terms = list(self._summarised(q, k, parts))
-        low = levels.Levels(parts, terms)
-        return Parts(low, near, self.space, fitted=self.space == "attention")
+        fitted = self.space == "attention"
+        return Parts(levels.Levels(parts, terms), near, self.space, fitted=fitted)
 
     def _decomposed(
         self, D: Array, top: float, parts: Partition, level: Level, dtype: Any

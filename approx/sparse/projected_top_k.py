@@ -128,7 +128,7 @@ class ProjectedTopK(SupportMethod):
         """Return Q and K as arrays; r larger than their width raises ValueError."""
         q, k = super().checked(Q, K)
         if self.r is not None:
-            checks.integer("r", self.r, least=1, most=q.shape[1])
+            checks.integer(f"{self}: r", self.r, least=1, most=q.shape[1])
         return q, k
 
     def divided(self, shape: Shape, reads: float) -> Reads:
