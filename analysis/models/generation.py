@@ -259,7 +259,8 @@ def attach(
     if isinstance(plan, Plan):
         if why := other_model(plan, _names(model) if name is None else {name}):
             raise ValueError(why)
-        check_weights([plan], _places(model))
+        own = sorted(_places(model), key=lambda place: place.name != plan.model)  # the likely first
+        check_weights([plan], own)
         chosen: Mapping[HeadIndex, Method] = plan.heads
     else:
         every = [(i, j) for i in range(layers) for j in range(count)] if heads is None else heads

@@ -184,7 +184,8 @@ def misfits(plan: Plan, model_dir: str | os.PathLike[str]) -> list[str]:
     found = []
     if why := other_model(plan, {place.name}):
         found.append(why)
-    found += _other_weights(plan, place.digests())
+    if plan.facts.get("model_sha256"):
+        found += _other_weights(plan, place.digests())
     absent = [f"{i}.{j}" for i, j in sorted(plan.heads) if not (i < layers and j < heads)]
     if absent:
         found.append(f"the model lacks {len(absent)} of its heads, the first is {absent[0]}")
@@ -211,22 +212,26 @@ def other_model(plan: Plan, names: Collection[str]) -> str:
 
 
 def check_weights(plans: Iterable[Plan], places: Iterable[Place]) -> None:
-    """Raise ValueError if a plan was made for the weights of none of the places of a model.
+    """Raise ValueError if plans were made for the weights of none of the places of a model.
 
-    Without places nothing is known, and a plan that names no files may be for any weights. Each
-    place is read once.
+    Without places nothing is known, and a plan that names no files may be for any weights. Places
+    are read once, until one has the weights.
     """
-    if known := [plan for plan in plans if plan.facts.get("model_sha256")]:
-        every = [place.digests() for place in places]
-        for plan in known:
-            found = [_other_weights(plan, digests) for digests in every]
-            if found and all(found):
-                raise ValueError(f"{found[0][0]}: make a plan for this model")
+    known = [plan for plan in plans if plan.facts.get("model_sha256")]
+    found: list[str] = []
+    for place in places if known else ():
+        digests = place.digests()
+        other = [why for plan in known for why in _other_weights(plan, digests)]
+        if not other:
+            return
+        found += other
+    if found:
+        raise ValueError(f"{found[0]}: make a plan for this model")
 
 
 def _other_weights(plan: Plan, digests: Mapping[str, str]) -> list[str]:
     """Return why files have other weights than a plan's: digests count, whatever the names."""
-    own = plan.facts.get("model_sha256") or digests
+    own = plan.facts["model_sha256"]
     other = [name for name in digests if digests[name] not in own.values()]
     other = other or [name for name in own if own[name] not in digests.values()]
     return [
