@@ -527,15 +527,22 @@ def _needed(method: Method, expected: float) -> float:
 
 def _pays_from(method: Method, x: Head) -> float:
     """Return the least length with fewer multiply-adds than exact attention, by both prices."""
-    _, _, d, c = x.shape
+    _, l, d, c = x.shape
     width = x.shape.most if x.mask.first.any() else None
+    try:
+        return _paying(method, l, d, c, x.mask.looks_back, width)
+    except TypeError:  # a field is an array, which has no hash
+        return _paying.__wrapped__(method, l, d, c, x.mask.looks_back, width)
 
+
+@functools.lru_cache(maxsize=1024)  # for the many heads of one shape
+def _paying(method: Method, l: int, d: int, c: int, back: bool, width: int | None) -> float:
     def cost(method: Method, l: int) -> float:
-        mask = Mask.window(l, l, l if width is None else width) if x.mask.looks_back else None
+        mask = Mask.window(l, l, l if width is None else width) if back else None
         price = method.priced(Shape(l, l, d, c, mask))
         return math.nan if price is None or price.multiply_adds is None else price.multiply_adds
 
-    if math.isnan(cost(method, x.l)):
+    if math.isnan(cost(method, l)):
         return math.nan
     length = operations.break_even(
         functools.partial(cost, method), functools.partial(cost, Exact()), most=LONGEST

@@ -198,7 +198,8 @@ def break_even(
     Parameters
     ----------
     cost, exact : callable
-        Functions of n; cost/exact must not grow with n.
+        Functions of n. If cost/exact grows in places, as where each query reads whole pages, the
+        result is a length at which ``cost`` falls below ``exact``, perhaps not the least one.
 
     Returns
     -------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -133,8 +134,8 @@ class ColumnProjection(Method):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         a, b = (x.astype(np.float64) for x in (q, k))
         fits = [
-            (rows, keys, Compaction.fitted(a[past] if len(past) else b[keys], b[keys], self))
-            for rows, keys, past in self._fits(mask)
+            (i, keys, Compaction.fitted(a[np.sort(past)] if len(past) else b[keys], b[keys], self))
+            for i, keys, past in self._fits(mask)
         ]
         width = sum(len(fit.keys) for *_, fit in fits)
         left, right = np.zeros((len(a), width)), np.zeros((len(b), width))
@@ -157,19 +158,20 @@ class ColumnProjection(Method):
         assert self.block is not None
         return (mask.stop - 1) // self.block * self.block
 
-    def _fits(self, mask: Mask) -> list[tuple[Array, slice, Array]]:
-        """Return for each fit its rows, its keys, and the queries to which it is fitted."""
+    def _fits(self, mask: Mask) -> Iterator[tuple[Array, slice, Array]]:
+        """Yield for each fit its rows, its keys, and the queries to which it is fitted."""
         if mask.is_full:
             every = np.arange(mask.n)
-            return [(every, slice(0, mask.l), every)]
-        starts, fits = self._starts(mask), []
-        for t in np.unique(starts):
-            rows = np.flatnonzero(starts == t)
-            low = int(mask.first[rows].min())
+            yield every, slice(0, mask.l), every
+            return
+        starts, by_stop = self._starts(mask), np.argsort(mask.stop, kind="stable")
+        order, stops = np.argsort(starts, kind="stable"), mask.stop[by_stop]
+        blocks, begin = np.unique(starts[order], return_index=True)
+        lowest = np.minimum.reduceat(mask.first[order], begin)
+        for t, low, rows in zip(blocks.tolist(), lowest.tolist(), np.split(order, begin[1:])):
             if low < t:
-                past = np.flatnonzero((mask.stop <= t) & (mask.stop > low))
-                fits.append((rows, slice(low, int(t)), past))
-        return fits
+                past = by_stop[slice(*np.searchsorted(stops, [low, t], "right"))]
+                yield rows, slice(low, t), past
 
     def priced(self, shape: Shape) -> Price | None:
         """Return the price of the kept keys, of the keys of a block, and of the fits."""

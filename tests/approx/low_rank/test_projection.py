@@ -1,6 +1,7 @@
 """Column projections: least squares of outputs, the bound of the SVD, and what is held out."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -104,3 +105,12 @@ def test_one_fit_of_all_keys_has_no_price_under_a_mask():
     at = {"n": 8, "l": 8, "d": 4, "mask": "causal"}
     assert parse("projection()").within(16, **at) is None
     assert parse("projection(block=4)").within(16, **at) is not None
+
+
+def test_a_price_takes_memory_linear_in_the_length():
+    method, mask = parse("projection(rank=2, block=4)"), Mask.causal(4096, 4096)
+    tracemalloc.start()
+    assert method.price(n=4096, l=4096, d=4, mask=mask).multiply_adds > 0
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4096 * 8 * 64  # 64 arrays of n numbers; the 1024 blocks with their past have 512
