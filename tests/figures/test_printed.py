@@ -3,7 +3,6 @@
 import functools
 
 import as_printed
-import printed as places
 import pytest
 from kills import kills
 
@@ -42,13 +41,3 @@ def test_a_crossover_comes_with_the_name_of_its_error(name):
     ):
         with speaking(language):
             assert error in FIGURES[name].finding(table)
-
-
-@pytest.mark.listed
-def test_every_printed_number_has_a_test():
-    missing = {place.where for place in places.every() if places.tests(place.where) is None}
-    assert not missing, f"add to TESTS of tests/printed.py: {sorted(missing)}"
-    for test in {test for tests in places.TESTS.values() for test in tests.split()}:
-        assert (places.ROOT / test).is_file(), test
-    unknown = {*said()} - {*FIGURES, "report"}
-    assert not unknown, f"remove from as_printed.json: {unknown}"
