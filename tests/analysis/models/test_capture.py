@@ -548,13 +548,16 @@ def test_attention_that_q_k_v_cannot_represent_is_refused(kind, changes, message
 
 
 @with_torch
-def test_relative_position_bias_of_t5_is_refused():
+def test_t5_is_refused_by_its_configuration(tmp_path):
     transformers = pytest.importorskip("transformers")
     config = transformers.T5Config(
         vocab_size=50, d_model=32, d_kv=8, d_ff=48, num_heads=4, num_layers=2
     )
     with pytest.raises(ValueError, match="relative position bias"):
         module._forward(transformers.T5EncoderModel(config), IDS)
+    config.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="an encoder and a decoder"):
+        Place.from_path(tmp_path).config()  # before weights are read
 
 
 @with_torch
@@ -730,14 +733,6 @@ def test_of_a_long_text_only_the_beginning_is_tokenised(monkeypatch):
     ):
         with pytest.raises(ValueError, match=message):
             checkpoints.token_ids(text, tokenizer, config, 8)
-
-
-@with_torch
-def test_config_is_refused_before_weights_are_read(tmp_path):
-    pytest.importorskip("transformers").T5Config().save_pretrained(tmp_path)
-    (tmp_path / "text.txt").write_text("we the people", encoding="utf-8")
-    with pytest.raises(ValueError, match="an encoder and a decoder"):
-        capture(tmp_path, tmp_path / "text.txt")
 
 
 @with_torch
