@@ -10,7 +10,6 @@ import as_printed
 import numpy as np
 import pandas as pd
 import pytest
-from kills import kills
 
 from analysis import inputs
 from approx import Mask
@@ -145,11 +144,6 @@ def test_what_is_printed_elsewhere(name):
     assert expected in said() if expected else said() == ""
 
 
-@kills(
-    "report/sentences.py",
-    "(wide.temperature == t) & (wide.budget > 0)",
-    "(wide.temperature == t) & (wide.budget != 0)",
-)
 def test_what_costs_more_than_the_budget_is_not_called_the_least():
     table = stored()["decomposition"]
     dear = table.budget < 0

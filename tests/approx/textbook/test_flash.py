@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis.costs import operations
 from analysis.ranks.rank import summary
@@ -61,7 +60,6 @@ def test_no_gate_gives_attention():
     assert np.abs(u.combine(X, A) - want).max() > 0.01
 
 
-@kills("textbook/flash.py", "2 * np.log(top)", "np.log(top)")
 @pytest.mark.parametrize("causal", [False, True])
 def test_one_chunk_is_flash_quad_and_the_global_part(causal):
     u, X = unit(), tokens()
@@ -80,7 +78,6 @@ def test_parameters_are_counted():
 # Mixed chunk attention
 
 
-@kills("textbook/flash.py", "float(size) if kind", "float(size + 1) if kind")
 @pytest.mark.parametrize("n", [12, 10])
 @pytest.mark.parametrize(
     ("causal", "normaliser"),

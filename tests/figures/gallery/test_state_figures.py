@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis import inputs
 from analysis.advice.verdict import TIE
@@ -167,8 +166,6 @@ def test_the_frontier_has_the_whole_registry_at_its_prices():
     assert rows.loc["top_p()", "stored"] > 0
 
 
-@kills("experiments/frontier.py", "points[points.runnable & (points.tv", "points[(points.tv")
-@kills("experiments/frontier.py", "if TIE * tv < least:", "if tv < least:")
 @pytest.mark.parametrize("currency", CURRENCIES)
 def test_the_front_is_what_nothing_cheaper_beats(currency):
     points = frontier.medians(table("frontier"))

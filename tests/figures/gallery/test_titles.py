@@ -6,7 +6,6 @@ import re
 import as_printed
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis import inputs
 from approx import parse
@@ -79,7 +78,6 @@ def test_no_printed_crossover_is_contradicted_by_the_best_found_of_both_classes(
     assert len(printed) == 2
 
 
-@kills("gallery/error.py", "span=style.range_of(turning.crossing.min()", "span=style.range_of(0.1")
 def test_the_crossings_of_the_errors_are_within_the_range_of_the_title():
     low, high = map(float, re.search(r"t ≈ ([\d.]+)–([\d.]+)", title("error")).groups())
     places = [
@@ -91,11 +89,6 @@ def test_the_crossings_of_the_errors_are_within_the_range_of_the_title():
     assert max(below) <= high <= max(above)
 
 
-@kills(
-    "gallery/explore.py",
-    'return tuple(rows["name"][printed == printed.iloc[0]])',
-    'return tuple(rows["name"][:1])',
-)
 def test_a_title_names_all_that_print_the_least():
     table = stored()["explore"]
     here = table[(table.metric == "attention_tv") & (table.temperature == 1.0)]
@@ -209,13 +202,6 @@ CLAIMS = {
 }  # fmt: skip
 
 
-@kills("gallery/sketches.py", "at.value.argmin()", "at.value.argmax()", only="sketches")
-@kills(
-    "gallery/classes.py",
-    "share=share_of(causal[HIERARCHICAL.label] <",
-    "share=share_of(causal[HIERARCHICAL.label] >",
-    only="classes",
-)
 @pytest.mark.parametrize("name", CLAIMS)
 def test_a_title_is_true_of_its_table(name):
     assert CLAIMS[name](stored()[name]) in title(name)
