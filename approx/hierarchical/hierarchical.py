@@ -247,7 +247,7 @@ class Hierarchical(Method):
             stored + near,
             float((last.terms(self.rank) * width + last.near * (d + c)).max()),
             terms * width + near * (d + c) + self._work(shape) / n,
-            NUMBER * (stored + float(parts.far.mean())) + (NUMBER + INDEX) * near + INDEX,
+            NUMBER * (stored + float(parts.terms(1).mean())) + (NUMBER + INDEX) * near + INDEX,
         )
 
     def _work(self, shape: Shape) -> float:

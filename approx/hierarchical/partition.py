@@ -91,12 +91,6 @@ class Partition:
         """The number of near keys of each query, (n,)."""
         return np.asarray(patterns.lengths(self.first, self.last).sum(axis=1))
 
-    @functools.cached_property
-    def far(self) -> Array:
-        """The number of blocks that each query takes, (n,)."""
-        rows = [level.rows for level in self.levels]
-        return np.bincount(np.concatenate([*rows, np.empty(0, np.intp)]), minlength=self.mask.n)
-
     def rectangles(self, rank: int) -> Iterator[tuple[Array, int, int]]:
         """Yield the queries of every rectangle, and its numbers of keys and of terms.
 
