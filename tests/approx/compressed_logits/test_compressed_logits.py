@@ -5,7 +5,6 @@ import dataclasses
 import naive
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis import inputs
 from approx import Mask, parse
@@ -55,8 +54,6 @@ TWINS = {
 }
 
 
-@kills("key_pca.py", "vectors[:, ::-1]", "vectors")
-@kills("channels.py", "largest(size,", "largest(q,")
 @pytest.mark.parametrize("spec", TWINS)
 def test_the_estimate_is_exp_of_the_compressed_logits(spec):
     Q, K = drawn()
@@ -69,9 +66,6 @@ def test_the_estimate_is_exp_of_the_compressed_logits(spec):
     assert np.isneginf(under[~on]).all()
 
 
-@kills(
-    "exponential.py", "return self.mask or Mask.full(*self.shape)", "return Mask.full(*self.shape)"
-)
 @pytest.mark.parametrize("spec", TWINS)
 def test_products_at_logits_of_ten_thousand(spec):
     Q, K = drawn()
@@ -88,7 +82,6 @@ def test_products_at_logits_of_ten_thousand(spec):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e4 * CLOSE)
 
 
-@kills("logit_svd.py", "R @ S.T", "R @ S")
 @pytest.mark.parametrize("seed", range(4))
 def test_no_logits_of_a_rank_are_nearer_than_those_of_the_svd(seed):
     Q, K = drawn(seed, n=12, l=15, d=5)
@@ -164,7 +157,6 @@ def test_axes_of_another_width_are_refused():
 # Rounding
 
 
-@kills("quantised.py", "(2**self.bits - 1)", "2**self.bits")
 @pytest.mark.parametrize(("by", "axis"), [("token", 1), ("channel", 0)])
 @pytest.mark.parametrize("bits", [1, 2, 5])
 def test_a_number_is_off_by_half_a_step_and_a_logit_by_the_sum_of_these(by, axis, bits):
@@ -188,11 +180,6 @@ def test_equal_numbers_stay_what_they_are(by):
     np.testing.assert_array_equal(rounded, K)
 
 
-@kills(
-    "coded_keys.py",
-    "np.maximum(mask.stop - self.exact_keys, mask.first)",
-    "np.maximum(mask.positions + 1 - self.exact_keys, mask.first)",
-)
 def test_recent_keys_are_exact_and_the_others_rounded():
     Q, K = drawn()
     for mask in Mask.causal(N, L), Mask([0] * N, [2 + i % (L - 1) for i in range(N)], L, False):
@@ -218,7 +205,6 @@ def test_recent_keys_are_exact_and_the_others_rounded():
 # Prices
 
 
-@kills("coded_keys.py", "layout.code_bytes * l)", "8 * layout.code_bytes * l)")
 def test_bits_count_in_bytes_and_numbers_in_the_others():
     shape = {"n": 6, "l": 10, "d": 4, "c": 3}
     few, many = (parse(f"quantised(bits={bits})").price(**shape) for bits in (2, 8))
@@ -238,8 +224,6 @@ def test_bits_count_in_bytes_and_numbers_in_the_others():
 # Selection
 
 
-@kills("projected_top_k.py", "centred=self.centred, axes=self.axes", "axes=self.axes")
-@kills("projected_top_k.py", "self.r or max(1, d // SHARE)", "max(1, d // SHARE)")
 @pytest.mark.parametrize(
     ("fields", "twin"),
     [
@@ -291,7 +275,6 @@ def test_no_more_than_the_width_can_be_kept(spec):
         parse(spec).approximate(Q, K)
 
 
-@kills("coded_keys.py", "_before(begin, low, mask)", "low")
 def test_no_scale_follows_from_a_key_that_is_rounded_with_later_ones():
     method = parse("quantised(bits=1, by='channel', group=3, recent=2)")
     Q, K = [[-20.0]] * 3, [[0.1], [-40.0], [90.0]]  # the first is rounded to −40
