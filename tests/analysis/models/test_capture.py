@@ -553,7 +553,7 @@ def test_t5_is_refused_by_its_configuration(tmp_path):
     config = transformers.T5Config(
         vocab_size=50, d_model=32, d_kv=8, d_ff=48, num_heads=4, num_layers=2
     )
-    with pytest.raises(ValueError, match="relative position bias"):
+    with pytest.raises(ValueError, match=r"relative position bias|models with ALiBi"):  # 4.56
         module._forward(transformers.T5EncoderModel(config), IDS)
     transformers.T5Config().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="an encoder and a decoder"):
