@@ -304,7 +304,7 @@ def test_title_and_authors_of_the_command_reach_the_report(tmp_path, monkeypatch
     assert main(["report", "--profile", "quick", "--out", str(tmp_path), *options]) == 0
     assert given.pop("cache").name == "expqk"
     assert {path.name for path in given.pop("beside")} == {"report-quick", "report-quick-zh"}
-    assert given.pop("holds") == "report-quick"
+    assert given.pop("holds") == "the quick report on the bundled heads, in en"
     assert given == {"title": HOSTILE, "authors": ["A", "B"], "model": None}
 
 
