@@ -96,7 +96,7 @@ def _folder(arguments: argparse.Namespace, language: str) -> Path:
 def _holds(arguments: argparse.Namespace, out: Path) -> str:
     """Return what the folder of a report holds; another report does not replace it."""
     file = os.path.relpath(arguments.qk, out) if arguments.qk else "the bundled heads"
-    return f"the {arguments.profile} report on {file}, in {arguments.lang}"
+    return f"the {arguments.profile or 'default'} report on {file}, in {arguments.lang}"
 
 
 def _found(arguments: argparse.Namespace) -> Results | None:

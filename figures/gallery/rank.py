@@ -104,7 +104,7 @@ def finding(table: pd.DataFrame) -> str:
     inside, falls, inputs = moves(table)
     return tr(
         "The effective rank of exp(q·k) peaks at a middle temperature on {inside}; that of softmax "
-        "rows falls from coldest to hottest on {falls}.",
+        "rows ends below its beginning on {falls}.",
         inside=share(inside, inputs),
         falls=share(falls, inputs),
     )

@@ -166,7 +166,10 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
     if crossing > 0:
         ax.axvline(crossing, color="0.2", linewidth=0.8, linestyle=":")
         said = tr("equal tv at t ≈ {t:.2f}", t=crossing)
-        Note(ax, said, (crossing, 1.0), style.SMALL, color="0.2")
+        sparse = table[(table.role == "sparse") & (table.input == name)].sort_values("temperature")
+        logs = np.log(sparse.temperature), np.log(sparse.value.clip(FLOOR))
+        place = crossing, float(np.exp(np.interp(np.log(crossing), *logs)))
+        Note(ax, said, place, style.SMALL, color="0.2")
     ax.set_title(name)
     ax.set(xlabel=tr("temperature t"), ylabel=tr("total variation"))
     style.ticks(ax, grid)

@@ -352,9 +352,9 @@ def _length(profile: Profile, d: int) -> tuple[str, str]:
     linear, both = tables.cheaper_from(d, m)
     return (
         tr(
-            "With {m} features, linear attention takes fewer multiply-adds than exact "
-            "attention from n = {linear} queries on; with {m} exact entries per row beside them, "
-            "from n = {both} on.",
+            "Without a mask and with {m} features, linear attention takes fewer multiply-adds than "
+            "exact attention from n = {linear} queries on; with {m} exact entries per row beside "
+            "them, from n = {both} on.",
             m=m,
             linear=linear,
             both=both,

@@ -107,7 +107,7 @@ def _against_single(found: Results) -> str:
         )
     return tr(
         "The best single method for all heads at that price, by prediction, is {name}. It "
-        "does about as well: its KL is {kl}, {gain} more than the plan's.",
+        "has KL {kl}, {gain} more than the plan: which of them is better is not resolved.",
         **known,
     )
 

@@ -100,9 +100,10 @@ def _legend(best: pd.DataFrame, heads: pd.DataFrame) -> Iterator[str]:
         what=tr(UNITS[first.currency]),
     )  # fmt: skip
     yield tr(
-        "On {kept} of {heads} heads nothing cheaper than exact attention reaches the target. "
-        "The cheapest method that can be run costs a median of {share} of exact attention.",
-        kept=int((best.spec == EXACT).sum()), heads=len(best), share=percent(best.share.median()),
+        "On {cheaper} of {heads} heads a method that is cheaper than exact attention reaches the "
+        "target. The cheapest method that can be run costs a median of {share} of exact attention.",
+        cheaper=int((best.spec != EXACT).sum()), heads=len(best),
+        share=percent(best.share.median()),
     )  # fmt: skip
     if best.oracle_share.notna().any():
         yield tr(

@@ -197,7 +197,10 @@ def test_reports_with_one_folder_name_are_told_apart():
     assert [str(report._folder(one, "zh")) for one in given[1:]] == [
         "report-course-zh", "report-qk-zh", "report-qk-zh", "report-course-zh",
     ]  # fmt: skip
-    assert report._holds(given[2], Path("a/out")).endswith(" on ../qk.npz, in en")
+    assert report._holds(given[2], Path("a/out")) == "the default report on ../qk.npz, in en"
+    assert report._holds(parser().parse_args(["report", "--profile=default"]), Path("out")) == (
+        report._holds(given[0], Path("out"))
+    )
 
 
 @pytest.mark.parametrize(
