@@ -19,6 +19,7 @@ def files(folder):
 
 def test_a_report_keeps_an_edited_one_and_says_so(tmp_path, monkeypatch, capsys):
     """The command, with nothing to compute, in this process: another one has no patches."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # the user's would keep no claims
     monkeypatch.setattr(report, "reported", lambda profile: ())
     monkeypatch.setattr(report, "BY_CELL", ())
     monkeypatch.setattr(report, "decomposition", SimpleNamespace(compute=lambda profile: 0))
