@@ -29,7 +29,9 @@ def one_thread() -> Iterator[None]:
         yield
         return
     with contextlib.ExitStack() as mine:
-        mine.enter_context(one_numba_thread())  # first, because it may load a library
+        # Numba sets OpenMP's limit when it launches its threads, and may load a library.
+        mine.enter_context(_libraries()[0].limit(limits=1))
+        mine.enter_context(one_numba_thread())
         openmp, blas = _libraries()
         mine.enter_context(openmp.limit(limits=1))
         with _lock:

@@ -1,5 +1,8 @@
 """One thread for BLAS and Numba, in whatever thread of the process."""
 
+import ctypes.util
+import os
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -52,6 +55,23 @@ def test_one_thread_lasts_until_the_last_has_left():
             leave.set()
             assert found.result() == 1
         assert blas() == outer
+
+
+@pytest.mark.skipif(ctypes.util.find_library("gomp") is None, reason="there is no OpenMP")
+def test_numba_leaves_the_limit_of_openmp_as_it_was():
+    code = """
+import ctypes, threadpoolctl
+ctypes.CDLL("libgomp.so.1")  # Numba's threads and torch use it, too
+threadpoolctl.threadpool_limits(1, user_api="openmp")
+from approx.kernels.threads import one_thread
+with one_thread():
+    pass
+print({x["num_threads"] for x in threadpoolctl.threadpool_info() if x["user_api"] == "openmp"})
+"""
+    environment = os.environ | {"NUMBA_NUM_THREADS": "2", "NUMBA_THREADING_LAYER": "omp"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "{1}\n"
 
 
 def test_a_library_that_is_loaded_late_has_one_thread_too(monkeypatch):
