@@ -1,6 +1,5 @@
 # make report   from a bare python3 to report/index.html and report/report.pdf
 # make test     everything CI runs, first what the pages print (make acceptance)
-# make mutants  each planted bug, and the test that notices it
 # make docs     out/docs/index.html
 # make accuracy  the largest errors of every function, into docs/accuracy.md
 # make bench    ratios of speed to peers, into studies/benchmarks/README.md
@@ -19,7 +18,7 @@ QUICKLY := --quiet --no-compile
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test acceptance types interpreted in-bounds mutants accuracy digits web-test bench versions processors lm lm-study peers docs docs-read format study fuzz gallery clean
+.PHONY: report test acceptance types interpreted in-bounds accuracy digits web-test bench versions processors lm lm-study peers docs docs-read format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -51,10 +50,6 @@ interpreted: .venv/.test
 # The same tests of kernels that are compiled with checks of indices: part of the study.
 in-bounds: .venv/.test
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(NUMBA_CACHE_DIR)-bounds $(BIN)/pytest -m kernel $(KERNEL_TESTS)
-
-# Each planted bug alone in a copy of the tree: its tests must notice it. ARGS=WORD: some of them.
-mutants: .venv/.test
-	$(BIN)/python tests/mutants $(ARGS)
 
 docs: .venv/.test
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs out/docs

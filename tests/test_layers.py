@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from each import each
-from kills import bugs, misplaced
 
 ROOT = Path(__file__).parent.parent
 FILES = [
@@ -108,11 +107,6 @@ def test_nothing_forbidden(path):
 def test_no_file_of_vague_name():
     vague = {"utils", "core", "helpers", "common"}
     assert [name(p) for p in FILES if p.stem in vague] == []
-
-
-@pytest.mark.listed
-def test_every_planted_bug_has_its_place():
-    assert misplaced(ROOT, bugs(ROOT)) == []
 
 
 # The checks above see what they are for.

@@ -4,7 +4,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis.advice.verdict import KEEP, USE, Advice, Advised
 from analysis.inputs import Heads, gaussian
@@ -37,7 +36,6 @@ OBJECTS = {
 }  # fmt: skip
 
 
-@kills("notebook.py", "{escape(title)}</caption>{''", "{title}</caption>{''")
 @pytest.mark.parametrize("one", OBJECTS.values(), ids=list(OBJECTS))
 def test_an_object_is_a_line_and_a_table(one):
     assert "\n" not in repr(one)

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from kills import kills
 from matplotlib.figure import Figure
 from PIL import Image
 from test_docs import differences
@@ -36,7 +35,6 @@ def test_every_result_prints_what_it_says_and_is_drawn():
         assert ax.get_xlabel()
 
 
-@kills("two_lines.md", "sliding_window(width=32)", "sliding_window(width=31)")
 @pytest.mark.listed
 def test_ten_results_of_three_lines_at_most_with_pictures_of_what_they_print():
     assert len(SECTIONS) == 10

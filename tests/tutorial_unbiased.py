@@ -19,7 +19,6 @@ import math
 
 import numpy as np
 from hypothesis import given, strategies as st
-from kills import kills
 from scipy.stats import norm
 
 from approx import parse
@@ -48,7 +47,6 @@ def noticed(found, q, k):
     return abs(found - 1) > LIMIT * sigma(q, k) + 1e-12
 
 
-@kills("exponentials.py", "half[i] = total / 2", "half[i] = total / 4")
 @given(vectors, vectors, seeds)
 def test_positive_features_are_unbiased(q, k, seed):
     assert not noticed(ratio(q, k, seed), q, k)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import terminal
-from kills import kills
 from test_pages_lm import WITH_TORCH  # `make lm` runs them
 
 from acceptance import pages
@@ -147,12 +146,6 @@ COMMANDS = runs(printed())
 TYPED = {as_typed(command): command for command in COMMANDS}  # what becomes the same is run once
 
 
-@kills(
-    "build.py",
-    "    profile, computed = _in_markdown(profile, computed)",
-    "    _, computed = _in_markdown(profile, computed)",
-    only="report",
-)
 @pytest.mark.parametrize("typed", TYPED)
 def test_a_command_does_what_the_page_says(typed, shell):
     if before := BEFORE.get(TYPED[typed]):
@@ -193,7 +186,6 @@ def test_make_report_is_the_report():
     assert rule[1] == "$(BIN)/expqk report --out $(REPORT) $(ARGS)"
 
 
-@kills("evidence.py", "plain(check.observed) for", "check.observed for", only="claims")
 @pytest.mark.parametrize("command", JSON)
 def test_what_is_for_machines_can_be_read_by_them(command, shell):
     done = shell(command)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from kills import kills
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from approx.projections import Fixed
@@ -22,7 +21,6 @@ def pairs():
     return 0.4 * rng.standard_normal((2, 5, 3))
 
 
-@kills("sklearn.py", "- half_square(x)[:, None]", "- 0 * half_square(x)[:, None]")
 def test_it_is_unbiased_with_the_variance_it_states():
     X, Y = pairs()
     scale, m = 0.5, 40_000

@@ -4,7 +4,6 @@ import functools
 
 import as_printed
 import pytest
-from kills import kills
 
 from figures.gallery import FIGURES
 from figures.words.translation import speaking
@@ -12,18 +11,6 @@ from figures.words.translation import speaking
 stored, said = functools.cache(as_printed.tables), functools.cache(as_printed.said)
 
 
-@kills(
-    "front.py",
-    "most=tables.count(needed.rows.value.max()),",
-    "most=tables.count(needed.rows.value.min()),",
-    only="report",
-)
-@kills(
-    "tables.py",
-    'log = float(at.value["log_relative_variance"]) / 2',
-    'log = float(at.value["log_relative_variance"])',
-    only="report",
-)
 @pytest.mark.parametrize("name", said())
 def test_what_is_printed_of_a_stored_table(name):
     assert as_printed.printed(name, stored()) == said()[name], (

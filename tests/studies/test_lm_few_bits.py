@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from kills import kills
 
 from analysis import inputs
 from approx import parse
@@ -14,7 +13,6 @@ from studies.lm.substitute import PAGES
 EDEN = "EDEN's scale, −σ²/2"
 
 
-@kills("studies/lm/few_bits.py", "g - g.mean(axis=0)", "g - 0.5 * g.mean(axis=0)")
 def test_channel_scales_win_where_means_of_groups_hold_most_of_the_keys():
     specs = [few_bits.CODES[name][0].format(b=2, r=0, c="") for name in few_bits.REASON[:2]]
     for x in [*inputs.sample("smollm2").heads(), *inputs.load(MORE_FILE).heads()]:

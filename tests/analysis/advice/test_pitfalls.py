@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis.advice import pitfalls
 
@@ -16,11 +15,6 @@ def test_the_mean_weight_of_assigned_draws_is_that_of_all_draws(keys, draws):
     assert pitfalls.assigned_mean(keys, draws) == pytest.approx(np.mean(means), rel=1e-14)
 
 
-@kills(
-    "pitfalls.py",
-    "weights[generator(rng).integers(keys, size=draws)] = keys / draws",
-    "np.add.at(weights, generator(rng).integers(keys, size=draws), keys / draws)",
-)
 def test_a_repeated_draw_has_the_weight_of_one():
     drawn = np.random.default_rng(5).integers(10, size=7)
     assert len(set(drawn)) < 7
@@ -28,7 +22,6 @@ def test_a_repeated_draw_has_the_weight_of_one():
     assert weights.tolist() == [10 / 7 if j in drawn else 0.0 for j in range(10)]
 
 
-@kills("pitfalls.py", "np.linalg.norm(values, 2) ** 2", "np.linalg.norm(values, 2)")
 def test_shares_of_columns_are_of_values_and_a_constant():
     V = np.random.default_rng(0).standard_normal((6, 3))
     beside = np.column_stack([V, np.ones(6)])
@@ -38,9 +31,6 @@ def test_shares_of_columns_are_of_values_and_a_constant():
     np.testing.assert_allclose(found, expected / np.sum(expected), rtol=1e-13)
 
 
-@kills(
-    "pitfalls.py", "n = 4 ** ((length.bit_length() - 1) // 2)", "n = 2 ** (length.bit_length() - 1)"
-)
 @pytest.mark.parametrize("length", [1, 3, 4, 15, 16, 17, 63, 100, 1023, 1024])
 def test_thinformer_reads_a_power_of_four(length):
     n = max(4**j for j in range(6) if 4**j <= length)

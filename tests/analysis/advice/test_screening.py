@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
-from kills import kills
 
 from analysis import inputs
 from analysis.advice import diagnose as advising
@@ -31,8 +30,6 @@ def table(head):
     return diagnose(head, budget=16.0)
 
 
-@kills("advice/diagnose.py", "np.hypot(stderrs, TIE * stderrs[second])", "stderrs")
-@kills("advice/diagnose.py", "[min(1, len(errors) - 1)]", "[0]")
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.2)), min_size=1, max_size=6))
 def test_the_two_best_and_what_ties_with_them_are_never_left_out(pairs):
     errors, stderrs = np.array(pairs).T
@@ -46,7 +43,6 @@ def test_the_two_best_and_what_ties_with_them_are_never_left_out(pairs):
     assert sum(expected) <= max(len(errors) - 2, 0)
 
 
-@kills("advice/diagnose.py", "rows[other].fillna(math.inf).argmin()", "rows[other].argmax()")
 def test_answers_are_those_of_all_queries(head, table):
     plain = diagnose(head, budget=16.0, screen=False)
     assert table.spec.tolist() == plain.spec.tolist()
@@ -60,7 +56,6 @@ def test_answers_are_those_of_all_queries(head, table):
     assert (z.abs() < 5).all()
 
 
-@kills("advice/diagnose.py", "        lost &= rows.spec != TRIVIAL  # of", "        # of")
 def test_uniform_attention_is_measured_whole():
     table = diagnose(inputs.sample("smollm2").at(17, 4).first(WORTH * FEW), budget=8.0, trials=1)
     assert table.screened.any()
@@ -73,7 +68,6 @@ def test_few_queries_and_named_methods_are_measured_as_they_are(head):
     assert not diagnose(head, budget=16.0, methods=named).screened.any()
 
 
-@kills("costs/candidates.py", "(beside if references else [])", "beside")
 def test_references_are_measured_on_request_and_whole(head, table, monkeypatch):
     monkeypatch.setattr(candidates, "REFERENCES", ("top_k()", "columns()"))
     assert not table.oracle.any()
@@ -91,7 +85,6 @@ def test_references_are_measured_on_request_and_whole(head, table, monkeypatch):
     assert needed(head.first(32), 0.3, trials=1, references=True).oracle.any()
 
 
-@kills("advice/measurement.py", "rng.choice(self.picked, FEW, replace=False)", "self.picked[:FEW]")
 def test_a_choice_of_queries_misleads_no_more_often_than_is_said(head, monkeypatch):
     """Errors of real rows; the probability is raised until it can be counted."""
     picks = Sampled.from_rows(head, None).few(0).picked
@@ -114,7 +107,6 @@ def test_winners_are_those_of_the_advice(head, table):
     assert winners(head, budget=16.0, temperatures=[]).empty
 
 
-@kills("advice/target.py", "max(above - step, 0)) and not", "max(above - step, 0)) and")
 @given(st.integers(1, 60), st.integers(0, 60), st.integers(1, 70))
 def test_where_a_search_begins_does_not_change_where_errors_fall(most, first, near):
     """The first size that reaches the target is found from anywhere."""
@@ -127,7 +119,6 @@ def test_where_a_search_begins_does_not_change_where_errors_fall(most, first, ne
     assert smallest(error, 0.5, most, falls=True, near=near) == expected
 
 
-@kills("advice/target.py", "near=near or 1", "near=1")
 def test_a_search_that_begins_with_few_queries_measures_fewer_sizes(head, monkeypatch):
     methods = [parse("sink_window()"), parse("columns(by='h2o', recent=4)")]
     guided = needed(head, 0.2, methods=methods)

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import example, given, settings, strategies as st
-from kills import kills
 
 from analysis import inputs
 from analysis.advice import target as asking
@@ -102,8 +101,6 @@ def test_sizes_are_those_of_brute_force_on_twelve_heads():
     assert never + found == 12 * len(FIELDS) * 4
 
 
-@kills("advice/target.py", "looks = LOOKS if falls else 0", "looks = 0")
-@kills("advice/target.py", "while above - below > 1:", "while above - below > 2:")
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=70), st.floats(0, 1), st.booleans())
 @example([0.13 - 0.001 * i for i in range(64)], 0.1, True)  # many sizes are near the target
 def test_the_smallest_size_of_falling_errors_is_the_first(errors, target, falls):
@@ -127,13 +124,11 @@ def test_a_size_that_is_returned_reaches_the_target(errors, target):
         assert errors[found - 1] <= target
 
 
-@kills("advice/target.py", "while looks < LOOKS and", "while looks < 0 and")
 def test_a_dip_below_a_size_that_nearly_reached_the_target_is_found():
     errors = [0.9, 0.5, 0.3, 0.12, 0.14, 0.09, 0.14, 0.11, 0.1, *[0.05] * 10]
     assert smallest(lambda size: errors[size - 1], 0.1, len(errors)) == 6
 
 
-@kills("advice/target.py", "[trials if again else 0 :]", "[:trials]")
 def test_the_error_of_a_random_method_is_of_other_draws_than_its_size():
     x, trials = inputs.gaussian(16, 4, rng=0).at_temperature(4.0), 4
     method = parse("positive()")
@@ -149,7 +144,6 @@ def test_the_error_of_a_random_method_is_of_other_draws_than_its_size():
     assert row.sure == (row.error + 2.353 * row.stderr <= 0.15)
 
 
-@kills("advice/target.py", "reached and one.most <= target", "reached and one.error <= target")
 def test_confidence_is_that_of_the_queries_that_were_measured():
     x = next(iter(inputs.sample("smollm2").first(96).heads()))
     methods = [parse("sink_window(k=8)")]
@@ -164,7 +158,6 @@ def test_confidence_is_that_of_the_queries_that_were_measured():
         assert row.sure == expected
 
 
-@kills("advice/target.py", '"price": one.price[currency]', '"price": one.price["stored"]')
 @pytest.mark.parametrize("currency", CURRENCIES)
 def test_the_cheapest_in_the_currency_comes_first(currency):
     x = heads()[0]

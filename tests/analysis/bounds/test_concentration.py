@@ -7,7 +7,6 @@ import statistics
 import numpy as np
 import pytest
 from each import each
-from kills import kills
 
 from analysis.bounds.concentration import KINDS, PROVED, lower, upper
 
@@ -54,18 +53,6 @@ def wealth(x, m):
     return total
 
 
-@kills("bounds/concentration.py", "7 * L / (3 * (b - 1))", "7 * L / (6 * (b - 1))")
-@kills(
-    "bounds/concentration.py",
-    "        L = math.log(2 / failure)",
-    "        L = math.log(1 / failure)",
-)
-@kills("bounds/concentration.py", "sample.var(axis=-1, ddof=1)", "sample.var(axis=-1)")
-@kills(
-    "bounds/concentration.py",
-    "np.minimum(1 - (b - 1) / N, (1 - b / N) * (1 + 1 / b))",
-    "np.ones_like(N)",
-)
 @each("kind", [kind for kind in KINDS if kind != "betting"])
 @each("population", [None, 80, 130, 400])
 def test_a_bound_is_that_of_its_formula(kind, population):
@@ -80,11 +67,6 @@ def test_a_bound_is_that_of_its_formula(kind, population):
         np.testing.assert_allclose(found, np.maximum(mirrored, 0), atol=TIGHT)
 
 
-@kills(
-    "bounds/concentration.py",
-    "LOG_PRIOR = np.log([0.5, *[0.5 / 7] * 7])",
-    "LOG_PRIOR = np.zeros(8)",
-)
 def test_a_bet_ends_where_it_is_won():
     x = np.random.default_rng(1).random((4, 12)) ** 2
     for delta in (0.2, 0.01):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 from each import each
-from kills import kills
 
 from analysis import inputs
 from analysis.bounds import sampling_intervals
@@ -90,16 +89,6 @@ def twin(i, estimate, Q, K, V, delta, kind, size):
     return relative(delta / 2), tv, min(error, reach)
 
 
-@kills(
-    "sampling_intervals.py",
-    "top = np.maximum(self.unread.top[rows], z.max(axis=1))",
-    "top = z.max(axis=1)",
-)
-@kills(
-    "sampling_intervals.py",
-    "low, high = question.totals(failure / 2)",
-    "low, high = question.totals(failure)",
-)
 @each("kind", PROVED)
 def test_bounds_are_those_of_plain_loops(kind):
     x = inputs.gaussian(30, 3, rng=0).at_temperature(2.0)

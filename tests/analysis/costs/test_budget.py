@@ -2,7 +2,6 @@
 
 import pytest
 from each import each
-from kills import kills
 
 from analysis.costs.budget import WORDING, amount_text, match, price_of_keys, values_per_row
 from analysis.inputs import gaussian
@@ -65,11 +64,6 @@ def test_what_does_not_fit_is_named(spec, budget):
     assert found == ([parse("zero")], [parse(spec)])
 
 
-@kills(
-    "budget.py",
-    "approximation.parameters / approximation.shape[0]",
-    "approximation.parameters / approximation.shape[1]",
-)
 def test_fewer_queries_than_keys_pay_more_for_factors():
     rng_inputs = gaussian(8, 5, rng=0)
     longer = type(rng_inputs)("x", rng_inputs.q[:2], rng_inputs.k)

@@ -5,7 +5,6 @@ import math
 import pytest
 import test_counted_prices as prices
 import twins as t
-from kills import kills
 
 from analysis.costs.gqa_reads import bytes_read, group_reads
 from approx import METHODS, parse
@@ -33,9 +32,6 @@ def price(spec):
     return prices.Sizes(L).method(spec)
 
 
-@kills(
-    "prices.py", "self.shared + min(group * self.chosen, self.most)", "self.chosen", only="top_k"
-)
 @pytest.mark.parametrize("group", [2, 5])
 @pytest.mark.parametrize("spec", [*SHARED, *OWN])
 def test_what_a_group_reads_is_counted(spec, group):

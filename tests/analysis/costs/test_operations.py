@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis.costs import operations as ops
 
@@ -46,7 +45,6 @@ def test_linear_attention(count):
     assert count() == ops.linear_attention(128, 16, 24).total == 4 * 128 * 24 * 16
 
 
-@kills("operations.py", "n * s * (m + 2 * d)", "n * s * (m + d)")
 def test_scatterbrain(count):
     n, d, m, s = 128, 16, 24, 5
     q, phi, keys, features = Counted(1, d), Counted(1, m), Counted(d, s), Counted(m, s)
@@ -84,11 +82,6 @@ def test_numbers_of_the_documents():
     assert ops.nonzeros_of_chunks(1024, 256) == 1024 * 256
 
 
-@kills(
-    "operations.py",
-    "(middle, high) if cost(middle) >= exact(middle) else (low, middle)",
-    "(middle, high) if cost(middle) >= 0 else (low, middle)",
-)
 def test_break_even_lengths_by_hand():
     found = {
         k.name: ops.break_even(k.cost, k.exact, step=k.step) for k in ops.kinds(64, 128, 64, 256)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis.costs.optimality import BOUND, FOUND, NEEDS, STANDINGS, standing
 from analysis.inputs import gaussian
@@ -49,7 +48,6 @@ def test_the_rule(spec):
     assert {*WANT[spec]} <= {"", *STANDINGS}
 
 
-@kills("truncated_svd.py", "if whole and not self.refine", "if not self.refine")
 def test_under_a_mask_a_truncated_svd_is_the_best_found():
     method, causal = parse("truncated_svd(rank=2)"), Mask.causal(4, 4)
     assert standing(method, KERNEL, causal) == FOUND

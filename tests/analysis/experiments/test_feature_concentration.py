@@ -5,17 +5,10 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from kills import kills
 
 from analysis.experiments import concentration as study
 
 
-@kills(
-    "experiments/concentration.py",
-    "share.reshape(columns // count, count)",
-    "2 * share.reshape(columns // count, count)",
-)
-@kills("experiments/concentration.py", 'q if family == "positive" else -q', "q")
 @pytest.mark.parametrize("family", ["positive", "trigonometric"])
 def test_terms_have_the_law_of_the_formula(family):
     """e^(s ω − s²/2), and e^(D²/2) cos D ω, ω normal: by Kolmogorov and Smirnov."""
@@ -32,8 +25,6 @@ def test_terms_have_the_law_of_the_formula(family):
     assert study.variance(family, s) == pytest.approx(expected, rel=1e-12)
 
 
-@kills("experiments/concentration.py", "linear = largest * log / 3", "linear = largest * log / 6")
-@kills("experiments/concentration.py", "2 * m * variance * log", "m * variance * log")
 def test_bernstein_is_the_root_of_its_equation_and_holds():
     """Of Bernoulli terms with mean p, whose tail is known exactly."""
     for m, p, delta in ((50, 0.02, 0.1), (400, 0.3, 0.01), (7, 0.5, 0.2)):
@@ -46,7 +37,6 @@ def test_bernstein_is_the_root_of_its_equation_and_holds():
         assert scipy.stats.binom.pmf(counts, m, p)[outside].sum() <= delta
 
 
-@kills("experiments/concentration.py", "math.exp(distance**2 / 2) + 1, m", "1.0, 4 * m")
 def test_errors_are_below_bernstein_and_follow_the_deviation():
     for s in study.DIFFERENCES:
         rows = {
@@ -60,7 +50,6 @@ def test_errors_are_below_bernstein_and_follow_the_deviation():
     assert ratio == pytest.approx(scipy.stats.norm.ppf(0.75), rel=5 * 0.08)
 
 
-@kills("experiments/concentration.py", "pareto_k(row[:m])", "pareto_k(row[:100])")
 def test_the_tail_is_heavier_where_the_norm_is():
     light, heavy = (
         {(m, metric): value for _, _, m, metric, value in study._tails(s, 0)} for s in (0.5, 4.0)

@@ -5,7 +5,6 @@ import dataclasses
 import mpmath
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis import inputs
 from analysis.experiments.precision import FORMATS, bfloat16, precision, rounded
@@ -20,7 +19,6 @@ def nearest(x):
     return np.ldexp(np.rint(mantissa * 2**8), exponent - 8)
 
 
-@kills("experiments/precision.py", "0x7FFF", "0x8000")
 def test_bfloat16_is_the_nearest_of_eight_bits():
     x = np.random.default_rng(0).standard_normal(20_000) * 2.0 ** np.arange(-100, 100, 0.01)
     halves = 1 + np.arange(512) / 256  # every other one is a tie

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.integrate
-from kills import kills
 
 from analysis import inputs
 from analysis.experiments import scaling
@@ -15,7 +14,6 @@ from analysis.inputs.head_kinds import KINDS
 from approx import parse
 
 
-@kills("experiments/scaling.py", "scipy.stats.norm.sf(s + ", "scipy.stats.norm.cdf(s + ")
 @pytest.mark.parametrize(("sigma", "epsilon"), [(0.3, 0.5), (1.0, 0.1), (2.5, 0.02)])
 def test_keys_above_the_threshold_of_the_share_hold_the_rest(sigma, epsilon):
     kept = float(scaling.share(sigma, epsilon))
@@ -78,7 +76,6 @@ def test_sizes_are_those_of_the_last_queries(monkeypatch):
     assert some.reads * row["value"] == row["share"] * 80 * 128
 
 
-@kills("experiments/scaling.py", "if part.reached.all() and len(part) > 2:", "if len(part) > 2:")
 def test_exponents_are_means_of_slopes_over_heads():
     lengths = (256, 512, 1024)
     powers = {("sink", 0): 0.5, ("sink", 1): 0.7, ("broad", 2): 1.0}

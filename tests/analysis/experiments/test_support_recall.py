@@ -5,7 +5,6 @@ import dataclasses
 import naive
 import numpy as np
 import pytest
-from kills import kills
 from small import hiding
 
 from analysis.experiments.support_recall import recall
@@ -29,7 +28,6 @@ def by_loops(on, x, k):
     return np.mean(recalls), np.mean(masses), np.mean(chances)
 
 
-@kills("support_recall.py", "np.argsort(-x", "np.argsort(x")
 @pytest.mark.parametrize("mask", [None, "causal", hiding(24, 24, 3)])
 @pytest.mark.parametrize("spec", ["sliding_window(5)", "lsh(hashes=2)", "threshold(0.1)"])
 def test_recall_by_its_definition(monkeypatch, spec, mask):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from each import each
 from hypothesis import given, strategies as st
-from kills import kills
 
 from analysis import inputs
 from analysis.experiments.weights import sampled_outputs
@@ -54,12 +53,6 @@ def enumerated(design, weight, errors=ERRORS, p=P, rest=REST):
     return found
 
 
-@kills(
-    "correction_weights.py",
-    "return self.pi * (self.drawn - 1) / (self.keys - 1)",
-    "return self.pi**2",
-)
-@kills("correction_weights.py", "float((y * (self._covariance @ y)).sum())", "own")
 @each("design", ["uniform", "coins"])
 def test_the_error_of_the_row_sum_is_the_mean_over_all_draws(design):
     row = Row(P, REST, DRAWN, BIAS, COVARIANCE, design)
@@ -101,11 +94,6 @@ def test_errors_are_those_of_the_methods_that_weigh_and_replace():
 # The rule
 
 
-@kills(
-    "correction_weights.py",
-    "chance = (chance * count + 1) / (count - 1)",
-    "chance = chance * count / count",
-)
 @each("pi, ratio, keys, crossing", [
     (0.5, 0.0, None, 3), (0.5, 1.0, None, 5), (0.25, 0.5, None, 7), (1 / 5, 0.0, 5, 3),
     (2 / 8, 2.0, 8, 8), (3 / 9, 0.0, 9, 3),
@@ -197,7 +185,6 @@ def test_without_replacement_weighing_wins_earlier():
 # Outputs
 
 
-@kills("correction_weights.py", "max(0.0, square) / float(total) ** 2", "max(0.0, square)")
 def test_where_nothing_is_exact_and_nothing_stands_for_the_rest_outputs_coincide():
     x = next(iter(inputs.sample("smollm2").heads())).first(40)
     for method in (Sampled(k=3), Sampled(design="poisson", k=5)):  # the latter: coins
@@ -233,7 +220,6 @@ def test_the_error_of_the_output_is_exact_to_first_order(design):
     assert rates[1] < 0.15 * rates[0]  # a tenth, and terms of second order
 
 
-@kills("experiments/weights.py", "(exact + c * total)[:, None]", "(c * total)[:, None]")
 def test_sampled_outputs_have_the_mean_of_all_draws():
     weighed, replaced = sampled_outputs(Row(P, REST, DRAWN), V, 4000, np.random.default_rng(1))
     for found, weight in ((weighed, 2.0), (replaced, 1.0)):

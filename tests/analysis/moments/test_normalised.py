@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis.moments.normalised import normalised_moments
 from approx import parse
@@ -10,7 +9,6 @@ from approx.estimate import exact
 from approx.random_features.positive import Positive
 
 
-@kills("normalised.py", "(common - Da + a @ y - y)", "(common + Da + a @ y - y)")
 @pytest.mark.parametrize(
     "spec",
     [

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis.advice.pitfalls import LargestEstimates, OneStream
 from analysis.moments import expected_error, monte_carlo, squared_errors as module
@@ -71,7 +70,6 @@ def at_nodes(name, count):
     )
 
 
-@kills("squared_errors.py", "4 * _above_one(L3, L4)", "3 * _above_one(L3, L4)")
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("name", FEATURES)
 def test_fourth_moments_at_quadrature_nodes(name, count):

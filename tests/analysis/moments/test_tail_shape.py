@@ -5,18 +5,10 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from kills import kills
 
 from analysis.moments import pareto_k, tail_shape
 
 
-@kills("moments/tail_shape.py", "(len(y) / 4 + 0.5) - 1", "(len(y) / 2 + 0.5) - 1")
-@kills("moments/tail_shape.py", "(np.log(-theta / k) - k - 1)", "(np.log(-theta / k) - 1)")
-@kills(
-    "moments/tail_shape.py",
-    "np.sqrt(count / (np.arange(count) + 0.5))",
-    "np.sqrt(count / (np.arange(count) + 1.0))",
-)
 def test_the_shape_is_that_of_the_posterior_mean_summed_one_by_one():
     """θ̂ = Σ_j θ_j L(θ_j)/Σ L, L(θ) = n (log(−θ/k) − k − 1), k = mean log(1 − θ y) [1], §3."""
     y = np.sort(np.random.default_rng(0).pareto(2.0, 50))
@@ -34,7 +26,6 @@ def test_the_shape_is_that_of_the_posterior_mean_summed_one_by_one():
     assert tail_shape._shape(y) == pytest.approx(expected, rel=1e-10)
 
 
-@kills("moments/tail_shape.py", "x[-size:] - x[-size - 1]", "x[-size:] - x[0]")
 @pytest.mark.parametrize("k", [-0.5, 0.0, 0.3, 0.7, 1.5])
 def test_a_generalised_pareto_law_has_its_shape(k):
     """A tail of one is one of the same shape; |z| ≤ 5 with the error (1 + k)/√tail of [1]."""
@@ -61,8 +52,6 @@ def test_the_shape_is_near_that_of_maximum_likelihood():
         )
 
 
-@kills("moments/tail_shape.py", "(size * shape + PRIOR_DRAWS * PRIOR)", "(size * shape)")
-@kills("moments/tail_shape.py", "3 * math.sqrt(len(x))", "2 * math.sqrt(len(x))")
 def test_the_tail_is_a_fifth_or_three_roots_and_shrunk_as_by_ten_draws_of_a_half():
     for draws, size in ((100, 20), (400, 60)):
         x = np.sort(np.random.default_rng(4).pareto(1.0, draws))
@@ -71,7 +60,6 @@ def test_the_tail_is_a_fifth_or_three_roots_and_shrunk_as_by_ten_draws_of_a_half
         assert pareto_k(x) == pytest.approx((size * shape + 5) / (size + 10), rel=1e-12)
 
 
-@kills("moments/tail_shape.py", "np.sort(np.abs(", "np.sort((")
 def test_scale_sign_and_order_do_not_matter():
     x = np.random.default_rng(2).standard_t(2, 500)
     k = pareto_k(x)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis.ranks import position_rank
 
@@ -11,7 +10,6 @@ def head(n=32, d=16, d_h=4, d_p=6, seed=0, heads=None):
     return position_rank.generic(n, d, d_h, d_p, rng=np.random.default_rng(seed), heads=heads)
 
 
-@kills("ranks/position_rank.py", "return min(d_h + checks", "return min(d_h + 1 + checks")
 def test_generic_inputs_reach_both_bounds_and_exp_has_full_rank():
     x = head()
     assert position_rank.ranks(x.at_input()) == {"logits": 4, "exp": 32, "softmax": 32}

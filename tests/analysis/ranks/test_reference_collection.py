@@ -4,7 +4,6 @@ import hashlib
 
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis import inputs
 from analysis.ranks import reference_collection
@@ -12,16 +11,6 @@ from analysis.ranks import reference_collection
 MOST = reference_collection.REAL.keys() - {"minilm-hard", "smollm2-typical"}  # half a second each
 
 
-@kills(
-    "reference_collection.py",
-    'of_rows["sparsity"] ** 2 * x.mask.counts',
-    'of_rows["sparsity"] ** 2 * x.l',
-)
-@kills(
-    "reference_collection.py",
-    "positions=x.l).epsilon_rank.max()",
-    "positions=2).epsilon_rank.max()",
-)
 @pytest.mark.parametrize(
     "name",
     [
@@ -63,7 +52,6 @@ def test_rows_of_a_real_head_follow_from_its_arrays():
         assert number == pytest.approx(stored[column], rel=1e-5), column  # six digits are stored
 
 
-@kills("reference_collection.py", 'array.astype("<f4")', 'array.astype("<f8")')
 def test_every_head_has_the_digests_of_the_table():
     table = reference_collection.table()
     assert list(table) == list(reference_collection.COLUMNS)

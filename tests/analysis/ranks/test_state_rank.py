@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from each import each
 from hypothesis import given, settings, strategies as st
-from kills import kills
 from small import hiding
 
 from analysis import inputs
@@ -52,11 +51,6 @@ def states_of(A):
     return int(getattr(A.low, "low", A.low).rank)
 
 
-@kills(
-    "ranks/state_rank.py",
-    "np.flatnonzero((mid < stop) & (stop <= hi)",
-    "np.flatnonzero((lo < stop) & (stop <= hi)",
-)
 @pytest.mark.parametrize("spec", LINEAR)
 @settings(max_examples=8)
 @given(seed=st.integers(0, 2**32 - 1), m=st.integers(1, 4))
@@ -122,12 +116,6 @@ def test_without_a_mask_it_is_eckart_and_youngs():
     assert state_rank.lower_bound(P, 3, mask=None) == pytest.approx(expected, rel=1e-12)
 
 
-@kills(
-    "ranks/state_rank.py",
-    "after[np.minimum(several, len(s))]",
-    "after[np.maximum(np.minimum(several, len(s)) - 1, 0)]",
-)
-@kills("ranks/state_rank.py", "self.stop = mask.stop - window", "self.stop = mask.stop")
 @given(seed=st.integers(0, 2**32 - 1), m=st.integers(1, 3), window=st.integers(0, 4))
 def test_gated_recurrences_with_a_window_attain_0_and_their_rank(seed, m, window):
     """A random time-varying recurrence of m states, and anything within the window."""
@@ -161,7 +149,6 @@ def test_a_bound_at_a_distance_needs_rectangles_that_far_away():
     assert state_rank.lower_bound(far, 1, window=8) == pytest.approx(bounds[8] * share, rel=1e-12)
 
 
-@kills("ranks/state_rank.py", "slice(max(lo, int(first[rows].max())), mid)", "slice(lo, mid)")
 def test_windows_and_late_queries_use_rectangles_within_the_mask():
     for mask in (Mask.window(24, 24, 9), Mask.causal(10, 24)):
         _, _, P = weights(mask.n, 24, mask)
@@ -186,7 +173,6 @@ def test_fewer_states_than_the_least_are_not_as_near():
 # Found
 
 
-@kills("recurrence.py", "outputs.append(seen[0])", "outputs.append(seen[-1])")
 @each("m", [1, 3, 9])
 def test_a_recurrence_is_what_it_says_and_sweeps_do_not_harm(m):
     _, P = head(3, 64)
@@ -205,7 +191,6 @@ def test_a_recurrence_is_what_it_says_and_sweeps_do_not_harm(m):
     assert errors[2] < errors[0]
 
 
-@kills("recurrence.py", "out=grams[1:])", "out=grams[:-1])")
 def test_features_are_fitted_to_what_is_seen():
     rng = np.random.default_rng(0)
     phi, psi = rng.standard_normal((30, 3)), rng.standard_normal((30, 3))

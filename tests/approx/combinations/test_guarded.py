@@ -5,7 +5,6 @@ import dataclasses
 import mpmath
 import numpy as np
 import pytest
-from kills import kills
 from small import hiding
 
 from analysis import inputs
@@ -59,8 +58,6 @@ def some(rng):
     return Q, K, mask, parse(spec)
 
 
-@kills("supports/unread.py", "np.where(kept, 0.0, self.high)", "np.where(kept, 0.0, self.low / 2)")
-@kills("supports/unread.py", "np.expm1(np.minimum(2 * (off + EXP), 1.0))", "0.0")
 def test_no_row_is_farther_than_its_guard_says():
     rng = np.random.default_rng(0)
     for seed in range(250):
@@ -98,7 +95,6 @@ def adversary(rng, method, mask, Q, K, steps):
     return worst
 
 
-@kills("supports/key_boxes.py", "(step / 2 + 8 * EPS * most)", "(step / 3 + 8 * EPS * most)")
 @pytest.mark.parametrize("bits", [0, 2, 6])
 def test_an_adversary_finds_no_violation(bits):
     rng = np.random.default_rng(bits)
@@ -171,7 +167,6 @@ def test_bits_go_where_queries_are_and_bounds_stay_true():
     assert bounds[1] < bounds[0]
 
 
-@kills("bounds/guards.py", "(x.mask.counts - rows.kept) * width", "x.mask.counts * width")
 def test_reads_are_counted_by_hand():
     x = inputs.gaussian(8, 2, rng=1)
     method = parse("guarded(sink_window(k=2), tv=0.2, size=2, bits=4)")

@@ -1,7 +1,6 @@
 """Distances keep their digits where points are near each other."""
 
 import numpy as np
-from kills import kills
 
 from approx.estimate.distances import squared_distances
 
@@ -11,7 +10,6 @@ def test_squared_distances_of_equal_rows_are_zero():
     assert (squared_distances(X, X) == 0).all()
 
 
-@kills("distances.py", "out < 1e-6 * squares", "out < 0 * squares")
 def test_squared_distances_of_near_points_keep_their_digits():
     rng = np.random.default_rng(0)
     X = 1 + 1e-9 * rng.standard_normal((5, 3))

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
-from kills import kills
 
 from approx import Approximation, ResourceLimitError, parse
 from approx.estimate import exact, memory
@@ -37,7 +36,6 @@ def test_a_limit_is_positive(limit):
     assert memory.explicit_limit() is None
 
 
-@kills("memory.py", "nbytes > (most := limit())", "nbytes >= (most := limit())")
 def test_exactly_the_limit_fits():
     memory.set_limit(1000)
     memory.reserve(1000, "it", "n")
@@ -66,7 +64,6 @@ def test_the_error_says_what_how_much_the_limit_and_what_to_lower(nbytes, writte
     )
 
 
-@kills("memory.py", "math.ceil(nbytes", "math.floor(nbytes")
 @pytest.mark.parametrize("nbytes", [1, 1023, 1024, 1025, 10**6, 2**20, 3 * 10**9, 2**34])
 def test_the_limit_that_is_advised_is_enough(nbytes, monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=2**40))
@@ -113,7 +110,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@kills("memory.py", "np.empty(KEPT, np.uint8)", "np.empty(2, np.uint8)")
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="how glibc frees")
 def test_what_is_freed_is_used_again():
     """Six arrays of 512 pages each would fault in nearly all of them again."""

@@ -10,7 +10,6 @@ import sys
 import mpmath
 import numpy as np
 import pytest
-from kills import kills
 from numba import njit
 from numba.core.caching import NullCache
 from numba.core.compiler import CompilerBase
@@ -61,7 +60,6 @@ def gradual_points(dtype):
     return np.linspace(LOWEST[dtype], math.log(np.finfo(dtype).tiny), 101).astype(dtype)
 
 
-@kills("elementary.py", "0.0013888888917196719", "0.0013888888817196719")
 @pytest.mark.kernel
 @in_both_dtypes
 def test_two_ulps_at_special_points(dtype):
@@ -248,7 +246,6 @@ def test_threads_that_come_together_get_one_compiled_function():
     assert first is second is twice.compiled
 
 
-@kills("garbage.py", "        if searches:\n", "        if not searches:\n")
 @pytest.mark.parametrize("searches", [True, False])
 def test_garbage_is_searched_for_after_a_compilation_as_before(searches, monkeypatch):
     during = []

@@ -6,7 +6,6 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from kills import kills
 from numpy.testing import assert_allclose, assert_array_equal
 from small import few, hiding, very_few
 
@@ -138,7 +137,6 @@ def test_the_method_is_nearer_than_both_svds(space, n, l, seed, data):
     assert error <= min(starts(D, on, rank)) + 1000 * EPS * np.linalg.norm(D)
 
 
-@kills("godec.py", "for start in (filled(D), whole)]", "for start in (whole,)]")
 def test_a_matrix_of_that_rank_beside_zeros_is_found_whatever_is_unseen():
     rng = np.random.default_rng(0)
     on = np.tril(np.ones((16, 16), bool))
@@ -169,7 +167,6 @@ def test_few_random_starts_of_a_slow_twin_come_nearer():
     assert near >= 34 > 20 >= at_start
 
 
-@kills("godec.py", "for start in (filled(D), whole)]", "for start in (filled(D),)]")
 def test_a_low_rank_matrix_is_completed():
     rng = np.random.default_rng(0)
     L = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 60))
@@ -196,7 +193,6 @@ def test_energy_under_a_mask_is_reached_and_epsilon_refused():
         TruncatedSVD(epsilon=0.1).approximate(Q, K, mask="causal")
 
 
-@kills("low_rank/target.py", "tops = seen.max(axis=1)", "tops = x.max(axis=1)")
 @pytest.mark.parametrize("spec", ["truncated_svd(2)", "godec(1, 2)", "stable_pca()"])
 @pytest.mark.parametrize("space", ["kernel", "attention"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -218,12 +214,6 @@ def test_keys_that_are_not_seen_may_be_of_any_size(spec, space, dtype):
 # Both parts
 
 
-@kills(
-    "weighted.py",
-    "return lambda weights: np.take(weights @ pairs, place, axis=1)",
-    "return lambda weights: np.take(np.ones_like(weights) @ pairs, place, axis=1)",
-)
-@kills("weighted.py", "zip(found, np.sqrt(weights))", "zip(found, weights)")
 @pytest.mark.parametrize("batched", [weighted.BATCHED, 0], ids=["many rows", "row by row"])
 def test_a_factor_is_fitted_by_weighted_least_squares(batched, monkeypatch):
     monkeypatch.setattr(weighted, "BATCHED", batched)
@@ -260,12 +250,6 @@ def test_factors_follow_each_other_by_least_squares(monkeypatch):
     assert found.objective < 0.5 * godec(D, 3, 0, mask=mask).objective
 
 
-@kills("godec.py", "np.minimum(masks.as_mask(mask, n, l).counts, k)", "np.full(n, k)")
-@kills(
-    "godec.py",
-    "return [_begin(D, rank, count, best.left @ best.right.T, count, best.basis)]",
-    "return []",
-)
 @given(shapes, seeds, st.data())
 def test_both_parts_are_nearer_than_either(shape, seed, data):
     (n, l), D, mask = shape, matrix(shape, seed), hiding(*shape, seed)
@@ -293,7 +277,6 @@ def test_errors_of_a_head_never_rise_with_the_sweeps():
     assert errors[-1] < errors[0]
 
 
-@kills("godec.py", "(np.abs(D - L) < state.threshold)", "(np.abs(D - L) < np.inf)")
 def test_fits_go_further_than_subspace_iteration(monkeypatch):
     D = exact.softmax(*heads(64, 64), "causal")
     fitted = godec(D, 4, 4, mask="causal").objective
@@ -350,8 +333,6 @@ def masked_pursuit(D, on, lam, sweeps=3000):
     return np.linalg.norm(L, "nuc") + lam * np.abs(D - L)[on].sum()
 
 
-@kills("low_rank/robust_pca.py", "0.0 if free else Y", "lam if free else Y")
-@kills("low_rank/robust_pca.py", "relaxed if free", "0.0 if free")
 @few
 @given(st.tuples(st.integers(2, 6), st.integers(2, 6)), seeds, st.sampled_from([0.6, 0.8, 1.1]))
 def test_a_pursuit_is_optimal_and_its_bound_holds(shape, seed, lam):
@@ -373,9 +354,6 @@ def test_a_pursuit_is_optimal_and_its_bound_holds(shape, seed, lam):
     assert early.objective * early.gap >= -1e-6 * size or early.objective < twin
 
 
-@kills(
-    "stable_pca.py", "P[unseen], apart[unseen] = free, 0.0", "P[unseen], apart[unseen] = 0.0, 0.0"
-)
 @very_few
 @given(st.tuples(st.integers(2, 6), st.integers(2, 6)), seeds, st.floats(0, 0.9))
 def test_a_stable_pursuit_is_optimal_and_its_bound_holds(shape, seed, delta):
@@ -418,7 +396,6 @@ def test_both_parts_are_recovered_from_what_is_seen(name):
     assert np.linalg.norm(parts.low_rank - L) < 1e-5 * np.linalg.norm(L)  # also where none is seen
 
 
-@kills("low_rank/decomposition.py", "(share * max(D.shape)) ** -0.5", "max(D.shape) ** -0.5")
 def test_the_weight_of_entries_follows_the_share_that_is_seen():
     D, mask = matrix((30, 20), 0), hiding(30, 20, 6)
     lam = math.sqrt(30 * 20 / (mask.entries * 30))

@@ -6,7 +6,6 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from kills import kills
 from numpy.testing import assert_allclose
 from small import few
 
@@ -34,7 +33,6 @@ def objective(L, S, lam):
     return np.linalg.norm(L, "nuc") + lam * np.abs(S).sum()
 
 
-@kills("stable_pca.py", "squares[j] += size * size", "squares[j] += size")
 @pytest.mark.parametrize("delta", [0.01, 0.1, 0.4])
 def test_an_independent_solver_finds_the_same_optimum(delta):
     D = attention(20, 20)

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from kills import kills
 
 from approx import parse
 from approx.estimate import memory
@@ -44,7 +43,6 @@ def test_epsilon_gives_the_least_rank_with_that_spectral_error(space, epsilon):
         assert np.linalg.norm(D - less.to_dense(), 2) > epsilon * top
 
 
-@kills("truncated_svd.py", "int(np.argmax(enough)) + 1", "int(np.argmax(enough)) + 2")
 @pytest.mark.parametrize("space", ["kernel", "attention"])
 @pytest.mark.parametrize("energy", [0.1, 0.9, 0.99, 1 - 1e-6])
 def test_energy_gives_the_least_rank_with_that_share(space, energy):
@@ -149,7 +147,6 @@ def assert_nearly_the_best(A, D, rank):
     assert np.linalg.norm(error, 2) <= 1.01 * (s[rank] if rank < len(s) else 0) + 2e-7 * s[0]
 
 
-@kills("krylov.py", "total - float(values @ values)", "total")
 @pytest.mark.usefixtures("_small_is_large")
 @pytest.mark.parametrize("fits", [True, False], ids=["dense", "streamed"])
 @pytest.mark.parametrize("space", ["kernel", "attention"])

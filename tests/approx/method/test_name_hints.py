@@ -4,7 +4,6 @@ import importlib
 import re
 
 import pytest
-from kills import kills
 
 from approx import ALIASES, METHODS, parse
 from approx.method import name_hints
@@ -35,7 +34,6 @@ def test_a_reason_names_what_there_is(name):
         assert one in KNOWN or "exact attention" in said
 
 
-@kills("name_hints.py", 'replace("+", "plus")', 'replace("+", "")')
 @pytest.mark.parametrize(
     ("name", "method"),
     [

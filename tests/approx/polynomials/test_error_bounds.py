@@ -6,7 +6,6 @@ import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from kills import kills
 from small import few
 
 from analysis.ranks import rank
@@ -45,13 +44,6 @@ MAKE = {
 }
 
 
-@kills("chebyshev.py", "tail = 2 * math.fsum", "tail = math.fsum")
-@kills("error_bounds.py", "gammainc(n + 1, B)", "gammainc(n, B)")
-@kills(
-    "error_bounds.py",
-    "    return high\n\n\ndef rank_bound",
-    "    return max(low, 1)\n\n\ndef rank_bound",
-)
 @pytest.mark.parametrize(
     "line",
     [
@@ -65,7 +57,6 @@ def test_minimum_degrees_as_published(line):
     assert found == [int(n) for n in degrees]
 
 
-@kills("error_bounds.py", "(4 * n**2)", "(40 * n**2)")
 @pytest.mark.parametrize("method", MAKE)
 @pytest.mark.parametrize("norm", error_bounds.NORMS)
 @few

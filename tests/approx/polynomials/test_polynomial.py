@@ -7,7 +7,6 @@ import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from kills import kills
 from small import few
 
 from approx import parse
@@ -43,7 +42,6 @@ def value(p, x):
 # Coefficients
 
 
-@kills("taylor.py", "-scipy.special.gammaln(j + 1.0)", "-scipy.special.gammaln(j + 2.0)")
 @pytest.mark.parametrize("degree", [0, 1, 20, 200])
 def test_taylor_coefficients_against_mpmath(degree):
     p = Taylor(degree).polynomial()
@@ -55,7 +53,6 @@ def test_taylor_coefficients_against_mpmath(degree):
             assert abs(got * mpmath.factorial(j) - 1) <= error
 
 
-@kills("richardson.py", "(-1.0, 2.0)", "(-0.5, 1.5)")
 @pytest.mark.parametrize("n", [1, 2, 5, 40])
 @pytest.mark.parametrize("points", [1, 2, 3])
 def test_power_coefficients_against_mpmath(n, points):
@@ -74,7 +71,6 @@ def test_power_coefficients_against_mpmath(n, points):
     assert p.degree == n * 2 ** (points - 1)
 
 
-@kills("chebyshev.py", "c[0] /= 2", "c[0] /= 1")
 @pytest.mark.parametrize(("degree", "B"), [(0, 1.0), (5, 0.5), (12, 4.0), (30, 16.0), (6, 700.0)])
 def test_chebyshev_coefficients_are_bessel_functions(degree, B):
     p = Chebyshev(degree).polynomial(B)
@@ -101,7 +97,6 @@ def test_powers_of_x_are_the_same_polynomial(degree, B):
 # Evaluation
 
 
-@kills("polynomial.py", "before - r * z[j]", "before - z[j]")
 @given(degrees, bounds, st.floats(-20, 20))
 def test_clenshaw_is_within_its_rounding_also_beyond_the_interval(degree, B, x):
     p = Chebyshev(degree).polynomial(B)
@@ -150,7 +145,6 @@ def test_a_sum_that_cancels_loses_no_digit_to_its_scale():
 # Facts
 
 
-@kills("extrema.py", "[-x // content for x in rest]", "[x // content for x in rest]")
 @pytest.mark.parametrize(
     ("n", "root"), [(1, -1), (3, -1.59607), (5, -2.18061), (7, -2.75900), (9, -3.33355)]
 )
@@ -239,7 +233,6 @@ NEGATIVE = {  # reference: where negative coefficients occur
 }  # fmt: skip
 
 
-@kills("remez.py", "1 if self.level >= 0 else -1", "1")
 @pytest.mark.parametrize(("kind", "B"), NEGATIVE)
 def test_where_coefficients_are_negative_as_published(kind, B):
     for n in range(2, 17 if kind == "truncation" else 9):
@@ -260,7 +253,6 @@ def test_where_coefficients_are_negative_at_high_degrees(kind, B, last, most):
         assert (smallest < 0) == (n <= last)
 
 
-@kills("remez.py", "for _ in range(60):", "for _ in range(1):")
 def test_relative_minimax_has_negative_coefficients_at_16():
     assert remez(16, 16.0).polynomial.smallest_coefficient() < 0
 
@@ -468,7 +460,6 @@ def test_nothing_is_better_than_minimax(degree, B):
 # Least squares
 
 
-@kills("least_squares.py", "basis * np.exp(-x - bound)", "basis * np.exp(x - bound)")
 @given(st.integers(0, 5), st.integers(0, 2**32 - 1), st.sampled_from(["relative", "absolute"]))
 def test_least_squares_is_that_of_the_whole_system(degree, seed, weight):
     Q, K = np.random.default_rng(seed).uniform(-1, 1, (2, 9, 3))

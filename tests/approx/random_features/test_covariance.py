@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from kills import kills
 from small import FEATURES, nodes
 
 from analysis.advice.pitfalls import RawQR
@@ -46,7 +45,6 @@ def test_no_covariance_is_given_for_frequencies_of_one_length():
     assert len(KNOWN) > 9
 
 
-@kills("features.py", "return None if total is None else total / count", "return total")
 @pytest.mark.parametrize("spec", SPECS)
 def test_covariance_of_keys_by_quadrature(spec):
     """E ρ_j ρ_l as an integral over one frequency in d = 2: no chance."""
@@ -66,14 +64,6 @@ def test_covariance_of_keys_by_quadrature(spec):
     np.testing.assert_allclose(method.covariance(q, K) * count, want, rtol=1e-9, atol=1e-11)
 
 
-@kills("random_phase.py", "0.5 / self.count", "1.0 / self.count")
-@kills("geometric.py", "log - np.log(parameter).sum()", "log")
-@kills(
-    "combinations/scatterbrain.py",
-    "low[on] = low[:, on] = 0.0",
-    "low[on] = 0.0",
-    only="scatterbrain",
-)
 @pytest.mark.parametrize("spec", SAMPLED)
 def test_covariance_of_keys_by_sampling(spec):
     rng = np.random.default_rng(5)
@@ -92,7 +82,6 @@ def test_covariance_of_methods_that_draw_nothing_is_zero():
     assert not parse("taylor(degree=2)").covariance([0.1], [[0.2], [0.3]]).any()
 
 
-@kills("features.py", "log_v - math.log(count)", "log_v")
 @pytest.mark.parametrize("spec", [*SPECS, *SAMPLED])
 def test_the_diagonal_of_the_covariance_is_the_variance(spec):
     rng = np.random.default_rng(1)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from kills import kills
 from small import FEATURES
 
 from approx import parse
@@ -20,7 +19,6 @@ def points(n, l, d, dtype=np.float64, scale=0.7):
     return tuple((scale * rng.standard_normal((c, d))).astype(dtype) for c in (n, l))
 
 
-@kills("exponentials.py", "half[i] = total / 2", "half[i] = total")
 @pytest.mark.kernel
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_maxima_and_half_squares_are_those_of_numpy(dtype):
@@ -34,7 +32,6 @@ def test_maxima_and_half_squares_are_those_of_numpy(dtype):
     assert top.dtype == half.dtype == dtype
 
 
-@kills("exponentials.py", "np.negative(tile[:, :count]", "np.positive(tile[:, :count]")
 @pytest.mark.kernel
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_stored_factors_are_exponentials_of_the_logs(dtype):
@@ -56,7 +53,6 @@ def test_stored_factors_are_exponentials_of_the_logs(dtype):
     np.testing.assert_array_equal(left.max(axis=1), 1.0)
 
 
-@kills("exponentials.py", "np.exp(key_log - largest)", "np.exp(min(0.0, max(key_log, 0.0)))")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("scale", [0.7, 30.0])
 @pytest.mark.parametrize("family", FAMILIES)

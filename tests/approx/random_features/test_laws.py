@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from kills import kills
 from small import FEATURES, points
 
 from analysis.moments import monte_carlo
@@ -49,39 +48,12 @@ def scores(method, Q, K, draws=DRAWS):
     return np.abs(found.z).max(), z.max(initial=0.0)
 
 
-@kills("angular_hybrid.py", "(-1, 1)", "(1, 1)", only="angular")
-@kills("angular_hybrid.py", "lam * (1 - lam) / self.signs", "lam * (1 - lam)", only="angular")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_independent_frequencies(name):
     projection = ", projection='regularized_iid'" if name == "regularized" else ""
     assert max(scores(parse(FAMILIES[name].format(projection)), *near(4))) <= BOUND
 
 
-@kills("gaussian.py", "math.sqrt(count / (count - 1))", "1.0", only="zero_mean-positive")
-@kills(
-    "gaussian.py",
-    "gaussian_covariance(rho, -1.0, log_unit)",
-    "gaussian_covariance(rho, 1.0, log_unit)",
-    only="antithetic-positive",
-)
-@kills(
-    "rotated.py",
-    "corners *= math.sqrt(size / (size - 1))",
-    "corners *= 1.0",
-    only="simplex-positive",
-)
-@kills(
-    "rotated.py",
-    "cosine = rho.d, -1.0 / (size - 1)",
-    "cosine = rho.d, -1.0 / size",
-    only="simplex-positive",
-)
-@kills(
-    "rotated.py",
-    "lengths = np.sqrt(rng.chisquare(d, count))\n        return directions * lengths",
-    "lengths = np.full(count, math.sqrt(d))\n        return directions * lengths",
-    only="orthogonal-positive",
-)
 @pytest.mark.parametrize(
     ("name", "d"),
     [("positive", 1), ("positive", 16), *((name, 4) for name in SHAPES)],
@@ -107,7 +79,6 @@ def test_gaussian_couplings_of_a_dense_tilt(name, projection):
     assert orthogonal.moments(*near(4)) is None  # its law does not turn with u
 
 
-@kills("sequences.py", "qmc.Sobol(d, scramble=True", "qmc.Sobol(d, scramble=False", only="sobol")
 @pytest.mark.parametrize("projection", ["sobol", "halton"])
 @pytest.mark.parametrize("name", ["positive", "trigonometric"])
 def test_scrambled_points_are_unbiased_and_below_iid(name, projection):

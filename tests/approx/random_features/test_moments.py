@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from kills import kills
 from small import points
 
 from analysis.moments.simulation import monte_carlo
@@ -111,47 +110,6 @@ def scores(method, law, count, X, *, share=1.0):
     return float(np.abs(found.z).max()), float(np.abs(z).max())
 
 
-@kills("exponentials.py", "half[i] = total / 2", "half[i] = 0 * total", only="positive")
-@kills("exponentials.py", "half[i] = total / 2", "half[i] = -total / 2", only="positive")
-@kills(
-    "exponentials.py",
-    "np.matmul(x[rows], self._across, ",
-    "np.matmul(x[rows], self._across[:, :: -1 if side is self.keys else 1], ",
-    "another omega for the keys",
-    only="positive",
-)
-@kills("features.py", "half = 0.5 * np.log(weights)", "half = 0 * weights", only="positive")
-@kills(
-    "exponentials.py",
-    "Factors(left, right, row_log + key_log)",
-    "Factors(left, right, 0 * row_log)",
-    only="positive",
-)
-@kills("exponentials.py", "exp(source[j] - c)", "exp(source[j] - c) + 1e-4", only="positive")
-@kills(
-    "gaussian.py",
-    "return rng.standard_normal((count, d)), np",
-    "return 2 * rng.standard_normal((count, d)), np",
-)
-@kills("features.py", "return Frame(Q, K)", "return Frame(Q * 0.5**0.5, K * 0.5**0.5)", "t for √t")
-@kills("projections/base.py", "gaussian_log_variance(rho)", "gaussian_log_variance(rho) + 0.69")
-@kills("projections/base.py", "gaussian_log_variance(rho)", "gaussian_log_variance(rho) - 0.69")
-@kills("trigonometric.py", "phase = X @ omega.T", "phase = 6.28 * (X @ omega.T)", only="trig")
-@kills(
-    "random_features/trigonometric.py",
-    "row_log, key_log = half_square(frame.a)",
-    "row_log, key_log = 2 * half_square(frame.a)",
-    only="trig",
-)
-@kills(
-    "random_features/trigonometric.py",
-    "row_log, key_log = half_square(frame.a)",
-    "row_log, key_log = 0 * half_square(frame.a)",
-    only="trig",
-)
-@kills("features.py", "level if self.imaginary else level", "level", only="trig")
-@kills("trigonometric.py", "phi_k, row_log, key_log", "phi_k, 0 * row_log, key_log", only="trig")
-@kills("trigonometric.py", "np.sin(phase)", "0 * np.sin(phase)", only="trig")
 @pytest.mark.parametrize("d", [1, 2, 4, 16])
 @pytest.mark.parametrize("name", LAWS)
 def test_mean_and_variance(name, d):
@@ -204,11 +162,6 @@ class Halved(Scatterbrain):
         return Moments(low.relative_bias, low.log_relative_variance - math.log(2))
 
 
-@kills(
-    "combinations/scatterbrain.py",
-    "np.random.default_rng(support), np.random.default_rng(low)",
-    "np.random.default_rng(support), np.random.default_rng(support)",
-)
 def test_a_random_support_halves_the_variance():
     method = Halved(Positive(m=2), HalfSpace())
     assert max(scores(method, positive_law, 2, points(4), share=0.5)) <= BOUND

@@ -6,7 +6,6 @@ import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from kills import kills
 
 from approx.sketches.signed import Signed, excess, signed, tail, total, value
 
@@ -19,7 +18,6 @@ numbers = st.one_of(
 )
 
 
-@kills("signed.py", "4 * reach + 40", "reach")
 @given(x=numbers, first=st.integers(0, 5), factorials=st.sampled_from([1, 2]))
 def test_tails_against_mpmath(x, first, factorials):
     y = math.copysign(abs(x) ** 0.5, x) if factorials == 1 else x  # logs of about 10³ for both

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis.moments import monte_carlo
 from approx import Approximation, parse
@@ -58,38 +57,6 @@ def score(method, Q, K, draws=DRAWS, rng=1):
     return max(np.abs(found.z).max(), np.nan_to_num(z).max())
 
 
-@kills("tensor_sketch.py", "2.0 * rng.integers(0, 2, shape) - 1", "np.ones(shape)", only="tensor")
-@kills(
-    "tensor_sketch.py",
-    "Hashes(rng.integers(0, self.m or 1, shape),",
-    "Hashes(np.tile(rng.integers(0, self.m or 1, shape[1]), (shape[0], 1)),",
-    "one hash for all modes",
-    only="tensor",
-)
-@kills(
-    "tensor_sketch.py",
-    "return Hashes(rng.integers(0, self.m or 1, shape), 2.0 * rng.integers(0, 2, shape) - 1)",
-    "shape, one = (1, d + 1), (self.degree, 1)\n        return Hashes("
-    "np.tile(rng.integers(0, self.m or 1, shape), one), "
-    "np.tile(2.0 * rng.integers(0, 2, shape) - 1, one))",
-    "one CountSketch for all modes",
-    only="tensor",
-)
-@kills("tensor_sketch.py", "integers(0, self.m or 1", "integers(0, self.m - 1", only="tensor")
-@kills("tensor_sketch.py", "y[:n], y[n:], log", "y[:n], y[n:, ::-1], log", only="tensor")
-@kills("product_sketch.py", "np.full(m, -0.5 * math.log(m))", "np.zeros(m)", only="product")
-@kills(
-    "product_sketch.py",
-    "levels = (forms(self.law, shape, rng) for _ in range(self.degree))",
-    "levels = [forms(self.law, shape, rng)] * self.degree",
-    only="product",
-)
-@kills(
-    "sketches/products.py",
-    "return 2.0 * rng.integers(0, 2, shape) - 1.0",
-    "return np.sqrt(3) * rng.uniform(-1, 1, shape)",
-    only="product",
-)
 @pytest.mark.parametrize("spec", SAMPLED)
 def test_mean_and_variance_are_those_of_the_closed_form(spec):
     assert score(parse(spec), *points()) <= 5
@@ -171,7 +138,6 @@ def test_budgets_leave_room_for_the_exact_degrees():
     assert SquaredSketch().within(20, **shape).inner == 4  # 4·5/2 columns of both sides
 
 
-@kills("random_maclaurin.py", "rng.geometric(0.5, count) - 1", "rng.geometric(0.5, count)")
 @pytest.mark.parametrize(("law", "first"), [("geometric", 0), ("geometric", 2), ("poisson", 0),
                                             ("poisson", 3)])  # fmt: skip
 def test_degrees_follow_their_law(law, first):

@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from kills import kills
 
 from figures.drawing import style
 from figures.drawing.curve_labels import Names, spread
@@ -14,7 +13,6 @@ from figures.drawing.curve_labels import Names, spread
 PRINTED = 160 / 25.4  # inches
 
 
-@kills("curve_labels.py", "blocks[-1][0] += total", "blocks[-1][0] = total")
 @pytest.mark.parametrize("seed", range(3))
 def test_places_are_the_nearest_that_do_not_overlap(seed):
     """Against all places on a grid."""
@@ -48,12 +46,6 @@ def crowded(count):
     return figure, names
 
 
-@kills("curve_labels.py", "np.argmax(places[seen][:, 0])", "np.argmin(places[seen][:, 0])")
-@kills(
-    "curve_readings.py",
-    "yield from zip(beside.samples, beside.texts, beside.names)",
-    "yield from ()",
-)
 def test_many_names_stand_beside_the_panels():
     figure, names = crowded(9)
     with style.style():
@@ -93,7 +85,6 @@ def short(count, places):
     return figure, axes
 
 
-@kills("curve_labels.py", "if any(sum(heights[name] for name in some) > room", "if any(True")
 def test_names_stand_beside_each_row_where_there_is_room():
     figure, axes = short(3, range(4))
     (beside,) = figure.findobj(Names)
@@ -114,7 +105,6 @@ def test_few_names_are_a_legend_where_the_last_column_lacks_their_curves():
     assert not figure.findobj(Names)
 
 
-@kills("style.py", "line.set_visible(False)", "pass")
 def test_curves_without_a_name_are_grey():
     with style.style():
         figure, (ax,) = style.tiles(1, "", "")
@@ -130,7 +120,6 @@ def test_curves_without_a_name_are_grey():
     ]  # fmt: skip
 
 
-@kills("style.py", '(most, "^", values > most)', '(most, "^", values > least)')
 def test_what_leaves_an_axis_has_a_triangle_at_its_border():
     with style.style():
         _, (ax,) = style.tiles(1, "", "")

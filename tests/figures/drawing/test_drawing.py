@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from fontTools.ttLib import TTFont
-from kills import kills
 from matplotlib.figure import Figure
 
 from figures.document.convert import to_html
@@ -50,11 +49,6 @@ def test_a_drawing_names_its_curves_bands_and_entries(svg):
     ElementTree.fromstring(svg)
 
 
-@kills(
-    "curve_readings.py",
-    "(height * (1 - box.y0), height * (1 - box.y1))",
-    "(height * box.y0, height * box.y1)",
-)
 def test_the_scales_of_a_drawing_read_its_curves(svg):
     """The place of each marker, by the scales, is the value that was drawn."""
     left = svg[svg.index("data-x=") :]
@@ -148,7 +142,6 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@kills("page_drawings.py", "            raise _UnknownError(key)", "            pass")
 @pytest.mark.parametrize("part", HOSTILE)
 def test_a_drawing_with_an_unknown_part_stays_a_picture(part, tmp_path):
     text = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><title>x</title>{}</svg>'

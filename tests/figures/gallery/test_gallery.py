@@ -15,7 +15,6 @@ from drawing import (
     speaks_chinese,
     spoken,
 )
-from kills import kills
 
 from analysis import inputs
 from analysis.bounds.concentration import PROVED
@@ -46,25 +45,6 @@ def tables(small):
 stored = functools.cache(as_printed.tables)
 
 
-@kills(
-    "gallery/today.py",
-    'style.lines(tr("price of so many exact keys per query row"), 24)',
-    'tr("price of so many exact keys per query row")',
-    only="today",
-)
-@kills(
-    "curve_labels.py",
-    "price = reach + self.COVERED * (crossed + box.count_contains(marks) / 5)",
-    "price = float(reach)",
-    only="summary",
-)
-@kills(
-    "style.py",
-    "return spread\n\n\ndef lines",
-    "return places\n\n\ndef lines",
-    only="randomised_svd",
-)
-@kills("entropy.py", "TICKS = (0.1, 0.9, 0.999)", "TICKS = (0.1, 0.12, 0.9, 0.999)", only="entropy")
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_that_of_its_table(name, tmp_path):
     """Drawn from its CSV, with the table's numbers in its texts, in English and Chinese."""
@@ -167,7 +147,6 @@ def test_polynomials_stand_at_their_own_price(tables, small):
     assert {"taylor(1)", "tensor_power(3)", "robust_pca(space='attention')"} <= {*price.own_price()}
 
 
-@kills("profile.py", "price_of_keys(KEYS, chosen[0], currency)", "float(KEYS)")
 def test_profiles():
     small = profile("quick", seed=3)
     assert [x.name for x in small.inputs[1:]] == ["MiniLM easy", "MiniLM middling", "MiniLM hard"]
@@ -229,8 +208,6 @@ def test_panels_of_an_earlier_run_are_removed(tables, tmp_path):
     assert (place / "t=1.svg").read_bytes() == first
 
 
-@kills("style.py", r'known[name].replace("$", r"\$")', "known[name]")
-@kills("fonts/__init__.py", 'else ["DejaVu Sans", FAMILY]', 'else ["DejaVu Sans"]')
 @pytest.mark.filterwarnings("error")
 def test_names_of_inputs_are_drawn_as_they_are(tables, tmp_path):
     """Chinese in the font of this project, an emoji as a box; without them the same bytes."""
@@ -268,7 +245,6 @@ def test_what_a_figure_shows_is_written_as_plain_text(tmp_path):
     assert text == "above 10^4.5, at |z| ≤ 10^-2 on $x$\n"
 
 
-@kills("gallery/explore.py", "not parse(spec).oracle", "spec == 'uniform()'")
 @pytest.mark.parametrize("best", explore.SPECS.values())
 def test_no_sentence_calls_nearest_what_another_picture_is_nearer_than(best, tables):
     """Each picture in turn has the least tv, on both inputs and at every temperature."""

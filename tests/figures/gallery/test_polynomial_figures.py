@@ -6,7 +6,6 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from kills import kills
 
 from analysis import inputs
 from analysis.experiments import minimum_degree, polynomial_error, polynomial_rank, rounding
@@ -137,7 +136,6 @@ def test_the_epsilon_rank_is_within_every_bound(tables):
     assert wide.minimax.min() < 96  # it says something somewhere
 
 
-@kills("modular.py", "prime - 2  #", "prime - 1  #")
 @pytest.mark.kernel
 def test_modular_rank_by_hand():
     p = modular.PRIME
