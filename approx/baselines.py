@@ -21,15 +21,12 @@ class Baseline(Method):
     deterministic: ClassVar[bool] = True
 
     def priced(self, shape: Shape) -> Price:
-        """Return the price of two running sums: the sum of the values, and the number of keys."""
         return dataclasses.replace(low_rank(1, shape), multiply_adds=0.0)
 
     def affordable(self, budget: float, shape: Shape, currency: str) -> bool:
-        """Return True: a baseline fits any budget."""
         return True
 
     def entry_work(self, shape: Shape) -> float:
-        """Return 0: an entry needs no product."""
         return 0.0
 
 
@@ -57,7 +54,6 @@ class Zero(Baseline):
         return Parts(Factors.empty(len(q), len(k), q.dtype))
 
     def priced(self, shape: Shape) -> Price:
-        """Return price 0: a row has no sum and no answer."""
         return Price(0.0, 0.0, 0.0, 0.0)
 
 
@@ -83,7 +79,6 @@ class One(Baseline):
     row_local = True
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        """Return factors whose product is 1."""
         return Parts(Factors.constant(np.zeros(len(q), q.dtype), len(k)))
 
 
@@ -108,7 +103,6 @@ class Constant(Baseline):
     oracle = True  # computing the mean needs all logits
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
-        """Return the Frobenius norm, over constant matrices."""
         return {KERNEL}
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:

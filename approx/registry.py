@@ -241,7 +241,6 @@ def _value(node: ast.expr, spec: str) -> Any:
 
 
 def _named(name: str) -> Method:
-    """Return the method with this name and the defaults of its fields."""
     if name in ALIASES:
         return parse(ALIASES[name])
     if name not in METHODS:

@@ -329,7 +329,6 @@ class _Question(Question):
             yield named | drawn.row(head.full), drawn
 
     def rows_of(self, inputs: Head, *, progress: bool = False) -> list[dict[str, Any]]:
-        """Return the rows of one head."""
         head, column = self.sampled(inputs), COLUMNS[self.metric]
         x = head.full  # its Q and K last for this head only
         truth, proved = Expectation(x.Q, x.K, x.mask), self.metric == TV and x.sinks is None

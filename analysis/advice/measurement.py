@@ -394,7 +394,6 @@ def _estimates(head: Sampled, method: Method, trials: int, seed: int) -> Iterato
 
 
 def _entries(estimate: Approximation, rows: slice | Array) -> int:
-    """Return how many entries some rows have."""
     s = estimate.correction
     return 0 if s is None else int(np.diff(s.matrix.indptr)[rows].sum())
 
@@ -436,7 +435,6 @@ def measurable(head: Sampled, about: Question) -> tuple[list[Method], list[Sente
 
 
 def _compared(x: Head, estimates: Sequence[Approximation], head: Sampled) -> list[dict[str, float]]:
-    """Return the errors of estimates on the measured queries."""
     if not estimates:
         return []
     if x is head.sample:

@@ -219,14 +219,12 @@ class RawQR(Projection):
     """
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return omega (count, d), orthogonal within blocks of d, and weights 1/count."""
         g = rng.standard_normal((-(-count // d), d, d))
         directions = np.linalg.qr(g)[0].swapaxes(1, 2).reshape(-1, d)[:count]
         lengths = np.sqrt(rng.chisquare(d, count))
         return directions * lengths[:, None], np.full(count, 1.0 / count)
 
     def bias(self, rho: Entries, count: int) -> Array | None:
-        """Return None: no closed form."""
         return None
 
 
@@ -239,14 +237,12 @@ class OneStream(Scatterbrain):
     """
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        """Return the estimate, its support and its features drawn with one seed."""
         seed = rng.integers(2**63)
         support = self.sparse.support(q, k, mask, np.random.default_rng(seed))
         low = self.low_rank.evaluated(q, k, mask, np.random.default_rng(seed)).low
         return Parts(low, support)
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
-        """Return None: no closed form is known."""
         return None
 
 
@@ -258,7 +254,6 @@ class LargestEstimates(Scatterbrain):
     """
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        """Return the estimate by features, with its largest entries in each row made exact."""
         low = self.low_rank.evaluated(q, k, mask, rng).low
         seen = Approximation(low, mask=mask)
         estimates = seen.block(slice(None), shift=seen.row_log())
@@ -273,7 +268,6 @@ class LargestEstimates(Scatterbrain):
         return Parts(low, Support(pattern))
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
-        """Return None: no closed form is known."""
         return None
 
 

@@ -358,7 +358,6 @@ class _Question(Question):
     targets: tuple[float, ...]
 
     def rows_of(self, inputs: Head, *, progress: bool = False) -> list[dict[str, Any]]:
-        """Return the rows of one head."""
         head = self.sampled(inputs)  # its Q and K last for this head only
         possible, left_out = measurable(head, self)
         methods = [*(method for method in possible if method != Exact()), Exact()]

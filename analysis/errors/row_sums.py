@@ -364,7 +364,6 @@ class Comparison:
 
 
 def _sums(whole: Comparison, part: slice) -> list[Array]:
-    """Return the table of a stripe for each estimate."""
     l = whole.kt.shape[1]
     index = whole.picked[part]
     count, (_, width, height) = len(index), whole.tile
@@ -443,7 +442,6 @@ def _sums(whole: Comparison, part: slice) -> list[Array]:
 
 
 def _joined(tables: list[Array]) -> Array:
-    """Return the sums of rows from the sums of their tiles, in kernel space only."""
     if len(tables) == 1:
         return tables[0]
     tiles = np.stack(tables)

@@ -144,7 +144,6 @@ def _curve(
 
 
 def _script() -> list[Row]:
-    """Return the curves as the script has them, and by exact formulas at its own parameters."""
     cosines, rows = np.linspace(-1, 1, DOTS), list[Row]()
     for curve in CURVES:
         double = 2 * M if "hyperbolic" in curve else M  # the script counts frequencies

@@ -106,7 +106,6 @@ def load(
 
 
 def _ids(arrays: dict[str, Array], shape: tuple[int, ...]) -> Ids:
-    """Return (layer, head, label) for every head, in order."""
     if "layers" in arrays and "heads" in arrays:
         indices = zip(arrays["layers"].ravel().tolist(), arrays["heads"].ravel().tolist())
         return tuple((layer, head, f"{layer}.{head}") for layer, head in indices)

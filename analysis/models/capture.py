@@ -351,7 +351,6 @@ def _fit(first: _Layer, layer: _Layer) -> None:
 def _assemble(
     layers: Mapping[int, _Layer], some: bool, token_ids: Array, name: str, tokens: int | None
 ) -> Capture:
-    """Return the layers as one capture."""
     first = next(iter(layers.values()))
     q, k, v = (np.stack(column) for column in zip(*(layer[:3] for layer in layers.values())))
     windows = tuple(layer.window for layer in layers.values())
@@ -375,7 +374,6 @@ def _assemble(
 
 
 def _arrays(capture: Capture) -> dict[str, Array]:
-    """Return the arrays of a file."""
     arrays = {"q": capture.q, "k": capture.k, "v": capture.v} | _facts(capture, capture.windows)
     if capture.sinks is not None:
         arrays["sinks"] = capture.sinks
@@ -430,7 +428,6 @@ def _selected(capture: Capture, heads: Sequence[tuple[int, int]]) -> dict[str, A
 
 
 def _contiguous(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return C-contiguous arrays, as files need them."""
     # ascontiguousarray would make a scalar one-dimensional
     return {name: np.asarray(value, order="C") for name, value in arrays.items()}
 

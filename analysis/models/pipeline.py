@@ -435,7 +435,6 @@ class Run:
         return single(self._choices, cell.place * self._budget)
 
     def _replaced(self, cell: Cell) -> Replaced:
-        """Return the held-out text with a choice; a cluster measures all remaining ones at once."""
         if cell not in self._passed:
             left = [cell] if self._cluster is None else self.left()
             some = {c: x for c in left if c.kind in ("plan", "single") and (x := self._choice(c))}
@@ -468,7 +467,6 @@ class Run:
         return rows[rows.trial >= 0].pivot(index="trial", columns="metric", values="value")
 
     def _all(self, kind: str) -> pd.DataFrame:
-        """Return the rows of all layers, with a column for each number."""
         parts = [self._rows(kind, layer) for layer in range(self.model.layers)]
         return _wide(pd.concat(parts, ignore_index=True))
 

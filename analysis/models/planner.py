@@ -444,7 +444,6 @@ def numbers(some: Allocation, done: Replaced, least: str = LEAST) -> dict[str, A
 
 
 def _choice(some: Allocation, least: str) -> dict[str, Any]:
-    """Return the numbers of a choice that need no pass."""
     return {
         "price": some.price,
         "predicted_kl": float(some.chosen.kl.sum()) if "kl" in some.chosen else some.damage,

@@ -583,7 +583,6 @@ def _stop(call: Call) -> Any:
 
 
 def _head(work: _Work) -> tuple[Array, dict[str, float]]:
-    """Return the output of a head by its method, and its errors if requested."""
     x = work.x
     estimate = x.approximate(work.method, rng=work.seed)
     errors = x.compare(estimate) if work.errors else {}

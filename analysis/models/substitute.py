@@ -238,7 +238,6 @@ def reads_share(passage: Passage, heads: Replacements) -> float:
 
 
 def _named(choices: Sequence[Method | Plan]) -> dict[str, Method | Plan]:
-    """Return choices by label; a plan's label is the ``name`` among its facts, or "plan"."""
     found: dict[str, Method | Plan] = {}
     for choice in choices:
         plain = str(choice.facts.get("name", "plan")) if isinstance(choice, Plan) else str(choice)

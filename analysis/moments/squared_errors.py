@@ -114,7 +114,6 @@ def squared_error(
 
 
 def _seen(error: SquaredError, mask: Mask) -> SquaredError:
-    """Return the moments with −inf for invisible keys."""
     for x in error:
         mask.hide(x, fill=-np.inf)
     return error

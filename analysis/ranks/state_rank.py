@@ -264,7 +264,6 @@ class _Staircase:
         self.tails = functools.cache(self._tails)
 
     def _tails(self, lo: int, mid: int, hi: int) -> Array:
-        """Return the tails of one rectangle."""
         found = _rectangle(self.first, self.stop, lo, mid, hi)
         return np.zeros(len(self.several)) if found is None else _tails(self.P[found], self.several)
 

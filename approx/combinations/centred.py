@@ -67,12 +67,10 @@ class Centered(Method):
 
     @property
     def row_local(self) -> bool:
-        """Whether the method is row-local, and no mean of queries is subtracted."""
         return not self.queries and self.method.row_local
 
     @property
     def space(self) -> str:
-        """The space in which the method estimates."""
         return self.method.space
 
     def means(self, Q: Array, K: Array) -> tuple[Array, Array]:
@@ -81,7 +79,6 @@ class Centered(Method):
         return q_mean, K.mean(axis=0)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        """Return the method's estimate at centred inputs, scaled back."""
         q_mean, k_mean = self.means(q, k)
         inner = self.method.evaluated(q - q_mean, k - k_mean, mask, rng)
         row, column = q @ k_mean, (k - k_mean) @ q_mean
@@ -96,17 +93,14 @@ class Centered(Method):
         return Parts(inner.low.rescaled(row, column), sparse)
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
-        """Return the moments of the method at centred inputs."""
         q_mean, k_mean = self.means(q, k)
         return self.method.moments(q - q_mean, k - k_mean, mask=mask)
 
     def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
-        """Return the covariance of the method at centred inputs."""
         q_mean, k_mean = self.means(Q, K)
         return self.method.covariance(Q - q_mean, K - k_mean, row=i, mask=mask)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of the method and of the two means."""
         price = self.method.priced(shape)
         return None if price is None else price + self.beside("method", shape)
 
@@ -119,5 +113,4 @@ class Centered(Method):
         return Price(0.0, mean, mean * shape.l / shape.n, 0.0)
 
     def entry_work(self, shape: Shape) -> float:
-        """Return the work per entry of the method."""
         return self.method.entry_work(shape)

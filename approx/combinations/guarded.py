@@ -126,16 +126,13 @@ class Guarded(SupportMethod):
 
     @property
     def row_local(self) -> bool:
-        """Whether the method is row-local, and no earlier queries share out bits."""
         return self.method.row_local and not self.bits
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the method is autoregressive."""
         return self.method.autoregressive
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the keys of the method; in rows without a certificate, all seen keys."""
         kept, found = self._guarded(Q, K, mask, rng)
         rest = patterns.runs(mask.first, np.where(found.exact, mask.stop, mask.first))
         return patterns.union([kept, rest], mask.l)
@@ -184,7 +181,7 @@ class Guarded(SupportMethod):
         return kept, found
 
     def held(self, mask: Mask) -> None:
-        """Return None: how many keys a row has depends on the inputs."""
+        return None  # how many keys a row has depends on the inputs
 
     def selection_reads(self, shape: Shape) -> float | None:
         """Return what the method reads to choose its keys; None if that depends on the inputs."""
@@ -213,16 +210,13 @@ class Guarded(SupportMethod):
         return all_keys + known
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return all keys, and boxes and codes: shared, or of one head if it shares out bits."""
         keys, rest = shape.exact, reads - shape.exact
         return Reads(rest, keys, keys) if self.row_local else Reads(0.0, keys, keys, rest)
 
     def _code_bytes(self, l: int, d: int) -> float:
-        """Return the bytes of the codes of l keys, and of the allocation of bits per page."""
         return d * (l * self.bits + DEPTH * -(-l // self.size)) / 8 if self.bits else 0.0
 
     def _pages(self, mask: Mask) -> Array:
-        """Return how many pages each query sees a key of, its last page excluded."""
         return np.asarray((mask.stop - 1) // self.size - mask.first // self.size)
 
 

@@ -77,12 +77,10 @@ class RoundedValues(Method):
 
     @property
     def space(self) -> str:
-        """The space in which the method estimates."""
         return self.method.space
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the method is autoregressive, and each value is rounded by itself."""
         return self.by == "token" and self.method.autoregressive
 
     def coded(self, V: Array) -> Array:
@@ -96,15 +94,12 @@ class RoundedValues(Method):
         return dataclasses.replace(self.method.evaluated(q, k, mask, rng), values=self.coded)
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
-        """Return the moments of the method."""
         return self.method.moments(q, k, mask=mask)
 
     def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
-        """Return the covariance of the method."""
         return self.method.covariance(Q, K, row=i, mask=mask)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of the method, with few bits per value and with scales."""
         price = self.method.priced(shape)
         if price is None or price.reads is None:
             return price
@@ -122,7 +117,6 @@ class RoundedValues(Method):
         )
 
     def divided(self, shape: Shape, reads: float) -> Reads | None:
-        """Return the reads of the method, with the scales of the values that it reads."""
         of_method = self.method.shared_reads(shape)
         if of_method is None:
             return None

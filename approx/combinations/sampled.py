@@ -244,7 +244,6 @@ class Sampled(Method):
 
     @property
     def adaptive(self) -> bool:
-        """Whether the number of keys depends on the inputs."""
         return self.design == "lsh" or self.epsilon is not None or super().adaptive
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
@@ -390,10 +389,6 @@ class Sampled(Method):
         return covariance * p[:, None] * p + np.where(off == 0.0, 0.0, low * off)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of the parts and of k drawn keys, each with a weight.
-
-        It is None where the number of keys depends on the inputs.
-        """
         if self.adaptive or self.k is None:
             return None
         price = Price(0.0, 0.0, 0.0, 0.0)
@@ -437,7 +432,6 @@ class Sampled(Method):
         return Price(0.0, read, 0.0, NUMBER * shape.l / shape.n)
 
     def divided(self, shape: Shape, reads: float) -> Reads | None:
-        """Return the reads: of the parts, of drawn keys (chosen by a head), of sizes (shared)."""
         if (found := self._of_parts(shape, reads)) is None:
             return None
         parts, rest = found
@@ -447,7 +441,6 @@ class Sampled(Method):
         return Reads(parts.shared + sizes, parts.chosen + rest - sizes, most, parts.unshared)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        """Return this method with its size, or that of a part, filled; None if none fits."""
         opened = [name for name, part in self.parts.items() if part.is_template]
         if currency == "bytes" and opened == ["sparse"] and not self.is_open:
             beside = self.beside("sparse", shape)
@@ -456,7 +449,6 @@ class Sampled(Method):
         return super().filled(budget, shape, currency)
 
     def beside(self, name: str, shape: Shape) -> Price | None:
-        """Return the price without one part, drawn keys included."""
         nothing: dict[str, Any] = {"sparse": None, "low_rank": Zero()}
         return dataclasses.replace(self, **{name: nothing[name]}).priced(shape)
 

@@ -104,7 +104,6 @@ class Scatterbrain(Method):
         return low
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of both parts, and of the low-rank entries that are replaced."""
         low, sparse = self.low_rank.priced(shape), self.sparse.priced(shape)
         if low is None or sparse is None:
             return None

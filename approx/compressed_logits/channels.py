@@ -65,7 +65,6 @@ class Channels(CompressedLogits):
     scaled: bool = flag(False)
 
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
-        """Return Q with 0 outside the chosen channels, and K."""
         size = np.abs(q)
         left = np.where(largest(size, self.r or 0), q, q.dtype.type(0))
         if self.scaled:
@@ -78,11 +77,9 @@ class Channels(CompressedLogits):
         return Numbers(r, d, r)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price, with the indices of the channels of a query."""
         price = super().priced(shape)
         return price and price + Price(0.0, 0.0, 0.0, float(INDEX * (self.r or 0)))
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return the reads of the values, and those of keys in the channels that a head chooses."""
         values = float(shape.most * shape.c)
         return Reads(values, reads - values, float(shape.most * shape.d))

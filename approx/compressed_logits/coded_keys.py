@@ -101,12 +101,10 @@ class CodedKeys(CompressedLogits):
 
     @property
     def by_place(self) -> bool:
-        """Whether the last keys of a query are exact."""
         return self.exact_keys > 0
 
     @property
     def autoregressive(self) -> bool:
-        """Whether a query reads a key coded only by itself and by keys that the query sees."""
         return self.exact_keys >= self.members - 1
 
     @abstractmethod
@@ -122,7 +120,6 @@ class CodedKeys(CompressedLogits):
         return None
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return a cache of packed codes, exact last keys, and all values."""
         coder = self.coder(d, rng) if self.autoregressive else None
         if coder is None:
             return None
@@ -182,7 +179,6 @@ class CodedKeys(CompressedLogits):
         return None
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
-        """Return the moments of the coded keys; exact keys have bias and variance 0."""
         known = self.coded_moments(q, k)
         if known is None or not self.exact_keys:
             return known
@@ -204,11 +200,9 @@ class CodedKeys(CompressedLogits):
         return Numbers(d, layout.numbers + layout.scales, layout.numbers)
 
     def stored(self, n: int, l: int, d: int) -> int:
-        """Return the total count of numbers of queries, codes and scales."""
         return n * d + l * self.layout(d).numbers + self._scales(l, d)
 
     def _scales(self, l: int, d: int) -> int:
-        """Return how many scales l keys have."""
         layout = self.layout(d)
         return layout.scales * l + layout.channel_scales * -(-l // self.members)
 
@@ -220,7 +214,6 @@ class CodedKeys(CompressedLogits):
         return np.asarray(layout.scales * (stop - mask.first) + layout.channel_scales * groups)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of codes, scales and exact keys; a query also reads every value."""
         if self.is_template:
             return None
         n, l, d, c = shape

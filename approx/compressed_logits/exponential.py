@@ -39,7 +39,6 @@ class Exponential(Low):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape, (n, l)."""
         return len(self.left), len(self.right)
 
     @property
@@ -53,7 +52,6 @@ class Exponential(Low):
 
     @property
     def parameters(self) -> int:
-        """Number of stored values."""
         return self.stored
 
     @property
@@ -63,7 +61,6 @@ class Exponential(Low):
         return int(self.left.nbytes + self.right.nbytes + bounds)
 
     def seeing(self, mask: Mask) -> Exponential:
-        """Return this matrix under a mask, with row scales from the seen logits."""
         return dataclasses.replace(self, mask=mask)
 
     @property
@@ -79,7 +76,6 @@ class Exponential(Low):
         return np.concatenate(tops)
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
-        """Return the largest logit that each row sees."""
         return np.asarray(self._tops[rows])
 
     def block(
@@ -90,7 +86,6 @@ class Exponential(Low):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return exp(left·right − shift)."""
         values = np.matmul(self.left[rows], self.right[cols].T, out=out)
         if self.mask is not None:  # unseen logits must not overflow
             self.mask.hide(values, rows, cols, fill=-np.inf)
@@ -98,7 +93,6 @@ class Exponential(Low):
         return rescale(values, np.zeros(1))
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
-        """Return exp(left·right − shift) for the entries of a pattern."""
         x = pattern_products.product(self.left, self.right, pattern)
         x -= np.repeat(shift.astype(self.dtype, copy=False), np.diff(pattern.indptr))
         if self.mask is not None:
@@ -109,7 +103,6 @@ class Exponential(Low):
 
     @property
     def zero_outside(self) -> Mask | None:
-        """The mask outside which all entries are 0, if there is one."""
         return self.mask
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
@@ -124,7 +117,6 @@ class Exponential(Low):
         return y, tops
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return all rows as one factor, and an identity matrix."""
         nbytes = math.prod(self.shape) * self.dtype.itemsize
         memory.reserve(nbytes, "exp of all logits", "n or l (or use block, @)")
         return Dense(self.block(ALL, ALL, self._tops), self._tops).scaled_factors()

@@ -109,11 +109,9 @@ class KeyPCA(CompressedLogits):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether axes are given."""
         return self.axes is not None
 
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
-        """Return Q P and K P."""
         P = (self.axes or Axes.from_keys(k, centred=self.centred)).vectors
         r, d = self.rank or 0, q.shape[1]
         if len(P) != d or P.shape[1] < r:

@@ -59,7 +59,6 @@ class LogitSVD(CompressedLogits):
     rank: int | None = None
 
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
-        """Return A U √σ and B V √σ."""
         (A, R), (B, S) = (_qr(x) for x in (q, k))
         U, s, Vt = scipy.linalg.svd(R @ S.T, full_matrices=False, check_finite=False)
         root, r = np.sqrt(s[: self.rank]), self.rank
@@ -72,7 +71,6 @@ class LogitSVD(CompressedLogits):
         return Numbers(r, r, r, mapped=r * d, per_query=fitted, per_key=fitted, once=once)
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return the reads of the values, and of keys that are compressed for each head."""
         values = float(shape.most * shape.c)
         return Reads(values, unshared=reads - values)
 

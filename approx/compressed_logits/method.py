@@ -76,7 +76,6 @@ class CompressedLogits(Method):
         return np.ascontiguousarray(left, q.dtype), np.ascontiguousarray(right, q.dtype)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of compressed queries and keys; a query also reads every value."""
         if self.is_template:
             return None
         n, l, d, c = shape
@@ -106,7 +105,6 @@ class CompressedLogits(Method):
         return found.resized(min(getattr(found, found.sized_by.field), shape.d))
 
     def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-        """Return Q and K as arrays; a size larger than their width raises ValueError."""
         q, k = super().checked(Q, K)
         if self.sized_by is not None and self.at_most_width:
             field = self.sized_by.field
@@ -114,5 +112,4 @@ class CompressedLogits(Method):
         return q, k
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of both factors and of the arrays they are computed from."""
         return 8 * 4 * (shape.n + shape.l) * shape.d

@@ -77,14 +77,12 @@ class QJL(CodedKeys):
         return SignSketch(self.m or 0, self.sketch)
 
     def codes(self, k: Array, rng: np.random.Generator) -> Codes:
-        """Return the keys whose products with queries are the logits, and c|k|²."""
         d = k.shape[1]
         squares = np.einsum("ld,ld->l", k, k)
         S = self.signs.draw(d, rng)
         return Codes(self.signs.decoded(S, k), self.signs.variance(0.0, squares, d))
 
     def coder(self, d: int, rng: np.random.Generator) -> Coder:
-        """Return the coder of a key: its signs and its norm."""
         return _Coder(self, self.signs.draw(d, rng))
 
     def layout(self, d: int) -> Layout:
@@ -102,13 +100,11 @@ class QJL(CodedKeys):
         return exp_moments(self.signs, q, k, exact.logits(q, k), self._less(q, k))
 
     def coded_covariance(self, q: Array, k: Array) -> Array | None:
-        """Return the covariance for Gaussian rows; None for orthogonal rows."""
         if self.sketch != "gaussian":
             return None
         return exp_covariance(self.signs, q, k, k @ q, self._less(q[None], k)[0])
 
     def _less(self, q: Array, k: Array) -> Array:
-        """Return the correction, which is subtracted from a logit."""
         less = self.signs.variance(0.0, _square_sizes(q, k), q.shape[1]) / 2
         return np.asarray(less if self.corrected else 0.0 * less)
 
@@ -174,5 +170,4 @@ def exp_covariance(
 
 
 def _square_sizes(q: Array, k: Array) -> Array:
-    """Return |q|²|k|² of all pairs."""
     return np.outer(np.einsum("nd,nd->n", q, q), np.einsum("ld,ld->l", k, k))

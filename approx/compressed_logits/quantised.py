@@ -184,12 +184,10 @@ class Quantised(CodedKeys):
 
     @property
     def uses_rng(self) -> bool:
-        """Whether there is a dither."""
         return self.dither
 
     @property
     def members(self) -> int:
-        """How many keys share a step: the group by channel, 1 by token."""
         return self.group if self.by == "channel" else 1
 
     @property
@@ -198,7 +196,6 @@ class Quantised(CodedKeys):
         return Rounding(self.bits, self.levels == "normal")
 
     def codes(self, k: Array, rng: np.random.Generator) -> Codes:
-        """Return the rounded keys, and the variance of their numbers."""
         x = k.T if self.by == "channel" else k
         u = rng.random(k.shape) - 0.5 if self.dither else None  # by key: the same for any l
         if u is not None and self.by == "channel":
@@ -208,7 +205,6 @@ class Quantised(CodedKeys):
         return Codes(keys.T, spread.T) if self.by == "channel" else Codes(keys, spread)
 
     def coder(self, d: int, rng: np.random.Generator) -> Coder | None:
-        """Return the coder of a key; None with a dither, which each key draws for itself."""
         return None if self.dither else _Coder(self, d)
 
     def layout(self, d: int) -> Layout:

@@ -175,12 +175,10 @@ class TurboQuant(CodedKeys):
 
     @property
     def uses_rng(self) -> bool:
-        """Whether there is a rotation or a sketch."""
         return self.rotation != "none" or self.form == "product"
 
     @property
     def members(self) -> int:
-        """How many keys share means: the group, or 1."""
         return self.group or 1
 
     @property
@@ -189,13 +187,11 @@ class TurboQuant(CodedKeys):
         return self.bits - (self.form == "product")
 
     def codes(self, k: Array, rng: np.random.Generator) -> Codes:
-        """Return the decoded keys with their means, and the variance from what is stored."""
         R, means = rotated(k.shape[1], self.rotation, rng), self._means(k)
         keys, spread = self._coded(k - means, R, rng)
         return Codes(means + keys, spread)
 
     def _means(self, k: Array) -> Array:
-        """Return the mean of the group of each key, or 0."""
         means = np.zeros_like(k)
         for start in range(0, len(k) if self.group else 0, self.group or 1):
             part = slice(start, start + (self.group or 1))
@@ -207,7 +203,6 @@ class TurboQuant(CodedKeys):
         return coder.decode(*coder.encode(x, np.zeros(0)), np.zeros((len(x), 0)))
 
     def coder(self, d: int, rng: np.random.Generator) -> Coder:
-        """Return the coder of a key: rounded coordinates and what else the form stores."""
         R = rotated(d, self.rotation, rng)
         return _Coder(self, R, self._sketch(d, rng))
 
@@ -255,7 +250,6 @@ class TurboQuant(CodedKeys):
         )
 
     def coded_covariance(self, q: Array, k: Array) -> Array | None:
-        """Return the covariance over Gaussian rows if nothing is rotated."""
         if not self._only_sketched:
             return None
         keys, left, less = self._without_rotation(k)

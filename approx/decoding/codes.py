@@ -93,7 +93,6 @@ class CodedCache(Cache):
         self.groups: Rows | None = None
 
     def add(self, k: Array, v: Array) -> None:
-        """Store the key, and encode the key that is no longer among the last."""
         self.last.append(k[None])
         self.values.append(v[None])
         if len(self.last) > self.recent:
@@ -117,7 +116,6 @@ class CodedCache(Cache):
         return 0 if self.scales is None else len(self.scales)
 
     def answer(self, q: Array, sink: float) -> Array:
-        """Return the softmax of the logits of coded and exact keys, times all values."""
         logits = [self.last.array @ q]
         if self.scales is not None and self.groups is not None:
             codes = [
@@ -131,7 +129,6 @@ class CodedCache(Cache):
 
     @property
     def reads(self) -> int:
-        """The numbers in codes, scales, exact keys, all values, and the parameters."""
         codes = self._coded * sum(count for count, _ in self.coder.widths)
         numbers = sum(x.array.size for x in self.arrays())
         return int(codes + numbers + self.parameters)

@@ -34,7 +34,6 @@ class AllKeys(Cache):
         self._keep(k[None], v[None])
 
     def extend(self, K: Array, V: Array) -> None:
-        """Store many keys at once."""
         self._keep(K, V)
         self.tokens += len(K)
 
@@ -44,12 +43,10 @@ class AllKeys(Cache):
             self.values.append(np.asarray(V, self.dtype))
 
     def answer(self, q: Array, sink: float) -> Array:
-        """Return the softmax of the logits of all keys, times their values."""
         return np.asarray(softmax(self.keys.array @ q, sink) @ self.values.array)
 
     @property
     def reads(self) -> int:
-        """The numbers in all keys and values."""
         return self.tokens * (self.d + self.c)
 
     def arrays(self) -> list[Any]:
@@ -94,7 +91,6 @@ class KeptKeys(Cache):
         self.asks = heavy
 
     def add(self, k: Array, v: Array) -> None:
-        """Evict keys at the start of a block, then store this key if there is room."""
         k_most, block = self.limits.k, self.limits.block
         if self.tokens >= k_most and (self.tokens - k_most) % block == 0:
             self._evict()
@@ -118,7 +114,6 @@ class KeptKeys(Cache):
             rows.drop(places)
 
     def answer(self, q: Array, sink: float) -> Array:
-        """Return the softmax of the logits of the stored keys, times their values."""
         logits = self.keys.array @ q
         if self.window:
             logits[self.places.array < self.tokens - self.window] = -np.inf
@@ -128,7 +123,6 @@ class KeptKeys(Cache):
 
     @property
     def reads(self) -> int:
-        """The numbers in stored keys and values, and the sums of H2O."""
         return len(self.keys) * (self.d + self.c + self.heavy)
 
     def arrays(self) -> list[Any]:
@@ -173,14 +167,12 @@ class ChosenKeys(AllKeys):
         self.scores, self.k, self.looks = scores, k, looks
 
     def answer(self, q: Array, sink: float) -> Array:
-        """Return the softmax over the chosen keys, times their values."""
         keys = self.keys.array
         best = np.argsort(-self.scores(q, keys), kind="stable")[: self.k]
         return np.asarray(softmax(keys[best] @ q, sink) @ self.values.array[best])
 
     @property
     def reads(self) -> int:
-        """The numbers that scores read of every key, and the chosen keys with their values."""
         chosen = min(self.k, self.tokens) * (self.d + self.c)
         return self.tokens * self.looks + chosen
 
@@ -212,7 +204,6 @@ class WindowKeys(Cache):
         self.keys, self.values = Rows(self.d), Rows(self.c)
 
     def add(self, k: Array, v: Array) -> None:
-        """Store the key, and drop keys that later rows do not need."""
         for rows, x in ((self.keys, k), (self.values, v)):
             rows.append(x[None])
         need = max(self.tokens + 1 - self.window - self.lead, 0) // self.block * self.block
@@ -221,14 +212,12 @@ class WindowKeys(Cache):
             self.values.drop(np.arange(gone))
 
     def answer(self, q: Array, sink: float) -> Array:
-        """Return the row of the last token."""
         l = len(self.keys)
         mask = Mask(np.array([max(l - self.window, 0)]), np.array([l]), l, looks_back=True)
         return np.asarray(self.row(q[None], self.keys.array, self.values.array, mask, sink)[0])
 
     @property
     def reads(self) -> int:
-        """The numbers in all stored keys and values."""
         return len(self.keys) * (self.d + self.c)
 
     def arrays(self) -> list[Any]:

@@ -53,7 +53,6 @@ class KeptPages(AllKeys):
         self.low, self.high, self.means = (Rows(self.d) for _ in range(3))
 
     def add(self, k: Array, v: Array) -> None:
-        """Store the key, and update the box or the mean of its page."""
         super().add(k, v)
         before = self.tokens % self.size
         if before == 0:
@@ -74,7 +73,6 @@ class KeptPages(AllKeys):
         return [self.low, self.high] if self.by_box else [self.means]
 
     def answer(self, q: Array, sink: float) -> Array:
-        """Return the softmax over the keys of the best pages, times their values."""
         places = (self._best(q)[:, None] * self.size + np.arange(self.size)).ravel()
         places = places[places < self.tokens]
         keys, values = self.keys.array[places], self.values.array[places]
@@ -99,7 +97,6 @@ class KeptPages(AllKeys):
 
     @property
     def reads(self) -> int:
-        """The numbers in boxes or means, and in the keys and values of ``count`` pages at most."""
         summaries = self._scored * self.d * (2 if self.by_box else 1)
         return summaries + min(self.count * self.size, self.tokens) * (self.d + self.c)
 

@@ -65,7 +65,6 @@ class RunningSums(Cache):
         self.sums = np.zeros((maps.width, self.c + 1))
 
     def add(self, k: Array, v: Array) -> None:
-        """Add the features of a key times [v, 1]."""
         values, logs = self.maps.key(k)
         tops = np.maximum(self.tops, logs)
         scale = np.where(np.isneginf(tops), 0.0, tops)  # for features that were always 0
@@ -74,7 +73,6 @@ class RunningSums(Cache):
         self.tops = tops
 
     def answer(self, q: Array, sink: float) -> Array:
-        """Return the features of the query times the sums, divided by the row sum."""
         values, logs = self.maps.query(q)
         logs = logs + self.tops
         top = logs.max()
@@ -85,7 +83,6 @@ class RunningSums(Cache):
 
     @property
     def reads(self) -> int:
-        """The numbers in the sums, their scales, and the parameters of the feature map."""
         return self.maps.width * (self.c + 2) + self.maps.parameters
 
     def arrays(self) -> list[Any]:

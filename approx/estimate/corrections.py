@@ -88,7 +88,6 @@ class Support(Correction):
     replaces: ClassVar[bool] = True
 
     def row_log(self) -> Array:
-        """Return the largest q·k + log w of each row."""
         return self._tops
 
     @functools.cached_property
@@ -172,7 +171,6 @@ class Addition(Correction):
         return np.full(self.matrix.shape[0], self.log)
 
     def scaled(self, shift: Array) -> scipy.sparse.csr_array:
-        """Return the values · exp(log − shift)."""
         data = self.matrix.data.copy()
         counts = np.diff(self.matrix.indptr)
         return self._with(rescale(data, self.log - shift, counts=counts))

@@ -364,7 +364,6 @@ class Factors(Low):
         return self
 
     def features(self, columns: int) -> Features:
-        """Return the stored rows."""
         zeros = np.zeros(len(self.right), self.dtype)
         column_logs = zeros if self.column_logs is None else self.column_logs
         return Features(
@@ -399,15 +398,12 @@ class Factors(Low):
         return rescale(entries, logs)
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
-        """Return (left (rightᵀ V), row_logs)."""
         return self.left @ (self.right.T @ V), self.row_logs
 
     def rmatmat(self, W: Array, row_log: Array) -> Array:
-        """Return right (leftᵀ diag(e^(row_logs − row_log)) W)."""
         return np.asarray(self.right @ (self.left.T @ rescale(W.copy(), self.row_logs - row_log)))
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return the stored factors and row scales, with key scales merged into ``right``."""
         if self.column_logs is None:
             return ScaledFactors(self.left, self.right, self.row_logs)
         top = self.column_logs.max()
@@ -442,7 +438,6 @@ class Dense(Low):
 
     @property
     def rank(self) -> int:
-        """The trivial bound, min(n, l)."""
         return min(self.shape)
 
     @property
@@ -464,7 +459,6 @@ class Dense(Low):
         return rescale(values, self.row_logs[rows] - shift)
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return the values and an identity matrix of size min(n, l)."""
         n, l = self.shape
         nbytes = self.rank * (n + l) * self.dtype.itemsize
         memory.reserve(nbytes, "all rows and an identity", "n or l (or use block, @)")

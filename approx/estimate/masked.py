@@ -256,7 +256,6 @@ class Masked(Low):
 
     @property
     def rank(self) -> int:
-        """Number of columns of the factors, before the mask."""
         return self.low.rank
 
     @property
@@ -274,7 +273,6 @@ class Masked(Low):
         return self.low.elementwise
 
     def prepare(self) -> Masked:
-        """Build and keep the factors, if there are any, with a scale per key."""
         return self._prepared
 
     @functools.cached_property
@@ -291,7 +289,6 @@ class Masked(Low):
         return np.asarray(factors.row_logs + self.mask.maximum(factors.column_logs))
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
-        """Return a log scale per row, at which the entries that it sees are at most about rank."""
         if logits is not None and self.elementwise:
             return self.low.row_log(rows, logits)
         return self._row_logs[rows]
@@ -355,14 +352,12 @@ class Masked(Low):
         return rescale(values, np.zeros(1))
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
-        """Return low[i, j] · exp(−shift[i]) for the entries of a pattern, all of them seen."""
         factors = self.low.keyed()
         if factors is None:
             return self.low.at(pattern, shift)
         return factors.at(pattern, shift)
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
-        """Return (y, row_log) with low @ V = diag(e^row_log) y, by chunks or by row stripes."""
         features = self._features(V.shape[1])
         if features is not None:
             return matmat(features, self.mask.first, self.mask.stop, V)

@@ -132,7 +132,6 @@ class Hierarchical(Method):
 
     @property
     def oracle(self) -> bool:
-        """Whether the method decomposes rectangles, which needs all logits."""
         return self.basis == "svd"
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
@@ -141,12 +140,10 @@ class Hierarchical(Method):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the summaries of blocks depend on keys only."""
         return self.basis != "svd"
 
     @property
     def row_local(self) -> bool:
-        """Whether a row depends on no other query."""
         return self.basis != "svd"
 
     @property
@@ -162,7 +159,6 @@ class Hierarchical(Method):
         return partition(mask, self.exact_below, self.sinks)
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return the cache of block states and near keys; None for ``svd``."""
         if self.basis == "svd":
             return None
         return States(SUMMARIES[self.basis], self.rank or 0, self.exact_below, self.sinks, d, c)
@@ -175,7 +171,6 @@ class Hierarchical(Method):
         return size, self.sinks
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        """Return the blocks level by level, and the near keys as a support."""
         parts = self.partition(mask)
         indptr, indices = patterns.runs(parts.first.ravel(), parts.last.ravel())
         near = exact_on((indptr[:: parts.first.shape[1]], indices), q, k, mask)
@@ -195,7 +190,6 @@ class Hierarchical(Method):
     def _decomposed(
         self, D: Array, top: float, parts: Partition, level: Level, dtype: Any
     ) -> levels.Terms:
-        """Return the truncated decompositions of the rectangles of one level."""
         terms = _terms(self.rank or 0, len(level.rows), D.shape[1], dtype)
         terms.logs[:] = top
         for block, pairs in level.groups:
@@ -231,10 +225,6 @@ class Hierarchical(Method):
             yield terms
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of the rectangles and of the near keys.
-
-        A query reads the terms and states of its blocks, and its near keys.
-        """
         if self.rank is None:
             return None
         n, _, d, c = shape
@@ -251,7 +241,6 @@ class Hierarchical(Method):
         )
 
     def _work(self, shape: Shape) -> float:
-        """Return the multiply-adds of all states, and of any summaries."""
         _, l, d, c = shape
         rank, parts = min(self.rank or 0, max(l - self.sinks, 0)), self.partition(shape.rows)
         if self.basis == "svd" or not parts.levels:
@@ -264,7 +253,6 @@ class Hierarchical(Method):
         return float((l - self.sinks) * first + merges * merged)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the stored values, and of rank terms per key and level."""
         price = self.known_price(shape)
         if price is None:
             return 0
@@ -279,7 +267,6 @@ def _terms(rank: int, pairs: int, l: int, dtype: Any) -> levels.Terms:
 
 
 def _united(pair: list[tuple[Any, Array]], rank: int) -> tuple[Any, Array]:
-    """Return the summary of one or two blocks, and the terms T of their keys."""
     if len(pair) == 1:
         return pair[0]
     (a, T_a), (b, T_b) = pair

@@ -59,12 +59,10 @@ class Levels(Low):
 
     @property
     def zero_outside(self) -> Mask:
-        """The mask of the partition."""
         return self.partition.mask
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape, (n, l)."""
         return self.partition.mask.shape
 
     @property
@@ -78,12 +76,10 @@ class Levels(Low):
 
     @property
     def parameters(self) -> int:
-        """Number of stored values: (queries + keys)·terms of every rectangle."""
         return self.partition.stored(self.terms[0].left.shape[1])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the factors, their scales and the partition."""
         terms = sum(t.left.nbytes + t.logs.nbytes + t.right.nbytes for t in self.terms)
         return terms + self.partition.nbytes
 
@@ -95,7 +91,6 @@ class Levels(Low):
         return top
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
-        """Return the largest scale of the blocks that a query takes."""
         return np.asarray(self._row_logs[rows])
 
     @functools.cached_property
@@ -118,7 +113,6 @@ class Levels(Low):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return low[rows, cols] · exp(−shift), computed one rectangle after the other."""
         if not isinstance(cols, slice) or cols.step not in (None, 1):
             entries = self.block(rows, ALL, shift)[:, cols]
             return np.positive(entries, out=out, order="C")
@@ -147,7 +141,6 @@ class Levels(Low):
         return out
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
-        """Return low[i, j] · exp(−shift[i]) for the entries of a pattern."""
         rows = np.repeat(np.arange(self.shape[0]), np.diff(pattern.indptr))
         keys = pattern.indices
         out = np.zeros(len(keys), self.dtype)
@@ -178,7 +171,6 @@ class Levels(Low):
         return y, row_log
 
     def rmatmat(self, W: Array, row_log: Array) -> Array:
-        """Return (diag(e^−row_log) low)ᵀ W."""
         y = np.zeros((self.shape[1], W.shape[1]), np.result_type(self.dtype, W))
         for level, terms in zip(self.partition.levels, self.terms):
             for block, pairs in level.groups:
@@ -189,14 +181,12 @@ class Levels(Low):
         return y
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return the dense matrix and an identity matrix of size min(n, l)."""
         row_log = self._row_logs
         nbytes = math.prod(self.shape) * self.dtype.itemsize
         memory.reserve(nbytes, "the dense low-rank part", "n or l (or use block, @)")
         return Dense(self.block(ALL, ALL, row_log), row_log).scaled_factors()
 
     def rescaled(self, row: Array, column: Array) -> Levels:
-        """Return diag(e^row) low diag(e^column), with a scale per query and block, as before."""
         terms = []
         for level, old in zip(self.partition.levels, self.terms):
             logs, right = old.logs + row[level.rows], old.right.copy()

@@ -47,7 +47,6 @@ class States(Cache):
         self.own: list[tuple[Array, Array]] = []  # the keys of the token's own leaf
 
     def add(self, k: Array, v: Array) -> None:
-        """Put the key into its leaf; summarise the previous leaf first if it is complete."""
         token = k, np.append(v, 1.0)
         if len(self.first) < self.sinks:
             self.first.append(token)
@@ -70,7 +69,6 @@ class States(Cache):
         self.own = []
 
     def answer(self, q: Array, sink: float) -> Array:
-        """Return the normalised sum over near keys and states."""
         near = [*self.first, *self.own]
         keys, values = (np.stack(x) for x in zip(*near))
         logs = [keys @ q, *(state.summary.logs(q[None])[0] for state in self.states)]
@@ -81,7 +79,6 @@ class States(Cache):
 
     @property
     def reads(self) -> int:
-        """Numbers that `attend` reads: near keys and values, and terms and states of blocks."""
         term = self.summary.width(self.d) + self.c + 1
         near = len(self.first) + len(self.own)
         return near * (self.d + self.c) + sum(len(s.total) for s in self.states) * term

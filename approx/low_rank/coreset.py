@@ -169,12 +169,10 @@ class Coreset(Method):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the coreset of a query comes from its past."""
         return self.block is not None
 
     @property
     def row_local(self) -> bool:
-        """Whether τ does not depend on the queries."""
         return self.tau not in ("queries", "radii") or self.weights == "equal"
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
@@ -193,7 +191,6 @@ class Coreset(Method):
         return radii(a, b) if self.tau == "radii" else float(self.tau)
 
     def _even(self, b: Array, rng: np.random.Generator) -> Core:
-        """Return a coreset of keys b with equal weights."""
         rank, l = min(self.rank or 0, len(b)), len(b)
         places = self._places(b, b, rank, rng)
         alone = np.zeros((rank, l))
@@ -276,7 +273,6 @@ class Coreset(Method):
         return Moments(np.zeros((len(q), len(k))), np.full((len(q), len(k)), log))
 
     def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
-        """Return the covariance of keys drawn uniformly with equal weights, else None."""
         if self.weights != "equal" or self.pivots != "uniform":
             return None
         l, rank = len(K), min(self.rank or 0, len(K))
@@ -285,10 +281,6 @@ class Coreset(Method):
         return np.asarray(both - 1)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of rank keys: their logits, their state and their weights.
-
-        With equal weights, keys and values are read unchanged.
-        """
         if self.rank is None:
             return None
         n, l, d, _ = shape
@@ -325,7 +317,6 @@ class Coreset(Method):
         return self.weights == "equal" or self.tau not in ("keys", "queries")
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of factors, pivots, measured rows and leverage scores."""
         n, l = shape.n, shape.l
         rank = min(self.rank or 0, l)
         wide = min(l, max(EXACT, SAMPLE * rank)) if self.pivots == "leverage" else 0

@@ -221,7 +221,6 @@ def _fitted(D: Matrix, weights: Matrix, factor: Matrix) -> Matrix:
 
 
 def _finished(D: Matrix, count: int, state: _State) -> Decomposition:
-    """Return the split as a `Decomposition`, with its sparse entries."""
     L = state.left @ state.right.T
     threshold, excess = kth_largest(D, L, count, state.threshold, np.empty(D.size + 1))
     error = math.sqrt(separate(D, L, L, threshold, excess, 0.0, np.empty_like(D)))
@@ -529,7 +528,6 @@ class GoDec(DecompositionMethod):
 
     @property
     def is_template(self) -> bool:
-        """Whether no budget is given, and rank or k is missing."""
         return self.budget is None and (self.rank is None or self.k is None)
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
@@ -543,7 +541,6 @@ class GoDec(DecompositionMethod):
         return {self.frobenius}
 
     def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
-        """Return L + S by `godec`, or by `at_budget` if a budget is given."""
         if self.rank is not None and self.k is not None:
             return godec(D, self.rank, self.k, mask=mask)
         return at_budget(D, checks.positive("budget", self.budget), mask=mask)

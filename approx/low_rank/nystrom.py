@@ -116,12 +116,10 @@ class Nystrom(Method):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether landmarks come from the past: with ``block``."""
         return self.block is not None
 
     @property
     def row_local(self) -> bool:
-        """Whether no landmark is a query: with ``block``."""
         return self.block is not None
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
@@ -180,7 +178,6 @@ class Nystrom(Method):
         return low_rank(rank, shape, mapped=per_query, keyed=both, once=once)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of distances, two factors and an eigendecomposition."""
         points = shape.n + shape.l
         rank = min(self.rank or 0, points)
         leverage = self.landmarks == "leverage"

@@ -121,12 +121,10 @@ class ColumnProjection(Method):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the fit for a query comes from its past."""
         return self.block is not None
 
     @property
     def refusal(self) -> str | None:
-        """The reason why a single fit of all keys has no meaning under a mask."""
         if self.block is not None:
             return None
         return "one fit gives each query a share of keys that it does not see: give block"
@@ -174,7 +172,6 @@ class ColumnProjection(Method):
                 yield rows, slice(low, t), past
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of the kept keys, of the keys of a block, and of the fits."""
         if self.rank is None or (self.block is None and not shape.rows.is_full):
             return None
         n, _, d, c = shape
@@ -200,7 +197,6 @@ class ColumnProjection(Method):
         return min(self.rank or 0, int(keys.stop - keys.start))
 
     def _reads(self, shape: Shape) -> float:
-        """Return the most numbers that a query reads, with its share of the reads of its fit."""
         mask, width = shape.decoding, shape.d + shape.c
         if mask.is_full:
             return float(min(self.rank or 0, shape.l) * (width + 1))
@@ -212,7 +208,6 @@ class ColumnProjection(Method):
         return float(reads.max())
 
     def _work(self, r: int, l: int, kept: int, d: int, c: int) -> float:
-        """Return the multiply-adds of a fit of l keys to r queries, and of W V."""
         if kept == l:
             return 0.0
         choice = {"h2o": 0, "qr": kept * l**2, "greedy": 2 * kept * l**2, "leverage": l**3}
@@ -226,7 +221,6 @@ class ColumnProjection(Method):
         return Reads(unshared=reads)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of factors, attention, its Gram matrix and a fit."""
         n, l = shape.n, shape.l
         rank = min(self.rank or 0, l)
         blocks = 1 if self.block is None or shape.rows.is_full else math.ceil(l / self.block)

@@ -487,5 +487,4 @@ class AccAltProj(DecompositionMethod):
     max_iterations: int = integer(100)
 
     def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
-        """Return L + S by `acc_alt_proj`; a rank above min(n, l) is a ValueError."""
         return acc_alt_proj(D, self.rank, mask=mask, max_iterations=self.max_iterations)

@@ -249,5 +249,4 @@ class StablePCA(DecompositionMethod):
     max_iterations: int = integer(1000)
 
     def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
-        """Return L + S by `stable_pca`."""
         return stable_pca(D, self.delta, self.lam, mask=mask, max_iterations=self.max_iterations)

@@ -139,12 +139,10 @@ class TruncatedSVD(Method):
 
     @property
     def adaptive(self) -> bool:
-        """Whether epsilon or energy choose the rank."""
         return self.epsilon is not None or self.energy is not None
 
     @property
     def refusal(self) -> str | None:
-        """The reason why epsilon has no meaning under a mask; None without epsilon."""
         if self.epsilon is None:
             return None
         return "a matrix with free entries has no spectral norm: give rank or energy"
@@ -159,7 +157,6 @@ class TruncatedSVD(Method):
         return {TV} if self.refine else {self.frobenius}
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        """Return the sum of the leading terms."""
         if self.refine:
             D, top = target.matrix(q, k, self.space, mask)
             left, right, *_ = nearest(D, self._rank(D, mask), mask=mask)
@@ -203,7 +200,6 @@ class TruncatedSVD(Method):
         return best.left, best.right, top
 
     def _rank(self, D: Matrix, mask: Mask) -> int:
-        """Return the given rank, or the rank that D needs with 0 at unseen entries."""
         if self.rank is not None:
             return self.rank
         s = scipy.linalg.svdvals(filled(seen(D, mask)), check_finite=False)

@@ -65,14 +65,12 @@ class CosFormer(FeatureMap):
     def log_features(
         self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Return log φ of queries and keys."""
         longest = max(len(Q), len(K))
         M = checks.integer("M", longest if self.M is None else self.M, least=longest)
         places = mask.positions if mask.looks_back else np.arange(len(Q))
         return _log_waves(Q, places, M), _log_waves(K, np.arange(len(K)), M)
 
     def width(self, d: int) -> int:
-        """Return 2d, a cosine and a sine per coordinate."""
         return 2 * d
 
 

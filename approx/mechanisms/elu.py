@@ -41,11 +41,9 @@ class Elu(FeatureMap):
     def log_features(
         self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Return log(elu(x) + 1) of queries and keys."""
         return log_elu(Q), log_elu(K)
 
     def width(self, d: int) -> int:
-        """Return d, one feature per coordinate."""
         return d
 
 

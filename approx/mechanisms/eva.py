@@ -94,7 +94,6 @@ class Eva(Method):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the size of a group is given, and the support is autoregressive."""
         return self.size is not None and self.sparse.autoregressive
 
     @property
@@ -102,7 +101,6 @@ class Eva(Method):
         return self.sparse.invariant_to - {"scale"}
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        """Return the groups as factors, and the support with its weights."""
         l, m = len(k), self.groups(len(k))
         a, b = q.astype(np.float64), k.astype(np.float64)
         seen: Array | bool = True  # whether a query sees a whole group
@@ -177,11 +175,9 @@ class Eva(Method):
         return Reads(unshared=reads)
 
     def beside(self, name: str, shape: Shape) -> Price | None:
-        """Return the price of the groups."""
         return low_rank(self.groups(shape.l), shape)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the groups and of both factors."""
         return 32 * self.groups(shape.l) * (shape.n + shape.l)
 
 

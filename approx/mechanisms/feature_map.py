@@ -49,12 +49,10 @@ class FeatureMap(Method):
         return over_seen(exponentials(left, right, np.zeros(1), mask, q.dtype), mask, q.dtype)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of r columns, each a function of one coordinate."""
         r = self.width(shape.d)
         return None if r is None else low_rank(r, shape)
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return a cache of the sums of linear attention; None if features use other tokens."""
         width = self.width(d)
         if width is None or not (self.autoregressive and self.row_local):
             return None
@@ -69,7 +67,6 @@ class FeatureMap(Method):
         return RunningSums(d, c, FeatureMaps(query, key, width))
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the features and of their logs."""
         return 16 * (self.width(shape.d) or 0) * (shape.n + shape.l)
 
 

@@ -66,7 +66,6 @@ class Flash(Method):
     size: int | None = None
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        """Return the global part as factors and the local part as entries that add to it."""
         size = self.size or 0
         indptr, indices = Chunk(size).pattern(q, k, mask, rng)
         zeros = np.zeros(len(indices), q.dtype)

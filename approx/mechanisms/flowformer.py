@@ -93,7 +93,6 @@ class Flowformer(Method):
         return dataclasses.replace(price, reads=flows, multiply_adds=flows * shape.both)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the factors and of their logs."""
         return 48 * shape.d * (shape.n + shape.l)
 
 

@@ -68,11 +68,9 @@ class Lara(FeatureMap):
     m: int | None = None
 
     def width(self, d: int) -> int | None:
-        """Return m, one feature per draw."""
         return self.m
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of m columns and of m directions; the state includes their weights."""
         if self.m is None:
             return None
         once = self.m * min(self.m, shape.n, shape.l) * shape.d

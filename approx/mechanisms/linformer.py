@@ -75,7 +75,6 @@ class Linformer(Method):
         return self.combinations == "gaussian"
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        """Return the factors softmax(Q (E K)ᵀ) and Fᵀ."""
         keys, right = self._combined(k.astype(np.float64), self.rank or 0, rng)
         left = exact.softmax(q.astype(np.float64), keys)
         scale = np.zeros(len(q), q.dtype)
@@ -97,7 +96,6 @@ class Linformer(Method):
         return dataclasses.replace(price, reads=float(answered), multiply_adds=answered + combined)
 
     def _combined(self, K: Array, rank: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return E K and Fᵀ."""
         if self.uses_rng:
             F = rng.standard_normal((len(K), rank)) / math.sqrt(rank)
             return F.T @ K, F

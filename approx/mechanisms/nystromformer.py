@@ -88,7 +88,6 @@ class Nystromformer(Method):
         return low_rank(r, shape, mapped=r * d, once=once, sums=False)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of both factors and of the matrix of the landmarks."""
         rank = self.rank or 0
         return 8 * rank * (2 * shape.n + shape.l + 4 * rank)
 

@@ -66,7 +66,6 @@ class RandomizedAttention(Method):
     samples: int = integer(1)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        """Return the rows, with every entry stored."""
         n, d = q.shape
         if mask.looks_back:
             u, omega = self._draws_by_position(mask.positions, d, rng)
@@ -109,7 +108,6 @@ class RandomizedAttention(Method):
         )
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the draws and the rows."""
         return 8 * shape.n * (2 * self.samples * shape.d + shape.l)
 
 

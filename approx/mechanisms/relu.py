@@ -43,11 +43,9 @@ class Relu(FeatureMap):
     def log_features(
         self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Return log max(x, 0) of queries and keys."""
         return log_relu(Q), log_relu(K)
 
     def width(self, d: int) -> int:
-        """Return d, one feature per coordinate."""
         return d
 
 

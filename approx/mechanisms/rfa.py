@@ -107,7 +107,6 @@ class Rfa(Method):
         return Parts(factors, space="attention")
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
-        """Return a cache of the sums of linear attention, for unit vectors."""
         maps = self.features.maps(d, rng)
 
         def unit(x: Array) -> Array:
@@ -127,7 +126,6 @@ class Rfa(Method):
         return self.features.priced(shape)
 
     def fewest(self, d: int) -> int:
-        """Return the least m; some projections need more than one frequency."""
         return self.features.fewest(d)
 
 

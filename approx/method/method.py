@@ -684,7 +684,6 @@ class Method(ABC):
         return found and found[0]._replace(unshared=found[0].unshared + found[1])
 
     def _of_parts(self, shape: Shape, reads: float) -> tuple[Reads, float] | None:
-        """Return the reads of the parts, and the number of remaining reads."""
         known = [part.shared_reads(shape) for part in self.parts.values()]
         parts = [part for part in known if part is not None]
         if len(parts) < len(known):

@@ -64,7 +64,6 @@ class Chebyshev(IntervalMethod):
     kind: str = one_of("truncation", ("truncation", "interpolation"))
 
     def polynomial(self, bound: float) -> Polynomial:
-        """Return the series, or the interpolant, on [−bound, bound]."""
         n = self.degree or 0
         if self.kind == "truncation":
             c = 2 * bessel(np.arange(n + 1), bound)

@@ -45,7 +45,6 @@ class Elementwise(Low):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape, (n, l)."""
         return len(self.Q), len(self.K)
 
     @property
@@ -54,19 +53,16 @@ class Elementwise(Low):
 
     @property
     def rank(self) -> int:
-        """C(d+n, n), the number of monomials."""
         return monomials.width(self.Q.shape[1], self.polynomial.degree)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of Q, K, the coefficients and the offsets; factors are not stored."""
         p = self.polynomial
         arrays = [self.Q, self.K, p.mantissas, p.exponents, self.row, self.column]
         return sum(x.nbytes for x in arrays if x is not None)
 
     @property
     def elementwise(self) -> bool:
-        """Whether entries are p of the given logits, which is so if there are no offsets."""
         return self.column is None
 
     def row_log(self, rows: Rows = ALL, logits: Array | None = None) -> Array:
@@ -83,7 +79,6 @@ class Elementwise(Low):
         logits: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return p(q·k)·exp(row + column − shift)."""
         given = logits if self.elementwise else None
         values = self._values(rows, cols, self._without_offsets(shift, rows), given, out)
         if self.column is not None and self._weights is not None:
@@ -95,7 +90,6 @@ class Elementwise(Low):
         return values
 
     def at(self, pattern: scipy.sparse.csr_array, shift: Array) -> Array:
-        """Return p(q·k)·exp(row + column − shift) at the entries of a pattern."""
         x = pattern_products.product(self.Q, self.K, pattern)
         per_entry = np.repeat(self._without_offsets(shift), np.diff(pattern.indptr))
         values = self.polynomial.scaled(x[:, None], per_entry)[:, 0]
@@ -107,7 +101,6 @@ class Elementwise(Low):
         return np.asarray(values * np.exp(self.column[pattern.indices] - tops))
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
-        """Return low @ V and its scale, by the cheaper of factors and row stripes."""
         v = self._weighted(V)
         if self._factors_are_cheaper(V.shape[1]):
             query, key, scale = self._feature_tiles()
@@ -122,7 +115,6 @@ class Elementwise(Low):
         return y, self._with_offsets(scale)
 
     def rmatmat(self, W: Array, row_log: Array) -> Array:
-        """Return (diag(e^−row_log) low)ᵀ W, by the cheaper of factors and row stripes."""
         shift = self._without_offsets(row_log)
         if self._factors_are_cheaper(W.shape[1]):
             query, key, logs = self._feature_tiles()
@@ -137,13 +129,6 @@ class Elementwise(Low):
         return self._weighted(y)
 
     def scaled_factors(self) -> ScaledFactors:
-        """Return the monomial factors; the left one has the signs of the coefficients.
-
-        Raises
-        ------
-        ResourceLimitError
-            The factors are too wide; `@`, `block` and `attend` work without them.
-        """
         nbytes = self.rank * sum(self.shape) * self.dtype.itemsize
         what = f"{Decimal(self.rank):.6g} monomials per row"  # an int may have too many digits
         memory.reserve(nbytes, what, "the degree (or use block, @)")
@@ -153,17 +138,14 @@ class Elementwise(Low):
         return ScaledFactors(query(ALL), self._weighted(key(ALL)), scale)
 
     def rescaled(self, row: Array, column: Array) -> Elementwise:
-        """Return this matrix with the scales added to its offsets."""
         if self.row is not None and self.column is not None:
             row, column = self.row + row, self.column + column
         return dataclasses.replace(self, row=row, column=column)
 
     def seeing(self, mask: Mask) -> Elementwise:
-        """Return this matrix with row scales that follow from the seen logits."""
         return dataclasses.replace(self, mask=mask)
 
     def features(self, columns: int) -> Features | None:
-        """Return the monomials if they are cheaper than row stripes of the seen entries."""
         assert self.mask is not None
         if not self._factors_are_cheaper(columns, self.mask.entries):
             return None

@@ -64,7 +64,6 @@ class LeastSquares(PolynomialMethod):
     weight: str = one_of("relative", ("relative", "absolute"))
 
     def polynomial(self, bound: float) -> Polynomial:
-        """Raise TypeError, because there is no fit without logits."""
         raise TypeError("least_squares has no polynomial without logits: use fitted(Q, K)")
 
     def fitted(self, Q: Array, K: Array, mask: MaskLike = None) -> Polynomial:

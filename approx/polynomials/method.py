@@ -83,7 +83,6 @@ class PolynomialMethod(Method):
         )
 
     def divided(self, shape: Shape, reads: float) -> Reads | None:
-        """Return the keys as shared reads of all heads, if p is evaluated at the logits."""
         if reads > shape.exact:
             return Reads(shape.exact, unshared=reads - shape.exact)
         return super().divided(shape, reads)
@@ -93,7 +92,6 @@ class PolynomialMethod(Method):
         return 0.0
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the coefficients and of the arrays that give them."""
         return 8 * 8 * ((self.highest_power() or 0) + 1)
 
 
@@ -115,11 +113,9 @@ class IntervalMethod(PolynomialMethod):
 
     @property
     def fits_all(self) -> bool:
-        """Whether B is the largest |q·k| of all logits, because ``bound`` is None."""
         return self.bound is None
 
     def fitted(self, Q: Array, K: Array, mask: MaskLike = None) -> Polynomial:
-        """Return the polynomial for B = ``bound``, by default the largest seen |q·k|."""
         return self.polynomial(self.bound or largest_logit(Q, K, mask))
 
 

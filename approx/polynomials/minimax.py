@@ -63,5 +63,4 @@ class Minimax(IntervalMethod):
     weight: str = one_of("relative", ("relative", "absolute"))
 
     def polynomial(self, bound: float) -> Polynomial:
-        """Return the minimax polynomial on [−bound, bound]."""
         return remez(self.degree or 0, bound, self.weight).polynomial

@@ -50,13 +50,11 @@ class Powers(Polynomial):
         return rescale(values, np.zeros(1), "a power")
 
     def scaled_terms(self, x: Array, shift: Array) -> tuple[Array, Array, Array]:
-        """Raise TypeError, because the partial sums of a binomial series are not powers."""
         raise TypeError(
             "partial sums of a tensor power are not powers of another degree: make each power"
         )
 
     def in_decimals(self) -> Callable[[Any], Any]:
-        """Return the powers as a function of arrays of decimals."""
         terms = [(Decimal(w), n) for w, n in self._terms()]
         return lambda x: sum(w * (1 + x / n) ** n for w, n in terms)
 

@@ -61,10 +61,8 @@ class Richardson(PolynomialMethod):
     points: int = integer(2, least=2, most=3)
 
     def highest_power(self) -> int | None:
-        """Return 2n or 4n; None for a template."""
         return None if self.n is None else self.n * 2 ** (self.points - 1)
 
     def polynomial(self, bound: float = math.inf) -> Polynomial:
-        """Return the extrapolated powers."""
         n = self.n or 1
         return powers(list(WEIGHTS[self.points]), [n * 2**i for i in range(self.points)], bound)

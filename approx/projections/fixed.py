@@ -51,7 +51,6 @@ class Fixed(Projection):
         object.__setattr__(self, "weights", w)
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return the given omega and weights."""
         if self.omega.shape[1] != d:
             raise ValueError(f"omega must have d={d} columns, got shape {self.omega.shape}")
         return self.omega, self.weights

@@ -18,11 +18,9 @@ class IID(Projection):
         return rng.standard_normal((count, d)), np.full(count, 1.0 / count)
 
     def block(self, d: int) -> int | None:
-        """Return 1: each frequency is its own block."""
         return 1
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
-        """Return 0: frequencies are independent."""
         return np.zeros_like(rho.dot)
 
 
@@ -36,7 +34,6 @@ class Antithetic(Projection):
     """
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return omega (count, d), whose second half is minus the first, and weights 1/count."""
         half = rng.standard_normal(((count + 1) // 2, d))
         return np.concatenate([half, -half])[:count], np.full(count, 1.0 / count)
 

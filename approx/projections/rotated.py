@@ -62,13 +62,11 @@ class Orthogonal(Projection):
     """
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return omega (count, d), orthogonal within blocks of d, and weights 1/count."""
         directions = np.concatenate([haar(d, rng).T for _ in range(0, count, d)])[:count]
         lengths = np.sqrt(rng.chisquare(d, count))
         return directions * lengths[:, None], np.full(count, 1.0 / count)
 
     def block(self, d: int) -> int | None:
-        """Return d, the largest number of directions in a block."""
         return d
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
@@ -182,11 +180,9 @@ class Simplex(Projection):
         return np.concatenate(parts) * lengths[:, None], np.full(count, 1.0 / count)
 
     def block(self, d: int) -> int | None:
-        """Return d, the largest number of directions in a block."""
         return d
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
-        """Return the covariance for isotropic A, else None."""
         if not rho.isotropic or isinstance(rho, Keys):
             return None
         d, cosine = rho.d, -1.0 / (size - 1)
@@ -242,7 +238,6 @@ class _Spherical(Projection):
             return np.asarray(square + np.log(np.where(gap < rounding, 0.0, gap)))
 
     def shared(self, rho: Keys, count: int) -> Array | None:
-        """Return None: no closed form is known here."""
         return None
 
     def pair(self, rho: Summand, size: int, log_unit: Array | float = 0.0) -> Array | None:
@@ -350,17 +345,14 @@ class Regularized(_Spherical):
         checks.one_of("directions", self.directions, ("orthogonal", "iid"))
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return omega (count, d) of length √d, and weights 1/count."""
         base: Projection = Orthogonal() if self.directions == "orthogonal" else IID()
         omega, weights = base.draw(count, d, rng)
         return omega * (math.sqrt(d) / np.linalg.norm(omega, axis=1, keepdims=True)), weights
 
     def block(self, d: int) -> int | None:
-        """Return the size of the blocks of the directions."""
         return d if self.directions == "orthogonal" else 1
 
     def order(self, count: int, d: int) -> float:
-        """Return b = d/2."""
         return d / 2
 
     def lengths(self, size: int, d: int) -> tuple[float, float, float]:
@@ -396,7 +388,6 @@ class MomentMatched(_Spherical):
         return q * np.sign(np.diag(r)) * math.sqrt(count), np.full(count, 1.0 / count)
 
     def order(self, count: int, d: int) -> float:
-        """Return b = (m − 1)/2."""
         return (count - 1) / 2
 
     def lengths(self, size: int, d: int) -> tuple[float, float, float]:
@@ -404,7 +395,6 @@ class MomentMatched(_Spherical):
         return size - 1.0, 2.0 * (size - 2), 2.0 * size
 
     def log_tilt(self, rho: Summand) -> float | None:
-        """Return 0 if A = 0, else None."""
         return None if rho.A.any() else 0.0
 
 
@@ -436,5 +426,4 @@ class Hadamard(Projection):
         return np.concatenate(parts)[:count], np.full(count, 1.0 / count)
 
     def bias(self, rho: Entries, count: int) -> Array | None:
-        """Return None: there is no closed form."""
         return None

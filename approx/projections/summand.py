@@ -71,7 +71,6 @@ class Entries(Summand):
     b: Array
 
     def form(self, alpha: Array, beta: Array) -> Array:
-        """Return Σ (α_c + β_c) u_c², (n, l)."""
         weights = alpha + beta
         sign = -1.0 if self.imaginary else 1.0
         if (weights == weights[0]).all():
@@ -93,7 +92,6 @@ class Keys(Summand):
     U: Array
 
     def form(self, alpha: Array, beta: Array) -> Array:
-        """Return Σ_c α_c (u_c² + v_c²)/2 + β_c u_c v_c, (l, l)."""
         sign = -1.0 if self.imaginary else 1.0
         squares = 0.5 * np.square(self.U) @ alpha
         return np.asarray(sign * (squares[:, None] + squares + (self.U * beta) @ self.U.T))

@@ -84,7 +84,6 @@ class AngularHybrid(Method):
 
     @property
     def sized_by(self) -> Size:
-        """The size m, a multiple of 4(1 + s)."""
         return Size("m", least=2 * self.copies, step=2 * self.copies, instead=("fixed",))
 
     @property
@@ -94,18 +93,15 @@ class AngularHybrid(Method):
         return Hyperbolic(each, self.projection), Trigonometric(each, self.projection)
 
     def fewest(self, d: int) -> int:
-        """Return the least m; some projections need more than one frequency."""
         return named(self.projection).least(d) * 2 * self.copies
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of m columns, of the frequencies of P and T and of the s signs."""
         if self.is_template:
             return None
         columns = self.copies * 2 * self.pair[0].count
         return low_rank(columns, shape, mapped=(2 * self.pair[0].count + self.signs) * shape.d)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        """Return the factors of ½P(1 − σσ′/s) + ½T(1 + σσ′/s), σ and σ′ the signs of q and k."""
         seeds = rng.integers(2**63, size=(3, 2))
         tau = np.random.default_rng(seeds[0]).standard_normal((self.signs, q.shape[1]))
         sign_q, sign_k = (np.where(x @ tau.T >= 0, 1, -1).astype(q.dtype) for x in (q, k))
@@ -122,7 +118,6 @@ class AngularHybrid(Method):
         return Parts(Factors.joined(parts))
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
-        """Return the moments if those of both parts are known."""
         P, T = (part.moments(q, k) for part in self.pair)
         if P is None or T is None:
             return None

@@ -83,7 +83,6 @@ class DiscreteFeatures(RandomFeatures):
         return Parts(Factors(left, right, estimate.row_logs, estimate.column_logs))
 
     def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
-        """Return bias 0 and the exact variance, for iid frequencies."""
         if self.projection != "iid":
             return None
         frame = self.frame(q, k)
@@ -96,7 +95,6 @@ class DiscreteFeatures(RandomFeatures):
         return Moments(np.zeros_like(log), log_v - np.log(self.count))
 
     def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
-        """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, for iid draws."""
         if self.projection != "iid":
             return None
         frame = self.frame(Q, K)

@@ -197,10 +197,6 @@ class Exponentials(Low):
         memory.reserve(nbytes, f"factors of {self.rank} columns", "m, n or l")
 
     def keyed(self) -> Factors:
-        """Return both factors, built once and stored, with a scale for each key.
-
-        The largest entry of each row of both factors is 1.
-        """
         return self._keyed
 
     @functools.cached_property
@@ -218,7 +214,6 @@ class Exponentials(Low):
         return Factors.by_key(left, right, row_logs, column_logs)
 
     def features(self, columns: int) -> Features:
-        """Return the rows of both factors: built anew for a wide product, else stored."""
         if 2 * columns < self.omega.shape[1] or "_keyed" in vars(self):
             return self._keyed.features(columns)
 
@@ -265,7 +260,6 @@ class Exponentials(Low):
         return self._factors.at(pattern, shift)
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
-        """Return φ(Q) (φ(K)ᵀ V) and its row_log."""
         if self._is_narrow(V):
             return self._factors.matmat(V)
         total, key_log = self._key_sums(V)

@@ -144,23 +144,19 @@ class RandomFeatures(Method):
         return None
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return a cache of the sums of linear attention."""
         maps = None if self.fits_all else self.maps(d, rng)
         return None if maps is None else RunningSums(d, c, maps)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of m columns and of the frequencies."""
         if self.is_template:
             return None
         columns = self.count * self.per_frequency
         return low_rank(columns, shape, mapped=self.count * shape.d)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the factors and of the frequencies."""
         return 8 * (shape.n + shape.l + shape.d) * self.count * self.per_frequency
 
     def fewest(self, d: int) -> int:
-        """Return the least m; some projections need more than one frequency."""
         return named(self.projection).least(d) * self.per_frequency
 
     def entries(self, Q: Array, K: Array) -> Entries:
@@ -233,7 +229,6 @@ class ExponentialFeatures(RandomFeatures):
         return Exponentials(queries, keys, scaled, level)
 
     def maps(self, d: int, rng: np.random.Generator) -> FeatureMaps:
-        """Return the logs of the features of one query or key."""
         nothing = np.zeros((1, d))
         drawn = self.frequencies(nothing, nothing, rng)
 

@@ -59,11 +59,9 @@ class GeneralizedExponential(ExponentialFeatures):
 
     @property
     def fits_all(self) -> bool:
-        """Whether A is fitted to all queries and keys: if it is not given."""
         return self.a is None
 
     def tilt(self, frame: Frame) -> Array:
-        """Return a, or A* of these inputs, for every coordinate."""
         d = frame.a.shape[1]
         return np.full(d, optimal_tilt(second_moments(frame).mean()) if self.a is None else self.a)
 

@@ -54,7 +54,6 @@ class GeneralizedTrigonometric(Trigonometric):
 
     @property
     def fits_all(self) -> bool:
-        """Whether A is fitted to all queries and keys: if it is not given."""
         return self.a is None
 
     def tilt(self, frame: Frame) -> Array:

@@ -50,7 +50,6 @@ class Geometric(DiscreteFeatures):
     name: ClassVar[str] = "geometric"
 
     def parameter(self, frame: Frame) -> Array:
-        """Return the probabilities p."""
         a, b = (np.square(x.astype(np.float64)).mean(axis=0) for x in (frame.a, frame.b))
         return np.array([optimal_rate(r) for r in np.sqrt(a * b)])
 

@@ -64,11 +64,9 @@ class Leverage(Method):
     m: int | None = None
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of m columns and of the accepted frequencies."""
         return None if self.m is None else low_rank(self.m, shape, mapped=self.m * shape.d)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the weights of the proposal and of the factors."""
         n, l = shape.n, shape.l
         return 24 * n * l + 16 * (n + l) * (self.m or 0)
 

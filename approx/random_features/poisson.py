@@ -52,12 +52,10 @@ class Poisson(DiscreteFeatures):
     name: ClassVar[str] = "poisson"
 
     def parameter(self, frame: Frame) -> Array:
-        """Return the rates λ."""
         a, b = (np.square(x.astype(np.float64)).mean(axis=0) for x in (frame.a, frame.b))
         return np.asarray(np.sqrt(a * b))
 
     def counts(self, omega: Array, parameter: Array) -> Array:
-        """Return the Poisson quantiles of Φ(ω)."""
         from scipy.stats import poisson  # slow to import, so only where it is used
 
         if (top := float(parameter.max())) > MOST_RATE:

@@ -53,7 +53,6 @@ class RandomPhase(RandomFeatures):
     uses_rng = True  # the phases are drawn even if the frequencies are given
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        """Return φ(Q) φ(K)ᵀ; both sides share frequencies and phases."""
         omega, half = self.frequencies(q, k, rng)
         phase = self.phases(len(omega), rng).astype(q.dtype)
         amplitude = np.sqrt(q.dtype.type(2)) * np.exp(half)

@@ -73,7 +73,6 @@ class Trigonometric(RandomFeatures):
         )
 
     def maps(self, d: int, rng: np.random.Generator) -> FeatureMaps:
-        """Return the waves of one query or key, at the scale e^{|x|²/2}."""
         nothing = np.zeros((1, d))
         drawn = self.frequencies(nothing, nothing, rng)
 

@@ -73,13 +73,11 @@ class ProductSketch(PowerSketch):
         return Parts(self.features(q, k, levels, mask))
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of m columns and of m linear forms per degree."""
         if self.m is None:
             return None
         return low_rank(self.m, shape, mapped=self.degree * self.m * (shape.d + 1))
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the factors and of the forms of one degree."""
         return 32 * (shape.n + shape.l + shape.d) * (self.m or 0)
 
     def features(

@@ -89,7 +89,6 @@ class RandomMaclaurin(Method):
 
     @property
     def row_local(self) -> bool:
-        """Whether the law is geometric, as for `autoregressive`."""
         return self.law == "geometric"
 
     def fewest(self, d: int) -> int:
@@ -110,7 +109,6 @@ class RandomMaclaurin(Method):
         return low_rank(self.m, shape, mapped=forms)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the factors and of the forms of one degree."""
         return 32 * (shape.n + shape.l + shape.d) * (self.m or 0)
 
     def random(self, d: int) -> int:

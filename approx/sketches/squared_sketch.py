@@ -74,7 +74,6 @@ class SquaredSketch(Method):
     law: str = one_of("rademacher", LAWS)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of b(b + 1)/2 columns, and of b forms per degree of φ."""
         if self.inner is None:
             return None
         columns = self.inner * (self.inner + 1) // 2
@@ -82,7 +81,6 @@ class SquaredSketch(Method):
         return low_rank(columns, shape, mapped=forms)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the factors and their products."""
         b = self.inner or 0
         return 16 * (shape.n + shape.l) * b * (b + 1)
 

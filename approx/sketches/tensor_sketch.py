@@ -94,7 +94,6 @@ class TensorSketch(PowerSketch):
         return low_rank(self.m, shape, mapped=signs + transforms, read=2 * signs)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of the spectra and of the factors."""
         return 48 * (shape.n + shape.l) * (self.m or 0)
 
     def features(self, q: Array, k: Array, hashes: Hashes, mask: Mask | None = None) -> Factors:

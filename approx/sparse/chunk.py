@@ -47,7 +47,6 @@ class Chunk(ByPlace):
     size: int | None = None
 
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:
-        """Return the seen keys in the chunk of each query."""
         size = self.size or 0
         first = mask.positions // size * size
         return np.maximum(first, mask.first), np.minimum(first + size, mask.stop), 1

@@ -151,7 +151,6 @@ class Columns(SupportMethod):
 
     @property
     def sized_by(self) -> Size:
-        """The keys per row, at least the sinks, the recent keys and all but one key of a block."""
         return Size("k", least=self._least, counts="entries")
 
     @property
@@ -167,22 +166,18 @@ class Columns(SupportMethod):
 
     @property
     def oracle(self) -> bool:
-        """Whether the scores need all logits."""
         return self.by == "mass"
 
     @property
     def autoregressive(self) -> bool:
-        """Whether earlier tokens alone decide which keys are kept."""
         return self.evicts and not self.oracle
 
     @property
     def by_place(self) -> bool:
-        """Whether the position of a query decides its keys: recent ones, or the cache there."""
         return self.recent > 0 or self.evicts
 
     @property
     def past_queries(self) -> bool:
-        """Whether the cache scores its keys by the queries so far."""
         return self.evicts and self.by not in OF_KEYS
 
     @property
@@ -215,11 +210,9 @@ class Columns(SupportMethod):
         return ("blocks", self.k, self.block or 1) if self.oracle else ("evicting", self.k)
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return the same keys for every head if the keys alone decide their scores."""
         return Reads(reads) if self.by in OF_KEYS else super().divided(shape, reads)
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the sinks, the recent keys and those with the best scores."""
         Q, K = (np.asarray(x, np.float64) for x in (Q, K))
         assert self.k is not None
         return self._evicted(Q, K, mask, self.k) if self.evicts else self._one_set(Q, K, mask)
@@ -246,7 +239,6 @@ class Columns(SupportMethod):
         return Limits(k, self.block or 1, self.sinks, max(self.recent, 1))
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return a cache that keeps the keys with the most attention; None for other scores."""
         assert self.k is not None
         return KeptKeys(d, c, self._limits(self.k), heavy=True) if self.by == "h2o" else None
 
@@ -270,7 +262,6 @@ class Columns(SupportMethod):
         return blocks.pattern(kept, limits, l)
 
     def held(self, mask: Mask) -> Array | None:
-        """Return the most keys of each row: k, or the size of the cache at its position."""
         if self.k is None or not self.evicts:
             return super().held(mask)
         return eviction.held(Blocks.from_mask(mask, self._limits(self.k)), self._limits(self.k))
@@ -298,7 +289,6 @@ class Columns(SupportMethod):
         return Price(0.0, reads, self._work(looked, come, d) / n, kept)
 
     def _one_set_work(self, shape: Shape) -> float:
-        """Return the multiply-adds of the scores of all keys."""
         if self.by == "snapkv":
             return float(shape.rows.counts[-self.window :].sum() * shape.d)
         keys, queries = np.array([shape.l]), np.array([shape.n])

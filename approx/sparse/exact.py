@@ -38,11 +38,9 @@ class Exact(ByPlace):
     by_place = False
 
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:
-        """Return the keys that each query sees."""
         return mask.first, mask.stop, 1
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
-        """Return a cache of all keys and values."""
         return AllKeys(d, c)
 
     def windowed(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache:

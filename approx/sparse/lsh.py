@@ -102,12 +102,10 @@ class LSH(SupportMethod):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether hashes do not depend on other tokens."""
         return self.hashes is not None and self.transform == "none" and self.family != "e2"
 
     @property
     def row_local(self) -> bool:
-        """Whether hashes do not depend on other queries."""
         return self.autoregressive
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:

@@ -99,17 +99,14 @@ class Pages(SupportMethod):
 
     @property
     def sized_by(self) -> Size:
-        """The keys per row, which a budget fills with whole pages."""
         return Size("k", least=self.size, step=self.size, counts="entries", integer=False)
 
     @property
     def by_place(self) -> bool:
-        """Whether the page at the query's position is always chosen."""
         return self.current
 
     @property
     def oracle(self) -> bool:
-        """Whether the score of a page needs all logits."""
         return self.by == "mass"
 
     def __post_init__(self) -> None:
@@ -123,11 +120,9 @@ class Pages(SupportMethod):
 
     @property
     def rivals(self) -> tuple[Any, ...]:
-        """Sets of as many pages in each row."""
         return "pages", (self.k or 0) // self.size, self.size
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the seen keys of the best pages, found by row stripes."""
         size, count = self.size, (self.k or 0) // self.size
         seen = Mask(mask.first // size, (mask.stop - 1) // size + 1, self.pages(mask.l))
         scores = self._by_mass(Q, K, mask) if self.by == "mass" else self._by_summary(Q, K, mask)
@@ -150,14 +145,12 @@ class Pages(SupportMethod):
         return indptr[np.concatenate([[0], np.cumsum(np.concatenate(counts))])], indices
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return a cache of pages with their boxes or means; None by mass (needs all logits)."""
         if self.by == "mass":
             return None
         count = (self.k or 0) // self.size
         return KeptPages(d, c, self.size, count, by_box=self.by == "box", current=self.current)
 
     def reach_of(self, window: int) -> tuple[int, int]:
-        """Return the start of a page."""
         return self.size, 0
 
     def _by_mass(self, Q: Array, K: Array, mask: Mask) -> Callable[[slice], Array]:
@@ -194,7 +187,6 @@ class Pages(SupportMethod):
         return -(-l // self.size)
 
     def held(self, mask: Mask) -> Array | None:
-        """Return the most keys of ⌊k/size⌋ pages that each row can see."""
         if self.k is None:
             return None
         size, count = self.size, self.k // self.size
@@ -217,12 +209,10 @@ class Pages(SupportMethod):
         return np.asarray(own + full * size + rest)
 
     def _scored(self, mask: Mask) -> Array:
-        """Return how many pages each row scores: none if it reads all that it sees."""
         seen = (mask.stop - 1) // self.size - mask.first // self.size + 1
         return np.where(seen > (self.k or 0) // self.size, seen - self.current, 0)
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of whole pages, and of the summaries that a query reads to choose."""
         per_query, of_row = self.held(shape.decoding), self.held(shape.rows)
         if per_query is None or of_row is None:
             return None

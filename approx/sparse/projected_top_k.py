@@ -109,12 +109,10 @@ class ProjectedTopK(SupportMethod):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the compressed logits are autoregressive."""
         return self.selector(1).autoregressive
 
     @property
     def row_local(self) -> bool:
-        """Whether the compressed logits are row-local."""
         return self.selector(1).row_local
 
     def selector(self, d: int) -> CompressedLogits:
@@ -125,26 +123,22 @@ class ProjectedTopK(SupportMethod):
         return SELECTORS[self.by]().resized(r)
 
     def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-        """Return Q and K as arrays; r larger than their width raises ValueError."""
         q, k = super().checked(Q, K)
         if self.r is not None:
             checks.integer(f"{self}: r", self.r, least=1, most=q.shape[1])
         return q, k
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return the reads of the keys; by channels, a head shares no reads with other heads."""
         found = super().divided(shape, reads)
         if self.by != "channels":
             return found
         return found._replace(shared=0.0, unshared=found.unshared + found.shared)
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the keys with the k largest compressed logits of each row."""
         left, right = self.selector(Q.shape[1]).factors(Q, K)
         return TopK(self.k).pattern(left, right, mask, rng)
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        """Return a cache of all keys that reads those of the largest scores; by channels only."""
         if self.by != "channels":
             return None
         r = int(self.selector(d).numbers(d).read)
@@ -157,11 +151,9 @@ class ProjectedTopK(SupportMethod):
         return ChosenKeys(d, c, scores, self.k, looks=r)
 
     def reach_of(self, window: int) -> tuple[int, int]:
-        """Return the window: each key is scored by itself."""
         return 1, 0
 
     def selection(self, shape: Shape) -> Price:
-        """Return the price of the logits that choose the keys; each key keeps r numbers."""
         cost = self.selector(shape.d).numbers(shape.d)
         kept = 0.0 if self.by == "channels" else NUMBER * cost.key * shape.l / shape.n
         return Price(

@@ -83,6 +83,5 @@ class Random(SupportMethod):
         return indptr, indices
 
     def inclusion(self, q: Array, k: Array, mask: Mask) -> Array:
-        """Return min(1, k/seen)."""
         p = np.minimum((self.k or 0) / mask.counts, 1.0)
         return np.repeat(p[:, None], mask.l, axis=1)

@@ -80,11 +80,9 @@ class Reformer(SupportMethod):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether later tokens change neither the buckets nor their cuts."""
         return self.cut == "bucket" and self.buckets is not None
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
-        """Return the pairs that share a bucket and are in neighbouring chunks."""
         l, size = len(K), self.size or 0
         vertices = rng.standard_normal((self.rounds, self._vertices(l), Q.shape[1]))
         codes = (hashing.cross_polytope(x, vertices.astype(Q.dtype)) for x in (Q, K))
@@ -97,13 +95,11 @@ class Reformer(SupportMethod):
         return None if self.size is None else np.minimum(2 * self.rounds * self.size, mask.counts)
 
     def selection(self, shape: Shape) -> Price:
-        """Return the price of b/2 directions for each round, and of the buckets of all keys."""
         directions = float(self.rounds * self._vertices(shape.l) * shape.d)
         buckets = self.rounds * shape.l
         return Price(0.0, directions + buckets, directions * shape.both, INDEX * buckets / shape.n)
 
     def _vertices(self, l: int) -> int:
-        """Return b/2, the number of directions of one hash."""
         if self.buckets is not None:
             return self.buckets // 2
         return max(1, round(l / (self.size or 1) / 2))

@@ -63,7 +63,6 @@ class SinkWindow(ByPlace):
 
     @property
     def sized_by(self) -> Size:
-        """The keys per row, at least the sinks."""
         return Size("k", least=self.sinks, counts="entries")
 
     def __post_init__(self) -> None:
@@ -72,13 +71,11 @@ class SinkWindow(ByPlace):
             raise ValueError(f"k counts the sinks too, so it must be >= {self.sinks}, got {self.k}")
 
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:
-        """Return the sinks, and the window without the sinks."""
         sinks = np.minimum(mask.first + self.sinks, mask.stop)
         first, last = window(mask, (self.k or 0) - self.sinks)
         return np.stack([mask.first, np.maximum(first, sinks)], 1), np.stack([sinks, last], 1), 1
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
-        """Return a cache of the first and the last keys."""
         assert self.k is not None
         return KeptKeys(d, c, Limits(self.k, 1, self.sinks, self.k - self.sinks))
 

@@ -52,11 +52,9 @@ class SlidingWindow(ByPlace):
     width: int | None = None
 
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:
-        """Return the seen keys in the window of each query."""
         return *window(mask, self.width or 0), 1
 
     def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
-        """Return a cache of the last keys."""
         assert self.width is not None
         return KeptKeys(d, c, Limits(self.width, 1, 0, self.width))
 

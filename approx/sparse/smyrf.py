@@ -74,7 +74,6 @@ class Smyrf(SupportMethod):
         return None if self.size is None else np.minimum(self.rounds * self.size, mask.counts)
 
     def selection(self, shape: Shape) -> Price:
-        """Return the price of directions of width d + 2, and of the places of all keys in them."""
         directions = float(self.rounds * (shape.d + 2))
         places = self.rounds * shape.l
         return Price(0.0, directions + places, directions * shape.both, NUMBER * places / shape.n)

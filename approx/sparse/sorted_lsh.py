@@ -73,7 +73,6 @@ class SortedLSH(SupportMethod):
         return indptr, np.argsort(of_keys, kind="stable")[indices]
 
     def selection(self, shape: Shape) -> Price:
-        """Return the price of h directions, and of the places of all keys."""
         directions = float(self.hashes * shape.d)
         kept = INDEX * shape.l / shape.n
         return Price(0.0, directions + shape.l, directions * shape.both, kept)

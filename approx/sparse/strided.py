@@ -48,6 +48,5 @@ class Strided(ByPlace):
     k: int | None = None
 
     def reach(self, mask: Mask) -> tuple[Array, Array, Array]:
-        """Return the seen keys at multiples of the stride from each query."""
         stride = -(-mask.counts // (self.k or 1))
         return mask.first + (mask.positions - mask.first) % stride, mask.stop, stride

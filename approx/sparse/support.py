@@ -77,7 +77,6 @@ class SupportMethod(Method):
         return of_keys + self.selection(shape)
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return the reads of the keys, which a head chooses, and of finding them."""
         held = self.held(shape.decoding)
         assert held is not None
         keys = entries(float(held.max()), shape).reads or 0.0
@@ -86,7 +85,6 @@ class SupportMethod(Method):
         return Reads(0.0, keys, shape.exact, reads - keys)
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of indices and logits, or of what the rounds keep per token if more."""
         n, l, d, _ = shape
         price = self.known_price(shape)
         stored = 0 if price is None else int(16 * price.stored * n)
@@ -144,19 +142,16 @@ class ByPlace(SupportMethod):
         """
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the keys of the runs."""
         first, last, stride = self.reach(mask)
         indptr, indices = patterns.runs(first.ravel(), last.ravel(), stride)
         return indptr[:: first.size // mask.n], indices
 
     def held(self, mask: Mask) -> Array | None:
-        """Return how many keys the runs of each row hold."""
         if self.is_template:
             return None
         return np.asarray(patterns.lengths(*self.reach(mask)).reshape(mask.n, -1).sum(axis=1))
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return the same keys for every head."""
         return Reads(reads)
 
 

@@ -61,7 +61,6 @@ class Threshold(SupportMethod):
         return {TV}
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the entries that reach the level, found by row stripes."""
         smallest = exact.log_row_sums(Q, K, mask=mask)
         smallest += np.log(checks.positive("level", self.level))
         smallest -= 64 * np.finfo(Q.dtype).eps * np.maximum(1.0, np.abs(smallest))  # keeps ties

@@ -77,12 +77,10 @@ class TopK(SupportMethod):
 
     @property
     def autoregressive(self) -> bool:
-        """Whether a row does not compete with others for its entries."""
         return self.per == "row"
 
     @property
     def row_local(self) -> bool:
-        """Whether a row does not compete with others for its entries."""
         return self.per == "row"
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
@@ -90,7 +88,6 @@ class TopK(SupportMethod):
         return {TV, KERNEL} if self.per == "row" else {TV}
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the k largest logits of each row, or as many weights of the head."""
         n, l = len(Q), len(K)
         k = min(self.k or 0, l)
         if self.per == "head":
@@ -104,11 +101,9 @@ class TopK(SupportMethod):
         return np.arange(0, n * k + 1, k), indices.ravel()
 
     def held(self, mask: Mask) -> Array | None:
-        """Return k, or what a row sees if less; None where rows share the entries of a head."""
         return super().held(mask) if self.per == "row" else None
 
     def priced(self, shape: Shape) -> Price | None:
-        """Return the price of the keys; per head, what a query reads depends on the inputs."""
         if self.per == "row" or self.k is None:
             return super().priced(shape)
         stored = entries(self.k, shape)
@@ -116,7 +111,6 @@ class TopK(SupportMethod):
 
 
 def _of_head(Q: Array, K: Array, mask: Mask, count: int) -> Pattern:
-    """Return the `count` entries of all rows with the most attention, found by row stripes."""
     sums = exact.log_row_sums(Q, K, mask=mask)
     top = np.zeros(0)
     for rows in exact.stripes(len(Q), len(K)):

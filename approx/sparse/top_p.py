@@ -73,11 +73,9 @@ class TopP(SupportMethod):
         return {TV, KERNEL}
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the fewest keys of each row, found by row stripes."""
         return by_stripes(Q, K, mask, lambda x, rows: _fewest(x, self.p))
 
     def workspace(self, shape: Shape) -> int:
-        """Return the bytes of indices and logits for the largest possible number of entries."""
         return int(16 * shape.n * shape.seen(math.ceil(self.p * shape.l)))
 
 

@@ -100,12 +100,10 @@ class VerticalSlash(SupportMethod):
 
     @property
     def sized_by(self) -> Size:
-        """The number of lines, at least the sinks and the recent distances."""
         return Size("k", least=max(self.sinks + self.recent, 1), counts="entries")
 
     @property
     def oracle(self) -> bool:
-        """Whether the sums are over all queries."""
         return self.by == "mass"
 
     def __post_init__(self) -> None:
@@ -127,11 +125,9 @@ class VerticalSlash(SupportMethod):
 
     @property
     def rivals(self) -> tuple[Any, ...]:
-        """Supports of k lines, keys for all queries or diagonals."""
         return "lines", self.k
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
-        """Return the keys of the vertical lines and of the slashes."""
         n, l = mask.shape
         keys, distances = self.lines(Q, K, mask)
         verticals = np.arange(n + 1) * len(keys), np.tile(np.sort(keys), n)
@@ -170,7 +166,6 @@ class VerticalSlash(SupportMethod):
         return np.where(2 * chosen < len(sums), chosen, chosen - len(sums))
 
     def selection(self, shape: Shape) -> Price:
-        """Return the price of the attention of the last queries; mass, a reference, has none."""
         asked = 0 if self.oracle else int(shape.rows.counts[-self.queries :].sum())
         return Price(0.0, 0.0, asked * shape.d / shape.n, 0.0)
 

@@ -55,7 +55,6 @@ def _pair(Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
 
 
 def _projected(x: Array, name: str, W: ArrayLike) -> Array:
-    """Return x W."""
     w = checks.array(name, W)
     if not x.ndim:
         raise ValueError(f"what {name} multiplies must be (…, n, d), got a number")

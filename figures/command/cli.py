@@ -233,7 +233,6 @@ class _Version(argparse.Action):
 
 
 def _version() -> str:
-    """Return the version of the package, or that of a source tree which is not installed."""
     from importlib import metadata
 
     try:

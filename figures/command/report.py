@@ -86,7 +86,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _folder(arguments: argparse.Namespace, language: str) -> Path:
-    """Return the folder of a report if none is given."""
     profile = arguments.profile if arguments.profile != "default" else None
     file = arguments.qk and arguments.qk.name.removesuffix(".npz").removesuffix(".safetensors")
     language = language if language != "en" else ""

@@ -100,7 +100,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _needle(arguments: argparse.Namespace) -> int:
-    """Print how likely a fact is that stands in the text."""
     from analysis.models import checkpoints
     from analysis.models.checkpoints import Place
     from analysis.models.language_model import LanguageModel

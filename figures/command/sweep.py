@@ -109,7 +109,6 @@ def _text(path: Path) -> tuple[bytes, str]:
 
 
 def _describe(store: Store, planned: Plan, *, jobs: int, retry_failed: bool) -> None:
-    """Print what a sweep would do: cells, memory, time."""
     from analysis.sweeps import forecast
     from approx.estimate import memory
 

@@ -48,7 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _theory(x: Head, seed: int) -> pd.DataFrame:
-    """Return what theory says of one head."""
     from analysis.bounds import theory
     from analysis.costs.budget import KEYS
 

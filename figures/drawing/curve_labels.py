@@ -272,7 +272,6 @@ def spread(places: Iterable[float], sizes: Iterable[float], least: float, most: 
 
 
 def _last_column(axes: Sequence[Axes]) -> list[Axes]:
-    """Return the panels that have none to their right."""
     stops = {ax: spec.colspan.stop for ax in axes if (spec := ax.get_subplotspec()) is not None}
     return [ax for ax, stop in stops.items() if stop == max(stops.values())]
 

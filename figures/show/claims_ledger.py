@@ -166,7 +166,6 @@ def table(claims: list[Claim], width: int) -> str:
 
 
 def _sizes(width: int) -> list[int]:
-    """Return the widths of the columns, two blanks between them."""
     narrow = [8, 10]
     numbers = [max(12, width // 8), max(9, width // 12)]
     rest = width - sum(narrow) - sum(numbers) - 2 * (len(HEADS) - 1)
@@ -178,7 +177,6 @@ def _row(cells: Iterable[str], sizes: list[int]) -> list[str]:
 
 
 def _cells(cells: Iterable[str], sizes: list[int]) -> list[tuple[str, ...]]:
-    """Return the lines of cells side by side."""
     wrapped = [wrap(cell, size) for cell, size in zip(cells, sizes)]
     return list(itertools.zip_longest(*wrapped, fillvalue=""))
 

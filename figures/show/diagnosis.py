@@ -89,7 +89,6 @@ def plain(value: Any) -> Any:
 
 
 def _said(sentence: Sentence) -> str:
-    """Return a warning in the language in force."""
     return tr(sentence.message, **sentence.values)
 
 

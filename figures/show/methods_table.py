@@ -214,7 +214,6 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _family(name: str) -> str:
-    """Return the package of a method; those beside the packages combine others."""
     part = METHODS[name].__module__.split(".")[1]
     return part if part in FAMILIES else "combinations"
 

@@ -414,7 +414,6 @@ def how_long(run: Run) -> str:
 
 
 def _counted(names: Counter[str], most: int) -> str:
-    """Return the most frequent names with their counts."""
     return tr(", ").join(
         tr("{name} ({count})", name=name, count=count) for name, count in names.most_common(most)
     )
@@ -429,5 +428,4 @@ def kl_of(one: Mapping[str, Any]) -> str:
 
 
 def _digits(one: Mapping[str, Any]) -> str:
-    """Return the format of a KL."""
     return ".3f" if (one["kl"] or 1.0) < 0.1 else ".2f"

@@ -80,7 +80,6 @@ def _curves(part: pd.DataFrame, varied: str, label: str) -> Figure:
 
 
 def _family(spec: str) -> str:
-    """Return the name of a method whose size the budget decides."""
     return spec.split("(")[0]
 
 

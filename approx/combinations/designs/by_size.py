@@ -39,7 +39,6 @@ class BySize(Design):
         return np.asarray(x / x.sum())
 
     def draw(self, rest: Rest, rng: np.random.Generator) -> scipy.sparse.csr_array:
-        """Return the weights of the drawn keys of each row."""
         if self.log_sizes is None and (alike := self.draw_alike(rest.counts, rng)) is not None:
             places, chosen, weights = alike
             indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(chosen, axis=1))])

@@ -94,7 +94,6 @@ class Collisions(Design):
     least: int
 
     def draw(self, rest: Rest, rng: np.random.Generator) -> scipy.sparse.csr_array:
-        """Return the weights 1/π of the keys that collide often enough."""
         n, l, d = len(self.q), len(self.k), self.q.shape[1]
         memory.reserve(
             8 * (self.tables * (2 * n + l) + self.hashes * (n + l + d)), "the tables", "n or l"
