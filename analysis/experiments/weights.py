@@ -10,8 +10,7 @@ from analysis.moments.correction_weights import Row, rows
 from analysis.sweeps.table import Row as Line, numbers
 from approx import Mask, parse
 from approx.checks import Array
-from approx.combinations.designs.design import Rest
-from approx.combinations.designs.uniform import Uniform
+from approx.combinations.designs.design import Rest, Uniform
 
 COLUMNS = (
     "input", "layer", "head", "n", "temperature", "support", "low_rank", "query", "metric",

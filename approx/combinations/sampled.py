@@ -13,8 +13,7 @@ from approx.baselines import Zero
 from approx.checks import Array
 from approx.combinations.designs.by_size import BySize, Multinomial, Poisson, Systematic
 from approx.combinations.designs.collisions import Collisions
-from approx.combinations.designs.design import Design, Rest
-from approx.combinations.designs.uniform import Uniform
+from approx.combinations.designs.design import Design, Rest, Uniform
 from approx.combinations.scatterbrain import beneath, replaced
 from approx.estimate.corrections import Support
 from approx.estimate.masks import Mask

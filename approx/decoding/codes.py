@@ -7,8 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from approx.checks import Array
-from approx.decoding.cache import Cache, softmax
-from approx.decoding.rows import Rows
+from approx.decoding.cache import Cache, Rows, softmax
 
 
 class Coder(Protocol):

@@ -27,7 +27,6 @@ from approx.low_rank.decomposition import (
     sparse_entries,
     zeros,
 )
-from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.shrinkage import (
     BLOCK_MARGIN,
     BLOCK_SHARE,
@@ -36,7 +35,7 @@ from approx.low_rank.shrinkage import (
     shrink_singular_values,
 )
 from approx.low_rank.subspace import orthonormal, rotate, spectral_norm
-from approx.low_rank.target import SPACES
+from approx.low_rank.target import SPACES, DecompositionMethod
 from approx.low_rank.thresholding import large_entries, separate
 from approx.method.fields import integer, one_of, real
 

@@ -23,10 +23,9 @@ from approx.low_rank.decomposition import (
     sparse_entries,
     zeros,
 )
-from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.shrinkage import BLOCK_START, shrink_singular_values
 from approx.low_rank.subspace import rotate, spectral_norm
-from approx.low_rank.target import SPACES
+from approx.low_rank.target import SPACES, DecompositionMethod
 from approx.method.fields import integer, one_of, real
 
 RELAXATION = 1.6

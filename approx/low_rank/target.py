@@ -1,6 +1,7 @@
-"""The matrix that is decomposed: the kernel matrix, or its row-softmax."""
+"""The matrix that methods decompose: the kernel matrix, or its row-softmax."""
 
-from typing import Any
+from abc import abstractmethod
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -12,7 +13,10 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.kernels.elementary import exp_rows
+from approx.low_rank.decomposition import Decomposition, Matrix
 from approx.low_rank.krylov import Streamed, Stripes
+from approx.method import Method
+from approx.method.fields import invariant
 
 SPACES = ("kernel", "attention")
 MOST = 700.0  # the largest exponent of an unseen entry: e^700 is representable
@@ -79,3 +83,26 @@ def parts(
     low = Factors(left, right, np.full(len(left), top)).astype(dtype)
     addition = None if sparse is None else Addition(sparse.astype(dtype), top)
     return Parts(low, addition, space, fitted=space == "attention")
+
+
+class DecompositionMethod(Method):
+    """A method with estimate = L + S ≈ D for D = exp(Q Kᵀ) or its row-softmax.
+
+    By default a budget cannot fill it. Under a mask, only the seen entries of D count, and
+    row-softmax is over the seen keys.
+    """
+
+    deterministic: ClassVar[bool] = True
+    invariant_to = invariant(shift=lambda m: m.space == "attention", rotation=True, scale=True)
+    class_name = "sparse + low rank"
+    oracle = True  # it needs the dense matrix
+    adaptive = True  # rank and entries follow from D
+
+    @abstractmethod
+    def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
+        """Return D as L + S, with unseen entries free."""
+
+    def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
+        D, top = matrix(q, k, self.space, mask)
+        D_hat = self.decompose(D, mask)
+        return parts(D_hat.left, D_hat.right, D_hat.sparse, top, q.dtype, self.space)

@@ -1,9 +1,8 @@
 """Frequencies omega of random features: their distributions and couplings."""
 
 from approx import checks
-from approx.projections.base import Projection
-from approx.projections.fixed import Fixed
-from approx.projections.gaussian import IID, Antithetic, ZeroMean
+from approx.projections.base import IID, Antithetic, Projection, ZeroMean
+from approx.projections.point_sets import Fixed, Halton, Sobol
 from approx.projections.rotated import (
     Hadamard,
     MomentMatched,
@@ -11,7 +10,6 @@ from approx.projections.rotated import (
     Regularized,
     Simplex,
 )
-from approx.projections.sequences import Halton, Sobol
 
 PROJECTIONS: dict[str, Projection] = {
     "iid": IID(),

@@ -11,8 +11,7 @@ import scipy.linalg
 from approx import checks
 from approx.checks import Array
 from approx.kernels.jit import kernel
-from approx.projections.base import Projection
-from approx.projections.gaussian import IID
+from approx.projections.base import IID, Projection
 from approx.projections.summand import Entries, Keys, Summand, times
 
 GAMMA = 160.0  # an argument at which Γ does not overflow

@@ -8,7 +8,7 @@ import numpy as np
 
 from approx.checks import Array
 from approx.decoding.cache import Cache
-from approx.decoding.pages import KeptPages
+from approx.decoding.keys import KeptPages
 from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows

@@ -9,8 +9,8 @@ from analysis.inputs import Head
 from analysis.sweeps import crossovers, sweep
 from analysis.sweeps.table import Row
 from approx import parse
-from approx.low_rank.decomposition_method import DecompositionMethod
 from approx.low_rank.godec import GoDec
+from approx.low_rank.target import DecompositionMethod
 from approx.low_rank.truncated_svd import TruncatedSVD
 from figures.drawing import curve_readings, style
 from figures.show import optimality

@@ -13,8 +13,7 @@ import pytest
 from approx import Mask, parse
 from approx.combinations.designs.by_size import Multinomial, Poisson, Systematic, inclusion
 from approx.combinations.designs.collisions import Collisions
-from approx.combinations.designs.design import Rest
-from approx.combinations.designs.uniform import Uniform
+from approx.combinations.designs.design import Rest, Uniform
 from approx.combinations.sampled import Sampled, Sizes
 from approx.estimate import exact
 

@@ -11,10 +11,9 @@ from small import NAMES, small
 
 from analysis import inputs
 from approx import METHODS, Mask, parse
-from approx.decoding.cache import Cache, held
+from approx.decoding.cache import Cache, Rows, held
 from approx.decoding.codes import CodedCache
 from approx.decoding.keys import KeptKeys
-from approx.decoding.rows import Rows
 from approx.decoding.sums import RunningSums
 from approx.estimate.low import beside_ones
 from approx.method import generator
