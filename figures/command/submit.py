@@ -1,88 +1,88 @@
 """``expqk submit``."""
 
+from __future__ import annotations
+
 import argparse
+import dataclasses
+import runpy
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from figures.command import options
 
-HELP = "Check a method that you wrote, and measure it beside others."
-EXAMPLES = ("expqk submit my_method.py", "expqk submit my_method.py --qk qk.npz --budget 24")
+if TYPE_CHECKING:
+    from approx import Method
+
+HELP = "Measure a method of your own beside others, on the bundled heads."
+EXAMPLES = ("expqk submit my_method.py",)
 MORE = (
     "The file defines one subclass of approx.Method, a frozen dataclass with evaluate. The command "
-    "runs the file: give it only code that you trust. Without --qk it measures on the bundled "
-    "heads. The exit status is 1 if the method breaks the contract."
+    "runs the file: give it only code that you trust."
 )
+BESIDE = "uniform()", "positive", "nystrom", "top_k", "truncated_svd(space='attention')"
+COLUMNS = {  # metric → format
+    "rank": ".0f", "values_per_row": ".3g", "attention_tv": ".2f", "output_relative_error": ".2g",
+}  # fmt: skip
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file", type=Path, metavar="METHOD.py", help="a Python file with one method"
-    )
-    parser.add_argument(
-        "--spec", metavar="SPEC", help="its fields, such as 'mine(m=8, sharp=True)' [all defaults]"
-    )
-    options.add_own_file(parser, "all")
-    options.add_temperature(parser)
-    options.add_budget(
-        parser, help="values stored for each query row [as many as 32 exact keys store]"
-    )
-    parser.add_argument(
-        "--beside",
-        action="append",
-        metavar="SPEC",
-        help="measure this method beside yours instead of the usual ones; repeatable",
-    )
-    options.add_trials(parser)
+    parser.add_argument("file", type=Path, metavar="METHOD.py", help="a Python file, one method")
+    options.add_budget(parser, default=32.0, help="values stored for each query row [32]")
     options.add_language(parser)
     options.add_seed(parser)
-    options.add_json(parser, "checks and rows, with seed and versions")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for table and figure")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Return 1 if the contract is broken."""
-    from importlib import metadata
-
-    from analysis.compute import output_files
-    from analysis.costs import budget
-    from analysis.experiments.submission import BESIDE, checkable, contract, load, submit
-    from analysis.inputs import load as tensors, sample
+    """Print the rows of each head, the nearest method first, with an arrow at one's own."""
+    from analysis.costs.budget import match
+    from analysis.inputs import sample
+    from analysis.sweeps.sweep import sweep
     from approx import parse
     from figures.drawing import style
-    from figures.show import submissions
-    from figures.show.sweeps import plot
+    from figures.words.terminal_columns import aligned, paragraphs
     from figures.words.translation import speaking, tr
 
-    if arguments.out is not None:
-        output_files.usable(arguments.out)
-        output_files.refuse_edited(arguments.out, style.files("submission"))
-    own = load(arguments.file)
-    method = own() if arguments.spec is None else parse(arguments.spec)
-    if not isinstance(method, own):
-        raise ValueError(f"--spec must be one of {own.name}, the method of the file, got {method}")
-    whole = sample() if arguments.qk is None else tensors(arguments.qk)
-    chosen = arguments.heads and [whole.at(*one) for one in arguments.heads]
-    heads = chosen or list(whole.heads())
-    paid = arguments.budget
-    checked = contract(checkable(method))
-    table = submit(
-        method,
-        heads,
-        budget=budget.price_of_keys(budget.KEYS, heads[0]) if paid is None else paid,
-        beside=arguments.beside or BESIDE,
-        temperature=arguments.temperature,
-        trials=arguments.trials,
-        seed=arguments.seed,
-    )
+    methods = [load(arguments.file)(), *map(parse, BESIDE)]
+    heads, budget = list(sample().heads()), arguments.budget
+    if match(methods[:1], budget, heads[0]).absent:
+        raise ValueError(f"nothing of {methods[0]} fits {budget:g} stored values: raise --budget")
+    table = sweep(methods, heads, [1.0], trials=5, seed=arguments.seed, budget=budget)
+    wide = table.pivot_table("value", ["input", "method"], "metric", aggfunc="median", sort=False)
     with speaking(arguments.lang):
-        if arguments.json:
-            packages = ("expqk", "numpy", "scipy", "numba")
-            versions = {name: metadata.version(name) for name in packages}
-            about = {"seed": arguments.seed, "versions": versions}
-            print(options.as_json(submissions.objects(str(method), checked, table, about)))
-        else:
-            print(submissions.text(own.name, checked, table))
-        if arguments.out is not None:
-            title = tr("{method} beside others at equal price", method=method)
-            style.save("submission", table, plot(table), arguments.out, title=title)
-    return int(not all(one.holds for one in checked))
+        titles = tr("method"), tr("rank"), tr("stored"), tr("tv"), tr("output")
+        lines: list[tuple[str, ...]] = [("", *titles)]
+        for head, rows in wide.groupby("input", sort=False):
+            lines.append(("", str(head), *[""] * len(COLUMNS)))
+            rows = rows.sort_values("attention_tv", kind="stable").reset_index("method")
+            for row in rows.to_dict("records"):
+                spec = str(row["method"])
+                ours = spec.partition("(")[0] == methods[0].name
+                cells = [f"{row[column]:{form}}" for column, form in COLUMNS.items()]
+                lines.append(("→" if ours else "", spec if ours else style.label(spec), *cells))
+        about = tr(
+            "Budget: {budget:g} stored values per query row, t = 1. tv: total variation of the "
+            "attention weights, median of five draws; output: relative error of P V.",
+            budget=budget,
+        )
+        print(aligned(lines, wrapped={1: 30}), "", paragraphs([about]), sep="\n")
+    return 0
+
+
+def load(path: Path) -> type[Method]:
+    """Run a user's Python file, and return the method that it defines."""
+    from approx import METHODS, Method
+
+    if path.suffix != ".py" or not path.is_file():
+        raise ValueError(f"a method is a Python file, such as my_method.py, got {path}")
+    try:
+        values = runpy.run_path(str(path), run_name=path.stem).values()
+    except Exception as error:
+        raise ValueError(f"{path.name} fails: {type(error).__name__}: {error}") from None
+    classes = {x for x in values if isinstance(x, type) and x.__module__ == path.stem}
+    found = [x for x in classes if issubclass(x, Method) and dataclasses.is_dataclass(x)]
+    if len(found) != 1 or getattr(found[0], "name", None) in {None, *METHODS}:
+        raise ValueError(
+            f"{path.name} must define one subclass of approx.Method, a frozen dataclass with a "
+            f"new name, got {', '.join(x.__name__ for x in found) or 'none'}"
+        )
+    return found[0]

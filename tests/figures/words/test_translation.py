@@ -16,7 +16,7 @@ from analysis.advice import caveats, diagnose, measurement, target
 from analysis.bounds import theory
 from analysis.claims import VERDICTS
 from analysis.costs import budget
-from analysis.experiments import exercises, submission
+from analysis.experiments import exercises
 from analysis.inputs import Head
 from approx import parse
 from approx.method.prices import CURRENCIES
@@ -30,7 +30,7 @@ from figures.words.terminal_columns import aligned
 from figures.words.translation import speaking, tr
 
 FOLDER = Path(figures.__file__).parent
-SAYING = diagnose, caveats, target, theory, measurement, exercises, submission  # of analysis
+SAYING = diagnose, caveats, target, theory, measurement, exercises  # of analysis
 
 
 def messages():
