@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import functools
 import re
 import sys
+import time
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +17,7 @@ from figures.command import options
 
 if TYPE_CHECKING:
     from analysis.sweeps.store import Store
-    from analysis.sweeps.sweep import Plan
+    from analysis.sweeps.sweep import Cell, Plan
 
 HELP = "Compute methods × inputs × temperatures × budgets × trials."
 EXAMPLES = ("expqk sweep figures/configs/quick.toml --store quick",)
@@ -43,7 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="only say how many cells there are, and how much memory and time they take",
+        help="only say how many cells there are, and about how long they take",
     )
     parser.add_argument("--retry-failed", action="store_true", help="try failed cells again")
 
@@ -109,9 +112,6 @@ def _text(path: Path) -> tuple[bytes, str]:
 
 
 def _describe(store: Store, planned: Plan, *, jobs: int, retry_failed: bool) -> None:
-    from analysis.sweeps import forecast
-    from approx.estimate import memory
-
     done = [cell for cell in planned.cells if store.done(cell.key)]
     failed = [cell for cell in planned.cells if store.failure(cell.key) is not None]
     skipped = {id(cell) for cell in done + ([] if retry_failed else failed)}
@@ -120,14 +120,19 @@ def _describe(store: Store, planned: Plan, *, jobs: int, retry_failed: bool) -> 
         f"cells   {len(planned.cells)}: {len(done)} done, {len(failed)} failed, {len(todo)} to do"
     )
     if todo:
-        need = max(forecast.working_set(cell, planned.heads[cell.place]) for cell in todo)
-        free = memory.size(memory.limit())
-        print(f"memory  about {memory.size(need)} a process, the limit is {free}")
-        time = forecast.seconds(planned, todo)
-        print(
-            f"time    about {_duration(time.total / jobs)} with --jobs {jobs}, "
-            f"foretold from {time.cells} cells"
-        )
+        seconds = len(todo) * _spent(planned, todo[0]) / jobs
+        print(f"time    about {_duration(seconds)} with --jobs {jobs}, by the time of one cell")
+
+
+def _spent(planned: Plan, cell: Cell) -> float:
+    """Return the seconds of a cell at all temperatures, from its second run at one of them."""
+    one = dataclasses.replace(cell, temperatures=cell.temperatures[:1])
+    before = 0.0
+    for _ in range(2):  # the first one may compile
+        before = time.perf_counter()
+        with contextlib.suppress(Exception):  # the sweep will record it
+            one.run(planned.heads[one.place])
+    return len(cell.temperatures) * (time.perf_counter() - before)
 
 
 def _duration(seconds: float) -> str:

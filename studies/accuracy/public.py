@@ -125,7 +125,6 @@ WHY = {
     "analysis.moments.ratio_samples.*": DRAWN,
     "analysis.moments.tail_shape.*": DRAWN,
     "analysis.compute.*": PLUMBING,
-    "analysis.sweeps.forecast.*": "an estimate of seconds and bytes, to two digits at best",
     "analysis.moments.feature_counts.*": PLACES,
     "analysis.inputs.array_files.*": PLUMBING,
     "analysis.inputs.loading.*": PLUMBING,

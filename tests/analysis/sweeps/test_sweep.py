@@ -15,8 +15,7 @@ from analysis.errors import metrics
 from analysis.errors.metrics import compare
 from analysis.inputs import Heads, gaussian
 from analysis.ranks import rank
-from analysis.sweeps.forecast import working_set
-from analysis.sweeps.sweep import COLUMNS, HELD, errors, plan, sweep
+from analysis.sweeps.sweep import COLUMNS, errors, plan, sweep
 from approx import METHODS, parse
 from approx.estimate import memory
 from approx.method.prices import CURRENCIES
@@ -125,18 +124,6 @@ def test_estimates_that_would_fill_memory_are_measured_in_groups(monkeypatch):
     alone = run(inputs=[x], temperatures=temperatures, trials=1)
     assert held == [1] * 12
     assert_frame_equal(alone, whole, check_exact=True)
-
-
-def test_a_cell_needs_the_factors_of_all_temperatures_it_holds():
-    memory.set_limit(HELD * 10_000)
-    need = {}
-    for count in (1, 2, 100):
-        temperatures = np.linspace(1, 2, count)
-        planned = plan(methods("positive(m=4)"), [small(20)], temperatures, trials=1, seed=0)
-        need[count] = working_set(planned.cells[0], small(20))
-    factors = 8 * 4 * (20 + 20)
-    assert need[2] - need[1] == factors
-    assert need[100] - need[1] == 10_000
 
 
 def test_temperatures_share_their_draws():

@@ -97,11 +97,9 @@ def test_a_dry_run_writes_nothing(here, capsys):
     assert start("--dry-run") == 0
     text = capsys.readouterr().out
     assert re.search(rf"^cells   {CELLS}: 0 done, 0 failed, {CELLS} to do$", text, re.MULTILINE)
-    for line in (
-        r"^memory  about [\d.]+ [KMG]iB a process, the limit is [\d.]+ [KMGT]iB$",
-        r"^time    about \d+ s with --jobs 1, foretold from 8 cells$",
-    ):
-        assert re.search(line, text, re.MULTILINE)
+    assert re.search(
+        r"^time    about \d+ s with --jobs 1, by the time of one cell$", text, re.MULTILINE
+    )
     assert set(tree(here)) == {"own.toml"}
     assert start() == 0
     capsys.readouterr()
