@@ -17,12 +17,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from approx.method import name_hints
     from figures.show.methods_table import about, brief, describe, listing, resolved
     from figures.words.terminal_columns import aligned, terminal
 
-    if arguments.name and (reason := name_hints.why_none(arguments.name)):
-        raise ValueError(f"no method {arguments.name!r}: {reason}")
     name = resolved(arguments.name) if arguments.name else None
     if arguments.json:
         shown = about(name) if name else listing()
