@@ -1,4 +1,4 @@
-"""The costs of attention in exact integers: multiply-adds, parameters, numbers in memory.
+"""The costs of attention in exact integers: multiply-adds, and numbers in memory.
 
 Notation: n tokens (queries and keys), head width d, m features, s entries of a support per row, c
 tokens per chunk, h heads and b sequences. For a gated unit, s is the width of queries and e the
@@ -113,48 +113,6 @@ def mixed_chunk(n: int, e: int, s: int, c: int) -> Counts:
     return Counts(n * c * s, n * c * e + 2 * n * s * e)
 
 
-def nonzeros_of_chunks(n: int, c: int) -> int:
-    """Return n·c, the number of entries in n/c blocks c×c."""
-    n, c = _sizes(n=n, c=c)
-    if n % c:
-        raise ValueError(f"chunks of c tokens must divide n, got n={n}, c={c}")
-    return n * c
-
-
-# Parameters
-
-
-def attention_parameters(d: int) -> int:
-    """Return 4d²: W_q, W_k, W_v, W_o of all heads together."""
-    (d,) = _sizes(d=d)
-    return 4 * d * d
-
-
-def feed_forward_parameters(d: int) -> int:
-    """Return 8d², for the layers d → 4d → d."""
-    (d,) = _sizes(d=d)
-    return 8 * d * d
-
-
-def transformer_parameters(d: int) -> int:
-    """Return 12d²: attention and feed-forward."""
-    return attention_parameters(d) + feed_forward_parameters(d)
-
-
-def gated_unit_parameters(d: int, e: int, s: int = 0) -> int:
-    """Return 3de, plus d·s + 8·s for shared queries and keys of width s.
-
-    Two units with e = 2d have as many as one Transformer layer: 2·3·d·2d = 12d².
-
-    Examples
-    --------
-    >>> 2 * gated_unit_parameters(512, 1024) == transformer_parameters(512)
-    True
-    """
-    d, e, s = _sizes(d=d, e=e, s=s)
-    return 3 * d * e + (d + 8) * s
-
-
 # Numbers in memory
 
 
@@ -168,19 +126,6 @@ def quadratic_memory(b: int, h: int, n: int) -> int:
     """Return bhn²: the attention weights."""
     b, h, n = _sizes(b=b, h=h, n=n)
     return b * h * n * n
-
-
-def chunked_causal_memory(b: int, n: int, c: int, s: int, e: int) -> int:
-    """Return b(n/c)se: one running sum per chunk; c must divide n."""
-    b, n, c, s, e = _sizes(b=b, n=n, c=c, s=s, e=e)
-    if n % c:
-        raise ValueError(f"chunks of c tokens must divide n, got n={n}, c={c}")
-    return b * (n // c) * s * e
-
-
-def unchunked_causal_memory(b: int, n: int, s: int) -> int:
-    """Return bns², `parallel_causal_memory` of one head; chunks need less if e/c < s."""
-    return parallel_causal_memory(b, 1, n, s)
 
 
 # Lengths

@@ -212,7 +212,7 @@ def places(line):
 
 
 def test_a_claim_that_fails_is_exit_status_1(capsys, monkeypatch):
-    monkeypatch.setattr(operations, "gated_unit_parameters", lambda d, e, s=0: 4 * d * e)
+    monkeypatch.setattr(GatedUnit, "parameters", 4 * 6 * 5)
     assert main(["claims", "FL-4", "--jobs", "1"]) == 1
     assert "1 claim: 1 fails" in capsys.readouterr().out
     assert main(["claims", "FL-99"]) == 1
@@ -408,7 +408,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         statistics, "norm", lambda f: lambda x, p: f(x, 1 if p == 2 else p), "FL-15",
     ),
     "a gated unit has 4de parameters": (
-        operations, "gated_unit_parameters", lambda f: lambda d, e, s=0: 4 * d * e, "FL-4",
+        GatedUnit, "parameters", lambda f: 4 * 6 * 5, "FL-4",
     ),
     "running sums of all heads are counted as one": (
         operations, "parallel_causal_memory", lambda f: lambda b, h, n, s: f(b, 1, n, s), "FL-8",
