@@ -1,7 +1,7 @@
 # make report   from a bare python3 to report/index.html and report/report.pdf
 # make test     everything CI runs, first what the pages print (make acceptance)
 # make docs     out/docs/index.html
-# make accuracy  the largest errors of every function, into docs/accuracy.md
+# make accuracy  the largest errors of functions against fifty digits, into docs/accuracy.md
 # make bench    ratios of speed to peers, into studies/benchmarks/README.md
 # make lm       what cheaper attention does to a language model, into studies/lm/substitute.md and docs/measured.md
 # make versions the fast part of the suite on the lowest versions and other Pythons; a wheel, used
@@ -18,7 +18,7 @@ QUICKLY := --quiet --no-compile
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test acceptance types interpreted in-bounds accuracy digits web-test bench versions processors lm lm-study peers docs docs-read format study fuzz gallery clean
+.PHONY: report test acceptance types interpreted in-bounds accuracy web-test bench versions processors lm lm-study peers docs docs-read format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -77,13 +77,9 @@ gallery: .venv/.report
 	$(BIN)/expqk figures all --out out/gallery --format png $(ARGS)
 	$(BIN)/python -m figures.document.album out/gallery
 
-# Every public function against fifty digits, into docs/accuracy.md; an error beyond its promise fails.
+# Functions against fifty digits, into docs/accuracy.md; an error beyond its promise fails.
 accuracy: .venv/.test
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m studies.accuracy $(ARGS)
-
-# How many printed numbers change with other roundings. ARGS: names of texts, as studies/accuracy/digits.py has them.
-digits: .venv/.test
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m studies.accuracy.digits $(ARGS)
 
 # In an environment of their own; peers that cannot be installed are skipped and named.
 bench: .bench/.peers

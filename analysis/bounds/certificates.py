@@ -37,8 +37,6 @@ def row_bounds(
 ) -> pd.DataFrame:
     """Return upper bounds on the errors of attention in each row, from what the estimate has read.
 
-    Accuracy: 1e6 eps·κ above what is unread, with pages of one key, as docs/accuracy.md defines it.
-
     Parameters
     ----------
     estimate : Approximation

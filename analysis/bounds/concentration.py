@@ -50,8 +50,6 @@ def upper(
 ) -> Array:
     """Return an upper bound of the mean for each sample; it fails with probability at most δ.
 
-    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
-
     Parameters
     ----------
     x : (…, b)

@@ -41,8 +41,6 @@ def off_support(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> OffSuppo
     Whoever makes a decomposition knows the norms of the residual's rows and the row sums at that
     time. The blocks are those of a hierarchical estimate; otherwise a whole row is one block.
 
-    Accuracy: 1e5 eps·κ above its formula, as docs/accuracy.md defines it.
-
     Notes
     -----
     ‖row of exact − estimate‖₁ ≤ Δ = Σ_B √|B|·‖row in block B‖₂ by the Cauchy–Schwarz inequality,

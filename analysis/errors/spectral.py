@@ -14,10 +14,7 @@ from approx.estimate.low import rescale
 
 
 def kernel_relative_spectral(approximation: Approximation, q: Array, k: Array) -> float:
-    """Return ‖estimate − exact‖₂/‖exact‖₂ inside the mask; each norm has its own scale.
-
-    Accuracy: 10 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return ‖estimate − exact‖₂/‖exact‖₂ inside the mask; each norm has its own scale."""
     n, l = approximation.shape
 
     def stripe(rows: slice) -> tuple[Array, Array, Array]:

@@ -76,10 +76,7 @@ def describe(inputs: Head) -> dict[str, float]:
 
 
 def row_entropy(inputs: Head) -> float:
-    """Return the mean over rows of the entropy of exact attention, divided by its largest value.
-
-    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return the mean over rows of the entropy of exact attention, divided by its largest value."""
     checks.instance("inputs", inputs, Head, "a Head")
     return _entropy(inputs.Q, inputs.K, inputs.mask, inputs.sink)
 
@@ -88,8 +85,6 @@ def temperature_at(inputs: Head, entropy: float) -> float:
     """Return the temperature at which exact attention has a given row entropy.
 
     The entropy H of a row grows with t: dH/d log t is the variance of the logits under the weights.
-
-    Accuracy: 1e4 eps·κ, as docs/accuracy.md defines it.
 
     Parameters
     ----------
@@ -204,8 +199,6 @@ def _ordered(y: Array) -> Array:
 def norm(x: ArrayLike, p: float) -> Array:
     """Return l_p(x) = (Σ|x_i|^p)^{1/p} over the last axis; p = 0 counts x ≠ 0, p = inf is max|x|.
 
-    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
-
     Examples
     --------
     >>> [float(norm([3.0, 0.0, 4.0], p)) for p in (0, 1, 2, math.inf)]
@@ -236,8 +229,6 @@ def _order(name: str, p: float) -> float:
 
 def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
     """Return S*_{q,p}(x) = n^{1/p − 1/q} l_q(x)/l_p(x) over the last axis; 1 if dense.
-
-    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
 
     Parameters
     ----------
@@ -317,10 +308,7 @@ def gaussian_logits(n: int, beta: float, *, rows: int, rng: Rng) -> dict[str, tu
 
 
 def gaussian_entropy(n: int, beta: float) -> float:
-    """Return log n − β²/2 for β < √(2 log n), and NaN for larger β, where it does not hold.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return log n − β²/2 for β < √(2 log n), and NaN for larger β, where it does not hold."""
     n, beta = checks.integer("n", n, least=1), abs(checks.number("beta", beta))
     return math.log(n) - beta**2 / 2 if beta < math.sqrt(2 * math.log(n)) else math.nan
 
@@ -330,8 +318,6 @@ def dot_product_variance(d: int, correlation: float = 0.0) -> float:
 
     Components have mean 0, variance 1 and correlation ρ. The variance is d for uncorrelated
     components, for which the scale 1/√d is right, and d² for equal components.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
     Examples
     --------

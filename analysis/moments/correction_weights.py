@@ -71,8 +71,6 @@ class Errors(NamedTuple):
 def effective_number(p: ArrayLike) -> float:
     """Return (Σp)²/Σp², the effective number of shares: N for N equal shares.
 
-    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
-
     Parameters
     ----------
     p : (N,)
@@ -92,8 +90,6 @@ def threshold(
     pi: float, *, bias: float = -1.0, variance: float = 0.0, keys: int | None = None
 ) -> float:
     """Return 1 + (1 + v/b²)/π, the effective number of keys above which weighing is better.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
     Parameters
     ----------

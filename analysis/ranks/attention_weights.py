@@ -132,8 +132,5 @@ class Weights:
         return float(self._held[min(count, len(self._held) - 1)])
 
     def lost(self, held: float) -> float:
-        """Return the mean lost attention if all rows together hold `held`, rounded down.
-
-        Accuracy: 5000 eps·κ below the lost attention, as docs/accuracy.md defines it.
-        """
+        """Return the mean lost attention if all rows together hold `held`, rounded down."""
         return max(1.0 - held / self.mask.n - self.slack, 0.0)

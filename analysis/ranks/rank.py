@@ -82,8 +82,6 @@ def singular_values(matrix: ArrayLike | LinearOperator) -> Array:
     For an `Approximation` with factors only and no mask, they are computed from the factors in
     O((n + l) r²). They are relative to its common scale; every measure here is scale-invariant.
 
-    Accuracy: 20 eps·κ, with s₁ for what rounding moves, as docs/accuracy.md defines it.
-
     Notes
     -----
     Up to min(n, l) = 2048 they come from LAPACK. Beyond that they come from the eigenvalues of the

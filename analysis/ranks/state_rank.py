@@ -115,9 +115,6 @@ def lower_bound(
     bound² = Σ_R Σ_{i > m} σ_i(weights_R)² / ‖weights‖²_F over disjoint rectangles R of later
     queries and earlier keys, all within the mask.
 
-    Accuracy: 20 eps·κ below the bound itself, with σ₁ for what rounding moves, as docs/accuracy.md
-    defines it.
-
     Parameters
     ----------
     weights : (n, l)

@@ -7,10 +7,7 @@ from approx.estimate import exact
 
 
 def half_square(X: Array) -> Array:
-    """Return |x|²/2 of each row.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return |x|²/2 of each row."""
     return np.asarray(0.5 * np.einsum("id,id->i", X, X))
 
 

@@ -68,10 +68,7 @@ def kernel(Q: ArrayLike, K: ArrayLike) -> Array:
 
 
 def scaled_kernel(Q: Array, K: Array, mask: MaskLike = None) -> tuple[Array, float]:
-    """Return D in float64 and top, with e^top D = exp(Q Kᵀ), 0 where unseen, and max D = 1.
-
-    Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return D in float64 and top, with e^top D = exp(Q Kᵀ), 0 where unseen, and max D = 1."""
     x = np.asarray(logits(Q, K), np.float64)
     masks.as_mask(mask, *x.shape).hide(x, fill=-np.inf)
     top = float(x.max())

@@ -170,8 +170,6 @@ class _Window:
 def matmat(features: Features, first: Array, stop: Array, V: Array) -> tuple[Array, Array]:
     """Return (y, log) with e^log_i y_i = Σ_{first_i ≤ j < stop_i} (low)_ij v_j, for V (l, c).
 
-    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
-
     Parameters
     ----------
     features : Features

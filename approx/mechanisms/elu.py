@@ -48,8 +48,5 @@ class Elu(FeatureMap):
 
 
 def log_elu(X: Array) -> Array:
-    """Return log(elu(x) + 1), which is log(1 + x) for x > 0, else x.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return log(elu(x) + 1), which is log(1 + x) for x > 0, else x."""
     return np.where(X > 0, np.log1p(np.maximum(X, 0.0)), X)

@@ -92,8 +92,5 @@ class Lara(FeatureMap):
 
 
 def log_xi(X: Array, omega: Array) -> Array:
-    """Return ω_r·x − |x|²/2, (rows, m).
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return ω_r·x − |x|²/2, (rows, m)."""
     return np.asarray(X @ omega.T - half_square(X)[:, None])

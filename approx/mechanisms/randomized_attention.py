@@ -114,8 +114,6 @@ class RandomizedAttention(Method):
 def mean_softmax(omega: Array, K: Array, mask: MaskLike = None) -> Array:
     """Return the mean over s of softmax_j(omega_is·k_j − |k_j|²/2) over the seen keys, (n, l).
 
-    Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
-
     Parameters
     ----------
     omega : (samples, n, d)

@@ -50,8 +50,5 @@ class Relu(FeatureMap):
 
 
 def log_relu(X: Array) -> Array:
-    """Return log max(x, 0), which is −inf where x ≤ 0.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return log max(x, 0), which is −inf where x ≤ 0."""
     return np.log(X, out=np.full(X.shape, -np.inf), where=X > 0)

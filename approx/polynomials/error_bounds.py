@@ -52,10 +52,7 @@ def lagrange(n: int, B: float, norm: str) -> float:
 
 
 def power(n: int, B: float, norm: str) -> float:
-    """Return a bound on the error of (1 + x/n)^n, by e^x (1 − x²/n) ≤ (1 + x/n)^n ≤ e^x, |x| ≤ n.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Bound the error of (1 + x/n)^n, by e^x (1 − x²/n) ≤ (1 + x/n)^n ≤ e^x for |x| ≤ n."""
     return B * B / n if n >= B else math.inf
 
 
@@ -66,8 +63,6 @@ def peano(n: int, B: float, norm: str, points: int = 2) -> float:
     kernel of one sign, h²/4 or h³/48, times a derivative r″ or r‴, with 0 ≤ r ≤ 1 and
     (log r)^{(k)} ≤ k!/(k+1)·|x|^{k+1} q^{k+1}, q = 1/(1 − B/n). The bound holds in the relative
     norm, and therefore also in the scaled norm.
-
-    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
     """
     if n <= B:
         return math.inf
@@ -89,18 +84,12 @@ def bessel_tail(n: int, B: float, norm: str) -> float:
 
 
 def aliasing(n: int, B: float, norm: str) -> float:
-    """Return a bound on the error of the interpolant at Chebyshev points: twice the Bessel tail.
-
-    Accuracy: 20 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return a bound on the error of the interpolant at Chebyshev points: twice the Bessel tail."""
     return 2 * bessel_tail(n, B, norm)
 
 
 def level(n: int, B: float, norm: str) -> float:
-    """Return the error of the minimax polynomial in the same norm, by Chebyshev's theorem.
-
-    Accuracy: 1e+10 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return the error of the minimax polynomial in the same norm, by Chebyshev's theorem."""
     return remez(n, B, "relative" if norm == "relative" else "absolute").level
 
 
@@ -145,8 +134,6 @@ def richardson_error(n: int, B: float, norm: str, points: int = 2) -> float:
     """Return the largest error of the extrapolated powers, by critical points.
 
     The accuracy is 10⁻⁶ relative or, since the powers are float64, 10⁻¹⁵ absolute.
-
-    Accuracy: 4 eps.
     """
 
     def relative(x: np.ndarray) -> np.ndarray:
@@ -193,8 +180,6 @@ def interpolation_error(n: int, B: float, norm: str) -> float:
     At the zeros of T_N, N = n + 1, an omitted T_k, k = 2jN ± r with r ≤ N, equals (−1)^j T_r, and
     T_N = 0. Since I_k falls with k, no coefficient of the error is negative, and the scaled error
     is largest at x = B. If too many coefficients count, it is computed as 1 − p(B) e^−B there.
-
-    Accuracy: 8 eps·κ in the scaled norm, as docs/accuracy.md defines it.
     """
     if aliasing(n, B, norm) == 0:
         return 0.0
@@ -281,8 +266,6 @@ RAISED = {"richardson": 2, "richardson3": 4}  # degree/n
 def error_bound(method: str, n: int, bound: float, norm: str = "relative") -> float:
     """Return a bound on the largest error on [−B, B], from n and B alone.
 
-    Accuracy: 40 eps·κ, as docs/accuracy.md defines it.
-
     Parameters
     ----------
     method : str
@@ -314,8 +297,6 @@ def sup_error(method: str, n: int, bound: float, norm: str = "relative") -> floa
     `Polynomial.sup_errors` has the error of the stored coefficients. For "interpolation", and for
     "chebyshev" in the relative norm, n is at most 2¹⁴, unless the error is below 10⁻³⁰⁸; then the
     result is 0 at any n.
-
-    Accuracy: 40 eps·κ, as docs/accuracy.md defines it.
 
     Examples
     --------

@@ -103,8 +103,6 @@ def gaussian_exponents(rho: Summand, correlation: float) -> tuple[Array, Array]:
     ω, ω′ ~ N(0, I) have the given correlation in each coordinate: 1 for one frequency, −1 for a
     pair ω, −ω. With g± = (1 ± r)/(1 − 4A(1 ± r)), each coordinate contributes the exponent
     ¼(1−4A)·[(u² + v²)(g₊ + g₋) + 2uv(g₊ − g₋)] and the factor (1−4A)·Π (1 − 4A(1 ± r))^{−1/2}.
-
-    Accuracy: 1000 eps·κ, as docs/accuracy.md defines it.
     """
     A, zero = rho.A, np.zeros_like(rho.A)
     up, down = 1 - 4 * A * (1 + correlation), 1 - 4 * A * (1 - correlation)
@@ -115,19 +113,13 @@ def gaussian_exponents(rho: Summand, correlation: float) -> tuple[Array, Array]:
 
 
 def times(x: Array, log: Array | float) -> Array:
-    """Return x·e^log; 0 stays 0 for every log.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return x·e^log; 0 stays 0 for every log."""
     with np.errstate(over="ignore", divide="ignore"):
         return np.asarray(np.sign(x) * np.exp(np.log(np.abs(x)) + log))
 
 
 def gaussian_covariance(rho: Summand, correlation: float, log_unit: Array | float = 0.0) -> Array:
-    """Return e^{−log_unit} (E ρ_u(ω) ρ_v(ω′) − 1).
-
-    Accuracy: 1000 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return e^{−log_unit} (E ρ_u(ω) ρ_v(ω′) − 1)."""
     kappa, lam = gaussian_exponents(rho, correlation)
     log = kappa + (log_cosh(lam) if rho.paired else lam)
     value = times(np.expm1(np.minimum(log, 700.0)), -np.asarray(log_unit))
@@ -136,10 +128,7 @@ def gaussian_covariance(rho: Summand, correlation: float, log_unit: Array | floa
 
 
 def gaussian_log_variance(rho: Summand) -> Array:
-    """Return log(E ρ² − 1); at A = 0, E ρ² − 1 is e^{u·u} − 1 or cosh(u·u) − 1 = 2 sinh²(u·u/2).
-
-    Accuracy: 1000 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return log(E ρ² − 1); at A = 0, E ρ² − 1 is e^{u·u} − 1 or cosh(u·u) − 1 = 2 sinh²(u·u/2)."""
     kappa, lam = gaussian_exponents(rho, 1.0)
     with np.errstate(divide="ignore"):
         if rho.paired and not rho.A.any():

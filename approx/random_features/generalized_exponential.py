@@ -67,10 +67,7 @@ class GeneralizedExponential(ExponentialFeatures):
 
 
 def second_moments(frame: Frame) -> Array:
-    """Return the mean of (a_ic + b_jc)² over all pairs, (d,) float64, in O((n + l)·d).
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return the mean of (a_ic + b_jc)² over all pairs, (d,) float64, in O((n + l)·d)."""
     a, b = frame.a.astype(np.float64), frame.b.astype(np.float64)
     together = a.mean(axis=0) + b.mean(axis=0)  # variances add, and nothing cancels
     return np.asarray(a.var(axis=0) + b.var(axis=0) + np.square(together))

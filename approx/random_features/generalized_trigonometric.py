@@ -66,8 +66,6 @@ class GeneralizedTrigonometric(Trigonometric):
 def optimal_wave_tilt(square: float, d: int) -> float:
     """Return the A that minimises log ½C_ρ(e^x + e^{−ρx}) for x = |q − k|².
 
-    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
-
     Examples
     --------
     >>> optimal_wave_tilt(0.0, 4)

@@ -63,8 +63,6 @@ def value(x: Signed) -> Array:
 def excess(base: Array, more: Array, n: int) -> Signed:
     """Return (base + more)^n − base^n, without cancellation if ``more`` is small.
 
-    Accuracy: 10 eps·κ, as docs/accuracy.md defines it.
-
     Examples
     --------
     >>> round(float(value(excess(np.array(2.0), np.array(1.0), 3))), 12)
@@ -85,8 +83,6 @@ def tail(y: Signed, first: int, factorials: int) -> Signed:
 
     For small |y| the terms are added. For large |y| the terms before ``first`` are subtracted from
     the whole series. Neither way suffers from cancellation.
-
-    Accuracy: 40 eps·κ, as docs/accuracy.md defines it.
 
     Examples
     --------

@@ -28,8 +28,6 @@ def highest(Q: Array, lo: Array, hi: Array) -> Array:
     """Return max q·x over each box, Σ_c max(q_c lo_c, q_c hi_c), (n, boxes), up to rounding.
 
     For −Q it is minus the minimum.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
     """
     return np.asarray(np.maximum(Q, 0) @ hi.T + np.minimum(Q, 0) @ lo.T)
 

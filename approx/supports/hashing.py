@@ -59,8 +59,6 @@ def e2(x: Array, omega: Array, offset: Array, width: float) -> Array:
 def sign_collision(theta: Array) -> Array:
     """Return the collision probability of a hyperplane, 1 − θ/π.
 
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
-
     References
     ----------
     .. [1] M. Charikar, "Similarity estimation techniques from rounding algorithms", STOC 2002.
@@ -77,8 +75,6 @@ def e2_collision(distance: Array, width: float) -> Array:
     """Return P[⌊(w·x + u)/r⌋ = ⌊(w·y + u)/r⌋] for |x − y| = c and r = width.
 
     1 − 2Φ(−r/c) − (2c/(√(2π) r)) (1 − e^(−r²/(2c²))).
-
-    Accuracy: 8 eps·κ, as docs/accuracy.md defines it.
 
     References
     ----------
@@ -102,8 +98,6 @@ def cross_polytope_collision(theta: Array, buckets: int) -> Array:
     With standard normal g and h of correlation cos θ, and b = buckets,
 
         p = b ∫∫_{x, y > 0} φ_θ(x, y) P[|g| < x, |h| < y]^(b/2 − 1) dx dy.
-
-    Accuracy: 4.5e7 eps, which is 1e-8.
 
     Parameters
     ----------
@@ -188,8 +182,6 @@ def angles(q: Array, k: Array) -> Array:
 
 def unit(x: Array) -> Array:
     """Return the rows divided by their norms; a zero row stays zero.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
     Examples
     --------

@@ -197,7 +197,5 @@ def lengths(x: Array) -> Array:
     """Return an upper bound on the norm of each row (…, d); each hypot rounds by eps.
 
     No square overflows or underflows.
-
-    Accuracy: 40 eps·κ above the length, as docs/accuracy.md defines it.
     """
     return np.asarray(np.hypot.reduce(x, axis=-1) * (1 + (x.shape[-1] + 4) * EPS))

@@ -78,8 +78,6 @@ def nadaraya_watson(Q: ArrayLike, K: ArrayLike, *, w: float = 1.0) -> Array:
 
     G(√w (q − k_j))/Σ_c G(√w (q − k_c)),  G(u) = (2π)^{−d/2} e^{−|u|²/2}: softmax(−w|q − k|²/2).
 
-    Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
-
     Parameters
     ----------
     w : float
@@ -109,8 +107,6 @@ def regression_logits(Q: ArrayLike, K: ArrayLike, *, w: float = 1.0) -> Array:
     """Return w·(q·k − |k|²/2), whose softmax is `nadaraya_watson` because |q|² cancels per row.
 
     So kernel regression equals softmax(w·q·k) if and only if |k| is the same for all keys.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
     """
     _, k, x = _logits(Q, K)
     return np.asarray(checks.positive("w", w) * (x - 0.5 * np.square(k).sum(axis=-1)[..., None, :]))
@@ -120,8 +116,6 @@ def simple_normalisation(scores: ArrayLike) -> tuple[Array, float]:
     """Return a_j/Σ_c a_c over the last axis, and the share of rows where these are not weights.
 
     A row has weights if all a_j ≥ 0 and the sum is positive. A row whose sum is 0 gives zeros.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
     Raises
     ------
@@ -155,8 +149,6 @@ def additive_scores(
     Q: ArrayLike, K: ArrayLike, W_q: ArrayLike, W_k: ArrayLike, w_v: ArrayLike
 ) -> Array:
     """Return w_vᵀ tanh(W_q q + W_k k) for every pair, (…, n, l).
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
     Parameters
     ----------
@@ -212,8 +204,6 @@ def self_attention(
 ) -> Array:
     """Return softmax(X W_q (X W_k)ᵀ/√b) X W_v, (…, n, c).
 
-    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
-
     Parameters
     ----------
     X : (…, n, d)
@@ -237,8 +227,6 @@ def multi_head_attention(
     causal: bool = False,
 ) -> Array:
     """Return `self_attention` of every head, concatenated and multiplied by W_o, (n, d_out).
-
-    Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
 
     Parameters
     ----------
@@ -273,8 +261,6 @@ def linear_attention(
     normalise: bool = True,
 ) -> Array:
     """Return D⁻¹ φ(Q) (ψ(K)ᵀ V) for any features, (…, n, c); no n×l array is stored.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
     Parameters
     ----------
@@ -339,10 +325,7 @@ def _causal(left: Array, right: Array, v: Array) -> Array:
 
 
 def linear_weights(phi_q: ArrayLike, phi_k: ArrayLike, *, causal: bool = False) -> Array:
-    """Return the matrix D⁻¹ φ(Q) ψ(K)ᵀ, (…, n, l), whose product with V is `linear_attention`.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
-    """
+    """Return the matrix D⁻¹ φ(Q) ψ(K)ᵀ, (…, n, l), whose product with V is `linear_attention`."""
     _, k, _ = _logits(phi_q, phi_k, causal)
     identity = np.broadcast_to(np.eye(k.shape[-2]), (*k.shape[:-2], k.shape[-2], k.shape[-2]))
     return linear_attention(phi_q, phi_k, identity, causal=causal)
@@ -353,8 +336,6 @@ def linear_weights(phi_q: ArrayLike, phi_k: ArrayLike, *, causal: bool = False) 
 
 def relu_squared(Q: ArrayLike, K: ArrayLike, *, scaling: str = "ns") -> Array:
     """Return relu²(Q Kᵀ)/(l·s) or relu²(Q Kᵀ/l), (…, n, l), not normalised by row sums.
-
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
 
     Parameters
     ----------
@@ -386,8 +367,6 @@ def log_length_scale(n: int, d: int, *, base: int = 512) -> float:
     For iid Gaussian logits of standard deviation β the entropy of softmax is log n − β²/2 while
     β < √(2 log n). With β ∝ log n it grows more slowly than log n, but it is not constant.
 
-    Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
-
     Examples
     --------
     >>> log_length_scale(512, 64)
@@ -403,8 +382,6 @@ def jacobian_norm(weights: ArrayLike) -> Array:
 
     It equals √(Σp² − 2Σp³ + (Σp²)²): ½ for two equal weights, √(1/l − 1/l²) for l equal weights,
     and 0 where softmax is saturated.
-
-    Accuracy: 8 eps·κ, as docs/accuracy.md defines it.
 
     Raises
     ------

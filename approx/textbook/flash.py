@@ -109,8 +109,6 @@ class GatedUnit:
 def swish(x: ArrayLike) -> Array:
     """Return x·sigmoid(x).
 
-    Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
-
     Examples
     --------
     >>> swish(np.array([0.0, 1.0])).round(4)

@@ -1,7 +1,5 @@
-"""The accuracy of every public numeric function: a table, `docs/accuracy.md`, by `make accuracy`.
+"""The accuracy of numeric functions: a table, `docs/accuracy.md`, by `make accuracy`.
 
-A case of `measured` yields points of a function: the returned value, the exact value in many
-digits, and the sensitivity of the exact value to relative changes of each input. The docstring of
-the function states the bound, which `promise` reads. `public` lists the measured functions, and the
-others with a reason; `digits` counts the printed digits that survive other roundings.
+A case of `cases` is a function, its exact value in fifty digits and arguments. The docstring of the
+function promises the largest error, which `measure.promise` reads.
 """

@@ -4,7 +4,7 @@ A backward stable factorisation of A (n, l) has ‖A − L R‖_F ≤ c·n·eps�
 orthonormal factors have ‖QᵀQ − I‖_F ≤ c·n·eps, for any condition number of A.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from analysis.ranks import rank
 from approx import parse
 from approx.checks import Array
 from approx.estimate import exact
-from approx.low_rank import godec, krylov, pivots, robust_pca, shrinkage, subspace
+from approx.low_rank import krylov, pivots, shrinkage, subspace
 from approx.mechanisms.nystromformer import pseudo_inverse
 from approx.projections.rotated import haar
 
@@ -72,17 +72,6 @@ def dense(name: str, A: Array) -> Iterator[Residual]:
     yield Residual("shrinkage.shrink_singular_values", "result − definition", name, over(gap, A))
     values = rank.singular_values(A)
     yield Residual("analysis.ranks.rank.singular_values", "σ − LAPACK's", name, over(values - s, A))
-    for solver, parts in (
-        ("godec", godec.godec(A, l // 4, 4, iterations=3)),
-        ("acc_alt_proj", robust_pca.acc_alt_proj(A, l // 4, max_iterations=3)),
-    ):
-        S = parts.sparse.toarray()
-        gap = np.where(S != 0, A - parts.left @ parts.right.T - S, 0.0)
-        yield Residual(f"{solver}", "A − LR − S where S is kept", name, over(gap, A))
-        whole = A - parts.left @ parts.right.T - S
-        off = parts.residual - np.linalg.norm(whole) / np.linalg.norm(A)
-        if np.isfinite(off):
-            yield Residual(solver, "residual that it says", name, abs(off) / EPS / max(A.shape))
 
 
 def square(n: int) -> Iterator[Residual]:
@@ -102,32 +91,16 @@ def square(n: int) -> Iterator[Residual]:
     yield Residual("nystromformer.pseudo_inverse", "(A A⁺ A − A)/κ", "softmax + I", gap / reach)
 
 
-FULL: dict[str, Callable[[int, int], str]] = {
-    "truncated_svd": lambda n, d: f"truncated_svd(rank={n})",
-    "logit_svd": lambda n, d: f"logit_svd(rank={d})",
-    "key_pca": lambda n, d: f"key_pca(rank={d})",
-    "coreset": lambda n, d: f"coreset(rank={n})",
-}
-
-
 def methods(n: int) -> Iterator[Residual]:
     """Yield the residuals of methods at full rank, at which they must return exp(Q Kᵀ)."""
     x = next(iter(inputs.sample("minilm").heads()))
     q, k = 0.5 * x.Q[:n], 0.5 * x.K[:n]
     D = exact.kernel(q, k)
-    for name, spec in FULL.items():
-        estimate = parse(spec(n, q.shape[1])).approximate(q, k, rng=0)
+    d = q.shape[1]
+    for name, r in (("truncated_svd", n), ("logit_svd", d), ("key_pca", d), ("coreset", n)):
+        estimate = parse(f"{name}(rank={r})").approximate(q, k, rng=0)
         gap = over(estimate.to_dense() - D, D)
         yield Residual(name, "exp(Q Kᵀ) − estimate", "MiniLM, full rank", gap)
-    q, k = q[:, :1], k[:, :1]  # with one column, rounding limits the rank of exp to about 8
-    q, k = q / np.abs(q).max(), k / np.abs(k).max()
-    D = exact.kernel(q, k)
-    for basis in ("svd", "pivots"):
-        spec = f"hierarchical(rank={max(n // 3, 16)}, leaf=4, basis='{basis}')"
-        gap = over(parse(spec).approximate(q, k, rng=0).to_dense() - D, D)
-        yield Residual(
-            f"hierarchical, {basis}", "exp(Q Kᵀ) − estimate", "one column of MiniLM", gap
-        )
 
 
 def residuals(size: int) -> Iterator[Residual]:

@@ -1,10 +1,9 @@
 """Errors in meaningful units: ulp, roundings of the problem, or eps."""
 
-import dataclasses
 import functools
-import importlib
 import inspect
 import math
+import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -15,19 +14,12 @@ import numpy as np
 DIGITS = 50  # of the exact value
 STEP = mpmath.mpf(10) ** -20  # relative step of a derivative, accurate to 20 digits
 PROMISE = re.compile(r"Accuracy: ([\d.]+(?:e[+-]?\d+)?) (ulp|eps·κ|eps)\b")
-CASES: list["Case"] = []
 
 
 class Point(NamedTuple):
-    """One returned number of a function, with the exact value.
+    """One returned number, the exact value, and ``reach``, Σ |x ∂f/∂x|, or what computes it.
 
-    Attributes
-    ----------
-    where : str
-    value : float
-    truth : mpf
-    reach : mpf, or a function that returns it
-        Σ |x ∂f/∂x| over the inputs: the first-order effect of relative errors of 1 in each input.
+    The reach is the first-order effect of relative errors of 1 in each input.
     """
 
     where: str
@@ -36,17 +28,15 @@ class Point(NamedTuple):
     reach: Any = 0
 
     def known(self) -> "Point":
-        """Return the point with its reach computed."""
         return self._replace(reach=self.reach()) if callable(self.reach) else self
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """The points of some functions, by name, at a dtype."""
+class Case(NamedTuple):
+    """The points of a function, by its name, at a dtype; ``part`` names one number of several."""
 
-    names: tuple[str, ...]
-    dtype: type
+    name: str
     part: str
+    dtype: type
     points: Callable[[int, type], Iterable[Point]]
 
 
@@ -65,45 +55,14 @@ class Found(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the promise holds."""
         return self.error <= self.promise
-
-
-def measured(*names: str, dtypes: Sequence[type] = (np.float64,), part: str = "") -> Callable:
-    """Register a generator of points, called with (size, dtype), as the case of these functions.
-
-    Its docstring describes the inputs. ``part`` names one number of several.
-    """
-
-    def enter(points: Callable[[int, type], Iterable[Point]]) -> Callable:
-        for dtype in dtypes:
-            CASES.append(Case(names, dtype, part, points))
-        return points
-
-    return enter
-
-
-def of_name(name: str) -> Any:
-    """Return the object with a dotted name: a function of a module, or of a class in it."""
-    path, found = name.split("."), None
-    for cut in range(len(path) - 1, 0, -1):
-        try:
-            found = importlib.import_module(".".join(path[:cut]))
-        except ModuleNotFoundError:
-            continue
-        for attribute in path[cut:]:
-            found = getattr(found, attribute)
-        return found
-    raise ValueError(f"nothing is called {name}")
 
 
 def promise(name: str) -> tuple[float, str]:
     """Return the bound that a docstring promises, and its unit."""
-    text = re.sub(r"\s+", " ", inspect.getdoc(of_name(name)) or "")
+    text = re.sub(r"\s+", " ", inspect.getdoc(pkgutil.resolve_name(name)) or "")
     if not (found := PROMISE.search(text)):
-        raise ValueError(
-            f"the docstring of {name} promises nothing: write 'Accuracy: 4 eps·κ', or ulp, or eps"
-        )
+        raise ValueError(f"{name} promises nothing: write 'Accuracy: 4 eps·κ', or ulp, or eps")
     return float(found[1]), found[2]
 
 
@@ -116,11 +75,7 @@ def spacing(truth: Any, dtype: type) -> Any:
 
 
 def error_of(point: Point, dtype: type, unit: str) -> float:
-    """Return the error of a point in the given unit.
-
-    In eps·κ, with κ = 1 + Σ|x ∂f/∂x|/|f|, it is relative to the largest effect of one rounding of
-    each input and of the result.
-    """
+    """Return the error of a point in ulp, in eps, or in eps·κ with κ = 1 + Σ|x ∂f/∂x|/|f|."""
     if not math.isfinite(point.value):
         return 0.0 if not mpmath.isfinite(point.truth) else math.inf
     error = abs(mpmath.mpf(float(point.value)) - point.truth)
@@ -135,12 +90,9 @@ def error_of(point: Point, dtype: type, unit: str) -> float:
     return float(error / (eps * max(abs(point.truth) + point.reach, least)))
 
 
-def worst(case: Case, size: int, *, quick: bool = False) -> Iterator[Found]:
-    """Yield the largest error of a case for each of its functions.
-
-    With ``quick``, κ is 1 if the promise holds even then: this makes errors too large.
-    """
-    bound, unit = promise(case.names[0])
+def worst(case: Case, size: int, *, quick: bool = False) -> Found:
+    """Return the largest error of a case; if ``quick``, with κ = 1 where it holds even then."""
+    bound, unit = promise(case.name)
     top, at, ulps = -1.0, None, 0.0
     with mpmath.workdps(DIGITS):
         for point in case.points(size, case.dtype):
@@ -152,15 +104,12 @@ def worst(case: Case, size: int, *, quick: bool = False) -> Iterator[Found]:
             if error > top:
                 top, at = error, point
         if at is None:
-            raise ValueError(f"no points of {case.names[0]}")
+            raise ValueError(f"no points of {case.name}")
         condition = math.nan
         if not quick:
             condition = float(1 + at.known().reach / abs(at.truth)) if at.truth else math.inf
-    for name in case.names:
-        if promise(name) != (bound, unit):
-            raise ValueError(f"{name} promises something else than {case.names[0]}")
-        dtype = np.dtype(case.dtype).name
-        yield Found(name, case.part, dtype, condition, ulps, top, at.where, bound, unit)
+    dtype = np.dtype(case.dtype).name
+    return Found(case.name, case.part, dtype, condition, ulps, top, at.where, bound, unit)
 
 
 def exact(x: Any) -> Any:
@@ -195,21 +144,12 @@ def points(
     truth: Callable[..., Any],
     samples: Iterable[tuple[Any, ...]],
     *,
-    where: str = "",
     given: Sequence[int] = (),
 ) -> Iterator[Point]:
     """Yield the points of a function of floats and arrays, with the derivatives of the truth.
 
-    Parameters
-    ----------
-    function, truth
-        ``truth`` takes mpf for floats and lists of mpf for arrays, and returns as many numbers.
-    samples : iterable of tuples
-        Arguments.
-    where : str
-        A format string for the arguments; by default they are written out.
-    given : sequence of int
-        Indices of arguments that are parameters, whose rounding does not count.
+    ``truth`` takes mpf for floats and lists of mpf for arrays. Arguments whose indices are
+    ``given`` are parameters, whose rounding does not count.
     """
     for sample in samples:
         with np.errstate(all="ignore"):
@@ -217,7 +157,7 @@ def points(
         arguments = [exact(x) for x in sample]
         truths = _flat(truth(*arguments))
         reach = functools.cache(functools.partial(_reach, truth, arguments, truths, tuple(given)))
-        label = where.format(*sample) if where else ", ".join(map(_shown, sample))
+        label = ", ".join(map(_shown, sample))
         if len(values) != len(truths):
             raise ValueError(f"{len(values)} values, {len(truths)} truths at {label}")
         for i, (value, t) in enumerate(zip(values, truths)):
