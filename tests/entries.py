@@ -19,7 +19,7 @@ from analysis.bounds import (
 )
 from analysis.costs import budget, operations
 from analysis.errors import metrics
-from analysis.experiments import precision, support_recall
+from analysis.experiments import support_recall
 from analysis.inputs import statistics
 from analysis.moments import correction_weights
 from analysis.ranks import modular, position_rank, rank
@@ -366,7 +366,6 @@ METHODS_TAKEN = {
     "match": lambda m: budget.match([m], 4, X),
     "diagnose": lambda m: diagnose.diagnose(X, budget=4, methods=[m]),
     "needed": lambda m: target.needed(X, 1.0, methods=[m]),
-    "precision": lambda m: precision.precision(m, X, "float32"),
     "sweep": lambda m: sweep.sweep([m], X, [1.0], trials=1, seed=0),
     "low_rank of scatterbrain": lambda m: METHODS["scatterbrain"](low_rank=m),
     "sparse of scatterbrain": lambda m: METHODS["scatterbrain"](sparse=m),
@@ -381,8 +380,6 @@ HEADS = {
     "row_entropy": statistics.row_entropy,
     "temperature_at": lambda x: statistics.temperature_at(x, 0.5),
     "exact_singular_values": rank.exact_singular_values,
-    "precision": lambda x: precision.precision(METHOD, x, "float32"),
-    "rounded": lambda x: precision.rounded(x, "float32"),
     "recall": lambda x: support_recall.recall(parse("top_k(k=1)").approximate(X.Q, X.K), x),
 }
 

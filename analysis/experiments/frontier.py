@@ -6,17 +6,19 @@ import numpy as np
 import pandas as pd
 
 from analysis.advice.verdict import TIE
+from analysis.bounds import guards
 from analysis.costs import budget, candidates
 from analysis.errors.metrics import compare_all
-from analysis.experiments import today
 from analysis.experiments.profile import Profile, trials
 from analysis.inputs import Head
 from analysis.sweeps.table import Row
-from approx import METHODS, Method, parse
+from approx import METHODS, Approximation, Method, parse
+from approx.combinations.guarded import Guarded
 
+CURRENCIES = ("stored", "reads", "multiply_adds", "bytes")
 COLUMNS = (
     "input", "layer", "head", "n", "l", "d", "asked", "method", "class", "oracle", "runnable",
-    "keys", *today.CURRENCIES, "metric", "value",
+    "keys", *CURRENCIES, "metric", "value",
 )  # fmt: skip
 METRIC = "attention_tv"
 DRAWS = 3  # at most, of a random method that can be run
@@ -28,6 +30,28 @@ KEYS = {"quick": (3, 16), "default": (4, 8, 16, 32)}  # what as many exact keys 
 # price before they run is above that of exact attention: one of them stands in `OWN`.
 SLOW = {"truncated_svd", "godec", "leverage"}
 LEFT_OUT = {"robust_pca", "stable_pca", "guarded"}
+# Beside the advisor's candidates for causal heads: what people use, by the names that they know.
+ALSO = (
+    "streaming_llm()",
+    "snapkv()",
+    "keydiff()",
+    "expected_attention(sinks=1, recent=16, block=8)",
+    "quest(size=8)",
+    "minference()",
+    "sparq(r=2)",
+    "sparq(r=8)",
+    "loki()",
+    "wildcat()",
+    "sampled(sparse=sink_window())",
+    "hyper_attention()",
+    "quantised(bits=4)",
+)
+# Their number of keys follows from the inputs: at their own price, once.
+ADAPTIVE = (
+    "magicpig(hashes=8, tables=75, sparse=sink_window(k=16))",
+    "vattention(k=8, sparse=sink_window(k=16))",
+    "guarded(sink_window(k=64, sinks=4), tv=0.1, bits=5, coded=64)",
+)
 # Sizes of what no such budget fills, and what chooses its own.
 OWN = (
     "exact()", "taylor(degree=1)", "taylor(degree=2)", "tensor_power(n=1)", "tensor_power(n=2)",
@@ -35,13 +59,13 @@ OWN = (
     "channels(r=8)", "channels(r=16)", "channels(r=32)", "quantised(bits=2)", "quantised(bits=4)",
     "quantised(bits=8)", "qjl(m=128)", "turboquant(bits=2)", "top_p(p=0.5)", "top_p()",
     "acc_alt_proj(rank=8)", "elu()", "relu()", "cosformer()", "flowformer()", "flash(size=32)",
-    "randomized_attention()", *today.ADAPTIVE,
+    "randomized_attention()", *ADAPTIVE,
 )  # fmt: skip
 
 
 def specs(x: Head) -> list[str]:
     """Return the specs that are filled on a head: candidates, familiar ones, the whole registry."""
-    usual = [*map(str, candidates.methods(x.mask, references=True)), *today.ALSO]
+    usual = [*map(str, candidates.methods(x.mask, references=True)), *ALSO]
     bare = [str(method()) for name, method in METHODS.items() if name not in LEFT_OUT]
     named = {str(parse(spec)): spec for spec in [*bare, *usual]}  # a familiar name where one is
     return [s for s in named.values() if candidates.why_not(parse(s), x.mask) is None]
@@ -69,6 +93,21 @@ def _suits(method: Method, x: Head) -> bool:
     return all(_suits(part, x) for part in method.parts.values())
 
 
+def costs(x: Head, method: Method, estimates: Sequence[Approximation]) -> list[float | None]:
+    """Return the price of a method in each currency, None where it follows from the inputs.
+
+    Then what its estimates store is known all the same. The price of a guarded method is the most
+    that it may read; here it is what a row read on average, as a share of exact attention's reads.
+    """
+    price = method.price(**x.shape.given)
+    if price is not None and not isinstance(method, Guarded):
+        return [getattr(price, name) for name in CURRENCIES]
+    known = {"stored": float(np.mean([budget.values_per_row(one) for one in estimates]))}
+    if isinstance(method, Guarded):
+        known["reads"] = guards.summary(guards.spent(x, method))["share"] * x.shape.exact
+    return [known.get(name) for name in CURRENCIES]
+
+
 def _rows(x: Head, specs: Sequence[str], sizes: Sequence[int], draws: int, seed: int) -> list[Row]:
     rows, estimates, counts = [], [], []
     for spec in specs:
@@ -80,7 +119,7 @@ def _rows(x: Head, specs: Sequence[str], sizes: Sequence[int], draws: int, seed:
             rows.append((
                 x.name, x.layer, x.head, x.n, x.l, x.d, spec, str(method),
                 method.class_name, method.oracle, candidates.runs(method, x.mask), keys,
-                *today.costs(x, method, made), METRIC,
+                *costs(x, method, made), METRIC,
             ))  # fmt: skip
     errors = [one[METRIC] for one in compare_all(estimates, x.Q, x.K, mask=x.mask)]
     of_each = np.split(errors, np.cumsum(counts)[:-1])
@@ -107,7 +146,7 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
     Columns as in the table, with ``tv`` for the error.
     """
     keys = ["asked", "class", "oracle", "runnable", "keys"]
-    middle = table.groupby(keys, sort=False)[["value", *today.CURRENCIES]].median()
+    middle = table.groupby(keys, sort=False)[["value", *CURRENCIES]].median()
     heads = len(table.drop_duplicates(["input", "layer", "head"]))
     middle = middle[table.groupby(keys, sort=False).size() == heads]
     return middle.rename(columns={"value": "tv"}).reset_index()

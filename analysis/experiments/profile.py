@@ -100,14 +100,6 @@ class Profile:
         heads = own or data.sample("smollm2").heads()
         return [x.first(n).at_temperature(1.0) for x in heads]
 
-    def real_and_causal(self, n: int) -> list[Head]:
-        """Return the real heads, or else bundled ones, and those of the bundled language model.
-
-        Of each the first n queries are taken.
-        """
-        real = [x for x in self.inputs if x.name not in SYNTHETIC]
-        return with_causal(real or data.sample().heads(), n)
-
     def real_head(self, least: int, n: int) -> Head:
         """Return the first real head with so many different queries and keys, or a bundled one.
 
@@ -276,25 +268,6 @@ def _logit_range(x: Head) -> float:
                 high = max(high, logits.max())
         low = min(low, logits.min())
     return float(high - low)
-
-
-def with_causal(heads: Iterable[Head], n: int) -> list[Head]:
-    """Return heads and those of the bundled language model, each once, the first n queries."""
-    every = [*heads, *data.sample("smollm2").heads()]
-    return [*{f"{x.name} {x.layer}.{x.head}": x.first(min(n, x.n)) for x in every}.values()]
-
-
-def varied(profile: Profile, n: int, d: int = 64) -> list[Head]:
-    """Return Gaussian, sphere and clustered inputs, then the profile's own; n rows at most."""
-    n, seed = min(n, max(x.n for x in profile.inputs)), profile.seed
-    made = [
-        data.gaussian(n, d, rng=seed),
-        data.sphere(n, d, rng=seed),
-        data.clustered(n, d, shared=True, rng=seed),
-        data.clustered(n, d, rng=seed),
-    ]
-    known = {x.name for x in made}
-    return made + [x.first(n) for x in profile.inputs if x.name not in known]
 
 
 def trials(

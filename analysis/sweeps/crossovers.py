@@ -10,7 +10,6 @@ import scipy.optimize
 from numpy.typing import ArrayLike
 
 from analysis.inputs import Head, Heads
-from analysis.inputs.statistics import describe
 from analysis.sweeps.sweep import sweep
 from approx import Method, checks, parse
 
@@ -254,53 +253,3 @@ def oracles(
             )  # fmt: skip
             parts.append(table[table.metric.isin(kept)].assign(method=label))
     return pd.concat([part for part in parts if len(part)], ignore_index=True)
-
-
-def crossings(table: pd.DataFrame, inputs: Sequence[Head | Heads], metric: str) -> pd.DataFrame:
-    """Return the crossing, the row entropy there, and the gains at each budget.
-
-    Parameters
-    ----------
-    table : DataFrame
-        The result of `oracles`.
-    inputs : sequence of Head or Heads
-        The inputs of that table.
-    metric : str
-        The error to compare.
-
-    Returns
-    -------
-    DataFrame
-        The columns of `regimes`, with the `root` as the crossing; ``budget``; and ``entropy``: the
-        mean row entropy of exact attention there, over its largest value; NaN without a crossing.
-    """
-    checks.instance("table", table, pd.DataFrame, "a table of `oracles`")
-    if "budget" not in table.columns or not len(table):
-        raise ValueError(f"table must have rows of a column budget, got shape {table.shape}")
-    checks.instance("inputs", inputs, Sequence, "a sequence of heads")
-    for x in inputs:
-        checks.instance("every input", x, Head | Heads, "a Head or Heads")
-    heads = {x.name: x for whole in inputs for x in whole.heads()}
-
-    def entropy(name: str, t: float) -> float:
-        return describe(heads[name].at_temperature(t))["row_entropy"] if t > 0 else float("nan")
-
-    specs = [ORACLES[name].format(space=metric.split("_")[0]) for name in ("sparse", "low-rank")]
-    parts = []
-    for budget, part in table.groupby("budget", sort=False):
-        crossed = {}
-        errors = part[part.metric == metric]
-        for name, own in errors.groupby("input", sort=False):
-            x = heads[str(name)]
-            filled = [parse(spec).within(own.budget.iloc[0], **x.shape.given) for spec in specs]
-            methods = [method for method in filled if method is not None]
-            wide = own.pivot(index="temperature", columns="method", values="value")
-            if len(methods) == len(specs):
-                known = dict(zip(wide.index, wide[["sparse", "low-rank"]].to_numpy()))
-                crossed[str(name)] = root(x, methods, metric, known)
-        at_budget = regimes(
-            part, metric, sparse="sparse", low_rank="low-rank", both="both", crossed=crossed
-        )
-        there = [entropy(name, t) for name, t in zip(at_budget.input, at_budget.crossing)]
-        parts.append(at_budget.assign(budget=budget, entropy=there))
-    return pd.concat(parts, ignore_index=True)

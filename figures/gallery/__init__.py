@@ -28,8 +28,8 @@ REPORTED: dict[str, tuple[str, ...]] = {
         *CORE, "frontier", "explore", "performer_ratio", "log_variance", "state_rank", "break_even",
     ),
     "course": (
-        "rational", "float_softmax", "rank", "moments", "concentration", "predicted_error", "error",
-        "randomised_svd", "nystrom",
+        "rational", "float_softmax", "rank", "moments", "concentration", "error", "randomised_svd",
+        "nystrom",
     ),
 }  # fmt: skip
 

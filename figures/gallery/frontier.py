@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 from analysis.experiments.frontier import compute as compute, front, medians
 from figures.drawing import curve_readings, style
 from figures.drawing.curve_labels import Note
-from figures.gallery.today import LINES
 from figures.words.amounts import NAMES, UNITS
 from figures.words.translation import in_words, mark, share, tr
 
@@ -15,6 +14,13 @@ TITLE = "Error against what is paid, in four currencies"
 ORDER = 220
 FLOOR, CEILING = 1e-3, 1.1  # of the axis
 LEFT = 12  # times the cheapest price, for names
+LINES = {  # a class's colour and marker
+    "columns": (style.PALETTE[1], "P"), "pages": (style.PALETTE[3], "d"),
+    "lines": (style.PALETTE[9], "^"), "window": (style.PALETTE[7], "s"),
+    "entries": (style.PALETTE[6], "v"), "sampled": (style.PALETTE[8], "*"),
+    "hierarchical": (style.PALETTE[0], "o"), "low rank": (style.PALETTE[2], "D"),
+    "sparse + low rank": (style.PALETTE[4], "X"), "compressed logits": (style.PALETTE[5], "h"),
+}  # fmt: skip
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -41,13 +41,8 @@ SOURCE = "report.md"
 STORE = "store"  # the tables of finished studies, in the folder of a report
 SUMMARY, ADVICE, LEDGER, CLAIMS = "summary", "advice", "claims", "pages of the claims"
 BY_CELL = ("error",)  # a study of many short cells, shared by all processes; any other has one
-LONG = (
-    "price",
-    "claims",
-    "winners",
-    "frontier",
-    "predicted_error",
-)  # begun first, as a long one at the end runs alone
+# begun first, as a long one at the end runs alone
+LONG = ("price", "claims", "winners", "frontier")
 TITLE = mark("Cheaper attention, measured")
 ENDINGS = {"en": ".md.j2", "zh": ".zh.md.j2"}  # of the templates "report" and "course"
 PACKAGES = (
@@ -395,7 +390,6 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "to_use": front.to_use(advice),
         "advice_table": tables.markdown(front.advice_table(advice)),
         "tie": f"{TIE:g}×",
-        "few_bits": sentences.few_bits(computed),
         "scatterbrain_sentence": sentences.scatterbrain_conclusion(errors),
         "normalisation_sentence": sentences.normalisation_conclusion(errors),
         "best_table": tables.markdown(tables.best_table(best)),

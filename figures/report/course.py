@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from analysis.experiments import decomposition, predicted_error as predictions, rational
+from analysis.experiments import decomposition, rational
 from analysis.experiments.polynomial_rank import EPSILON
 from analysis.experiments.profile import Profile
-from figures.gallery import error, moments, predicted_error
+from figures.gallery import error, moments
 from figures.report import front, tables
 from figures.words.translation import mark, share, share_of, tr
 
@@ -43,8 +43,6 @@ def context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, An
         "chosen": len(profile.inputs) - len(profile.synthetic),
         "heads": profile.given[0],
         "draws": profile.draws,
-        "pairs": max(2, profile.draws // predictions.SHARE),
-        "predicted": predictions.COUNT,
         "rows_sentence": front.rows_taken(alone),
         "epsilon": f"{EPSILON:g}",
         "bound": f"{rational.B:g}",
@@ -135,7 +133,6 @@ def comparison(computed: dict[str, pd.DataFrame]) -> pd.DataFrame:
         _degree(computed["rational"]),
         _rank(computed["polynomial_rank"]),
         *_moments(computed["moments"]),
-        _error(computed["predicted_error"]),
     ]
     return pd.DataFrame(
         rows, columns=[tr("quantity"), tr("theory"), tr("measured"), tr("where it ends")]
@@ -178,17 +175,10 @@ def _rank(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _shares(computed: dict[str, pd.DataFrame]) -> str:
-    """Return how many of the samples are reliable, of one entry and of whole matrices."""
+    """Return how many of the samples of one entry are reliable."""
     table = computed["moments"]
     entry = table[table.metric == "believable"].value
-    table = computed["predicted_error"]
-    whole = table[table.metric == "believable"].value
-    samples = mark("samples")
-    return tr(
-        "{entry} of one entry and {whole} of whole matrices",
-        entry=share(int(entry.sum()), len(entry), samples),
-        whole=share(int(whole.sum()), len(whole), samples),
-    )
+    return share(int(entry.sum()), len(entry), mark("samples"))
 
 
 def _largest(z: pd.Series) -> str:
@@ -209,15 +199,11 @@ def _limit(count: int) -> float:
 
 
 def agreement(computed: dict[str, pd.DataFrame]) -> str:
-    """Return whether what was measured contradicts bias and squared error in closed form."""
-    scores = [
-        moments.z_scores(computed["moments"]),
-        predicted_error.z_scores(computed["predicted_error"]),
-    ]
-    tested = [z for z in scores if len(z)]
-    if not tested:
+    """Return whether what was measured contradicts the bias in closed form."""
+    z = moments.z_scores(computed["moments"])
+    if not len(z):
         return tr("No sample here is good enough to test a closed form.")
-    if all(z.max() <= _limit(len(z)) for z in tested):
+    if z.max() <= _limit(len(z)):
         return tr("Where a sample can test a closed form, nothing measured contradicts it.")
     return tr(
         "The largest |z| exceeds what chance allows: read its row before you trust either side."
@@ -262,27 +248,3 @@ def _moments(table: pd.DataFrame) -> list[tuple[str, ...]]:
             ),
         ),
     ]
-
-
-def _error(table: pd.DataFrame) -> tuple[str, ...]:
-    wide = table.pivot_table("value", ["input", "method", "temperature"], "metric")
-    sure, rest = wide[wide.believable == 1.0], wide[wide.believable == 0.0]
-    z = predicted_error.z_scores(table)
-    return (
-        tr("squared error"),
-        tr("closed form: {sum}", sum=r"$\sum A_{ij}^2(b_{ij}^2+v_{ij})$"),
-        tr(
-            "{least:.2f} to {most:.2f} of it where reliable; {z}",
-            least=sure.square_ratio.min(),
-            most=sure.square_ratio.max(),
-            z=_largest(z),
-        )
-        if len(sure)
-        else tr("no draw is reliable"),
-        tr(
-            "elsewhere the draws show as little as {share} of it",
-            share=tables.power(float(rest.square_ratio.min())),
-        )
-        if len(rest)
-        else "–",
-    )

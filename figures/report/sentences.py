@@ -1,6 +1,6 @@
 """The sentences of the report that a number decides: each from a table, none from memory."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -8,14 +8,14 @@ import pandas as pd
 from analysis.advice import diagnose, verdict
 from analysis.costs import operations
 from analysis.costs.candidates import TRIVIAL
-from analysis.experiments import bytes_read, moments
+from analysis.experiments import moments
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from approx import parse
 from approx.random_features.features import RandomFeatures
 from approx.sparse.exact import Exact
 from figures.drawing import style
-from figures.gallery import error, logit_correction, moments as moments_figure
+from figures.gallery import error, moments as moments_figure
 from figures.report import tables
 from figures.show import claims_ledger
 from figures.show.diagnosis import MOST_MARGIN
@@ -292,61 +292,4 @@ def causal_cost(d: int, m: int, length: int = tables.LENGTH) -> str:
         linear=linear,
         s=m,
         both=both,
-    )
-
-
-def few_bits(computed: Mapping[str, pd.DataFrame]) -> str:
-    """Return whether logits should be unbiased, and how many bits keys and values need.
-
-    It is "" unless both studies of keys in few bits are there.
-    """
-    if not {"bytes_read", "logit_correction"} <= computed.keys():
-        return ""
-    tv = logit_correction.errors(computed["logit_correction"])
-    named = {str(form): some.droplevel("form") for form, some in tv.groupby("form")}
-    alone, beside = (
-        {form: named[form][off][2, recent] for form in ("mse", "product", "eden")}
-        for recent, off in ((0, False), (64, True))
-    )
-    wins = [
-        all(some[form] < some["mse"] for some in (alone, beside)) for form in ("product", "eden")
-    ]
-    verdict = {
-        (False, False): tr("No unbiased form has less error than rounding in both cases"),
-        (False, True): tr(
-            "EDEN's scale, which is unbiased, has less error than rounding in both cases; "
-            "signs do not"
-        ),
-        (True, False): tr(
-            "Unbiased signs have less error than rounding in both cases; EDEN's scale does not"
-        ),
-        (True, True): tr("Both unbiased forms have less error than rounding in both cases"),
-    }[wins[0], wins[1]]
-    listed = [
-        tr(
-            "{biased:.2g} rounded, {signs:.2g} with signs, {scaled:.2g} with EDEN's scale",
-            biased=some["mse"], signs=some["product"], scaled=some["eden"],
-        )
-        for some in (alone, beside)
-    ]  # fmt: skip
-    rows = bytes_read.medians(computed["bytes_read"])
-    whole = rows[rows.value_bits == 16].groupby("bits")
-    keys = [
-        tr("{bits} bits {tv:.2g}", bits=bits, tv=nearest)
-        for bits, nearest in whole.attention_tv.min().items()
-        if bits != 16
-    ]
-    at = rows.set_index(["family", "bits", "value_bits"]).output_relative_error
-    ratio = at["channel", 8, 2] / at["channel", 2, 16]
-    return tr(
-        "**Unbiased or not?** {verdict}. Total variation at 2 bits, alone: {alone}. With the "
-        "last 64 keys exact and half the variance taken off each logit: {beside}. **How many "
-        "bits?** The least total variation of keys in few bits is: {keys}. **For keys or for "
-        "values?** 2 bits of the values (keys in 8 bits) change the output {ratio:.2g} times "
-        "as much as 2 bits of the keys (the last keys exact).",
-        verdict=verdict,
-        alone=listed[0],
-        beside=listed[1],
-        keys=tr(", ").join(keys),
-        ratio=ratio,
     )

@@ -18,7 +18,7 @@ import pandas as pd
 
 FOLDER = Path(__file__).parent
 TABLES, WORDING = FOLDER / "as_printed.zip", FOLDER / "as_printed.json"
-STORED = ("damage", "propagation", "scaling")  # whose tables are files of the package
+STORED = ("scaling",)  # whose table is a file of the package
 PARTS = ("decomposition", "winners", "advice", "claims")  # of the report, beside figures
 WORDS = re.compile(  # of counts, which `share` and `in_words` write
     r"\b(?:none of|one of the|both|all|two|three|four|five|six|seven|eight|nine|ten|eleven"

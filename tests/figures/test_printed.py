@@ -19,7 +19,7 @@ def test_what_is_printed_of_a_stored_table(name):
     )
 
 
-@pytest.mark.parametrize("name", ["summary", "error", "entropy", "crossings", "regime_map"])
+@pytest.mark.parametrize("name", ["summary", "error"])
 def test_a_crossover_comes_with_the_name_of_its_error(name):
     table = as_printed.table_of(name, stored())
     for language, error in (

@@ -13,7 +13,7 @@ import pytest
 
 from analysis import inputs
 from approx import Mask
-from figures.gallery import FIGURES, budget_table, explore, performer_error, predicted_error
+from figures.gallery import FIGURES, explore, performer_error
 from figures.report import front, sentences, tables
 
 stored = functools.cache(as_printed.tables)
@@ -127,14 +127,10 @@ PRINTED = {
         ),
         "A method is worth its price in",
     ),
-    "a cell with an exponent": (lambda: budget_table._short(14_444.0), "1.4e4"),
-    "a cell without one": (lambda: budget_table._short(14.44), "14.4"),
     "a title with an exponent": (lambda: explore._short(14_444.0), "1.4e+04"),
     "a title without one": (lambda: explore._short(0.144), "0.14"),
     "a power of ten": (lambda: performer_error._count(104_000.0), "$10^{5.0}$"),
     "many": (lambda: performer_error._count(1440.0), "1.44e+03"),
-    "a small number": (lambda: predicted_error._number(1.44e-5), "1.4·10^-5^"),
-    "a number": (lambda: predicted_error._number(0.144), "0.14"),
 }
 
 

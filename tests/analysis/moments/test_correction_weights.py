@@ -10,7 +10,6 @@ from each import each
 from hypothesis import given, strategies as st
 
 from analysis import inputs
-from analysis.experiments.weights import sampled_outputs
 from analysis.moments.correction_weights import Errors, Row, effective_number, rows, threshold
 from approx import Approximation, parse
 from approx.combinations.sampled import Sampled
@@ -197,10 +196,6 @@ def test_where_nothing_is_exact_and_nothing_stands_for_the_rest_outputs_coincide
         weighed, replaced = Row(P, np.ones(6, bool), 2, design=design).output(V)
         assert weighed == pytest.approx(replaced, rel=1e-12)
         assert weighed > 0
-    same, other = sampled_outputs(Row(P, np.ones(6, bool), 2), V, 5, np.random.default_rng(0))
-    np.testing.assert_allclose(same, other, rtol=1e-9)
-    same, other = sampled_outputs(Row(P, REST, 2), V, 5, np.random.default_rng(0))
-    assert (abs(same / other - 1) > 1e-3).all()
 
 
 @each("design", ["uniform", "coins"])
@@ -218,13 +213,6 @@ def test_the_error_of_the_output_is_exact_to_first_order(design):
         rates.append(np.abs(np.array(both) / exact - 1).max())
     assert rates[0] < 0.1
     assert rates[1] < 0.15 * rates[0]  # a tenth, and terms of second order
-
-
-def test_sampled_outputs_have_the_mean_of_all_draws():
-    weighed, replaced = sampled_outputs(Row(P, REST, DRAWN), V, 4000, np.random.default_rng(1))
-    for found, weight in ((weighed, 2.0), (replaced, 1.0)):
-        expected = enumerated("uniform", weight, errors=-np.ones((1, 6)))[1]
-        assert abs(found.mean() - expected) < 5 * found.std() / np.sqrt(4000)
 
 
 # Refused

@@ -17,7 +17,6 @@ from drawing import (
 )
 
 from analysis import inputs
-from analysis.bounds.concentration import PROVED
 from analysis.costs import candidates
 from analysis.experiments import explore
 from analysis.experiments.profile import Profile, profile, quartiles
@@ -25,7 +24,7 @@ from approx import Mask, parse
 from figures.document.album import save, saved, told
 from figures.drawing import style
 from figures.fonts import FAMILY
-from figures.gallery import FIGURES, error, price, weights
+from figures.gallery import FIGURES, error, price
 from figures.words.terminal_columns import ends
 
 
@@ -38,7 +37,7 @@ def small():
 
 @pytest.fixture(scope="module")
 def tables(small):
-    names = ("error", "explore", "moments", "price", "coverage", "weights")
+    names = ("error", "explore", "moments", "price")
     return {name: FIGURES[name].compute(small) for name in names}
 
 
@@ -56,11 +55,7 @@ def test_a_figure_is_that_of_its_table(name, tmp_path):
     speaks_chinese(name, table, said)
 
 
-ALONE = (
-    "budget_table", "combinations", "coupling_gain", "crossings", "entropy", "eps_collapse",
-    "inverse_temperature", "oracle_gap", "polynomial_error", "polynomial_rank", "regime_map",
-    "sketches",
-)  # fmt: skip
+ALONE = ("coupling_gain", "inverse_temperature", "polynomial_rank", "sketches")
 
 
 @pytest.mark.parametrize(
@@ -102,26 +97,6 @@ def test_sparse_plus_low_rank_is_never_above_the_better_of_the_two(tables):
         # split contains both single classes at the same budget, so the gain is at least 1,
         # up to the rounding of an error of 1e-16 of the norm
         assert (found.gain >= 1 - 1e-9).all()
-
-
-def test_the_rule_of_weights_is_on_the_side_of_the_row_sum(tables):
-    found = weights.wide(tables["weights"])
-    assert set(found.input) >= {"MiniLM easy", "SmolLM2 broad"}  # and nothing synthetic
-    assert "gaussian" not in set(found.input)
-    bare = found[found.low_rank == "zero()"]
-    assert ((bare.rule > 1) == (bare.row_sum < 1)).all()
-    assert 0 < (bare.rule > 1).mean() < 1
-    assert ((found.exact_rule > 1) == (found.row_sum < 1)).all()
-    sure = bare[(bare.output - 1).abs() > 5 * bare.stderr]
-    assert ((sure.output_to_first_order < 1) == (sure.output < 1)).mean() > 0.8
-
-
-def test_proved_bounds_of_sampled_rows_hold_and_the_normal_one_does_not(tables):
-    found = tables["coverage"]
-    found = found[found.metric.isin(("failure", "tv_failure"))]
-    proved, normal = found[found.kind.isin(PROVED)], found[found.kind == "normal"]
-    assert (proved.low <= proved.delta).all()
-    assert (normal.low > normal.delta).any()
 
 
 def test_inputs_of_another_shape_have_oracles_of_another_rank(tables):

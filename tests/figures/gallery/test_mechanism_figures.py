@@ -3,17 +3,14 @@
 import dataclasses
 import math
 
-import numpy as np
 import pytest
 
 from analysis import inputs
 from analysis.experiments import jacobian, position_rank
 from analysis.experiments.profile import Profile
-from approx import parse
-from figures.drawing import style
-from figures.gallery import FIGURES, mechanisms
+from figures.gallery import FIGURES
 
-NAMES = ("mechanisms", "position_rank", "length", "jacobian", "break_even")
+NAMES = ("position_rank", "length", "jacobian", "break_even")
 
 
 @pytest.fixture(scope="module")
@@ -26,35 +23,6 @@ def small():
 @pytest.fixture(scope="module")
 def tables(small):
     return {name: FIGURES[name].compute(small) for name in NAMES}
-
-
-def test_every_named_method_is_drawn_once_an_input(tables):
-    wide = mechanisms.medians(tables["mechanisms"])
-    assert len(wide) == len(mechanisms.SPECS)
-    assert wide.name.nunique() == len(mechanisms.SPECS)  # every one has a label of its own
-    assert not any("(m=" in name or name.endswith("()") for name in wide.name)
-    assert (wide[wide.fits].values_per_row <= 64 / mechanisms.SHARE).all()
-    assert set(wide[~wide.fits].name) >= {style.label("elu()"), "randomized attention"}
-    assert np.isfinite(wide[mechanisms.ERROR]).all()
-
-
-def test_what_no_causal_model_can_run_is_named_and_not_the_best(small):
-    causal = dataclasses.replace(small.inputs[0].first(24), name="causal", mask="causal")
-    both = dataclasses.replace(small, inputs=(small.inputs[0].first(24), causal), trials=1)
-    table = mechanisms.compute(both)
-    assert set(table[table.metric.isin([mechanisms.REFUSED, mechanisms.AHEAD])].input) == {"causal"}
-    refused = table[table.metric == mechanisms.REFUSED].method.tolist()
-    assert refused == [str(m) for m in map(parse, mechanisms.SPECS) if m.refusal is not None]
-    assert "linformer()" in refused
-    ahead = table[table.metric == mechanisms.AHEAD].method.unique()
-    assert not any(parse(spec).autoregressive for spec in ahead)
-    rest = table[(table.input == "causal") & (table.metric == mechanisms.ERROR)].method.unique()
-    others = [parse(spec) for spec in rest if spec not in ahead]
-    assert all(method.autoregressive or method.oracle for method in others)
-    wide = mechanisms.medians(table)
-    budgets = wide[wide.fits].groupby("input").budget.max() * mechanisms.SHARE
-    assert dict(budgets) == {"causal": (24 + 1) / 2, small.inputs[0].name: 24.0}
-    mechanisms.draw(table)
 
 
 def test_positions_at_the_logits_reach_their_bound(tables):

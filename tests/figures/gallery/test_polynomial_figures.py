@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from analysis import inputs
-from analysis.experiments import minimum_degree, polynomial_error, polynomial_rank, rounding
+from analysis.experiments import polynomial_rank, rounding
 from analysis.experiments.profile import Profile
 from analysis.ranks import modular
 from figures.gallery import FIGURES
@@ -23,90 +23,7 @@ def small():
 
 @pytest.fixture(scope="module")
 def tables(small):
-    names = ("minimum_degree", "polynomial_error", "polynomial_rank", "rounding")
-    return {name: FIGURES[name].compute(small) for name in names}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def degrees():
-    """Leave the dearest interval, ±16, and most of the others to the study of all."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(polynomial_error, "TEMPERATURES", (0.25, 0.5, 1.0, 2.0))
-        patch.setattr(polynomial_error, "DEGREES", (3, 4, 6))
-        for module in (minimum_degree, FIGURES["minimum_degree"]):
-            patch.setattr(module, "BOUNDS", (2.0, 8.0))
-        yield
-
-
-# --- minimum_degree ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("bounds", "power", "minimax"),
-    [
-        ((2.0, 8.0), 319990, 12),
-        pytest.param((1.0, 2.0, 4.0, 8.0, 16.0), 1279947, 21, marks=pytest.mark.slow),
-    ],
-)
-def test_every_cell_of_the_published_table_is_drawn(
-    small, tables, monkeypatch, bounds, power, minimax
-):
-    table = tables["minimum_degree"]
-    if len(bounds) > 2:
-        for module in (minimum_degree, FIGURES["minimum_degree"]):
-            monkeypatch.setattr(module, "BOUNDS", bounds)
-        table = minimum_degree.compute(small)
-    assert len(table) == 7 * len(bounds) * 2
-    at = table.set_index(["method", "norm", "bound", "epsilon"]).value
-    assert at["tensor_power", "relative", bounds[-1], 1e-4] == power
-    assert at["minimax", "relative", bounds[-1], 1e-2] == minimax
-    assert at["minimax", "scaled", 8.0, 1e-4] == 11
-    wide = at.unstack("method")
-    assert (wide.minimax <= wide.chebyshev).all()
-    assert (wide.chebyshev <= wide.taylor).all()
-
-
-def test_the_legend_says_which_error_is_dashed(tables):
-    legend = FIGURES["minimum_degree"].draw(tables["minimum_degree"]).legends[0]
-    said = [text.get_text() for text in legend.get_texts()]
-    lines = dict(zip(said, [line.get_linestyle() for line in legend.get_lines()]))
-    assert lines.pop("error ε = 0.01") == "--"
-    assert len(lines) == 5
-    assert set(lines.values()) == {"-"}
-
-
-# --- polynomial_error ----------------------------------------------------------------------------
-
-
-def test_worst_case_polynomials_lose_to_taylor_on_gaussian_logits():
-    x = inputs.gaussian(512, polynomial_error.D, rng=0)
-    rows = polynomial_error._study(x, 1.0)
-    tv = {(row[6], row[7]): row[9] for row in rows if row[8] == "attention_tv"}
-    taylor, narrow = polynomial_error.TAYLOR, polynomial_error.NARROW
-    # published from other draws: 0.0245, 0.0053, then 0.93, 0.097, 0.033 and 0.10, 0.0035; the
-    # errors of one head differ by some ten percent from draw to draw
-    assert tv[4, taylor] == pytest.approx(0.0225, rel=0.25)
-    assert tv[6, taylor] == pytest.approx(0.0047, rel=0.25)
-    assert tv[6, narrow] == pytest.approx(0.0035, rel=0.25)
-    for n in (4, 6):
-        assert tv[n, "Chebyshev truncation on ±max"] > 10 * tv[n, taylor]
-        assert tv[n, "relative minimax on ±max"] > 2 * tv[n, taylor]
-    assert tv[4, narrow] > tv[4, taylor]
-    assert tv[6, narrow] < tv[6, taylor]
-
-
-def test_signs_are_counted(tables):
-    table = tables["polynomial_error"]
-    negative = table[table.metric == "negative_fraction"]
-    taylor = negative[negative.polynomial == polynomial_error.TAYLOR].set_index(
-        ["temperature", "degree"]
-    ).value  # fmt: skip
-    assert (taylor.xs(4, level="degree") == 0).all()  # even degrees are positive
-    assert taylor[0.25, 3] > 0.2  # published: 33 %
-    indefinite = negative[negative.polynomial == "Chebyshev truncation on ±max"]
-    assert indefinite.value.max() > 0.3
-    lost = table[table.metric == "nonpositive_rows"]
-    assert lost.value.max() > 0
+    return {name: FIGURES[name].compute(small) for name in ("polynomial_rank", "rounding")}
 
 
 # --- polynomial_rank -----------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from analysis.advice.verdict import TIE
 from analysis.bounds import guards
 from analysis.experiments import frontier
 from analysis.experiments.profile import Profile, profile
-from analysis.experiments.today import CURRENCIES
 from analysis.ranks import state_rank
 from approx import METHODS, parse
 from approx.estimate import exact
@@ -53,22 +52,6 @@ def test_ranks_and_errors_are_those_of_the_heads():
     assert (wide.lower_bound < wide[["recurrence", "ungated", "eckart_young"]].min(axis=1)).all()
 
 
-def test_the_best_of_each_class_is_the_least_of_its_members():
-    module, found = FIGURES["classes"], table("classes")
-    best = module.best(found)
-    assert set(found.input[found.causal]) == {x.name for x in heads()}
-    for one in module.CLASSES:
-        part = found[(found.kind == one.label) & (found.metric == module.METRIC)]
-        least = part.groupby(["causal", "input", "layer", "head", "budget"]).value.min()
-        np.testing.assert_array_equal(best[one.label].dropna(), least)
-        assert len(least) >= 4
-    prices = found[found.metric == "values_per_row"]
-    assert (prices.value <= prices.budget * (1 + 1e-9)).all()
-    # what is a part of another class cannot be nearer, where both are optimal
-    entries, both = (best[module.CLASSES[i].label] for i in (4, 5))
-    assert (both <= entries * (1 + 1e-9)).all()
-
-
 def test_no_bound_that_is_drawn_is_below_the_error_of_its_row():
     found = table("certificates")
     assert (found.value >= found.truth * (1 - 1e-12) - 1e-12).all()
@@ -87,63 +70,6 @@ def test_no_bound_that_is_drawn_is_below_the_error_of_its_row():
     assert last.share.tolist() == [numbers / (96 * 128)] * 2
 
 
-def test_methods_of_today_are_those_of_their_budget_and_currency():
-    module, found = FIGURES["today"], table("today")
-    head = heads()[1].at_temperature(1.0)
-    mine = found[(found.input == head.name) & (found["keys"] == 32)].set_index("currency")
-    exact_keys = {"stored": 32, "reads": 32 * 128, "multiply_adds": 32 * 128}
-    for currency, most in exact_keys.items():
-        assert mine.loc[currency, currency].max() <= most * (1 + 1e-12)
-    reads = mine.loc["reads"].set_index("asked")
-    window = reads.loc["sink_window()"]
-    assert window.method == "sink_window(k=32)"
-    tv = head.compare(head.approximate(parse(window.method)))["attention_tv"]
-    assert window.value == pytest.approx(tv, rel=1e-12)
-    assert reads.loc["top_k()", "oracle"]
-    assert not reads.loc["snapkv()", "runnable"]
-    # stored values do not count the search, reads do
-    stored = mine.loc["stored"].set_index("asked")
-    fewer = [parse(part.loc["loki()", "method"]).k for part in (reads, stored)]
-    assert fewer[0] < 32 < fewer[1]  # early queries see fewer than 32 keys
-    runs = module.best(found, "runnable")
-    for row in runs.itertuples():
-        some = module.medians(found)
-        some = some[(some.currency == row.currency) & (some["keys"] == row.keys)]
-        some = some[(some["class"] == row[3]) & some.runnable]
-        assert row.tv == some.tv.min()
-    adaptive = found[found["keys"] < 0]
-    assert set(adaptive.asked.str.partition("(")[0]) == {"magicpig", "vattention", "guarded"}
-    guarded = adaptive[adaptive.asked.str.startswith("guarded")].set_index("input").loc[head.name]
-    assert guarded.value <= 0.1  # by its certificate
-    price = parse("exact()").price(**head.shape.given).reads
-    spent = guards.spent(head, parse(guarded.asked))
-    assert guarded.reads == pytest.approx(spent.share.mean() * price, rel=1e-12)
-    assert guarded.isna()[["multiply_adds", "bytes"]].all()
-    assert (adaptive.stored > 16 - 8).all()
-
-
-def test_what_is_kept_before_exp_is_drawn_beside_the_best_rank_after_it():
-    module, found = FIGURES["before_exp"], table("before_exp")
-    errors = module.by_spec(found, module.METRIC)
-    at = errors.index.get_level_values("numbers")
-    assert sorted(set(at)) == [4, 16]
-    assert errors.notna().all(axis=None)
-    full = errors[~errors.index.get_level_values("causal")]
-    for spec in module.AFTER:  # no matrix of rank r is nearer than the SVD
-        assert (full[module.ORACLE] <= full[spec] * (1 + 1e-9)).all()
-    head = next(inputs.sample().heads()).first(96).at_temperature(1.0)
-    P = exact.softmax(head.Q, head.K)
-    s = np.linalg.svd(P, compute_uv=False)
-    row = full.xs(head.name, level="input").droplevel(["causal", "layer", "head"])
-    least = np.linalg.norm(s[4:]) / np.linalg.norm(s)
-    assert row[module.ORACLE][4] == pytest.approx(least, rel=1e-9)
-    u, s, vt = np.linalg.svd(head.Q @ head.K.T)
-    weights = np.exp((u[:, :4] * s[:4]) @ vt[:4])
-    weights /= weights.sum(axis=1, keepdims=True)
-    relative = np.linalg.norm(weights - P) / np.linalg.norm(P)
-    assert row[module.BEST][4] == pytest.approx(relative, rel=1e-6)
-
-
 def test_the_frontier_has_the_whole_registry_at_its_prices():
     found = table("frontier")
     head = heads()[0].at_temperature(1.0)
@@ -155,7 +81,7 @@ def test_the_frontier_has_the_whole_registry_at_its_prices():
     assert not mine.duplicated(["asked", "method"]).any()
     rows = mine.set_index("method")
     held = np.minimum(np.arange(1, 97), 17).mean()  # at most 16, which 18 keys are not
-    assert rows.loc["sink_window(k=17)", list(CURRENCIES)].tolist() == pytest.approx(
+    assert rows.loc["sink_window(k=17)", list(frontier.CURRENCIES)].tolist() == pytest.approx(
         [held, 17 * 128, held * 128, 4 + 12 * held]  # d + c = 128; the next query sees 96
     )
     assert rows.loc["exact()", "reads"] == 96 * 128
@@ -164,9 +90,14 @@ def test_the_frontier_has_the_whole_registry_at_its_prices():
         assert rows.loc[spec, "value"] == pytest.approx(tv, rel=1e-9)
     assert rows.loc["top_p()", ["reads", "multiply_adds", "bytes"]].isna().all()
     assert rows.loc["top_p()", "stored"] > 0
+    guarded = rows[rows.index.str.startswith("guarded")]
+    assert guarded.value.item() <= 0.1  # by its certificate
+    spent = guards.spent(head, methods[guarded.index[0]])
+    assert guarded.reads.item() == pytest.approx(spent.share.mean() * 96 * 128, rel=1e-12)
+    assert guarded[["multiply_adds", "bytes"]].isna().all(axis=None)
 
 
-@pytest.mark.parametrize("currency", CURRENCIES)
+@pytest.mark.parametrize("currency", frontier.CURRENCIES)
 def test_the_front_is_what_nothing_cheaper_beats(currency):
     points = frontier.medians(table("frontier"))
     at = points.set_index("asked")

@@ -110,16 +110,6 @@ def sketches(table):
     return f"{style.label(row.method)} has the least total variation, {row.value:.2g}."
 
 
-def today(table):
-    said = []
-    for currency in ("stored", "reads"):
-        at = table[(table.currency == currency) & (table["keys"] == 32) & table.runnable]
-        tv = at.groupby("asked").value.median().sort_values()
-        said.append((style.label(tv.index[0]), f"{tv.iloc[0]:.2g}"))
-    (first, a), (second, b) = said
-    return f"{first} has the least tv by stored values ({a}), and {second} by reads ({b})"
-
-
 def frontier(table):
     """By brute force: what is below all that costs no more, by 5 %, in each currency."""
     middle = table.groupby(["asked", "runnable", "keys"])
@@ -142,49 +132,6 @@ def frontier(table):
     return f"{share(len(always), len(every), 'methods')} are on the frontier in all four."
 
 
-def budget_table(table):
-    errors = wide(table, ["input", "budget"], FROBENIUS)
-    runs = errors.filter(regex=r"^(positive|sliding_window|scatterbrain.*sliding_window.*)$")
-    return better(runs.min(axis=1), errors.uniform)
-
-
-def classes(table):
-    part = table[table.causal & (table.budget == 32) & (table.metric == FROBENIUS)]
-    least = part.pivot_table("value", ["input", "layer", "head"], "kind", aggfunc="min")
-    return better(least["hierarchical (SVD)"], least["low rank (SVD)"], "causal heads")
-
-
-def before_exp(table):
-    at = table[table.numbers == 16]
-    errors = wide(at, ["input", "layer", "head"], FROBENIUS, "spec")
-    svd = errors["truncated_svd(rank={r}, space='attention')"]
-    return better(errors["logit_svd(rank={r})"], svd, "inputs")
-
-
-def polynomial_error(table):
-    errors = wide(table, ["temperature", "degree"], "attention_tv", "polynomial")
-    both = errors[["relative minimax on ±max", "Taylor"]].dropna()
-    return better(*(both[name] for name in both))
-
-
-def precision(table):
-    some = table[table.method != "exact attention"]
-    keys = ["input", "temperature", "method"]
-    errors = some.pivot_table("value", keys, "metric", aggfunc="median")
-    counts = [
-        share(int((errors[form] > errors.approximation).sum()), len(errors), "cases")
-        for form in ("float32", "bfloat16")
-    ]
-    return f"{counts[0]} in float32, and in {counts[1]} in bfloat16"
-
-
-def mechanisms(table):
-    errors = wide(table, "method", FROBENIUS, "input")
-    others = errors.drop("uniform()")
-    names = others.lt(errors.loc["uniform()"]).any(axis=1).groupby(style.label).any()
-    return f"Of {len(names)} named attentions {names.sum()} are nearer"
-
-
 def state_rank(table):
     ranks = table[table.metric == "epsilon_rank"]
     keys = ["input", "layer", "head"]
@@ -193,13 +140,7 @@ def state_rank(table):
     return f"ε-rank {whole:.0f} needs only {blocks:.0f} states"
 
 
-CLAIMS = {
-    check.__name__: check
-    for check in (
-        sketches, today, frontier, budget_table, classes, before_exp, polynomial_error, precision,
-        mechanisms, state_rank,
-    )
-}  # fmt: skip
+CLAIMS = {check.__name__: check for check in (sketches, frontier, state_rank)}
 
 
 @pytest.mark.parametrize("name", CLAIMS)

@@ -15,7 +15,7 @@ from test_report import _places, _unnamed, cut
 
 from analysis import inputs
 from analysis.compute import output_files
-from analysis.experiments import polynomial_rank, predicted_error
+from analysis.experiments import polynomial_rank
 from analysis.experiments.profile import profile
 from figures.gallery import FIGURES, NAMES, REPORTED, reported
 from figures.report import build as report, course
@@ -23,7 +23,7 @@ from figures.words.translation import speaking, tr
 
 SECTIONS = {  # and the figure or table that has the measurement
     "approximation": "fig:rational", "rank": "tbl:bounds", "moments": "fig:moments",
-    "error": "fig:predicted_error",
+    "error": "fig:error",
 }  # fmt: skip
 
 
@@ -73,16 +73,12 @@ def reproducible(made, text, found, small):
 
 def error_bars(made, text, found, small):
     """What is drawn at random has bars or bands, and the text says what they are."""
-    for name, kind in (
-        ("error", PolyCollection),
-        ("moments", ErrorbarContainer),
-        ("predicted_error", ErrorbarContainer),
-    ):
+    for name, kind in (("error", PolyCollection), ("moments", ErrorbarContainer)):
         axes = FIGURES[name].draw(found[name]).axes
         drawn = [part for ax in axes for part in (*ax.collections, *ax.containers)]
         assert any(isinstance(part, kind) for part in drawn), name
         assert f"@fig:{name}" in section(text, "method")
-    for words in ("Bands span all draws", "one standard error", "3 times", "50 times"):
+    for words in ("Bands span all draws", "one standard error", "3 times"):
         assert words in section(text, "method").replace("\n", " ")
 
 
@@ -94,7 +90,7 @@ def theory(made, text, found, small):
         assert place in section(text, name)
         assert re.search(r"\$[^$]+\$", section(text, name)[marks[0] : marks[1]])
     rows = re.findall(r"^\| (\w[\w ]*) \|", section(text, "meaning"), re.MULTILINE)
-    assert rows == ["quantity", "degree", "rank", "bias", "variance", "squared error"]
+    assert rows == ["quantity", "degree", "rank", "bias", "variance"]
 
 
 def units(made, text, found, small):
@@ -172,8 +168,6 @@ def test_a_course_has_gaussian_inputs_beside_the_heads_of_a_file(tmp_path):
     np.savez(tmp_path / "a 'b' (最终).npz", q=q, k=q)
     own = profile("course", path=tmp_path / "a 'b' (最终).npz")
     assert [(x.name[:8], x.n) for x in own.inputs] == [("gaussian", 30)] + [("a 'b' (最", 30)] * 3
-    assert [x.name for x in predicted_error.heads(own)] == ["gaussian", own.inputs[1].name]
-    assert [x.name for x in predicted_error.heads(profile("course"))][1] == "MiniLM easy"
 
 
 # Own text
@@ -265,10 +259,10 @@ def test_nothing_reliable_is_said(found):
     none = {
         name: table.assign(value=table.value.where(table.metric != "believable", 0.0))
         for name, table in found.items()
-        if name in ("moments", "predicted_error")
+        if name == "moments"
     }
     table = course.comparison(found | none)
-    assert (table.measured == "no draw is reliable").sum() == 3
+    assert (table.measured == "no draw is reliable").sum() == 2
     assert "No sample here" in course.agreement(none)
     assert not re.search(r"\bnan\b", table.to_string())
 

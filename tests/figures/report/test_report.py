@@ -321,7 +321,6 @@ def test_the_title_is_the_usual_one_and_rebuild_takes_none(made, capsys):
 def test_every_figure_of_the_gallery_has_one_place(small, found, monkeypatch):
     caption = SimpleNamespace(**dict.fromkeys(album.PARTS, lambda table: "what it shows"))
     monkeypatch.setattr(report, "FIGURES", dict.fromkeys(FIGURES, caption))
-    monkeypatch.setattr(report.sentences, "few_bits", lambda computed: "")
     everything = dict.fromkeys(FIGURES, found["error"]) | found
     text = report.render(small, everything, "expqk report")
     assert sorted(re.findall(r"\(figures/(\w+)\.svg\)\{#fig:\1 ", text)) == sorted(FIGURES)
@@ -754,33 +753,3 @@ def test_the_default_budget_of_few_queries_of_many_keys_pays_for_rank_1(tmp_path
     front.advised(late)
     short = profile("quick")
     assert short.budget == 32
-
-
-def test_the_answer_about_few_bits_is_that_of_its_tables():
-    place = {"input": "x", "layer": 0, "head": 0}
-    errors = {"mse": (0.5, 0.11), "product": (0.6, 0.12), "eden": (0.7, 0.13)}
-    corrected = pd.DataFrame(
-        {**place, "method": f"{form}/2/{recent}", "metric": f"tv_{off}", "value": tv}
-        for form, (alone, beside) in errors.items()
-        for recent, tv in ((0, alone), (64, beside))
-        for off, tv in ((recent > 0, tv), (recent == 0, 9.0))
-    )
-    shares = corrected[corrected.metric == "tv_True"].assign(metric="exact_share")
-    read = pd.DataFrame(
-        {
-            **place, "family": family, "bits": bits, "value_bits": values, "share": 0.0,
-            "bytes_read": 1.0, "metric": metric, "value": value,
-        }
-        for family, bits, values, tv, output in (
-            ("channel", 2, 16, 0.31, 0.2), ("mse", 2, 16, 0.21, 0.4), ("channel", 8, 2, 0.01, 0.3),
-            ("channel", 4, 16, 0.05, 0.1), ("exact", 16, 16, 0.0, 0.0),
-        )
-        for metric, value in (("attention_tv", tv), ("output_relative_error", output))
-    )  # fmt: skip
-    tables = {"logit_correction": pd.concat([corrected, shares]), "bytes_read": read}
-    said = sentences.few_bits(tables)
-    assert "No unbiased form has less error than rounding in both cases. Total variation" in said
-    assert "each logit: 0.11 rounded, 0.12 with signs, 0.13 with EDEN's scale" in said
-    assert "is: 2 bits 0.21, 4 bits 0.05." in said
-    assert "change the output 1.5 times" in said
-    assert sentences.few_bits({"bytes_read": read}) == ""

@@ -10,7 +10,6 @@ from analysis import inputs
 from analysis.advice.pitfalls import RawQR, concentration, with_eps
 from analysis.experiments import (
     coupling_gain,
-    eps_collapse,
     inverse_temperature,
     log_variance,
     performer_error,
@@ -27,8 +26,8 @@ from approx.random_features.positive import Positive
 from figures.gallery import FIGURES
 
 NAMES = (
-    "coupling_gain", "eps_collapse", "inverse_temperature", "log_variance", "performer_error",
-    "performer_ratio", "ratio_bias", "raw_qr",
+    "coupling_gain", "inverse_temperature", "log_variance", "performer_error", "performer_ratio",
+    "ratio_bias", "raw_qr",
 )  # fmt: skip
 
 
@@ -166,7 +165,7 @@ def test_inputs_have_the_norms_they_are_said_to_have():
             np.testing.assert_allclose(square, norm**2, rtol=1e-12)
 
 
-# --- eps_collapse --------------------------------------------------------------------------------
+# --- eps -----------------------------------------------------------------------------------------
 
 
 def naive_with_eps(Q, K, omega, eps):
@@ -209,22 +208,6 @@ def test_concentration_is_one_minus_the_entropy():
     truth = Approximation.from_factors(exact.softmax(x.Q, x.K), np.eye(9))
     assert 0 < concentration(truth) < 1
     assert concentration(parse("one()").approximate([[1.0], [2.0]], [[1.0]])) == 1  # 0/0 else
-
-
-def test_eps_makes_cold_attention_uniform_and_hides_the_variance(tables):
-    table = tables["eps_collapse"]
-    wide = table[table.metric == "ratio"].pivot(index="temperature", columns="eps", values="value")
-    # measured elsewhere at this d, l and m: uniform up to t = 0.5 for 1e-4 and 0.25 for 1e-6
-    assert (wide[1e-4][wide.index <= 0.5] < 0.1).all()
-    assert (wide[1e-6][wide.index <= 0.25] < 0.1).all()
-    assert (wide[0.0] > 0.5).all()
-    # below the dashed line there is nothing left, at any eps
-    line = table[table.metric == "predicted"].set_index("temperature").eps
-    for eps in eps_collapse.SIZES[1:]:
-        below = line.index[line < eps]
-        assert (wide.loc[below, eps] < 0.1).all()
-    # more eps, less concentration: exactly so for each draw, but for rounding near 0
-    assert (wide.diff(axis=1).iloc[:, 2:] < 0.05).all(axis=None)
 
 
 # --- raw_qr --------------------------------------------------------------------------------------
