@@ -3,6 +3,7 @@
 # make docs     out/docs/index.html
 # make accuracy  the largest errors of functions against fifty digits, into docs/accuracy.md
 # make bench    ratios of speed to peers, into studies/benchmarks/README.md
+# make claims   statements of five notes, papers and public code, into docs/claims.md
 # make lm       what cheaper attention does to a language model, into studies/lm/substitute.md and docs/measured.md
 # make versions the fast part of the suite on the lowest versions and other Pythons; a wheel, used
 # make processors the suite with the code that libraries choose on older processors
@@ -18,7 +19,7 @@ QUICKLY := --quiet --no-compile
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test acceptance types interpreted in-bounds accuracy web-test bench versions processors lm lm-study peers docs docs-read format study fuzz gallery clean
+.PHONY: report test acceptance types interpreted in-bounds accuracy web-test bench claims versions processors lm lm-study peers docs docs-read format study fuzz gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -84,6 +85,10 @@ accuracy: .venv/.test
 # In an environment of their own; peers that cannot be installed are skipped and named.
 bench: .bench/.peers
 	.bench/bin/python -m studies.benchmarks $(or $(ARGS),--readme)
+
+# ARGS: ids of claims of papers and code, which are printed; without it all claims, into docs/claims.md.
+claims: .venv/.test
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m studies.claims $(or $(ARGS),--page)
 
 # PYTHONS: paths of Pythons that are not on the PATH as python3.12, …; ARGS: least, 3.13, package, …
 versions: .venv/.test

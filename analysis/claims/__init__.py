@@ -1,10 +1,10 @@
-"""Every claim of five notes, and of papers and public code of 2020 to 2026, checked.
+"""Every claim of the five source documents, checked: one module a document, one function a claim.
 
-There is one module per note, one for papers of a kind, and one function per claim. The function
-yields checks; the verdict follows from them and is never written down.
+The function yields checks; the verdict follows from them and is never written down. Claims of
+papers and public code of 2020 to 2026 are in `studies.claims`.
 """
 
 from analysis.claims.evidence import Claim
-from analysis.claims.ledger import DOCUMENTS, VERDICTS, check, ids
+from analysis.claims.ledger import DOCUMENTS, MODULES, VERDICTS, check, ids
 
-__all__ = ["DOCUMENTS", "VERDICTS", "Claim", "check", "ids"]
+__all__ = ["DOCUMENTS", "MODULES", "VERDICTS", "Claim", "check", "ids"]

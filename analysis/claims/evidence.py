@@ -12,21 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import binom
 
-from analysis.inputs import Head, sample
+from analysis.inputs import Head
 from analysis.inputs.array_files import one_line
 from approx import parse
-from approx.checks import Array
-from approx.estimate import exact
 
 HOLDS, CONDITION, CORRECTED, FAILS = "holds", "holds with a condition", "corrected", "fails"
 Z = 5.0  # standard errors by which a sample may be off
 TIGHT = 1e-12  # relative difference of two ways to compute a small array: some 10⁴ roundings
 TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # for every claim about temperature
 ROUNDING = 1e-14  # a smaller difference depends on the machine
-
-LEVEL = 0.999  # of the intervals of a share
 
 Value = float | int | tuple[int, ...]
 
@@ -100,19 +95,6 @@ def sampled(what: str, expected: float, observed: float, error: float, z: float 
     return near(what, expected, observed, z * error)
 
 
-def covered(what: str, share: float, count: int, trials: int) -> Check:
-    """Require that a share be no larger than the Clopper–Pearson interval of count/trials allows.
-
-    Examples
-    --------
-    >>> covered("coverage", 0.9, 86, 100)
-    Check(what='coverage', expected='≥ 0.9 − 0.11', observed=0.86, agrees=True, verdict='holds')
-    """
-    least = float(binom.ppf((1 - LEVEL) / 2, trials, share)) / trials
-    observed = count / trials
-    return Check(what, f"≥ {text(share)} − {share - least:.2g}", observed, observed >= least)
-
-
 def at_most(what: str, limit: float, observed: float) -> Check:
     """Require observed ≤ limit."""
     return Check(what, f"≤ {text(limit)}", observed, bool(observed <= limit))
@@ -141,17 +123,6 @@ def _turned(check: Check, verdict: str) -> Check:
 def errors(head: Head, spec: str) -> dict[str, float]:
     """Return the errors of one draw of a method on a head, by name."""
     return head.compare(head.approximate(parse(spec), rng=0))
-
-
-def attended_heads(n: int = 512) -> Iterator[tuple[Head, Array]]:
-    """Yield the heads of `causal_heads`, each with its exact attention."""
-    for head in causal_heads(n):
-        yield head, exact.softmax(head.Q, head.K, head.mask)
-
-
-def causal_heads(n: int = 256) -> list[Head]:
-    """Return the four causal heads of SmolLM2 on the first n tokens of their text."""
-    return [head.first(n) for head in sample("smollm2").heads()]
 
 
 def difference(observed: ArrayLike, expected: ArrayLike) -> float:

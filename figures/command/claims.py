@@ -1,52 +1,52 @@
 """``expqk claims``."""
 
+from __future__ import annotations
+
 import argparse
 import shutil
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from figures.command import options
 
-HELP = "Check statements of papers and notes: expected, observed, verdict."
-EXAMPLES = ("expqk claims FL-E", "expqk claims --out DIR")
+if TYPE_CHECKING:
+    from analysis.claims import Claim
+
+HELP = "Check statements of five notes: expected, observed, verdict."
+EXAMPLES = ("expqk claims FL-E",)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
+    add_ids(parser, "FL-7", "FL-E")
+    options.add_language(parser)
+
+
+def add_ids(parser: argparse.ArgumentParser, one: str, several: str) -> None:
+    """Add the ids of the claims to check, and how they are checked and printed."""
     parser.add_argument(
         "ids",
         nargs="*",
         metavar="ID",
-        help="an id such as FL-7, or the beginning of ids, such as FL-E [all]",
+        help=f"an id such as {one}, or the beginning of ids, such as {several} [all]",
     )
     options.add_json(parser, "for machines, in English")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write claims.html and claims.pdf")
-    options.add_language(parser)
     options.add_jobs(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from analysis.claims import check
-    from analysis.claims.evidence import FAILS
-    from analysis.compute import output_files
-    from figures.document import pandoc
-    from figures.report import claims_document
-    from figures.show.claims_ledger import frame, rows, table
     from figures.words.translation import speaking
 
-    if arguments.out:
-        if arguments.json:
-            raise ValueError("--json prints the claims and --out writes them: give one of the two")
-        output_files.usable(arguments.out)  # before anything is computed
-        output_files.refuse_edited(arguments.out, (claims_document.PAGE, claims_document.PDF))
-        pandoc.executable()
     claims = check(*arguments.ids, jobs=arguments.jobs, progress=sys.stderr.isatty())
-    if arguments.out:
-        with speaking(arguments.lang):
-            for path in claims_document.write(frame(claims), arguments.out, report=False):
-                print(path)
-    elif arguments.json:
-        print(options.as_json(rows(claims)))
-    else:
-        with speaking(arguments.lang):
-            print(table(claims, shutil.get_terminal_size((120, 24)).columns))
+    with speaking(arguments.lang):
+        return show(claims, json=arguments.json)
+
+
+def show(claims: list[Claim], *, json: bool) -> int:
+    """Print claims as a table or as JSON; return 1 if one of them fails."""
+    from analysis.claims.evidence import FAILS
+    from figures.show.claims_ledger import rows, table
+
+    width = shutil.get_terminal_size((120, 24)).columns
+    print(options.as_json(rows(claims)) if json else table(claims, width))
     return int(any(claim.verdict == FAILS for claim in claims))

@@ -170,7 +170,7 @@ def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, capsys
         ),
         (
             ["claims", "FL-Z"],
-            "unknown claim 'FL-Z', did you mean 'FL-9', 'FL-8' or 'FL-7'? `expqk claims` lists",
+            "unknown claim 'FL-Z', did you mean 'FL-9', 'FL-8' or 'FL-7'? Without an id, all 83",
         ),
         (["figures", "--seed", "1"], "which figures? Names of them, or all"),
         (["figures", "all", "--qk", "nowhere.npz"], "no such file"),

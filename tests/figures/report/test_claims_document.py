@@ -5,7 +5,6 @@ import re
 import pytest
 
 from analysis.claims import DOCUMENTS
-from figures.command.cli import main
 from figures.report import claims_document
 from figures.show import claims_ledger
 from figures.words.translation import speaking
@@ -45,18 +44,3 @@ def test_claims_are_counted_by_verdict_and_document(frame):
     assert table[table.columns[2:]].replace("–", 0).to_numpy().sum() == len(each)
     corrected = (each[each.document == "SB"].verdict == "corrected").sum()
     assert table.set_index("title").corrected["Scatterbrain"] == corrected
-
-
-def test_the_command_writes_a_page_and_a_pdf(tmp_path, capsys):
-    out = tmp_path / "claims"
-    assert main(["claims", "ATT-1", "ILA-Eh", "--jobs", "1", "--out", str(out)]) == 0
-    assert capsys.readouterr().out.split() == [f"{out / 'claims.html'}", f"{out / 'claims.pdf'}"]
-    page = (out / "claims.html").read_text("utf-8")
-    for place in ("ATT-1", "ILA-Eh", "ATT", "tbl:ATT"):
-        assert f'id="{place}"' in page
-    assert "1 claim: 1 corrected" in page
-    pdf = (out / "claims.pdf").read_bytes()
-    (width, height), *_ = re.findall(rb"/MediaBox ?\[0 0 ([\d.]+) ([\d.]+)", pdf)
-    assert float(width) > float(height)
-    assert main(["claims", "ATT-1", "--json", "--out", str(out)]) == 1
-    assert "--json prints the claims and --out writes them" in capsys.readouterr().err

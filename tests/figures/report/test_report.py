@@ -429,14 +429,6 @@ def test_chinese_is_emphasised_by_weight(chinese):
     assert chinese_among(slanted("它*确实*是 **低秩**加*sparse*")) == ["*确实*"]
 
 
-def test_every_claim_has_its_translation_with_the_same_numbers(found):
-    ledger, folder = found["claims"], resources.files("figures").joinpath("locale")
-    entries = polib.pofile(folder.joinpath("zh_CN.claims.po").read_text("utf-8"))
-    assert {entry.msgid for entry in entries} == {*ledger.statement, *ledger.quantity}
-    for entry in entries:
-        assert numbers(entry.msgstr) == numbers(entry.msgid), entry.msgid
-
-
 def test_the_font_has_every_character_of_the_report(chinese):
     source = resources.files("figures.report").joinpath("report.zh.md.j2").read_text("utf-8")
     assert lacks(chinese) == lacks(source) == set()

@@ -1,8 +1,4 @@
-"""TurboQuant, QJL, EDEN, KIVI: keys in few bits, and what exp makes of an unbiased logit.
-
-The papers are of 2022 to 2026. A source is quoted as far as it could be read: an abstract, or a
-file of public code, its line and commit.
-"""
+"""TurboQuant, QJL, EDEN, KIVI: keys in few bits, and what exp makes of an unbiased logit."""
 
 import math
 from collections.abc import Iterator
@@ -13,7 +9,6 @@ from analysis.claims.evidence import (
     Check,
     above,
     at_most,
-    causal_heads,
     claim,
     errors,
     near,
@@ -25,6 +20,7 @@ from approx.checks import Array, required
 from approx.compressed_logits.coded_keys import CodedKeys
 from approx.compressed_logits.normal_levels import lloyd_max
 from approx.compressed_logits.turboquant import rotation_moments
+from studies.claims.heads import causal_heads
 
 TURBO = "TurboQuant (arXiv 2504.19874)"
 D = 64

@@ -1,8 +1,4 @@
-"""WildCat, Thinformer, KQ-SVD, linear attention, SATA, random features: fewer numbers a key.
-
-The papers are of 2020 to 2026. A source is quoted as far as it could be read: an abstract, or a
-file of public code, its line and commit.
-"""
+"""WildCat, Thinformer, KQ-SVD, linear attention, SATA, random features: fewer numbers a key."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -10,14 +6,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from analysis import inputs
-from analysis.advice import pitfalls
 from analysis.claims.evidence import (
     TIGHT,
     Check,
     above,
     at_most,
-    attended_heads,
-    causal_heads,
     claim,
     equal,
     errors,
@@ -36,6 +29,7 @@ from approx.low_rank import pivots
 from approx.low_rank.nystrom import gaussian
 from approx.low_rank.thinning import thinned
 from approx.polynomials import error_bounds, monomials
+from studies.claims.heads import attended_heads, causal_heads
 
 THINFORMER = "Low-rank thinning (arXiv 2502.12063)"
 THINFORMER_CODE = "microsoft/thinformer f5b1f26, thinformer.py"
@@ -180,6 +174,12 @@ def _gain(x: inputs.Head) -> float:
     return squares[0] / squares[1]
 
 
+def _places(length: int) -> Array:
+    """Return the keys that the code chooses from, with n the largest power of four ≤ length."""
+    n = 4 ** ((length.bit_length() - 1) // 2)
+    return np.arange(n) * (length // n)
+
+
 @claim(
     "THIN-Ea",
     "Let a coreset of 2^g√l keys stand for all l keys. The code first takes every ⌊l/n⌋-th key, "
@@ -190,7 +190,7 @@ def _gain(x: inputs.Head) -> float:
 def powers_of_four() -> Iterator[Check]:
     """Take the places from which the code chooses at l = 1023, g = 2, and those of `thinned`."""
     l, g = 1023, 2
-    places = pitfalls.thinformer_places(l)
+    places = _places(l)
     size = 2**g * math.isqrt(len(places))
     yield printed(near("size of the coreset, as coded", 2**g * math.sqrt(l), float(size), 1.0))
     yield near("it is that of 4⁴ keys", 2**g * math.sqrt(256), float(size), 0.0)

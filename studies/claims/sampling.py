@@ -1,8 +1,4 @@
-"""vAttention, MagicPIG, HyperAttention, KDEformer: some keys exact, the rest drawn and weighted.
-
-The papers are of 2023 to 2026. A source is quoted as far as it could be read: an abstract, or a
-file of public code, its line and commit.
-"""
+"""vAttention, MagicPIG, HyperAttention, KDEformer: some keys exact, the rest drawn and weighted."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -11,16 +7,12 @@ from typing import Any
 import numpy as np
 
 from analysis import inputs, moments
-from analysis.advice import pitfalls
 from analysis.bounds import sampling_intervals
 from analysis.claims.evidence import (
-    TIGHT,
     Check,
     above,
     at_most,
-    causal_heads,
     claim,
-    covered,
     difference,
     equal,
     near,
@@ -35,6 +27,7 @@ from approx.estimate import exact
 from approx.sparse import sorted_lsh
 from approx.sparse.sink_window import SinkWindow
 from approx.sparse.top_k import TopK
+from studies.claims.heads import causal_heads, covered
 
 V_ATTENTION = "vAttention (arXiv 2510.05688)"
 HUB = "skylight-org/sparse-attention-hub f5abf91"
@@ -158,22 +151,6 @@ def _largest_z(ratios: Array) -> float:
 
 
 @claim(
-    "VA-4",
-    "At ε = .4, with the heavy keys kept, vAttention's rule never asks for more keys than the "
-    "pilot has.",
-    "skylight-org/skylight-research, pull request 92",
-)
-def floor_of_the_budget() -> Iterator[Check]:
-    """Take the most keys read of 300 draws on four heads, 32 held and pilots of 32."""
-    most = {}
-    for error in (0.4, 0.02):
-        spec = f"sampled(sparse=top_k(k=32), k=32, epsilon={error}, delta=0.1)"
-        most[error] = max(int(_trials(spec, *row)[2].max()) for row in _late_rows())
-    yield equal("most keys a row, ε = .4", 64, most[0.4])
-    yield above("most keys a row, ε = .02", 64, most[0.02])
-
-
-@claim(
     "VA-5",
     "At a fixed number of draws, normal intervals of sums miss their level on rows of real heads, "
     "even if the heavy keys are kept. Betting intervals reach it if the least kept q·k bounds the "
@@ -203,6 +180,13 @@ def intervals() -> Iterator[Check]:
     yield above("least median bound of tv by page boxes", 0.5, tv)
 
 
+def _assigned(keys: int, draws: int, rng: np.random.Generator) -> Array:
+    """Return weights of keys drawn with replacement, where repeated draws are assigned."""
+    weights = np.zeros(keys)
+    weights[rng.integers(keys, size=draws)] = keys / draws
+    return weights
+
+
 @claim(
     "VA-Ea",
     "Add up the weights of a key that is drawn repeatedly. If a repeated draw is only assigned, "
@@ -214,9 +198,10 @@ def repeats() -> Iterator[Check]:
     keys, trials = 500, 400
     for draws in (10, 50, 250):
         rng = np.random.default_rng(draws)
-        means = [pitfalls.assigned(keys, draws, rng=rng).mean() for _ in range(trials)]
+        means = [_assigned(keys, draws, rng).mean() for _ in range(trials)]
         error = float(np.std(means, ddof=1)) / trials**0.5
-        mean, predicted = float(np.mean(means)), pitfalls.assigned_mean(keys, draws)
+        mean = float(np.mean(means))
+        predicted = -math.expm1(draws * math.log1p(-1 / keys)) * keys / draws
         yield sampled(f"mean weight, {draws} draws of 500", predicted, mean, error)
     yield printed(sampled("mean weight, 250 draws, as printed", 1.0, mean, error))
 
@@ -265,21 +250,6 @@ def sum_or_output() -> Iterator[Check]:
     yield printed(covered("least coverage of outputs, 4 heads", 0.9, least[1], TRIALS))
 
 
-@claim(
-    "VA-Ed",
-    "Size the sample by the kept sum plus the pilot's estimate of the rest. Where no key is kept, "
-    "the code adds the whole row instead: the sum is twice too large and ε is doubled.",
-    HUB + ", mask_attention_utils.py:97 and adaptive_sampling.py:390",
-)
-def empty_mask() -> Iterator[Check]:
-    """Count Gaussian sums within ε = .05 at δ = .1, with draws for ε and for 2ε."""
-    for factor, what in ((1, "draws for ε"), (2, "draws for 2ε, as coded")):
-        spec = f"sampled(k=32, epsilon={0.05 * factor}, delta=0.1)"
-        off = _gaussian_sums(spec)
-        check = covered(f"coverage, {what}", 0.9, int((off <= 0.05).sum()), 2000)
-        yield check if factor == 1 else printed(check)
-
-
 # MagicPIG
 
 
@@ -311,26 +281,6 @@ def unbiased_collisions() -> Iterator[Check]:
         method = Sampled(design="lsh", hashes=3, tables=8, collisions=least)
         sample = moments.monte_carlo(method, q, k, draws=200, rng=0)
         yield at_most(f"largest |z|, {least} collisions", 5.0, float(np.abs(sample.z).max()))
-
-
-@claim(
-    "MP-2",
-    "MagicPIG names two estimators. At 75°, with 10 hashes and 150 tables, a key is read with "
-    "probability .15 by two collisions and .5 by one. The variances of its two weights differ by "
-    "more than a factor of 5.",
-    MAGIC_PIG_CODE + ", sparse_attention.cc:181; " + HUB + ", magic_pig.py:401",
-)
-def two_estimators() -> Iterator[Check]:
-    """Compare probabilities with binomial tails, and the variances of the weights."""
-    q, k = _angles(75)
-    p, tables = (1 - 75 / 180) ** 10, 150
-    none = (1 - p) ** tables
-    twice, once = (float(_inclusion(least, q, k)[0, 0]) for least in (2, 1))
-    yield near("P[≥ 1], 75°", 1 - none, once, 1e-9)
-    yield near("P[≥ 2], 75°", 1 - none - tables * p * (1 - p) ** (tables - 1), twice, 1e-9)
-    yield above(
-        "variance of a weight, two collisions over one", 5.0, (1 / twice - 1) / (1 / once - 1)
-    )
 
 
 @claim(
@@ -409,21 +359,6 @@ def _sums(spec: str, x: inputs.Head, seed: int) -> Array:
 
 
 @claim(
-    "HA-1",
-    "Exact blocks of sorted hashes, and uniform columns outside the blocks with weight n/m, give "
-    "unbiased row sums.",
-    HYPER_CODE + ", hyper_attn.py:155, where it computes in 16 bits",
-)
-def blocks_and_columns() -> Iterator[Check]:
-    """Average row sums over 200 draws of blocks of 16 and 16 columns, 64 keys."""
-    x = inputs.gaussian(64, 8, rng=0).at_temperature(1.0)
-    truth = exact.kernel(x.Q, x.K).sum(axis=1)
-    spec = "sampled(sparse=sorted_lsh(size=16, hashes=4), design='multinomial', shared=True, k=16)"
-    mean, error = _mean_of_sums(lambda seed: _sums(spec, x, seed), truth)
-    yield sampled("mean row sum over exact", 1.0, mean, error)
-
-
-@claim(
     "HA-2",
     "Sampled columns suffice if no column of the attention matrix is large. At n = 512, n·max_j "
     "|column j|² is below 32 for Gaussian inputs, but above n on heads of SmolLM2; it can be n².",
@@ -463,20 +398,10 @@ def counted_twice() -> Iterator[Check]:
     yield printed(sampled("mean row sum over exact, as coded", 1.0, mean, error))
 
 
-@claim(
-    "HA-Eb",
-    "Mask the keys of zeros that fill up the last block. Each of them has exp(0) = 1, so that p "
-    "such keys add p to the row sums.",
-    HYPER_CODE + ", models/attention/utils.py:33 and hyper_attn.py:127",
-)
-def padding() -> Iterator[Check]:
-    """Compare row sums of 40 keys with those of 40 keys and 24 zeros."""
-    x = inputs.gaussian(40, 8, rng=0).at_temperature(1.0)
-    sums = np.exp(exact.log_row_sums(x.Q, x.K))
-    padded = np.vstack([x.K, np.zeros((24, 8))])
-    found = np.exp(exact.log_row_sums(x.Q, padded))
-    yield near("what 24 zeros add to a row sum", 24.0, float((found - sums).mean()), 1e-9)
-    yield printed(at_most("difference of row sums", TIGHT, difference(found, sums)))
+def _gray_entries(words: Array) -> Array:
+    """Return w ⊕ ⌊w/2⌋, the entry of the Gray code at w, bit 0 the least: the code's sort key."""
+    codes = words @ (1 << np.arange(words.shape[1]))
+    return np.asarray(codes ^ (codes >> 1))
 
 
 @claim(
@@ -490,7 +415,7 @@ def neighbours() -> Iterator[Check]:
     words = (np.arange(2**7)[:, None] >> np.arange(7)) & 1
     by_places, by_entries = (
         int(np.abs(np.diff(words[np.argsort(of(words))], axis=0)).sum(axis=1).max())
-        for of in (sorted_lsh.gray_places, pitfalls.gray_entries)
+        for of in (sorted_lsh.gray_places, _gray_entries)
     )
     yield equal("most signs that differ, by places", 1, by_places)
     yield equal("most signs that differ, by entries", 4, by_entries)
@@ -542,6 +467,12 @@ def matrix_product() -> Iterator[Check]:
     yield above("uniform over the best p", 1.0, uniform / expected)
 
 
+def _shares(values: Array) -> Array:
+    """Return the code's probabilities, ∝ |v_j|/|V|² + 1/l, of values beside a column of ones."""
+    sizes = np.linalg.norm(values, axis=1) / np.linalg.norm(values, 2) ** 2 + 1 / len(values)
+    return np.asarray(sizes / sizes.sum())
+
+
 @claim(
     "KDE-Ea",
     "Draw columns by estimates of their norms in attention. The code uses |v_j|/|V|² + 1/l, "
@@ -556,7 +487,7 @@ def without_queries_or_keys() -> Iterator[Check]:
         weights, values = _head_with_ones(head)
         norms = np.linalg.norm(weights, axis=0) * np.linalg.norm(values, axis=1)
         least = _expected_square(weights, values, norms / norms.sum())
-        shares = pitfalls.kdeformer_shares(values[:, :-1])
+        shares = _shares(values)
         coded.append(_expected_square(weights, values, shares) / least)
         uniform.append(_expected_square(weights, values, np.full(head.l, 1 / head.l)) / least)
     yield at_most("least over uniform, largest of 4 heads", 1.0, 1 / min(uniform))

@@ -1,8 +1,4 @@
-"""H2O, Quest, MInference, top-k and top-p attention: which keys are read.
-
-The papers are of 2023 to 2026. A source is quoted as far as it could be read: an abstract, or a
-file of public code, its line and commit.
-"""
+"""H2O, Quest, MInference, top-k and top-p attention: which keys are read."""
 
 from collections.abc import Iterator
 
@@ -15,8 +11,6 @@ from analysis.claims.evidence import (
     Check,
     above,
     at_most,
-    attended_heads,
-    causal_heads,
     claim,
     difference,
     equal,
@@ -31,6 +25,7 @@ from approx.estimate import exact
 from approx.estimate.approximation import Approximation
 from approx.sparse.vertical_slash import BY
 from approx.supports import boxes
+from studies.claims.heads import attended_heads, causal_heads
 
 H2O = "H2O (arXiv 2306.14048)"
 MINFERENCE = "MInference (arXiv 2407.02490)"
@@ -166,24 +161,6 @@ def _held(head: inputs.Head, weights: Array, spec: str) -> float:
     return float(weights[rows, support.indices].sum()) / head.n
 
 
-@claim(
-    "QUEST-Ea",
-    "Read two pages if the budget is two pages: the evaluation in public code reads at least "
-    "three.",
-    "mit-han-lab/Quest 01c1623, evaluation/quest_attention.py:56",
-)
-def least_pages() -> Iterator[Check]:
-    """Count the entries of a row at a budget of 32 keys, and what the code asks for."""
-    head, budget = causal_heads()[0], 32
-    method = parse(f"pages(k={budget})")
-    estimate = head.approximate(method, rng=0)
-    rows = np.diff(required(estimate.sparse).indptr)
-    yield equal("most keys a row at a budget of 32", budget, int(rows.max()))
-    size = method.size  # type: ignore[attr-defined]
-    coded = size * max(3, budget // size)
-    yield printed(equal("keys a row at a budget of 32, as coded", budget, coded))
-
-
 # MInference
 
 
@@ -237,43 +214,6 @@ def overwritten() -> Iterator[Check]:
 
 def _entries(head: inputs.Head, spec: str) -> int:
     return head.approximate(parse(spec), rng=0).nnz
-
-
-@claim(
-    "MINF-Eb",
-    "Compare candidates at an equal number of entries. The code's candidates differ by a factor "
-    "of 4 and more on every head of SmolLM2 with a sink, and the one with most entries wins.",
-    MINFERENCE_CODE + ":211",
-)
-def unequal_prices() -> Iterator[Check]:
-    """Take entries and the attention held of the four pairs of lines, counts cut down."""
-    candidates = [_lines(*sizes) for sizes in ((30, 800), (100, 750), (500, 700), (3500, 100))]
-    spreads, dearest = [], 0
-    for head, weights in attended_heads():
-        if head.name not in ("SmolLM2 sink", "SmolLM2 retrieval"):
-            continue
-        entries = [_entries(head, spec) for spec in candidates]
-        held = [_held(head, weights, spec) for spec in candidates]
-        spreads.append(max(entries) / min(entries))
-        dearest += int(np.argmax(held)) == int(np.argmax(entries))
-    yield equal("heads of 2 where the dearest wins", 2, dearest)
-    yield printed(at_most("entries, dearest over cheapest, least of 2 heads", 4.0, min(spreads)))
-
-
-@claim(
-    "MINF-Ec",
-    "Do not offer a pair with more lines of both kinds than others: it never holds less. In the "
-    "second search, (1000, 4096) leaves four of the six pairs without a chance.",
-    MINFERENCE_CODE + ":262; microsoft/MInference, issue 80",
-)
-def nested_candidates() -> Iterator[Check]:
-    """Count heads and pairs of SmolLM2 where one of the four holds more."""
-    more = 0
-    for head, weights in attended_heads():
-        most = _held(head, weights, _lines(1000, 4096))
-        for sizes in ((30, 800), (100, 800), (100, 750), (500, 700)):
-            more += _held(head, weights, _lines(*sizes)) > most
-    yield printed(above("of 16 heads and pairs, those that hold more", 0, more))
 
 
 @claim(
