@@ -6,7 +6,7 @@ from types import ModuleType
 
 from analysis.claims import attention, diet, flash, infinite_dimensional, scatterbrain
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, Claim, Entry
-from analysis.compute.parallel import parallel
+from analysis.compute.executors import parallel
 from approx import checks
 from approx.kernels.threads import one_thread
 

@@ -405,3 +405,19 @@ def client(scheduler: Any, jobs: int = 1) -> Iterator[Any]:
     else:
         with Client(scheduler, timeout=PATIENCE) as connected:
             yield connected
+
+
+def parallel(
+    function: Callable[[T], R],
+    arguments: Sequence[T],
+    *,
+    jobs: int = 1,
+    progress: bool = False,
+    label: str = "cells",
+) -> list[R]:
+    """Return function(argument) for each, in order; in processes of one thread each if jobs > 1."""
+    memory.keep()
+    results: Iterable[R] = pool(max(1, min(jobs, len(arguments))), "generator")(
+        joblib.delayed(function)(argument) for argument in arguments
+    )
+    return list(tqdm(results, total=len(arguments), disable=not progress, desc=label, leave=False))

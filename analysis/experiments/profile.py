@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis import inputs as data
 from analysis.compute import finished
-from analysis.compute.parallel import parallel
+from analysis.compute.executors import parallel
 from analysis.compute.seeds import seed_sequence
 from analysis.costs.budget import KEYS, price_of_keys
 from analysis.inputs import Head, Heads

@@ -106,7 +106,7 @@ def _needle(arguments: argparse.Namespace) -> int:
     from analysis.models.needle import needle
     from analysis.models.plan import Plan, check_weights
     from approx import parse
-    from figures.show import needles
+    from figures.show import substitution
     from figures.words.translation import speaking
 
     choices = {path.stem: Plan.read(path) for path in arguments.plan}
@@ -124,5 +124,5 @@ def _needle(arguments: argparse.Namespace) -> int:
     )
     with speaking(arguments.lang):
         objects = found.to_dict("records")
-        print(options.as_json(objects) if arguments.json else needles.text(found))
+        print(options.as_json(objects) if arguments.json else substitution.needle_text(found))
     return 0

@@ -30,7 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     import pandas as pd
 
-    from analysis.compute.parallel import parallel
+    from analysis.compute.executors import parallel
     from figures.show import theories
     from figures.words.translation import speaking
 

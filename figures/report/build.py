@@ -19,7 +19,7 @@ from analysis.advice import measurement
 from analysis.advice.verdict import TIE
 from analysis.claims import check
 from analysis.compute import finished, output_files
-from analysis.compute.parallel import parallel
+from analysis.compute.executors import parallel
 from analysis.costs.budget import amount_text
 from analysis.experiments import decomposition, moments, polynomial_rank
 from analysis.experiments.profile import Profile, rank_1_price

@@ -8,6 +8,7 @@ import pandas as pd
 
 from analysis.costs.optimality import NEEDS
 from analysis.models import replacement
+from analysis.models.needle import ANSWER, FACT
 from analysis.models.substitute import summary
 from figures.show.diagnosis import plain
 from figures.words.terminal_columns import aligned, paragraphs
@@ -137,3 +138,27 @@ def _tied(row: Any, best: Any) -> bool:
     than a paired comparison would.
     """
     return bool(row.kl - best.kl < 2 * math.hypot(row.kl_stderr, best.kl_stderr))
+
+
+def needle_cells(found: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    """Yield a head, and a row for each length and method: log-probability and rank by depth.
+
+    What was not asked is left empty.
+    """
+    depths = list(dict.fromkeys(found.depth))
+    yield tr("tokens"), *(tr("depth {depth:g}", depth=depth) for depth in depths), tr("method")
+    for (tokens, method), part in found.groupby(["tokens", "method"], sort=False):
+        by = {x.depth: f"{x.log_probability:.1f} ({x.rank})" for x in part.itertuples()}
+        yield str(tokens), *(by.get(depth, "") for depth in depths), str(method)
+
+
+def needle_text(found: pd.DataFrame) -> str:
+    """Return the table and what its numbers are."""
+    said = tr(
+        "The text contains “{fact}{answer}.” At depth 0 it stands in front, at depth 1 right "
+        "before the question, “{fact}”. Numbers: the log-probability of all tokens of the "
+        "answer, and in brackets the worst rank among them; 1 means that each is the "
+        "likeliest.",
+        fact=FACT.strip(), answer=ANSWER,
+    )  # fmt: skip
+    return f"{aligned(list(needle_cells(found)), cut=-1)}\n\n{paragraphs([said])}"

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs
-from analysis.compute.parallel import parallel
+from analysis.compute.executors import parallel
 from analysis.costs import candidates
 from analysis.inputs import Head
 from analysis.models import planner, substitute

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.compute.parallel import parallel
+from analysis.compute.executors import parallel
 from analysis.experiments import scaling
 from analysis.inputs import Head, head_kinds, load
 from analysis.models.capture import capture, save

@@ -24,7 +24,7 @@ from analysis.advice import measurement
 from analysis.advice.diagnose import WRONG, cannot_win, diagnose
 from analysis.advice.measurement import FEW, TRIALS, Sampled
 from analysis.advice.verdict import TIE
-from analysis.compute.parallel import parallel
+from analysis.compute.executors import parallel
 from analysis.costs import budget, candidates
 from analysis.errors import metrics
 from analysis.inputs import Head

@@ -19,10 +19,13 @@ import psutil
 import pytest
 from pandas.testing import assert_frame_equal
 from threadpoolctl import threadpool_info, threadpool_limits
+from tqdm import tqdm
 
 from analysis.advice.diagnose import _Question, diagnose
 from analysis.advice.target import needed
 from analysis.compute import executors
+from analysis.compute.executors import parallel
+from analysis.compute.seeds import seed_sequence
 from analysis.errors.metrics import compare
 from analysis.inputs import Head, Heads, gaussian
 from analysis.sweeps.store import CellsFailed, Store, read
@@ -313,7 +316,7 @@ def named(seconds):
 
 
 ORPHANS = """
-from analysis.compute.parallel import parallel
+from analysis.compute.executors import parallel
 from test_executors import named
 parallel(named, [60.0] * 4, jobs=2)
 """
@@ -556,3 +559,57 @@ def test_a_killed_dask_worker_costs_only_what_it_held(client, tmp_path):
     thread.join()
     assert_frame_equal(found, whole, check_exact=True)
     assert_frame_equal(read(store), whole, check_exact=True)
+
+
+KEPT = []
+
+
+def grow(megabytes):
+    """Hold more memory from now on, as compiled kernels do; return which process does."""
+    time.sleep(1.1)  # loky looks at the memory of a process once a second, between two calls
+    KEPT.append(np.ones(megabytes * 2**17))
+    return os.getpid()
+
+
+def test_results_are_in_the_order_of_the_arguments():
+    assert parallel(abs, [-3, 2, -1], jobs=2) == [3, 2, 1]
+    assert parallel(abs, []) == []
+
+
+@pytest.mark.filterwarnings("default:A worker stopped")  # an error would stop loky's own thread
+def test_a_process_that_grows_goes_on():
+    # loky calls 300 MB more than after the first call a leak, ends the process, and warns
+    assert len(set(parallel(grow, [0, 0, 350, 350, 0, 0, 0, 0], jobs=2))) == 2
+
+
+def ignored(_):
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_control_c_is_for_the_process_that_was_started():
+    # a shell sends it to all of them, and each would print where it was
+    assert parallel(ignored, range(4), jobs=2) == [True] * 4
+    assert not ignored(0)
+
+
+def locked(_):
+    tqdm(disable=True)
+    return type(tqdm.get_lock()).__module__
+
+
+def test_a_process_that_is_killed_leaves_no_semaphore():
+    assert set(parallel(locked, range(4), jobs=2)) == {"_thread"}
+
+
+def test_every_piece_of_work_has_a_seed_of_its_own():
+    seeds = [seed_sequence(0, "a", 1), seed_sequence(0, "a", 2), seed_sequence(1, "a", 1)]
+    assert len({tuple(seed.generate_state(4)) for seed in seeds}) == 3
+    # as in any other process
+    assert seeds[0].generate_state(4).tolist() == [
+        617499486,
+        3532573581,
+        1364029677,
+        180627191,
+    ]
+    with pytest.raises(ValueError, match="seed must be >= 0, got -1"):
+        seed_sequence(-1, "a")

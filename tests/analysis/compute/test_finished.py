@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from analysis.compute import finished, output_files
+from analysis.compute.executors import parallel
 from analysis.compute.finished import Finished
-from analysis.compute.parallel import parallel
 from analysis.sweeps.store import Store
 from figures.command.cli import main
 
