@@ -184,8 +184,8 @@ def used(binaries: Path, folder: Path, *, report: bool) -> None:
     assert module.strip() == run("--version").strip() == f"expqk {PROJECT['version']}"
     assert "positive(m" in run("methods")
     save = (
-        "import numpy as np; from analysis.ranks.reference_collection import head; "
-        "x = head('decode'); np.savez('decode.npz', q=x.q, k=x.k, v=x.v)"
+        "import numpy as np; from analysis import inputs; x = inputs.gaussian(128, 16, rng=0); "
+        "np.savez('decode.npz', q=x.q[:16], k=x.k, v=x.v)"
     )
     call(binaries / "python", "-c", save, cwd=folder, env=clean)
     assert '"attention_tv"' in run(

@@ -1,7 +1,7 @@
 """Make the bundled sample of SmolLM2: its four heads, and the numbers that chose them.
 
-``python -m studies.lm.sample MODEL`` writes smollm2.npz, smollm2.csv and collection.npz into
-analysis/data, and prints the rows of the table in its README.
+``python -m studies.lm.sample MODEL`` writes smollm2.npz and smollm2.csv into analysis/data,
+and prints the rows of the table in its README.
 """
 
 from __future__ import annotations
@@ -20,15 +20,6 @@ from approx.estimate import exact
 
 DATA = Path(__file__).parents[2] / "analysis" / "data"
 TOKENS = 1024
-TOKENS_OF_MORE = 256
-MORE = [
-    (16, 0),
-    (11, 6),
-    (7, 7),
-    (18, 8),
-    (17, 7),
-]  # in the order of `analysis.ranks.reference_collection.MORE`
-MORE_FILE = DATA / "collection.npz"
 LABELS = {  # head → the statistic in which it is largest
     "sink": "sink",
     "local": "recent",
@@ -66,27 +57,8 @@ def choose(shares: pd.DataFrame) -> pd.DataFrame:
     return shares.loc[[several[number].idxmax() for number in LABELS.values()]]
 
 
-def save_more(captured: Capture) -> None:
-    """Write the other heads of the reference collection, on their first tokens, as float16."""
-    group = captured.q.shape[1] // captured.k.shape[1]
-    picked = {
-        name: np.stack([every[a, b // share, :TOKENS_OF_MORE] for a, b in MORE])
-        for name, every, share in (
-            ("q", captured.q, 1), ("k", captured.k, group), ("v", captured.v, group),
-        )
-    }  # fmt: skip
-    np.savez_compressed(
-        MORE_FILE,
-        **{name: every.astype(np.float16) for name, every in picked.items()},
-        scaling=np.array(captured.scaling),
-        causal=np.array(True),
-        layers=np.array([a for a, _ in MORE]),
-        heads=np.array([b for _, b in MORE]),
-    )
-
-
 def main(model: str) -> None:
-    """Write the sample, the table of all heads, and more heads of the collection."""
+    """Write the sample and the table of all heads."""
     captured = capture(model, DATA / "persuasion.txt", max_tokens=TOKENS)
     shares = table(captured)
     shares.to_csv(DATA / "smollm2.csv", index=False, float_format="%.4f")
@@ -99,11 +71,8 @@ def main(model: str) -> None:
             f"| {label} | {row.layer} | {row.head} | {row.sink:.3f} | {row.recent:.3f} "
             f"| {row.far:.3f} | {row.effective_keys:.1f} | {row.induction:.3f} |"
         )
-    save_more(captured)
-    for path in (target, MORE_FILE):
-        print(
-            path.name, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size, "bytes"
-        )
+    digest = hashlib.sha256(target.read_bytes()).hexdigest()
+    print(target.name, digest, target.stat().st_size, "bytes")
 
 
 if __name__ == "__main__":
