@@ -264,7 +264,6 @@ INTEGERS = {
     "n of gaussian_logits": (lambda n: statistics.gaussian_logits(n, 1.0, rows=2, rng=0), 1),
     "rows of gaussian_logits": (lambda n: statistics.gaussian_logits(2, 1.0, rows=n, rng=0), 2),
     "n of gaussian_entropy": (lambda n: statistics.gaussian_entropy(n, 1.0), 1),
-    "d of dot_product_variance": (statistics.dot_product_variance, 1),
     "trials of diagnose": (lambda n: diagnose.diagnose(X, budget=4, trials=n), 1),
     "count of entries": (lambda n: support_bounds.entries(WEIGHTS, n), 0),
     "k of keys": (lambda n: support_bounds.keys(WEIGHTS, n), 0),
@@ -377,8 +376,6 @@ HEADS = {
     "diagnose": lambda x: diagnose.diagnose([x], budget=4, methods=[METHOD]),
     "needed": lambda x: target.needed([x], 1.0, methods=[METHOD]),
     "describe": statistics.describe,
-    "row_entropy": statistics.row_entropy,
-    "temperature_at": lambda x: statistics.temperature_at(x, 0.5),
     "exact_singular_values": rank.exact_singular_values,
     "recall": lambda x: support_recall.recall(parse("top_k(k=1)").approximate(X.Q, X.K), x),
 }

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
-import scipy.optimize
 from numpy.typing import ArrayLike
 
 from analysis.inputs import Head
@@ -73,53 +72,6 @@ def describe(inputs: Head) -> dict[str, float]:
         "row_entropy": _entropy(Q, K, mask, inputs.sink),
         "median_squared_sum": _median(lambda: (y for _, y in each()), count),
     }
-
-
-def row_entropy(inputs: Head) -> float:
-    """Return the mean over rows of the entropy of exact attention, divided by its largest value."""
-    checks.instance("inputs", inputs, Head, "a Head")
-    return _entropy(inputs.Q, inputs.K, inputs.mask, inputs.sink)
-
-
-def temperature_at(inputs: Head, entropy: float) -> float:
-    """Return the temperature at which exact attention has a given row entropy.
-
-    The entropy H of a row grows with t: dH/d log t is the variance of the logits under the weights.
-
-    Parameters
-    ----------
-    entropy : float
-        As in `row_entropy`, 0 < entropy < 1.
-
-    Raises
-    ------
-    ValueError
-        No temperature between 10⁻⁶ and 10⁶ has this entropy. With equal keys, the entropy is 1 at
-        every temperature.
-
-    Examples
-    --------
-    Two keys whose logits differ by x = log 9 have weights 0.9 and 0.1:
-
-    >>> x = Head("two", np.ones((1, 1)), np.array([[math.log(9)], [0.0]]))
-    >>> p = np.array([0.9, 0.1])
-    >>> round(temperature_at(x, float(-(p * np.log2(p)).sum())), 9)
-    1.0
-    """
-    checks.instance("inputs", inputs, Head, "a Head")
-    target = checks.positive("entropy", entropy)
-    if not target < 1:
-        raise ValueError(f"entropy must be between 0 and 1, got {entropy}")
-
-    def above(log_t: float) -> float:
-        return row_entropy(inputs.at_temperature(math.exp(log_t))) - target
-
-    ends = math.log(1e-6), math.log(1e6)
-    if not above(ends[0]) < 0 < above(ends[1]):
-        raise ValueError(
-            f"no temperature of {inputs.name} between 1e-06 and 1e+06 has row entropy {entropy}"
-        )
-    return math.exp(scipy.optimize.brentq(above, *ends, xtol=1e-12))
 
 
 def _stripes(Q: Array, K: Array, mask: Mask) -> Iterator[tuple[slice, slice, Array]]:
@@ -196,66 +148,6 @@ def _ordered(y: Array) -> Array:
     return np.where(bits & sign, ~bits, bits | sign)
 
 
-def norm(x: ArrayLike, p: float) -> Array:
-    """Return l_p(x) = (Σ|x_i|^p)^{1/p} over the last axis; p = 0 counts x ≠ 0, p = inf is max|x|.
-
-    Examples
-    --------
-    >>> [float(norm([3.0, 0.0, 4.0], p)) for p in (0, 1, 2, math.inf)]
-    [2.0, 7.0, 5.0, 4.0]
-    """
-    a = np.abs(_rows("x", x))
-    p = _order("p", p)
-    if p == 0:
-        return np.asarray(np.count_nonzero(a, axis=-1), np.float64)
-    if math.isinf(p):
-        return np.asarray(a.max(axis=-1))
-    top = a.max(axis=-1, keepdims=True)
-    unit = np.where(top > 0, top, 1.0)
-    power = np.sum((a / unit) ** checks.positive("p", p), axis=-1) ** (1 / p)
-    return np.asarray(power * unit[..., 0])
-
-
-def _rows(name: str, x: ArrayLike, *, finite: bool = True) -> Array:
-    a = checks.array(name, x, finite=finite)
-    if not a.ndim or not a.shape[-1]:
-        raise ValueError(f"{name} must have rows of numbers, (…, n), got shape {a.shape}")
-    return a
-
-
-def _order(name: str, p: float) -> float:
-    return p if isinstance(p, float) and p == math.inf else checks.number(name, p)
-
-
-def sparsity(x: ArrayLike, q: float = 1.0, p: float = 2.0) -> Array:
-    """Return S*_{q,p}(x) = n^{1/p − 1/q} l_q(x)/l_p(x) over the last axis; 1 if dense.
-
-    Parameters
-    ----------
-    x : (…, n)
-    q, p : float
-        0 < q < p ≤ inf.
-
-    Notes
-    -----
-    The index is 1 if all |x_i| are equal, and n^{1/p − 1/q} if only one is not 0. It does not
-    depend on the scale of x. For n iid exp(βg), g ~ N(0, 1), S*_{1,2} → e^{−β²/2} as n → ∞: the
-    factor of n removes the growth of l₁/l₂ as √n.
-
-    Examples
-    --------
-    >>> float(sparsity(np.ones(9))), float(sparsity(np.eye(9)[0]))
-    (1.0, 0.333...)
-    """
-    q, p = _order("q", q), _order("p", p)
-    if not 0 < q < p:
-        raise ValueError(f"0 < q < p is needed, got q={q}, p={p}")
-    a = _rows("x", x)
-    if not a.any(axis=-1).all():
-        raise ValueError("x must have an entry that is not 0 in every row")
-    return np.asarray(a.shape[-1] ** (1 / p - 1 / q) * norm(a, q) / norm(a, p))
-
-
 def weight_statistics(logits: ArrayLike) -> dict[str, Array]:
     """Return four statistics of softmax for each row of logits (…, n).
 
@@ -268,7 +160,7 @@ def weight_statistics(logits: ArrayLike) -> dict[str, Array]:
     dict
         entropy : −Σ p log p, at most the logarithm of the number of finite logits
         largest_weight : max p
-        sparsity : S*_{1,2}(p) over the keys with finite logits, see `sparsity`
+        sparsity : S*_{1,2}(p) = ‖p‖₁/(√n ‖p‖₂) over the n keys with finite logits
         jacobian_norm : ‖diag(p) − p pᵀ‖_F, the size of the gradient
 
     Examples
@@ -276,14 +168,19 @@ def weight_statistics(logits: ArrayLike) -> dict[str, Array]:
     >>> {name: round(float(x), 3) for name, x in weight_statistics(np.zeros(4)).items()}
     {'entropy': 1.386, 'largest_weight': 0.25, 'sparsity': 1.0, 'jacobian_norm': 0.433}
     """
-    x = _rows("logits", logits, finite=False)
+    x = checks.array("logits", logits, finite=False)
+    if not x.ndim or not x.shape[-1]:
+        raise ValueError(f"logits must have rows of numbers, (…, n), got shape {x.shape}")
     if not (x.max(axis=-1) < math.inf).all() or not (x.max(axis=-1) > -math.inf).all():
         raise ValueError("logits must be finite, or -inf beside one that is finite in its row")
     p = attention.softmax(x)
+    top = p.max(axis=-1)
+    one, two = (np.sum((p / top[..., None]) ** r, axis=-1) ** (1 / r) * top for r in (1, 2))
+    n = x.shape[-1]
     return {
         "entropy": _entropies(x),
-        "largest_weight": np.asarray(p.max(axis=-1)),
-        "sparsity": sparsity(p) * np.sqrt(x.shape[-1] / np.isfinite(x).sum(axis=-1)),
+        "largest_weight": np.asarray(top),
+        "sparsity": n**-0.5 * one / two * np.sqrt(n / np.isfinite(x).sum(axis=-1)),
         "jacobian_norm": attention.jacobian_norm(p),
     }
 
@@ -311,20 +208,3 @@ def gaussian_entropy(n: int, beta: float) -> float:
     """Return log n − β²/2 for β < √(2 log n), and NaN for larger β, where it does not hold."""
     n, beta = checks.integer("n", n, least=1), abs(checks.number("beta", beta))
     return math.log(n) - beta**2 / 2 if beta < math.sqrt(2 * math.log(n)) else math.nan
-
-
-def dot_product_variance(d: int, correlation: float = 0.0) -> float:
-    """Return Var(q·k) = d + d(d − 1)ρ² of independent q, k.
-
-    Components have mean 0, variance 1 and correlation ρ. The variance is d for uncorrelated
-    components, for which the scale 1/√d is right, and d² for equal components.
-
-    Examples
-    --------
-    >>> dot_product_variance(16), dot_product_variance(16, 1.0)
-    (16.0, 256.0)
-    """
-    if abs(checks.number("correlation", correlation)) > 1:
-        raise ValueError(f"correlation must be between -1 and 1, got {correlation}")
-    d = checks.integer("d", d, least=1)
-    return float(d + d * (d - 1) * correlation**2)
