@@ -10,13 +10,12 @@ grow faster. ``--readme`` writes the table into the README.
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import functools
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -31,7 +30,7 @@ from approx.estimate import exact
 from approx.low_rank.godec import at_budget
 from approx.low_rank.robust_pca import inexact_alm
 from approx.low_rank.total_variation import nearest
-from figures.words.marked_text import insert
+from figures.words.marked_text import insert, table
 from studies.benchmarks import measure
 
 README = Path(__file__).parent / "README.md"
@@ -42,20 +41,10 @@ SLACK = 0.15  # tolerance for the fit of three sizes
 Side = Callable[[], Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A routine at growing sizes, and its formulas.
+class Case(NamedTuple):
+    """A routine at growing sizes; ``prepare`` makes of a size the function that is measured.
 
-    Attributes
-    ----------
-    work, axis : str
-    sizes : sequence of int
-    prepare : callable
-        size → the function that is measured.
-    time, memory : float
-        The exponents of the formulas; memory is allocated in addition to the arguments.
-    because : str
-        The formula.
+    ``time`` and ``memory``, beyond the arguments, are the exponents of the formula ``because``.
     """
 
     work: str
@@ -107,110 +96,47 @@ def advice(n: int = 256, heads: int = 1, d: int = D, **asked: Any) -> Side:
     return lambda: diagnose(x, **({"budget": 16.0, "trials": 1} | asked))
 
 
-def cases() -> Iterator[Case]:
-    """Yield the routines to measure."""
-    linear = "n, l", (2048, 4096, 8192, 16384)
-    yield Case("attend, positive", *linear, attend, 1, 1, "n·m·d")
-    yield Case(
-        "attend, positive, causal", *linear, lambda n: attend(n, mask="causal"), 1, 1, "n·m·d"
-    )
-    yield Case(
-        "attend, hierarchical, causal",
-        *linear,
-        lambda n: attend(n, spec="hierarchical(rank=4, basis='mean')", mask="causal"),
-        1.16,
-        1.16,
-        "n·log₂(n/16)·r·d",
-    )
-    of_window = "sliding_window(width=64)"
-    yield Case(
-        "attend, sliding window",
-        *linear,
-        lambda n: attend(n, spec=of_window, mask=Mask.causal(n, n)),
-        1,
-        1,
-        "n·w·d",
-    )
-    yield Case(
-        "attend, positive",
-        "m",
-        (64, 128, 256, 512),
-        lambda m: attend(spec=f"positive(m={m})"),
-        1,
-        1,
-        "n·m·d",
-    )
-    yield Case("attend, positive", "d", (32, 64, 128, 256), lambda d: attend(d=d), 1, 1, "n·m·d")
-    yield Case("compare", "n, l", (512, 1024, 2048, 4096), errors, 2, 1, "n·l·(m + d); 15·n kept")
-    yield Case(
-        "compare", "l", (1024, 2048, 4096, 8192), lambda l: errors(512, l), 1, 1, "n·l·(m + d)"
-    )
-    yield Case("compare", "m", (64, 128, 256, 512), lambda m: errors(m=m), 1, 0, "n·l·(m + d)")
-    yield Case("compare", "d", (32, 64, 128, 256), lambda d: errors(d=d), 1, 1, "n·l·(m + d)")
-    yield Case("monte_carlo", "temperatures", (2, 4, 8, 16), sample, 1, 1, "draws·m·pairs·t")
-    yield Case(
-        "monte_carlo", "draws", (50, 100, 200, 400), lambda c: sample(1, c), 1, 0, "draws·m·pairs"
-    )
-    of_matrix = "n, l", (128, 256, 512, 1024)
-    yield Case(
-        "expected_error, orthogonal",
-        *of_matrix,
-        lambda n: functools.partial(expected_error, parse(ORTHOGONAL), *points(n)),
-        2,
-        2,
-        "n·l·d",
-    )
-    yield Case(
-        "godec.at_budget(32)",
-        *of_matrix,
-        lambda n: functools.partial(at_budget, weights(n), 32.0),
-        3,
-        2,
-        "sweeps·n·l·r, one Gram matrix n·l²",
-    )
-    yield Case(
-        "total_variation.nearest, rank 8",
-        *of_matrix,
-        lambda n: functools.partial(nearest, weights(n), 8),
-        3,
-        2,
-        "sweeps·n·l·r², one Gram matrix n·l²",
-    )
-    yield Case(
-        "total_variation.nearest",
-        "rank",
-        (4, 8, 16, 32),
-        functools.partial(functools.partial, nearest, weights(256)),
-        2,
-        2,
-        "sweeps·n·l·r²",
-    )
-    yield Case(
-        "inexact_alm, 10 iterations",
-        *of_matrix,
-        lambda n: functools.partial(inexact_alm, weights(n), max_iterations=10),
-        3,
-        2,
-        "n·l² an iteration",
-    )
-    yield Case(
-        "singular_values",
-        *of_matrix,
-        lambda n: functools.partial(singular_values, weights(n)),
-        3,
-        2,
-        "n·l²",
-    )
-    yield Case("diagnose", "n, l", (256, 512, 1024, 2048), advice, 3, 2, "spectra n·l², else n·l")
-    yield Case(
-        "diagnose", "budget", (16, 32, 64, 128), lambda b: advice(512, budget=b), 1, 1, "n·m·d, n·k"
-    )
-    yield Case("diagnose", "d", (32, 64, 128, 256), lambda d: advice(512, d=d), 1, 1, "n·l·d")
-    yield Case(
-        "diagnose", "temperature", (1, 2, 4, 8), lambda t: advice(512, temperature=t), 0, 0, "none"
-    )
-    yield Case("diagnose", "trials", (1, 2, 4), lambda t: advice(512, trials=t), 1, 1, "draws")
-    yield Case("diagnose", "heads", (1, 2, 4), lambda h: advice(heads=h), 1, 0, "heads")
+# fmt: off
+LINEAR, MATRIX = ("n, l", (2048, 4096, 8192, 16384)), ("n, l", (128, 256, 512, 1024))
+OF_D, OF_M = ("d", (32, 64, 128, 256)), ("m", (64, 128, 256, 512))
+CASES = [
+    Case("attend, positive", *LINEAR, attend, 1, 1, "n·m·d"),
+    Case("attend, positive, causal", *LINEAR, lambda n: attend(n, mask="causal"), 1, 1, "n·m·d"),
+    Case("attend, hierarchical, causal", *LINEAR, lambda n: attend(
+        n, spec="hierarchical(rank=4, basis='mean')", mask="causal"), 1.16, 1.16,
+        "n·log₂(n/16)·r·d"),
+    Case("attend, sliding window", *LINEAR, lambda n: attend(
+        n, spec="sliding_window(width=64)", mask=Mask.causal(n, n)), 1, 1, "n·w·d"),
+    Case("attend, positive", *OF_M, lambda m: attend(spec=f"positive(m={m})"), 1, 1, "n·m·d"),
+    Case("attend, positive", *OF_D, lambda d: attend(d=d), 1, 1, "n·m·d"),
+    Case("compare", "n, l", (512, 1024, 2048, 4096), errors, 2, 1, "n·l·(m + d); 15·n kept"),
+    Case("compare", "l", (1024, 2048, 4096, 8192), lambda l: errors(512, l), 1, 1, "n·l·(m + d)"),
+    Case("compare", *OF_M, lambda m: errors(m=m), 1, 0, "n·l·(m + d)"),
+    Case("compare", *OF_D, lambda d: errors(d=d), 1, 1, "n·l·(m + d)"),
+    Case("monte_carlo", "temperatures", (2, 4, 8, 16), sample, 1, 1, "draws·m·pairs·t"),
+    Case("monte_carlo", "draws", (50, 100, 200, 400), lambda c: sample(1, c), 1, 0,
+         "draws·m·pairs"),
+    Case("expected_error, orthogonal", *MATRIX, lambda n: partial(
+        expected_error, parse(ORTHOGONAL), *points(n)), 2, 2, "n·l·d"),
+    Case("godec.at_budget(32)", *MATRIX, lambda n: partial(at_budget, weights(n), 32.0), 3, 2,
+         "sweeps·n·l·r, one Gram matrix n·l²"),
+    Case("total_variation.nearest, rank 8", *MATRIX, lambda n: partial(nearest, weights(n), 8),
+         3, 2, "sweeps·n·l·r², one Gram matrix n·l²"),
+    Case("total_variation.nearest", "rank", (4, 8, 16, 32), lambda r: partial(
+        nearest, weights(256), r), 2, 2, "sweeps·n·l·r²"),
+    Case("inexact_alm, 10 iterations", *MATRIX, lambda n: partial(
+        inexact_alm, weights(n), max_iterations=10), 3, 2, "n·l² an iteration"),
+    Case("singular_values", *MATRIX, lambda n: partial(singular_values, weights(n)), 3, 2, "n·l²"),
+    Case("diagnose", "n, l", (256, 512, 1024, 2048), advice, 3, 2, "spectra n·l², else n·l"),
+    Case("diagnose", "budget", (16, 32, 64, 128), lambda b: advice(512, budget=b), 1, 1,
+         "n·m·d, n·k"),
+    Case("diagnose", *OF_D, lambda d: advice(512, d=d), 1, 1, "n·l·d"),
+    Case("diagnose", "temperature", (1, 2, 4, 8), lambda t: advice(512, temperature=t), 0, 0,
+         "none"),
+    Case("diagnose", "trials", (1, 2, 4), lambda t: advice(512, trials=t), 1, 1, "draws"),
+    Case("diagnose", "heads", (1, 2, 4), lambda h: advice(heads=h), 1, 0, "heads"),
+]
+# fmt: on
 
 
 def seconds(side: Side, least: float = 0.3, most: int = 9) -> float:
@@ -240,21 +166,14 @@ def measured(case: Case) -> tuple[float, float]:
     return slope(case.sizes, times), slope(case.sizes, peaks)
 
 
-def row(case: Case, found: tuple[float, float]) -> str:
-    """Return a line of the table; exponents above the formula's are bold."""
+def row(case: Case, found: tuple[float, float]) -> tuple[str, ...]:
+    """Return the cells of a line; exponents above the formula's are bold."""
     shown = [
         f"**{value:.2f}**" if value > formula + SLACK else f"{value:.2f}"
         for value, formula in zip(found, (case.time, case.memory))
     ]
     sizes = f"{case.axis} = {case.sizes[-3]} … {case.sizes[-1]}"
-    cells = case.work, sizes, shown[0], f"{case.time:g}", shown[1], f"{case.memory:g}", case.because
-    return "| " + " | ".join(cells) + " |"
-
-
-def table(lines: Sequence[str]) -> str:
-    """Return the table with its headings."""
-    heads = "routine", "sizes", "time", "its formula", "memory", "its formula", "which is"
-    return "\n".join(["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|", *lines])
+    return case.work, sizes, shown[0], f"{case.time:g}", shown[1], f"{case.memory:g}", case.because
 
 
 def main() -> None:
@@ -269,10 +188,11 @@ def main() -> None:
         parser.error("the README shows every routine: --readme takes no names")
     names = tuple(options.names) or ("",)
     with threadpool_limits(1):
-        found = [row(one, measured(one)) for one in cases() if one.work.startswith(names)]
-    print(table(found))
+        found = [row(one, measured(one)) for one in CASES if one.work.startswith(names)]
+    titles = "routine", "sizes", "time", "its formula", "memory", "its formula", "which is"
+    print(text := table(titles, found))
     if options.readme:
-        README.write_text(insert(README.read_text("utf-8"), BEGIN, END, table(found)), "utf-8")
+        README.write_text(insert(README.read_text("utf-8"), BEGIN, END, text), "utf-8")
 
 
 if __name__ == "__main__":

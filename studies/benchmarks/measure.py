@@ -1,4 +1,4 @@
-"""Tools of every benchmark: turns, medians, limits, peak memory, peers.
+"""The loop over benchmarks, and its tools: turns, medians, limits, peak memory, peers.
 
 A ratio compares sides that take turns in one process after a warm-up, with BLAS on one thread. The
 *limit* is the time of the matrix products and exponentials that the task cannot avoid, in the same
@@ -10,42 +10,29 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import statistics
-import threading
 import time
 import tracemalloc
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 
 from approx.kernels.elementary import exp_rows
 
 TILE = 512
-AT_LEAST, AT_MOST = ("ratio", "share"), ("seconds", "megabytes", "ulp")
+ENOUGH = 10.0  # seconds after which a side is not run again
+AT_LEAST = "ratio", "share"  # targets; seconds and megabytes are at most theirs
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
     """One line of the table.
 
-    Attributes
-    ----------
-    work : str
-    seconds : float, optional
-        The median of our time.
-    peer, peer_seconds
-        The peer and its time; a peer that cannot be imported has no time.
-    limit_seconds : float, optional
-        The time of matrix products and exponentials alone.
-    memory : int, optional
-        The peak in bytes, above the memory before.
-    ulp : float, optional
-        The largest error, in units of the last place.
-    must : mapping
-        The targets: name of a number → (required, desired); each may be None.
+    Seconds are medians; a peer that cannot be imported has none, and the limit's are those of
+    matrix products and exponentials alone. ``memory`` is the peak in bytes above the memory before.
+    ``must`` has the targets: name of a number → (required, desired); each may be None.
     """
 
     work: str
@@ -54,7 +41,6 @@ class Row:
     peer_seconds: float | None = None
     limit_seconds: float | None = None
     memory: int | None = None
-    ulp: float | None = None
     must: Mapping[str, tuple[float | None, float | None]] = dataclasses.field(default_factory=dict)
 
     @property
@@ -88,6 +74,45 @@ def _over(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a / b
 
 
+class Line(NamedTuple):
+    """A row before it is measured: its sides by their names.
+
+    From our time and the peer's the times of the sides in ``less`` are subtracted.
+    """
+
+    work: str
+    peer: str = ""
+    must: Mapping[str, tuple[float | None, float | None]] = {}
+    ours: str = "ours"
+    theirs: str = "theirs"
+    limit: str = "limit"
+    less: tuple[str, str] = ("", "")
+
+
+class Bench(NamedTuple):
+    """Sides that take turns, and the rows that compare them."""
+
+    sides: Mapping[str, Callable[[], Any]]
+    lines: Sequence[Line]
+    often: int = 1  # this many times as many turns
+
+    def measured(self, repeats: int) -> Iterator[Row]:
+        """Yield the rows, each with the peak memory of our side."""
+        seconds = medians(self.sides, repeats * self.often)
+        memory = {name: traced(self.sides[name]) for name in {line.ours for line in self.lines}}
+        for line in self.lines:
+            theirs = seconds.get(line.theirs) if line.peer else None
+            yield Row(
+                line.work,
+                seconds[line.ours] - seconds.get(line.less[0], 0.0),
+                line.peer,
+                None if theirs is None else theirs - seconds.get(line.less[1], 0.0),
+                seconds.get(line.limit),
+                memory[line.ours],
+                line.must,
+            )
+
+
 def medians(sides: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
     """Return the median seconds of each side; sides take turns after a warm-up run of each."""
     for side in sides.values():
@@ -95,9 +120,10 @@ def medians(sides: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, f
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(repeats):
         for name, side in sides.items():
-            start = time.perf_counter()
-            side()
-            seconds[name].append(time.perf_counter() - start)
+            if sum(seconds[name]) < ENOUGH:
+                start = time.perf_counter()
+                side()
+                seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
@@ -116,45 +142,12 @@ def traced(side: Callable[[], Any]) -> int:
             tracemalloc.stop()
 
 
-def resident(side: Callable[[], Any], every: float = 0.01) -> int:
-    """Return the peak of resident bytes of this process and its children, above those before."""
-    me, done, peak = psutil.Process(), threading.Event(), 0
-
-    def now() -> int:
-        total = me.memory_info().rss
-        for child in me.children(recursive=True):
-            try:
-                total += child.memory_info().rss
-            except psutil.NoSuchProcess:
-                continue
-        return int(total)
-
-    def watch() -> None:
-        nonlocal peak
-        while not done.wait(every):
-            peak = max(peak, now())
-
-    before, watcher = now(), threading.Thread(target=watch)
-    watcher.start()
-    try:
-        side()
-    finally:
-        done.set()
-        watcher.join()
-    return max(peak, now()) - before
-
-
 def limit(
     *products: tuple[tuple[int, int, int], int], exponentials: int, dtype: Any
 ) -> Callable[[], None]:
     """Return a function that runs only matrix products and exponentials, tile by tile.
 
-    Parameters
-    ----------
-    *products
-        ((rows, inner, columns) of a tile, number of tiles).
-    exponentials : int
-        The count of exponentials, in tiles of 512 × 512.
+    Products are ((rows, inner, columns) of a tile, number of tiles); exponentials are counted.
     """
     rng = np.random.default_rng(0)
     operands = []

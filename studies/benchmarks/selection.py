@@ -29,8 +29,7 @@ from approx.kernels import pattern_products
 from approx.kernels.threads import one_thread
 from approx.method.prices import Shape
 from approx.registry import ALIASES
-from figures.words.marked_text import insert
-from studies.benchmarks import measure
+from figures.words.marked_text import insert, table
 from studies.benchmarks.__main__ import HERE, machine
 
 KEYS = 32  # the budget is the reads of this many keys with their values
@@ -42,61 +41,32 @@ END = "<!-- end of selection -->"
 
 # In addition to all names and aliases with their defaults: other rules of a method, and sizes of
 # methods that no budget of reads fills.
+# fmt: off
 MORE = (
-    "taylor(degree=2)",
-    "tensor_power(n=4)",
-    "richardson(n=2)",
-    "chebyshev(degree=4)",
-    "minimax(degree=4)",
-    "least_squares(degree=2)",
-    "nystrom(block=32)",
-    "coreset(pivots='uniform')",
-    "channels(r=16)",
-    "quantised(bits=4)",
-    "qjl(m=128)",
-    "projected_top_k(by='svd')",
-    "columns(by='leverage')",
-    "columns(by='cur')",
-    "columns(by='leverage', block=8)",
-    "columns(by='expected', block=8)",
-    "columns(by='snapkv', recent=16, window=16, block=8)",
-    "pages(by='mean')",
-    "lsh(hashes=8, rounds=4)",
-    "flash(size=32)",
-    "guarded(sink_window(k=32))",
-    "hierarchical(basis='mean', sinks=1)",
-    "hierarchical(basis='pivots', sinks=1)",
+    "taylor(degree=2)", "tensor_power(n=4)", "richardson(n=2)", "chebyshev(degree=4)",
+    "minimax(degree=4)", "least_squares(degree=2)", "nystrom(block=32)",
+    "coreset(pivots='uniform')", "channels(r=16)", "quantised(bits=4)", "qjl(m=128)",
+    "projected_top_k(by='svd')", "columns(by='leverage')", "columns(by='cur')",
+    "columns(by='leverage', block=8)", "columns(by='expected', block=8)",
+    "columns(by='snapkv', recent=16, window=16, block=8)", "pages(by='mean')",
+    "lsh(hashes=8, rounds=4)", "flash(size=32)", "guarded(sink_window(k=32))",
+    "hierarchical(basis='mean', sinks=1)", "hierarchical(basis='pivots', sinks=1)",
     "scatterbrain(low_rank=positive(projection='orthogonal'), sparse=sink_window())",
-    "sampled(sparse=sink_window())",
-    "sampled(sparse=sink_window(), design='systematic')",
-    "sampled(sparse=sink_window(), design='poisson')",
-    "sampled(sparse=sink_window(), design='multinomial')",
-    "sampled(sparse=sink_window(), design='systematic', sizes='bound')",
+    *(f"sampled(sparse=sink_window(){more})" for more in (
+        "", ", design='systematic'", ", design='poisson'", ", design='multinomial'",
+        ", design='systematic', sizes='bound'")),
     "vattention(sparse=sink_window(k=16), k=16)",
 )
+# fmt: on
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
     """One line of the table, in units of the seconds of exact attention.
 
-    Attributes
-    ----------
-    method : str
-        The spec, with its size.
-    also : str
-        Its well-known names.
-    causal : bool
-        Whether a causal model can run it: it is autoregressive.
-    reads, price : float, optional
-        The reads of a new query, in keys with their values; and multiply-adds relative to exact
-        attention.
-    selection : float
-        The time of `approximate`, without the products q·k on a support.
-    answer : float
-        The time of these products and of `attend`.
-    error : float
-        The relative Frobenius error of the output.
+    ``also`` are well-known names; reads are in keys with their values, and the price is in
+    multiply-adds over those of exact attention. ``selection`` is the time of `approximate` without
+    the products q·k on a support, ``answer`` that of these products and of `attend`.
     """
 
     method: str
@@ -203,15 +173,6 @@ def measured(
     )
 
 
-def limit(n: int, d: int, c: int) -> float:
-    """Return the seconds of the products and exponentials of causal attention, by stripes."""
-    rows = min(exact.height(n), n)
-    width, stripes = (n + rows) // 2, -(-n // rows)
-    products = ((rows, d, width), stripes), ((rows, width, c), stripes)
-    run = measure.limit(*products, exponentials=rows * width * stripes, dtype=np.float64)
-    return min(seconds(run)[0] for _ in range(3))
-
-
 def compute(n: int, repeats: int, specs: list[str]) -> dict[str, Any]:
     """Return the measurements for JSON, for all methods or for some specs."""
     load = os.getloadavg()[0]
@@ -221,11 +182,10 @@ def compute(n: int, repeats: int, specs: list[str]) -> dict[str, Any]:
     with one_thread():
         truth = exact.attention(Q, K, V, mask=mask)
         own = min(seconds(lambda: exact.attention(Q, K, V, mask=mask))[0] for _ in range(3))
-        share = limit(n, shape.d, shape.c) / own
         for method, also in (methods(shape, specs) if specs else methods(shape)).items():
             rows.append(measured(method, also, (Q, K, V), truth, mask, repeats))
             print(" | ".join(cells(rows[-1])), flush=True)
-    about = {"n": n, "seconds": own, "share": share, "load": [load, os.getloadavg()[0]]}
+    about = {"n": n, "seconds": own, "load": [load, os.getloadavg()[0]]}
     return machine() | about | {"rows": [dataclasses.asdict(row) for row in rows]}
 
 
@@ -259,16 +219,13 @@ def markdown(found: dict[str, Any]) -> str:
         f"{found['date']}, {found['processor']}, one thread, float64, BLAS kernels "
         f"{found['blas']}, numpy {found['versions']['numpy']}, numba {found['versions']['numba']}; "
         f"load of the machine {found['load'][0]:.1f} at the beginning and {found['load'][1]:.1f} "
-        f"at the end, on {found['cores']} cores. Exact attention took {found['seconds']:.3f} s, of "
-        f"which its products and exponentials alone are {found['share']:.0%}. Of {len(rows)} "
-        f"methods {slower} take no less time than that, and in {dearer} the selection takes longer "
-        "than the answer. Of those that take less and that a causal model can run, these have the "
-        f"least error: {nearest}. `exact()` takes longer than `approx.exact.attention`, because it "
-        "holds every entry as a sparse matrix.",
+        f"at the end, on {found['cores']} cores. Exact attention took {found['seconds']:.3f} s. "
+        f"Of {len(rows)} methods {slower} take no less time than that, and in {dearer} the "
+        "selection takes longer than the answer. Of those that take less and that a causal model "
+        f"can run, these have the least error: {nearest}. `exact()` takes longer than "
+        "`approx.exact.attention`, because it holds every entry as a sparse matrix.",
         "",
-        "| " + " | ".join(HEADINGS) + " |",
-        "|---" * len(HEADINGS) + "|",
-        *("| " + " | ".join(cells(row)) + " |" for row in rows),
+        table(HEADINGS, map(cells, rows)),
     ]
     return "\n".join(lines)
 

@@ -1,11 +1,9 @@
 """The benchmarks at tiny sizes: both sides agree, and peers that are missing are named."""
 
-import importlib
 import itertools
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from approx import METHODS, Mask, parse
@@ -13,22 +11,15 @@ from approx.low_rank.robust_pca import inexact_alm
 from approx.method.prices import Shape
 from approx.registry import ALIASES
 from figures.words.marked_text import insert
-from studies.benchmarks import (
-    __main__ as command,
-    exponents,
-    growth,
-    measure,
-    robust_pca,
-    selection,
-)
-from studies.benchmarks.measure import Row
+from studies.benchmarks import __main__ as command, cases, exponents, measure, selection
+from studies.benchmarks.cases import BENCHMARKS, Benchmark
+from studies.benchmarks.measure import Bench, Line, Row
 
 
-@pytest.mark.parametrize("name", command.names())
+@pytest.mark.parametrize("name", BENCHMARKS)
 def test_both_sides_agree(name):
     """Each asserts it itself, before it measures."""
-    module = importlib.import_module(f"studies.benchmarks.{name}")
-    rows = list(module.run(1, **module.TINY))
+    rows = list(BENCHMARKS[name].rows(1, **BENCHMARKS[name].tiny))
     assert rows
     for row in rows:
         line = command.cells(row)
@@ -70,17 +61,14 @@ def test_an_error_while_memory_is_measured_is_an_error():
         measure.traced(lambda: 1 // 0)
 
 
-def test_the_table_goes_between_the_marks():
-    about = {"date": "1900-01-01", "processor": "p", "cores": 2, "blas": "b", "python": "3"}
-    block = command.markdown(about | {"versions": {}}, [Row("work", 0.5)])
-    text = f"before\n{command.BEGIN}\nold\n{command.END}\nafter\n"
-    marks = command.BEGIN, command.END
-    new = insert(text, *marks, block)
-    assert new == f"before\n{command.BEGIN}\n{block}\n{command.END}\nafter\n"
-    assert insert(new, *marks, block) == new
-    assert "| work | 500 ms |" in block
-    with pytest.raises(ValueError, match="the page must have one line"):
-        insert("nothing", *marks, block)
+def test_times_of_other_sides_are_subtracted(monkeypatch):
+    found = {"ours": 3.0, "part": 1.0, "theirs": 9.0, "limit": 0.5}
+    monkeypatch.setattr(measure, "medians", lambda sides, repeats: found)
+    lines = [Line("a", "peer", less=("part", "")), Line("b"), Line("c", "other", theirs="gone")]
+    first, alone, missing = Bench(dict.fromkeys(found, list), lines).measured(1)
+    assert (first.seconds, first.peer_seconds, first.share) == (2.0, 9.0, 0.25)
+    assert (alone.seconds, alone.peer_seconds, alone.memory is None) == (3.0, None, False)
+    assert missing.peer_seconds is None
 
 
 def test_an_unknown_name_is_a_usage_error(capsys):
@@ -89,104 +77,59 @@ def test_an_unknown_name_is_a_usage_error(capsys):
     assert "unknown benchmark nothing: choose from " in capsys.readouterr().err
 
 
-def test_the_table_goes_into_the_readme(monkeypatch, tmp_path):
-    text, copy = command.README.read_text("utf-8"), tmp_path / "README.md"
-    copy.write_text(text, "utf-8")
-    monkeypatch.setattr(command, "README", copy)
+def test_all_benchmarks_leave_results_and_a_table(monkeypatch, tmp_path):
+    (tmp_path / "README.md").write_text(command.README.read_text("utf-8"), "utf-8")
     rows = [Row("alone", 0.5), Row("work", 0.5, "peer", 1.0)]
-    monkeypatch.setattr("studies.benchmarks.exp.run", lambda repeats: rows)
-    monkeypatch.setattr(command, "names", lambda: ["exp"])
-    results = ["--json", str(tmp_path / "results.json")]
-    with pytest.raises(SystemExit, match="2"):
-        command.main(["exp", "--readme", *results])
-    command.main(["--readme", *results])
-    for line in ("| work | 500 ms | peer |", "| alone | 500 ms |", text.split(command.BEGIN)[0]):
-        assert line in copy.read_text("utf-8")
-
-
-def test_some_benchmarks_leave_the_results_of_all(monkeypatch, tmp_path):
-    monkeypatch.setattr("studies.benchmarks.exp.run", lambda repeats: [Row("work", 0.5)])
-    monkeypatch.setattr(command, "names", lambda: ["exp"])
+    monkeypatch.setattr(command, "BENCHMARKS", {"exp": Benchmark(lambda: rows, {})})
+    monkeypatch.setattr(command, "README", tmp_path / "README.md")
     monkeypatch.setattr(command, "HERE", tmp_path)
     command.main(["exp"])
-    assert not list(tmp_path.iterdir())
-    command.main(["exp", "--json", str(tmp_path / "one.json")])
-    command.main([])
-    assert {path.name for path in tmp_path.iterdir()} == {"one.json", "results.json"}
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["exp", "--readme"])
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    command.main(["--readme"])
+    text = (tmp_path / "README.md").read_text("utf-8")
+    assert "| work | 500 ms | peer | 1.00 s | 2.00 |" in text
+    found = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    about = {name: value for name, value in found.items() if name != "rows"}
+    table = command.markdown(about, [Row(**row) for row in found["rows"]])
+    assert insert(text, command.BEGIN, command.END, table) == text
 
 
-def pursuit_off_by(error):
-    """Return a peer that finds ours, and (1 + error) times its entries with ρ at its fastest."""
+def test_the_readme_has_the_results_that_were_measured():
+    found = json.loads((command.HERE / "results.json").read_text("utf-8"))
+    rows = [Row(**row) for row in found.pop("rows")]
+    readme = command.README.read_text("utf-8")
+    assert insert(readme, command.BEGIN, command.END, command.markdown(found, rows)) == readme
 
+
+@pytest.mark.parametrize("error", [1e-3, 0.1])
+def test_a_peer_of_pursuit_slows_down_until_it_finds_our_objective(monkeypatch, error):
     def pursue(D, rho=1.5):
-        L, S = robust_pca.dense(inexact_alm(D))
-        return L, S * (1 + error * (rho == 1.5))
+        L, S = cases.parts(inexact_alm(D))
+        return L, S * (1 + error * (rho == 1.5 or error == 0.1))
 
-    return lambda: {"pyrpca": pursue}
-
-
-def test_a_peer_of_pursuit_slows_down_until_it_finds_our_objective(monkeypatch):
-    monkeypatch.setattr(robust_pca, "pursuits", pursuit_off_by(1e-3))
-    fast, certified = robust_pca.on_attention("work", robust_pca.attention(1.0, 48), 1)
-    assert (fast.peer, certified.peer) == ("pyrpca, ρ = 1.5", "pyrpca, ρ = 1.2")
-    assert fast.ratio is not None
-    assert certified.ratio is not None
-
-
-@pytest.mark.parametrize("rows", [
-    lambda: robust_pca.on_golden(40, 1, "pyrpca", robust_pca.GOLDEN),
-    lambda: robust_pca.on_attention("work", robust_pca.attention(1.0, 48), 1),
-])  # fmt: skip
-def test_a_peer_of_pursuit_with_another_objective_is_an_error(monkeypatch, rows):
-    monkeypatch.setattr(robust_pca, "pursuits", pursuit_off_by(0.1))
-    with pytest.raises(AssertionError, match=r"^objectives of .* differ by"):
-        list(rows())
-
-
-def grown():
-    """Return a table of growth whose slopes are known: size^1.5 seconds, 8·size bytes."""
-    rows = [
-        (task, axis, size, threads, size**1.5 / threads, 8.0 * size)
-        for axis in growth.TITLES
-        for task in ("attend", "compare")
-        for size in (1, 2, 4, 8)
-        for threads in (1, 2)
-    ]
-    return pd.DataFrame(rows, columns=growth.COLUMNS)
-
-
-def test_slopes_of_growth_are_those_of_a_power():
-    # logarithms of powers of 2, fitted: a few roundings
-    np.testing.assert_allclose(growth.slopes(grown(), "seconds"), 1.5, rtol=1e-12)
-    np.testing.assert_allclose(growth.slopes(grown(), "bytes"), 1.0, rtol=1e-12)
-    text = growth.caption(grown())
-    assert "attend against n = l 1.50 in time and 1.00 in memory" in text
-    assert "One thread over two at the largest size: attend against features m 2.00" in text
-    assert [len(ax.lines) for ax in growth.draw(grown()).axes] == [4, 4, 4, 2, 2, 2]
-
-
-def test_growth_is_measured(monkeypatch):
-    tiny = [("attend", "n", 16, lambda: growth.attend(16, 4)),
-            ("compare", "m", 4, lambda: growth.errors(16, 4)),
-            ("monte_carlo", "temperatures", 2, lambda: growth.sample(2))]  # fmt: skip
-    monkeypatch.setattr(growth, "cases", lambda largest: tiny)
-    monkeypatch.setattr(growth, "THREADS", {task: (1,) for task in growth.THREADS})
-    table = growth.compute(repeats=1)
-    assert table.columns.tolist() == growth.COLUMNS
-    assert len(table) == 3
-    assert (table[["seconds", "bytes"]] > 0).all(axis=None)
+    monkeypatch.setattr(cases, "pursuits", lambda: {"pyrpca": pursue})
+    D = np.exp(np.random.default_rng(0).standard_normal((48, 48)) / 4)
+    if error == 0.1:
+        for bench in (lambda: cases.on_attention("work", D), lambda: cases.on_golden(40, "pyrpca")):
+            with pytest.raises(AssertionError, match=r"^objectives of .* differ by"):
+                bench()
+        return
+    (line,) = cases.on_attention("work", D).lines
+    assert line.peer == "pyrpca, ρ = 1.2"
 
 
 def test_exponents_above_those_of_their_formulas_are_bold(monkeypatch):
     sizes = (1, 2, 4, 8)
     assert exponents.slope(sizes, [9.0, 4.0, 16.0, 64.0]) == pytest.approx(2.0)  # the last three
     case = exponents.Case("work", "n", sizes, lambda n: lambda: bytearray(10**6 * n), 1, 1, "n")
-    assert exponents.row(case, (1.16, 1.1)) == "| work | n = 2 … 8 | **1.16** | 1 | 1.10 | 1 | n |"
+    assert exponents.row(case, (1.16, 1.1))[1:6] == ("n = 2 … 8", "**1.16**", "1", "1.10", "1")
     monkeypatch.setattr(exponents, "seconds", lambda side: len(side()) ** 1.5)
     time, memory = exponents.measured(case)
     assert (time, memory) == (pytest.approx(1.5), pytest.approx(1.0, abs=0.1))
     assert exponents.seconds(lambda: [0]) == 1.0
-    every = list(exponents.cases())
+    every = exponents.CASES
     assert len({(case.work, case.axis) for case in every}) == len(every)
     assert all(len(case.sizes) >= 3 and min(case.time, case.memory) >= 0 for case in every)
 
@@ -221,7 +164,6 @@ def test_selection_is_what_answering_leaves(monkeypatch, capsys):
     features, window, whole = (selection.Row(**row) for row in found["rows"])
     assert (features.selection, features.answer, features.total) == (1.0, 1.0, 2.0)
     assert (window.selection, window.answer, window.total) == (0.0, 2.0, 2.0)
-    assert found["share"] == 1.0
     assert (whole.price, whole.reads, window.reads) == (1.0, 48.0, 4.0)
     assert whole.error < 1e-12 < window.error  # sums of 48 terms, each within some eps
     text = selection.markdown(found)
