@@ -21,7 +21,6 @@ from analysis.costs import budget, operations
 from analysis.errors import metrics
 from analysis.experiments import support_recall
 from analysis.inputs import statistics
-from analysis.moments import correction_weights
 from analysis.ranks import modular, position_rank, rank
 from analysis.ranks.attention_weights import Weights
 from analysis.sweeps import crossovers, sweep
@@ -160,7 +159,6 @@ VALUES = {
     "sampling_intervals.upper_bounds": lambda V: sampling_intervals.upper_bounds(
         _approximation(str(DRAWN)), *points(), V, method=DRAWN
     ).output_error.to_numpy(),
-    "Row.output": lambda V: correction_weights.Row(np.full(4, 0.25), np.arange(4) > 0, 2).output(V),
 }
 
 
@@ -221,7 +219,6 @@ NUMBERS = {
     "level": lambda x: METHODS["threshold"](level=x) if x is not None else 1 / 0,
     "p of top_p": lambda x: METHODS["top_p"](p=x),
     "share": lambda x: METHODS["scatterbrain"](share=x),
-    "pi": correction_weights.threshold,
 }
 
 # integer, and the least that is allowed
@@ -236,7 +233,6 @@ INTEGERS = {
     "d of within": (lambda n: parse("positive").within(4, n=4, l=4, d=n), 1),
     "rows": (lambda n: metrics.compare(METHOD.approximate(*points()), *points(), rows=n), 2),
     "draws": (lambda n: moments.monte_carlo(METHOD, *points(), draws=n, rng=0), 2),
-    "keys of threshold": (lambda n: correction_weights.threshold(0.5, keys=n), 2),
     "probes": (lambda n: rank.estimates(D, probes=n, rng=0), 2),
     "steps": (lambda n: rank.estimates(D, steps=n, rng=0), 1),
     "n of exact_attention": (lambda n: operations.exact_attention(n, 2), 0),

@@ -518,22 +518,3 @@ def fewest(weights, p):
         if math.fsum(weights[j] for j in kept) >= p:
             break
     return {*kept}
-
-
-def errors_of_a_drawn_row(p, rest, errors, drawn, weight, V):
-    """Squared errors of the row sum and of the output of low + weight·(exact − low), drawn keys.
-
-    low is exact·(1 + errors) on the rest, and what is not in the rest is exact.
-    """
-    estimate = []
-    for j, share in enumerate(p):
-        low = share * (1 + errors[j]) if rest[j] else share
-        estimate.append(low + weight * (share - low) if j in drawn else low)
-    total = sum(estimate)
-    gap = [
-        sum(w * v[c] for w, v in zip(estimate, V)) / total - sum(w * v[c] for w, v in zip(p, V))
-        if total > 0
-        else -sum(w * v[c] for w, v in zip(p, V))
-        for c in range(len(V[0]))
-    ]
-    return (total - sum(p)) ** 2, sum(g * g for g in gap)

@@ -90,7 +90,7 @@ def curves(
     -------
     DataFrame
         One row per head and choice: ``layer``, ``head``, ``method``, ``price`` in the currency and
-        ``damage``, the ``fisher`` of `analysis.models.sensitivity.singles`: an estimate of KL(model
+        ``damage``, that of `analysis.models.sensitivity.fisher`: an estimate of KL(model
         ‖ replaced) with only this head replaced, to second order in its error. It is 0 for exact
         attention.
 

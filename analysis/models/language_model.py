@@ -221,29 +221,6 @@ class LanguageModel:
             watch(self.layers, last)
         return last
 
-    def step(
-        self,
-        ids: Sequence[int] | Array,
-        layer: int,
-        state: Any,
-        attention: Attention = Call.output,
-    ) -> Any:
-        """Return the state after one layer, a tensor (1, n, width), from the state that enters it.
-
-        No other layer is run; everything else is as for `states`.
-        """
-        integer("layer", layer, least=0, most=self.layers - 1)
-
-        def watch(number: int, after: Any) -> None:
-            if number == layer + 1:
-                raise _Left(after)
-
-        try:
-            self.states(ids, attention, start=layer, state=state, watch=watch)
-        except _Left as left:
-            return left.state
-        raise AssertionError("nothing left a layer")  # states refuses such a model
-
     def logits(self, ids: Sequence[int] | Array, state: Any, rows: Sequence[int] | Array) -> Any:
         """Return the logits of the next token at some positions, a tensor (rows, vocabulary).
 
@@ -262,49 +239,6 @@ class LanguageModel:
             output = self.model(input_ids=torch.as_tensor(ids)[None], logits_to_keep=kept)
         found = output.logits[0]
         return found if len(found) == len(kept) else found[kept]
-
-    def projection(self, layer: int) -> Array:
-        """Return W_O, the output projection of each head of a layer.
-
-        Returns
-        -------
-        (heads, c, width) float64
-            The layer's attention adds Σ_h output_h W_O[h], plus its bias if it has one, to the
-            state.
-
-        Raises
-        ------
-        ValueError
-            The layer has no linear map that takes the outputs of all heads.
-        """
-        import torch
-
-        integer("layer", layer, least=0, most=self.layers - 1)
-        found: list[Any] = []
-        handed: list[Any] = []
-
-        def attention(call: Call) -> Any:
-            handed.append(call.output())
-            return handed[-1]
-
-        def before(module: Any, given: tuple[Any, ...]) -> None:
-            wide = handed and given and handed[-1].flatten(2).shape == given[0].shape
-            if not found and wide and torch.equal(handed[-1].flatten(2), given[0]):
-                found.append(module)
-
-        with HOOKED, torch.inference_mode(), ExitStack() as stack:
-            states: dict[int, Any] = {}
-            self.states([0, 1], watch=states.__setitem__)
-            for module in self._blocks[layer].modules():
-                if not any(True for _ in module.children()):
-                    stack.callback(module.register_forward_pre_hook(before).remove)
-            self.states([0, 1], attention, start=layer, state=states[layer])
-            if not found:
-                raise ValueError(f"layer {layer} has no linear map behind its attention")
-            _, _, heads, c = handed[0].shape
-            one = torch.eye(heads * c, dtype=handed[0].dtype)
-            made = found[0](one) - found[0](torch.zeros_like(one))
-        return np.asarray(made.double().numpy().reshape(heads, c, -1))
 
     @contextmanager
     def _skipping(self, start: int, state: Any) -> Iterator[None]:
@@ -326,10 +260,3 @@ def _unpickled(cls: type[M], attributes: bytes) -> M:
     model = cls.__new__(cls)
     vars(model).update(pickle.loads(attributes))
     return model
-
-
-class _Left(Exception):
-    """An exception that ends a pass after a layer and carries the state there."""
-
-    def __init__(self, state: Any) -> None:
-        self.state = state

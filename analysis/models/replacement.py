@@ -325,23 +325,6 @@ class Passage:
             kl, same, surprisal = self.compare(state)
         return Replaced(kl, same, surprisal, residual, found, state)
 
-    def step(self, layer: int, state: Any, heads: Replacements | None = None) -> Any:
-        """Return the state after a layer, a tensor (1, n, width), from the state that enters it.
-
-        Parameters
-        ----------
-        layer : int
-        state : tensor (1, n, width)
-        heads : mapping of (layer, head) to Method, optional
-            Methods compute the heads of this layer among them, with the draws of `replace`.
-        """
-        every = {**self.heads, **(heads or {})}
-        mine = {head: method for (place, head), method in every.items() if place == layer}
-        with self._computing():
-            return self.model.step(
-                self.ids, layer, state, lambda call: self._output(call, mine, None)
-            )
-
     def own_errors(self, heads: Replacements) -> dict[HeadIndex, dict[str, float]]:
         """Return the errors of methods at the heads' inputs in the model itself, by head.
 

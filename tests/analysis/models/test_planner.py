@@ -152,12 +152,11 @@ def test_curves_have_the_damage_that_single_heads_predict():
     p = passage(build())
     methods = [parse("sink_window()"), parse("positive(m=16)")]
     found = curves([p], 64.0, methods=methods, samples=2).set_index(["layer", "head", "method"])
-    single = sensitivity.singles(
-        p, [parse("sink_window(k=4)"), methods[1]], heads=[(1, 2)], samples=2
-    )
-    (part,) = single
-    for row in part.itertuples():
-        assert found.damage[1, 2, row.method] == pytest.approx(row.fisher, rel=1e-9)
+    x, drawn = p.inputs(1).at(1, 2), [g[1][2] for g in sensitivity.gradients(p, 2)]
+    for method in (parse("sink_window(k=4)"), methods[1]):
+        change = sensitivity.moved(x, x.approximate(method, rng=p.draws(1, 2)))
+        predicted = sensitivity.fisher(change, drawn) / len(p.positions)
+        assert found.damage[1, 2, str(method)] == pytest.approx(predicted, rel=1e-9)
     assert found.price[1, 2, "sink_window(k=4)"] == 4 * 16
     assert (found.damage.xs("exact()", level="method") == 0).all()
     assert found.price.xs("exact()", level="method").eq(90 * 16).all()
