@@ -15,7 +15,6 @@ from approx.combinations.designs.by_size import Multinomial, Poisson, Systematic
 from approx.combinations.designs.collisions import Collisions
 from approx.combinations.designs.design import Rest, Uniform
 from approx.combinations.sampled import Sampled, Sizes
-from approx.estimate import exact
 
 N, L = 4, 6
 rng = np.random.default_rng(3)
@@ -200,49 +199,6 @@ def test_an_estimate_has_the_mean_and_the_variance_that_it_says(design, fields, 
         np.testing.assert_allclose(known, covariance, atol=400 * TINY)
 
 
-SAMPLERS = [
-    "sampled(sink_window(k=8, sinks=1), k=16)",
-    "sampled(sink_window(k=8), design='systematic', k=16)",
-    "sampled(sink_window(k=8), design='poisson', k=16)",
-    "sampled(sink_window(k=8), design='multinomial', k=16)",
-    "sampled(sink_window(k=8), design='multinomial', k=64, shared=True)",
-    "sampled(design='lsh', hashes=2, tables=8)",
-    "magicpig(sparse=sink_window(k=8), hashes=2, tables=8, collisions=1)",
-    "sampled(sink_window(k=8), k=32, low_rank=positive(m=8))",
-]
-
-
-@pytest.mark.parametrize("spec", SAMPLERS)
-def test_sums_of_real_rows_are_unbiased_with_the_variance_that_is_known(spec, real_rows):
-    """The mean of D̂/D over draws, by its closed-form standard error: |z| ≤ 5."""
-    method, draws = parse(spec), 100
-    q, k, mask, share = real_rows
-    sums, log_sums = np.zeros((draws, len(q))), exact.log_row_sums(q, k, mask=mask)
-    for seed in range(draws):
-        estimate = method.approximate(q, k, mask=mask, rng=seed)
-        sums[seed] = estimate.block(slice(None), shift=log_sums).sum(axis=1)
-    for i in range(len(q)):
-        covariance = method.covariance(q, k, row=i, mask=mask)
-        variance = share[i] @ covariance @ share[i]
-        z = (sums[:, i].mean() - 1.0) / np.sqrt(variance / draws)
-        assert abs(z) <= 5, (i, z)
-        # a share of the variance can be seen in so many draws only where no weight is rare
-        if variance < 1:
-            assert 0.5 < sums[:, i].var() / variance < 2
-
-
-@pytest.fixture(scope="module")
-def real_rows():
-    """Return three queries of a head of a language model under its mask, and attention."""
-    from analysis.inputs import sample
-
-    x = next(iter(sample("smollm2").heads())).first(256).at_temperature(1.0)
-    rows = np.array([100, 180, 255])
-    q, mask = x.Q[rows], x.mask.take(rows)
-    share = np.where(naive.seen(mask, len(q), len(x.K)), naive.kernel(q, x.K), 0.0)
-    return q, x.K, mask, share / share.sum(axis=1, keepdims=True)
-
-
 def test_probabilities_of_the_largest_sizes_are_one():
     np.testing.assert_allclose(
         inclusion(np.array([5.0, 1.0, 1.0, 1.0]), 2), [1, 1 / 3, 1 / 3, 1 / 3]
@@ -287,11 +243,6 @@ def test_collisions_are_those_of_every_pair():
         omega = again.standard_normal((1, 2))[0]
         shared += (Q @ omega >= 0)[:, None] == (K @ omega >= 0)
     np.testing.assert_array_equal(drawn > 0, (shared >= 2) & REST.visible())
-
-
-def test_repeated_draws_add_up():
-    drawn = Multinomial(3).draw(one_row(3), Script([0.1, 0.2, 0.9])).toarray()[0]
-    np.testing.assert_allclose(drawn, [0, 0, 0, 0, 4 / 3, 2 / 3])
 
 
 def test_a_row_draws_as_many_as_its_error_asks_for():

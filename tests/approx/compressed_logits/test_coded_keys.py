@@ -11,7 +11,6 @@ from scipy import integrate, stats
 
 from analysis.costs.gqa_reads import bytes_read
 from analysis.errors.metrics import compare
-from analysis.moments.normalised import normalised_moments
 from approx import Mask, parse
 from approx.compressed_logits.normal_levels import lloyd_max, rotated
 from approx.compressed_logits.sign_sketch import SignSketch, _quadrant
@@ -19,11 +18,6 @@ from approx.compressed_logits.turboquant import rotation_moments
 from approx.method.prices import Shape
 
 # Max 1960, table I: the upper levels and the distortion of 2, 4 and 8 levels
-MAX = {
-    1: ([0.7980], 0.3634),
-    2: ([0.4528, 1.510], 0.1175),
-    3: ([0.2451, 0.7560, 1.344, 2.152], 0.03454),
-}
 RUNS = 20_000
 SURE = 5.0
 
@@ -41,14 +35,6 @@ def runs(spec, Q, K, count=RUNS):
 
 
 # Levels
-
-
-@pytest.mark.parametrize("bits", MAX)
-def test_levels_are_those_of_max(bits):
-    upper, distortion = MAX[bits]
-    found = lloyd_max(bits)
-    np.testing.assert_allclose(found.levels[2 ** (bits - 1) :], upper, rtol=4e-4)
-    np.testing.assert_allclose(found.distortion, distortion, rtol=4e-4)
 
 
 @pytest.mark.parametrize("bits", [1, 3, 8])
@@ -186,20 +172,6 @@ def test_moments_of_rotations_in_two_dimensions_are_integrals_over_a_circle():
     )
 
 
-def test_all_signs_of_a_hadamard_rotation():
-    """In four dimensions the choices of signs have the mean that is drawn; in three all are one."""
-    Q, K = drawn(d=4)
-    one = np.array([[1, 1], [1, -1]]) / 2
-    levels, H = lloyd_max(2).levels, np.block([[one, one], [one, -one]])
-    every = [
-        [[q @ naive.coded_by_norm(k, levels, H * signs, "mse") for k in K] for q in Q]
-        for signs in itertools.product([-1, 1], repeat=4)
-    ]
-    x = runs("turboquant(bits=2, rotation='hadamard')", Q, K, count=2000)
-    off = np.abs(x.mean(axis=0) - np.mean(every, axis=0))
-    assert (off <= SURE * np.std(every, axis=0) / math.sqrt(2000) + 1e-13).all()
-
-
 # The law of exp
 
 KERNELS = (
@@ -262,34 +234,6 @@ def test_the_quadrant_of_two_normal_numbers():
         want = stats.multivariate_normal([0, 0], [[1, r], [r, 1]], allow_singular=True).cdf([x, y])
         found = float(_quadrant(*map(np.asarray, (float(x), float(y), r))))
         np.testing.assert_allclose(found, want, atol=1e-6)  # that of SciPy's quadrature
-
-
-def test_the_correction_leaves_terms_of_higher_order():
-    """Of QJL e^{−z²/(2m)} and less, of a dither the fourth order; without it σ²/2."""
-    Q, K = drawn(size=0.3)
-    z = Q @ K.T
-    for spec, bound in (
-        ("qjl(m=64, sketch='gaussian')", z**2 / 128 + 1e-5),
-        ("quantised(bits=3, dither=True)", 1e-7),
-    ):
-        plain = parse(spec)
-        variance = plain.logit_moments(Q, K).variance
-        raised = plain.moments(Q, K).relative_bias
-        np.testing.assert_allclose(raised, variance / 2, rtol=0.02)
-        less = dataclasses.replace(plain, corrected=True).moments(Q, K).relative_bias
-        assert (np.abs(less) <= bound).all()
-
-
-def test_normalised_rows_to_first_order():
-    Q, K = drawn(size=0.3)
-    method = parse("qjl(m=64, sketch='gaussian')")
-    want = normalised_moments(method, Q, K)
-    rng, exact = np.random.default_rng(5), np.exp(Q @ K.T)
-    exact /= exact.sum(axis=1, keepdims=True)
-    x = np.array([method.approximate(Q, K, rng=rng).attend(np.eye(4)) - exact for _ in range(RUNS)])
-    np.testing.assert_allclose(x.var(axis=0), want.variance, rtol=0.1)
-    off = np.abs(x.mean(axis=0) - want.bias)
-    assert (off <= SURE * x.std(axis=0) / math.sqrt(RUNS) + 0.1 * np.abs(want.bias)).all()
 
 
 # What is subtracted, and what stays exact
@@ -399,18 +343,6 @@ def test_a_group_of_heads_shares_values_only_where_all_read_them(inner, chosen):
     method = parse(f"rounded_values({inner}, bits=2)")
     one, four = (bytes_read(method, shape, group=group) for group in (1, 4))
     assert four == pytest.approx(one if chosen else one / 4, rel=0.02)  # and H2O's own counts
-
-
-def test_the_variance_of_an_output_of_rounded_values():
-    """Errors that are uniform in a step average out: Σ_j p_j² s_j²/12."""
-    rng = np.random.default_rng(0)
-    Q, K = drawn(n=1, l=400, size=0.3)
-    p = naive.attention(Q, K, np.eye(400), Mask.full(1, 400))[0]
-    V = rng.standard_normal((400, 64))
-    step = (V.max(axis=1) - V.min(axis=1)) / 15
-    off = parse("rounded_values(exact())").approximate(Q, K).attend(V)[0] - p @ V
-    want = float((p**2 * step**2).sum() / 12)
-    np.testing.assert_allclose(np.square(off).mean(), want, rtol=SURE * math.sqrt(2 / 64))
 
 
 # Bytes

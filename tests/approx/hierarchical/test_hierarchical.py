@@ -10,7 +10,6 @@ from each import each
 from hypothesis import given, strategies as st
 from small import hiding
 
-from analysis.errors import metrics
 from approx import Mask, parse
 from approx.hierarchical.partition import partition
 from approx.hierarchical.summaries import Means, Pivots
@@ -243,21 +242,3 @@ def test_rows_of_softmax_are_refused_where_the_kernel_is_estimated():
 
 
 # Exact attention
-
-
-def test_exact_attention_is_a_method_with_a_price():
-    Q, K, V = points(5, 9)
-    method = parse("exact()")
-    A = method.approximate(Q, K, mask="causal")
-    found = metrics.compare(A, Q, K, V)
-    assert max(found["attention_tv"], found["kernel_relative_frobenius"]) <= 10 * EPS
-    # relative to Σ w|v|, at most max|v|: values cancel
-    atol = 20 * EPS * np.abs(V).max()
-    np.testing.assert_allclose(A.attend(V), naive.attention(Q, K, V, "causal"), rtol=0, atol=atol)
-    price = method.price(n=5, l=9, d=3, c=2, mask="causal")
-    assert price.stored == (5 + 6 + 7 + 8 + 9) / 5
-    assert price.reads == 9 * (3 + 2)
-    assert price.multiply_adds == 7 * (3 + 2)
-    assert method.autoregressive
-    assert method.within(8, n=5, l=9, d=3, mask="causal") == method
-    assert method.within(6, n=5, l=9, d=3, mask="causal") is None

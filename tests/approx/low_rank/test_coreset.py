@@ -245,20 +245,6 @@ def test_the_radius_rule_is_its_formula():
 # Extremes and refusals
 
 
-@every_choice
-@pytest.mark.parametrize("tau", ["queries", "radii", 8.0])  # others: tests of every method
-def test_hot_logits(pivots, tau):
-    Q = 100 * np.array([[1, 0], [0, 1], [-1, 0], [0.6, 0.8]])
-    for K, mask in itertools.product((Q, -Q), (None, "causal")):
-        A = Coreset(2, pivots, tau).approximate(Q, K, mask=mask, rng=0)
-        assert np.isfinite(A.block(slice(None), shift=A.row_log())).all()
-        assert np.isfinite(A.attend(np.eye(4))).all()
-    # all keys are in the coreset: each row attends to itself
-    A = Coreset(4, pivots, 1.0).approximate(Q, Q, rng=0)
-    np.testing.assert_allclose(A.attend(np.eye(4)), np.eye(4), atol=1e-6)
-    np.testing.assert_allclose(A.row_log(), 1e4, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

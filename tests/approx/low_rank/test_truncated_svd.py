@@ -112,13 +112,6 @@ def test_refusals(spec, message):
         parse(spec)
 
 
-def test_no_budget_buys_what_chooses_its_own_rank():
-    shape = {"n": 40, "l": 24, "d": 3}
-    for method in (TruncatedSVD(epsilon=0.1), TruncatedSVD(energy=0.9)):
-        assert method.price(**shape) is None
-        assert method.within(1000, **shape) is None  # it chooses its own rank
-
-
 # The routes for large matrices, on small ones
 
 
@@ -241,13 +234,3 @@ def test_streamed_stripes_are_the_matrix():
     for rows, stripe in Streamed(Q, K, row_log):
         np.testing.assert_allclose(stripe, np.exp(Q @ K.T - row_log[:, None])[rows], rtol=1e-14)
     assert rows.stop == 40
-
-
-@pytest.mark.parametrize("t", [0.25, 4.0])
-def test_attention_of_the_size_of_a_head(t, monkeypatch):
-    monkeypatch.setattr(truncated_svd, "DENSE", 256)
-    Q, K = (x / math.sqrt(8 * t) for x in inputs(400, 400, 64))
-    D = dense(Q, K, "attention")
-    for rank in (1, 32, 50):
-        A = TruncatedSVD(rank=rank, space="attention").approximate(Q, K)
-        assert_nearly_the_best(A, D, rank)

@@ -141,14 +141,6 @@ def test_nystromformer_is_exact_with_all_landmarks():
     np.testing.assert_allclose(A.to_dense(), middle, rtol=0, atol=error)
 
 
-def test_nystromformer_rows_sum_to_one():
-    Q, K = points(n=12, l=12, size=1.5)
-    A = made("nystromformer(rank=4)", Q, K).to_dense()
-    middle = exact.softmax(segments.means(Q, 4), segments.means(K, 4))
-    bound = 100 * np.finfo(float).eps * np.linalg.cond(middle)
-    np.testing.assert_allclose(A.sum(axis=1), 1.0, rtol=0, atol=bound)
-
-
 def test_the_iteration_finds_the_pseudo_inverse():
     A = rows(np.eye(5) + 0.1 * np.random.default_rng(0).random((5, 5)))
     found = [np.abs(pseudo_inverse(A, k) @ A - np.eye(5)).max() for k in (0, 3, 6, 12)]
@@ -209,15 +201,6 @@ def test_its_expectation_by_quadrature():
         omega = (q + k + nodes)[None, :, None]
         mean += share * weights @ mean_softmax(omega, K)
     np.testing.assert_allclose(mean, pi, rtol=1e-10)
-
-
-def test_rows_at_a_pattern():
-    Q, K = points(l=6)
-    A = made("randomized_attention(samples=2)", Q, K)
-    s = parse("top_k(k=2)").approximate(Q, K).correction.matrix
-    dense = A.to_dense()
-    want = dense[np.repeat(np.arange(8), 2), s.indices]
-    np.testing.assert_allclose(A.low.at(s, np.zeros(8)), want, rtol=1e-14)
 
 
 # LARA
@@ -413,9 +396,3 @@ def test_randomized_attention_is_unbiased_over_what_is_seen():
     found = np.take_along_axis(dense, place, axis=1)
     np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-14)
     assert z_scores(found, exact.softmax(Q[:1], three[:3])[0]).max() < 5
-
-
-@pytest.mark.parametrize("name", ["linformer", "nystromformer"])
-def test_segments_of_all_tokens_refuse_a_mask(name):
-    with pytest.raises(ValueError, match=r"cannot be used under a mask: .* later"):
-        parse(f"{name}(rank=2)").approximate(*points(), mask="causal")

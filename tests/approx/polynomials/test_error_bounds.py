@@ -220,27 +220,6 @@ def test_the_closed_form_of_taylor_in_mpmath(n, B):
     assert error_bounds.sup_error("taylor", n, B) == pytest.approx(float(below), rel=1e-12)
 
 
-def test_figures_of_the_reference():
-    # B = 4, n = 9: at +B 0.444, bound 15.8; at −B 0.211, bound 0.289
-    for f, norm, unit, published, rounding in (
-        (error_bounds.sup_error, "scaled", 4, 0.444, 6e-4),
-        (error_bounds.sup_error, "relative", -4, 0.211, 6e-4),
-        (error_bounds.error_bound, "scaled", 4, 15.8, 0.06),
-        (error_bounds.error_bound, "relative", -4, 0.289, 6e-4),
-    ):
-        found = f("taylor", 9, 4.0, norm) * math.exp(unit)
-        assert found == pytest.approx(published, abs=rounding)
-
-
-@pytest.mark.parametrize(("method", "order"), [("richardson", 2), ("richardson3", 3)])
-def test_extrapolation_falls_at_its_order(method, order):
-    errors = [error_bounds.sup_error(method, n, 1.0) for n in (512, 1024)]
-    # the next term is O(1/n) of the first
-    assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.01)
-    if method == "richardson":  # −(x³/3 + x⁴/8)/(2n²), largest at x = 1
-        assert errors[1] * 2 * 1024**2 == pytest.approx(1 / 3 + 1 / 8, rel=0.01)
-
-
 @pytest.mark.parametrize("weight", ["relative", "absolute"])
 @few
 @given(st.integers(0, 6), st.integers(0, 2**32 - 1))

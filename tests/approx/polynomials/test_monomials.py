@@ -188,16 +188,6 @@ def test_any_signs_of_the_coefficients(d, coefficients, seed):
     assert (np.abs((A.T @ np.eye(4)).T - want) <= bound).all()
 
 
-def test_a_negative_sign_sits_on_the_left():
-    coefficients = [1.0, -2.0, 0.5, -1.0]
-    x = np.ones((1, 2))  # every monomial is 1
-    left, right = Approximation(Elementwise(x, x, polynomial(coefficients))).factors()
-    assert (right > 0).all()
-    begin, _ = monomials.layout(2, 3)
-    signs = np.repeat(np.sign(coefficients), np.diff(begin))
-    np.testing.assert_array_equal(np.sign(left[0]), signs)
-
-
 # Rank
 
 
@@ -240,18 +230,6 @@ def test_a_tensor_power_below_minus_n(n):
 
 
 # Taylor's error
-
-
-@given(st.floats(-30, 30), st.integers(0, 40))
-@example(0.0, 0)
-@example(-1.0, 1)
-@example(20.0, 3)
-def test_taylor_error_is_within_lagrange(x, degree):
-    got = Taylor(degree).approximate([[1.0]], [[x]]).to_dense()[0, 0]
-    remainder = mpmath.mpf(abs(x)) ** (degree + 1) / mpmath.factorial(degree + 1)
-    remainder *= mpmath.exp(max(x, 0))
-    rounding = 4 * (degree + 4) * EPS * math.exp(abs(x))  # Horner: 2·degree roundings of Σ|x|^j/j!
-    assert abs(mpmath.mpf(float(got)) - mpmath.exp(x)) <= remainder + rounding
 
 
 # Two routes of a product

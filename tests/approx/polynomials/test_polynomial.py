@@ -14,7 +14,6 @@ from approx.estimate import exact
 from approx.polynomials import error_bounds, extrema
 from approx.polynomials.chebyshev import Chebyshev, log_tail
 from approx.polynomials.least_squares import LeastSquares
-from approx.polynomials.minimax import Minimax
 from approx.polynomials.polynomial import LANES, Polynomial
 from approx.polynomials.remez import FLOAT64, OFF, _exchange, remez
 from approx.polynomials.richardson import Richardson
@@ -175,12 +174,6 @@ def test_even_taylor_is_positive_with_the_published_minimum(n, least):
     assert float(p(at)) == pytest.approx(least, abs=5.1e-6)
 
 
-def test_root_ratio_tends_to_lambert_w_slowly():
-    ratio = Taylor(31).polynomial().real_roots()[0] / 31
-    assert abs(ratio + 0.308) <= 5.1e-4
-    assert ratio < -float(mpmath.lambertw(1 / mpmath.e))
-
-
 def test_coefficients_beyond_the_range_of_float64_count():
     """e^−800 T_2 is 2e^−800 x² − e^−800; x^400 − 2^−2400 has the roots ± 2^−6."""
     p = Polynomial.from_coefficients(
@@ -225,36 +218,6 @@ def test_negative_eigenvalues_by_sylvester(degree, B, d):
     noise = count * EPS * np.abs(begin).max() * 100
     assert (begin < -noise).sum() == p.negative_eigenvalues(d)
     assert (begin > noise).sum() == p.width(d) - p.negative_eigenvalues(d)
-
-
-NEGATIVE = {  # reference: where negative coefficients occur
-    ("truncation", 2.0): (), ("truncation", 4.0): (2, 3, 4),
-    ("truncation", 8.0): tuple(range(2, 17)), ("absolute", 4.0): (2, 3, 4), ("relative", 4.0): (),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("kind", "B"), NEGATIVE)
-def test_where_coefficients_are_negative_as_published(kind, B):
-    for n in range(2, 17 if kind == "truncation" else 9):
-        method = Chebyshev(n) if kind == "truncation" else Minimax(n, weight=kind)
-        smallest = method.polynomial(B).smallest_coefficient()
-        assert (smallest < 0) == (n in NEGATIVE[kind, B])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "B", "last", "most"),
-    [("absolute", 4.0, 4, 16), ("relative", 4.0, 1, 16), ("absolute", 8.0, 16, 24),
-     ("relative", 8.0, 1, 24)],
-)  # fmt: skip
-def test_where_coefficients_are_negative_at_high_degrees(kind, B, last, most):
-    for n in range(2, most + 1):
-        smallest = Minimax(n, weight=kind).polynomial(B).smallest_coefficient()
-        assert (smallest < 0) == (n <= last)
-
-
-def test_relative_minimax_has_negative_coefficients_at_16():
-    assert remez(16, 16.0).polynomial.smallest_coefficient() < 0
 
 
 # Errors
@@ -311,19 +274,6 @@ def test_a_bound_is_needed_for_an_error():
 
 # Remez
 
-LEVELS = {  # published as 0.312 for (8, 8): it is 0.31145
-    (2, 2): 0.270, (2, 4): 0.0145, (2, 6): 3.6e-4, (2, 8): 5.0e-6, (4, 4): 0.296, (4, 6): 0.0326,
-    (4, 8): 1.96e-3, (8, 8): 0.311, (8, 10): 0.059, (8, 12): 7.2e-3, (8, 16): 4.1e-5,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("B", "n"), LEVELS)
-def test_levels_as_published(B, n):
-    level = LEVELS[B, n]
-    digits = len(f"{level:g}".split("e")[0].replace(".", "").lstrip("0"))
-    rounding = 0.51 * 10 ** (math.floor(math.log10(level)) - digits + 1)
-    assert remez(n, float(B)).level == pytest.approx(level, abs=rounding)
-
 
 def best_level(n, B, weight, x):
     """Return bounds of the least error, by an exchange in 60 digits that starts at points x.
@@ -370,44 +320,6 @@ def test_levels_are_right_to_what_they_promise(n, B, weight):
     assert error_bounds.least_squares_bound(n, B, weight) >= largest
 
 
-def cardinal(nodes, x):
-    """Return |ℓ_i(x)| of the Lagrange polynomials of some nodes, a row for each x."""
-    rest = [(t, nodes[nodes != t]) for t in nodes]
-    return np.abs([[np.prod((a - s) / (t - s)) for t, s in rest] for a in x])
-
-
-@pytest.mark.parametrize("weight", ["relative", "absolute"])
-@pytest.mark.parametrize(("n", "B"), [(0, 1.0), (3, 0.5), (5, 2.0), (9, 4.0), (12, 8.0), (18, 8.0)])
-def test_remez_equioscillates(n, B, weight):
-    """Recomputed in mpmath from the coefficients: n + 2 alternating peaks, none above the level."""
-    found = remez(n, B, weight)
-    assert len(found.reference) == n + 2
-    assert (np.diff(found.reference) > 0).all()
-    with mpmath.workdps(40):
-        unit = mpmath.exp(-B) if weight == "absolute" else 1
-
-        def error(x):
-            e = value(found.polynomial, x) - mpmath.exp(x)
-            return float(e * unit if weight == "absolute" else e / mpmath.exp(x))
-
-        peaks = np.array([error(x) for x in found.reference])
-        everywhere = max(abs(error(x)) for x in np.linspace(-B, B, 301))
-    # coefficients in float64: 16 eps of Σ|c_k| ≤ 2e^B, relative to e^−B where the weight is
-    stored = 32 * EPS * math.exp(2 * B if weight == "relative" else 0.0)
-    if found.digits == FLOAT64:
-        # They interpolate at y_j, where the barycentric form of the n + 2 values e^t_i errs by up
-        # to (3n + 8 + B/2)·eps·Σ_i |ℓ_i(y_j)| e^max(t_i, y_j) (Higham, IMA J. Numer. Anal. 2004,
-        # theorem 4.2, with the rounding of e^t_i): far above eps·e^B where the t_i crowd at −B.
-        t, y = found.reference, B * np.cos(np.pi * (np.arange(n + 1) + 0.5) / (n + 1))
-        errors = (3 * n + 8 + B / 2) * EPS * cardinal(t, y) * np.exp(np.maximum(t, y[:, None]))
-        unit = np.exp(-t) if weight == "relative" else math.exp(-B)
-        stored += (cardinal(y, t) @ errors.sum(axis=1) * unit).max()
-    assert (np.sign(peaks[1:]) == -np.sign(peaks[:-1])).all()
-    assert np.abs(np.abs(peaks) - found.level).max() <= 1e-5 * found.level + stored
-    assert everywhere <= found.level * (1 + 1e-5) + stored
-    assert found.spread <= 1e-6
-
-
 def test_remez_takes_more_digits_where_float64_is_not_enough():
     assert remez(12, 8.0).digits == remez(8, 2.0).digits == FLOAT64
     assert remez(21, 16.0).digits > 40
@@ -446,15 +358,6 @@ def test_an_interval_too_long_for_the_degree(n):
     ratio = found.polynomial(x) * np.exp(-x)  # the error is this − 1
     # eps of the largest value, (120/n)^n over that at −B, and 1e-8 of the level
     assert (np.abs(ratio - 1) <= 1 + 1e-8 + 1e3 * EPS * 120**n).all()
-
-
-@few
-@given(st.integers(0, 6), st.floats(0.5, 4))
-def test_nothing_is_better_than_minimax(degree, B):
-    level = remez(degree, B).level
-    for other in (Taylor(degree), Chebyshev(degree), Chebyshev(degree, kind="interpolation")):
-        assert other.polynomial(B).sup_errors().relative >= level * (1 - 1e-7)
-    assert remez(degree + 1, B).level < level
 
 
 # Least squares

@@ -87,21 +87,6 @@ def test_no_support_of_its_size_is_nearer_than_top_k(problem, data):
     )
 
 
-@few
-@given(problem=masked(), data=st.data())
-def test_no_signed_weights_on_as_many_keys_are_nearer_than_top_k(problem, data):
-    Q, K, mask, seed = problem
-    k = data.draw(st.integers(1, mask.l))
-    on = support(TopK(k).approximate(Q, K, mask=mask))
-    p, rng = attention(Q, K, mask), np.random.default_rng(seed)
-    for row, chosen, sets in zip(p, on, choices(mask, k)):
-        some = sets[rng.integers(len(sets), size=5)]
-        weights = np.where(some, rng.normal(1.0, 1.0, some.shape), 0.0)
-        weights /= weights.sum(axis=1, keepdims=True)
-        tv = np.abs(weights - row).sum(axis=1) / 2
-        assert (tv >= 1 - row[chosen].sum() - 1e-12 * (1 + tv)).all()
-
-
 @some
 @given(problem=masked(most=4), level=st.floats(0.02, 1))
 def test_no_support_with_as_many_entries_in_all_holds_more_than_a_threshold(problem, level):
@@ -375,20 +360,3 @@ def test_covariance_under_a_mask_is_that_off_the_support():
     np.testing.assert_allclose(found[np.ix_(off, off)], want[np.ix_(off, off)], rtol=1e-12)
     assert not found[~off].any()
     assert not found[:, ~off].any()
-
-
-@pytest.mark.parametrize("low", ["positive()", "zero()"])
-@pytest.mark.parametrize(("n", "l"), [(12, 12), (6, 20), (1, 9)])
-def test_half_of_a_budget_under_a_mask_goes_to_entries(low, n, l):
-    mask, d = Mask.causal(n, l), 3
-    for budget in (5, 8, 13):
-        half = budget / 2 if low == "positive()" else budget  # a baseline may cost nothing
-        alone = TopK().within(half, n=n, l=l, d=d, mask=mask)
-        method = parse(f"scatterbrain({low}, top_k())").within(budget, n=n, l=l, d=d, mask=mask)
-        if method is None:
-            assert low == "positive()"  # no feature fits a half
-            continue
-        assert method.sparse == alone
-        Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 20, d))
-        A = method.approximate(Q[:n], K[:l], mask=mask, rng=0)
-        assert A.parameters / n <= budget * (1 + 1e-12)

@@ -195,20 +195,6 @@ def test_vectors_of_length_zero():
         assert np.abs(z).max() <= 5
 
 
-def test_planted_bugs_of_the_probability(killed):
-    found = frequencies(LSH(hashes=3, rounds=2), *pairs(ANGLES[2:5]))
-    p = 1 - ANGLES[2:5] / math.pi
-    for bug, wrong in {
-        "a round joins one hash too few": 1 - (1 - p**2) ** 2,
-        "rounds multiply the hashes": p**6,
-        "the rounds' probabilities add": np.minimum(2 * p**3, 1 - 1e-9),
-        "hashes and rounds exchanged": 1 - (1 - p**2) ** 3,
-    }.items():
-        z = np.abs(z_scores(found, wrong[None])).max()
-        assert z > 5, bug
-        killed(bug, z)
-
-
 # Scatterbrain on it
 
 
