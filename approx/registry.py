@@ -245,5 +245,7 @@ def _named(name: str) -> Method:
         return parse(ALIASES[name])
     if name not in METHODS:
         listed = f"`expqk methods` lists all {len(METHODS)}"
-        raise ValueError(name_hints.unknown(name, [*METHODS, *ALIASES], listed))
+        known = [*METHODS, *ALIASES]
+        hint = name_hints.meant(name, known) or ""
+        raise ValueError(checks.unknown("method", name, known, listed, hint))
     return METHODS[name]()

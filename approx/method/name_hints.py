@@ -6,8 +6,6 @@ Short names for a spec, such as `performer`, are in `approx.ALIASES`.
 import re
 from collections.abc import Sequence
 
-from approx import checks
-
 # plain name, see `plain` → a name in `approx.METHODS` or `approx.ALIASES`
 MEANT = {
     "favor": "performer",
@@ -67,8 +65,3 @@ def meant(name: str, known: Sequence[str]) -> str | None:
     same = {plain(one): one for one in known}
     found = same.get(plain(name)) or MEANT.get(plain(name))
     return found if found in known else None
-
-
-def unknown(name: str, known: Sequence[str], listed: str) -> str:
-    """Return the message about an unknown name of a method, see `checks.unknown`."""
-    return checks.unknown("method", name, known, listed, meant(name, known) or "")

@@ -12,6 +12,7 @@ from small import SPECS, few, small, very_few
 
 from approx import ALIASES, METHODS, Method, Size, parse
 from approx.method import MOST_KEYS
+from approx.method.name_hints import MEANT, meant, plain
 from approx.projections import IID, Fixed
 from approx.random_features.positive import Positive
 
@@ -109,6 +110,30 @@ def test_frequencies_have_a_name_but_no_spec():
         parse(str(method))
 
 
+# Names that people know
+
+
+def test_every_hint_is_the_name_of_a_method_and_of_one_only():
+    known = [*METHODS, *ALIASES]
+    assert set(MEANT.values()) <= set(known)
+    plainly = [*map(plain, known), *MEANT]
+    assert len(set(plainly)) == len(plainly)
+    assert all(plain(name) == name for name in MEANT)
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("StreamingLLM", "streaming_llm"), ("streaming-llm", "streaming_llm"), ("H2O", "h2o"),
+        ("Nyström", "nystrom"), ("FAVOR+", "performer"), ("favor++", "generalized_exponential"),
+        ("Linear Attention", "elu"), ("softmax", "exact"), ("positive", "positive"),
+        ("nothing like it", None),
+    ],
+)  # fmt: skip
+def test_a_name_is_known_as_people_write_it(name, method):
+    assert meant(name, [*METHODS, *ALIASES]) == method
+
+
 # Errors
 
 
@@ -121,6 +146,8 @@ def test_frequencies_have_a_name_but_no_spec():
             f"`expqk methods` lists all {len(METHODS)}$",
         ),
         ("topk", r"unknown method 'topk', did you mean 'top_k'\? `"),
+        ("H2O(k=32)", r"unknown method 'H2O', did you mean 'h2o'\?"),
+        ("linear_attention", r"unknown method 'linear_attention', did you mean 'elu'\?"),
         ("qqq(m=3)", r"unknown method 'qqq'\. `expqk methods` lists all \d+$"),
         ("sampled(desing='lsh')", "did you mean 'design' .* `expqk methods sampled` lists all 14"),
         ("positive(n=3)", r"unknown field of positive 'n'.* Known: m, projection"),
