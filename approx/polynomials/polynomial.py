@@ -300,10 +300,6 @@ class Polynomial:
         size = np.array([self.bound])
         return float((self.monomial.log_bound(size) - self.log_bound(size))[0])
 
-    def smallest_coefficient(self) -> float:
-        """Return min_j a_j, the smallest coefficient in powers of x."""
-        return float(self.monomial.coefficients.min())
-
     def width(self, d: int) -> int:
         """Return C(d + n, n), the number of monomials of d variables."""
         return monomials.width(d, self.degree)

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-import test_counted_prices as prices
+import test_prices as prices
 import twins as t
 
 from analysis.costs.gqa_reads import bytes_read, group_reads

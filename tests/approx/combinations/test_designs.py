@@ -305,8 +305,6 @@ def test_bounds_of_pages_are_sizes():
         sizes = np.array(sizes)
         p = inclusion(design.shares(rest, i), 9)
         np.testing.assert_allclose(p, naive.inclusion(sizes, 9), rtol=1e-12)
-    assert method.autoregressive
-    assert method.price(n=3, l=40, d=5).reads == 9 * 10 + 2 * 5 * 3
     # a key before the window says nothing: of 17 keys, each has 1/17
     one, k = parse("sampled(design='multinomial', k=1, sizes='bound')"), np.zeros((32, 1))
     k[0] = 9.0

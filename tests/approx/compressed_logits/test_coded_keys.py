@@ -327,14 +327,6 @@ def test_the_output_is_that_of_rounded_values(by):
     )
 
 
-def test_a_window_reads_the_scales_of_each_group_that_it_touches():
-    whole = Mask.window(40, 40, 6)
-    method = parse("rounded_values(exact(), bits=2, by='channel', group=4)")
-    at = {"n": 40, "l": 40, "d": 1, "c": 1, "mask": whole}
-    touched = max(len({j // 4 for j in range(max(i - 5, 0), i + 1)}) for i in range(40))
-    assert method.price(**at).reads - parse("exact()").price(**at).reads == 2 * touched
-
-
 @pytest.mark.parametrize(
     ("inner", "chosen"), [("exact()", False), ("columns(k=64, by='h2o')", True)]
 )

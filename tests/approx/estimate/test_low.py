@@ -6,6 +6,7 @@ import scipy.sparse
 
 from approx import parse
 from approx.estimate import exact
+from approx.estimate.distances import squared_distances
 from approx.estimate.low import Dense, Factors
 from approx.estimate.memory import ResourceLimitError, set_limit
 from approx.polynomials.elementwise import Elementwise
@@ -97,3 +98,16 @@ def test_an_identity_that_does_not_fit_is_refused():
             low.scaled_factors()
     finally:
         set_limit(None)
+
+
+def test_squared_distances_of_equal_rows_are_zero():
+    X = np.full((300, 2), 1 / 3)
+    assert (squared_distances(X, X) == 0).all()
+
+
+def test_squared_distances_of_near_points_keep_their_digits():
+    rng = np.random.default_rng(0)
+    X = 1 + 1e-9 * rng.standard_normal((5, 3))
+    Y = 1 + 1e-9 * rng.standard_normal((4, 3))
+    want = np.square(X[:, None] - Y).sum(axis=2)  # 10⁻¹⁸: what |x|² + |y|² − 2x·y has lost
+    np.testing.assert_allclose(squared_distances(X, Y), want, rtol=1e-12)

@@ -73,19 +73,6 @@ def test_squared_error_of_the_oracle_is_the_dyadic_sum(mask, space):
     assert stored == (rank * 4 + (leaf + 1) / 2 if mask else 2 * rank * 4 + leaf)
 
 
-def test_the_oracle_is_exact_at_the_rank_of_its_blocks():
-    Q, K, _ = points(50, 50, d=1)
-    Q, K = np.hstack([Q, 0 * Q]), np.log(np.abs(K) + 1) @ [[1.0, 0.0]]
-    Q[:, 0] = np.round(Q[:, 0])  # exp(q·k) has at most as many ranks as q has values
-    few = len(np.unique(Q[:, 0]))
-    A = parse(f"hierarchical(rank={few}, leaf=2)").approximate(Q, K, mask="causal")
-    truth = naive.kernel(Q, K) * naive.seen("causal", 50, 50)
-    assert A.low.rank == 50  # and yet the matrix has full rank
-    assert A.nnz < truth.astype(bool).sum() / 2
-    # backward error of 50 × 50 decompositions
-    np.testing.assert_allclose(A.to_dense(), truth, atol=50 * EPS * np.linalg.norm(truth))
-
-
 # Summaries of blocks
 
 
@@ -239,6 +226,3 @@ def test_a_block_has_at_most_one_term_a_key():
 def test_rows_of_softmax_are_refused_where_the_kernel_is_estimated():
     with pytest.raises(ValueError, match=r"estimates exp\(q·k\), so space must be 'kernel'"):
         parse("hierarchical(basis='mean', space='attention')")
-
-
-# Exact attention

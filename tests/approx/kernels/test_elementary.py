@@ -68,13 +68,6 @@ def test_two_ulps_at_special_points(dtype):
     assert np.count_nonzero((values > 0) & (values < np.finfo(dtype).tiny)) > 90
 
 
-@in_both_dtypes
-def test_two_ulps_at_random_points(dtype):
-    x = np.random.default_rng(0).uniform(-1, 1, 2000) * np.repeat([1e-3, 1.0, 30.0, 1000.0], 500)
-    x = np.clip(x, LOWEST[dtype], HIGHEST[dtype] - 1e-4).astype(dtype)
-    assert ulps(x).max() <= 2
-
-
 def test_two_ulps_at_a_million_float32_points():
     # float64 exp is right to 2^-52, 2^-29 of a float32 ulp
     x = np.linspace(-87.3, 88.7, 2**20).astype(np.float32)

@@ -113,6 +113,33 @@ def test_a_causal_zero_and_a_mask_of_another_shape(solve):
         solve(np.ones((3, 2)), mask="causal")
 
 
+RECOVER = {  # of L of rank 2 and 40 entries, and how near L is in relative Frobenius norm
+    "inexact_alm": lambda D: inexact_alm(D),
+    "stable_pca": lambda D: stable_pca(D, 0.0),
+    "acc_alt_proj": lambda D: acc_alt_proj(D, 2),
+    "godec": lambda D: godec(D, 2, 40 / len(D), iterations=200),
+}
+
+
+@pytest.mark.parametrize("name", RECOVER)
+@very_few
+@given(seeds)
+def test_order_orientation_sign_and_scale_do_not_matter_where_the_split_is_unique(name, seed):
+    rng = np.random.default_rng(seed)
+    L, S = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 48)), np.zeros(60 * 48)
+    S[rng.choice(S.size, 40, replace=False)] = rng.choice([-1.0, 1.0], 40) * rng.uniform(5, 9, 40)
+    rows, columns = rng.permutation(60), rng.permutation(48)
+    signs = rng.choice([-1.0, 1.0], 60)[:, None] * rng.choice([-1.0, 1.0], 48)
+    changes = [lambda A: A, lambda A: A.T, lambda A: A[rows][:, columns], lambda A: signs * A]
+    for change in (*changes, lambda A: 3e100 * A, lambda A: 1e-200 * A):
+        parts = RECOVER[name](change(L + S.reshape(L.shape)))
+        unit = np.abs(change(L)).max()
+        # a residual of 1e-7 of D, up to 30 times as large, is an error of the parts of that order
+        assert_allclose(parts.low_rank / unit, change(L) / unit, atol=1e-5)
+        on = np.abs(parts.sparse.toarray()) > 1e-3 * unit
+        assert_array_equal(on, change(S.reshape(L.shape)) != 0)
+
+
 # Low rank
 
 

@@ -226,16 +226,3 @@ def test_landmarks_of_the_past_are_the_plain_formula_of_each_query(landmarks, ma
     for i, Z in enumerate(known):  # exact in the columns of the landmarks that it knows
         j = [j for j, k in enumerate(K) if on[i, j] and (k == Z).all(axis=1).any()]
         np.testing.assert_allclose(A.to_dense()[i, j], exact[i, j], rtol=1e-11)
-
-
-def test_landmarks_of_the_past_that_repeat_count_once():
-    K = np.repeat(inputs(5, 1, 3)[0], 4, axis=0)
-    A = Nystrom(10, block=2).approximate(K, K, mask="causal", rng=0)
-    assert A.rank == 5
-    stop = np.arange(1, 21)
-    seen = np.array([[j < s for j in range(20)] for s in stop])
-    # every value is known once one of its blocks of two is seen
-    old = seen & (np.arange(20) // 4 * 4 + 2 <= stop[:, None])
-    difference = np.abs(A.to_dense() - naive.kernel(K, K))
-    # the scales and the cut at √eps of the distance²
-    assert (difference[old] <= 2 * EPS**0.25 * scale_of(K, K)[old]).all()

@@ -7,16 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from numpy.testing import assert_allclose
-from small import few
 
 from approx import parse
 from approx.low_rank.robust_pca import inexact_alm
 from approx.low_rank.stable_pca import _clipped_square, _multiplier, stable_pca
 
-shapes = st.tuples(st.integers(1, 8), st.integers(1, 8))
 seeds = st.integers(0, 2**32 - 1)
-deltas = st.floats(0, 0.95)
-EXACT = {"gap_tolerance": 1e-5}
 
 
 def attention(n, l, temperature=1.0, d=16, seed=0):
@@ -60,24 +56,6 @@ def test_without_a_rest_it_is_robust_pca(D):
         near = stable_pca(D, delta, gap_tolerance=1e-6)
         assert near.objective <= exact.objective * (1 + 2e-6)
         assert near.objective >= exact.objective * (1 - 2e-6) - delta * slope
-
-
-@few
-@given(shapes, seeds, deltas)
-def test_equivariance(shape, seed, delta):
-    rng = np.random.default_rng(seed)
-    D = rng.standard_normal(shape) * np.exp(rng.standard_normal(shape))
-    parts = stable_pca(D, delta, 0.5, **EXACT)
-    rows, columns = rng.permutation(shape[0]), rng.permutation(shape[1])
-    signs = rng.choice([-1.0, 1.0], shape[0])[:, None] * rng.choice([-1.0, 1.0], shape[1])
-    # each is within its gap of the same optimum; the constraint's 1e-7 is worth 1e-6 beside it
-    same = {"rel": 2.1e-5, "abs": 1e-6 * np.linalg.norm(D)}
-    for changed in (D.T, D[rows][:, columns], signs * D):
-        again = stable_pca(changed, delta, 0.5, **EXACT)
-        assert again.objective == pytest.approx(parts.objective, **same)
-    for c in (1e-200, 3.0, 1e200):
-        scaled = stable_pca(c * D, delta, 0.5, **EXACT)
-        assert scaled.objective / c == pytest.approx(parts.objective, **same)
 
 
 def test_zeros():

@@ -231,13 +231,6 @@ def test_lara_is_unbiased_before_normalisation(monkeypatch, killed):
 # EVA
 
 
-@pytest.mark.parametrize("m", [1, 3, 8])
-def test_eva_is_exact_when_every_key_is_in_the_exact_set(m):
-    Q, K = points(size=2.0)
-    A = made(f"eva(m={m}, sparse=chunk(size=8))", Q, K, rng=m)
-    np.testing.assert_allclose(A.to_dense(), exact.softmax(Q, K), rtol=1e-13)
-
-
 @pytest.mark.parametrize("sparse", ["chunk(size=2)", "sliding_window(width=3)", "random(k=2)"])
 def test_eva_is_its_definition(sparse):
     n, l, m = 6, 8, 3

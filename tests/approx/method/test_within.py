@@ -11,7 +11,6 @@ from small import SIZED, few
 
 from approx import ALIASES, METHODS, parse
 from approx.compressed_logits.method import CompressedLogits
-from approx.method.prices import CURRENCIES
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
@@ -107,17 +106,6 @@ def test_the_weights_of_what_is_held_count_in_bytes(mask):
             assert 0.5 * budget < found.price(**shape).bytes <= budget
 
 
-@pytest.mark.parametrize("currency", CURRENCIES)
-def test_means_that_are_subtracted_count(currency):
-    shape = {"n": 64, "l": 64, "d": 4}
-    template = parse("centered(positive())")
-    for budget in (90.0, 300.0):
-        found = template.within(budget, currency=currency, **shape)
-        more = dataclasses.replace(found, method=Positive(found.method.m + 1))
-        price, dearer = (getattr(m.price(**shape), currency) for m in (found, more))
-        assert price <= budget < dearer
-
-
 @pytest.mark.parametrize(
     "spec",
     [
@@ -172,12 +160,6 @@ def test_by_hand(spec, budget, filled):
     assert found == (None if filled is None else parse(filled))
 
 
-def test_a_given_size_is_kept_if_it_fits():
-    method = parse("positive(m=10)")
-    assert method.within(16, **SHAPE) is method
-    assert method.within(15.9, **SHAPE) is None
-
-
 # Configuration
 
 
@@ -209,28 +191,6 @@ def test_scatterbrain_gives_its_share_to_entries_and_the_rest_to_features(budget
     assert abs(filled.low_rank.m - features) <= 1  # where the quotient is an integer, rounding
     assert filled.price(**shape).stored <= budget * (1 + 1e-12)
     assert filled.share == share
-
-
-@pytest.mark.parametrize(
-    ("spec", "budget", "filled"),
-    [
-        ("scatterbrain(positive, top_k)", 32, "scatterbrain(positive(m=10), top_k(k=16))"),
-        # a given size is spent first, the template has what is left
-        ("scatterbrain(positive(m=10), top_k)", 20, "scatterbrain(positive(m=10), top_k(k=4))"),
-        ("scatterbrain(positive, top_k(k=4))", 20, "scatterbrain(positive(m=10), top_k(k=4))"),
-        ("scatterbrain(positive(m=10), top_k(k=4))", 20, "scatterbrain(positive(10), top_k(4))"),
-        ("scatterbrain(positive(m=10), top_k(k=4))", 19.9, None),
-        ("scatterbrain(positive(m=10), top_k)", 16, None),
-        ("scatterbrain(positive, top_k(k=4))", 4, None),
-        ("scatterbrain(positive, top_k)", 1.9, None),
-        ("scatterbrain(zero, top_k)", 16, "scatterbrain(zero(), top_k(k=16))"),
-        ("scatterbrain(taylor, top_k)", 32, "scatterbrain(taylor(2), top_k(16))"),
-        ("scatterbrain(positive, top_k)", 1000, "scatterbrain(positive(m=610), top_k(k=24))"),
-    ],
-)
-def test_scatterbrain_by_hand(spec, budget, filled):
-    found = parse(spec).within(budget, **SHAPE)
-    assert found == (None if filled is None else parse(filled))
 
 
 # Templates

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, strategies as st
 from small import few
 
-from analysis.ranks import rank
 from approx.polynomials import error_bounds
 from approx.polynomials.chebyshev import Chebyshev, log_bessel, log_tail
 from approx.polynomials.least_squares import LeastSquares
@@ -88,17 +87,6 @@ def test_minimax_is_within_its_level(norm, n, B):
     rounding = 32 * EPS * (math.exp(2 * B) if norm == "relative" else 1.0)
     level = error_bounds.error_bound("minimax", n, B, norm)
     assert abs(measured - level) <= 1e-6 * level + rounding
-
-
-@pytest.mark.parametrize("method", MAKE)
-@pytest.mark.parametrize(("n", "B"), [(1, 0.5), (4, 2.0), (6, 6.0), (9, 3.0)])
-def test_errors_are_those_of_the_polynomials_in_many_digits(method, n, B):
-    errors = MAKE[method](n).polynomial(B).sup_errors()
-    # both to 1e-6; coefficients as stored are off by a few eps·e^{2B}
-    slack = 100 * EPS * math.exp(2 * B)
-    found = [error_bounds.sup_error(method, n, B, norm) for norm in error_bounds.NORMS]
-    assert found[0] == pytest.approx(errors.relative, rel=2e-6, abs=slack)
-    assert found[1] == pytest.approx(errors.scaled, rel=2e-6, abs=100 * EPS)
 
 
 @pytest.mark.parametrize(("n", "B"), [(0, 2.0), (5, 100.0), (17, 3.0), (30, 1.0)])
@@ -260,13 +248,6 @@ def test_the_theorem_on_matrices(d, B, epsilon, seed):
         "minimax", Q @ K.T, d, epsilon, largest=s[0] / np.exp(np.abs(Q @ K.T).max())
     )
     assert (s > epsilon * s[0]).sum() <= found
-
-
-def test_taylor_rank_is_the_same_theorem():
-    for R in (0.0, 0.4, 1.0, 5.0):
-        for epsilon in (0.3, 1e-2):
-            degree = next(p for p in range(99) if R ** (p + 1) / math.factorial(p + 1) <= epsilon)
-            assert rank.taylor_rank(R, 2, epsilon=epsilon) == math.comb(2 + degree, degree)
 
 
 @pytest.mark.parametrize(

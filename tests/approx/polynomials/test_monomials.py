@@ -188,24 +188,6 @@ def test_any_signs_of_the_coefficients(d, coefficients, seed):
     assert (np.abs((A.T @ np.eye(4)).T - want) <= bound).all()
 
 
-# Rank
-
-
-@pytest.mark.parametrize(("d", "p"), [(1, 3), (2, 2), (3, 1), (2, 3), (4, 1), (3, 3)])
-@pytest.mark.parametrize("make", [Taylor, TensorPower])
-@pytest.mark.parametrize(("n", "l"), [(12, 15), (4, 9)])
-def test_rank_is_the_width_for_generic_points(d, p, make, n, l):
-    Q, K = 1.5 * points(1, n, d), 1.5 * points(2, l, d)
-    A = make(p).approximate(Q, K)
-    width = math.comb(d + p, p)
-    assert A.rank == width
-    rank = min(n, l, width)
-    s = np.linalg.svd(A.to_dense(), compute_uv=False)
-    noise = max(n, l) * EPS * s[0]
-    assert s[rank - 1] > 100 * noise
-    assert (s[rank:] < 10 * noise).all()
-
-
 # Tensor power as a function
 
 
@@ -227,9 +209,6 @@ def test_a_tensor_power_below_minus_n(n):
     # as a polynomial, by powers: n roundings, and log1p near −1 loses |log| eps: a dozen
     np.testing.assert_allclose(got, (1 + x / n) ** n, rtol=(n + 40) * EPS, atol=0)
     assert (np.sign(got[1:4]) == (-1) ** n).all()
-
-
-# Taylor's error
 
 
 # Two routes of a product

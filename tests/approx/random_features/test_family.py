@@ -325,6 +325,3 @@ def test_a_query_far_below_the_largest_has_a_row_under_the_leverage_proposal(dty
     A = parse("leverage(m=4)").approximate(Q, np.array([[100.0], [99.0]], dtype), rng=0)
     np.testing.assert_array_equal(A.attend(np.ones(2, dtype)), 1)
     assert len(np.unique(A.row_log())) == 3
-
-
-# Precision

@@ -168,12 +168,6 @@ def test_log_hyp0f1(b, z):
         assert abs(sign[0] * math.exp(log[0]) - float(want)) <= 1e-10 * max(envelope, 1e-3)
 
 
-def test_golden_regularised_mean():
-    q, k = [[0.5, 0.3, 0.4, 0.2]], [[0.4, 0.6, -0.2, 0.3]]
-    bias = parse("regularized(m=4)").moments(q, k).relative_bias[0, 0]
-    assert 1 + bias == pytest.approx(0.8898109095102557, rel=1e-12)
-
-
 @given(x=st.floats(0, 1e5), d=st.integers(1, 256))
 def test_regularised_estimates_are_below_the_truth(x, d):
     bias = Regularized().bias(summand(x, d), 4)[0, 0]

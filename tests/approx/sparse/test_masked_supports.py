@@ -247,21 +247,7 @@ def test_hashes_collide_as_often_under_a_mask(spec):
         assert fewer.probability(Q, K, mask=mask).sum() / 6 > method.entries
 
 
-# Prices
-
-
-@pytest.mark.parametrize("name", ["sliding_window", "sink_window", "chunk", "top_k", "random"])
-def test_rows_that_see_less_leave_their_budget_to_others(name):
-    """The largest size whose mean row is within the budget, which exceeds it in late rows."""
-    template = parse(name)
-    shape = {"n": 16, "l": 16, "d": 4}
-    causal = template.within(8, **shape, mask="causal")
-    field = causal.sized_by.field
-    assert getattr(causal, field) > getattr(template.within(8, **shape), field)
-    assert 6 < causal.price(**shape, mask="causal").stored <= 8
-
-
-# What a row needs, beyond what tests/approx/test_autoregressive.py asks of all methods
+# What a row needs
 
 
 @pytest.mark.parametrize("name", ["top_k", "top_p", "threshold", "lsh", "random"])

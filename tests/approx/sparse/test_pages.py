@@ -1,7 +1,6 @@
 """Pages: which are chosen, from which keys, and that those by mass are the best of a row."""
 
 import itertools
-import math
 
 import naive
 import numpy as np
@@ -11,7 +10,6 @@ from test_masked_supports import attention, masked
 from test_supports import support
 
 from approx import Mask, parse
-from approx.sparse.exact import Exact
 from approx.sparse.pages import BY, Pages
 
 
@@ -84,24 +82,12 @@ def test_scores_are_made_of_what_is_seen():
 
 
 def test_whole_pages_are_bought_and_paid_for():
-    shape = {"n": 10, "l": 40, "d": 4, "c": 3}
     assert parse("pages").within(40, n=10, l=40, d=4) == Pages(32)
     assert parse("pages").within(15, n=10, l=40, d=4) is None
     assert parse("pages(size=4)").within(15, n=10, l=40, d=4) == Pages(12, 4)
-    # 40 keys have three pages of 16; k keys are read with their values
-    for by, numbers in (("box", 2 * 4), ("mean", 4), ("mass", 0)):
-        assert Pages(35, by=by).price(**shape).reads == 32 * 7 + 3 * numbers
-        assert Pages(35, by=by, current=True).price(**shape).reads == 32 * 7 + 2 * numbers
-        for current, l in itertools.product((False, True), range(1, 33)):  # nothing to choose from
-            short = {"n": l, "l": l, "d": 8, "c": 8, "mask": "causal"}
-            pages = Pages(32, by=by, current=current)
-            assert pages.price(**short).reads == l * 16 == Exact().price(**short).reads
-            assert pages.price(**short).multiply_adds == Exact().price(**short).multiply_adds
-    assert Pages(35).price(**shape).stored == 32
     assert [parse(f"pages(by={by!r})").oracle for by in BY] == [False, False, True]
     with pytest.raises(ValueError, match="k must hold a page, so it must be >= 16, got 15"):
         Pages(15)
-    assert math.isclose(Pages(4, 2).price(**shape, mask=Mask.causal(10, 40)).stored, 4)
 
 
 @pytest.mark.parametrize("by", ["box", "mean"])

@@ -147,9 +147,6 @@ def test_a_wide_hash_is_refused():
         parse("lsh('cross_polytope', hashes=1, buckets=4096)").approximate(x, x)
 
 
-# Top k
-
-
 # Ties
 
 TIED = [

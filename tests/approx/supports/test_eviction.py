@@ -107,22 +107,6 @@ def test_heavy_hitters_one_key_a_step():
 # What eviction means
 
 
-@some
-@given(data=st.data())
-def test_no_rule_holds_more_attention_than_the_best_columns(data):
-    """Beside the same sinks and recent keys, of one set or of every block."""
-    by, evicts = data.draw(st.sampled_from(BY[1:])), data.draw(st.booleans())
-    Q, K, mask, method = data.draw(settled(by, evicts or by == "h2o"))
-    first, stop = np.sort(mask.first), np.sort(mask.stop)
-    mask = Mask(first, np.maximum(stop, first + 1), mask.l, looks_back=True)
-    best = Columns(method.k, "mass", method.sinks, method.recent, method.block)
-    if by == "h2o" and method.block is None:
-        best = Columns(method.k, "mass", method.sinks, method.recent, 1)
-    p = naive.attention(Q, K, np.eye(len(K)), mask)
-    held, most = (p[support(x.approximate(Q, K, mask=mask))].sum() for x in (method, best))
-    assert held <= most + 1e-12
-
-
 def test_without_queries_the_scores_of_queries_keep_the_last_keys():
     rng = np.random.default_rng(0)
     Q, K = rng.standard_normal((1, 3)), rng.standard_normal((20, 3))
