@@ -194,6 +194,8 @@ def test_errors_name_the_rule_and_what_was_given(spec, message):
     ("spec", "message"),
     [
         ("positive(m='3')", "m must be an integer, got '3'"),
+        ("lsh(hashes=2, rounds=None)", "rounds must be an integer, got None"),
+        ("smyrf(size=2, rounds=None)", "rounds must be an integer, got None"),
         ("positive(m=3.0)", "m must be an integer, got 3.0"),
         ("positive(m=True)", "m must be an integer, got True"),
         ("positive(m=zero())", "m must be an integer"),
@@ -203,6 +205,90 @@ def test_errors_name_the_rule_and_what_was_given(spec, message):
 def test_values_of_another_type(spec, message):
     with pytest.raises(TypeError, match=message):
         parse(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("sampled(design='lsh')", "needs hashes and tables"),
+        ("sampled(design='lsh', hashes=2, tables=1)", "2 collisions need as many tables, got 1"),
+        ("sampled(design='lsh', hashes=2, tables=3, k=3)", "takes no k"),
+        ("sampled(k=3, hashes=2)", 'belong to design "lsh"'),
+        ("sampled(k=3, epsilon=0.1)", "epsilon and delta go together"),
+        ("sampled(k=1, epsilon=0.1, delta=0.1)", "needs k >= 2 at width"),
+        ("sampled(k=3, design='poisson', epsilon=0.1, delta=0.1)", "epsilon needs design"),
+        ("sampled(positive(m=3), k=2)", "sparse must be a support"),
+        ("sampled(k=2, low_rank=top_k(k=1))", "purely low-rank"),
+        ("sampled(k=2, design='multinomial', weighted=False)", "count by their weights"),
+        ("quantised(bits=9, levels='normal')", "bits must be <= 8 for normal levels, got 9"),
+        ("quantised(levels='normal', dither=True)", "dither=True belongs to levels='uniform'"),
+        ("rounded_values(exact(), bits=9, levels='normal')", "bits must be <= 8 for normal"),
+        ("centered(rounded_values(exact()))", "put rounded_values outside"),
+        ("logit_svd(rank=3)", "rank must be <= 2, got 3"),
+        ("key_pca(rank=3)", "rank must be <= 2, got 3"),
+        ("channels(r=3)", "r must be <= 2, got 3"),
+        ("projected_top_k(k=1, r=3)", "r must be <= 2, got 3"),
+        (
+            "projected_top_k(k=1, by='svd', centred=False)",
+            "centred=False belongs to by=",
+        ),
+        ("truncated_svd(3, epsilon=0.1)", "exclude each other, got rank and epsilon"),
+        ("truncated_svd(3, energy=0.1)", "got rank and energy"),
+        ("truncated_svd(epsilon=0.1, energy=0.9)", "got epsilon and energy"),
+        ("truncated_svd(epsilon=1.0)", r"epsilon must be < 1, got 1\.0"),
+        ("truncated_svd(epsilon=0)", "epsilon must be finite and > 0"),
+        ("truncated_svd(energy=1.5)", r"energy must be <= 1, got 1\.5"),
+        ("acc_alt_proj(rank=5)", "rank must be <= 4, got 5"),
+        ("acc_alt_proj(rank=1, space='rows')", "space must be one of kernel, attention"),
+        ("stable_pca(delta=-1)", "delta must be finite and > 0"),
+        ("coreset(3, 'random')", "pivots must be one of cholesky, uniform, leverage, thinning"),
+        ("coreset(3, tau='best')", "tau must be one of keys, queries, radii"),
+        ("coreset(3, tau=0.0)", "tau must be"),
+        ("coreset(3, block=2)", "tau must be a number where keys of the past"),
+        ("coreset(3, weights='equal')", "equal weights are of keys that are drawn with equal"),
+        (
+            "coreset(3, 'uniform', 1.0, 'equal', block=2)",
+            "equal weights are of keys that are drawn",
+        ),
+        ("nystrom(3, 'random')", "landmarks must be one of uniform, kmeans, leverage"),
+        ("nystrom(3, block=0)", "block must be >= 1"),
+        ("lsh(hashes=2, entries=3)", "hashes and entries exclude each other: give one"),
+        ("lsh(entries=0)", "entries must be finite and > 0"),
+        ("lsh(entries=3)", "64 hashes still expect 4 entries per row"),
+        ("lsh('cross_polytope', buckets=3)", "buckets must be even, got 3"),
+        ("lsh(buckets=4)", "buckets belongs to family 'cross_polytope', got 'sign'"),
+        ("lsh(width=1.0)", "width belongs to family 'e2', got 'sign'"),
+        ("lsh('angular')", "family must be one of"),
+        ("squared_sketch(inner=2, degree=3)", "degree must be even, got 3"),
+        (
+            "product_sketch(m=2, law='cauchy')",
+            "law must be one of rademacher, gaussian",
+        ),
+        ("random_maclaurin(m=2, law='zipf')", "law must be one of geometric, poisson"),
+        ("random_maclaurin(m=3, exact=2)", r"\(m=3, exact=2\) needs m >= 4 at width 2, got 3"),
+        ("top_p(p=1.5)", r"p must be <= 1, got 1\.5"),
+        ("sink_window(k=2, sinks=3)", "k counts the sinks too, so it must be >= 3, got 2"),
+        ("pages(k=15)", "k must hold a page, so it must be >= 16, got 15"),
+        ("vertical_slash(4, sinks=2, recent=3)", "recent keys too, so it must be >= 5, got 4"),
+        ("columns(k=2, sinks=1, recent=2)", r"k counts sinks and recent keys too.*>= 3, got 2"),
+        ("columns(k=4, by='h2o', recent=2, block=4)", r"recent keys and block too.*>= 5, got 4"),
+        ("columns(by='snapkv', kernel_size=4)", "kernel_size must be odd, got 4"),
+        (
+            "columns(by='h2o', window=8)",
+            "window is a field of by=.snapkv. only",
+        ),
+        ("cosformer(M=3)", "M must be >= 4, got 3"),
+        ("eva(m=2, size=3)", "m follows from size: leave it out"),
+        (
+            "hierarchical(basis='mean', space='attention')",
+            r"estimates exp\(q·k\), so space must be",
+        ),
+        ("chebyshev(degree=1, bound=1e-300)", r"bound must be >= 9\.54e-07, got 1e-300"),
+    ],
+)
+def test_fields_that_do_not_go_together_or_do_not_fit(spec, message):
+    with pytest.raises(ValueError, match=message):
+        parse(spec).approximate(np.ones((4, 2)), np.ones((4, 2)))
 
 
 @pytest.mark.parametrize("spec", [None, 3, b"zero()", ["zero()"], METHODS["zero"]])

@@ -268,26 +268,6 @@ def test_a_row_draws_as_many_as_its_error_asks_for():
     assert (sizes < L).any()
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("sampled(design='lsh')", "needs hashes and tables"),
-        ("sampled(design='lsh', hashes=2, tables=1)", "2 collisions need as many tables, got 1"),
-        ("sampled(design='lsh', hashes=2, tables=3, k=3)", "takes no k"),
-        ("sampled(k=3, hashes=2)", 'belong to design "lsh"'),
-        ("sampled(k=3, epsilon=0.1)", "epsilon and delta go together"),
-        ("sampled(k=1, epsilon=0.1, delta=0.1)", "needs k >= 2 at width"),
-        ("sampled(k=3, design='poisson', epsilon=0.1, delta=0.1)", "epsilon needs design"),
-        ("sampled(positive(m=3), k=2)", "sparse must be a support"),
-        ("sampled(k=2, low_rank=top_k(k=1))", "purely low-rank"),
-        ("sampled(k=2, design='multinomial', weighted=False)", "count by their weights"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(spec, message):
-    with pytest.raises(ValueError, match=message):
-        parse(spec).approximate(Q, K)
-
-
 def test_bounds_of_pages_are_sizes():
     """Keys of a page have one size, e to the most that q·k can be in its box."""
     rng = np.random.default_rng(0)

@@ -290,20 +290,6 @@ def test_a_channel_keeps_a_group_exact_by_default():
         assert (parse(spec).exact_keys, parse(spec).autoregressive) == (exact, causal), spec
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("quantised(bits=9, levels='normal')", "bits must be <= 8 for normal levels, got 9"),
-        ("quantised(levels='normal', dither=True)", "dither=True belongs to levels='uniform'"),
-        ("rounded_values(exact(), bits=9, levels='normal')", "bits must be <= 8 for normal"),
-        ("centered(rounded_values(exact()))", "put rounded_values outside"),
-    ],
-)
-def test_what_has_no_meaning_is_refused(spec, message):
-    with pytest.raises(ValueError, match=message):
-        parse(spec)
-
-
 # Values
 
 

@@ -197,24 +197,9 @@ def test_axes_of_the_covariance_lose_a_sink():
     assert [f"{value:.2g}" for value in tv.values()] == ["0.7", "0.056", "0.039"]
 
 
-def test_centred_belongs_to_principal_axes():
-    with pytest.raises(ValueError, match="centred=False belongs to by='pca', got 'svd'"):
-        parse("projected_top_k(k=1, by='svd', centred=False)")
-
-
 def test_a_quarter_of_the_width_is_read_by_default():
     assert parse("projected_top_k(k=2)").selector(64).rank == 16
     assert parse("projected_top_k(k=2, by='channels')").selector(3).r == 1
-
-
-@pytest.mark.parametrize(
-    "spec",
-    ["logit_svd(rank=5)", "key_pca(rank=5)", "channels(r=5)", "projected_top_k(k=1, r=5)"],
-)
-def test_no_more_than_the_width_can_be_kept(spec):
-    Q, K = drawn()
-    with pytest.raises(ValueError, match=r"(rank|r) must be <= 4, got 5"):
-        parse(spec).approximate(Q, K)
 
 
 def test_no_scale_follows_from_a_key_that_is_rounded_with_later_ones():

@@ -221,8 +221,3 @@ def test_a_block_has_at_most_one_term_a_key():
     # query 0 takes the block of keys 1 … 4 (a rectangle of 1 + 4) and is near key 0
     assert price.stored == A.parameters / 5 == (4 * 5 + 1 + 4 * 5) / 5
     assert price.reads == 4 * (3 + 2 + 1) + (3 + 2)
-
-
-def test_rows_of_softmax_are_refused_where_the_kernel_is_estimated():
-    with pytest.raises(ValueError, match=r"estimates exp\(q·k\), so space must be 'kernel'"):
-        parse("hierarchical(basis='mean', space='attention')")

@@ -104,9 +104,9 @@ def test_what_is_not_seen_does_not_matter(solve, shape, seed, value):
 @every_solver
 def test_a_causal_zero_and_a_mask_of_another_shape(solve):
     D = np.triu(np.ones((4, 4)), 1)  # all that is seen is 0
-    parts = solve(D, mask="causal")
-    assert not parts.low_rank.any()
-    assert parts.objective == parts.sparse.nnz == 0
+    for parts in (solve(D, mask="causal"), solve(np.zeros((4, 3)))):
+        assert not parts.low_rank.any()
+        assert parts.objective == parts.sparse.nnz == 0
     with pytest.raises(ValueError, match="mask is for 3 queries and 4 keys, but there are 4 and 4"):
         solve(D, mask=Mask.causal(3, 4))
     with pytest.raises(ValueError, match="causal queries are the last n of l positions"):
@@ -138,6 +138,29 @@ def test_order_orientation_sign_and_scale_do_not_matter_where_the_split_is_uniqu
         assert_allclose(parts.low_rank / unit, change(L) / unit, atol=1e-5)
         on = np.abs(parts.sparse.toarray()) > 1e-3 * unit
         assert_array_equal(on, change(S.reshape(L.shape)) != 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda D: godec(D, 1, 3.5), "k must be between 0 and l = 3"),
+        (lambda D: godec(D, 1, -0.5), "k must be between 0 and l = 3"),
+        (lambda D: godec(D, 1, math.nan), "k must be between 0 and l = 3"),
+        (lambda D: godec(D, 1, 1, starts=[D.T]), "shape"),
+        (lambda D: at_budget(D, 1, ranks=[2]), "no rank of"),
+        (lambda D: at_budget(D, 1, ranks=[-1]), "every rank must be >= 0"),
+        (lambda D: inexact_alm(D, rho=0.9), "rho must be finite and >= 1"),
+        (lambda D: acc_alt_proj(D, 1, tolerance=-1.0), "tolerance must be finite and > 0"),
+        (lambda D: acc_alt_proj(D, 1, max_iterations=0), "max_iterations must be >= 1"),
+        (lambda D: stable_pca(D, 0.1, 0.0), "lam must be finite and > 0"),
+        (lambda D: stable_pca(D, 0.1, tolerance=0.0), "tolerance must be finite and > 0"),
+        (lambda D: stable_pca(D, 0.1, gap_tolerance=0.0), "gap_tolerance must be finite"),
+        (lambda D: stable_pca(D, -1.0), "delta must be finite and >= 0"),
+    ],
+)
+def test_bad_input_of_a_solver_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(np.ones((2, 3)))
 
 
 # Low rank

@@ -162,33 +162,6 @@ def test_split_of_given_ranks():
     assert everything.objective == pytest.approx(0, abs=1e-12)
 
 
-def test_zero_matrix():
-    for parts in (
-        godec(np.zeros((4, 3)), 1, 1),
-        at_budget(np.zeros((4, 3)), 3),
-        godec([[0.0]], 0, 1),
-    ):
-        assert not parts.low_rank.any()
-        assert parts.sparse.nnz == 0
-        assert parts.objective == 0
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: godec(np.ones((2, 3)), 1, 3.5), "k must be between 0 and l = 3"),
-        (lambda: godec(np.ones((2, 3)), 1, -0.5), "k must be between 0 and l = 3"),
-        (lambda: godec(np.ones((2, 3)), 1, math.nan), "k must be between 0 and l = 3"),
-        (lambda: godec(np.ones((2, 3)), 1, 1, starts=[np.ones((3, 2))]), "shape"),
-        (lambda: at_budget(np.ones((2, 3)), 1, ranks=[2]), "no rank of"),
-        (lambda: at_budget(np.ones((2, 3)), 1, ranks=[-1]), "every rank must be >= 0"),
-    ],
-)
-def test_bad_input_is_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
 @pytest.mark.kernel
 @given(tied, st.data())
 def test_selection_is_exact_whatever_the_guess(D, data):

@@ -77,23 +77,6 @@ def test_the_method_has_the_error_that_is_allowed(space):
     assert parse("stable_pca").within(100, n=30, l=30, d=4) is None
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: stable_pca([[1.0]], 0.1, 0.0), "lam must be finite and > 0"),
-        (lambda: stable_pca([[1.0]], 0.1, tolerance=0.0), "tolerance must be finite and > 0"),
-        (lambda: stable_pca([[1.0]], 0.1, gap_tolerance=0.0), "gap_tolerance must be finite"),
-        (lambda: stable_pca([[1.0]], 0.1, max_iterations=0), "max_iterations must be >= 1"),
-        (lambda: parse("stable_pca(delta=-1)"), "delta must be finite and > 0"),
-        (lambda: parse("stable_pca(lam=0)"), "lam must be finite and > 0"),
-        (lambda: parse("stable_pca(max_iterations=0)"), "max_iterations must be >= 1"),
-    ],
-)
-def test_bad_input_is_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
 @pytest.mark.kernel
 @given(st.tuples(st.integers(1, 5), st.integers(1, 5)), seeds)
 def test_the_pair_of_sparse_and_rest_is_optimal(shape, seed):

@@ -73,20 +73,6 @@ def test_vectors_of_any_length(spec):
         assert not np.isnan(np.concatenate(parse(spec).moments(Q, K))).any()
 
 
-def test_errors():
-    with pytest.raises(ValueError, match="degree must be even, got 3"):
-        SquaredSketch(inner=2, degree=3)
-    with pytest.raises(ValueError, match="law must be one of rademacher, gaussian, got 'cauchy'"):
-        ProductSketch(m=2, law="cauchy")
-    with pytest.raises(ValueError, match="law must be one of geometric, poisson"):
-        RandomMaclaurin(m=2, law="zipf")
-    needs = r"random_maclaurin\(m=4, exact=2\) needs m >= 5 at width 3, got 4"
-    with pytest.raises(ValueError, match=needs):
-        RandomMaclaurin(m=4, exact=2).approximate(*points())
-    with pytest.raises(ValueError, match=needs):
-        RandomMaclaurin(m=4, exact=2).moments(*points())
-
-
 def test_budgets_leave_room_for_the_exact_degrees():
     shape = {"n": 10, "l": 10, "d": 3}
     template = RandomMaclaurin(exact=2)

@@ -105,8 +105,3 @@ def test_ties_are_kept_from_the_first_on_until_they_reach_p(l):
     for c, x in itertools.product(range(1, l + 1), [0.0, 0.1, 1.3]):
         on = support(TopP(c / l).approximate(np.full((1, 2), x), np.full((l, 2), x)))
         np.testing.assert_array_equal(on[0], np.arange(l) < c)
-
-
-def test_more_than_all_of_the_attention_is_refused():
-    with pytest.raises(ValueError, match=r"p must be <= 1, got 1.5"):
-        TopP(1.5)

@@ -175,16 +175,6 @@ def test_keys_of_zeros_have_scores(by):
 
 
 def test_what_k_counts():
-    with pytest.raises(ValueError, match=r"k counts sinks and recent keys too.*>= 3, got 2"):
-        parse("columns(k=2, sinks=1, recent=2)")
-    with pytest.raises(ValueError, match=r"recent keys and block too.*>= 5, got 4"):
-        parse("columns(k=4, by='h2o', recent=2, block=4)")
-    with pytest.raises(ValueError, match="kernel_size must be odd, got 4"):
-        parse("columns(by='snapkv', kernel_size=4)")
-    with pytest.raises(
-        ValueError, match="window is a field of by='snapkv' only, got 8 with by='h2o'"
-    ):
-        parse("columns(by='h2o', window=8)")
     template = parse("columns(by='h2o', sinks=2, recent=3)")
     # rows of 1, 2, 3, 4 and five times 5 keys: 35/9
     assert template.within(3.8, n=9, l=9, d=2) is None

@@ -149,35 +149,6 @@ def test_the_least_number_of_hashes_for_so_many_entries(spec, entries):
     )
 
 
-def test_equal_vectors_have_no_fewer_entries():
-    x = np.ones((5, 2))
-    with pytest.raises(ValueError, match="64 hashes still expect 5 entries per row"):
-        parse("lsh(entries=4)").approximate(x, x)
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("lsh(hashes=2, entries=3)", "hashes and entries exclude each other: give one"),
-        ("lsh(entries=0)", "entries must be finite and > 0"),
-        ("lsh('cross_polytope', buckets=3)", "buckets must be even, got 3"),
-        ("lsh(buckets=4)", "buckets belongs to family 'cross_polytope', got 'sign'"),
-        ("lsh(width=1.0)", "width belongs to family 'e2', got 'sign'"),
-        ("lsh('angular')", "family must be one of"),
-        ("lsh(hashes=0)", "hashes must be >= 1"),
-    ],
-)
-def test_fields_that_do_not_go_together(spec, message):
-    with pytest.raises(ValueError, match=message):
-        parse(spec)
-
-
-@pytest.mark.parametrize("spec", ["lsh(hashes=2, rounds=None)", "smyrf(size=2, rounds=None)"])
-def test_rounds_are_never_open(spec):
-    with pytest.raises(TypeError, match="rounds must be an integer, got None"):
-        parse(spec)
-
-
 def test_vectors_of_length_zero():
     Q, K = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[0.0, 0.0], [0.0, 2.0]])
     for family in hashing.FAMILIES:
