@@ -6,8 +6,6 @@ matrix to approximate; S is needed only at the end. Unseen entries, where D is N
 on the support, but are neither counted nor stored.
 """
 
-import math
-
 import numpy as np
 
 from approx.kernels.jit import kernel
@@ -15,7 +13,6 @@ from approx.low_rank.decomposition import CSR, Indices, Matrix, sparse_entries
 
 # If the last threshold is a good guess, only entries above this share of it are examined.
 GUESS = 0.75
-SAMPLED, MORE = 61, 1.3  # a first guess from every 61st entry, low enough for 1.3·count entries
 
 
 @kernel
@@ -75,27 +72,6 @@ def kth_largest(D: Matrix, L: Matrix, count: int, guess: float, work: Matrix) ->
     sizes.partition(place)
     threshold = float(sizes[place])
     return threshold, int(np.count_nonzero(sizes[:place] == threshold))
-
-
-def without_largest(A: Matrix, count: int) -> float:
-    """Return the least ‖A − S‖_F of any S with `count` entries: S has the largest |a| of A (n, l).
-
-    The threshold is guessed from every 61st entry. Two passes and a partial sort of little more
-    than `count` entries then find it; a wrong guess costs a partial sort of all. The result is
-    exact for any guess, up to the rounding of the sum.
-
-    Examples
-    --------
-    >>> without_largest(np.array([[3.0, 0.0], [4.0, 5.0]]), 1)
-    5.0
-    """
-    if count >= A.size:
-        return 0.0
-    nothing, some = np.zeros_like(A), np.abs(A.ravel()[::SAMPLED])
-    place = len(some) - max(math.ceil(MORE * count * len(some) / A.size), 1)
-    guess = float(np.partition(some, place)[place]) / GUESS if place >= 0 else 0.0
-    threshold, excess = kth_largest(A, nothing, count, guess, np.empty(A.size + 1))
-    return math.sqrt(separate(A, nothing, nothing, threshold, excess, 0.0, np.empty_like(A)))
 
 
 def _excess_ties(D: Matrix, L: Matrix, threshold: float, excess: int) -> Indices:

@@ -33,8 +33,8 @@ class Chebyshev(IntervalMethod):
     twice that for the interpolant, because each omitted T_k is aliased to a kept one (bound).
     Relative to e^x the error is worst at x = −B, by a factor of up to e^{2B}. Attention logits are
     mostly near 0, where Taylor is often better.
-    Some a_j < 0 once B ≳ 4. The kernel of one set of points is then indefinite
-    (`Polynomial.negative_eigenvalues`), and rows of attention may have sums ≤ 0, which are counted.
+    Some a_j < 0 once B ≳ 4. The kernel of one set of points is then indefinite, and rows of
+    attention may have sums ≤ 0, which are counted.
     Rank: min(n, l, C(d+degree, degree)) for generic Q, K.
     Cost: elementwise 2d + 4 degree operations per entry (Clenshaw).
 
@@ -123,11 +123,6 @@ def log_tail(degree: int, bound: float) -> float:
     For B > 10⁸ the sum is taken in the limit of `bessel`: erfc((degree + ½)/√(2B)).
 
     Accuracy: 500 eps·κ, as docs/accuracy.md defines it.
-
-    Examples
-    --------
-    >>> math.exp(log_tail(4, 1.0) + 1)
-    0.00059...
     """
     if bound > 1e8:
         return float(scipy.special.log_ndtr(-(degree + 0.5) / math.sqrt(bound))) + math.log(2)

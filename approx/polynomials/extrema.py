@@ -128,13 +128,6 @@ def real_roots(coefficients: list[int]) -> Array:
     -----
     Cost: operations on integers with O(n) times the digits of a_j; about 10 s for the Taylor
     polynomial of degree 200.
-
-    Examples
-    --------
-    (x − 1)²(x + 2) = x³ − 3x + 2:
-
-    >>> real_roots([2, -3, 0, 1])
-    array([-2.,  1.])
     """
     a = list(coefficients)
     while a and a[-1] == 0:

@@ -18,13 +18,7 @@ from approx.kernels.jit import kernel
 
 
 def width(d: int, degree: int) -> int:
-    """Return C(d + degree, degree), the number of monomials of degree ≤ ``degree``.
-
-    Examples
-    --------
-    >>> width(64, 2)
-    2145
-    """
+    """Return C(d + degree, degree), the number of monomials of degree ≤ ``degree``."""
     d, degree = checks.integer("d", d, least=0), checks.integer("degree", degree, least=0)
     return math.comb(d + degree, degree)
 
@@ -93,13 +87,6 @@ def root_ratios(d: int, degree: int) -> Array:
 
     The multinomial weight j!/Πα_l! of x^α is j/α_i times the weight of x^α/x_i. So the root of the
     weight grows by these factors from one degree to the next. The constant monomial has 1.
-
-    Examples
-    --------
-    (x_0 + x_1)² = x_0² + 2 x_0 x_1 + x_1²:
-
-    >>> root_ratios(2, 2)[1:] ** 2
-    array([1., 1., 1., 2., 1.])
     """
     begin, tails = layout(d, degree)
     exponent = np.zeros(int(begin[-1]))  # of the smallest index
@@ -123,11 +110,6 @@ def keeps_digits(d: int, degree: int, dtype: Any) -> bool:
     error of the least number. The weights and powers of the other indices multiply this error by at
     most √C(j, b) ≤ 2^{j/2}. It stays below ε while j ≤ 2 log₂(ε/least), which is 252 in float32 and
     2044 in float64.
-
-    Examples
-    --------
-    >>> [keeps_digits(2, degree, np.float32) for degree in (252, 253)], keeps_digits(1, 999, "f4")
-    ([True, False], True)
     """
     kind = np.finfo(dtype)
     return d == 1 or degree <= 2 * math.log2(kind.eps) - 2 * math.log2(kind.smallest_subnormal)

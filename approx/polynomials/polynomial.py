@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 
 from approx import checks
 from approx.checks import Array
-from approx.estimate import memory
 from approx.estimate.low import rescale
 from approx.kernels.jit import kernel
 from approx.polynomials import extrema, monomials
@@ -66,23 +65,6 @@ def _clenshaw_rows(coefficients: Any, inverse: Any, damping: Any, values: Any) -
                 row[j] = a[0] + x[j] * y[j] - r * z[j] if a.size > 1 else a[0]
 
 
-@kernel
-def _partial_sums(
-    coefficients: Any, inverse: Any, damping: Any, twice: Any, x: Any, out: Any
-) -> None:
-    # out[k, i, j] = Σ_{m ≤ k} a_m φ_m; φ_{m+1} = twice·(t/ρ) φ_m − φ_{m−1}/ρ², twice = 1 or 2
-    for i in range(x.shape[0]):
-        a = coefficients[i]
-        for j in range(x.shape[1]):
-            t = x[i, j] * inverse[i]
-            before, term = a[0] * 0, a[0] * 0 + 1
-            out[0, i, j] = a[0]
-            for k in range(1, a.size):
-                step = t if k == 1 else twice * t
-                before, term = term, step * term - damping[i] * before
-                out[k, i, j] = out[k - 1, i, j] + a[k] * term
-
-
 class SupErrors(NamedTuple):
     """The largest errors of p against exp on [−B, B].
 
@@ -124,8 +106,8 @@ class Polynomial:
     >>> p = Polynomial.from_coefficients([1.0, 1.0, 0.5], bound=1.0)
     >>> p.sup_errors().scaled
     0.0803...
-    >>> p.positive_interval(), p.negative_eigenvalues(3), p.width(3)
-    ((-inf, inf), 0, 10)
+    >>> p.width(3)
+    10
     """
 
     mantissas: Array
@@ -239,33 +221,6 @@ class Polynomial:
         flat = np.array(y, dtype=y.dtype if y.ndim else np.float64).reshape(1, -1)
         return self.scaled(flat, np.zeros(1)).reshape(y.shape)
 
-    def partial_sums(self, x: ArrayLike, shift: ArrayLike = 0.0) -> Array:
-        """Return Σ_{j ≤ k} c_j φ_j(x)·exp(−shift) for all k = 0…n in one pass.
-
-        Parameters
-        ----------
-        x : (rows, cols)
-        shift : float or (rows,)
-
-        Returns
-        -------
-        (n + 1, rows, cols)
-            All Taylor polynomials, or Chebyshev truncations, up to degree n.
-
-        Examples
-        --------
-        >>> Polynomial.from_coefficients([1.0, 1.0, 0.5]).partial_sums([[2.0]]).ravel()
-        array([1., 3., 5.])
-        """
-        y = checks.array("x", x, ndim=2)
-        nbytes = (self.degree + 1) * y.size * y.dtype.itemsize
-        memory.reserve(nbytes, "the values at every degree", "the degree or the rows")
-        terms, inverse, damping = self.scaled_terms(y, np.broadcast_to(shift, len(y)))
-        out = np.empty((self.degree + 1, *y.shape), y.dtype)
-        twice = y.dtype.type(1 if self.basis == "monomial" else 2)
-        _partial_sums(terms, inverse, damping, twice, y, out)
-        return out
-
     # Properties
 
     @cached_property
@@ -303,16 +258,6 @@ class Polynomial:
     def width(self, d: int) -> int:
         """Return C(d + n, n), the number of monomials of d variables."""
         return monomials.width(d, self.degree)
-
-    def negative_eigenvalues(self, d: int) -> int:
-        """Return Σ_{a_j < 0} C(d + j − 1, j), the number of negative eigenvalues of p(x_i·x_j).
-
-        This holds for at least C(d + n, n) generic points x_i in ℝ^d. The kernel is M diag(a) Mᵀ
-        with M the monomials of the points, so Sylvester's law counts the signs of a. If the number
-        is 0, p(x·y) is positive semidefinite for all points. Status: exact.
-        """
-        a = self.monomial
-        return sum(_order(d, j) for j in np.flatnonzero(self._present & (a.mantissas < 0)).tolist())
 
     def rank(self, n: int, l: int, d: int, *, sphere: bool = False) -> int:
         """Return the rank of p(Q Kᵀ) for generic Q (n, d), K (l, d).
@@ -370,22 +315,6 @@ class Polynomial:
         coefficients in float64 it has two.
         """
         return extrema.real_roots(self.monomial.in_integers())
-
-    def positive_interval(self) -> tuple[float, float]:
-        """Return the largest open interval around 0 where p > 0; (nan, nan) if p(0) ≤ 0.
-
-        Examples
-        --------
-        The Taylor polynomial of degree 3 is negative below −1.596:
-
-        >>> Polynomial.from_coefficients([1, 1, 1 / 2, 1 / 6]).positive_interval()
-        (-1.596..., inf)
-        """
-        if self.monomial.mantissas[0] <= 0:
-            return math.nan, math.nan
-        roots = self.real_roots()
-        below, above = roots[roots < 0], roots[roots > 0]
-        return float(max(below, default=-math.inf)), float(min(above, default=math.inf))
 
 
 def _size(x: Array) -> Array:

@@ -49,11 +49,6 @@ class Powers(Polynomial):
             values += w * (np.where(ratio < -1, -logs, logs) if n % 2 else logs)
         return rescale(values, np.zeros(1), "a power")
 
-    def scaled_terms(self, x: Array, shift: Array) -> tuple[Array, Array, Array]:
-        raise TypeError(
-            "partial sums of a tensor power are not powers of another degree: make each power"
-        )
-
     def in_decimals(self) -> Callable[[Any], Any]:
         terms = [(Decimal(w), n) for w, n in self._terms()]
         return lambda x: sum(w * (1 + x / n) ** n for w, n in terms)
@@ -83,11 +78,6 @@ def log1p_less(x: ArrayLike) -> Array:
     """Return log(1 + x) − x, x > −1; at x/n it is log((1 + x/n)^n e^{−x})/n.
 
     With s = x/(2 + x) it equals s·(2(s²/3 + s⁴/5 + …) − x), which does not cancel near 0.
-
-    Examples
-    --------
-    >>> log1p_less([1e-9, 1.0])
-    array([-5.00000000e-19, -3.06852819e-01])
     """
     y = np.asarray(x, np.float64)
     small = np.abs(y) <= 0.5

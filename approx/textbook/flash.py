@@ -21,7 +21,6 @@ from approx.estimate.corrections import Addition
 from approx.estimate.low import Factors
 from approx.kernels import pattern_products
 from approx.supports import patterns
-from approx.textbook import attention
 
 NORMALISERS = ("length", "chunk", "previous", "printed")
 
@@ -90,12 +89,6 @@ class GatedUnit:
         V = swish(x @ self.W_v)
         mixed = V if A is None else A @ V
         return np.asarray((swish(x @ self.W_u) * mixed if gate else mixed) @ self.W_o)
-
-    def quadratic(self, X: ArrayLike, *, causal: bool = False) -> Array:
-        """Return FLASH-Quad: A = relu²(Q Kᵀ)/(n·s), lower-triangular if causal; O(n²·e)."""
-        q, k, _, _ = self.projections(X)
-        A = attention.relu_squared(q, k)
-        return self.combine(X, np.tril(A) if checks.flag("causal", causal) else A)
 
     def flash(self, X: ArrayLike, size: int, *, causal: bool = False) -> Array:
         """Return FLASH: A is mixed chunk attention, in O(n·(size + s)·e) operations."""

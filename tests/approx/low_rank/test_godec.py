@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from approx.low_rank import decomposition, godec as module
 from approx.low_rank.godec import at_budget, godec
 from approx.low_rank.robust_pca import inexact_alm
-from approx.low_rank.thresholding import kth_largest, large_entries, separate, without_largest
+from approx.low_rank.thresholding import kth_largest, large_entries, separate
 
 # Small integers: many ties, zeros and repeated rows.
 tied = arrays(
@@ -178,22 +178,3 @@ def test_selection_is_exact_whatever_the_guess(D, data):
     assert rest == pytest.approx(((D - L - S) ** 2).sum(), abs=1e-12)
     # Where D = L either is right.
     assert (out == D - S).all()
-
-
-@pytest.mark.parametrize("kind", ["signs", "ties", "sorted", "zeros", "sparse"])
-def test_the_error_without_the_largest_entries_is_that_of_a_sort(kind):
-    rng = np.random.default_rng(3)
-    A = rng.standard_normal((40, 30))
-    if kind == "ties":
-        A = A.round()
-    elif kind == "sorted":
-        A = np.sort(A.ravel() ** 5).reshape(A.shape)
-    elif kind == "zeros":
-        A[:] = 0
-    elif kind == "sparse":  # every 61st entry is 0
-        A *= rng.random(A.shape) < 0.01
-        A.ravel()[::61] = 0
-    for count in (0, 1, 17, 900, 1199, 1200, 5000):
-        sizes = np.sort(np.abs(A).ravel())
-        rest = np.linalg.norm(sizes[: max(A.size - count, 0)])
-        assert without_largest(A, count) == pytest.approx(rest, rel=1e-13, abs=0)

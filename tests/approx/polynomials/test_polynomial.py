@@ -106,20 +106,6 @@ def test_clenshaw_is_within_its_rounding_also_beyond_the_interval(degree, B, x):
     assert abs(float(p(x)) - want) <= (4 * (degree + 2) ** 2 + 16) * EPS * bound
 
 
-@few
-@given(degrees, bounds)
-def test_every_degree_in_one_pass(degree, B):
-    x = np.linspace(-1.5 * B, B, 6).reshape(2, 3)
-    for make in (lambda n: Taylor(n).polynomial(B), lambda n: Chebyshev(n).polynomial(B)):
-        p = make(degree)
-        sums = p.partial_sums(x)
-        assert sums.shape == (degree + 1, 2, 3)
-        bound = np.exp(p.log_bound(np.array([1.5 * B])))[0]
-        for k in range(degree + 1):
-            error = 8 * (degree + 2) ** 2 * EPS * bound
-            np.testing.assert_allclose(sums[k], make(k)(x), rtol=0, atol=error)
-
-
 @pytest.mark.kernel
 def test_kernels_by_hand():
     p = Polynomial.from_coefficients([1.0, 2.0, 3.0], basis="chebyshev", bound=2.0)
@@ -127,12 +113,9 @@ def test_kernels_by_hand():
     t = x / 2
     terms = np.array([np.ones_like(t), 2 * t, 3 * (2 * t**2 - 1)])
     np.testing.assert_allclose(p(x), terms.sum(axis=0), rtol=0, atol=64 * EPS * 25)
-    np.testing.assert_allclose(p.partial_sums(x), terms.cumsum(axis=0), rtol=0, atol=64 * EPS * 25)
     np.testing.assert_array_equal(
         Polynomial.from_coefficients([3.0], basis="chebyshev", bound=2.0)(x), 3.0
     )
-    monomial = Polynomial.from_coefficients([1.0, -1.0]).partial_sums(x)
-    np.testing.assert_allclose(monomial[1], 1 - x, rtol=0, atol=8 * EPS * 5)
 
 
 def test_a_sum_that_cancels_loses_no_digit_to_its_scale():
@@ -152,7 +135,6 @@ def test_odd_taylor_has_one_root_as_published(n, root):
     found = p.real_roots()
     assert len(found) == 1
     assert abs(found[0] - root) <= 5.1e-6  # five decimals
-    assert p.positive_interval() == (found[0], math.inf)
     with mpmath.workdps(40):
 
         def taylor(x):
@@ -173,7 +155,6 @@ def test_coefficients_beyond_the_range_of_float64_count():
         [-1.0, *[0.0] * 399, 1.0], log_scale=[-2400 * math.log(2), *[0.0] * 400]
     )
     np.testing.assert_allclose(wide.real_roots(), [-(2.0**-6), 2.0**-6], rtol=1e-12)
-    assert math.isnan(wide.positive_interval()[0])
 
 
 @few
@@ -183,28 +164,9 @@ def test_roots_are_found_with_their_multiplicity_taken_once(roots):
     np.testing.assert_allclose(extrema.real_roots(coefficients), sorted(set(roots)), atol=1e-12)
 
 
-def test_positive_interval_of_a_negative_constant():
-    assert all(map(math.isnan, Polynomial.from_coefficients([-1.0, 1.0]).positive_interval()))
-    low, high = Polynomial.from_coefficients([4.0, 0.0, -1.0]).positive_interval()
-    assert (low, high) == (-2, 2)
-
-
 def test_indefiniteness_as_published():
     p = Chebyshev(2).polynomial(4.0)
     np.testing.assert_allclose(p.monomial.coefficients, [-1.54, 4.88, 1.61], atol=0.0051)
-    assert p.negative_eigenvalues(3) == 1
-
-
-@pytest.mark.parametrize(("degree", "B"), [(2, 4.0), (4, 8.0), (6, 8.0), (3, 2.0), (3, 16.0)])
-@pytest.mark.parametrize("d", [1, 2, 3])
-def test_negative_eigenvalues_by_sylvester(degree, B, d):
-    p = Chebyshev(degree).polynomial(B)
-    count = p.width(d) + 5
-    X = np.random.default_rng(0).standard_normal((count, d)) * math.sqrt(B / 3)
-    begin = np.linalg.eigvalsh(p(X @ X.T))
-    noise = count * EPS * np.abs(begin).max() * 100
-    assert (begin < -noise).sum() == p.negative_eigenvalues(d)
-    assert (begin > noise).sum() == p.width(d) - p.negative_eigenvalues(d)
 
 
 # Errors
