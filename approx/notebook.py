@@ -8,25 +8,13 @@ MOST_ROWS = 24  # rows of a table; a last line counts the others
 
 
 def facts(title: str, pairs: Iterable[tuple[str, object]]) -> str:
-    """Return an HTML table of names and values under a title.
-
-    Examples
-    --------
-    >>> facts("a < b", [("n", 3)])
-    '<table><caption>a &lt; b</caption><tr><th>n</th><td>3</td></tr></table>'
-    """
+    """Return an HTML table of names and values under a title."""
     rows = "".join(f"<tr><th>{escape(name)}</th>{_cell(value)}</tr>" for name, value in pairs)
     return f"<table><caption>{escape(title)}</caption>{rows}</table>"
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return an HTML table with a line of headings and at most `MOST_ROWS` rows.
-
-    Examples
-    --------
-    >>> table("heads", ["n"], [[3]])
-    '<table><caption>heads</caption><tr><th>n</th></tr><tr><td>3</td></tr></table>'
-    """
+    """Return an HTML table with a line of headings and at most `MOST_ROWS` rows."""
     lines = [f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>"]
     lines += [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows[:MOST_ROWS]]
     if (more := len(rows) - MOST_ROWS) > 0:
@@ -39,13 +27,7 @@ def _cell(value: object) -> str:
 
 
 def number(value: float) -> str:
-    """Return a float to three digits, an integer with all digits, or a dash for NaN.
-
-    Examples
-    --------
-    >>> number(0.12345), number(8192), number(float("nan")), number(10**5000)
-    ('0.123', '8192', '–', '1.00e+5000')
-    """
+    """Return a float to three digits, an integer with all digits, or a dash for NaN."""
     if isinstance(value, int):
         return str(value) if abs(value) < 10**15 else f"{Decimal(value):.2e}"
     return "–" if value != value else f"{value:.3g}"

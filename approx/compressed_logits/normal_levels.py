@@ -59,11 +59,6 @@ def lloyd_max(bits: int) -> Levels:
     ----------
     .. [1] J. Max, "Quantizing for minimum distortion", IRE Trans. Information Theory 6, 1960,
        equations 6 and 7, table I.
-
-    Examples
-    --------
-    >>> lloyd_max(1).levels.round(4), round(lloyd_max(2).distortion, 4)
-    (array([-0.7979,  0.7979]), 0.1175)
     """
     count = 1 << checks.integer("bits", bits, least=1, most=MOST_BITS)
     x = math.sqrt(3.0) * scipy.special.ndtri((np.arange(count) + 0.5) / count)
@@ -100,14 +95,7 @@ def width(d: int, rotation: str) -> int:
 
 
 def rotated(d: int, rotation: str, rng: np.random.Generator) -> Array:
-    """Return R (width, d) with RᵀR = I: Haar distributed, H·diag(±1)/√width, or the identity.
-
-    Examples
-    --------
-    >>> R = rotated(3, "hadamard", np.random.default_rng(0))
-    >>> R.shape, (R.T @ R).round(12).tolist() == np.eye(3).tolist()
-    ((4, 3), True)
-    """
+    """Return R (width, d) with RᵀR = I: Haar distributed, H·diag(±1)/√width, or the identity."""
     if rotation == "none":
         return np.eye(d)
     if rotation == "orthogonal":

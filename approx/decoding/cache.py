@@ -116,17 +116,7 @@ class Cache(ABC):
 
 
 def held(caches: Iterable[Cache]) -> Held:
-    """Return the memory of some caches; an array that several caches share counts once.
-
-    Examples
-    --------
-    >>> from approx import parse
-    >>> cache = parse("sink_window(k=2)").cache(d=3, c=1)
-    >>> for _ in range(5):
-    ...     cache.append([0.0] * 3, [1.0])
-    >>> held([cache, cache])
-    Held(numbers=8, code_bytes=0)
-    """
+    """Return the memory of some caches; an array that several caches share counts once."""
     every = {id(cache): cache for cache in caches}.values()
     kept = {id(x): x for cache in every for x in cache.arrays()}.values()
     coded = {id(x): x for cache in every for x in cache.coded()}.values()
@@ -142,11 +132,6 @@ def softmax(x: Array, sink: float = -np.inf) -> Array:
     """Return e^x divided by its sum, which an attention sink makes e^sink larger.
 
     Accuracy: 3 eps·κ, as docs/accuracy.md defines it.
-
-    Examples
-    --------
-    >>> softmax(np.array([9999.0, 9999.0]))
-    array([0.5, 0.5])
     """
     top = max(x.max(), sink)
     weights = np.exp(x - top)

@@ -107,13 +107,7 @@ def beside_ones(V: Array) -> Array:
 
 
 def add_sink(y: Array, row_log: Array, sink: float) -> Array:
-    """Return rows of diag(e^row_log) y with e^sink added to the last column, each at some scale.
-
-    Examples
-    --------
-    >>> divide_by_last(add_sink(np.array([[3.0, 2.0]]), np.zeros(1), np.log(4)))
-    array([[0.5]])
-    """
+    """Return rows of diag(e^row_log) y with e^sink added to the last column, each at some scale."""
     top = np.maximum(row_log, sink)
     y = y * np.exp(row_log - top)[:, None]
     y[:, -1] += np.exp(sink - top)
@@ -121,15 +115,7 @@ def add_sink(y: Array, row_log: Array, sink: float) -> Array:
 
 
 def divide_by_last(y: Array, out: Array | None = None) -> Array:
-    """Return the other columns of y divided by the last; a row where the last is ≤ 0 becomes 0.
-
-    Examples
-    --------
-    >>> divide_by_last(np.array([[3.0, 2.0], [3.0, 0.0], [3.0, -1.0]]))
-    array([[1.5],
-           [0. ],
-           [0. ]])
-    """
+    """Return the other columns of y divided by the last; a row where the last is ≤ 0 becomes 0."""
     total = y[:, -1:]
     empty = ~(total > 0)
     out = np.divide(y[:, :-1], np.where(empty, 1, total), out=out)

@@ -186,13 +186,7 @@ class Mask:
         return bool((np.diff(self.first) >= 0).all() and (np.diff(self.stop) >= 0).all())
 
     def is_within(self, other: Mask) -> bool:
-        """Return whether each query sees all these keys under another mask, too.
-
-        Examples
-        --------
-        >>> Mask.causal(2, 3).is_within(Mask.full(2, 3))
-        True
-        """
+        """Return whether each query sees all these keys under another mask, too."""
         return bool((self.first >= other.first).all() and (self.stop <= other.stop).all())
 
     @property
@@ -244,13 +238,7 @@ class Mask:
         return Mask(self.first[rows], self.stop[rows], self.l, self.looks_back, places)
 
     def span(self, rows: slice | Array = ALL) -> slice:
-        """Return the slice from the first to the last key that any of the rows sees.
-
-        Examples
-        --------
-        >>> Mask([1, 0], [2, 1], l=9).span()
-        slice(0, 2, None)
-        """
+        """Return the slice from the first to the last key that any of the rows sees."""
         first, stop = self.first[rows], self.stop[rows]
         return slice(int(first.min(initial=self.l)), int(stop.max(initial=0)))
 
@@ -287,11 +275,6 @@ class Mask:
         -----
         Cost: O(l log l + n). If all intervals begin at 0, a running maximum suffices. If not, each
         interval is the union of two overlapping ranges whose length is a power of two.
-
-        Examples
-        --------
-        >>> Mask([0, 1], [2, 3], l=3).maximum(np.array([5.0, 1.0, 2.0]))
-        array([5., 2.])
         """
         if not self.first.any():
             return np.asarray(np.maximum.accumulate(x)[self.stop - 1])
@@ -310,11 +293,6 @@ class Mask:
         """Return (first, stop), each (l,): key j is seen by the queries first_j ≤ i < stop_j.
 
         A key that no query sees has an empty interval. The mask must be ordered.
-
-        Examples
-        --------
-        >>> Mask.causal(2, 3).transposed()
-        (array([0, 0, 1]), array([2, 2, 2]))
         """
         assert self.is_ordered
         keys = np.arange(self.l)
@@ -337,11 +315,6 @@ def as_mask(mask: MaskLike, n: int, l: int) -> Mask:
     ------
     TypeError, ValueError
         ``mask`` is something else, or is for other numbers of queries and keys.
-
-    Examples
-    --------
-    >>> str(as_mask("causal", 2, 3)), str(as_mask(None, 2, 3))
-    ('causal', 'full')
     """
     if mask is None:
         return Mask.full(n, l)
@@ -358,14 +331,7 @@ def as_mask(mask: MaskLike, n: int, l: int) -> Mask:
 
 
 def cut(s: scipy.sparse.csr_array, mask: Mask) -> scipy.sparse.csr_array:
-    """Return a CSR matrix with only its entries under the mask; itself if these are all.
-
-    Examples
-    --------
-    >>> cut(scipy.sparse.csr_array(np.ones((2, 2))), Mask.causal(2, 2)).toarray()
-    array([[1., 0.],
-           [1., 1.]])
-    """
+    """Return a CSR matrix with only its entries under the mask; itself if these are all."""
     if mask.is_full:
         return s
     if s.has_sorted_indices:  # then the first and the last entry of a row decide for all
@@ -381,13 +347,7 @@ def cut(s: scipy.sparse.csr_array, mask: Mask) -> scipy.sparse.csr_array:
 
 
 def sees(s: scipy.sparse.csr_array, mask: Mask) -> Array:
-    """Return which entries of a CSR matrix are seen, (nnz,) bool.
-
-    Examples
-    --------
-    >>> sees(scipy.sparse.csr_array(np.ones((2, 2))), Mask.causal(2, 2))
-    array([ True, False,  True,  True])
-    """
+    """Return which entries of a CSR matrix are seen, (nnz,) bool."""
     seen = np.empty(s.nnz, bool)
     _sees(mask.first, mask.stop, s.indptr, s.indices, seen)
     return seen

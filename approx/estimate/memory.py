@@ -25,15 +25,7 @@ def set_limit(nbytes: int | None) -> None:
 
 
 def limit() -> int:
-    """Return the limit in bytes.
-
-    Examples
-    --------
-    >>> set_limit(2**30)
-    >>> limit()
-    1073741824
-    >>> set_limit(None)
-    """
+    """Return the limit in bytes."""
     return psutil.virtual_memory().available // 2 if _limit is None else _limit
 
 
@@ -82,13 +74,7 @@ def _otherwise(nbytes: int) -> str:
 
 
 def size(nbytes: int) -> str:
-    """Return a number of bytes as text, with a unit.
-
-    Examples
-    --------
-    >>> size(1000), size(12_800_000_000), size(10**24)
-    ('1000 B', '11.9 GiB', '8.67e+5 EiB')
-    """
+    """Return a number of bytes as text, with a unit."""
     power = _power(nbytes)
     count = Decimal(nbytes) / 1024**power
     return f"{count:.0f} {UNITS[power]}" if 99 < count < 1024 else f"{count:.3g} {UNITS[power]}"

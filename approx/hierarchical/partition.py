@@ -68,14 +68,7 @@ class Partition:
     last: Array
 
     def keys(self, level: Level, block: int) -> slice:
-        """Return the keys of a block.
-
-        Examples
-        --------
-        >>> whole = partition(Mask.full(5, 5), leaf=2, sinks=0)
-        >>> whole.keys(whole.levels[0], 2)
-        slice(4, 5, None)
-        """
+        """Return the keys of a block."""
         start = self.sinks + block * level.size
         return slice(start, min(start + level.size, self.mask.l))
 

@@ -93,11 +93,6 @@ def product(left: Array, right: Array, pattern: scipy.sparse.csr_array) -> Array
     Notes
     -----
     Cost: 2·r·nnz operations, without a temporary array. Sums may be reordered.
-
-    Examples
-    --------
-    >>> product(np.eye(2), np.array([[3.0, 4.0]]), scipy.sparse.csr_array([[1.0], [1.0]]))
-    array([3., 4.])
     """
     out = np.zeros(pattern.nnz, left.dtype)
     if left.shape[1]:
@@ -133,11 +128,6 @@ def matmat(s: scipy.sparse.csr_array, V: Array) -> Array:
     Notes
     -----
     Cost: 2·c·nnz operations, in half of SciPy's time if c is large.
-
-    Examples
-    --------
-    >>> matmat(scipy.sparse.csr_array([[0.0, 2.0]]), np.array([[1.0], [3.0]]))
-    array([[6.]])
     """
     if V.shape[1] < WIDE:
         return np.asarray(s @ V)

@@ -370,13 +370,7 @@ class Core:
 
 
 def radii(q: Array, k: Array) -> float:
-    """Return the τ of WildCat, from the largest norms of queries and of centred keys.
-
-    Examples
-    --------
-    >>> round(radii(np.array([[2.0]]), np.array([[1.0], [-1.0]])), 6)
-    1.451855
-    """
+    """Return the τ of WildCat, from the largest norms of queries and of centred keys."""
     r_q, r_k = (float(np.linalg.norm(x, axis=1).max()) for x in (q, k - k.mean(axis=0)))
     b = math.log(len(k)) / (r_q * r_k) + 2 if r_q * r_k > 0 else math.inf
     if b == math.inf:  # no logit differs from another

@@ -89,15 +89,7 @@ class Decomposition:
         )
 
     def measured(self, D: Matrix) -> Decomposition:
-        """Return this decomposition with its residual for D, which is NaN at unseen entries.
-
-        Examples
-        --------
-        >>> none = csr_array((1, 2))
-        >>> parts = Decomposition(np.ones((1, 1)), np.ones((2, 1)), none, np.nan, 0.0, 1)
-        >>> parts.measured(np.array([[2.0, np.nan]])).residual
-        0.5
-        """
+        """Return this decomposition with its residual for D, which is NaN at unseen entries."""
         size = float(np.linalg.norm(filled(D)))
         rest = float(np.linalg.norm(filled(D - self.low_rank - self.sparse.toarray())))
         return replace(self, residual=rest / size if rest else 0.0)
@@ -116,14 +108,7 @@ def dense_matrix(D: ArrayLike) -> Matrix:
 
 
 def seen(D: Matrix, mask: Mask) -> Matrix:
-    """Return D with NaN where a query does not see a key; D itself if all entries are seen.
-
-    Examples
-    --------
-    >>> seen(np.ones((2, 2)), Mask.causal(2, 2))
-    array([[ 1., nan],
-           [ 1.,  1.]])
-    """
+    """Return D with NaN where a query does not see a key; D itself if all entries are seen."""
     if mask.is_full:
         return D
     D = D.copy()
@@ -138,13 +123,7 @@ def hidden(D: Matrix) -> NDArray[np.bool_] | None:
 
 
 def filled(D: Matrix) -> Matrix:
-    """Return D with 0 at unseen entries; D itself if all entries are seen.
-
-    Examples
-    --------
-    >>> filled(np.array([[1.0, np.nan]]))
-    array([[1., 0.]])
-    """
+    """Return D with 0 at unseen entries; D itself if all entries are seen."""
     unseen = hidden(D)
     return D if unseen is None else np.where(unseen, 0.0, D)
 
@@ -161,11 +140,6 @@ def balanced(D: Matrix) -> float:
     ----------
     .. [1] E. Candès, X. Li, Y. Ma, J. Wright, "Robust principal component analysis?", JACM 58,
        2011, theorems 1.1 (all entries are seen) and 1.2 (a share of them).
-
-    Examples
-    --------
-    >>> balanced(np.ones((4, 2))), balanced(np.array([[1.0, np.nan]]))
-    (0.5, 1.0)
     """
     share = entries(D) / D.size
     return float((share * max(D.shape)) ** -0.5)

@@ -577,13 +577,7 @@ class GoDec(DecompositionMethod):
 
 
 def _per_row(mean: float, shape: Shape) -> float:
-    """Return the largest k ≤ l at which the mean of min(k, keys that a query sees) is `mean`.
-
-    Examples
-    --------
-    >>> _per_row(1.5, Shape(n=2, l=9, d=1, c=1, mask=Mask([0, 0], [1, 9], l=9)))
-    2.0
-    """
+    """Return the largest k ≤ l at which the mean of min(k, keys that a query sees) is `mean`."""
     if shape.mask is None or shape.mask.is_full:
         return min(mean, shape.l)
     counts = np.sort(shape.mask.counts)

@@ -105,13 +105,6 @@ def block_krylov(D: Stripes, shape: tuple[int, int], rank: int) -> Triplets:
     ----------
     .. [1] C. Musco, C. Musco, "Randomized block Krylov methods for stronger and faster approximate
        singular value decomposition", NIPS 2015, algorithm 2 and theorem 1.
-
-    Examples
-    --------
-    >>> D = np.diag([3.0, 2.0, 0.0])
-    >>> top = block_krylov([(slice(0, 3), D)], D.shape, 1)
-    >>> top.values.round(12), round(top.error, 12)
-    (array([3.]), 2.0)
     """
     n, l = shape
     rank = checks.integer("rank", rank, least=1, most=min(n, l))

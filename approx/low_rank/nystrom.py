@@ -243,13 +243,7 @@ def _features(X: Array, Z: Array, root: Array) -> tuple[Array, Array]:
 
 
 def _distinct(X: Array) -> Array:
-    """Return the distinct rows in order; quick if the first column has no equal entries.
-
-    Examples
-    --------
-    >>> _distinct(np.array([[2.0, 0.0], [1.0, 5.0], [2.0, 0.0]])).tolist()
-    [[1.0, 5.0], [2.0, 0.0]]
-    """
+    """Return the distinct rows in order; quick if the first column has no equal entries."""
     ordered = X[np.argsort(X[:, 0], kind="stable")]
     different = bool((ordered[1:, 0] > ordered[:-1, 0]).all())
     return ordered if different else np.unique(X, axis=0)
@@ -266,11 +260,6 @@ def choose(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -
     landmarks : {"uniform", "kmeans", "leverage"}
         See `Nystrom`.
     rng : Generator
-
-    Examples
-    --------
-    >>> choose(np.array([[0.0], [0.5], [9.0]]), 2, "kmeans", np.random.default_rng(0)).tolist()
-    [[9.0], [0.25]]
     """
     if rank == len(points):
         return points
@@ -280,13 +269,7 @@ def choose(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -
 
 
 def work_of_choice(count: int, rank: int, landmarks: str, d: int) -> float:
-    """Return the multiply-adds (leading terms) to choose landmarks among ``count`` points.
-
-    Examples
-    --------
-    >>> work_of_choice(10, 2, "kmeans", 4)  # a start and ten iterations
-    880.0
-    """
+    """Return the multiply-adds (leading terms) to choose landmarks among ``count`` points."""
     if landmarks == "uniform" or rank >= count:
         return 0.0
     if landmarks == "kmeans":
@@ -338,12 +321,6 @@ def leverage_scores(points: Array, k: int, rng: np.random.Generator) -> Array:
     ----------
     .. [1] C. Musco, C. Musco, "Recursive sampling for the Nyström method", NIPS 2017,
        definition 1, Eq. (3) and algorithm 3.
-
-    Examples
-    --------
-    >>> far = np.array([[0.0], [100.0], [200.0]])
-    >>> leverage_scores(far, 2, np.random.default_rng(0)).round(12)  # γ = 1/2
-    array([0.66666667, 0.66666667, 0.66666667])
     """
     count = len(points)
     if count <= EXACT:

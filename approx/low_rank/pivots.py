@@ -38,13 +38,6 @@ def cholesky(
     ----------
     .. [1] Y. Chen, E. Epperly, J. Tropp, R. Webber, "Randomly pivoted Cholesky: practical
        approximation of a kernel matrix with few entry evaluations", CPAM 2025, algorithm 1.
-
-    Examples
-    --------
-    >>> G = np.array([[1.0, 0.6], [0.6, 1.0]])
-    >>> cholesky(lambda p: G[p], 2, [np.argmax] * 2)
-    (array([0, 1]), array([[1. , 0. ],
-           [0.6, 0.8]]))
     """
     rows = np.zeros((len(picks), count))
     rest = np.full(count, diagonal, np.float64)

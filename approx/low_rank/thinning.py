@@ -31,11 +31,6 @@ def thinned(points: Array, rank: int, rng: np.random.Generator) -> Array:
     ----------
     .. [1] A. Carrell, A. Gong, A. Shetty, R. Dwivedi, L. Mackey, "Low-rank thinning", ICML 2025,
        arXiv:2502.12063, KH-Compress; its code is microsoft/thinformer.
-
-    Examples
-    --------
-    >>> thinned(np.zeros((4, 1)), 4, np.random.default_rng(0))
-    array([0, 1, 2, 3])
     """
     rounds = (len(points) // rank).bit_length() - 1
     count = rank << rounds
@@ -53,13 +48,7 @@ def thinned(points: Array, rank: int, rng: np.random.Generator) -> Array:
 
 
 def kernel_entries(count: int, rank: int) -> int:
-    """Return the number of kernel entries that all rounds compute.
-
-    Examples
-    --------
-    >>> kernel_entries(16, 4)  # 16 points in two buckets, and eight in one
-    128
-    """
+    """Return the number of kernel entries that all rounds compute."""
     rounds = (count // rank).bit_length() - 1
     sizes = (_bucket(rank, rounds, done) for done in range(rounds))
     return sum((rank << rounds - done) * size for done, size in enumerate(sizes))

@@ -177,12 +177,6 @@ class TruncatedSVD(Method):
             Leading singular values, descending.
         total : float
             Σσ² of all singular values.
-
-        Examples
-        --------
-        >>> s = np.array([2.0, 1.0])
-        >>> TruncatedSVD(epsilon=0.5).least_rank(s, 6.0), TruncatedSVD(energy=0.9).least_rank(s, 6)
-        (1, None)
         """
         if self.rank is not None:
             return self.rank if self.rank <= len(s) else None

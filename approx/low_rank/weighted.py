@@ -38,12 +38,6 @@ def equations(
     Notes
     -----
     Cost: n·l·r² operations, for r > 24 only over the keys from the first to the last with a weight.
-
-    Examples
-    --------
-    >>> _, grams, sides = next(equations(np.array([[6.0]]), np.ones((1, 1)), np.array([[2.0]]), 0))
-    >>> grams.ravel(), sides.ravel()
-    (array([4.]), array([12.]))
     """
     n, r = len(D), factor.shape[1]
     height = max(1, D.size // r**2)

@@ -75,14 +75,6 @@ def normalised(log_left: Array, log_right: Array, dtype: np.dtype) -> Parts:
 
     Every column of the right factor and every row of the left one is divided by its largest entry,
     so each row sum is ≥ 1 when the row is divided by it: nothing overflows or vanishes.
-
-    Examples
-    --------
-    >>> log = np.log([[1.0], [3.0]]) - 9999
-    >>> from approx import Approximation
-    >>> Approximation.from_parts(normalised(log, log, np.dtype(float))).to_dense()
-    array([[0.25, 0.75],
-           [0.25, 0.75]])
     """
     top = log_right.max(axis=0)
     top[top == -np.inf] = 0.0

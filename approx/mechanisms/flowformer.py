@@ -97,16 +97,7 @@ class Flowformer(Method):
 
 
 def cumulative(log_q: Array, log_k: Array, mask: Mask, dtype: Any) -> Factors:
-    """Return the factors of the cumulative form, given log φ of queries and keys.
-
-    Examples
-    --------
-    For one query and one key each mean has one term, so I = O = φ² and Î = 1.
-
-    >>> log = np.log([[0.5]])
-    >>> cumulative(log, log, Mask.causal(1, 1), np.dtype(float)).row_logs.round(6)  # log σ(1)
-    array([-0.313262])
-    """
+    """Return the factors of the cumulative form, given log φ of queries and keys."""
     n, l = mask.shape
     (phi_q, q_log), (phi_k, k_log) = _scaled(log_q), _scaled(log_k)
     order = np.argsort(mask.stop, kind="stable")

@@ -6,25 +6,12 @@ from approx.checks import Array
 
 
 def labels(rows: int, count: int) -> Array:
-    """Return ⌊i·count/rows⌋, the segment of each row; the lengths differ by at most 1.
-
-    Examples
-    --------
-    >>> labels(5, 2)
-    array([0, 0, 0, 1, 1])
-    """
+    """Return ⌊i·count/rows⌋, the segment of each row; the lengths differ by at most 1."""
     return np.arange(rows) * count // rows
 
 
 def means(X: Array, count: int) -> Array:
-    """Return the mean of each of ``count`` ≤ rows segments, (count, d).
-
-    Examples
-    --------
-    >>> means(np.array([[0.0], [2.0], [5.0]]), 2)
-    array([[1.],
-           [5.]])
-    """
+    """Return the mean of each of ``count`` ≤ rows segments, (count, d)."""
     segment = labels(len(X), count)
     first = np.searchsorted(segment, np.arange(count))
     sizes = np.bincount(segment, minlength=count)
@@ -32,15 +19,7 @@ def means(X: Array, count: int) -> Array:
 
 
 def group_means(X: Array, label: Array, count: int) -> Array:
-    """Return the mean of the rows of each label < count, (count, d); 0 for a label without rows.
-
-    Examples
-    --------
-    >>> group_means(np.array([[0.0], [2.0], [5.0]]), np.array([0, 0, 2]), 3)
-    array([[1.],
-           [0.],
-           [5.]])
-    """
+    """Return the mean of the rows of each label < count, (count, d); 0 for a label without rows."""
     sums = np.zeros((count, X.shape[1]))
     np.add.at(sums, label, X)
     return np.asarray(sums / np.maximum(np.bincount(label, minlength=count), 1)[:, None])

@@ -43,25 +43,13 @@ MEANT = {
 
 
 def plain(name: str) -> str:
-    """Return a name in lower-case letters and digits only, so that spellings become equal.
-
-    Examples
-    --------
-    >>> plain("Streaming-LLM") == plain("streaming_llm"), plain("FAVOR+")
-    (True, 'favorplus')
-    """
+    """Return a name in lower-case letters and digits only, so that spellings become equal."""
     text = name.lower().replace("+", "plus").replace("#", "sharp").replace("ö", "o")
     return re.sub(r"[^a-z0-9]", "", text)
 
 
 def meant(name: str, known: Sequence[str]) -> str | None:
-    """Return the known name that is meant by another spelling or a synonym; None if none is.
-
-    Examples
-    --------
-    >>> meant("StreamingLLM", ["streaming_llm"]), meant("FAVOR+", ["performer"])
-    ('streaming_llm', 'performer')
-    """
+    """Return the known name that is meant by another spelling or a synonym; None if none is."""
     same = {plain(one): one for one in known}
     found = same.get(plain(name)) or MEANT.get(plain(name))
     return found if found in known else None

@@ -234,11 +234,6 @@ def low_rank(
         Multiply-adds for all queries and keys together.
     sums : bool
         Whether a row is divided by its sum; the state then includes the sums of the features.
-
-    Examples
-    --------
-    >>> low_rank(16, Shape(n=8, l=8, d=4, c=4), mapped=16 * 4)
-    Price(stored=32.0, reads=144.0, multiply_adds=272.0, bytes=264.0)
     """
     n, l, _, c = shape
     state = columns * (c + sums)
@@ -264,11 +259,6 @@ def entries(k: float, shape: Shape, *, mean: float | None = None) -> Price:
     shape : Shape
     mean : float, optional
         Mean number of entries per row; by default the mean of min(k, keys that the row sees).
-
-    Examples
-    --------
-    >>> entries(32, Shape(n=8, l=100, d=4, c=4))
-    Price(stored=32.0, reads=256.0, multiply_adds=256.0, bytes=388.0)
     """
     mean, width = shape.seen(k) if mean is None else mean, shape.d + shape.c
     read = float(min(k, shape.most) * width)

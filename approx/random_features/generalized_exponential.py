@@ -77,11 +77,6 @@ def optimal_tilt(phi: Array | float) -> Array:
     """Return A* for φ ≥ 0, the mean of u² in a coordinate; it is 0 at φ = 0.
 
     Accuracy: 2 eps·κ, as docs/accuracy.md defines it.
-
-    Examples
-    --------
-    >>> print(optimal_tilt(1.91 / 4).round(12))
-    -0.169963829849
     """
     phi = np.asarray(phi)
     root = np.hypot(2 * phi + 1, np.sqrt(8 * phi))

@@ -64,15 +64,7 @@ class GeneralizedTrigonometric(Trigonometric):
 
 
 def optimal_wave_tilt(square: float, d: int) -> float:
-    """Return the A that minimises log ½C_ρ(e^x + e^{−ρx}) for x = |q − k|².
-
-    Examples
-    --------
-    >>> optimal_wave_tilt(0.0, 4)
-    0.0
-    >>> 0 < optimal_wave_tilt(0.5, 4) < 1 / 8
-    True
-    """
+    """Return the A that minimises log ½C_ρ(e^x + e^{−ρx}) for x = |q − k|²."""
     from scipy.optimize import brentq  # slow to import, so only where it is used
 
     def slope(log_rho: float) -> float:

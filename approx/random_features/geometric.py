@@ -80,13 +80,6 @@ def optimal_rate(r: float) -> float:
     """Return the p that minimises log I₀(2r/√(1−p)) − log p; it is 1 at r = 0.
 
     Accuracy: 60 eps·κ, as docs/accuracy.md defines it.
-
-    Examples
-    --------
-    >>> optimal_rate(0.0)
-    1.0
-    >>> 0 < optimal_rate(1.0) < 1
-    True
     """
     from scipy.optimize import brentq  # slow to import, so only where it is used
 

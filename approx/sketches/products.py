@@ -33,13 +33,7 @@ def forms(law: str, shape: tuple[int, int], rng: np.random.Generator) -> Array:
 
 
 def augmented(X: Array, degree: int) -> Array:
-    """Return (x/√p, 1) in float64; the inner products are 1 + q·k/p.
-
-    Examples
-    --------
-    >>> augmented(np.array([[4.0]]), 4)
-    array([[2., 1.]])
-    """
+    """Return (x/√p, 1) in float64; the inner products are 1 + q·k/p."""
     x = np.asarray(X, np.float64) / np.sqrt(degree)
     return np.hstack([x, np.ones((len(x), 1))])
 
@@ -101,13 +95,6 @@ def pair_moments(a: Array, b: Array, law: str) -> tuple[Array, Array, Array, Arr
 
     They are sums of cumulants: a partition of (a, …, a, b, …, b) into blocks of even size
     contributes the product of κ_{r+s} Σ_i a_i^r b_i^s over its blocks.
-
-    Examples
-    --------
-    With one coordinate both factors have the same sign, and (±a)(±b) is ab.
-
-    >>> [float(x[0, 0]) for x in pair_moments(np.array([[2.0]]), np.array([[3.0]]), "rademacher")]
-    [6.0, 36.0, 216.0, 1296.0]
     """
     k4, k6, k8 = CUMULANTS[law]
 

@@ -199,14 +199,7 @@ class RandomMaclaurin(Method):
 
 
 def monomials(q: Array, k: Array, degree: int, mask: Mask | None = None) -> Factors:
-    """Return factors of Σ_{j ≤ degree} (q·k)^j/j!, with coordinates in place of random forms.
-
-    Examples
-    --------
-    >>> factors = monomials(np.array([[1.0, 2.0]]), np.array([[1.0, 1.0]]), 2)
-    >>> float((np.exp(factors.row_logs) * factors.left @ factors.right.T)[0, 0])  # 1 + 3 + 9/2
-    8.5
-    """
+    """Return factors of Σ_{j ≤ degree} (q·k)^j/j!, with coordinates in place of random forms."""
     d = q.shape[1]
     chosen = [list(combinations_with_replacement(range(d), j)) for j in range(degree, -1, -1)]
     every = [c for group in chosen for c in group]  # by falling degree

@@ -121,16 +121,7 @@ def times(x: Signed, y: Signed) -> Signed:
 def moments_of_mean(
     m1: Signed, m2: Signed, m3: Signed, m4: Signed, count: int
 ) -> tuple[Signed, Signed]:
-    """Return the second and fourth moments of the mean of count independent copies of a variable.
-
-    Examples
-    --------
-    The mean of two fair signs is 0 or ±1; its second and fourth moments are ½.
-
-    >>> moments = (signed(x) for x in (0.0, 1.0, 0.0, 1.0))
-    >>> [round(float(value(x)), 12) for x in moments_of_mean(*moments, 2)]
-    [0.5, 0.5]
-    """
+    """Return the second and fourth moments of the mean of count independent copies."""
 
     def of(factor: int, x: Signed, order: int) -> Signed:
         sign = np.where(factor > 0, x.sign, 0.0)

@@ -65,15 +65,7 @@ class SlidingWindow(ByPlace):
 
 
 def window(mask: Mask, width: int) -> tuple[Array, Array]:
-    """Return first and last (exclusive) of `width` seen keys, up to the query or around it.
-
-    Examples
-    --------
-    >>> window(Mask.causal(3, 3), 2)
-    (array([0, 0, 1]), array([1, 2, 3]))
-    >>> window(Mask.full(3, 3), 2)
-    (array([0, 0, 1]), array([1, 2, 3]))
-    """
+    """Return first and last (exclusive) of `width` seen keys, up to the query or around it."""
     if mask.looks_back:
         return np.maximum(mask.stop - width, mask.first), mask.stop
     centre = mask.positions

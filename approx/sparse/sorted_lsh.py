@@ -79,12 +79,6 @@ class SortedLSH(SupportMethod):
 
 
 def gray_places(bits: Array) -> Array:
-    """Return the place of each word (n, h) in the Gray code; bit 0 counts least.
-
-    Examples
-    --------
-    >>> gray_places(np.array([[0, 0], [1, 0], [1, 1], [0, 1]]))
-    array([0, 1, 2, 3])
-    """
+    """Return the place of each word (n, h) in the Gray code; bit 0 counts least."""
     place = np.bitwise_xor.accumulate(bits[:, ::-1], axis=1)[:, ::-1]
     return np.asarray(place @ (1 << np.arange(bits.shape[1])))

@@ -80,14 +80,7 @@ class TopP(SupportMethod):
 
 
 def _fewest(x: Array, p: float) -> Array:
-    """Return which entries are the fewest of their row whose softmax sums to p or more.
-
-    Examples
-    --------
-    >>> _fewest(np.log([[1.0, 2.0, 1.0, 4.0], [1.0, 1.0, 1.0, 1.0]]), 0.75).astype(int)
-    array([[0, 1, 0, 1],
-           [1, 1, 1, 0]])
-    """
+    """Return which entries are the fewest of their row whose softmax sums to p or more."""
     weights = x.astype(np.float64)
     exp_rows(weights, weights.max(axis=1))
     ordered = np.sort(weights, axis=1)[:, ::-1]

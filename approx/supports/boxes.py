@@ -11,13 +11,6 @@ def page_boxes(K: ArrayLike, size: int) -> tuple[Array, Array]:
     """Return lo and hi, (pages, d) each, with lo ≤ k ≤ hi for the keys of each page.
 
     Page p holds the keys size·p ≤ j < size·(p + 1); the last page may be shorter.
-
-    Examples
-    --------
-    >>> page_boxes([[1.0], [3.0], [2.0]], size=2)
-    (array([[1.],
-           [2.]]), array([[3.],
-           [2.]]))
     """
     keys = checks.array("K", K, ndim=2)
     starts = np.arange(0, len(keys), checks.integer("size", size, least=1))
@@ -62,12 +55,6 @@ def bounds(Q: ArrayLike, lo: ArrayLike, hi: ArrayLike) -> tuple[Array, Array]:
     .. [1] J. Tang et al., "Quest: query-aware sparsity for efficient long-context LLM inference",
        ICML 2024, Algorithm 1: the upper bound.
     .. [2] N. J. Higham, "Accuracy and stability of numerical algorithms", SIAM 2002, section 3.1.
-
-    Examples
-    --------
-    >>> lower, upper = bounds([[1.0, -2.0]], [[0.0, 0.0]], [[1.0, 3.0]])
-    >>> lower.round(12), upper.round(12)
-    (array([[-6.]]), array([[1.]]))
     """
     q, low = checks.queries_keys(Q, lo)
     _, high = checks.queries_keys(Q, hi)

@@ -155,13 +155,7 @@ class PageBoxes:
 
 
 def shared_bits(sizes: Array, bits: int) -> Array:
-    """Return bits b (pages, d), bits·d in each row, with the least Σ_c size_c/2^b_c.
-
-    Examples
-    --------
-    >>> shared_bits(np.array([[8.0, 1.0]]), 2)
-    array([[4, 0]])
-    """
+    """Return bits b (pages, d), bits·d in each row, with the least Σ_c size_c/2^b_c."""
     rest, found = sizes.astype(np.float64), np.zeros(sizes.shape, np.intp)
     rows = np.arange(len(sizes))
     for _ in range(bits * sizes.shape[1]):
@@ -175,12 +169,6 @@ def channels_so_far(q: Array, mask: Mask, size: int) -> Array:
     """Return √(Σ q_c²) over the queries that came before a page was complete, (pages, d).
 
     Without a mask the sum is over all queries. For a page without earlier queries the result is 1.
-
-    Examples
-    --------
-    >>> channels_so_far(np.array([[3.0], [4.0]]), Mask.causal(2, 2), 1)
-    array([[3.],
-           [5.]])
     """
     ends = np.minimum(np.arange(size, mask.l + size, size), mask.l)
     order = np.argsort(mask.stop, kind="stable")

@@ -12,13 +12,7 @@ RIDGE = 1e-2  # relative to the mean eigenvalue of KᵀK
 
 
 def key_norm(K: Array) -> Array:
-    """Return −|k_j|²: keys of small norm get much attention (Devoto et al. 2024).
-
-    Examples
-    --------
-    >>> key_norm(np.array([[1.0, 0.0], [0.0, 0.0]])) + 0.0
-    array([-0.25,  0.  ])
-    """
+    """Return −|k_j|²: keys of small norm get much attention (Devoto et al. 2024)."""
     return np.asarray(-(_near_one(K) ** 2).sum(axis=1))
 
 
@@ -26,11 +20,6 @@ def key_diff(K: Array) -> Array:
     """Return −cos(k_j, a), where the anchor a is the mean of all k/|k| (KeyDiff).
 
     Not divided by the norm of a, which does not change the order. A key 0 has score 0.
-
-    Examples
-    --------
-    >>> key_diff(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]])).argmax()
-    np.int64(2)
     """
     x = _near_one(K)
     norms = np.sqrt((x**2).sum(axis=1, keepdims=True))
@@ -39,13 +28,7 @@ def key_diff(K: Array) -> Array:
 
 
 def leverage(K: Array) -> Array:
-    """Return the ridge leverage scores k_jᵀ(KᵀK + λI)⁻¹k_j, λ = RIDGE·|K|²_F/d.
-
-    Examples
-    --------
-    >>> leverage(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])).round(2)
-    array([0.5 , 0.5 , 0.99])
-    """
+    """Return the ridge leverage scores k_jᵀ(KᵀK + λI)⁻¹k_j, λ = RIDGE·|K|²_F/d."""
     x = _near_one(K)
     gram = x.T @ x
     trace = gram.trace()
@@ -56,13 +39,7 @@ def leverage(K: Array) -> Array:
 
 
 def cur(K: Array) -> Array:
-    """Return |k_j|² divided by its sum over j's group of NEIGHBOURS keys (CurDKV without values).
-
-    Examples
-    --------
-    >>> cur(np.array([[1.0], [1.0], [0.0]]))
-    array([0.5, 0.5, 0. ])
-    """
+    """Return |k_j|² over its sum in j's group of NEIGHBOURS keys (CurDKV without values)."""
     squares = (_near_one(K) ** 2).sum(axis=1)
     sums = np.add.reduceat(squares, np.arange(0, len(squares), NEIGHBOURS))
     of_mine = np.repeat(sums, NEIGHBOURS)[: len(squares)]
@@ -76,11 +53,6 @@ def expected(K: Array, mean: Array, covariance: Array) -> Array:
     ----------
     K : (l, d)
     mean, covariance : (d,), (d, d)
-
-    Examples
-    --------
-    >>> expected(np.array([[2.0]]), np.array([1.0]), np.array([[0.5]]))
-    array([3.])
     """
     return np.asarray(((0.5 * K @ covariance + mean) * K).sum(axis=1))
 

@@ -14,24 +14,12 @@ BATCH = 2**17  # pairs of several patterns that are sorted together
 
 
 def aligned(n: int, l: int) -> Array:
-    """Return ⌊i·l/n⌋, the key at the position of each query, (n,).
-
-    Examples
-    --------
-    >>> aligned(4, 8)
-    array([0, 2, 4, 6])
-    """
+    """Return ⌊i·l/n⌋, the key at the position of each query, (n,)."""
     return np.arange(n) * l // n
 
 
 def lengths(first: Array, last: Array, stride: Array | int = 1) -> Array:
-    """Return the number of terms of first, first + stride, … that are below last.
-
-    Examples
-    --------
-    >>> lengths(np.array([0, 2, 3]), np.array([5, 5, 1]), 2)
-    array([3, 2, 0])
-    """
+    """Return the number of terms of first, first + stride, … that are below last."""
     return np.maximum(-((first - last) // stride), 0)
 
 
@@ -96,14 +84,7 @@ def same_bucket(queries: Array, keys: Array) -> Pattern:
 
 
 def largest(x: Array, k: int) -> Array:
-    """Return whether each entry is finite and among the k largest of its row; of ties the first.
-
-    Examples
-    --------
-    >>> largest(np.array([[1.0, 2.0, 1.0, 1.0], [0.0, -np.inf, -np.inf, -np.inf]]), 2).astype(int)
-    array([[1, 1, 0, 0],
-           [1, 0, 0, 0]])
-    """
+    """Return whether each entry is finite and among the k largest of its row; of ties the first."""
     place = max(x.shape[1] - k, 0)
     level = np.partition(x, place, axis=1)[:, place, None]
     level = np.maximum(level, np.finfo(x.dtype).min)  # rows with fewer than k keys get all
@@ -127,12 +108,6 @@ def rounded(scores: Array, *, offset: bool = False) -> Array:
 
     With ``offset``, a shift of the keys adds one number to all scores of a row. The largest is
     subtracted then, and the unit is that of the largest difference, or 8 eps of a score if larger.
-
-    Examples
-    --------
-    >>> x = np.array([0.3, 0.1 + 0.2, 0.2])
-    >>> x.argmax(), rounded(x).argmax()
-    (np.int64(1), np.int64(0))
     """
     x = np.array(scores, np.result_type(scores, np.float32))
     known = np.isfinite(x)
@@ -147,13 +122,7 @@ def rounded(scores: Array, *, offset: bool = False) -> Array:
 
 
 def ranked(scores: Array, *, offset: bool = False) -> Array:
-    """Return the places of a row's `rounded` scores, the largest first, and of ties the first.
-
-    Examples
-    --------
-    >>> ranked(np.array([0.3, 0.1 + 0.2, 0.5])), ranked(np.array([3, 5, 4]))
-    (array([2, 0, 1]), array([1, 2, 0]))
-    """
+    """Return the places of a row's `rounded` scores, the largest first, and of ties the first."""
     return np.argsort(-rounded(scores, offset=offset), axis=-1, kind="stable")
 
 

@@ -68,11 +68,6 @@ def inclusion(shares: Array, k: int) -> Array:
 
     Keys whose k·share is at least the remaining share have probability 1; the others share the
     remaining probability.
-
-    Examples
-    --------
-    >>> inclusion(np.array([0.8, 0.1, 0.1]), 2)
-    array([1. , 0.5, 0.5])
     """
     if k >= len(shares):
         return np.ones(len(shares))
