@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 
 from approx import Method
 from approx.checks import Array
 from approx.combinations.scatterbrain import Scatterbrain
-from approx.estimate import exact, masks
+from approx.estimate import masks
 from approx.estimate.masks import Mask, MaskLike
 from approx.projections.summand import Summand
 from approx.random_features.generalized_exponential import GeneralizedExponential
@@ -43,21 +42,6 @@ class SquaredError(NamedTuple):
 
     log_mean: Array
     log_relative_variance: Array
-
-
-class FrobeniusError(NamedTuple):
-    """Moments of ‖estimate − exact‖²_F/‖exact‖²_F of one draw.
-
-    Attributes
-    ----------
-    log_mean : float
-        The log of the expectation, exact.
-    relative_deviation : float
-        An upper bound on the ratio of standard deviation and expectation; it may be inf.
-    """
-
-    log_mean: float
-    relative_deviation: float
 
 
 def squared_error(
@@ -117,38 +101,6 @@ def _seen(error: SquaredError, mask: Mask) -> SquaredError:
     for x in error:
         mask.hide(x, fill=-np.inf)
     return error
-
-
-def frobenius_error(
-    method: Method, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None
-) -> FrobeniusError | None:
-    """Return the expected relative squared Frobenius error, and a bound on its deviation.
-
-    If e_ij is the error of an entry, E‖·‖² = Σ exact²·E e² needs no covariance. The standard
-    deviation needs covariances. By Minkowski's inequality it is at most Σ exact²·sd(e²), with
-    equality if the squared errors are fully correlated. Sums are over visible entries.
-
-    Accuracy: 1000 eps·κ, as docs/accuracy.md defines it.
-
-    Examples
-    --------
-    >>> error = frobenius_error(Positive(m=100), [[0.5]], [[0.5]])
-    >>> print(round(math.exp(error.log_mean / 2), 6))
-    0.131083
-    """
-    known = squared_error(method, Q, K, mask=mask)
-    if known is None:
-        return None
-    log_square = 2 * np.asarray(exact.logits(Q, K), np.float64)
-    masks.as_mask(mask, *log_square.shape).hide(log_square, fill=-np.inf)
-    log_mean = logsumexp(log_square + known.log_mean)
-    if log_mean == -np.inf:
-        return FrobeniusError(-np.inf, 0.0)
-    held = known.log_mean > -np.inf
-    share = (log_square + known.log_mean - log_mean)[held]
-    with np.errstate(over="ignore"):
-        deviation = np.exp(logsumexp(share + known.log_relative_variance[held] / 2))
-    return FrobeniusError(float(log_mean - logsumexp(log_square)), float(deviation))
 
 
 def _off(p: Array, log_mean: Array, log_relative_variance: Array) -> SquaredError:

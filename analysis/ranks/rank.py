@@ -21,16 +21,12 @@ Rounding decides ties: whether a singular value counts that equals its threshold
 1 ≤ stable ≤ intrinsic ≤ nuclear ratio ≤ effective ≤ rank, and
 stable ≤ participation ≤ energy effective ≤ effective: Rényi entropies of e and of p.
 
-The ε-rank in max norm is not a function of singular values, and it is NP-hard: `max_norm_rank`
-bounds it for a matrix, `taylor_rank` for exp(q·k) from the range of the logits alone.
-
 Under a causal mask these numbers tell little. Every lower triangular matrix with a positive
 diagonal has full rank. A mask also destroys the rank of factors: ``rank`` of an estimate then
 counts columns and is no bound of the rank. For a recurrence with m states the informative ranks are
 those of the blocks A[i:, :i], queries from a position on and keys before it: they are at most m.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +44,6 @@ from approx.low_rank.decomposition import normalised
 from approx.low_rank.krylov import Streamed, block_krylov
 from approx.low_rank.subspace import GRAM_SHARE
 from approx.method import Rng, generator
-from approx.polynomials import error_bounds
 
 MEASURES = (
     "numerical_rank",
@@ -240,72 +235,6 @@ def summary(
         s = singular_values(A)
     dtype = np.dtype(A.dtype) if np.dtype(A.dtype).kind == "f" else np.float64
     return measures(s, (A.shape[0], A.shape[1]), epsilon=epsilon, dtype=dtype)
-
-
-def max_norm_rank(matrix: ArrayLike | LinearOperator, *, epsilon: float = 1e-2) -> tuple[int, int]:
-    """Return bounds (lower, upper) on min{rank B : max |A − B| ≤ ε max |A|}.
-
-    Let δ = ε max |A|. The lower bound: max |A − B| ≤ δ bounds ‖A − B‖_F by δ√(nl), so the rank is
-    at least the least r with √Σ_{i>r} s_i² ≤ δ√(nl). The upper bound: max |A − A_r| ≤ ‖A − A_r‖₂ =
-    s_{r+1}, so a rank of #{s_i > δ} is enough.
-
-    Notes
-    -----
-    Both bounds are theorems, and often far apart; the true number is NP-hard to find.
-    `taylor_rank` is an upper bound that does not grow with n at a fixed range of logits.
-    Cost: as `singular_values` of a dense matrix.
-
-    References
-    ----------
-    .. [1] N. Alon, T. Lee, A. Shraibman, S. Vempala, "The approximate rank of a matrix and its
-       algorithmic applications", STOC 2013: the definition.
-
-    Examples
-    --------
-    >>> max_norm_rank(np.eye(8), epsilon=0.25)
-    (4, 8)
-    """
-    checks.positive("epsilon", epsilon)
-    A, _ = normalised(_dense(matrix))
-    if not A.any():
-        return 0, 0
-    delta, size = epsilon * float(np.abs(A).max()), A.size
-    s = _values(A)
-    rest = np.sqrt(np.cumsum(s[::-1] ** 2)[::-1])
-    return int(np.sum(rest > delta * math.sqrt(size))), int(np.sum(s > delta))
-
-
-def taylor_rank(bound: float, d: int, *, epsilon: float = 1e-2) -> int:
-    """Return a rank that approximates exp(q·k), |q·k| ≤ R in d dimensions, to ε·e^R in max norm.
-
-    It is C(d + p, p), the number of monomials of the Taylor polynomial of degree p, for the least p
-    with R^{p+1}/(p + 1)! ≤ ε. The remainder is at most R^{p+1}/(p + 1)!·e^R.
-
-    Parameters
-    ----------
-    bound : float
-        R ≥ 0, in units of the logits.
-    d : int
-    epsilon : float
-        ε > 0.
-
-    Notes
-    -----
-    This is `approx.polynomials.error_bounds.rank_bound` with Lagrange's remainder; other
-    polynomials need a smaller rank. The bound holds for any number of queries and keys. It is not a
-    lower bound: a lower bound for all inputs is at most 1.
-
-    Examples
-    --------
-    >>> [taylor_rank(R, 2, epsilon=0.1) for R in (0.0, 0.4, 1.0)]
-    [1, 3, 10]
-    """
-    checks.positive("epsilon", epsilon)
-    d = checks.integer("d", d, least=1)
-    bound = checks.number("bound", bound, "finite and >= 0")
-    if bound == 0 or checks.positive("bound", bound) <= epsilon:
-        return 1  # degree 0
-    return error_bounds.rank_bound("taylor", bound, d, epsilon, exact=False)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from analysis.errors import metrics
 from analysis.inputs import sample, statistics
 from analysis.moments.expected_errors import expected_error
 from analysis.moments.normalised import normalised_moments
-from analysis.moments.squared_errors import frobenius_error, squared_error
+from analysis.moments.squared_errors import squared_error
 from analysis.ranks import rank
 from approx import Approximation, Mask, parse, projections
 from approx.estimate import exact
@@ -519,8 +519,6 @@ case(f"{M}squared_errors.squared_error", lambda q, k: of_pairs(lognormal)(q, k),
      part="log_relative_variance")
 case(f"{M}expected_errors.expected_error", lambda q, k: mp.sqrt(expected(q, k)), pairs(2, 3),
      lambda q, k: expected_error(parse("positive(m=8)"), q, k))
-case(f"{M}squared_errors.frobenius_error", lambda q, k: mp.log(expected(q, k)), pairs(2, 3),
-     lambda q, k: frobenius_error(parse("positive(m=8)"), q, k).log_mean, part="log_mean")
 case(f"{M}normalised.normalised_moments", normalised,
      lambda size, dtype: pairs()(size, dtype)[:3], moments, part="bias, variance")
 # fmt: on

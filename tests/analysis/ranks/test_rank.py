@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from each import each
 from hypothesis import given, strategies as st
-from scipy.optimize import linprog
 from scipy.sparse.linalg import aslinearoperator
 from small import member
 from threadpoolctl import threadpool_limits
@@ -166,7 +165,6 @@ def test_scale_transposition_and_permutation_change_nothing(scale):
     assert_summaries(summary(scale * A.T), expected, tolerance)
     assert_summaries(summary(A[rng.permutation(8)][:, rng.permutation(6)]), expected, tolerance)
     assert_summaries(summary(np.asfortranarray(A)), expected, tolerance)
-    assert rank.max_norm_rank(scale * A) == rank.max_norm_rank(A)
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (1, 1), (0, 4)])
@@ -261,60 +259,6 @@ def test_any_operator_has_ranks():
     assert summary(aslinearoperator(np.eye(3, dtype=int)))["numerical_rank"] == 3
 
 
-# In max norm
-
-
-def best_in_max_norm(A, r):
-    """Return max |A − B| for a good B of rank r, by alternating linear programmes."""
-    right = np.linalg.svd(A)[2][:r].T
-    for _ in range(10):
-        left = np.array([chebyshev_fit(right, row) for row in A])
-        right = np.array([chebyshev_fit(left, column) for column in A.T])
-    return np.abs(A - left @ right.T).max()
-
-
-def chebyshev_fit(X, y):
-    """Return argmin_c max |X c − y|."""
-    ones = np.ones((len(y), 1))
-    found = linprog(
-        np.r_[np.zeros(X.shape[1]), 1.0],
-        A_ub=np.block([[X, -ones], [-X, -ones]]),
-        b_ub=np.r_[y, -y],
-        bounds=[(None, None)] * X.shape[1] + [(0, None)],
-    )
-    return found.x[:-1]
-
-
-def test_bounds_in_max_norm():
-    A = np.exp(np.random.default_rng(0).standard_normal((6, 5)))
-    top = A.max()
-    reached = [best_in_max_norm(A, r) / top for r in range(1, 5)]
-    for epsilon in (0.01, 0.05, 0.1, 0.2, 0.4):
-        lower, upper = rank.max_norm_rank(A, epsilon=epsilon)
-        assert lower <= upper
-        found = next((r for r, e in enumerate(reached, 1) if e <= epsilon), 5)
-        assert lower <= found  # what was reached bounds the true rank from above
-        U, s, Vt = np.linalg.svd(A, full_matrices=False)
-        rest = A - (U[:, :upper] * s[:upper]) @ Vt[:upper]
-        assert np.abs(rest).max() <= epsilon * top * (1 + 10 * EPS)
-    assert rank.max_norm_rank(np.zeros((3, 2))) == (0, 0)
-    assert rank.max_norm_rank(np.ones((3, 2)), epsilon=0.9) == (1, 1)
-
-
-@given(st.floats(0, 3), st.integers(1, 3), st.floats(1e-6, 0.5))
-def test_the_taylor_polynomial_has_the_rank_it_promises(bound, d, epsilon):
-    x = np.linspace(-1, 1, 400) * bound
-    found = rank.taylor_rank(bound, d, epsilon=epsilon)
-    degree = next(p for p in range(60) if math.comb(d + p, p) == found)
-    error = np.abs(np.exp(x) - sum(x**j / math.factorial(j) for j in range(degree + 1))).max()
-    assert error <= epsilon * math.exp(bound) * (1 + 10 * EPS) + 1e-14
-    rng = np.random.default_rng(0)
-    Q, K = rng.uniform(-1, 1, (2, 25, d)) * math.sqrt(bound / d)
-    Q[0] = K[0] = math.sqrt(bound / d)  # the largest logit is the bound
-    lower, _ = rank.max_norm_rank(np.exp(Q @ K.T), epsilon=epsilon)
-    assert lower <= found
-
-
 # Approximations
 
 
@@ -403,11 +347,3 @@ def test_refusals():
         exact_singular_values(x)
     with pytest.raises(memory.ResourceLimitError, match="singular values"):
         summary(estimate)
-
-
-def test_taylor_rank_at_large_logits():
-    for R in (700.0, 720.0, 1e4):
-        rank_found = rank.taylor_rank(R, 1, epsilon=1e-2)
-        degree = rank_found - 1
-        assert (degree + 1) * math.log(R) - math.lgamma(degree + 2) <= math.log(1e-2)
-        assert degree * math.log(R) - math.lgamma(degree + 1) > math.log(1e-2)
