@@ -241,8 +241,6 @@ INTEGERS = {
     "h of quadratic_memory": (lambda n: operations.quadratic_memory(1, n, 4), 0),
     "most of break_even": (lambda n: operations.break_even(abs, abs, most=n), 1),
     "c of kinds": (lambda n: operations.kinds(2, 2, 2, n), 1),
-    "d_h of bound_at_logits": (lambda n: position_rank.bound_at_logits(4, n, 1), 1),
-    "d_p of bound_at_logits": (lambda n: position_rank.bound_at_logits(4, 1, n), 0),
     "heads": (lambda n: position_rank.generic(4, 2, 1, 1, rng=0, heads=n), 1),
     "rank of godec": (lambda n: godec.godec(D, n, 1), 0),
     "iterations": (lambda n: godec.godec(D, 1, 1, iterations=n), 1),

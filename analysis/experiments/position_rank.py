@@ -23,7 +23,7 @@ def _of_width(d_p: int, seed: int) -> list[Row]:
         rows += [(*place, name, float(rank)) for name, rank in position_rank.ranks(logits).items()]
     built = position_rank.construction(N, D, D_H, d_p)
     built_rank = position_rank.ranks(built.at_logits())["logits"]
-    bound = position_rank.bound_at_logits(N, D_H, d_p)
+    bound = min(D_H + d_p, N)
     place = (N, D, D_H, d_p, 1, "logits")
     return [*rows, (*place, "construction", float(built_rank)), (*place, "bound", float(bound))]
 
@@ -33,9 +33,10 @@ def _of_heads(heads: int, seed: int) -> list[Row]:
     head = position_rank.generic(N, D, D_H, D_P, rng=rng, heads=heads)
     rows: list[Row] = []
     for where, logits in (("input", head.at_input()), ("logits", head.at_logits())):
-        ranks, place = position_rank.head_ranks(logits), (N, D, D_H, D_P, heads, where)
-        rows.append((*place, "sum", float(ranks["sum"])))  # type: ignore[arg-type]
-        rows.append((*place, "largest_head", float(np.max(ranks["heads"]))))
+        each = [position_rank.ranks(head)["logits"] for head in logits]
+        place = (N, D, D_H, D_P, heads, where)
+        rows.append((*place, "sum", float(position_rank.ranks(logits.sum(axis=0))["logits"])))
+        rows.append((*place, "largest_head", float(max(each))))
     return rows
 
 

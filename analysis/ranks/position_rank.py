@@ -91,13 +91,6 @@ def _sizes(n: int, d: int, d_h: int, d_p: int) -> None:
     checks.integer("d_p", d_p, least=0, most=checks.integer("n", n, least=1))
 
 
-def bound_at_logits(n: int, d_h: int, d_p: int) -> int:
-    """Return min(d_h + d_p, n), which is above d_h if n > d_h and d_p ≥ 1."""
-    n = checks.integer("n", n, least=1)
-    d_h = checks.integer("d_h", d_h, least=1)
-    return min(d_h + checks.integer("d_p", d_p, least=0), n)
-
-
 def ranks(logits: ArrayLike) -> dict[str, int]:
     """Return the numerical ranks before and after exp.
 
@@ -131,14 +124,3 @@ def ranks(logits: ArrayLike) -> dict[str, int]:
         )
     parts = {"logits": x, "exp": kernel, "softmax": softmax(unit)}
     return {name: round(summary(matrix)["numerical_rank"]) for name, matrix in parts.items()}
-
-
-def head_ranks(logits: ArrayLike) -> dict[str, list[int] | int]:
-    """Return the rank of every head's logits, (heads, n, n), and of their sum over heads.
-
-    With positions at the input, the rank of a head is at most d_h, and the rank of the sum of h
-    heads at most h·d_h.
-    """
-    x = checks.array("logits", logits, ndim=3)
-    each = [ranks(head)["logits"] for head in x]
-    return {"heads": each, "sum": ranks(x.sum(axis=0))["logits"]}

@@ -14,7 +14,6 @@ def test_generic_inputs_reach_both_bounds_and_exp_has_full_rank():
     x = head()
     assert position_rank.ranks(x.at_input()) == {"logits": 4, "exp": 32, "softmax": 32}
     assert position_rank.ranks(x.at_logits()) == {"logits": 10, "exp": 32, "softmax": 32}
-    assert position_rank.bound_at_logits(32, 4, 6) == 10
 
 
 def test_logits_are_their_definition():
@@ -31,7 +30,7 @@ def test_logits_are_their_definition():
 def test_the_construction_reaches_the_bound(n, d, want):
     x = position_rank.construction(n, d, 4, 6)
     logits = x.at_logits()
-    assert position_rank.ranks(logits)["logits"] == want == position_rank.bound_at_logits(n, 4, 6)
+    assert position_rank.ranks(logits)["logits"] == want
     assert position_rank.ranks(x.at_input())["logits"] == 4
     if n >= max(d, 10):  # identity blocks that do not meet
         np.testing.assert_array_equal(np.diag(logits), [1] * 4 + [0] * (n - 10) + [1] * 6)
@@ -41,12 +40,6 @@ def test_without_positions_nothing_is_gained():
     x = head(d_p=0)
     np.testing.assert_array_equal(x.at_logits(), x._replace(P=0 * x.P).at_input())
     assert position_rank.ranks(x.at_logits())["logits"] == 4
-
-
-def test_every_head_is_a_bottleneck():
-    x = head(heads=3)
-    assert position_rank.head_ranks(x.at_input()) == {"heads": [4, 4, 4], "sum": 12}
-    assert position_rank.head_ranks(x.at_logits()) == {"heads": [10, 10, 10], "sum": 18}  # 3·4 + 6
 
 
 def test_refusals():
@@ -60,5 +53,3 @@ def test_logits_without_ranks():
     vast = np.full((2, 2), 1e308) * [[1, -1], [-1, 1]]
     with pytest.raises(ValueError, match="must be representable in float64, got"):
         position_rank.ranks(vast)
-    with pytest.raises(ValueError, match="logits must have 3 dimensions"):
-        position_rank.head_ranks(vast)
