@@ -43,14 +43,10 @@ def _weights() -> tuple[Array, Array, Array, Array]:
     )  # fmt: skip
 
 
-@claim(
-    "ATT-1",
-    "Nadaraya–Watson regression with a Gaussian kernel has weights softmax(−½(q − k)²), because "
-    "1/√(2π) cancels. With a parameter w the weights are softmax(−½(q − k)²w).",
-    SOURCE + ", kernel regression",
-)
+@claim("ATT-1", SOURCE + ", kernel regression")
 def kernel_regression() -> Iterator[Check]:
-    """Compare the weights at three w with the kernel G(√w u) over its sum, in one dimension."""
+    """Nadaraya–Watson regression with a Gaussian kernel has weights softmax(−½(q − k)²), because
+    1/√(2π) cancels. With a parameter w the weights are softmax(−½(q − k)²w)."""
     q, k = _rng().standard_normal((2, 12, 1))
     u = q - k.T
     for w in (1.0, 0.25, 4.0):
@@ -60,14 +56,10 @@ def kernel_regression() -> Iterator[Check]:
         yield at_most(f"difference, w = {w:g}", TIGHT, difference(weights, want))
 
 
-@claim(
-    "ATT-2",
-    "softmax(−½|q − k|²) equals softmax(q·k − ½|k|²). This is softmax(q·k) only where |k| is "
-    "constant.",
-    "not in the source: the bridge from kernel regression to dot products",
-)
+@claim("ATT-2", "not in the source: the bridge from kernel regression to dot products")
 def bridge() -> Iterator[Check]:
-    """Take keys N(0, I), and keys on a sphere; d = 4."""
+    """softmax(−½|q − k|²) equals softmax(q·k − ½|k|²). This is softmax(q·k) only where |k| is
+    constant."""
     x, ball = inputs.gaussian(24, 4, rng=0), inputs.sphere(24, 4, rng=0)
     regression = attention.nadaraya_watson(x.q, x.k)
     logits = attention.regression_logits(x.q, x.k)
@@ -78,14 +70,10 @@ def bridge() -> Iterator[Check]:
     yield without(at_most("of softmax(q·k), any |k|", TIGHT, off))
 
 
-@claim(
-    "ATT-3",
-    "The additive score w_vᵀ tanh(W_q q + W_k k) allows queries and keys of different widths. The "
-    "widths do not bound its rank.",
-    SOURCE + ", scores",
-)
+@claim("ATT-3", SOURCE + ", scores")
 def additive_score() -> Iterator[Check]:
-    """Compare it with a loop over pairs, and its rank with that of q·k at width 3."""
+    """The additive score w_vᵀ tanh(W_q q + W_k k) allows queries and keys of different widths. The
+    widths do not bound its rank."""
     rng = _rng()
     Q, K = rng.standard_normal((24, 3)), rng.standard_normal((20, 5))
     W_q, W_k, w = rng.standard_normal((8, 3)), rng.standard_normal((8, 5)), rng.standard_normal(8)
@@ -98,14 +86,10 @@ def additive_score() -> Iterator[Check]:
     yield above("rank of the additive score", 3, summary(scores)["numerical_rank"])
 
 
-@claim(
-    "ATT-4",
-    "Scaled dot-product attention is softmax(QKᵀ/√d)V. Self-attention computes Q, K and V from "
-    "one X; multi-head attention concatenates several heads.",
-    SOURCE + ", dot-product, self- and multi-head attention",
-)
+@claim("ATT-4", SOURCE + ", dot-product, self- and multi-head attention")
 def dot_product() -> Iterator[Check]:
-    """Check the formula, shapes, one query alone, permuted tokens and two heads side by side."""
+    """Scaled dot-product attention is softmax(QKᵀ/√d)V. Self-attention computes Q, K and V from one
+    X; multi-head attention concatenates several heads."""
     X, W_q, W_k, W_v = _weights()
     q, k, v = X[:7] @ W_q, X @ W_k, X @ W_v
     output = attention.dot_product_attention(q, k, v)
@@ -138,14 +122,10 @@ def _fourth_error(d: int) -> float:
     return math.sqrt((eighth - fourth**2) / PAIRS)
 
 
-@claim(
-    "ATT-5",
-    "If the components of q and k are independent, of mean 0 and variance 1, then q·k has mean 0 "
-    "and variance d. Its kurtosis is 3 + 6/d if they are normal.",
-    SOURCE + ", the scale",
-)
+@claim("ATT-5", SOURCE + ", the scale")
 def variance_of_logits() -> Iterator[Check]:
-    """Sample q·k at d = 1, 16 and 64, and q·k/√d, as it is at t = 1."""
+    """If the components of q and k are independent, of mean 0 and variance 1, then q·k has mean 0
+    and variance d. Its kurtosis is 3 + 6/d if they are normal."""
     for d in (1, 16, 64):
         x = _logits(d)
         yield sampled(f"mean, d = {d}", 0.0, float(x.mean()), math.sqrt(d / PAIRS))
@@ -159,14 +139,10 @@ def variance_of_logits() -> Iterator[Check]:
     yield sampled("variance over d, t = 1", 1.0, float(np.mean(pairs**2)), error)
 
 
-@claim(
-    "ATT-6",
-    "Unless d is small, q·k lies within ±3√d, and within ±3 after division by √d. Without this "
-    "scale, softmax saturates and its gradient vanishes.",
-    SOURCE + ", the scale",
-)
+@claim("ATT-6", SOURCE + ", the scale")
 def saturation() -> Iterator[Check]:
-    """Count logits beyond 3σ at d = 64; take softmax of 64 keys, scaled and not."""
+    """Unless d is small, q·k lies within ±3√d, and within ±3 after division by √d. Without this
+    scale, softmax saturates and its gradient vanishes."""
     normal = math.erfc(3 / math.sqrt(2))
     # to first order, the excess kurtosis 6/d adds 2 φ(3) He₃(3)/24 times itself to the tails
     tails = normal + 2 * math.exp(-4.5) / math.sqrt(2 * math.pi) * 18 / 24 * 6 / 64
@@ -190,13 +166,10 @@ def _rises(values: list[float]) -> int:
     return int(np.sum(np.diff(values) > 0))
 
 
-@claim(
-    "ATT-7",
-    "Scores divided by their sum, s = a/Σa, are weights only if all a ≥ 0 and the sum is positive.",
-    SOURCE + ", normalisation",
-)
+@claim("ATT-7", SOURCE + ", normalisation")
 def simple_normalisation() -> Iterator[Check]:
-    """Count rows of 3 scores that do not give weights: exp(q·k), and scores of either sign."""
+    """Scores divided by their sum, s = a/Σa, are weights only if all a ≥ 0 and the sum
+    is positive."""
     rng, rows = _rng(), 20_000
     scores = rng.standard_normal((rows, 3))
     weights, bad = attention.simple_normalisation(np.exp(scores))
@@ -210,13 +183,9 @@ def simple_normalisation() -> Iterator[Check]:
 # Errata
 
 
-@claim(
-    "ATT-Ea",
-    "Use Var(q·k) = Σ_i E[q_i²]E[k_i²] = d: the printed sum of E[q_i]²E[k_i]² is 0.",
-    SOURCE + ", the scale",
-)
+@claim("ATT-Ea", SOURCE + ", the scale")
 def variance_formula() -> Iterator[Check]:
-    """Take both sums with sample moments, d = 16."""
+    """Use Var(q·k) = Σ_i E[q_i²]E[k_i²] = d: the printed sum of E[q_i]²E[k_i]² is 0."""
     d = 16
     x = inputs.gaussian(PAIRS, d, rng=0)
     right = float(np.mean(x.q**2, axis=0) @ np.mean(x.k**2, axis=0))
@@ -226,14 +195,10 @@ def variance_formula() -> Iterator[Check]:
     yield printed(sampled("Σ E[q_i]²E[k_i]²", d, literal, error))
 
 
-@claim(
-    "ATT-Eb",
-    "Require uncorrelated components, and q independent of k, for Var(q·k) = d. The mean and the "
-    "variance of the components are not enough.",
-    SOURCE + ", the scale",
-)
+@claim("ATT-Eb", SOURCE + ", the scale")
 def correlation() -> Iterator[Check]:
-    """Take equal components, d = 16, with variance d², and q = k, with mean d."""
+    """Require uncorrelated components, and q independent of k, for Var(q·k) = d. The mean and the
+    variance of the components are not enough."""
     d = 16
     x = inputs.gaussian(PAIRS, 1, rng=0)
     same = np.einsum("id,id->i", np.tile(x.q, d), np.tile(x.k, d))
@@ -250,13 +215,10 @@ def correlation() -> Iterator[Check]:
     yield printed(sampled("mean, q = k, against 0", 0.0, norms.mean(), math.sqrt(2 * d / PAIRS)))
 
 
-@claim(
-    "ATT-Ec",
-    "Apply the 3σ rule only to normal variables: at small d, q·k is not normal.",
-    SOURCE + ", the scale",
-)
+@claim("ATT-Ec", SOURCE + ", the scale")
 def three_sigma() -> Iterator[Check]:
-    """Sample at d = 1, where P(|q·k| > 3) is 1 − (2/π)∫₀³K₀ and the kurtosis is 9."""
+    """Apply the 3σ rule only to normal variables: at small d, q·k is not normal."""
+    # P(|q·k| > 3) is 1 − (2/π)∫₀³K₀ at d = 1, and the kurtosis is 9
     x = _logits(1)
     product = 1 - 2 / math.pi * float(iti0k0(3.0)[1])
     normal = math.erfc(3 / math.sqrt(2))
@@ -267,14 +229,10 @@ def three_sigma() -> Iterator[Check]:
     yield sampled("kurtosis, d = 1", 9.0, float(np.mean(x**4)), _fourth_error(1))
 
 
-@claim(
-    "ATT-Ed",
-    "Divide by √b, where b is the width of the projected queries, if W ∈ ℝ^{d×b}. The printed √d "
-    "uses the width of the input.",
-    SOURCE + ", self-attention",
-)
+@claim("ATT-Ed", SOURCE + ", self-attention")
 def width_of_the_head() -> Iterator[Check]:
-    """Compare self-attention of d = 6, b = 4 with both scales, and its shape."""
+    """Divide by √b, where b is the width of the projected queries, if W ∈ ℝ^{d×b}. The printed √d
+    uses the width of the input."""
     X, W_q, W_k, W_v = _weights()
     attended = attention.self_attention(X, W_q, W_k, W_v)
     logits = (X @ W_q) @ (X @ W_k).T
@@ -286,14 +244,10 @@ def width_of_the_head() -> Iterator[Check]:
     yield printed(equal("shape as printed, m × d", (10, 6), output))
 
 
-@claim(
-    "ATT-Ee",
-    "Write w² for a parameter that is moved out of the square ((q − k)w)²: w alone gives another "
-    "bandwidth.",
-    SOURCE + ", kernel regression",
-)
+@claim("ATT-Ee", SOURCE + ", kernel regression")
 def bandwidth() -> Iterator[Check]:
-    """Take w = 3 in both places, in one dimension."""
+    """Write w² for a parameter that is moved out of the square ((q − k)w)²: w alone gives another
+    bandwidth."""
     q, k = _rng().standard_normal((2, 12, 1))
     textbook = attention.softmax(-0.5 * ((q - k.T) * 3) ** 2)
     inside = difference(attention.nadaraya_watson(q, k, w=9.0), textbook)
@@ -302,13 +256,10 @@ def bandwidth() -> Iterator[Check]:
     yield printed(at_most("difference, w outside", TIGHT, outside))
 
 
-@claim(
-    "ATT-Ef",
-    "Require a ≥ 0 for the weights a/Σa: with scores of both signs, a weight can be of any size.",
-    SOURCE + ", normalisation",
-)
+@claim("ATT-Ef", SOURCE + ", normalisation")
 def any_score() -> Iterator[Check]:
-    """Take the largest weight over 1000 rows of 8 dot products, and of their exponentials."""
+    """Require a ≥ 0 for the weights a/Σa: with scores of both signs, a weight can be of
+    any size."""
     x = inputs.gaussian(1000, 4, rng=0)
     scores = exact.logits(x.q, x.k[:8])
     weights, _ = attention.simple_normalisation(np.exp(scores))
@@ -317,14 +268,10 @@ def any_score() -> Iterator[Check]:
     yield printed(at_most("largest weight, q·k", 1.0, float(np.abs(signed).max())))
 
 
-@claim(
-    "ATT-Eg",
-    "Take m queries, n keys and the weight matrices W_q, W_k, W_v. Attention times V is then a "
-    "product of matrices, of shape m × v.",
-    SOURCE + ", notation",
-)
+@claim("ATT-Eg", SOURCE + ", notation")
 def shapes() -> Iterator[Check]:
-    """Take m = 7, n = 10, v = 3."""
+    """Take m queries, n keys and the weight matrices W_q, W_k, W_v. Attention times V is then a
+    product of matrices, of shape m × v."""
     X, W_q, W_k, W_v = _weights()
     output = attention.dot_product_attention(X[:7] @ W_q, X @ W_k, X @ W_v)
     yield equal("shape of the output", (7, 3), tuple(output.shape))

@@ -28,14 +28,10 @@ def _rank(logits: np.ndarray) -> int:
     return position_rank.ranks(logits)["logits"]
 
 
-@claim(
-    "DIET-1",
-    "If positions are added at the input, the logits of a head have rank ≤ d_h, whatever the "
-    "positions are.",
-    SOURCE + ", theorem",
-)
+@claim("DIET-1", SOURCE + ", theorem")
 def rank_at_input() -> Iterator[Check]:
-    """Take generic inputs and positions of n = 32, d = 16, d_h = 4, and the construction."""
+    """If positions are added at the input, the logits of a head have rank ≤ d_h, whatever the
+    positions are."""
     x = _generic()
     yield equal("rank of X + P", D, int(np.linalg.matrix_rank(x.X + x.P)))
     yield equal("rank of the logits", D_H, _rank(x.at_input()))
@@ -43,14 +39,10 @@ def rank_at_input() -> Iterator[Check]:
     yield equal("rank, construction", D_H, _rank(construction.at_input()))
 
 
-@claim(
-    "DIET-2",
-    "If positions are added at the logits, the rank can reach min(d_h + d_p, n), which is above "
-    "d_h.",
-    SOURCE + ", theorem and construction",
-)
+@claim("DIET-2", SOURCE + ", theorem and construction")
 def rank_at_logits() -> Iterator[Check]:
-    """Take d_h = 4, d_p = 6: generic inputs, the construction, and n = 8."""
+    """If positions are added at the logits, the rank can reach min(d_h + d_p, n), which is above
+    d_h."""
     yield equal("rank, generic", min(D_H + D_P, N), _rank(_generic().at_logits()))
     construction = position_rank.construction(N, D, D_H, D_P).at_logits()
     yield equal("rank, construction", D_H + D_P, _rank(construction))
@@ -61,14 +53,10 @@ def rank_at_logits() -> Iterator[Check]:
     yield equal("rank, n = 8", 8, _rank(_generic(8).at_logits()))
 
 
-@claim(
-    "DIET-3",
-    "Each head of multi-head attention is a bottleneck: its logits have rank ≤ d_h. The sum of "
-    "the logits of h heads has rank ≤ h·d_h.",
-    SOURCE,
-)
+@claim("DIET-3", SOURCE)
 def rank_of_heads() -> Iterator[Check]:
-    """Take three heads with positions at the input."""
+    """Each head of multi-head attention is a bottleneck: its logits have rank ≤ d_h. The sum of the
+    logits of h heads has rank ≤ h·d_h."""
     logits = _generic(heads=3).at_input()
     each = [_rank(head) for head in logits]
     yield equal("largest rank of a head", D_H, max(each))
@@ -76,14 +64,10 @@ def rank_of_heads() -> Iterator[Check]:
     yield equal("rank of the sum of 3", 3 * D_H, _rank(logits.sum(axis=0)))
 
 
-@claim(
-    "DIET-4",
-    "Taking exp of each entry can raise the rank of the logits to any value. The theorem is about "
-    "the logits.",
-    "not in the source; with ILA-10",
-)
+@claim("DIET-4", "not in the source; with ILA-10")
 def rank_after_exp() -> Iterator[Check]:
-    """Take both ranks of one head of n = 32 with positions at the input."""
+    """Taking exp of each entry can raise the rank of the logits to any value. The theorem is about
+    the logits."""
     ranks = position_rank.ranks(_generic().at_input())
     yield equal("rank of the logits", D_H, ranks["logits"])
     yield equal("rank after exp", N, ranks["exp"])
@@ -93,14 +77,10 @@ def rank_after_exp() -> Iterator[Check]:
 # Errata
 
 
-@claim(
-    "DIET-Ea",
-    "Use a d × (n−d) block of zeros in Xᵀ = [I_d, 0]. The printed block is (n−d) × d, whose rows "
-    "do not fit beside I_d.",
-    SOURCE + ", construction",
-)
+@claim("DIET-Ea", SOURCE + ", construction")
 def block_of_x() -> Iterator[Check]:
-    """Compare shapes, and the construction's X."""
+    """Use a d × (n−d) block of zeros in Xᵀ = [I_d, 0]. The printed block is (n−d) × d, whose rows
+    do not fit beside I_d."""
     X = position_rank.construction(N, D, D_H, D_P).X
     want = np.hstack([np.eye(D), np.zeros((D, N - D))])
     yield equal("shape of Xᵀ", (D, N), X.T.shape)
@@ -109,14 +89,10 @@ def block_of_x() -> Iterator[Check]:
     yield printed(equal("rows of the printed block beside I_d, n = 40", D, n - D))
 
 
-@claim(
-    "DIET-Eb",
-    "Use a d_p × (n−d_p) block of zeros in P̂ᵀ = [0, I_{d_p}]. The printed block has d rows, the "
-    "identity beside it d_p.",
-    SOURCE + ", construction",
-)
+@claim("DIET-Eb", SOURCE + ", construction")
 def block_of_positions() -> Iterator[Check]:
-    """Compare shapes, and the construction's P̂."""
+    """Use a d_p × (n−d_p) block of zeros in P̂ᵀ = [0, I_{d_p}]. The printed block has d rows, the
+    identity beside it d_p."""
     P = position_rank.construction(N, D, D_H, D_P).relative
     want = np.hstack([np.zeros((D_P, N - D_P)), np.eye(D_P)])
     yield equal("shape of P̂ᵀ", (D_P, N), P.T.shape)
@@ -125,26 +101,18 @@ def block_of_positions() -> Iterator[Check]:
     yield printed(equal("rows of the printed block beside I", D_P, d))
 
 
-@claim(
-    "DIET-Ec",
-    "Require n > d_h and d_p ≥ 1 for min(d_h + d_p, n) > d_h: otherwise the inequality fails.",
-    SOURCE + ", theorem",
-)
+@claim("DIET-Ec", SOURCE + ", theorem")
 def strict() -> Iterator[Check]:
-    """Draw heads where both hold, with d_p = 0, and with n = d_h."""
+    """Require n > d_h and d_p ≥ 1 for min(d_h + d_p, n) > d_h: otherwise the inequality fails."""
     yield above("rank, n = 32, d_p = 6", D_H, _rank(_generic().at_logits()))
     yield printed(above("rank, d_p = 0", D_H, _rank(_generic(d_p=0).at_logits())))
     yield printed(above("rank, n = d_h", D_H, _rank(_generic(D_H, d_p=D_H).at_logits())))
 
 
-@claim(
-    "DIET-Ed",
-    "Read min(d_h + d_p, n) as an upper bound, which generic inputs attain. It is printed as a "
-    "lower bound, which P̂ = 0 violates.",
-    SOURCE,
-)
+@claim("DIET-Ed", SOURCE)
 def direction_of_the_bound() -> Iterator[Check]:
-    """Take twenty generic heads, and one whose positions are 0."""
+    """Read min(d_h + d_p, n) as an upper bound, which generic inputs attain. It is printed as a
+    lower bound, which P̂ = 0 violates."""
     bound = min(D_H + D_P, N)
     ranks = [_rank(_generic(seed=seed).at_logits()) for seed in range(20)]
     yield at_most("largest rank of 20", bound, max(ranks))
@@ -154,26 +122,19 @@ def direction_of_the_bound() -> Iterator[Check]:
     yield printed(above("rank with P̂ = 0, against bound − 1", bound - 1, least))
 
 
-@claim(
-    "DIET-Ee",
-    "Apply the theorem to the logits, not to the attention matrix: after softmax the rank can be "
-    "higher.",
-    SOURCE + ", title",
-)
+@claim("DIET-Ee", SOURCE + ", title")
 def which_matrix() -> Iterator[Check]:
-    """Take ranks before and after softmax, with positions at the input."""
+    """Apply the theorem to the logits, not to the attention matrix: after softmax the rank can be
+    higher."""
     ranks = position_rank.ranks(_generic().at_input())
     yield at_most("rank of the logits", D_H, ranks["logits"])
     yield printed(at_most("rank of the attention matrix", D_H, ranks["softmax"]))
 
 
-@claim(
-    "DIET-Ef",
-    "Require n ≥ max(d, d_h + d_p) in the construction: for a smaller n the blocks overlap.",
-    SOURCE + ", construction",
-)
+@claim("DIET-Ef", SOURCE + ", construction")
 def disjoint_blocks() -> Iterator[Check]:
-    """Take the largest entry of the sum of two identity blocks: 1 where they are disjoint."""
+    """Require n ≥ max(d, d_h + d_p) in the construction: for a smaller n the blocks overlap."""
+    # the largest entry of the sum of two identity blocks is 1 where they are disjoint
     wide = position_rank.construction(max(D, D_H + D_P), D, D_H, D_P).at_logits()
     yield equal("largest entry, n = 16", 1.0, float(wide.max()))
     narrow = position_rank.construction(8, D, D_H, D_P).at_logits()

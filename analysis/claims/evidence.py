@@ -229,10 +229,10 @@ class Entry:
         )
 
 
-def claim(id: str, statement: str, source: str) -> Callable[[Callable[[], Iterator[Check]]], Entry]:
-    """Make an `Entry` of the function that checks a claim."""
+def claim(id: str, source: str) -> Callable[[Callable[[], Iterator[Check]]], Entry]:
+    """Make an `Entry` of the function that checks a claim; its docstring is the statement."""
 
     def entry(check: Callable[[], Iterator[Check]]) -> Entry:
-        return Entry(id, statement, source, check)
+        return Entry(id, " ".join((check.__doc__ or "").split()), source, check)
 
     return entry

@@ -62,13 +62,10 @@ def _rank(matrix: Array) -> int:
     return round(summary(matrix)["numerical_rank"])
 
 
-@claim(
-    "FL-1",
-    "The gated unit O = (U ⊙ AV)W_o is the gated linear unit for A = I, and attention for U = 1.",
-    SOURCE,
-)
+@claim("FL-1", SOURCE)
 def limits_of_the_unit() -> Iterator[Check]:
-    """Compare both limits with their own formulas."""
+    """The gated unit O = (U ⊙ AV)W_o is the gated linear unit for A = I, and attention for U
+    = 1."""
     unit, X = _unit()
     U, V = (x / (1 + np.exp(-x)) for x in (X @ unit.W_u, X @ unit.W_v))
     linear = (U * V) @ unit.W_o
@@ -81,22 +78,18 @@ def limits_of_the_unit() -> Iterator[Check]:
     yield at_most("difference, both", TIGHT, difference(unit.combine(X, A), full))
 
 
-@claim("FL-2", "A = (1/n) relu²(QKᵀ/√s) equals (1/(ns)) relu²(QKᵀ).", SOURCE)
+@claim("FL-2", SOURCE)
 def homogeneity() -> Iterator[Check]:
-    """Take twelve tokens of width 3."""
+    """A = (1/n) relu²(QKᵀ/√s) equals (1/(ns)) relu²(QKᵀ)."""
     q, k, _, _ = _parts(12, 3)
     want = np.maximum(q @ k.T / math.sqrt(3), 0) ** 2 / 12
     yield at_most("difference", TIGHT, difference(attention.relu_squared(q, k), want))
 
 
-@claim(
-    "FL-3",
-    "The row sums of relu²(QKᵀ)/(ns) do not depend on n. The row sums of the code's relu²(QKᵀ/n) "
-    "fall as 1/n. Softmax divides by a sum that is O(n).",
-    SOURCE,
-)
+@claim("FL-3", SOURCE)
 def scaling() -> Iterator[Check]:
-    """Take slopes of mean row sums over five lengths; 64 rows, s = 4."""
+    """The row sums of relu²(QKᵀ)/(ns) do not depend on n. The row sums of the code's relu²(QKᵀ/n)
+    fall as 1/n. Softmax divides by a sum that is O(n)."""
     s, span = 4, math.log(LENGTHS[-1] / LENGTHS[0])
     rng = np.random.default_rng(0)
     q, keys = rng.standard_normal((64, s)), rng.standard_normal((LENGTHS[-1], s))
@@ -115,14 +108,10 @@ def scaling() -> Iterator[Check]:
     yield sampled("slope, softmax's denominator", 1.0, slope(LENGTHS, totals), error)
 
 
-@claim(
-    "FL-4",
-    "A gated unit has about 3de parameters; attention and feed-forward together have 12d². Two "
-    "units with e = 2d therefore have as many parameters as one layer.",
-    SOURCE,
-)
+@claim("FL-4", SOURCE)
 def parameters() -> Iterator[Check]:
-    """Count parameters at d = 512, and those of a unit that is built."""
+    """A gated unit has about 3de parameters; attention and feed-forward together have 12d². Two
+    units with e = 2d therefore have as many parameters as one layer."""
     d = 512
     yield equal("attention and feed-forward", 12 * d**2, 4 * d**2 + 2 * d * 4 * d)
     yield equal("two gated units", 12 * d**2, 2 * 3 * d * 2 * d)
@@ -130,9 +119,9 @@ def parameters() -> Iterator[Check]:
     yield equal("a unit, d = 6, e = 5, s = 3", 3 * 6 * 5 + 6 * 3 + 8 * 3, unit.parameters)
 
 
-@claim("FL-5", "The local part has (n/c)·c² = nc entries and costs O(nc).", SOURCE)
+@claim("FL-5", SOURCE)
 def local_part() -> Iterator[Check]:
-    """Count entries and blocks at n = 64, c = 16, and multiply-adds at twice the length."""
+    """The local part has (n/c)·c² = nc entries and costs O(nc)."""
     n, c, s = 64, 16, 3
     estimate = flash.mixed_chunk(_parts(n, s), c)
     yield equal("non-zeros", n // c * c * c, estimate.nnz)
@@ -148,13 +137,9 @@ def local_part() -> Iterator[Check]:
     yield equal("multiply-adds, twice the length", 2.0, cost[1] / cost[0])
 
 
-@claim(
-    "FL-6",
-    "The bidirectional global part is linear attention, whatever the size of the chunks.",
-    SOURCE,
-)
+@claim("FL-6", SOURCE)
 def global_part() -> Iterator[Check]:
-    """Compare three sizes of chunk with φ(Q)(ψ(K)ᵀV)/n, n = 24."""
+    """The bidirectional global part is linear attention, whatever the size of the chunks."""
     parts, V = _parts(24, 3), np.random.default_rng(2).standard_normal((24, 2))
     zero = parts._replace(local_queries=0 * parts.local_queries)
     linear = attention.linear_attention(parts.global_queries, parts.global_keys, V, normalise=False)
@@ -163,14 +148,10 @@ def global_part() -> Iterator[Check]:
         yield at_most(f"difference, c = {size}", TIGHT, difference(output, linear / 24))
 
 
-@claim(
-    "FL-7",
-    "The causal global part is a running sum over previous chunks. Divided by the number of "
-    "tokens summed, it has gain 1 for a constant signal, and 0 in the first chunk.",
-    SOURCE + ", causal form",
-)
+@claim("FL-7", SOURCE + ", causal form")
 def running_sum() -> Iterator[Check]:
-    """Take gains at n = 1024, c = 256; compare the operator with running sums."""
+    """The causal global part is a running sum over previous chunks. Divided by the number of tokens
+    summed, it has gain 1 for a constant signal, and 0 in the first chunk."""
     gains = _gains(causal=True)
     yield equal("gain of the first chunk", 0.0, gains[0])
     yield equal("least gain of the others", 1.0, min(gains[1:]))
@@ -183,15 +164,11 @@ def running_sum() -> Iterator[Check]:
     yield without(equal("gain, another normaliser: the printed one", 1.0, literal))
 
 
-@claim(
-    "FL-8",
-    "Causal linear attention in parallel holds bhns² numbers, quadratic attention bhn²: linear "
-    "holds fewer only where n > s². In chunks it holds b(n/c)se numbers instead of bns²: fewer "
-    "where e/c < s.",
-    SOURCE,
-)
+@claim("FL-8", SOURCE)
 def memory() -> Iterator[Check]:
-    """Count numbers at s = 64 and n = 4096 and beyond; at e = 1536, c = 256, s = 128."""
+    """Causal linear attention in parallel holds bhns² numbers, quadratic attention bhn²: linear
+    holds fewer only where n > s². In chunks it holds b(n/c)se numbers instead of bns²: fewer where
+    e/c < s."""
     s, b, h = 64, 2, 3
 
     def ratio(n: int) -> float:
@@ -207,14 +184,10 @@ def memory() -> Iterator[Check]:
     yield without(at_most("chunked over unchunked, c = 8", 1.0, fine / whole))
 
 
-@claim(
-    "FL-9",
-    "Local plus global is sparse plus low-rank: a block-diagonal matrix of full rank and a matrix "
-    "of rank s. Their sum does not tend to softmax attention.",
-    SOURCE,
-)
+@claim("FL-9", SOURCE)
 def sparse_and_low_rank() -> Iterator[Check]:
-    """Take ranks at n = 256, s = 8, c = 32, and distances from softmax for five sizes of chunk."""
+    """Local plus global is sparse plus low-rank: a block-diagonal matrix of full rank and a matrix
+    of rank s. Their sum does not tend to softmax attention."""
     n, s = 256, 8
     estimate = flash.mixed_chunk(_parts(n, s), 32)
     yield equal("rank of the global part", s, _rank(Approximation(estimate.low).to_dense()))
@@ -225,13 +198,9 @@ def sparse_and_low_rank() -> Iterator[Check]:
     yield above("least total variation from softmax", uniform, min(tv))
 
 
-@claim(
-    "FL-10",
-    "The matrix (QKᵀ)² has rank C(s+1, 2); relu²(QKᵀ) can have any rank.",
-    "not in the source",
-)
+@claim("FL-10", "not in the source")
 def square_and_relu() -> Iterator[Check]:
-    """Take n = 256, s = 8."""
+    """The matrix (QKᵀ)² has rank C(s+1, 2); relu²(QKᵀ) can have any rank."""
     q, k, _, _ = _parts(256, 8)
     yield equal("rank of (QKᵀ)²", math.comb(9, 2), _rank(exact.logits(q, k) ** 2))
     yield equal("rank of relu²(QKᵀ)", 256, _rank(attention.relu_squared(q, k)))
@@ -247,18 +216,12 @@ def _sparsity(x: Array, p: float) -> Array:
     return np.asarray(x.shape[-1] ** (1 / p - 1) * one / other)
 
 
-@claim(
-    "FL-11",
-    "The sparsity index S*_{q,p}(x) = n^{1/p−1/q} l_q(x)/l_p(x) of n weights exp(N(0, 1)) tends "
-    "to e^{−1/2} for q = 1, p = 2.",
-    COMMENTS,
-)
+@claim("FL-11", COMMENTS)
 def sparsity_index() -> Iterator[Check]:
-    """Take means over rows at five lengths, equal entries, and a single entry.
-
-    By the delta method, m₁/√m₂ has relative variance `SPREAD`/n and a relative bias of at most
-    (3(e⁴ − 1)/8 − (e² − 1)/2)/n.
-    """
+    """The sparsity index S*_{q,p}(x) = n^{1/p−1/q} l_q(x)/l_p(x) of n weights exp(N(0, 1)) tends to
+    e^{−1/2} for q = 1, p = 2."""
+    # by the delta method, m₁/√m₂ has relative variance SPREAD/n and a relative bias of at most
+    # (3(e⁴ − 1)/8 − (e² − 1)/2)/n
     limit, bias = math.exp(-0.5), 0.375 * math.expm1(4.0) - 0.5 * math.expm1(2.0)
     for n in LENGTHS:
         x = np.random.default_rng(n).standard_normal((ENTRIES // n, n))
@@ -283,14 +246,10 @@ def _entropy(n: int, beta: float) -> tuple[float, float, float]:
     return input_statistics.gaussian_entropy(n, beta) + second, mean, error
 
 
-@claim(
-    "FL-12",
-    "The softmax of iid logits does not get sparser with length, as the author replies. The gap "
-    "log n − H stays ½, though the largest weight falls.",
-    COMMENTS,
-)
+@claim("FL-12", COMMENTS)
 def entropy_deficit() -> Iterator[Check]:
-    """Compare entropies at five lengths with log n − ½ and its O(1/n) term; the largest weight."""
+    """The softmax of iid logits does not get sparser with length, as the author replies. The gap
+    log n − H stays ½, though the largest weight falls."""
     for n in LENGTHS:
         want, mean, error = _entropy(n, 1.0)
         yield sampled(f"H − log n, n = {n}", want - math.log(n), mean - math.log(n), error)
@@ -300,15 +259,10 @@ def entropy_deficit() -> Iterator[Check]:
     )
 
 
-@claim(
-    "FL-13",
-    "The scale κ log n/d of softmax(κ log n/d · QKᵀ) is 1/√d at n = 512. With it the entropy "
-    "still grows with length, more slowly than at a fixed scale; it is not claimed to be "
-    "invariant.",
-    COMMENTS,
-)
+@claim("FL-13", COMMENTS)
 def log_length_scale() -> Iterator[Check]:
-    """Take the scale at n = 512, and the entropy for three β at n = 128 and 32768."""
+    """The scale κ log n/d of softmax(κ log n/d · QKᵀ) is 1/√d at n = 512. With it the entropy still
+    grows with length, more slowly than at a fixed scale; it is not claimed to be invariant."""
     scale = attention.log_length_scale(512, 64)
     yield near("scale at n = 512, d = 64", 1 / math.sqrt(64), scale, TIGHT)
     grown = {}
@@ -329,14 +283,10 @@ def _beta(kind: str, n: int) -> float:
     return {"1": 1.0, "∝ √log n": math.sqrt(whole), "∝ log n": whole}[kind]
 
 
-@claim(
-    "FL-14",
-    "The bidirectional global part must be divided by the full length: a constant signal then has "
-    "gain 1. Divided by the length of a chunk, it has gain n/c.",
-    COMMENTS,
-)
+@claim("FL-14", COMMENTS)
 def length_or_chunk() -> Iterator[Check]:
-    """Take n = 1024, c = 256."""
+    """The bidirectional global part must be divided by the full length: a constant signal then has
+    gain 1. Divided by the length of a chunk, it has gain n/c."""
     yield equal("gain, length", 1.0, max(_gains(causal=False, normaliser="length")))
     yield equal("gain, as it is by default", 1.0, max(_gains(causal=False)))
     yield equal("gain, chunk", N / C, max(_gains(causal=False, normaliser="chunk")))
@@ -348,14 +298,10 @@ def _rescaled(x: Array) -> Array:
     return np.asarray(first * (x.max() / first.max()))
 
 
-@claim(
-    "FL-15",
-    "Do not rely on the comment's rescaling for robustness to length: it gives x″ = x, as the "
-    "author replies. So l₁/l₂ is unchanged and grows as √n for iid data.",
-    COMMENTS,
-)
+@claim("FL-15", COMMENTS)
 def rescaling() -> Iterator[Check]:
-    """Take x″ − x at n = 512, and the slope of l₁/l₂ over five lengths."""
+    """Do not rely on the comment's rescaling for robustness to length: it gives x″ = x, as the
+    author replies. So l₁/l₂ is unchanged and grows as √n for iid data."""
     x = np.exp(_logits(512))
     yield equal("largest |x″ − x|", 0.0, float(np.abs(_rescaled(x) - x).max()))
     ratios = [_ratio(np.exp(_logits(n))) for n in LENGTHS]
@@ -371,14 +317,10 @@ def _ratio(x: Array) -> float:
 # Errata
 
 
-@claim(
-    "FL-Ea",
-    "Divide the causal global part by (g−1)c, the number of tokens that are summed. The printed "
-    "(g−1)n/c gives a gain of c²/n, which is right only at c = √n.",
-    SOURCE + ", causal form",
-)
+@claim("FL-Ea", SOURCE + ", causal form")
 def normaliser() -> Iterator[Check]:
-    """Take gains of a constant signal at n = 1024, for c = 256 and c = 32 = √n."""
+    """Divide the causal global part by (g−1)c, the number of tokens that are summed. The printed
+    (g−1)n/c gives a gain of c²/n, which is right only at c = √n."""
     yield equal("gain with (g−1)c", 1.0, max(_gains(causal=True)))
     literal = max(_gains(causal=True, normaliser="printed"))
     yield printed(equal("gain with the printed normaliser", 1.0, literal))
@@ -387,13 +329,9 @@ def normaliser() -> Iterator[Check]:
     yield equal("printed, c = √n", 1.0, root)
 
 
-@claim(
-    "FL-Eb",
-    "Define the global part of the first chunk as 0: at g = 1 the printed formula divides by 0.",
-    SOURCE + ", causal form",
-)
+@claim("FL-Eb", SOURCE + ", causal form")
 def first_chunk() -> Iterator[Check]:
-    """Take the first chunk's gain, and the number by which the formula divides there."""
+    """Define the global part of the first chunk as 0: at g = 1 the printed formula divides by 0."""
     gains = _gains(causal=True)
     yield equal("gain of the first chunk", 0.0, gains[0])
     yield equal("outputs that are not finite", 0, int(np.sum(~np.isfinite(gains))))
@@ -402,14 +340,10 @@ def first_chunk() -> Iterator[Check]:
     yield printed(above("what is divided by at g = 1, as printed", 0.0, float(by[1]) - steps))
 
 
-@claim(
-    "FL-Ec",
-    "Divide running sums by t to average over the first t tokens. Division per chunk does not: "
-    "within a chunk the local weights of a constant signal sum to (r+1)/c.",
-    SOURCE + ", causal form",
-)
+@claim("FL-Ec", SOURCE + ", causal form")
 def division_by_token() -> Iterator[Check]:
-    """Take local row sums over a chunk of 256, and running sums of the global part over t."""
+    """Divide running sums by t to average over the first t tokens. Division per chunk does not:
+    within a chunk the local weights of a constant signal sum to (r+1)/c."""
     one = np.ones((N, 1))
     local = Projections(one, one, 0 * one, one)
     sums = flash.mixed_chunk_output(local, one, C, causal=True)[:C, 0]
@@ -421,14 +355,10 @@ def division_by_token() -> Iterator[Check]:
     yield equal("running sums over t: largest gain", 1.0, float(by_token.max()))
 
 
-@claim(
-    "FL-Ed",
-    "Put no factor n into q·k, because q and k have width s. The index S*_{1,p} has the factor "
-    "n^{1/p−1}, which is 1/n only at p = ∞.",
-    COMMENTS,
-)
+@claim("FL-Ed", COMMENTS)
 def no_factor_of_length() -> Iterator[Check]:
-    """Take the variance of q·k at two lengths, and factors of the index at p = 2 and ∞."""
+    """Put no factor n into q·k, because q and k have width s. The index S*_{1,p} has the factor
+    n^{1/p−1}, which is 1/n only at p = ∞."""
     s = 16
     for n in (128, 2048):
         x = inputs.gaussian(n, s, rng=0)
@@ -443,23 +373,19 @@ def no_factor_of_length() -> Iterator[Check]:
     yield printed(near("factor at p = 2 times n", 1.0, 512 * factor[2.0], 1e-9))
 
 
-@claim("FL-Ee", "Call Linformer low-rank, not sparse: most of its weights are not zero.", SOURCE)
+@claim("FL-Ee", SOURCE)
 def linformer() -> Iterator[Check]:
-    """Take rank and share of non-zeros of its weights, for n = 64 and 8 combinations."""
+    """Call Linformer low-rank, not sparse: most of its weights are not zero."""
     x = inputs.gaussian(64, 16, rng=0).at_temperature(1.0)
     weights = parse("linformer(rank=8)").approximate(x.Q, x.K).to_dense()
     yield equal("rank", 8, _rank(weights))
     yield printed(at_most("share of non-zeros, if sparse", 0.5, float(np.mean(weights != 0))))
 
 
-@claim(
-    "FL-Ef",
-    "Do not call log-n scaling entropy-invariant: for iid Gaussian logits, H = log n − β²/2 grows "
-    "while β < √(2 log n). Constant H needs β² = 2(log n − H₀).",
-    COMMENTS + "; kexue.fm 8823, 9034",
-)
+@claim("FL-Ef", COMMENTS + "; kexue.fm 8823, 9034")
 def no_invariance() -> Iterator[Check]:
-    """Take slopes of H in log n over five lengths, and constant H between n = 512 and 2048."""
+    """Do not call log-n scaling entropy-invariant: for iid Gaussian logits, H = log n − β²/2 grows
+    while β < √(2 log n). Constant H needs β² = 2(log n − H₀)."""
     entropies = [_entropy(n, _beta("∝ log n", n)) for n in LENGTHS]
     logs = [math.log(n) for n in LENGTHS]
     for i in range(len(LENGTHS) - 1):

@@ -67,14 +67,10 @@ def _numerical_rank(matrix: Array) -> int:
     return round(summary(matrix)["numerical_rank"])
 
 
-@claim(
-    "ILA-1",
-    "Linear attention, φ(Q)(ψ(K)ᵀV) divided by its row sums, is attention with weights φ(q)·ψ(k). "
-    "It gives the same output, at a cost linear in the length.",
-    SOURCE,
-)
+@claim("ILA-1", SOURCE)
 def associativity() -> Iterator[Check]:
-    """Compare both orders of association for three kinds of features, and costs at twice L."""
+    """Linear attention, φ(Q)(ψ(K)ᵀV) divided by its row sums, is attention with weights φ(q)·ψ(k).
+    It gives the same output, at a cost linear in the length."""
     x, V = _small(), _values(24)
     for spec in ("positive(m=16)", "taylor(degree=2)", "elu()"):
         left, right = parse(spec).approximate(x.Q, x.K, rng=0).factors()
@@ -90,14 +86,10 @@ def associativity() -> Iterator[Check]:
     yield equal("twice the length, exact", 4.0, ratio / operations.exact_attention(length, d).total)
 
 
-@claim(
-    "ILA-2",
-    "Positive features are unbiased: e^{q·k} = E[e^{ω·q−|q|²/2} e^{ω·k−|k|²/2}] for ω ~ N(0, I). "
-    "With m features the variance is e^{2q·k}(e^{|q+k|²} − 1)/m.",
-    SOURCE + ", random projection",
-)
+@claim("ILA-2", SOURCE + ", random projection")
 def positive_features() -> Iterator[Check]:
-    """Use quadrature in one dimension, and one draw of many features in six."""
+    """Positive features are unbiased: e^{q·k} = E[e^{ω·q−|q|²/2} e^{ω·k−|k|²/2}] for ω ~ N(0, I).
+    With m features the variance is e^{2q·k}(e^{|q+k|²} − 1)/m."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     quadrature = Positive(projection=Fixed(nodes[:, None], weights / weights.sum()))
     integral = quadrature.approximate([[0.7]], [[-0.4]]).to_dense()
@@ -125,13 +117,9 @@ def _relative_deviation(method: Positive, q: Array, k: Array) -> float:
     return math.exp(float(known.log_relative_variance[0, 0]) / 2)
 
 
-@claim(
-    "ILA-3",
-    "As m grows, the estimate tends to e^{q·k}. Its root mean squared error falls as m^{−1/2}.",
-    SOURCE + ", random projection",
-)
+@claim("ILA-3", SOURCE + ", random projection")
 def convergence() -> Iterator[Check]:
-    """Take the slope over m = 4 … 256, and compare the squared error at m with Var/m."""
+    """As m grows, the estimate tends to e^{q·k}. Its root mean squared error falls as m^{−1/2}."""
     q, k = _pair()
     variance, draws = math.expm1(1.0), 1000
     sizes = [4, 16, 64, 256]
@@ -145,14 +133,10 @@ def convergence() -> Iterator[Check]:
     yield near("slope of the error in m", -0.5, slope(sizes, np.sqrt(squares)), 0.05)
 
 
-@claim(
-    "ILA-4",
-    "The Taylor sum of e^x at x = q·k, 1 + x + … + xⁿ/n!, is an inner product of features of q "
-    "and of k.",
-    SOURCE + ", Taylor expansion",
-)
+@claim("ILA-4", SOURCE + ", Taylor expansion")
 def taylor_features() -> Iterator[Check]:
-    """Compare the inner products of the features with the sum, at degrees 1 to 5."""
+    """The Taylor sum of e^x at x = q·k, 1 + x + … + xⁿ/n!, is an inner product of features of q and
+    of k."""
     x = _small()
     logits = exact.logits(x.Q, x.K)
     for n in range(1, 6):
@@ -161,13 +145,9 @@ def taylor_features() -> Iterator[Check]:
         yield at_most(f"difference, n = {n}", TIGHT, difference(left @ right.T, sum(powers)))
 
 
-@claim(
-    "ILA-5",
-    "(q·k)^j is the inner product of the tensor powers ⊗^j q and ⊗^j k, of dimension d^j.",
-    SOURCE + ", Taylor expansion",
-)
+@claim("ILA-5", SOURCE + ", Taylor expansion")
 def tensor_powers() -> Iterator[Check]:
-    """Compare dense tensors and compact monomials with the power of a number; d = 5, j = 4."""
+    """(q·k)^j is the inner product of the tensor powers ⊗^j q and ⊗^j k, of dimension d^j."""
     x = _small(d=5)
     power = exact.logits(x.Q, x.K) ** 4
     dense_q, dense_k = _dense(x.Q, 4), _dense(x.K, 4)
@@ -185,14 +165,10 @@ def _taylor_tensors(X: Array, n: int) -> Array:
     )
 
 
-@claim(
-    "ILA-6",
-    "One map φ(x) = (1, x, ⊗²x/√2, …, ⊗ⁿx/√n!) serves queries and keys. Its width is (d^{n+1} − "
-    "1)/(d − 1), or C(d+n, n) with repeated monomials merged.",
-    SOURCE + ", Taylor expansion",
-)
+@claim("ILA-6", SOURCE + ", Taylor expansion")
 def taylor_widths() -> Iterator[Check]:
-    """Take the widths of the features that are built, and the inner product of the dense ones."""
+    """One map φ(x) = (1, x, ⊗²x/√2, …, ⊗ⁿx/√n!) serves queries and keys. Its width is (d^{n+1} −
+    1)/(d − 1), or C(d+n, n) with repeated monomials merged."""
     x, n = _small(d=4), 3
     phi, psi = _taylor_tensors(x.Q, n), _taylor_tensors(x.K, n)
     estimate = Taylor(degree=n).approximate(x.Q, x.K)
@@ -201,14 +177,11 @@ def taylor_widths() -> Iterator[Check]:
     yield at_most("difference of the two", TIGHT, difference(phi @ psi.T, estimate.to_dense()))
 
 
-@claim(
-    "ILA-7",
-    "e^{q·k} is the limit of (1 + q·k/n)ⁿ, which is the inner product of ⊗ⁿ(1, q/√n) and ⊗ⁿ(1, "
-    "k/√n). Their width is (d+1)ⁿ, or C(d+n, n) with repeated monomials merged.",
-    SOURCE + ", definition of exp",
-)
+@claim("ILA-7", SOURCE + ", definition of exp")
 def tensor_power_features() -> Iterator[Check]:
-    """Compare features with the power, and the power with its limit: 1/(2n) is its error at 1."""
+    """e^{q·k} is the limit of (1 + q·k/n)ⁿ, which is the inner product of ⊗ⁿ(1, q/√n) and ⊗ⁿ(1,
+    k/√n). Their width is (d+1)ⁿ, or C(d+n, n) with repeated monomials merged."""
+    # the error of the power at 1 is 1/(2n)
     x, n = _small(d=4), 4
     power = (1 + exact.logits(x.Q, x.K) / n) ** n
     phi, psi = (_dense(np.column_stack([np.ones(len(X)), X / math.sqrt(n)]), n) for X in (x.Q, x.K))
@@ -222,15 +195,11 @@ def tensor_power_features() -> Iterator[Check]:
     yield near("n(1 − p_n(1)/e), n = 10⁶", 0.5, far * (1 - limit / math.e), 1 / far)
 
 
-@claim(
-    "ILA-8",
-    "Polynomial features have a width of order dⁿ, usually above the length L, so they are slower "
-    "than plain attention. This holds for dense tensors; merged monomials need one degree more to "
-    "be slower.",
-    SOURCE + ", on both expansions",
-)
+@claim("ILA-8", SOURCE + ", on both expansions")
 def feasibility() -> Iterator[Check]:
-    """Find the least degree at which the width is above L = 4096."""
+    """Polynomial features have a width of order dⁿ, usually above the length L, so they are slower
+    than plain attention. This holds for dense tensors; merged monomials need one degree more to be
+    slower."""
     length = 4096
     for d, dense, compact in ((64, (2, 4161), (3, 47905)), (16, (3, 4369), (4, 4845))):
         one = np.full((1, d), 0.1)
@@ -250,14 +219,10 @@ def _columns(d: int, n: int) -> int:
     return Taylor(degree=n).approximate(np.zeros((1, d)), np.zeros((1, d))).rank
 
 
-@claim(
-    "ILA-9",
-    "Linear attention with m features has rank at most m, before and after its rows are "
-    "normalised. The bound is d only where φ keeps the width d.",
-    SOURCE + ", the low-rank problem",
-)
+@claim("ILA-9", SOURCE + ", the low-rank problem")
 def rank_of_linear_attention() -> Iterator[Check]:
-    """Take ranks at L = 32, d = 4 for m = 4, and for m = 12, where the rank is above d."""
+    """Linear attention with m features has rank at most m, before and after its rows are
+    normalised. The bound is d only where φ keeps the width d."""
     x, d = _small(32, 4), 4
     for m, wrap in ((d, None), (12, without)):
         left, right = Positive(m=m).approximate(x.Q, x.K, rng=0).factors()
@@ -269,14 +234,10 @@ def rank_of_linear_attention() -> Iterator[Check]:
             yield wrap(at_most(f"rank against d = {d}, m = {m}", d, rank))
 
 
-@claim(
-    "ILA-10",
-    "The width d does not limit the rank of softmax attention. At high temperature d limits the "
-    "numerical rank, because exp(x/τ) ≈ 1 + x/τ has rank d + 1.",
-    SOURCE + ", the low-rank problem",
-)
+@claim("ILA-10", SOURCE + ", the low-rank problem")
 def rank_of_softmax() -> Iterator[Check]:
-    """Take ranks of logits and exp at d = 4, and ε-ranks (10⁻²) by temperature at d = 8."""
+    """The width d does not limit the rank of softmax attention. At high temperature d limits the
+    numerical rank, because exp(x/τ) ≈ 1 + x/τ has rank d + 1."""
     x = _small(32, 4)
     yield equal("rank of the logits, d = 4, L = 32", 4, _numerical_rank(exact.logits(x.Q, x.K)))
     yield equal("rank of exp(logits)", 32, _numerical_rank(exact.kernel(x.Q, x.K)))
@@ -291,14 +252,10 @@ def rank_of_softmax() -> Iterator[Check]:
     yield equal("τ where the ε-rank of exp is largest", 1.0, TEMPERATURES[int(np.argmax(kernel))])
 
 
-@claim(
-    "ILA-11",
-    "Random projection is the most practical of the three maps, because its width can be chosen "
-    "freely. At equal width, a polynomial map is more accurate.",
-    SOURCE + ", conclusion",
-)
+@claim("ILA-11", SOURCE + ", conclusion")
 def widths_and_errors() -> Iterator[Check]:
-    """Fit 64 values per row at d = 64; compare errors of 45 columns at d = 8, four temperatures."""
+    """Random projection is the most practical of the three maps, because its width can be chosen
+    freely. At equal width, a polynomial map is more accurate."""
     long = inputs.gaussian(128, 64, rng=0)
     names = ("positive", "taylor", "tensor_power", "random_maclaurin", "tensor_sketch")
     fit = budget.match([parse(name) for name in names], 64, long).fitting
@@ -322,14 +279,10 @@ def _degree(method: object) -> int:
     return int(getattr(method, "degree", None) or getattr(method, "n", None) or 0)
 
 
-@claim(
-    "ILA-12",
-    "Linear attention needs a larger width to match softmax attention: a relative error ε of one "
-    "entry takes (e^{|q+k|²} − 1)/ε² positive features.",
-    SOURCE + ", conclusion",
-)
+@claim("ILA-12", SOURCE + ", conclusion")
 def features_needed() -> Iterator[Check]:
-    """Compare features for 10 % with the closed form, at three lengths of q + k."""
+    """Linear attention needs a larger width to match softmax attention: a relative error ε of one
+    entry takes (e^{|q+k|²} − 1)/ε² positive features."""
     for length in (1.0, 2.0, 3.0):
         q, k = _pair(length=length)
         needed = moments.features_needed(Positive(), 0.1, q, k)
@@ -342,13 +295,10 @@ def features_needed() -> Iterator[Check]:
 # Errata
 
 
-@claim(
-    "ILA-Ea",
-    "Start the Taylor sum at index 0: from index 1 it gives e^x − 1.",
-    SOURCE + ", Taylor expansion",
-)
+@claim("ILA-Ea", SOURCE + ", Taylor expansion")
 def first_index() -> Iterator[Check]:
-    """Take twenty terms at x = ½; the rest is below 10⁻²⁵."""
+    """Start the Taylor sum at index 0: from index 1 it gives e^x − 1."""
+    # what twenty terms at x = ½ leave is below 10⁻²⁵
     q, k = [[0.5]], [[1.0]]
     whole = Taylor(degree=20).approximate(q, k).to_dense()[0, 0]
     constant = Taylor(degree=0).approximate(q, k).to_dense()[0, 0]
@@ -357,28 +307,20 @@ def first_index() -> Iterator[Check]:
     yield near("sum from 1 against e^x − 1", math.expm1(0.5), float(whole - constant), TIGHT)
 
 
-@claim(
-    "ILA-Eb",
-    "Count all orders: the width is Σ d^j or (d+1)ⁿ, or C(d+n, n) with repeated monomials merged. "
-    "The printed dⁿ counts one order only.",
-    SOURCE + ", on both expansions",
-)
+@claim("ILA-Eb", SOURCE + ", on both expansions")
 def width_of_all_orders() -> Iterator[Check]:
-    """Take d = 64, n = 2."""
+    """Count all orders: the width is Σ d^j or (d+1)ⁿ, or C(d+n, n) with repeated monomials merged.
+    The printed dⁿ counts one order only."""
     dense = _taylor_tensors(np.full((1, 64), 0.1), 2).shape[1]
     yield equal("dense width", 1 + 64 + 64**2, dense)
     yield equal("compact width", math.comb(66, 2), _columns(64, 2))
     yield printed(equal("dense width as printed, dⁿ", 64**2, dense))
 
 
-@claim(
-    "ILA-Ec",
-    "Multiply q·k by 1/√d in the first equation. As printed, the equation is scaled attention "
-    "only for q and k that already contain this factor.",
-    SOURCE + ", first equation",
-)
+@claim("ILA-Ec", SOURCE + ", first equation")
 def missing_scale() -> Iterator[Check]:
-    """Compare scaled dot-product attention with softmax of q·k/√d and of q·k; d = 16."""
+    """Multiply q·k by 1/√d in the first equation. As printed, the equation is scaled attention only
+    for q and k that already contain this factor."""
     x, V = inputs.gaussian(24, 16, rng=0), _values(24)
     scaled = attention.dot_product_attention(x.q, x.k, V)
     absorbed = exact.attention(x.q / 2, x.k / 2, V)  # √√16 = 2
@@ -387,28 +329,21 @@ def missing_scale() -> Iterator[Check]:
     yield printed(at_most("difference, as printed", TIGHT, difference(scaled, plain)))
 
 
-@claim(
-    "ILA-Ed",
-    "Bound the rank of linear attention by m, the number of features. The printed d is a bound "
-    "only where φ keeps the width.",
-    SOURCE + ", the low-rank problem",
-)
+@claim("ILA-Ed", SOURCE + ", the low-rank problem")
 def bound_of_the_rank() -> Iterator[Check]:
-    """Take L = 32, d = 4 and m = 12 positive features."""
+    """Bound the rank of linear attention by m, the number of features. The printed d is a bound
+    only where φ keeps the width."""
     x = _small(32, 4)
     rank = _numerical_rank(Positive(m=12).approximate(x.Q, x.K, rng=0).to_dense())
     yield equal("rank, m = 12", 12, rank)
     yield printed(at_most("rank against d", 4, rank))
 
 
-@claim(
-    "ILA-Ee",
-    "Give the sum in the denominator of a_ij an index of its own: j cannot be both free and "
-    "summed over.",
-    SOURCE + ", first equation",
-)
+@claim("ILA-Ee", SOURCE + ", first equation")
 def summation_index() -> Iterator[Check]:
-    """Take row sums of the weights, 1; if j is also summed over, each weight is e/e."""
+    """Give the sum in the denominator of a_ij an index of its own: j cannot be both free and summed
+    over."""
+    # if j is also summed over, each weight is e/e
     x = _small(l := 24, 4)
     kernel = exact.kernel(x.Q, x.K)
     rows, _ = attention.simple_normalisation(kernel)
@@ -419,14 +354,10 @@ def summation_index() -> Iterator[Check]:
     yield near("which is L", l, total, TIGHT)
 
 
-@claim(
-    "ILA-Ef",
-    "Read the equation as convergence in probability, with relative variance (e^{|q+k|²} − 1)/m. "
-    "The two sides are equal at no m.",
-    SOURCE + ", random projection",
-)
+@claim("ILA-Ef", SOURCE + ", random projection")
 def kind_of_convergence() -> Iterator[Check]:
-    """Take the closed form at m = 10⁴, and one draw."""
+    """Read the equation as convergence in probability, with relative variance (e^{|q+k|²} − 1)/m.
+    The two sides are equal at no m."""
     q, k = _pair()
     method = Positive(m=10_000)
     known = required(method.moments(q, k))
@@ -437,14 +368,10 @@ def kind_of_convergence() -> Iterator[Check]:
     yield at_most("in standard deviations", 5.0, one / math.sqrt(variance))
 
 
-@claim(
-    "ILA-Eg",
-    "Truncate the series at an even n: the sum is then nowhere negative. At n = 1, 3 and 5 it is "
-    "negative below −1, −1.596 and −2.181.",
-    SOURCE + ", Taylor expansion",
-)
+@claim("ILA-Eg", SOURCE + ", Taylor expansion")
 def sign_of_taylor() -> Iterator[Check]:
-    """Compare roots with Cardano's, and take the share of negative entries at τ = 1, d = 8."""
+    """Truncate the series at an even n: the sum is then nowhere negative. At n = 1, 3 and 5 it is
+    negative below −1, −1.596 and −2.181."""
     roots = {n: Taylor(degree=n).polynomial().real_roots().tolist() for n in range(1, 7)}
     cardano = -1 + math.cbrt(math.sqrt(2) - 1) - math.cbrt(math.sqrt(2) + 1)
     yield near("root, n = 1", -1.0, roots[1][0], TIGHT)
@@ -459,14 +386,10 @@ def sign_of_taylor() -> Iterator[Check]:
     yield printed(near("negative entries as printed", 0.0, negative, 0.0))
 
 
-@claim(
-    "ILA-Eh",
-    "Use an even n in (1 + x/n)ⁿ: only then is it ≥ 0 everywhere. At odd n it is negative below "
-    "−n.",
-    SOURCE + ", definition of exp",
-)
+@claim("ILA-Eh", SOURCE + ", definition of exp")
 def sign_of_the_power() -> Iterator[Check]:
-    """Take Gaussian logits of standard deviation 4."""
+    """Use an even n in (1 + x/n)ⁿ: only then is it ≥ 0 everywhere. At odd n it is negative below
+    −n."""
     x = inputs.gaussian(256, 8, rng=0).at_temperature(0.25)
     below = float(np.mean(exact.logits(x.Q, x.K) < -3))
     negative, even = (errors(x, f"tensor_power(n={n})")["negative_fraction"] for n in (3, 4))

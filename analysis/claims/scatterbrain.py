@@ -71,23 +71,19 @@ def _parts(estimate: Approximation) -> tuple[Array, Array]:
     return Approximation(estimate.low).to_dense(), pattern.toarray() > 0
 
 
-@claim("SB-1", "Full attention costs 2L²d multiply-adds, which is O(L²d).", SOURCE)
+@claim("SB-1", SOURCE)
 def cost_of_attention() -> Iterator[Check]:
-    """Count operations at L = 4096, d = 64, and at twice the length."""
+    """Full attention costs 2L²d multiply-adds, which is O(L²d)."""
     once = operations.exact_attention(L, D).total
     yield equal("multiply-adds", 2 * L**2 * D, once)
     twice = operations.exact_attention(2 * L, D).total
     yield equal("times as many at twice the length", 4.0, twice / once)
 
 
-@claim(
-    "SB-2",
-    "Approximating attention is a trade-off between error and cost: no method has both the least "
-    "error and the least cost.",
-    SOURCE,
-)
+@claim("SB-2", SOURCE)
 def two_objectives() -> Iterator[Check]:
-    """Take total variation and price of ten methods, and those that none beats in both."""
+    """Approximating attention is a trade-off between error and cost: no method has both the least
+    error and the least cost."""
     x = _small(64, 8)
     features = [f"{name}(m={m})" for name in ("positive", "hyperbolic") for m in (4, 16, 64)]
     specs = ["uniform()", *features, "top_k(k=4)", "top_k(k=16)", "sliding_window(width=16)"]
@@ -103,17 +99,11 @@ def two_objectives() -> Iterator[Check]:
     yield above("error, the cheapest over the most accurate", 1.0, cheapest[1] / best[1])
 
 
-@claim(
-    "SB-3",
-    "Sparse approximations are better at low temperature, low-rank approximations at high "
-    "temperature. At equal budget, their sum is at no temperature worse than either.",
-    SOURCE + ", figure",
-)
+@claim("SB-3", SOURCE + ", figure")
 def complementarity() -> Iterator[Check]:
-    """Take the best entries, SVD and GoDec of the softmax rows at 16 values per row.
-
-    GoDec stands for both, because Robust PCA chooses its own price.
-    """
+    """Sparse approximations are better at low temperature, low-rank approximations at high
+    temperature. At equal budget, their sum is at no temperature worse than either."""
+    # GoDec stands for both, because Robust PCA chooses its own price
     x = inputs.gaussian(64, 8, rng=0)
     table = crossovers.oracles(x, TEMPERATURES, [16.0])
     found = table[table.metric == "attention_relative_frobenius"].pivot(
@@ -127,14 +117,10 @@ def complementarity() -> Iterator[Check]:
     yield above("largest gain of both", 1.0, float(gain.max()))
 
 
-@claim(
-    "SB-4",
-    "The low-rank part applies φ(x) = m^{−1/2} exp(Wx − |x|²/2) to the rows of Q and K. It is the "
-    "estimator of ILA-2.",
-    SOURCE,
-)
+@claim("SB-4", SOURCE)
 def low_rank_part() -> Iterator[Check]:
-    """Compare features of a given W with the formula, and Scatterbrain off S with them."""
+    """The low-rank part applies φ(x) = m^{−1/2} exp(Wx − |x|²/2) to the rows of Q and K. It is the
+    estimator of ILA-2."""
     x = _small()
     W = np.random.default_rng(0).standard_normal((16, 4))
     features = Positive(projection=Fixed(W))
@@ -153,14 +139,10 @@ def low_rank_part() -> Iterator[Check]:
     yield at_most("difference of its variance and (e^{|q+k|²} − 1)/m", TIGHT, gap)
 
 
-@claim(
-    "SB-5",
-    "Let M be exp(q·k) − φ(q)·φ(k) on S and zero elsewhere. Then Q̃(K̃ᵀV) + MV multiplies V by "
-    "the matrix that is exact on S and low-rank elsewhere.",
-    SOURCE,
-)
+@claim("SB-5", SOURCE)
 def correction() -> Iterator[Check]:
-    """Compare the operator, and the correction as printed, with the dense matrix."""
+    """Let M be exp(q·k) − φ(q)·φ(k) on S and zero elsewhere. Then Q̃(K̃ᵀV) + MV multiplies V by the
+    matrix that is exact on S and low-rank elsewhere."""
     x = _small()
     assert x.v is not None
     estimate = parse("scatterbrain(positive(m=16), lsh(hashes=2))").approximate(x.Q, x.K, rng=0)
@@ -173,14 +155,10 @@ def correction() -> Iterator[Check]:
     yield above("entries of S", 0, int(on.sum()))
 
 
-@claim(
-    "SB-6",
-    "The support S is a sliding window, or the pairs that share an LSH bucket. Near pairs share "
-    "one with probability ≥ p₁, far pairs with probability ≤ p₂.",
-    SOURCE,
-)
+@claim("SB-6", SOURCE)
 def supports() -> Iterator[Check]:
-    """Count entries of a window, and compare collisions of sign hashes with 1 − θ/π."""
+    """The support S is a sliding window, or the pairs that share an LSH bucket. Near pairs share
+    one with probability ≥ p₁, far pairs with probability ≤ p₂."""
     x, n, width = _small(), 24, 5
     window = parse(f"sliding_window(width={width})").approximate(x.Q, x.K)
     cut = 2 * sum(range(1, width // 2 + 1))
@@ -201,14 +179,10 @@ def _both(m: int = 16, k: int = 3) -> Scatterbrain:
     return Scatterbrain(low_rank=Positive(m=m), sparse=Random(k=k))
 
 
-@claim(
-    "SB-7",
-    "Scatterbrain is unbiased for exp(q·k), like its low-rank part, if S does not depend on the "
-    "features.",
-    SOURCE,
-)
+@claim("SB-7", SOURCE)
 def unbiased() -> Iterator[Check]:
-    """Take means over exact of ten entries at p = 0.3, also with a support from the estimates."""
+    """Scatterbrain is unbiased for exp(q·k), like its low-rank part, if S does not depend on the
+    features."""
     q, k = _short()
     draws = 1000
     error = math.sqrt(0.7 * math.expm1(1.0) / 16 / draws)
@@ -223,14 +197,10 @@ def _farthest(mean: Array) -> float:
     return float(mean[np.abs(mean - 1).argmax()])
 
 
-@claim(
-    "SB-8",
-    "The variance of Scatterbrain is 1 − p times the variance of its low-rank part, with p = "
-    "P[(i, j) ∈ S]. It is never larger.",
-    SOURCE,
-)
+@claim("SB-8", SOURCE)
 def variance() -> Iterator[Check]:
-    """Take the mean squared error of an entry at |q + k| = 1, p = 0.3, and the closed form."""
+    """The variance of Scatterbrain is 1 − p times the variance of its low-rank part, with p = P[(i,
+    j) ∈ S]. It is never larger."""
     q, k = _short()
     draws, low = 2000, math.expm1(1.0) / 16
     sample = moments.monte_carlo(_both(), q, k, draws=draws, rng=0)
@@ -242,14 +212,10 @@ def variance() -> Iterator[Check]:
     yield near("closed form over that of features", 0.7, share, TIGHT)
 
 
-@claim(
-    "SB-9",
-    "Features and their products cost 4Lmd, the correction Ls(m + 2d), and full attention 2L²d. "
-    "Scatterbrain is linear in L; its cost is O(Lmd) where s is O(d).",
-    SOURCE,
-)
+@claim("SB-9", SOURCE)
 def cost() -> Iterator[Check]:
-    """Count operations at L = 4096, d = 64, m = 128, s = 64."""
+    """Features and their products cost 4Lmd, the correction Ls(m + 2d), and full attention 2L²d.
+    Scatterbrain is linear in L; its cost is O(Lmd) where s is O(d)."""
     counts = operations.scatterbrain(L, D, M, S)
     yield equal("features and products", 4 * L * M * D, counts.scores + counts.mixing)
     yield equal("correction", L * S * (M + 2 * D), counts.correction)
@@ -261,9 +227,9 @@ def cost() -> Iterator[Check]:
     yield without(at_most("correction over 4Lmd, s = 8d", 1.0, wide / (4 * L * M * D)))
 
 
-@claim("SB-10", "Any sparse support can be combined with any low-rank map.", SOURCE)
+@claim("SB-10", SOURCE)
 def combinations() -> Iterator[Check]:
-    """Compare four supports by five maps with exact on S and low-rank elsewhere."""
+    """Any sparse support can be combined with any low-rank map."""
     x = _small()
     assert x.v is not None
     kernel, worst, count = exact.kernel(x.Q, x.K), 0.0, 0
@@ -281,14 +247,10 @@ def combinations() -> Iterator[Check]:
 # Errata
 
 
-@claim(
-    "SB-Ea",
-    "Add exp(q·k) − φ(q)·φ(k) to the low-rank part on S, so that the sum is exp(q·k). The "
-    "correction is printed with q·k instead of exp(q·k).",
-    SOURCE,
-)
+@claim("SB-Ea", SOURCE)
 def correction_term() -> Iterator[Check]:
-    """Take the largest difference on a window of 5."""
+    """Add exp(q·k) − φ(q)·φ(k) to the low-rank part on S, so that the sum is exp(q·k). The
+    correction is printed with q·k instead of exp(q·k)."""
     x = _small()
     estimate = parse("scatterbrain(positive(m=16), sliding_window(width=5))")
     low, on = _parts(made := estimate.approximate(x.Q, x.K, rng=0))
@@ -299,14 +261,10 @@ def correction_term() -> Iterator[Check]:
     yield printed(at_most("difference on S, as printed", TIGHT, literal))
 
 
-@claim(
-    "SB-Eb",
-    "Drop Var(E[A | S]) from the total variance only where S does not depend on the features. "
-    "Only then do both branches have mean exp(q·k), which makes this term 0.",
-    SOURCE,
-)
+@claim("SB-Eb", SOURCE)
 def dropped_term() -> Iterator[Check]:
-    """Take means over exact off S, with an independent S and with S from the estimates."""
+    """Drop Var(E[A | S]) from the total variance only where S does not depend on the features. Only
+    then do both branches have mean exp(q·k), which makes this term 0."""
     q, k = _short()
     count = 500
     free = _off(_both(), q, k, count)
@@ -328,14 +286,10 @@ def _off(method: Method, q: Array, k: Array, draws: int) -> float:
     return total / count
 
 
-@claim(
-    "SB-Ec",
-    "Take one q and one k in ℝ^d: the estimate is then a number. The text prints ℝ^{L×d}, for "
-    "which it is a matrix.",
-    SOURCE,
-)
+@claim("SB-Ec", SOURCE)
 def shapes() -> Iterator[Check]:
-    """Compare shapes of the estimate for one pair and for L = 24 of each."""
+    """Take one q and one k in ℝ^d: the estimate is then a number. The text prints ℝ^{L×d}, for
+    which it is a matrix."""
     x = _small()
     one = Positive(m=8).approximate(x.Q[:1], x.K[:1], rng=0)
     yield equal("shape for q, k in ℝ^d", (1, 1), tuple(one.shape))
@@ -343,14 +297,10 @@ def shapes() -> Iterator[Check]:
     yield printed(equal("shape for ℝ^{L×d}", (1, 1), tuple(whole.shape)))
 
 
-@claim(
-    "SB-Ed",
-    "Use sorted buckets of equal size if a row must have at most s entries. Raw LSH buckets have "
-    "random sizes.",
-    SOURCE,
-)
+@claim("SB-Ed", SOURCE)
 def bucket_sizes() -> Iterator[Check]:
-    """Take the most entries per row at L = 128, of clusters of 16 and of three sign hashes."""
+    """Use sorted buckets of equal size if a row must have at most s entries. Raw LSH buckets have
+    random sizes."""
     x, s = _small(128, 8), 16
     ordered, raw = (
         np.diff(required(x.approximate(parse(spec), rng=0).sparse).indptr)
@@ -361,27 +311,19 @@ def bucket_sizes() -> Iterator[Check]:
     yield printed(at_most("entries a row, raw: most", s, int(raw.max())))
 
 
-@claim(
-    "SB-Ee",
-    "Count Ls(m + 2d) for the correction, so that O(Lmd) needs s = O(d). The printed Lsd leaves "
-    "out the Lsm of φ(q)·φ(k) on S.",
-    SOURCE,
-)
+@claim("SB-Ee", SOURCE)
 def cost_of_correction() -> Iterator[Check]:
-    """Count operations at L = 4096, d = 64, m = 128, s = 64."""
+    """Count Ls(m + 2d) for the correction, so that O(Lmd) needs s = O(d). The printed Lsd leaves
+    out the Lsm of φ(q)·φ(k) on S."""
     count = operations.scatterbrain(L, D, M, S).correction
     yield equal("correction", L * S * (M + 2 * D), count)
     yield printed(equal("correction as printed, q·k and V only", 2 * L * S * D, count))
 
 
-@claim(
-    "SB-Ef",
-    "Call the estimate unbiased only before normalisation: after division by its row sums it has "
-    "a bias of order 1/m.",
-    SOURCE,
-)
+@claim("SB-Ef", SOURCE)
 def bias_after_normalisation() -> Iterator[Check]:
-    """Take the most biased weight, by the delta method and sampled at m = 8 and m = 64."""
+    """Call the estimate unbiased only before normalisation: after division by its row sums it has a
+    bias of order 1/m."""
     q, k = _short(length=1.2)
     k = k * np.linspace(0.4, 1.4, 10)[:, None]
     bias = {m: _bias(m, q, k) for m in (8, 64)}
@@ -403,14 +345,10 @@ def _bias(m: int, q: Array, k: Array) -> Array:
     return np.asarray((known.bias / exact.softmax(q, k))[0])
 
 
-@claim(
-    "SB-Eg",
-    "Take the scales out of M before forming it: for logits up to B its entries reach e^B, which "
-    "overflows.",
-    SOURCE,
-)
+@claim("SB-Eg", SOURCE)
 def overflow() -> Iterator[Check]:
-    """Compare attention on a full support with exact attention, for logits up to 10⁴."""
+    """Take the scales out of M before forming it: for logits up to B its entries reach e^B, which
+    overflows."""
     x = _small(16)
     scale = math.sqrt(1e4 / float(np.abs(exact.logits(x.Q, x.K)).max()))
     Q, K = scale * x.Q, scale * x.K
@@ -434,14 +372,10 @@ def _refused(Q: Array, K: Array) -> int:
     return 0
 
 
-@claim(
-    "SB-Eh",
-    "Use positive features if rows are normalised. Sines and cosines are unbiased too, but their "
-    "row sums may be ≤ 0.",
-    SOURCE,
-)
+@claim("SB-Eh", SOURCE)
 def row_sums() -> Iterator[Check]:
-    """Count rows of 64 whose sum is ≤ 0, with 8 features at τ = ¼."""
+    """Use positive features if rows are normalised. Sines and cosines are unbiased too, but their
+    row sums may be ≤ 0."""
     x = inputs.gaussian(64, 8, rng=0).at_temperature(0.25)
     features, waves = (
         errors(x, f"{name}(m=8)")["nonpositive_rows"] for name in ("positive", "trigonometric")

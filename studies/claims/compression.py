@@ -41,15 +41,11 @@ PERFORMER = "arXiv 2009.14794"
 # WildCat
 
 
-@claim(
-    "WC-1",
-    "For bounded queries and keys, the error of a weighted coreset falls faster than any power of "
-    "its size, and hardly grows with the length. On heads of SmolLM2, with norms up to 7, 64 keys "
-    "leave a tv above 5 %.",
-    WILDCAT + ", abstract: O(n^{−√log log n}) for bounded inputs",
-)
+@claim("WC-1", WILDCAT + ", abstract: O(n^{−√log log n}) for bounded inputs")
 def bounded_inputs() -> Iterator[Check]:
-    """Take tv at norm 1, d = 4, for 128 and 1024 keys and 8, 16, 32, 64 of them; and on heads."""
+    """For bounded queries and keys, the error of a weighted coreset falls faster than any power of
+    its size, and hardly grows with the length. On heads of SmolLM2, with norms up to 7, 64 keys
+    leave a tv above 5 %."""
     rng = np.random.default_rng(0)
     sizes = (8, 16, 32, 64)
     tv = {}
@@ -69,13 +65,9 @@ def bounded_inputs() -> Iterator[Check]:
     yield without(at_most("least tv at 64 keys, heads of SmolLM2", 0.05, min(real)))
 
 
-@claim(
-    "WC-2",
-    "A coreset weighted by the kernel among keys is exact at its own keys, for every query.",
-    WILDCAT + "; microsoft/wildcat e0b728c, wildcat/compresskv.py",
-)
+@claim("WC-2", WILDCAT + "; microsoft/wildcat e0b728c, wildcat/compresskv.py")
 def interpolation() -> Iterator[Check]:
-    """Count the columns of the estimate that are exact, at 8 of 32 keys and at all of them."""
+    """A coreset weighted by the kernel among keys is exact at its own keys, for every query."""
     rng = np.random.default_rng(0)
     q, k = rng.standard_normal((2, 32, 4)) / 2
     truth = exact.kernel(q, k)
@@ -89,15 +81,11 @@ def _factor(G: Array, picks: Sequence[pivots.Pick]) -> Array:
     return pivots.cholesky(lambda p: G[p], len(G), picks)[1]
 
 
-@claim(
-    "WC-3",
-    "A pivot drawn in proportion to the diagonal of a kernel matrix G takes |G|²_F/tr G of its "
-    "trace on average. The trace that r pivots leave is at least what the best rank r leaves, and "
-    "on average at most 2^r times as much.",
-    "randomly pivoted Cholesky (arXiv 2207.06503), which WildCat draws by",
-)
+@claim("WC-3", "randomly pivoted Cholesky (arXiv 2207.06503), which WildCat draws by")
 def pivots_and_trace() -> Iterator[Check]:
-    """Average over every first pivot, and compare what 8 leave with the eigenvalues from 9 on."""
+    """A pivot drawn in proportion to the diagonal of a kernel matrix G takes |G|²_F/tr G of its
+    trace on average. The trace that r pivots leave is at least what the best rank r leaves, and on
+    average at most 2^r times as much."""
     x = np.random.default_rng(0).standard_normal((48, 4)) / 2
     G = gaussian(x, x)
     total = float(np.trace(G))
@@ -128,14 +116,10 @@ def _sphere(n: int, l: int) -> inputs.Head:
     return inputs.Head("sphere", unit[:n], unit[n:], scaling=1.0)
 
 
-@claim(
-    "THIN-1",
-    "Halving keeps every key with the same probability. So the r keys that are left of l, "
-    "weighted by l/r, are unbiased for all sums.",
-    THINFORMER + "; " + THINFORMER_CODE + ":113",
-)
+@claim("THIN-1", THINFORMER + "; " + THINFORMER_CODE + ":113")
 def fair_halves() -> Iterator[Check]:
-    """Take the mean weights of 64 keys over 200 draws of 16, and the sums of one query."""
+    """Halving keeps every key with the same probability. So the r keys that are left of l, weighted
+    by l/r, are unbiased for all sums."""
     x = _sphere(1, 64)
     method = parse(THINNED.format(16))
     weights = np.array([
@@ -148,12 +132,11 @@ def fair_halves() -> Iterator[Check]:
 
 @claim(
     "THIN-2",
-    "Keys chosen by kernel halving approximate sums better than as many uniform keys if the "
-    "kernel is nearly of low rank. On heads of SmolLM2 little of this advantage is left.",
     THINFORMER + ", abstract: whenever the kernel or data matrix is approximately low-rank",
 )
 def thinning_or_uniform() -> Iterator[Check]:
-    """Take the mean squared error of row sums of 64 of 256 keys over that of uniform keys."""
+    """Keys chosen by kernel halving approximate sums better than as many uniform keys if the kernel
+    is nearly of low rank. On heads of SmolLM2 little of this advantage is left."""
     yield at_most("squared error over uniform, norm 1, d = 4", 0.75, _gain(_sphere(64, 256)))
     heads = inputs.sample("smollm2").heads()
     rows = [
@@ -177,18 +160,14 @@ def _gain(x: inputs.Head) -> float:
 def _places(length: int) -> Array:
     """Return the keys that the code chooses from, with n the largest power of four ≤ length."""
     n = 4 ** ((length.bit_length() - 1) // 2)
-    return np.arange(n) * (length // n)
+    return np.asarray(np.arange(n) * (length // n))
 
 
-@claim(
-    "THIN-Ea",
-    "Let a coreset of 2^g√l keys stand for all l keys. The code first takes every ⌊l/n⌋-th key, "
-    "with n the largest power of four ≤ l, and returns 2^g√n. Of 1023 keys it returns half as "
-    "many, and never reads a quarter of the text.",
-    THINFORMER_CODE + ":251",
-)
+@claim("THIN-Ea", THINFORMER_CODE + ":251")
 def powers_of_four() -> Iterator[Check]:
-    """Take the places from which the code chooses at l = 1023, g = 2, and those of `thinned`."""
+    """Let a coreset of 2^g√l keys stand for all l keys. The code first takes every ⌊l/n⌋-th key,
+    with n the largest power of four ≤ l, and returns 2^g√n. Of 1023 keys it returns half as many,
+    and never reads a quarter of the text."""
     l, g = 1023, 2
     places = _places(l)
     size = 2**g * math.isqrt(len(places))
@@ -203,14 +182,10 @@ def powers_of_four() -> Iterator[Check]:
 # KQ-SVD
 
 
-@claim(
-    "KQ-1",
-    "No map of queries and keys to r numbers, key PCA included, approximates all logits better "
-    "than the SVD of K Qᵀ. For the logits that a causal mask shows, the SVD need not be the best.",
-    KQ_SVD + ", abstract; DamienLesens/KQ-SVD e51b440, process_cache.py:313",
-)
+@claim("KQ-1", KQ_SVD + ", abstract; DamienLesens/KQ-SVD e51b440, process_cache.py:313")
 def best_logits() -> Iterator[Check]:
-    """Count where key PCA is nearer: 200 Gaussian pairs, 4 heads of SmolLM2 at four ranks."""
+    """No map of queries and keys to r numbers, key PCA included, approximates all logits better
+    than the SVD of K Qᵀ. For the logits that a causal mask shows, the SVD need not be the best."""
     all_pairs = seen_pairs = 0
     for seed in range(200):
         rng = np.random.default_rng(seed)
@@ -242,14 +217,10 @@ def _errors_of_logits(spec: str, Q: Array, K: Array) -> tuple[float, float]:
     return float(np.linalg.norm(off)), float(np.linalg.norm(np.tril(off)))
 
 
-@claim(
-    "KQ-2",
-    "Better logits give better attention: on heads of SmolLM2 the SVD beats key PCA at ranks 16 "
-    "and 32. At ranks 4 and 8, key PCA with centred keys may give better attention.",
-    KQ_SVD + ", abstract: higher fidelity of attention outputs",
-)
+@claim("KQ-2", KQ_SVD + ", abstract: higher fidelity of attention outputs")
 def fidelity() -> Iterator[Check]:
-    """Count where the SVD has the lower tv, and where centred PCA has with logits farther off."""
+    """Better logits give better attention: on heads of SmolLM2 the SVD beats key PCA at ranks 16
+    and 32. At ranks 4 and 8, key PCA with centred keys may give better attention."""
     high = low = 0
     farther = []
     for x in causal_heads():
@@ -270,15 +241,11 @@ def fidelity() -> Iterator[Check]:
 # Linear attention on real heads
 
 
-@claim(
-    "LIN-1",
-    "For queries and keys of norm 1, about d·ln d/ε² positive features suffice for an error ε of "
-    "exp(q·k), whatever the length. On heads of SmolLM2 no number of features that can be drawn "
-    "suffices.",
-    PERFORMER + ", abstract; its theorem 4 as it is cited",
-)
+@claim("LIN-1", PERFORMER + ", abstract; its theorem 4 as it is cited")
 def features_on_realcausal_heads() -> Iterator[Check]:
-    """Take the features that the expected error needs for 10 %, d = 64."""
+    """For queries and keys of norm 1, about d·ln d/ε² positive features suffice for an error ε of
+    exp(q·k), whatever the length. On heads of SmolLM2 no number of features that can be drawn
+    suffices."""
     d, method = 64, parse("positive")
     limit = d * math.log(d) / 0.1**2
     q, k = np.random.default_rng(0).standard_normal((2, 128, d))
@@ -292,15 +259,11 @@ def features_on_realcausal_heads() -> Iterator[Check]:
     yield without(at_most("features for 10 %, SmolLM2's easiest head", limit, min(found)))
 
 
-@claim(
-    "LIN-2",
-    "On real heads, positive features have less total variation from attention than sines and "
-    "cosines. For exp(q·k) in the Frobenius norm, which large entries dominate, sines and cosines "
-    "have less error.",
-    PERFORMER + ", lemma 2",
-)
+@claim("LIN-2", PERFORMER + ", lemma 2")
 def positive_or_trigonometric() -> Iterator[Check]:
-    """Count heads of SmolLM2 where positive features win, by tv at m = 64 and by features."""
+    """On real heads, positive features have less total variation from attention than sines and
+    cosines. For exp(q·k) in the Frobenius norm, which large entries dominate, sines and cosines
+    have less error."""
     near_attention = near_kernel = 0
     for x in causal_heads():
         tv, needed = [], []
@@ -313,14 +276,10 @@ def positive_or_trigonometric() -> Iterator[Check]:
     yield without(above("heads of 4 where they need fewer features for 10 %", 0, near_kernel))
 
 
-@claim(
-    "LIN-3",
-    "It is not the size of the state that limits linear attention on heads of SmolLM2. The lower "
-    "bound for any state of 64 allows an error below 1 %; 64 positive features have above 30 %.",
-    "the low-rank problem, kexue.fm 8601; the bound: analysis.state_rank",
-)
+@claim("LIN-3", "the low-rank problem, kexue.fm 8601; the bound: analysis.state_rank")
 def states_or_features() -> Iterator[Check]:
-    """Take the dyadic lower bound of softmax rows, and errors of positive features, m = 64."""
+    """It is not the size of the state that limits linear attention on heads of SmolLM2. The lower
+    bound for any state of 64 allows an error below 1 %; 64 positive features have above 30 %."""
     bounds, off = [], []
     for x, weights in attended_heads(256):
         bounds.append(state_rank.lower_bound(weights, 64))
@@ -332,15 +291,11 @@ def states_or_features() -> Iterator[Check]:
 # Polynomials of the logits, and all random features
 
 
-@claim(
-    "SATA-1",
-    "Self-attention can be computed to any precision at constant cost per token. A Taylor "
-    "polynomial of degree p has C(d + p, p) columns, however many tokens there are. For heads of "
-    "SmolLM2 and an error of 1 %, this constant is above 10¹⁹.",
-    "SATA (arXiv 2602.00294), abstract",
-)
+@claim("SATA-1", "SATA (arXiv 2602.00294), abstract")
 def constant_cost() -> Iterator[Check]:
-    """Count columns at logits up to 1 and d = 4, and at the largest logits of heads."""
+    """Self-attention can be computed to any precision at constant cost per token. A Taylor
+    polynomial of degree p has C(d + p, p) columns, however many tokens there are. For heads of
+    SmolLM2 and an error of 1 %, this constant is above 10¹⁹."""
     rng = np.random.default_rng(0)
     q, k = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in rng.standard_normal((2, 64, 4)))
     degree = error_bounds.minimum_degree("taylor", 1.0, 0.01)
@@ -361,15 +316,12 @@ def _farthest(estimate: Array, q: Array, k: Array) -> float:
     return float(np.abs(estimate / exact.kernel(q, k) - 1).max())
 
 
-@claim(
-    "ERF-1",
-    "If each kind of random features is drawn by its best policy, all kinds have the same error, "
-    "the lowest possible. Where queries are keys it is (Z² − |exact|²_F)/m, with Z the trace. For "
-    "other queries Z depends on the features.",
-    "All random features representations are equivalent (arXiv 2406.18802), abstract",
-)
+@claim("ERF-1", "All random features representations are equivalent (arXiv 2406.18802), abstract")
 def equivalent_features() -> Iterator[Check]:
-    """Take Z = ∫ p(w)|φ_w(Q)||φ_w(K)| dw at d = 1, by quadrature, and draw by `leverage`."""
+    """If each kind of random features is drawn by its best policy, all kinds have the same error,
+    the lowest possible. Where queries are keys it is (Z² − |exact|²_F)/m, with Z the trace. For
+    other queries Z depends on the features."""
+    # Z = ∫ p(w)|φ_w(Q)||φ_w(K)| dw at d = 1, by quadrature
     rng = np.random.default_rng(0)
     q, k = rng.standard_normal((2, 12, 1))
     gram = exact.kernel(q, q)

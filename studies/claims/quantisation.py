@@ -46,18 +46,12 @@ def _runs(spec: str, q: Array, k: Array) -> Array:
     return np.array([float((q @ method.codes(k, rng).keys.T)[0, 0]) for _ in range(RUNS)])
 
 
-@claim(
-    "TQ-1",
-    "A key of norm 1, rounded after a random rotation, has a mean squared error of at most "
-    "√3·π/2·4^−b; for 1 to 4 bits it is .36, .117, .03 and .009. In many dimensions, no code of b "
-    "bits a number has less than 4^−b.",
-    TURBO + ", abstract and theorems 1 and 3",
-)
+@claim("TQ-1", TURBO + ", abstract and theorems 1 and 3")
 def distortion() -> Iterator[Check]:
-    """Compare D of 1 to 8 bits in 64 dimensions, exactly, with both bounds and the numbers.
-
-    In two dimensions one bit a number has less than 4^−1.
-    """
+    """A key of norm 1, rounded after a random rotation, has a mean squared error of at most
+    √3·π/2·4^−b; for 1 to 4 bits it is .36, .117, .03 and .009. In many dimensions, no code of b
+    bits a number has less than 4^−b."""
+    # in two dimensions one bit a number has less than 4^−1
     found = []
     for bits in range(1, 9):
         along, _, square = rotation_moments(lloyd_max(bits), D)
@@ -74,14 +68,10 @@ def distortion() -> Iterator[Check]:
         yield near(f"D at b = {bits}", about, found[bits - 1], half + 0.03 * about)
 
 
-@claim(
-    "TQ-2",
-    "A key rounded with one bit fewer, together with the signs of the residual, has unbiased "
-    "products with queries. Their variance is at most √3·π²·|q|²/d·4^−b.",
-    TURBO + ", theorem 2",
-)
+@claim("TQ-2", TURBO + ", theorem 2")
 def product() -> Iterator[Check]:
-    """Compare mean and variance over rotations and signs with q·k and the bound."""
+    """A key rounded with one bit fewer, together with the signs of the residual, has unbiased
+    products with queries. Their variance is at most √3·π²·|q|²/d·4^−b."""
     q, k = _pair()
     for bits in (2, 3, 4):
         spec = f"turboquant(bits={bits}, form='product', sketch='gaussian')"
@@ -96,15 +86,14 @@ def product() -> Iterator[Check]:
 
 @claim(
     "TQ-3",
-    "At equal bits, rounded keys give attention on heads of SmolLM2 less error than unbiased "
-    "logits from one bit fewer and signs. This holds with no key exact and with the last 63 "
-    "exact. If, with these exact, half the variance is also taken off each logit, it holds at 3 "
-    "and 4 bits, not at 2.",
     TURBO + ", section 4.3, recommends the unbiased form; users of public code found the other "
     "nearer",
 )
 def signs_or_not() -> Iterator[Check]:
-    """Compare tv, means over four heads."""
+    """At equal bits, rounded keys give attention on heads of SmolLM2 less error than unbiased
+    logits from one bit fewer and signs. This holds with no key exact and with the last 63 exact.
+    If, with these exact, half the variance is also taken off each logit, it holds at 3 and 4 bits,
+    not at 2."""
     heads = causal_heads(512)
 
     def tv(spec: str) -> float:
@@ -120,14 +109,10 @@ def signs_or_not() -> Iterator[Check]:
             yield without(check) if name == ", corrected" and bits == 2 else check
 
 
-@claim(
-    "QJL-1",
-    "The signs of m Gaussian products of a key, with its norm, give unbiased logits of variance "
-    "(π/2·|q|²|k|² − (q·k)²)/m. With orthogonal rows the variance is smaller.",
-    "QJL (arXiv 2406.03482), lemmas 3.2 and 3.5",
-)
+@claim("QJL-1", "QJL (arXiv 2406.03482), lemmas 3.2 and 3.5")
 def signs() -> Iterator[Check]:
-    """Compare mean and variance of runs with the formula, at m = 64 and 128."""
+    """The signs of m Gaussian products of a key, with its norm, give unbiased logits of variance
+    (π/2·|q|²|k|² − (q·k)²)/m. With orthogonal rows the variance is smaller."""
     q, k = _pair()
     z = float((q @ k.T)[0, 0])
     for m in (64, 128):
@@ -142,15 +127,13 @@ def signs() -> Iterator[Check]:
 
 @claim(
     "EDEN-1",
-    "A rotated and rounded key has unbiased products with all queries if its scale makes its "
-    "product with the key itself exact. The variance is D/(1 − D) times "
-    "(|q|²|k|² − (q·k)²)/(d − 1): none for q ∥ k, and less than half of that with the signs of the "
-    "residual for others.",
     "EDEN (ICML 2022), theorem 1; amitport/EDEN-Distributed-Mean-Estimation 5c7639a, "
     "torch/eden.py:55",
 )
 def scale() -> Iterator[Check]:
-    """Compare runs with q·k, and their variance with its limit and with that of signs."""
+    """A rotated and rounded key has unbiased products with all queries if its scale makes its
+    product with the key itself exact. The variance is D/(1 − D) times (|q|²|k|² − (q·k)²)/(d − 1):
+    none for q ∥ k, and less than half of that with the signs of the residual for others."""
     q, k = _pair()
     z = float((q @ k.T)[0, 0])
     for bits in (1, 2):
@@ -166,15 +149,11 @@ def scale() -> Iterator[Check]:
         yield above(f"variance with signs over it, b = {bits}", 2.0, other / float(x.var()))
 
 
-@claim(
-    "JC-1",
-    "An unbiased logit of variance σ² makes its exp e^(σ²/2) times too large on average. "
-    "Subtracting σ²/2 from the logit removes this, for errors of dithered rounding and of many "
-    "signs.",
-    "Jensen correction (arXiv 2605.26266), abstract",
-)
+@claim("JC-1", "Jensen correction (arXiv 2605.26266), abstract")
 def half_the_variance() -> Iterator[Check]:
-    """Compare the mean of exp over exp(q·k), in closed form, with 1 and with e^(σ²/2)."""
+    """An unbiased logit of variance σ² makes its exp e^(σ²/2) times too large on average.
+    Subtracting σ²/2 from the logit removes this, for errors of dithered rounding and of many signs.
+    """
     q, k = _pair()
     for spec in ("quantised(bits=3, dither=True)", "qjl(m=512, sketch='gaussian')"):
         plain = _coded(spec)
@@ -186,14 +165,10 @@ def half_the_variance() -> Iterator[Check]:
         yield near(f"bias of exp that is left over it, {spec}", 0.0, left / raised, 0.05)
 
 
-@claim(
-    "KIVI-1",
-    "Keys have channels that are large for all tokens, so scales by channel give attention less "
-    "error than scales by token. Values have no such channels.",
-    "KIVI (arXiv 2402.02750), abstract and section 3",
-)
+@claim("KIVI-1", "KIVI (arXiv 2402.02750), abstract and section 3")
 def channels() -> Iterator[Check]:
-    """Compare tv of keys, and the output of values, in 2 bits by token over those by channel."""
+    """Keys have channels that are large for all tokens, so scales by channel give attention less
+    error than scales by token. Values have no such channels."""
     keys, values = [], []
     for x in causal_heads(512):
         token, channel = (

@@ -70,15 +70,11 @@ def _late_rows(place: int = 500) -> list[tuple[Array, Array, Array]]:
 # vAttention
 
 
-@claim(
-    "VA-1",
-    "If the deviation of a pilot sets the number of draws, a sum is within ε with probability 1 − "
-    "δ for Gaussian weights. For lognormal weights of deviation 2, the pilot sees too little of "
-    "the tail.",
-    V_ATTENTION + ", abstract: (ε, δ) guarantees",
-)
+@claim("VA-1", V_ATTENTION + ", abstract: (ε, δ) guarantees")
 def coverage() -> Iterator[Check]:
-    """Count sums within ε among 300, pilots of 32 of 1024 keys."""
+    """If the deviation of a pilot sets the number of draws, a sum is within ε with probability 1 −
+    δ for Gaussian weights. For lognormal weights of deviation 2, the pilot sees too little of the
+    tail."""
     rng = np.random.default_rng(0)
     gaussian = np.log(np.clip(1 + 0.3 * rng.standard_normal(1024), 0.01, None))
     lognormal = 2 * rng.standard_normal(1024)
@@ -93,14 +89,10 @@ def coverage() -> Iterator[Check]:
         yield wrap(check) if wrap else check
 
 
-@claim(
-    "VA-2",
-    "On rows of real heads, sums are within ε with probability 1 − δ if the heavy keys are kept "
-    "exactly. If only sinks and a window are kept, they need not be.",
-    V_ATTENTION + ", abstract: top-k and sampling are complementary",
-)
+@claim("VA-2", V_ATTENTION + ", abstract: top-k and sampling are complementary")
 def coverage_of_real_rows() -> Iterator[Check]:
-    """Count sums within ε = .1 at δ = .1 on SmolLM2, 32 keys held and pilots of 32."""
+    """On rows of real heads, sums are within ε with probability 1 − δ if the heavy keys are kept
+    exactly. If only sinks and a window are kept, they need not be."""
     least = {"top_k(k=32)": TRIALS, "sink_window(k=32, sinks=4)": TRIALS}
     for query, keys, values in _late_rows():
         for support in least:
@@ -112,15 +104,11 @@ def coverage_of_real_rows() -> Iterator[Check]:
     yield without(covered("least coverage, sinks and window held", 0.9, first_and_last, TRIALS))
 
 
-@claim(
-    "VA-3",
-    "Every sampling design is unbiased for exp(q·k): without replacement, systematic, "
-    "independent, or with replacement and repeats added. This holds with or without sizes, and "
-    "with or without a support.",
-    V_ATTENTION + "; " + HYPER + "; " + KDE + "; their weights 1/π",
-)
+@claim("VA-3", V_ATTENTION + "; " + HYPER + "; " + KDE + "; their weights 1/π")
 def unbiased_designs() -> Iterator[Check]:
-    """Take the largest |z| of 12 entries over 800 rows, or 200 draws that all rows share."""
+    """Every sampling design is unbiased for exp(q·k): without replacement, systematic, independent,
+    or with replacement and repeats added. This holds with or without sizes, and with or without a
+    support."""
     x = inputs.gaussian(12, 4, rng=0).at_temperature(1.0)
     mask = Mask(np.zeros(800, int), np.full(800, 12), 12, True)
     queries, truth = np.tile(x.Q[:1], (800, 1)), exact.kernel(x.Q[:1], x.K)
@@ -151,15 +139,13 @@ def _largest_z(ratios: Array) -> float:
 
 
 @claim(
-    "VA-5",
-    "At a fixed number of draws, normal intervals of sums miss their level on rows of real heads, "
-    "even if the heavy keys are kept. Betting intervals reach it if the least kept q·k bounds the "
-    "unread ones. With page boxes as bounds, they cannot say whether half of the attention is "
-    "unread.",
-    V_ATTENTION + ", abstract: verified; its sizes are those of the central limit theorem",
+    "VA-5", V_ATTENTION + ", abstract: verified; its sizes are those of the central limit theorem"
 )
 def intervals() -> Iterator[Check]:
-    """Count sums within their intervals at δ = .1 on SmolLM2, 32 heaviest keys held, 32 drawn."""
+    """At a fixed number of draws, normal intervals of sums miss their level on rows of real heads,
+    even if the heavy keys are kept. Betting intervals reach it if the least kept q·k bounds the
+    unread ones. With page boxes as bounds, they cannot say whether half of the attention is unread.
+    """
     method = Sampled(sparse=TopK(k=32), k=32)
     least = {"normal": TRIALS, "betting": TRIALS}
     tv = math.inf
@@ -187,14 +173,10 @@ def _assigned(keys: int, draws: int, rng: np.random.Generator) -> Array:
     return weights
 
 
-@claim(
-    "VA-Ea",
-    "Add up the weights of a key that is drawn repeatedly. If a repeated draw is only assigned, "
-    "the mean of a sum is (1 − (1 − 1/N)^b)·N/b times the sum, for b draws from N keys.",
-    HUB + ", mask_attention_utils.py:156 and mask.py:606",
-)
+@claim("VA-Ea", HUB + ", mask_attention_utils.py:156 and mask.py:606")
 def repeats() -> Iterator[Check]:
-    """Compare the mean weight of a key with the closed form, at densities of 2, 10 and 50 %."""
+    """Add up the weights of a key that is drawn repeatedly. If a repeated draw is only assigned,
+    the mean of a sum is (1 − (1 − 1/N)^b)·N/b times the sum, for b draws from N keys."""
     keys, trials = 500, 400
     for draws in (10, 50, 250):
         rng = np.random.default_rng(draws)
@@ -213,14 +195,10 @@ def _gaussian_sums(spec: str) -> Array:
     return _trials(spec, np.ones(1), logits[:, None], np.ones((1024, 1)), 2000)[0]
 
 
-@claim(
-    "VA-Eb",
-    "Use the quantile of 1 − δ/2, because |error| ≤ ε has two sides. The code uses the quantile "
-    "of 1 − δ, so that a sum fails with probability 2δ.",
-    HUB + ", adaptive_sampling.py:181",
-)
+@claim("VA-Eb", HUB + ", adaptive_sampling.py:181")
 def one_side() -> Iterator[Check]:
-    """Count Gaussian sums within ε = .05 at δ = .05, with the quantile of δ and of 2δ."""
+    """Use the quantile of 1 − δ/2, because |error| ≤ ε has two sides. The code uses the quantile of
+    1 − δ, so that a sum fails with probability 2δ."""
     counts = {}
     for failure in (0.05, 0.1):
         spec = f"sampled(k=64, epsilon=0.05, delta={failure})"
@@ -231,14 +209,10 @@ def one_side() -> Iterator[Check]:
     yield covered("coverage, one side, against 1 − 2δ", 0.9, counts[0.1], 2000)
 
 
-@claim(
-    "VA-Ec",
-    "Do not choose the number of draws by the sum alone. A sum within ε does not put the output "
-    "within ε, because the values differ.",
-    HUB + ", adaptive_sampling.py:282",
-)
+@claim("VA-Ec", HUB + ", adaptive_sampling.py:282")
 def sum_or_output() -> Iterator[Check]:
-    """Count sums and outputs within ε = .1 at δ = .1 on SmolLM2, the 32 heaviest keys held."""
+    """Do not choose the number of draws by the sum alone. A sum within ε does not put the output
+    within ε, because the values differ."""
     least = [TRIALS, TRIALS]
     for row in _late_rows():
         sums, outputs, _ = _trials(
@@ -270,12 +244,11 @@ def _inclusion(collisions: int, q: Array, k: Array, transform: str = "none") -> 
 
 @claim(
     "MP-1",
-    "Keys that collide in at least two of L tables give an unbiased estimate with weights 1/P[≥ "
-    "2]. Keys that collide in at least one table do so with weights 1/P[≥ 1].",
     MAGIC_PIG_CODE + ", lsh.cc:279 and sparse_attention.cc:181; " + HUB + ", magic_pig.py:401",
 )
 def unbiased_collisions() -> Iterator[Check]:
-    """Take the largest |z| of five angles over 200 draws of 8 tables of 3 hashes."""
+    """Keys that collide in at least two of L tables give an unbiased estimate with weights 1/P[≥
+    2]. Keys that collide in at least one table do so with weights 1/P[≥ 1]."""
     q, k = _angles(30, 60, 75, 90, 105)
     for least in (2, 1):
         method = Sampled(design="lsh", hashes=3, tables=8, collisions=least)
@@ -283,14 +256,10 @@ def unbiased_collisions() -> Iterator[Check]:
         yield at_most(f"largest |z|, {least} collisions", 5.0, float(np.abs(sample.z).max()))
 
 
-@claim(
-    "MP-3",
-    "Subtracting the mean key does not change attention. On four heads of SmolLM2 it makes the "
-    "shares of keys read similar, 2 to 6 %; without it they range from below .1 % to above 9 %.",
-    MAGIC_PIG_CODE + ", models/attnserver.py:142",
-)
+@claim("MP-3", MAGIC_PIG_CODE + ", models/attnserver.py:142")
 def centring() -> Iterator[Check]:
-    """Compare softmax rows, and take mean probabilities of two collisions."""
+    """Subtracting the mean key does not change attention. On four heads of SmolLM2 it makes the
+    shares of keys read similar, 2 to 6 %; without it they range from below .1 % to above 9 %."""
     worst = 0.0
     shares: dict[str, list[float]] = {"none": [], "center": []}
     for query, keys, _ in _late_rows(255):
@@ -307,13 +276,12 @@ def centring() -> Iterator[Check]:
 
 @claim(
     "MP-4",
-    "Where attention is broad, sampled keys give a better output than the largest keys. With 64 "
-    "keys, half of them sampled, the error is half of top-k's on the broadest heads of SmolLM2 "
-    "and MiniLM. On the five other heads top-k is better.",
     MAGIC_PIG + ", abstract: TopK suffers because attention is not always as sparse as expected",
 )
 def drawn_or_largest() -> Iterator[Check]:
-    """Compare output errors of 64 largest keys and of 32 largest with 32 drawn, 512 tokens."""
+    """Where attention is broad, sampled keys give a better output than the largest keys. With 64
+    keys, half of them sampled, the error is half of top-k's on the broadest heads of SmolLM2 and
+    MiniLM. On the five other heads top-k is better."""
     ratios = {}
     for head in [*causal_heads(512), *(head.first(512) for head in inputs.sample().heads())]:
         largest = head.compare(head.approximate(parse("top_k(k=64)")))
@@ -330,14 +298,10 @@ def drawn_or_largest() -> Iterator[Check]:
     yield without(at_most("error over that of top-k, least of 5 others", 1.0, min(ratios.values())))
 
 
-@claim(
-    "MP-Ea",
-    "Weight a drawn key by 1/π. With the code's 1/(π + 10⁻⁴) the mean of an entry is π/(π + 10⁻⁴) "
-    "of it: only 3 % is left at an angle of 120° with 10 hashes and 150 tables.",
-    MAGIC_PIG_CODE + ", sparse_attention.cc:182",
-)
+@claim("MP-Ea", MAGIC_PIG_CODE + ", sparse_attention.cc:182")
 def floored_weights() -> Iterator[Check]:
-    """Take π of two collisions at 60° and 120°, and the means of both weights."""
+    """Weight a drawn key by 1/π. With the code's 1/(π + 10⁻⁴) the mean of an entry is π/(π + 10⁻⁴)
+    of it: only 3 % is left at an angle of 120° with 10 hashes and 150 tables."""
     near_key, far_key = _inclusion(2, *_angles(60, 120))[0]
     yield near("mean as coded, 60°", 1.0, near_key / (near_key + 1e-4), 1e-3)
     yield printed(near("mean as coded, 120°", 1.0, far_key / (far_key + 1e-4), 0.5))
@@ -358,14 +322,11 @@ def _sums(spec: str, x: inputs.Head, seed: int) -> Array:
     return np.asarray(parse(spec).approximate(x.Q, x.K, rng=seed).to_dense().sum(axis=1))
 
 
-@claim(
-    "HA-2",
-    "Sampled columns suffice if no column of the attention matrix is large. At n = 512, n·max_j "
-    "|column j|² is below 32 for Gaussian inputs, but above n on heads of SmolLM2; it can be n².",
-    HYPER + ", abstract: the max column norm in the normalised attention matrix",
-)
+@claim("HA-2", HYPER + ", abstract: the max column norm in the normalised attention matrix")
 def largest_column() -> Iterator[Check]:
-    """Take n·max_j Σ_i P_ij²: 1 for uniform attention, n² where one key has all of it."""
+    """Sampled columns suffice if no column of the attention matrix is large. At n = 512, n·max_j
+    |column j|² is below 32 for Gaussian inputs, but above n on heads of SmolLM2; it can be n²."""
+    # n·max_j Σ_i P_ij² is 1 for uniform attention, n² where one key has all of it
     n = 512
 
     def alpha(x: inputs.Head) -> float:
@@ -376,14 +337,10 @@ def largest_column() -> Iterator[Check]:
     yield without(at_most("n·max |column|², least of 4 heads", n, min(real)))
 
 
-@claim(
-    "HA-Ea",
-    "Draw the weighted columns outside the blocks only. On CUDA, and in 32 or 64 bits, the code "
-    "draws them everywhere and so counts the blocks twice.",
-    HYPER_CODE + ", hyper_attn.py:171; models/attention/utils.py:58",
-)
+@claim("HA-Ea", HYPER_CODE + ", hyper_attn.py:171; models/attention/utils.py:58")
 def counted_twice() -> Iterator[Check]:
-    """Average row sums of blocks and of columns drawn everywhere, and of blocks alone."""
+    """Draw the weighted columns outside the blocks only. On CUDA, and in 32 or 64 bits, the code
+    draws them everywhere and so counts the blocks twice."""
     x = inputs.gaussian(64, 8, rng=0).at_temperature(1.0)
     truth = exact.kernel(x.Q, x.K).sum(axis=1)
     blocks = "sorted_lsh(size=16, hashes=4)"
@@ -404,14 +361,10 @@ def _gray_entries(words: Array) -> Array:
     return np.asarray(codes ^ (codes >> 1))
 
 
-@claim(
-    "HA-Ec",
-    "Sort hashes by their positions in the Gray code, where neighbours differ in one sign. The "
-    "code sorts by the entries of the Gray code, and neighbours differ in up to 4 of 7 signs.",
-    HYPER_CODE + ", angular_lsh.py:27; " + KDE_CODE + ", KDEformer.py:76",
-)
+@claim("HA-Ec", HYPER_CODE + ", angular_lsh.py:27; " + KDE_CODE + ", KDEformer.py:76")
 def neighbours() -> Iterator[Check]:
-    """Count the signs in which neighbours of both orders differ, of all words of 7 signs."""
+    """Sort hashes by their positions in the Gray code, where neighbours differ in one sign. The
+    code sorts by the entries of the Gray code, and neighbours differ in up to 4 of 7 signs."""
     words = (np.arange(2**7)[:, None] >> np.arange(7)) & 1
     by_places, by_entries = (
         int(np.abs(np.diff(words[np.argsort(of(words))], axis=0)).sum(axis=1).max())
@@ -437,14 +390,10 @@ def _expected_square(weights: Array, values: Array, shares: Array) -> float:
     return float((columns * rows / shares).sum() - np.square(weights @ values).sum())
 
 
-@claim(
-    "KDE-1",
-    "For m columns drawn with probabilities p, E|error of A V|²_F = (Σ |a_j|²|v_j|²/p_j − "
-    "|AV|²_F)/m. This is least for p ∝ |a_j||v_j|.",
-    KDE + ", abstract: subsampling-based fast matrix products",
-)
+@claim("KDE-1", KDE + ", abstract: subsampling-based fast matrix products")
 def matrix_product() -> Iterator[Check]:
-    """Compare with 400 draws of 8 of 32 columns, and the best p with uniform."""
+    """For m columns drawn with probabilities p, E|error of A V|²_F = (Σ |a_j|²|v_j|²/p_j −
+    |AV|²_F)/m. This is least for p ∝ |a_j||v_j|."""
     x = inputs.gaussian(32, 4, rng=0).at_temperature(1.0)
     kernel = exact.kernel(x.Q, x.K)
     assert x.V is not None
@@ -473,15 +422,11 @@ def _shares(values: Array) -> Array:
     return np.asarray(sizes / sizes.sum())
 
 
-@claim(
-    "KDE-Ea",
-    "Draw columns by estimates of their norms in attention. The code uses |v_j|/|V|² + 1/l, "
-    "without queries or keys: on three heads of SmolLM2 this is worse than uniform, with up to 8 "
-    "times the least error.",
-    KDE_CODE + ", KDEformer.py:94",
-)
+@claim("KDE-Ea", KDE_CODE + ", KDEformer.py:94")
 def without_queries_or_keys() -> Iterator[Check]:
-    """Compare expected squared errors of one column on SmolLM2: best p, the code's, uniform."""
+    """Draw columns by estimates of their norms in attention. The code uses |v_j|/|V|² + 1/l,
+    without queries or keys: on three heads of SmolLM2 this is worse than uniform, with up to 8
+    times the least error."""
     coded, uniform = [], []
     for head in causal_heads(512):
         weights, values = _head_with_ones(head)

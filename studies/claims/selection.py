@@ -45,13 +45,12 @@ def _rows(head: inputs.Head, count: int = 4) -> Iterator[tuple[Array, Array]]:
 
 @claim(
     "H2O-1",
-    "H2O keeps the columns with the most attention so far. Of the 32 best columns it keeps over "
-    "half at token 128 of SmolLM2, but a third at token 512: an evicted key does not come back.",
     H2O + ", abstract: a small portion of tokens contributes most; FMInference/H2O ac75c2a, "
     "utils_real_drop/modify_llama.py:271",
 )
 def best_columns() -> Iterator[Check]:
-    """Compare what is kept with the columns that held most attention outside of the window."""
+    """H2O keeps the columns with the most attention so far. Of the 32 best columns it keeps over
+    half at token 128 of SmolLM2, but a third at token 512: an evicted key does not come back."""
     shares: dict[int, list[float]] = {127: [], 511: []}
     for head, weights in attended_heads():
         support = required(head.approximate(parse("columns(k=64, by='h2o', recent=32)")).sparse)
@@ -65,15 +64,11 @@ def best_columns() -> Iterator[Check]:
     yield without(above("the same, token 512", 0.5, late))
 
 
-@claim(
-    "H2O-2",
-    "On three of four heads of SmolLM2, heavy hitters with recent keys hold more attention than "
-    "recent keys alone, and than sinks with a window. On the broad head they do not. The best "
-    "columns hold more than H2O on all four.",
-    H2O + ", abstract: a balance of recent and heavy-hitter tokens",
-)
+@claim("H2O-2", H2O + ", abstract: a balance of recent and heavy-hitter tokens")
 def heavy_hitters() -> Iterator[Check]:
-    """Count heads where 64 keys of H2O hold more, 512 tokens, and take what the best columns do."""
+    """On three of four heads of SmolLM2, heavy hitters with recent keys hold more attention than
+    recent keys alone, and than sinks with a window. On the broad head they do not. The best columns
+    hold more than H2O on all four."""
     wins, gap = {"sliding_window(width=64)": 0, "sink_window(k=64)": 0}, []
     for head, weights in attended_heads():
         kept = _held(head, weights, "columns(k=64, by='h2o', recent=32)")
@@ -89,14 +84,13 @@ def heavy_hitters() -> Iterator[Check]:
 
 @claim(
     "H2O-Ea",
-    "Do not identify heavy hitters by the sum of the attention received: it favours early keys. "
-    "In uniform causal attention key j receives 1/j + … + 1/n, and its mean over the queries "
-    "falls with j too.",
     H2O + "; FMInference/H2O ac75c2a, utils_real_drop/modify_llama.py:317; "
     "NVIDIA/kvpress 8bb29b9, observed_attention_press.py",
 )
 def early_keys() -> Iterator[Check]:
-    """Take the column sums of attention that prefers no key, and their means."""
+    """Do not identify heavy hitters by the sum of the attention received: it favours early keys. In
+    uniform causal attention key j receives 1/j + … + 1/n, and its mean over the queries falls with
+    j too."""
     l = 512
     zeros = np.zeros((l, 1))
     sums = exact.softmax(zeros, zeros, "causal").sum(axis=0)
@@ -113,14 +107,10 @@ def early_keys() -> Iterator[Check]:
 # Quest
 
 
-@claim(
-    "QUEST-1",
-    "For the keys of a page, q·k is at most Σ_c max(q_c lo_c, q_c hi_c), where lo and hi are "
-    "their least and greatest coordinates. For a page of one key the two are equal.",
-    QUEST + "; mit-han-lab/Quest 01c1623, evaluation/quest_attention.py:146",
-)
+@claim("QUEST-1", QUEST + "; mit-han-lab/Quest 01c1623, evaluation/quest_attention.py:146")
 def box() -> Iterator[Check]:
-    """Count violations on heads of SmolLM2, rounding included, and take pages of one key."""
+    """For the keys of a page, q·k is at most Σ_c max(q_c lo_c, q_c hi_c), where lo and hi are their
+    least and greatest coordinates. For a page of one key the two are equal."""
     above_it, worst = 0, 0.0
     for head in causal_heads():
         logits = exact.logits(head.Q, head.K)
@@ -132,15 +122,11 @@ def box() -> Iterator[Check]:
     yield at_most("difference, pages of one key", TIGHT, worst)
 
 
-@claim(
-    "QUEST-2",
-    "The pages with the highest bounds hold more attention than as many first and last keys. This "
-    "holds for 8 pages of 16 keys, the current page included, but not for 4. The best 4 pages "
-    "hold more.",
-    QUEST + ", abstract",
-)
+@claim("QUEST-2", QUEST + ", abstract")
 def critical_pages() -> Iterator[Check]:
-    """Count heads of SmolLM2, 512 tokens, where pages hold more than sink and window."""
+    """The pages with the highest bounds hold more attention than as many first and last keys. This
+    holds for 8 pages of 16 keys, the current page included, but not for 4. The best 4 pages hold
+    more."""
     sizes = {64: 0, 128: 0}
     best = 0
     for head, weights in attended_heads():
@@ -174,14 +160,12 @@ def _lines(vertical: int, slashes: int, fields: str = "") -> str:
 
 
 @claim(
-    "MINF-1",
-    "The lines that the last 64 queries choose hold nearly as much attention as the best lines. "
-    "They hold 85 % and more of it on heads of SmolLM2 with a sink or a window, two thirds on a "
-    "broad head.",
-    MINFERENCE + ", abstract: the sparse index built online; " + MINFERENCE_CODE + ":381",
+    "MINF-1", MINFERENCE + ", abstract: the sparse index built online; " + MINFERENCE_CODE + ":381"
 )
 def lines_of_the_last() -> Iterator[Check]:
-    """Compare 32 verticals and 32 slashes of 512 with those by turns from all queries."""
+    """The lines that the last 64 queries choose hold nearly as much attention as the best lines.
+    They hold 85 % and more of it on heads of SmolLM2 with a sink or a window, two thirds on a broad
+    head."""
     shares = {}
     for head, weights in attended_heads():
         found, best = (_held(head, weights, f"vertical_slash(k=64, by='{by}')") for by in BY)
@@ -191,15 +175,11 @@ def lines_of_the_last() -> Iterator[Check]:
     yield without(above("share of the best, broad head", 0.85, broad))
 
 
-@claim(
-    "MINF-Ea",
-    "Return the pattern that the search found best. Where blocks were best, the code returns 1000 "
-    "verticals and 6096 slashes, which have more entries than the eighth of the blocks that was "
-    "found.",
-    MINFERENCE_CODE + ":224",
-)
+@claim("MINF-Ea", MINFERENCE_CODE + ":224")
 def overwritten() -> Iterator[Check]:
-    """Compare entries of both on the heads of SmolLM2 where blocks hold most, counts cut down."""
+    """Return the pattern that the search found best. Where blocks were best, the code returns 1000
+    verticals and 6096 slashes, which have more entries than the eighth of the blocks that was
+    found."""
     candidates = [_lines(*sizes) for sizes in ((30, 800), (100, 750), (500, 700), (3500, 100))]
     candidates.append("sink_window(k=15, sinks=2)")
     blocks, ratios = "pages(k=64, by='mean')", []
@@ -216,15 +196,11 @@ def _entries(head: inputs.Head, spec: str) -> int:
     return head.approximate(parse(spec), rng=0).nnz
 
 
-@claim(
-    "MINF-Ed",
-    "Force the same number of nearest slashes in the search and in the kernel. Of 100 slashes the "
-    "search takes the 30 nearest and leaves 70 to attention; the kernel takes the 100 nearest and "
-    "leaves none.",
-    MINFERENCE_CODE + ":144 and :392",
-)
+@claim("MINF-Ed", MINFERENCE_CODE + ":144 and :392")
 def slashes_left() -> Iterator[Check]:
-    """Count distances from 100 on that the pattern has, of 100 slashes and one vertical."""
+    """Force the same number of nearest slashes in the search and in the kernel. Of 100 slashes the
+    search takes the 30 nearest and leaves 70 to attention; the kernel takes the 100 nearest and
+    leaves none."""
     head = causal_heads(512)[1]
     for recent, wrap in ((30, None), (100, printed)):
         spec = f"vertical_slash(k=101, vertical={1 / 101}, recent={recent}, sinks=1)"
@@ -235,14 +211,10 @@ def slashes_left() -> Iterator[Check]:
         yield wrap(check) if wrap else check
 
 
-@claim(
-    "MINF-Ee",
-    "Find lines by attention, the softmax of q·k/√d. The second search leaves out 1/√d, and its "
-    "lines hold less on all four heads of SmolLM2.",
-    MINFERENCE_CODE + ":235",
-)
+@claim("MINF-Ee", MINFERENCE_CODE + ":235")
 def unscaled_search() -> Iterator[Check]:
-    """Compare 32 verticals and 32 slashes found at t = 1 and at t = 1/√d, d = 64."""
+    """Find lines by attention, the softmax of q·k/√d. The second search leaves out 1/√d, and its
+    lines hold less on all four heads of SmolLM2."""
     no_less = 0
     for head, weights in attended_heads():
         cold = head.at_temperature(head.d**-0.5).approximate(parse("vertical_slash(k=64)"))
@@ -255,14 +227,10 @@ def unscaled_search() -> Iterator[Check]:
 # Top-k and top-p
 
 
-@claim(
-    "TOPP-1",
-    "Attention restricted to some keys and renormalised has tv = 1 − e^{−KL(restricted ‖ exact)} "
-    "in every row. For means over rows this is only an upper bound.",
-    TOP_K,
-)
+@claim("TOPP-1", TOP_K)
 def total_variation() -> Iterator[Check]:
-    """Compare both sides on rows of SmolLM2, for three supports of 16 keys, and their means."""
+    """Attention restricted to some keys and renormalised has tv = 1 − e^{−KL(restricted ‖ exact)}
+    in every row. For means over rows this is only an upper bound."""
     each = []
     for head in causal_heads():
         for spec in ("top_k(k=16)", "sink_window(k=16)", "random(k=16)"):
@@ -276,14 +244,10 @@ def total_variation() -> Iterator[Check]:
     yield without(near("mean tv over the bound, if equal", 1.0, float(tv.mean()) / bound, 1e-3))
 
 
-@claim(
-    "TOPP-2",
-    "The output of restricted attention is off by tv·|μ_tail − μ_head|. Here μ_tail and μ_head "
-    "are the means of V over the omitted and the kept keys, weighted by attention.",
-    TOP_K,
-)
+@claim("TOPP-2", TOP_K)
 def error_of_the_output() -> Iterator[Check]:
-    """Compare with outputs of the four heads of SmolLM2, the 8 largest keys kept."""
+    """The output of restricted attention is off by tv·|μ_tail − μ_head|. Here μ_tail and μ_head are
+    the means of V over the omitted and the kept keys, weighted by attention."""
     worst = 0.0
     for head, weights in attended_heads(256):
         V = required(head.V)
@@ -299,13 +263,9 @@ def error_of_the_output() -> Iterator[Check]:
     yield at_most("largest difference", 1e-10, worst)
 
 
-@claim(
-    "TOPP-3",
-    "Of supports of k keys, renormalised, the k largest have the least tv: the omitted mass.",
-    TOP_K,
-)
+@claim("TOPP-3", TOP_K)
 def least_variation() -> Iterator[Check]:
-    """Compare with the mass off the support, and with other supports."""
+    """Of supports of k keys, renormalised, the k largest have the least tv: the omitted mass."""
     gap, better = 0.0, 0
     for head in causal_heads():
         for Q, K in _rows(head):
@@ -323,14 +283,10 @@ def _tv(spec: str, Q: Array, K: Array) -> float:
     return metrics.compare(parse(spec).approximate(Q, K, rng=0), Q, K)["attention_tv"]
 
 
-@claim(
-    "TOPP-4",
-    "For Gaussian logits of deviation σ, a tv of ε needs the share Φ_c(σ + Φ⁻¹(ε)) of the keys if "
-    "n·e^{−σ²} is large. Many keys, n·share ≫ 1, are not enough.",
-    TOP_K,
-)
+@claim("TOPP-4", TOP_K)
 def gaussian_law() -> Iterator[Check]:
-    """Compare the fewest keys of one row of 2¹⁶ with the law, at σ = 1, 2 and 3."""
+    """For Gaussian logits of deviation σ, a tv of ε needs the share Φ_c(σ + Φ⁻¹(ε)) of the keys if
+    n·e^{−σ²} is large. Many keys, n·share ≫ 1, are not enough."""
     n, rng = 2**16, np.random.default_rng(0)
     for deviation, error in ((1.0, 0.5), (2.0, 0.1), (2.0, 0.5), (3.0, 0.5)):
         logits = deviation * rng.standard_normal((n, 1))
@@ -344,15 +300,11 @@ def gaussian_law() -> Iterator[Check]:
             yield without(check)
 
 
-@claim(
-    "TOPP-5",
-    "If each row keeps as many keys as hold the share p of attention, tv ≤ 1 − p in every row. "
-    "The same average number of keys, equal in all rows, does not ensure this and has a larger "
-    "mean tv.",
-    "Twilight (arXiv 2502.02770), abstract: adaptive budgets",
-)
+@claim("TOPP-5", "Twilight (arXiv 2502.02770), abstract: adaptive budgets")
 def adaptive_budgets() -> Iterator[Check]:
-    """Take tv of the rows of SmolLM2 at p = .9, and of top-k with as many keys on average."""
+    """If each row keeps as many keys as hold the share p of attention, tv ≤ 1 − p in every row. The
+    same average number of keys, equal in all rows, does not ensure this and has a larger mean tv.
+    """
     worst = {"top_p": 0.0, "top_k": 0.0}
     less = 0
     for head, weights in attended_heads():

@@ -102,7 +102,7 @@ def test_two_checks_of_one_name_are_refused():
         yield evidence.equal("x", 1, 1)
         yield evidence.equal("x", 1, 1)
 
-    entry = evidence.claim("FL-0", "Twice.", "nowhere")(checks)
+    entry = evidence.claim("FL-0", "nowhere")(checks)
     with pytest.raises(ValueError, match="FL-0: two checks have one name"):
         entry.judge()
 
@@ -183,7 +183,7 @@ def test_a_check_that_raises_is_a_failure_of_its_own(capsys, monkeypatch):
         yield evidence.equal("what went before", 1, sum([1]))
         raise FloatingPointError("overflow\nin exp")
 
-    broken = evidence.claim("FL-4", "A gated unit.", "nowhere")(checks)
+    broken = evidence.claim("FL-4", "nowhere")(checks)
     monkeypatch.setattr(ledger.flash, "broken", broken, raising=False)
     monkeypatch.setenv("COLUMNS", "200")  # no word is broken
     assert main(["claims", "--json", "FL-4", "FL-7", "--jobs", "1"]) == 1
