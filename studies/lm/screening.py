@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,13 +36,6 @@ from studies.lm.pages import HEAD
 ANSWER = ["spec", "attention_tv", "verdict"]
 
 
-class Chance(NamedTuple):
-    """The number of tests of methods that could win, and the number of wrong results."""
-
-    asked: int
-    wrong: int
-
-
 def row_errors(x: Head, keys: float, seed: int) -> list[Array]:
     """Return the total variation of each query, (draws, n), for each candidate at a budget."""
     head = Sampled.from_rows(x, None)
@@ -60,8 +53,8 @@ def row_errors(x: Head, keys: float, seed: int) -> list[Array]:
     return found
 
 
-def chance(x: Head, *, keys: float, repeats: int, seed: int = 0) -> Chance:
-    """Return how often a sample of 64 queries leaves out a method that could win on a head."""
+def chance(x: Head, *, keys: float, repeats: int, seed: int = 0) -> tuple[int, int]:
+    """Return how many tests of methods that could win there were, and how many left one out."""
     with one_thread():
         errors = row_errors(x, keys, seed)
     whole = np.array([np.median(e.mean(axis=1)) for e in errors])
@@ -72,14 +65,13 @@ def chance(x: Head, *, keys: float, repeats: int, seed: int = 0) -> Chance:
     means = np.array([np.median(s.mean(axis=2), axis=0) for s in shares])
     stderrs = np.array([np.median(s.std(axis=2, ddof=1), axis=0) * scale for s in shares])
     wrong = sum(int((cannot_win(*both) & may_win).sum()) for both in zip(means.T, stderrs.T))
-    return Chance(repeats * int(may_win.sum()), wrong)
+    return repeats * int(may_win.sum()), wrong
 
 
 def answers(heads: Sequence[Head], **asked: Any) -> tuple[pd.DataFrame, float]:
     """Return the answers of `diagnose`, and the share of methods measured on all queries."""
     table = diagnose(heads, **asked)
-    whole = float((~table.screened).mean())
-    return table[table.winner].set_index(HEAD)[ANSWER], whole
+    return table[table.winner].set_index(HEAD)[ANSWER], float((~table.screened).mean())
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -104,15 +96,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             )  # fmt: skip
             asked_of, wrong = (sum(numbers) for numbers in zip(*misled))
             same = int((plain == screened).all(axis=1).sum())
-            rows.append(
-                (
-                    file.stem, f"{keys:g}", f"{same} of {len(heads)}", f"{whole:.0%}",
-                    f"{wrong} of {asked_of}",
-                )
-            )  # fmt: skip
-    titles = (
-        "heads", "budget", "same answer", "measured whole", "wrongly left out",
-    )  # fmt: skip
+            left = f"{wrong} of {asked_of}"
+            rows.append((file.stem, f"{keys:g}", f"{same} of {len(heads)}", f"{whole:.0%}", left))
+    titles = "heads", "budget", "same answer", "measured whole", "wrongly left out"
     said = (
         f"Winner, its tv and the verdict with and without screening, measured on {pages.today()}. "
         f"Wrongly left out: of methods that are among the two best or "

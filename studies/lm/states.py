@@ -25,17 +25,10 @@ STATES = (8, 16, 32, 64, 128)
 FITTED = 64  # largest number of states for which a recurrence is fitted
 SWEEPS = 2
 FAMILIES = (
-    "sink_window()",
-    "top_k()",
-    "positive()",
-    "positive(projection='orthogonal')",
-    "uniform()",
-    *(
-        f"hierarchical(leaf={leaf}, basis='{basis}', sinks=1)"
-        for basis in ("mean", "pivots")
-        for leaf in (8, 16, 32)
-    ),
-)
+    "sink_window()", "top_k()", "positive()", "positive(projection='orthogonal')", "uniform()",
+    *(f"hierarchical(leaf={leaf}, basis='{basis}', sinks=1)"
+      for basis in ("mean", "pivots") for leaf in (8, 16, 32)),
+)  # fmt: skip
 MEASURES = ("attention_tv", "attention_relative_frobenius", "output_relative_error")
 
 

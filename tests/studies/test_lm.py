@@ -8,23 +8,16 @@ import pandas as pd
 import pytest
 
 from analysis import inputs
+from analysis.advice.diagnose import diagnose
+from analysis.costs.budget import price_of_keys
 from analysis.inputs.head_kinds import KINDS
 from analysis.models.capture import Capture
 from analysis.ranks import state_rank
-from approx import Mask
+from approx import Mask, parse
 from approx.estimate import exact
-from approx.method.prices import Shape
+from approx.method.prices import CURRENCIES, Shape
 from figures.words.marked_text import insert
-from studies.lm import (
-    __main__ as command,
-    certificates,
-    guarded,
-    pages,
-    projection,
-    sample,
-    states,
-    substitute,
-)  # fmt: skip
+from studies.lm import __main__ as command, certificates, pages, sample, states, substitute
 from studies.lm.peers import comparison
 
 
@@ -148,40 +141,68 @@ def test_tables_of_certificates_are_medians_and_shares_of_rows(monkeypatch):
     heads = [next(iter(inputs.sample("smollm2").heads())).first(96)]
     rows = certificates.measured(heads, first=64)
     assert (rows.value >= rows.truth * (1 - 1e-9) - 1e-12).all()
-    table = certificates.by_method(rows).set_index(["method", "knows", "bits"])
+    table = certificates.summary(rows).set_index(["method", "knows", "bits"])
     assert len(table) == 3
-    one = rows[(rows.method == spec) & (rows["size"] == 16) & (rows.bits == 4)]
-    tv = one[one.metric == "attention_tv"]
+    tv = rows[(rows.method == spec) & (rows.bits == 4) & (rows.metric == "attention_tv")]
     assert len(tv) == 32
     found = table.loc[f"`{spec}`", "boxes", "4"]
     assert found["bound"] == tv.value.median()
     assert found["true < 0.1"] == (tv.truth < 0.1).mean()
     assert found["bound/true"] == (tv.value / tv.truth).median()
     assert found["reads"] == pytest.approx(tv.share.mean(), rel=1e-12)
-    assert set(certificates.by_kind(rows).kind) <= set(KINDS)
-    assert len(certificates.by_size(rows)) == 2 * 4
 
 
-def test_tables_of_projections_and_guards_are_means_over_heads(monkeypatch):
+def test_guards_hold_and_the_cheapest_is_shown(monkeypatch):
     x = next(iter(inputs.sample("smollm2").heads())).first(160)
-    found = pd.DataFrame(projection.held_out(x), columns=projection.NAMES)
-    svd = found[found.method.str.startswith("SVD")].rows.item()
-    assert (found.rows[:-1] > svd).all()  # no matrix of the rank has less error of rows
-    own = found.set_index("method")["own rows"]
-    assert own["projection, greedy"] < own["columns, by attention"]
-    stream = pd.DataFrame(projection.streamed(x), columns=["head", *"mfrto"])
-    assert stream.r.max() <= stream.r.iloc[-1] * (1 + 1e-12)
-    monkeypatch.setattr(guarded, "SUPPORTS", {"sink_window": "sink_window(k={})"})
-    monkeypatch.setattr(guarded, "KEYS", (32, 64))
-    rows = pd.DataFrame(guarded.certified(x, "sink"))
-    for y in guarded.LEVELS:
-        assert (rows[f"bound ≤ {y}"] <= rows[f"true ≤ {y}"]).all()
-    assert len(guarded.by_source(rows)) == len(rows) == 2 * 6
-    guard = pd.DataFrame(guarded.guarded(x))
+    monkeypatch.setattr(certificates, "SUPPORTS", {"sink_window": "sink_window(k={})"})
+    monkeypatch.setattr(certificates, "KEYS", (32, 64))
+    guard = pd.DataFrame(certificates.guarded(x))
     assert not guard.above.any()
     assert (guard["most tv"] <= guard.allowed).all()
-    best = guarded.spending(pd.concat([guard, guard]))
+    best = certificates.spending(pd.concat([guard, guard]))
     assert best.reads.tolist() == guard.groupby("allowed").share.min().tolist()
+
+
+def won():
+    """Return made-up winners of four heads in each currency."""
+    names = {  # the method without its size, by currency
+        0: ("top", "top", "top", "top", "top"),
+        1: ("top", "sink", "top", "top", "sink"),
+        2: ("top", "sink", "sink", "top", "sink"),
+        3: ("top", "page", "top", "top", "page"),
+    }
+    return pd.DataFrame(
+        {"layer": 2, "head": head, "currency": currency, "asked": asked, "budget": 128.0}
+        for head, methods in names.items()
+        for currency, asked in zip(CURRENCIES, methods)
+    )
+
+
+def test_winners_are_counted_by_currency():
+    x = next(iter(inputs.sample("smollm2").heads()))
+    said = command.by_currency(x, won())
+    assert "It is not the same method in every currency on 3 of 4 heads." in said
+    assert "stored and reads on 1, stored and multiply-adds on 3," in said
+    rows = [[x.strip() for x in line.split("|")[1:-1]] for line in said.splitlines()[4:]]
+    assert rows == [
+        ["`top`", "4", "1", "3", "4", "1"],
+        ["`sink`", "0", "2", "1", "0", "2"],
+        ["`page`", "0", "1", "0", "0", "1"],
+    ]
+
+
+def test_the_winner_of_a_currency_is_the_advisors():
+    heads = [x.first(64) for x in inputs.sample("smollm2").heads()][2:]
+    table = command.compared(heads, keys=12)
+    for currency, part in table.groupby("currency", sort=False):
+        budget = price_of_keys(12, heads[0], str(currency))
+        assert (part.budget == budget).all()
+        for asked, spec in zip(part.asked, part.winner):
+            filled = parse(asked).within(budget, currency=currency, **heads[0].shape.given)
+            assert str(filled) == spec
+    found = diagnose(heads[0], budget=12 * 128, currency="reads")
+    first = table[(table["head"] == heads[0].head) & (table.currency == "reads")]
+    assert first.winner.tolist() == found.spec[found.winner].tolist()
 
 
 def replaced_records():
@@ -196,13 +217,12 @@ def replaced_records():
         | common
         | {"kl": kl / max(keys, 1)}
         for keys, template, kl in [
-            (0, "uniform()", 4.0), (0, "top_k(k=8)", 1.0),
             (16, "sink_window()", 16.0), (32, "sink_window()", 16.0), (64, "sink_window()", 16.0),
             (32, "top_k()", 3.2), (64, "pages(size=32, current=True)", 64.0),
             *((keys, "uniform()", 4.0 * keys) for keys in (16, 32, 64)),
         ]
     ]  # fmt: skip
-    runs[3] |= {"kl": None, "kl_stderr": None}
+    runs[1] |= {"kl": None, "kl_stderr": None}
     return {
         "date": "2026-11-23", "model": "Tiny-Instruct.Q4", "model_sha256": {"a.gguf": "12"},
         "text": "t.txt", "text_sha256": "34", "tokens": 90, "skip": 16, "seed": 0, "heads": 6,
@@ -212,11 +232,7 @@ def replaced_records():
 
 def test_tables_of_a_model_have_a_line_a_method_and_the_least_kl_first():
     text = substitute.markdown(replaced_records())
-    ten, keys = (part.split("|\n|", 2)[2].splitlines() for part in text.split("\n\n| ")[1:])
-    assert [line.split("`")[1] for line in ten if "`" in line] == [
-        "uniform() at 0", "top_k(k=8) at 0",
-    ]  # fmt: skip
-    assert "| 4.00 ± 0.01 | 40.0 | 50% | 0.250 | 0.300 | 20% |" in text
+    keys = text.split("\n\n| ")[1].splitlines()
     assert [line.split("`")[1] for line in keys if "`" in line] == [
         "top_k() at 32", "uniform() at 32", "sink_window() at 32",
         "pages(size=32, current=True) at 64",

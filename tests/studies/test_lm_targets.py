@@ -8,7 +8,6 @@ import pandas as pd
 
 from analysis import inputs
 from analysis.advice.target import needed
-from analysis.experiments import scaling as lengths
 from analysis.inputs.head_kinds import KINDS
 from approx import parse
 from studies.lm import lengths as reads_by_length, needed as targets, sample, scaling
@@ -43,12 +42,9 @@ def test_heads_and_text_for_lengths(tmp_path):
     module = tmp_path / "text.py"
     module.write_text('bible = Bible("""\nIn the [very] beginning\n""")')
     assert scaling.words(module) == "In the very beginning"
-    said = scaling.summary(lengths.stored(), "a text")
-    assert said.count("| `top_k()` |") == 2
-    assert "nan" not in said
 
 
-def test_reads_by_length_are_a_table_and_a_figure(tmp_path):
+def test_reads_by_length_are_a_table(tmp_path):
     """The whole study, as ``make lm-study`` runs it, on files of two lengths."""
     files = []
     for l in (64, 128):
@@ -62,7 +58,6 @@ def test_reads_by_length_are_a_table_and_a_figure(tmp_path):
     assert [int(row[0]) for row in rows[2:]] == [64, 128]
     for row in rows[2:]:
         assert sum(map(int, row[1:7])) == 4  # each head has one cheapest method
-    assert page.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_page_of_measurements_has_the_numbers_of_the_lengths():
