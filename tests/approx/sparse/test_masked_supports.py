@@ -156,21 +156,6 @@ def test_by_definition(name, problem, data):
     np.testing.assert_array_equal(support(A), want)
 
 
-@some
-@given(problem=masked(), data=st.data())
-def test_sinks_are_the_first_seen_keys(problem, data):
-    Q, K, mask, _ = problem
-    k = data.draw(st.integers(1, mask.l))
-    sinks = data.draw(st.integers(1, k))
-    on = support(parse(f"sink_window(k={k}, sinks={sinks})").approximate(Q, K, mask=mask))
-    for i, row in enumerate(on):
-        seen = np.arange(mask.first[i], mask.stop[i])
-        assert row[seen[:sinks]].all()
-        if mask.looks_back:
-            assert row.sum() == min(k, len(seen))
-            assert row[seen[len(seen) - (k - sinks) :]].all()
-
-
 def test_a_window_has_keys_beside_its_sinks():
     template = parse("sink_window(sinks=3)")
     assert template.within(2.9, n=9, l=9, d=2) is None

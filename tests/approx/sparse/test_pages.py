@@ -1,12 +1,10 @@
-"""Pages: which are chosen, from which keys, and that those by mass are the best of a row."""
-
-import itertools
+"""Pages: which are chosen, and from which keys."""
 
 import naive
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from test_masked_supports import attention, masked
+from test_masked_supports import masked
 from test_supports import support
 
 from approx import Mask, parse
@@ -44,22 +42,6 @@ def test_pages_by_their_definition(by, problem, size, data):
             assert kept <= chosen
             left, right = (sorted(scores[page] for page in pages) for pages in (chosen, want))
             np.testing.assert_allclose(left, right, rtol=1e-13, atol=1e-13)
-
-
-@given(problem=masked(), size=st.integers(1, 3), current=st.booleans(), data=st.data())
-def test_no_other_pages_of_a_row_hold_more_attention_than_those_by_mass(
-    problem, size, current, data
-):
-    Q, K, mask, _ = problem
-    count = data.draw(st.integers(1, 3))
-    method = Pages(count * size, size, "mass", current)
-    p = attention(Q, K, mask)
-    for row, (scores, kept, chosen) in zip(p, rows(method, Q, K, mask)):
-        mass = {page: row[page * size : (page + 1) * size].sum() for page in scores}
-        sets = itertools.combinations(scores, min(count, len(scores)))
-        best = max(sum(mass[page] for page in pages) for pages in sets if kept <= {*pages})
-        assert sum(mass[page] for page in chosen) >= best - 1e-14  # sums of at most 8 weights
-        assert kept <= chosen
 
 
 def test_scores_are_made_of_what_is_seen():

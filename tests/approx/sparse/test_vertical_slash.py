@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from test_masked_supports import attention, masked
 from test_supports import support
 
-from approx import Mask, parse
+from approx import Mask
 from approx.sparse.vertical_slash import BY, VerticalSlash
 
 
@@ -76,15 +76,6 @@ def test_no_other_lines_of_one_kind_hold_more_attention(problem, data):
         assert held >= P[on_lines(mask, other, distances)].sum() - 1e-13
     for other in itertools.combinations(range(1 - l, l), k - v):
         assert held >= P[on_lines(mask, keys, other)].sum() - 1e-13
-
-
-@given(problem=untied(), data=st.data())
-def test_verticals_alone_are_the_best_columns(problem, data):
-    Q, K, mask = problem
-    k = data.draw(st.integers(1, mask.l))
-    alone = VerticalSlash(k, 1.0, "mass").approximate(Q, K, mask=mask)
-    columns = parse(f"columns(k={k})").approximate(Q, K, mask=mask)
-    np.testing.assert_array_equal(support(alone), support(columns))
 
 
 @pytest.mark.parametrize("by", BY)
