@@ -1,18 +1,15 @@
 """A run over a model: what is kept and resumed; and, in `make lm`, one over a tiny model."""
 
-import functools
 import importlib.metadata
 import itertools
 import math
 import os
 import signal
-import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-from pandas.testing import assert_frame_equal
 from test_substitute import saved, with_torch
 
 from analysis.advice.verdict import KEEP, VERDICTS, advice
@@ -21,9 +18,8 @@ from analysis.costs.allocation import single
 from analysis.models import next_tokens, pipeline
 from analysis.models.cost_curves import curves
 from analysis.models.pipeline import ADVICE, WORDS, Run, halves
-from analysis.models.planner import FRONTIER, heads, measured, plan
+from analysis.models.planner import FRONTIER, heads, measured
 from analysis.models.replacement import Passage, perplexity
-from analysis.models.substitute import substitute
 from analysis.sweeps.store import Store, StoreError
 from approx import parse
 
@@ -220,17 +216,6 @@ def test_halves_part_at_a_blank_near_the_middle():
     assert (first + " " + second).split() == ["word"] * 100
 
 
-def test_without_torch_it_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}")
-    (tmp_path / "text.txt").write_text("words " * 500)
-    said = r"^a model needs torch .*: pip install -c constraints\.txt -e '\.\[capture\]'$"
-    with pytest.raises(ImportError, match=said):
-        Run.open(tmp_path / "model", tmp_path / "text.txt", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.fixture
 def tiny(tmp_path):
     """Return a saved model of three layers of four heads, and a text of 500 tokens."""
@@ -317,33 +302,6 @@ def client():
     pytest.importorskip("distributed")
     with executors.client("local", 2) as connected:
         yield connected
-
-
-CHOICES = [parse("sliding_window(width=8)"), parse("positive(m=8)")]
-
-
-@with_torch
-def test_a_cluster_gives_the_same_bits_and_a_stopped_run_goes_on(tiny, client, tmp_path):
-    folder, text, _ = tiny
-    asked = {"max_tokens": 192, "jobs": 1}
-    for ask in (
-        functools.partial(
-            plan, folder, text, budget=64.0, methods=[*CHOICES, parse("sink_window()")]
-        ),
-        functools.partial(substitute, folder, text, CHOICES),
-    ):
-        keep = tmp_path / ask.func.__name__
-        alone = ask(**asked, finished=keep)
-        assert len(list(keep.iterdir())) > (12 if ask.func is plan else 1)
-        for i, path in enumerate(sorted(keep.iterdir())):
-            if i % 3:  # a run that was stopped has some of them, and one half
-                path.unlink() if i % 2 else path.write_text(path.read_text()[:-9])
-        for found in (ask(**asked, scheduler=client), ask(**asked, finished=keep)):
-            if ask.func is plan:
-                assert (found.heads, found.facts) == (alone.heads, alone.facts)
-            else:
-                clock = alone.metric == "seconds"
-                assert_frame_equal(found[~clock], alone[~clock], check_exact=True)
 
 
 @with_torch

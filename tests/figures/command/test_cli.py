@@ -1,9 +1,7 @@
 """The command line: exit codes, messages, files; every README command that is quick enough."""
 
 import argparse
-import itertools
 import json
-import math
 import os
 import re
 import runpy
@@ -16,8 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import inputs
-from approx import ALIASES, METHODS, parse
+from approx import METHODS, parse
 from approx.projections import PROJECTIONS
 from figures.command import report
 from figures.command.cli import COMMANDS, main, parser
@@ -234,11 +231,6 @@ def test_the_first_that_is_wrong_is_said_the_model_before_the_text(
     assert not (tmp_path / "out").exists()
 
 
-def test_missing_head_says_what_there_is(tensors, capsys):
-    assert run("figures", "spectrum", "--qk", tensors, "--heads", "7.0") == 1
-    assert "has no layer 7, head 0; it has 0.0, 0.1" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -335,20 +327,6 @@ def test_a_text_that_is_cut_is_said_to_be(tokens, said, tmp_path, capsys, monkey
     assert printed.startswith(f"{said}2 heads of width 4, causal")
 
 
-@pytest.mark.listed
-def test_every_install_line_names_an_extra_of_the_project():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    folders = {"approx": "*.py", "analysis": "*.py", "figures": "*.py", "docs": "*.md"}
-    files = [p for folder, kind in folders.items() for p in (ROOT / folder).rglob(kind)]
-    lines = []
-    for path in [*files, *ROOT.glob("README*.md")]:
-        lines += re.findall(r"pip install (.*?)(?:[`\"]|$)", path.read_text("utf-8"), re.MULTILINE)
-    assert len(lines) > 10
-    extras = "|".join(project["optional-dependencies"])
-    known = re.compile(rf"(?:-c constraints\.txt )?-e '\.\[({extras})\]'")
-    assert [line for line in lines if not known.fullmatch(line)] == []
-
-
 def on_a_terminal(monkeypatch, columns):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -435,21 +413,6 @@ def test_a_table_is_cut_on_a_terminal_only(tensors, capsys, monkeypatch):
     assert max(map(width, prose.splitlines())) <= 50
 
 
-@pytest.mark.parametrize("name", inputs.SAMPLES)
-def test_the_python_example_of_the_readme_runs_on_every_head(name, capsys):
-    text = (ROOT / "README.md").read_text("utf-8")
-    example = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
-    head = "inputs.sample().at(4, 4).at_temperature(1.0)"
-    assert example.count(head) == 1
-    for (layer, number, _), t in zip(inputs.sample(name).ids, itertools.cycle((0.25, 4.0))):
-        other = f"inputs.sample({name!r}).at({layer}, {number}).at_temperature({t})"
-        exec(compile(example.replace(head, other), "README.md", "exec"), {})
-        *_, tv, off, needed = capsys.readouterr().out.split()
-        assert 0 <= float(tv) <= 1
-        assert 0 <= float(off) < math.inf
-        assert 1 <= float(needed) <= math.inf
-
-
 @pytest.mark.listed
 def test_both_languages_have_the_same_code_pictures_and_numbers():
     def both(name, pattern):
@@ -471,26 +434,3 @@ def test_both_languages_have_the_same_code_pictures_and_numbers():
 def test_the_list_of_methods_is_that_of_the_registry():
     how = "write it by: python -m figures.show.methods_table"
     assert (ROOT / "docs/methods.md").read_text("utf-8") == listing_of.page(), how
-
-
-def test_the_list_of_methods_has_every_method_once_and_every_familiar_name():
-    page = listing_of.page()
-    rows = re.findall(r"^\| `(\w+)\(", page, re.MULTILINE)
-    assert sorted(rows) == sorted(METHODS)
-    assert all(f"| `{name}` | `{spec}` |" in page for name, spec in ALIASES.items())
-
-
-@pytest.mark.parametrize("command", [command.__name__.split(".")[-1] for command in COMMANDS])
-def test_an_option_with_a_value_says_its_unit_and_its_default(command):
-    one = parser()._subparsers._group_actions[0].choices[command]
-    for action in one._actions:
-        if not action.option_strings or action.nargs == 0:
-            continue
-        said = re.sub(r"\[.*?\]", "", action.help or "").strip()
-        if action.type in (int, float) or action.choices:
-            assert len(said) > 3, (command, action.option_strings)
-        if action.type in (int, float) and action.default is not None:
-            assert "[" in action.help, (command, action.option_strings)
-        said_otherwise = action.type is Path or action.dest == "jobs"
-        if isinstance(action.default, int | str) and not said_otherwise:
-            assert f"[{action.default}]" in action.help, (command, action.option_strings)
