@@ -24,7 +24,7 @@ from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape
 from approx.sparse.pages import score_parts
 from approx.sparse.support import ByPlace, SupportMethod, a_support
 from approx.supports import boxes, patterns
-from approx.supports.exact_entries import exact_on
+from approx.supports.patterns import exact_on
 
 BY_SIZE: dict[str, Callable[..., BySize]] = {
     "systematic": Systematic,

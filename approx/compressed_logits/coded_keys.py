@@ -18,7 +18,7 @@ from approx.estimate.parts import Parts
 from approx.method import Moments
 from approx.method.prices import INDEX, NUMBER, Price, Shape
 from approx.supports import patterns
-from approx.supports.exact_entries import exact_on
+from approx.supports.patterns import exact_on
 
 NOTHING = -1e30  # a logit whose exponential is 0 at any scale, in float32 too
 

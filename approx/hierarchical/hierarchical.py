@@ -23,7 +23,7 @@ from approx.method import Method, Size
 from approx.method.fields import integer, invariant, one_of
 from approx.method.prices import INDEX, NUMBER, Price, Shape
 from approx.supports import patterns
-from approx.supports.exact_entries import exact_on
+from approx.supports.patterns import exact_on
 
 SUMMARIES: dict[str, type[summaries.Summary]] = {
     "mean": summaries.Means,

@@ -19,7 +19,7 @@ from approx.method import MOST_KEYS, Method, Size
 from approx.method.fields import integer, one_of, real
 from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape
 from approx.supports import patterns
-from approx.supports.exact_entries import exact_on
+from approx.supports.patterns import exact_on
 
 PIVOTS = ("greedy", "qr", "leverage", "h2o")
 LEAST = 2.0**-10  # of a weight

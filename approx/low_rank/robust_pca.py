@@ -27,14 +27,16 @@ from approx.low_rank.decomposition import (
     sparse_entries,
     zeros,
 )
-from approx.low_rank.shrinkage import (
+from approx.low_rank.subspace import (
     BLOCK_MARGIN,
     BLOCK_SHARE,
     BLOCK_START,
     Shrunk,
+    orthonormal,
+    rotate,
     shrink_singular_values,
+    spectral_norm,
 )
-from approx.low_rank.subspace import orthonormal, rotate, spectral_norm
 from approx.low_rank.target import SPACES, DecompositionMethod
 from approx.low_rank.thresholding import large_entries, separate
 from approx.method.fields import integer, one_of, real

@@ -14,7 +14,7 @@ from approx.method.fields import integer, invariant, one_of, real
 from approx.method.prices import Price, Shape
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
 from approx.supports import hashing, patterns
-from approx.supports.inner_product import xbox
+from approx.supports.hashing import xbox
 
 MOST_HASHES = 64
 
@@ -45,7 +45,7 @@ class LSH(SupportMethod):
         Width of the buckets of an e2 hash, in units of the root mean squared distance between
         query and key; 1 by default.
     transform : {"none", "xbox"}
-        Whether to hash q and k themselves, or after `approx.supports.inner_product.xbox`. Then p₁
+        Whether to hash q and k themselves, or after `approx.supports.hashing.xbox`. Then p₁
         rises with q·k, but slowly, because |q'|² = max |q|² + max |k|² makes all angles alike.
 
     Notes

@@ -12,14 +12,14 @@ from approx.method.fields import integer
 from approx.method.prices import NUMBER, Price, Shape
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
 from approx.supports import patterns
-from approx.supports.inner_product import xbox
+from approx.supports.hashing import xbox
 
 
 @dataclasses.dataclass(frozen=True)
 class Smyrf(SupportMethod):
     """Keys in the query's cluster of a sorted random projection, in several rounds, exact.
 
-    `approx.supports.inner_product.xbox` first transforms queries and keys. In a round, both are
+    `approx.supports.hashing.xbox` first transforms queries and keys. In a round, both are
     sorted by w·x, w ~ N(0, I), and cut: the keys into clusters of `size`; the query of rank r joins
     the cluster of the key of rank ⌊r·l/n⌋. The support is the union of the rounds; each pair counts
     once.

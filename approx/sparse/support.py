@@ -18,8 +18,7 @@ from approx.method import Method, Moments, Rng, generator
 from approx.method.fields import ruled
 from approx.method.prices import Price, Reads, Shape, entries
 from approx.supports import patterns
-from approx.supports.exact_entries import exact_on
-from approx.supports.patterns import Pattern
+from approx.supports.patterns import Pattern, exact_on
 
 MOST_ROUNDS = 2**16  # each round is a pass over all queries and keys
 

@@ -14,8 +14,7 @@ from approx.method import TV, Size
 from approx.method.fields import real
 from approx.method.prices import Shape, entries
 from approx.sparse.support import SupportMethod
-from approx.supports.exact_entries import by_stripes
-from approx.supports.patterns import Pattern
+from approx.supports.patterns import Pattern, by_stripes
 
 
 @dataclasses.dataclass(frozen=True)

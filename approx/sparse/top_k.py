@@ -12,8 +12,7 @@ from approx.method import KERNEL, TV, Size
 from approx.method.fields import one_of
 from approx.method.prices import Price, Shape, entries
 from approx.sparse.support import SupportMethod
-from approx.supports.exact_entries import by_stripes
-from approx.supports.patterns import Pattern, largest
+from approx.supports.patterns import Pattern, by_stripes, largest
 
 
 @dataclasses.dataclass(frozen=True)

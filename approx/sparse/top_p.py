@@ -13,8 +13,7 @@ from approx.method import KERNEL, TV
 from approx.method.fields import real
 from approx.method.prices import Shape
 from approx.sparse.support import SupportMethod
-from approx.supports.exact_entries import by_stripes
-from approx.supports.patterns import Pattern
+from approx.supports.patterns import Pattern, by_stripes
 
 
 @dataclasses.dataclass(frozen=True)

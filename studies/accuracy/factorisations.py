@@ -14,7 +14,7 @@ from analysis.ranks import rank
 from approx import parse
 from approx.checks import Array
 from approx.estimate import exact
-from approx.low_rank import krylov, pivots, shrinkage, subspace
+from approx.low_rank import krylov, pivots, subspace
 from approx.mechanisms.nystromformer import pseudo_inverse
 from approx.projections.rotated import haar
 
@@ -67,9 +67,9 @@ def dense(name: str, A: Array) -> Iterator[Residual]:
     yield Residual("krylov.block_krylov", "VᵀV − I", name, orthogonality(found.right))
     t = 0.1 * float(np.linalg.norm(A, 2))
     U, s, Vt = np.linalg.svd(A, full_matrices=False)
-    shrunk = shrinkage.shrink_singular_values(A, t, np.eye(l), np.random.default_rng(0))
+    shrunk = subspace.shrink_singular_values(A, t, np.eye(l), np.random.default_rng(0))
     gap = shrunk.left @ shrunk.right.T - (U * np.maximum(s - t, 0)) @ Vt
-    yield Residual("shrinkage.shrink_singular_values", "result − definition", name, over(gap, A))
+    yield Residual("subspace.shrink_singular_values", "result − definition", name, over(gap, A))
     values = rank.singular_values(A)
     yield Residual("analysis.ranks.rank.singular_values", "σ − LAPACK's", name, over(values - s, A))
 

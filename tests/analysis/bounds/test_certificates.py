@@ -13,8 +13,8 @@ from approx import Approximation, Mask, parse
 from approx.estimate import exact
 from approx.estimate.corrections import Addition, Support
 from approx.estimate.low import Factors
-from approx.supports.exact_entries import exact_on
 from approx.supports.key_boxes import PageBoxes
+from approx.supports.patterns import exact_on
 
 
 def truth(estimate, Q, K, V):

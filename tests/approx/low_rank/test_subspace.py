@@ -3,8 +3,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from approx.low_rank import subspace
-from approx.low_rank.shrinkage import shrink_singular_values
-from approx.low_rank.subspace import leading, rotate, spectral_norm, tail
+from approx.low_rank.subspace import leading, rotate, shrink_singular_values, spectral_norm, tail
 
 EPS = np.finfo(float).eps
 

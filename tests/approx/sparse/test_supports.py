@@ -15,7 +15,7 @@ from approx.sparse import columns, pages, vertical_slash
 from approx.sparse.reformer import Reformer
 from approx.sparse.smyrf import Smyrf
 from approx.sparse.support import SupportMethod
-from approx.supports.inner_product import xbox
+from approx.supports.hashing import xbox
 
 SUPPORTS = [name for name, method in METHODS.items() if issubclass(method, SupportMethod)]
 
