@@ -166,7 +166,7 @@ def texts_of(artist):
 
 def fits_the_page(figure):
     """Check that a figure of a short report has four panels, text of 7 points, no long legend."""
-    assert all(len(legend.get_texts()) <= style.MOST for legend in figure.legends)
+    assert all(len(legend.get_texts()) <= 9 for legend in figure.legends)
     panels = [ax for ax in figure.axes if ax.get_visible() and ax.get_label() != "<colorbar>"]
     assert len(panels) <= 4
     shown = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]

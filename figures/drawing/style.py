@@ -4,6 +4,7 @@ import contextlib
 import functools
 import hashlib
 import io
+import itertools
 import math
 import re
 import warnings
@@ -15,17 +16,18 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Annotation, Text
 from matplotlib.ticker import NullLocator
+from matplotlib.transforms import Bbox
 from PIL import Image, PngImagePlugin
 
 from analysis.compute import output_files
 from analysis.sweeps.table import harmless
 from approx import Method, parse
 from figures import fonts
-from figures.drawing import curve_readings
-from figures.drawing.curve_labels import Names
 from figures.words.terminal_columns import balanced, ends
 from figures.words.translation import spoken, tr
 
@@ -50,7 +52,9 @@ RC: dict[str, Any] = {
     "pdf.fonttype": 42,
     "figure.constrained_layout.use": True,
 }
-MOST = 6  # entries of a legend: more are names beside the panels
+MOST = 6  # entries of a legend below the panels: more are on their right
+REACHES = (4, 7, 11, 16, 22, 29, 37, 46, 56, 68, 82, 98, 116)  # points from a point to its name
+FORMULA = re.compile(r"(?<!\\)\$(.*?)(?<!\\)\$", re.DOTALL)  # a dollar of a name is escaped
 NAME = 24  # columns of an input's name in a figure
 SMALL = 7.9  # points in a figure 7 inches wide: 7 on paper, where it is 160 mm wide
 PALE: dict[str, Any] = {  # of what needs all logits: no method
@@ -348,19 +352,6 @@ def panels(
     return figure, axes
 
 
-def heads(
-    count: int, x: str, y: str, *, height: float = 1.9, size: float = 8
-) -> tuple[Figure, list[Axes]]:
-    """Return (figure, axes), a panel a head, four beside each other; x in points of a size."""
-    columns = min(4, count)
-    figure, axes = panels(-(-count // columns), columns, x, y, height=height)
-    for ax in axes[-1]:
-        ax.xaxis.label.set_size(size)
-    for ax in axes.flat[count:]:
-        ax.set_visible(False)
-    return figure, list(axes.flat[:count])
-
-
 def tiles(count: int, x: str, y: str, *, height: float = 2.1) -> tuple[Figure, list[Axes]]:
     """Return (figure, axes), two panels beside each other, one a row if there is one, all alike."""
     columns = min(count, 2)
@@ -417,30 +408,22 @@ def direct(ax: Axes, lines: Sequence[tuple[str, float, Any]], *, apart: float = 
     """
     transform = ax.transScale + ax.transLimits
     right = ax.get_xlim()[1]
-    ends = [float(transform.transform((right, value))[1]) for _, value, _ in lines]
-    order = sorted(range(len(lines)), key=lambda i: ends[i])
-    places = dict(zip(order, _spread([ends[i] for i in order], apart)))
-    for i, (name, value, colour) in enumerate(lines):
+    ends = np.array([float(transform.transform((right, value))[1]) for _, value, _ in lines])
+    order = np.argsort(ends, kind="stable")
+    steps = apart * np.arange(len(lines))
+    places = np.empty(len(lines))
+    places[order] = np.minimum(  # above the name below it, and not above the panel
+        np.maximum.accumulate(ends[order] - steps) + steps, 1.0 - steps[::-1]
+    )
+    for (name, value, colour), place in zip(lines, places):
         ax.annotate(
-            name, (right, value), (1.05, places[i]), textcoords="axes fraction", va="center",
+            name, (right, value), (1.05, place), textcoords="axes fraction", va="center",
             fontsize=SMALL, color=colour, annotation_clip=False,
             arrowprops={
                 "arrowstyle": "-", "lw": 0.5, "color": colour, "shrinkA": 1, "shrinkB": 0,
                 "relpos": (0.0, 0.5),
             },
         )  # fmt: skip
-
-
-def _spread(places: list[float], apart: float) -> list[float]:
-    """Return rising places at least so far apart within [0, 1] if that can be, near these."""
-    spread: list[float] = []
-    for place in places:
-        spread.append(max([place, *(x + apart for x in spread[-1:])]))
-    over = max(0.0, spread[-1] - 1.0) if spread else 0.0
-    for i in range(len(spread) - 1, -1, -1):
-        limit = spread[i] - over if i == len(spread) - 1 else min(spread[i], spread[i + 1] - apart)
-        spread[i] = limit
-    return spread
 
 
 def lines(label: str, size: int) -> str:
@@ -466,17 +449,62 @@ def x_ticks(ax: Axes, places: Sequence[float]) -> None:
     ax.xaxis.set_minor_locator(NullLocator())
 
 
+class Note(Annotation):
+    """The name of a point of a panel: at the nearest place that covers no text and no named curve.
+
+    A line joins the point and a name that is not beside it.
+    """
+
+    def __init__(self, ax: Axes, text: str, point: tuple[float, float], **look: Any) -> None:
+        lead = {"arrowstyle": "-", "lw": 0.5, "color": "0.4", "shrinkA": 0, "shrinkB": 1.5}
+        super().__init__(
+            text, point, (0, 0), textcoords="offset points", ha="center", va="center", size=SMALL,
+            arrowprops=lead, linespacing=1.0, **look,
+        )  # fmt: skip
+        self.set_in_layout(False)
+        ax.add_artist(self)
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Place the name, and draw it."""
+        ax, point = self.axes, float(renderer.points_to_pixels(1.0))  # type: ignore[arg-type]
+        assert ax is not None
+        assert self.arrow_patch is not None
+        size = np.array(Text.get_window_extent(self, renderer).size) + point
+        start, panel = ax.transData.transform(self.xy), ax.get_window_extent()
+        curves = [line for line in ax.lines if line.get_linestyle() != "None"]
+        paths = [line.get_transform().transform_path(line.get_path()) for line in curves]
+        before = itertools.takewhile(lambda text: text is not self, ax.texts)
+        texts = [Text.get_window_extent(text, renderer) for text in before]
+        marks = np.concatenate(
+            [line.get_transform().transform(line.get_xydata()) for line in ax.lines]
+        )
+        best = math.inf, start, 0.0
+        for reach, angle in itertools.product(REACHES, np.pi / 12 * np.arange(24)):
+            if reach >= best[0]:
+                break
+            way = np.array([np.cos(angle), np.sin(angle)])
+            centre = start + way * (reach * point + size / 2)
+            box = Bbox([centre - size / 2, centre + size / 2])
+            if not (panel.contains(*box.min) and panel.contains(*box.max)) or any(
+                box.overlaps(text) for text in texts
+            ):
+                continue
+            covered = sum(path.intersects_bbox(box, filled=False) for path in paths)
+            covered += box.count_contains(marks) / 5
+            price = reach + 60 * covered
+            best = min(best, (price, centre, reach), key=lambda one: one[0])
+        self.xyann = tuple((best[1] - start) / point)
+        self.arrow_patch.set_visible(best[2] > REACHES[1])
+        super().draw(renderer)
+
+
 def legend(
     figure: Figure,
     axes: Axes | list[Axes],
     columns: int = 3,
     faded: Iterable[str] = (),
 ) -> None:
-    """Name curves at their ends beside the panels; those with some labels are grey, without names.
-
-    Names are in a legend below where the last column of panels lacks
-    some of few curves, or where names would leave too little room.
-    """
+    """Name the curves of panels below them, or many on the right; some, faded, are all "others"."""
     handles: dict[str, Any] = {}
     panels = axes if isinstance(axes, list) else [axes]
     for ax in panels:
@@ -490,13 +518,11 @@ def legend(
         handles[tr("others (in the table)")] = shown
     if not handles:
         return
-    size = SMALL * figure.get_figwidth() / 7
-    beside = Names(figure, panels, handles, size)
-    if (len(handles) > MOST or beside.complete) and beside.added():
-        return
+    many = len(handles) > MOST
     figure.legend(
-        list(handles.values()), list(handles), loc="outside lower center", ncols=columns,
-        handlelength=2.6, columnspacing=1.4,
+        list(handles.values()), [lines(label, 24) if many else label for label in handles],
+        loc="outside right center" if many else "outside lower center",
+        ncols=1 if many else columns, handlelength=2.6, columnspacing=1.4,
     )  # fmt: skip
 
 
@@ -585,7 +611,7 @@ def plain(caption: str) -> str:
     >>> plain(r"2.1·10^-4.5^ at eps = $10^{-6}$, B^0.79 and \$5")
     '2.1·10^-4.5 at eps = 10^-6, B^0.79 and $5'
     """
-    text = curve_readings.FORMULA.sub(lambda m: re.sub(r"\^\{([^}]*)\}", r"^\1", m[1]), caption)
+    text = FORMULA.sub(lambda m: re.sub(r"\^\{([^}]*)\}", r"^\1", m[1]), caption)
     return re.sub(r"\^([^\s^()]+)\^", r"^\1", text).replace(r"\$", "$")
 
 
@@ -613,17 +639,11 @@ def arrange(figure: Figure) -> None:
 
 
 def drawing(figure: Figure, kind: str, title: str | None = None) -> bytes:
-    """Return a figure as a file of that format; the same bytes each time.
-
-    An SVG says of its curves what `figures.drawing.curve_readings` has.
-    """
+    """Return a figure as a file of that format; the same bytes each time."""
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
     titled = {} if title is None else {"Title": title}
     content = io.BytesIO()  # zlib, not the system, would say that a disk is full
     arrange(figure)
     with style(), mpl.rc_context(ARRANGED):
-        said = curve_readings.marked(figure) if kind == "svg" else {}
         figure.savefig(content, format=kind, metadata={**undated[kind], **titled})
-    if kind != "svg":
-        return content.getvalue()
-    return curve_readings.written(content.getvalue().decode(), said).encode()
+    return content.getvalue()

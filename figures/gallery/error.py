@@ -12,7 +12,7 @@ from approx import parse
 from approx.low_rank.godec import GoDec
 from approx.low_rank.target import DecompositionMethod
 from approx.low_rank.truncated_svd import TruncatedSVD
-from figures.drawing import curve_readings, style
+from figures.drawing import style
 from figures.show import optimality
 from figures.words import amounts
 from figures.words.translation import mark, share_of, tr
@@ -134,7 +134,6 @@ def draw(table: pd.DataFrame) -> Figure:
                         color=look["color"], alpha=0.15, linewidth=0,
                     )  # fmt: skip
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.2, CEILING * 1.2), title=name)
-            curve_readings.edges(ax, FLOOR, CEILING)
             style.ticks(ax, sorted(table.temperature.unique()))
         style.legend(figure, axes, columns=2, faded=faded)
     return figure

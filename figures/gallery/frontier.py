@@ -5,8 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.experiments.frontier import compute as compute, front, medians
-from figures.drawing import curve_readings, style
-from figures.drawing.curve_labels import Note
+from figures.drawing import style
 from figures.words.amounts import NAMES, UNITS
 from figures.words.translation import in_words, mark, share, tr
 
@@ -61,13 +60,12 @@ def _panel(ax: Axes, points: pd.DataFrame, currency: str) -> None:
     ax.axhline(uniform, color="0.35", ls="--", lw=0.9, label=tr("uniform attention"))
     ax.axvline(whole, color="0.35", ls=":", lw=1.2, label=tr("price of exact attention"))
     ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.3, CEILING * 1.15))
-    curve_readings.edges(ax, FLOOR, CEILING)
     ax.set_xlim(shown[currency].min() / LEFT, whole * 2.5)
     ax.minorticks_off()
     named = on.assign(tv=tv, name=on.asked.map(style.label)).drop_duplicates("name")
     for name, place in zip(named.name, zip(named[currency], named.tv)):
         ax.plot(*place, **style.dots("black", "o", 3))
-        Note(ax, style.lines(name, 20), place, style.SMALL)
+        style.Note(ax, style.lines(name, 20), place)
 
 
 def _faded(points: pd.DataFrame) -> set[str]:

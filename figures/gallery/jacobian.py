@@ -5,7 +5,6 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.jacobian import WIDTHS, compute as compute
 from figures.drawing import style
-from figures.drawing.curve_labels import Note
 from figures.words.translation import tr
 
 TITLE = "The gradient of softmax against temperature"
@@ -34,7 +33,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 if not scaled:
                     most = y.iloc[int(y.value.argmax())]
                     place = float(most.temperature), float(most.value)
-                    Note(left, f"d = {d}", place, style.SMALL, color=colour)
+                    style.Note(left, f"d = {d}", place, color=colour)
         left.set(xscale="log", xlabel=tr("temperature t"), ylabel=tr("‖∂ softmax/∂ logits‖"))
         left.set_title(tr("Gaussian inputs: q·k/(t√d), dashed q·k/t"))
         others = norms[norms.input != "gaussian"].groupby("input", sort=False)

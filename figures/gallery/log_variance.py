@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.log_variance import M, compute as compute
-from figures.drawing import curve_readings, style
+from figures.drawing import style
 from figures.words.translation import mark, share_of, tr
 
 TITLE = "Log variance of random features against the norm of q and k"
@@ -32,7 +32,6 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.axvline(table.d.iloc[0] ** 0.25, color="0.5", linewidth=0.8)
             ax.axhline(0.0, color="0.5", linewidth=0.8)
             ax.set(xscale="log", ylim=LIMITS, title=name, xlabel=tr("norm of q and of k"))
-            curve_readings.edges(ax, *LIMITS)
             ax.set_xticks([0.25, 0.5, 1, 2, 4], ["¼", "½", "1", "2", "4"])
             ax.minorticks_off()
         axes[0].set_ylabel(tr("mean ln relative variance"))

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.moments import compute as compute
 from analysis.moments.simulation import DISTANCE, MEAN, VARIANCE
-from figures.drawing import curve_readings, style
+from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "Bias and variance against temperature"
@@ -48,7 +48,6 @@ def draw(table: pd.DataFrame) -> Figure:
                     else:
                         style.beyond(ax, pd.Series({t: deviation}), (FLOOR, CEILING), **dot)
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 2, CEILING * 2), title=name)
-            curve_readings.edges(ax, FLOOR, CEILING)
             style.ticks(ax, temperatures)
         style.legend(figure, axes, columns=2)
     return figure

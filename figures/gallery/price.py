@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile
-from figures.drawing import curve_readings, style
+from figures.drawing import style
 from figures.gallery.error import SPACES, in_space
 from figures.show import optimality
 from figures.words.translation import share_of, tr
@@ -66,7 +66,6 @@ def draw(table: pd.DataFrame) -> Figure:
             exact = float(part.l.iloc[0])
             ax.axvline(exact, color="0.35", linestyle=":", linewidth=1.2, label=tr("every entry"))
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.5, CEILING * 1.5), title=name)
-            curve_readings.edges(ax, FLOOR, CEILING)
         style.legend(figure, axes, faded=map(_family, FADED))
     return figure
 

@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from analysis.experiments.rounding import DEGREES, DTYPES, PLACES, compute as compute
 from approx.checks import Array
 from figures.drawing import style
-from figures.drawing.curve_labels import Note
 from figures.words.translation import tr
 
 TITLE = "Rounding against truncation"
@@ -55,11 +54,11 @@ def _named(ax: Axes, table: pd.DataFrame, shades: Array) -> None:
         part = exact[(exact.degree == degree) & (exact.value > 1e-9) & (exact.value < 1e-2)]
         row = part.iloc[(part.value - 1e-5).abs().argmin()]
         words = tr("truncation,\ndegree {degree}", degree=degree)
-        Note(ax, words, (-row.x, row.value), style.SMALL, color=shade)
+        style.Note(ax, words, (-row.x, row.value), color=shade)
     for dtype in DTYPES:
         part = table[(table.dtype == dtype) & (table.degree == DEGREES[-1]) & (table.value < 1)]
         row = part.iloc[(part.x + 7).abs().argmin()]
-        Note(ax, tr("rounding, {dtype}", dtype=dtype), (-row.x, row.value), style.SMALL)
+        style.Note(ax, tr("rounding, {dtype}", dtype=dtype), (-row.x, row.value))
 
 
 def finding(table: pd.DataFrame) -> str:

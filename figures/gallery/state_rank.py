@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.state_rank import EPSILON, WINDOW, compute as compute
-from figures.drawing import curve_readings, style
+from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "Why the rank of a causal matrix is the wrong question"
@@ -51,7 +51,6 @@ def draw(table: pd.DataFrame) -> Figure:
                 errors.index, errors.clip(FLOOR), label=tr(label, width=WINDOW), **(look | pale)
             )
         right.set(xscale="log", yscale="log", xlabel=tr("states or features m"))
-        curve_readings.edges(right, FLOOR)
         right.set_ylabel(tr("relative Frobenius error"))
         right.set_title(tr("medians over heads"))
         style.ticks(right, sorted(table.states[table.states > 0].unique()))

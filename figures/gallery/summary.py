@@ -13,8 +13,7 @@ from analysis.costs.candidates import TRIVIAL
 from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.sweeps.sweep import COLUMNS as SWEPT
 from approx import parse
-from figures.drawing import curve_readings, style
-from figures.drawing.curve_labels import Note
+from figures.drawing import style
 from figures.gallery import error
 from figures.words import amounts
 from figures.words.translation import mark, share_of, tr
@@ -158,10 +157,9 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
     shown = best.method.map(style.label)
     for _, row in best[shown != shown.shift()].iterrows():  # where another method is the nearest
         place = float(row.temperature), max(float(row.value), FLOOR)
-        Note(ax, style.lines(style.label(str(row.method)), 14), place, style.SMALL)
+        style.Note(ax, style.lines(style.label(str(row.method)), 14), place)
     ends.append((tr("can be run"), max(float(best.value.iloc[-1]), FLOOR), "black"))
     style.direct(ax, ends)
-    curve_readings.edges(ax, FLOOR)
     crossing = crossings(table).get(name, np.nan)
     if crossing > 0:
         ax.axvline(crossing, color="0.2", linewidth=0.8, linestyle=":")
@@ -169,7 +167,7 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
         sparse = table[(table.role == "sparse") & (table.input == name)].sort_values("temperature")
         logs = np.log(sparse.temperature), np.log(sparse.value.clip(FLOOR))
         place = crossing, float(np.exp(np.interp(np.log(crossing), *logs)))
-        Note(ax, said, place, style.SMALL, color="0.2")
+        style.Note(ax, said, place, color="0.2")
     ax.set_title(name)
     ax.set(xlabel=tr("temperature t"), ylabel=tr("total variation"))
     style.ticks(ax, grid)

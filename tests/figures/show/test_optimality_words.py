@@ -5,13 +5,12 @@ import dataclasses
 from analysis import inputs
 from analysis.experiments.profile import Profile
 from approx import Mask
-from figures.drawing.curve_labels import Names
 from figures.gallery import FIGURES
 
 
 def legend(figure):
-    (*few,) = (text.get_text() for legend in figure.legends for text in legend.get_texts())
-    return few + [name for beside in figure.findobj(Names) for name in beside.names]
+    texts = [text for legend in figure.legends for text in legend.get_texts()]
+    return [" ".join(text.get_text().split()) for text in texts]
 
 
 def computed(name, x):

@@ -1,0 +1,81 @@
+"""Names of curves and of points, and what leaves an axis."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.text import Text
+
+from figures.drawing import style
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_names_at_ends_are_apart_in_order_and_within_the_panel(seed):
+    values = np.random.default_rng(seed).uniform(0.0, 1.0, 8)
+    with style.style():
+        _, (ax,) = style.tiles(1, "", "")
+        ax.set(xlim=(0, 1), ylim=(0, 1))
+        style.direct(ax, [(repr(float(v)), v, "0") for v in values], apart=0.1)
+    heights = {float(text.get_text()): text.xyann[1] for text in ax.texts}
+    places = [heights[value] for value in sorted(heights)]
+    assert np.all(np.diff(places) >= 0.1 - 1e-9)
+    assert places[-1] <= 1.0 + 1e-9
+    with style.style():
+        style.direct(ax, [("alone", 0.25, "0")])
+    assert ax.texts[-1].xyann[1] == pytest.approx(0.25)  # at its end
+
+
+def test_the_name_of_a_point_is_on_no_other_name_and_no_curve():
+    with style.style():
+        figure, (ax,) = style.tiles(1, "", "")
+        ax.plot([0, 1], [0, 1], label="a curve")
+        ax.set(xlim=(0, 1), ylim=(0, 1))
+        notes = [style.Note(ax, f"point {i}", (0.5, 0.5)) for i in range(6)]
+        figure.draw_without_rendering()
+    boxes = [Text.get_window_extent(note) for note in notes]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    line = ax.lines[0].get_transform().transform_path(ax.lines[0].get_path())
+    assert not any(line.intersects_bbox(box, filled=False) for box in boxes)
+    assert not notes[0].arrow_patch.get_visible()  # beside its point
+    assert notes[-1].arrow_patch.get_visible()  # a line leads to it
+
+
+@pytest.mark.parametrize("count", [style.MOST, style.MOST + 3])
+def test_few_names_stand_below_the_panels_and_many_on_their_right(count):
+    with style.style():
+        figure, axes = style.tiles(4, "", "")
+        for ax, i in itertools.product(axes, range(count)):
+            ax.plot([0, 1], [i, i], label=f"method {i} with a long name", color=style.PALETTE[i])
+        style.legend(figure, axes)
+        figure.draw_without_rendering()
+    (legend,) = figure.legends
+    names = [" ".join(text.get_text().split()) for text in legend.get_texts()]
+    assert names == [f"method {i} with a long name" for i in range(count)]
+    box, panels = legend.get_window_extent(), [ax.get_window_extent() for ax in axes]
+    assert not any(box.overlaps(panel) for panel in panels)
+    assert (box.x0 > max(panel.x1 for panel in panels)) == (count > style.MOST)
+    assert figure.bbox.contains(*box.min)
+    assert figure.bbox.contains(*box.max)
+
+
+def test_curves_without_a_name_are_grey():
+    with style.style():
+        figure, (ax,) = style.tiles(1, "", "")
+        for name, ends in (("a", [1, 2]), ("b", [2, 200])):
+            look = {"label": name, "color": style.PALETTE[0]}
+            style.curve(ax, pd.Series(ends, [0, 1]), (0, 100), **look)
+        style.legend(figure, ax, faded=["b"])
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["a", "others (in the table)"]
+    assert [(line.get_color(), line.get_visible()) for line in ax.lines] == [
+        (style.PALETTE[0], True), ("0.8", True), (style.PALETTE[0], False),
+    ]  # fmt: skip
+
+
+def test_what_leaves_an_axis_has_a_triangle_at_its_border():
+    with style.style():
+        _, (ax,) = style.tiles(1, "", "")
+        style.curve(ax, pd.Series([0.1, 3.0, 9.0], [1, 2, 3]), (1.0, 5.0), label="a", color="0.5")
+    assert [[*map(float, line.get_ydata())] for line in ax.lines] == [[0.1, 3, 9], [5], [1]]
+    assert [line.get_marker() for line in ax.lines[1:]] == ["^", "v"]
