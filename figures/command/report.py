@@ -46,7 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from figures.document import pandoc
+    from figures.document.convert import executable
     from figures.document.notes import NAME as NOTES
     from figures.report.build import build, rebuild
     from figures.words.translation import speaking
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError("--rebuild takes all but notes.md from report.md: edit it there")
         rebuild(out)
     else:
-        pandoc.executable()  # before anything is computed
+        executable()  # before anything is computed
         try:
             import platformdirs
         except ImportError as error:

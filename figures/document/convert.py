@@ -1,73 +1,80 @@
 r"""One Markdown document into a self-contained HTML page and into a PDF.
 
-pandoc reads the Markdown into its JSON tree. The tree is made harmless and is numbered here, where
-it is data and not markup, and only then written: as HTML with MathML, or as typst markup that the
-typst wheel turns into a PDF. Nothing is downloaded, and no text of the document is ever code.
+pandoc reads the Markdown into its JSON tree. Captions are numbered there and references become
+links; then pandoc writes HTML with MathML, or typst markup that the typst wheel turns into a PDF.
+Nothing is downloaded.
 
 Notes
 -----
 The Markdown is pandoc's: YAML metadata (``title``, ``subtitle``, ``author``, ``date``, ``lang``,
-``abstract``; anything else is dropped), ``$...$`` and ``$$...$$``, pipe tables with a caption
-``: text {#tbl:x}``, figures ``![caption](figures/x.svg){#fig:x width=100%}``, footnotes, code.
+``abstract``), ``$...$`` and ``$$...$$``, pipe tables with a caption ``: text {#tbl:x}``, figures
+``![caption](figures/x.svg){#fig:x width=100%}``, footnotes, code. Raw HTML, TeX and typst are text.
 ``@fig:x`` and ``@tbl:x`` become links "Figure 1", "Table 1". A paragraph ``[TOC]`` is where the
-PDF has its contents, with page numbers, which a page has beside it; from the first heading that is
-an ``{.appendix}`` on it is set smaller. Raw HTML, TeX and typst stay plain
-text; ``\label`` and ``\tag`` of a formula, and attributes other than an identifier, a width and a
-height, are dropped.
+PDF has its contents, which a page has beside it; from the first heading that is an
+``{.appendix}`` on, the PDF is set smaller.
 
 A figure is described to those who do not see it by the title in its SVG. Beside
 ``figures/x.svg``, a folder ``figures/x`` with ``t=0.5.svg``, ``t=1.svg`` … holds the same figure at
 one temperature each: the page shows these, with a slider, where scripts run.
 """
 
+import base64
+import functools
+import hashlib
+import html
 import json
+import math
+import os
 import re
-import shutil
-import tempfile
+import subprocess
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
 
 from analysis.compute.output_files import replacing
 from analysis.inputs import array_files
-from analysis.inputs.array_files import one_line
-from figures import fonts as shipped
-from figures.document.formulas import html_formula, polished, with_typst_formulas
+from figures import fonts
 from figures.document.notes import merged, notes as own_notes
-from figures.document.page import SCRIPT, Page, script_hash, with_appendices
-from figures.document.pandoc import executable, first_useful_line, run
-from figures.document.tree import (
-    CONTENTS,
-    WORDS,
-    FigureCopies,
-    Links,
-    Node,
-    Numbers,
-    at_mark,
-    authors,
-    before_appendix,
-    deeper,
-    harmless,
-    identifiers,
-    language,
-    text_value,
-    walk,
-)
-from figures.words.glossary import with_tips
 
 _HERE = Path(__file__).parent
 _READER = (
     "markdown-raw_attribute-raw_html-raw_tex-native_divs-native_spans-markdown_in_html_blocks"
     "-latex_macros+east_asian_line_breaks"
 )
-_MOST_BRACKETS = 6  # pandoc takes seconds for 8 and minutes for 12
-_MARGIN = re.compile(r"(?:[ \t>]|[-+*:~](?=[ \t])|\d{1,9}[.)](?=[ \t]))*")  # what a line is in
-_WIDEST_MARGIN = 200  # a hundred lists, for which pandoc takes a second
-_MOST_BRACES = 12  # of a formula: pandoc takes seconds for 18 subscripts of subscripts
-TOO_DEEP = "lists, quotes or emphasis nest too deeply in the document: flatten them"
-_MOST_LEVELS = 256  # of pandoc's tree, some four for each list in a list
-_LITERAL = re.compile(r"```.*?```|~~~.*?~~~|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]*\$", re.DOTALL)
-_METADATA = ("title", "subtitle", "author", "date", "lang", "abstract")
+_SECONDS = 60  # that pandoc may take
+# pandoc calls these warnings; a report without its formula or its figure is worse than none
+_LOST = re.compile(
+    r"\[WARNING\] (Could not (?:convert TeX math|fetch resource).*?)(?:, rendering|$)", re.MULTILINE
+)
 # pandoc escapes these only where it would also write quotation marks for typst to turn
 _SHORTHAND = re.compile(r"--|-\?|\.\.\.")
+_PDFS = {"index.html": "report.pdf", "claims.html": "claims.pdf"}  # beside each other
+WORDS = {
+    "en": {
+        "Figure": "Figure",
+        "Table": "Table",
+        "after": ".\N{EN SPACE}",
+        "toc-title": "Contents",
+        "abstract-title": "Abstract",
+        "skip": "Skip to the text",
+        "formula": "Formula",
+        "temperature": "temperature",
+    },
+    "zh": {
+        "Figure": "图",
+        "Table": "表",
+        "after": "\N{IDEOGRAPHIC SPACE}",
+        "toc-title": "目录",
+        "abstract-title": "摘要",
+        "skip": "跳到正文",
+        "formula": "公式",
+        "temperature": "温度",
+    },
+}
+_NONE: list[Any] = ["", [], []]  # attributes
+Node = Any  # one node of pandoc's JSON tree: dict, list, str, number or None
 
 
 def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
@@ -86,272 +93,337 @@ def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
     ------
     ImportError
         Without ``expqk[report]``.
-    FileNotFoundError
-        If a figure is missing.
     ValueError
-        If a figure, a link or a reference is refused, or `lang` is no language tag.
+        If a reference leads to no figure or table.
     RuntimeError
-        If pandoc fails, or cannot read a formula.
+        If pandoc fails, or cannot read a formula or a figure.
     """
-    pandoc = executable()
-    with tempfile.TemporaryDirectory(prefix="expqk-") as name:
-        build = Path(name)
-        document, words, figures = _prepared(pandoc, markdown, build, notes, pdf=False)
-        document["blocks"] = at_mark(document["blocks"], CONTENTS, None)
-        page = Page(build, words, figures.titles, figures.panels)
-        document = walk(walk(document, html_formula), page)
-        document["blocks"] = with_appendices(document["blocks"])
-        style = (_HERE / "style.css").read_text("utf-8") + page.drawings.rules()
-        said = json.dumps([document, words, page.drawn()], ensure_ascii=False)
-        face = shipped.face(said)
-        (build / "style.css").write_text(style + face, encoding="utf-8")
-        titled = "title" in document["meta"]
-        written = run(
-            pandoc,
-            "--from=json",
-            "--to=html5",
-            "--standalone",
-            "--embed-resources",
-            "--mathml",
-            "--number-sections",
-            f"--shift-heading-level-by={int(titled)}",  # the title alone is of the first level
-            "--toc",
-            f"--toc-depth={2 + titled}",
-            f"--template={_HERE / 'template.html'}",
-            f"--variable=toc-title:{words['contents']}",
-            f"--variable=abstract-title:{words['abstract']}",
-            f"--variable=skip:{words['skip']}",
-            f"--variable=script:{SCRIPT}",
-            f"--variable=script-hash:{script_hash()}",
-            *(["--variable=font"] if face else []),
-            text=json.dumps(document),
-            folder=build,
-        )
-    language = "zh" if words is WORDS["zh"] else "en"
-    _write(out, page.filled(with_tips(polished(written), language)).encode())
+    document, words = _prepared(markdown, notes, pdf=False)
+    style = (_HERE / "style.css").read_text("utf-8")
+    face = fonts.face(json.dumps([document, words], ensure_ascii=False))
+    script = (_HERE / "slider.js").read_text("utf-8").strip()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    titled = "title" in document["meta"]
+    page = pandoc(
+        "--from=json",
+        "--to=html5",
+        "--standalone",
+        "--embed-resources",
+        "--mathml",
+        "--number-sections",
+        f"--shift-heading-level-by={int(titled)}",  # the title alone is of the first level
+        "--toc",
+        f"--toc-depth={2 + titled}",
+        f"--template={_HERE / 'template.html'}",
+        *(f"--variable={word}:{words[word]}" for word in ("toc-title", "abstract-title", "skip")),
+        f"--variable=style:{style}{face}",
+        f"--variable=script:{script}",
+        f"--variable=script-hash:sha256-{digest}",  # no other script may run
+        *(["--variable=font"] if face else []),
+        text=json.dumps(document),
+        folder=markdown.parent,
+    )
+    with replacing(out) as temporary:
+        temporary.write_text(page, encoding="utf-8")
 
 
 def to_pdf(
-    markdown: Path,
-    out: Path,
-    *,
-    notes: Path | None = None,
-    fonts: Path | None = None,
-    landscape: bool = False,
+    markdown: Path, out: Path, *, notes: Path | None = None, landscape: bool = False
 ) -> None:
     """Write `markdown` as a PDF of A4 pages, without a date: the same input gives the same bytes.
 
+    Chinese is shown in the font of this project; a document with characters that it lacks as
+    well, Korean or rare ones, uses the fonts of the machine.
+
     Parameters
     ----------
-    markdown : Path
-        The document; its figures lie in its own folder or below.
-    out : Path
-        The PDF to write; an existing file is replaced.
-    notes : Path, optional
+    markdown, out, notes
         As in `to_html`.
-    fonts : Path, optional
-        A font file, or a folder of them, for the characters that typst's own fonts lack. With
-        none, Chinese is shown in the font of this project, and a document with characters that
-        it lacks as well, Korean or rare ones, uses the fonts of the machine.
     landscape : bool
         Whether the pages are wider than high, for wide tables.
 
     Raises
     ------
-    FileNotFoundError
-        If `fonts` is missing; otherwise as `to_html`.
+    ImportError, ValueError
+        As `to_html`.
     RuntimeError
-        If typst fails.
+        The same, or if typst fails.
     """
-    pandoc = executable()
-    if fonts is not None and not fonts.exists():
-        raise FileNotFoundError(f"fonts must be a font file or a folder of them, got {fonts}")
-    with tempfile.TemporaryDirectory(prefix="expqk-") as name:
-        build = Path(name)
-        document, words, figures = _prepared(pandoc, markdown, build, notes, pdf=True)
-        contents = f"#contents[{words['contents']}]\n#show: floating\n"
-        document["blocks"] = at_mark(document["blocks"], CONTENTS, _typst_block(contents))
-        document["blocks"] = before_appendix(document["blocks"], _typst_block("#show: smaller\n"))
-        source = run(
-            pandoc,
-            "--from=json",
-            "--to=typst-smart",
-            "--standalone",
-            "--wrap=none",
-            f"--template={_HERE / 'template.typ'}",
-            f"--variable=abstract-title:{words['abstract']}",
-            *(["--variable=landscape"] if landscape else []),
-            text=json.dumps(walk(with_typst_formulas(pandoc, document, build), _without_shorthand)),
-            folder=build,
-        )
-        (build / "report.typ").write_text(source, encoding="utf-8")
-        try:
-            pdf = _typst(build, fonts, author=", ".join(authors(document["meta"])))
-        except RuntimeError as error:
-            raise RuntimeError(figures.in_words(str(error))) from error
-    _write(out, pdf)
-
-
-def _typst_block(markup: str) -> Node:
-    return {"t": "RawBlock", "c": ["typst", markup]}
-
-
-def _without_shorthand(node: Node) -> Node:
-    """Return a word that would be set otherwise: -- as a dash, by typst or by a ligature."""
-    if isinstance(node, list) or node["t"] != "Str" or not _SHORTHAND.search(node["c"]):
-        return node
-    word = node["c"].replace("\\", "\\\\").replace('"', '\\"')
-    return {"t": "RawInline", "c": ["typst", f'#text(ligatures: false, "{word}");']}
-
-
-def _typst(build: Path, fonts: Path | None, *, author: str) -> bytes:
-    """Return the PDF of report.typ in `build`, the only folder typst may read."""
     try:
         import typst
     except ImportError as error:
         raise ImportError("a PDF needs typst: pip install -e '.[report]'") from error
-    source = build / "report.typ"
-    text = source.read_text(encoding="utf-8")
-    # Where known fonts do, the fonts of the machine could only make two machines differ.
-    known_fonts_do = fonts is not None or not shipped.lacks(text)
-    if fonts is None and shipped.EAST_ASIAN.search(text):
-        fonts = shipped.SERIF
-    folders = [] if fonts is None else [_font_folder(fonts, build)]
-    given = typst.Fonts(
-        include_system_fonts=False, include_embedded_fonts=False, font_paths=folders
-    ).families()
-    if fonts is not None and not given:
-        raise ValueError(f"fonts must be a font file or a folder of them, got {fonts}")
+    document, words = _prepared(markdown, notes, pdf=True)
+    source = pandoc(
+        "--from=json",
+        "--to=typst-smart",
+        "--standalone",
+        "--wrap=none",
+        f"--template={_HERE / 'template.typ'}",
+        f"--variable=abstract-title:{words['abstract-title']}",
+        *(["--variable=landscape"] if landscape else []),
+        text=json.dumps(document),
+        folder=markdown.parent,
+    )
+    chinese = fonts.EAST_ASIAN.search(source) is not None
+    author = document["meta"].get("author", {"t": "MetaList", "c": []})
+    people = author["c"] if author["t"] == "MetaList" else [author]
+    given = json.dumps([fonts.SERIF_FAMILY] * chinese)
     try:
         pdf: bytes = typst.compile(
-            source,
-            root=build,
-            font_paths=folders,
-            ignore_system_fonts=known_fonts_do,
-            sys_inputs={"author": author, "fonts": json.dumps(sorted(given))},
-            package_path=build / "packages",
-            package_cache_path=build / "packages",
+            source.encode(),
+            root=markdown.parent,
+            font_paths=[fonts.SERIF.parent] * chinese,
+            ignore_system_fonts=not fonts.lacks(source),  # which two machines have in two versions
+            sys_inputs={"author": ", ".join(map(_plain, people)), "fonts": given},
             format="pdf",
             timestamp=0,
         )
     except RuntimeError as error:
-        if "depth exceeded" in str(error):
-            raise ValueError(TOO_DEEP) from error
-        raise RuntimeError(f"typst: {first_useful_line(str(error))}") from error
-    return pdf
-
-
-def _font_folder(fonts: Path, build: Path) -> Path:
-    """Return a folder with the fonts: typst passes over a font file without a word."""
-    if fonts.is_dir():
-        return fonts
-    folder = build / "fonts"
-    folder.mkdir()
-    shutil.copy(fonts, folder)
-    return folder
-
-
-def _write(out: Path, content: bytes) -> None:
-    """Put `content` at `out` in one step; a symlink at `out` is replaced, never followed."""
+        raise RuntimeError(f"typst: {_first_line(str(error))}") from error
     with replacing(out) as temporary:
-        temporary.write_bytes(content)
+        temporary.write_bytes(pdf)
 
 
 def check_notes(markdown: Path | None, notes: Path) -> None:
     """Raise an error if notes cannot be read, or merged into a document, if that is there."""
     if notes.exists() and markdown is not None and markdown.is_file():
-        with tempfile.TemporaryDirectory(prefix="expqk-") as name:
-            _tree_with_notes(executable(), markdown, Path(name), notes)
+        _tree(markdown, notes)
     elif notes.exists():
         own_notes(array_files.text(notes))
 
 
-def _tree_with_notes(pandoc: str, markdown: Path, build: Path, notes: Path | None) -> Node:
+def executable() -> str:
+    """Return the path of pandoc, the wheel's own before any other on the machine."""
+    try:
+        import pypandoc
+
+        own = Path(pypandoc.__file__).parent / "files" / f"pandoc{'.exe' * (os.name == 'nt')}"
+        return str(own if own.is_file() else pypandoc.get_pandoc_path())
+    except (ImportError, OSError) as error:
+        raise ImportError("a report needs pandoc: pip install -e '.[report]'") from error
+
+
+def pandoc(*arguments: str, text: str, folder: Path) -> str:
+    """Return what pandoc makes of `text`, working in `folder` and with no settings of the user."""
+    try:
+        process = subprocess.run(
+            [executable(), f"--data-dir={_HERE}", *arguments],
+            input=text.encode(),
+            capture_output=True,
+            cwd=folder,
+            timeout=_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"pandoc: no answer within {_SECONDS} s") from None
+    messages = process.stderr.decode(errors="replace")
+    if lost := _LOST.search(messages):
+        raise RuntimeError(f"pandoc: {lost[1]}")
+    if process.returncode:
+        raise RuntimeError(f"pandoc: {_first_line(messages)}")
+    return process.stdout.decode()
+
+
+def _first_line(messages: str) -> str:
+    """Return the first line that is neither blank nor a mere notice."""
+    lines = (line.strip() for line in messages.splitlines())
+    return next((x for x in lines if x and not x.startswith(("[WARNING]", "[INFO]"))), "no message")
+
+
+def _plain(node: Node) -> str:
+    """Return the text of a node, without its markup."""
+    if isinstance(node, list):
+        return "".join(map(_plain, node))
+    if not isinstance(node, dict):
+        return ""
+    kind = node.get("t")
+    if kind in ("Str", "MetaString"):
+        return str(node["c"])
+    return " " if kind in ("Space", "SoftBreak", "LineBreak") else _plain(node.get("c"))
+
+
+def _read(text: str, folder: Path, *more: str) -> Node:
+    """Return pandoc's tree of a text; the columns of a table are as wide as their cells."""
+    how = (f"--from={_READER}{''.join(more)}", "--to=json", "--sandbox", "--columns=100000")
+    return json.loads(pandoc(*how, text=text, folder=folder))
+
+
+def _tree(markdown: Path, notes: Path | None) -> Node:
     """Return pandoc's tree of a document, with the notes in it if there are any."""
-    tree = _tree(pandoc, array_files.text(markdown), build)
+    tree = _read(array_files.text(markdown), markdown.parent)
     if notes is not None and notes.exists():
         tree["blocks"] = merged(
             tree["blocks"],
             own_notes(array_files.text(notes)),
-            lambda text: _tree(pandoc, text, build)["blocks"],
+            # a heading of a note has no identifier, which the document might have already
+            lambda text: _read(text, markdown.parent, "-auto_identifiers")["blocks"],
         )
     return tree
 
 
-def _prepared(
-    pandoc: str, markdown: Path, build: Path, notes: Path | None, *, pdf: bool
-) -> tuple[dict[str, Node], dict[str, str], FigureCopies]:
-    """Return the tree of `markdown`, harmless and numbered, the words of its language, its figures.
-
-    Figures are copied into `build`, under names of our own.
-    """
-    tree = _tree_with_notes(pandoc, markdown, build, notes)
-    meta = {key: tree["meta"][key] for key in _METADATA if key in tree["meta"]}
-    tag = language(meta)
-    meta["lang"] = {"t": "MetaString", "c": tag}
-    if "author" in meta:
-        meta["author"] = {"t": "MetaList", "c": [text_value(name) for name in authors(meta)]}
+def _prepared(markdown: Path, notes: Path | None, *, pdf: bool) -> tuple[Node, dict[str, str]]:
+    """Return the tree of `markdown`, numbered and with its links, and the words of its language."""
+    tree = _tree(markdown, notes)
+    meta = tree["meta"]
+    meta.setdefault("lang", {"t": "MetaString", "c": "en"})
     if "title" not in meta:
-        meta["pagetitle"] = text_value(markdown.stem)
-    words = WORDS["zh" if tag.lower().startswith("zh") else "en"]
-    document: dict[str, Node] = {**tree, "meta": meta}
-    document = walk(document, harmless)
-    figures = FigureCopies(markdown.parent, build)
-    document = walk(document, figures)
-    numbers = Numbers(words, figures.titles)
-    document = walk(document, numbers)
-    document = walk(document, Links(set(identifiers(document)), numbers.labels, pdf=pdf))
-    return document, words, figures
+        meta["pagetitle"] = {"t": "MetaString", "c": markdown.stem}
+    words = WORDS["zh" if _plain(meta["lang"]).startswith("zh") else "en"]
+    if pdf:
+        tree["blocks"] = _set(tree["blocks"], words)
+    else:
+        tree["blocks"] = [block for block in tree["blocks"] if not _is_contents(block)]
+    numbers = _Numbers(markdown.parent, words, pdf=pdf)
+    return _walk(_walk(tree, numbers.numbered), numbers.linked), words
 
 
-def _tree(pandoc: str, text: str, build: Path) -> dict[str, Node]:
-    """Return pandoc's tree of a document."""
-    _refuse_nested_brackets(text)
-    _refuse_nested_braces(text)
-    _refuse_deep_margins(text)
-    arguments = (f"--from={_READER}", "--to=json", "--sandbox")
-    written = run(pandoc, *arguments, text=text, folder=build)
-    try:
-        tree: dict[str, Node] | None = json.loads(written)
-    except RecursionError:
-        tree = None
-    if tree is None or deeper(tree, _MOST_LEVELS):
-        raise ValueError(TOO_DEEP)
-    return tree
+def _set(blocks: list[Node], words: dict[str, str]) -> list[Node]:
+    """Return the blocks with the contents at their mark, smaller from an appendix on."""
+    contents = {
+        "t": "RawBlock",
+        "c": ["typst", f"#contents[{words['toc-title']}]\n#show: floating"],
+    }
+    placed = [contents if _is_contents(block) else block for block in blocks]
+    appendices = (i for i, block in enumerate(placed) if _is_appendix(block))
+    first = next(appendices, len(placed))
+    return [*placed[:first], _typst("#show: smaller"), *placed[first:]]
 
 
-def _refuse_deep_margins(text: str) -> None:
-    """Raise ValueError before pandoc takes minutes for the lists and quotes that a line is in."""
-    for line in _LITERAL.sub("", text).splitlines():
-        margin = _MARGIN.match(line)
-        if margin and len(margin[0]) > _WIDEST_MARGIN and re.search(r"[-+*:~>.)]", margin[0]):
-            raise ValueError(TOO_DEEP)
+def _typst(markup: str) -> Node:
+    return {"t": "RawBlock", "c": ["typst", markup]}
 
 
-def _refuse_nested_braces(text: str) -> None:
-    """Raise ValueError before pandoc takes minutes for the braces of a formula."""
-    for literal in _LITERAL.finditer(text):
-        if literal[0][0] == "$" and _too_deep(literal[0], "{}", _MOST_BRACES) is not None:
-            near = one_line(literal[0], 40)
-            raise ValueError(f"braces nest more than {_MOST_BRACES} deep in the formula {near!r}")
+def _is_contents(block: Node) -> bool:
+    return block["t"] == "Para" and _plain(block["c"]) == "[TOC]"
 
 
-def _too_deep(text: str, pair: str, most: int) -> int | None:
-    """Return where the marks of a pair nest deeper than so many, None where they do not."""
-    depth = 0
-    for one in re.finditer(rf"\\.|[{re.escape(pair)}]", text):
-        depth = max(0, depth + {pair[0]: 1, pair[1]: -1}.get(one[0], 0))
-        if depth > most:
-            return one.start()
-    return None
+def _is_appendix(block: Node) -> bool:
+    return block["t"] == "Header" and "appendix" in block["c"][1][1]
 
 
-def _refuse_nested_brackets(text: str) -> None:
-    """Raise ValueError if brackets outside of code and formulas nest deeper than links ever do."""
-    for paragraph in re.split(r"\n\s*\n", _LITERAL.sub("", text)):
-        if (at := _too_deep(paragraph, "[]", _MOST_BRACKETS)) is not None:
-            near = one_line(paragraph[max(0, at - 20) :], 40)
-            raise ValueError(
-                f"brackets nest more than {_MOST_BRACKETS} deep at {near!r}: write \\[ for those "
-                "that begin no link"
-            )
+def _walk(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return the tree with every element changed, leaves first."""
+    if isinstance(node, list):
+        return [_walk(item, change) for item in node]
+    if isinstance(node, dict):
+        node = {key: _walk(value, change) for key, value in node.items()}
+        return change(node) if "t" in node else node
+    return node
+
+
+class _Numbers:
+    """Puts "Figure 1" and "Table 1" before captions, and links with these in place of @fig:x.
+
+    For a page it puts what may be wider than a phone into boxes that scroll, which the keyboard
+    reaches, and the panels of a figure behind a slider.
+    """
+
+    def __init__(self, folder: Path, words: dict[str, str], *, pdf: bool) -> None:
+        self.folder, self.words, self.pdf = folder, words, pdf
+        self.count: Counter[str] = Counter()
+        self.labels: dict[str, str] = {}
+
+    def numbered(self, node: Node) -> Node:
+        """Return a figure, a table or a formula as the document shows it."""
+        kind = node["t"]
+        if kind == "Str" and self.pdf and _SHORTHAND.search(node["c"]):
+            return {
+                "t": "RawInline",
+                "c": ["typst", f"#{json.dumps(node['c'], ensure_ascii=False)};"],
+            }
+        if kind == "Math" and node["c"][0]["t"] == "DisplayMath" and not self.pdf:
+            return {"t": "Span", "c": [_scrolling(self.words["formula"]), [node]]}
+        if kind not in ("Figure", "Table"):
+            return node
+        attributes, (short, blocks), *body = node["c"]
+        label = self.words[kind]
+        if blocks:
+            self.count[kind] += 1
+            label = f"{label}\N{NO-BREAK SPACE}{self.count[kind]}"
+            self.labels[attributes[0]] = label
+            head = [{"t": "Strong", "c": [_text(label)]}, _text(self.words["after"])]
+            blocks = [{"t": "Plain", "c": head + blocks[0]["c"]}, *blocks[1:]]
+        caption = [short, blocks]
+        if self.pdf:
+            return {"t": kind, "c": [attributes, caption, *body]}
+        if kind == "Figure":
+            sliders = [self._slider(target, label) for target in _targets(body[0])]
+            described = _walk(body[0], functools.partial(self._described, label))
+            box = {"t": "Div", "c": [_scrolling(label), described]}
+            return {"t": kind, "c": [attributes, caption, [box, *filter(None, sliders)]]}
+        bare = {"t": "Table", "c": [["", [], []], [None, []], *body]}
+        box = {"t": "Div", "c": [_scrolling(label), [bare]]}
+        attributes = [attributes[0], ["table"], []]
+        return {"t": "Figure", "c": [attributes, caption, [box]]} if blocks else box
+
+    def _described(self, label: str, node: Node) -> Node:
+        """Return the picture of a figure, described by its title and not again by its caption."""
+        if node["t"] != "Image":
+            return node
+        attributes, _, target = node["c"]
+        title = _title(self.folder / unquote(target[0])) or label
+        return {"t": "Image", "c": [attributes, [_text(title)], target]}
+
+    def _slider(self, target: str, label: str) -> Node | None:
+        """Return the panels of a figure and their slider, hidden until the script shows them."""
+        folder = (self.folder / unquote(target)).with_suffix("")
+        panels = sorted(folder.glob("t=*.svg"), key=lambda panel: float(panel.stem[2:]))
+        if not panels:
+            return None
+        first = min(range(len(panels)), key=lambda i: abs(math.log(float(panels[i].stem[2:]))))
+        pictures = "\n".join(
+            f'<img src="{quote(panel.relative_to(self.folder).as_posix())}" '
+            f'data-value="{panel.stem[2:]}" alt="{html.escape(_title(panel))}" />'
+            for panel in panels
+        )
+        said = f"""<div class="panels" hidden="">
+<p><label>{self.words["temperature"]} <input type="range" min="0" max="{len(panels) - 1}"
+value="{first}" autocomplete="off" /></label> <output aria-live="off"></output></p>
+<div class="scroll" tabindex="0" role="group" aria-label="{label}">
+{pictures}
+</div>
+</div>"""
+        return {"t": "RawBlock", "c": ["html", said]}
+
+    def linked(self, node: Node) -> Node:
+        """Return a reference as a link; in a PDF, a link to a page leads to the PDF beside it."""
+        if node["t"] == "Link" and self.pdf:
+            attributes, inlines, (target, title) = node["c"]
+            target = _PDFS.get(target.partition("#")[0], target)
+            return {"t": "Link", "c": [attributes, inlines, [target, title]]}
+        keys = [one["citationId"] for one in node["c"][0]] if node["t"] == "Cite" else []
+        if not any(key.startswith(("fig:", "tbl:")) for key in keys):
+            return {"t": "Span", "c": [_NONE, node["c"][1]]} if keys else node
+        links: list[Node] = []
+        for key in keys:
+            if key not in self.labels:
+                raise ValueError(f"@{key} refers to no figure or table with a caption")
+            links += [_text(", ")] * bool(links)
+            links.append({"t": "Link", "c": [_NONE, [_text(self.labels[key])], [f"#{key}", ""]]})
+        return {"t": "Span", "c": [_NONE, links]}
+
+
+def _text(text: str) -> Node:
+    return {"t": "Str", "c": text}
+
+
+def _scrolling(label: str) -> Node:
+    """Return the attributes of a box that the keyboard can scroll."""
+    return ["", ["scroll"], [["tabindex", "0"], ["role", "group"], ["aria-label", label]]]
+
+
+def _targets(node: Node) -> list[str]:
+    """Return the file of every picture below a node."""
+    if isinstance(node, list):
+        return [target for item in node for target in _targets(item)]
+    if not isinstance(node, dict):
+        return []
+    return [node["c"][2][0]] if node.get("t") == "Image" else _targets(node.get("c"))
+
+
+def _title(file: Path) -> str:
+    """Return the title of an SVG, "" without one."""
+    drawn = file.suffix == ".svg" and file.is_file()
+    text = file.read_text("utf-8", errors="replace") if drawn else ""
+    title = re.search(r"<svg\b[^>]*>\s*<title>([^<]*)</title>", text)
+    return " ".join(html.unescape(title[1]).split()) if title else ""

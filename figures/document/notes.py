@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from approx import checks
-from figures.document.tree import Node, identifiers, walk
 
 NAME = "notes.md"
 _MARK = re.compile(r"<!--\s*after:\s*(\S+)\s*-->")
@@ -77,38 +76,37 @@ def skeleton(markdown: str, first: str) -> str:
     return "\n".join([f"<!-- {first} -->\n", *marks])
 
 
-def merged(blocks: list[Node], every: list[Note], read: Callable[[str], list[Node]]) -> list[Node]:
+def merged(blocks: list[Any], every: list[Note], read: Callable[[str], list[Any]]) -> list[Any]:
     """Return the blocks of a document with notes after their places; `read` makes text blocks.
 
-    A note goes to the end of a section, before the sections that follow it, and in place of a
-    question (a ``::: {#PLACE}`` of its own). Of ``fig:error`` and
-    ``tbl:error`` the name ``error`` is enough. An identifier that the document has already gets
-    another ending.
+    A note goes to the end of a section, before the section that follows it, and in place of a
+    question (a ``::: {#PLACE}`` of its own). Of ``fig:error`` and ``tbl:error`` the name ``error``
+    is enough.
 
     Raises
     ------
     ValueError
         A place is unknown.
     """
-    ends = {identifier: (end, -start) for identifier, start, end in _places(blocks)}
-    asked = {block["c"][0][0] for block in blocks if block["t"] == "Div"}
-    taken, placed = set(identifiers(blocks)), list[tuple[tuple[int, int], bool, list[Node]]]()
-    for note in reversed(every):
+    ends = {name: (end, -start) for name, start, end in _places(blocks)}
+    placed: list[tuple[tuple[int, int], list[Any]]] = []
+    answered: list[Any] = []
+    for note in every:
         names = (name for name in (note.place, f"fig:{note.place}", f"tbl:{note.place}"))
         place = next((name for name in names if name in ends), None)
         if place is None:
             raise ValueError(f"{NAME}: {checks.unknown('place', note.place, list(ends))}")
-        own = _renamed(read(note.text), taken)
-        taken.update(identifiers(own))
-        placed.append((ends[place], place in asked, own))
-    # from the last to the first; where places end together, what began earlier ends later
-    for (end, _), answers, own in sorted(placed, key=lambda one: one[0], reverse=True):
-        blocks = [*blocks[: end - answers], *own, *blocks[end:]]
-    return blocks
+        placed.append((ends[place], read(note.text)))
+        answered += [b for b in blocks if b["t"] == "Div" and b["c"][0][0] == place]
+    joined = [*blocks]
+    placed.sort(key=lambda one: one[0])  # where places end together, what began later ends first
+    for (end, _), own in reversed(placed):
+        joined[end:end] = own
+    return [block for block in joined if not any(block is one for one in answered)]
 
 
-def _places(blocks: list[Node]) -> Iterator[tuple[str, int, int]]:
-    """Yield of every section, figure, table and question its name, and its first and last block."""
+def _places(blocks: list[Any]) -> Iterator[tuple[str, int, int]]:
+    """Yield the name of every section, figure, table and question, where it begins and ends."""
     for i, block in enumerate(blocks):
         if block["t"] == "Header":
             level, (identifier, *_), _ = block["c"]
@@ -117,16 +115,3 @@ def _places(blocks: list[Node]) -> Iterator[tuple[str, int, int]]:
             yield identifier, i, next(ends, len(blocks))
         elif block["t"] in ("Figure", "Table", "Div") and block["c"][0][0]:
             yield block["c"][0][0], i, i + 1
-
-
-def _renamed(blocks: list[Node], taken: set[str]) -> list[Node]:
-    """Return the blocks of a note, no identifier of which is taken."""
-
-    def change(node: Node) -> Node:
-        if isinstance(node, dict):
-            return node
-        while node[0] in taken:
-            node = [f"{node[0]}-note", *node[1:]]
-        return node
-
-    return list(walk(blocks, change))

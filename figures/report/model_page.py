@@ -7,9 +7,8 @@ from pathlib import Path
 
 from analysis.compute import output_files
 from analysis.models.pipeline import Results
-from figures.document.convert import check_notes, to_html
+from figures.document.convert import check_notes, executable, to_html
 from figures.document.notes import NAME as NOTES
-from figures.document.pandoc import executable
 from figures.drawing import style
 from figures.report import model_sections
 from figures.report.model_sections import PLAN

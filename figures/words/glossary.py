@@ -1,11 +1,10 @@
 """Every symbol and word of the project, once: glossary.toml, and the pages that are made from it.
 
-``python -m figures.words.glossary`` writes docs/words.md and its twin. The page of a report has
-the meaning of a word at its first use, and an appendix with those that it uses.
+``python -m figures.words.glossary`` writes docs/words.md and its twin. A report has an appendix
+with the words that it uses.
 """
 
 import functools
-import html
 import re
 import tomllib
 from pathlib import Path
@@ -19,9 +18,6 @@ PAGES = {
     "zh": ("docs/words.zh-CN.md", "# 词汇表", "[English](words.md)", "本项目的每个符号和每个词，"
            "各列一次，按初次阅读的顺序排列。"),
 }  # fmt: skip
-_KEPT = "a|abbr|button|code|h[1-6]|head|header|label|math|nav|pre|summary|svg"  # without tips
-_TAG = re.compile(r"(<(script|style)\b.*?</\2>|<[^>]*>)", re.DOTALL)
-_NAME = re.compile(rf"<(/?)(?:{_KEPT})\b")
 
 
 @functools.cache
@@ -51,42 +47,6 @@ def used(text: str, language: str) -> str:
     found = {match[0].lower() for match in _pattern(language).finditer(text)}
     rows = [(name, says) for name, (_, says) in terms(language).items() if _forms(name) & found]
     return table((word, meaning), rows)
-
-
-def with_tips(page: str, language: str) -> str:
-    """Return a page of HTML with the meaning of each word at its first use in the text.
-
-    Headings, links, code and formulas stay as they are.
-
-    Examples
-    --------
-    >>> with_tips("<p>The <a>rank</a> is not the ε-rank.</p>", "en")[:50]
-    '<p>The <a>rank</a> is not the <abbr title="The num'
-    """
-    if language not in TITLES:
-        return page
-    meanings = {form: name for name in terms(language) for form in _forms(name)}
-    told: set[str] = set()
-    inside = 0
-
-    def tip(match: re.Match[str]) -> str:
-        name = meanings[match[0].lower()]
-        if name in told:
-            return match[0]
-        told.add(name)
-        meaning = html.escape(terms(language)[name][1])
-        return f'<abbr title="{meaning}">{match[0]}</abbr>'
-
-    parts: list[str] = []
-    end = 0
-    for tag in [*_TAG.finditer(page), None]:
-        start, stop = tag.span() if tag else (len(page), len(page))
-        text = page[end:start]
-        parts += [text if inside else _pattern(language).sub(tip, text), page[start:stop]]
-        end = stop
-        if tag and (named := _NAME.match(tag[0])) and not tag[0].endswith("/>"):
-            inside += -1 if named[1] else 1
-    return "".join(parts)
 
 
 def _forms(name: str) -> set[str]:

@@ -1,12 +1,11 @@
 import base64
+import hashlib
 import html
 import io
 import re
 import shutil
-import struct
 import subprocess
 import sys
-import zlib
 
 import matplotlib
 import pytest
@@ -14,8 +13,8 @@ from drawing import text_of
 from fontTools.ttLib import TTFont
 from matplotlib.figure import Figure
 
-from figures.document.convert import _without_shorthand, to_html, to_pdf
-from figures.fonts import FAMILY, FONT
+from figures.document.convert import to_html, to_pdf
+from figures.report.tables import literal, metadata
 
 MARKDOWN = r"""---
 title: How well is $\exp(q\cdot k)$ approximated?
@@ -30,7 +29,7 @@ abstract: |
 # Introduction {#intro}
 
 Positive features $\phi$ are unbiased, $\mathbb{E}\,\widehat{\kappa}(q,k)=\exp(q\cdot k)$, at a
-cost of $O(n\log n)$, on sets $A\cap B$ of $10{,}000$ points. See @fig:error,
+cost of $O(n\log n)$, on sets $A\cap B$. See @fig:error,
 [@fig:rank; @tbl:errors], [the introduction](#intro), <https://example.org/paper> and a@b.c.[^note]
 
 [^note]: A footnote with $\|x\|_2^2$.
@@ -71,18 +70,6 @@ def folder(tmp_path_factory):
             figure = Figure(figsize=(4, 2))
             figure.subplots().set(title=name, xlabel=r"$\tau$", ylabel="relative error")
             figure.savefig(folder / "figures" / f"{name}.svg", metadata={"Date": None})
-    (folder / "figures" / "broken.svg").write_text("no picture")
-    (folder / "figures" / "page.svg").write_text("<html/>")
-    (folder / "figures" / "other.svg").write_text('<svg xmlns="urn:x"/>')
-    for name, inner in (("deep", "<g>" * 300 + "</g>" * 300), ("shows", "<image href='/etc/x'/>")):
-        drawing = f'<svg xmlns="http://www.w3.org/2000/svg">{inner}</svg>'
-        (folder / "figures" / f"{name}.svg").write_text(drawing)
-    size = struct.pack(">II5B", 60_000, 60_000, 8, 2, 0, 0, 0)
-    header = b"IHDR" + size + struct.pack(">I", zlib.crc32(b"IHDR" + size))
-    data = struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
-    bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + data
-    (folder / "figures" / "bomb.png").write_bytes(bomb)
-    (folder / "figures" / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     (folder / "report.md").write_text(MARKDOWN, encoding="utf-8")
     return folder
 
@@ -115,10 +102,9 @@ def test_page_asks_for_nothing_outside(page):
     """Links may lead away; nothing that a browser fetches by itself may."""
     assert re.findall(r'href="(?!#)([^"]*)"', page) == ["https://example.org/paper"]
     sources = re.findall(r'\ssrc\s*=\s*"([^"]*)"', page)
-    assert len(sources) == 1  # of the figure whose letters are no paths
+    assert len(sources) == 2
     assert all(source.startswith("data:image/svg+xml") for source in sources)
-    assert page.count('<svg class="drawing"') == 1
-    assert not re.search(r"""<link|<iframe|@import|url\((?!["']?data:|#)""", page)
+    assert not re.search(r"""<link|<iframe|@import|url\((?!["']?data:)""", page)
     assert page.count("<script") == 1
     assert "default-src 'none'" in html.unescape(page)
 
@@ -141,12 +127,6 @@ def test_page_has_formulas_as_mathml(page):
     )
     assert 'display="block"' in page
     assert "⊗" in page
-    # n log n, with the thin spaces that MathML does not add
-    assert re.search("<mi>n</mi><mrow><mspace [^>]*></mspace><mi[^>]*>log</mi>", page)
-    # ∥, a relation, would stand apart from what it encloses
-    assert "∥" not in page
-    # a comma is not parted from its formula
-    assert re.search(r'<span class="unbroken"><math.*?</math>,</span>', page, re.DOTALL)
 
 
 def test_pdf_has_text_captions_and_numbers_and_no_date(pdf):
@@ -162,7 +142,6 @@ def test_pdf_has_text_captions_and_numbers_and_no_date(pdf):
         assert label in words.replace("\N{NO-BREAK SPACE}", " ")
     for symbol in "⊗⨂⊙∩":
         assert symbol in words
-    assert "10,000" in words
 
 
 @pytest.mark.parametrize(("convert", "fixture"), [(to_html, "page"), (to_pdf, "pdf")])
@@ -175,110 +154,85 @@ def test_same_bytes_again(convert, fixture, folder, tmp_path, request):
     assert again == (first.encode() if isinstance(first, str) else first)
 
 
-CODE = r"""---
-title: "#panic() <script>alert(1)</script>"
-header-includes: "#panic()"
-include-before: dropped
-css: https://evil.example/x.css
-mainfont: '"; #panic()'
----
-
-```{=typst}
+CODE = r"""```{=typst}
 #panic()
-#read("/etc/passwd")
 ```
 
-`#panic()`{=typst} #panic() [word]{typst:text:fill='panic()' onclick='alert(1)'}
-<img src="https://evil.example/x.png"> $\text{"#panic()}\label{a>#panic()<b}$ \input{/etc/passwd}
-
-::: {#"x> typst:block:fill='panic()' style="background: url(https://evil.example)"}
-inside
-:::
-
-![](figures/error.svg){.inline-svg width='1%; #panic()' onload='alert(1)'}
+`#panic()`{=typst} #panic() <img src="https://evil.example/x.png"> <script>x</script> a\-\-b
 """
 
 
 def test_markup_in_the_text_stays_text(folder, tmp_path):
-    """panic() would end the PDF with an error; read() would not find its file."""
+    """panic() would end the PDF with an error."""
     source = written(folder, CODE)
     to_pdf(source, tmp_path / "x.pdf")
     to_html(source, tmp_path / "x.html")
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert page.count("<script") == 1  # of every page
-    assert "dropped" not in page
-    assert not re.search(r"<[^>]*(onclick|onload|evil\.example)", page)
+    assert not re.search(r"<[^>]*evil\.example", page)
     text = text_of((tmp_path / "x.pdf").read_bytes())
-    assert text is None or '#read("/etc/passwd")' in text
+    assert text is None or "a--b" in text
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "../secret.svg",
-        "figures/../../secret.svg",
-        "figures/%2e%2e/%2e%2e/secret.svg",
-        "/etc/secret.svg",
-        "file:///etc/secret.svg",
-        "https://evil.example/x.svg",
-        "//evil.example/x.svg",
-        "data:image/svg+xml,x.svg",
-        r"..\\secret.svg",
-        "report.md",
-        "figures/link.svg",
-        "linked/error.svg",
-    ],
-)
-def test_figure_outside_the_folder_is_refused(target, folder, tmp_path):
-    inner = tmp_path / "inner"
-    shutil.copytree(folder, inner)
-    (tmp_path / "secret.svg").write_text("<svg/>")
-    (inner / "figures" / "link.svg").symlink_to(tmp_path / "secret.svg")
-    (inner / "linked").symlink_to(inner / "figures")
-    with pytest.raises(ValueError, match="a figure must"):
-        to_html(written(inner, f"![x]({target})"), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+HOSTILE = [
+    "</title></style><script>alert(1)</script>",
+    "](javascript:x) [x](file:///etc/passwd) ![x](../../secret.svg) {onclick=x}",
+    '"}\n---\ntitle: x\n# `#read("/etc/passwd")`{=typst} $\\input{/etc/passwd}$ @fig:x [TOC]',
+    "| a | \n\n: b {#tbl:x} <!-- after: x --> *a* _b_ ~c~ ^d^ 头 & &lt; #panic()",
+]
 
 
-PDF = ("](/etc", "/none.svg", "$")  # what is refused before either is converted is asked of one
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_of_a_user_is_text_wherever_it_stands(name, folder, tmp_path):
+    """Of a head, of an input, of an author, of a report: each goes through `literal`."""
+    said = literal(name)
+    source = f"""{metadata(said, [said])}
+
+# {said}
+
+| {said} |
+|--|
+| {said} |
+
+: {said} {{#tbl:own}}
+
+![{said}](figures/error.svg){{#fig:own}}
+"""
+    to_html(written(folder, source), tmp_path / "x.html")
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    body = page[page.index("<body>") : page.index("<script>")]
+    plain = " ".join(html.unescape(re.sub("<[^>]*>", "", body)).split())
+    assert plain.count(" ".join(name.split())) == 8  # with the contents
+    assert page.count("<script") == 1
+    leads = re.findall(r'(?:href|src)="([^"]*)"', page)
+    assert all(target.startswith(("#", "data:image/svg")) for target in leads)
+    assert not re.search(r"<[^>]*\sonclick=", page)
+    assert page.count("<table>") == 1
+    assert page.count("<img") == 1
+    to_pdf(written(folder, source), tmp_path / "x.pdf")
+    text = text_of((tmp_path / "x.pdf").read_bytes())
+    assert text is None or "root:" not in text
 
 
 @pytest.mark.parametrize(
     ("markdown", "error", "message"),
     [
-        ("![x](figures/none.svg)", FileNotFoundError, "figure 'figures/none.svg' is missing"),
+        ("![x](figures/none.svg)", RuntimeError, "pandoc: Could not fetch resource figures/none"),
         ("See @fig:none.", ValueError, "@fig:none refers to no figure"),
-        ("[x](#nowhere)", ValueError, "#nowhere"),
-        ("[x](javascript:alert(1))", ValueError, "a link must be one of http"),
-        ("[x](java&#9;script:alert(1))", ValueError, "a link must be one of http"),
-        ("[x](/etc/passwd)", ValueError, "a link must be one of http.*, got '/etc/passwd'"),
-        ("[x](claims.html#a:b)", ValueError, "or #, or lead to index.html or claims.html, got"),
-        ("[x](./claims.html)", ValueError, "a link must be one of http"),
-        ("[x](claims.pdf)", ValueError, "a link must be one of http"),
-        ("[x](//host/x)", ValueError, "a link must be one of http"),
-        ("[x](error.csv)", ValueError, "a link must be one of http"),
-        (">" * 400 + " x", ValueError, "lists, quotes or emphasis nest too"),
-        ("- " * 300 + "x", ValueError, "lists, quotes or emphasis nest too"),
-        ("\n".join("  " * i + "- x" for i in range(3000)), ValueError, "nest too deeply"),
-        ("t\n" + "\n".join("    " * i + ":   t" for i in range(60)), ValueError, "nest too deeply"),
-        ("$" + "x_{" * 13 + "}" * 13 + "$", ValueError, "braces nest more than 12 deep in the"),
-        ("see [" + "[" * 10 + "x" + "]" * 11, ValueError, r"brackets nest more than 6 deep at '"),
-        ("![x](figures/broken.svg)", ValueError, "figure 'figures/broken.svg' is no SVG: syntax"),
-        ("![x](figures/cut.png)", ValueError, "figure 'figures/cut.png' is no PNG: "),
-        ("![x](figures/page.svg)", ValueError, "is no SVG: its root is not <svg>"),
-        ("![x](figures/other.svg)", ValueError, "'figures/other.svg' is no SVG: its root is not"),
-        ("![x](figures/deep.svg)", ValueError, "'figures/deep.svg' .*: its elements nest more"),
-        ("![x](figures/bomb.png)", ValueError, "figure 'figures/bomb.png' is no PNG: Image size"),
-        ("---\nlang: 'en\" onload=x'\n---", ValueError, "lang must be a language tag"),
         (r"$\nonsense{x}$", RuntimeError, r"Could not convert TeX math \\nonsense{x}$"),
         ("---\ntitle: [\n---", RuntimeError, "pandoc: .*YAML"),
     ],
 )
 def test_errors_say_what_is_wrong(markdown, error, message, folder, tmp_path):
-    for convert in (to_html, to_pdf) if any(x in markdown for x in PDF) else (to_html,):
-        with pytest.raises(error, match=message):
-            convert(written(folder, markdown), tmp_path / "out")
-        assert not (tmp_path / "out").exists()
+    with pytest.raises(error, match=message):
+        to_html(written(folder, markdown), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_typst_cannot_read_is_said(folder, tmp_path):
+    with pytest.raises(RuntimeError, match=r"typst: .*figures/none\.svg"):
+        to_pdf(written(folder, "![x](figures/none.svg)"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_page_links_to_the_claims_beside_it_and_a_pdf_to_theirs(folder, tmp_path):
@@ -289,12 +243,6 @@ def test_a_page_links_to_the_claims_beside_it_and_a_pdf_to_theirs(folder, tmp_pa
     to_pdf(source, tmp_path / "x")
     found = re.findall(rb"/URI\(([^)]*)\)", (tmp_path / "x").read_bytes())
     assert found == [b"claims.pdf", b"report.pdf"]
-
-
-def test_brackets_in_code_and_formulas_are_no_links(folder, tmp_path):
-    text = "`" + "[" * 9 + "` and $" + "[" * 9 + "x" + "]" * 9 + r"$ and \\[\\[\\[\\[\\[\\[\\[\\["
-    to_html(written(folder, text.replace(r"\\", "\\")), tmp_path / "out")
-    assert "[" * 9 in (tmp_path / "out").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -334,16 +282,6 @@ abstract: 文
 """
 
 
-def test_chinese_uses_the_given_font(folder, tmp_path):
-    (tmp_path / "fonts").mkdir()
-    shutil.copy(FONT, tmp_path / "fonts")
-    for fonts in (FONT, tmp_path / "fonts"):
-        to_pdf(written(folder, CHINESE), tmp_path / "x.pdf", fonts=fonts)
-        pdf = (tmp_path / "x.pdf").read_bytes()
-        assert FAMILY.replace(" ", "").encode() in pdf
-        assert b"ExpqkSerifSC" not in pdf
-
-
 def test_chinese_has_its_words_and_needs_no_font_of_the_machine(folder, tmp_path):
     source = written(folder, CHINESE)
     to_pdf(source, tmp_path / "x.pdf")
@@ -364,14 +302,6 @@ def test_chinese_has_its_words_and_needs_no_font_of_the_machine(folder, tmp_path
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "font-src" not in page
     assert "@font-face" not in page
-
-
-def test_fonts_are_checked(folder, tmp_path):
-    source = written(folder, "text")
-    with pytest.raises(FileNotFoundError, match="fonts must be"):
-        to_pdf(source, tmp_path / "x.pdf", fonts=tmp_path / "none")
-    with pytest.raises(ValueError, match="fonts must be"):
-        to_pdf(source, tmp_path / "x.pdf", fonts=source)
 
 
 def test_wide_table_fits_and_long_table_breaks(folder, tmp_path):
@@ -403,28 +333,61 @@ def test_tables_of_every_width(folder, tmp_path):
     assert pages_of((tmp_path / "x.pdf").read_bytes()) >= 1
 
 
-def test_two_hyphens_stay_two_hyphens_in_the_pdf():
-    # neither typst's shorthand nor the ligature of the font; pdftotext cannot see the latter
-    word = {"t": "Str", "c": 'a--"\\'}
-    code = r'#text(ligatures: false, "a--\"\\");'
-    assert _without_shorthand(word) == {"t": "RawInline", "c": ["typst", code]}
-    assert _without_shorthand({"t": "Str", "c": "a-b."}) == {"t": "Str", "c": "a-b."}
+PANELS = r"""---
+title: A page
+---
+
+# Results
+
+![How $x$ moves.](figures/x.svg){#fig:x width=100%}
+
+![How $y$ does not.](figures/y.svg){#fig:y}
+
+| a |
+|---|
+| 1 |
+
+$$x = y$$
+"""
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">{}<circle r="{}"/></svg>'
 
 
-def test_what_typst_says_of_a_figure_has_its_name(folder, tmp_path):
-    with pytest.raises(RuntimeError, match=r"linked image /etc/x.*: figure 'figures/shows\.svg'"):
-        to_pdf(written(folder, "![x](figures/shows.svg)"), tmp_path / "out")
+def test_a_figure_with_panels_has_a_slider_and_each_picture_its_title(tmp_path):
+    (tmp_path / "figures" / "x").mkdir(parents=True)
+    titles = {
+        "x": "How &lt;x&gt; moves",
+        "x/t=10": "At ten",
+        "x/t=0.25": "At a quarter",
+        "x/t=1": "At one",
+        "y": "",
+    }
+    for radius, (name, title) in enumerate(titles.items()):
+        drawing = SVG.format(f"<title>{title}</title>" if title else "", radius)
+        (tmp_path / "figures" / f"{name}.svg").write_text(drawing)
+    (tmp_path / "report.md").write_text(PANELS)
+    to_html(tmp_path / "report.md", tmp_path / "page")
+    page = (tmp_path / "page").read_text("utf-8")
+    assert re.search(r'type="range" min="0" max="2"\s+value="1"', page)  # t = 1 first
+    pictures = re.findall(r"<img[^>]*>", page)
+    alts = [html.unescape(re.search(r'alt="([^"]*)"', x)[1]) for x in pictures]
+    said = ["How <x> moves", "At a quarter", "At one", "At ten", "Figure\N{NO-BREAK SPACE}2"]
+    assert alts == said
+    drawn = [base64.b64decode(re.search(r"base64,([^\"]*)", x)[1]).decode() for x in pictures]
+    assert [re.search(r'r="(\d)"', x)[1] for x in drawn] == ["0", "2", "3", "1", "4"]
+    assert '<div class="panels" hidden' in page
+    boxes = re.findall(r'class="scroll"[^>]*tabindex="0"[^>]*aria-label="([^"]*)"', page)
+    assert [x.replace("\N{NO-BREAK SPACE}", " ") for x in boxes] == [
+        "Figure 1", "Figure 1", "Figure 2", "Table", "Formula",
+    ]  # fmt: skip
+    levels = re.findall(r"<h(\d)", page)
+    assert levels == ["1", "2", "2"]  # title, contents, section
 
 
-def test_what_typst_cannot_nest_is_refused_in_the_same_words(folder, tmp_path):
-    source = written(folder, "> " * 90 + "x")
-    to_html(source, tmp_path / "out")
-    with pytest.raises(ValueError, match="nest too deeply"):
-        to_pdf(source, tmp_path / "out")
-
-
-def test_pandoc_has_a_limit_of_memory(folder, tmp_path, monkeypatch):
-    """Seven lines of YAML, aliases of aliases, took 1 GB in a minute, and would have gone on."""
-    monkeypatch.setattr("figures.document.pandoc._MEMORY", "16m")
-    with pytest.raises(RuntimeError, match=r"pandoc: .*[Hh]eap"):
-        to_html(written(folder, "many *words* " * 20_000), tmp_path / "out")
+def test_only_the_script_of_the_page_may_run(page):
+    (script,) = re.findall("<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = re.findall('Content-Security-Policy" content="([^"]*)"', page)
+    assert html.unescape(policy) == (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; font-src data:; "
+        f"script-src 'sha256-{digest}'"
+    )

@@ -71,7 +71,7 @@ NOTES = """<!-- after: x -->
 Behind the figure, as @tbl:y says.
 
 <!-- after: first -->
-# First
+## Mine
 
 Behind the first section, see [the first](#first).
 
@@ -98,7 +98,7 @@ def test_notes_stand_behind_their_places_and_may_refer_to_figures(folder):
     page = page[page.index("<main") :]
     marks = (
         'id="first"', "One.", 'id="inner"', 'id="fig:x"', "Behind the figure", 'id="tbl:y"',
-        'id="fig:mine"', 'id="first-note"', "Behind the first", 'id="second"', "Two.", "Behind <",
+        'id="fig:mine"', "Behind the first", 'id="second"', "Two.", "Behind <",
     )  # fmt: skip
     places = [page.index(mark) for mark in marks]
     assert places == sorted(places)

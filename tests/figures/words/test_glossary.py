@@ -5,14 +5,8 @@ import re
 
 import pytest
 
-from figures.document import pandoc
+from figures.document.convert import pandoc
 from figures.words import glossary
-
-PAGE = (
-    "<body><h1>Ranks</h1><p>Frank low-rank: the rank and the ε-rank, again the Rank.</p>"
-    "<code>bias</code>"
-    "<script>if (rank<bias) x;</script><p>No bias.</p></body>"
-)
 
 
 @pytest.mark.listed
@@ -26,8 +20,7 @@ def test_the_pages_are_made_from_the_list(language, pytestconfig):
 @pytest.mark.parametrize("reader", ["gfm", "markdown"])  # of the docs, of the report
 def test_the_whole_of_each_meaning_arrives_on_the_page(language, reader, tmp_path):
     def shown(text):
-        to_html = pandoc.executable(), "-f", reader, "-t", "html"
-        made = pandoc.run(*to_html, text=text, folder=tmp_path)
+        made = pandoc("-f", reader, "-t", "html", text=text, folder=tmp_path)
         return " ".join(html.unescape(re.sub("<[^>]*>", "", made)).split())
 
     terms = glossary.terms(language)
@@ -43,21 +36,6 @@ def test_each_word_is_said_once_in_both_languages():
         meanings = [meaning for _, meaning in terms.values()]
         assert all(meaning[-1] in ".。" for meaning in meanings)
         assert len(set(meanings)) == len(meanings)
-
-
-def test_a_word_has_its_meaning_where_it_stands_first_in_the_text():
-    page = glossary.with_tips(PAGE, "en")
-    assert re.sub("</?abbr[^>]*>", "", page) == PAGE
-    assert "Frank low-rank" in page
-    told = re.findall('<abbr title="([^"]*)">([^<]*)</abbr>', page)
-    assert [word for _, word in told] == ["rank", "ε-rank", "bias"]
-    assert (
-        dict((word, meaning) for meaning, word in told)["bias"] == glossary.terms("en")["bias"][1]
-    )
-
-
-def test_a_page_in_another_language_stays_as_it_is():
-    assert glossary.with_tips(PAGE, "ko") == PAGE
 
 
 def test_an_appendix_has_the_words_that_a_text_uses():
