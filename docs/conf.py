@@ -13,8 +13,6 @@ from jinja2.sandbox import SandboxedEnvironment
 from numpydoc import docscrape_sphinx
 from sphinx.application import Sphinx
 
-from figures.document import figure_pages
-
 project = "expqk"
 author = "The expqk developers"
 copyright = author
@@ -77,18 +75,13 @@ def reference(app: Sphinx) -> None:
 
 
 def gallery(app: Sphinx) -> None:
-    """Write a page and a notebook for each figure."""
+    """Write the page of all figures, in both languages."""
     folder = Path(app.srcdir) / "figures"
     folder.mkdir(exist_ok=True)
-    pages = {}
-    for language, suffix in figure_pages.SUFFIX.items():
+    for suffix in ("", ".zh-CN"):
         text = (Path(app.srcdir).parent / f"figures/README{suffix}.md").read_text("utf-8")
-        pages |= figure_pages.files(text, language)
-    for old in folder.iterdir():  # of a figure that has another name now
-        if old.name not in pages:
-            old.unlink()
-    for name, page in pages.items():
-        write(folder / name, page)
+        text = text.replace("](../docs/gallery/", "](../gallery/").replace("](README", "](index")
+        write(folder / f"index{suffix}.md", text)
 
 
 def write(path: Path, text: str) -> None:
@@ -109,9 +102,8 @@ def plain(app: Sphinx, what: str, name: str, thing: object, options: object, lin
 
 
 def outside(app: Sphinx, name: str, text: list[str]) -> None:
-    """Link to the page of a figure; name pages of the repository that are no pages here."""
-    figure = r"\(\.\./((?:\.\./)*figures/)README((?:\.zh-CN)?)\.md(?:#(\w+))?\)"
-    text[0] = re.sub(figure, lambda m: f"({m[1]}{m[3] or 'index'}{m[2]}.md)", text[0])
+    """Link to the page of all figures; name pages of the repository that are no pages here."""
+    text[0] = re.sub(r"\(\.\./((?:\.\./)*figures/)README((?:\.zh-CN)?\.md)", r"(\1index\2", text[0])
     link = r"\[([^]]*)\]\((?:\.\./)+((?:studies|figures)/[\w./-]+\.md)(?:#[\w-]*)?\)"
     text[0] = re.sub(link, r"\1 (`\2`)", text[0])
 
