@@ -170,7 +170,7 @@ def to_pdf(
     people = author["c"] if author["t"] == "MetaList" else [author]
     given = json.dumps([fonts.SERIF_FAMILY] * chinese)
     try:
-        pdf: bytes = typst.compile(
+        pdf: bytes = typst.compile(  # type: ignore[call-overload]
             source.encode(),
             root=markdown.parent,
             font_paths=[fonts.SERIF.parent] * chinese,

@@ -490,8 +490,7 @@ class Note(Annotation):
             ):
                 continue
             covered = sum(path.intersects_bbox(box, filled=False) for path in paths)
-            covered += box.count_contains(marks) / 5
-            price = reach + 60 * covered
+            price = reach + 60 * (covered + box.count_contains(marks) / 5)
             best = min(best, (price, centre, reach), key=lambda one: one[0])
         self.xyann = tuple((best[1] - start) / point)
         self.arrow_patch.set_visible(best[2] > REACHES[1])
