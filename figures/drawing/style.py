@@ -473,6 +473,7 @@ class Note(Annotation):
         start, panel = ax.transData.transform(self.xy), ax.get_window_extent()
         curves = [line for line in ax.lines if line.get_linestyle() != "None"]
         paths = [line.get_transform().transform_path(line.get_path()) for line in curves]
+        weights = [1 if str(line.get_label()).startswith("_") else 4 for line in curves]
         before = itertools.takewhile(lambda text: text is not self, ax.texts)
         texts = [Text.get_window_extent(text, renderer) for text in before]
         marks = np.concatenate(
@@ -489,7 +490,9 @@ class Note(Annotation):
                 box.overlaps(text) for text in texts
             ):
                 continue
-            covered = sum(path.intersects_bbox(box, filled=False) for path in paths)
+            covered = sum(
+                w for w, path in zip(weights, paths) if path.intersects_bbox(box, filled=False)
+            )
             price = reach + 60 * (covered + box.count_contains(marks) / 5)
             best = min(best, (price, centre, reach), key=lambda one: one[0])
         self.xyann = tuple((best[1] - start) / point)
