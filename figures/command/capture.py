@@ -18,12 +18,12 @@ EXAMPLES = ("expqk capture MODEL_DIR TEXT --out qk.safetensors",)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    options.add_model(parser)
+    options.add_model(parser, "a UTF-8 text file")
     parser.add_argument(
         "--out", type=Path, required=True, help="the file to write: .npz or .safetensors"
     )
     options.add_kept(parser, "keep these only [all]")
-    options.add_tokens(parser, "of the text that are read")
+    options.add(parser, "max-tokens")
     parser.add_argument(
         "--queries",
         type=int,

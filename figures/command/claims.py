@@ -18,7 +18,7 @@ EXAMPLES = ("expqk claims FL-E",)
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_ids(parser, "FL-7", "FL-E")
-    options.add_language(parser)
+    options.add(parser, "lang")
 
 
 def add_ids(parser: argparse.ArgumentParser, one: str, several: str) -> None:
@@ -29,8 +29,8 @@ def add_ids(parser: argparse.ArgumentParser, one: str, several: str) -> None:
         metavar="ID",
         help=f"an id such as {one}, or the beginning of ids, such as {several} [all]",
     )
-    options.add_json(parser, "for machines, in English")
-    options.add_jobs(parser)
+    options.add(parser, "json", help="for machines, in English")
+    options.add(parser, "jobs")
 
 
 def run(arguments: argparse.Namespace) -> int:

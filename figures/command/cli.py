@@ -207,7 +207,7 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
         one.set_defaults(run=command.run)
-        options.add_memory(one)
+        options.add(one, "max-memory")
         command.add(one)
     return top
 

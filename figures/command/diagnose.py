@@ -13,14 +13,11 @@ EXAMPLES = ("expqk diagnose qk.npz", "expqk diagnose qk.safetensors --budget 24 
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_file(parser)
-    options.add_budget(parser)
-    options.add_currency(parser)
+    options.add(parser, "budget", "currency")
     parser.add_argument(
         "--metric", choices=METRICS, default="tv", help="the error by which methods are ranked [tv]"
     )
-    options.add_methods(parser)
-    options.add_references(parser)
-    options.add_draws(parser)
+    options.add(parser, "method", "references", "trials", "rows")
     parser.add_argument(
         "--no-screening",
         action="store_true",
@@ -36,11 +33,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would be measured, and about how long"
     )
-    options.add_language(parser)
-    options.add_seed(parser)
-    options.add_jobs(parser)
-    options.add_scheduler(parser)
-    options.add_json(parser, "one object per (layer, head, method)")
+    options.add(parser, "lang", "seed", "jobs", "scheduler")
+    options.add(parser, "json", help="one object per (layer, head, method)")
     parser.add_argument(
         "--out",
         type=Path,

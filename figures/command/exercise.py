@@ -17,7 +17,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "answers", type=Path, metavar="ANSWERS.json", help="the answers by name, see its page"
     )
-    options.add_language(parser)
+    options.add(parser, "lang")
 
 
 def run(arguments: argparse.Namespace) -> int:

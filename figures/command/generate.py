@@ -10,7 +10,7 @@ EXAMPLES = ("expqk generate MODEL_DIR --plan plan.json --prompt TEXT --compare",
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    options.add_model_dir(parser)
+    options.add_model(parser)
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--plan", type=Path, metavar="FILE", help="a file that `expqk plan` wrote")
     asked.add_argument(
@@ -40,10 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare", action="store_true", help="also generate with exact attention, and compare"
     )
-    options.add_language(parser)
-    options.add_seed(parser)
-    options.add_jobs(parser, "threads that read the prompt")
-    options.add_json(parser)
+    options.add(parser, "lang", "seed", "jobs", "json")
 
 
 def run(arguments: argparse.Namespace) -> int:

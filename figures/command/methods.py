@@ -13,7 +13,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", nargs="?", help="a method, to print its formula, moments, cost and source"
     )
-    options.add_json(parser)
+    options.add(parser, "json")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -20,23 +20,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder for the page; a stopped run continues there",
     )
-    parser.add_argument(
-        "--held-out",
-        type=Path,
-        metavar="TEXT",
-        help="a text to measure on, instead of the second half of TEXT",
-    )
-    options.add_budget(
-        parser,
-        help="what a query row of a head may cost on average, in the unit of --currency [as much "
-        "as 32 exact keys]",
-    )
-    options.add_currency(parser, "reads")
-    options.add_tokens(parser, "of each half, or of each text, that are read")
-    options.add_language(parser)
-    options.add_seed(parser)
-    options.add_jobs(parser, "threads and processes")
-    options.add_scheduler(parser)
+    about = "a text to measure on, instead of the second half of TEXT"
+    options.add(parser, "held-out", help=about)
+    about = "what a query row of a head may cost on average, in the unit of --currency"
+    options.add(parser, "budget", help=f"{about} [as much as 32 exact keys]")
+    options.add(parser, "currency", default="reads")
+    about = "first tokens of each half, or of each text, that are read [512]"
+    options.add(parser, "max-tokens", help=about)
+    options.add(parser, "lang", "seed", "jobs", "scheduler")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -17,7 +17,8 @@ EXAMPLES = (
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser, "UTF-8 files that the plan is chosen on", nargs="*")
     asked = parser.add_mutually_exclusive_group(required=True)
-    options.add_budget(asked, help="average cost per query and head, in the unit of --currency")
+    about = "average cost per query and head, in the unit of --currency"
+    options.add(asked, "budget", help=about)
     asked.add_argument(
         "--kl",
         type=float,
@@ -36,29 +37,19 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--in-place", type=int, default=0, metavar="ROUNDS",
         help="measure each head again, this many times, while the other heads use the plan [0]",
     )  # fmt: skip
-    options.add_currency(parser, "reads")
+    options.add(parser, "currency", default="reads")
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
         help="the plan to write; beside it, FILE.heads lets a stopped run continue",
     )
-    parser.add_argument(
-        "--held-out",
-        type=Path,
-        metavar="TEXT",
-        help="a text to measure on, which is not used for choosing",
-    )
+    options.add(parser, "held-out")
     parser.add_argument(
         "--needle", type=float, default=0.0, metavar="WEIGHT",
         help="weight of the KL at the answer about a fact; the text itself has weight 1 [0]",
     )  # fmt: skip
-    options.add_methods(parser)
-    options.add_tokens(parser, "of each text that are read")
-    options.add_language(parser)
-    options.add_seed(parser)
-    options.add_jobs(parser, "threads and processes")
-    options.add_scheduler(parser)
+    options.add(parser, "method", "max-tokens", "lang", "seed", "jobs", "scheduler")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -27,9 +27,8 @@ COLUMNS = {  # metric → format
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="METHOD.py", help="a Python file, one method")
-    options.add_budget(parser, default=32.0, help="values stored for each query row [32]")
-    options.add_language(parser)
-    options.add_seed(parser)
+    options.add(parser, "budget", default=32.0, help="values stored for each query row [32]")
+    options.add(parser, "lang", "seed")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,17 +11,16 @@ EXAMPLES = ('expqk substitute MODEL_DIR TEXT --method "sink_window(k=32)"',)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    options.add_model(parser)
+    options.add_model(parser, "a UTF-8 text file")
     parser.add_argument(
         "--method", action="append", default=[], metavar="SPEC", help="one run for each; repeatable"
     )
     parser.add_argument(
         "--plan", action="append", default=[], type=Path, metavar="FILE", help="one run for each"
     )
-    options.add_budget(parser)
-    options.add_currency(parser)
+    options.add(parser, "budget", "currency")
     options.add_kept(parser, "computed by --method [all]")
-    options.add_tokens(parser, "of the text that are read")
+    options.add(parser, "max-tokens")
     parser.add_argument(
         "--skip",
         type=int,
@@ -46,11 +45,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="instead: is a fact known that stands in TEXT at five depths, of 512, 1024, … tokens "
         "up to --max-tokens?",
     )
-    options.add_language(parser)
-    options.add_seed(parser)
-    options.add_jobs(parser, "threads")
-    options.add_scheduler(parser)
-    options.add_json(parser, "one object per run")
+    options.add(parser, "lang", "seed", "jobs", "scheduler")
+    options.add(parser, "json", help="one object per run")
     parser.add_argument(
         "--out",
         type=Path,

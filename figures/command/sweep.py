@@ -38,8 +38,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder for the cells; an existing one is continued",
     )
-    options.add_jobs(parser)
-    options.add_scheduler(parser)
+    options.add(parser, "jobs", "scheduler")
     parser.add_argument(
         "--shard", type=_shard, metavar="i/N", help="compute part i of N only, i from 1 to N"
     )

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from figures.command import options
 
@@ -24,16 +25,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     allowed = group.add_mutually_exclusive_group(required=True)
     for name, (_, about) in ERRORS.items():
         allowed.add_argument(f"--{name}", type=float, metavar="E", help=about)
-    options.add_currency(parser)
-    options.add_methods(parser)
-    options.add_references(parser)
-    options.add_draws(parser)
-    options.add_language(parser)
-    options.add_seed(parser)
-    options.add_jobs(parser)
-    options.add_scheduler(parser)
-    options.add_json(parser, "one object per (layer, head, method)")
-    options.add_out(parser, "the table")
+    options.add(parser, "currency", "method", "references", "trials", "rows")
+    options.add(parser, "lang", "seed", "jobs", "scheduler")
+    options.add(parser, "json", help="one object per (layer, head, method)")
+    about = "folder for the table and the finished heads; a stopped run continues there"
+    parser.add_argument("--out", type=Path, metavar="DIR", help=about)
 
 
 def run(arguments: argparse.Namespace) -> int:

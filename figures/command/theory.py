@@ -21,10 +21,8 @@ MORE = "Bounds, whether the head meets their hypotheses, and what is measured be
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_file(parser)
-    options.add_language(parser)
-    options.add_seed(parser)
-    options.add_jobs(parser)
-    options.add_json(parser, "one object per (layer, head, theorem)")
+    options.add(parser, "lang", "seed", "jobs")
+    options.add(parser, "json", help="one object per (layer, head, theorem)")
 
 
 def run(arguments: argparse.Namespace) -> int:

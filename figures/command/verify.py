@@ -27,8 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="share of the cells to compute again, 0 to 1 [0.05]",
     )
-    options.add_seed(parser)
-    options.add_jobs(parser)
+    options.add(parser, "seed", "jobs")
 
 
 def run(arguments: argparse.Namespace) -> int:
