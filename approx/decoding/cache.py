@@ -171,11 +171,6 @@ class Rows:
             return np.zeros((0, *self._shape))
         return self._room[: self._count]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory, including spare room."""
-        return 0 if self._room is None else self._room.nbytes
-
     def append(self, rows: Array) -> None:
         """Add rows (any number, …) at the end."""
         count = self._count + len(rows)
