@@ -44,18 +44,6 @@ def twin(Q, K, mask, method):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("by", [by for by in BY if by != "h2o"])
-@some
-@given(data=st.data())
-def test_one_set_by_its_definition(by, data):
-    Q, K, mask, method = data.draw(settled(by, evicts=False))
-    want = twin(Q, K, mask, method)
-    assume(want is not None)
-    on = support(method.approximate(Q, K, mask=mask))
-    np.testing.assert_array_equal(on, want)
-    assert on.sum(axis=1).max() <= method.k
-
-
 @pytest.mark.parametrize(("pooling", "pooled"), [("max", [2, 3, 3]), ("average", [1, 2, 5 / 3])])
 def test_scores_are_pooled_over_free_keys_alone(pooling, pooled):
     """Of weights 1/10, 2/10, 3/10, 4/10 the last is of a key that is kept anyway."""
@@ -64,11 +52,14 @@ def test_scores_are_pooled_over_free_keys_alone(pooling, pooled):
     np.testing.assert_allclose(found[free], np.array(pooled) / 10, rtol=1e-14)
 
 
-@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize(
+    ("by", "evicts"),
+    [(by, evicts) for by in BY for evicts in (False, True) if evicts or by != "h2o"],
+)
 @some
 @given(data=st.data())
-def test_eviction_by_its_definition(by, data):
-    Q, K, mask, method = data.draw(settled(by, evicts=True))
+def test_one_set_and_eviction_by_their_definition(by, evicts, data):
+    Q, K, mask, method = data.draw(settled(by, evicts))
     want = twin(Q, K, mask, method)
     assume(want is not None)
     on = support(method.approximate(Q, K, mask=mask))
