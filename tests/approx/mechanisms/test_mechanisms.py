@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-import scipy.special
 from scipy.special import expit
 
 from approx import Mask, parse
@@ -213,14 +212,8 @@ def before_normalisation(draws, m=3):
     return np.array(found)
 
 
-def test_lara_is_unbiased_before_normalisation(monkeypatch, killed):
-    found = before_normalisation(1000)
-    assert z_scores(found.reshape(1000, -1), 1.0).max() < 5
-    own = lambda x, axis, b: np.log(3.0) + np.zeros(len(x))  # noqa: E731
-    monkeypatch.setattr(scipy.special, "logsumexp", own)  # as if ω were N(0, I)
-    z = z_scores(before_normalisation(1000).reshape(1000, -1), 1.0).max()
-    assert z > 5
-    killed("LARA: importance weights left out", z)
+def test_lara_is_unbiased_before_normalisation():
+    assert z_scores(before_normalisation(1000).reshape(1000, -1), 1.0).max() < 5
 
 
 # EVA
