@@ -18,11 +18,11 @@ from analysis.claims.evidence import (
     equal,
     near,
     printed,
+    rank,
     sampled,
     without,
 )
 from analysis.inputs import statistics as input_statistics
-from analysis.ranks.rank import summary
 from approx.checks import Array
 from approx.estimate import exact
 from approx.textbook import attention
@@ -82,8 +82,8 @@ def additive_score() -> Iterator[Check]:
     yield equal("shape", (24, 20), tuple(scores.shape))
     yield at_most("difference from the loop", TIGHT, difference(scores, loop))
     bilinear = exact.logits(Q, K[:, :3])
-    yield equal("rank of q·k", 3, round(summary(bilinear)["numerical_rank"]))
-    yield above("rank of the additive score", 3, summary(scores)["numerical_rank"])
+    yield equal("rank of q·k", 3, rank(bilinear))
+    yield above("rank of the additive score", 3, rank(scores))
 
 
 @claim("ATT-4", SOURCE + ", dot-product, self- and multi-head attention")
@@ -153,17 +153,15 @@ def saturation() -> Iterator[Check]:
     g = np.random.default_rng(0).standard_normal((256, 64))
     statistics = [input_statistics.weight_statistics(g / t) for t in TEMPERATURES[::-1]]
     largest = [float(x["largest_weight"].mean()) for x in statistics]
-    yield equal("steps down in τ at which the largest weight grows", 5, _rises(largest))
+    yield equal(
+        "steps down in τ at which the largest weight grows", 5, int(np.sum(np.diff(largest) > 0))
+    )
     peak = max(float(np.median(x["jacobian_norm"])) for x in statistics)
     raw = input_statistics.weight_statistics(g * math.sqrt(4096))["jacobian_norm"]
     shrunk = peak / float(np.median(raw))
     yield above("median Jacobian at its best τ over unscaled, d = 4096", 100.0, shrunk)
     flat = float(attention.jacobian_norm(np.full(64, 1 / 64)))
     yield near("Jacobian of 64 equal weights", math.sqrt(1 / 64 - 1 / 64**2), flat, TIGHT)
-
-
-def _rises(values: list[float]) -> int:
-    return int(np.sum(np.diff(values) > 0))
 
 
 @claim("ATT-7", SOURCE + ", normalisation")

@@ -11,6 +11,7 @@ from analysis.claims.evidence import (
     claim,
     equal,
     printed,
+    rank,
 )
 from analysis.ranks import position_rank
 from analysis.ranks.position_rank import Head
@@ -24,33 +25,29 @@ def _generic(n: int = N, d_p: int = D_P, heads: int | None = None, seed: int = 0
     return position_rank.generic(n, D, D_H, d_p, rng=rng, heads=heads)
 
 
-def _rank(logits: np.ndarray) -> int:
-    return position_rank.ranks(logits)["logits"]
-
-
 @claim("DIET-1", SOURCE + ", theorem")
 def rank_at_input() -> Iterator[Check]:
     """If positions are added at the input, the logits of a head have rank ≤ d_h, whatever the
     positions are."""
     x = _generic()
-    yield equal("rank of X + P", D, int(np.linalg.matrix_rank(x.X + x.P)))
-    yield equal("rank of the logits", D_H, _rank(x.at_input()))
+    yield equal("rank of X + P", D, rank(x.X + x.P))
+    yield equal("rank of the logits", D_H, rank(x.at_input()))
     construction = position_rank.construction(N, D, D_H, D_P)
-    yield equal("rank, construction", D_H, _rank(construction.at_input()))
+    yield equal("rank, construction", D_H, rank(construction.at_input()))
 
 
 @claim("DIET-2", SOURCE + ", theorem and construction")
 def rank_at_logits() -> Iterator[Check]:
     """If positions are added at the logits, the rank can reach min(d_h + d_p, n), which is above
     d_h."""
-    yield equal("rank, generic", min(D_H + D_P, N), _rank(_generic().at_logits()))
+    yield equal("rank, generic", min(D_H + D_P, N), rank(_generic().at_logits()))
     construction = position_rank.construction(N, D, D_H, D_P).at_logits()
-    yield equal("rank, construction", D_H + D_P, _rank(construction))
+    yield equal("rank, construction", D_H + D_P, rank(construction))
     diagonal = [1] * D_H + [0] * (N - D_H - D_P) + [1] * D_P
     ones = int((np.diag(construction) == diagonal).sum())
     yield equal("diagonal entries as constructed", N, ones)
     yield equal("non-zeros", D_H + D_P, int(np.count_nonzero(construction)))
-    yield equal("rank, n = 8", 8, _rank(_generic(8).at_logits()))
+    yield equal("rank, n = 8", 8, rank(_generic(8).at_logits()))
 
 
 @claim("DIET-3", SOURCE)
@@ -58,10 +55,10 @@ def rank_of_heads() -> Iterator[Check]:
     """Each head of multi-head attention is a bottleneck: its logits have rank ≤ d_h. The sum of the
     logits of h heads has rank ≤ h·d_h."""
     logits = _generic(heads=3).at_input()
-    each = [_rank(head) for head in logits]
+    each = [rank(head) for head in logits]
     yield equal("largest rank of a head", D_H, max(each))
     yield equal("smallest", D_H, min(each))
-    yield equal("rank of the sum of 3", 3 * D_H, _rank(logits.sum(axis=0)))
+    yield equal("rank of the sum of 3", 3 * D_H, rank(logits.sum(axis=0)))
 
 
 @claim("DIET-4", "not in the source; with ILA-10")
@@ -104,9 +101,9 @@ def block_of_positions() -> Iterator[Check]:
 @claim("DIET-Ec", SOURCE + ", theorem")
 def strict() -> Iterator[Check]:
     """Require n > d_h and d_p ≥ 1 for min(d_h + d_p, n) > d_h: otherwise the inequality fails."""
-    yield above("rank, n = 32, d_p = 6", D_H, _rank(_generic().at_logits()))
-    yield printed(above("rank, d_p = 0", D_H, _rank(_generic(d_p=0).at_logits())))
-    yield printed(above("rank, n = d_h", D_H, _rank(_generic(D_H, d_p=D_H).at_logits())))
+    yield above("rank, n = 32, d_p = 6", D_H, rank(_generic().at_logits()))
+    yield printed(above("rank, d_p = 0", D_H, rank(_generic(d_p=0).at_logits())))
+    yield printed(above("rank, n = d_h", D_H, rank(_generic(D_H, d_p=D_H).at_logits())))
 
 
 @claim("DIET-Ed", SOURCE)
@@ -114,11 +111,11 @@ def direction_of_the_bound() -> Iterator[Check]:
     """Read min(d_h + d_p, n) as an upper bound, which generic inputs attain. It is printed as a
     lower bound, which P̂ = 0 violates."""
     bound = min(D_H + D_P, N)
-    ranks = [_rank(_generic(seed=seed).at_logits()) for seed in range(20)]
+    ranks = [rank(_generic(seed=seed).at_logits()) for seed in range(20)]
     yield at_most("largest rank of 20", bound, max(ranks))
     yield equal("how many attain it", 20, ranks.count(bound))
     x = _generic()
-    least = _rank(x._replace(relative=0 * x.relative).at_logits())
+    least = rank(x._replace(relative=0 * x.relative).at_logits())
     yield printed(above("rank with P̂ = 0, against bound − 1", bound - 1, least))
 
 

@@ -13,9 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from analysis import inputs
 from analysis.inputs import Head
 from analysis.inputs.array_files import one_line
+from analysis.ranks.rank import summary
 from approx import parse
+from approx.checks import Array
 
 HOLDS, CONDITION, CORRECTED, FAILS = "holds", "holds with a condition", "corrected", "fails"
 Z = 5.0  # standard errors by which a sample may be off
@@ -62,20 +65,6 @@ def text(value: Value) -> str:
         return f"< {ROUNDING:g}"
     whole = isinstance(value, int) or (value == round(value) if abs(value) < 1e9 else False)
     return str(int(value)) if whole else f"{value:.4g}"
-
-
-def plain(value: Value) -> Value:
-    """Return a number or a shape as Python's own, which JSON can write, not NumPy's.
-
-    Examples
-    --------
-    >>> plain(np.int64(3)), plain((np.int64(3), 2))
-    (3, (3, 2))
-    """
-    if isinstance(value, tuple):
-        return tuple(map(int, value))
-    number: float = np.asarray(value).item()
-    return number
 
 
 def equal(what: str, expected: Value, observed: Value) -> Check:
@@ -125,14 +114,18 @@ def errors(head: Head, spec: str) -> dict[str, float]:
     return head.compare(head.approximate(parse(spec), rng=0))
 
 
-def difference(observed: ArrayLike, expected: ArrayLike) -> float:
-    """Return max |observed − expected| over max |expected|.
+def gaussian(n: int = 24, d: int = 4, t: float = 1.0) -> Head:
+    """Return the Gaussian input of n tokens and width d at temperature t."""
+    return inputs.gaussian(n, d, rng=0).at_temperature(t)
 
-    Examples
-    --------
-    >>> difference([1.0, 3.0], [1.0, 2.0])
-    0.5
-    """
+
+def rank(matrix: Array) -> int:
+    """Return the numerical rank of a matrix."""
+    return round(summary(matrix)["numerical_rank"])
+
+
+def difference(observed: ArrayLike, expected: ArrayLike) -> float:
+    """Return max |observed − expected| over max |expected|."""
     a, b = np.asarray(observed, float), np.asarray(expected, float)
     if a.shape != b.shape:
         return math.inf
@@ -140,13 +133,7 @@ def difference(observed: ArrayLike, expected: ArrayLike) -> float:
 
 
 def slope(x: ArrayLike, y: ArrayLike) -> float:
-    """Return the slope of log y against log x by least squares.
-
-    Examples
-    --------
-    >>> slope([1, 2, 4], [3, 12, 48])
-    2.0
-    """
+    """Return the slope of log y against log x by least squares."""
     return float(np.polyfit(np.log(x), np.log(y), 1)[0].round(12))
 
 
@@ -158,8 +145,6 @@ class Claim:
     ----------
     id : str
         Such as FL-7, or FL-Ea for an erratum.
-    document : str
-        What its id begins with.
     statement, source : str
         The claim in its correct form, and where it is made.
     expected : dict of str
@@ -172,12 +157,16 @@ class Claim:
     """
 
     id: str
-    document: str
     statement: str
     source: str
     expected: dict[str, str]
     observed: dict[str, Value]
     verdict: str
+
+    @property
+    def document(self) -> str:
+        """What the id begins with."""
+        return self.id.partition("-")[0]
 
 
 def verdict(checks: list[Check]) -> str:
@@ -222,11 +211,9 @@ class Entry:
         expected = {check.what: check.expected for check in checks}
         if len(expected) < len(checks):
             raise ValueError(f"{self.id}: two checks have one name")
-        observed = {check.what: plain(check.observed) for check in checks}
-        document = self.id.partition("-")[0]
-        return Claim(
-            self.id, document, self.statement, self.source, expected, observed, verdict(checks)
-        )
+        numbers = {check.what: np.asarray(check.observed).tolist() for check in checks}  # Python's
+        observed = {what: tuple(x) if isinstance(x, list) else x for what, x in numbers.items()}
+        return Claim(self.id, self.statement, self.source, expected, observed, verdict(checks))
 
 
 def claim(id: str, source: str) -> Callable[[Callable[[], Iterator[Check]]], Entry]:

@@ -17,8 +17,10 @@ from analysis.claims.evidence import (
     difference,
     equal,
     errors,
+    gaussian,
     near,
     printed,
+    rank,
     sampled,
     slope,
     without,
@@ -41,10 +43,6 @@ from approx.textbook import attention
 SOURCE = "kexue.fm 8601"
 
 
-def _small(n: int = 24, d: int = 5) -> inputs.Head:
-    return inputs.gaussian(n, d, rng=0).at_temperature(1.0)
-
-
 def _values(n: int) -> Array:
     return np.random.default_rng(3).standard_normal((n, 3))
 
@@ -63,15 +61,11 @@ def _dense(X: Array, order: int) -> Array:
                             [X] * order, ones)  # fmt: skip
 
 
-def _numerical_rank(matrix: Array) -> int:
-    return round(summary(matrix)["numerical_rank"])
-
-
 @claim("ILA-1", SOURCE)
 def associativity() -> Iterator[Check]:
     """Linear attention, φ(Q)(ψ(K)ᵀV) divided by its row sums, is attention with weights φ(q)·ψ(k).
     It gives the same output, at a cost linear in the length."""
-    x, V = _small(), _values(24)
+    x, V = gaussian(d=5), _values(24)
     for spec in ("positive(m=16)", "taylor(degree=2)", "elu()"):
         left, right = parse(spec).approximate(x.Q, x.K, rng=0).factors()
         weights, _ = attention.simple_normalisation(left @ right.T)
@@ -137,7 +131,7 @@ def convergence() -> Iterator[Check]:
 def taylor_features() -> Iterator[Check]:
     """The Taylor sum of e^x at x = q·k, 1 + x + … + xⁿ/n!, is an inner product of features of q and
     of k."""
-    x = _small()
+    x = gaussian(d=5)
     logits = exact.logits(x.Q, x.K)
     for n in range(1, 6):
         left, right = Taylor(degree=n).approximate(x.Q, x.K).factors()
@@ -148,7 +142,7 @@ def taylor_features() -> Iterator[Check]:
 @claim("ILA-5", SOURCE + ", Taylor expansion")
 def tensor_powers() -> Iterator[Check]:
     """(q·k)^j is the inner product of the tensor powers ⊗^j q and ⊗^j k, of dimension d^j."""
-    x = _small(d=5)
+    x = gaussian(d=5)
     power = exact.logits(x.Q, x.K) ** 4
     dense_q, dense_k = _dense(x.Q, 4), _dense(x.K, 4)
     yield equal("dense dimension 5⁴", 625, dense_q.shape[1])
@@ -169,7 +163,7 @@ def _taylor_tensors(X: Array, n: int) -> Array:
 def taylor_widths() -> Iterator[Check]:
     """One map φ(x) = (1, x, ⊗²x/√2, …, ⊗ⁿx/√n!) serves queries and keys. Its width is (d^{n+1} −
     1)/(d − 1), or C(d+n, n) with repeated monomials merged."""
-    x, n = _small(d=4), 3
+    x, n = gaussian(), 3
     phi, psi = _taylor_tensors(x.Q, n), _taylor_tensors(x.K, n)
     estimate = Taylor(degree=n).approximate(x.Q, x.K)
     yield equal("dense width, d = 4, n = 3", (4**4 - 1) // 3, phi.shape[1])
@@ -182,7 +176,7 @@ def tensor_power_features() -> Iterator[Check]:
     """e^{q·k} is the limit of (1 + q·k/n)ⁿ, which is the inner product of ⊗ⁿ(1, q/√n) and ⊗ⁿ(1,
     k/√n). Their width is (d+1)ⁿ, or C(d+n, n) with repeated monomials merged."""
     # the error of the power at 1 is 1/(2n)
-    x, n = _small(d=4), 4
+    x, n = gaussian(), 4
     power = (1 + exact.logits(x.Q, x.K) / n) ** n
     phi, psi = (_dense(np.column_stack([np.ones(len(X)), X / math.sqrt(n)]), n) for X in (x.Q, x.K))
     left, right = TensorPower(n=n).approximate(x.Q, x.K).factors()
@@ -223,24 +217,24 @@ def _columns(d: int, n: int) -> int:
 def rank_of_linear_attention() -> Iterator[Check]:
     """Linear attention with m features has rank at most m, before and after its rows are
     normalised. The bound is d only where φ keeps the width d."""
-    x, d = _small(32, 4), 4
+    x, d = gaussian(32), 4
     for m, wrap in ((d, None), (12, without)):
         left, right = Positive(m=m).approximate(x.Q, x.K, rng=0).factors()
-        rank = _numerical_rank(left @ right.T)
-        yield equal(f"rank, m = {m}", m, rank)
+        found = rank(left @ right.T)
+        yield equal(f"rank, m = {m}", m, found)
         rows = attention.linear_weights(left, right)
-        yield equal(f"rank of the rows over their sums, m = {m}", m, _numerical_rank(rows))
+        yield equal(f"rank of the rows over their sums, m = {m}", m, rank(rows))
         if wrap:
-            yield wrap(at_most(f"rank against d = {d}, m = {m}", d, rank))
+            yield wrap(at_most(f"rank against d = {d}, m = {m}", d, found))
 
 
 @claim("ILA-10", SOURCE + ", the low-rank problem")
 def rank_of_softmax() -> Iterator[Check]:
     """The width d does not limit the rank of softmax attention. At high temperature d limits the
     numerical rank, because exp(x/τ) ≈ 1 + x/τ has rank d + 1."""
-    x = _small(32, 4)
-    yield equal("rank of the logits, d = 4, L = 32", 4, _numerical_rank(exact.logits(x.Q, x.K)))
-    yield equal("rank of exp(logits)", 32, _numerical_rank(exact.kernel(x.Q, x.K)))
+    x = gaussian(32)
+    yield equal("rank of the logits, d = 4, L = 32", 4, rank(exact.logits(x.Q, x.K)))
+    yield equal("rank of exp(logits)", 32, rank(exact.kernel(x.Q, x.K)))
     whole = inputs.gaussian(256, 8, rng=0)
     heads = [whole.at_temperature(t) for t in TEMPERATURES]
     ranks = [summary(exact.softmax(h.Q, h.K))["epsilon_rank"] for h in heads]
@@ -333,10 +327,10 @@ def missing_scale() -> Iterator[Check]:
 def bound_of_the_rank() -> Iterator[Check]:
     """Bound the rank of linear attention by m, the number of features. The printed d is a bound
     only where φ keeps the width."""
-    x = _small(32, 4)
-    rank = _numerical_rank(Positive(m=12).approximate(x.Q, x.K, rng=0).to_dense())
-    yield equal("rank, m = 12", 12, rank)
-    yield printed(at_most("rank against d", 4, rank))
+    x = gaussian(32)
+    found = rank(Positive(m=12).approximate(x.Q, x.K, rng=0).to_dense())
+    yield equal("rank, m = 12", 12, found)
+    yield printed(at_most("rank against d", 4, found))
 
 
 @claim("ILA-Ee", SOURCE + ", first equation")
@@ -344,7 +338,7 @@ def summation_index() -> Iterator[Check]:
     """Give the sum in the denominator of a_ij an index of its own: j cannot be both free and summed
     over."""
     # if j is also summed over, each weight is e/e
-    x = _small(l := 24, 4)
+    x = gaussian(l := 24)
     kernel = exact.kernel(x.Q, x.K)
     rows, _ = attention.simple_normalisation(kernel)
     yield near("row sum, an index of its own", 1.0, float(rows.sum(axis=1).max()), TIGHT)
@@ -379,7 +373,7 @@ def sign_of_taylor() -> Iterator[Check]:
     rest = sum(roots[5][0] ** j / math.factorial(j) for j in range(6))
     yield near("T₅ at its root", 0.0, rest, 1e-14)
     yield equal("roots at n = 2, 4, 6", 0, sum(len(roots[n]) for n in (2, 4, 6)))
-    x = inputs.gaussian(256, 8, rng=0).at_temperature(1.0)
+    x = gaussian(256, 8)
     negative = errors(x, "taylor(degree=3)")["negative_fraction"]
     below = float(np.mean(exact.logits(x.Q, x.K) < cardano))
     yield near("negative entries, n = 3", below, negative, TIGHT)
@@ -390,7 +384,7 @@ def sign_of_taylor() -> Iterator[Check]:
 def sign_of_the_power() -> Iterator[Check]:
     """Use an even n in (1 + x/n)ⁿ: only then is it ≥ 0 everywhere. At odd n it is negative below
     −n."""
-    x = inputs.gaussian(256, 8, rng=0).at_temperature(0.25)
+    x = gaussian(256, 8, t=0.25)
     below = float(np.mean(exact.logits(x.Q, x.K) < -3))
     negative, even = (errors(x, f"tensor_power(n={n})")["negative_fraction"] for n in (3, 4))
     yield near("negative entries, n = 3: logits < −3", below, negative, TIGHT)

@@ -17,6 +17,7 @@ from analysis.claims.evidence import (
     difference,
     equal,
     errors,
+    gaussian,
     near,
     printed,
     sampled,
@@ -48,20 +49,12 @@ SUPPORTS = ("sliding_window(width=5)", "lsh(hashes=2)", "top_k(k=4)", "random(k=
 L, D, M, S = 4096, 64, 128, 64  # its experiment: length, head width, features, entries per row
 
 
-def _small(n: int = 24, d: int = 4) -> inputs.Head:
-    return inputs.gaussian(n, d, rng=0).at_temperature(1.0)
-
-
 def _short(n: int = 10, d: int = 3, length: float = 1.0) -> tuple[Array, Array]:
     """Return one query and n keys with |q + k| = length, so that sample variances are reliable."""
     rng = np.random.default_rng(0)
     q = 0.2 * rng.standard_normal((1, d))
     directions = rng.standard_normal((n, d))
     return q, length * directions / np.linalg.norm(directions, axis=1, keepdims=True) - q
-
-
-def _dense(low_rank: Array, on: Array, values: Array) -> Array:
-    return np.where(on, values, low_rank)
 
 
 def _parts(estimate: Approximation) -> tuple[Array, Array]:
@@ -84,7 +77,7 @@ def cost_of_attention() -> Iterator[Check]:
 def two_objectives() -> Iterator[Check]:
     """Approximating attention is a trade-off between error and cost: no method has both the least
     error and the least cost."""
-    x = _small(64, 8)
+    x = gaussian(64, 8)
     features = [f"{name}(m={m})" for name in ("positive", "hyperbolic") for m in (4, 16, 64)]
     specs = ["uniform()", *features, "top_k(k=4)", "top_k(k=16)", "sliding_window(width=16)"]
     points = []
@@ -121,7 +114,7 @@ def complementarity() -> Iterator[Check]:
 def low_rank_part() -> Iterator[Check]:
     """The low-rank part applies φ(x) = m^{−1/2} exp(Wx − |x|²/2) to the rows of Q and K. It is the
     estimator of ILA-2."""
-    x = _small()
+    x = gaussian()
     W = np.random.default_rng(0).standard_normal((16, 4))
     features = Positive(projection=Fixed(W))
     left, right = features.approximate(x.Q, x.K).factors()
@@ -143,12 +136,12 @@ def low_rank_part() -> Iterator[Check]:
 def correction() -> Iterator[Check]:
     """Let M be exp(q·k) − φ(q)·φ(k) on S and zero elsewhere. Then Q̃(K̃ᵀV) + MV multiplies V by the
     matrix that is exact on S and low-rank elsewhere."""
-    x = _small()
+    x = gaussian()
     assert x.v is not None
     estimate = parse("scatterbrain(positive(m=16), lsh(hashes=2))").approximate(x.Q, x.K, rng=0)
     low, on = _parts(estimate)
     kernel = exact.kernel(x.Q, x.K)
-    dense = _dense(low, on, kernel) @ x.v
+    dense = np.where(on, kernel, low) @ x.v
     yield at_most("difference, the operator", TIGHT, difference(estimate @ x.v, dense))
     M = np.where(on, kernel - low, 0.0)
     yield at_most("difference, with M", TIGHT, difference(low @ x.v + M @ x.v, dense))
@@ -159,7 +152,7 @@ def correction() -> Iterator[Check]:
 def supports() -> Iterator[Check]:
     """The support S is a sliding window, or the pairs that share an LSH bucket. Near pairs share
     one with probability ≥ p₁, far pairs with probability ≤ p₂."""
-    x, n, width = _small(), 24, 5
+    x, n, width = gaussian(), 24, 5
     window = parse(f"sliding_window(width={width})").approximate(x.Q, x.K)
     cut = 2 * sum(range(1, width // 2 + 1))
     yield equal("entries of a window of 5, n = 24", n * width - cut, window.nnz)
@@ -230,14 +223,15 @@ def cost() -> Iterator[Check]:
 @claim("SB-10", SOURCE)
 def combinations() -> Iterator[Check]:
     """Any sparse support can be combined with any low-rank map."""
-    x = _small()
+    x = gaussian()
     assert x.v is not None
     kernel, worst, count = exact.kernel(x.Q, x.K), 0.0, 0
     for sparse in SUPPORTS:
         for low_rank in MAPS:
             method = parse(f"scatterbrain({low_rank}, {sparse})")
             estimate = method.approximate(x.Q, x.K, rng=0)
-            dense = _dense(*_parts(estimate), kernel) @ x.v
+            low, on = _parts(estimate)
+            dense = np.where(on, kernel, low) @ x.v
             worst = max(worst, difference(estimate @ x.v, dense))
             count += 1
     yield equal("combinations", 20, count)
@@ -251,7 +245,7 @@ def combinations() -> Iterator[Check]:
 def correction_term() -> Iterator[Check]:
     """Add exp(q·k) − φ(q)·φ(k) to the low-rank part on S, so that the sum is exp(q·k). The
     correction is printed with q·k instead of exp(q·k)."""
-    x = _small()
+    x = gaussian()
     estimate = parse("scatterbrain(positive(m=16), sliding_window(width=5))")
     low, on = _parts(made := estimate.approximate(x.Q, x.K, rng=0))
     logits, kernel = exact.logits(x.Q, x.K)[on], exact.kernel(x.Q, x.K)[on]
@@ -290,7 +284,7 @@ def _off(method: Method, q: Array, k: Array, draws: int) -> float:
 def shapes() -> Iterator[Check]:
     """Take one q and one k in ℝ^d: the estimate is then a number. The text prints ℝ^{L×d}, for
     which it is a matrix."""
-    x = _small()
+    x = gaussian()
     one = Positive(m=8).approximate(x.Q[:1], x.K[:1], rng=0)
     yield equal("shape for q, k in ℝ^d", (1, 1), tuple(one.shape))
     whole = Positive(m=8).approximate(x.Q, x.K, rng=0)
@@ -301,7 +295,7 @@ def shapes() -> Iterator[Check]:
 def bucket_sizes() -> Iterator[Check]:
     """Use sorted buckets of equal size if a row must have at most s entries. Raw LSH buckets have
     random sizes."""
-    x, s = _small(128, 8), 16
+    x, s = gaussian(128, 8), 16
     ordered, raw = (
         np.diff(required(x.approximate(parse(spec), rng=0).sparse).indptr)
         for spec in (f"smyrf(size={s})", "lsh(hashes=3)")
@@ -349,34 +343,29 @@ def _bias(m: int, q: Array, k: Array) -> Array:
 def overflow() -> Iterator[Check]:
     """Take the scales out of M before forming it: for logits up to B its entries reach e^B, which
     overflows."""
-    x = _small(16)
+    x = gaussian(16)
     scale = math.sqrt(1e4 / float(np.abs(exact.logits(x.Q, x.K)).max()))
     Q, K = scale * x.Q, scale * x.K
     assert x.v is not None
     method = parse("scatterbrain(positive(m=16), chunk(size=16))")
     output = method.approximate(Q, K, rng=0).attend(x.v)
     yield at_most("difference of the output", 1e-9, difference(output, exact.attention(Q, K, x.v)))
-    yield printed(at_most("largest logit for exp in float64", 709.78, _top(Q, K)))
-    yield equal("exp refused as not representable", 1, _refused(Q, K))
-
-
-def _top(Q: Array, K: Array) -> float:
-    return float(exact.logits(Q, K).max())
-
-
-def _refused(Q: Array, K: Array) -> int:
+    yield printed(
+        at_most("largest logit for exp in float64", 709.78, float(exact.logits(Q, K).max()))
+    )
+    refused = 0
     try:
         exact.kernel(Q, K)
     except OverflowError:
-        return 1
-    return 0
+        refused = 1
+    yield equal("exp refused as not representable", 1, refused)
 
 
 @claim("SB-Eh", SOURCE)
 def row_sums() -> Iterator[Check]:
     """Use positive features if rows are normalised. Sines and cosines are unbiased too, but their
     row sums may be ≤ 0."""
-    x = inputs.gaussian(64, 8, rng=0).at_temperature(0.25)
+    x = gaussian(64, 8, t=0.25)
     features, waves = (
         errors(x, f"{name}(m=8)")["nonpositive_rows"] for name in ("positive", "trigonometric")
     )

@@ -15,6 +15,7 @@ from analysis.claims.evidence import (
     claim,
     difference,
     equal,
+    gaussian,
     near,
     printed,
     sampled,
@@ -109,7 +110,7 @@ def unbiased_designs() -> Iterator[Check]:
     """Every sampling design is unbiased for exp(q·k): without replacement, systematic, independent,
     or with replacement and repeats added. This holds with or without sizes, and with or without a
     support."""
-    x = inputs.gaussian(12, 4, rng=0).at_temperature(1.0)
+    x = gaussian(12)
     mask = Mask(np.zeros(800, int), np.full(800, 12), 12, True)
     queries, truth = np.tile(x.Q[:1], (800, 1)), exact.kernel(x.Q[:1], x.K)
     sizes = Sizes(np.linspace(1, 3, 12))
@@ -341,7 +342,7 @@ def largest_column() -> Iterator[Check]:
 def counted_twice() -> Iterator[Check]:
     """Draw the weighted columns outside the blocks only. On CUDA, and in 32 or 64 bits, the code
     draws them everywhere and so counts the blocks twice."""
-    x = inputs.gaussian(64, 8, rng=0).at_temperature(1.0)
+    x = gaussian(64, 8)
     truth = exact.kernel(x.Q, x.K).sum(axis=1)
     blocks = "sorted_lsh(size=16, hashes=4)"
     columns = "sampled(design='multinomial', shared=True, k=16)"
@@ -394,7 +395,7 @@ def _expected_square(weights: Array, values: Array, shares: Array) -> float:
 def matrix_product() -> Iterator[Check]:
     """For m columns drawn with probabilities p, E|error of A V|²_F = (Σ |a_j|²|v_j|²/p_j −
     |AV|²_F)/m. This is least for p ∝ |a_j||v_j|."""
-    x = inputs.gaussian(32, 4, rng=0).at_temperature(1.0)
+    x = gaussian(32)
     kernel = exact.kernel(x.Q, x.K)
     assert x.V is not None
     columns, rows = np.linalg.norm(kernel, axis=0), np.linalg.norm(x.V, axis=1)
