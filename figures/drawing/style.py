@@ -20,7 +20,6 @@ from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
-from matplotlib.ticker import NullLocator
 from matplotlib.transforms import Bbox
 from PIL import Image, PngImagePlugin
 
@@ -228,14 +227,10 @@ VARIANTS: dict[str, Callable[[Any], object]] = {  # what tells methods of one na
 
 
 @functools.cache
-def _parsed(spec: str) -> Method:
-    return parse(spec)
-
-
 def method_of(spec: str) -> Method | None:
     """Return the method of a spec, or None where it is a name of something else."""
     try:
-        return _parsed(spec)
+        return parse(spec)
     except ValueError:
         return None
 
@@ -281,17 +276,6 @@ def dots(colour: str, marker: str, size: float) -> dict[str, Any]:
 def label(method: str) -> str:
     """Return the name of a method's spec as users know it."""
     return str(look(method)["label"])
-
-
-def power(value: float) -> str:
-    """Return a power of ten, or 0, for a label.
-
-    Examples
-    --------
-    >>> power(1e-4)
-    '$10^{-4}$'
-    """
-    return "0" if value == 0 else f"$10^{{{math.log10(value):.0f}}}$"
 
 
 def order(methods: Iterator[str] | pd.Series | list[str]) -> list[str]:
@@ -370,18 +354,7 @@ def tiles(count: int, x: str, y: str, *, height: float = 2.1) -> tuple[Figure, l
 
 
 def curve(ax: Axes, values: pd.Series, limits: tuple[float, float], **look: Any) -> None:
-    """Draw a curve that leaves the axis where its values do, with a triangle at the border there.
-
-    Parameters
-    ----------
-    ax : Axes
-    values : Series
-        Heights, by their places on the x axis.
-    limits : (least, most)
-        Of the axis.
-    **look
-        Of the line.
-    """
+    """Draw heights by their x, with a triangle at the border where they leave the axis's limits."""
     ax.plot(values.index, values, **look)
     beyond(ax, values, limits, color=look["color"], label=f"_{look['label']}")
 
@@ -439,14 +412,8 @@ def lines(label: str, size: int) -> str:
 
 def ticks(ax: Axes, places: Sequence[float]) -> None:
     """Draw ticks with numbers at these places of the x axis, and no minor ones on either axis."""
-    x_ticks(ax, places)
-    ax.minorticks_off()
-
-
-def x_ticks(ax: Axes, places: Sequence[float]) -> None:
-    """Draw ticks with numbers at these places of the x axis, and no others on it."""
     ax.set_xticks(places, [f"{place:g}" for place in places])
-    ax.xaxis.set_minor_locator(NullLocator())
+    ax.minorticks_off()
 
 
 class Note(Annotation):
@@ -516,8 +483,7 @@ def legend(
     if grey := [handles.pop(label) for label in [*handles] if label in labels]:
         for line in (line for ax in panels for line in ax.lines):
             _fade(line, labels)
-        shown = min(grey, key=lambda line: line.get_marker() not in ("", "None"))  # a line if any
-        handles[tr("others (in the table)")] = shown
+        handles[tr("others (in the table)")] = grey[0]
     if not handles:
         return
     many = len(handles) > MOST
@@ -537,29 +503,6 @@ def _fade(line: Line2D, labels: set[str]) -> None:
         line.set(color="0.8", alpha=1.0, zorder=1.5, **grey)
     elif label.removeprefix("_") in labels:
         line.set_visible(False)
-
-
-def span(sizes: Iterable[int]) -> str:
-    """Return the range of sizes, one number where they agree.
-
-    Examples
-    --------
-    >>> span([128, 128]), span([128, 40, 56])
-    ('128', '40–128')
-    """
-    distinct = sorted(set(sizes))
-    return f"{distinct[0]}" if len(distinct) == 1 else f"{distinct[0]}–{distinct[-1]}"
-
-
-def range_of(least: float, most: float) -> str:
-    """Return two numbers to two digits as a range, one number where they agree.
-
-    Examples
-    --------
-    >>> range_of(0.453, 0.964), range_of(1.13, 1.13)
-    ('0.45–0.96', '1.13')
-    """
-    return "–".join(dict.fromkeys(f"{x:.2f}" for x in (least, most)))
 
 
 def save_table(name: str, table: pd.DataFrame, folder: Path) -> Path:
@@ -582,10 +525,9 @@ def save(
     """Write a figure in every format, and the CSV it was drawn from; the same bytes each time.
 
     Without a table, FOLDER/data/NAME.csv is left as it is.
-    Files appear whole or not at all, and only under ``folder``: a link there to somewhere else is
-    an error, and so is a file that expqk did not write. Floats are written so that they read back
-    to the last bit. A caption becomes NAME.txt, in plain text; a title is kept in each file, where
-    screen readers find it.
+    Files appear whole and only under ``folder``; one that expqk did not write is an error. Floats
+    read back to the last bit. A caption becomes NAME.txt, in plain text; a title is kept in each
+    file, where screen readers find it.
     """
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name, re.ASCII):
         raise ValueError(f"the name of a figure must be letters, digits and ._-, got {name[:80]!r}")

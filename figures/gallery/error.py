@@ -177,7 +177,7 @@ def finding(table: pd.DataFrame) -> str:
         return tr("In relative Frobenius error entries and low rank cross on no input.")
     return tr(
         "In relative Frobenius error entries and low rank cross at t ≈ {span}, on {share}.",
-        span=style.range_of(turning.crossing.min(), turning.crossing.max()),
+        span=amounts.range_of(turning.crossing.min(), turning.crossing.max()),
         share=share_of(crossed.crossing > 0),
     )
 

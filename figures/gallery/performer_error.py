@@ -1,5 +1,7 @@
 """Why a Performer is off by 70 %: d = 128, m = 1024, Gaussian inputs."""
 
+import math
+
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -45,7 +47,7 @@ def draw(table: pd.DataFrame) -> Figure:
         output.plot(
             errors.index / 2,
             errors,
-            label=tr("Performer with eps = {eps}", eps=style.power(EPS)),
+            label=tr("Performer with eps = {eps}", eps=f"$10^{{{math.log10(EPS):.0f}}}$"),
             **look,
         )
         uniform = table[(table.method == "uniform()") & (table.metric == "output_error")]

@@ -47,7 +47,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 ax.axhline(wanted, color="0.7", linewidth=0.8, zorder=0)
                 ends.append((tr("best of rank {k}", k=K), wanted, "0.55"))
                 ax.set(xscale="log", yscale="log", xlim=(OVERSAMPLING[0] / 1.1, 70))
-                style.x_ticks(ax, OVERSAMPLING)
+                style.ticks(ax, OVERSAMPLING)
                 ax.set_ylim(top=10 ** math.ceil(math.log10(ax.get_ylim()[1])))
                 ax.yaxis.set_minor_formatter(NullFormatter())
                 if column == len(temperatures) - 1:

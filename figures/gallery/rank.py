@@ -12,6 +12,7 @@ from analysis.ranks import rank
 from analysis.sweeps.table import Row, head
 from approx import Approximation
 from figures.drawing import style
+from figures.words import amounts
 from figures.words.translation import mark, share, tr
 
 TITLE = "Rank against temperature"
@@ -113,5 +114,5 @@ def finding(table: pd.DataFrame) -> str:
 def caption(table: pd.DataFrame) -> str:
     return tr(
         "Effective rank of {n} queries and keys: of both exact matrices, and of estimates.",
-        n=style.span([*table.n, *table.l]),
+        n=amounts.span([*table.n, *table.l]),
     )

@@ -30,7 +30,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     _biases(below, wide, look)
             for ax in (above, below):
                 ax.set(xscale="log", yscale="log")
-                style.x_ticks(ax, ts)
+                style.ticks(ax, ts)
             above.set(title=name, ylim=(FLOOR, CEILING))
             below.set(xlabel=tr("temperature t"), ylim=(FLOOR, CEILING))
         axes[0, 0].set_ylabel(tr("output error"))

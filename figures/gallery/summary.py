@@ -237,7 +237,7 @@ def finding(table: pd.DataFrame) -> str:
         said = tr(
             "In total variation, the largest entries beat the best low rank found below a "
             "crossover at t ≈ {span}, and lose above, on {share}.",
-            span=style.range_of(turning.min(), turning.max()),
+            span=amounts.range_of(turning.min(), turning.max()),
             share=share_of(crossed > 0),
         )
     else:

@@ -350,7 +350,7 @@ def _common(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, An
         "profile": profile.name,
         "n": max(max(x.n, x.l) for x in profile.inputs),
         "exact_cost": sentences.exact_cost(profile),
-        "stored": style.span(round(x.mask.entries / x.n) for x in profile.inputs),
+        "stored": amounts.span(round(x.mask.entries / x.n) for x in profile.inputs),
         "masks": sentences.masks(profile.inputs),
         "d": d,
         "width2": width(d, 2),

@@ -16,6 +16,7 @@ from figures.drawing import style
 from figures.gallery import summary
 from figures.report import tables
 from figures.show.diagnosis import MOST_MARGIN
+from figures.words import amounts
 from figures.words.translation import in_words, mark, share, share_of, tr
 
 PLACE = ["input", "layer", "head"]
@@ -307,7 +308,7 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
             spread=tr("differ from their median by at most {spread:.2g}", spread=spread)
             if spread >= tables.LEAST_SHOWN
             else tr("agree to three decimals"),
-            measured=tr("all {n} queries are measured", n=style.span(sorted({*table.n})))
+            measured=tr("all {n} queries are measured", n=amounts.span(sorted({*table.n})))
             if (table.measured == table.n).all()
             else tr(
                 "the standard error of the sampled queries is ≤ {stderr:.1g}",
@@ -336,7 +337,7 @@ def _random(table: pd.DataFrame) -> tuple[str, str]:
             t=needed.temperature,
             least=tables.count(needed.rows.value.min()),
             most=tables.count(needed.rows.value.max()),
-            held=style.span(needed.held),
+            held=amounts.span(needed.held),
             many=moments.MANY,
             low=tables.tv_of(needed.tv.value.min()),
             high=tables.tv_of(needed.tv.value.max()),

@@ -73,7 +73,7 @@ def _has_random_features(spec: str) -> bool:
 def exact_cost(profile: Profile) -> str:
     """Return what exact attention costs in the currency of the budget."""
     prices = [getattr(Exact().price(**x.shape.given), profile.currency) for x in profile.inputs]
-    return amounts.amount_text(style.span(map(round, prices)), profile.currency)
+    return amounts.amount_text(amounts.span(map(round, prices)), profile.currency)
 
 
 def verdicts(ledger: pd.DataFrame) -> str:
@@ -203,7 +203,7 @@ def variance_conclusion(table: pd.DataFrame) -> str:
         t=needed.temperature,
         error=tables.percent(moments.TARGET),
         named=named,
-        held=style.span(needed.held),
+        held=amounts.span(needed.held),
         enough=needed.enough,
         many=moments.MANY,
         measured=tr(", ").join(

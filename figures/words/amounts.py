@@ -1,5 +1,7 @@
 """Budgets and prices in words, in the language in force: every amount says what is counted."""
 
+from collections.abc import Iterable
+
 import pandas as pd
 
 from analysis.costs import budget as budgets
@@ -41,3 +43,26 @@ def currency(table: pd.DataFrame) -> str:
 def budget(table: pd.DataFrame) -> str:
     """Return the budget of a table that has one, in its currency."""
     return amount_text(float(table.budget.max()), currency(table))
+
+
+def span(sizes: Iterable[int]) -> str:
+    """Return the range of sizes, one number where they agree.
+
+    Examples
+    --------
+    >>> span([128, 128]), span([128, 40, 56])
+    ('128', '40–128')
+    """
+    distinct = sorted(set(sizes))
+    return f"{distinct[0]}" if len(distinct) == 1 else f"{distinct[0]}–{distinct[-1]}"
+
+
+def range_of(least: float, most: float) -> str:
+    """Return two numbers to two digits as a range, one number where they agree.
+
+    Examples
+    --------
+    >>> range_of(0.453, 0.964), range_of(1.13, 1.13)
+    ('0.45–0.96', '1.13')
+    """
+    return "–".join(dict.fromkeys(f"{x:.2f}" for x in (least, most)))
