@@ -1,5 +1,1 @@
-"""The subcommands of ``expqk``: each module has HELP, add(parser), run(arguments).
-
-A module imports what it runs in `run`: the parser of the command asks every module for its
-arguments.
-"""
+"""The subcommands of ``expqk``: each module has EXAMPLES, add(parser) and run(arguments)."""

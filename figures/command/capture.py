@@ -13,7 +13,6 @@ from figures.command import options
 if TYPE_CHECKING:
     from analysis.models.capture import Capture
 
-HELP = "Write Q, K, V of a local transformer or GGUF file on a text."
 EXAMPLES = ("expqk capture MODEL_DIR TEXT --out qk.safetensors",)
 
 

@@ -12,7 +12,6 @@ from figures.command import options
 if TYPE_CHECKING:
     from analysis.claims import Claim
 
-HELP = "Check statements of five notes: expected, observed, verdict."
 EXAMPLES = ("expqk claims FL-E",)
 
 

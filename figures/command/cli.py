@@ -1,8 +1,9 @@
-"""The command ``expqk``; heavy imports wait until a command needs them."""
+"""The command ``expqk``, which imports the module of the one command that is asked for."""
 
 import argparse
 import contextlib
 import errno
+import importlib
 import io
 import os
 import re
@@ -13,30 +14,26 @@ import warnings
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from figures.command import (
-    capture,
-    claims,
-    diagnose,
-    exercise,
-    figures,
-    generate,
-    methods,
-    model,
-    options,
-    plan,
-    report,
-    submit,
-    substitute,
-    sweep,
-    target,
-    theory,
-    verify,
-)  # fmt: skip
+from figures.command import options
 
-COMMANDS = (
-    report, figures, diagnose, target, theory, sweep, verify, methods, claims, capture,
-    substitute, plan, generate, model, exercise, submit,
-)  # fmt: skip
+COMMANDS = {  # modules of figures.command, each imported when it is asked for
+    "report": "Write a report with figures and tables, as HTML and PDF.",
+    "figures": "List the figures, or draw those named.",
+    "diagnose": "Name the best method for each head of a file, at a budget.",
+    "target": "Find the cheapest method with a given error, head by head.",
+    "theory": "Print what theorems say of each head of a file.",
+    "sweep": "Compute methods × inputs × temperatures × budgets × trials.",
+    "verify": "Compute a random part of a store again and compare the bits.",
+    "methods": "List the methods, or describe one.",
+    "claims": "Check statements of five notes: expected, observed, verdict.",
+    "capture": "Write Q, K, V of a local transformer or GGUF file on a text.",
+    "substitute": "Replace attention in a model, and measure the effect.",
+    "plan": "Choose a method for every head of a model, for a price or a KL.",
+    "generate": "Generate text with a plan, token by token.",
+    "model": "Do all of it for one model: advice, a plan, its effect, a page.",
+    "exercise": "Check the answers to an exercise of docs/exercises.",
+    "submit": "Measure a method of your own beside others, on the bundled heads.",
+}
 ABOUT = "How well do cheap attention methods approximate exp(q·k), and which one fits?"
 FIRST = (  # what a student, a researcher with arrays and the owner of a model type first
     ("expqk report", "figures and numbers, as HTML and PDF"),
@@ -82,14 +79,14 @@ def _parsed(given: list[str]) -> argparse.Namespace:
     """Return what is asked; raise SystemExit where the parser answers or refuses."""
     if not given or given == ["help"]:
         return argparse.Namespace(run=_guide)
-    top = parser()
     if given[0] == "help":
         given = [*given[1:], "--help"]
-    if not given[0].startswith("-") and given[0] not in (known := names()):
+    top = parser(given[0])
+    if not given[0].startswith("-") and given[0] not in COMMANDS:
         from approx import checks
 
-        listed = f"`expqk` lists all {len(known)}"
-        top.exit(2, f"expqk: {checks.unknown('command', given[0], known, listed)}\n")
+        listed = f"`expqk` lists all {len(COMMANDS)}"
+        top.exit(2, f"expqk: {checks.unknown('command', given[0], [*COMMANDS], listed)}\n")
     arguments = top.parse_args(given)
     if arguments.max_memory is not None:
         from approx.estimate import memory
@@ -178,42 +175,36 @@ def _in_flags(message: str, arguments: argparse.Namespace) -> str:
     return message
 
 
-def names() -> list[str]:
-    """Return the names of the commands."""
-    return [command.__name__.rpartition(".")[2] for command in COMMANDS]
-
-
 def guide() -> str:
     """Return what to do first, and every command with a line of its own."""
     from figures.words.terminal_columns import aligned, indented
 
     first = [f"  {line}" for line in aligned(list(FIRST)).splitlines()]
     lines = [ABOUT, "", "Begin with", *first, "", "Commands"]
-    size = max(map(len, names()))
-    for name, command in zip(names(), COMMANDS):
-        lines += indented(command.HELP, f"  {name:<{size}}  ")
+    size = max(map(len, COMMANDS))
+    for name, about in COMMANDS.items():
+        lines += indented(about, f"  {name:<{size}}  ")
     return "\n".join([*lines, "", "`expqk COMMAND --help` has the options of a command."])
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of every command."""
+def parser(*asked: str) -> argparse.ArgumentParser:
+    """Return the parser of all commands, with the options of those that are asked for."""
     top = _Parser(prog="expqk", description=ABOUT)
     top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     added = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, command in zip(names(), COMMANDS):
+    for name, about in COMMANDS.items():
         one = added.add_parser(
-            name, help=command.HELP, description=textwrap.fill(_description(command), WIDTH),
-            epilog="\n".join(["examples:", *(f"  {each}" for each in command.EXAMPLES)]),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )  # fmt: skip
-        one.set_defaults(run=command.run)
-        options.add(one, "max-memory")
-        command.add(one)
+            name, help=about, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if name in asked:
+            command = importlib.import_module(f"figures.command.{name}")
+            more = getattr(command, "MORE", "")
+            one.description = textwrap.fill(f"{about} {more}".rstrip(), WIDTH)
+            one.epilog = "\n".join(["examples:", *(f"  {each}" for each in command.EXAMPLES)])
+            one.set_defaults(run=command.run)
+            options.add(one, "max-memory")
+            command.add(one)
     return top
-
-
-def _description(command: Any) -> str:
-    return " ".join(filter(None, (command.HELP, getattr(command, "MORE", ""))))
 
 
 class _Parser(argparse.ArgumentParser):

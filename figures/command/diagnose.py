@@ -7,7 +7,6 @@ from pathlib import Path
 from figures.command import options
 
 METRICS = {"tv": "attention_tv", "output": "output_relative_error"}
-HELP = "Name the best method for each head of a file, at a budget."
 EXAMPLES = ("expqk diagnose qk.npz", "expqk diagnose qk.safetensors --budget 24 --trials 3")
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "Check the answers to an exercise of docs/exercises."
 EXAMPLES = ("expqk exercise check 7 answers.json",)
 MORE = "It says which answers are wrong and what to think about, not what is right."
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from figures.command import options
 from figures.gallery import FIGURES, NAMES
 
-HELP = "List the figures, or draw those named."
 EXAMPLES = ("expqk figures error --qk qk.npz", "expqk figures explore")
 MORE = (
     "They go into OUT/figures, with what each shows in NAME.txt, from OUT/data/NAME.csv where that "

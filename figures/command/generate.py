@@ -1,11 +1,19 @@
 """``expqk generate``."""
 
 import argparse
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from analysis.models import checkpoints, generate
+from analysis.models.generation import Generated
+from analysis.models.plan import Plan
+from approx import parse
 from figures.command import options
+from figures.words.terminal_columns import aligned, paragraphs
+from figures.words.translation import speaking, tr
 
-HELP = "Generate text with a plan, token by token."
 EXAMPLES = ("expqk generate MODEL_DIR --plan plan.json --prompt TEXT --compare",)
 
 
@@ -44,12 +52,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis.models import checkpoints, generate
-    from analysis.models.plan import Plan
-    from approx import parse
-    from figures.show import generation
-    from figures.words.translation import speaking
-
     checkpoints.texts(arguments.model)
     words = arguments.prompt
     if len(words) < 256 and Path(words).is_file():
@@ -67,5 +69,76 @@ def run(arguments: argparse.Namespace) -> int:
         jobs=arguments.jobs,
     )
     with speaking(arguments.lang):
-        print(options.as_json(generation.facts(said)) if arguments.json else generation.text(said))
+        print(options.as_json(facts(said)) if arguments.json else text(said))
     return 0
+
+
+def facts(said: Generated) -> dict[str, Any]:
+    """Return one object for JSON; what is not known is null."""
+    found: dict[str, Any] = {
+        "text": said.text,
+        "tokens": list(said.tokens),
+        "prompt_tokens": said.prompt_tokens,
+        "tokens_per_second": _number(said.per_second),
+        "layers": said.layers.to_dict("records"),
+    }
+    if said.exact is None:
+        return found
+    return found | {
+        "agreement": _number(said.agreement),
+        "parts_at": said.parts_at,
+        "exact": {
+            "text": said.exact.text,
+            "tokens": list(said.exact.tokens),
+            "tokens_per_second": _number(said.exact.per_second),
+        },
+    }
+
+
+def text(said: Generated) -> str:
+    """Return what was said, a line a layer, and the finding in plain words."""
+    texts = [said.text]
+    if said.exact is not None:
+        heads = tr("with the plan:"), tr("with exact attention:")
+        texts = [f"{head}\n{one.text}" for head, one in zip(heads, (said, said.exact))]
+    head = [tr("layer"), tr("numbers read"), tr("of exact"), tr("bytes held"), tr("of exact")]
+    total = said.layers.sum().to_dict() | {"layer": tr("all")}
+    every = [*said.layers.to_dict("records"), total]
+    rows = [tuple(head), *map(_line, every)]
+    return "\n\n".join([*texts, aligned(rows), paragraphs(list(_sentences(said)))])
+
+
+def _line(row: Mapping[Any, Any]) -> tuple[str, ...]:
+    return (
+        str(row["layer"]),
+        f"{row['reads']:,}",
+        f"{row['reads'] / row['exact_reads']:.0%}",
+        f"{row['bytes']:,}",
+        f"{row['bytes'] / row['exact_bytes']:.0%}",
+    )
+
+
+def _sentences(said: Generated) -> Iterator[str]:
+    yield tr(
+        "The prompt has {prompt} tokens. The model writes {count} more, {speed:.1f} per second; "
+        "the table is for the last of them. Numbers read: by its queries, summed over all heads. "
+        "Bytes held: by the arrays of the cache, with 16 bits per number and codes at their own "
+        "bits; what heads of a group share is counted once.",
+        prompt=said.prompt_tokens, count=len(said.tokens), speed=said.per_second,
+    )  # fmt: skip
+    exact = said.exact
+    if exact is None:
+        return
+    if said.parts_at is None:
+        yield tr("Both texts are the same.")
+    else:
+        yield tr("The two texts differ from token {at} on.", at=said.parts_at + 1)
+    yield tr(
+        "Given the text so far, exact attention chooses the same next token at {same:.0%} of the "
+        "positions. It writes {speed:.1f} tokens per second on this CPU.",
+        same=said.agreement, speed=exact.per_second,
+    )  # fmt: skip
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -5,7 +5,6 @@ from typing import Any
 
 from figures.command import options
 
-HELP = "List the methods, or describe one."
 EXAMPLES = ("expqk methods positive",)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "Do all of it for one model: advice, a plan, its effect, a page."
 EXAMPLES = ("expqk model MODEL_DIR TEXT --out mine",)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from figures.command import options
 
-HELP = "Choose a method for every head of a model, for a price or a KL."
 EXAMPLES = (
     "expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json",
     "expqk plan MODEL_DIR TEXT --from plan.json --budget 2048 --out cheaper.json",

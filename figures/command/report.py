@@ -13,7 +13,6 @@ from figures.command import options
 if TYPE_CHECKING:
     from analysis.models.pipeline import Results
 
-HELP = "Write a report with figures and tables, as HTML and PDF."
 MORE = "Its figures are SVG: `expqk figures NAME --out OUT` draws them as PDF and PNG, too."
 EXAMPLES = (
     "expqk report --qk qk.safetensors",

@@ -13,7 +13,6 @@ from figures.command import options
 if TYPE_CHECKING:
     from approx import Method
 
-HELP = "Measure a method of your own beside others, on the bundled heads."
 EXAMPLES = ("expqk submit my_method.py",)
 MORE = (
     "The file defines one subclass of approx.Method, a frozen dataclass with evaluate. The command "

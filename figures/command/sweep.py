@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from analysis.sweeps.store import Store
     from analysis.sweeps.sweep import Cell, Plan
 
-HELP = "Compute methods × inputs × temperatures × budgets × trials."
 EXAMPLES = ("expqk sweep figures/configs/quick.toml --store quick",)
 SHOWN = 5  # cells named where many failed
 

@@ -2,11 +2,32 @@
 
 import argparse
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
+
+from analysis.advice.target import cheapest, needed, summary
+from analysis.compute import output_files
+from approx.sparse.exact import Exact
 from figures.command import options
+from figures.drawing import style
+from figures.show import optimality
+from figures.show.diagnosis import (
+    HEAD,
+    head_name,
+    left_out,
+    masks,
+    names_of,
+    number,
+    percent,
+    section,
+)
+from figures.words.amounts import UNITS
+from figures.words.terminal_columns import aligned, paragraphs
+from figures.words.translation import mark, speaking, tr
 
-HELP = "Find the cheapest method with a given error, head by head."
 EXAMPLES = ("expqk target qk.npz --tv 0.1",)
 ERRORS = {  # of `analysis.advice.target.METRICS`, by option
     "tv": ("attention_tv", "of the attention weights: their total variation, such as 0.1"),
@@ -17,6 +38,16 @@ ERRORS = {  # of `analysis.advice.target.METRICS`, by option
     "kernel-frobenius": ("kernel_relative_frobenius", "of exp(q·k): relative Frobenius"),
     "kernel-max": ("kernel_relative_max", "of exp(q·k): largest entry, relative"),
 }
+HEADS = (
+    mark("head"), mark("cheapest"), mark("size"), mark("error"), mark("price"), mark("all logits"),
+    mark("price"),
+)  # fmt: skip
+METHODS = (
+    mark("method"), mark("cheapest"), mark("reached"), mark("size"), mark("price"), mark("spec"),
+)  # fmt: skip
+NAME = 24  # columns of a method's name
+MOST_SPECS = 12  # heads whose specs are written out, to be pasted
+EXACT = str(Exact())
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -33,12 +64,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis.advice.target import needed
-    from analysis.compute import output_files
-    from figures.drawing import style
-    from figures.show import targets
-    from figures.words.translation import speaking
-
     if arguments.out is not None:
         output_files.usable(arguments.out)
         output_files.refuse_edited(arguments.out, style.files("needed"))
@@ -47,7 +72,96 @@ def run(arguments: argparse.Namespace) -> int:
     asked = options.measured(arguments) | {"target": target, "metric": metric}
     with speaking(arguments.lang):
         table = needed(**asked, progress=sys.stderr.isatty())
-        options.show(arguments, table, targets.text)
+        options.show(arguments, table, text)
         if arguments.out is not None:
             print(style.save_table("needed", table, arguments.out), file=sys.stderr)
     return 0
+
+
+def text(table: pd.DataFrame) -> str:
+    """Return a line per head, a line per method, what the numbers are, and the specs to paste.
+
+    Parameters
+    ----------
+    table : DataFrame
+        That of `analysis.advice.target.needed`, of one target.
+    """
+    best = cheapest(table)
+    heads = table.drop_duplicates(HEAD)
+    some = table.drop_duplicates("method")  # a label needs a size
+    labels = names_of(list(some.spec))
+    names = {method: labels[spec] for method, spec in zip(some.method, some.spec)}
+    found = summary(table)
+    lines = [_head(row, names) for row in best.itertuples()]
+    rows = [_method(row, names) for row in found[found.reached > 0].to_dict("records")]
+    every = [tuple(map(tr, HEADS)), *lines]
+    shown = every if table.oracle.any() else [line[:-2] for line in every]  # without references
+    parts = [
+        aligned(shown, wrapped={1: NAME, 5: NAME}),
+        aligned([tuple(map(tr, METHODS)), *rows], cut=-1, wrapped={0: NAME}),
+    ]
+    if never := [names[method] for method in found.method[found.reached == 0]]:
+        parts[-1] += "\n" + paragraphs([tr("On no head: {names}.", names=tr(", ").join(never))])
+    used = best[best.spec != EXACT]
+    pasted = [f'  {head_name(row)}  --method "{row.spec}"' for row in used.itertuples()]
+    parts += [
+        paragraphs(_legend(best, heads)),
+        section(tr("To paste:"), pasted if len(used) <= MOST_SPECS else []),
+        section(tr("Not measured:"), left_out(heads)),
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def _head(row: Any, names: dict[str, str]) -> tuple[str, ...]:
+    oracle = names[row.oracle] if row.oracle else "–"
+    beside = oracle, percent(row.oracle_share)
+    if row.spec == EXACT:
+        return head_name(row), tr("not with less than exact"), "", "", percent(row.share), *beside
+    error = number(row.error) if row.sure else tr("about {error}", error=number(row.error))
+    return (
+        head_name(row), names[row.method], _size(row.size), error, percent(row.share), *beside,
+    )  # fmt: skip
+
+
+def _method(row: Mapping[Any, Any], names: dict[str, str]) -> tuple[str, ...]:
+    wins = tr(row["standing"]) if row["oracle"] else f"{row['cheapest']}"
+    reached = tr("{below} of {heads}", below=row["reached"], heads=row["heads"])
+    size, price = _size(row["size"]), percent(row["share"])
+    return names[row["method"]], wins, reached, size, price, row["method"]
+
+
+def _size(value: float) -> str:
+    return f"{value:g}" if value == value else ""
+
+
+def _legend(best: pd.DataFrame, heads: pd.DataFrame) -> Iterator[str]:
+    first = heads.iloc[0]
+    yield tr(
+        "Target {metric} ≤ {target:g}, t = {t:g}, mask {mask}. price: {what}, as a share of "
+        "exact attention's. size: the smallest found that reaches the target, in the unit of "
+        "the method; if the parts of a method share a budget, in keys.",
+        metric=first.metric, target=first.target, t=first.temperature, mask=masks(heads),
+        what=tr(UNITS[first.currency]),
+    )  # fmt: skip
+    yield tr(
+        "On {cheaper} of {heads} heads a method that is cheaper than exact attention reaches the "
+        "target. The cheapest method that can be run costs a median of {share} of exact attention.",
+        cheaper=int((best.spec != EXACT).sum()), heads=len(best),
+        share=percent(best.share.median()),
+    )  # fmt: skip
+    if best.oracle_share.notna().any():
+        yield tr(
+            "The cheapest reference, which sees all logits, costs a median of {oracle}.",
+            oracle=percent(best.oracle_share.median()),
+        )
+        yield optimality.words()
+    if not best.sure.all():
+        yield tr(
+            "about: the mean over draws is below the target, but we are less than 95 % sure "
+            "of it. More draws (--trials) would tell."
+        )
+    if len(sampled := heads[heads.measured < heads.n]):
+        yield tr(
+            "On {count} heads, {measured} of {n} queries were measured.",
+            measured=sampled.measured.iloc[0], n=sampled.n.iloc[0], count=len(sampled),
+        )  # fmt: skip

@@ -13,7 +13,6 @@ from figures.command import options
 if TYPE_CHECKING:
     from analysis.sweeps.sweep import Cell
 
-HELP = "Compute a random part of a store again and compare the bits."
 EXAMPLES = ("expqk verify quick",)
 SHOWN = 5  # cells named where there are many
 

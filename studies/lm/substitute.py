@@ -30,7 +30,7 @@ from analysis.models.language_model import LanguageModel
 from analysis.models.replacement import Passage
 from approx import METHODS, Method, parse
 from approx.method.prices import Shape
-from figures.show import substitution
+from figures.command import substitute as substitution
 from figures.show.diagnosis import plain
 from figures.words.marked_text import insert
 from studies.lm import pages

@@ -12,7 +12,7 @@ from test_pages_lm import WITH_TORCH  # `make lm` runs them
 
 from acceptance import pages
 from acceptance.pages import FOLDER, HEADS, METHOD, ROOT, TENSORS, UNMASKED
-from figures.command.cli import guide, names, parser
+from figures.command.cli import COMMANDS as KNOWN, guide, parser
 
 OUT = "out dir (最终)"
 NAMES = {  # what stands on a page for something of the reader's
@@ -71,8 +71,8 @@ INSTALL = re.compile(
 
 def helps():
     """Return what `expqk` and every ``--help`` print, by name."""
-    commands = parser()._subparsers._group_actions[0].choices
-    return {"expqk": guide()} | {name: commands[name].format_help() for name in names()}
+    commands = parser(*KNOWN)._subparsers._group_actions[0].choices
+    return {"expqk": guide()} | {name: commands[name].format_help() for name in KNOWN}
 
 
 def printed():
@@ -178,7 +178,7 @@ def test_a_command_that_nothing_runs_is_noticed(shell):
 
 def test_every_command_that_a_text_speaks_of_exists():
     for page, text in pages.pages().items():
-        assert set(re.findall(r"`expqk (\w+)", text)) <= set(names()), page
+        assert set(re.findall(r"`expqk (\w+)", text)) <= KNOWN.keys(), page
 
 
 def test_make_report_is_the_report():
@@ -193,6 +193,6 @@ def test_what_is_for_machines_can_be_read_by_them(command, shell):
     assert json.loads(done.stdout, parse_constant=terminal.constant)
 
 
-@pytest.mark.parametrize("name", ["", *names()])
+@pytest.mark.parametrize("name", ["", *KNOWN])
 def test_help_is_help(name, shell):
     settled(shell(f"expqk {name} --help"))

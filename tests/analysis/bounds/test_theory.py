@@ -23,9 +23,8 @@ from approx.estimate import exact
 from approx.low_rank.coreset import Coreset
 from approx.low_rank.thinning import thinned
 from approx.polynomials import error_bounds
-from figures.command import options
+from figures.command import options, theory as theories
 from figures.command.cli import main
-from figures.show import theories
 
 TIGHT = 1e-9  # decompositions of 40 × 40, and sums of some 10³ terms
 

@@ -231,7 +231,7 @@ def test_of_two_sweeps_that_begin_a_store_at_once_one_is_told(tmp_path, monkeypa
         return []
 
     monkeypatch.setattr("analysis.sweeps.sweep.fill", meanwhile)
-    arguments = parser().parse_args(["sweep", "quick.toml", "--store", str(tmp_path)])
+    arguments = parser("sweep").parse_args(["sweep", "quick.toml", "--store", str(tmp_path)])
 
     def run():
         if command:

@@ -14,7 +14,8 @@ from analysis.advice.diagnose import diagnose, winners
 from analysis.advice.verdict import advice, gaps, thousandths
 from analysis.sentences import Sentence
 from approx import parse
-from figures.show import diagnosis, targets, theories
+from figures.command import target as targets, theory as theories
+from figures.show import diagnosis
 
 SPECS = {  # class, stored values, reads of both heads, an oracle?
     "uniform()": ("low rank", 0.75, (10.0, 10.0), False),

@@ -11,8 +11,8 @@ from each import each
 from analysis.models.generation import Generated
 from analysis.models.substitute import summary
 from analysis.sweeps import table
+from figures.command import generate as generation, substitute as substitution
 from figures.command.cli import main
-from figures.show import generation, substitution
 from figures.words.terminal_columns import COLUMNS
 from figures.words.translation import speaking
 
