@@ -16,12 +16,11 @@ import pytest
 
 from approx import METHODS, parse
 from approx.projections import PROJECTIONS
-from figures.command import report
+from figures.command import methods as listing_of, report
 from figures.command.cli import COMMANDS, main, parser
+from figures.command.methods import listing
 from figures.document import album
 from figures.gallery import FIGURES, NAMES
-from figures.show import methods_table as listing_of
-from figures.show.methods_table import listing
 from figures.words.terminal_columns import width
 
 ROOT = Path(__file__).parents[3]
@@ -429,5 +428,5 @@ def test_both_languages_have_the_same_code_pictures_and_numbers():
 
 @pytest.mark.listed
 def test_the_list_of_methods_is_that_of_the_registry():
-    how = "write it by: python -m figures.show.methods_table"
+    how = "write it by: python -m figures.command.methods"
     assert (ROOT / "docs/methods.md").read_text("utf-8") == listing_of.page(), how
