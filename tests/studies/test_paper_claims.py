@@ -1,7 +1,6 @@
 """Claims of papers and public code: judged as expected, printed on a page, turned by bugs."""
 
 import json
-import math
 import re
 from pathlib import Path
 
@@ -10,22 +9,18 @@ import pytest
 
 from analysis import claims
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS
-from analysis.errors import metrics
 from analysis.moments import feature_counts
-from analysis.ranks import state_rank
 from approx.combinations.designs.collisions import Collisions
 from approx.combinations.designs.design import Rest
-from approx.combinations.sampled import Sampled
 from approx.compressed_logits.key_pca import KeyPCA
 from approx.compressed_logits.logit_svd import LogitSVD
-from approx.compressed_logits.qjl import QJL
 from approx.compressed_logits.sign_sketch import SignSketch
 from approx.estimate import exact
 from approx.low_rank import coreset, thinning
 from approx.sparse.top_k import TopK
 from approx.supports import boxes
 from figures.words.marked_text import table
-from studies.claims import DOCUMENTS, MODULES, __main__, quantisation
+from studies.claims import DOCUMENTS, MODULES, __main__
 
 ROOT = Path(__file__).parents[2]
 CONDITIONAL = [
@@ -69,13 +64,6 @@ def test_the_command_prints_as_expqk_does(capsys):
 
 
 BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
-    "KL is in bits": (
-        metrics, "_errors",
-        lambda f: lambda *a: (
-            (name, x / math.log(2) if name.startswith("attention_kl") else x) for name, x in f(*a)
-        ),
-        "TOPP-1",
-    ),
     "softmax is over queries": (
         exact, "softmax", lambda f: lambda *a: f(*a) / f(*a).sum(axis=0), "HA-2 H2O-Ea",
     ),
@@ -86,19 +74,12 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         feature_counts, "features_needed", lambda f: lambda *a, **k: min(f(*a, **k), 1000),
         "LIN-1",
     ),
-    "the bound leaves no state": (
-        state_rank, "_tails", lambda f: lambda block, several: f(block, [0] * len(several)),
-        "LIN-3",
-    ),
     "bounds forget the signs of queries": (
         boxes, "highest", lambda f: lambda Q, lo, hi: Q @ hi.T, "QUEST-1 QUEST-2",
     ),
     "the SVD of logits is that of the keys": (
         LogitSVD, "compressed",
         lambda f: lambda self, *a: KeyPCA(rank=self.rank).compressed(*a), "KQ-1 KQ-2",
-    ),
-    "every key is drawn": (
-        Sampled, "_enough", lambda f: lambda self, q, *a: np.full(len(q), 10**6), "VA-1 VA-Ec",
     ),
     "drawn keys have the weight 1": (
         Rest, "weights",
@@ -108,22 +89,15 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
     "angles are halved": (
         Collisions, "_angles", lambda f: lambda self, *a: f(self, *a) / 2, "MP-1 MP-Ea",
     ),
-    "sizes are ignored": (Sampled, "_log_sizes", lambda f: lambda self, l: None, "KDE-1"),
     "τ is an eighth": (coreset, "radii", lambda f: lambda q, k: f(q, k) / 8, "WC-1"),
     "halves are the first ones": (
         thinning, "halves",
         lambda f: lambda points, *a: np.tile(np.arange(points.shape[1] // 2), (len(points), 1)),
         "THIN-1 THIN-Ea",
     ),
-    "levels are those of a bit fewer": (
-        quantisation, "lloyd_max", lambda f: lambda bits: f(max(bits - 1, 1)), "TQ-1",
-    ),
     "signs are of another key": (
         SignSketch, "read_back", lambda f: lambda self, S, bits, *a: f(self, S, bits[:, ::-1], *a),
         "QJL-1",
-    ),
-    "the variance is added": (
-        QJL, "_less", lambda f: lambda self, q, k: -f(self, q, k), "JC-1",
     ),
 }  # fmt: skip
 
