@@ -11,37 +11,14 @@ import argparse
 import datetime
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from analysis.inputs import Head
-from studies.lm.peers import clones, coresets, eviction, logits, patterns, sampling
+from studies.lm.peers import clones
 from studies.lm.peers.comparison import Comparison, heads, markdown, summed
-
-SYSTEMS: dict[str, tuple[str, Callable[[Path, Head], Iterator[Comparison]]]] = {
-    "StreamingLLM": ("mit-han-lab/streaming-llm", eviction.streaming_llm),
-    "H2O": ("FMInference/H2O", eviction.h2o),
-    "SnapKV": ("FasterDecoding/SnapKV", eviction.snapkv),
-    "kvpress": ("NVIDIA/kvpress", eviction.kvpress),
-    "Quest": ("mit-han-lab/Quest", patterns.quest),
-    "MInference": ("microsoft/MInference", patterns.minference),
-    "top-p": ("skylight-org/sparse-attention-hub", patterns.top_p),
-    "MagicPIG": ("Infini-AI-Lab/MagicPIG", sampling.magicpig),
-    "MagicPIG of the hub": ("skylight-org/sparse-attention-hub", sampling.hub_magicpig),
-    "vAttention": ("skylight-org/sparse-attention-hub", sampling.vattention),
-    "HyperAttention": ("insuhan/hyper-attn", sampling.hyper_attention),
-    "KDEformer": ("majid-daliri/kdeformer", sampling.kdeformer),
-    "WildCat": ("microsoft/wildcat", coresets.wildcat),
-    "Thinformer": ("microsoft/thinformer", coresets.thinformer),
-    "Loki": ("hpcgroup/loki", logits.loki),
-    "SparQ": ("graphcore-research/llm-inference-research", logits.sparq),
-    "KQ-SVD": ("DamienLesens/KQ-SVD", logits.kq_svd),
-    "KIVI": ("jy-yuan/KIVI", logits.kivi),
-    "QJL": ("amirzandieh/QJL", logits.qjl),
-    "EDEN": ("amitport/EDEN-Distributed-Mean-Estimation", logits.eden),
-}
+from studies.lm.peers.systems import SYSTEMS
 
 
 def main(argv: Sequence[str] | None = None) -> None:

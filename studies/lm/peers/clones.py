@@ -16,6 +16,22 @@ from typing import Any
 import torch
 import transformers  # noqa: F401  # before any stand-in: it asks which packages there are
 
+# Packages of sparse-attention-hub whose imports are left out
+_ATTENTION = "sparse_attention_hub.sparse_attention"
+_MASKERS = f"{_ATTENTION}.research_attention.maskers"
+_BARE = (
+    "sparse_attention_hub",
+    _ATTENTION,
+    f"{_ATTENTION}.utils",
+    f"{_ATTENTION}.research_attention",
+    _MASKERS,
+    *(
+        f"{_MASKERS}.{kind}{part}"
+        for kind in ("fixed", "sampling")
+        for part in ("", ".implementations")
+    ),
+)
+
 
 class _Any(type):
     def __getattr__(cls, name: str) -> Any:
@@ -53,24 +69,11 @@ class Absent(ModuleType):
 def load(
     root: Path, name: str, *, bare: Iterable[str] = (), absent: Iterable[str] = ()
 ) -> ModuleType:
-    """Import a module of a clone.
+    """Import a module of a clone, whose folder ``root`` becomes the first on the path.
 
-    Parameters
-    ----------
-    root : Path
-        The folder that becomes the first on the path.
-    name : str
-        The module.
-    bare : iterable of str
-        Packages of the clone whose ``__init__`` is not run.
-    absent : iterable of str
-        Modules that are imported but not used here; stand-ins replace them.
-
-    Returns
-    -------
-    module
-        No module of the clone stays in `sys.modules`, because several clones have a package with
-        the same name.
+    The ``__init__`` of ``bare`` packages isn't run, and stand-ins replace ``absent`` modules, which
+    are imported but not used here. No module of the clone stays in `sys.modules`, because several
+    clones have a package with the same name.
     """
     before = dict(sys.modules)
     for package in bare:
@@ -84,12 +87,10 @@ def load(
     finally:
         sys.path.remove(str(root))
         for new, found in list(sys.modules.items()):
-            place = getattr(found, "__file__", None) or next(
-                iter(getattr(found, "__path__", [])), ""
-            )
-            if new not in before and (
-                isinstance(found, Absent) or str(place).startswith(str(root))
-            ):
+            path = getattr(found, "__path__", [])
+            place = str(getattr(found, "__file__", None) or next(iter(path), ""))
+            mine = isinstance(found, Absent) or place.startswith(str(root))
+            if new not in before and mine:
                 del sys.modules[new]
 
 
@@ -115,3 +116,13 @@ def default(dtype: torch.dtype) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+def masker(clone: Path, name: str) -> ModuleType:
+    """Return a module of the hub's maskers, such as "sampling.implementations.magic_pig"."""
+    return load(clone, f"{_MASKERS}.{name}", bare=_BARE, absent=("ray",))
+
+
+def load_attention(clone: Path, name: str) -> ModuleType:
+    """Return another module of the hub's attention, such as "utils.mask"."""
+    return load(clone, f"{_ATTENTION}.{name}", bare=_BARE, absent=("ray",))

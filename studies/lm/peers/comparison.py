@@ -19,21 +19,11 @@ NOT_ASKED = -1  # rows of a comparison of numbers only
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The results of both sides for one head.
+    """The results of both sides for one head, by the compared functions.
 
-    Parameters
-    ----------
-    compared : str
-        The compared functions, the same text for every head.
-    rows, same : int
-        The number of rows whose supports were compared, and the number of equal supports.
-    common : float
-        The share of the keys in the authors' supports that our supports have, too.
-    difference : float
-        The largest difference of numbers (if there are supports, in rows of equal supports),
-        divided by the authors' largest number.
-    why : str
-        The explanation of a difference.
+    ``same`` of ``rows`` supports are equal, and ours have the share ``common`` of the keys in the
+    authors'. ``difference`` is the largest of numbers, in rows of equal supports, over the authors'
+    largest; ``why`` explains it.
     """
 
     compared: str
