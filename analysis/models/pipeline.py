@@ -16,7 +16,6 @@ import json
 import math
 import os
 import platform
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -243,22 +242,6 @@ class Run:
     def left(self) -> list[Cell]:
         """Return the pieces that are not finished."""
         return [cell for cell in self.cells() if not self.store.done(self.key(cell))]
-
-    def seconds(self) -> float:
-        """Return an estimate of the time for the remaining layers, from one head of the next layer.
-
-        The head is computed twice, so that the timing includes no compilation.
-        """
-        layers = [cell.place for cell in self.left() if cell.kind in ("advice", "curves")]
-        if not layers:
-            return 0.0
-        spent = 0.0
-        for _ in range(2):
-            start = time.perf_counter()
-            self._diagnosed(int(layers[0]), [0], 1)
-            self._curves(int(layers[0]), [0])
-            spent = time.perf_counter() - start
-        return spent * self.model.heads * len(layers) / 2 / min(self.jobs, self.model.heads)
 
     def fill(self, *, progress: bool = False) -> None:
         """Compute the remaining pieces; each is stored as soon as it is finished."""

@@ -54,8 +54,6 @@ def run(arguments: argparse.Namespace) -> int:
         )
         if over.left():
             print(paragraphs([model_run.beforehand(over)]), file=sys.stderr)
-            if time := model_run.how_long(over):
-                print(time, file=sys.stderr)
             over.fill(progress=sys.stderr.isatty())
         found = over.results()
         command = shlex.join(["expqk", *sys.argv[1:]])

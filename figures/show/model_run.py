@@ -400,19 +400,6 @@ def beforehand(run: Run) -> str:
     return f"{sentence} {tr('{done} of {every} pieces are done.', done=every - left, every=every)}"
 
 
-def how_long(run: Run) -> str:
-    """Return about how long the layers take, from one head, or "" if none of them is left.
-
-    To say it takes some seconds itself.
-    """
-    if not (seconds := run.seconds()):
-        return ""
-    return tr(
-        "The remaining layers take about {minutes} min; measuring comes after them.",
-        minutes=math.ceil(seconds / 60),
-    )
-
-
 def _counted(names: Counter[str], most: int) -> str:
     return tr(", ").join(
         tr("{name} ({count})", name=name, count=count) for name, count in names.most_common(most)

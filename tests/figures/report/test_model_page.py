@@ -153,15 +153,11 @@ def test_what_will_be_done_is_said_before_it_is():
     tiny = SimpleNamespace(name="tiny", layers=30, heads=9)
     left = [0] * 41
     run = SimpleNamespace(
-        left=lambda: left, cells=lambda: [0] * 70, model=tiny, settings={"tokens": 400},
-        seconds=lambda: 119.0,
-    )  # fmt: skip
+        left=lambda: left, cells=lambda: [0] * 70, model=tiny, settings={"tokens": 400}
+    )
     said = model_run.beforehand(run)
     assert "tiny: 30 layers of 9 heads; 400 tokens to choose on, 400 to measure on." in said
     assert "29 of 70 pieces are done" in said
-    assert "remaining layers take about 2 min;" in model_run.how_long(run)
-    run.seconds = lambda: 0.0  # only measurements are left
-    assert model_run.how_long(run) == ""
     left += [0] * 29
     assert "pieces" not in model_run.beforehand(run)
 
