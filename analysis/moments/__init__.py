@@ -11,15 +11,17 @@ _HOMES = {
     "MonteCarlo": "simulation",
     "NormalisedMoments": "normalised",
     "expected_error": "expected_errors",
-    "features_needed": "feature_counts",
+    "features_needed": "expected_errors",
     "monte_carlo": "simulation",
     "normalised_moments": "normalised",
     "pareto_k": "tail_shape",
 }
 
 if TYPE_CHECKING:
-    from analysis.moments.expected_errors import expected_error as expected_error
-    from analysis.moments.feature_counts import features_needed as features_needed
+    from analysis.moments.expected_errors import (
+        expected_error as expected_error,
+        features_needed as features_needed,
+    )
     from analysis.moments.normalised import (
         NormalisedMoments as NormalisedMoments,
         normalised_moments as normalised_moments,

@@ -19,7 +19,7 @@ from analysis.claims.evidence import (
     sampled,
     without,
 )
-from analysis.moments import feature_counts
+from analysis.moments import expected_errors
 from analysis.ranks import state_rank
 from approx import parse
 from approx.checks import Array
@@ -250,10 +250,10 @@ def features_on_realcausal_heads() -> Iterator[Check]:
     limit = d * math.log(d) / 0.1**2
     q, k = np.random.default_rng(0).standard_normal((2, 128, d))
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (q, k)]
-    needed = feature_counts.features_needed(method, 0.1, *unit)
+    needed = expected_errors.features_needed(method, 0.1, *unit)
     yield at_most("features for 10 %, norm 1", limit, needed)
     found = [
-        feature_counts.features_needed(method, 0.1, x.Q, x.K, mask=x.mask)
+        expected_errors.features_needed(method, 0.1, x.Q, x.K, mask=x.mask)
         for x in causal_heads(128)
     ]
     yield without(at_most("features for 10 %, SmolLM2's easiest head", limit, min(found)))
@@ -269,7 +269,7 @@ def positive_or_trigonometric() -> Iterator[Check]:
         tv, needed = [], []
         for name in ("positive", "trigonometric"):
             tv.append(errors(x, f"{name}(m=64)")["attention_tv"])
-            needed.append(feature_counts.features_needed(parse(name), 0.1, x.Q, x.K, mask=x.mask))
+            needed.append(expected_errors.features_needed(parse(name), 0.1, x.Q, x.K, mask=x.mask))
         near_attention += tv[0] < tv[1]
         near_kernel += needed[0] < needed[1]
     yield equal("heads of 4 where they have less tv, m = 64", 4, near_attention)

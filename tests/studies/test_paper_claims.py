@@ -9,7 +9,7 @@ import pytest
 
 from analysis import claims
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS
-from analysis.moments import feature_counts
+from analysis.moments import expected_errors
 from approx.combinations.designs.collisions import Collisions
 from approx.combinations.designs.design import Rest
 from approx.compressed_logits.key_pca import KeyPCA
@@ -71,7 +71,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         TopK, "pattern", lambda f: lambda self, Q, *a: f(self, -Q, *a), "TOPP-3",
     ),
     "no more than 1000 features are ever needed": (
-        feature_counts, "features_needed", lambda f: lambda *a, **k: min(f(*a, **k), 1000),
+        expected_errors, "features_needed", lambda f: lambda *a, **k: min(f(*a, **k), 1000),
         "LIN-1",
     ),
     "bounds forget the signs of queries": (

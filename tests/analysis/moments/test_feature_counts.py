@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.moments.expected_errors import expected_error
-from analysis.moments.feature_counts import features_needed
+from analysis.moments.expected_errors import expected_error, features_needed
 from approx import parse
 
 COUPLED = ("antithetic", "orthogonal", "simplex", "zero_mean")
