@@ -104,6 +104,7 @@ def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
     script = (_HERE / "slider.js").read_text("utf-8").strip()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     titled = "title" in document["meta"]
+    document["meta"] |= {"style": _raw(style + face), "script": _raw(script)}
     page = pandoc(
         "--from=json",
         "--to=html5",
@@ -116,8 +117,6 @@ def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
         f"--toc-depth={2 + titled}",
         f"--template={_HERE / 'template.html'}",
         *(f"--variable={word}:{words[word]}" for word in ("toc-title", "abstract-title", "skip")),
-        f"--variable=style:{style}{face}",
-        f"--variable=script:{script}",
         f"--variable=script-hash:sha256-{digest}",  # no other script may run
         *(["--variable=font"] if face else []),
         text=json.dumps(document),
@@ -401,6 +400,11 @@ value="{first}" autocomplete="off" /></label> <output aria-live="off"></output><
             links += [_text(", ")] * bool(links)
             links.append({"t": "Link", "c": [_NONE, [_text(self.labels[key])], [f"#{key}", ""]]})
         return {"t": "Span", "c": [_NONE, links]}
+
+
+def _raw(text: str) -> Node:
+    """Return a metadata value that is written into a page as it is; an argument has a limit."""
+    return {"t": "MetaInlines", "c": [{"t": "RawInline", "c": ["html", text]}]}
 
 
 def _text(text: str) -> Node:

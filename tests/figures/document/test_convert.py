@@ -14,6 +14,7 @@ from fontTools.ttLib import TTFont
 from matplotlib.figure import Figure
 
 from figures.document.convert import to_html, to_pdf
+from figures.fonts import characters
 from figures.report.tables import literal, metadata
 
 MARKDOWN = r"""---
@@ -283,11 +284,12 @@ abstract: 文
 
 
 def test_chinese_has_its_words_and_needs_no_font_of_the_machine(folder, tmp_path):
-    source = written(folder, CHINESE)
-    to_pdf(source, tmp_path / "x.pdf")
+    to_pdf(written(folder, CHINESE), tmp_path / "x.pdf")
     pdf = (tmp_path / "x.pdf").read_bytes()
     assert b"ExpqkSerifSC" in pdf
     assert pages_of(pdf) == 1
+    many = "".join(sorted(c for c in characters() if "\u4e00" <= c < "\u6000"))
+    source = written(folder, f"{CHINESE}\n{many}")  # more than an argument may hold
     to_html(source, tmp_path / "x.html")
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     font = re.search(r"data:font/woff;base64,([\w+/=]+)", page)
