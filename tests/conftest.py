@@ -30,29 +30,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 hypothesis.core.function_digest = functools.cache(hypothesis.core.function_digest)
 
 
-@pytest.fixture
-def killed(request, record_property):
-    """Record a planted bug that the test noticed, for the table at the end of the run."""
-
-    def record(bug, score):
-        record_property("killed", (bug, float(score), request.node.nodeid.split("[")[0]))
-
-    return record
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Print mutant → largest |z| of the check, which accepts 5 → test that kills it."""
-    reports = terminalreporter.stats.get("passed", [])
-    found = [
-        value for report in reports for name, value in report.user_properties if name == "killed"
-    ]
-    if found:
-        title = "planted bugs: |z| of the check (5 passes; inf where nothing should vary), the test"
-        terminalreporter.section(title)
-        for bug, score, test in found:
-            terminalreporter.write_line(f"{bug:<52} {score:>9.3g}  {test}")
-
-
 @pytest.fixture(scope="session")
 def ledger(tmp_path_factory):
     """Return every claim, judged once, also where two processes run the tests."""

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from each import each
 
 ROOT = Path(__file__).parent.parent
@@ -109,48 +108,6 @@ def test_no_file_of_vague_name():
     assert [name(p) for p in FILES if p.stem in vague] == []
 
 
-# The checks above see what they are for.
-
-HEAD = "import numpy as np\nfrom approx.kernels.elementary import exp\n"
-HEAD += "from approx.kernels.jit import kernel\n"
-
-
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("def f(): pass\n@kernel\ndef g(x):\n    f()", [("g", "f")]),
-        (
-            "from approx.textbook.flash import _row_dots\n@kernel\ndef g(x):\n    _row_dots(x)",
-            1,
-        ),
-        ("from approx.estimate.exact import STRIPE\n@kernel\ndef g(x):\n    return x + STRIPE", 1),
-        ("import scipy.special\n@kernel\ndef g(x):\n    return scipy.special.gamma(x)", 1),
-        ("@kernel\ndef g(x):\n    print(x)", [("g", "print")]),
-        (
-            "@kernel\ndef f(x):\n    return exp(x)\n@kernel\ndef g(x):\n    return np.floor(f(x))",
-            [],
-        ),
-    ],
-)
-def test_foreign_names_are_seen(source, found):
-    seen = foreign_names(HEAD + source)[1]
-    assert (seen == found) if isinstance(found, list) else len(seen) == found
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "compile(text)",
-        "njit(fastmath=True)(f)",
-        "np.load(path)",
-        "np.load(path, allow_pickle=True)",
-        "subprocess.run(text, shell=True)",
-    ],
-)
-def test_forbidden_is_seen(source):
-    assert forbidden(source)
-
-
 # What a fresh process loads
 
 
@@ -223,11 +180,3 @@ def without_docstring(classes):
 
 def test_every_public_method_has_a_docstring_or_overrides_one_that_has():
     assert without_docstring(methods_by_class(("approx", "analysis", "figures"))) == []
-
-
-def test_a_method_without_docstring_is_noticed():
-    classes = {
-        "Base": ([], {"said": "It says so.", "silent": None}),
-        "Child": (["Base"], {"said": None, "own": None, "_private": None}),
-    }
-    assert without_docstring(classes) == ["Base.silent", "Child.own"]

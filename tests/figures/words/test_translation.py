@@ -77,21 +77,6 @@ def test_every_message_is_translated_with_its_values():
     assert not wrong, "\n".join([*wrong, "", "to fill in, in figures/locale/zh_CN.po:", entries])
 
 
-@pytest.mark.parametrize(
-    ("said", "fault"),
-    [
-        ({}, "no translation: at {t:g}"),
-        ({"at {t:g}": ""}, "no translation: at {t:g}"),
-        ({"at {t:g}": "在 t 处"}, "other values: at {t:g}"),
-        ({"at {t:g}": "在 {t:.0f} 处"}, "other values: at {t:g}"),
-        ({"at {t:g}": "在 {t:g}、{n} 处"}, "other values: at {t:g}"),
-        ({"at {t:g}": "在 {t:g} 处", "old": "旧"}, "nobody says: old"),
-    ],
-)
-def test_faults_of_a_catalogue_are_found(said, fault):
-    assert fault in faults({"at {t:g}"}, said)
-
-
 def test_the_font_has_every_character_of_the_catalogue():
     assert without_glyph("".join(catalogue().values()).replace("$", "")) == set()
     assert without_glyph("熵") == set()
