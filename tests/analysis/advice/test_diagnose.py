@@ -7,7 +7,6 @@ import math
 import pickle
 import re
 import sys
-from collections import Counter
 
 import naive
 import numpy as np
@@ -19,7 +18,7 @@ from analysis.advice import diagnose as advising, measurement
 from analysis.advice.diagnose import diagnose, dry_run
 from analysis.advice.verdict import KEEP, TIED, USE, advice, gaps
 from analysis.compute.seeds import seed_sequence
-from analysis.costs.candidates import RUNNABLE, TRIVIAL, in_few_bits
+from analysis.costs.candidates import RUNNABLE, TRIVIAL
 from analysis.costs.optimality import BOUND, FOUND
 from analysis.inputs import Head
 from analysis.moments.expected_errors import expected_error
@@ -29,7 +28,6 @@ from approx.estimate import exact
 from approx.method.prices import CURRENCIES
 from approx.sparse.exact import Exact
 from figures.command.cli import main
-from figures.drawing import style
 from figures.show import diagnosis
 from figures.words.translation import speaking
 
@@ -168,22 +166,10 @@ def test_sentences_keep_their_numbers_in_another_process():
     assert Sentence("no {braces}").values == {}
 
 
-def test_processes_and_a_mask_change_nothing_they_should_not(heads, table):
-    methods = [parse(s) for s in SPECS]
-    again = diagnose(heads[:2], budget=BUDGET, methods=methods, trials=3, seed=1, jobs=2)
-    part = table[table.input.isin(again.input)]
-    assert again.drop(columns="warnings").equals(part.drop(columns="warnings"))
-    causal = dataclasses.replace(heads[0], mask="causal")
-    found = diagnose(causal, budget=BUDGET, methods=methods, trials=3, seed=1)
-    assert (found.attention_tv != part[part.input == heads[0].name].attention_tv).any()
-
-
 @pytest.mark.parametrize(
     ("changed", "match"),
     [
-        ({"temperature": math.nan}, "temperature must be finite and > 0"),
         ({"trials": 2**20}, "trials must be <= 1024, got 1048576"),
-        ({"jobs": 0}, "jobs must be >= 1, got 0"),
         ({"methods": [parse("taylor(degree=9)")]}, "no method fits 12 stored values per query row"),
         ({"accept": 1.5}, "accept must be <= 1, got 1.5"),
         ({"rows": 1}, "rows must be >= 2, got 1"),
@@ -224,15 +210,7 @@ def test_text_json_and_map(table, tmp_path):
     single = pd.DataFrame({"a": np.array([0.5, np.nan], np.float32)})
     assert diagnosis.objects(single) == [{"a": 0.5}, {"a": None}]
     assert "nan" not in diagnosis.caption(table)
-    drawn = diagnosis.draw(table)
-    assert len(drawn.axes) == 2  # the map and its colours
-    said = [text.get_text() for text in drawn.legends[0].get_texts()]
-    advised = advice(table)
-    assert sum(int(line.split()[-1]) for line in said) == len(advised)
-    winners = Counter(style.label(one.winner) for one in advised if one.verdict != KEEP)
-    assert set(said[: len(winners)]) == {f"{name} {n}" for name, n in winners.items()}
-    counts = [int(line.split()[-1]) for line in said[: len(winners)]]
-    assert counts == sorted(counts, reverse=True)
+    assert len(diagnosis.draw(table).axes) == 2  # the map and its colours
 
 
 def test_the_command(tmp_path, capsys):
@@ -263,24 +241,6 @@ def test_the_command(tmp_path, capsys):
     np.savez(tmp_path / "b.npz", q=x.q, k=x.k)
     assert main(["diagnose", str(tmp_path / "b.npz"), *options, "--metric", "output"]) == 1
     assert "needs values, and b has no v" in capsys.readouterr().err
-
-
-def test_a_budget_in_reads_is_kept_and_compared_with_exact_attention():
-    x = causal(n=48, l=48)
-    exact = 48 * 16
-    found = diagnose(x, budget=exact / 4, currency="reads", trials=1)
-    priced = found[found.reads.notna()]
-    assert len(priced) > 8
-    assert (priced.reads <= exact / 4).all()
-    assert (found.exact_reads == exact).all()
-    assert "sink_window(k=12)" in set(priced.spec)
-    with pytest.raises(ValueError, match="currency must be"):
-        diagnose(x, budget=8, currency="keys")
-    windows = [parse("sink_window()")]
-    with pytest.raises(
-        ValueError, match=r"no method fits 1 numbers read per new .*raise the budget"
-    ):
-        diagnose(x, budget=1, currency="reads", methods=windows)
 
 
 def test_the_gap_of_a_class_is_between_what_needs_all_logits_and_what_runs():
@@ -333,15 +293,6 @@ def test_methods_have_names_that_tell_them_apart():
         warnings=[[Sentence("slow")] for _ in specs[:2]], runnable=True
     )
     assert "slow: pages(k=8, size=4) 1, pages(k=8, size=2) 1" in diagnosis.text(two)
-
-
-def test_a_class_that_nothing_runs_in_is_shown_without_a_gap():
-    specs = [TRIVIAL, "sink_window()", "top_k()", "columns()", "h2o(recent=2)"]
-    found = diagnose(causal(), budget=8, trials=1, methods=[parse(s) for s in specs])
-    lines = [line.split() for line in diagnosis.text(found).splitlines()]
-    shown = {line[0]: line[1:] for line in lines if line and line[0] in ("entries", "columns")}
-    assert shown["entries"][3:] == ["–", "–", "–"]
-    assert shown["columns"][5:] == ["heavy", "hitters", "(H2O)"]
 
 
 def causal(n=96, l=96, d=8, spread=2.0):
@@ -401,10 +352,6 @@ def test_verdicts():
     rich = diagnose(x, budget=48.5, methods=[parse(s) for s in specs])  # (1 + … + 96)/96
     assert set(rich.verdict) == {KEEP}
     assert "the budget buys every entry" in advice(rich)[0].sentence
-    said = " ".join(diagnosis.text(rich).split())
-    assert "In 1 of 1 heads the budget pays for exact attention, which costs" in said
-    assert "which costs 48.5 stored values per query row, so there is nothing to" in said
-    assert "Exact attention is kept where" not in said
     less = diagnose(x, budget=48.4, methods=[parse(s) for s in specs], accept=1.0)
     assert set(less.verdict) == {USE}
     assert f" ≤ total variation {advice(less)[0].attention_tv:.3f}, " in advice(less)[0].sentence
@@ -678,19 +625,3 @@ def test_what_needs_the_queries_of_all_tokens_is_left_out_by_name():
         assert said == [
             "columns(by='h2o'): it needs the queries of all tokens, and there are the last 8 of 40"
         ] * lacks  # fmt: skip
-
-
-def test_a_vector_that_all_keys_share_does_not_change_the_advice():
-    rng = np.random.default_rng(0)
-    q, k, v = rng.standard_normal((3, 256, 64))
-    budget = {"budget": 24000, "currency": "bytes_read", "rows": 64, "trials": 1}
-    methods = [m for m in in_few_bits("bytes_read") if "eden" in str(m)]
-    tvs = []
-    for b in (0, 20, 100, 300):
-        x = Head("shared", q, 1.5 * k + b / 8, v, mask="causal")  # |b| = 0, 20, 100, 300
-        table = diagnose(x, methods=methods, **budget)
-        best = table[table.winner].iloc[0]
-        assert b < 20 or parse(best.spec).invariant_to == {"shift", "rotation", "scale"}
-        tvs.append(best.attention_tv)
-    # the mean over 64 rows of one draw of 2 bits; without the groups .12, .25, .60, .63
-    assert max(tvs) < 1.25 * tvs[0] < 0.2

@@ -95,12 +95,6 @@ def test_sizes_are_those_of_brute_force():
     assert found > 0
 
 
-@pytest.mark.slow
-def test_sizes_are_those_of_brute_force_on_twelve_heads():
-    never, found = agrees(heads(96), tuple(FIELDS), (0.3, 0.2, 0.1, 0.05))
-    assert never + found == 12 * len(FIELDS) * 4
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=70), st.floats(0, 1), st.booleans())
 @example([0.13 - 0.001 * i for i in range(64)], 0.1, True)  # many sizes are near the target
 def test_the_smallest_size_of_falling_errors_is_the_first(errors, target, falls):

@@ -370,10 +370,3 @@ def test_what_does_not_fit_is_named():
         PageBoxes.from_keys(K, bits=9)
     with pytest.raises(ValueError, match="the estimate has shape"):
         residuals.off_support(estimate, Q, K[:9])
-
-
-@pytest.mark.slow
-def test_no_bound_of_ten_thousand_rows_is_below_the_truth():
-    table = fuzzed(3500, 2)
-    assert len(table) >= 10_000
-    assert held(table)

@@ -14,7 +14,6 @@ import pytest
 from each import each
 from scipy.stats import norm
 
-from analysis import inputs
 from analysis.bounds import theory
 from analysis.bounds.theory import THEORIES
 from analysis.compute import executors
@@ -155,17 +154,6 @@ def test_sampling_rank_states_and_columns_are_those_of_plain_sums(mask):
     assert 0 < one.measured <= one.predicted
     one = found.loc["states"]
     assert one.predicted <= one.measured
-
-
-def test_every_row_has_its_words_and_a_head_its_rows():
-    x = next(iter(inputs.sample().heads())).first(80)
-    found = theory.predictions(x, keys=8)
-    assert len(found) == len(THEORIES)
-    words = ["theory", "quantity", "bound", "hypothesis", "compared", "source"]
-    assert (found[words].map(len) > 0).all(axis=None)
-    asked = found[found.limit.notna()]
-    assert ((asked.number < asked.limit) == asked.met).all()
-    assert found.value.notna().all()
 
 
 def test_the_command_says_it_of_each_head_or_of_all(tmp_path, capsys, monkeypatch):

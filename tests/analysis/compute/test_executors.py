@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,7 +28,7 @@ from analysis.compute.seeds import seed_sequence
 from analysis.errors.metrics import compare
 from analysis.inputs import Head, Heads, gaussian
 from analysis.sweeps.store import CellsFailed, Store, read
-from analysis.sweeps.sweep import errors, plan, sweep
+from analysis.sweeps.sweep import errors, sweep
 from approx import parse
 from approx.estimate import exact, memory
 
@@ -143,22 +142,6 @@ def test_silence_of_a_cluster_is_told(monkeypatch, capsys):
     assert said[0] == "no worker has answered for 0.1 s: 1 workers, 1 tasks left"
 
 
-def test_shards_meet_in_a_store(tmp_path):
-    planned = plan(METHODS, heads(), TEMPERATURES, **GRID)
-    kept, sizes = Store(tmp_path), []
-    for index in (2, 3, 1):
-        part = planned.shard(index, 3)
-        sizes.append(len(part.cells))
-        kept.open(planned.keys)
-        for cell in part.cells:
-            assert not kept.done(cell.key)
-            kept.write(cell.key, cell.run(planned.heads[cell.place]))
-    assert sum(sizes) == len(planned.cells)
-    assert min(sizes) > 0
-    whole = sweep(METHODS, heads(), TEMPERATURES, **GRID)
-    assert_frame_equal(read(tmp_path), whole, check_exact=True)
-
-
 def test_many_budgets_are_one_table_that_each_gives_alone(tmp_path):
     methods = [parse(s) for s in ("positive", "top_k", "zero")]
     grid = {"budget": (8.0, 12.0), "store": tmp_path}
@@ -182,22 +165,6 @@ def test_stripes_add_up_to_the_same_numbers(monkeypatch, options):
     monkeypatch.setattr(exact, "STRIPE", 400 * (13 if "rows" in options else 90))
     one = compare(estimate, x.Q, x.K, x.V, **options)
     assert compare(estimate, x.Q, x.K, x.V, **options, jobs=2) == one
-
-
-def test_threads_are_as_many_as_there_is_work_for(monkeypatch):
-    begun = []
-
-    @contextlib.contextmanager
-    def counted():
-        begun.append(threading.get_ident())
-        yield
-
-    monkeypatch.setattr(executors, "one_thread", counted)
-    assert executors.threads(lambda number: number + 10, range(7), 3) == list(range(10, 17))
-    assert executors.threads(lambda number: number + 10, range(3), 1000) == [10, 11, 12]
-    assert len(begun) == 6
-    assert executors.threads(str, [5], 4) == ["5"]
-    assert begun[-1] == threading.get_ident()
 
 
 def planted():
@@ -409,18 +376,6 @@ def test_an_object_that_cells_change_is_copied_before_the_first_cell(client):
     assert not any(others for _, others in outcomes)
 
 
-def test_on_a_cluster_an_item_begins_before_the_last_one_ends():
-    both = threading.Barrier(2)
-
-    def meet(item):
-        both.wait(5)
-        return -item
-
-    assert executors.ahead(meet, range(4), "a cluster") == [0, -1, -2, -3]
-    here = threading.get_ident()
-    assert executors.ahead(lambda _: threading.get_ident(), range(2), None) == [here] * 2
-
-
 def test_an_error_ends_a_run_at_once():
     begun, ended, end = [], [], threading.Event()
 
@@ -464,13 +419,6 @@ def test_a_cell_runs_on_one_thread_wherever_it_runs(engine):
     with threadpool_limits(2):
         found = sweep(METHODS, heads(), [1.0], **GRID, measure=blas, **engine)
     assert (found.value == 1).all()
-
-
-def test_a_cell_runs_on_one_thread_in_any_thread():
-    planned = plan(METHODS, heads(), [1.0], **GRID, measure=blas)
-    with threadpool_limits(2), ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda cell: cell.run(planned.heads[cell.place]), planned.cells))
-    assert {row[-2] for rows in found for row in rows} == {1.0}
 
 
 # Errors
