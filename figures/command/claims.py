@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
+from analysis.claims import VERDICTS, Claim, check
+from analysis.claims.evidence import FAILS, Value, text
 from figures.command import options
-
-if TYPE_CHECKING:
-    from analysis.claims import Claim
+from figures.words.terminal_columns import aligned, wrap
+from figures.words.translation import mark, speaking, tr
 
 EXAMPLES = ("expqk claims FL-E",)
+HEADS = (
+    mark("id"), mark("verdict"), mark("statement"), mark("quantity"), mark("expected"),
+    mark("observed"),
+)  # fmt: skip
+SEVERAL = {  # a verdict, of more than one claim
+    "holds": mark("hold"),
+    "holds with a condition": mark("hold with a condition"),
+    "corrected": "corrected",
+    "fails": mark("fail"),
+}
+NARROWEST = 80
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +49,6 @@ def add_ids(parser: argparse.ArgumentParser, one: str, several: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis.claims import check
-    from figures.words.translation import speaking
-
     claims = check(*arguments.ids, jobs=arguments.jobs, progress=sys.stderr.isatty())
     with speaking(arguments.lang):
         return show(claims, json=arguments.json)
@@ -43,9 +56,70 @@ def run(arguments: argparse.Namespace) -> int:
 
 def show(claims: list[Claim], *, json: bool) -> int:
     """Print claims as a table or as JSON; return 1 if one of them fails."""
-    from analysis.claims.evidence import FAILS
-    from figures.show.claims_ledger import rows, table
-
     width = shutil.get_terminal_size((120, 24)).columns
     print(options.as_json(rows(claims)) if json else table(claims, width))
     return int(any(claim.verdict == FAILS for claim in claims))
+
+
+def rows(claims: Iterable[Claim]) -> list[dict[str, Any]]:
+    """Return one object a claim, for machines: ``expected`` is text, ``observed`` numbers.
+
+    Both are by quantity. A number that is not finite is text: JSON has none.
+    """
+    return [
+        {
+            "id": claim.id,
+            "document": claim.document,
+            "statement": claim.statement,
+            "source": claim.source,
+            "expected": claim.expected,
+            "observed": {what: _plain(value) for what, value in claim.observed.items()},
+            "verdict": claim.verdict,
+        }
+        for claim in claims
+    ]
+
+
+def _plain(value: Value) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return value if math.isfinite(value) else str(value)
+
+
+def counts(claims: Iterable[Claim]) -> str:
+    """Return how many claims there are of each verdict."""
+    numbers = Counter(claim.verdict for claim in claims)
+    total = tr(", ").join(
+        tr("{count} {verdict}", count=count, verdict=tr(one if count == 1 else SEVERAL[one]))
+        for one in VERDICTS
+        if (count := numbers[one])
+    )
+    if numbers.total() == 1:
+        return tr("1 claim: {total}", total=total)
+    return tr("{count} claims: {total}", count=numbers.total(), total=total)
+
+
+def table(claims: list[Claim], width: int) -> str:
+    """Return the ledger as a table of that width, every cell wrapped, and a line of totals."""
+    sizes = _sizes(max(width, NARROWEST))
+    lines = [tuple(map(tr, HEADS)), tuple("─" * size for size in sizes)]
+    for claim in claims:
+        left = map(wrap, (claim.id, tr(claim.verdict), tr(claim.statement)), sizes)
+        right = [
+            line
+            for what, expected in claim.expected.items()
+            for line in itertools.zip_longest(
+                *map(wrap, (tr(what), expected, text(claim.observed[what])), sizes[3:]),
+                fillvalue="",
+            )
+        ]
+        lines.append(tuple(map("\n".join, (*left, *zip(*right)))))
+        lines.append(("",) * len(HEADS))
+    return f"{aligned(lines)}\n{counts(claims)}"
+
+
+def _sizes(width: int) -> list[int]:
+    narrow = [8, 10]
+    numbers = [max(12, width // 8), max(9, width // 12)]
+    rest = width - sum(narrow) - sum(numbers) - 2 * (len(HEADS) - 1)
+    return [*narrow, rest - rest // 2, rest // 2, *numbers]

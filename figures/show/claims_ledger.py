@@ -1,60 +1,26 @@
 """The ledger of claims as text, as JSON and as a table."""
 
-import itertools
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import pandas as pd
 
 from analysis.claims import VERDICTS, Claim
-from analysis.claims.evidence import Value, text
-from figures.words.terminal_columns import pad, wrap
+from analysis.claims.evidence import text
 from figures.words.translation import mark, tr
 
 COLUMNS = ("id", "document", "statement", "source", "verdict", "quantity", "expected", "observed")
-HEADS = (
-    mark("id"), mark("verdict"), mark("statement"), mark("quantity"), mark("expected"),
-    mark("observed"),
-)  # fmt: skip
 SEVERAL = {  # a verdict, of more than one claim
     "holds": mark("hold"),
     "holds with a condition": mark("hold with a condition"),
     "corrected": "corrected",
     "fails": mark("fail"),
 }
-NARROWEST = 80
 UNBROKEN = "\N{NO-BREAK SPACE}"
 SCRIPT = re.compile(
     r"\^(\{[^{}]*\}|[A-Za-z0-9]+)|(?:(?<=\b[^\W\d_])|(?<=[A-Z]\*))_(\{[^{}]*\}|[A-Za-z0-9]+)"
 )
-
-
-def rows(claims: Iterable[Claim]) -> list[dict[str, Any]]:
-    """Return one object a claim, for machines: ``expected`` is text, ``observed`` numbers.
-
-    Both are by quantity. A number that is not finite is text: JSON has none.
-    """
-    return [
-        {
-            "id": claim.id,
-            "document": claim.document,
-            "statement": claim.statement,
-            "source": claim.source,
-            "expected": claim.expected,
-            "observed": {what: _plain(value) for what, value in claim.observed.items()},
-            "verdict": claim.verdict,
-        }
-        for claim in claims
-    ]
-
-
-def _plain(value: Value) -> Any:
-    if isinstance(value, tuple):
-        return list(value)
-    return value if math.isfinite(value) else str(value)
 
 
 def frame(claims: Iterable[Claim]) -> pd.DataFrame:
@@ -142,44 +108,3 @@ def counts(verdicts: Iterable[str]) -> str:
         for verdict in VERDICTS
         if (count := numbers[verdict])
     )
-
-
-def table(claims: list[Claim], width: int) -> str:
-    """Return the ledger as a table of that width, every cell wrapped, and a line of totals."""
-    sizes = _sizes(max(width, NARROWEST))
-    lines = [*_row(map(tr, HEADS), sizes), "  ".join("─" * size for size in sizes)]
-    for claim in claims:
-        quantities = [
-            line
-            for what, expected in claim.expected.items()
-            for line in _cells((tr(what), expected, text(claim.observed[what])), sizes[3:])
-        ]
-        left = _cells((claim.id, tr(claim.verdict), tr(claim.statement)), sizes[:3])
-        blank = ("",) * 3
-        for a, b in itertools.zip_longest(left, quantities, fillvalue=blank):
-            lines.append(_line((*a, *b), sizes))
-        lines.append("")
-    total = counts(claim.verdict for claim in claims)
-    if len(claims) == 1:
-        return "\n".join([*lines, tr("1 claim: {total}", total=total)])
-    return "\n".join([*lines, tr("{count} claims: {total}", count=len(claims), total=total)])
-
-
-def _sizes(width: int) -> list[int]:
-    narrow = [8, 10]
-    numbers = [max(12, width // 8), max(9, width // 12)]
-    rest = width - sum(narrow) - sum(numbers) - 2 * (len(HEADS) - 1)
-    return [*narrow, rest - rest // 2, rest // 2, *numbers]
-
-
-def _row(cells: Iterable[str], sizes: list[int]) -> list[str]:
-    return [_line(line, sizes) for line in _cells(cells, sizes)]
-
-
-def _cells(cells: Iterable[str], sizes: list[int]) -> list[tuple[str, ...]]:
-    wrapped = [wrap(cell, size) for cell, size in zip(cells, sizes)]
-    return list(itertools.zip_longest(*wrapped, fillvalue=""))
-
-
-def _line(cells: Iterable[str], sizes: list[int]) -> str:
-    return "  ".join(map(pad, cells, sizes)).rstrip()

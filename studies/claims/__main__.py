@@ -9,8 +9,7 @@ from pathlib import Path
 from analysis import claims
 from analysis.claims import Claim
 from analysis.claims.evidence import text
-from figures.command.claims import add_ids, show
-from figures.show.claims_ledger import counts
+from figures.command.claims import add_ids, counts, show
 from figures.words.marked_text import insert, table
 from studies.claims import DOCUMENTS, MODULES
 
@@ -21,7 +20,7 @@ MARKS = "<!-- claims -->", "<!-- end -->"
 def page(ledger: Sequence[Claim]) -> str:
     """Return the tables of `PAGE`: a section a document, a row a claim."""
     titles = claims.DOCUMENTS | DOCUMENTS
-    parts = [f"{len(ledger)} claims: {counts(claim.verdict for claim in ledger)}."]
+    parts = [f"{counts(ledger)}."]
     for name in dict.fromkeys(claim.document for claim in ledger):
         part = [row(claim) for claim in ledger if claim.document == name]
         heads = "id", "statement", "source", "verdict", "observed (expected)"

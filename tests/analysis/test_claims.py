@@ -28,8 +28,8 @@ from approx.random_features import exponentials
 from approx.random_features.positive import Positive
 from approx.textbook import attention, flash
 from approx.textbook.flash import GatedUnit
+from figures.command import claims as shown
 from figures.command.cli import main
-from figures.show import claims_ledger as shown
 from figures.words import terminal_columns, translation
 
 NUMBERS = {  # of claims, and of errata
