@@ -11,7 +11,6 @@ import numpy as np
 
 from analysis import inputs
 from analysis.ranks import rank
-from approx import parse
 from approx.checks import Array
 from approx.estimate import exact
 from approx.low_rank import krylov, pivots, subspace
@@ -91,21 +90,8 @@ def square(n: int) -> Iterator[Residual]:
     yield Residual("nystromformer.pseudo_inverse", "(A A⁺ A − A)/κ", "softmax + I", gap / reach)
 
 
-def methods(n: int) -> Iterator[Residual]:
-    """Yield the residuals of methods at full rank, at which they must return exp(Q Kᵀ)."""
-    x = next(iter(inputs.sample("minilm").heads()))
-    q, k = 0.5 * x.Q[:n], 0.5 * x.K[:n]
-    D = exact.kernel(q, k)
-    d = q.shape[1]
-    for name, r in (("truncated_svd", n), ("logit_svd", d), ("key_pca", d), ("coreset", n)):
-        estimate = parse(f"{name}(rank={r})").approximate(q, k, rng=0)
-        gap = over(estimate.to_dense() - D, D)
-        yield Residual(name, "exp(Q Kᵀ) − estimate", "MiniLM, full rank", gap)
-
-
 def residuals(size: int) -> Iterator[Residual]:
     """Yield every residual, for matrices with at most ``size`` rows."""
     for name, A in matrices(size):
         yield from dense(name, A)
     yield from square(min(size, 48))
-    yield from methods(min(size, 32))

@@ -2,7 +2,7 @@
 
 ``expqk capture`` or ``make lm`` writes FILE. For each target a table is written into ``--summary``:
 for each method, how often it is the cheapest, its size and its price; references, which need all
-logits, are listed, too. Rows of all heads and methods are written into ``--out``, if it is given.
+logits, are listed, too.
 """
 
 from __future__ import annotations
@@ -69,7 +69,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--kinds", type=Path, help="a table like analysis/data/smollm2.csv")
     parser.add_argument("--trials", type=int, default=5, help="draws of a random method [5]")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes [all]")
-    parser.add_argument("--out", type=Path, help="a .csv file for every head and method")
     arguments = parser.parse_args(argv)
     heads = list(inputs.load(arguments.file).heads())[:: arguments.every]
     table = needed(
@@ -81,10 +80,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         jobs=arguments.jobs,
         progress=sys.stderr.isatty(),
     )
-    if arguments.out is not None:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        written = table.drop(columns="left_out")
-        written.to_csv(arguments.out, index=False, float_format="%.6g")
     kinds = None if arguments.kinds is None else pages.kinds(pd.read_csv(arguments.kinds))
     parts = []
     for target, part in table.groupby("target", sort=False):

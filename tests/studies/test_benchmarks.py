@@ -11,7 +11,7 @@ from approx.low_rank.robust_pca import inexact_alm
 from approx.method.prices import Shape
 from approx.registry import ALIASES
 from figures.words.marked_text import insert
-from studies.benchmarks import __main__ as command, cases, exponents, measure, selection
+from studies.benchmarks import __main__ as command, cases, measure, selection
 from studies.benchmarks.cases import BENCHMARKS, Benchmark
 from studies.benchmarks.measure import Bench, Line, Row
 
@@ -118,20 +118,6 @@ def test_a_peer_of_pursuit_slows_down_until_it_finds_our_objective(monkeypatch, 
         return
     (line,) = cases.on_attention("work", D).lines
     assert line.peer == "pyrpca, ρ = 1.2"
-
-
-def test_exponents_above_those_of_their_formulas_are_bold(monkeypatch):
-    sizes = (1, 2, 4, 8)
-    assert exponents.slope(sizes, [9.0, 4.0, 16.0, 64.0]) == pytest.approx(2.0)  # the last three
-    case = exponents.Case("work", "n", sizes, lambda n: lambda: bytearray(10**6 * n), 1, 1, "n")
-    assert exponents.row(case, (1.16, 1.1))[1:6] == ("n = 2 … 8", "**1.16**", "1", "1.10", "1")
-    monkeypatch.setattr(exponents, "seconds", lambda side: len(side()) ** 1.5)
-    time, memory = exponents.measured(case)
-    assert (time, memory) == (pytest.approx(1.5), pytest.approx(1.0, abs=0.1))
-    assert exponents.seconds(lambda: [0]) == 1.0
-    every = exponents.CASES
-    assert len({(case.work, case.axis) for case in every}) == len(every)
-    assert all(len(case.sizes) >= 3 and min(case.time, case.memory) >= 0 for case in every)
 
 
 SHAPE = Shape(8192, 8192, 64, 64, Mask.causal(8192, 8192))

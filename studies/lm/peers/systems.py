@@ -101,19 +101,13 @@ def token_by_token(x: Head, evict: Callable[[Any, Any], Any]) -> Array:
 def snapkv(clone: Path, x: Head) -> Iterator[Comparison]:
     """Let their cluster choose the keys of prompts."""
     module = load(clone / "snapkv/monkeypatch", "snapkv_utils")
-    ties = (
-        "Neighbours have equal scores after pooling: of those at the cut theirs takes any, ours "
-        "the first."
+    cluster = module.SnapKVCluster(WINDOW, KEPT, 5, "avgpool")
+    yield of_prompts(
+        f"`SnapKVCluster({WINDOW}, {KEPT}, 5, 'avgpool')`",
+        lambda y: cluster.update_kv(*map(tensor, (y.k, y.q)), places(y), None, 1)[1],
+        f"columns(k={KEPT}, by='snapkv', recent={WINDOW}, window={WINDOW}, pooling='average')",
+        x,
     )
-    for pooling, named, why in (("avgpool", "average", ""), ("maxpool", "max", ties)):
-        cluster = module.SnapKVCluster(WINDOW, KEPT, 5, pooling)
-        yield of_prompts(
-            f"`SnapKVCluster({WINDOW}, {KEPT}, 5, '{pooling}')`",
-            lambda y, c=cluster: c.update_kv(*map(tensor, (y.k, y.q)), places(y), None, 1)[1],
-            f"columns(k={KEPT}, by='snapkv', recent={WINDOW}, window={WINDOW}, pooling='{named}')",
-            x,
-            why,
-        )
 
 
 def kvpress(clone: Path, x: Head) -> Iterator[Comparison]:
@@ -308,7 +302,6 @@ def magicpig(clone: Path, x: Head) -> Iterator[Comparison]:
 def vattention(clone: Path, x: Head) -> Iterator[Comparison]:
     """Compare sample sizes."""
     module = masker(clone, "sampling.implementations.adaptive_sampling")
-    utils = load_attention(clone, "utils.mask_attention_utils")
     epsilon, delta = 0.2, 0.1
     config = module.AdaptiveSamplingMaskerConfig(32, epsilon, delta / 2, 0, 0)
     theirs = module.AdaptiveSamplingMasker(config)
@@ -320,24 +313,6 @@ def vattention(clone: Path, x: Head) -> Iterator[Comparison]:
         budgets.numpy(),
         np.clip(np.floor(needed), 1, count),
         "Theirs takes the 1 − δ quantile, ours that of 1 − δ/2; theirs rounds down, ours up.",
-    )
-    last, repeats, size = 64, 20, 64
-    weights = torch.exp(torch.as_tensor(x.Q[-last:] @ x.K.T))[None, None]
-    torch.manual_seed(0)
-    ours, sizes = parse(f"sampled(k={size}, epsilon={epsilon}, delta={delta})"), []
-    for repeat in range(repeats):
-        pilot, deviations = theirs._get_std_estimate_using_base_sample(
-            weights, 1, 1, last, x.l, 0, x.l, size, weights.dtype
-        )
-        totals = utils.apply_inv_mask_sum(weights, pilot)
-        budgets = theirs._compute_adaptive_budget(deviations, totals, x.l).clamp(min=size)
-        estimate = ours.approximate(x.Q[-last:], x.K, rng=repeat)
-        sizes.append((float(budgets.double().mean()), estimate.nnz / last))
-    yield numbers(
-        f"keys per row at (ε, δ) = ({epsilon}, {delta}), mean of {last * repeats} rows with pilots "
-        f"of {size}: `AdaptiveSamplingMasker` at δ/2; `{ours}`",
-        *np.mean(sizes, axis=0),
-        "Pilots are random, and theirs is drawn with replacement.",
     )
 
 
@@ -615,11 +590,6 @@ def kivi(clone: Path, x: Head) -> Iterator[Comparison]:
     keys = tensor(x.k)
     code = packed.quant_and_pack_kcache(keys, GROUP, BITS)
     for named, theirs, spec in (
-        (
-            f"`AsymGroupedQuantizerByChannel`, {BITS} bits",
-            simulated.AsymGroupedQuantizerByChannel.apply(keys[0], None, BITS, x.l),
-            f"quantised(bits={BITS}, by='channel', group=9999, recent=0)",
-        ),
         (
             f"`AsymGroupedQuantizer`, {BITS} bits in groups of 8 channels",
             simulated.AsymGroupedQuantizer.apply(keys[0], None, BITS, 8),
