@@ -4,7 +4,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from analysis.compute import output_files
+from analysis.models import checkpoints
+from analysis.models.plan import Plan, misfits
+from analysis.models.planner import plan
 from figures.command import options
+from figures.show import plans
+from figures.words.translation import speaking
 
 EXAMPLES = (
     "expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json",
@@ -52,12 +58,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis.compute import output_files
-    from analysis.models import checkpoints
-    from analysis.models.planner import plan
-    from figures.show import plans
-    from figures.words.translation import speaking
-
     checkpoints.texts(arguments.model, *arguments.text, arguments.held_out)
     if arguments.check is not None:
         return _check(arguments)
@@ -93,10 +93,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     """Say what of a plan does not fit the model; return 0 where all of it does."""
-    from analysis.models.plan import Plan, misfits
-    from figures.show import plans
-    from figures.words.translation import speaking
-
     found = Plan.read(arguments.check)
     against = misfits(found, arguments.model)
     with speaking(arguments.lang):

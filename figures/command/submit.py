@@ -1,17 +1,18 @@
 """``expqk submit``."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import runpy
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from analysis.costs.budget import match
+from analysis.inputs import sample
+from analysis.sweeps.sweep import sweep
+from approx import METHODS, Method, parse
 from figures.command import options
-
-if TYPE_CHECKING:
-    from approx import Method
+from figures.drawing import style
+from figures.words.terminal_columns import aligned, paragraphs
+from figures.words.translation import speaking, tr
 
 EXAMPLES = ("expqk submit my_method.py",)
 MORE = (
@@ -32,14 +33,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the rows of each head, the nearest method first, with an arrow at one's own."""
-    from analysis.costs.budget import match
-    from analysis.inputs import sample
-    from analysis.sweeps.sweep import sweep
-    from approx import parse
-    from figures.drawing import style
-    from figures.words.terminal_columns import aligned, paragraphs
-    from figures.words.translation import speaking, tr
-
     methods = [load(arguments.file)(), *map(parse, BESIDE)]
     heads, budget = list(sample().heads()), arguments.budget
     if match(methods[:1], budget, heads[0]).absent:
@@ -68,8 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def load(path: Path) -> type[Method]:
     """Run a user's Python file, and return the method that it defines."""
-    from approx import METHODS, Method
-
     if path.suffix != ".py" or not path.is_file():
         raise ValueError(f"a method is a Python file, such as my_method.py, got {path}")
     try:

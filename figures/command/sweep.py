@@ -1,7 +1,5 @@
 """``expqk sweep``."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses
@@ -11,13 +9,12 @@ import sys
 import time
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from analysis.compute import output_files
+from analysis.sweeps import config, sweep as sweeping
+from analysis.sweeps.store import TABLE, Store
+from analysis.sweeps.sweep import Cell, Plan
 from figures.command import options
-
-if TYPE_CHECKING:
-    from analysis.sweeps.store import Store
-    from analysis.sweeps.sweep import Cell, Plan
 
 EXAMPLES = ("expqk sweep figures/configs/quick.toml --store quick",)
 SHOWN = 5  # cells named where many failed
@@ -58,10 +55,6 @@ def _shard(text: str) -> tuple[int, int]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run, resume or only describe a sweep; return 1 if a cell failed."""
-    from analysis.compute import output_files
-    from analysis.sweeps import config, sweep as sweeping
-    from analysis.sweeps.store import TABLE, Store
-
     text, folder = _text(arguments.config)
     whole = config.loads(text, arguments.config.name).plan(folder)
     planned = whole.shard(*arguments.shard) if arguments.shard else whole
@@ -101,8 +94,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _text(path: Path) -> tuple[bytes, str]:
     """Return the text of a config and its folder; a bare name is that of a bundled one."""
-    from analysis.sweeps import config
-
     bundled = resources.files("figures") / "configs" / path.name
     if not path.exists() and path.parent == Path() and bundled.is_file():
         return bundled.read_bytes(), ""

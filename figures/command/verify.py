@@ -1,17 +1,15 @@
 """``expqk verify``."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from analysis.sweeps import config
+from analysis.sweeps.store import TABLE, StoreError, existing
+from analysis.sweeps.sweep import Cell, outcomes, verify, versions
 from figures.command import options
-
-if TYPE_CHECKING:
-    from analysis.sweeps.sweep import Cell
 
 EXAMPLES = ("expqk verify quick",)
 SHOWN = 5  # cells named where there are many
@@ -31,10 +29,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 1 if anything differs or was altered."""
-    from analysis.sweeps import config
-    from analysis.sweeps.store import TABLE, StoreError, existing
-    from analysis.sweeps.sweep import outcomes, verify
-
     store = existing(arguments.store)
     manifest = store.manifest
     text, folder = manifest.get("config"), manifest.get("folder")
@@ -78,8 +72,6 @@ def _read(path: Path) -> str:
 
 def _print_changed(then: Any) -> None:
     """Say which packages have changed: a stream of random numbers may have, too."""
-    from analysis.sweeps.sweep import versions
-
     now = versions()
     before = then if isinstance(then, dict) else {}
     changed = [f"{k} {v}, now {now.get(k)}" for k, v in before.items() if now.get(k) != v]
