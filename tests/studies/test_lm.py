@@ -117,23 +117,6 @@ def test_supports_are_compared_row_by_row_and_numbers_where_they_agree():
     assert (numbers.rows, numbers.difference) == (comparison.NOT_ASKED, 0.5)
 
 
-def test_comparisons_of_all_heads_are_joined():
-    one = comparison.Comparison("keys", 4, 4, 1.0, 1e-16)
-    other = comparison.Comparison("keys", 4, 2, 0.5, 0.0, "ties")
-    (joined,) = comparison.summed([one, other])
-    assert joined == comparison.Comparison("keys", 8, 6, 0.75, 1e-16, "ties")
-    lines = comparison.markdown([("Quest", "a/b 1", joined)]).splitlines()
-    assert lines[2] == "| Quest | a/b 1 | keys | 6 of 8 rows, 75.0 % of the keys | 1.0e-16 | ties |"
-    assert {line.count("|") for line in lines} == {7}
-
-
-def test_our_side_has_the_keys_and_the_output_of_a_method():
-    x = comparison.heads()[-1]
-    support, output = comparison.support_and_output("sink_window(k=8, sinks=2)", x)
-    assert support.sum(axis=1).tolist() == [min(i + 1, 8) for i in range(x.n)]
-    np.testing.assert_allclose(output, comparison.restricted(support, x), atol=1e-12)
-
-
 def test_tables_of_certificates_are_medians_and_shares_of_rows(monkeypatch):
     spec, low = "sink_window(k=32)", "truncated_svd(rank=2, space='attention')"
     boxes = certificates.BOXES, certificates.CODES[4]
@@ -255,19 +238,6 @@ def test_pages_show_the_numbers_that_were_measured():
         assert insert(text, *marks, substitute.block(found, language)) == text
     text = substitute.TEXT.read_bytes()
     assert found["text_sha256"] == hashlib.sha256(text).hexdigest()
-
-
-def test_the_first_page_names_the_single_methods_that_change_the_model_least():
-    found = json.loads((substitute.HERE / "substitute.json").read_text("utf-8"))
-    runs = pd.DataFrame(found["runs"]).query("oracle_heads == 0 and future_heads == 0")
-    least = runs.loc[runs.groupby("keys").kl.idxmin()].set_index("keys").template
-    assert least[32] == "columns(by='h2o', recent=16)"
-    assert least[64] == "projected_top_k(r=8, by='channels')"
-    text = (substitute.HERE.parents[1] / "README.md").read_text("utf-8")
-    assert "H2O has the lowest KL at the price of 32 keys (on one of three" in " ".join(
-        text.split()
-    )
-    assert "and SparQ at 64." in text
 
 
 def test_methods_that_a_model_can_run_fit_what_keys_cost():

@@ -1,8 +1,5 @@
 """The tables of targets and lengths that ``make lm-study`` makes of whole models."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
@@ -58,16 +55,3 @@ def test_reads_by_length_are_a_table(tmp_path):
     assert [int(row[0]) for row in rows[2:]] == [64, 128]
     for row in rows[2:]:
         assert sum(map(int, row[1:7])) == 4  # each head has one cheapest method
-
-
-def test_the_page_of_measurements_has_the_numbers_of_the_lengths():
-    folder = Path(reads_by_length.__file__).parent
-    studied = (folder / "lengths.md").read_text("utf-8")
-    rows = [line.split("|")[1:-1] for line in studied.splitlines() if line.startswith("| ")]
-    share = {int(row[0]): row[8].strip(" %") for row in rows[1:]}
-    (exponent,) = re.findall(r"reads grow as l\^(\S+) \(", studied)
-    for name in ("measured.md", "measured.zh-CN.md"):
-        page = (folder.parents[1] / "docs" / name).read_text("utf-8")
-        (said,) = [part for part in page.split("\n\n") if "studies/lm/lengths.md" in part]
-        for number in (f" {share[512]} %", f" {share[8192]} %", f"l<sup>{exponent}</sup>"):
-            assert number in said
