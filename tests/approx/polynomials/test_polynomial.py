@@ -162,6 +162,7 @@ def test_coefficients_beyond_the_range_of_float64_count():
 def test_roots_are_found_with_their_multiplicity_taken_once(roots):
     coefficients = [int(a) for a in np.polynomial.polynomial.polyfromroots(roots)]  # exact
     np.testing.assert_allclose(extrema.real_roots(coefficients), sorted(set(roots)), atol=1e-12)
+    assert not extrema.real_roots([3, 0]).size
 
 
 def test_indefiniteness_as_published():
