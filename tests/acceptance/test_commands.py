@@ -37,7 +37,6 @@ SMALLER = {  # what is too slow for each run of the tests: options that make it 
     ),
     "expqk figures error --qk qk.npz": ("--profile", "quick", "--heads", "0.3", "--jobs", "1"),
     "expqk figures performer_error": ("--profile", "quick", "--format", "svg", "--jobs", "1"),
-    "expqk figures weights": ("--profile", "quick", "--format", "svg", "--jobs", "1"),
     "expqk diagnose analysis/data/minilm.npz": ("--heads", "4.4", "--trials", "1"),
 }  # fmt: skip
 MORE = {"expqk diagnose --currency reads": (FOLDER,)}  # a page leaves out what comes last
