@@ -17,27 +17,17 @@ from approx.estimate import exact
 
 COUNT = 256  # queries and keys at most: a closed form is a matrix for each method
 SAMPLES = 100  # draws of a method without closed form
-POLYNOMIALS = (
-    "taylor(degree=2)", "tensor_power(n=2)", "richardson(n=2)", "chebyshev(degree=2)",
-    "minimax(degree=2)",
-)  # fmt: skip
-FAMILIES = (
-    "uniform()", "positive", "positive(projection='orthogonal')", "hyperbolic",
-    "generalized_exponential", "dense_exponential", "trigonometric", "poisson",
-    "random_maclaurin", "tensor_sketch(degree=2)", *POLYNOMIALS, "truncated_svd", "nystrom",
-    "top_k", "sliding_window", "lsh",
+POLYNOMIALS = "taylor(degree=2)", "minimax(degree=2)"
+FAMILIES = (  # one of kin
+    "uniform()", "positive", "positive(projection='orthogonal')", "generalized_exponential",
+    "dense_exponential", "trigonometric", "tensor_sketch(degree=2)", *POLYNOMIALS,
+    "truncated_svd", "nystrom", "top_k", "sliding_window", "lsh",
     "scatterbrain(low_rank=positive(), sparse=sliding_window())",
 )  # fmt: skip
 
 
-def temperatures(profile: Profile) -> tuple[float, float]:
-    """Return the temperature of scaled dot-product attention, or the nearest, and the hottest."""
-    nearest = nearest_to_one(profile.temperatures)
-    return nearest, max(profile.temperatures)
-
-
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return log squared bias and log variance of each family, both over ‖exact‖²_F.
+    """Return log squared bias and log variance of each family, both over ‖exact‖²_F, nearest t = 1.
 
     The relative squared Frobenius error of a draw has their sum as its expectation. A polynomial
     that does not fit the budget stands at its own price, with a budget of −1.
@@ -48,8 +38,7 @@ def compute(profile: Profile) -> pd.DataFrame:
         fitting = budget.match(map(parse, FAMILIES), profile.budget, x, profile.currency).fitting
         priced = [method for method in map(parse, POLYNOMIALS) if method not in fitting]
         for method, at in [(m, profile.budget) for m in fitting] + [(m, -1.0) for m in priced]:
-            for t in dict.fromkeys(temperatures(profile)):
-                tasks.append((x, method, at, t, profile.seed))
+            tasks.append((x, method, at, nearest_to_one(profile.temperatures), profile.seed))
     return with_currency(profile.study(_study, tasks, "bias and variance"), profile.currency)
 
 

@@ -54,8 +54,6 @@ class Profile:
         Bars on stderr.
     currency : {"stored", "reads", "multiply_adds", "bytes"}
         What the budget is counted in, by default stored values per query row.
-    synthetic : tuple of Head
-        What a report has beside the user's own heads.
     advised : tuple of Head
         The user's heads on which the advisor is asked, more than are in ``inputs``.
     given : tuple of int
@@ -72,7 +70,6 @@ class Profile:
     jobs: int = 1
     progress: bool = False
     currency: str = "stored"
-    synthetic: tuple[Head, ...] = ()
     advised: tuple[Head, ...] = ()
     given: tuple[int, int] = (0, 0)
 
@@ -81,7 +78,7 @@ class Profile:
         """A hash of all that decides the numbers of a study."""
         heads = (
             [(x.name, x.digest(), x.temperature) for x in some]
-            for some in (self.inputs, self.synthetic, self.advised)
+            for some in (self.inputs, self.advised)
         )
         size = self.name, self.temperatures, self.budget, self.currency, self.trials, self.draws
         return finished.key(*size, self.seed, self.given, *heads)
@@ -155,7 +152,6 @@ class Profile:
 SIZES = {  # n, temperatures, trials, draws
     "quick": (128, (0.25, 1.0, 4.0), 2, 200),
     "default": (512, (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), 5, 1000),
-    "course": (256, (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), 5, 1000),
     "full": (512, tuple(float(t) for t in 2.0 ** np.arange(-3, 4.5, 0.5)), 20, 10_000),
 }
 ADVISED = 8  # heads of a file on which the advisor is asked, at most, unless more are chosen
@@ -176,11 +172,9 @@ def profile(
 ) -> Profile:
     """Return a profile on real heads and synthetic inputs; on the user's heads alone, if given.
 
-    A course has Gaussian inputs beside the user's heads, too: theory knows most of them.
-
     Parameters
     ----------
-    name : {"quick", "default", "full", "course"}
+    name : {"quick", "default", "full"}
     path : str or Path, optional
         The user's own tensors; the bundled sample otherwise.
     heads : list of (layer, head), optional
@@ -207,9 +201,7 @@ def profile(
         chosen = list(real.heads()) if path is None else quartiles(real)
     own = path is not None
     cut = [x.first(n) for x in chosen]
-    course = name == "course"
-    rows = max(x.n for x in cut) if own and course else n
-    synthetic = [data.gaussian(rows, 64, rng=seed)]
+    synthetic = [data.gaussian(n, 64, rng=seed)]
     if name == "full":
         synthetic += [
             data.sphere(n, 64, rng=seed),
@@ -219,7 +211,7 @@ def profile(
     paid = max(price_of_keys(KEYS, chosen[0], currency), rank_1_price(cut, currency))
     return Profile(
         name,
-        tuple(cut if own and not course else synthetic + cut),
+        tuple(cut if own else synthetic + cut),
         temperatures,
         paid if budget is None else checks.positive("budget", budget),
         trials,
@@ -228,7 +220,6 @@ def profile(
         jobs,
         progress,
         currency,
-        synthetic=tuple(synthetic[:1]) if own else (),
         advised=tuple(x.first(n) for x in _some(real, chosen)) if own else (),
         given=(sum(1 for _ in real.heads()), max(x.n for x in chosen)),
     )

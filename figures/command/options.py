@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from analysis.inputs import Head, Heads
     from approx import Method
 
-PROFILES = ("quick", "default", "full", "course")
+PROFILES = ("quick", "default", "full")
 LANGUAGES = ("en", "zh")
 CURRENCIES = ("stored", "reads", "multiply_adds", "bytes", "bytes_read")
 OWN_PROCESS = 2**20  # entries of heads; fewer are measured before another process has begun
@@ -90,7 +90,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "temperature": {"type": float, "default": 1.0, "metavar": "t",
         "help": "temperature relative to the file's own scaling [1]"},
     "profile": {"choices": PROFILES, "help":
-        "how many inputs, sizes and draws; course: eight to ten pages for a course [default]"},
+        "how many inputs, sizes, draws and figures [default]"},
     "budget": {"type": float, "metavar": "B", "help":
         "what a query row may cost, in the unit of --currency [as much as 32 exact keys]"},
     "currency": {"choices": CURRENCIES, "default": "stored", "help":

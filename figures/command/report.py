@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 MORE = "Its figures are SVG: `expqk figures NAME --out OUT` draws them as PDF and PNG, too."
 EXAMPLES = (
     "expqk report --qk qk.safetensors",
-    "expqk report --profile course",
     'expqk report --profile full --lang zh --title "My title" --author "My Name"',
 )
 
@@ -27,7 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         help="folder to write to; a stopped run continues there [report, with FILE, profile and "
-        "language if they are given: report-qk-course-zh]",
+        "language if they are given: report-qk-full-zh]",
     )
     parser.add_argument(
         "--model",
@@ -58,10 +57,6 @@ def run(arguments: argparse.Namespace) -> int:
         rebuild(out)
     else:
         executable()  # before anything is computed
-        try:
-            import platformdirs
-        except ImportError as error:
-            raise ImportError("a report needs platformdirs: pip install -e '.[report]'") from error
 
         model = _found(arguments)  # a folder without a run is said before tensors are read
         with speaking(arguments.lang):
@@ -71,14 +66,12 @@ def run(arguments: argparse.Namespace) -> int:
                 title=arguments.title,
                 authors=arguments.author or (),
                 model=model,
-                cache=platformdirs.user_cache_path("expqk"),
                 beside=[_folder(arguments, language) for language in options.LANGUAGES],
                 holds=_holds(arguments, out),
             )
         if edited:
             print(f"expqk: report.md was edited: it is kept as {edited}", file=sys.stderr)
-        course = arguments.profile == "course"
-        written += [NOTES] if course else ["claims.html", "claims.pdf"]
+        written.append(NOTES)
     for name in written:
         print(out / name)
     return 0
@@ -99,10 +92,10 @@ def _holds(arguments: argparse.Namespace, out: Path) -> str:
 
 def _found(arguments: argparse.Namespace) -> Results | None:
     """Return what `expqk model` found, if it is asked for."""
-    from figures.report import model_sections
+    from figures.report import model_page
 
     if arguments.model is None:
         return None
     if arguments.qk is None:
         raise ValueError("--model goes with --qk: give the heads of that model, too")
-    return model_sections.read(arguments.model)
+    return model_page.read(arguments.model)

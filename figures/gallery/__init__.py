@@ -19,19 +19,13 @@ if TYPE_CHECKING:  # the parser of the command needs the names alone, at once
 
 NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
-# What a report shows. The five that its tables are made of are in every one; a profile adds what
-# its pages allow, the full one everything. A course has those of numerical analysis instead.
-CORE = ("summary", "error", "price", "moments", "rank")
+# What a report shows. The core is in every one, as its tables and sentences are made of it; the
+# default adds what its pages allow, the full one everything.
+CORE = ("summary", "rational", "rank", "moments", "error")
 REPORTED: dict[str, tuple[str, ...]] = {
     "quick": (*CORE, "explore"),
-    "default": (
-        *CORE, "frontier", "explore", "performer_ratio", "log_variance", "state_rank", "break_even",
-    ),
-    "course": (
-        "rational", "float_softmax", "rank", "moments", "concentration", "error", "randomised_svd",
-        "nystrom",
-    ),
-}  # fmt: skip
+    "default": (*CORE, "explore", "float_softmax", "concentration", "frontier"),
+}
 
 
 class FigureModule(Protocol):
@@ -81,7 +75,4 @@ FIGURES = _Gallery()
 
 def reported(profile: Profile) -> tuple[str, ...]:
     """Return the figures that a report of this profile shows."""
-    if profile.name == "full":
-        return tuple(FIGURES)
-    asked = REPORTED.get(profile.name, REPORTED[profile.grid])
-    return tuple(name for name in asked if name in NAMES)
+    return tuple(FIGURES) if profile.name == "full" else REPORTED[profile.grid]

@@ -1,6 +1,5 @@
 """From a profile to a folder: figures, data, report.md, index.html, report.pdf, manifest.json."""
 
-import contextlib
 import dataclasses
 import functools
 import platform
@@ -17,34 +16,35 @@ import pandas as pd
 
 from analysis.advice import measurement
 from analysis.advice.verdict import TIE
-from analysis.claims import check
 from analysis.compute import finished, output_files
 from analysis.compute.executors import parallel
 from analysis.costs.budget import amount_text
-from analysis.experiments import decomposition, moments, polynomial_rank
-from analysis.experiments.profile import Profile, rank_1_price
+from analysis.experiments import decomposition, polynomial_rank, rational
+from analysis.experiments.profile import Profile, nearest_to_one, rank_1_price
 from analysis.models.pipeline import Results
-from approx.polynomials.monomials import width
 from figures.document import album
 from figures.document.convert import check_notes, to_html, to_pdf
 from figures.document.notes import NAME as NOTES, skeleton
 from figures.drawing import style
-from figures.gallery import FIGURES, FigureModule, rank, reported, summary
-from figures.report import claims_document, course, front, model_sections, sentences, tables
+from figures.gallery import FIGURES, FigureModule, moments, reported, summary
+from figures.report import model_page, sentences, tables, theory
 from figures.report.references import REFERENCES
-from figures.show import claims_ledger, diagnosis
-from figures.words import amounts, glossary
+from figures.show import diagnosis
+from figures.words import amounts
 from figures.words.translation import in_words, mark, speaking, spoken, tr
 
 T = TypeVar("T")
 SOURCE = "report.md"
 STORE = "store"  # the tables of finished studies, in the folder of a report
-SUMMARY, ADVICE, LEDGER, CLAIMS = "summary", "advice", "claims", "pages of the claims"
+SUMMARY, ADVICE = "summary", "advice"
 BY_CELL = ("error",)  # a study of many short cells, shared by all processes; any other has one
-# begun first, as a long one at the end runs alone
-LONG = ("price", "claims", "winners", "frontier")
-TITLE = mark("Cheaper attention, measured")
-ENDINGS = {"en": ".md.j2", "zh": ".zh.md.j2"}  # of the templates "report" and "course"
+LONG = "price", "winners", "frontier"  # begun first, as a long one at the end runs alone
+TITLE = mark("Rank, bias, variance and error of exp(q·k) across temperatures")
+TEMPLATES = {"en": "report.md.j2", "zh": "report.zh.md.j2"}
+ABOUT_NOTES = mark(
+    "Write your text below a mark: it takes the place of the question. Then: expqk report "
+    "--rebuild --out DIR"
+)
 PACKAGES = (
     "expqk", "numpy", "scipy", "numba", "pandas", "matplotlib", "typst", "pypandoc_binary",
 )  # fmt: skip
@@ -58,7 +58,6 @@ def build(
     title: str | None = None,
     authors: Iterable[str] = (),
     model: Results | None = None,
-    cache: Path | None = None,
     beside: Iterable[Path] = (),
     holds: str = "report",
 ) -> Path | None:
@@ -66,8 +65,8 @@ def build(
 
     A report.md that was edited since it was written is never overwritten: it gets another name.
     Any other file that was edited, or that expqk did not write, is refused.
-    What notes.md holds is merged into the pages, as `figures.document.notes` says; a course report
-    begins one with its questions, if there is none.
+    What notes.md holds is merged into the pages, as `figures.document.notes` says; if there is
+    none, it is begun with the questions of the report.
     The table of a study is kept when it is computed. A report of the same inputs and settings, in
     the same folder and of the same code, does not compute it again.
 
@@ -75,8 +74,7 @@ def build(
     ----------
     profile : Profile
     out : Path
-        Folder: report.md, index.html, report.pdf, claims.html, claims.pdf,
-        manifest.json, figures/, data/, store/; notes.md and no claims for a course.
+        Folder: report.md, index.html, report.pdf, notes.md, manifest.json, figures/, data/, store/.
     command : str, optional
         As it was given; sys.argv by default.
     title : str, optional
@@ -85,9 +83,6 @@ def build(
         The same.
     model : Results, optional
         What `expqk model` found about the model whose heads these are: a section of its own.
-    cache : Path, optional
-        Folder for what no input decides, the checked claims; reports in other folders take them
-        from there.
     beside : iterable of Path
         Folders of the same report in other languages, whose tables are used again.
     holds : str
@@ -104,11 +99,8 @@ def build(
         The folder holds another report, or a file that would be replaced is not of expqk.
     """
     least = rank_1_price(profile.inputs, profile.currency)
-    brief = profile.name == course.NAME
-    if model is not None and brief:
-        raise ValueError("a course report has no model in it: use another profile, or no model")
     if model is not None:
-        model_sections.refuse_other(model, profile)
+        model_page.refuse_other(model, profile)
     if profile.budget < least:
         raise ValueError(
             f"budget must be at least {amount_text(least, profile.currency)}, the price of rank 1, "
@@ -125,34 +117,28 @@ def build(
     folder = out.absolute()  # a worker keeps the folder it began in
     store = finished.Finished(
         output_files.inside(folder, folder / STORE / "KEY").parent,
-        cache,
         *(other.absolute() / STORE for other in beside),
     )
-    computed = _computed(profile, store, cache, seconds)
+    computed = _computed(profile, store, seconds)
     kept, shown = [name for name in computed if name not in seconds], reported(profile)
-    if SUMMARY in shown:
-        computed[SUMMARY] = summary.compose(computed["error"], computed["winners"])
-    files_of: dict[str, Callable[[], object]] = {}
-    if not brief:
-        files_of[CLAIMS] = functools.partial(claims_document.write, computed[LEDGER], folder)
-    for name in shown:
-        files_of[name] = functools.partial(_drawn, name, computed[name], folder)
+    computed[SUMMARY] = summary.compose(computed["error"], computed["winners"])
+    files_of = {name: functools.partial(_drawn, name, computed[name], folder) for name in shown}
     together("drawing", files_of)
     for name in sorted(computed.keys() - {*shown, ADVICE}):
         style.save_table(name, computed[name], out)
-    if len(profile.advised) > 1 and not brief:
-        title_of_map = front.worth(computed[ADVICE])
+    if len(profile.advised) > 1:
+        title_of_map = sentences.worth(computed[ADVICE])
         drawn_map = diagnosis.draw(computed[ADVICE])
         style.save(ADVICE, computed[ADVICE], drawn_map, out, title=title_of_map)
-    elif not brief:
+    else:
         style.save_table(ADVICE, computed[ADVICE], out)
     if model is not None:
-        model_sections.draw(model, out)
+        model_page.draw(model, out)
     text = render(profile, computed, command, title=title, authors=authors, model=model)
     edited = output_files.put(out, SOURCE, text)
-    if brief and not (out / NOTES).exists():
+    if not (out / NOTES).exists():
         with output_files.replacing(out / NOTES) as temporary:
-            temporary.write_text(skeleton(text, tr(course.ABOUT_NOTES)), "utf-8")
+            temporary.write_text(skeleton(text, tr(ABOUT_NOTES)), "utf-8")
     pages = {name: functools.partial(_page, name, folder) for name in PAGES}
     together("pages", pages)
     about = {"holds": holds, "command": command, "seed": profile.seed, "kept": kept}
@@ -161,11 +147,9 @@ def build(
 
 
 def _files(profile: Profile, out: Path, model: Results | None) -> Iterator[str]:
-    """Yield the names of all files that `build` may write, but for its source."""
+    """Yield the names of all files that `build` may write, but for its source and the notes."""
     yield from (*PAGES, output_files.MANIFEST)
-    if profile.name != course.NAME:
-        yield from (claims_document.PAGE, claims_document.PDF)
-    drawn = () if model is None else model_sections.FIGURES
+    drawn = () if model is None else model_page.FIGURES
     for name in (SUMMARY, *_studies(profile), *drawn):
         yield from album.files(name, out)
 
@@ -187,12 +171,12 @@ def _together(
 
 
 def _computed(
-    profile: Profile, store: finished.Finished, cache: Path | None, seconds: dict[str, float]
+    profile: Profile, store: finished.Finished, seconds: dict[str, float]
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of all studies; only those that are in no folder are computed."""
     studies = _studies(profile)
-    made_by = finished.code("figures"), *_hardware().values()
-    keys = {x: finished.key(x, *made_by, "" if x == LEDGER else profile.key) for x in studies}
+    made_by = finished.code("figures"), *_hardware().values(), profile.key
+    keys = {name: finished.key(name, *made_by) for name in studies}
     earlier = {name: store.get(key) for name, key in keys.items()}
     computed: dict[str, pd.DataFrame] = {x: t for x, t in earlier.items() if t is not None}
     left = {
@@ -206,31 +190,21 @@ def _computed(
     begun = sorted(left, key=lambda name: name not in LONG)
     computed |= _together(profile, seconds, "studies", {name: left[name] for name in begun})
     store.keep_only(keys.values())
-    if LEDGER in left:
-        with contextlib.suppress(OSError):  # a home that cannot be written costs time, no report
-            everywhere = finished.Finished(cache)
-            everywhere.put(keys[LEDGER], computed[LEDGER])
-            everywhere.keep_only([keys[LEDGER]])
     return computed
 
 
 def _studies(profile: Profile) -> dict[str, Callable[[], pd.DataFrame]]:
     """Return how to compute each table; a study of `BY_CELL` has all processes for itself."""
     single = dataclasses.replace(profile, jobs=1, progress=False)
+    asked = dict.fromkeys([*BY_CELL, *reported(profile), "polynomial_rank"])
     studies: dict[str, Callable[[], pd.DataFrame]] = {
         name: functools.partial(FIGURES[name].compute, profile if name in BY_CELL else single)
-        for name in dict.fromkeys([*BY_CELL, *reported(profile)])
+        for name in asked
         if name != SUMMARY
     }
     studies["decomposition"] = functools.partial(decomposition.compute, single)
-    if profile.name == course.NAME:
-        return studies | {"polynomial_rank": functools.partial(polynomial_rank.compute, single)}
     studies["winners"] = functools.partial(summary.winners, single)
-    studies[ADVICE] = functools.partial(front.advised, single)
-    studies[LEDGER] = _ledger
-    if profile.synthetic:
-        synthetic = dataclasses.replace(single, inputs=profile.synthetic)
-        studies["synthetic"] = functools.partial(summary.winners, synthetic)
+    studies[ADVICE] = functools.partial(sentences.advised, single)
     return studies
 
 
@@ -254,10 +228,6 @@ def _stored(store: finished.Finished, key: str, make: Callable[[], pd.DataFrame]
     table = make()
     store.put(key, table)
     return table
-
-
-def _ledger() -> pd.DataFrame:
-    return claims_ledger.frame(check())
 
 
 def rebuild(out: Path) -> None:
@@ -300,10 +270,7 @@ def render(
         import jinja2
     except ImportError:
         raise ImportError("the report needs: pip install -e '.[report]'") from None
-    brief = profile.name == course.NAME
     templates = resources.files("figures.report")
-    name = f"{course.NAME if brief else 'report'}{ENDINGS[spoken()]}"
-    source = templates.joinpath(name).read_text("utf-8")
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda part: templates.joinpath(part).read_text("utf-8")),
         undefined=jinja2.StrictUndefined,
@@ -312,112 +279,83 @@ def render(
         comment_start_string="<#",  # {# begins an identifier in pandoc's Markdown
         comment_end_string="#>",
     )
-    about = {
-        "title": tables.literal(title or tr(course.TITLE if brief else TITLE)),
+    context = {
+        "title": tables.literal(title or tr(TITLE)),
         "lang": "zh-CN" if spoken() == "zh" else "en",
         "authors": [tables.literal(author) for author in authors],
         "command": command.encode(errors="replace").decode(),  # what is no UTF-8 becomes "?"
-        "model_sentence": "" if model is None else model_sections.briefly(model),
-        "model": "" if model is None else model_sections.section(model),
+        "model_sentence": "" if model is None else model_page.briefly(model),
+        "model": "" if model is None else model_page.section(model),
         "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0)),
+        **_context(*_in_markdown(profile, computed)),
     }
-    profile, computed = _in_markdown(profile, computed)
-    context = about | _common(profile, computed)
-    context |= course.context(profile, computed) if brief else _context(profile, computed)
-    placed = re.compile(r'figure\("(\w+)"\)|\{#fig:(\w+)').findall(source)
-    context["others"] = [name for name in context["captions"] if name not in sum(placed, ())]
-    template = environment.from_string(source)
-    cited = re.findall(
-        r"\]\(#ref-(\w+)\)", template.render(context, references=REFERENCES, words="")
-    )
-    context["references"] = {key: text for key, text in REFERENCES.items() if key in cited}
-    words = glossary.used(template.render(context | {"words": ""}), spoken())
-    return template.render(context | {"words": words}).rstrip() + "\n"
-
-
-def _common(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:
-    """Return what every template speaks of."""
-    names = reported(profile) if profile.name == course.NAME else FIGURES
-    shown = {name: (FIGURES[name], computed[name]) for name in names if name in computed}
-    crossings, d = tables.crossing_table(computed["error"]), max(x.d for x in profile.inputs)
-    return {
-        "inputs": [x.name for x in profile.inputs],
-        "temperatures": [f"{t:g}" for t in profile.temperatures],
-        "budget": amounts.amount_text(profile.budget, profile.currency),
-        "counted": profile.currency,
-        "trials": profile.trials,
-        "seed": profile.seed,
-        "profile": profile.name,
-        "n": max(max(x.n, x.l) for x in profile.inputs),
-        "exact_cost": sentences.exact_cost(profile),
-        "stored": amounts.span(round(x.mask.entries / x.n) for x in profile.inputs),
-        "masks": sentences.masks(profile.inputs),
-        "d": d,
-        "width2": width(d, 2),
-        "captions": {name: tables.raised(_said(*one)) for name, one in shown.items()},
-        "input_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.inputs))),
-        "content_table": tables.markdown(pd.DataFrame(map(tables.contents, profile.inputs))),
-        "crossing_table": "" if crossings.empty else tables.markdown(crossings),
-        "lies_table": tables.markdown(tables.lies_table(computed["moments"])),
-        "variance_sentence": sentences.variance_conclusion(computed["moments"]),
-        "decomposed": min(decomposition.COUNT, max(x.n for x in profile.inputs)),
-        "samples": decomposition.SAMPLES,
-        "versions": tr(", ").join(
-            f"{tables.literal(name)} {version}"
-            for name, version in ({"Python": platform.python_version()} | versions()).items()
-        ),
-        "own": bool(profile.synthetic),
-    }
+    template = environment.get_template(TEMPLATES[spoken()])
+    draft = template.render(context, references=REFERENCES, others=[])
+    others = [name for name in context["captions"] if f"{{#fig:{name} " not in draft]
+    cited = re.findall(r"\]\(#ref-(\w+)\)", draft)
+    references = {key: text for key, text in REFERENCES.items() if key in cited}
+    text = template.render(context, references=references, others=others)
+    return text.strip() + "\n"
 
 
 def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:
-    """Return what the template of all but a course speaks of, beside what is common to both."""
-    errors, ledger = computed["error"], computed["claims"]
-    best, advice = computed["winners"], computed["advice"]
-    d = max(x.d for x in profile.inputs)
-    m = tables.features(profile, d)
+    """Return what the templates speak of."""
+    shown = {name: (FIGURES[name], computed[name]) for name in reported(profile)}
+    errors, best, advice = computed["error"], computed["winners"], computed[ADVICE]
+    parts = computed["decomposition"]
+    crossings = tables.crossing_table(errors)
     map_of_heads = tr(
         "Layers and heads of the file, at {budget}. Letter, number and colour: the method and its "
         "total variation. Grey: keep exact attention.",
         budget=amounts.amount_text(profile.budget, profile.currency),
     )
     return {
-        "causal_cost": sentences.causal_cost(d, m),
-        "map_caption": f"**{front.worth(advice)}** {map_of_heads}",
-        "mapped": len(profile.advised) > 1,
-        "summary_sentence": front.summary_sentence(computed["summary"], advice),
-        "answers_table": tables.markdown(front.answers(computed, profile, d)),
-        "to_use": front.to_use(advice),
-        "advice_table": tables.markdown(front.advice_table(advice)),
-        "tie": f"{TIE:g}×",
-        "scatterbrain_sentence": sentences.scatterbrain_conclusion(errors),
-        "normalisation_sentence": sentences.normalisation_conclusion(errors),
-        "best_table": tables.markdown(tables.best_table(best)),
-        "best_sentence": sentences.uniform_wins(best),
-        "runnable_sentence": sentences.runnable_conclusion(best),
+        # what was asked
+        "inputs": [x.name for x in profile.inputs],
+        "temperatures": [f"{t:g}" for t in profile.temperatures],
+        "budget": amounts.amount_text(profile.budget, profile.currency),
+        "counted": profile.currency,
+        "exact_cost": sentences.exact_cost(profile),
+        "rows_sentence": sentences.rows_taken(profile),
+        "own": bool(profile.advised),
+        "trials": profile.trials,
+        "draws": profile.draws,
+        "seed": profile.seed,
+        "profile": profile.name,
+        "n": max(max(x.n, x.l) for x in profile.inputs),
+        "masks": sentences.masks(profile.inputs),
+        "input_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.inputs))),
+        "content_table": tables.markdown(pd.DataFrame(map(tables.contents, profile.inputs))),
+        "captions": {name: tables.raised(_said(*one)) for name, one in shown.items()},
+        "versions": tr(", ").join(
+            f"{tables.literal(name)} {version}"
+            for name, version in ({"Python": platform.python_version()} | versions()).items()
+        ),
+        # what was found
+        "summary_sentence": sentences.summary_sentence(computed[SUMMARY], advice),
+        "answers_table": tables.markdown(sentences.answers(computed)),
+        "bound": f"{rational.B:g}",
+        "epsilon": f"{polynomial_rank.EPSILON:g}",
+        "rank_table": tables.markdown(theory.rank_table(computed["polynomial_rank"])),
+        "criterion": moments.criterion(),
+        "lies_table": tables.markdown(tables.lies_table(computed["moments"])),
+        "crossing_table": "" if crossings.empty else tables.markdown(crossings),
+        "nearest": f"{nearest_to_one(profile.temperatures):g}",
+        "least_sentence": theory.least(parts),
+        "decomposition_table": tables.markdown(tables.decomposition_table(parts)),
+        "decomposed": min(decomposition.COUNT, max(x.n for x in profile.inputs)),
+        "samples": decomposition.SAMPLES,
+        "comparison_table": tables.markdown(theory.comparison(computed)),
+        "agreement": theory.agreement(computed["moments"]),
+        "reliable": theory.reliable(computed["moments"]),
+        # what to use
+        "to_use": sentences.to_use(advice),
+        "advice_table": tables.markdown(sentences.advice_table(advice)),
         "advised_trials": in_words(measurement.TRIALS),
-        "lies_sentence": sentences.lies(computed["moments"]),
-        "decomposition_tables": {
-            f"{t:g}": tables.markdown(tables.decomposition_table(computed["decomposition"], t))
-            for t in decomposition.temperatures(profile)[: 1 + (profile.grid != "quick")]
-        },
-        "decomposition_sentence": sentences.parts_of_error(computed["decomposition"]),
-        "needed_table": tables.markdown(tables.needed_table(computed["moments"])),
-        "target": tables.percent(moments.TARGET),
-        "rank_table": tables.markdown(tables.rank_table(computed["rank"])),
-        "rank_sentence": rank.finding(computed["rank"]),
-        "length": tables.LENGTH,
-        "cost_sentence": sentences.cost_conclusion(d, m),
-        "complexity_table": tables.markdown(tables.complexity_table(d, m, m)),
-        "claims_sentence": sentences.verdicts(ledger),
-        "errata_table": tables.markdown(tables.corrected_table(ledger)),
-        "rows_sentence": front.rows_taken(profile),
-        "synthetic_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.synthetic)))
-        if profile.synthetic
-        else "",
-        "synthetic_best": tables.markdown(tables.best_table(computed["synthetic"]))
-        if profile.synthetic
-        else "",
+        "tie": f"{TIE:g}×",
+        "best_table": tables.markdown(tables.best_table(best)),
+        "mapped": len(profile.advised) > 1,
+        "map_caption": f"**{sentences.worth(advice)}** {map_of_heads}",
     }
 
 
@@ -428,7 +366,7 @@ def _in_markdown(
 
     They are the user's, and text; a name from either finds its rows in the other.
     """
-    groups = {group: getattr(profile, group) for group in ("inputs", "advised", "synthetic")}
+    groups = {group: getattr(profile, group) for group in ("inputs", "advised")}
     names = {x.name: tables.literal(x.name) for group in groups.values() for x in group}
     renamed: dict[str, Any] = {
         group: tuple(dataclasses.replace(x, name=names[x.name]) for x in own)

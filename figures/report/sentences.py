@@ -1,26 +1,156 @@
-"""The sentences of the report that a number decides: each from a table, none from memory."""
+"""The sentences of the report that a number decides, and what to use: each from a table."""
 
+import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.advice import diagnose, verdict
-from analysis.costs import operations
-from analysis.costs.candidates import TRIVIAL
+from analysis.advice import measurement
+from analysis.advice.caveats import price_warnings
+from analysis.advice.diagnose import diagnose
+from analysis.advice.verdict import KEEP, TIE, Advice, advice, is_cheaper
 from analysis.experiments import moments
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.inputs import Head
 from approx import parse
-from approx.random_features.features import RandomFeatures
 from approx.sparse.exact import Exact
 from figures.drawing import style
-from figures.gallery import error, moments as moments_figure
+from figures.gallery import summary
 from figures.report import tables
-from figures.show import claims_ledger
 from figures.show.diagnosis import MOST_MARGIN
 from figures.words import amounts
-from figures.words.translation import mark, share_of, tr
+from figures.words.translation import in_words, mark, share, share_of, tr
+
+PLACE = ["input", "layer", "head"]
+LISTS = ["warnings", "left_out"]  # of sentences, which no CSV holds
+MOST = 12  # heads that a sentence names; more are counted
+
+
+def advised(profile: Profile) -> pd.DataFrame:
+    """Return what the advisor measures at the temperature nearest 1, without its warnings."""
+    return diagnose(
+        profile.advised or profile.inputs,
+        budget=profile.budget,
+        currency=profile.currency,
+        references=True,
+        temperature=nearest_to_one(profile.temperatures),
+        seed=profile.seed,
+        jobs=profile.jobs,
+        progress=profile.progress,
+    ).drop(columns=LISTS)
+
+
+def _groups(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame, Advice]]:
+    """Return (name, rows, advice) of every head."""
+    groups = table.groupby(PLACE, sort=False)
+    return [(str(key[0]), part, one) for (key, part), one in zip(groups, advice(table))]
+
+
+def summary_sentence(table: pd.DataFrame, advice_of: pd.DataFrame) -> str:
+    """Return the finding: which class at which temperature, and on how much something helps."""
+    return tr(
+        "**{classes}** Both see all logits first: they are references, and cannot be run. "
+        "At t = {t:g}, a method that can be run is worth using on {share}.",
+        classes=summary.finding(table),
+        t=advice_of.temperature.iloc[0],
+        share=_worth(advice_of),
+    )
+
+
+def _worth(table: pd.DataFrame) -> str:
+    """Return on how many heads or inputs some method is worth using."""
+    all_heads = (table["layer"] >= 0).all()
+    of = mark("attention heads") if all_heads else "inputs"
+    return share_of((one.verdict != KEEP for _, _, one in _groups(table)), of)
+
+
+def to_use(table: pd.DataFrame) -> str:
+    """Return what to use where, and where to keep exact attention."""
+    by_method: dict[str, list[str]] = {}
+    kept, dear = [], []
+    affordable = set(table[table.budget >= table.exact_price].input)
+    for name, part, one in _groups(table):
+        best = part[part.winner].to_dict("records")
+        if one.verdict != KEEP:
+            use = style.label(one.winner)
+            if more := [tr(each.message, **each.values) for each in price_warnings(best[0])]:
+                use = tr("{method} ({costs})", method=use, costs=tr(", ").join(more))
+            by_method.setdefault(use, []).append(name)
+        elif name not in affordable and best and not is_cheaper(best[0]):
+            dear.append(name)
+        else:
+            kept.append(name)
+    parts = [
+        tr("use {method} on {inputs}", method=method, inputs=_listed(names))
+        for method, names in by_method.items()
+    ]
+    bought = [name for name in kept if name in affordable]
+    if bought:
+        parts.append(
+            tr(
+                "keep exact attention on {inputs}, where the budget buys every entry",
+                inputs=_listed(bought),
+            )
+        )
+    if dear:
+        parts.append(
+            tr(
+                "keep exact attention on {inputs}, where the best method saves storage only, "
+                "and none of the other known costs",
+                inputs=_listed(dear),
+            )
+        )
+    if left := [name for name in kept if name not in affordable]:
+        parts.append(
+            tr(
+                "keep exact attention on {inputs}, where no method that can be run has less "
+                "than half of uniform attention's error",
+                inputs=_listed(left),
+            )
+        )
+    said = tr("; ").join(parts)
+    return tr("At this budget and t = {t:g}: {parts}.", t=table.temperature.iloc[0], parts=said)
+
+
+def rows_taken(profile: Profile) -> str:
+    """Return which heads and how many of their queries are measured, where some are left out."""
+    heads, queries = profile.given
+    n = max(x.n for x in profile.inputs)
+    said = []
+    if profile.advised and heads > len(profile.inputs):
+        said.append(
+            tr(
+                "The file has {heads} heads. This report shows {names}; the advice covers "
+                "{advised}.",
+                heads=heads,
+                names=_listed([x.name for x in profile.inputs]),
+                advised=in_words(len(profile.advised)),
+            )
+        )
+    if queries > n:
+        said.append(
+            tr(
+                "The report measures the first {n} of {queries} queries of each head, with "
+                "the keys that they see. It says nothing about the others.",
+                queries=queries,
+                n=n,
+            )
+        )
+    return " ".join(said)
+
+
+def worth(table: pd.DataFrame) -> str:
+    """Return on how many heads a method is worth using, the finding of the map."""
+    return tr("A method that can be run is worth using on {share}.", share=_worth(table))
+
+
+def _listed(names: list[str]) -> str:
+    if len(names) > MOST:
+        return tr("{count} heads", count=len(names))
+    *first, last = names
+    return tr("{first} and {last}", first=tr(", ").join(first), last=last) if first else last
 
 
 def masks(inputs: Iterable[Head]) -> str:
@@ -51,245 +181,164 @@ def _seen(x: Head) -> str:
     )
 
 
-def uniform_wins(best: pd.DataFrame) -> str:
-    """Return in how many places no candidate beats uniform attention, or is worth its price."""
-    return tr(
-        "Uniform attention, which costs nothing, is the best of the methods that can be run "
-        "in {count}; a method with random features is the best in {random}. `expqk diagnose` "
-        "advises exact attention in {kept}: there no method has less than {share} of uniform "
-        "attention's total variation, or the budget buys every entry.",
-        count=share_of(best.winner == TRIVIAL, mark("cases")),
-        random=share_of(best.winner.map(_has_random_features), mark("cases")),
-        kept=share_of(best.verdict == verdict.KEEP, mark("cases")),
-        share=tables.percent(diagnose.ACCEPT),
-    )
-
-
-def _has_random_features(spec: str) -> bool:
-    method = parse(spec)
-    return isinstance(getattr(method, "low_rank", method), RandomFeatures)
-
-
 def exact_cost(profile: Profile) -> str:
     """Return what exact attention costs in the currency of the budget."""
     prices = [getattr(Exact().price(**x.shape.given), profile.currency) for x in profile.inputs]
     return amounts.amount_text(amounts.span(map(round, prices)), profile.currency)
 
 
-def verdicts(ledger: pd.DataFrame) -> str:
-    """Return how many claims there are of each verdict."""
-    each = ledger.drop_duplicates("id")
-    errata = each.id.str.contains("-E")
-    return tr(
-        "{claims} statements of {documents} notes and papers were checked by machine: "
-        "{counts}. These texts and their public code contain {errata} errors.",
-        documents=each.id.str.split("-").str[0].nunique(),
-        claims=int((~errata).sum()),
-        counts=claims_ledger.counts(each.verdict[~errata]),
-        errata=int(errata.sum()),
-    )
+def advice_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a head: what to use, its bound, its error over draws, price, the next best."""
+    return pd.DataFrame([_row(*group) for group in _groups(table)])
 
 
-def parts_of_error(table: pd.DataFrame) -> str:
-    """Return which families are all bias, which all variance, and which least of each."""
-    wide = tables.decomposed(table)
-    t = float(wide.temperature.min())
-    sentences = []
-    here = wide[(wide.temperature == t) & (wide.budget > 0)]  # nothing above the budget
-    for name, part in here.groupby("input", sort=False):
-        part = part.set_index("method")
-        total = part.total
-        drawn, fixed = total[_unbiased(part)], total[np.isneginf(part.log_variance)]
-        without = tr("{name}: {fixed} (no variance)", name=name, fixed=_named(fixed))
-        if len(drawn):
-            without = tr("{without}, {drawn} (unbiased)", without=without, drawn=_named(drawn))
-        sentences.append(without)
-    worse = wide.total[_unbiased(wide)] > 0
-    return tr(
-        "The least expected squared errors at this budget and t = {t:g}: {sentences}. Returning "
-        "zero has error 1. At the temperatures shown, the errors of {worse} are larger.",
-        t=t,
-        sentences=tr("; ").join(sentences),
-        worse=share_of(worse, mark("unbiased estimates")),
-    )
+def _adds(best: Any) -> str:
+    """Return the multiply-adds of a query row, and the share of those of exact attention."""
+    if best is None or math.isnan(best.multiply_adds):
+        return "–"
+    share = tables.percent(best.multiply_adds / best.exact_multiply_adds)
+    return tables.unbroken(f"{best.multiply_adds:.0f} ({share})")
 
 
-def _unbiased(wide: pd.DataFrame) -> pd.Series:
-    """Return which have no bias by their closed form; a sampled 0 is only below the noise."""
-    return (wide.log_squared_bias == -np.inf) & (wide.closed_form == 1.0)
+def _row(name: str, part: pd.DataFrame, one: Advice) -> dict[str, str]:
+    best = part[part.winner].iloc[0] if one.winner else None
+    kept = one.verdict == KEEP
+    nearest = style.label(one.winner) if one.winner else "–"
+    use = tr("keep exact (nearest: {name})", name=nearest) if kept else nearest
+    runner = "–" if math.isnan(one.margin) else f"{min(one.margin, MOST_MARGIN):.2f}×"
+    runner = f"> {MOST_MARGIN}×" if one.margin > MOST_MARGIN else runner
+    runner = tr("{ratio}, a tie", ratio=runner) if one.margin < TIE else runner
+    return {
+        tr("input"): name,
+        tr("use"): use,
+        tr("lower bound"): tables.tv_of(one.bound) if np.isfinite(one.bound) else "–",
+        tr("total variation"): _drawn(best),
+        tr("uniform"): tables.tv_of(one.uniform_tv),
+        tr("multiply-adds"): _adds(best),
+        tr("next best"): runner,
+    }
 
 
-def _named(total: pd.Series) -> str:
-    spec, log = str(total.idxmin()), float(total.min())
-    return tr(
-        "{method} with {error}",
-        method=style.look(spec)["label"],
-        error=tables.power(float(np.exp(min(log, 700))), log),
-    )
-
-
-def runnable_conclusion(best: pd.DataFrame) -> str:
-    """Return what runs without seeing the matrix, against uniform attention."""
-    beaten = best[best.attention_tv < best.uniform_tv]
-    if not len(beaten):
-        return tr(
-            "At this budget, no method that can be run has less error than uniform "
-            "attention, at any temperature of the grid."
+def _drawn(best: Any) -> str:
+    """Return a median with the range over draws, or with the standard error of sampled rows."""
+    if best is None:
+        return "–"
+    middle = tables.tv_of(best.attention_tv)
+    if best.tv_most - best.tv_least > tables.LEAST_SHOWN:
+        middle = tr(
+            "{middle} ({least} to {most})",
+            middle=middle,
+            least=tables.tv_of(best.tv_least),
+            most=tables.tv_of(best.tv_most),
         )
-    ratio = (beaten.uniform_tv / beaten.attention_tv).median()
-    names = beaten.winner.map(style.label).value_counts()
-    winners = tr("; ").join(
-        tr("{name} in {count}", name=name, count=count) for name, count in names.items()
+    return f"{middle} ± {best.tv_stderr:.1g}" if best.tv_stderr > 0 else middle
+
+
+def answers(computed: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return the table of the first pages: three questions, their answers, and how sure these are.
+
+    Parameters
+    ----------
+    computed : dict of DataFrame
+        summary, advice, moments.
+    """
+    rows = [
+        (tr("Entries or low rank?"), *_class(computed["summary"])),
+        (tr("Which methods can a model run?"), *_runnable(computed["advice"])),
+        (tr("Are positive random features enough?"), *_random(computed["moments"])),
+    ]
+    return pd.DataFrame(rows, columns=[tr("question"), tr("answer"), tr("how sure")])
+
+
+def _class(table: pd.DataFrame) -> tuple[str, str]:
+    crossed = summary.crossings(table)
+    sure = tr(
+        "Computed without draws; a crossover is where both curves meet. No support of as many "
+        "entries has less error; a better low rank may exist."
     )
-    return tr(
-        "At this budget, a method that can be run beats uniform attention in {beaten}, by a "
-        "median factor of {ratio}: {winners}.",
-        beaten=share_of(best.attention_tv < best.uniform_tv, mark("cases")),
-        ratio=f"> {MOST_MARGIN}" if ratio > MOST_MARGIN else f"{ratio:.2f}",
-        winners=winners,
-    )
-
-
-def scatterbrain_conclusion(errors: pd.DataFrame) -> str:
-    """Return how often Scatterbrain beats both of its parts, each at the whole budget."""
-    metric = error.SPACES["attention"]
-    part = errors[errors.metric == metric].copy()
-    part["kind"] = part.method.map(_kind)
-    middle = part.groupby(["input", "temperature", "kind"]).value.median().unstack()
-    counts = []
-    for support in (mark("top-k"), mark("window")):
-        both = f"Scatterbrain with {support}"
-        if {both, support, "positive"} <= set(middle.columns):
-            wins = middle[both] < middle[["positive", support]].min(axis=1)
-            flat = middle[both] < middle["uniform"]
-            counts.append(
-                tr(
-                    "with {support} its error is below that of both parts in {wins}, and below "
-                    "that of uniform attention in {flat}",
-                    support=tr(support),
-                    wins=share_of(wins, mark("cases")),
-                    flat=share_of(flat, mark("cases")),
-                )
-            )
-    if not counts:
-        return tr("Scatterbrain does not fit this budget.")
-    return tr(
-        "Scatterbrain is compared with each of its parts at the same budget: {counts}.",
-        counts=tr("; ").join(counts),
-    )
-
-
-def _kind(spec: str) -> str:
-    if spec.startswith("scatterbrain"):
-        return f"Scatterbrain with {'top-k' if 'top_k' in spec else 'window'}"
-    names = {"positive": "positive", "top_k": "top-k", "sliding_window": "window"}
-    head = spec.split("(")[0]
-    return names.get(head, head)
-
-
-def variance_conclusion(table: pd.DataFrame) -> str:
-    """Return how many positive features an error of 10 % would ask for."""
-    needed = tables.needed(table)
-    if needed is None:
-        return tr("No positive feature fits this budget.")
-    named = tr(", ").join(
-        tr("{number} on {name}", number=tables.count(value), name=name)
-        for value, name in zip(needed.rows.value, needed.rows.input)
-    )
-    return tr(
-        "At t = {t:g}, an expected kernel error of {error} needs this many positive features: "
-        "{named}. The budget pays for {held}; this is enough on {enough}. The total variation of "
-        "{many} features is {measured}.",
-        t=needed.temperature,
-        error=tables.percent(moments.TARGET),
-        named=named,
-        held=amounts.span(needed.held),
-        enough=needed.enough,
-        many=moments.MANY,
-        measured=tr(", ").join(
-            tr("{tv:.2g} ± {stderr:.1g} on {name}", tv=tv, stderr=stderr, name=name)
-            for tv, stderr, name in zip(needed.tv.value, needed.tv.stderr, needed.tv.input)
-        ),
-    )
-
-
-def lies(table: pd.DataFrame) -> str:
-    """Return how many samples of positive features are reliable, and how one misleads."""
-    part = table[table.method.str.startswith("positive")]
-    worst = moments_figure.hidden(table)
-    if worst is None:
-        return tr("No positive feature fits this budget.")
-    reliable = part[part.metric == "believable"].value
-    z = moments_figure.z_scores(part)
+    if crossed.empty:
+        return tr(
+            "These methods are matched by stored values only, so they are not compared "
+            "in this currency."
+        ), sure
     said = tr(
-        "A sample is reliable in {share}. On {name} at t = {t:g} the deviation is "
-        "{closed}, and the draws show {sampled}. {criterion}",
-        share=share_of(reliable, mark("cases")),
-        name=worst.input,
-        t=worst.temperature,
-        closed=moments_figure.power(worst.closed),
-        sampled=moments_figure.power(worst.sampled),
-        criterion=moments_figure.criterion(),
+        "In total variation at {grid} temperatures, the largest entries beat the best low rank "
+        "found on {crossing} below a crossover, and lose above. The best sparse + low-rank split "
+        "found (GoDec) has the least error of the three in {share}.",
+        grid=in_words(table.temperature.nunique()),
+        crossing=share_of(crossed > 0),
+        share=share(*summary.together(table), mark("cases")),
     )
-    if not len(z):
-        return said
-    return tr(
-        "{said} Reliable samples agree with the closed form: the largest |z| of a mean is {z:.1f}.",
-        said=said,
-        z=z.max(),
+    return said, sure
+
+
+def _runnable(table: pd.DataFrame) -> tuple[str, str]:
+    groups = _groups(table)
+    names = pd.Series([style.label(one.winner) for _, _, one in groups if one.winner], dtype=str)
+    tv = np.array([one.attention_tv for _, _, one in groups])
+    uniform = np.array([one.uniform_tv for _, _, one in groups])
+    winners = tr(", ").join(
+        tr("{name} on {count}", name=name, count=in_words(int(count)))
+        for name, count in names.value_counts().items()
     )
-
-
-def normalisation_conclusion(errors: pd.DataFrame) -> str:
-    """Return how often no method is best, or a tie with the best, in both error spaces."""
-    medians = errors.groupby(["metric", "input", "temperature", "method"]).value.median()
-    near = []
-    for metric in error.SPACES.values():
-        own = medians[metric].unstack()
-        own = own[[spec for spec in own if not parse(spec).oracle and spec != "zero()"]]
-        near.append(own.le(verdict.TIE * own.min(axis=1), axis=0))
-    same = (near[0] & near[1]).any(axis=1)
-    return tr(
-        "An error has to name its space. In {same}, one method of @fig:error that can be run is "
-        "within a factor {tie:g} of the best in both errors, that of exp(q·k) and that of "
-        "normalised rows.",
-        tie=verdict.TIE,
-        same=share_of(same, mark("cases")),
-    )
-
-
-def cost_conclusion(d: int, m: int) -> str:
-    """Return from which length on linear attention and Scatterbrain cost less than exact."""
-    linear, both = tables.cheaper_from(d, m)
-    return tr(
-        "With {m} features, linear attention takes fewer multiply-adds than exact attention "
-        "from n = {linear} on; with {s} exact entries per row beside them, from n = {both} on. At "
-        "shorter lengths no arithmetic is saved, whatever the error.",
-        m=m,
-        linear=linear,
-        s=m,
-        both=both,
-    )
-
-
-def causal_cost(d: int, m: int, length: int = tables.LENGTH) -> str:
-    """Return what a causal mask saves exact attention, and the lengths that follow."""
-    costs = [kind.cost for kind in operations.kinds(d, m, m, tables.CHUNK)[:2]]
-    linear, both = (
-        operations.break_even(cost, lambda n: operations.causal_attention(n, d).total)
-        for cost in costs
-    )
-    return tr(
-        "Under a causal mask, exact attention can skip what is not seen: it takes $n(n+1)d$, "
-        "which is {count} at n = {length}. Linear attention keeps running sums and costs the "
-        "same as without a mask. So {m} features are cheaper from n = {linear} on; with {s} "
-        "exact entries per row beside them, from n = {both} on.",
-        count=f"{operations.causal_attention(length, d).total:,}".replace(
-            ",", "\N{NO-BREAK SPACE}"
+    best = table[table.winner]
+    spread = np.maximum(best.tv_most - best.attention_tv, best.attention_tv - best.tv_least).max()
+    return (
+        tr(
+            "Least error at t = {t:g}: {winners}. Their total variation is {least} to "
+            "{most}; that of uniform attention is {low} to {high}. Worth using on {share}.",
+            t=table.temperature.iloc[0],
+            winners=winners,
+            least=tables.tv_of(float(np.nanmin(tv))),
+            most=tables.tv_of(float(np.nanmax(tv))),
+            low=tables.tv_of(float(np.nanmin(uniform))),
+            high=tables.tv_of(float(np.nanmax(uniform))),
+            share=_worth(table),
         ),
-        length=length,
-        m=m,
-        linear=linear,
-        s=m,
-        both=both,
+        tr(
+            "Medians of {draws} draws. The draws {spread}, and {measured}. Other heads and other "
+            "texts may differ.",
+            draws=in_words(measurement.TRIALS),
+            spread=tr("differ from their median by at most {spread:.2g}", spread=spread)
+            if spread >= tables.LEAST_SHOWN
+            else tr("agree to three decimals"),
+            measured=tr("all {n} queries are measured", n=amounts.span(sorted({*table.n})))
+            if (table.measured == table.n).all()
+            else tr(
+                "the standard error of the sampled queries is ≤ {stderr:.1g}",
+                stderr=best.tv_stderr.max(),
+            ),
+        ),
+    )
+
+
+def _random(table: pd.DataFrame) -> tuple[str, str]:
+    sure = tr(
+        "Kernel error: in closed form; a simulation would miss it (@fig:moments). Total "
+        "variation: means of {draws} draws.",
+        draws=in_words(moments.DRAWS),
+    )
+    needed = table[(table.metric == "features_needed") & table.method.str.startswith("positive")]
+    if needed.empty:
+        return tr("No positive feature fits this budget."), sure
+    needed = needed[needed.temperature == nearest_to_one(needed.temperature)]
+    tv = table[table.metric == "tv_of_many"].value
+    return (
+        tr(
+            "At t = {t:g}, an expected kernel error of {error} takes {least} to {most} "
+            "positive features: the pairs with the longest q + k decide. With {many}, the "
+            "total variation is {low} to {high}, at most {tv:g} on {reached}. The budget pays for "
+            "{held}.",
+            error=tables.percent(moments.TARGET),
+            t=needed.temperature.iloc[0],
+            least=tables.count(needed.value.min()),
+            most=tables.count(needed.value.max()),
+            held=amounts.span(vars(parse(spec))["m"] for spec in needed.method),
+            many=moments.MANY,
+            low=tables.tv_of(tv.min()),
+            high=tables.tv_of(tv.max()),
+            tv=moments.TV,
+            reached=share_of(tv <= moments.TV),
+        ),
+        sure,
     )

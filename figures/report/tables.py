@@ -2,24 +2,19 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.claims import DOCUMENTS
-from analysis.costs import operations
-from analysis.experiments.profile import Profile, nearest_to_one
+from analysis.experiments.profile import nearest_to_one
 from analysis.inputs import Head
 from analysis.inputs.statistics import describe
-from approx import parse
-from approx.random_features.positive import Positive
 from figures.drawing import style
-from figures.gallery import break_even, error, rank
-from figures.show import claims_ledger
+from figures.gallery import error
 from figures.show.diagnosis import LEAST_SHOWN as LEAST_SHOWN
 from figures.words import marked_text
-from figures.words.translation import mark, share_of, spoken, tr
+from figures.words.translation import mark, spoken, tr
 
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
 _BRACKET = re.compile(r"(?<!\\)[\[\]]")
@@ -28,7 +23,6 @@ _SCRIPT = re.compile(
     r"(?<!\\)\^(?:\{([^{}]*)\}|\(([^()]*)\)|([-−]?(?:\d+(?:\.\d+)?|\|\w+\||[a-z]))(?![\w.]*\^))"
     r"|\b([A-Za-z])_([A-Za-z0-9])\b"
 )
-LENGTH, CHUNK = 4096, 256  # of the worked example of operation counts
 CLASSES = (mark("sparse"), mark("low-rank"))  # as analysis.sweeps.crossovers names them
 MASKS = (
     mark("full"),
@@ -157,24 +151,22 @@ def contents(x: Head) -> dict[str, str]:
 
 
 def crossing_table(errors: pd.DataFrame) -> pd.DataFrame:
-    """Return crossovers and gains in relative Frobenius error of both spaces, formatted."""
+    """Return crossovers and gains in relative Frobenius error of normalised rows, formatted."""
     rows = []
-    for space, label in error.NAMES.items():
-        for row in error.crossings(errors, space).to_dict("records"):
-            crosses = row["crossing"] > 0
-            rows.append(
-                {
-                    tr("input"): row["input"],
-                    tr("relative Frobenius error of"): tr(label),
-                    tr("coldest"): tr(row["coldest"]),
-                    tr("hottest"): tr(row["hottest"]),
-                    tr("crossover t"): f"{row['crossing']:.2f}" if crosses else tr("none"),
-                    tr("largest gain"): tr(
-                        "{gain:.2f}× at t = {t:g}", gain=row["gain"], t=row["gain_temperature"]
-                    ),
-                    tr("gain at crossover"): f"{row['gain_at_crossing']:.2f}×" if crosses else "–",
-                }
-            )
+    for row in error.crossings(errors, "attention").to_dict("records"):
+        crosses = row["crossing"] > 0
+        rows.append(
+            {
+                tr("input"): row["input"],
+                tr("coldest"): tr(row["coldest"]),
+                tr("hottest"): tr(row["hottest"]),
+                tr("crossover t"): f"{row['crossing']:.2f}" if crosses else tr("none"),
+                tr("largest gain"): tr(
+                    "{gain:.2f}× at t = {t:g}", gain=row["gain"], t=row["gain_temperature"]
+                ),
+                tr("gain at crossover"): f"{row['gain_at_crossing']:.2f}×" if crosses else "–",
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -190,38 +182,6 @@ def best_table(best: pd.DataFrame) -> pd.DataFrame:
     wide = cells.pivot(index="temperature", columns="input", values="cell")
     wide = wide[best.input.unique()].reset_index()
     return wide.rename(columns={"temperature": "t"}).assign(t=[f"{t:g}" for t in wide.temperature])
-
-
-class Needed(NamedTuple):
-    """How many positive features an error asks for at the temperature nearest 1, input by input."""
-
-    temperature: float
-    rows: pd.DataFrame  # an input each, with the number as its value
-    held: pd.Series  # how many the budget pays for
-    enough: str  # on how many inputs these are enough
-    tv: pd.DataFrame  # the total variation of many, an input each
-
-
-def needed(table: pd.DataFrame) -> Needed | None:
-    """Return how many positive features are needed; None where none fits the budget."""
-    part = table[(table.metric == "features_needed") & table.method.str.startswith("positive")]
-    if part.empty:
-        return None
-    t = nearest_to_one(part.temperature)
-    at = part[part.temperature == t]
-    held = at.method.map(lambda spec: vars(parse(spec))["m"])
-    tv = table[table.metric == "tv_of_many"]
-    return Needed(t, at, held, share_of(at.value <= held), tv)
-
-
-def needed_table(table: pd.DataFrame) -> pd.DataFrame:
-    """Return how many features each family needs for the target error, formatted."""
-    part = table[table.metric == "features_needed"]
-    rows = []
-    for (name, spec), group in part.groupby(["input", "method"], sort=False):
-        cells = {f"t = {t:g}": count(v) for t, v in zip(group.temperature, group.value)}
-        rows.append({tr("input"): name, tr("features"): style.look(str(spec))["label"], **cells})
-    return pd.DataFrame(rows)
 
 
 def count(value: float) -> str:
@@ -260,25 +220,6 @@ def lies_table(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def corrected_table(ledger: pd.DataFrame) -> pd.DataFrame:
-    """Return one row an error in print or in code: its document, and what to do instead."""
-    each = ledger.drop_duplicates("id")
-    wrong = each[each.id.str.contains("-E") | ~each.verdict.str.startswith("holds")]
-    rows: list[dict[str, str]] = []
-    titles: set[str] = set()
-    for name, statement in zip(wrong.id, wrong.statement):
-        title = f"*{claims_ledger.typeset(DOCUMENTS[name.split('-')[0]])}*"
-        rows.append(
-            {
-                tr("document"): "" if title in titles else title,
-                tr("what to do instead"): f"{claims_ledger.typeset(tr(statement))} "
-                f"[{tr('Check')}](claims.html#{name})",
-            }
-        )
-        titles.add(title)
-    return pd.DataFrame(rows)
-
-
 def decomposed(table: pd.DataFrame) -> pd.DataFrame:
     """Return one row a method, input and temperature: log_squared_bias, log_variance, total, ...
 
@@ -292,10 +233,9 @@ def decomposed(table: pd.DataFrame) -> pd.DataFrame:
     return wide.reset_index()
 
 
-def decomposition_table(table: pd.DataFrame, temperature: float) -> pd.DataFrame:
-    """Return bias² + variance of each family at one temperature, one column an input."""
+def decomposition_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return bias² + variance of each family, one column an input."""
     wide = decomposed(table)
-    wide = wide[wide.temperature == temperature]
 
     def cell(row: Any) -> str:
         parts = (row.log_squared_bias, row.log_variance)
@@ -313,71 +253,7 @@ def decomposition_table(table: pd.DataFrame, temperature: float) -> pd.DataFrame
     return cells.loc[named.family.unique(), named.input.unique()].reset_index(names=tr("family"))
 
 
-def rank_table(ranks: pd.DataFrame) -> pd.DataFrame:
-    """Return ε-rank and effective rank of both exact matrices and of estimates, formatted."""
-    temperatures = _ends(ranks.temperature)
-    rows = []
-    order = {name: place for place, name in enumerate(ranks.input.unique())}
-    ranks = ranks.sort_values("input", key=lambda names: names.map(order), kind="stable")
-    for (name, spec), part in ranks.groupby(["input", "method"], sort=False):
-        at = part.set_index(["metric", "temperature"]).value
-        cells = {
-            f"t = {t:g}": f"{at['epsilon_rank', t]:.0f} / {at['effective_rank', t]:.1f}"
-            for t in temperatures
-        }
-        label = rank.look(str(spec))["label"]
-        built = at.get(("rank", temperatures[0]), np.nan)
-        construction = "–" if np.isnan(built) else f"{built:.0f}"
-        rows.append(
-            {tr("input"): name, tr("matrix"): label, tr("by construction"): construction, **cells}
-        )
-    return pd.DataFrame(rows)
-
-
 def _ends(temperatures: Iterable[float]) -> list[float]:
     """Return the coldest, the one nearest 1 and the hottest temperature."""
     ordered = sorted(set(temperatures))
     return list(dict.fromkeys([ordered[0], nearest_to_one(ordered), ordered[-1]]))
-
-
-def complexity_table(d: int, m: int, s: int, length: int = LENGTH) -> pd.DataFrame:
-    """Return exact operation counts at one length, and from which length on each is cheaper.
-
-    Parameters
-    ----------
-    d : int
-        Head width.
-    m, s : int
-        Features, and entries a row beside them.
-    length : int
-        A multiple of 256.
-    """
-    rows = []
-    kinds = operations.kinds(d, m, s, CHUNK)
-    for name, kind in zip(break_even.KINDS, kinds):
-        crossing = operations.break_even(kind.cost, kind.exact, step=kind.step)
-        cost, exact = kind.cost(length), kind.exact(length)
-        rows.append(
-            {
-                tr("kind"): tr(name, m=m, s=s, c=CHUNK),
-                tr("cost"): f"{cost:,}".replace(",", "\N{NO-BREAK SPACE}"),
-                tr("of what it replaces"): f"{exact:,}".replace(",", "\N{NO-BREAK SPACE}"),
-                tr("ratio"): f"{cost / exact:.2%}".replace("%", "\N{NO-BREAK SPACE}%"),
-                tr("cheaper from n ="): tr("never") if crossing is None else str(crossing),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def cheaper_from(d: int, m: int) -> tuple[int | None, int | None]:
-    """Return from which length on linear attention, and Scatterbrain with m entries, cost less."""
-    linear, both = operations.kinds(d, m, m, CHUNK)[:2]
-    first, second = (operations.break_even(x.cost, x.exact) for x in (linear, both))
-    return first, second
-
-
-def features(profile: Profile, d: int) -> int:
-    """Return how many positive features fill the budget at n = l, one at least."""
-    n = max(max(x.n, x.l) for x in profile.inputs)
-    filled = Positive().within(profile.budget, n=n, l=n, d=d, currency=profile.currency)
-    return 1 if filled is None or filled.m is None else filled.m

@@ -1,11 +1,9 @@
 """Every symbol and word of the project, once: glossary.toml, and the pages that are made from it.
 
-``python -m figures.words.glossary`` writes docs/words.md and its twin. A report has an appendix
-with the words that it uses.
+``python -m figures.words.glossary`` writes docs/words.md and its twin.
 """
 
 import functools
-import re
 import tomllib
 from pathlib import Path
 
@@ -39,28 +37,6 @@ def page(language: str) -> str:
         for word, (symbol, meaning) in terms(language).items()
     ]
     return "\n\n".join([title, twin, about, table(TITLES[language], rows)]) + "\n"
-
-
-def used(text: str, language: str) -> str:
-    """Return a table of the words that a text uses, as Markdown."""
-    word, _, meaning = TITLES[language]
-    found = {match[0].lower() for match in _pattern(language).finditer(text)}
-    rows = [(name, says) for name, (_, says) in terms(language).items() if _forms(name) & found]
-    return table((word, meaning), rows)
-
-
-def _forms(name: str) -> set[str]:
-    """Return how a word is written: also its plural; none if it is more than one."""
-    if len(name) == 1 or "," in name or "、" in name:
-        return set()
-    return {name.lower(), f"{name.lower()}s"}
-
-
-@functools.cache
-def _pattern(language: str) -> re.Pattern[str]:
-    forms = {form for name in terms(language) for form in _forms(name)}
-    words = "|".join(re.escape(form) for form in sorted(forms, key=lambda form: (-len(form), form)))
-    return re.compile(words if language == "zh" else rf"(?<![\w-])(?:{words})(?![\w-])", re.I)
 
 
 def main() -> None:

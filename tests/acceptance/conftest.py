@@ -16,7 +16,7 @@ from numba.core.caching import _CacheLocator
 from acceptance import pages
 from acceptance.pages import FOLDER, HEADS, METHOD, ROOT, TENSORS, UNMASKED
 
-HERE, PYTHON = Path(__file__).parent, Path(sys.executable).parent
+PYTHON = Path(sys.executable).parent
 SWEEP = f"""
 trials = 1
 temperatures = [1.0]
@@ -97,7 +97,7 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture
-def shell(site, shared, files, tmp_path):
+def shell(site, files, tmp_path):
     """Return what runs a command in a folder with the files of `files`, and that folder."""
     folder = tmp_path / "my work (最终)"
     folder.mkdir()
@@ -108,9 +108,8 @@ def shell(site, shared, files, tmp_path):
         (folder / name).symlink_to(ROOT / name)
     (folder / "my sweep (最终).toml").write_text(SWEEP, "utf-8")
     env = {
-        "PYTHONPATH": os.pathsep.join([str(site), str(HERE / "judged")]),
+        "PYTHONPATH": str(site),
         "PATH": os.pathsep.join([str(site / "bin"), str(PYTHON), os.environ["PATH"]]),
-        "EXPQK_LEDGER": str(shared / "ledger"),  # of all processes
     }
     run = functools.partial(terminal.run, folder=folder, env=env)
     run.folder = folder

@@ -31,9 +31,8 @@ SMALLER = {  # what is too slow for each run of the tests: options that make it 
     'expqk report --profile full --lang zh --title "My title" --author "My Name"': (
         "--profile", "quick", "--qk", HEADS, "--heads", "0.3", "--jobs", "1",
     ),
-    "expqk report --profile course": ("--qk", HEADS, "--heads", "0.3", "--jobs", "1"),
-    'expqk report --profile course --qk qk.npz --lang zh --author "My Name"': (
-        "--heads", "0.3", "--jobs", "1",
+    'expqk report --qk qk.npz --lang zh --author "My Name"': (
+        "--profile", "quick", "--heads", "0.3", "--jobs", "1",
     ),
     "expqk figures error --qk qk.npz": ("--profile", "quick", "--heads", "0.3", "--jobs", "1"),
     "expqk figures performer_error": ("--profile", "quick", "--format", "svg", "--jobs", "1"),
@@ -44,20 +43,18 @@ BEFORE = {  # what a reader has done before
     "expqk exercise check 7 answers.json": (
         'printf \'{"sigma": 1, "factor": 1.6487, "corrected": 1}\' > answers.json'
     ),
-    "expqk report --profile course --rebuild": (
-        "mkdir report-course && printf '# 最终\\n' > report-course/report.md"
-    ),
+    "expqk report --rebuild": "mkdir report && printf '# 最终\\n' > report/report.md",
     "expqk report --rebuild --out mine": (
         "mkdir mine && printf '# 最终\\n\\n$e^{q\\\\cdot k}$\\n' > mine/report.md"
     ),
     "expqk verify quick": "expqk sweep 'my sweep (最终).toml' --store quick",
 }
-REPORT = ("index.html", "report.pdf", "report.md", "claims.html", "claims.pdf", "manifest.json")
+REPORT = ("index.html", "report.pdf", "report.md", "notes.md", "manifest.json")
 JSON = (  # what pages do not print one by one: every --json is for machines
     f"expqk diagnose {shlex.quote(UNMASKED)} --json",
     f"expqk target {shlex.quote(HEADS)} --heads 0.1 --tv 0.1 --trials 1 --json",
     f"expqk theory {shlex.quote(HEADS)} --heads 1.5 --json",
-    "expqk claims --json",
+    "expqk claims FL-7 --json",
     "expqk methods --json",
     "expqk methods positive --json",
 )
@@ -137,8 +134,7 @@ def settled_with_files(command, shell):
     assert bool(files) == (bool(writes) and "--dry-run" not in words)
     if words[1] == "report" and "--rebuild" not in words:
         out = Path(done.stdout.splitlines()[0]).parent
-        written = (*REPORT[:3], "notes.md") if "course" in words else REPORT
-        assert {*written} <= {path.name for path in (shell.folder / out).iterdir()}
+        assert {*REPORT} <= {path.name for path in (shell.folder / out).iterdir()}
 
 
 COMMANDS = runs(printed())

@@ -19,7 +19,7 @@ import pandas as pd
 FOLDER = Path(__file__).parent
 TABLES, WORDING = FOLDER / "as_printed.zip", FOLDER / "as_printed.json"
 STORED = ("scaling",)  # whose table is a file of the package
-PARTS = ("decomposition", "winners", "advice", "claims")  # of the report, beside figures
+PARTS = ("decomposition", "winners", "advice", "polynomial_rank")  # of the report, beside figures
 WORDS = re.compile(  # of counts, which `share` and `in_words` write
     r"\b(?:none of|one of the|both|all|two|three|four|five|six|seven|eight|nine|ten|eleven"
     r"|twelve)\b"

@@ -14,7 +14,7 @@ import pytest
 from analysis import inputs
 from approx import Mask
 from figures.gallery import FIGURES, explore, performer_error
-from figures.report import front, sentences, tables
+from figures.report import sentences, tables
 
 stored = functools.cache(as_printed.tables)
 
@@ -35,8 +35,8 @@ def of_mask(mask):
 def taken(heads, queries):
     x = inputs.gaussian(8, 2, rng=0)
     named = [SimpleNamespace(name=name, n=x.n) for name in ("a", "b")]
-    return front.rows_taken(
-        SimpleNamespace(given=(heads, queries), inputs=named, synthetic=named, advised=named * 3)
+    return sentences.rows_taken(
+        SimpleNamespace(given=(heads, queries), inputs=named, advised=named * 3)
     )
 
 
@@ -61,28 +61,30 @@ def thrice(table):
 
 
 PRINTED = {
-    "map of heads": (lambda: front.worth(advice()), "worth using on one of the two inputs."),
+    "map of heads": (lambda: sentences.worth(advice()), "worth using on one of the two inputs."),
     "bought": (
-        lambda: front.to_use(advice(budget=stored()["advice"].exact_price)),
+        lambda: sentences.to_use(advice(budget=stored()["advice"].exact_price)),
         "keep exact attention on gaussian, where the budget buys every entry.",
     ),
     "dearer than exact": (
-        lambda: front.to_use(advice(multiply_adds=2.1364 * stored()["advice"].exact_multiply_adds)),
+        lambda: sentences.to_use(
+            advice(multiply_adds=2.1364 * stored()["advice"].exact_multiply_adds)
+        ),
         "use hierarchical, pivot keys (costs 2.14 times exact attention's multiply-adds) on MiniLM",
     ),
     "saves stored values only": (
-        lambda: front.to_use(as_dear_as_exact()),
+        lambda: sentences.to_use(as_dear_as_exact()),
         "keep exact attention on gaussian and MiniLM easy, where the best method saves "
         "storage only, and none of the other known costs.",
     ),
     "sampled queries": (
-        lambda: front._runnable(advice(measured=2, tv_stderr=0.0148))[1],
+        lambda: sentences._runnable(advice(measured=2, tv_stderr=0.0148))[1],
         "the standard error of the sampled queries is ≤ 0.01.",
     ),
-    "a few names": (lambda: front._listed(list("abc")), "a, b and c"),
-    "many names": (lambda: front._listed(["x"] * 13), "13 heads"),
+    "a few names": (lambda: sentences._listed(list("abc")), "a, b and c"),
+    "many names": (lambda: sentences._listed(["x"] * 13), "13 heads"),
     "median ± stderr": (
-        lambda: front._drawn(
+        lambda: sentences._drawn(
             SimpleNamespace(attention_tv=0.2194, tv_least=0.2134, tv_most=0.2244, tv_stderr=0.0148)
         ),
         "0.219 (0.213 to 0.224) ± 0.01",
@@ -94,10 +96,6 @@ PRINTED = {
         "nothing about the others.",
     ),
     "nothing left out": (lambda: taken(2, 8), ""),
-    "never crossing": (
-        lambda: front._class(never(stored()["summary"]))[0],
-        "On gaussian, the entries win at all of them.",
-    ),
     "a window": (lambda: sentences._seen(of_mask(Mask.window(9, 9, 5))), "the last 5 keys,"),
     "an interval": (
         lambda: sentences._seen(of_mask(Mask([0, 1, 2], [2, 6, 4], 9))),
@@ -112,10 +110,6 @@ PRINTED = {
         lambda: FIGURES["summary"].finding(thrice(stored()["summary"])),
         "t ≈ 0.78 (MiniLM easy), and lose above. On one of the two inputs, the entries win at a "
         "temperature above one at which they lose.",
-    ),
-    "many changes": (
-        lambda: front._class(thrice(stored()["summary"]))[0],
-        "on one of the two inputs below a crossover, and lose above.",
     ),
     "finding of one that crosses": (
         lambda: FIGURES["summary"].finding(never(stored()["summary"])),
@@ -138,12 +132,3 @@ PRINTED = {
 def test_what_is_printed_elsewhere(name):
     said, expected = PRINTED[name]
     assert expected in said() if expected else said() == ""
-
-
-def test_what_costs_more_than_the_budget_is_not_called_the_least():
-    table = stored()["decomposition"]
-    dear = table.budget < 0
-    assert "richardson(n=2)" in {*table[dear].method}
-    exact = table.assign(value=table.value.mask(dear & (table.metric == "log_squared_bias"), -50.0))
-    assert sentences.parts_of_error(exact) == sentences.parts_of_error(table)
-    assert "at this budget" in sentences.parts_of_error(table)

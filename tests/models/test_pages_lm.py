@@ -27,7 +27,7 @@ SUBSTITUTE = 'expqk substitute MODEL_DIR TEXT --method "sink_window(k=32)"'
 PLAN = "expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json"
 GENERATE = "expqk generate MODEL_DIR --plan plan.json --prompt TEXT --compare"
 PAGE = ("index.html", "report.md", "plan.json", "manifest.json")
-REPORT = ("index.html", "report.pdf", "report.md", "claims.html", "claims.pdf", "manifest.json")
+REPORT = ("index.html", "report.pdf", "report.md", "notes.md", "manifest.json")
 HEADS = " --heads 0.1,1.2"  # of 8, or of the 270 of SmolLM2
 FEW = " --max-tokens 192"
 

@@ -187,11 +187,11 @@ def test_errors_are_one_line_and_exit_1(arguments, message, capsys, tmp_path, mo
 
 
 def test_reports_with_one_folder_name_are_told_apart():
-    asked = [[], ["--profile=course"], ["--qk=a/qk.npz"], ["--qk=b/qk.npz"], ["--qk=course.npz"]]
+    asked = [[], ["--profile=full"], ["--qk=a/qk.npz"], ["--qk=b/qk.npz"], ["--qk=full.npz"]]
     given = [parser("report").parse_args(["report", *one]) for one in asked]
     assert len({report._holds(one, Path("out")) for one in given}) == 5
     assert [str(report._folder(one, "zh")) for one in given[1:]] == [
-        "report-course-zh", "report-qk-zh", "report-qk-zh", "report-course-zh",
+        "report-full-zh", "report-qk-zh", "report-qk-zh", "report-full-zh",
     ]  # fmt: skip
     assert report._holds(given[2], Path("a/out")) == "the default report on ../qk.npz, in en"
     usual = parser("report").parse_args(["report", "--profile=default"])

@@ -1,7 +1,6 @@
 """What a reader edited in the folder of a report is never lost, and notes beside it join it."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,16 +18,12 @@ def files(folder):
 
 def test_a_report_keeps_an_edited_one_and_says_so(tmp_path, monkeypatch, capsys):
     """The command, with nothing to compute, in this process: another one has no patches."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # the user's would keep no claims
+    nothing = dict.fromkeys(("error", "winners", "advice"))
+    monkeypatch.setattr(report, "_computed", lambda *_: dict(nothing))
+    monkeypatch.setattr(report.summary, "compose", lambda *_: None)
     monkeypatch.setattr(report, "reported", lambda profile: ())
-    monkeypatch.setattr(report, "BY_CELL", ())
-    monkeypatch.setattr(report, "decomposition", SimpleNamespace(compute=lambda profile: 0))
-    monkeypatch.setattr(report.summary, "winners", lambda profile: 0)
-    monkeypatch.setattr(report.front, "advised", lambda profile: 0)
-    monkeypatch.setattr(report, "check", tuple)
     monkeypatch.setattr(report.style, "save_table", lambda *_: None)
     monkeypatch.setattr(report, "render", lambda *_, **__: "generated")
-    monkeypatch.setattr(report.claims_document, "write", lambda *_: None)
     monkeypatch.setattr(report, "PAGES", {})
     command = ["report", "--profile", "quick", "--out", str(tmp_path), "--jobs", "1"]
     for _ in range(2):

@@ -17,7 +17,7 @@ from analysis.models.replacement import Estimated
 from approx import parse
 from figures.command import cli
 from figures.document.convert import to_html
-from figures.report import model_page, model_sections
+from figures.report import model_page
 from figures.show import model_run
 from figures.words.translation import speaking
 
@@ -143,7 +143,7 @@ def test_captions_have_the_numbers_of_the_run():
     assert model_run.finding_frontier(made_up(single=None)).endswith(" a KL of 0.50.")
     for language, most in (("en", 47), ("zh", 90)):  # 45 words, and two of markup
         with speaking(language):
-            parts = model_sections.sections(found, "##")
+            parts = model_page.sections(found, "##")
             drawn = [part for part in parts if part.startswith("![")]
             assert len(drawn) == 2
             assert max(map(long, drawn)) <= most
@@ -168,9 +168,6 @@ def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path):
     assert r"… we the \*people\* **▁**" in said
     assert "The model: **of** (75%). The plan: **and** (50%). The text: of. KL 1.25 at" in said
     assert "At 34 of 136 positions the likeliest next word" in said
-    assert "At 34 of 136 positions the likeliest next word" in model_page.source(
-        made_up(changes=[]), tmp_path, ""
-    )
     assert "expqk plan MODEL_DIR TEXT --budget 8192 --out" in said
     plain = said.replace("\\", "")
     assert "a*b: a.gguf (SHA-256 b1b1b1b1b1b1b1b1…); text: t.txt (SHA-256 7777777777777" in plain
@@ -182,7 +179,7 @@ def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path):
     assert numbers(chinese) == numbers(said)
     assert re.findall(r"[@#](?:fig|tbl):\w+", chinese) == re.findall(r"[@#](?:fig|tbl):\w+", said)
     (tmp_path / "report.md").write_text(said, encoding="utf-8")
-    model_sections.draw(found, tmp_path, ("svg",))
+    model_page.draw(found, tmp_path, ("svg",))
     to_html(tmp_path / "report.md", tmp_path / "index.html")
     page = (tmp_path / "index.html").read_text("utf-8")
     assert "What cheaper attention does to a*b</h1>" in page
@@ -193,13 +190,13 @@ def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path):
 def quick(monkeypatch):
     """Let a page be made of its source alone."""
     monkeypatch.setattr(model_page, "to_html", lambda source, out, **_: out.write_text("page"))
-    monkeypatch.setattr(model_sections.style, "save", _only_table)
+    monkeypatch.setattr(model_page.style, "save", _only_table)
     for name in ("draw_map", "draw_frontier"):
         monkeypatch.setattr(model_run, name, lambda _: None)
 
 
 def _only_table(name, table, drawn, out, *_):
-    return [model_sections.style.save_table(name, table, out)]
+    return [model_page.style.save_table(name, table, out)]
 
 
 def test_what_was_edited_is_never_overwritten(tmp_path, quick):
@@ -248,7 +245,7 @@ def test_a_command_of_several_lines_stays_code(tmp_path, quick):
     written = model_page.build(made_up(), out, command="expqk 'x\n\n# y' z\udcff")
     text = written[1].read_text("utf-8")
     assert "\n    expqk 'x\n\n    # y' z?\n" in text
-    assert f"--out '{tmp_path}/a\n    # b'\n" in text
+    assert f"--plan '{tmp_path}/a\n    # b/plan.json'\n" in text
 
 
 # In a report of the same heads
@@ -259,7 +256,7 @@ def test_what_was_found_is_read_back(stderr, tmp_path, quick):
     found = made_up(stderr=stderr)
     found.singles.append(measured(9000.0, 2.0, method=HITTERS) | {"kl": None})  # beyond every float
     model_page.build(found, tmp_path, command="expqk")
-    again = model_sections.read(tmp_path)
+    again = model_page.read(tmp_path)
     pd.testing.assert_frame_equal(again.advice, found.advice, check_exact=True)
     assert again._replace(advice=0) == found._replace(advice=0)
 
@@ -267,7 +264,7 @@ def test_what_was_found_is_read_back(stderr, tmp_path, quick):
 def test_a_folder_without_a_run_is_said_to_have_none(tmp_path, quick, capsys):
     for folder in (tmp_path / "nothing", tmp_path):
         with pytest.raises(ValueError, match="holds nothing that `expqk model` of this version"):
-            model_sections.read(folder)
+            model_page.read(folder)
     output_files.describe(tmp_path, {"command": "expqk report", "seed": 0})
     arguments = ["report", "--out", str(tmp_path), "--model", str(tmp_path)]
     assert cli.main([*arguments, "--qk", str(tmp_path / "qk.npz")]) == 1
@@ -281,30 +278,30 @@ def test_a_folder_without_a_run_is_said_to_have_none(tmp_path, quick, capsys):
 def test_heads_of_another_model_are_refused():
     heads = [SimpleNamespace(layer=a, head=b, d=64) for a in (0, 1) for b in (0, 1)]
     asked = SimpleNamespace(inputs=heads[:1], advised=heads, given=(4, 200))
-    model_sections.refuse_other(made_up(), asked)
+    model_page.refuse_other(made_up(), asked)
     asked.given = (6, 200)
     with pytest.raises(ValueError, match="2 layers of 2 heads, and the file has 6 heads: give"):
-        model_sections.refuse_other(made_up(), asked)
+        model_page.refuse_other(made_up(), asked)
     asked.given = (4, 200)
     for change in ({"layer": 2}, {"d": 32}):
         vars(heads[3]).update(change)
         what = f"has a head {heads[3].layer}.1 of width {heads[3].d}: give heads"
         with pytest.raises(ValueError, match=what):
-            model_sections.refuse_other(made_up(), asked)
+            model_page.refuse_other(made_up(), asked)
         heads[3].layer = 1
 
 
 def test_a_report_says_what_the_page_says():
     found = made_up()
-    said = model_sections.section(found)
+    said = model_page.section(found)
     page = model_page.source(found, Path("mine"), "expqk")
-    for part in model_sections.sections(found, "##"):
+    for part in model_page.sections(found, "##"):
         assert part in said
         assert part.removeprefix("#") in page
-    for sentence in model_sections.summary(found):
+    for sentence in model_page.summary(found):
         assert sentence in said
         assert sentence in page
-    first = model_sections.briefly(found).replace("\N{NO-BREAK SPACE}", " ")
+    first = model_page.briefly(found).replace("\N{NO-BREAK SPACE}", " ")
     assert r"each of the 4 heads of a\*b gets a method, for 15.6% of the price of exact" in first
     assert (
         "stays the same at 75% of 136 positions, and its distribution moves by a KL of 0.50 ± 0"

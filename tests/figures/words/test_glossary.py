@@ -24,7 +24,7 @@ def test_the_whole_of_each_meaning_arrives_on_the_page(language, reader, tmp_pat
         return " ".join(html.unescape(re.sub("<[^>]*>", "", made)).split())
 
     terms = glossary.terms(language)
-    text = shown(glossary.page(language) + "\n" + glossary.used(" ".join(terms), language))
+    text = shown(glossary.page(language))
     lost = [meaning for _, meaning in terms.values() if shown(meaning) not in text]
     assert not lost
 
@@ -36,9 +36,3 @@ def test_each_word_is_said_once_in_both_languages():
         meanings = [meaning for _, meaning in terms.values()]
         assert all(meaning[-1] in ".。" for meaning in meanings)
         assert len(set(meanings)) == len(meanings)
-
-
-def test_an_appendix_has_the_words_that_a_text_uses():
-    lines = glossary.used("Ranks of 总变差.", "en").splitlines()
-    assert [line.split("|")[1].strip() for line in lines] == ["word", "---", "rank"]
-    assert "总变差" in glossary.used("Ranks of 总变差.", "zh")
