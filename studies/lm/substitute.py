@@ -110,7 +110,7 @@ def measured(passage: Passage, *, quick: bool = False) -> list[dict[str, Any]]:
     for keys in KEYS[:1] if quick else KEYS:
         every = fitting(keys, passage.shapes[0])
         if quick:
-            every = dict(list(every.items())[:4])
+            every = {template: m for template, m in every.items() if template in ROWS}
         shown = {template: m for template, m in every.items() if keys == 32 and template in ROWS}
         rest = {template: m for template, m in every.items() if template not in shown}
         found += _runs(passage, keys, shown, known, errors=True)
@@ -214,7 +214,7 @@ def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 def _kl(row: dict[str, Any] | None) -> str:
     if row is None:
         return ""
-    return f"{_three(row['kl'])} ± {row['kl_stderr']:.2g}" if row["kl"] == row["kl"] else "inf"
+    return "inf" if pd.isna(row["kl"]) else f"{_three(row['kl'])} ± {row['kl_stderr']:.2g}"
 
 
 def _three(value: float) -> str:
