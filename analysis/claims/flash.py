@@ -182,7 +182,7 @@ def memory() -> Iterator[Check]:
 
 
 @claim("FL-9", SOURCE)
-def sparse_and_lowrank() -> Iterator[Check]:
+def sparse_and_low_rank() -> Iterator[Check]:
     """Local plus global is sparse plus low-rank: a block-diagonal matrix of full rank and a matrix
     of rank s. Their sum does not tend to softmax attention."""
     n, s = 256, 8
