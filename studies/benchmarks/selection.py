@@ -115,11 +115,7 @@ def methods(shape: Shape, specs: Iterable[str] = (*METHODS, *ALIASES, *MORE)) ->
 
 
 def filled(method: Method, shape: Shape) -> Method | None:
-    """Return a template with the largest size whose reads are at most the reads of 32 keys.
-
-    If no size reads so little, because the choice among l keys reads more, the method stores 32
-    values per query, such as 32 entries.
-    """
+    """Return a template at the reads of 32 keys, or with 32 stored values where nothing fits."""
     if not method.fillable:
         return None
     reads = KEYS * (shape.d + shape.c)

@@ -218,13 +218,7 @@ def _kl(row: dict[str, Any] | None) -> str:
 
 
 def _three(value: float) -> str:
-    """Return a number with three digits and without an exponent.
-
-    Examples
-    --------
-    >>> _three(0.05514), _three(14.251)
-    ('0.0551', '14.3')
-    """
+    """Return a number with three digits and without an exponent."""
     return f"{value:#.3g}".rstrip(".")
 
 
