@@ -50,7 +50,6 @@ _LOST = re.compile(
 )
 # pandoc escapes these only where it would also write quotation marks for typst to turn
 _SHORTHAND = re.compile(r"--|-\?|\.\.\.")
-_PDFS = {"index.html": "report.pdf", "claims.html": "claims.pdf"}  # beside each other
 WORDS = {
     "en": {
         "Figure": "Figure",
@@ -385,11 +384,7 @@ value="{first}" autocomplete="off" /></label> <output aria-live="off"></output><
         return {"t": "RawBlock", "c": ["html", said]}
 
     def linked(self, node: Node) -> Node:
-        """Return a reference as a link; in a PDF, a link to a page leads to the PDF beside it."""
-        if node["t"] == "Link" and self.pdf:
-            attributes, inlines, (target, title) = node["c"]
-            target = _PDFS.get(target.partition("#")[0], target)
-            return {"t": "Link", "c": [attributes, inlines, [target, title]]}
+        """Return a reference as a link."""
         keys = [one["citationId"] for one in node["c"][0]] if node["t"] == "Cite" else []
         if not any(key.startswith(("fig:", "tbl:")) for key in keys):
             return {"t": "Span", "c": [_NONE, node["c"][1]]} if keys else node

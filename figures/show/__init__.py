@@ -1,1 +1,1 @@
-"""Tables and maps of advice, targets, theory, plans, models, claims and methods."""
+"""Tables and maps of advice, targets, theory, plans, models and methods."""

@@ -236,16 +236,6 @@ def test_what_typst_cannot_read_is_said(folder, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_page_links_to_the_claims_beside_it_and_a_pdf_to_theirs(folder, tmp_path):
-    source = written(folder, "[x](claims.html#FL-7), [y](index.html)")
-    to_html(source, tmp_path / "x")
-    page = (tmp_path / "x").read_text("utf-8")
-    assert re.findall('href="([^"#]+[^"]*)"', page) == ["claims.html#FL-7", "index.html"]
-    to_pdf(source, tmp_path / "x")
-    found = re.findall(rb"/URI\(([^)]*)\)", (tmp_path / "x").read_bytes())
-    assert found == [b"claims.pdf", b"report.pdf"]
-
-
 @pytest.mark.parametrize(
     ("convert", "module"), [(to_html, "pypandoc"), (to_pdf, "pypandoc"), (to_pdf, "typst")]
 )
