@@ -125,9 +125,7 @@ def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
         temporary.write_text(page, encoding="utf-8")
 
 
-def to_pdf(
-    markdown: Path, out: Path, *, notes: Path | None = None, landscape: bool = False
-) -> None:
+def to_pdf(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
     """Write `markdown` as a PDF of A4 pages, without a date: the same input gives the same bytes.
 
     Chinese is shown in the font of this project; a document with characters that it lacks as
@@ -137,8 +135,6 @@ def to_pdf(
     ----------
     markdown, out, notes
         As in `to_html`.
-    landscape : bool
-        Whether the pages are wider than high, for wide tables.
 
     Raises
     ------
@@ -159,7 +155,6 @@ def to_pdf(
         "--wrap=none",
         f"--template={_HERE / 'template.typ'}",
         f"--variable=abstract-title:{words['abstract-title']}",
-        *(["--variable=landscape"] if landscape else []),
         text=json.dumps(document),
         folder=markdown.parent,
     )
