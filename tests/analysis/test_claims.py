@@ -30,7 +30,7 @@ from approx.textbook import attention, flash
 from approx.textbook.flash import GatedUnit
 from figures.command import claims as shown
 from figures.command.cli import main
-from figures.words import terminal_columns, translation
+from figures.words import terminal_columns
 
 NUMBERS = {  # of claims, and of errata
     "ILA": (12, 8), "SB": (10, 8), "DIET": (4, 6), "ATT": (7, 7), "FL": (15, 6),
@@ -148,18 +148,6 @@ def test_the_table_in_chinese(capsys, monkeypatch):
     assert lines[-1] == "7 条论断：1 条有条件成立、6 条更正后成立"
     verdicts = {line.split()[1] for line in lines if line.startswith(("DIET", "FL"))}
     assert verdicts == {"有条件成立", "更正后成立"}
-    with translation.speaking("zh"):
-        said = translation.tr(claims.check("FL-7")[0].statement)
-    start = terminal_columns.width(lines[0][: lines[0].index("论断")])
-    stop = terminal_columns.width(lines[0][: lines[0].index("量 ")])
-    cells = ["".join(c for c, at in zip(line, places(line)) if start <= at < stop)
-             for line in lines[2:-1]]  # fmt: skip
-    assert "".join(said.split()) in "".join("".join(cells).split())
-
-
-def places(line):
-    """Return the column of the terminal at which each character stands."""
-    return [terminal_columns.width(line[:i]) for i in range(len(line))]
 
 
 def test_every_claim_has_its_translation_with_the_same_numbers(ledger):
