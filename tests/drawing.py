@@ -17,7 +17,7 @@ from matplotlib.transforms import Bbox
 from analysis.sweeps.sweep import COLUMNS
 from figures import fonts
 from figures.drawing import style
-from figures.gallery import FIGURES, REPORTED
+from figures.gallery import FIGURES
 from figures.words import translation
 from figures.words.translation import speaking
 
@@ -147,8 +147,7 @@ def speaks_chinese(name, table, said):
     assert english(chinese) == set()
     for text in set(texts):
         assert without_glyph(text) == set(), text
-    if name in REPORTED["default"]:
-        fits_the_page(figure)
+    fits_the_page(figure)
 
 
 def texts_of(artist):
@@ -165,10 +164,14 @@ def texts_of(artist):
 
 
 def fits_the_page(figure):
-    """Check that a figure of a short report has four panels, text of 7 points, no long legend."""
+    """Check that a figure has four panels, six named curves in each, and text of 7 points."""
     assert all(len(legend.get_texts()) <= 9 for legend in figure.legends)
     panels = [ax for ax in figure.axes if ax.get_visible() and ax.get_label() != "<colorbar>"]
     assert len(panels) <= 4
+    for ax in panels:
+        curves = [line for line in ax.lines if line.get_linestyle() != "None"]
+        named = {str(line.get_label()) for line in curves if len(line.get_xdata()) > 2}
+        assert sum(not name.startswith("_") for name in named) <= 6, sorted(named)
     shown = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
     smallest = min(text.get_fontsize() for text in shown)
     assert smallest * PRINTED / figure.get_figwidth() >= 7

@@ -18,7 +18,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 from PIL import Image, PngImagePlugin
@@ -467,23 +466,12 @@ class Note(Annotation):
         super().draw(renderer)
 
 
-def legend(
-    figure: Figure,
-    axes: Axes | list[Axes],
-    columns: int = 3,
-    faded: Iterable[str] = (),
-) -> None:
-    """Name the curves of panels below them, or many on the right; some, faded, are all "others"."""
+def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:
+    """Name the curves of panels below them, or many on the right."""
     handles: dict[str, Any] = {}
-    panels = axes if isinstance(axes, list) else [axes]
-    for ax in panels:
+    for ax in axes if isinstance(axes, list) else [axes]:
         for handle, label in zip(*ax.get_legend_handles_labels()):
             handles.setdefault(label, handle)
-    labels = {*faded}
-    if grey := [handles.pop(label) for label in [*handles] if label in labels]:
-        for line in (line for ax in panels for line in ax.lines):
-            _fade(line, labels)
-        handles[tr("others (in the table)")] = grey[0]
     if not handles:
         return
     many = len(handles) > MOST
@@ -492,17 +480,6 @@ def legend(
         loc="outside right center" if many else "outside lower center",
         ncols=1 if many else columns, handlelength=2.6, columnspacing=1.4,
     )  # fmt: skip
-
-
-def _fade(line: Line2D, labels: set[str]) -> None:
-    """Make a line with one of these labels thin and grey; hide its triangles at a border."""
-    label = str(line.get_label())
-    if label in labels:
-        joined = line.get_linestyle() != "None" and len(np.atleast_1d(line.get_xdata())) > 1
-        grey: dict[str, Any] = {"linewidth": 0.8, "linestyle": "-", "marker": ""} if joined else {}
-        line.set(color="0.8", alpha=1.0, zorder=1.5, **grey)
-    elif label.removeprefix("_") in labels:
-        line.set_visible(False)
 
 
 def save_table(name: str, table: pd.DataFrame, folder: Path) -> Path:

@@ -51,7 +51,7 @@ def draw(table: pd.DataFrame) -> Figure:
         _draw_dependence(dependence, table[table.part == "dependence"])
         for ax in (family, clusters, theorem, dependence):
             ax.legend(
-                loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3, fontsize=7,
+                loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3, fontsize=style.SMALL,
                 handlelength=1.8, columnspacing=1.0, handletextpad=0.5,
             )  # fmt: skip
     return figure

@@ -11,27 +11,25 @@ from figures.words.translation import tr
 
 TITLE = "Where random features concentrate"
 ORDER = 115
-LOOKS = (
-    (style.PALETTE[0], "o"), (style.PALETTE[4], "D"), (style.PALETTE[1], "v"),
-    (style.PALETTE[2], "s"),
-)  # fmt: skip
-CLOSE = 0.1  # standard error of a mean, by the closed form
+LOOKS = (style.PALETTE[0], "o"), (style.PALETTE[4], "D"), (style.PALETTE[2], "s")
 
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the typical error of positive features, that of sines and cosines, and k̂ of samples.
 
-    Theory is dotted; crosses are where the closed form promises an error of 10 %.
+    Theory is dotted.
     """
     panels = {"positive": ("median", "deviation"), "trigonometric": ("quantile", "bernstein")}
     with style.style():
-        figure = Figure(figsize=(7.4, 3.2))
+        figure = Figure(figsize=(7.0, 3.2))
         axes = figure.subplots(1, 3)
         for ax, (family, (measured, theory)) in zip(axes, panels.items()):
             part = table[table.family == family]
             name = "|q + k| = {s:g}" if family == "positive" else "|q − k| = {s:g}"
             ends = []
-            for (s, curve), (colour, marker) in zip(part.groupby("distance"), LOOKS):
+            distances = sorted(part.distance.unique())
+            for s, (colour, marker) in zip((*distances[:2], distances[-1]), LOOKS):
+                curve = part[part.distance == s]
                 error, line = (curve[curve.metric == x] for x in (measured, theory))
                 ax.plot(error.m, error.value, color=colour, marker=marker, markersize=3)
                 ax.plot(line.m, line.value, color=colour, linestyle=":")
@@ -43,29 +41,14 @@ def draw(table: pd.DataFrame) -> Figure:
         axes[0].set_title(tr("positive: median error"))
         share = 1 - DELTA
         axes[1].set_title(tr("sin/cos: {share:.0%} of errors are below", share=share))
-        tail = table[table.family == "tail"]
-        ends = []
-        for m, (colour, marker) in zip(DRAWS, LOOKS):
-            k = tail[(tail.m == m) & (tail.metric == "k")]
-            axes[2].plot(k.distance, k.value, color=colour, marker=marker, markersize=3)
-            ends.append((tr("{m:g} draws", m=m), k.value.iloc[-1], colour))
-            at = _promised(tail, m)
-            axes[2].plot(
-                at, np.interp(at, k.distance, k.value), "x", color="black", markersize=7, zorder=5
-            )
-            axes[2].axhline(reliable_k(m), color=colour, linewidth=0.8, linestyle=":")
-        axes[2].set(xlabel="|q + k|", title=tr("positive: Pareto k̂"))
-        axes[2].set_xlim(right=tail.distance.max() * 1.03)
-        axes[2].set_ylim(top=1.15 * tail[tail.metric == "k"].value.max())
+        tail, m = table[(table.family == "tail") & (table.metric == "k")], DRAWS[1]
+        k, (colour, marker) = tail[tail.m == m], LOOKS[0]
+        axes[2].plot(k.distance, k.value, color=colour, marker=marker, markersize=3)
+        axes[2].axhline(reliable_k(m), color=colour, linewidth=0.8, linestyle=":")
+        axes[2].set(xlabel="|q + k|", title=tr("positive: Pareto k̂ of {m:g} draws", m=m))
         axes[2].set_xticks([1, 2, 3, 4])
-        style.direct(axes[2], ends)
+        style.direct(axes[2], [(tr("limit"), reliable_k(m), colour)])
     return figure
-
-
-def _promised(tail: pd.DataFrame, m: int) -> float:
-    """Return |q + k| at which by the closed form a mean of m draws is off by 10 %."""
-    distance, log = _deviation(tail, m)
-    return float(np.interp(np.log(CLOSE), log, distance))
 
 
 def _crossing(tail: pd.DataFrame, m: int) -> float:
@@ -98,14 +81,4 @@ def finding(table: pd.DataFrame) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    return tr(
-        "Dotted: closed-form deviation; Bernstein's bound; the limits of k̂. Crosses: the closed "
-        "form promises {close:.0%}.",
-        close=CLOSE,
-    )
-
-
-def _deviation(tail: pd.DataFrame, m: int) -> tuple[pd.Series, pd.Series]:
-    """Return |q + k|, and the log of the standard error of a mean of m draws."""
-    line = tail[(tail.metric == "deviation") & (tail.m == m)]
-    return line.distance, np.log(line.value)
+    return tr("Dotted: closed-form deviation; Bernstein's bound; the limit of k̂.")

@@ -117,17 +117,15 @@ def draw(table: pd.DataFrame) -> Figure:
     with style.style():
         y = tr("relative Frobenius error")
         figure, axes = style.tiles(len(inputs), tr("temperature t"), y)
-        labels = {s: optimality.look(s, metric, mask)["label"] for s in curves(table, "attention")}
-        faded = {name for spec, name in labels.items() if not _named(spec)}
         for ax, name in zip(axes, inputs):
             part = table[(table.input == name) & (table.metric == metric)]
-            for spec in curves(table, "attention"):
+            for spec in filter(_named, curves(table, "attention")):
                 values = part[part.method == spec].groupby("temperature").value
                 if not len(values):
                     continue
                 middle, look = values.median(), optimality.look(spec, metric, mask)
                 style.curve(ax, middle, (FLOOR, CEILING), **look)
-                if _named(spec) and values.size().max() > 1:
+                if values.size().max() > 1:
                     ax.fill_between(
                         middle.index, values.min().clip(FLOOR, CEILING),
                         values.max().clip(FLOOR, CEILING),
@@ -135,7 +133,7 @@ def draw(table: pd.DataFrame) -> Figure:
                     )  # fmt: skip
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.2, CEILING * 1.2), title=name)
             style.ticks(ax, sorted(table.temperature.unique()))
-        style.legend(figure, axes, columns=2, faded=faded)
+        style.legend(figure, axes, columns=2)
     return figure
 
 

@@ -29,7 +29,7 @@ def draw(table: pd.DataFrame) -> Figure:
     Bounds are dotted; grey is the condition number.
     """
     with style.style():
-        figure = Figure(figsize=(7.4, 3.6))
+        figure = Figure(figsize=(7.0, 3.6))
         left, right = figure.subplots(1, 2)
         part = table[table.study == "length"]
         ends = []

@@ -13,19 +13,12 @@ TITLE = "Error against what is paid, in four currencies"
 ORDER = 220
 FLOOR, CEILING = 1e-3, 1.1  # of the axis
 LEFT = 12  # times the cheapest price, for names
-LINES = {  # a class's colour and marker
-    "columns": (style.PALETTE[1], "P"), "pages": (style.PALETTE[3], "d"),
-    "lines": (style.PALETTE[9], "^"), "window": (style.PALETTE[7], "s"),
-    "entries": (style.PALETTE[6], "v"), "sampled": (style.PALETTE[8], "*"),
-    "hierarchical": (style.PALETTE[0], "o"), "low rank": (style.PALETTE[2], "D"),
-    "sparse + low rank": (style.PALETTE[4], "X"), "compressed logits": (style.PALETTE[5], "h"),
-}  # fmt: skip
 
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw a panel per currency: medians over heads, hollow with all logits, and the front.
 
-    A dot is a method at a size, in the colour of its class.
+    A dot is a method at a size.
     """
     points = medians(table)
     with style.style():
@@ -36,7 +29,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set(title=tr(name), xlabel=tr(UNITS[currency]))
         for ax in axes[:, 0]:
             ax.set_ylabel(tr("total variation"))
-        style.legend(figure, list(axes.flat), columns=4, faded=_faded(points))
+        style.legend(figure, list(axes.flat), columns=3)
     return figure
 
 
@@ -45,18 +38,21 @@ def _panel(ax: Axes, points: pd.DataFrame, currency: str) -> None:
     whole, uniform = bound[currency]["exact()"], bound.tv["uniform()"]
     shown = points[points[currency] > 0].assign(tv=points.tv.clip(FLOOR, CEILING))
     shown = shown[shown.asked != "exact()"]
-    for kind, (colour, marker) in LINES.items():
-        of_kind = shown[shown["class"] == kind]
-        for oracle, part in of_kind.groupby("oracle"):
-            look = style.dots(colour, "o" if oracle else marker, 3.2)
-            fill = {"markerfacecolor": "none", "markeredgewidth": 0.7} if oracle else {}
-            label = tr("all logits") if oracle else tr(kind)
-            grey = {"color": "0.6"} if oracle else {}
-            ax.plot(part[currency], part.tv, **(look | fill | grey), label=label, alpha=0.75)
+    for oracle, label in ((False, mark("can be run")), (True, mark("sees all logits"))):
+        part, face = shown[shown.oracle == oracle], "none" if oracle else "0.65"
+        look = style.dots("0.65", "o", 3.2) | {"markerfacecolor": face, "markeredgewidth": 0.7}
+        ax.plot(part[currency], part.tv, **look, label=tr(label))
     on = front(points, currency)
     price, tv = on[currency].tolist(), on.tv.clip(lower=FLOOR).tolist()
     if price:
-        ax.step([*price, whole], [*tv, tv[-1]], where="post", color="black", lw=1.0)
+        ax.step(
+            [*price, whole],
+            [*tv, tv[-1]],
+            where="post",
+            color="black",
+            lw=1.0,
+            label=tr("best at its price"),
+        )
     ax.axhline(uniform, color="0.35", ls="--", lw=0.9, label=tr("uniform attention"))
     ax.axvline(whole, color="0.35", ls=":", lw=1.2, label=tr("price of exact attention"))
     ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.3, CEILING * 1.15))
@@ -66,12 +62,6 @@ def _panel(ax: Axes, points: pd.DataFrame, currency: str) -> None:
     for name, place in zip(named.name, zip(named[currency], named.tv)):
         ax.plot(*place, **style.dots("black", "o", 3))
         style.Note(ax, style.lines(name, 20), place)
-
-
-def _faded(points: pd.DataFrame) -> set[str]:
-    """Return the names of the classes of which no method is on a front."""
-    on = {kind for currency in NAMES for kind in front(points, currency)["class"]}
-    return {tr(kind) for kind in LINES.keys() - on}
 
 
 def _fronts(points: pd.DataFrame) -> dict[str, list[str]]:

@@ -1,50 +1,97 @@
 """Log variance against 1/t: closed form through what Monte Carlo can see."""
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.inverse_temperature import SPECS, compute as compute
+from analysis import inputs as data
+from analysis.compute.seeds import seed_sequence
+from analysis.experiments.profile import Profile
+from analysis.inputs import Head
+from analysis.moments import monte_carlo
+from analysis.sweeps.table import Row, head, numbers
+from approx import Method, parse
+from approx.checks import required
 from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "Log variance against inverse temperature"
 ORDER = 110
+D, COUNT, M = 16, 8, 32
+SPECS = (
+    f"positive(m={M})", f"positive(m={M}, projection='orthogonal')", f"hyperbolic(m={M})",
+    f"generalized_exponential(m={M})", f"trigonometric(m={M})",
+)  # fmt: skip
+LINE = tuple((1 / np.linspace(1 / 32, 1.25, 40)).tolist())
+SAMPLED = (32.0, 16.0, 8.0, 4.0, 8 / 3, 2.0, 1.6, 1.0, 0.8)
+DRAWN = (SPECS[0], *SPECS[2:])
+
+
+def pair(x: Head) -> tuple[int, int]:
+    """Return query and key of the median |q+k|²."""
+    squares = np.square(x.Q[:, None] + x.K).sum(axis=2)
+    place = np.argsort(squares, axis=None, kind="stable")[squares.size // 2]
+    i, j = np.unravel_index(place, squares.shape)
+    return int(i), int(j)
+
+
+def _rows(inputs: Head, method: Method, at: tuple[int, int], draws: int, seed: int) -> list[Row]:
+    spec, rows = str(method), list[Row]()
+    price = required(method.price(n=inputs.n, l=inputs.l, d=inputs.d))
+    for t in LINE:
+        x = inputs.at_temperature(t)
+        place = head(x, method, price.stored)
+        known = required(method.moments(x.Q, x.K))
+        z = np.square(x.Q[at[0]] + x.K[at[1]]).sum()
+        variance = known.log_relative_variance[at]
+        rows += numbers(place, log_relative_variance=variance, squared_sum=z)
+    for t in SAMPLED:
+        x = inputs.at_temperature(t)
+        place = head(x, method, price.stored)
+        rng = np.random.default_rng(seed_sequence(seed, x.digest(), spec, str(t)))
+        sample = monte_carlo(method, x.Q, x.K, draws=draws, rng=rng)
+        v, error = sample.variance[at], sample.variance_stderr[at]
+        with np.errstate(divide="ignore"):
+            low, high = np.log([max(v - 2 * error, 0.0), v + 2 * error])
+        rows += numbers(
+            place,
+            sampled_log_variance=(np.log(v), error / v),
+            sampled_low=low,
+            sampled_high=high,
+            believable=sample.believable[at],
+        )
+    return rows
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return ln(relative variance) of one pair of Gaussian inputs, in closed form and sampled.
+
+    sampled_low and sampled_high are ln of the sample variance less and plus two standard errors;
+    squared_sum is |q+k|².
+    """
+    x = data.gaussian(COUNT, D, rng=profile.seed)
+    tasks = [(x, parse(s), pair(x), profile.draws, profile.seed) for s in SPECS]
+    return profile.study(_rows, tasks, "temperatures")
 
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw lines in closed form, bands and markers by Monte Carlo, one panel a method."""
-    line = table[table.metric == "log_relative_variance"]
     with style.style():
-        specs = style.order(line.method.tolist())
-        figure = Figure(figsize=(7.0, 4.4))
-        axes = list(figure.subplots(2, 3, sharex=True, sharey=True).flat)
-        for place, spec in enumerate(specs):  # curves that coincide show markers in turn
-            part = line[line.method == spec]
-            look = style.look(spec) | {"markevery": (2 * place, 10)}
-            axes[0].plot(1 / part.temperature, part.value, **look)
-        axes[0].set_title(tr("closed form"))
-        for ax, spec in zip(axes[1:], specs):
-            look = style.look(spec) | {"label": None}
-            part = line[line.method == spec]
-            ax.plot(1 / part.temperature, part.value, **look | {"marker": ""})
-            at = {
-                m: p.set_index("temperature").value
-                for m, p in table[table.method == spec].groupby("metric")
-            }
+        figure, axes = style.tiles(
+            len(DRAWN), tr("inverse temperature 1/t"), tr("ln relative variance")
+        )
+        for ax, spec in zip(axes, DRAWN):
+            look, part = style.look(spec) | {"label": None}, table[table.method == spec]
+            at = {m: p.set_index("temperature").value for m, p in part.groupby("metric")}
+            line = at["log_relative_variance"]
+            ax.plot(1 / line.index, line, **look | {"marker": ""})
             low, high = (at[f"sampled_{end}"].clip(-40, 40) for end in ("low", "high"))
             ax.fill_between(1 / low.index, low, high, color=look["color"], alpha=0.25, linewidth=0)
             dots = at["sampled_log_variance"]
             for t, value, believed in zip(dots.index, dots, at["believable"].reindex(dots.index)):
                 face = {"markerfacecolor": look["color"] if believed else "white"}
                 ax.plot([1 / t], [value], **look | {"linestyle": "", "markersize": 4.5} | face)
-            ax.set_title(str(style.look(spec)["label"]))
-        for ax in axes:
-            ax.set_ylim(-9.5, 8)
-        for ax in axes[3:]:
-            ax.set_xlabel(tr("inverse temperature 1/t"))
-        for ax in axes[::3]:
-            ax.set_ylabel(tr("ln relative variance"))
-        style.legend(figure, axes, columns=3)
+            ax.set(title=style.label(spec), ylim=(-9.5, 8))
     return figure
 
 

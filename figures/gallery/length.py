@@ -1,15 +1,29 @@
-"""Entropy, sparsity and the largest weight of softmax against length and temperature."""
+"""Entropy and sparsity of softmax against length and temperature."""
+
+import math
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.length import compute as compute
+from analysis.compute.seeds import seed_sequence
+from analysis.experiments.profile import Profile
+from analysis.inputs import Head
+from analysis.inputs.statistics import gaussian_entropy, gaussian_logits, weight_statistics
+from analysis.sweeps.table import Row, numbers
+from approx.textbook.attention import log_length_scale
 from figures.drawing import style
 from figures.words.translation import mark, tr
 
-TITLE = "Entropy, sparsity and the largest weight against length and temperature"
+TITLE = "Entropy and sparsity of softmax against length and temperature"
 ORDER = 440
+COLUMNS = ("input", "n", "scale", "temperature", "metric", "value", "stderr")
+GRIDS = {
+    "quick": (128, 512, 2048),
+    "default": (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768),
+}
+ROWS, BASE, COUNT = 64, 512, 256  # rows a length; n at which scales agree; queries of an input
+SCALES = ("constant", "sqrt_log", "log")
 SCALE_LOOKS = {
     "constant": ("β = 1", style.PALETTE[0], "o"),
     "sqrt_log": ("β ∝ √log n", style.PALETTE[1], "s"),
@@ -17,20 +31,58 @@ SCALE_LOOKS = {
 }
 METRICS = {
     "entropy": mark("entropy / ln n"),
-    "largest_weight": mark("largest weight"),
-    "sparsity": "S*₁₂",
+    "sparsity": mark("sparsity S*₁₂"),
 }
 ABOVE = METRICS | {"entropy": mark("entropy deficit ln n − H")}
 INPUTS = ("-", "--", ":", "-.", (0, (3, 1, 1, 1)))
 
 
+def beta(scale: str, n: int) -> float:
+    """Return the standard deviation of the logits at length n; 1 at n = 512.
+
+    Examples
+    --------
+    >>> [round(beta(scale, 512**2), 3) for scale in SCALES]
+    [1.0, 1.414, 2.0]
+    """
+    power = {"constant": 0.0, "sqrt_log": 0.5, "log": 1.0}[scale]
+    return float(log_length_scale(n, 1, base=BASE) ** power)
+
+
+def _at_length(n: int, seed: int) -> list[Row]:
+    rows: list[Row] = []
+    for scale in SCALES:
+        b = beta(scale, n)
+        rng = np.random.default_rng(seed_sequence(seed, "length", n, scale))
+        place = ("Gaussian logits", n, scale, math.nan)
+        statistics = gaussian_logits(n, b, rows=ROWS, rng=rng)
+        rows += numbers(place, **statistics, predicted_entropy=gaussian_entropy(n, b))
+    return rows
+
+
+def _at_temperature(x: Head, t: float) -> list[Row]:
+    statistics = weight_statistics(x.at_temperature(t).logits())
+    place = (x.name, x.n, "temperature", t)
+    return numbers(place, **{name: values.mean() for name, values in statistics.items()})
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return the statistics of Gaussian logits against n, and of the inputs against t."""
+    grid = [(n, profile.seed) for n in GRIDS[profile.grid]]
+    lengths = profile.study(_at_length, grid, "n", COLUMNS)
+    inputs = [x.first(COUNT) for x in profile.inputs]
+    tasks = [(x, t) for x in inputs for t in profile.temperatures]
+    temperatures = profile.study(_at_temperature, tasks, "temperatures", COLUMNS)
+    return pd.concat([lengths, temperatures], ignore_index=True)
+
+
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw three numbers against n (above, three scales) and against t (below, a line an input)."""
+    """Draw two numbers against n (above, three scales) and against t (below, a line an input)."""
     by_length = table[table.scale != "temperature"]
     by_temperature = table[table.scale == "temperature"]
     with style.style():
         figure = Figure(figsize=(7.0, 5.0))
-        axes = figure.subplots(2, 3)
+        axes = figure.subplots(2, 2)
         for column, (metric, label) in enumerate(METRICS.items()):
             above, below = axes[:, column]
             for scale, (name, colour, marker) in SCALE_LOOKS.items():
@@ -45,10 +97,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 else:
                     above.plot(part.index, part[metric], **look)
             above.set(xscale="log", xlabel="n", title=tr(ABOVE[metric]))
-            if metric == "largest_weight":
-                above.set_yscale("log")
-            else:
-                above.set_ylim(bottom=0)
+            above.set_ylim(bottom=0)
             above.minorticks_off()
             looks = zip(INPUTS, by_temperature.groupby("input", sort=False))
             for line, (head, part) in looks:
@@ -67,18 +116,18 @@ def draw(table: pd.DataFrame) -> Figure:
 def finding(table: pd.DataFrame) -> str:
     at = table[table.scale == "constant"].set_index(["metric", "n"]).value.sort_index()
     n = sorted(table.n[table.scale == "constant"].unique())
-    dense, weight = (
-        [at[metric, k] for k in (n[0], n[-1])] for metric in ("sparsity", "largest_weight")
-    )
+    ends = n[0], n[-1]
+    dense = [at["sparsity", k] for k in ends]
+    deficit = [np.log(k) - at["entropy", k] for k in ends]
     return tr(
-        "From n = {first} to {last} Gaussian rows keep their sparsity, {dense:.2f} to {then:.2f}, "
-        "as the largest weight falls from {weight:.2g} to {less:.2g}.",
+        "From n = {first} to {last} Gaussian rows of β = 1 keep their sparsity, {dense:.2f} to "
+        "{then:.2f}, and their entropy deficit, {deficit:.2f} to {later:.2f}.",
         first=int(n[0]),
         last=int(n[-1]),
         dense=dense[0],
         then=dense[1],
-        weight=weight[0],
-        less=weight[1],
+        deficit=deficit[0],
+        later=deficit[1],
     )
 
 

@@ -23,7 +23,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw the share of the trace that is left against rank; the bound of random pivots dotted."""
     ts = sorted(table.temperature.unique())
     with style.style():
-        figure = Figure(figsize=(7.4, 3.4))
+        figure = Figure(figsize=(7.0, 3.4))
         axes = figure.subplots(1, len(ts), squeeze=False)[0]
         for ax, t in zip(axes, ts):
             part = table[(table.temperature == t) & (table.value > 0)]

@@ -6,13 +6,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.experiments.polynomial_rank import BOUNDS, EPSILON, compute as compute
+from analysis.experiments.polynomial_rank import EPSILON, compute as compute
 from figures.drawing import style
 from figures.words.translation import mark, share, tr
 
 TITLE = "Rank of polynomials, and of exp(q·k)"
 ORDER = 340
-BOUND_NAMES = dict(zip(BOUNDS, ("Taylor", "Chebyshev", mark("minimax"))))
+LOOKS = {
+    "taylor": ("Taylor", style.PALETTE[1], "p"),
+    "minimax": (mark("minimax"), style.PALETTE[2], "s"),
+}
 
 
 def _ranks(table: pd.DataFrame) -> pd.DataFrame:
@@ -20,8 +23,8 @@ def _ranks(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw ranks against degree, then ε-rank and bounds against temperature, a panel an input."""
-    heads = table[table.degree < 0].input.unique().tolist()
+    """Draw ranks against degree, then ε-rank and bounds against temperature of three inputs."""
+    heads = table[table.degree < 0].input.unique().tolist()[:3]
     with style.style():
         rows = 1 + len(heads) // 2
         figure = Figure(figsize=(7.0, 2.4 * rows + 0.6))
@@ -52,10 +55,9 @@ def draw(table: pd.DataFrame) -> Figure:
             true = part[part.method == "exact"]
             ax.plot(true.temperature, true.value, color="black", marker=".",
                     label=tr("ε-rank of exp(q·k), ε = {epsilon:g}", epsilon=EPSILON))  # fmt: skip
-            for i, (method, label) in enumerate(BOUND_NAMES.items()):
+            for method, (label, colour, marker) in LOOKS.items():
                 line = part[part.method == method]
-                ax.plot(line.temperature, line.value, color=style.PALETTE[(1, 0, 2)[i]],
-                        marker="pos"[i], markersize=(5, 7, 3)[i], linestyle="--",
+                ax.plot(line.temperature, line.value, color=colour, marker=marker, linestyle="--",
                         label=tr("bound by {label}", label=tr(label)))  # fmt: skip
             ax.set(xscale="log", yscale="log", xlabel=tr("temperature t"), ylabel=tr("rank"))
             ax.set_xscale("log", base=2)

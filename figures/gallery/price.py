@@ -23,7 +23,7 @@ TEMPLATES = (
 )
 POLYNOMIALS = ("taylor", "tensor_power")
 DEGREES = (1, 2, 3)
-FADED = TEMPLATES[1], TEMPLATES[4], "tensor_power(1)", "robust_pca(space='attention')"
+DRAWN = ["uniform()", TEMPLATES[0], TEMPLATES[2], TEMPLATES[3], "taylor(1)"]
 FLOOR, CEILING = 1e-4, 100.0
 
 
@@ -66,16 +66,15 @@ def draw(table: pd.DataFrame) -> Figure:
             exact = float(part.l.iloc[0])
             ax.axvline(exact, color="0.35", linestyle=":", linewidth=1.2, label=tr("every entry"))
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.5, CEILING * 1.5), title=name)
-        style.legend(figure, axes, faded=map(_family, FADED))
+        style.legend(figure, axes)
     return figure
 
 
 def _families(points: pd.DataFrame, space: str) -> list[tuple[str, pd.DataFrame]]:
-    """Return (label, members) of every method shown in one space."""
+    """Return (label, members) of every method that is drawn, in one space."""
     members = points[[in_space(spec, space) for spec in points.method]]
     groups = dict(list(members.groupby(members.method.map(_family))))
-    names = [_family(s) for s in style.order(members.method.tolist())]
-    return [(name, groups[name]) for name in dict.fromkeys(names)]
+    return [(name, groups[name]) for name in map(_family, style.order(DRAWN)) if name in groups]
 
 
 def _family(spec: str) -> str:

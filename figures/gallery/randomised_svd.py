@@ -6,57 +6,49 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from analysis.experiments.randomised_svd import OVERSAMPLING, STEPS, K, compute as compute
+from analysis.experiments.randomised_svd import OVERSAMPLING, K, compute as compute
 from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "Randomised SVD against its bounds"
 ORDER = 65
-COLOURS = style.PALETTE[0], style.PALETTE[2], style.PALETTE[4]
-MARKERS = "osD"
-NAMES = mark("no power step"), mark("1 step"), mark("2 steps")
+LOOKS = {  # by the number of power steps
+    0: (mark("no power step"), style.PALETTE[0], "o"), 1: (mark("1 step"), style.PALETTE[2], "s"),
+}  # fmt: skip
 LEAST_NAME = mark("best of rank k + p")
-NORMS = {"spectral": mark("spectral error over σ₁"), "frobenius": mark("Frobenius error over σ₁")}
 TYPICAL = 8  # of oversampling, in the texts
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw the error against oversampling: above spectral, below Frobenius; a column a temperature.
+    """Draw the spectral error against oversampling, a panel a temperature.
 
     Bounds are dotted, in the colour of their curve.
     """
     temperatures = sorted(table.temperature.unique())
     with style.style():
-        figure = Figure(figsize=(7.0, 5.0))
-        axes = figure.subplots(2, len(temperatures), sharex=True, squeeze=False)
-        for column, t in enumerate(temperatures):
-            for ax, (norm, label) in zip(axes[:, column], NORMS.items()):
-                part = table[table.temperature == t]
-                ends = []
-                least = part[part.metric == f"{norm}_least"]
-                ax.plot(least.oversampling, least.value, color="0.45", linestyle="--")
-                ends.append((tr(LEAST_NAME), least.value.iloc[-1], "0.45"))
-                for steps, name, colour, marker in zip(STEPS, NAMES, COLOURS, MARKERS):
-                    part_of = part[part.steps == steps]
-                    curve = part_of[part_of.metric == norm]
-                    bound = part_of[part_of.metric == f"{norm}_bound"]
-                    ax.plot(curve.oversampling, curve.value, color=colour, marker=marker)
-                    ax.plot(bound.oversampling, bound.value, color=colour, linestyle=":")
-                    ends.append((tr(name), curve.value.iloc[-1], colour))
-                wanted = part[(part.metric == norm) & (part.steps == -1)].value.iloc[0]
-                ax.axhline(wanted, color="0.7", linewidth=0.8, zorder=0)
-                ends.append((tr("best of rank {k}", k=K), wanted, "0.55"))
-                ax.set(xscale="log", yscale="log", xlim=(OVERSAMPLING[0] / 1.1, 70))
-                style.ticks(ax, OVERSAMPLING)
-                ax.set_ylim(top=10 ** math.ceil(math.log10(ax.get_ylim()[1])))
-                ax.yaxis.set_minor_formatter(NullFormatter())
-                if column == len(temperatures) - 1:
-                    style.direct(ax, ends, apart=0.075)
-                if column == 0:
-                    ax.set_ylabel(tr(label))
-            name = part.input.iloc[0]
-            axes[0, column].set_title(tr("{name}, t = {t:g}", name=name, t=t))
-            axes[1, column].set_xlabel(tr("oversampling p"))
+        figure, axes = style.panels(1, len(temperatures), tr("oversampling p"), height=2.9)
+        for ax, t in zip(axes.flat, temperatures):
+            part = table[table.temperature == t]
+            least = part[part.metric == "spectral_least"]
+            ax.plot(least.oversampling, least.value, color="0.45", ls="--", label=tr(LEAST_NAME))
+            for steps, (name, colour, marker) in LOOKS.items():
+                curve, bound = (
+                    part[(part.steps == steps) & (part.metric == metric)]
+                    for metric in ("spectral", "spectral_bound")
+                )
+                look = {"color": colour, "label": tr(name)}
+                ax.plot(curve.oversampling, curve.value, marker=marker, **look)
+                bounds = tr("bound: {name}", name=tr(name))
+                ax.plot(bound.oversampling, bound.value, ls=":", **look | {"label": bounds})
+            wanted = part[(part.metric == "spectral") & (part.steps == -1)].value.iloc[0]
+            ax.axhline(wanted, color="0.7", lw=0.8, label=tr("best of rank {k}", k=K))
+            ax.set(xscale="log", yscale="log")
+            ax.set_title(tr("{name}, t = {t:g}", name=part.input.iloc[0], t=t))
+            style.ticks(ax, OVERSAMPLING)
+            ax.set_ylim(top=10 ** math.ceil(math.log10(ax.get_ylim()[1])))
+            ax.yaxis.set_minor_formatter(NullFormatter())
+        axes[0, 0].set_ylabel(tr("spectral error over σ₁"))
+        style.legend(figure, list(axes.flat))
     return figure
 
 

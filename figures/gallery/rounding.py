@@ -1,20 +1,59 @@
 """Rounding against truncation: the Taylor polynomial at x ≪ 0, in float32 and float64."""
 
+from decimal import Decimal, localcontext
+
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.experiments.rounding import DEGREES, DTYPES, PLACES, compute as compute
+from analysis.experiments.profile import Profile
 from approx.checks import Array
+from approx.polynomials.taylor import Taylor
 from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "Rounding against truncation"
 ORDER = 350
+COLUMNS = ("degree", "dtype", "x", "metric", "value")
+DEGREES = (20, 33, 62)
+PLACES = tuple(-x / 2 for x in range(1, 49))
+DTYPES = ("float64", "float32")
+DIGITS = 60  # e^{2·24} is 10^21: forty are left
 FLOOR = 1e-18
 LINES = {"exact": "-", "float64": "-", "float32": ":"}
+
+
+def exactly(degree: int, x: float) -> tuple[Decimal, Decimal]:
+    """Return T_n(x) and e^x to 30 digits or more."""
+    with localcontext(prec=DIGITS):
+        y, term, total = Decimal(x), Decimal(1), Decimal(1)
+        for j in range(1, degree + 1):
+            term *= y / j
+            total += term
+        return total, y.exp()
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return |T_n(x) − e^x|/e^x in exact arithmetic, and what each dtype adds to it."""
+    rows = []
+    for degree in DEGREES:
+        method = Taylor(degree)
+        values = {
+            dtype: method.approximate(
+                np.ones((len(PLACES), 1), dtype), np.ones((1, 1), dtype)
+            ).low.block(slice(0, len(PLACES)), slice(0, 1), np.zeros(len(PLACES), dtype),
+                        np.array(PLACES, dtype)[:, None])  # one logit a row
+            for dtype in DTYPES
+        }  # fmt: skip
+        for i, x in enumerate(PLACES):
+            true, exp = exactly(degree, x)
+            rows.append((degree, "exact", x, "truncation", float(abs(true / exp - 1))))
+            for dtype, rounded in values.items():
+                error = abs(Decimal(float(rounded[i, 0])) - true) / exp
+                rows.append((degree, dtype, x, "rounding", float(error)))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -27,6 +66,8 @@ def draw(table: pd.DataFrame) -> Figure:
             for dtype, line in LINES.items():
                 part = table[(table.degree == degree) & (table.dtype == dtype)]
                 exact = dtype == "exact"
+                if not exact and degree != DEGREES[-1]:
+                    continue  # it hardly depends on the degree
                 ax.plot(
                     -part.x, part.value.where(part.value > FLOOR), color=shade,
                     linestyle=line, alpha=1 if exact else 0.8,

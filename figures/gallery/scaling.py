@@ -39,7 +39,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 left.plot(some.index, some, **looks, markersize=4)
                 ends.append((looks["label"], float(some.iloc[-1]), looks["color"]))
         every = np.array([heads.l.min(), heads.l.max()])
-        left.plot(every, every, color="0.4", lw=0.8, linestyle=":", label=tr("all keys"))
+        left.plot(every, every, color="0.4", lw=0.8, linestyle=":")
         ends.append((tr("all keys"), float(every[-1]), "0.4"))
         for place, (sigma, part) in enumerate(made.groupby("sigma")):
             colour = style.PALETTE[place % len(style.PALETTE)]

@@ -1,110 +1,143 @@
 """Sketches of exp and of its tensor power beside positive features: error against width and t."""
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.experiments.sketches import (
-    BASELINES,
-    EXPECTED,
-    KERNEL,
-    LIMIT,
-    SIZES,
-    TAYLOR,
-    TEMPERATURE,
-    TEMPERATURES,
-    TV,
-    D,
-    M,
-    compute as compute,
-)  # fmt: skip
+from analysis import inputs as data
+from analysis.compute.seeds import seed_sequence
+from analysis.errors.metrics import compare
+from analysis.experiments.profile import Profile
+from analysis.inputs import Head
+from analysis.moments import expected_error, monte_carlo
+from analysis.sweeps.table import Row, head, numbers
+from approx import Method, parse
+from approx.checks import required
+from approx.estimate import exact
 from figures.drawing import style
 from figures.words.translation import tr
 
 TITLE = "Sketches beside positive features"
 ORDER = 310
-FADED = "squared_sketch()", "random_maclaurin(law='poisson')", TAYLOR  # unless they are best
-LINES = {LIMIT: "-", TAYLOR: "-.", "uniform()": "--"}
+D, COUNT, M, TEMPERATURE, DEGREE = 16, 64, 256, 1.0, 4
+SIZES = (32, 64, 128, 256, 512, 1024)
+TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+FAMILIES = (
+    "positive",
+    "random_maclaurin",
+    f"product_sketch(degree={DEGREE})",
+    f"tensor_sketch(degree={DEGREE})",
+)
+LIMIT = f"tensor_power(n={DEGREE})"  # of the sketches, as m grows
+MOST_DRAWS = 200  # draws of a cell
+KERNEL = "kernel_relative_frobenius"
+EXPECTED = "expected_kernel_error"
+LINES = {LIMIT: "-", "uniform()": "--"}
 
 
-def _families(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    label = table.method.map(lambda spec: style.look(spec)["label"])
-    return {name: part for name, part in table.groupby(label, sort=False)}
+def _rows(x: Head, method: Method, m: int, draws: int, seed: int) -> list[Row]:
+    Q, K, spec = x.Q, x.K, str(method)
+    place = head(x, method, 2.0 * m)
+    expected = required(expected_error(method, Q, K))
+    rows = numbers(place, **{EXPECTED: expected})
+    if not method.uses_rng:
+        return rows + numbers(place, **{KERNEL: compare(method.approximate(Q, K), Q, K)[KERNEL]})
+    rng = np.random.default_rng(seed_sequence(seed, x.digest(), spec, "moments"))
+    sample = monte_carlo(method, Q, K, draws=draws, rng=rng)
+    weight = np.square(exact.kernel(Q, K))
+    square = sample.variance * (1 - 1 / draws) + np.square(sample.mean - 1)
+    measured = float(np.sqrt(np.sum(weight * square) / weight.sum()))
+    return rows + numbers(place, **{KERNEL: measured}, believable=sample.believable.mean())
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return errors at equal width (budget/2 columns), of Gaussian inputs; −2 where it has none.
+
+    expected_kernel_error: √(E‖estimate − exact‖²_F)/‖exact‖_F in closed form;
+    kernel_relative_frobenius: the same from draws; believable: share of entries whose sample
+    variance may be believed (`analysis.moments.MonteCarlo`).
+    """
+    n = 24 if profile.grid == "quick" else COUNT
+    raw = data.gaussian(n, D, rng=profile.seed)
+    cells = [(TEMPERATURE, m) for m in SIZES] + [(t, M) for t in TEMPERATURES if t != TEMPERATURE]
+    draws, tasks = min(profile.draws, MOST_DRAWS), []
+    for t, m in cells:
+        x = raw.at_temperature(t)
+        for family in FAMILIES:
+            method = required(parse(family).within(2 * m, n=n, l=n, d=D))
+            tasks.append((x, method, m, draws, profile.seed))
+    for t in TEMPERATURES:
+        x = raw.at_temperature(t)
+        tasks += [(x, parse(spec), -1, draws, profile.seed) for spec in LINES]
+    return profile.study(_rows, tasks, "sketches")
+
+
+def _families(table: pd.DataFrame) -> list[pd.DataFrame]:
+    labels = table.method.map(style.label)
+    return [table[labels == label] for label in map(style.label, FAMILIES) if label in {*labels}]
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw kernel error and total variation, against width and against temperature."""
+    """Draw the kernel error against width and against temperature."""
     with style.style():
-        figure = Figure(figsize=(7.0, 5.6))
-        axes = figure.subplots(2, 2, sharex="col", sharey="row")
-        for column, key in enumerate(("budget", "temperature")):
+        figure, axes = style.panels(1, 2, "", tr("relative error of exp(q·k)"), height=3.2)
+        for ax, key in zip(axes.flat, ("budget", "temperature")):
             fixed = table.temperature == TEMPERATURE if key == "budget" else table.budget == 2 * M
-            for part in _families(table[fixed & (table.budget > 0)]).values():
-                _line(axes[0, column], part, key, KERNEL, EXPECTED)
-                _line(axes[1, column], part, key, TV, TV)
-            for spec in BASELINES:
+            for part in _families(table[fixed & (table.budget > 0)]):
+                _line(ax, part, key)
+            for spec in LINES:
                 part = table[(table.method == spec) & ((key != "budget") | fixed)]
+                y = part[part.metric == KERNEL].sort_values("temperature")
                 look = style.look(spec) | {"color": "0.4", "marker": "", "linestyle": LINES[spec]}
-                for ax, metric in zip(axes[:, column], (KERNEL, TV)):
-                    y = part[part.metric == metric].sort_values("temperature")
-                    if key == "budget":
-                        ax.axhline(y.value.iloc[0], **look)
-                    else:
-                        ax.plot(y.temperature, y.value, **look)
-            axes[1, column].set(xscale="log")
-            axes[1, column].minorticks_off()
-        axes[0, 0].set(yscale="log", ylabel=tr("relative error of exp(q·k)"), ylim=(5e-4, 1e4))
-        axes[1, 0].set(yscale="log", ylabel=tr("total variation of attention"), ylim=(1e-4, 20))
-        axes[0, 0].set_title(tr("temperature {temperature:g}", temperature=TEMPERATURE))
-        axes[0, 1].set_title(tr("width {m}", m=M))
-        axes[1, 0].set(xlabel=tr("width m"))
-        axes[1, 0].set_xticks(SIZES, [str(m) for m in SIZES])
-        axes[1, 1].set(xlabel=tr("temperature"))
-        axes[1, 1].set_xticks(TEMPERATURES, [f"{t:g}" for t in TEMPERATURES])
-        faded = {*map(style.label, FADED)}
-        style.legend(
-            figure, list(axes.ravel()), columns=2, faded=faded - {style.label(best(table)[0])}
+                if key == "budget":
+                    ax.axhline(y.value.iloc[0], **look)
+                else:
+                    ax.plot(y.temperature, y.value, **look)
+            ax.set(xscale="log", yscale="log", ylim=(5e-4, 1e4))
+            ax.minorticks_off()
+        axes[0, 0].set(
+            title=tr("temperature {temperature:g}", temperature=TEMPERATURE), xlabel=tr("width m")
         )
+        axes[0, 1].set(title=tr("width {m}", m=M), xlabel=tr("temperature"))
+        axes[0, 0].set_xticks(SIZES, [str(m) for m in SIZES])
+        axes[0, 1].set_xticks(TEMPERATURES, [f"{t:g}" for t in TEMPERATURES])
+        style.legend(figure, list(axes.flat), columns=3)
     return figure
 
 
-def _line(ax: Axes, part: pd.DataFrame, key: str, metric: str, line: str) -> None:
+def _line(ax: Axes, part: pd.DataFrame, key: str) -> None:
     """Draw a line, and markers of what was measured: hollow where a sample is not reliable."""
     look = style.look(part.method.iloc[0])
     marker = look.pop("marker")
-    scale = 2.0 if key == "budget" else 1.0
     wide = part.pivot_table(index=key, columns="metric", values="value")
-    wide.index = wide.index / scale
-    ax.plot(wide.index, wide[line], **look)
+    wide.index = wide.index / (2.0 if key == "budget" else 1.0)
+    ax.plot(wide.index, wide[EXPECTED], **look)
     for heavy, filled in ((True, "none"), (False, look["color"])):
         cells = wide[(wide.believable < 0.5) == heavy]
         ax.plot(
-            cells.index, cells[metric], linestyle="none", marker=marker,
+            cells.index, cells[KERNEL], linestyle="none", marker=marker,
             markeredgecolor=look["color"], markerfacecolor=filled, label=f"_{look['label']}",
         )  # fmt: skip
 
 
-def best(table: pd.DataFrame) -> tuple[str, float]:
-    """Return the method with the least total variation at the fixed width and temperature."""
-    at = table[(table.temperature == TEMPERATURE) & (table.budget == 2 * M) & (table.metric == TV)]
-    least = at.iloc[int(at.value.argmin())]
-    return str(least.method), float(least.value)
-
-
 def finding(table: pd.DataFrame) -> str:
-    method, tv = best(table)
+    at = table[(table.temperature == TEMPERATURE) & (table.budget == 2 * M)]
+    at = at[at.metric == EXPECTED]
+    least = at.iloc[int(at.value.argmin())]
     return tr(
-        "At t = {temperature:g} and width {m}, {method} has the least total variation, {tv:.2g}.",
+        "At t = {temperature:g} and width {m}, {method} has the least expected error of exp(q·k), "
+        "{error:.2g}.",
         temperature=TEMPERATURE,
         m=M,
-        method=style.label(method),
-        tv=tv,
+        method=style.label(least.method),
+        error=least.value,
     )
 
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Gaussian q, k at d = {d}. Above: expected error of exp(q·k) in closed form; markers: "
-        "draws, hollow where not reliable. Below: total variation.",
+        "Gaussian q, k at d = {d}. Lines: expected error of exp(q·k) in closed form; markers: "
+        "draws, hollow where not reliable.",
         d=D,
     )

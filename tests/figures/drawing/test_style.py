@@ -59,20 +59,6 @@ def test_few_names_stand_below_the_panels_and_many_on_their_right(count):
     assert figure.bbox.contains(*box.max)
 
 
-def test_curves_without_a_name_are_grey():
-    with style.style():
-        figure, (ax,) = style.tiles(1, "", "")
-        for name, ends in (("a", [1, 2]), ("b", [2, 200])):
-            look = {"label": name, "color": style.PALETTE[0]}
-            style.curve(ax, pd.Series(ends, [0, 1]), (0, 100), **look)
-        style.legend(figure, ax, faded=["b"])
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["a", "others (in the table)"]
-    assert [(line.get_color(), line.get_visible()) for line in ax.lines] == [
-        (style.PALETTE[0], True), ("0.8", True), (style.PALETTE[0], False),
-    ]  # fmt: skip
-
-
 def test_what_leaves_an_axis_has_a_triangle_at_its_border():
     with style.style():
         _, (ax,) = style.tiles(1, "", "")

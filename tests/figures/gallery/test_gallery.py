@@ -18,13 +18,12 @@ from drawing import (
 
 from analysis import inputs
 from analysis.costs import candidates
-from analysis.experiments import explore
 from analysis.experiments.profile import Profile, profile, quartiles
 from approx import Mask, parse
 from figures.document.album import save, saved, told
 from figures.drawing import style
 from figures.fonts import FAMILY
-from figures.gallery import FIGURES, error, price
+from figures.gallery import FIGURES, error, explore, price
 from figures.words.terminal_columns import ends
 
 

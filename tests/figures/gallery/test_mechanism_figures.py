@@ -6,9 +6,8 @@ import math
 import pytest
 
 from analysis import inputs
-from analysis.experiments import jacobian, position_rank
 from analysis.experiments.profile import Profile
-from figures.gallery import FIGURES
+from figures.gallery import FIGURES, jacobian, position_rank
 
 NAMES = ("position_rank", "length", "jacobian", "break_even")
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from analysis import inputs
-from analysis.experiments import polynomial_rank, rounding
+from analysis.experiments import polynomial_rank
 from analysis.experiments.profile import Profile
 from analysis.ranks import modular
-from figures.gallery import FIGURES
+from figures.gallery import FIGURES, rounding
 
 
 @pytest.fixture(scope="module")

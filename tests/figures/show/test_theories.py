@@ -8,14 +8,7 @@ import pytest
 
 from analysis import inputs
 from analysis.advice.pitfalls import RawQR, concentration, with_eps
-from analysis.experiments import (
-    coupling_gain,
-    inverse_temperature,
-    log_variance,
-    performer_error,
-    performer_ratio,
-    ratio_bias,
-)
+from analysis.experiments import performer_error
 from analysis.experiments.profile import Profile
 from analysis.moments import expected_error, monte_carlo
 from analysis.sweeps.sweep import COLUMNS
@@ -23,7 +16,14 @@ from approx import parse
 from approx.estimate import exact
 from approx.estimate.approximation import Approximation
 from approx.random_features.positive import Positive
-from figures.gallery import FIGURES
+from figures.gallery import (
+    FIGURES,
+    coupling_gain,
+    inverse_temperature,
+    log_variance,
+    performer_ratio,
+    ratio_bias,
+)
 
 NAMES = (
     "coupling_gain", "inverse_temperature", "log_variance", "performer_error", "performer_ratio",
