@@ -1,6 +1,6 @@
 """Every figure: one module each, found by its place, with what `FigureModule` has.
 
-What is more than a sweep is computed in `analysis.experiments`, in a module of the same name.
+A long computation is in `analysis.experiments`, in a module of the same name.
 """
 
 from __future__ import annotations

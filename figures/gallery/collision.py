@@ -43,7 +43,7 @@ AXES = ("one_minus_p", "mse_ratio")  # of the theorem
 def draw(table: pd.DataFrame) -> Figure:
     """Draw collisions above, the theorem and its condition below."""
     with style.style():
-        figure = Figure(figsize=(7.2, 7.0))
+        figure = Figure(figsize=(7.0, 7.2))
         (family, clusters), (theorem, dependence) = figure.subplots(2, 2)
         _draw_families(family, table[table.part == "family"])
         _draw_clusters(clusters, table[table.part == "clusters"])
@@ -51,7 +51,7 @@ def draw(table: pd.DataFrame) -> Figure:
         _draw_dependence(dependence, table[table.part == "dependence"])
         for ax in (family, clusters, theorem, dependence):
             ax.legend(
-                loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3, fontsize=style.SMALL,
+                loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, fontsize=style.SMALL,
                 handlelength=1.8, columnspacing=1.0, handletextpad=0.5,
             )  # fmt: skip
     return figure

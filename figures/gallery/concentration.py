@@ -45,9 +45,11 @@ def draw(table: pd.DataFrame) -> Figure:
         k, (colour, marker) = tail[tail.m == m], LOOKS[0]
         axes[2].plot(k.distance, k.value, color=colour, marker=marker, markersize=3)
         axes[2].axhline(reliable_k(m), color=colour, linewidth=0.8, linestyle=":")
-        axes[2].set(xlabel="|q + k|", title=tr("positive: Pareto k̂ of {m:g} draws", m=m))
+        axes[2].set(xlabel="|q + k|", title=tr("positive: Pareto k̂"))
         axes[2].set_xticks([1, 2, 3, 4])
-        style.direct(axes[2], [(tr("limit"), reliable_k(m), colour)])
+        ends = [(tr("{m:g} draws", m=m), k.value.iloc[-1], colour)]
+        axes[2].set_xlim(right=k.distance.max() * 1.03)
+        style.direct(axes[2], [*ends, (tr("limit"), reliable_k(m), colour)])
     return figure
 
 
