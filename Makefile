@@ -19,7 +19,7 @@ QUICKLY := --quiet --no-compile
 REPORT ?= report
 ARGS ?=
 
-.PHONY: report test acceptance types interpreted in-bounds accuracy web-test bench claims versions processors lm lm-study peers docs docs-read format study fuzz gallery clean
+.PHONY: report test acceptance types interpreted in-bounds accuracy web-test bench claims versions processors lm lm-study peers docs docs-read format study fuzz mutants gallery clean
 
 report: .venv/.report
 	$(BIN)/expqk report --out $(REPORT) $(ARGS)
@@ -72,6 +72,11 @@ web-test: .venv/.web
 # Some 5000 cases of anything at every entry point, other ones each time.
 fuzz: .venv/.test
 	HYPOTHESIS_PROFILE=fuzz OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/test_fuzz.py --numprocesses 2
+
+# A sample of mutations of the numeric rooms, each against the tests of its room: half an hour or
+# more. ARGS: --count 40, --seed 1, approx/low_rank, … Survivors: tests/SURVIVORS.md.
+mutants: .venv/.test .mutants/.installed
+	OPENBLAS_NUM_THREADS=1 .mutants/bin/python tests/mutation.py $(ARGS)
 
 # figures/README.md and its pictures; tables in out/gallery stay unless ARGS=--recompute.
 gallery: .venv/.report
@@ -133,7 +138,7 @@ format: .venv/.test
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .bench .lm .lm-* .versions .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out docs/api docs/figures
+	rm -rf .venv .bench .mutants .lm .lm-* .versions .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage out docs/api docs/figures
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expqk needs Python 3.11 or newer, got " + sys.version.split()[0])'
@@ -149,6 +154,11 @@ clean:
 
 .venv/.web: .venv/.test
 	$(BIN)/python -m pip install $(QUICKLY) --constraint constraints.txt --editable '.[test,web]'
+	@touch $@
+
+.mutants/.installed:
+	$(PYTHON) -m venv .mutants
+	.mutants/bin/python -m pip install $(QUICKLY) cosmic-ray==8.7.0
 	@touch $@
 
 .bench/.peers: pyproject.toml constraints.txt

@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 
 from approx.estimate import memory  # noqa: E402
 
+collect_ignore = ["mutation.py"]  # which needs cosmic-ray, and only `make mutants` has it
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("fuzz", deadline=None, max_examples=50, print_blob=True)
 settings.register_profile("study", deadline=None, derandomize=True, max_examples=250)

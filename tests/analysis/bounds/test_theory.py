@@ -199,6 +199,10 @@ def test_extreme_logits_give_numbers_or_none():
         x = head(n=12, d=2, scale=scale)
         found = rows(x, keys=4)
         assert found.value.drop("normal logits").notna().all(), scale
+    silent = np.column_stack([x.q, 0 * x.q[:, :1]]), np.column_stack([x.k, x.k[:, :1]])
+    found = theory.Case(Head("silent", *silent, scaling=x.scaling), 0.1, 8, 0)
+    assert np.isfinite(found.q).all()  # a channel of which all queries are 0 has no logits
+    assert not found.k[:, 2].any()
     without = Head("no values", x.q, x.k)
     assert np.isnan(rows(without, keys=4).loc["columns"].measured)
 

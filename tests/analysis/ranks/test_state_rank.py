@@ -218,7 +218,8 @@ def test_what_has_no_state_is_refused():
         state_rank.lower_bound(P, 1, partition="all")
     with pytest.raises(ValueError, match="the mask is for 3 queries"):
         state_rank.lower_bound(P, 1, mask=Mask.causal(3, 4))
-    with pytest.raises(ValueError, match="weights must be square and 0 above the diagonal"):
-        recurrence(np.ones((3, 3)), 1)
+    for bad in (np.ones((3, 3)), np.tril(np.ones((4, 3)))):
+        with pytest.raises(ValueError, match="weights must be square and 0 above the diagonal"):
+            recurrence(bad, 1)
     with pytest.raises(ValueError, match="weights must have at most 1024 rows, got 1025"):
         recurrence(np.eye(1025), 1)

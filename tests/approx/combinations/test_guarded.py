@@ -144,6 +144,7 @@ def test_reads_are_counted_by_hand():
         if row.exact:
             reads += (seen - kept) * (d + c) - more * d
         assert row.reads == pytest.approx(reads)
+        assert row.share == pytest.approx(reads / (seen * (d + c)))
     means = guards.summary(found)
     assert means["exact"] == found.exact.mean()
     price = method.price(n=8, l=8, d=2, c=c, mask="causal")

@@ -210,6 +210,8 @@ def test_decoding_token_by_token_is_prefill(basis, sinks):
         assert len(states.states) <= levels
         most = levels * rank * width + (leaf + sinks) * (d + c)
         assert states.reads <= most
+        near = len(states.first) + len(states.own)
+        assert sum(x.size for x in states.arrays()[: 2 * near]) == near * (d + c)
         dearest = max(dearest, states.reads)
         assert dearest == method.price(n=seen, l=seen, d=d, mask="causal").reads
 

@@ -9,7 +9,7 @@ import scipy.linalg
 
 from approx import Mask, parse
 from approx.estimate import exact
-from approx.low_rank.projection import LEAST, PIVOTS, ColumnProjection, Compaction, pivots
+from approx.low_rank.projection import LEAST, PIVOTS, ColumnProjection, Compaction, _ridged, pivots
 
 RNG = np.random.default_rng(4)
 Q, K, V = (RNG.standard_normal(shape) for shape in ((24, 3), (16, 3), (16, 2)))
@@ -114,3 +114,9 @@ def test_a_price_takes_memory_linear_in_the_length():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4096 * 8 * 64  # 64 arrays of n numbers; the 1024 blocks with their past have 512
+
+
+def test_the_ridge_follows_the_unit_of_the_matrix():
+    A, B = np.random.default_rng(0).standard_normal((2, 9, 3))
+    small = _ridged(2.0**-30 * A, 2.0**-30 * B, 0.0)
+    np.testing.assert_array_equal(small, _ridged(A, B, 0.0))  # powers of 2 round nothing
