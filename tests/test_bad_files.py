@@ -395,7 +395,7 @@ def test_what_the_command_says_of_a_warning_and_of_an_interruption(tmp_path, mon
             warnings.warn("odd", RuntimeWarning, stacklevel=1)
             return 0
 
-        monkeypatch.setattr(cli.methods, "run", run)
+        monkeypatch.setattr("figures.command.methods.run", run)
         assert main(["methods"]) == code
         assert re.fullmatch(said, capsys.readouterr().err)
 
