@@ -228,16 +228,13 @@ def sections(found: Results, heading: str) -> Iterable[str]:
     return [
         f"{heading} {tr('Each head by itself')}",
         tr(
-            "@fig:model_heads shows what serves each head, @tbl:model_heads counts the methods. "
-            "The error is the total variation of the attention weights, tv: 0 is exact, 1 is all "
-            "on the wrong keys. A method is advised where its tv is below half of uniform "
-            "attention's. Unlike KL below, tv counts the first {skip} positions, too.",
+            "@fig:model_heads shows what serves each head. The error is the total variation of "
+            "the attention weights, tv: 0 is exact, 1 is all on the wrong keys. A method is "
+            "advised where its tv is below half of uniform attention's. Unlike KL below, tv "
+            "counts the first {skip} positions, too.",
             skip=SKIP,
         ),
         _figure(HEADS, model_run.finding_map(found), model_run.caption_map(found)),
-        _table(
-            HEADS, tr("What serves heads by themselves"), markdown(model_run.advice_table(found))
-        ),
         f"{heading} {tr('All heads together: price and damage')}",
         tr(
             "The same error damages the model more on one head than on another. The plan "
@@ -247,7 +244,6 @@ def sections(found: Results, heading: str) -> Iterable[str]:
             "the map above: the map looks at the attention of a head, the plan at what the "
             "model makes of it."
         ),
-        literal(model_run.enough(found)),
         _table("model_plan", tr("What the plan is made of"), markdown(model_run.plan_table(found))),
         _figure(PRICE, model_run.finding_frontier(found), model_run.caption_frontier(found)),
         _table(PRICE, tr("Price and damage"), markdown(model_run.frontier_table(found))),

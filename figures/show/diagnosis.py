@@ -473,17 +473,4 @@ def caption(table: pd.DataFrame) -> str:
             " To use: {names}.",
             names=tr(", ").join(f"{name} {count}" for name, count in wins.items()),
         )
-    gains = [one.uniform / one.error for one in used if one.error > 0]
-    if np.isfinite(gains).any():
-        text += tr(
-            " Uniform attention has {times:.2g} times the error of these methods (median over "
-            "heads).",
-            times=np.nanmedian(gains),
-        )
-    if gaps := [one.error / one.limit for one in used if one.limit > 0]:
-        text += tr(
-            " These methods have {times:.2g} times the error of the best method that sees all "
-            "logits (median over heads).",
-            times=np.median(gaps),
-        )
     return text

@@ -3,7 +3,7 @@
 import math
 import string
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
-from analysis.advice.verdict import KEEP, TIED, Advice, advice
+from analysis.advice.verdict import KEEP, TIED, advice
 from analysis.models.language_model import HeadIndex
 from analysis.models.pipeline import Results, Run
 from figures.drawing import style
@@ -29,7 +29,6 @@ COLOURS = [colour for colour in style.PALETTE if colour not in ("#94a4a2", "#717
 LETTERED = 40  # layers: of more, a head has no room for a letter
 MOST_NAMED = 3  # methods of a plan that a sentence names
 PLANNED = "plan"  # instead of a method, in the table of prices
-ENOUGH = 0.1  # nats: the KL below which a plan is looked for
 
 
 def title(found: Results) -> str:
@@ -93,23 +92,23 @@ def _against_single(found: Results) -> str:
         "kl": kl_of(one),
         "gain": f"{found.gain.mean:.2f} ± {found.gain.stderr:.2f}",
     }
-    if found.gain.mean == math.inf or found.gain.mean > 2 * found.gain.stderr:
-        return tr(
+    gain, twice = found.gain.mean, 2 * found.gain.stderr
+    if gain == math.inf or gain > twice:
+        said = mark(
             "The best single method for all heads at that price, by prediction, is {name}. "
-            "It does worse, by {gain}: its KL is {kl}.",
-            **known,
+            "It does worse, by {gain}: its KL is {kl}."
         )
-    if found.gain.mean == -math.inf or found.gain.mean < -2 * found.gain.stderr:
-        return tr(
+    elif gain == -math.inf or gain < -twice:
+        said = mark(
             "The best single method for all heads at that price, by prediction, is {name}. "
-            "It does better, so use it and not the plan: its KL is {kl}.",
-            **known,
+            "It does better, so use it and not the plan: its KL is {kl}."
         )
-    return tr(
-        "The best single method for all heads at that price, by prediction, is {name}. It "
-        "has KL {kl}, {gain} more than the plan: which of them is better is not resolved.",
-        **known,
-    )
+    else:
+        said = mark(
+            "The best single method for all heads at that price, by prediction, is {name}. It "
+            "has KL {kl}, {gain} more than the plan: which of them is better is not resolved."
+        )
+    return tr(said, **known)
 
 
 def _beside(found: Results) -> dict[str, Any] | None:
@@ -117,28 +116,6 @@ def _beside(found: Results) -> dict[str, Any] | None:
     most = found.plan.facts["budget"] * (1 + 1e-9)
     at = [one for one in found.singles if one["price"] <= most]
     return max(at, key=lambda single: float(single["price"]), default=None)
-
-
-def advice_table(found: Results) -> pd.DataFrame:
-    """Return a row per method that is nearest on some head, most often first."""
-    rows: dict[str, list[Advice]] = {}
-    advised = advice(found.advice)
-    for one in advised:
-        rows.setdefault(tr("keep exact") if one.verdict == KEEP else one.winner, []).append(one)
-    table = []
-    for spec, heads in sorted(rows.items(), key=lambda item: -len(item[1])):
-        kept = heads[0].verdict == KEEP
-        tvs = [one.attention_tv for one in heads if math.isfinite(one.attention_tv)]
-        uniform = [one.uniform_tv for one in heads if math.isfinite(one.uniform_tv)]
-        table.append({
-            tr("method"): tr("keep exact") if kept else style.label(spec),
-            tr("spec"): "–" if kept else f"`{spec}`",
-            tr("heads"): len(heads),
-            tr("ties"): sum(one.verdict == TIED for one in heads),
-            tr("tv, median"): f"{np.median(tvs):.2f}" if tvs else "–",
-            tr("tv of uniform"): f"{np.median(uniform):.2f}" if uniform else "–",
-        })  # fmt: skip
-    return pd.DataFrame(table)
 
 
 def plan_table(found: Results) -> pd.DataFrame:
@@ -190,34 +167,6 @@ def frontier_table(found: Results) -> pd.DataFrame:
             ),
         })  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def enough(found: Results) -> str:
-    """Return how good the prediction was, and the cheapest plan with a KL below `ENOUGH`."""
-    return " ".join(_enough(found.plan.facts))
-
-
-def _enough(facts: Mapping[str, Any]) -> Iterator[str]:
-    if facts["kl"] and facts["predicted_kl"]:
-        yield tr(
-            "The prediction adds up the damage of each head alone. With all heads replaced "
-            "at once, the damage is {times:.2g} times that sum.",
-            times=facts["kl"] / facts["predicted_kl"],
-        )
-    near = [one for one in facts["frontier"] if one["kl"] is not None and one["kl"] < ENOUGH]
-    if not near:
-        yield tr(
-            "None of these plans has a KL below {enough:g}. A larger budget comes nearer.",
-            enough=ENOUGH,
-        )
-        return
-    one = min(near, key=lambda plan: float(plan["price"]))
-    yield tr(
-        "The cheapest of these plans with a KL below {enough:g} costs {price}, {share:.1%} "
-        "of exact attention.",
-        enough=ENOUGH, price=amount_text(round(one["price"]), facts["currency"]),
-        share=one["price"] / facts["exact_price"],
-    )  # fmt: skip
 
 
 def draw_map(found: Results) -> Figure:
