@@ -325,7 +325,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "n": max(max(x.n, x.l) for x in profile.inputs),
         "masks": sentences.masks(profile.inputs),
         "input_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.inputs))),
-        "content_table": tables.markdown(pd.DataFrame(map(tables.contents, profile.inputs))),
+        "contents": tr(", ").join(f"{x.name} `{x.digest()[:16]}`" for x in profile.inputs),
         "captions": {name: tables.raised(_said(*one)) for name, one in shown.items()},
         "versions": tr(", ").join(
             f"{tables.literal(name)} {version}"

@@ -296,18 +296,11 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
             share=_worth(table),
         ),
         tr(
-            "Medians of {draws} draws. The draws {spread}, and {measured}. Other heads and other "
-            "texts may differ.",
+            "Medians of {draws} draws. The draws {spread}. Other heads and other texts may differ.",
             draws=in_words(measurement.TRIALS),
             spread=tr("differ from their median by at most {spread:.2g}", spread=spread)
             if spread >= tables.LEAST_SHOWN
             else tr("agree to three decimals"),
-            measured=tr("all {n} queries are measured", n=amounts.span(sorted({*table.n})))
-            if (table.measured == table.n).all()
-            else tr(
-                "the standard error of the sampled queries is ≤ {stderr:.1g}",
-                stderr=best.tv_stderr.max(),
-            ),
         ),
     )
 

@@ -24,11 +24,6 @@ _SCRIPT = re.compile(
     r"|\b([A-Za-z])_([A-Za-z0-9])\b"
 )
 CLASSES = (mark("sparse"), mark("low-rank"))  # as analysis.sweeps.crossovers names them
-MASKS = (
-    mark("full"),
-    mark("causal"),
-    mark("intervals"),
-)  # as approx.estimate.masks names them, or a window
 
 
 def markdown(cells: pd.DataFrame) -> str:
@@ -135,18 +130,6 @@ def facts(x: Head) -> dict[str, str]:
         tr("std"): f"{facts['logit_std']:.2f}",
         tr("row entropy"): f"{facts['row_entropy']:.2f}",
         tr(r"median $\lVert q+k\rVert^2$"): f"{facts['median_squared_sum']:.1f}",
-    }
-
-
-def contents(x: Head) -> dict[str, str]:
-    """Return what an input is: its size, and the beginning of the hash of its content."""
-    return {
-        tr("input"): x.name,
-        "n": str(x.n),
-        "l": str(x.l),
-        "d": str(x.d),
-        tr("mask"): tr(str(x.mask)),
-        tr("SHA-256 begins with"): f"`{x.digest()[:16]}`",
     }
 
 

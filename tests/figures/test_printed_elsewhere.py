@@ -77,10 +77,6 @@ PRINTED = {
         "keep exact attention on gaussian and MiniLM easy, where the best method saves "
         "storage only, and none of the other known costs.",
     ),
-    "sampled queries": (
-        lambda: sentences._runnable(advice(measured=2, tv_stderr=0.0148))[1],
-        "the standard error of the sampled queries is ≤ 0.01.",
-    ),
     "a few names": (lambda: sentences._listed(list("abc")), "a, b and c"),
     "many names": (lambda: sentences._listed(["x"] * 13), "13 heads"),
     "median ± stderr": (

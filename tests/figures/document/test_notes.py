@@ -29,8 +29,10 @@ def test_a_report_keeps_an_edited_one_and_says_so(tmp_path, monkeypatch, capsys)
     for _ in range(2):
         assert main(command) == 0
     assert capsys.readouterr().err == ""
-    (tmp_path / NAME).write_text("mine")
+    for name in (NAME, "notes.md"):
+        (tmp_path / name).write_text("<!-- after: rank -->\nmine" if name == "notes.md" else "mine")
     assert main(command) == 0
+    assert (tmp_path / "notes.md").read_text() == "<!-- after: rank -->\nmine"
     said = capsys.readouterr().err
     assert said == f"expqk: report.md was edited: it is kept as {tmp_path / 'report.md.1'}\n"
     assert files(tmp_path) == {NAME: "generated", f"{NAME}.1": "mine"}
