@@ -29,9 +29,8 @@ from figures.drawing import style
 from figures.gallery import FIGURES, FigureModule, moments, reported, summary
 from figures.report import model_page, sentences, tables, theory
 from figures.report.references import REFERENCES
-from figures.show import diagnosis
 from figures.words import amounts
-from figures.words.translation import in_words, mark, speaking, spoken, tr
+from figures.words.translation import in_words, mark, share_of, speaking, spoken, tr
 
 T = TypeVar("T")
 SOURCE = "report.md"
@@ -124,14 +123,8 @@ def build(
     computed[SUMMARY] = summary.compose(computed["error"], computed["winners"])
     files_of = {name: functools.partial(_drawn, name, computed[name], folder) for name in shown}
     together("drawing", files_of)
-    for name in sorted(computed.keys() - {*shown, ADVICE}):
+    for name in sorted(computed.keys() - {*shown}):
         style.save_table(name, computed[name], out)
-    if len(profile.advised) > 1:
-        title_of_map = sentences.worth(computed[ADVICE])
-        drawn_map = diagnosis.draw(computed[ADVICE])
-        style.save(ADVICE, computed[ADVICE], drawn_map, out, title=title_of_map)
-    else:
-        style.save_table(ADVICE, computed[ADVICE], out)
     if model is not None:
         model_page.draw(model, out)
     text = render(profile, computed, command, title=title, authors=authors, model=model)
@@ -302,15 +295,10 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
     """Return what the templates speak of."""
     shown = {name: (FIGURES[name], computed[name]) for name in reported(profile)}
     errors, best, advice = computed["error"], computed["winners"], computed[ADVICE]
-    parts = computed["decomposition"]
+    parts, samples = computed["decomposition"], computed["moments"]
+    believed = samples[samples.metric == "believable"].value == 1.0
     crossings = tables.crossing_table(errors)
-    map_of_heads = tr(
-        "Layers and heads of the file, at {budget}. Letter, number and colour: the method and its "
-        "total variation. Grey: keep exact attention.",
-        budget=amounts.amount_text(profile.budget, profile.currency),
-    )
     return {
-        # what was asked
         "inputs": [x.name for x in profile.inputs],
         "temperatures": [f"{t:g}" for t in profile.temperatures],
         "budget": amounts.amount_text(profile.budget, profile.currency),
@@ -331,7 +319,6 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
             f"{tables.literal(name)} {version}"
             for name, version in ({"Python": platform.python_version()} | versions()).items()
         ),
-        # what was found
         "summary_sentence": sentences.summary_sentence(computed[SUMMARY], advice),
         "answers_table": tables.markdown(sentences.answers(computed)),
         "bound": f"{rational.B:g}",
@@ -347,15 +334,12 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "samples": decomposition.SAMPLES,
         "comparison_table": tables.markdown(theory.comparison(computed)),
         "agreement": theory.agreement(computed["moments"]),
-        "reliable": theory.reliable(computed["moments"]),
-        # what to use
+        "reliable": share_of(believed, mark("samples")),
         "to_use": sentences.to_use(advice),
         "advice_table": tables.markdown(sentences.advice_table(advice)),
         "advised_trials": in_words(measurement.TRIALS),
         "tie": f"{TIE:g}×",
         "best_table": tables.markdown(tables.best_table(best)),
-        "mapped": len(profile.advised) > 1,
-        "map_caption": f"**{sentences.worth(advice)}** {map_of_heads}",
     }
 
 

@@ -23,9 +23,9 @@ from analysis.models.replacement import SKIP, Estimated
 from figures.document.convert import check_notes, executable, to_html
 from figures.document.notes import NAME as NOTES
 from figures.drawing import style
-from figures.report.tables import literal, markdown, metadata
+from figures.report.tables import literal, markdown
 from figures.show import model_run
-from figures.words.translation import tr
+from figures.words.translation import spoken, tr
 
 SOURCE, PAGE, PLAN = "report.md", "index.html", "plan.json"
 HEADS, PRICE = "model_heads", "model_price"  # figures and tables; no other figure has the name
@@ -76,8 +76,11 @@ def build(found: Results, out: Path, *, command: str) -> list[Path]:
 def source(found: Results, out: Path, command: str) -> str:
     """Return the page as pandoc's Markdown; every number is one that was found."""
     sentences = [f"{i}. {one}" for i, one in enumerate(summary(found), 1)]
+    title = literal(model_run.title(found)).replace("\\", "\\\\").replace('"', '\\"')
+    language = "zh-CN" if spoken() == "zh" else "en"
+    abstract = textwrap.indent("\n".join(sentences), "  ")
     parts = [
-        metadata(literal(model_run.title(found)), sentences),
+        f'---\ntitle: "{title}"\nlang: {language}\nabstract: |\n{abstract}\n---',
         *sections(found, "#"),
         f"# {tr('What to do')}",
         *_advised(found, out),

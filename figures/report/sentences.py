@@ -141,11 +141,6 @@ def rows_taken(profile: Profile) -> str:
     return " ".join(said)
 
 
-def worth(table: pd.DataFrame) -> str:
-    """Return on how many heads a method is worth using, the finding of the map."""
-    return tr("A method that can be run is worth using on {share}.", share=_worth(table))
-
-
 def _listed(names: list[str]) -> str:
     if len(names) > MOST:
         return tr("{count} heads", count=len(names))

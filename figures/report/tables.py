@@ -14,7 +14,7 @@ from figures.drawing import style
 from figures.gallery import error
 from figures.show.diagnosis import LEAST_SHOWN as LEAST_SHOWN
 from figures.words import marked_text
-from figures.words.translation import mark, spoken, tr
+from figures.words.translation import tr
 
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
 _BRACKET = re.compile(r"(?<!\\)[\[\]]")
@@ -23,19 +23,11 @@ _SCRIPT = re.compile(
     r"(?<!\\)\^(?:\{([^{}]*)\}|\(([^()]*)\)|([-−]?(?:\d+(?:\.\d+)?|\|\w+\||[a-z]))(?![\w.]*\^))"
     r"|\b([A-Za-z])_([A-Za-z0-9])\b"
 )
-CLASSES = (mark("sparse"), mark("low-rank"))  # as analysis.sweeps.crossovers names them
 
 
 def markdown(cells: pd.DataFrame) -> str:
     """Return a pipe table of cells in Markdown."""
     return marked_text.table(cells.columns, cells.to_numpy())
-
-
-def metadata(title: str, abstract: Iterable[str]) -> str:
-    """Return what a document in the language in force begins with; both are pandoc's Markdown."""
-    quoted = title.replace("\\", "\\\\").replace('"', '\\"')
-    lines = [f'title: "{quoted}"', f"lang: {'zh-CN' if spoken() == 'zh' else 'en'}", "abstract: |"]
-    return "\n".join(["---", *lines, *(f"  {line}".rstrip() for line in abstract), "---"])
 
 
 def literal(text: str) -> str:
@@ -141,8 +133,6 @@ def crossing_table(errors: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             {
                 tr("input"): row["input"],
-                tr("coldest"): tr(row["coldest"]),
-                tr("hottest"): tr(row["hottest"]),
                 tr("crossover t"): f"{row['crossing']:.2f}" if crosses else tr("none"),
                 tr("largest gain"): tr(
                     "{gain:.2f}× at t = {t:g}", gain=row["gain"], t=row["gain_temperature"]

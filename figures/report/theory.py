@@ -156,11 +156,6 @@ def _limit(count: int) -> float:
     return float(ndtri(1 - CHANCE / (2 * count)))
 
 
-def reliable(table: pd.DataFrame) -> str:
-    """Return how many samples of one entry are reliable."""
-    return share_of(table[table.metric == "believable"].value == 1.0, mark("samples"))
-
-
 def agreement(table: pd.DataFrame) -> str:
     """Return whether the samples of one entry contradict its bias in closed form."""
     z = moments.z_scores(table)

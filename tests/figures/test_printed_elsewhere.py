@@ -61,7 +61,6 @@ def thrice(table):
 
 
 PRINTED = {
-    "map of heads": (lambda: sentences.worth(advice()), "worth using on one of the two inputs."),
     "bought": (
         lambda: sentences.to_use(advice(budget=stored()["advice"].exact_price)),
         "keep exact attention on gaussian, where the budget buys every entry.",

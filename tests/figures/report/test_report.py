@@ -572,7 +572,7 @@ def test_a_file_has_its_heads_and_says_what_is_left_out(small, found, tmp_path):
     assert _unnamed(text) == _unnamed(with_model) == []
     places = [
         "**What happens to the model:**", "{#tbl:answers", "{#fig:error", "{#fig:model_price",
-        "{#tbl:advice", "{#fig:advice",
+        "{#tbl:advice",
     ]  # fmt: skip
     assert (at := [with_model.index(place) for place in places]) == sorted(at)
     assert "--model DIR" in text
