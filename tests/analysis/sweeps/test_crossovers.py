@@ -197,10 +197,6 @@ def test_oracles_are_the_largest_entries_and_the_svd(space):
     [  # two temperatures around the crossing
         (gaussian, 32.0, 1.0, 1.42, 1.21),
         pytest.param(CLUSTERED, 32.0, 2.8, 4.0, 3.51, marks=pytest.mark.slow),
-        pytest.param(gaussian, 16.0, 1.0, 1.42, 1.16, marks=pytest.mark.slow),
-        pytest.param(gaussian, 64.0, 1.0, 1.42, 1.25, marks=pytest.mark.slow),
-        pytest.param(CLUSTERED, 16.0, 2.8, 4.0, 3.89, marks=pytest.mark.slow),
-        pytest.param(CLUSTERED, 64.0, 2.0, 2.8, 2.31, marks=pytest.mark.slow),
     ],
 )
 def test_published_crossings(make, budget, low, high, crosses):

@@ -48,17 +48,6 @@ def test_a_key_contains_the_mask_unless_it_is_full():
     assert bare.key != cells[2].key  # by the mask itself, and not by the content alone
 
 
-def test_the_key_and_the_seed_without_a_mask_are_what_they_were():
-    """As computed before there were masks; a key contains the version, which is set apart.
-
-    It also names the module of the measure.
-    """
-    x = gaussian(4, 2, rng=0)
-    (cell,) = plan([parse("positive(m=2)")], x, (1.0,), **GRID).cells
-    assert cell.content == DIGEST
-    assert dataclasses.replace(cell, version="0").key == KEY
-
-
 def test_what_refuses_a_mask_is_absent_and_named():
     full, causal = masked(None, "causal")
     planned = plan([parse("one"), Refusing()], [full, causal], (1.0,), **GRID)
@@ -134,8 +123,3 @@ def test_some_heads_of_a_file_bring_their_keys_and_masks(folder):
         # sums of d products, which BLAS may add in another order in a larger matrix
         np.testing.assert_allclose(x.logits(), expected.logits()[:7, :7], rtol=1e-14, atol=1e-14)
         np.testing.assert_array_equal(x.v, expected.v[:7])
-
-
-# Of gaussian(4, 2, rng=0) and positive(m=2), by the version before masks.
-DIGEST = "57c21be7fbfbd5a749eaadfe8e544ff795cb5139e36e29e89ad5ef3f78a10a90"
-KEY = "22bb242a208902dced5b49fa4c64fc010584a73bb7a98289cfde990d765fb66d"

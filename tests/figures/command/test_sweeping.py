@@ -6,7 +6,6 @@ import re
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
@@ -155,23 +154,6 @@ def test_a_failing_cell_gives_exit_1_until_it_is_repaired(here, capsys, monkeypa
     assert "2 failed, 2 to do" in capsys.readouterr().out
     assert start("--retry-failed") == 0
     assert (here / "out/table.csv").exists()
-
-
-def test_another_config_is_refused_and_a_larger_one_goes_on(here, capsys):
-    assert start() == 0
-    before = tree(here / "out/cells")
-    (here / "own.toml").write_text(CONFIG.replace("seed = 1", "seed = 2"))
-    assert start() == 1
-    assert "holds another sweep: 8 of its 8 cells are not in this one" in capsys.readouterr().err
-    (here / "own.toml").write_text(CONFIG.replace("trials = 2", "trials = 3"))
-    for part in ("1/2", "2/2"):
-        assert start("--shard", part) == 0
-        assert (here / "out/table.csv").exists() == (part == "2/2")
-    assert len(pd.read_csv("out/table.csv")) == len(read("out"))
-    after = tree(here / "out/cells")
-    assert len(after) == CELLS + 2
-    assert before.items() <= after.items()
-    assert run("verify", "out") == 0
 
 
 # verify
