@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from analysis import inputs
-from approx import Mask
 from figures.gallery import FIGURES, explore, performer_error
 from figures.report import sentences, tables
 
@@ -26,10 +25,6 @@ def advice(**changed):
 def as_dear_as_exact():
     same = {name: stored()["advice"][f"exact_{name}"] for name in ("reads", "multiply_adds")}
     return advice(**same, bytes=stored()["advice"].exact_bytes, verdict="keep exact")
-
-
-def of_mask(mask):
-    return SimpleNamespace(mask=mask)
 
 
 def taken(heads, queries):
@@ -91,11 +86,6 @@ PRINTED = {
         "nothing about the others.",
     ),
     "nothing left out": (lambda: taken(2, 8), ""),
-    "a window": (lambda: sentences._seen(of_mask(Mask.window(9, 9, 5))), "the last 5 keys,"),
-    "an interval": (
-        lambda: sentences._seen(of_mask(Mask([0, 1, 2], [2, 6, 4], 9))),
-        "an interval of 2 to 5 keys",
-    ),
     "a tv that is too small": (lambda: tables.tv_of(1e-5), "< 0.001"),
     "finding of many": (
         lambda: FIGURES["summary"].finding(many_crossings()),

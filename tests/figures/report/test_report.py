@@ -21,9 +21,7 @@ from drawing import english, has_the_columns, numbers, text_of
 from test_model_page import made_up
 
 from analysis import inputs, moments
-from analysis.advice.diagnose import diagnose
 from analysis.compute import finished, output_files
-from analysis.costs.candidates import TRIVIAL
 from analysis.experiments import decomposition
 from analysis.experiments.profile import ADVISED, Profile, profile
 from approx import Mask, parse
@@ -185,7 +183,7 @@ def test_the_same_command_gives_the_same_bytes(made, small, tmp_path):
 
 
 def test_title_authors_and_names_of_inputs_are_text(small, edited, found):
-    name = "_x_ 1.2 --y... ^z^"
+    name = "_x_ 1.2 --y... ^z^ a|b"
     renamed = [dataclasses.replace(x, name=name) for x in small.inputs[:1]]
     found = {
         key: table.assign(input=table.input.replace(small.inputs[0].name, name))
@@ -268,13 +266,6 @@ def test_the_title_is_the_usual_one_and_rebuild_takes_none(made, text, capsys):
     assert main(["report", "--rebuild", "--out", str(made), "--title", "x"]) == 1
     assert "--rebuild takes all but notes.md from report.md" in capsys.readouterr().err
     assert tables.literal(report.TITLE).replace("\\", "\\\\") in text
-
-
-def test_bars_within_the_cells_of_a_table_do_not_end_them():
-    table = pd.DataFrame({"size": ["|q + k|", "2"]})
-    assert tables.markdown(table) == "| size |\n|---|\n| \\|q + k\\| |\n| 2 |"
-    escaped = pd.DataFrame({"input": [tables.literal("a|b \\|")]})
-    assert tables.markdown(escaped).endswith("\n| a\\|b \\\\\\| |")
 
 
 def test_profiles_ask_for_figures_that_there_are_and_each_for_more():
@@ -373,20 +364,6 @@ def test_a_budget_below_rank_1_is_refused_before_anything_is_computed(small, tmp
     assert not (tmp_path / "mine").exists()
 
 
-def test_the_report_names_the_advisors_winners(small, found):
-    """Also under a mask: both draw on one list of candidates."""
-    assert [x.mask.is_full for x in small.inputs] == [True, False]
-    for t in small.temperatures:
-        table = diagnose(small.inputs, budget=small.budget, temperature=t)
-        named = found["winners"][found["winners"].temperature == t].reset_index(drop=True)
-        best = table[table.winner].reset_index(drop=True)
-        assert named.winner.tolist() == best.spec.tolist()
-        for column in ("input", "mask", "attention_tv", "verdict"):
-            assert named[column].tolist() == best[column].tolist(), column
-        uniform = table[table.spec == TRIVIAL]
-        assert named.uniform_tv.tolist() == uniform.attention_tv.tolist()
-
-
 def test_the_advice_says_what_it_costs_in_multiply_adds(small, found):
     said = sentences.advice_table(found["advice"])["multiply-adds"]
     for x, spec, cell in zip(small.inputs, found["advice"].spec[found["advice"].winner], said):
@@ -415,29 +392,6 @@ def test_a_report_says_its_currency_and_not_the_default(small, found):
     assert "{#tbl:crossing}" not in text
     with speaking("zh"):
         assert report.render(other, named, "x").count("每个新查询读取 1024 个数") >= 3
-
-
-def test_a_name_with_marks_finds_its_rows(small, found):
-    """Only the advised heads have the second name, as most heads of a file."""
-    awkward = {"gaussian": "my *heads*_v1.2 a|b^2 0.3", "MiniLM easy": "`<script>[l](u) $x$ 0.4"}
-    shown, more = (dataclasses.replace(x, name=awkward[x.name]) for x in small.inputs)
-    own = dataclasses.replace(small, inputs=(shown,), advised=(shown, more), given=(2, 40))
-    named = {
-        key: table.assign(input=table.input.replace(awkward)) if "input" in table else table
-        for key, table in found.items()
-    }
-    first = {  # what only the shown head is in
-        key: table[table.input == shown.name] if "input" in table and key != "advice" else table
-        for key, table in named.items()
-    }
-    text = report.render(own, first, "expqk report")
-    assert "my *heads*_v1.2" not in text
-    assert "<script>" not in text
-    assert "[l](u)" not in text
-    advised = text[text.index("| input | use |") :].split("\n\n")[0]
-    assert "| my \\*heads\\*\\_v1\\.2 a\\|b\\^2 0\\.3 |" in advised
-    assert text.count("a\\|b\\^2 0\\.3") == text.count("a\\|b")  # neither cut nor raised
-    assert "| \\`\\<script\\>\\[l\\]\\(u\\) \\$x\\$ 0\\.4 |" in advised
 
 
 def test_a_mask_is_spoken_of_where_there_is_one(small, made, found):
