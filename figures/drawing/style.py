@@ -18,6 +18,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 from PIL import Image, PngImagePlugin
@@ -361,10 +362,22 @@ def curve(ax: Axes, values: pd.Series, limits: tuple[float, float], **look: Any)
 def beyond(ax: Axes, values: pd.Series, limits: tuple[float, float], **look: Any) -> None:
     """Draw a triangle at the border for each value that is beyond it."""
     least, most = limits
-    own: dict[str, Any] = {"linestyle": "", "markersize": 4.5, "clip_on": False}
+    own: dict[str, Any] = {"linestyle": "", "markersize": 4.5, "clip_on": False, "gid": "beyond"}
     for place, marker, off in ((most, "^", values > most), (least, "v", values < least)):
         if off.any():
             ax.plot(values.index[off], [place] * off.sum(), **(look | own | {"marker": marker}))
+
+
+def key(ax: Axes, *, line: str = "", mark: str = "", hollow: str = "") -> None:
+    """Say in the legend what lines, marks and hollow marks of all colours stand for."""
+    mark_alone: dict[str, Any] = dots("0.4", "o", 4.5)
+    for text, look in (
+        (line, {"color": "0.4"}),
+        (mark, mark_alone),
+        (hollow, mark_alone | {"markerfacecolor": "white"}),
+    ):
+        if text:
+            ax.plot([], [], label=text, **look)
 
 
 def direct(ax: Axes, lines: Sequence[tuple[str, float, Any]], *, apart: float = 0.085) -> None:
@@ -467,14 +480,17 @@ class Note(Annotation):
 
 
 def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:
-    """Name the curves of panels below them, or many on the right."""
+    """Name the curves of panels below them, or many on the right, and what triangles are."""
     handles: dict[str, Any] = {}
-    for ax in axes if isinstance(axes, list) else [axes]:
+    panels = axes if isinstance(axes, list) else [axes]
+    for ax in panels:
         for handle, label in zip(*ax.get_legend_handles_labels()):
             handles.setdefault(label, handle)
     if not handles:
         return
     many = len(handles) > MOST
+    if any(line.get_gid() == "beyond" for ax in panels for line in ax.lines):
+        handles[tr("off the scale")] = Line2D([], [], **dots("0.4", "^", 4.5))
     figure.legend(
         list(handles.values()), [lines(label, 24) if many else label for label in handles],
         loc="outside right center" if many else "outside lower center",
