@@ -1,5 +1,6 @@
 """The dense part under a mask: its products in chunks, against the matrix with 0 where unseen."""
 
+import mpmath
 import naive
 import numpy as np
 import pytest
@@ -234,3 +235,101 @@ def test_the_largest_scale_that_is_seen():
     top = np.array([-np.inf, -np.inf, 5.0, -np.inf, 1.0, 8.0])
     masked._largest_seen(logs, 10, first, stop, top)
     np.testing.assert_array_equal(top, [7.0, -1.0, 5.0, -np.inf, 1.0, 8.0])
+
+
+def log_entries(low):
+    """Return the logs of the entries of exponentials, in float64, without any scale."""
+    both = np.vstack([low.omega, -low.omega])[: low.rank].astype(float)
+    logs = []
+    for side in (low.queries, low.keys):
+        x = side.x.astype(float)
+        rest = np.reshape(side.extra, (-1, 1)) - 0.5 * np.square(x).sum(axis=1, keepdims=True)
+        logs.append(x @ both.T + low.level + rest)
+    return np.logaddexp.reduce(logs[0][:, None] + logs[1], axis=2), max(
+        np.abs(x).max() for x in logs
+    )
+
+
+def with_a_loud_key(dtype, n=12, d=3, at=8, norm=400.0):
+    """Return Q, K with logits up to 10⁴, and far beyond for one late key."""
+    rng = np.random.default_rng(3)
+    Q, K = rng.standard_normal((2, n, d))
+    Q *= 100 / np.linalg.norm(Q, axis=1, keepdims=True)
+    K *= rng.uniform(1, 100, (n, 1)) / np.linalg.norm(K, axis=1, keepdims=True)
+    K[at] *= norm / np.linalg.norm(K[at])
+    return Q.astype(dtype), K.astype(dtype), at
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("chunk", [1, 4, 64])
+@pytest.mark.parametrize("spec", ["positive(m=8)", "hyperbolic(m=8)", "shifted_positive(m=8)"])
+def test_a_loud_key_has_no_effect_on_queries_that_do_not_see_it(monkeypatch, spec, chunk, dtype):
+    monkeypatch.setattr(masked, "CHUNK", chunk)
+    Q, K, at = with_a_loud_key(dtype)
+    n = len(Q)
+    V = np.random.default_rng(0).uniform(1, 2, (n, 2)).astype(dtype)
+    late = np.minimum(np.arange(n), 5)
+    for mask in (Mask.causal(n, n), Mask(late, np.arange(n) + 1, n), hiding(n, n, 3)):
+        for width in (1, 2):
+            A = parse(spec).approximate(Q, K, mask=mask, rng=0)
+            logs, largest = log_entries(A.low.low)
+            logs = np.where(naive.seen(mask, n, n), logs, -np.inf)
+            weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+            want = weights @ V / weights.sum(axis=1, keepdims=True)
+            # exponents up to `largest` carry a few roundings, and d + 4 operations each
+            error = 8 * np.finfo(dtype).eps * largest
+            assert error < (1e-9 if dtype == np.float64 else 0.2)
+            got, row_log = A.attend(V[:, :width]), A.row_log().astype(float)
+            assert np.isfinite(got).all()
+            # the scale is of the largest features, and what is far below it is 0
+            far = logs - row_log[:, None]
+            assert far.max() <= np.log(A.rank) + error
+            clear = far.max(axis=1) > 0.8 * np.log(np.finfo(dtype).tiny)
+            assert clear.mean() > 0.7
+            np.testing.assert_allclose(got[clear], want[clear, :width], rtol=error)
+            values = A.block(ALL, shift=A.row_log())
+            assert np.isfinite(values).all()
+            near = far > 0.8 * np.log(np.finfo(dtype).tiny)
+            np.testing.assert_allclose(values[near], np.exp(far[near]), rtol=error)
+    before = parse(spec).approximate(Q[:at], K[:at], mask="causal", rng=0)
+    after = parse(spec).approximate(Q, K, mask="causal", rng=0)
+    if not spec.startswith("shifted"):  # by the means of all tokens
+        got, want = after.attend(V)[:at], before.attend(V[:at])
+        np.testing.assert_allclose(got, want, rtol=8 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("by_factors", [True, False])
+@pytest.mark.parametrize("centred", [True, False])
+def test_polynomials_beside_a_loud_key(monkeypatch, centred, by_factors):
+    """(1 + x/40)⁴⁰ in 50 digits, with e^(row + column) where the inputs were centred."""
+    monkeypatch.setattr(masked, "CHUNK", 2)
+    monkeypatch.setattr(Elementwise, "_factors_are_cheaper", lambda *_: by_factors)
+    Q, K, _ = with_a_loud_key(np.float64, d=1)
+    n = len(Q)
+    low = parse("tensor_power(n=40)").approximate(Q, K).low
+    row, column = np.linspace(-900, 900, n), np.where(np.arange(n) == 8, 5000.0, np.arange(n) - 900)
+    if centred:
+        low = low.rescaled(row, column)
+    V = np.random.default_rng(0).uniform(1, 2, (n, 2))
+    for mask in (Mask.causal(n, n), Mask.window(n, n, 3), hiding(n, n, 3)):
+        A = Approximation(low, mask=mask)
+        got, log = A.scaled_matmat(V)
+        seen = naive.seen(mask, n, n)
+        values = A.block(ALL, shift=A.row_log())
+        with mpmath.workdps(50):
+            for i in range(n):
+                entries = {
+                    j: (1 + mpmath.mpf(float(Q[i, 0])) * float(K[j, 0]) / 40) ** 40
+                    * (mpmath.exp(float(row[i]) + mpmath.mpf(float(column[j]))) if centred else 1)
+                    for j in np.flatnonzero(seen[i])
+                }  # fmt: skip
+                for c in range(2):
+                    want = sum(e * float(V[j, c]) for j, e in entries.items())
+                    # logs of the scale near 6000, each product rounded by a power of 40
+                    close = abs(mpmath.mpf(float(got[i, c])) * mpmath.exp(float(log[i])) / want - 1)
+                    assert close < 6000 * 40 * np.finfo(float).eps
+                top = max(entries.values())
+                for j, e in entries.items():
+                    if e > top * mpmath.mpf(10) ** -250:
+                        found = mpmath.mpf(float(values[i, j])) * mpmath.exp(float(A.row_log()[i]))
+                        assert abs(found / e - 1) < 6000 * 40 * np.finfo(float).eps
