@@ -93,7 +93,7 @@ def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
     ImportError
         Without ``expqk[report]``.
     ValueError
-        If a reference leads to no figure or table.
+        If a reference leads to no figure or table, or a figure lies outside the folder.
     RuntimeError
         If pandoc fails, or cannot read a formula or a figure.
     """
@@ -304,6 +304,13 @@ def _walk(node: Node, change: Callable[[Node], Node]) -> Node:
     return node
 
 
+def _check_inside(folder: Path, name: str) -> None:
+    """Refuse a figure that is not in the folder of its document: pandoc would embed it."""
+    file = (folder / name.partition("#")[0]).resolve()
+    if re.search(r"[\\:\0]|^//", name) or not file.is_relative_to(folder.resolve()):
+        raise ValueError(f"a figure must lie in the folder of its document, got {name!r}")
+
+
 class _Numbers:
     """Puts "Figure 1" and "Table 1" before captions, and links with these in place of @fig:x.
 
@@ -319,6 +326,8 @@ class _Numbers:
     def numbered(self, node: Node) -> Node:
         """Return a figure, a table or a formula as the document shows it."""
         kind = node["t"]
+        if kind == "Image":
+            _check_inside(self.folder, unquote(node["c"][2][0]))
         if kind == "Str" and self.pdf and _SHORTHAND.search(node["c"]):
             return {
                 "t": "RawInline",

@@ -259,19 +259,6 @@ def render(
     command, title, authors, model
         As in `build`: text, not markup.
     """
-    try:
-        import jinja2
-    except ImportError:
-        raise ImportError("the report needs: pip install -e '.[report]'") from None
-    templates = resources.files("figures.report")
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda part: templates.joinpath(part).read_text("utf-8")),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        comment_start_string="<#",  # {# begins an identifier in pandoc's Markdown
-        comment_end_string="#>",
-    )
     context = {
         "title": tables.literal(title or tr(TITLE)),
         "lang": "zh-CN" if spoken() == "zh" else "en",
@@ -282,13 +269,29 @@ def render(
         "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0)),
         **_context(*_in_markdown(profile, computed)),
     }
-    template = environment.get_template(TEMPLATES[spoken()])
+    template = _environment().get_template(TEMPLATES[spoken()])
     draft = template.render(context, references=REFERENCES, others=[])
     others = [name for name in context["captions"] if f"{{#fig:{name} " not in draft]
     cited = re.findall(r"\]\(#ref-(\w+)\)", draft)
     references = {key: text for key, text in REFERENCES.items() if key in cited}
     text = template.render(context, references=references, others=others)
     return text.strip() + "\n"
+
+
+def _environment() -> Any:  # of jinja2, an extra
+    try:
+        import jinja2
+    except ImportError:
+        raise ImportError("the report needs: pip install -e '.[report]'") from None
+    templates = resources.files("figures.report")
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda part: templates.joinpath(part).read_text("utf-8")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        comment_start_string="<#",  # {# begins an identifier in pandoc's Markdown
+        comment_end_string="#>",
+    )
 
 
 def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 
 from figures.document.convert import to_html, to_pdf
 from figures.fonts import characters
-from figures.report.tables import literal, metadata
+from figures.report import build
+from figures.report.tables import literal
 
 MARKDOWN = r"""---
 title: How well is $\exp(q\cdot k)$ approximated?
@@ -187,7 +188,9 @@ HOSTILE = [
 def test_a_name_of_a_user_is_text_wherever_it_stands(name, folder, tmp_path):
     """Of a head, of an input, of an author, of a report: each goes through `literal`."""
     said = literal(name)
-    source = f"""{metadata(said, [said])}
+    beginning = '{% from "parts.j2" import beginning with context %}{{ beginning() }}'
+    head = build._environment().from_string(beginning).render(title=said, authors=[said], lang="en")
+    source = f"""{head}
 
 # {said}
 
@@ -213,6 +216,31 @@ def test_a_name_of_a_user_is_text_wherever_it_stands(name, folder, tmp_path):
     to_pdf(written(folder, source), tmp_path / "x.pdf")
     text = text_of((tmp_path / "x.pdf").read_bytes())
     assert text is None or "root:" not in text
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "../secret.svg",
+        "figures/%2e%2e/%2e%2e/secret.svg",
+        "/etc/secret.svg",
+        "file:///etc/secret.svg",
+        "https://evil.example/x.svg",
+        "//evil.example/x.svg",
+        "data:image/svg+xml,x.svg",
+        r"..\\secret.svg",
+        "figures/link.svg",
+    ],
+)
+@pytest.mark.parametrize("write", [to_html, to_pdf])
+def test_a_figure_outside_the_folder_is_refused(write, target, folder, tmp_path):
+    inner = tmp_path / "inner"
+    shutil.copytree(folder, inner)
+    (tmp_path / "secret.svg").write_text("<svg/>")
+    (inner / "figures" / "link.svg").symlink_to(tmp_path / "secret.svg")
+    with pytest.raises(ValueError, match="a figure must lie in the folder"):
+        write(written(inner, f"![x]({target})"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
