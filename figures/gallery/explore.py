@@ -1,9 +1,7 @@
-"""Attention rows and their estimates at equal budget, as pictures: a panel a temperature."""
+"""Attention rows and their estimates at equal budget, as pictures: a figure a temperature."""
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps, rc_context
-from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
@@ -16,7 +14,7 @@ from approx.checks import Array
 from approx.estimate import exact
 from figures.drawing import style
 from figures.words import amounts
-from figures.words.translation import mark, tr
+from figures.words.translation import tr
 
 TITLE = "Attention rows and their estimates at equal budget"
 ORDER = 480
@@ -25,9 +23,7 @@ EXACT, WEIGHTS = "exact", "weights"
 SPECS = {
     "positive": "Performer",
     "top_k": "top-k",
-    "scatterbrain(low_rank=positive(), sparse=top_k())": "Scatterbrain",
     "truncated_svd(space='attention')": "truncated SVD",
-    "uniform": "uniform",
 }
 ERRORS = ("attention_tv", "attention_relative_frobenius")
 PIXELS = tuple(f"pixel_{place}" for place in range(SIDE))
@@ -36,8 +32,6 @@ COLUMNS = (
     *PIXELS,
 )  # fmt: skip
 FLOOR = 1e-3
-WIDTH = 0.93  # of a picture in its column
-ERROR_NAMES = dict(zip(ERRORS, (mark("TV"), mark("error"))))
 
 
 def compute(profile: Profile) -> pd.DataFrame:
@@ -87,8 +81,8 @@ def _picture(about: Row, attention: Array) -> list[Row]:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw the pictures at the temperature nearest 1."""
-    return _grid(_at_one(table))
+    """Draw the pictures of the last input at the temperature nearest 1."""
+    return _pictures(_at_one(table))
 
 
 def _at_one(table: pd.DataFrame) -> pd.DataFrame:
@@ -99,119 +93,62 @@ def _at_one(table: pd.DataFrame) -> pd.DataFrame:
 def panels(table: pd.DataFrame) -> dict[float, Figure]:
     """Return a figure of each temperature, by temperature."""
     grid = sorted(table.temperature.unique().tolist())
-    return {t: _grid(table[table.temperature == t]) for t in grid}
+    return {t: _pictures(table[table.temperature == t]) for t in grid}
 
 
-def _grid(table: pd.DataFrame) -> Figure:
-    """Draw an axes an input and temperature; side by side in it, a picture a method."""
-    names = [EXACT, *(name for name in SPECS.values() if name in set(table.name))]
-    grid = sorted(table.temperature.unique().tolist())
-    places = [(t, name) for t in grid for name in table.input.unique().tolist()]
-    colours = colormaps["magma_r"].with_extremes(under=style.PALETTE[0])
-    norm = LogNorm(FLOOR, 1)
-    height = 1.4 * len(places) + 1.1
-    place = {"left": 0.06, "right": 1.0, "top": 1 - 0.5 / height, "bottom": 0.55 / height}
-    with style.style(), rc_context(style.ARRANGED):
-        figure = Figure(figsize=(7.0, height))
-        axes = figure.subplots(len(places), 1, squeeze=False, gridspec_kw=place | {"hspace": 0.32})
-        for row, (ax, (t, name)) in enumerate(zip(axes[:, 0], places)):
-            part = table[(table.temperature == t) & (table.input == name)]
-            for column, method in enumerate(names):
-                rows, extent = part[part.name == method], (column, column + WIDTH, 0, 1)
-                ax.imshow(
-                    _shown(rows), cmap=colours, norm=norm, extent=extent, interpolation="none"
-                )
-                heading = "" if row else f"{tr(method)}\n"
-                ax.text(
-                    column + WIDTH / 2, 1.03, heading + _errors(rows), size=style.SMALL, ha="center"
-                )
-            ax.set(xlim=(0, len(names)), ylim=(0, 1), xticks=[], yticks=[], aspect="auto")
-            ax.spines[:].set_visible(False)
-            ax.set_ylabel(f"{name}\nt = {t:g}", size=style.SMALL)
-        bar = figure.colorbar(
-            ScalarMappable(norm, colours), orientation="horizontal", extend="min",
-            cax=figure.add_axes((0.3, 0.4 / height, 0.4, 0.1 / height)),
-        )  # fmt: skip
-        bar.ax.tick_params(labelsize=style.SMALL)
-        bar.ax.grid(False)
-        bar.set_label(
-            tr("share of a query's attention (left end: below −{floor:g})", floor=FLOOR),
-            size=style.SMALL,
-            labelpad=1,
-        )
+def _pictures(table: pd.DataFrame) -> Figure:
+    """Draw the exact attention of the last input and, beside it, its estimates."""
+    last = table[table.input == table.input.iloc[-1]]
+    names = [name for name in (EXACT, *SPECS.values()) if name in set(last.name)]
+    norm = LogNorm(FLOOR, 1, clip=True)
+    with style.style():
+        figure = Figure(figsize=(7.0, 2.9))
+        axes = figure.subplots(1, len(names))
+        for ax, name in zip(axes, names):
+            rows = last[last.name == name]
+            pixels = rows[rows.metric == WEIGHTS][list(PIXELS)].dropna(axis=1)
+            image = ax.imshow(
+                pixels, cmap="magma_r", norm=norm, aspect="auto", interpolation="none"
+            )
+            tv = rows.value[rows.metric == ERRORS[0]]
+            below = tr("total variation {tv}", tv=_short(tv.iloc[0])) if len(tv) else ""
+            ax.set_title(f"{tr(name)}\n{below}")
+            ax.set(xticks=[], yticks=[], xlabel=tr("each key"))
+        axes[0].set_ylabel(tr("each query"))
+        figure.suptitle(f"{last.input.iloc[0]}, t = {last.temperature.iloc[0]:g}")
+        label = tr("share of a query's attention; palest: at most {floor:g}", floor=FLOOR)
+        figure.colorbar(image, ax=axes, location="bottom", fraction=0.05, aspect=40, label=label)
     return figure
-
-
-def _shown(rows: pd.DataFrame) -> Array:
-    """Return the pixels of a picture, those near 0 lifted to where the colours begin."""
-    pixels = rows[rows.metric == WEIGHTS][list(PIXELS)].dropna(axis=1).to_numpy()
-    return np.where(pixels < -FLOOR, FLOOR / 2, pixels.clip(min=FLOOR))
-
-
-def _errors(rows: pd.DataFrame) -> str:
-    values = rows.set_index("metric").value
-    return "\n".join(
-        f"{tr(name)} {_short(values[key])}" for key, name in ERROR_NAMES.items() if key in values
-    )
 
 
 def _short(value: float) -> str:
     return f"{value:#.2g}" if value >= 1e-2 else f"{value:.2g}"
 
 
-def nearest(table: pd.DataFrame) -> pd.DataFrame:
-    """Return which estimates have the least tv that is printed, of all and of the runnable.
-
-    A row an input and temperature, with columns ``every`` and ``runnable`` of tuples of names: as
-    many as print the same number.
-    """
-    tv = table[table.metric == "attention_tv"]
-    keys = ["input", "temperature"]
-    some = {"every": tv, "runnable": tv[[not parse(spec).oracle for spec in tv.method]]}
-    least = {
-        of: {key: _least(rows) for key, rows in part.groupby(keys, sort=False)}
-        for of, part in some.items()
-    }
-    return pd.DataFrame({of: pd.Series(names) for of, names in least.items()}).rename_axis(keys)
-
-
-def _least(rows: pd.DataFrame) -> tuple[str, ...]:
-    """Return the names whose values print as the least does, the least first."""
-    rows = rows.sort_values("value", kind="stable")
-    printed = rows.value.map(_short)
-    return tuple(rows["name"][printed == printed.iloc[0]])
-
-
 def finding(table: pd.DataFrame) -> str:
-    here = nearest(_at_one(table)).droplevel("temperature")
+    here = _at_one(table)
+    last = here[(here.input == here.input.iloc[-1]) & (here.metric == ERRORS[0])]
+    tv = last[last.name.isin(SPECS.values())].set_index("name").value
     return tr(
-        "At t = {t:g}, {every} has the least total variation; among those shown that can be run, "
-        "{runnable}.",
-        t=_at_one(table).temperature.iloc[0],
-        every=_listed(here.every),
-        runnable=_listed(here.runnable),
+        "On {input} at t = {t:g}, {best} has the least total variation, {least}; {worst} has the "
+        "most, {most}.",
+        input=last.input.iloc[0],
+        t=last.temperature.iloc[0],
+        best=_least(tv),
+        least=_short(tv.min()),
+        worst=tr(tv.idxmax()),
+        most=_short(tv.max()),
     )
 
 
-def _listed(names: pd.Series) -> str:
-    """Return each method with the inputs on which it is nearest."""
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for name, tied in names.items():
-        groups.setdefault(tied, []).append(str(name))
-    return tr(", ").join(
-        tr("{method} ({inputs})", method=_either(tied), inputs=tr(", ").join(inputs))
-        for tied, inputs in groups.items()
-    )
-
-
-def _either(names: tuple[str, ...]) -> str:
-    """Return the names of methods that print the same value."""
-    return tr(" or ").join(tr(name) for name in names)
+def _least(values: pd.Series) -> str:
+    """Return the names whose values print as the least does, the least first."""
+    printed = values.sort_values(kind="stable").map(_short)
+    return tr(" or ").join(tr(name) for name in printed.index[printed == printed.iloc[0]])
 
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Queries down, keys across; exact, estimates at {budget}. Above: total variation, "
-        "relative Frobenius error.",
+        "Attention of queries (down) to keys (across), exact and by estimates at {budget}.",
         budget=amounts.budget(table),
     )

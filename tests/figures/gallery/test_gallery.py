@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import re
 
 import as_printed
 import numpy as np
@@ -172,7 +171,7 @@ def test_long_sequences_are_gathered_into_pixels():
 
 def test_panels_of_an_earlier_run_are_removed(tables, tmp_path):
     table, place = tables["explore"], tmp_path / "figures" / "explore"
-    table = table[table.name.isin(["exact", "uniform"])]  # the others take longer to draw
+    table = table[table.name.isin(["exact", "Performer"])]  # the others take longer to draw
     save("explore", table[table.temperature < 8], tmp_path, ())
     first = (place / "t=1.svg").read_bytes()
     assert f"<title>{FIGURES['explore'].TITLE}, t = 1</title>".encode() in first
@@ -221,12 +220,10 @@ def test_what_a_figure_shows_is_written_as_plain_text(tmp_path):
 
 @pytest.mark.parametrize("best", explore.SPECS.values())
 def test_no_sentence_calls_nearest_what_another_picture_is_nearer_than(best, tables):
-    """Each picture in turn has the least tv, on both inputs and at every temperature."""
+    """Each picture in turn has the least tv, or as little as another that prints the same."""
     table, module = tables["explore"], FIGURES["explore"]
     tv = table.metric == "attention_tv"
     table = table.assign(value=table.value.where(~(tv & (table.name == best)), 1e-9))
-    said = module.finding(table)
-    assert f"{best} (gaussian, MiniLM easy) has the least total variation; among" in said
-    for name, part in table[tv & (table.temperature == 1)].groupby("input", sort=False):
-        runs = part[part.name.isin(["Performer", "uniform"])].set_index("name").value
-        assert re.search(rf"can be run, .*{runs.idxmin()} \([^)]*{name}", said)
+    assert f", {best} has the least total variation, 1e-09;" in module.finding(table)
+    alike = table.assign(value=table.value.where(~tv, 0.5))
+    assert f"{' or '.join(explore.SPECS.values())} has the least" in module.finding(alike)
