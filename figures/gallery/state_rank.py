@@ -26,15 +26,11 @@ MOST_HEADS = 4
 EPSILON = 1e-2
 WINDOW = 32  # of the bound for models that have exact attention near by as well
 LOOKS = {
-    "eckart_young": (mark("rank m of the whole matrix (SVD)"), style.PALETTE[2], "--", "v"),
+    "eckart_young": (mark("whole matrix at rank m (SVD)"), style.PALETTE[2], "--", "v"),
     "ungated": (mark("m features, best found"), style.PALETTE[1], "-", "s"),
     "recurrence": (mark("m states, best found"), style.PALETTE[0], "-", "o"),
     "lower_bound": (mark("lower bound for any m states"), "black", "-", ""),
-    "lower_bound_beside_a_window": (
-        mark("the same beside {width} exact keys"), "black", ":", "",
-    ),
 }  # fmt: skip
-BOUNDS = "eckart_young", "lower_bound", "lower_bound_beside_a_window"
 FLOOR = 1e-4
 KEYS = ["input", "layer", "head"]
 
@@ -81,43 +77,25 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw the ranks of every head against position, and the median errors against states."""
-    groups = list(table.groupby(KEYS, sort=False))
+    """Draw ranks against position and errors against states, medians over heads."""
     with style.style():
         figure = Figure(figsize=(7.0, 3.3))
         left, right = figure.subplots(1, 2)
-        names: list[tuple[str, float, Any]] = []
-        for (head, part), colour in zip(groups, style.PALETTE * len(groups)):
-            ranks = part[part.metric == "epsilon_rank"]
-            whole, blocks = ranks[ranks.position < 0].value.iloc[0], ranks[ranks.position > 0]
-            left.axhline(whole, color=colour, linestyle="--", linewidth=1)
-            names.append((_name(head, groups), float(whole), colour))
-            left.plot(blocks.position, blocks.value, color=colour)
-        left.set(yscale="log", xlabel=tr("position"))
-        style.direct(left, names)
-        left.set_ylabel(tr("{epsilon:g}-rank", epsilon=EPSILON))
-        lines = tr("dashed: whole matrix\nsolid: later queries × earlier keys")
-        left.set_title(lines, fontsize=style.SMALL)
+        ranks = table[table.metric == "epsilon_rank"].groupby("position").value.median()
+        look = {"color": style.PALETTE[4]}
+        left.axhline(ranks[-1], **look, linestyle="--", label=tr("rank of the whole matrix"))
+        blocks = ranks.drop(-1)
+        left.plot(blocks, **look, label=tr("rank of later queries × earlier keys"))
+        left.set(xlabel=tr("position"), ylim=(0, None))
+        left.set_ylabel(tr("singular values above {epsilon:.0%}", epsilon=EPSILON))
         for metric, (label, colour, line, marker) in LOOKS.items():
-            errors = table[table.metric == metric].groupby("states").value.median()
-            look = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4}
-            pale = style.PALE if metric in BOUNDS else {}
-            right.plot(
-                errors.index, errors.clip(FLOOR), label=tr(label, width=WINDOW), **(look | pale)
-            )
+            errors = table[table.metric == metric].groupby("states").value.median().clip(FLOOR)
+            right.plot(errors, color=colour, linestyle=line, marker=marker, label=tr(label))
         right.set(xscale="log", yscale="log", xlabel=tr("states or features m"))
         right.set_ylabel(tr("relative Frobenius error"))
-        right.set_title(tr("medians over heads"))
         style.ticks(right, sorted(table.states[table.states > 0].unique()))
-        style.legend(figure, right, columns=2)
+        style.legend(figure, [left, right], columns=2)
     return figure
-
-
-def _name(head: tuple[Any, ...], groups: list[Any]) -> str:
-    """Return the name of a head's input, with layer and head where several have it."""
-    name, layer, number = head
-    alone = sum(other[0] == name for other, _ in groups) == 1
-    return str(name) if alone else f"{name} {layer}.{number}"
 
 
 def _ranks(table: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
@@ -139,7 +117,7 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Left: singular values over {epsilon:g} of the largest. Right: errors against the number "
-        "m of states; pale: bounds.",
+        "Medians over heads. Left: ε-rank, singular values above {epsilon:.0%} of the largest. "
+        "Right: errors of the attention matrix.",
         epsilon=EPSILON,
     )
