@@ -14,15 +14,11 @@ from figures.words.translation import mark, tr
 TITLE = "Rank with positions at the input and at the logits"
 ORDER = 390
 COLUMNS = ("n", "d", "d_h", "d_p", "heads", "where", "metric", "value")
-N, D, D_H, D_P = 32, 16, 4, 6
+N, D, D_H, D_P = 32, 16, 4, 6  # D_P: that of the finding
 WIDTHS = (0, 2, 4, 6, 8, 12, 16, 20, 24, 28, 32)  # d_p
-HEADS = (1, 2, 3, 4, 6, 8)
-WHERE = {"input": mark("at the input"), "logits": mark("at the logits")}
 LOOKS = {
-    ("input", "logits"): (mark("logits, positions at the input"), style.PALETTE[0], "-", "o"),
-    ("logits", "logits"): (mark("logits, positions at the logits"), style.PALETTE[2], "-", "s"),
-    ("input", "exp"): (mark("exp of logits, at the input"), style.PALETTE[0], "--", "^"),
-    ("logits", "exp"): (mark("exp of logits, at the logits"), style.PALETTE[2], ":", "v"),
+    "input": (mark("logits q·k, positions added to the input"), style.PALETTE[0], "-", "o"),
+    "logits": (mark("logits q·k, positions added to the logits"), style.PALETTE[2], "-", "s"),
 }
 
 
@@ -40,63 +36,25 @@ def _of_width(d_p: int, seed: int) -> list[Row]:
     return [*rows, (*place, "construction", float(built_rank)), (*place, "bound", float(bound))]
 
 
-def _of_heads(heads: int, seed: int) -> list[Row]:
-    rng = np.random.default_rng(seed_sequence(seed, "position_rank", "heads", heads))
-    head = position_rank.generic(N, D, D_H, D_P, rng=rng, heads=heads)
-    rows: list[Row] = []
-    for where, logits in (("input", head.at_input()), ("logits", head.at_logits())):
-        each = [position_rank.ranks(head)["logits"] for head in logits]
-        place = (N, D, D_H, D_P, heads, where)
-        rows.append((*place, "sum", float(position_rank.ranks(logits.sum(axis=0))["logits"])))
-        rows.append((*place, "largest_head", float(max(each))))
-    return rows
-
-
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return ranks against the width d_p of positions, and against the number of heads."""
-    widths = [(d_p, profile.seed) for d_p in WIDTHS]
-    heads = [(count, profile.seed) for count in HEADS]
-    by_width = profile.study(_of_width, widths, "widths", COLUMNS)
-    by_heads = profile.study(_of_heads, heads, "heads", COLUMNS)
-    return pd.concat([by_width, by_heads], ignore_index=True)
+    """Return ranks against the width d_p of positions."""
+    return profile.study(_of_width, [(d_p, profile.seed) for d_p in WIDTHS], "widths", COLUMNS)
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw rank against d_p for one head, and of the sum over heads against their number."""
+    """Draw rank against d_p for one head, before and after exp."""
     with style.style():
-        figure = Figure(figsize=(7.0, 3.3))
-        left, right = figure.subplots(1, 2)
-        ends: list[list[tuple[str, float, str]]] = [[], []]
-        for (where, metric), (label, colour, line, marker) in LOOKS.items():
-            part = table[(table["where"] == where) & (table.metric == metric)]
-            left.plot(
-                part.d_p, part.value, label=tr(label), color=colour, linestyle=line, marker=marker
-            )
-            ends[0].append((style.lines(tr(label), 18), float(part.value.iloc[-1]), colour))
-        left.set(
-            xlabel=tr("width $d_p$ of positions (head size {d_h})", d_h=D_H), ylabel=tr("rank")
-        )
-        left.set_title(tr("one head, n = {n}", n=N))
-        for where, name in WHERE.items():
-            _, colour, _, marker = LOOKS[where, "logits"]
-            for metric, line, what in (
-                ("sum", "-", tr("their sum")),
-                ("largest_head", "--", tr("one head")),
-            ):
-                said = tr("{what}, {name}", what=what, name=tr(name))
-                part = table[(table["where"] == where) & (table.metric == metric)]
-                right.plot(
-                    part.heads, part.value, color=colour, linestyle=line, marker=marker,
-                    markerfacecolor="none" if line == "--" else colour,
-                    label=said,
-                )  # fmt: skip
-                ends[1].append((style.lines(said, 18), float(part.value.iloc[-1]), colour))
-        right.set(xlabel=tr("heads"), title=tr("several heads, $d_p$ = {d_p}", d_p=D_P))
-        right.set_xticks(HEADS)
-        for ax in (left, right):
-            ax.set_ylim(0, N + 2)
-        for ax, some in zip((left, right), ends):
-            style.direct(ax, some, apart=0.12)
+        figure = Figure(figsize=(7.0, 3.6))
+        ax = figure.subplots()
+        exp = table[table.metric == "exp"].groupby("d_p").value.min()
+        ax.plot(exp, color="0.4", linestyle="--", label=tr("exp(q·k), either way"))
+        for where, (label, colour, line, marker) in LOOKS.items():
+            part = table[(table["where"] == where) & (table.metric == "logits")]
+            look = {"color": colour, "linestyle": line, "marker": marker}
+            ax.plot(part.d_p, part.value, label=tr(label), **look)
+        ax.set(xlabel=tr("width of the position encodings"), ylim=(0, N + 2))
+        ax.set_ylabel(tr("rank of the {n} × {n} matrix", n=N))
+        style.legend(figure, ax, columns=2)
     return figure
 
 
@@ -116,7 +74,7 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Numerical ranks of Gaussian inputs, d = {d}, head size {d_h}. Right: sums over heads.",
+        "Numerical ranks of Gaussian inputs, d = {d}, head size {d_h}, one head.",
         d=D,
         d_h=D_H,
     )
