@@ -4,12 +4,9 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile
-from approx.checks import Array
 from approx.polynomials.taylor import Taylor
 from figures.drawing import style
 from figures.words.translation import tr
@@ -22,7 +19,6 @@ PLACES = tuple(-x / 2 for x in range(1, 49))
 DTYPES = ("float64", "float32")
 DIGITS = 60  # e^{2·24} is 10^21: forty are left
 FLOOR = 1e-18
-LINES = {"exact": "-", "float64": "-", "float32": ":"}
 
 
 def exactly(degree: int, x: float) -> tuple[Decimal, Decimal]:
@@ -57,49 +53,25 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw truncation (thick) and rounding (thin) against −x, a colour a degree."""
+    """Draw truncation (a colour a degree) and rounding, of the highest degree, against −x."""
     with style.style():
         figure = Figure(figsize=(7.0, 3.8))
         ax = figure.subplots()
-        shades = colormaps["viridis"](np.linspace(0.05, 0.85, len(DEGREES)))
-        for degree, shade in zip(DEGREES, shades):
-            for dtype, line in LINES.items():
-                part = table[(table.degree == degree) & (table.dtype == dtype)]
-                exact = dtype == "exact"
-                if not exact and degree != DEGREES[-1]:
-                    continue  # it hardly depends on the degree
-                ax.plot(
-                    -part.x, part.value.where(part.value > FLOOR), color=shade,
-                    linestyle=line, alpha=1 if exact else 0.8,
-                    linewidth=2.2 if exact else 0.9,
-                    marker="" if exact else ("." if dtype == "float64" else "x"), markersize=3,
-                    label=tr("degree {degree}: truncation", degree=degree) if exact else
-                    tr("degree {degree}: rounding, {dtype}", degree=degree, dtype=dtype),
-                )  # fmt: skip
-        size = np.array(PLACES)
-        for dtype in DTYPES:
-            eps = float(np.finfo(dtype).eps)
-            ax.plot(-size, eps * np.exp(-2 * size), color="0.6", linewidth=0.8, linestyle="--")
+        errors = table[table.value > FLOOR].groupby(["degree", "dtype"])
+        for degree, shade in zip(DEGREES, style.PALETTE):
+            part = errors.get_group((degree, "exact"))
+            what = tr("truncation at degree {degree}", degree=degree)
+            ax.plot(-part.x, part.value, color=shade, linewidth=2.2, label=what)
+        for dtype, line in zip(DTYPES, ("-", ":")):
+            part = errors.get_group((DEGREES[-1], dtype))  # it hardly depends on the degree
+            what = tr("rounding in {dtype}", dtype=dtype)
+            ax.plot(-part.x, part.value, color="0.3", linestyle=line, label=what)
         ax.set(
-            yscale="log", ylim=(FLOOR, 1e4), xlim=(0, 24), xlabel="−x",
+            yscale="log", ylim=(FLOOR, 1e4), xlim=(0, 24), xlabel=tr("|x|, for negative x"),
             ylabel=tr("error relative to $e^x$"),
         )  # fmt: skip
-        _named(ax, table, shades)
+        style.legend(figure, ax)
     return figure
-
-
-def _named(ax: Axes, table: pd.DataFrame, shades: Array) -> None:
-    """Name truncation by its degree and rounding by its format, on the curves."""
-    exact = table[table.dtype == "exact"]
-    for degree, shade in zip(DEGREES, shades):
-        part = exact[(exact.degree == degree) & (exact.value > 1e-9) & (exact.value < 1e-2)]
-        row = part.iloc[(part.value - 1e-5).abs().argmin()]
-        words = tr("truncation,\ndegree {degree}", degree=degree)
-        style.Note(ax, words, (-row.x, row.value), color=shade)
-    for dtype in DTYPES:
-        part = table[(table.dtype == dtype) & (table.degree == DEGREES[-1]) & (table.value < 1)]
-        row = part.iloc[(part.x + 7).abs().argmin()]
-        style.Note(ax, tr("rounding, {dtype}", dtype=dtype), (-row.x, row.value))
 
 
 def finding(table: pd.DataFrame) -> str:
@@ -116,6 +88,7 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Relative to e^x: the error of the exact polynomial (thick), and what rounding adds "
-        "(thin). Dashed: eps·e^{2|x|}."
+        "Relative to e^x: the error of the exact polynomial (thick), and what rounding adds at "
+        "degree {top} (thin).",
+        top=max(DEGREES),
     )
