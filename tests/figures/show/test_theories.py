@@ -86,14 +86,6 @@ def test_sines_and_cosines_win_below_the_published_angles(tables, columns, angle
     assert (part.sort_values("length").value.diff().dropna() <= 1e-9).all()  # towards π/2
 
 
-def test_map_is_even_in_angle_and_length(tables):
-    table = tables["performer_ratio"]
-    wide = table[table.metric == "map_log10"].pivot(index="length", columns="angle", values="value")
-    inner = wide.to_numpy()[:, 1:-1]  # at φ = ±π positive features have no variance but rounding
-    np.testing.assert_allclose(inner, inner[::-1], atol=1e-9)
-    np.testing.assert_allclose(inner, inner[:, ::-1], atol=1e-9)
-
-
 # --- coupling_gain -------------------------------------------------------------------------------
 
 
