@@ -14,37 +14,30 @@ LOOKS = {
     ("leverage", "error"): (mark("leverage"), style.PALETTE[4], "D"),
     ("random", "error"): (mark("random pivots"), style.PALETTE[0], "o"),
     ("greedy", "error"): (mark("greedy"), style.PALETTE[2], "s"),
-    ("any", "best"): (mark("best rank"), "0.45", ""),
+    ("random", "bound"): (mark("bound for random pivots"), style.PALETTE[0], ""),
+    ("any", "best"): (mark("best of that rank"), "0.45", ""),
 }
+LINES = {"error": "-", "bound": ":", "best": "--"}
 TYPICAL = 64  # the rank of the texts, if there is one so large
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw the share of the trace that is left against rank; the bound of random pivots dotted."""
+    """Draw the share of the trace that is left against rank."""
     ts = sorted(table.temperature.unique())
     with style.style():
         figure = Figure(figsize=(7.0, 3.4))
         axes = figure.subplots(1, len(ts), squeeze=False)[0]
         for ax, t in zip(axes, ts):
             part = table[(table.temperature == t) & (table.value > 0)]
-            ends = []
             for (pivots, metric), (name, colour, marker) in LOOKS.items():
                 curve = part[(part.pivots == pivots) & (part.metric == metric)]
-                dashed = "--" if metric == "best" else "-"
-                ax.plot(
-                    curve["rank"], curve.value, color=colour, marker=marker, linestyle=dashed,
-                    markersize=3,
-                )  # fmt: skip
-                ends.append((tr(name), curve.value.iloc[-1], colour))
-            bound = part[part.metric == "bound"]
-            colour = LOOKS["random", "error"][1]
-            ax.plot(bound["rank"], bound.value, color=colour, linestyle=":")
+                look = {"color": colour, "marker": marker, "linestyle": LINES[metric]}
+                ax.plot(curve["rank"], curve.value, label=tr(name), markersize=3, **look)
             ax.set(xscale="log", yscale="log", xlabel=tr("pivots"))
             ax.set_title(tr("{name}, t = {t:g}", name=part.input.iloc[0], t=t))
             style.ticks(ax, sorted(part["rank"].unique()))
-            ax.set_xlim(0.9, 1.15 * part["rank"].max())
-            style.direct(ax, ends)
-        axes[0].set_ylabel(tr("trace left, of 1"))
+        axes[0].set_ylabel(tr("share of the trace left"))
+        style.legend(figure, list(axes))
     return figure
 
 
@@ -76,4 +69,4 @@ def finding(table: pd.DataFrame) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    return tr("Trace error of exp(k·k′) against rank. Dotted: bound for random pivots.")
+    return tr("Trace error of exp(k·k′) against rank.")
