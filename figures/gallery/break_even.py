@@ -12,10 +12,10 @@ TITLE = "Break-even lengths"
 ORDER = 470
 COLUMNS = ("kind", "d", "m", "s", "c", "n", "metric", "value")
 D, M, S, C = 64, 128, 64, 256
-KINDS = (  # as analysis.costs.operations names them
-    mark("linear, m = {m}"),
-    mark("Scatterbrain, m = {m}, s = {s}"),
-    mark("FLASH, c = {c}, against FLASH-Quad"),
+KINDS = (  # as analysis.costs.operations orders them
+    mark("linear attention"),
+    mark("Scatterbrain, with m/2 entries a row"),
+    mark("FLASH, chunks of {c}, against FLASH-Quad"),
     mark("memory of causal linear, all tokens at once"),
 )
 SIZES = (16, 32, 64, 128, 256, 512)
@@ -50,16 +50,15 @@ def draw(table: pd.DataFrame) -> Figure:
         left, right = figure.subplots(1, 2)
         ratios = table[table.metric == "ratio"].groupby("kind", sort=False)
         for (colour, marker), kind, (_, part) in zip(LOOKS, KINDS, ratios):
-            what = tr(kind, m=M, s=S, c=C)
-            left.plot(part.n, part.value, color=colour, marker=marker, label=what)
-        left.axhline(1, color="0.3", linewidth=0.8)
+            left.plot(part.n, part.value, color=colour, marker=marker, label=tr(kind, c=C))
+        left.axhline(1, color="0.3", linewidth=0.8, label=tr("equal cost"))
         left.set(xscale="log", yscale="log", xlabel=tr("length n"))
+        left.set_title(tr("m = {m} features", m=M))
         left.set_ylabel(tr("cost over that of what it replaces"))
         style.ticks(left, LENGTHS[::2])
         sizes = table[table.metric == "of_size"].groupby("kind", sort=False)
-        for (colour, marker), (name, part) in zip(LOOKS, sizes):
-            what = tr("Scatterbrain, s = m/2") if name == "Scatterbrain" else tr("linear")
-            right.plot(part.m, part.value, color=colour, marker=marker, linestyle="--", label=what)
+        for (colour, marker), (_, part) in zip(LOOKS, sizes):
+            right.plot(part.m, part.value, color=colour, marker=marker)
         right.set(
             xscale="log", yscale="log", xlabel=tr("features m"), ylabel=tr("break-even length")
         )

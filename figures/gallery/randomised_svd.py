@@ -1,7 +1,5 @@
 """Error of the randomised SVD against oversampling and power steps, beside its bounds."""
 
-import math
-
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
@@ -15,7 +13,6 @@ ORDER = 65
 LOOKS = {  # by the number of power steps
     0: (mark("no power step"), style.PALETTE[0], "o"), 1: (mark("1 step"), style.PALETTE[2], "s"),
 }  # fmt: skip
-LEAST_NAME = mark("best of rank k + p")
 TYPICAL = 8  # of oversampling, in the texts
 
 
@@ -29,8 +26,9 @@ def draw(table: pd.DataFrame) -> Figure:
         figure, axes = style.panels(1, len(temperatures), tr("oversampling p"), height=2.9)
         for ax, t in zip(axes.flat, temperatures):
             part = table[table.temperature == t]
+            least_name = tr("best of rank {k} + p", k=K)
             least = part[part.metric == "spectral_least"]
-            ax.plot(least.oversampling, least.value, color="0.45", ls="--", label=tr(LEAST_NAME))
+            ax.plot(least.oversampling, least.value, color="0.45", ls="--", label=least_name)
             for steps, (name, colour, marker) in LOOKS.items():
                 curve, bound = (
                     part[(part.steps == steps) & (part.metric == metric)]
@@ -45,7 +43,6 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set(xscale="log", yscale="log")
             ax.set_title(tr("{name}, t = {t:g}", name=part.input.iloc[0], t=t))
             style.ticks(ax, OVERSAMPLING)
-            ax.set_ylim(top=10 ** math.ceil(math.log10(ax.get_ylim()[1])))
             ax.yaxis.set_minor_formatter(NullFormatter())
         axes[0, 0].set_ylabel(tr("spectral error over σ₁"))
         style.legend(figure, list(axes.flat))

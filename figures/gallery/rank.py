@@ -76,7 +76,7 @@ def draw(table: pd.DataFrame) -> Figure:
         figure, axes = style.tiles(len(inputs), x, y, height=1.9)
         for ax, name in zip(axes, inputs):
             part = table[(table.input == name) & (table.metric == MEASURE)]
-            for spec in [*EXACT, *style.order(table.method[~table.method.isin(EXACT)])]:
+            for spec in [*style.order(table.method[~table.method.isin(EXACT)]), *EXACT]:
                 line = part[part.method == spec].sort_values("temperature")
                 ax.plot(line.temperature, line.value, **look(spec))
             ax.set(xscale="log", yscale="log", title=name)

@@ -64,4 +64,4 @@ def finding(table: pd.DataFrame) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    return tr("Singular values of the softmax rows, relative to the largest.")
+    return tr("Relative to the largest. The step: the linear part of exp has rank d + 1.")
