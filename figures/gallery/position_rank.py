@@ -50,8 +50,7 @@ def draw(table: pd.DataFrame) -> Figure:
         ax.plot(exp, color="0.4", linestyle="--", label=tr("exp(q·k), either way"))
         for where, (label, colour, line, marker) in LOOKS.items():
             part = table[(table["where"] == where) & (table.metric == "logits")]
-            look = {"color": colour, "linestyle": line, "marker": marker}
-            ax.plot(part.d_p, part.value, label=tr(label), **look)
+            ax.plot(part.d_p, part.value, color=colour, ls=line, marker=marker, label=tr(label))
         ax.set(xlabel=tr("width of the position encodings"), ylim=(0, N + 2))
         ax.set_ylabel(tr("rank of the {n} × {n} matrix", n=N))
         style.legend(figure, ax, columns=2)
