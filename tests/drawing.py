@@ -111,11 +111,6 @@ def parts(module, table):
     return [getattr(module, part)(table) for part in ("finding", "caption")]
 
 
-def in_full(module, table):
-    """Return all that a figure says of its table."""
-    return " ".join(parts(module, table))
-
-
 def spoken(name, table):
     """Return all that a figure says, its finding a sentence, and short with the caption."""
     said = parts(FIGURES[name], table)

@@ -54,24 +54,6 @@ def exact_attention(n: int, d: int) -> Counts:
     return Counts(n * n * d, n * n * d)
 
 
-def causal_attention(n: int, d: int, w: int | None = None) -> Counts:
-    """Return the counts of exact causal attention: (n² + n)d/2 each, (n² + n)d together.
-
-    A query sees (n + 1)/2 keys on average. Linear attention with running sums costs the same with
-    and without a mask, so it is cheaper beyond n = 4m − 1. If queries see only the last w keys, the
-    n − w queries after the first w cost 2wd each.
-
-    Examples
-    --------
-    >>> causal_attention(4096, 64).total, causal_attention(4096, 64, w=512).total
-    (1074003968, 251691008)
-    """
-    n, d, seen = _sizes(n=n, d=d, w=n if w is None else w)
-    first = min(n, seen)
-    pairs = first * (first + 1) // 2 + (n - first) * seen
-    return Counts(pairs * d, pairs * d)
-
-
 def linear_attention(n: int, d: int, m: int) -> Counts:
     """Return 2nmd for φ(Q), ψ(K) from m frequencies, and 2nmd for ψ(K)ᵀV, φ(Q)(·): 4nmd together.
 

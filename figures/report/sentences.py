@@ -50,13 +50,15 @@ def _groups(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame, Advice]]:
 
 def summary_sentence(table: pd.DataFrame, advice_of: pd.DataFrame) -> str:
     """Return the finding: which class at which temperature, and on how much something helps."""
-    return tr(
-        "**{classes}** Both see all logits first: they are references, and cannot be run. "
+    said = [f"**{summary.finding(table)}**"]
+    if not summary.crossings(table).empty:
+        said.append(tr("Both see all logits first: they are references, and cannot be run."))
+    worth = tr(
         "At t = {t:g}, a method that can be run is worth using on {share}.",
-        classes=summary.finding(table),
         t=advice_of.temperature.iloc[0],
         share=_worth(advice_of),
     )
+    return "\n".join([*said, worth])  # between Chinese sentences pandoc drops the line's end
 
 
 def _worth(table: pd.DataFrame) -> str:
@@ -247,15 +249,15 @@ def answers(computed: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 def _class(table: pd.DataFrame) -> tuple[str, str]:
     crossed = summary.crossings(table)
-    sure = tr(
-        "Computed without draws; a crossover is where both curves meet. No support of as many "
-        "entries has less error; a better low rank may exist."
-    )
     if crossed.empty:
         return tr(
             "These methods are matched by stored values only, so they are not compared "
             "in this currency."
-        ), sure
+        ), "–"
+    sure = tr(
+        "Computed without draws; a crossover is where both curves meet. No support of as many "
+        "entries has less error; a better low rank may exist."
+    )
     said = tr(
         "In total variation at {grid} temperatures, the largest entries beat the best low rank "
         "found on {crossing} below a crossover, and lose above. The best sparse + low-rank split "
