@@ -112,8 +112,7 @@ def decompositions(table: pd.DataFrame, space: str) -> dict[str, str]:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel an input: errors of row-normalised attention, at the edge if beyond it."""
-    inputs, mask = table.input.unique().tolist(), optimality.mask(table)
-    metric = SPACES["attention"]
+    inputs, metric = table.input.unique().tolist(), SPACES["attention"]
     with style.style():
         y = tr("relative Frobenius error")
         figure, axes = style.tiles(len(inputs), tr("temperature t"), y)
@@ -123,14 +122,8 @@ def draw(table: pd.DataFrame) -> Figure:
                 values = part[part.method == spec].groupby("temperature").value
                 if not len(values):
                     continue
-                middle, look = values.median(), optimality.look(spec, metric, mask)
+                middle, look = values.median(), optimality.look(spec)
                 style.curve(ax, middle, (FLOOR, CEILING), **look)
-                if values.size().max() > 1:
-                    ax.fill_between(
-                        middle.index, values.min().clip(FLOOR, CEILING),
-                        values.max().clip(FLOOR, CEILING),
-                        color=look["color"], alpha=0.15, linewidth=0,
-                    )  # fmt: skip
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.2, CEILING * 1.2), title=name)
             style.ticks(ax, sorted(table.temperature.unique()))
         style.legend(figure, axes, columns=2)
@@ -139,8 +132,8 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _named(spec: str) -> bool:
     """Return whether a method is a reference of the text, what it is about, or a user's own."""
-    label = style.label(spec)
-    reference = isinstance(style.method_of(spec), (DecompositionMethod, TruncatedSVD))
+    label, method = style.label(spec), style.method_of(spec)
+    reference = isinstance(method, TruncatedSVD) or (isinstance(method, GoDec) and method.rank == 0)
     return reference or label == spec or label in map(style.label, NAMED)
 
 
@@ -182,7 +175,6 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Normalised rows at {budget}; medians over trials, bands: their range. Pale: sees "
-        "all logits. Triangles: values off the scale.",
+        "Normalised rows at {budget}; medians over trials. Pale: sees all logits.",
         budget=amounts.budget(table),
     )

@@ -24,7 +24,7 @@ SPECS = (
 )  # fmt: skip
 LINE = tuple((1 / np.linspace(1 / 32, 1.25, 40)).tolist())
 SAMPLED = (32.0, 16.0, 8.0, 4.0, 8 / 3, 2.0, 1.6, 1.0, 0.8)
-DRAWN = (SPECS[0], *SPECS[2:])
+DRAWN = SPECS[0], SPECS[3]
 
 
 def pair(x: Head) -> tuple[int, int]:
@@ -75,23 +75,28 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw lines in closed form, bands and markers by Monte Carlo, one panel a method."""
+    """Draw lines in closed form and markers by Monte Carlo, one panel a method."""
     with style.style():
         figure, axes = style.tiles(
             len(DRAWN), tr("inverse temperature 1/t"), tr("ln relative variance")
         )
         for ax, spec in zip(axes, DRAWN):
-            look, part = style.look(spec) | {"label": None}, table[table.method == spec]
+            look, part = {"color": style.look(spec)["color"]}, table[table.method == spec]
             at = {m: p.set_index("temperature").value for m, p in part.groupby("metric")}
             line = at["log_relative_variance"]
-            ax.plot(1 / line.index, line, **look | {"marker": ""})
-            low, high = (at[f"sampled_{end}"].clip(-40, 40) for end in ("low", "high"))
-            ax.fill_between(1 / low.index, low, high, color=look["color"], alpha=0.25, linewidth=0)
+            ax.plot(1 / line.index, line, **look)
             dots = at["sampled_log_variance"]
             for t, value, believed in zip(dots.index, dots, at["believable"].reindex(dots.index)):
                 face = {"markerfacecolor": look["color"] if believed else "white"}
-                ax.plot([1 / t], [value], **look | {"linestyle": "", "markersize": 4.5} | face)
-            ax.set(title=style.label(spec), ylim=(-9.5, 8))
+                ax.plot([1 / t], [value], "o", **look | face)
+            ax.set_title(style.label(spec))
+        style.key(
+            axes[0],
+            line=tr("closed form"),
+            mark=tr("measured"),
+            hollow=tr("measured, not reliable"),
+        )
+        style.legend(figure, axes)
     return figure
 
 
@@ -114,10 +119,7 @@ def finding(table: pd.DataFrame) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    return tr(
-        "ln of the relative variance of one estimate. Lines: closed form; bands: Monte Carlo, two "
-        "standard errors; hollow: not reliable."
-    )
+    return tr("ln of the relative variance of one estimate of exp(q·k), for Gaussian inputs.")
 
 
 def _slope(line: pd.Series) -> float:

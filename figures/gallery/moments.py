@@ -13,42 +13,45 @@ from figures.words.translation import tr
 
 TITLE = "Bias and variance against temperature"
 ORDER = 40
+DRAWN = "positive", "trigonometric"
 FLOOR, CEILING = 1e-3, 1e8  # of the axis
 MOST = 600.0  # of a logarithm, whose exponential is a float
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw one panel an input: the standard deviation, at the edge where it is beyond it."""
+    """Draw one panel an input: the standard deviation, draws at the edge where beyond it."""
     inputs, temperatures = table.input.unique().tolist(), sorted(table.temperature.unique())
     with style.style():
-        x, y = tr("temperature t"), tr("deviation over exp(q·k)")
+        x, y = tr("temperature t"), style.lines(tr("standard deviation over exp(q·k)"), 20)
         figure, axes = style.tiles(len(inputs), x, y, height=1.9)
         for ax, name in zip(axes, inputs):
-            for spec in style.order(table.method.unique().tolist()):
+            for spec in style.order(table.method[table.method.str.startswith(DRAWN)]):
                 part = table[(table.input == name) & (table.method == spec)]
                 at = {m: p.set_index("temperature") for m, p in part.groupby("metric")}
                 if part.empty or not np.isfinite(at["log_relative_variance"].value).any():
-                    continue  # it fits the budget on other inputs only, or has no variance
+                    continue  # it fits the budget on other inputs only
                 variance = at["log_relative_variance"].value
                 deviation = np.exp((variance / 2).clip(upper=MOST))
-                look = style.look(spec) | {"marker": ""}
-                style.curve(ax, deviation, (FLOOR, CEILING), **look)
+                look = style.look(spec) | {"marker": "o"}
+                ax.plot(deviation.index, deviation, **look | {"marker": ""})
                 if "believable" not in at:
                     continue
-                for t, believable in at["believable"].value.items():
-                    v = at["sampled_variance"].loc[t]
-                    deviation = np.sqrt(v.value)
-                    error = v.stderr / deviation if believable and deviation > 0 else 0.0
-                    dot = style.look(spec) | {
-                        "linestyle": "", "label": None, "linewidth": 0.9,
-                        "markerfacecolor": style.look(spec)["color"] if believable else "white",
-                    }  # fmt: skip
-                    if FLOOR <= deviation <= CEILING:
-                        ax.errorbar([t], [deviation], [error], capsize=2, **dot)
-                    else:
-                        style.beyond(ax, pd.Series({t: deviation}), (FLOOR, CEILING), **dot)
+                for believable in (0.0, 1.0):
+                    marks = np.sqrt(
+                        at["sampled_variance"].value[at["believable"].value == believable]
+                    )
+                    face = {"markerfacecolor": look["color"] if believable else "white"}
+                    dots = look | {"linestyle": "", "label": None} | face
+                    ax.plot(marks.index, marks, **dots)
+                    style.beyond(ax, marks, (FLOOR, CEILING), **dots)
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 2, CEILING * 2), title=name)
             style.ticks(ax, temperatures)
+        style.key(
+            axes[0],
+            line=tr("closed form"),
+            mark=tr("measured"),
+            hollow=tr("measured, not reliable"),
+        )
         style.legend(figure, axes, columns=2)
     return figure
 
@@ -87,10 +90,7 @@ def finding(table: pd.DataFrame) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    return tr(
-        "Relative deviation of one estimate of exp(q·k). Lines: closed form. Markers: Monte "
-        "Carlo, hollow where not reliable. Triangles: values off the scale."
-    )
+    return tr("Standard deviation of one estimate of exp(q·k), over exp(q·k).")
 
 
 def criterion() -> str:

@@ -54,17 +54,16 @@ def draw(table: pd.DataFrame) -> Figure:
             wide = part.pivot_table("value", "method", "metric", aggfunc="median").reset_index()
             points = wide.assign(price=wide.values_per_row, error=wide[metric])
             for label, members in _families(points.dropna(subset=["error"]), "attention"):
-                look = optimality.look(members.method.iloc[0], metric) | {"label": label}
-                members = members.sort_values("price")
-                errors = members.error.clip(FLOOR, CEILING)
-                if len(members) == 1 and not style.look(members.method.iloc[0])["marker"]:
-                    ax.axhline(errors.iloc[0], **look)
+                spec, members = members.method.iloc[0], members.sort_values("price")
+                look = optimality.look(spec) | {"label": label}
+                if len(members) == 1 and not style.look(spec)["marker"]:
+                    ax.axhline(members.error.iloc[0], **look)
                 else:
                     if len(members) == 1:
-                        look |= {"marker": style.look(members.method.iloc[0])["marker"]}
+                        look |= {"marker": style.look(spec)["marker"]}
                     style.curve(ax, members.set_index("price").error, (FLOOR, CEILING), **look)
-            exact = float(part.l.iloc[0])
-            ax.axvline(exact, color="0.35", linestyle=":", linewidth=1.2, label=tr("every entry"))
+            look = {"color": "0.35", "linestyle": ":", "label": tr("entries of the matrix per row")}
+            ax.axvline(part.l.iloc[0], **look)
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.5, CEILING * 1.5), title=name)
         style.legend(figure, axes)
     return figure
@@ -79,7 +78,7 @@ def _families(points: pd.DataFrame, space: str) -> list[tuple[str, pd.DataFrame]
 
 def _family(spec: str) -> str:
     """Return a method's name without its size."""
-    return re.split("[,，]", style.label(spec))[0]
+    return re.split("[,，]", optimality.look(spec)["label"])[0]
 
 
 def _taylor(table: pd.DataFrame) -> pd.DataFrame:
@@ -99,6 +98,5 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Row-normalised attention at t = 1; random features by their median. Pale: sees all "
-        "logits. Triangles: errors off the scale."
+        "Row-normalised attention at t = 1; random features by their median. Pale: sees all logits."
     )

@@ -25,6 +25,7 @@ SPECS = (
     "generalized_exponential(m=64)",
     "scatterbrain(low_rank=positive(m=64), sparse=sliding_window(width=8))",
 )  # fmt: skip
+DRAWN = SPECS[1], SPECS[4]
 COUNT, MOST_DRAWS = 64, 300  # of a cell
 TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # hot: the delta method needs it
 SMALL = 0.3  # of the largest relative variance: beyond, the delta method is not to be believed
@@ -77,16 +78,19 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw the bias of the weights, one panel an input."""
+    """Draw the bias of the weights, one panel an input: draws, and the delta method."""
     names, ts = table.input.unique().tolist(), sorted(table.temperature.unique())
     with style.style():
-        figure, axes = style.tiles(len(names), tr("temperature t"), tr("bias of the weights"))
+        y = style.lines(tr("bias of the weights over their norm"), 20)
+        figure, axes = style.tiles(len(names), tr("temperature t"), y)
         for ax, name in zip(axes, names):
-            part = table[(table.input == name) & (table.method != "uniform()")]
-            for spec in style.order(part.method.tolist()):
+            part = table[table.input == name]
+            for spec in map(str, map(parse, DRAWN)):
                 _biases(ax, _wide(part[part.method == spec]), style.look(spec))
             ax.set(xscale="log", yscale="log", title=name, ylim=(FLOOR, CEILING))
             style.ticks(ax, ts)
+        line = tr("delta method, where the variance is small")
+        style.key(axes[0], line=line, mark=tr("measured, where above twice its noise"))
         style.legend(figure, axes, columns=2)
     return figure
 
@@ -99,9 +103,9 @@ def _wide(part: pd.DataFrame, index: str | list[str] = "temperature") -> pd.Data
 def _biases(ax: Axes, wide: pd.DataFrame, look: dict[str, Any]) -> None:
     """Draw sampled biases that stand out of their noise, and the line of the delta method."""
     seen = wide[wide.sampled_bias > 2 * wide.noise]
-    ax.plot(seen.index, seen.sampled_bias, **look | {"linestyle": ""})
+    ax.plot(seen.index, seen.sampled_bias, **look | {"linestyle": "", "label": None})
     known = wide.dropna(subset=["delta_bias"])
-    ax.plot(known.index, known.delta_bias, **look | {"marker": "", "label": None})
+    ax.plot(known.index, known.delta_bias, **look | {"marker": ""})
 
 
 def finding(table: pd.DataFrame) -> str:
@@ -116,7 +120,4 @@ def finding(table: pd.DataFrame) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    return tr(
-        "Bias of the weights over their norm. Markers: where it is above twice its noise. Lines: "
-        "by the delta method."
-    )
+    return tr("Bias of the attention weights over their norm, measured and by the delta method.")

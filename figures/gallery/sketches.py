@@ -16,7 +16,7 @@ from approx import Method, parse
 from approx.checks import required
 from approx.estimate import exact
 from figures.drawing import style
-from figures.words.translation import tr
+from figures.words.translation import mark, tr
 
 TITLE = "Sketches beside positive features"
 ORDER = 310
@@ -33,7 +33,11 @@ LIMIT = f"tensor_power(n={DEGREE})"  # of the sketches, as m grows
 MOST_DRAWS = 200  # draws of a cell
 KERNEL = "kernel_relative_frobenius"
 EXPECTED = "expected_kernel_error"
-LINES = {LIMIT: "-", "uniform()": "--"}
+LINES = {
+    LIMIT: ("-", mark("TensorSketch as m → ∞")),
+    "uniform()": ("--", mark("uniform attention")),
+}
+DRAWN = FAMILIES[0], FAMILIES[1], "tensor_sketch"
 
 
 def _rows(x: Head, method: Method, m: int, draws: int, seed: int) -> list[Row]:
@@ -73,52 +77,41 @@ def compute(profile: Profile) -> pd.DataFrame:
     return profile.study(_rows, tasks, "sketches")
 
 
-def _families(table: pd.DataFrame) -> list[pd.DataFrame]:
-    labels = table.method.map(style.label)
-    return [table[labels == label] for label in map(style.label, FAMILIES) if label in {*labels}]
-
-
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the kernel error against width and against temperature."""
     with style.style():
         figure, axes = style.panels(1, 2, "", tr("relative error of exp(q·k)"), height=3.2)
         for ax, key in zip(axes.flat, ("budget", "temperature")):
             fixed = table.temperature == TEMPERATURE if key == "budget" else table.budget == 2 * M
-            for part in _families(table[fixed & (table.budget > 0)]):
-                _line(ax, part, key)
-            for spec in LINES:
+            for family in DRAWN:
+                _line(ax, table[fixed & table.method.str.startswith(family)], key)
+            for spec, (line, name) in LINES.items():
                 part = table[(table.method == spec) & ((key != "budget") | fixed)]
                 y = part[part.metric == KERNEL].sort_values("temperature")
-                look = style.look(spec) | {"color": "0.4", "marker": "", "linestyle": LINES[spec]}
+                look = {"color": "0.4", "linestyle": line, "label": tr(name)}
                 if key == "budget":
                     ax.axhline(y.value.iloc[0], **look)
                 else:
                     ax.plot(y.temperature, y.value, **look)
             ax.set(xscale="log", yscale="log", ylim=(5e-4, 1e4))
             ax.minorticks_off()
-        axes[0, 0].set(
-            title=tr("temperature {temperature:g}", temperature=TEMPERATURE), xlabel=tr("width m")
-        )
-        axes[0, 1].set(title=tr("width {m}", m=M), xlabel=tr("temperature"))
+        axes[0, 0].set(title=f"t = {TEMPERATURE:g}", xlabel=tr("width m"))
+        axes[0, 1].set(title=tr("width {m}", m=M), xlabel=tr("temperature t"))
         axes[0, 0].set_xticks(SIZES, [str(m) for m in SIZES])
         axes[0, 1].set_xticks(TEMPERATURES, [f"{t:g}" for t in TEMPERATURES])
+        style.key(axes[0, 0], mark=tr("measured, where reliable"))
         style.legend(figure, list(axes.flat), columns=3)
     return figure
 
 
 def _line(ax: Axes, part: pd.DataFrame, key: str) -> None:
-    """Draw a line, and markers of what was measured: hollow where a sample is not reliable."""
+    """Draw a line of expected errors, and markers of draws where they are reliable."""
     look = style.look(part.method.iloc[0])
-    marker = look.pop("marker")
     wide = part.pivot_table(index=key, columns="metric", values="value")
     wide.index = wide.index / (2.0 if key == "budget" else 1.0)
-    ax.plot(wide.index, wide[EXPECTED], **look)
-    for heavy, filled in ((True, "none"), (False, look["color"])):
-        cells = wide[(wide.believable < 0.5) == heavy]
-        ax.plot(
-            cells.index, cells[KERNEL], linestyle="none", marker=marker,
-            markeredgecolor=look["color"], markerfacecolor=filled, label=f"_{look['label']}",
-        )  # fmt: skip
+    ax.plot(wide.index, wide[EXPECTED], **look | {"marker": ""})
+    seen = wide[wide.believable >= 0.5]
+    ax.plot(seen.index, seen[KERNEL], **look | {"linestyle": "", "label": None})
 
 
 def finding(table: pd.DataFrame) -> str:
@@ -137,7 +130,6 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Gaussian q, k at d = {d}. Lines: expected error of exp(q·k) in closed form; markers: "
-        "draws, hollow where not reliable.",
+        "Gaussian q, k at d = {d}. Lines: expected error of exp(q·k) in closed form.",
         d=D,
     )
