@@ -109,8 +109,16 @@ def _describe(store: Store, planned: Plan, *, jobs: int, retry_failed: bool) -> 
         f"cells   {len(planned.cells)}: {len(done)} done, {len(failed)} failed, {len(todo)} to do"
     )
     if todo:
-        seconds = len(todo) * _spent(planned, todo[0]) / jobs
-        print(f"time    about {_duration(seconds)} with --jobs {jobs}, by the time of one cell")
+        timed = max(todo, key=functools.partial(_work, planned))
+        about = _duration(len(todo) * _spent(planned, timed) / jobs)
+        print(f"time    about {about} with --jobs {jobs}, by the time of one cell, {timed.label}")
+
+
+def _work(planned: Plan, cell: Cell) -> float:
+    """Return the multiply-adds of a cell at one temperature, 0 where only a run shows them."""
+    x = planned.heads[cell.place]
+    price = cell.method.price(n=x.n, l=x.l, d=x.d, mask=x.mask)
+    return 0.0 if price is None else x.n * price.multiply_adds
 
 
 def _spent(planned: Plan, cell: Cell) -> float:
