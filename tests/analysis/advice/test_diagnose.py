@@ -18,7 +18,7 @@ from analysis.advice import diagnose as advising, measurement
 from analysis.advice.diagnose import diagnose, dry_run
 from analysis.advice.verdict import KEEP, TIED, USE, advice, gaps
 from analysis.compute.seeds import seed_sequence
-from analysis.costs.candidates import RUNNABLE, TRIVIAL
+from analysis.costs.candidates import RUNNABLE, TRIVIAL, in_few_bits
 from analysis.costs.optimality import BOUND, FOUND
 from analysis.inputs import Head
 from analysis.moments.expected_errors import expected_error
@@ -625,3 +625,19 @@ def test_what_needs_the_queries_of_all_tokens_is_left_out_by_name():
         assert said == [
             "columns(by='h2o'): it needs the queries of all tokens, and there are the last 8 of 40"
         ] * lacks  # fmt: skip
+
+
+def test_a_vector_that_all_keys_share_does_not_change_the_advice():
+    rng = np.random.default_rng(0)
+    q, k, v = rng.standard_normal((3, 256, 64))
+    budget = {"budget": 24000, "currency": "bytes_read", "rows": 64, "trials": 1}
+    methods = [m for m in in_few_bits("bytes_read") if "eden" in str(m)]
+    tvs = []
+    for b in (0, 20, 100, 300):
+        x = Head("shared", q, 1.5 * k + b / 8, v, mask="causal")  # |b| = 0, 20, 100, 300
+        table = diagnose(x, methods=methods, **budget)
+        best = table[table.winner].iloc[0]
+        assert b < 20 or parse(best.spec).invariant_to == {"shift", "rotation", "scale"}
+        tvs.append(best.attention_tv)
+    # the mean over 64 rows of one draw of 2 bits; without the groups .12, .25, .60, .63
+    assert max(tvs) < 1.25 * tvs[0] < 0.2

@@ -16,6 +16,8 @@ from approx import METHODS, Mask, parse
 from approx.baselines import One
 
 GRID = {"trials": 1, "seed": 0}
+DIGEST = "57c21be7fbfbd5a749eaadfe8e544ff795cb5139e36e29e89ad5ef3f78a10a90"
+KEY = "22bb242a208902dced5b49fa4c64fc010584a73bb7a98289cfde990d765fb66d"
 TEMPERATURES = (0.5, 2.0)
 CONFIG = 'temperatures = [1.0]\nmethods = ["one"]\n[[inputs]]\nkind = "gaussian"\nn = 6\nd = 2\n'
 
@@ -46,6 +48,17 @@ def test_a_key_contains_the_mask_unless_it_is_full():
     assert len(set(keys)) == 3
     bare = dataclasses.replace(cells[2], mask=cells[3].mask)
     assert bare.key != cells[2].key  # by the mask itself, and not by the content alone
+
+
+def test_the_key_and_the_seed_without_a_mask_are_what_they_were():
+    """As computed before there were masks; a key contains the version, which is set apart.
+
+    It also names the module of the measure.
+    """
+    x = gaussian(4, 2, rng=0)
+    (cell,) = plan([parse("positive(m=2)")], x, (1.0,), **GRID).cells
+    assert cell.content == DIGEST
+    assert dataclasses.replace(cell, version="0").key == KEY
 
 
 def test_what_refuses_a_mask_is_absent_and_named():
