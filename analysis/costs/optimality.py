@@ -9,7 +9,7 @@ supports of their size, but may have a larger Frobenius error than others. Metho
 
 from approx import Mask, Method
 
-BOUND, FOUND, NEEDS = STANDINGS = "bound", "best found", "all logits"
+BOUND, FOUND, NEEDS = "bound", "best found", "all logits"
 
 
 def standing(method: Method, metric: str, mask: Mask | None = None) -> str:
