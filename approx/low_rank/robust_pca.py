@@ -29,8 +29,8 @@ from approx.low_rank.decomposition import (
 )
 from approx.low_rank.subspace import (
     BLOCK_MARGIN,
-    BLOCK_SHARE,
     BLOCK_START,
+    SHRUNK_SHARE,
     Shrunk,
     orthonormal,
     rotate,
@@ -164,7 +164,7 @@ def _pursue(
     state[1] = known + state[0] / penalty.mu
     size = float(np.linalg.norm(known))
     enough = tolerance * size
-    wide = BLOCK_SHARE * l if gap_tolerance < math.inf else l
+    wide = SHRUNK_SHARE * l if gap_tolerance < math.inf else l
     primal: _Primal | None = None
     bound, gap, next_check = -math.inf, math.inf, 0
     for iteration in range(1, max_iterations + 1):
