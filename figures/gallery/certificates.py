@@ -1,58 +1,49 @@
 """Bounds that an estimate carries with it, row by row, against the errors that they bound."""
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.certificates import BOXES, CODES, NORMS, compute as compute
+from analysis.experiments.certificates import BOXES, CODES, compute as compute
 from figures.drawing import style
 from figures.words.translation import mark, tr
 
 TITLE = "What an estimate knows of its own error"
 ORDER = 290
 METRIC = "attention_tv"
-LEAST = 1e-4  # smaller errors and bounds are drawn there
-LOOKS: dict[Any, tuple[str, str, str]] = {  # by source and bits
-    (BOXES.name, 0): (mark("boxes of {size} keys"), style.PALETTE[3], "s"),
-    (BOXES.name, CODES[0].bits): (
-        mark("boxes, and {bits} bits a coordinate"), style.PALETTE[1], "^",
-    ),
-    (BOXES.name, CODES[1].bits): (
-        mark("boxes, and {bits} bits a coordinate"), style.PALETTE[0], "o",
-    ),
-    (NORMS.name, 0): (mark("norms of what was dropped"), style.PALETTE[2], "D"),
-}  # fmt: skip
+LEAST = 1e-4  # rows with less error are left out
+LOOKS = (  # by bits of a code
+    (0, mark("bound from boxes of {size} keys"), style.PALETTE[2], "s"),
+    (CODES[-1].bits, mark("bound from boxes and {bits} bits a coordinate"), style.PALETTE[0], "o"),
+)
 
 
-def of_metric(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that are drawn."""
-    return table[table.metric == METRIC]
+def _bounds(table: pd.DataFrame) -> pd.DataFrame:
+    return table[(table.metric == METRIC) & (table.source == BOXES.name) & (table.truth > LEAST)]
 
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw a panel per method: a point per row of attention and source, and where both agree."""
-    some = of_metric(table)
+    some = _bounds(table)
+    methods = some.method.unique()
     with style.style():
-        x, y = tr("total variation of a row"), tr("its bound")
-        figure, axes = style.panels(2, 2, x, y, height=2.4)
-        for ax, (method, part) in zip(axes.flat, some.groupby("method", sort=False)):
-            for (source, bits), rows in part.groupby(["source", "bits"], sort=False):
-                label, colour, marker = LOOKS[source, bits]
-                ax.plot(
-                    rows.truth.clip(LEAST), rows.value.clip(LEAST),
-                    label=tr(label, size=int(rows["size"].iloc[0]), bits=bits), alpha=0.5,
-                    markeredgewidth=0, **style.dots(colour, marker, 3),
-                )  # fmt: skip
-            ax.plot([LEAST, 1], [LEAST, 1], color="black", linewidth=0.8, label=tr("the error"))
-            ax.set(xscale="log", yscale="log", title=style.label(str(method)))
-        style.legend(figure, list(axes.flat), columns=3)
+        figure = Figure(figsize=(7.0, 3.2))
+        axes = figure.subplots(1, len(methods), sharex=True, sharey=True)
+        for ax, method in zip(axes, methods):
+            for bits, label, colour, marker in LOOKS:
+                rows = some[(some.method == method) & (some.bits == bits)]
+                name = tr(label, size=int(rows["size"].iloc[0]), bits=bits)
+                look = style.dots(colour, marker, 3) | {"alpha": 0.5, "markeredgewidth": 0}
+                ax.plot(rows.truth, rows.value, label=name, **look)
+            ax.plot([LEAST, 1], [LEAST, 1], color="black", label=tr("bound = error"))
+            ax.set(xscale="log", yscale="log", title=style.label(method))
+            ax.set_xlabel(tr("error: total variation"))
+        axes[0].set_ylabel(tr("upper bound of the error"))
+        style.legend(figure, list(axes))
     return figure
 
 
 def finding(table: pd.DataFrame) -> str:
-    some = of_metric(table)
-    rows = some[(some.truth > LEAST) & (some.source == BOXES.name)]
+    rows = _bounds(table)
     ratio = (rows.value / rows.truth).groupby(rows.bits).median()
     bits = int(ratio.index.max())
     return tr(

@@ -76,4 +76,4 @@ def finding(table: pd.DataFrame) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    return tr("Error over the largest weight, in rounding units u of the format.")
+    return tr("Error over the largest weight; u: the format's rounding unit.")

@@ -21,7 +21,6 @@ WIDTHS = (4, 16, 64, 256)
 TEMPERATURES = tuple(float(t) for t in 2.0 ** np.arange(-6, 7))
 COUNT = 128
 LOOKS = {4: (style.PALETTE[1], "o"), 16: (style.PALETTE[0], "s"), 256: (style.PALETTE[4], "D")}
-LINES = ("-", "--", ":", "-.", (0, (3, 1, 1, 1)))
 
 
 def _study(x: Head, t: float, scaled: bool) -> list[Row]:
@@ -48,39 +47,23 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw the norm against t for Gaussian inputs of three widths, and for the others."""
-    norms = table[table.metric == "jacobian_norm"]
+    """Draw the norm against t for Gaussian inputs of three widths, with and without √d."""
+    norms = table[(table.metric == "jacobian_norm") & (table.input == "gaussian")]
     with style.style():
-        figure = Figure(figsize=(7.0, 3.4))
-        left, right = figure.subplots(1, 2, sharey=True)
-        made = norms[norms.input == "gaussian"]
-        for d, (colour, marker) in LOOKS.items():
-            part = made[made.d == d]
-            for scaled, line in ((True, "-"), (False, "--")):
-                y = part[part.scaled == scaled]
-                left.plot(
-                    y.temperature, y.value, color=colour, marker=marker, linestyle=line,
-                    markerfacecolor=colour if scaled else "none",
-                    label=f"_d = {d}",
-                )  # fmt: skip
-                if not scaled:
-                    most = y.iloc[int(y.value.argmax())]
-                    place = float(most.temperature), float(most.value)
-                    style.Note(left, f"d = {d}", place, color=colour)
-        left.set(xscale="log", xlabel=tr("temperature t"), ylabel=tr("‖∂ softmax/∂ logits‖"))
-        left.set_title(tr("Gaussian inputs: q·k/(t√d), dashed q·k/t"))
-        others = norms[norms.input != "gaussian"].groupby("input", sort=False)
-        for style_, (name, part) in zip(LINES, others):
-            right.plot(
-                part.temperature, part.value, color="0.2", linestyle=style_, marker=".",
-                label=str(name),
-            )  # fmt: skip
-        right.set(xscale="log", xlabel=tr("temperature t"), title=tr("the other inputs, q·k/(t√d)"))
-        for ax in (left, right):
-            ax.axvline(1, color="0.7", linewidth=0.8)
-            ax.set_ylim(bottom=0)
-        left.set_ylim(top=1.15 * norms.value.max())
-        style.legend(figure, right, columns=4)
+        figure = Figure(figsize=(7.0, 3.2))
+        axes = figure.subplots(1, 2, sharey=True)
+        titles = tr("logits q·k/(t√d)"), tr("logits q·k/t, without √d")
+        for ax, scaled, title in zip(axes, (True, False), titles):
+            for d, (colour, marker) in LOOKS.items():
+                y = norms[(norms.d == d) & (norms.scaled == scaled)]
+                label = tr("width d = {d}", d=d)
+                ax.plot(y.temperature, y.value, color=colour, marker=marker, label=label)
+            n = norms.n.iloc[0]
+            uniform = tr("uniform weights")
+            ax.axhline(math.sqrt(n - 1) / n, color="0.4", linestyle=":", label=uniform)
+            ax.set(xscale="log", xlabel=tr("temperature t"), title=title, ylim=(0, None))
+        axes[0].set_ylabel(tr("norm of the gradient of softmax"))
+        style.legend(figure, list(axes), columns=4)
     return figure
 
 
@@ -100,6 +83,6 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Mean over queries of the Frobenius norm of diag(p) − p pᵀ, at most ½. Solid: logits over "
-        "√d; dashed: without."
+        "Mean over queries of the Frobenius norm of diag(p) − p pᵀ, at most ½, of Gaussian "
+        "queries and keys."
     )

@@ -1,4 +1,4 @@
-"""Entropy and sparsity of softmax against length and temperature."""
+"""Entropy of softmax against length and temperature."""
 
 import math
 
@@ -13,9 +13,9 @@ from analysis.inputs.statistics import gaussian_entropy, gaussian_logits, weight
 from analysis.sweeps.table import Row, numbers
 from approx.textbook.attention import log_length_scale
 from figures.drawing import style
-from figures.words.translation import mark, tr
+from figures.words.translation import tr
 
-TITLE = "Entropy and sparsity of softmax against length and temperature"
+TITLE = "Entropy of softmax against length and temperature"
 ORDER = 440
 COLUMNS = ("input", "n", "scale", "temperature", "metric", "value", "stderr")
 GRIDS = {
@@ -29,11 +29,6 @@ SCALE_LOOKS = {
     "sqrt_log": ("β ∝ √log n", style.PALETTE[1], "s"),
     "log": ("β ∝ log n", style.PALETTE[2], "^"),
 }
-METRICS = {
-    "entropy": mark("entropy / ln n"),
-    "sparsity": mark("sparsity S*₁₂"),
-}
-ABOVE = METRICS | {"entropy": mark("entropy deficit ln n − H")}
 INPUTS = ("-", "--", ":", "-.", (0, (3, 1, 1, 1)))
 
 
@@ -77,39 +72,30 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw two numbers against n (above, three scales) and against t (below, a line an input)."""
-    by_length = table[table.scale != "temperature"]
-    by_temperature = table[table.scale == "temperature"]
+    """Draw ln n − entropy against n, of three scales, and against t, a line an input."""
     with style.style():
-        figure = Figure(figsize=(7.0, 5.0))
-        axes = figure.subplots(2, 2)
-        for column, (metric, label) in enumerate(METRICS.items()):
-            above, below = axes[:, column]
-            for scale, (name, colour, marker) in SCALE_LOOKS.items():
-                part = by_length[by_length.scale == scale].pivot_table(
-                    index="n", columns="metric", values="value"
-                )
-                look = {"color": colour, "marker": marker, "label": name}
-                if metric == "entropy":
-                    above.plot(part.index, np.log(part.index) - part.entropy, **look)
-                    predicted = np.log(part.index) - part.predicted_entropy
-                    above.plot(part.index, predicted, color="0.3", lw=0.8)
-                else:
-                    above.plot(part.index, part[metric], **look)
-            above.set(xscale="log", xlabel="n", title=tr(ABOVE[metric]))
-            above.set_ylim(bottom=0)
-            above.minorticks_off()
-            looks = zip(INPUTS, by_temperature.groupby("input", sort=False))
-            for line, (head, part) in looks:
-                y = part[part.metric == metric].sort_values("temperature")
-                unit = np.log(y.n) if metric == "entropy" else 1.0
-                below.plot(
-                    y.temperature, y.value / unit, color="0.2", linestyle=line, marker=".",
-                    label=str(head),
-                )  # fmt: skip
-            below.set(xscale="log", xlabel=tr("temperature"), title=tr(label), ylim=(0, 1.03))
-            style.ticks(below, sorted(by_temperature.temperature.unique()))
-        style.legend(figure, list(axes.ravel()), columns=4)
+        figure = Figure(figsize=(7.0, 3.6))
+        left, right = figure.subplots(1, 2)
+        for scale, (name, colour, marker) in SCALE_LOOKS.items():
+            part = table[table.scale == scale].pivot_table("value", "n", "metric")
+            uniform = np.log(part.index)
+            left.plot(part.index, uniform - part.predicted_entropy, color="0.2", linestyle="--")
+            look = style.dots(colour, marker, 5)
+            left.plot(part.index, uniform - part.entropy, label=name, **look)
+        left.plot([], [], color="0.2", linestyle="--", label=tr("theory: β²/2"))
+        left.set(xscale="log", xlabel=tr("length n"), ylim=(0, None))
+        left.set_title(tr("Gaussian logits, standard deviation β"))
+        left.set_ylabel(tr("ln n − entropy (0: uniform weights)"))
+        part = table[(table.scale == "temperature") & (table.metric == "entropy")]
+        for line, (head, y) in zip(INPUTS, part.groupby("input", sort=False)):
+            right.plot(
+                y.temperature, np.log(y.n) - y.value, color="0.2", linestyle=line, marker=".",
+                label=str(head),
+            )  # fmt: skip
+        right.set(xscale="log", xlabel=tr("temperature"), title=tr("attention of the inputs"))
+        style.ticks(right, sorted(part.temperature.unique()))
+        left.legend(loc="upper left")
+        style.legend(figure, right, columns=4)
     return figure
 
 
@@ -117,15 +103,12 @@ def finding(table: pd.DataFrame) -> str:
     at = table[table.scale == "constant"].set_index(["metric", "n"]).value.sort_index()
     n = sorted(table.n[table.scale == "constant"].unique())
     ends = n[0], n[-1]
-    dense = [at["sparsity", k] for k in ends]
     deficit = [np.log(k) - at["entropy", k] for k in ends]
     return tr(
-        "From n = {first} to {last} Gaussian rows of β = 1 keep their sparsity, {dense:.2f} to "
-        "{then:.2f}, and their entropy deficit, {deficit:.2f} to {later:.2f}.",
+        "From n = {first} to {last}, Gaussian rows of β = 1 keep their distance to the entropy of "
+        "uniform weights, {deficit:.2f} to {later:.2f}.",
         first=int(n[0]),
         last=int(n[-1]),
-        dense=dense[0],
-        then=dense[1],
         deficit=deficit[0],
         later=deficit[1],
     )
@@ -133,6 +116,6 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Above: rows of n iid Gaussian logits of standard deviation β; thin: β²/2. Below: exact "
-        "attention of the inputs."
+        "ln n − entropy: left of rows of n iid Gaussian logits, right of exact attention of the "
+        "inputs."
     )

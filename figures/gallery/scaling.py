@@ -1,8 +1,5 @@
 """What a target needs against length: on heads of a language model, and of Gaussian logits."""
 
-from typing import Any
-
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -19,51 +16,49 @@ TITLE = "How the size that a target needs grows with length"
 ORDER = 450
 
 
-def draw(table: pd.DataFrame) -> Figure:
-    """Draw sizes against length, as medians over heads, and the share of keys of Gaussian logits.
+def _heads(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of heads, of methods that reach the target on each at every length."""
+    heads = table[table.sigma < 0]
+    longest = heads.l.max()
+    return heads.groupby("method").filter(lambda x: x.reached.all() and x.l.max() == longest)
 
-    Where half of the heads need exact attention there is no point.
-    """
-    heads, made = table[table.sigma < 0], table[table.sigma >= 0]
-    needed = heads.assign(value=heads.value.where(heads.reached, np.inf))
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw sizes against length, as medians over heads, and shares of Gaussian logits."""
+    heads, made = _heads(table), table[table.sigma >= 0]
     with style.style():
-        figure = Figure(figsize=(7.0, 3.3))
+        figure = Figure(figsize=(7.0, 3.6))
         left, right = figure.subplots(1, 2)
-        ends: list[tuple[str, float, Any]] = []
-        shares: list[tuple[str, float, Any]] = []
+        ends = []
         for method in style.order(heads.method):
-            looks = style.look(method)
-            middle = needed[needed.method == method].groupby("l").value.median()
-            some = middle[np.isfinite(middle)]
-            if len(some):
-                left.plot(some.index, some, **looks, markersize=4)
-                ends.append((looks["label"], float(some.iloc[-1]), looks["color"]))
-        every = np.array([heads.l.min(), heads.l.max()])
-        left.plot(every, every, color="0.4", lw=0.8, linestyle=":")
-        ends.append((tr("all keys"), float(every[-1]), "0.4"))
+            middle = heads[heads.method == method].groupby("l").value.median()
+            left.plot(middle.index, middle, **style.look(method))
         for place, (sigma, part) in enumerate(made.groupby("sigma")):
-            colour = style.PALETTE[place % len(style.PALETTE)]
-            top = part[part.method != LAW]
-            law = part[part.method == LAW]
-            right.plot(top.l, top.share, "o", color=colour, markersize=4, label=f"σ = {sigma:g}")
-            right.plot(law.l, law.share, color=colour, lw=0.8)
-            shares.append((f"σ = {sigma:g}", float(top.share.iloc[-1]), colour))
-        left.set(xlabel=tr("keys"), ylabel=tr("size"), title=tr("heads of a language model"))
-        right.set(xlabel=tr("keys"), ylabel=tr("share of keys"), title=tr("Gaussian logits"))
+            colour = style.PALETTE[place]
+            top, law = part[part.method != LAW], part[part.method == LAW]
+            right.plot(top.l, top.share, **style.dots(colour, "o", 4))
+            right.plot(law.l, law.share, color=colour, label="_")
+            ends.append((f"σ = {sigma:g}", top.share.iloc[-1], colour))
+        style.key(right, line=tr("limit of many keys"), mark=tr("measured"))
+        left.set(title=tr("median head of a language model"))
+        left.set_ylabel(tr("keys needed for total variation ≤ {target:g}", target=TARGET))
+        right.set(
+            title=tr("top-k, Gaussian logits of deviation σ"), ylabel=tr("share of keys needed")
+        )
         for ax, part in ((left, heads), (right, made)):
-            ax.set(xscale="log", yscale="log")
+            ax.set(xscale="log", yscale="log", xlabel=tr("keys"))
             style.ticks(ax, sorted(part.l.unique())[::2])
-        style.direct(left, [(style.lines(name, 20), *end) for name, *end in ends], apart=0.1)
-        style.direct(right, shares)
+        style.direct(right, ends)
+        style.legend(figure, [left, right])
     return figure
 
 
 def finding(table: pd.DataFrame) -> str:
-    found = exponents(table[table.sigma < 0])
-    every = found[(found.kind == "all") & (found.heads > 1)].sort_values("exponent")
+    found = exponents(_heads(table))
+    every = found[found.kind == "all"].sort_values("exponent")
     low, high = every.iloc[0], every.iloc[-1]
     return tr(
-        "For a tv of {target:g} the size grows with length as l^({least:.2f}) ({method}) to "
+        "For a tv of {target:g} the keys needed grow with length as l^({least:.2f}) ({method}) to "
         "l^({most:.2f}) ({other}).",
         target=TARGET,
         least=low.exponent,
@@ -75,7 +70,7 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Left: medians over heads of {name}. Right: keys that top-k needs of Gaussian logits; "
-        "lines: the limit of many keys.",
+        "Left: medians over heads of {name}, of methods that always reach the target. Right: keys "
+        "that top-k needs of Gaussian logits.",
         name=table.input[table.sigma < 0].iloc[0],
     )
