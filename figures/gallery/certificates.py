@@ -27,7 +27,7 @@ def draw(table: pd.DataFrame) -> Figure:
     methods = some.method.unique()
     with style.style():
         figure = Figure(figsize=(7.0, 3.2))
-        axes = figure.subplots(1, len(methods), sharex=True, sharey=True)
+        axes = figure.subplots(1, len(methods), sharex=True, sharey=True, squeeze=False)[0]
         for ax, method in zip(axes, methods):
             for bits, label, colour, marker in LOOKS:
                 rows = some[(some.method == method) & (some.bits == bits)]

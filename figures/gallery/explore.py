@@ -103,7 +103,7 @@ def _pictures(table: pd.DataFrame) -> Figure:
     norm = LogNorm(FLOOR, 1, clip=True)
     with style.style():
         figure = Figure(figsize=(7.0, 2.9))
-        axes = figure.subplots(1, len(names))
+        axes = figure.subplots(1, len(names), squeeze=False)[0]
         for ax, name in zip(axes, names):
             rows = last[last.name == name]
             pixels = rows[rows.metric == WEIGHTS][list(PIXELS)].dropna(axis=1)
@@ -129,6 +129,8 @@ def finding(table: pd.DataFrame) -> str:
     here = _at_one(table)
     last = here[(here.input == here.input.iloc[-1]) & (here.metric == ERRORS[0])]
     tv = last[last.name.isin(SPECS.values())].set_index("name").value
+    if tv.empty:
+        return tr("No estimate fits the budget.")
     return tr(
         "On {input} at t = {t:g}, {best} has the least total variation, {least}; {worst} has the "
         "most, {most}.",

@@ -160,6 +160,12 @@ def test_pictures_hold_all_attention_of_a_query(tables):
     np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=5e-3)
 
 
+def test_pictures_where_no_estimate_fits_are_of_exact_attention(small):
+    table = explore.compute(dataclasses.replace(small, budget=0.5))
+    assert len([ax for ax in explore.draw(table).axes if ax.get_title()]) == 1
+    assert explore.finding(table) == "No estimate fits the budget."
+
+
 def test_long_sequences_are_gathered_into_pixels():
     groups = explore._groups(130)
     assert groups.shape == (130, 44)  # by threes, the last one alone
