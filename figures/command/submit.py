@@ -1,9 +1,15 @@
 """``expqk submit``."""
 
 import argparse
+import contextlib
 import dataclasses
 import runpy
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from analysis.costs.budget import match
 from analysis.inputs import sample
@@ -33,11 +39,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the rows of each head, the nearest method first, with an arrow at one's own."""
-    methods = [load(arguments.file)(), *map(parse, BESIDE)]
-    heads, budget = list(sample().heads()), arguments.budget
-    if match(methods[:1], budget, heads[0]).absent:
-        raise ValueError(f"nothing of {methods[0]} fits {budget:g} stored values: raise --budget")
-    table = sweep(methods, heads, [1.0], trials=5, seed=arguments.seed, budget=budget)
+    own, heads, budget = load(arguments.file), list(sample().heads()), arguments.budget
+    asked: dict[str, Any] = {"trials": 5, "seed": arguments.seed, "budget": budget}
+    with _blamed(arguments.file, own.__name__):
+        mine = own()
+        fits = not match([mine], budget, heads[0]).absent
+        tables = [sweep([mine], heads, [1.0], **asked)] if fits else []
+    if not fits:
+        raise ValueError(f"nothing of {mine} fits {budget:g} stored values: raise --budget")
+    table = pd.concat([*tables, sweep([*map(parse, BESIDE)], heads, [1.0], **asked)])
     wide = table.pivot_table("value", ["input", "method"], "metric", aggfunc="median", sort=False)
     with speaking(arguments.lang):
         titles = tr("method"), tr("rank"), tr("stored"), tr("tv"), tr("output")
@@ -47,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             rows = rows.sort_values("attention_tv", kind="stable").reset_index("method")
             for row in rows.to_dict("records"):
                 spec = str(row["method"])
-                ours = spec.partition("(")[0] == methods[0].name
+                ours = spec.partition("(")[0] == mine.name
                 cells = [f"{row[column]:{form}}" for column, form in COLUMNS.items()]
                 lines.append(("→" if ours else "", spec if ours else style.label(spec), *cells))
         about = tr(
@@ -63,10 +73,8 @@ def load(path: Path) -> type[Method]:
     """Run a user's Python file, and return the method that it defines."""
     if path.suffix != ".py" or not path.is_file():
         raise ValueError(f"a method is a Python file, such as my_method.py, got {path}")
-    try:
+    with _blamed(path):
         values = runpy.run_path(str(path), run_name=path.stem).values()
-    except Exception as error:
-        raise ValueError(f"{path.name} fails: {type(error).__name__}: {error}") from None
     classes = {x for x in values if isinstance(x, type) and x.__module__ == path.stem}
     found = [x for x in classes if issubclass(x, Method) and dataclasses.is_dataclass(x)]
     if len(found) != 1 or getattr(found[0], "name", None) in {None, *METHODS}:
@@ -74,4 +82,23 @@ def load(path: Path) -> type[Method]:
             f"{path.name} must define one subclass of approx.Method, a frozen dataclass with a "
             f"new name, got {', '.join(x.__name__ for x in found) or 'none'}"
         )
+    for field in dataclasses.fields(found[0]):  # type: ignore[arg-type]
+        if field.default is field.default_factory is dataclasses.MISSING:
+            raise ValueError(
+                f"{path.name}: give {field.name} of {found[0].__name__} a default, such as None "
+                "for a size that the budget fills"
+            )
     return found[0]
+
+
+@contextlib.contextmanager
+def _blamed(path: Path, name: str = "the file") -> Iterator[None]:
+    """Raise ValueError in one sentence, with the line of the user's file, where its code fails."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f", line {frame.lineno}" for frame in frames if frame.filename == str(path)]
+        where = f"{path.name}{''.join(lines[-1:])}"
+        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise ValueError(f"{where}: {name} fails: {what}") from None

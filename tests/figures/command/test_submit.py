@@ -44,6 +44,22 @@ def test_a_file_that_is_none_is_refused(file, old, new, message):
         load(file)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("np\n", "np; raise SystemExit(3)\n", ", line 3: the file fails: SystemExit: 3\n"),
+        ("rank: int | None = None", "rank: int", ": give rank of RandomCentres a default, such as"),
+        ("self.rank, r", "self.rnk, r", ", line 13: RandomCentres fails: AttributeError: "),
+    ],
+)
+def test_an_error_of_the_file_is_one_sentence(file, old, new, message, capsys):
+    file.write_text(SOURCE.replace(old, new), "utf-8")
+    assert main(["submit", str(file)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"expqk: {file.name}{message}")
+    assert said.count("\n") == 1
+
+
 def test_another_kind_of_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match="a method is a Python file"):
         load(tmp_path / "none.py")
