@@ -115,7 +115,8 @@ def needed(
     ------
     ValueError
         A target or the temperature is out of range, the metric or the currency is unknown, or the
-        metric is the output error and a head has no values.
+        metric is the output error and a head has no values. A tv must be below 1, which any weights
+        reach.
 
     Notes
     -----
@@ -136,8 +137,13 @@ def needed(
     several = list(target) if isinstance(target, Sequence) else [target]
     if not several:
         raise ValueError("target must be a number or several, got none")
+    targets = tuple(checks.positive("target", one) for one in several)
+    if metric == "attention_tv" and max(targets) >= 1:
+        raise ValueError(
+            f"target must be < 1, got {max(targets):g}: any weights have a tv of at most 1"
+        )
     asked = _Question(
-        targets=tuple(checks.positive("target", one) for one in several), metric=metric,
+        targets=targets, metric=metric,
         currency=currency, methods=methods, references=references, temperature=temperature,
         trials=trials, rows=rows, seed=seed,
     )  # fmt: skip
