@@ -408,6 +408,7 @@ def _discrepancy(head: Case) -> Found:
     return Found(float(np.median(reach)), bound, 1.0, bound < 1, bound, float(np.median(off)))
 
 
+# Of the papers of arXiv, but 2302.02451 and 2512.07647, the abstract was read.
 THEORIES: tuple[Theory, ...] = (
     Theory(
         Sentence("bounded entries"),
@@ -421,7 +422,7 @@ THEORIES: tuple[Theory, ...] = (
             "the rank of a polynomial of q·k within ε of every exp(q·k), and the least rank within "
             "ε of attention without a mask in Frobenius norm"
         ),
-        "J. Alman, Z. Song, NeurIPS 2023, arXiv 2302.13214 (abstract)",
+        "J. Alman, Z. Song, NeurIPS 2023, arXiv 2302.13214",
         _entries,
     ),
     Theory(
@@ -439,7 +440,7 @@ THEORIES: tuple[Theory, ...] = (
         Sentence("Õ(n^(2 − 1/r)·polylog B) operations for r = O(1), at any temperature"),
         Sentence("r < log₂ n, so that n^(1/r), by which n² is divided, is above 2"),
         Sentence("n^(1/r), without logarithms; nothing is measured"),
-        "S. Gupta et al., ICLR 2026, arXiv 2505.14840 (abstract)",
+        "S. Gupta et al., ICLR 2026, arXiv 2505.14840",
         _temperature,
     ),
     Theory(
@@ -454,7 +455,7 @@ THEORIES: tuple[Theory, ...] = (
             "√d e^ρ/ε, without its constant, and the least power of two of keys with which "
             "`coreset` has every output within ε of the largest |v|, without a mask"
         ),
-        "E. Liberty, A. Andoni, E. Kleiner, 2026, arXiv 2605.05602 (abstract)",
+        "E. Liberty, A. Andoni, E. Kleiner, 2026, arXiv 2605.05602",
         _coreset,
     ),
     Theory(
@@ -471,7 +472,7 @@ THEORIES: tuple[Theory, ...] = (
             "the share of pairs of a query and a key of which one has a large entry, if entries "
             "were normal, and as it is"
         ),
-        "M. Aliakbarpour et al., AISTATS 2026, arXiv 2510.01643 (abstract)",
+        "M. Aliakbarpour et al., AISTATS 2026, arXiv 2510.01643",
         _support_basis,
     ),
     Theory(
@@ -480,7 +481,7 @@ THEORIES: tuple[Theory, ...] = (
         Sentence("the k largest have tv = ε for k/n = Φ(−(σ + Φ⁻¹(ε))), where n is large"),
         Sentence("the logits of a row are normal: here the median of D√n (Lilliefors, 1 %)"),
         Sentence("the share of keys that the largest have to be for tv ≤ ε, mean over rows"),
-        "arXiv 2512.07647; the law follows from ∫ exp(σz) φ(z) dz",
+        "arXiv 2512.07647",  # the law follows from ∫ exp(σz) φ(z) dz
         _gaussian_logits,
     ),
     Theory(
@@ -489,7 +490,7 @@ THEORIES: tuple[Theory, ...] = (
         Sentence("k of N keys, weighted by N/k: Var = (N − k)/(k(N − 1))·(N/N_eff − 1) of the sum"),
         Sentence("all sets of k keys alike"),
         Sentence("the root mean squared error of the row sum, and that of 16 draws; medians"),
-        "W. G. Cochran, Sampling Techniques, 1977, section 2.5 (from memory)",
+        "W. G. Cochran, Sampling Techniques, 1977, section 2.5",  # from memory
         _sampling,
     ),
     Theory(
@@ -521,7 +522,7 @@ THEORIES: tuple[Theory, ...] = (
         Sentence("k columns, drawn by |p_j||v_j|: error of P V ≤ √(srank(P)·srank(V)/k)·|P|₂|V|₂"),
         Sentence("all columns and values are known"),
         Sentence("that bound over |P|₂|V|₂, and the root mean squared spectral error of 16 draws"),
-        "A. Zandieh et al., ICML 2023, arXiv 2302.02451; |X|₂ ≤ |X|_F and claim KDE-1",
+        "A. Zandieh et al., ICML 2023, arXiv 2302.02451",  # and claim KDE-1, with |X|₂ ≤ |X|_F
         _columns,
     ),
     Theory(
@@ -533,7 +534,7 @@ THEORIES: tuple[Theory, ...] = (
         ),
         Sentence("B ≥ 1"),
         Sentence("that order with constant 1, and the degree at which a Chebyshev series is there"),
-        "A. Aggarwal, J. Alman, CCC 2022, arXiv 2205.06249 (abstract)",
+        "A. Aggarwal, J. Alman, CCC 2022, arXiv 2205.06249",
         _degree,
     ),
     Theory(
@@ -545,8 +546,8 @@ THEORIES: tuple[Theory, ...] = (
             "that order with constant 1, and the numbers of the least recurrence within ε, which "
             "the bound is not about"
         ),
-        "E. Kochetkova et al., NeurIPS 2025, arXiv 2502.07861 (abstract; the order from memory); "
-        "nearly tight in arXiv 2606.07205 (abstract)",
+        # the order from memory
+        "E. Kochetkova et al., NeurIPS 2025, arXiv 2502.07861; arXiv 2606.07205",
         _space,
     ),
     Theory(
@@ -558,7 +559,7 @@ THEORIES: tuple[Theory, ...] = (
         ),
         Sentence("β < 1, so that attention is concentrated as it is"),
         Sentence("the upper bound at b = 1, and the largest weight; medians"),
-        "R. Karakida, T. Hayase, arXiv 2605.12697 (abstract); both bounds from ∫ b e^(−bΔ) N(Δ) dΔ",
+        "R. Karakida, T. Hayase, arXiv 2605.12697",  # both bounds from ∫ b e^(−bΔ) N(Δ) dΔ
         _critical,
     ),
     Theory(
@@ -573,8 +574,8 @@ THEORIES: tuple[Theory, ...] = (
             "that, with constant 1, over the row sum and max |v|, and what a halving by the kernel "
             "leaves of it; medians"
         ),
-        "BalanceKV, arXiv 2502.07861 (abstract); the bound from Alweiss, Liu, Sawhney, STOC 2021, "
-        "for vectors of length e^(|k|²/2)|v| (from memory)",
+        # the bound from memory, for vectors of length e^(|k|²/2)|v|
+        "BalanceKV, arXiv 2502.07861; R. Alweiss, Y. Liu, M. Sawhney, STOC 2021",
         _discrepancy,
     ),
 )

@@ -87,7 +87,7 @@ class ColumnProjection(Method):
     .. [1] A. Zweiger, X. Fu, H. Guo, Y. Kim, "Fast KV compaction via attention matching", 2026,
        arXiv:2602.16284 (abstract and summaries); adamzweiger/compaction.
     .. [2] A. Farahat, A. Ghodsi, M. Kamel, "An efficient greedy method for unsupervised feature
-       selection", ICDM 2011: the greedy choice by the Gram matrix (from memory).
+       selection", ICDM 2011: the greedy choice by the Gram matrix.
 
     Examples
     --------
