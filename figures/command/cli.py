@@ -87,7 +87,10 @@ def _parsed(given: list[str]) -> argparse.Namespace:
 
         listed = f"`expqk` lists all {len(COMMANDS)}"
         top.exit(2, f"expqk: {checks.unknown('command', given[0], [*COMMANDS], listed)}\n")
-    arguments = top.parse_args(given)
+    arguments, more = top.parse_known_args(given)
+    if more:
+        top.prog = f"expqk {given[0]}"
+        top.error(f"unrecognized arguments: {' '.join(more)}")
     if arguments.max_memory is not None:
         from approx.estimate import memory
 
@@ -113,7 +116,10 @@ def _failed(error: Exception, arguments: argparse.Namespace) -> int:
     if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
         error.filename = f"standard output or {tempfile.gettempdir()}"  # all else has a name
     if not isinstance(error, BrokenPipeError):
-        said = one_line(_in_flags(str(error), arguments), MOST_CHARACTERS)
+        text = str(error)
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            text = f"{error.filename}: {error.strerror}"  # without the number of the error
+        said = one_line(_in_flags(text, arguments), MOST_CHARACTERS)
         _say(said or type(error).__name__)
     return 1
 

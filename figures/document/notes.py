@@ -95,7 +95,8 @@ def merged(blocks: list[Any], every: list[Note], read: Callable[[str], list[Any]
         names = (name for name in (note.place, f"fig:{note.place}", f"tbl:{note.place}"))
         place = next((name for name in names if name in ends), None)
         if place is None:
-            raise ValueError(f"{NAME}: {checks.unknown('place', note.place, list(ends))}")
+            known = f"Known: {', '.join(ends)}"
+            raise ValueError(f"{NAME}: {checks.unknown('place', note.place, list(ends), known)}")
         placed.append((ends[place], read(note.text)))
         answered += [b for b in blocks if b["t"] == "Div" and b["c"][0][0] == place]
     joined = [*blocks]

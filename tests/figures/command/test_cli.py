@@ -233,6 +233,7 @@ def test_the_first_that_is_wrong_is_said_the_model_before_the_text(
     "arguments",
     [
         ["nonsense"],
+        ["methods", "positive", "--lang", "zh"],
         ["report", "--heads", "3"],
         ["report", "--profile", "huge"],
         ["report", "--max-memory", "much"],

@@ -258,7 +258,7 @@ def test_usage_errors_exit_2(here, capsys, more):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["none.toml"], "No such file or directory: 'none.toml'"),
+        (["none.toml"], "expqk: none.toml: No such file or directory"),
         (["."], "is not a file of at most"),
         (["own.toml", "--jobs", "0"], "jobs must be >= 1"),
         (["own.toml", "--store", "own.toml"], "the store own.toml is not a folder"),
