@@ -118,7 +118,7 @@ def _work(planned: Plan, cell: Cell) -> float:
     """Return the multiply-adds of a cell at one temperature, 0 where only a run shows them."""
     x = planned.heads[cell.place]
     price = cell.method.price(n=x.n, l=x.l, d=x.d, mask=x.mask)
-    return 0.0 if price is None else x.n * price.multiply_adds
+    return 0.0 if price is None else x.n * (price.multiply_adds or 0.0)
 
 
 def _spent(planned: Plan, cell: Cell) -> float:
