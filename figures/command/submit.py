@@ -82,7 +82,7 @@ def load(path: Path) -> type[Method]:
             f"{path.name} must define one subclass of approx.Method, a frozen dataclass with a "
             f"new name, got {', '.join(x.__name__ for x in found) or 'none'}"
         )
-    for field in dataclasses.fields(found[0]):  # type: ignore[arg-type]
+    for field in dataclasses.fields(found[0]):
         if field.default is field.default_factory is dataclasses.MISSING:
             raise ValueError(
                 f"{path.name}: give {field.name} of {found[0].__name__} a default, such as None "
