@@ -50,7 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.names:
         if anew:
             raise ValueError("which figures? Names of them, or all")
-        print(album.listing())
+        with speaking(arguments.lang):
+            print(album.listing())
         return 0
     for name in arguments.names:
         if name not in (known := [*NAMES, "all"]):

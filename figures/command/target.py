@@ -91,6 +91,7 @@ def text(table: pd.DataFrame) -> str:
     some = table.drop_duplicates("method")  # a label needs a size
     labels = names_of(list(some.spec))
     names = {method: labels[spec] for method, spec in zip(some.method, some.spec)}
+    names[EXACT] = tr("exact attention")
     found = summary(table)
     lines = [_head(row, names) for row in best.itertuples()]
     rows = [_method(row, names) for row in found[found.reached > 0].to_dict("records")]

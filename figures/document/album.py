@@ -70,7 +70,7 @@ def listing() -> str:
     'summary              The best approximations, and the best that can be run'
     """
     width = max(map(len, FIGURES))
-    return "\n".join(f"{name:{width}}  {module.TITLE}" for name, module in FIGURES.items())
+    return "\n".join(f"{name:{width}}  {tr(module.TITLE)}" for name, module in FIGURES.items())
 
 
 def save(

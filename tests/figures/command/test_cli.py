@@ -113,6 +113,8 @@ def test_figures_without_names_are_listed(capsys, tmp_path, monkeypatch):
     assert run("figures") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(FIGURES)
+    assert run("figures", "--lang", "zh") == 0
+    assert not set(lines) & set(capsys.readouterr().out.splitlines())
     assert not list(tmp_path.iterdir())
 
 
