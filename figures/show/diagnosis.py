@@ -390,24 +390,27 @@ def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...
 def _warnings(table: pd.DataFrame, names: dict[str, str]) -> list[str]:
     """Return each kind of warning with its methods, and how many heads have it for one of them.
 
-    A kind is a warning without its numbers.
+    A kind is a warning without its numbers; where these differ, those of one head are an example.
     """
     rows = table[~table.oracle]
-    kinds: dict[str, tuple[Sentence, dict[str, set[tuple[Any, ...]]]]] = {}
+    kinds: dict[str, tuple[dict[str, None], dict[str, set[tuple[Any, ...]]]]] = {}
     heads = zip(rows.input, rows.layer, rows["head"])
     for head, spec, warnings in zip(heads, rows.spec, rows.warnings):
         for sentence in warnings:
-            _, methods = kinds.setdefault(sentence.message, (sentence, {}))
+            told, methods = kinds.setdefault(sentence.message, ({}, {}))
+            told[_said(sentence)] = None
             methods.setdefault(names[spec], set()).add(head)
     counts = {kind: len(set().union(*methods.values())) for kind, (_, methods) in kinds.items()}
     lines = []
     for kind in sorted(kinds, key=lambda kind: -counts[kind]):
-        first, methods = kinds[kind]
+        told, methods = kinds[kind]
         of = tr(", ").join(
             tr("{name} {count}", name=name, count=len(some))
             for name, some in sorted(methods.items(), key=lambda item: -len(item[1]))
         )
-        said = tr("{what}: {methods}", what=_said(first), methods=of)
+        first, *others = told
+        what = tr("for example, {what}", what=first) if others else first
+        said = tr("{what}: {methods}", what=what, methods=of)
         lines += indented(said, f"  {counts[kind]:3d}  ")
     return lines
 

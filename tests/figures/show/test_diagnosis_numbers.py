@@ -246,6 +246,18 @@ def test_warnings_have_the_numbers_of_their_row(changes, said):
     assert eps == "adding eps = 1e-06 after the shift turns this head into uniform attention"
 
 
+def test_numbers_that_differ_among_heads_are_an_example():
+    lost = "{rows} rows have no positive sum"
+    rows = [
+        {"input": "x", "layer": 0, "head": head, "spec": "mine()", "oracle": False,
+         "warnings": [Sentence("costs more"), Sentence(lost, rows=2 * head)]}
+        for head in range(2)
+    ]  # fmt: skip
+    assert diagnosis._warnings(pd.DataFrame(rows), {"mine()": "mine"}) == [
+        "    2  costs more: mine 2", "    2  for example, 0 rows have no positive sum: mine 2"
+    ]  # fmt: skip
+
+
 def test_facts_of_a_head_are_those_of_its_arrays():
     """By NumPy, from the raw arrays; the temperature is 2, the mask causal."""
     x = dataclasses.replace(inputs.gaussian(24, 4, rng=5), mask="causal")
@@ -335,6 +347,7 @@ def test_what_a_target_needs_has_the_numbers_of_its_table():
         # cheapest on, reached on, median size, median share of exact attention's price
         "sink and window 2 2 of 2 16 25%",
         "top-k of each row bound 2 of 2 5 8%",
+        "exact attention 0 2 of 2 100% exact()",
         "Target attention_tv ≤ 0.1, t = 1.5, mask causal.",
         "On 2 of 2 heads a method that is cheaper than exact attention reaches the target.",
         "run costs a median of 25% of exact attention.",
