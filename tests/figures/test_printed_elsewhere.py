@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from analysis import inputs
-from figures.gallery import FIGURES, explore, performer_error
+from figures.gallery import FIGURES, explore
 from figures.report import sentences, tables
 
 stored = functools.cache(as_printed.tables)
@@ -108,8 +108,6 @@ PRINTED = {
     ),
     "a title with an exponent": (lambda: explore._short(14_444.0), "1.4e+04"),
     "a title without one": (lambda: explore._short(0.144), "0.14"),
-    "a power of ten": (lambda: performer_error._count(104_000.0), "$10^{5.0}$"),
-    "many": (lambda: performer_error._count(1440.0), "1.44e+03"),
 }
 
 
