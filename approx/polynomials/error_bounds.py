@@ -369,7 +369,8 @@ def rank_bound(
     -----
     The rank holds for any number of queries and keys; it is a Python integer of any size. A matrix
     within ε' in each entry is within ε'√(nl) in spectral norm. So the ε-rank (singular values above
-    ε s₁) is at most this rank for ε' = ε s₁/√(nl): see `epsilon_rank_bound`.
+    ε s₁) is at most this rank for ε' = ε s₁/√(nl): see `epsilon_rank_bound`. Tests hold
+    the ranks of polynomials to it.
 
     Examples
     --------
@@ -417,7 +418,8 @@ def least_squares_bound(n: int, bound: float, weight: str = "relative") -> float
 
     On these logits the least-squares polynomial is at least as good as the minimax polynomial,
     whose error is at most its level everywhere (4·10⁻⁶ are added, to which a level is right). For
-    the absolute weight the bound is over e^B.
+    the absolute weight the bound is over e^B. The tests of the fit use this
+    bound as an independent check.
     """
     checks.one_of("weight", weight, ("relative", "absolute"))
     best = remez(checks.integer("n", n, least=0), checks.positive("bound", bound), weight)
