@@ -16,7 +16,6 @@ from scipy.stats import norm
 
 from analysis.bounds import theory
 from analysis.bounds.theory import THEORIES
-from analysis.compute import executors
 from analysis.inputs import Head
 from approx.estimate import exact
 from approx.low_rank.coreset import Coreset
@@ -161,13 +160,13 @@ def test_the_command_says_it_of_each_head_or_of_all(tmp_path, capsys, monkeypatc
     file = tmp_path / "qk.npz"
     np.savez(file, q=x.q[None].repeat(2, 0), k=x.k[None].repeat(2, 0), causal=1)
     asked = []
-    one_by_one = executors.parallel
+    one_by_one = theories.parallel
 
     def counted(*arguments, jobs, **options):
         asked.append(jobs)
         return one_by_one(*arguments, **options)
 
-    monkeypatch.setattr(executors, "parallel", counted)
+    monkeypatch.setattr(theories, "parallel", counted)
     assert main(["theory", str(file), "--jobs", "3"]) == 0
     assert asked == [1]  # for so few entries no process is begun
     assert capsys.readouterr().out
