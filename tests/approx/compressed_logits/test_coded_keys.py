@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from analysis.costs.gqa_reads import bytes_read
 from analysis.errors.metrics import compare
 from approx import Mask, parse
 from approx.compressed_logits.normal_levels import lloyd_max, rotated
 from approx.compressed_logits.sign_sketch import SignSketch, _quadrant
 from approx.compressed_logits.turboquant import rotation_moments
+from approx.method.prices import Shape
 
 # Max 1960, table I: the upper levels and the distortion of 2, 4 and 8 levels
 RUNS = 20_000
@@ -334,3 +336,35 @@ def test_the_output_is_that_of_rounded_values(by):
 def test_every_bit_is_counted(spec, bits):
     price = parse(spec).price(n=8, l=8, d=64, mask="causal")
     assert price.bytes_read == bits / 8
+
+
+def test_all_signs_of_a_hadamard_rotation():
+    """In four dimensions the choices of signs have the mean that is drawn; in three all are one."""
+    Q, K = drawn(d=4)
+    one = np.array([[1, 1], [1, -1]]) / 2
+    levels, H = lloyd_max(2).levels, np.block([[one, one], [one, -one]])
+    every = [
+        [[q @ naive.coded_by_norm(k, levels, H * signs, "mse") for k in K] for q in Q]
+        for signs in itertools.product([-1, 1], repeat=4)
+    ]
+    x = runs("turboquant(bits=2, rotation='hadamard')", Q, K, count=2000)
+    off = np.abs(x.mean(axis=0) - np.mean(every, axis=0))
+    assert (off <= SURE * np.std(every, axis=0) / math.sqrt(2000) + 1e-13).all()
+
+
+def test_a_window_reads_the_scales_of_each_group_that_it_touches():
+    whole = Mask.window(40, 40, 6)
+    method = parse("rounded_values(exact(), bits=2, by='channel', group=4)")
+    at = {"n": 40, "l": 40, "d": 1, "c": 1, "mask": whole}
+    touched = max(len({j // 4 for j in range(max(i - 5, 0), i + 1)}) for i in range(40))
+    assert method.price(**at).reads - parse("exact()").price(**at).reads == 2 * touched
+
+
+@pytest.mark.parametrize(
+    ("inner", "chosen"), [("exact()", False), ("columns(k=64, by='h2o')", True)]
+)
+def test_a_group_of_heads_shares_values_only_where_all_read_them(inner, chosen):
+    shape = Shape(512, 512, 64, 64, Mask.causal(512, 512))
+    method = parse(f"rounded_values({inner}, bits=2)")
+    one, four = (bytes_read(method, shape, group=group) for group in (1, 4))
+    assert four == pytest.approx(one if chosen else one / 4, rel=0.02)  # and H2O's own counts

@@ -1,5 +1,7 @@
 """Compressed logits: the formulas, what is best in which sense, rounding, and selection by them."""
 
+import dataclasses
+
 import naive
 import numpy as np
 import pytest
@@ -209,3 +211,35 @@ def test_no_scale_follows_from_a_key_that_is_rounded_with_later_ones():
     np.testing.assert_allclose(A.attend(np.eye(3))[0], [1.0, 0.0, 0.0])
     assert A.row_log()[0] == -2.0
     np.testing.assert_allclose(A.block([0], shift=-2.0), [[1.0, 0.0, 0.0]])
+
+
+@pytest.mark.parametrize("spec", TWINS)
+def test_products_at_logits_of_ten_thousand(spec):
+    Q, K = drawn()
+    Q *= 1e4 / np.abs(Q @ K.T).max()
+    V = np.eye(L)
+    x = TWINS[spec](Q, K)
+    for mask in (None, Mask.window(N, L, 3)):
+        on = np.ones((N, L), bool) if mask is None else naive.seen(mask, N, L)
+        hidden = np.where(on, x, -np.inf)
+        weights = np.exp(hidden - hidden.max(axis=1, keepdims=True))
+        want = weights / weights.sum(axis=1, keepdims=True)
+        got = parse(spec).approximate(Q, K, mask=mask).attend(V)
+        # logits of 10⁴ keep 1e4·CLOSE, and weights that relative error
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e4 * CLOSE)
+
+
+def test_bits_count_in_bytes_and_numbers_in_the_others():
+    shape = {"n": 6, "l": 10, "d": 4, "c": 3}
+    few, many = (parse(f"quantised(bits={bits})").price(**shape) for bits in (2, 8))
+    # 24 numbers of queries, two scales for each of ten keys; 40 numbers of keys at 2/8 bytes
+    assert few.bytes == (8 * (24 + 20) + 40 * 2 / 8) / 6
+    assert many == dataclasses.replace(few, bytes=(8 * (24 + 20) + 40) / 6, few_bytes=40)
+    for spec, scales in (  # 10 keys of 1 and of 2 groups, 4 channels of 2 and of 3
+        ("quantised(bits=2)", 20),
+        ("quantised(bits=2, group=3)", 40),
+        ("quantised(bits=2, by='channel', group=5, recent=0)", 16),
+        ("quantised(bits=2, by='channel', group=4, recent=0)", 24),
+    ):
+        stored = parse(spec).price(**shape).stored
+        np.testing.assert_allclose(stored, (24 + 40 + scales) / 6, rtol=1e-15)

@@ -456,3 +456,11 @@ def test_augmented_step_is_free_where_nothing_is_seen(alpha):
     assert_allclose(state[1][off], relaxed[off], rtol=0, atol=THREE)
     S = D - whole[1] + whole[0] / mu_next
     assert total == pytest.approx(((D - L - S)[~off] ** 2).sum(), rel=1e-12)
+
+
+def test_fits_go_further_than_subspace_iteration(monkeypatch):
+    D = exact.softmax(*heads(64, 64), "causal")
+    fitted = godec(D, 4, 4, mask="causal").objective
+    monkeypatch.setattr(module, "ALTERNATING", 0)
+    monkeypatch.setattr(module, "_latest", None)
+    assert fitted < 0.99 * godec(D, 4, 4, mask="causal").objective

@@ -171,3 +171,11 @@ def test_selection_is_exact_whatever_the_guess(D, data):
     assert rest == pytest.approx(((D - L - S) ** 2).sum(), abs=1e-12)
     # Where D = L either is right.
     assert (out == D - S).all()
+
+
+def test_ranks_that_are_left_out_would_not_win():
+    D = MATRICES["hot clusters"]
+    ranks = {round(share * 16) for share in module.FRACTIONS} | {1, 2}
+    alone = [at_budget(D, 32, ranks=[r]).objective for r in ranks]
+    # the rank that leads from the largest entries alone is 14 % above
+    assert at_budget(D, 32).objective <= min(alone) * (1 + 1e-9)

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from approx import Mask, parse
 from approx.low_rank import robust_pca
 from approx.low_rank.godec import at_budget, godec
-from approx.low_rank.robust_pca import acc_alt_proj, inexact_alm
+from approx.low_rank.robust_pca import PROVING, acc_alt_proj, inexact_alm
 from approx.low_rank.stable_pca import stable_pca
 
 GOLDEN = [(400, 20, 0.05), (500, 25, 0.05), (500, 50, 0.10)]
@@ -213,3 +213,12 @@ def test_the_residual_says_what_is_reached(solve, mask):
     rest = shown - parts.left @ parts.right.T - parts.sparse.toarray()
     rest[hidden] = shown[hidden] = 0
     assert parts.residual == pytest.approx(np.linalg.norm(rest) / np.linalg.norm(shown), rel=1e-6)
+
+
+def test_a_good_result_of_the_fast_schedule_is_proven_and_not_sought_again():
+    Q, K = np.random.default_rng(0).standard_normal((2, 60, 16))
+    D = np.exp(Q @ K.T)  # a few entries are most of all
+    fast, proven = (inexact_alm(D, gap_tolerance=gap) for gap in (np.inf, 1e-4))
+    assert fast.gap > 1e-3 > 1e-4 >= proven.gap
+    assert proven.iterations <= fast.iterations + PROVING
+    assert proven.objective == fast.objective  # of the same L and S

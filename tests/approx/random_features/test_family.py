@@ -325,3 +325,25 @@ def test_a_query_far_below_the_largest_has_a_row_under_the_leverage_proposal(dty
     A = parse("leverage(m=4)").approximate(Q, np.array([[100.0], [99.0]], dtype), rng=0)
     np.testing.assert_array_equal(A.attend(np.ones(2, dtype)), 1)
     assert len(np.unique(A.row_log())) == 3
+
+
+def mean_log_second_moment(method, Q, K):
+    """Return the mean of log E ρ² over all pairs."""
+    log_v = method.moments(Q, K).log_relative_variance + math.log(method.m)
+    return np.logaddexp(0, log_v).mean()
+
+
+@pytest.mark.parametrize(("seed", "centre"), [(0, 0.0), (1, 0.0), (2, 0.5)])
+def test_more_freedom_is_never_worse(seed, centre):
+    """The mean log second moment falls from FAVOR+ to FAVOR++ to FAVOR#."""
+    Q, K = skewed(seed, centre)
+    if centre == 0:
+        Q, K = Q - Q.mean(axis=0), K - K.mean(axis=0)  # where ADERF's T is the optimum
+    specs = ("dense_exponential(m=1)", "dense_exponential(m=1, form='sderf')",
+             "generalized_exponential(m=1)", "positive(m=1)")  # fmt: skip
+    moments = [mean_log_second_moment(parse(spec), Q, K) for spec in specs]
+    assert moments == sorted(moments)
+    diagonal = mean_log_second_moment(parse("dense_exponential(m=1, form='saderf')"), Q, K)
+    assert moments[0] <= diagonal <= moments[2] + 1e-12
+    shifted = mean_log_second_moment(parse("shifted_positive(m=1)"), Q, K)
+    assert shifted <= moments[3] + 1e-12

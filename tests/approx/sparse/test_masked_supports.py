@@ -329,3 +329,35 @@ def test_covariance_under_a_mask_is_that_off_the_support():
     np.testing.assert_allclose(found[np.ix_(off, off)], want[np.ix_(off, off)], rtol=1e-12)
     assert not found[~off].any()
     assert not found[:, ~off].any()
+
+
+@some
+@given(problem=masked(), data=st.data())
+def test_sinks_are_the_first_seen_keys(problem, data):
+    Q, K, mask, _ = problem
+    k = data.draw(st.integers(1, mask.l))
+    sinks = data.draw(st.integers(1, k))
+    on = support(parse(f"sink_window(k={k}, sinks={sinks})").approximate(Q, K, mask=mask))
+    for i, row in enumerate(on):
+        seen = np.arange(mask.first[i], mask.stop[i])
+        assert row[seen[:sinks]].all()
+        if mask.looks_back:
+            assert row.sum() == min(k, len(seen))
+            assert row[seen[len(seen) - (k - sinks) :]].all()
+
+
+@pytest.mark.parametrize("low", ["positive()", "zero()"])
+@pytest.mark.parametrize(("n", "l"), [(12, 12), (6, 20), (1, 9)])
+def test_half_of_a_budget_under_a_mask_goes_to_entries(low, n, l):
+    mask, d = Mask.causal(n, l), 3
+    for budget in (5, 8, 13):
+        half = budget / 2 if low == "positive()" else budget  # a baseline may cost nothing
+        alone = TopK().within(half, n=n, l=l, d=d, mask=mask)
+        method = parse(f"scatterbrain({low}, top_k())").within(budget, n=n, l=l, d=d, mask=mask)
+        if method is None:
+            assert low == "positive()"  # no feature fits a half
+            continue
+        assert method.sparse == alone
+        Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 20, d))
+        A = method.approximate(Q[:n], K[:l], mask=mask, rng=0)
+        assert A.parameters / n <= budget * (1 + 1e-12)

@@ -6,7 +6,7 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from small import few, problems
+from small import few, problems, truth
 
 from approx import METHODS, ResourceLimitError, parse
 from approx.estimate import exact, memory
@@ -15,6 +15,7 @@ from approx.sparse import columns, pages, vertical_slash
 from approx.sparse.reformer import Reformer
 from approx.sparse.smyrf import Smyrf
 from approx.sparse.support import SupportMethod
+from approx.sparse.top_k import TopK
 from approx.supports.hashing import xbox
 
 SUPPORTS = [name for name, method in METHODS.items() if issubclass(method, SupportMethod)]
@@ -286,3 +287,16 @@ def test_true_denominator_keeps_the_weights_of_exact_attention(name, problem):
     assert (A.nnz, A.space, alone.space) == (alone.nnz, "attention", "kernel")
     kept = np.where(on, weights, 0).sum(axis=1, keepdims=True)  # the other convention: 1/mass
     np.testing.assert_allclose(kept * alone.attend(V), A.attend(V), rtol=0, atol=1e-14)
+
+
+@given(problem=problems(), data=st.data())
+def test_top_k_holds_the_largest(problem, data):
+    Q, K, _, _ = problem
+    k = data.draw(st.integers(1, len(K)))
+    on, x = support(TopK(k).approximate(Q, K)), truth(Q, K)
+    assert (on.sum(axis=1) == k).all()
+    # q·k rounded in another order may swap what differs by d roundings of 4
+    slack = 16 * np.finfo(Q.dtype).eps
+    for row, chosen in zip(x, on):
+        if not chosen.all():
+            assert row[chosen].min() >= row[~chosen].max() - slack
