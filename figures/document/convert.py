@@ -274,7 +274,7 @@ def _set(blocks: list[Node], words: dict[str, str]) -> list[Node]:
     """Return the blocks with the contents at their mark, smaller from an appendix on."""
     contents = {
         "t": "RawBlock",
-        "c": ["typst", f"#contents[{words['toc-title']}]"],
+        "c": ["typst", f"#contents[{words['toc-title']}]\n#show: floating"],
     }
     placed = [contents if _is_contents(block) else block for block in blocks]
     appendices = (i for i, block in enumerate(placed) if _is_appendix(block))
