@@ -20,6 +20,7 @@ from analysis.compute import finished, output_files
 from analysis.compute.executors import parallel
 from analysis.costs.budget import amount_text
 from analysis.experiments import decomposition, polynomial_rank, rational
+from analysis.experiments.moments import QUANTILE
 from analysis.experiments.profile import Profile, nearest_to_one, rank_1_price
 from analysis.models.pipeline import Results
 from figures.document import album
@@ -270,11 +271,9 @@ def render(
         **_context(*_in_markdown(profile, computed)),
     }
     template = _environment().get_template(TEMPLATES[spoken()])
-    draft = template.render(context, references=REFERENCES, others=[])
-    others = [name for name in context["captions"] if f"{{#fig:{name} " not in draft]
-    cited = re.findall(r"\]\(#ref-(\w+)\)", draft)
+    cited = re.findall(r"\]\(#ref-(\w+)\)", template.render(context, references=REFERENCES))
     references = {key: text for key, text in REFERENCES.items() if key in cited}
-    text = template.render(context, references=references, others=others)
+    text: str = template.render(context, references=references)
     return text.strip() + "\n"
 
 
@@ -300,7 +299,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
     errors, best, advice = computed["error"], computed["winners"], computed[ADVICE]
     parts, samples = computed["decomposition"], computed["moments"]
     believed = samples[samples.metric == "believable"].value == 1.0
-    crossings = tables.crossing_table(errors)
+    crossings, ranks = tables.crossing_table(errors), theory.bounded(computed["polynomial_rank"])
     return {
         "inputs": [x.name for x in profile.inputs],
         "temperatures": [f"{t:g}" for t in profile.temperatures],
@@ -308,16 +307,17 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "counted": profile.currency,
         "exact_cost": sentences.exact_cost(profile),
         "rows_sentence": sentences.rows_taken(profile),
-        "own": bool(profile.advised),
+        "own": len(profile.advised),
         "trials": profile.trials,
         "draws": profile.draws,
         "seed": profile.seed,
         "profile": profile.name,
         "n": max(max(x.n, x.l) for x in profile.inputs),
+        "queries": max(x.n for x in profile.inputs),
         "masks": sentences.masks(profile.inputs),
         "input_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.inputs))),
         "contents": tr(", ").join(f"{x.name} `{x.digest()[:16]}`" for x in profile.inputs),
-        "captions": {name: tables.raised(_said(*one)) for name, one in shown.items()},
+        "captions": {name: tables.raised(_said(name, *one)) for name, one in shown.items()},
         "versions": tr(", ").join(
             f"{tables.literal(name)} {version}"
             for name, version in ({"Python": platform.python_version()} | versions()).items()
@@ -326,7 +326,11 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "answers_table": tables.markdown(sentences.answers(computed)),
         "bound": f"{rational.B:g}",
         "epsilon": f"{polynomial_rank.EPSILON:g}",
-        "rank_table": tables.markdown(theory.rank_table(computed["polynomial_rank"])),
+        "ranked": ranks.n.max(),
+        "rank_temperatures": [f"{t:g}" for t in sorted(ranks.temperature.unique())],
+        "rank_table": tables.markdown(theory.rank_table(ranks)),
+        "quantile": tables.percent(QUANTILE),
+        "features": sentences.features(samples),
         "criterion": moments.criterion(),
         "lies_table": tables.markdown(tables.lies_table(computed["moments"])),
         "crossing_table": "" if crossings.empty else tables.markdown(crossings),
@@ -365,9 +369,10 @@ def _in_markdown(
     }
 
 
-def _said(module: FigureModule, table: pd.DataFrame) -> str:
-    """Return what a figure found, in bold, and what it shows."""
-    return f"**{module.finding(table)}** {module.caption(table)}"
+def _said(name: str, module: FigureModule, table: pd.DataFrame) -> str:
+    """Return what a figure found, in bold, and what it shows; the text begins with the first's."""
+    found = "" if name == SUMMARY else f"**{module.finding(table)}** "
+    return found + module.caption(table)
 
 
 def versions() -> dict[str, str]:

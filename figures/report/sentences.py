@@ -17,7 +17,7 @@ from analysis.inputs import Head
 from approx import parse
 from approx.sparse.exact import Exact
 from figures.drawing import style
-from figures.gallery import summary
+from figures.gallery import rank, summary
 from figures.report import tables
 from figures.show.diagnosis import MOST_MARGIN
 from figures.words import amounts
@@ -232,17 +232,19 @@ def _drawn(best: Any) -> str:
 
 
 def answers(computed: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the table of the first pages: three questions, their answers, and how sure these are.
+    """Return the table of the first pages: four questions, their answers, and how sure these are.
 
     Parameters
     ----------
     computed : dict of DataFrame
-        summary, advice, moments.
+        summary, advice, rank, moments.
     """
+    sure = tr("Computed from all singular values, without draws.")
     rows = [
+        (tr("How does the rank depend on t?"), rank.finding(computed["rank"]), sure),
+        (tr("How do bias and variance depend on t?"), *_random(computed["moments"])),
         (tr("Entries or low rank?"), *_class(computed["summary"])),
         (tr("Which methods can a model run?"), *_runnable(computed["advice"])),
-        (tr("Are positive random features enough?"), *_random(computed["moments"])),
     ]
     return pd.DataFrame(rows, columns=[tr("question"), tr("answer"), tr("how sure")])
 
@@ -302,28 +304,48 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
     )
 
 
+def features(table: pd.DataFrame) -> str:
+    """Return how many positive features the budget pays for; "" if for none."""
+    specs = table.method[table.method.str.startswith("positive")].unique()
+    return amounts.span(vars(parse(spec))["m"] for spec in specs) if len(specs) else ""
+
+
+def _deviation(logs: pd.Series) -> str:
+    """Return the range of standard deviations, of logarithms of variances."""
+    ends = [float(log) / 2 for log in (logs.min(), logs.max())]
+    return "–".join(dict.fromkeys(tables.power(math.exp(min(x, 700)), x) for x in ends))
+
+
 def _random(table: pd.DataFrame) -> tuple[str, str]:
     sure = tr(
-        "Kernel error: in closed form; a simulation would miss it (@fig:moments). Total "
-        "variation: means of {draws} draws.",
+        "Deviation and kernel error: in closed form; a simulation would miss it (@fig:moments). "
+        "Total variation: means of {draws} draws.",
         draws=in_words(moments.DRAWS),
     )
-    needed = table[(table.metric == "features_needed") & table.method.str.startswith("positive")]
+    positive = table[table.method.str.startswith("positive")]
+    needed = positive[positive.metric == "features_needed"]
     if needed.empty:
         return tr("No positive feature fits this budget."), sure
     needed = needed[needed.temperature == nearest_to_one(needed.temperature)]
+    closed = positive[positive.metric == "log_relative_variance"]
+    ends = closed.temperature.min(), closed.temperature.max()
+    cold, hot = (_deviation(closed.value[closed.temperature == t]) for t in ends)
     tv = table[table.metric == "tv_of_many"].value
     return (
         tr(
-            "At t = {t:g}, an expected kernel error of {error} takes {least} to {most} "
-            "positive features: the pairs with the longest q + k decide. With {many}, the "
-            "total variation is {low} to {high}, at most {tv:g} on {reached}. The budget pays for "
-            "{held}.",
+            "The {held} positive features that the budget pays for have no bias. Their standard "
+            "deviation, over the entry, is {cold} at t = {coldest:g} and {hot} at t = {hottest:g}. "
+            "At t = {t:g}, an expected kernel error of {error} takes {least} to {most} features. "
+            "With {many}, the total variation is {low} to {high}, at most {tv:g} on {reached}.",
+            cold=cold,
+            hot=hot,
+            coldest=ends[0],
+            hottest=ends[1],
             error=tables.percent(moments.TARGET),
             t=needed.temperature.iloc[0],
             least=tables.count(needed.value.min()),
             most=tables.count(needed.value.max()),
-            held=amounts.span(vars(parse(spec))["m"] for spec in needed.method),
+            held=features(needed),
             many=moments.MANY,
             low=tables.tv_of(tv.min()),
             high=tables.tv_of(tv.max()),

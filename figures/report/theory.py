@@ -9,6 +9,7 @@ from scipy.special import ndtri
 from analysis.experiments import rational
 from figures.gallery import moments
 from figures.report import tables
+from figures.words.amounts import range_of
 from figures.words.translation import mark, share, share_of, tr
 
 CHANCE = 0.01  # of exceeding the limit of the largest |z|, if all theory holds
@@ -31,7 +32,7 @@ def least(table: pd.DataFrame) -> str:
     )
 
 
-def _bounded(ranks: pd.DataFrame) -> pd.DataFrame:
+def bounded(ranks: pd.DataFrame) -> pd.DataFrame:
     """Return the ε-rank and its bound by the best polynomial, at each input and temperature."""
     part = ranks[(ranks.degree < 0) & ranks.method.isin(("exact", "minimax"))]
     keys = ["input", "n", "l", "d", "temperature"]
@@ -39,9 +40,8 @@ def _bounded(ranks: pd.DataFrame) -> pd.DataFrame:
 
 
 def rank_table(ranks: pd.DataFrame) -> pd.DataFrame:
-    """Return the ε-rank of exp(q·k) and the bound of the best polynomial, a row an input."""
-    wide = _bounded(ranks)
-    wide = wide[wide.temperature.isin(SHOWN)]
+    """Return what `bounded` found, a row an input."""
+    wide = ranks[ranks.temperature.isin(SHOWN)]
     rows = []
     for (name, d), part in wide.groupby(["input", "d"], sort=False):
         cells = {
@@ -77,7 +77,7 @@ def _degree(table: pd.DataFrame) -> tuple[str, ...]:
     best = at["half_line", "best"] / at["half_line", "halphen"]
     return (
         tr("degree"),
-        tr("Bessel tail; {line}", line="$2\\cdot9.28903^{-n-1/2}$"),
+        tr("Bessel tail; {line}", line="$2\\cdot9.28903^{-p-1/2}$"),
         tr(
             "best polynomial: {least:.2f} to {most:.2f} of the tail; best rational: {low:.2f} to "
             "{high:.2f} of the line",
@@ -91,7 +91,7 @@ def _degree(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _rank(table: pd.DataFrame) -> tuple[str, ...]:
-    wide = _bounded(table)
+    wide = bounded(table)
     held, low = wide.exact <= wide.minimax, wide.minimax < wide[["n", "l"]].min(axis=1)
     cases = mark("cases")
     return (
@@ -122,8 +122,8 @@ def _moments(table: pd.DataFrame) -> list[tuple[str, ...]]:
             tr("bias"),
             tr("closed form; 0 for random features"),
             tr(
-                "the largest of {count} |z| is {z:.1f}; chance alone exceeds {limit:.1f} in at "
-                "most {chance:.0%} of cases",
+                "|z| is at most {z:.1f} (reliable samples: {count}); chance alone exceeds "
+                "{limit:.1f} in at most {chance:.0%} of cases",
                 z=z.max(),
                 count=len(z),
                 limit=_limit(len(z)),
@@ -136,11 +136,7 @@ def _moments(table: pd.DataFrame) -> list[tuple[str, ...]]:
         (
             tr("variance"),
             tr("closed form, such as {one}", one=r"$(e^{\lVert q+k\rVert^2}-1)/m$"),
-            tr(
-                "{least:.2f} to {most:.2f} of it where reliable",
-                least=ratio.min(),
-                most=ratio.max(),
-            )
+            tr("{ratio} of it where reliable", ratio=range_of(ratio.min(), ratio.max()))
             if len(ratio)
             else nothing,
             tr(

@@ -398,6 +398,25 @@ def test_a_report_says_its_currency_and_not_the_default(small, found):
         assert report.render(other, named, "x").count("每个新查询读取 1024 个数") >= 3
 
 
+def test_the_first_table_answers_what_the_report_asks(text, found):
+    """Rank from singular values, the deviation from the closed form of the moments of one pair."""
+    rows = _section(text, "answer").split("\n| ")[2:]
+    assert [row.partition(" |")[0] for row in rows] == [
+        "How does the rank depend on t?", "How do bias and variance depend on t?",
+        "Entries or low rank?", "Which methods can a model run?",
+    ]  # fmt: skip
+    assert FIGURES["rank"].finding(found["rank"]) in rows[0]
+    table = found["moments"]
+    cold = table[
+        (table.metric == "log_relative_variance")
+        & table.method.str.startswith("positive")
+        & (table.temperature == table.temperature.min())
+    ].value
+    tens = [f"$10^{{{log / 2 / math.log(10):.1f}}}$" for log in (cold.min(), cold.max())]
+    assert f"is {'–'.join(tens)} at t = 0.25 and " in rows[1]
+    assert text.count(summary.finding(found["summary"])) == 1
+
+
 def test_a_mask_is_spoken_of_where_there_is_one(small, made, found):
     text = (made / "report.md").read_text("utf-8")
     assert "on MiniLM easy it sees its own and earlier keys." in text
@@ -474,13 +493,12 @@ def test_every_figure_of_a_size_has_one_place_in_the_section_that_speaks_of_it(
     caption = SimpleNamespace(**dict.fromkeys(album.PARTS, lambda table: "what it shows"))
     monkeypatch.setattr(report, "FIGURES", dict.fromkeys(FIGURES, caption))
     shown = tuple(FIGURES) if size == "full" else REPORTED[size]
-    monkeypatch.setattr(report, "reported", lambda profile: (*shown, "new"))
-    report.FIGURES["new"] = caption
-    everything = dict.fromkeys([*shown, "new"], found["error"]) | found
+    monkeypatch.setattr(report, "reported", lambda profile: shown)
+    everything = dict.fromkeys(shown, found["error"]) | found
     text = report.render(small, everything, "expqk report")
-    assert sorted(re.findall(r"\(figures/(\w+)\.svg\)\{#fig:\1 ", text)) == sorted([*shown, "new"])
-    assert _unnamed(text) == ["fig:new"]  # one that no section knows is in the appendix
-    for section in re.split(r"^# ", text[: text.index("{#fig:new")], flags=re.MULTILINE):
+    assert sorted(re.findall(r"\(figures/(\w+)\.svg\)\{#fig:\1 ", text)) == sorted(shown)
+    assert _unnamed(text) == []
+    for section in re.split(r"^# ", text, flags=re.MULTILINE):
         assert {*re.findall(r"\{#fig:(\w+)", section)} <= {*re.findall(r"@fig:(\w+)", section)}
     with speaking("zh"):
         assert _places(report.render(small, everything, "expqk report")) == _places(text)
@@ -535,6 +553,11 @@ def test_a_file_has_its_heads_and_says_what_is_left_out(small, found, tmp_path):
     assert (at := [with_model.index(place) for place in places]) == sorted(at)
     assert "--model DIR" in text
     assert "--model DIR" not in with_model
+    advised = "This advice is for the first 40 queries of the heads that are shown"
+    assert f"{advised}.\n" in text
+    more = dataclasses.replace(mine, advised=(*small.inputs, small.inputs[0]))
+    said = report.render(more, found, "expqk report")
+    assert f"{advised}, and of others evenly spaced among all heads of the file.\n" in said
 
 
 # A professor's checklist
@@ -574,7 +597,7 @@ def test_sections_say_theory_then_measurement_then_meaning(text):
 
 def test_ranks_stand_beside_their_bounds(small, found):
     """Both counted anew for the Gaussian input of the table."""
-    table = theory.rank_table(found["polynomial_rank"])
+    table = theory.rank_table(theory.bounded(found["polynomial_rank"]))
     assert list(table.columns)[2:] == [f"t = {t:g}" for t in theory.SHOWN]
     x = inputs.gaussian(40, 4, rng=small.seed)
     for t in theory.SHOWN:
@@ -589,11 +612,14 @@ def test_theory_and_measurement_are_compared(found):
     sure = moments[moments.believable == 1]
     assert len(sure)
     ratio = sure.sampled_variance / np.exp(sure.log_relative_variance)
-    assert table.measured["variance"].startswith(f"{ratio.min():.2f} to {ratio.max():.2f} of it")
+    assert table.measured["variance"].startswith(f"{ratio.min():.2f}–{ratio.max():.2f} of it")
     stderr = found["moments"][found["moments"].metric == "sampled_bias"]
     stderr = stderr.set_index(["input", "method", "temperature"]).stderr.reindex(sure.index)
     z = ((sure.sampled_bias - sure.relative_bias) / stderr).abs()
-    assert f"the largest of {len(z)} |z| is {z.max():.1f}; chance" in table.measured["bias"]
+    assert (
+        f"|z| is at most {z.max():.1f} (reliable samples: {len(z)}); chance"
+        in table.measured["bias"]
+    )
     assert theory._limit(1) == pytest.approx(2.576, abs=0.001)  # of the normal law, 1 % beyond
     assert "nothing measured contradicts it" in theory.agreement(found["moments"])
     shifted = found["moments"].metric == "sampled_bias"
