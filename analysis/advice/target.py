@@ -115,8 +115,7 @@ def needed(
     ------
     ValueError
         A target or the temperature is out of range, the metric or the currency is unknown, or the
-        metric is the output error and a head has no values. A tv must be below 1, which any weights
-        reach.
+        metric is the output error and a head has no values.
 
     Notes
     -----
@@ -139,13 +138,10 @@ def needed(
         raise ValueError("target must be a number or several, got none")
     targets = tuple(checks.positive("target", one) for one in several)
     if metric == "attention_tv" and max(targets) >= 1:
-        raise ValueError(
-            f"target must be < 1, got {max(targets):g}: any weights have a tv of at most 1"
-        )
+        raise ValueError(f"a target tv must be < 1, which any weights reach, got {max(targets):g}")
     asked = _Question(
-        targets=targets, metric=metric,
-        currency=currency, methods=methods, references=references, temperature=temperature,
-        trials=trials, rows=rows, seed=seed,
+        targets=targets, metric=metric, currency=currency, methods=methods, references=references,
+        temperature=temperature, trials=trials, rows=rows, seed=seed,
     )  # fmt: skip
     heads = asked.heads(inputs)
     return measurement.table(

@@ -546,8 +546,7 @@ THEORIES: tuple[Theory, ...] = (
             "that order with constant 1, and the numbers of the least recurrence within ε, which "
             "the bound is not about"
         ),
-        # the order from memory
-        "E. Kochetkova et al., NeurIPS 2025, arXiv 2502.07861; arXiv 2606.07205",
+        "E. Kochetkova et al., NeurIPS 2025, arXiv 2502.07861; arXiv 2606.07205",  # from memory
         _space,
     ),
     Theory(
@@ -574,8 +573,7 @@ THEORIES: tuple[Theory, ...] = (
             "that, with constant 1, over the row sum and max |v|, and what a halving by the kernel "
             "leaves of it; medians"
         ),
-        # the bound from memory, for vectors of length e^(|k|²/2)|v|
-        "BalanceKV, arXiv 2502.07861; R. Alweiss, Y. Liu, M. Sawhney, STOC 2021",
+        "BalanceKV, arXiv 2502.07861; R. Alweiss, Y. Liu, M. Sawhney, STOC 2021",  # from memory
         _discrepancy,
     ),
 )

@@ -363,14 +363,13 @@ def rank_bound(
 
     d is the dimension of q and k; n is the result of `minimum_degree` (times 2 or 4 for
     Richardson's extrapolation). The error of each entry is at most ε e^B in the scaled norm, and at
-    most ε times the entry in the relative norm.
+    most ε times the entry in the relative norm. Tests hold ranks of polynomials to it.
 
     Notes
     -----
     The rank holds for any number of queries and keys; it is a Python integer of any size. A matrix
     within ε' in each entry is within ε'√(nl) in spectral norm. So the ε-rank (singular values above
-    ε s₁) is at most this rank for ε' = ε s₁/√(nl): see `epsilon_rank_bound`. Tests hold
-    the ranks of polynomials to it.
+    ε s₁) is at most this rank for ε' = ε s₁/√(nl): see `epsilon_rank_bound`.
 
     Examples
     --------

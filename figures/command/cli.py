@@ -87,10 +87,9 @@ def _parsed(given: list[str]) -> argparse.Namespace:
 
         listed = f"`expqk` lists all {len(COMMANDS)}"
         top.exit(2, f"expqk: {checks.unknown('command', given[0], [*COMMANDS], listed)}\n")
-    arguments, more = top.parse_known_args(given)
-    if more:
-        top.prog = f"expqk {given[0]}"
-        top.error(f"unrecognized arguments: {' '.join(more)}")
+    if given[0] in COMMANDS:
+        top.prog += f" {given[0]}"  # which has the options
+    arguments = top.parse_args(given)
     if arguments.max_memory is not None:
         from approx.estimate import memory
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.costs.budget import match
 from analysis.inputs import sample
 from analysis.sweeps.sweep import sweep
 from approx import METHODS, Method, parse
@@ -42,12 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
     own, heads, budget = load(arguments.file), list(sample().heads()), arguments.budget
     asked: dict[str, Any] = {"trials": 5, "seed": arguments.seed, "budget": budget}
     with _blamed(arguments.file, own.__name__):
-        mine = own()
-        fits = not match([mine], budget, heads[0]).absent
-        tables = [sweep([mine], heads, [1.0], **asked)] if fits else []
-    if not fits:
+        table = sweep([mine := own()], heads, [1.0], **asked)
+    if table.empty:
         raise ValueError(f"nothing of {mine} fits {budget:g} stored values: raise --budget")
-    table = pd.concat([*tables, sweep([*map(parse, BESIDE)], heads, [1.0], **asked)])
+    table = pd.concat([table, sweep([*map(parse, BESIDE)], heads, [1.0], **asked)])
     wide = table.pivot_table("value", ["input", "method"], "metric", aggfunc="median", sort=False)
     with speaking(arguments.lang):
         titles = tr("method"), tr("rank"), tr("stored"), tr("tv"), tr("output")
@@ -82,12 +79,9 @@ def load(path: Path) -> type[Method]:
             f"{path.name} must define one subclass of approx.Method, a frozen dataclass with a "
             f"new name, got {', '.join(x.__name__ for x in found) or 'none'}"
         )
-    for field in dataclasses.fields(found[0]):
-        if field.default is field.default_factory is dataclasses.MISSING:
-            raise ValueError(
-                f"{path.name}: give {field.name} of {found[0].__name__} a default, such as None "
-                "for a size that the budget fills"
-            )
+    fields = dataclasses.fields(found[0])
+    if bare := [x.name for x in fields if x.init and x.default is x.default_factory]:
+        raise ValueError(f"{path.name}: give {bare[0]} a default: None, if the budget fills it")
     return found[0]
 
 
@@ -98,7 +92,6 @@ def _blamed(path: Path, name: str = "the file") -> Iterator[None]:
         yield
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [f", line {frame.lineno}" for frame in frames if frame.filename == str(path)]
-        where = f"{path.name}{''.join(lines[-1:])}"
-        what = f"{type(error).__name__}: {error}".rstrip(": ")
-        raise ValueError(f"{where}: {name} fails: {what}") from None
+        lines = [f", line {x.lineno}" for x in frames if x.filename == str(path)]
+        what = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path.name}{''.join(lines[-1:])}: {name} fails: {what}") from None

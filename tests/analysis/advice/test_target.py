@@ -209,7 +209,7 @@ def test_what_cannot_be_asked_is_refused():
     x = inputs.gaussian(8, 2, rng=0)
     with pytest.raises(ValueError, match="target must be finite and > 0, got 0"):
         needed(x, 0.0)
-    with pytest.raises(ValueError, match="target must be < 1, got 2: any weights have a tv"):
+    with pytest.raises(ValueError, match=r"a target tv must be < 1, .* got 2"):
         needed(x, [0.1, 2.0])
     with pytest.raises(ValueError, match="target must be a number or several, got none"):
         needed(x, [])

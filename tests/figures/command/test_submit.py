@@ -48,7 +48,7 @@ def test_a_file_that_is_none_is_refused(file, old, new, message):
     ("old", "new", "message"),
     [
         ("np\n", "np; raise SystemExit(3)\n", ", line 3: the file fails: SystemExit: 3\n"),
-        ("rank: int | None = None", "rank: int", ": give rank of RandomCentres a default, such as"),
+        ("rank: int | None = None", "rank: int", ": give rank a default: None, if"),
         ("self.rank, r", "self.rnk, r", ", line 13: RandomCentres fails: AttributeError: "),
     ],
 )
