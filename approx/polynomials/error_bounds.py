@@ -417,8 +417,7 @@ def least_squares_bound(n: int, bound: float, weight: str = "relative") -> float
 
     On these logits the least-squares polynomial is at least as good as the minimax polynomial,
     whose error is at most its level everywhere (4·10⁻⁶ are added, to which a level is right). For
-    the absolute weight the bound is over e^B. The tests of the fit use this
-    bound as an independent check.
+    the absolute weight the bound is over e^B. Tests of the fit use it as an independent check.
     """
     checks.one_of("weight", weight, ("relative", "absolute"))
     best = remez(checks.integer("n", n, least=0), checks.positive("bound", bound), weight)

@@ -51,10 +51,7 @@ def test_a_key_contains_the_mask_unless_it_is_full():
 
 
 def test_the_key_and_the_seed_without_a_mask_are_what_they_were():
-    """As computed before there were masks; a key contains the version, which is set apart.
-
-    It also names the module of the measure.
-    """
+    """As computed before there were masks; a key contains the version, which is set apart."""
     x = gaussian(4, 2, rng=0)
     (cell,) = plan([parse("positive(m=2)")], x, (1.0,), **GRID).cells
     assert cell.content == DIGEST
