@@ -21,7 +21,7 @@ TITLE = "The best approximations, and the best that can be run"
 ORDER = 10
 COLUMNS = (*SWEPT, "masked", "role", "verdict")
 METRIC, CROSSING = error.TV, "crossing"
-FLOOR = 1e-3  # of the axis
+SHOWN = 1e-3, 2.0  # total variation: the axis
 BEST = "runnable"  # roles: this, uniform, and those of the three classes
 CLASSES = ["sparse", "low_rank", "both"]
 LOOKS: dict[str, tuple[str, dict[str, Any]]] = {  # of the roles that are drawn
@@ -133,13 +133,12 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
     grid = sorted(table.temperature.unique())
-    ax.set(
-        xscale="log", yscale="log", ylim=(FLOOR / 1.3, 2.0), xlim=(grid[0] / 2.2, grid[-1] * 1.12)
-    )
-    table = table.assign(value=table.value.clip(FLOOR)).sort_values("temperature")
+    ax.set(xscale="log", yscale="log", ylim=SHOWN, xlim=(grid[0] / 2.2, grid[-1] * 1.12))
+    table = table.sort_values("temperature")
     for role, (label, look) in LOOKS.items():
         line = table[table.role == role]
-        ax.plot(line.temperature, line.value, **look, label=tr(label))
+        values = pd.Series(line.value.to_numpy(), line.temperature)
+        style.curve(ax, values, SHOWN, **look, label=tr(label))
     best = table[table.role == BEST]
     names = best.method.map(style.label)
     for t, tv, name in zip(best.temperature, best.value, names.where(names != names.shift(), "")):
