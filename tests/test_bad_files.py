@@ -527,3 +527,10 @@ def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
     written = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()}
     assert written == {"data/x.csv", "data/y.csv", "data/z.csv", output_files.RECORD}
     assert (tmp_path / "data/x.csv").read_text() == "x\n1\n"
+
+
+def test_a_text_is_a_file_and_not_endless(tmp_path):
+    (tmp_path / "long.md").write_text("long")
+    for name in ("none.md", "long.md", "."):
+        with pytest.raises((FileNotFoundError, ValueError), match=r"there is no|is not a file of"):
+            array_files.text(tmp_path / name, most=3)

@@ -25,6 +25,7 @@ from approx.projections import (
 )
 from approx.projections.rotated import STRETCH, _hypergeometric, haar, log_hyp0f1
 from approx.projections.summand import Entries, Keys, log_cosh
+from approx.random_features.positive import Positive
 
 # What is drawn
 
@@ -274,3 +275,13 @@ def test_names():
     assert Antithetic().blocks(5, 2) == [(2, 2), (1, 1)]
     with pytest.raises(ValueError, match="directions must be one of orthogonal, iid"):
         Regularized("simplex")
+
+
+def test_independent_frequencies_have_no_covariance():
+    assert (PROJECTIONS["iid"].pair(summand(2.0, 3), 4) == 0).all()
+
+
+def test_fixed_frequencies_are_of_the_width_of_the_inputs():
+    Q = np.ones((2, 3))
+    with pytest.raises(ValueError, match=r"omega must have d=3 columns, got shape \(5, 4\)"):
+        Positive(projection=Fixed(np.ones((5, 4)))).approximate(Q, Q)

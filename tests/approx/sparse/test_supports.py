@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from small import few, problems, truth
 
-from approx import METHODS, ResourceLimitError, parse
+from approx import METHODS, Mask, ResourceLimitError, parse
 from approx.estimate import exact, memory
 from approx.estimate.corrections import Support
 from approx.sparse import columns, pages, vertical_slash
@@ -300,3 +300,10 @@ def test_top_k_holds_the_largest(problem, data):
     for row, chosen in zip(x, on):
         if not chosen.all():
             assert row[chosen].min() >= row[~chosen].max() - slack
+
+
+def test_how_many_keys_a_row_has_where_it_is_not_known_before_a_run():
+    mask = Mask.causal(6, 6)
+    assert parse("sliding_window()").held(mask) is None
+    assert parse("guarded(method=top_k(k=2), tv=0.1, size=2, bits=1)").held(mask) is None
+    assert parse("sliding_window(width=2)").held(mask).tolist() == [1, 2, 2, 2, 2, 2]
