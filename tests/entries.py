@@ -246,7 +246,7 @@ ENTRIES = [
           jobs=1),
     entry(diagnose.diagnose, inputs=[X], budget=4.0, methods=[METHOD], trials=1, jobs=1,
           temperature=1.0, currency="stored", metric="attention_tv"),
-    entry(target.needed, inputs=[X], target=1.0, methods=[METHOD], trials=1),
+    entry(target.needed, inputs=[X], target=0.5, methods=[METHOD], trials=1),
     entry(operations.exact_attention, n=at(0, 2), d=at(0, 2)),
     entry(operations.linear_attention, n=at(0, 4), d=at(0, 2), m=at(0, 2)),
     entry(operations.scatterbrain, n=at(0, 4), d=at(0, 2), m=at(0, 2), s=at(0, 2)),

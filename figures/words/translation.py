@@ -41,11 +41,11 @@ def tr(message: str, /, **values: object) -> str:
 
     Examples
     --------
-    >>> tr("{budget:g} values per query row", budget=32.0)
-    '32 values per query row'
+    >>> tr("{count} heads", count=32)
+    '32 heads'
     >>> with speaking("zh"):
-    ...     tr("{budget:g} values per query row", budget=32.0)
-    '每个查询行 32 个数'
+    ...     tr("{count} heads", count=32)
+    '32 个头'
     """
     language = _spoken.get()
     said = _catalogue(language).get(message, message) if language in _CATALOGUES else message
