@@ -135,7 +135,7 @@ def row_bounds(
     if dropped is not None and len(dropped.tv) != len(q):
         raise ValueError(f"dropped is of {len(dropped.tv)} rows, the estimate has {len(q)}")
     tables = [
-        _Rows(estimate, rows, q[rows], k, v, known, kind, dropped).table()
+        _Stripe(estimate, rows, q[rows], k, v, known, kind, dropped).table()
         for rows in exact.stripes(len(q), len(k))
     ]
     table = pd.concat(tables, ignore_index=True)
@@ -161,7 +161,7 @@ def _kind(
     )
 
 
-class _Rows(Unread):
+class _Stripe(Unread):
     """A stripe of rows: what is known about them, and the bounds that follow."""
 
     def __init__(

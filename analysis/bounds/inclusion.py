@@ -22,7 +22,7 @@ ROUNDING = 1e-9  # tolerance when weights are compared
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Draws:
+class ReadEntries:
     """The entries that each row of an estimate read, held or drawn.
 
     Parameters
@@ -76,7 +76,7 @@ class Draws:
         return np.asarray(matrix @ values - matrix.sum(axis=1)[:, None] * centre)
 
 
-def draws(estimate: Approximation, q: Array, k: Array, method: Sampled) -> Draws:
+def draws(estimate: Approximation, q: Array, k: Array, method: Sampled) -> ReadEntries:
     """Return the held and the drawn keys of an estimate, given the method that made it.
 
     Raises
@@ -130,8 +130,10 @@ def draws(estimate: Approximation, q: Array, k: Array, method: Sampled) -> Draws
         if (np.abs(exact_times - times) > ROUNDING * (1 + times)).any() or not complete.all():
             raise wrong
         population = np.full(mask.n, np.inf)
-    return Draws(mask, s.indptr, s.indices, s.data.astype(np.float64), np.log(w), times, log_p,
-                  count, population, shares)  # fmt: skip
+    return ReadEntries(
+        mask, s.indptr, s.indices, s.data.astype(np.float64), np.log(w), times, log_p, count,
+        population, shares,
+    )  # fmt: skip
 
 
 def _possible(method: Sampled) -> None:

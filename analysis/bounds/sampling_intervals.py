@@ -39,7 +39,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp, ndtri
 
 from analysis.bounds import concentration, inclusion, residuals
-from analysis.bounds.inclusion import Draws
+from analysis.bounds.inclusion import ReadEntries
 from approx import Approximation, checks
 from approx.checks import Array
 from approx.combinations.sampled import Sampled
@@ -157,7 +157,7 @@ def upper_bounds(
         values = checks.values(V, len(k)).reshape(len(k), -1).astype(np.float64)
     draws = inclusion.draws(estimate, q, k, method)
     caps, assumed = _caps(largest, method, draws)
-    question = _Question(draws, q.astype(np.float64), k.astype(np.float64), caps, page, kind)
+    question = _SampledRows(draws, q.astype(np.float64), k.astype(np.float64), caps, page, kind)
     low, high = question.totals(failure / 2)
     found = {
         "drawn": draws.count,
@@ -170,7 +170,7 @@ def upper_bounds(
     return pd.DataFrame(found).assign(kind=kind, delta=failure, assumes=assumed)
 
 
-def _caps(largest: str | ArrayLike, method: Sampled, draws: Draws) -> tuple[Array, str]:
+def _caps(largest: str | ArrayLike, method: Sampled, draws: ReadEntries) -> tuple[Array, str]:
     """Return an upper bound of q·k over the rest of each row, and the assumption that it needs."""
     n = draws.mask.n
     if not isinstance(largest, str):
@@ -193,7 +193,7 @@ def _caps(largest: str | ArrayLike, method: Sampled, draws: Draws) -> tuple[Arra
     return caps, WORDS[largest]
 
 
-class _Unread(NamedTuple):
+class _UnreadBounds(NamedTuple):
     """Certain bounds for the unread keys of each row, (n,) each.
 
     ``top`` bounds the log of exp(q·k)/p over the keys that the row draws from. ``low`` and ``high``
@@ -211,10 +211,10 @@ class _Unread(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Question:
+class _SampledRows:
     """The draws, the bounds of the unread keys, and the kind of bound to compute."""
 
-    draws: Draws
+    draws: ReadEntries
     q: Array
     k: Array
     caps: Array
@@ -238,7 +238,7 @@ class _Question:
         return self.draws.log_sums(self.draws.logits)
 
     @functools.cached_property
-    def unread(self) -> _Unread:
+    def unread(self) -> _UnreadBounds:
         """Certain bounds for the unread keys."""
         return self.beyond(np.zeros((len(self.k), 1)), np.zeros((len(self.q), 1)))
 
@@ -333,7 +333,7 @@ class _Question:
                 found[part_rows] = np.where(seen, top + np.log(error), -np.inf)
         return found
 
-    def beyond(self, values: Array, centre: Array) -> _Unread:
+    def beyond(self, values: Array, centre: Array) -> _UnreadBounds:
         """Return the bounds of the pages' boxes for the unread keys."""
         draws, size = self.draws, self.page
         lo, hi = boxes.page_boxes(self.k, size)
@@ -364,7 +364,7 @@ class _Question:
                     np.where(seen > 0, far, 0.0).max(axis=1),
                 )
             )  # fmt: skip
-        return _Unread(*(np.concatenate(x) for x in zip(*found)))
+        return _UnreadBounds(*(np.concatenate(x) for x in zip(*found)))
 
     def _tops(self, rows: slice, rest: Array, upper: Array, far: Array) -> tuple[Array, Array]:
         """Return bounds of log exp(q·k)/p, and of the same with |v − c|, over keys to draw from.
@@ -399,7 +399,7 @@ def _relative(estimate: Array, low: Array, high: Array) -> Array:
         return np.asarray(np.maximum(np.expm1(estimate - low), -np.expm1(estimate - high)))
 
 
-def _variation(draws: Draws, estimate: Array, high: Array) -> Array:
+def _variation(draws: ReadEntries, estimate: Array, high: Array) -> Array:
     """Return the total variation for the largest possible row sum."""
     own = np.exp(draws.logits + draws.log_weights - estimate[draws.rows])
     least = np.exp(draws.logits - high[draws.rows])

@@ -14,13 +14,13 @@ from analysis.claims.evidence import (
     rank,
 )
 from analysis.ranks import position_rank
-from analysis.ranks.position_rank import Head
+from analysis.ranks.position_rank import PositionedHead
 
 SOURCE = "DIET note"
 N, D, D_H, D_P = 32, 16, 4, 6  # tokens, width of the input, of a head, of positions
 
 
-def _generic(n: int = N, d_p: int = D_P, heads: int | None = None, seed: int = 0) -> Head:
+def _generic(n: int = N, d_p: int = D_P, heads: int | None = None, seed: int = 0) -> PositionedHead:
     rng = np.random.default_rng(seed)
     return position_rank.generic(n, D, D_H, d_p, rng=rng, heads=heads)
 

@@ -44,7 +44,7 @@ TIMES = 2  # draws of the profile
 MORE = 8  # of the last part
 
 
-class _Task(NamedTuple):
+class _CollisionCase(NamedTuple):
     part: str
     case: str
     draws: int
@@ -81,7 +81,7 @@ def frequency(
     return counts / draws
 
 
-def _family(task: _Task) -> list[Row]:
+def _family(task: _CollisionCase) -> list[Row]:
     family, transform = task.case.split()
     method = LSH(family, hashes=1, transform=transform)
     Q, K = arc(1.0, np.linspace(0, math.pi, ARC))
@@ -94,7 +94,7 @@ def _family(task: _Task) -> list[Row]:
     return rows + _rows(task, logits[some], "frequency", share[some], errors[some])
 
 
-def _clusters(task: _Task) -> list[Row]:
+def _clusters(task: _CollisionCase) -> list[Row]:
     """Return the mean frequency of the pairs between quantiles of q·k."""
     x = data.gaussian(POINTS, D, rng=task.seed)
     method = parse(task.case)
@@ -113,7 +113,7 @@ def _clusters(task: _Task) -> list[Row]:
     return rows
 
 
-def _theorem(task: _Task) -> list[Row]:
+def _theorem(task: _CollisionCase) -> list[Row]:
     """Return error of Scatterbrain over that of its features, and 1 − p, of a few pairs."""
     Q, K = cloud(task.seed)
     low, sparse = Positive(FEATURES), parse(task.case)
@@ -143,7 +143,7 @@ def dependent(case: str) -> Method:
     return (OneStream if case == "one stream" else Scatterbrain)(low, sparse)
 
 
-def _dependence(task: _Task) -> list[Row]:
+def _dependence(task: _CollisionCase) -> list[Row]:
     Q, K = arc(LONG, math.pi * np.array(ANGLES))
     sample = monte_carlo(dependent(task.case), Q, K, draws=task.draws, rng=task.rng())
     errors = sample.mean_stderr[0]
@@ -151,7 +151,7 @@ def _dependence(task: _Task) -> list[Row]:
 
 
 def _rows(
-    task: _Task, logits: Array, metric: str, values: Array, errors: Array | None = None
+    task: _CollisionCase, logits: Array, metric: str, values: Array, errors: Array | None = None
 ) -> list[Row]:
     errors = np.full(len(logits), np.nan) if errors is None else errors
     return [(task.part, task.case, x, metric, v, e) for x, v, e in zip(logits, values, errors)]
@@ -160,7 +160,7 @@ def _rows(
 PARTS = {"family": _family, "clusters": _clusters, "theorem": _theorem, "dependence": _dependence}
 
 
-def _study(task: _Task) -> list[Row]:
+def _study(task: _CollisionCase) -> list[Row]:
     return PARTS[task.part](task)
 
 
@@ -181,7 +181,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     }
     times = {"dependence": MORE // TIMES}
     tasks = [
-        (_Task(part, case, draws * times.get(part, 1), profile.seed),)
+        (_CollisionCase(part, case, draws * times.get(part, 1), profile.seed),)
         for part, some in cases.items()
         for case in some
     ]

@@ -91,7 +91,7 @@ def family(method: Method) -> RandomFeatures | None:
     return None
 
 
-class Draws:
+class RatioDraws:
     """Draws of one method at several temperatures of the same Q and K.
 
     Parameters
@@ -162,12 +162,14 @@ class Draws:
                 side.ratios[:, x.on_support] = x.there
         return [side.ratios for side in sides]
 
-    def _side(self, x: _At, first: _At, omega: Array, half: Array, G: Array, draws: int) -> _Side:
+    def _side(
+        self, x: _At, first: _At, omega: Array, half: Array, G: Array, draws: int
+    ) -> _BlockFactors:
         """Return the factors of the queries at one temperature."""
         scale = x.root / first.root * math.sqrt((1 - 4 * x.tilt[0]) / (1 - 4 * first.tilt[0]))
         level = self.features.level(omega, half, x.tilt)
         per_frequency, waves = self.features.per_frequency, self.features.imaginary
-        side = _Side(scale, level.astype(G.dtype), per_frequency, waves)
+        side = _BlockFactors(scale, level.astype(G.dtype), per_frequency, waves)
         if x.factor is not None and side.holds(_peak(G)):
             side.ratios = np.zeros((draws, *x.factor.shape))
             for sign in range(side.per_frequency):
@@ -198,7 +200,7 @@ class Draws:
         return _At(frame, tilt, point.root, factor, on_support, there)
 
 
-class _Side:
+class _BlockFactors:
     """Factors of one temperature for a block of draws; ``ratios`` is None if not representable."""
 
     def __init__(self, scale: float, level: Array, per_frequency: int, waves: bool) -> None:

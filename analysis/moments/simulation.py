@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from analysis.moments.ratio_samples import Draws, Point, family
+from analysis.moments.ratio_samples import Point, RatioDraws, family
 from approx import Approximation, Method, Moments, checks
 from approx.checks import Array
 from approx.estimate import exact, memory
@@ -150,20 +150,20 @@ def monte_carlo(
     nbytes = 80 * len(q) * len(k) * len(scales)
     memory.reserve(nbytes, "Monte Carlo moments", "n, l or the temperatures")
     seen = method.masked(mask, len(q), len(k))
-    samples = [_Sample(method, q, k, seen, scale, space) for scale in scales]
+    samples = [_PairMoments(method, q, k, seen, scale, space) for scale in scales]
     source = generator(rng).bit_generator
     seeds = source.seed_seq.spawn(draws)  # type: ignore[attr-defined]
 
     def stream(seed: np.random.SeedSequence) -> np.random.Generator:
         return np.random.Generator(type(source)(seed))  # like Generator.spawn, but repeatable
 
-    def one(sample: _Sample, seed: np.random.SeedSequence) -> Array:
+    def one(sample: _PairMoments, seed: np.random.SeedSequence) -> Array:
         estimate = method.approximate(sample.q, sample.k, mask=seen, rng=stream(seed))
         return _ratio(estimate, sample.truth + sample.log_unit, space)
 
     many = None
     if space == "kernel" and samples and family(method) is not None:
-        many = Draws(method, [Point(x.q, x.k, x.scale, x.log_unit) for x in samples], seen)
+        many = RatioDraws(method, [Point(x.q, x.k, x.scale, x.log_unit) for x in samples], seen)
     count = draws if method.uses_rng else 1
     step = 1 if many is None else many.together
     with one_thread():
@@ -199,7 +199,7 @@ def _update(ratios: Any, count: int, mean: Any, m2: Any, m3: Any, m4: Any) -> No
             m2[p] += term
 
 
-class _Sample:
+class _PairMoments:
     """The running moments of every pair at one temperature."""
 
     def __init__(

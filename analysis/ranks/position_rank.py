@@ -22,7 +22,7 @@ from approx.method import Rng, generator
 from approx.textbook.attention import softmax
 
 
-class Head(NamedTuple):
+class PositionedHead(NamedTuple):
     """Inputs and weights of attention heads with positions.
 
     Attributes
@@ -53,7 +53,7 @@ class Head(NamedTuple):
         return np.asarray(content + self.relative @ self.relative.T)
 
 
-def construction(n: int, d: int, d_h: int, d_p: int) -> Head:
+def construction(n: int, d: int, d_h: int, d_p: int) -> PositionedHead:
     """Return the head that proves the bound sharp: identity blocks in opposite corners.
 
     W_q = W_k = [I_{d_h}; 0], Xᵀ = [I_d, 0], P̂ᵀ = [0, I_{d_p}] and P = 0. The blocks are disjoint if
@@ -69,10 +69,12 @@ def construction(n: int, d: int, d_h: int, d_p: int) -> Head:
     relative = np.zeros((n, d_p))
     relative[np.arange(n - d_p, n), np.arange(d_p)] = 1.0
     W = np.eye(d, d_h)
-    return Head(np.eye(n, d), np.zeros((n, d)), relative, W, W)
+    return PositionedHead(np.eye(n, d), np.zeros((n, d)), relative, W, W)
 
 
-def generic(n: int, d: int, d_h: int, d_p: int, *, rng: Rng, heads: int | None = None) -> Head:
+def generic(
+    n: int, d: int, d_h: int, d_p: int, *, rng: Rng, heads: int | None = None
+) -> PositionedHead:
     """Return one or several heads of Gaussian inputs, positions and weights.
 
     Weights have variance 1/d, so that content logits have variance about d_h.
@@ -82,7 +84,7 @@ def generic(n: int, d: int, d_h: int, d_p: int, *, rng: Rng, heads: int | None =
     X, P = rng.standard_normal((2, n, d))
     shape = (d, d_h) if heads is None else (checks.integer("heads", heads, least=1), d, d_h)
     W_q, W_k = rng.standard_normal((2, *shape)) / np.sqrt(d)
-    return Head(X, P, rng.standard_normal((n, d_p)), W_q, W_k)
+    return PositionedHead(X, P, rng.standard_normal((n, d_p)), W_q, W_k)
 
 
 def _sizes(n: int, d: int, d_h: int, d_p: int) -> None:

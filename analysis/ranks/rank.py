@@ -238,7 +238,7 @@ def summary(
 
 
 @dataclass(frozen=True)
-class _Blocks:
+class _Stripes:
     """The stripes of an `Approximation`, relative to its common scale."""
 
     matrix: Approximation
@@ -306,7 +306,7 @@ def estimates(
     steps = checks.integer("steps", steps, least=1, most=MOST_STEPS)
     stripes: Any = matrix
     if isinstance(matrix, Approximation):
-        stripes, shape = _Blocks(matrix), (matrix.shape[0], matrix.shape[1])
+        stripes, shape = _Stripes(matrix), (matrix.shape[0], matrix.shape[1])
     elif isinstance(matrix, Streamed):
         shape = (len(matrix.Q), len(matrix.K))
     else:

@@ -22,7 +22,7 @@ from approx.supports.patterns import Pattern
 from approx.supports.unread import Unread
 
 
-class Rows(NamedTuple):
+class RowCertificates(NamedTuple):
     """The certificate of each row, and what the row read.
 
     Attributes
@@ -137,14 +137,14 @@ class Guarded(SupportMethod):
         rest = patterns.runs(mask.first, np.where(found.exact, mask.stop, mask.first))
         return patterns.union([kept, rest], mask.l)
 
-    def rows(self, Q: Array, K: Array, mask: Mask, rng: Rng) -> Rows:
+    def rows(self, Q: Array, K: Array, mask: Mask, rng: Rng) -> RowCertificates:
         """Return certificate and reads of each row, with the rng of `approximate`."""
         q, k = self.checked(Q, K)
         return self._guarded(q, k, self.masked(mask, len(q), len(k)), generator(rng))[1]
 
     def _guarded(
         self, q: Array, k: Array, mask: Mask, rng: np.random.Generator
-    ) -> tuple[Pattern, Rows]:
+    ) -> tuple[Pattern, RowCertificates]:
         support = self.method.support(q, k, mask, rng).matrix
         kept: Pattern = support.indptr, support.indices
         own = np.maximum(mask.first, (mask.stop - 1) // self.size * self.size)
@@ -154,7 +154,7 @@ class Guarded(SupportMethod):
         weights = key_boxes.channels_so_far(a, mask, self.size) if self.bits else None
         known = PageBoxes.from_keys(b, size=self.size, bits=self.bits, weights=weights)
 
-        def certified(kept: Pattern, chosen: bool) -> tuple[Rows, list[Array]]:
+        def certified(kept: Pattern, chosen: bool) -> tuple[RowCertificates, list[Array]]:
             read, on = _ones(patterns.union([kept, near], mask.l), mask), _ones(kept, mask)
             parts, largest = [], []
             for rows in exact.stripes(*mask.shape):
@@ -164,14 +164,16 @@ class Guarded(SupportMethod):
                 bound = held.lost((read[rows] + on[rows]).data > 1, eps)
                 count = np.diff(on[rows].indptr)
                 pages = (held.by_page(held.unread) > 0).sum(axis=1)
-                parts.append(Rows(bound, bound > self.tv, count, held.counts - count, pages))
+                parts.append(
+                    RowCertificates(bound, bound > self.tv, count, held.counts - count, pages)
+                )
                 if chosen:
                     upper = np.where(held.unread > 0, held.cell_high, -1.0)
                     order = patterns.ranked(upper)[:, : self.coded]
                     some = bound[:, None] > self.tv
                     some = some & (np.take_along_axis(upper, order, axis=1) >= 0)
                     largest += [np.sort(row[on]) for row, on in zip(order, some, strict=True)]
-            return Rows(*(np.concatenate(x) for x in zip(*parts, strict=True))), largest
+            return RowCertificates(*(np.concatenate(x) for x in zip(*parts, strict=True))), largest
 
         found, largest = certified(kept, chosen=self.coded > 0)
         if self.coded:

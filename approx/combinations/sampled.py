@@ -11,9 +11,9 @@ import scipy.sparse
 from approx import checks
 from approx.baselines import Zero
 from approx.checks import Array
-from approx.combinations.designs.by_size import BySize, Multinomial, Poisson, Systematic
+from approx.combinations.designs.by_size import BySize, Multinomial, PoissonSampling, Systematic
 from approx.combinations.designs.collisions import Collisions
-from approx.combinations.designs.design import Design, Rest, Uniform
+from approx.combinations.designs.design import Design, Rest, SimpleRandom
 from approx.combinations.scatterbrain import beneath, replaced
 from approx.estimate.corrections import Support
 from approx.estimate.masks import Mask
@@ -28,7 +28,7 @@ from approx.supports.patterns import exact_on
 
 BY_SIZE: dict[str, Callable[..., BySize]] = {
     "systematic": Systematic,
-    "poisson": Poisson,
+    "poisson": PoissonSampling,
     "multinomial": Multinomial,
 }
 PAGE = 16  # keys that share one upper bound
@@ -291,7 +291,7 @@ class Sampled(Method):
             size = min(size, len(k))
         if self.design in BY_SIZE:
             return BY_SIZE[self.design](size, self._log_sizes(q, k, rest.mask))
-        return Uniform(size if self.epsilon is None else self._enough(q, k, rest, rng))
+        return SimpleRandom(size if self.epsilon is None else self._enough(q, k, rest, rng))
 
     def _log_sizes(self, q: Array, k: Array, mask: Mask) -> Callable[[int, Array], Array] | None:
         if self.sizes is None:
@@ -308,7 +308,7 @@ class Sampled(Method):
         """Return how many keys each row draws for a relative error ε of its sum, from a pilot."""
         assert self.epsilon is not None
         assert self.delta is not None
-        pilot = Uniform(self.k or 0).draw(rest, rng)
+        pilot = SimpleRandom(self.k or 0).draw(rest, rng)
         logs = _weighted(rest, pilot, q, k)
         top = np.asarray(logs.row_log(), np.float64)
         total = np.asarray(logs.scaled(top).sum(axis=1), np.float64)

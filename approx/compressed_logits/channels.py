@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.compressed_logits.method import CompressedLogits, Numbers
+from approx.compressed_logits.method import CompressedLogits, CompressionCost
 from approx.method import Size
 from approx.method.fields import flag
 from approx.method.prices import INDEX, Price, Reads, Shape
@@ -72,9 +72,9 @@ class Channels(CompressedLogits):
             left *= np.sqrt(np.divide(whole, kept, out=np.ones_like(kept), where=kept > 0))[:, None]
         return left, k
 
-    def numbers(self, d: int) -> Numbers:
+    def numbers(self, d: int) -> CompressionCost:
         r = self.r or 0
-        return Numbers(r, d, r)
+        return CompressionCost(r, d, r)
 
     def priced(self, shape: Shape) -> Price | None:
         price = super().priced(shape)

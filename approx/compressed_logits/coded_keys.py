@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from approx import checks
 from approx.checks import Array
 from approx.compressed_logits.exponential import Exponential
-from approx.compressed_logits.method import CompressedLogits, Numbers
+from approx.compressed_logits.method import CompressedLogits, CompressionCost
 from approx.decoding.cache import Cache
 from approx.decoding.codes import CodedCache, Coder
 from approx.estimate.masks import Mask
@@ -195,9 +195,9 @@ class CodedKeys(CompressedLogits):
             known[exact], known[:, exact] = 0.0, 0.0
         return known
 
-    def numbers(self, d: int) -> Numbers:
+    def numbers(self, d: int) -> CompressionCost:
         layout = self.layout(d)
-        return Numbers(d, layout.numbers + layout.scales, layout.numbers)
+        return CompressionCost(d, layout.numbers + layout.scales, layout.numbers)
 
     def stored(self, n: int, l: int, d: int) -> int:
         return n * d + l * self.layout(d).numbers + self._scales(l, d)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from approx import checks
 from approx.checks import Array
-from approx.compressed_logits.method import CompressedLogits, Numbers
+from approx.compressed_logits.method import CompressedLogits, CompressionCost
 from approx.method import Size
 from approx.method.fields import flag, instance, invariant
 
@@ -118,8 +118,8 @@ class KeyPCA(CompressedLogits):
             raise ValueError(f"axes must have {d} rows and at least {r} columns, got {P.shape}")
         return q @ P[:, :r], k @ P[:, :r]
 
-    def numbers(self, d: int) -> Numbers:
+    def numbers(self, d: int) -> CompressionCost:
         r = self.rank or 0
         if self.axes is not None:
-            return Numbers(r, r, r, mapped=r * d)
-        return Numbers(r, r, r, mapped=r * d, per_key=d * d, once=d**3)
+            return CompressionCost(r, r, r, mapped=r * d)
+        return CompressionCost(r, r, r, mapped=r * d, per_key=d * d, once=d**3)

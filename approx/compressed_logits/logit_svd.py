@@ -7,7 +7,7 @@ import numpy as np
 import scipy.linalg
 
 from approx.checks import Array
-from approx.compressed_logits.method import CompressedLogits, Numbers
+from approx.compressed_logits.method import CompressedLogits, CompressionCost
 from approx.method import Size
 from approx.method.prices import Reads, Shape
 
@@ -64,11 +64,11 @@ class LogitSVD(CompressedLogits):
         root, r = np.sqrt(s[: self.rank]), self.rank
         return A @ (U[:, :r] * root), B @ (Vt[:r].T * root)
 
-    def numbers(self, d: int) -> Numbers:
+    def numbers(self, d: int) -> CompressionCost:
         r = self.rank or 0
         fitted = d * d  # the Gram matrices, which give the triangular factors
         once = 4 * d**3 + 2 * r * d * d  # two decompositions, their product and its SVD; two maps
-        return Numbers(r, r, r, mapped=r * d, per_query=fitted, per_key=fitted, once=once)
+        return CompressionCost(r, r, r, mapped=r * d, per_query=fitted, per_key=fitted, once=once)
 
     def divided(self, shape: Shape, reads: float) -> Reads:
         values = float(shape.most * shape.c)

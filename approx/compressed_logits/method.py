@@ -16,7 +16,7 @@ from approx.method import Method
 from approx.method.prices import NUMBER, Price, Shape
 
 
-class Numbers(NamedTuple):
+class CompressionCost(NamedTuple):
     """The cost of compressed queries and keys.
 
     Attributes
@@ -63,7 +63,7 @@ class CompressedLogits(Method):
         """Return left (n, w) and right (l, w) with x̃ = left rightᵀ."""
 
     @abstractmethod
-    def numbers(self, d: int) -> Numbers:
+    def numbers(self, d: int) -> CompressionCost:
         """Return the cost of queries and keys of width d; the method must not be a template."""
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:

@@ -16,7 +16,7 @@ MOST_BITS = 8  # of levels of a normal number
 ROTATIONS = ("orthogonal", "hadamard", "none")
 
 
-class Levels(NamedTuple):
+class QuantiserLevels(NamedTuple):
     """The levels of a quantiser of one number, in rising order.
 
     Attributes
@@ -38,7 +38,7 @@ class Levels(NamedTuple):
 
 
 @functools.cache
-def lloyd_max(bits: int) -> Levels:
+def lloyd_max(bits: int) -> QuantiserLevels:
     """Return the 2^bits levels for which E (x − level)² of x ~ N(0, 1) is least.
 
     Each level is the mean of the numbers that are rounded to it, and each border lies halfway
@@ -80,7 +80,7 @@ def lloyd_max(bits: int) -> Levels:
     x = (x - x[::-1]) / 2  # the distribution is symmetric
     borders = (x[1:] + x[:-1]) / 2
     share = _share(np.concatenate([[-np.inf], borders, [np.inf]]))
-    return Levels(x, borders, float(1.0 - share @ x**2))
+    return QuantiserLevels(x, borders, float(1.0 - share @ x**2))
 
 
 def _share(ends: Array) -> Array:

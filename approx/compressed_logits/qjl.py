@@ -83,7 +83,7 @@ class QJL(CodedKeys):
         return Codes(self.signs.decoded(S, k), self.signs.variance(0.0, squares, d))
 
     def coder(self, d: int, rng: np.random.Generator) -> Coder:
-        return _Coder(self, self.signs.draw(d, rng))
+        return _SignCoder(self, self.signs.draw(d, rng))
 
     def layout(self, d: int) -> Layout:
         m = self.m or 0
@@ -110,7 +110,7 @@ class QJL(CodedKeys):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Coder:
+class _SignCoder:
     """Encode a key as the signs of its products with the rows, and its norm."""
 
     method: QJL

@@ -205,7 +205,7 @@ class Quantised(CodedKeys):
         return Codes(keys.T, spread.T) if self.by == "channel" else Codes(keys, spread)
 
     def coder(self, d: int, rng: np.random.Generator) -> Coder | None:
-        return None if self.dither else _Coder(self, d)
+        return None if self.dither else _RoundingCoder(self, d)
 
     def layout(self, d: int) -> Layout:
         codes = ((d, self.bits),)
@@ -251,7 +251,7 @@ def _log_sinhc(x: Array) -> Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Coder:
+class _RoundingCoder:
     """Encode a key as rounded numbers, with the scales of its groups or of its channels."""
 
     method: Quantised

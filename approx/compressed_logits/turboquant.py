@@ -12,7 +12,7 @@ from approx.compressed_logits.coded_keys import CodedKeys, Codes, Layout, LogitM
 from approx.compressed_logits.normal_levels import (
     MOST_BITS,
     ROTATIONS,
-    Levels,
+    QuantiserLevels,
     lloyd_max,
     rotated,
     width,
@@ -28,7 +28,7 @@ FORMS = ("mse", "product", "eden")
 NODES = 24
 
 
-class Sphere(NamedTuple):
+class RotationMoments(NamedTuple):
     """Moments of û, the rounded unit vector u, over rotations: E u·û, E (u·û)² and E |û|²."""
 
     along: float
@@ -36,7 +36,7 @@ class Sphere(NamedTuple):
     square: float
 
 
-def rotation_moments(levels: Levels, d: int) -> Sphere:
+def rotation_moments(levels: QuantiserLevels, d: int) -> RotationMoments:
     """Return the moments of û_i = level(√d w_i)/√d, w uniform on the unit sphere in d dimensions.
 
     A coordinate is w_1 = cos θ with density ∝ sin^{d−2} θ. Given w_1, a second coordinate is sin θ
@@ -45,7 +45,7 @@ def rotation_moments(levels: Levels, d: int) -> Sphere:
     """
     if d == 1:
         one = float(levels.nearest(np.ones(1))[0])
-        return Sphere(one, one**2, one**2)
+        return RotationMoments(one, one**2, one**2)
     root = math.sqrt(d)
     borders = np.concatenate([levels.borders, np.arange(-8.0, 9.0)]) / root  # integers: the density
     borders = borders[np.abs(borders) < 1]  # of w has its mass within eight units of 1/√d
@@ -61,14 +61,14 @@ def rotation_moments(levels: Levels, d: int) -> Sphere:
     x = root * np.cos(theta)
     level = levels.nearest(x)
     other = _mean_product(levels, root * np.sin(theta), d - 1)
-    return Sphere(
+    return RotationMoments(
         float(weight @ (x * level)),
         float(weight @ ((x * level) ** 2 + (d - 1) * x * level * other)) / d,
         float(weight @ level**2),
     )
 
 
-def _mean_product(levels: Levels, radius: Array, d: int) -> Array:
+def _mean_product(levels: QuantiserLevels, radius: Array, d: int) -> Array:
     """Return E x·level(x) for x = radius·(a coordinate of the unit sphere in d dimensions)."""
     if d == 1:
         return np.asarray(radius * levels.nearest(radius))
@@ -199,12 +199,12 @@ class TurboQuant(CodedKeys):
         return means
 
     def _coded(self, x: Array, R: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        coder = _Coder(self, R, self._sketch(x.shape[1], rng))
+        coder = _RotationCoder(self, R, self._sketch(x.shape[1], rng))
         return coder.decode(*coder.encode(x, np.zeros(0)), np.zeros((len(x), 0)))
 
     def coder(self, d: int, rng: np.random.Generator) -> Coder:
         R = rotated(d, self.rotation, rng)
-        return _Coder(self, R, self._sketch(d, rng))
+        return _RotationCoder(self, R, self._sketch(d, rng))
 
     def _sketch(self, d: int, rng: np.random.Generator) -> Array:
         return self._signs(d).draw(d, rng) if self.form == "product" else np.zeros((0, d))
@@ -264,7 +264,7 @@ class TurboQuant(CodedKeys):
         """Return rounded keys, their residuals, and the correction divided by |q|²."""
         d = k.shape[1]
         means = self._means(k)
-        keys = means + _Coder(self, np.eye(d), np.zeros((0, d))).rounded_keys(k - means)
+        keys = means + _RotationCoder(self, np.eye(d), np.zeros((0, d))).rounded_keys(k - means)
         left = k - keys
         squares = np.einsum("ld,ld->l", left, left)
         less = self._signs(d).variance(0.0, squares, d) / 2
@@ -272,7 +272,7 @@ class TurboQuant(CodedKeys):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Coder:
+class _RotationCoder:
     """Encode a rotated key as rounded coordinates and a scale; "product" adds signs and a norm."""
 
     method: TurboQuant
@@ -280,7 +280,7 @@ class _Coder:
     S: Array  # the sketch, without rows where there is none
 
     @property
-    def _levels(self) -> Levels | None:
+    def _levels(self) -> QuantiserLevels | None:
         bits = self.method.rounded_bits
         return lloyd_max(bits) if bits else None
 

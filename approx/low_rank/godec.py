@@ -41,7 +41,7 @@ COMPLETED = 2.0**58  # limit of |unseen|/max |seen|: seen entries lose all digit
 Triplets = tuple[Matrix, Matrix, Matrix]  # U, s, V
 
 
-class _State(NamedTuple):
+class _Split(NamedTuple):
     """An unfinished split: L = left rightᵀ, S = D − L where |D − L| ≥ threshold, except ties."""
 
     left: Matrix
@@ -59,7 +59,7 @@ class _State(NamedTuple):
         return max(self.worst / self.error - 1.0, 0.0) if self.error > 0 else 0.0
 
 
-def _descend(D: Matrix, rank: int, count: int, state: _State, sweeps: int) -> _State:
+def _descend(D: Matrix, rank: int, count: int, state: _Split, sweeps: int) -> _Split:
     """Return the split after some sweeps, or when it stalls; the error never rises.
 
     T = D − S, with L extrapolated where S ≠ 0;  L ← T by one step of subspace iteration, truncated
@@ -78,7 +78,7 @@ def _descend(D: Matrix, rank: int, count: int, state: _State, sweeps: int) -> _S
         error = math.sqrt(separate(D, new, L, threshold, excess, AHEAD, T))
         if error < state.error:
             gain = state.error - error
-            state = _State(left, right, V, threshold, excess, error, state.sweeps + 1, state.worst)
+            state = _Split(left, right, V, threshold, excess, error, state.sweeps + 1, state.worst)
             L, new, further = new, L, True
             if gain < STALLED * error:
                 break
@@ -90,7 +90,7 @@ def _descend(D: Matrix, rank: int, count: int, state: _State, sweeps: int) -> _S
     return state
 
 
-def _begin(D: Matrix, rank: int, count: int, L: Matrix, entries: int, basis: Matrix) -> _State:
+def _begin(D: Matrix, rank: int, count: int, L: Matrix, entries: int, basis: Matrix) -> _Split:
     """Return the split after one step from S = the `entries` largest entries of D − L."""
     T, work = np.empty_like(D), np.empty(D.size + 1)
     threshold, excess = kth_largest(D, L, entries, 0.0, work)
@@ -100,12 +100,12 @@ def _begin(D: Matrix, rank: int, count: int, L: Matrix, entries: int, basis: Mat
     L = left @ right.T
     threshold, excess = kth_largest(D, L, count, 0.0, work)
     error = math.sqrt(separate(D, L, L, threshold, excess, 0.0, T))
-    return _State(left, right, V, threshold, excess, error)
+    return _Split(left, right, V, threshold, excess, error)
 
 
 def _starts(
     D: Matrix, rank: int, count: int, V: Matrix, aside: Iterable[int] = ASIDE
-) -> list[_State]:
+) -> list[_Split]:
     """Return the starts: splits after setting aside the largest entries of D, times·count of them.
 
     times = 0 begins with low rank, which is best if low rank matters most; times = 1 begins with
@@ -116,7 +116,7 @@ def _starts(
     return [_begin(D, rank, count, zero, min(times * count, seen), V) for times in aside]
 
 
-def _race(D: Matrix, rank: int, count: int, states: list[_State], sweeps: int) -> list[_State]:
+def _race(D: Matrix, rank: int, count: int, states: list[_Split], sweeps: int) -> list[_Split]:
     """Return the splits after some sweeps, best first; every ROUND sweeps half drop out."""
     while sweeps > 0:
         step = min(ROUND, sweeps) if len(states) > 1 else sweeps
@@ -125,7 +125,7 @@ def _race(D: Matrix, rank: int, count: int, states: list[_State], sweeps: int) -
     return states
 
 
-def _better_half(states: list[_State]) -> list[_State]:
+def _better_half(states: list[_Split]) -> list[_Split]:
     """Return the better half of the splits, best first; each records the worst error of all."""
     states = sorted(states, key=attrgetter("error"))
     worst = max(state.worst for state in states)
@@ -139,19 +139,19 @@ def _triplets(D: Matrix, rank: int) -> Triplets:
     return leading(filled(D), min(rank + MARGIN, *D.shape))
 
 
-def _truncated(D: Matrix, rank: int, whole: Matrix) -> _State:
+def _truncated(D: Matrix, rank: int, whole: Matrix) -> _Split:
     """Return the truncated SVD of a matrix without unseen entries as a split of D, with S = 0."""
     U, s, V = leading(whole, min(rank + MARGIN, *D.shape))
     left, right = U[:, :rank] * s[:rank], V[:, :rank]
     L = left @ right.T
     error = math.sqrt(separate(D, L, L, np.inf, 0, 0.0, np.empty_like(D)))
-    return _State(left, right, V, np.inf, 0, error)
+    return _Split(left, right, V, np.inf, 0, error)
 
 
-_latest: tuple[object, _State] | None = None  # the key and the result of the last completion
+_latest: tuple[object, _Split] | None = None  # the key and the result of the last completion
 
 
-def _completed(D: Matrix, rank: int, whole: Matrix) -> _State:
+def _completed(D: Matrix, rank: int, whole: Matrix) -> _Split:
     """Return the best rank-r fit found to the seen entries of D.
 
     Unseen entries are filled in by the estimate itself, repeatedly. The two starts are the
@@ -173,7 +173,7 @@ def _completed(D: Matrix, rank: int, whole: Matrix) -> _State:
     return kept[1]
 
 
-def _alternated(D: Matrix, count: int, state: _State, most: int, least: float) -> _State:
+def _alternated(D: Matrix, count: int, state: _Split, most: int, least: float) -> _Split:
     """Return a split after sweeps of alternating least squares; each sweep chooses S again.
 
     Each row of a factor becomes the best fit to the seen entries of its row or column of D − S, for
@@ -198,7 +198,7 @@ def _alternated(D: Matrix, count: int, state: _State, most: int, least: float) -
     return state
 
 
-def _ended(D: Matrix, rank: int, count: int, states: list[_State], sweeps: int) -> _State:
+def _ended(D: Matrix, rank: int, count: int, states: list[_Split], sweeps: int) -> _Split:
     """Return the best split, after it stalls or has had all its sweeps.
 
     Under a mask, subspace iteration has not converged after all sweeps. So it runs only until one
@@ -219,7 +219,7 @@ def _fitted(D: Matrix, weights: Matrix, factor: Matrix) -> Matrix:
     return X
 
 
-def _finished(D: Matrix, count: int, state: _State) -> Decomposition:
+def _finished(D: Matrix, count: int, state: _Split) -> Decomposition:
     L = state.left @ state.right.T
     threshold, excess = kth_largest(D, L, count, state.threshold, np.empty(D.size + 1))
     error = math.sqrt(separate(D, L, L, threshold, excess, 0.0, np.empty_like(D)))
@@ -239,7 +239,7 @@ def _alone(
         return _finished(D, count, _completed(D, rank, whole))
     U, s, V = triplets or leading(filled(D), rank)
     U, s, V = U[:, :rank], s[:rank], V[:, :rank]
-    return _finished(D, count, _State(U * s, V, V, 0.0, 0, math.inf))
+    return _finished(D, count, _Split(U * s, V, V, 0.0, 0, math.inf))
 
 
 def godec(
@@ -360,7 +360,7 @@ def _masked(D: ArrayLike, mask: MaskLike) -> tuple[Matrix, Matrix, int]:
     return scaled, np.ldexp(np.clip(matrix, -top, top), -exponent), exponent
 
 
-def _from_completed(D: Matrix, rank: int, count: int, whole: Matrix) -> list[_State]:
+def _from_completed(D: Matrix, rank: int, count: int, whole: Matrix) -> list[_Split]:
     """Return one more start under a mask: the completed low-rank matrix and the largest entries."""
     if whole is D:
         return []

@@ -117,7 +117,7 @@ def nearest(
     shown = None if seen.is_full else (~np.isnan(known)).astype(np.float64)
     known = filled(known)
     guesses = [_least_squares(matrix, r, seen), *_starts(known, r), *starts]
-    runs = [_Run.from_pair(known, shown, *guess) for guess in guesses]
+    runs = [_Descent.from_pair(known, shown, *guess) for guess in guesses]
     for run in runs:
         run.descend(RACE)
     tvs = [run.best.tv for run in runs]
@@ -155,7 +155,7 @@ class _Best(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False)
-class _Run:
+class _Descent:
     """A descent from one start.
 
     Attributes

@@ -23,7 +23,7 @@ OFF = 4e-6  # the largest relative error of a level: LEVELLED, and about three t
 EPS = float(np.finfo(float).eps)
 
 
-class Minimax(NamedTuple):
+class BestPolynomial(NamedTuple):
     """The best approximation of exp on [−B, B] by a polynomial.
 
     Attributes
@@ -49,7 +49,7 @@ class Minimax(NamedTuple):
     digits: int
 
 
-def remez(degree: int, bound: float, weight: str = "relative") -> Minimax:
+def remez(degree: int, bound: float, weight: str = "relative") -> BestPolynomial:
     """Return the polynomial p of a degree whose largest error on [−B, B] is least.
 
     Accuracy: 1e+10 eps·κ of the level, as docs/accuracy.md defines it; for degree 0 it is 8 eps·κ.
@@ -98,7 +98,7 @@ def remez(degree: int, bound: float, weight: str = "relative") -> Minimax:
 
 
 @functools.lru_cache(maxsize=1024)
-def _remez(degree: int, bound: float, weight: str) -> Minimax:
+def _remez(degree: int, bound: float, weight: str) -> BestPolynomial:
     memory.reserve(32 * (degree + 2) ** 2, "the exchange algorithm", "degree")
     short = 25.0 + 3 * degree
     if weight == "relative" and bound > short:
@@ -138,7 +138,7 @@ def _remez(degree: int, bound: float, weight: str) -> Minimax:
     return best
 
 
-def _extended(near: Minimax, bound: float) -> Minimax:
+def _extended(near: BestPolynomial, bound: float) -> BestPolynomial:
     """Return e^−gap p(x + gap), with the p of a shorter interval that has the same lower end."""
     p, n = near.polynomial, near.polynomial.degree
     gap = bound - p.bound
@@ -150,10 +150,10 @@ def _extended(near: Minimax, bound: float) -> Minimax:
     c[0] /= 2
     scale = float(shift[0]) - gap
     extended = Polynomial.from_coefficients(c, basis="chebyshev", bound=bound, log_scale=scale)
-    return Minimax(extended, 1.0, near.reference - gap, near.spread, near.digits)
+    return BestPolynomial(extended, 1.0, near.reference - gap, near.spread, near.digits)
 
 
-def _exchange(degree: int, bound: float, weight: str, digits: int) -> Minimax | None:
+def _exchange(degree: int, bound: float, weight: str, digits: int) -> BestPolynomial | None:
     """Return the minimax polynomial; None if rounding prevents it."""
     relative, decimal = weight == "relative", digits > FLOAT64
     noise = 0.0 if decimal else EPS * math.exp(min(2 * bound, 700.0) if relative else 0.0)
@@ -182,7 +182,7 @@ def _exchange(degree: int, bound: float, weight: str, digits: int) -> Minimax | 
     c, log_scale = _chebyshev(levelled)
     scale = log_scale + (0.0 if relative else bound)
     p = Polynomial.from_coefficients(c, basis="chebyshev", bound=bound, log_scale=scale)
-    return Minimax(p, float(largest), bound * t.astype(np.float64), spread, digits)
+    return BestPolynomial(p, float(largest), bound * t.astype(np.float64), spread, digits)
 
 
 class _Levelled:

@@ -327,7 +327,7 @@ class _Scores:
 
     def __init__(self, rule: Columns, Q: Array, K: Array, first: Array, end: Array) -> None:
         self.rule, self.Q, self.K, self.first, self.end = rule, Q, K, first, end
-        self.fit, self.fitted = key_scores.Gaussian(K.shape[1]), 0
+        self.fit, self.fitted = key_scores.RunningCovariance(K.shape[1]), 0
 
     def __call__(self, come: int, keys: Array, free: Array) -> Array:
         rule, K = self.rule, self.K[keys]

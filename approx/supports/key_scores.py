@@ -93,12 +93,12 @@ def _pooled(x: Array, kernel_size: int, pooling: str) -> Array:
 
 
 @dataclasses.dataclass
-class Gaussian:
+class RunningCovariance:
     """Mean and covariance of vectors that arrive in parts; both are 0 before the first part.
 
     Examples
     --------
-    >>> fit = Gaussian(1)
+    >>> fit = RunningCovariance(1)
     >>> fit.add(np.array([[1.0], [3.0]])), fit.add(np.array([[5.0]]))
     (None, None)
     >>> fit.mean, fit.covariance.round(3)

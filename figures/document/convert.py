@@ -266,7 +266,7 @@ def _prepared(markdown: Path, notes: Path | None, *, pdf: bool) -> tuple[Node, d
         tree["blocks"] = _set(tree["blocks"], words)
     else:
         tree["blocks"] = [block for block in tree["blocks"] if not _is_contents(block)]
-    numbers = _Numbers(markdown.parent, words, pdf=pdf)
+    numbers = _Numbering(markdown.parent, words, pdf=pdf)
     return _walk(_walk(tree, numbers.numbered), numbers.linked), words
 
 
@@ -311,7 +311,7 @@ def _check_inside(folder: Path, name: str) -> None:
         raise ValueError(f"a figure must lie in the folder of its document, got {name!r}")
 
 
-class _Numbers:
+class _Numbering:
     """Puts "Figure 1" and "Table 1" before captions, and links with these in place of @fig:x.
 
     For a page it puts what may be wider than a phone into boxes that scroll, which the keyboard

@@ -428,7 +428,7 @@ def ticks(ax: Axes, places: Sequence[float]) -> None:
     ax.minorticks_off()
 
 
-class Note(Annotation):
+class PointName(Annotation):
     """The name of a point of a panel: at the nearest place that covers no text and no named curve.
 
     A line joins the point and a name that is not beside it.

@@ -143,7 +143,7 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
     names = best.method.map(style.label)
     for t, tv, name in zip(best.temperature, best.value, names.where(names != names.shift(), "")):
         if name:
-            style.Note(ax, style.lines(name, 14), (t, tv))
+            style.PointName(ax, style.lines(name, 14), (t, tv))
     ax.set(title=table.input.iloc[0], xlabel=tr("temperature t"), ylabel=tr("total variation"))
     style.ticks(ax, grid)
 

@@ -434,7 +434,7 @@ def draw(table: pd.DataFrame) -> Figure:
         cells = {}
         for one in advised:
             kept = one.verdict == KEEP
-            cells[one.head, one.layer] = head_cells.Cell(
+            cells[one.head, one.layer] = head_cells.ColouredCell(
                 GREY if kept else shades.to_rgba(np.array(one.error)),
                 "" if kept else f"{letters[one.winner]}\n{one.error:.2f}",
                 "white" if one.error > 0.5 else "0.1",

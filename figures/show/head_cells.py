@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 GREY = "0.75"  # of heads that keep exact attention
 
 
-class Cell(NamedTuple):
+class ColouredCell(NamedTuple):
     """A colour, the word in it and its colour."""
 
     colour: Any
@@ -19,7 +19,7 @@ class Cell(NamedTuple):
 
 def draw(
     ax: Axes,
-    cells: Mapping[tuple[int, int], Cell],
+    cells: Mapping[tuple[int, int], ColouredCell],
     columns: Sequence[int],
     rows: Sequence[int],
     *,
@@ -31,7 +31,7 @@ def draw(
     Parameters
     ----------
     ax : Axes
-    cells : mapping of (column, row) to Cell
+    cells : mapping of (column, row) to ColouredCell
     columns, rows : sequence of int
     size : float
         Of the words, in points.

@@ -222,7 +222,7 @@ def _cells(
         colour, letter = looks.get(name, (GREY, ""))
         dark = float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) < 0.4
         word = letter.lower() if at in tied else letter
-        cells[at] = head_cells.Cell(
+        cells[at] = head_cells.ColouredCell(
             colour, word if layers <= LETTERED else "", "white" if dark else "black"
         )  # fmt: skip
     head_cells.draw(ax, cells, range(layers), range(heads), size=style.SMALL, edge=0.5)

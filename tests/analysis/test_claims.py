@@ -17,7 +17,7 @@ from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, verdict
 from analysis.costs import operations
 from analysis.inputs import statistics
 from analysis.ranks import position_rank
-from analysis.ranks.position_rank import Head
+from analysis.ranks.position_rank import PositionedHead
 from approx.combinations.scatterbrain import Scatterbrain
 from approx.estimate.corrections import Support
 from approx.method import Moments
@@ -240,7 +240,7 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         attention, "jacobian_norm", lambda f: lambda p: np.sqrt(np.square(p).sum(axis=-1)), "ATT-6",
     ),
     "positions at the logits are lost": (
-        Head, "at_logits", lambda f: lambda self: self._replace(P=0 * self.P).at_input(),
+        PositionedHead, "at_logits", lambda f: lambda self: self._replace(P=0 * self.P).at_input(),
         "DIET-2 DIET-Ec DIET-Ed",
     ),
     "ranks are taken after exp only": (

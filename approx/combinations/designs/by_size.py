@@ -132,7 +132,7 @@ def _ends(p: Array) -> Array:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Poisson(BySize):
+class PoissonSampling(BySize):
     """Each key drawn independently, with probability π_j ∝ its size; k keys on average.
 
     π_jl = π_j π_l, so weights of different keys do not covary. It needs a random number per key.

@@ -143,7 +143,7 @@ class Design(ABC):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Uniform(Design):
+class SimpleRandom(Design):
     """k different keys of the N in a row, all sets of k alike; all keys where N ≤ k.
 
     π = k/N and π_jl = k(k − 1)/(N(N − 1)), so Var[W] = N/k − 1 and

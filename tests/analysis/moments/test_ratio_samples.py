@@ -148,7 +148,7 @@ def test_what_a_block_cannot_represent_is_left_to_the_factors(dtype, length):
     """Exponents beyond 40 and 300 for some draws only: |q| of 30 and 300 at one ω ~ N(0, 1)."""
     q, k = np.array([[length]], dtype), np.array([[-length]], dtype)
     method = Positive(m=1)
-    block = together.Draws(method, [together.Point(q, k, 1.0, np.zeros((1, 1)))])
+    block = together.RatioDraws(method, [together.Point(q, k, 1.0, np.zeros((1, 1)))])
     streams = [np.random.default_rng(0).spawn(20) for _ in range(2)]
     alone = [block.ratios([rng])[0] for rng in streams[0]]
     assert 0 < sum(x is None for x in alone) < 20
@@ -163,7 +163,7 @@ def test_a_key_that_the_factors_lose_is_left_to_them(length, lost):
     """Of keys 0 and k one is e^{−k²/2} times the other: representable at 37, at 38 not."""
     q, K = np.zeros((1, 1)), np.array([[0.0], [length]])
     unit = np.square(K).T / 2  # so that the factor of a pair is 1
-    block = together.Draws(Trigonometric(m=2), [together.Point(q, K, 1.0, unit)])
+    block = together.RatioDraws(Trigonometric(m=2), [together.Point(q, K, 1.0, unit)])
     assert (block.ratios([np.random.default_rng(0)])[0] is None) == lost
 
 

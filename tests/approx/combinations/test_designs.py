@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from approx import Mask, parse
-from approx.combinations.designs.by_size import Multinomial, Poisson, Systematic, inclusion
+from approx.combinations.designs.by_size import Multinomial, PoissonSampling, Systematic, inclusion
 from approx.combinations.designs.collisions import Collisions
-from approx.combinations.designs.design import Rest, Uniform
+from approx.combinations.designs.design import Rest, SimpleRandom
 from approx.combinations.sampled import Sampled, Sizes
 
 N, L = 4, 6
@@ -83,7 +83,7 @@ def cells(design, rest):
     if isinstance(design, Collisions):
         both = np.vstack([design.q, design.k])
         return [arcs(both)] * (design.hashes * design.tables)
-    if isinstance(design, Uniform):
+    if isinstance(design, SimpleRandom):
         k = min(design.k, count)
         return [grid(count - k + c + 1) for c in range(k)]
     sizes = np.exp(design.log_sizes(0, keys)) if design.log_sizes else np.ones(count)
@@ -91,19 +91,19 @@ def cells(design, rest):
         ends = np.append(0.0, np.cumsum(sizes / sizes.sum()))
         return [[((a + b) / 2, b - a) for a, b in itertools.pairwise(ends)]] * design.k
     p = naive.inclusion(sizes, design.k)
-    if isinstance(design, Poisson):
+    if isinstance(design, PoissonSampling):
         return [[(x / 2, x), ((1 + x) / 2, 1 - x)] for x in p]  # below π, and above
     ends = np.sort(np.append(np.cumsum(p) % 1.0, [0.0, 1.0]))
     return [[((a + b) / 2, b - a) for a, b in itertools.pairwise(ends) if b - a > 1e-9]]
 
 
 DESIGNS = {
-    "uniform": Uniform(2),
-    "one": Uniform(1),
+    "uniform": SimpleRandom(2),
+    "one": SimpleRandom(1),
     "comb": Systematic(2),
     "comb by size": Systematic(2, log_sizes),
-    "coins": Poisson(2),
-    "coins by size": Poisson(2, log_sizes),
+    "coins": PoissonSampling(2),
+    "coins by size": PoissonSampling(2, log_sizes),
     "with replacement": Multinomial(3),
     "with replacement by size": Multinomial(2, log_sizes),
 }
@@ -211,7 +211,7 @@ def test_probabilities_of_the_largest_sizes_are_one():
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 9])
-@pytest.mark.parametrize("design", [Systematic, Poisson, Multinomial])
+@pytest.mark.parametrize("design", [Systematic, PoissonSampling, Multinomial])
 def test_keys_without_sizes_are_drawn_like_keys_of_equal_sizes(design, k):
     mask = Mask.causal(40, 40)
     rest = Rest(mask, (np.minimum(np.arange(41), 8), np.arange(8)))  # eight rows hold their last
@@ -255,7 +255,7 @@ def test_a_row_draws_as_many_as_its_error_asks_for():
     held = method._held(q, k, mask, None)
     rest = Rest(mask, held)
     sizes = method._enough(q, k, rest, np.random.default_rng(1))
-    pilot = Uniform(3).draw(rest, np.random.default_rng(1)).toarray()
+    pilot = SimpleRandom(3).draw(rest, np.random.default_rng(1)).toarray()
     truth = naive.kernel(q, k)
     for i in range(N):
         on = pilot[i] > 0

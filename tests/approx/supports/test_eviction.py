@@ -149,7 +149,7 @@ def test_the_expected_score_is_the_mean_over_gaussian_queries():
 
 def test_a_gaussian_that_is_fitted_in_parts_is_that_of_the_whole():
     x = np.random.default_rng(2).standard_normal((30, 3)) + 5
-    fit = key_scores.Gaussian(3)
+    fit = key_scores.RunningCovariance(3)
     for part in np.split(x, [1, 1, 7, 20]):
         fit.add(part)
     # means of 30 numbers near 5, squares of numbers near 1

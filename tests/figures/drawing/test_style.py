@@ -31,7 +31,7 @@ def test_the_name_of_a_point_is_on_no_other_name_and_no_curve():
         figure, (ax,) = style.tiles(1, "", "")
         ax.plot([0, 1], [0, 1], label="a curve")
         ax.set(xlim=(0, 1), ylim=(0, 1))
-        notes = [style.Note(ax, f"point {i}", (0.5, 0.5)) for i in range(6)]
+        notes = [style.PointName(ax, f"point {i}", (0.5, 0.5)) for i in range(6)]
         figure.draw_without_rendering()
     boxes = [Text.get_window_extent(note) for note in notes]
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
