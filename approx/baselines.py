@@ -20,7 +20,7 @@ class Baseline(Method):
 
     deterministic: ClassVar[bool] = True
 
-    def priced(self, shape: Shape) -> Price:
+    def _price(self, shape: Shape) -> Price:
         return dataclasses.replace(low_rank(1, shape), multiply_adds=0.0)
 
     def affordable(self, budget: float, shape: Shape, currency: str) -> bool:
@@ -53,7 +53,7 @@ class Zero(Baseline):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         return Parts(Factors.empty(len(q), len(k), q.dtype))
 
-    def priced(self, shape: Shape) -> Price:
+    def _price(self, shape: Shape) -> Price:
         return Price(0.0, 0.0, 0.0, 0.0)
 
 

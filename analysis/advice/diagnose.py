@@ -52,7 +52,7 @@ from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.kernels.threads import one_thread
-from approx.method.prices import Shape
+from approx.method.prices import Shape, price_at
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.sparse.exact import Exact
@@ -538,7 +538,7 @@ def _pays_from(method: Method, x: Head) -> float:
 def _paying(method: Method, l: int, d: int, c: int, back: bool, width: int | None) -> float:
     def cost(method: Method, l: int) -> float:
         mask = Mask.window(l, l, l if width is None else width) if back else None
-        price = method.priced(Shape(l, l, d, c, mask))
+        price = price_at(method, Shape(l, l, d, c, mask))
         return math.nan if price is None or price.multiply_adds is None else price.multiply_adds
 
     if math.isnan(cost(method, l)):

@@ -139,7 +139,7 @@ class OneStream(Scatterbrain):
         low = self.low_rank.evaluated(q, k, mask, np.random.default_rng(seed)).low
         return Parts(low, support)
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         return None
 
 
@@ -164,7 +164,7 @@ class LargestEstimates(Scatterbrain):
         pattern.data = pattern_products.product(q, k, pattern)
         return Parts(low, Support(pattern))
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         return None
 
 

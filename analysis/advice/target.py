@@ -35,6 +35,7 @@ from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.kernels.threads import one_thread
+from approx.method.filling import least_size
 from approx.method.prices import low_rank
 from approx.sparse.exact import Exact
 
@@ -346,7 +347,7 @@ class Family(NamedTuple):
         most = method.within(math.nextafter(ceiling, 0.0), **asked)
         if most is None:
             return cls(range(0), method.resized)
-        fewest = max(0, -(-(method.fewest(x.d) - size.least) // size.step))
+        fewest = max(0, -(-(least_size(method, x.d) - size.least) // size.step))
         sizes = range(size.least, getattr(most, size.field) + 1, size.step)
         return cls(sizes[fewest:], method.resized)
 

@@ -1,7 +1,7 @@
 """The numbers read by a group of query heads that share their keys."""
 
 from approx import Method, checks
-from approx.method.prices import Shape
+from approx.method.prices import Shape, price_at
 
 
 def group_reads(method: Method, shape: Shape, group: int) -> float | None:
@@ -72,7 +72,7 @@ def bytes_read(method: Method, shape: Shape, *, group: int = 1, number: float = 
     104.0
     """
     checks.positive("number", number)
-    reads, price = method.shared_reads(shape), method.priced(shape)
+    reads, price = method.shared_reads(shape), price_at(method, shape)
     if reads is None or price is None:
         return None
     part = reads.paid_share(group)

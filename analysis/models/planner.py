@@ -31,7 +31,7 @@ from analysis.models.replacement import (
     perplexity,
 )
 from approx import Method, checks, parse
-from approx.method.prices import CURRENCIES
+from approx.method.prices import CURRENCIES, price_at
 
 FRONTIER = (0.25, 0.5, 1.0, 2.0, 4.0)  # shares of the budget at which plans are measured as well
 ROUNDS = 4  # of a target: the first, and three corrections
@@ -387,7 +387,7 @@ def aimed(
 
 def _price_of_exact(passage: Passage, currency: str) -> float:
     checks.one_of("currency", currency, CURRENCIES)
-    price = parse(EXACT).priced(passage.shapes[0])
+    price = price_at(parse(EXACT), passage.shapes[0])
     return float(getattr(price, currency))
 
 

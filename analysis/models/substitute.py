@@ -30,6 +30,7 @@ from analysis.models.replacement import (
 )
 from analysis.sweeps import table
 from approx import Method, checks, parse
+from approx.method.prices import price_at
 
 
 def substitute(
@@ -227,12 +228,12 @@ def reads_share(passage: Passage, heads: Replacements) -> float:
     exact = parse("exact()")
     total = part = 0.0
     for layer, shape in enumerate(passage.shapes):
-        whole = exact.priced(shape)
+        whole = price_at(exact, shape)
         assert whole is not None
         assert whole.reads is not None
         for head in range(passage.model.heads):
             total += whole.reads
-            price = whole if (layer, head) not in heads else heads[layer, head].priced(shape)
+            price = whole if (layer, head) not in heads else price_at(heads[layer, head], shape)
             part += math.nan if price is None or price.reads is None else price.reads
     return part / total
 

@@ -12,6 +12,7 @@ from approx import Method, checks
 from approx.checks import Array
 from approx.estimate import exact, masks
 from approx.estimate.masks import MaskLike
+from approx.method.filling import least_size
 from approx.projections import named
 
 RESOLUTION = 1e-11  # relative resolution of very large numbers of features
@@ -140,7 +141,7 @@ def features_needed(
     def fits(count: int) -> bool:
         return reached(count) <= error
 
-    fewest = -(-part.fewest(d) // step)
+    fewest = -(-least_size(part, d) // step)
     whole = -(-fewest // block) * block
     if fits(fewest):
         return float(fewest * step)

@@ -10,7 +10,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments
 from approx.method.fields import flag, instance
-from approx.method.prices import Price, Shape
+from approx.method.prices import Price, Shape, price_at
 from approx.random_features.positive import Positive
 
 
@@ -92,16 +92,16 @@ class Centered(Method):
         sparse = inner.sparse and inner.sparse.rescaled(q, k, row, column)
         return Parts(inner.low.rescaled(row, column), sparse)
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         q_mean, k_mean = self.means(q, k)
         return self.method.moments(q - q_mean, k - k_mean, mask=mask)
 
-    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+    def _covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         q_mean, k_mean = self.means(Q, K)
         return self.method.covariance(Q - q_mean, K - k_mean, row=i, mask=mask)
 
-    def priced(self, shape: Shape) -> Price | None:
-        price = self.method.priced(shape)
+    def _price(self, shape: Shape) -> Price | None:
+        price = price_at(self.method, shape)
         return None if price is None else price + self.beside("method", shape)
 
     def beside(self, name: str, shape: Shape) -> Price:

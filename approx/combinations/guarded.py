@@ -13,7 +13,7 @@ from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.method import Rng, generator
 from approx.method.fields import integer, invariant, real
-from approx.method.prices import NUMBER, Price, Reads, Shape, entries
+from approx.method.prices import NUMBER, Price, Reads, Shape, entries, price_at
 from approx.sparse.sink_window import SinkWindow
 from approx.sparse.support import SupportMethod, a_support
 from approx.supports import key_boxes, patterns
@@ -187,14 +187,14 @@ class Guarded(SupportMethod):
 
     def selection_reads(self, shape: Shape) -> float | None:
         """Return what the method reads to choose its keys; None if that depends on the inputs."""
-        price, held = self.method.priced(shape), self.method.held(shape.decoding)
+        price, held = price_at(self.method, shape), self.method.held(shape.decoding)
         if price is None or price.reads is None or held is None:
             return None
         return price.reads - float(held.max()) * (shape.d + shape.c)
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         """Return the largest possible price: all keys, all boxes and all codes."""
-        method, choosing = self.method.priced(shape), self.selection_reads(shape)
+        method, choosing = price_at(self.method, shape), self.selection_reads(shape)
         held = self.method.held(shape.rows)
         if method is None or choosing is None or held is None or method.multiply_adds is None:
             return None

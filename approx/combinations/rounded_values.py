@@ -13,7 +13,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments
 from approx.method.fields import instance, integer, one_of
-from approx.method.prices import Price, Reads, Shape
+from approx.method.prices import Price, Reads, Shape, price_at
 from approx.sparse.exact import Exact
 
 
@@ -93,14 +93,14 @@ class RoundedValues(Method):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         return dataclasses.replace(self.method.evaluated(q, k, mask, rng), values=self.coded)
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         return self.method.moments(q, k, mask=mask)
 
-    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+    def _covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         return self.method.covariance(Q, K, row=i, mask=mask)
 
-    def priced(self, shape: Shape) -> Price | None:
-        price = self.method.priced(shape)
+    def _price(self, shape: Shape) -> Price | None:
+        price = price_at(self.method, shape)
         if price is None or price.reads is None:
             return price
         values = _values_read(self.method, shape)
@@ -131,7 +131,7 @@ def _values_read(method: Method, shape: Shape) -> float:
     """Return how many single values a query reads, which excludes a state of sums."""
     if method.parts:
         return sum(_values_read(part, shape) for part in method.parts.values())
-    one, more = (method.priced(dataclasses.replace(shape, c=c)) for c in (shape.c, shape.c + 1))
+    one, more = (price_at(method, dataclasses.replace(shape, c=c)) for c in (shape.c, shape.c + 1))
     if not method.reads_values or one is None or more is None:
         return 0.0
     return float((more.reads or 0.0) - (one.reads or 0.0))

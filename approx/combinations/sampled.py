@@ -20,7 +20,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Rng, Size, generator
 from approx.method.fields import flag, instance, integer, one_of, real, ruled
-from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape
+from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape, price_at
 from approx.sparse.pages import score_parts
 from approx.sparse.support import ByPlace, SupportMethod, a_support
 from approx.supports import boxes, patterns
@@ -323,7 +323,7 @@ class Sampled(Method):
         needed = np.ceil((z * rest.counts * deviation / (self.epsilon * total)) ** 2)
         return np.asarray(np.clip(needed, self.k or 0, rest.mask.l).astype(np.intp))
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return bias 0 and variance (b² + v)·Var[W] off the support, 0 on it.
 
         Without weights they are those of Scatterbrain, with π for the probability of an entry.
@@ -355,7 +355,7 @@ class Sampled(Method):
         variance, reached = design.moments(rest)
         return variance, reached | ~free
 
-    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+    def _covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return (b_j b_l + c_jl)·Cov[W_j, W_l].
 
         Without weights, with B_j = 1 if key j is drawn or held, else 0, it is
@@ -387,18 +387,18 @@ class Sampled(Method):
         off = (1.0 - p)[:, None] * (1.0 - p)
         return covariance * p[:, None] * p + np.where(off == 0.0, 0.0, low * off)
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         if self.adaptive or self.k is None:
             return None
         price = Price(0.0, 0.0, 0.0, 0.0)
         held, per_query = (np.zeros(mask.n, int) for mask in (shape.rows, shape.decoding))
         if self.sparse is not None:
-            support = self.sparse.priced(shape)
+            support = price_at(self.sparse, shape)
             in_row, in_query = (self.sparse.held(mask) for mask in (shape.rows, shape.decoding))
             if support is None or in_row is None or in_query is None:
                 return None
             price, held, per_query = price + support, in_row, in_query
-        low = self.low_rank.priced(shape)
+        low = price_at(self.low_rank, shape)
         if low is None:
             return None
         counts = shape.rows.counts
@@ -449,7 +449,7 @@ class Sampled(Method):
 
     def beside(self, name: str, shape: Shape) -> Price | None:
         nothing: dict[str, Any] = {"sparse": None, "low_rank": Zero()}
-        return dataclasses.replace(self, **{name: nothing[name]}).priced(shape)
+        return price_at(dataclasses.replace(self, **{name: nothing[name]}), shape)
 
 
 def _bounds(q: Array, k: Array, mask: Mask) -> Array:

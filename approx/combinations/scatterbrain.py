@@ -12,7 +12,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Rng, generator
 from approx.method.fields import instance, real
-from approx.method.prices import Price, Shape
+from approx.method.prices import Price, Shape, price_at
 from approx.random_features.positive import Positive
 from approx.sparse.support import SupportMethod, a_support
 from approx.sparse.top_k import TopK
@@ -84,7 +84,7 @@ class Scatterbrain(Method):
         support, low = generator(rng).integers(2**63, size=(2, 2))
         return np.random.default_rng(support), np.random.default_rng(low)
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return the moments of the low-rank part off the support.
 
         They are (1 − p)·b and (1 − p)·v + p·(1 − p)·b², where p, b and v are known.
@@ -93,7 +93,7 @@ class Scatterbrain(Method):
         p = self.sparse.probability(q, k, mask=mask)
         return None if low is None or p is None else replaced(p, low)
 
-    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+    def _covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return the covariance of the low-rank part, 0 for keys on a deterministic support."""
         low = self.low_rank.covariance(Q, K, row=i, mask=mask)
         if low is None or self.sparse.uses_rng:
@@ -103,8 +103,8 @@ class Scatterbrain(Method):
         low[on] = low[:, on] = 0.0
         return low
 
-    def priced(self, shape: Shape) -> Price | None:
-        low, sparse = self.low_rank.priced(shape), self.sparse.priced(shape)
+    def _price(self, shape: Shape) -> Price | None:
+        low, sparse = price_at(self.low_rank, shape), price_at(self.sparse, shape)
         if low is None or sparse is None:
             return None
         taken_off = self.low_rank.entry_work(shape) * sparse.stored

@@ -76,8 +76,8 @@ class Channels(CompressedLogits):
         r = self.r or 0
         return CompressionCost(r, d, r)
 
-    def priced(self, shape: Shape) -> Price | None:
-        price = super().priced(shape)
+    def _price(self, shape: Shape) -> Price | None:
+        price = super()._price(shape)
         return price and price + Price(0.0, 0.0, 0.0, float(INDEX * (self.r or 0)))
 
     def divided(self, shape: Shape, reads: float) -> Reads:

@@ -178,7 +178,7 @@ class CodedKeys(CompressedLogits):
         """Return the covariance over keys for one query (d,), all keys coded; by default None."""
         return None
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         known = self.coded_moments(q, k)
         if known is None or not self.exact_keys:
             return known
@@ -188,7 +188,7 @@ class CodedKeys(CompressedLogits):
             np.where(exact, -np.inf, known.log_relative_variance),
         )
 
-    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+    def _covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         known = self.coded_covariance(Q[i], K)
         if known is not None and self.exact_keys:
             exact = np.arange(len(K)) >= self._begin(mask)[i]
@@ -213,7 +213,7 @@ class CodedKeys(CompressedLogits):
         groups = np.where(stop > mask.first, groups, 0)
         return np.asarray(layout.scales * (stop - mask.first) + layout.channel_scales * groups)
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         if self.is_template:
             return None
         n, l, d, c = shape

@@ -75,7 +75,7 @@ class CompressedLogits(Method):
         left, right = self.compressed(q, k)
         return np.ascontiguousarray(left, q.dtype), np.ascontiguousarray(right, q.dtype)
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         if self.is_template:
             return None
         n, l, d, c = shape
@@ -111,5 +111,5 @@ class CompressedLogits(Method):
             checks.integer(f"{self}: {field}", getattr(self, field), least=1, most=q.shape[1])
         return q, k
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         return 8 * 4 * (shape.n + shape.l) * shape.d

@@ -21,7 +21,7 @@ from approx.low_rank import target
 from approx.low_rank.target import SPACES
 from approx.method import Method, Size
 from approx.method.fields import integer, invariant, one_of
-from approx.method.prices import INDEX, NUMBER, Price, Shape
+from approx.method.prices import INDEX, NUMBER, Price, Shape, price_at
 from approx.supports import patterns
 from approx.supports.patterns import exact_on
 
@@ -224,7 +224,7 @@ class Hierarchical(Method):
                 terms.right[parts.keys(level, block), : len(T)] = T.T
             yield terms
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         if self.rank is None:
             return None
         n, _, d, c = shape
@@ -252,8 +252,8 @@ class Hierarchical(Method):
             blocks -= blocks // 2
         return float((l - self.sinks) * first + merges * merged)
 
-    def workspace(self, shape: Shape) -> int:
-        price = self.known_price(shape)
+    def _workspace(self, shape: Shape) -> int:
+        price = price_at(self, shape)
         if price is None:
             return 0
         count = len(self.partition(shape.mask or Mask.full(shape.n, shape.l)).levels)

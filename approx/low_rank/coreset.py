@@ -264,7 +264,7 @@ class Coreset(Method):
 
         return [draw] * rank
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return bias 0 and relative variance l/rank − 1 with equal weights, else None."""
         if self.weights != "equal":
             return None
@@ -272,7 +272,7 @@ class Coreset(Method):
             log = np.log(max(len(k) / (self.rank or 0), 1) - 1)
         return Moments(np.zeros((len(q), len(k))), np.full((len(q), len(k)), log))
 
-    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+    def _covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         if self.weights != "equal" or self.pivots != "uniform":
             return None
         l, rank = len(K), min(self.rank or 0, len(K))
@@ -280,7 +280,7 @@ class Coreset(Method):
         np.fill_diagonal(both, l / rank)
         return np.asarray(both - 1)
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         if self.rank is None:
             return None
         n, l, d, _ = shape
@@ -316,7 +316,7 @@ class Coreset(Method):
         """Whether a single coreset is drawn, so that no error chooses among several."""
         return self.weights == "equal" or self.tau not in ("keys", "queries")
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         n, l = shape.n, shape.l
         rank = min(self.rank or 0, l)
         wide = min(l, max(EXACT, SAMPLE * rank)) if self.pivots == "leverage" else 0

@@ -544,7 +544,7 @@ class GoDec(DecompositionMethod):
             return godec(D, self.rank, self.k, mask=mask)
         return at_budget(D, checks.positive("budget", self.budget), mask=mask)
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         """Return the price of rank columns and k entries; for a budget, only the stored values.
 
         The division of a budget depends on the inputs, and so do the other prices.

@@ -157,7 +157,7 @@ class Nystrom(Method):
         left, right, nearest = past_factors(-squared_distances(a, Z) / 2, gaussian(b, Z), C, known)
         return factors(left, right, half_square(a) + nearest, half_square(b), mask, dtype)
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         """Return the price of rank columns, of the kernel with landmarks, and of its inverse.
 
         The features of the keys are multiplied by the inverse. With ``block`` each query has its
@@ -177,7 +177,7 @@ class Nystrom(Method):
         per_query = both if self.block is not None else rank * d
         return low_rank(rank, shape, mapped=per_query, keyed=both, once=once)
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         points = shape.n + shape.l
         rank = min(self.rank or 0, points)
         leverage = self.landmarks == "leverage"

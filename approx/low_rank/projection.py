@@ -169,7 +169,7 @@ class ColumnProjection(Method):
                 past = by_stop[slice(*np.searchsorted(stops, [low, t], "right"))]
                 yield rows, slice(low, t), past
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         if self.rank is None or (self.block is None and not shape.rows.is_full):
             return None
         n, _, d, c = shape
@@ -218,7 +218,7 @@ class ColumnProjection(Method):
         """Return all reads as unshared: a fit is to the queries of one head."""
         return Reads(unshared=reads)
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         n, l = shape.n, shape.l
         rank = min(self.rank or 0, l)
         blocks = 1 if self.block is None or shape.rows.is_full else math.ceil(l / self.block)

@@ -16,7 +16,7 @@ from approx.kernels.jit import kernel
 from approx.mechanisms import segments
 from approx.method import Method, Size
 from approx.method.fields import integer, real
-from approx.method.prices import Price, Reads, Shape, low_rank
+from approx.method.prices import Price, Reads, Shape, low_rank, price_at
 from approx.sparse.chunk import Chunk
 from approx.sparse.support import SupportMethod, a_support
 
@@ -142,13 +142,13 @@ class Eva(Method):
         """Return how many groups l keys have."""
         return self.m or (0 if self.size is None else -(-l // self.size))
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         """Return the price of the groups, and of the support, which is excluded from the groups.
 
         A query reads the centre and the state of a group. The state has no sums, because the shares
         of its keys sum to 1. An exact key is read with its share.
         """
-        support = self.sparse.priced(shape)
+        support = price_at(self.sparse, shape)
         of_row, per_query = (self.sparse.held(mask) for mask in (shape.rows, shape.decoding))
         m, l = self.groups(shape.l), shape.l
         if not m or support is None or of_row is None or per_query is None:
@@ -177,7 +177,7 @@ class Eva(Method):
     def beside(self, name: str, shape: Shape) -> Price | None:
         return low_rank(self.groups(shape.l), shape)
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         return 32 * self.groups(shape.l) * (shape.n + shape.l)
 
 

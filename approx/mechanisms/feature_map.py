@@ -48,7 +48,7 @@ class FeatureMap(Method):
             return normalised(left, right, q.dtype)
         return over_seen(exponentials(left, right, np.zeros(1), mask, q.dtype), mask, q.dtype)
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         r = self.width(shape.d)
         return None if r is None else low_rank(r, shape)
 
@@ -66,7 +66,7 @@ class FeatureMap(Method):
 
         return RunningSums(d, c, FeatureMaps(query, key, width))
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         return 16 * (self.width(shape.d) or 0) * (shape.n + shape.l)
 
 

@@ -12,7 +12,7 @@ from approx.estimate.masked import Masked
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Size
-from approx.method.prices import Price, Shape, low_rank
+from approx.method.prices import Price, Shape, low_rank, price_at
 from approx.sketches.products import unit
 from approx.sparse.chunk import Chunk
 from approx.textbook import flash
@@ -86,12 +86,12 @@ class Flash(Method):
         low = Masked(Factors.by_key(phi, psi, row_logs, key_logs), earlier)
         return Parts(low, local, space="attention")
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         """Return the price of d columns and of the entries of the query's chunk.
 
         Rows are not normalised. Under a mask that looks back the state is that of earlier chunks.
         """
-        local = Chunk(self.size).priced(shape)
+        local = price_at(Chunk(self.size), shape)
         if local is None:
             return None
         l, n, state = shape.l, shape.n, shape.d * shape.c

@@ -83,7 +83,7 @@ class Flowformer(Method):
         factors = Factors(np.exp(left - scale[:, None]), np.exp(right - top), scale)
         return Parts(factors.astype(q.dtype), space="attention")
 
-    def priced(self, shape: Shape) -> Price:
+    def _price(self, shape: Shape) -> Price:
         """Return the price of d columns and of two flows, each a product with sums.
 
         Rows are not normalised, so the state has no sums of its own.
@@ -92,7 +92,7 @@ class Flowformer(Method):
         price = low_rank(shape.d, shape)
         return dataclasses.replace(price, reads=flows, multiply_adds=flows * shape.both)
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         return 48 * shape.d * (shape.n + shape.l)
 
 

@@ -70,7 +70,7 @@ class Lara(FeatureMap):
     def width(self, d: int) -> int | None:
         return self.m
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         if self.m is None:
             return None
         once = self.m * min(self.m, shape.n, shape.l) * shape.d

@@ -81,7 +81,7 @@ class Linformer(Method):
         factors = Factors(left.astype(q.dtype), right.astype(q.dtype), scale)
         return Parts(factors, space="attention")
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         """Return the price of rank columns: combined keys map a query, combined values are a state.
 
         Gaussian combinations take rank·(d + c) multiply-adds for each key and its value; means take

@@ -75,7 +75,7 @@ class Nystromformer(Method):
         factors = Factors(left.astype(q.dtype), right.astype(q.dtype), scale)
         return Parts(factors, space="attention")
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         """Return the price of rank columns, of the landmarks and of their pseudo-inverse.
 
         The pseudo-inverse is multiplied with the state, which has rank rows and no sums.
@@ -87,7 +87,7 @@ class Nystromformer(Method):
         once = r * r * (d + c) + inverse
         return low_rank(r, shape, mapped=r * d, once=once, sums=False)
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         rank = self.rank or 0
         return 8 * rank * (2 * shape.n + shape.l + 4 * rank)
 

@@ -93,7 +93,7 @@ class RandomizedAttention(Method):
             u[i], noise[:, i] = own.random(self.samples), own.standard_normal((self.samples, d))
         return u, noise
 
-    def priced(self, shape: Shape) -> Price:
+    def _price(self, shape: Shape) -> Price:
         """Return the price of min(n, l) columns, because nothing is saved.
 
         A query reads every key for its weights, then the keys of its draws, then every key again
@@ -107,7 +107,7 @@ class RandomizedAttention(Method):
             multiply_adds=shape.seen(l) * each,
         )
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         return 8 * shape.n * (2 * self.samples * shape.d + shape.l)
 
 

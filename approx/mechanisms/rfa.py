@@ -16,7 +16,8 @@ from approx.estimate.parts import Parts
 from approx.mechanisms.feature_map import over_seen
 from approx.method import Method, Moments
 from approx.method.fields import invariant
-from approx.method.prices import Price, Shape
+from approx.method.filling import least_size
+from approx.method.prices import Price, Shape, price_at
 from approx.projections import Projection, named
 from approx.random_features.trigonometric import Trigonometric
 
@@ -122,11 +123,11 @@ class Rfa(Method):
         """Return bias and variance before normalisation, relative to exp(q̂·k̂/σ²)."""
         return self.features.moments(*self.units(*self.checked(Q, K)))
 
-    def priced(self, shape: Shape) -> Price | None:
-        return self.features.priced(shape)
+    def _price(self, shape: Shape) -> Price | None:
+        return price_at(self.features, shape)
 
-    def fewest(self, d: int) -> int:
-        return self.features.fewest(d)
+    def _fewest(self, d: int) -> int:
+        return least_size(self.features, d)
 
 
 def _unit(X: Array) -> Array:

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from approx.method.prices import Shape
+from approx.method.prices import Shape, price_at
 
 SLACK = 1e-12  # relative rounding error of a sum of prices
 HALVINGS = 24  # bisection steps for the budget of a part
@@ -62,7 +62,7 @@ def _with_size(method: M, budget: float, shape: Shape, currency: str) -> M | Non
         count = size.at(steps)
         if most is not None and count > most:
             return False
-        price = method.resized(count).priced(shape)
+        price = price_at(method.resized(count), shape)
         return price is not None and price.within(budget, currency)
 
     begin = 1
@@ -70,9 +70,14 @@ def _with_size(method: M, budget: float, shape: Shape, currency: str) -> M | Non
         while not fits(begin) and size.at(2 * begin) <= most:
             begin *= 2
     steps = _most(fits, begin)
-    if steps == 0 or size.at(steps) < method.fewest(shape.d):
+    if steps == 0 or size.at(steps) < least_size(method, shape.d):
         return None
     return _with(method, **{size.field: size.at(steps)})
+
+
+def least_size(method: M, d: int) -> int:
+    """Return the least size of a method for vectors of width d."""
+    return int(method._fewest(d))
 
 
 def _most(fits: Callable[[int], bool], high: int) -> int:
@@ -98,7 +103,7 @@ def _with_part(method: M, name: str, budget: float, shape: Shape, currency: str)
         if part is None and not steps:
             return None
         whole = method if part is None else _with(method, **{name: part})
-        price = None if part is None else whole.priced(shape)
+        price = None if part is None else price_at(whole, shape)
         fits = price is None or getattr(price, currency) <= budget * (1 + SLACK)
         if part is None or not fits:
             rest = middle

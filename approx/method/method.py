@@ -28,7 +28,7 @@ from approx.estimate.approximation import OF, Approximation
 from approx.estimate.masks import ALL, Mask, MaskLike
 from approx.estimate.parts import Parts
 from approx.method import filling, prices
-from approx.method.prices import Price, Reads, Shape
+from approx.method.prices import Price, Reads, Shape, price_at
 from approx.notebook import facts, number, table
 
 MOST_KEYS = 2**31 - 1  # per row: what an index of four bytes counts
@@ -145,7 +145,7 @@ class Method(ABC):
     """A way to approximate exp(q·k): a frozen dataclass whose fields are its hyper-parameters.
 
     A subclass defines `evaluate`, the formula on checked arrays. It adds closed forms as
-    `entry_moments` and `key_covariance`, and its cost as `priced`. A method whose size (``m``,
+    `_moments` and `_covariance`, and its cost as `_price`. A method whose size (``m``,
     ``rank``, ``k``, …, named by `sized_by`) is None is a *template*; `within` fills it to a budget.
     A method may have other methods as fields. It needs all logits if one of them does, draws if one
     of them draws, and is a template if one of them is.
@@ -386,7 +386,7 @@ class Method(ABC):
         size = self.sized_by
         lower = "n or l" if size is None else f"{size.field}, n or l"
         seen = self.masked(mask, n, l)
-        memory.reserve(self.workspace(Shape(n, l, d, d, seen)), self, lower)
+        memory.reserve(self._workspace(Shape(n, l, d, d, seen)), self, lower)
         parts = self.evaluate(q, k, seen, generator(rng))
         if not isinstance(parts, Parts):
             raise TypeError(
@@ -423,9 +423,9 @@ class Method(ABC):
         method whose entries do not depend on each other can ignore it.
         """
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         """Return the bytes that `evaluate` needs; by default the bytes of the stored values."""
-        price = self.known_price(shape)
+        price = price_at(self, shape)
         return 0 if price is None else int(8 * price.stored * shape.n)
 
     def moments(self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None) -> Moments | None:
@@ -437,31 +437,16 @@ class Method(ABC):
         q, k = self.checked(Q, K)
         seen = self.masked(mask, len(q), len(k))
         if not (self.uses_rng or self.parts):
-            return self.realised_moments(q, k, mask=seen)
-        known = self.entry_moments(q.astype(np.float64), k.astype(np.float64), seen)
+            return _realised(self, q, k, seen)
+        known = self._moments(q.astype(np.float64), k.astype(np.float64), seen)
         return None if known is None else known.seen(seen)
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return `moments` for checked q (n, d), k (l, d) in float64; by default None.
 
         The base class drops moments outside the mask.
         """
         return None
-
-    def realised_moments(
-        self, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None
-    ) -> Moments | None:
-        """Return bias estimate/exact − 1 and variance 0: the moments of a deterministic method."""
-        q, k = checks.queries_keys(Q, K)
-        estimate = self.approximate(q, k, mask=mask)
-        if estimate.space == "attention":
-            return None
-        x = np.asarray(exact.logits(q, k), np.float64)
-        shift = np.asarray(estimate.row_log(), np.float64)
-        scaled = np.asarray(estimate.block(ALL, shift=shift), np.float64)
-        with np.errstate(over="ignore", divide="ignore"):
-            ratio = np.sign(scaled) * np.exp(np.log(np.abs(scaled)) + shift[:, None] - x)
-        return Moments(ratio - 1.0, np.full(x.shape, -np.inf)).seen(estimate.mask)
 
     def covariance(
         self, q: ArrayLike, K: ArrayLike, *, row: int | None = None, mask: MaskLike = None
@@ -489,13 +474,13 @@ class Method(ABC):
         memory.reserve(48 * len(keys) ** 2, "the covariance of the keys", "l")
         if not self.uses_rng:
             return np.zeros((len(keys), len(keys)))
-        known = self.key_covariance(Q, keys, i, seen)
+        known = self._covariance(Q, keys, i, seen)
         if known is not None and not seen.is_full:
             hidden = ~seen.visible(slice(i, i + 1))[0]
             known[hidden], known[:, hidden] = 0.0, 0.0
         return known
 
-    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+    def _covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return `covariance` of query i for checked Q (n, d), K (l, d) in float64.
 
         The base class drops covariances with keys outside the mask.
@@ -519,7 +504,7 @@ class Method(ABC):
         self._sized()
         d, c = (checks.integer(name, x, least=1) for name, x in (("d", d), ("c", c)))
         checks.integer("window", window, least=0)
-        memory.reserve(self.workspace(Shape(1, 1, d, c)), f"a cache of {self}", "d")
+        memory.reserve(self._workspace(Shape(1, 1, d, c)), f"a cache of {self}", "d")
         draws = generator(rng)
         found = self.windowed(d, c, draws, window) if window else self.cached(d, c, draws)
         if found is None:
@@ -570,19 +555,12 @@ class Method(ABC):
         mask : None, "causal" or Mask
             Rows that see fewer keys store fewer entries.
         """
-        return self.known_price(Shape(n, l, d, d if c is None else c, masks.as_mask(mask, n, l)))
+        return price_at(self, Shape(n, l, d, d if c is None else c, masks.as_mask(mask, n, l)))
 
-    def known_price(self, shape: Shape) -> Price | None:
-        """Return `priced`, cached for the many heads of one shape."""
-        try:
-            return _price(self, shape)
-        except TypeError:  # a field is an array, which has no hash
-            return self.priced(shape)
-
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         """Return `price` at a shape; by default the price of the size, or the sum of the parts."""
         if parts := self.parts.values():
-            costs = [part.priced(shape) for part in parts]
+            costs = [price_at(part, shape) for part in parts]
             known = [price for price in costs if price is not None]
             return sum(known[1:], known[0]) if len(known) == len(costs) else None
         size = self.sized_by
@@ -647,7 +625,7 @@ class Method(ABC):
 
     def affordable(self, budget: float, shape: Shape, currency: str) -> bool:
         """Return whether this method, with a given size, fits a budget."""
-        price = self.priced(shape)
+        price = price_at(self, shape)
         return not self.adaptive if price is None else price.within(budget, currency)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
@@ -664,12 +642,12 @@ class Method(ABC):
         others = [part for field, part in self.parts.items() if field != name]
         if any(part.adaptive for part in others):
             return None
-        known = [price for part in others if (price := part.priced(shape)) is not None]
+        known = [price for part in others if (price := price_at(part, shape)) is not None]
         return sum(known, Price(0.0, 0.0, 0.0, 0.0))
 
     def shared_reads(self, shape: Shape) -> Reads | None:
         """Return the numbers that a new query reads, split by sharing heads; None if not known."""
-        price = self.priced(shape)
+        price = price_at(self, shape)
         return None if price is None or price.reads is None else self.divided(shape, price.reads)
 
     def divided(self, shape: Shape, reads: float) -> Reads | None:
@@ -697,10 +675,10 @@ class Method(ABC):
 
         The features of the key are already computed.
         """
-        price = self.priced(shape)
+        price = price_at(self, shape)
         return 0.0 if price is None else round(price.stored / shape.both)
 
-    def fewest(self, d: int) -> int:
+    def _fewest(self, d: int) -> int:
         """Return the least size for vectors of width d."""
         return 1 if self.sized_by is None else self.sized_by.least
 
@@ -716,7 +694,7 @@ class Method(ABC):
         self._sized()
         q, k = checks.queries_keys(Q, K)
         if size is not None and size.integer and (count := getattr(self, size.field)) is not None:
-            fewest = self.fewest(q.shape[1])
+            fewest = self._fewest(q.shape[1])
             if (most := size.limit(len(q), len(k))) is not None and count > most:
                 raise ValueError(f"{self}: {size.field} must be <= {most}, got {count}")
             if count < fewest and not (size.zero and count == 0):
@@ -766,9 +744,17 @@ class Method(ABC):
         return f"{self.name}({', '.join(given)})"
 
 
-@functools.lru_cache(maxsize=1024)
-def _price(method: Method, shape: Shape) -> Price | None:
-    return method.priced(shape)
+def _realised(method: Method, q: Array, k: Array, mask: Mask) -> Moments | None:
+    """Return bias estimate/exact − 1 and variance 0: the moments of a deterministic method."""
+    estimate = method.approximate(q, k, mask=mask)
+    if estimate.space == "attention":
+        return None
+    x = np.asarray(exact.logits(q, k), np.float64)
+    shift = np.asarray(estimate.row_log(), np.float64)
+    scaled = np.asarray(estimate.block(ALL, shift=shift), np.float64)
+    with np.errstate(over="ignore", divide="ignore"):
+        ratio = np.sign(scaled) * np.exp(np.log(np.abs(scaled)) + shift[:, None] - x)
+    return Moments(ratio - 1.0, np.full(x.shape, -np.inf)).seen(mask)
 
 
 def _spec(value: Any) -> str:

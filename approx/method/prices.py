@@ -164,6 +164,22 @@ class Price:
         )
 
 
+def price_at(method: Any, shape: Shape) -> Price | None:
+    """Return `Method.price` at a shape, cached for the many heads of one shape."""
+    try:
+        return _cached(method, shape)
+    except TypeError:  # a field is an array, which has no hash
+        return _price(method, shape)
+
+
+def _price(method: Any, shape: Shape) -> Price | None:
+    found: Price | None = method._price(shape)
+    return found
+
+
+_cached = functools.lru_cache(maxsize=1024)(_price)
+
+
 class Reads(NamedTuple):
     """The numbers that a new query of one head reads, split by the heads that share them.
 

@@ -58,7 +58,7 @@ class PolynomialMethod(Method):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         return Parts(Elementwise(q, k, self.fitted(q, k, mask)))
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         """Return the price of C(d+degree, degree) monomials.
 
         Reads and multiply-adds are those of the cheaper route: through the monomials, or from the
@@ -91,7 +91,7 @@ class PolynomialMethod(Method):
         """Return 0: p is a function of the logit, which an exact entry computes anyway."""
         return 0.0
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         return 8 * 8 * ((self.highest_power() or 0) + 1)
 
 

@@ -92,10 +92,10 @@ class AngularHybrid(Method):
         each = None if self.m is None else self.m // self.copies
         return Hyperbolic(each, self.projection), Trigonometric(each, self.projection)
 
-    def fewest(self, d: int) -> int:
+    def _fewest(self, d: int) -> int:
         return named(self.projection).least(d) * 2 * self.copies
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         if self.is_template:
             return None
         columns = self.copies * 2 * self.pair[0].count
@@ -117,7 +117,7 @@ class AngularHybrid(Method):
             parts.append(Factors(*both, factors.row_logs, factors.column_logs))
         return Parts(Factors.joined(parts))
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         P, T = (part.moments(q, k) for part in self.pair)
         if P is None or T is None:
             return None
@@ -132,7 +132,7 @@ class AngularHybrid(Method):
         bias = _weighted(lam, P.relative_bias) + _weighted(1 - lam, T.relative_bias)
         return Moments(bias, log)
 
-    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+    def _covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return the covariance if that of both parts is known and both are unbiased.
 
         P(τ separates q from k_j and from k_l) = (θ_j + θ_l − θ_jl)/2π.

@@ -87,7 +87,7 @@ class DenseExponential(ExponentialFeatures):
             moments = np.full_like(moments, moments.mean())
         return optimal_tilt(moments)
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         """Return the price of m columns, and of the matrices.
 
         Second moments of both sides are computed, and the matrix of the queries is multiplied with
@@ -98,7 +98,7 @@ class DenseExponential(ExponentialFeatures):
             return None
         d, mapped = shape.d, self.count * shape.d
         if self.form == "saderf":
-            return super().priced(shape)
+            return super()._price(shape)
         moments = (shape.n + shape.l) * d**2
         dense = self.form == "aderf"
         once = moments + self.count * d**2 + (19 * d**3 + 3 * d**2 if dense else d**3 + d**2)

@@ -82,7 +82,7 @@ class DiscreteFeatures(RandomFeatures):
         left, right = estimate.left * signs[0], estimate.right * signs[1]
         return Parts(Factors(left, right, estimate.row_logs, estimate.column_logs))
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         if self.projection != "iid":
             return None
         frame = self.frame(q, k)
@@ -94,7 +94,7 @@ class DiscreteFeatures(RandomFeatures):
             log_v = log + np.log(-np.expm1(-np.maximum(log, 0.0)))
         return Moments(np.zeros_like(log), log_v - np.log(self.count))
 
-    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+    def _covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         if self.projection != "iid":
             return None
         frame = self.frame(Q, K)

@@ -147,16 +147,16 @@ class RandomFeatures(Method):
         maps = None if self.fits_all else self.maps(d, rng)
         return None if maps is None else RunningSums(d, c, maps)
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         if self.is_template:
             return None
         columns = self.count * self.per_frequency
         return low_rank(columns, shape, mapped=self.count * shape.d)
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         return 8 * (shape.n + shape.l + shape.d) * self.count * self.per_frequency
 
-    def fewest(self, d: int) -> int:
+    def _fewest(self, d: int) -> int:
         return named(self.projection).least(d) * self.per_frequency
 
     def entries(self, Q: Array, K: Array) -> Entries:
@@ -165,7 +165,7 @@ class RandomFeatures(Method):
         b = -frame.b if self.imaginary else frame.b
         return Entries(self.tilt(frame), self.per_frequency == 2, self.imaginary, frame.a, b)
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return exact bias and variance; None where a coupling has no closed form.
 
         Let v be the relative variance of one of count frequencies, in blocks of b, and c the
@@ -187,7 +187,7 @@ class RandomFeatures(Method):
                 log_v = log_v + np.log1p(np.maximum(ratio, -1.0))
         return Moments(bias, log_v - math.log(count))
 
-    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+    def _covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return Cov(estimate_j, estimate_l)/(exact_j exact_l) of one query, (l, l).
 
         Keys share their frequencies. At A = 0 and for iid frequencies it is (e^{u_j·u_l} − 1)/m for

@@ -63,10 +63,10 @@ class Leverage(Method):
 
     m: int | None = None
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         return None if self.m is None else low_rank(self.m, shape, mapped=self.m * shape.d)
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         n, l = shape.n, shape.l
         return 24 * n * l + 16 * (n + l) * (self.m or 0)
 

@@ -74,7 +74,7 @@ class RandomPhase(RandomFeatures):
             return float(np.square(self.projection.weights).sum() / 2)
         return 0.5 / self.count
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return the moments of as many sines and cosines, plus e^{|q−k|²}/2 per frequency."""
         waves = self._waves()
         if (known := waves.moments(q, k)) is None:
@@ -82,7 +82,7 @@ class RandomPhase(RandomFeatures):
         more = squared_distances(q, k) + math.log(self._share())
         return known._replace(log_relative_variance=np.logaddexp(known.log_relative_variance, more))
 
-    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
+    def _covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return the covariance of sines and cosines plus e^{(D_j² + D_l² − |k_j − k_l|²)/2}/2m."""
         waves = self._waves()
         if (known := waves.covariance(Q, K, row=i)) is None:

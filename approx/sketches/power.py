@@ -48,7 +48,7 @@ class PowerSketch(Method):
     def spread(self, C: Array, U: Array, W: Array, S: Array) -> Signed:
         """Return the covariance of the estimates for two keys, from C = c c' and U, W, S."""
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments:
         """Return the bias of (1 + q·k/p)^p and the exact variance."""
         a, row = unit(augmented(q, self.degree))
         b, column = unit(augmented(k, self.degree))
@@ -58,7 +58,7 @@ class PowerSketch(Method):
         log_variance = np.where(spread.sign > 0, spread.log + log, -np.inf)
         return Moments(power_bias(x, self.degree), log_variance - 2 * x)
 
-    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array:
+    def _covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array:
         a, scale = unit(augmented(Q[i : i + 1], self.degree))
         b, column = unit(augmented(K, self.degree))
         c = (b @ a.T)[:, 0]

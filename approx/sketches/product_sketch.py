@@ -72,12 +72,12 @@ class ProductSketch(PowerSketch):
         levels = (forms(self.law, shape, rng) for _ in range(self.degree))
         return Parts(self.features(q, k, levels, mask))
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         if self.m is None:
             return None
         return low_rank(self.m, shape, mapped=self.degree * self.m * (shape.d + 1))
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         return 32 * (shape.n + shape.l + shape.d) * (self.m or 0)
 
     def features(

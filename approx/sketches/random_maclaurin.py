@@ -91,11 +91,11 @@ class RandomMaclaurin(Method):
     def row_local(self) -> bool:
         return self.law == "geometric"
 
-    def fewest(self, d: int) -> int:
+    def _fewest(self, d: int) -> int:
         """Return C(d + h − 1, d) + 1: the monomials and one random feature."""
         return math.comb(d + self.exact - 1, d) + 1 if self.exact else 1
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         """Return the price of m columns and of the forms, h + 1 per feature on average.
 
         The mean degree of the geometric law is h + 1. For Poisson it depends on the inputs.
@@ -104,16 +104,16 @@ class RandomMaclaurin(Method):
             return None
         forms = None
         if self.law == "geometric":
-            random = max(self.m - self.fewest(shape.d) + 1, 0)
+            random = max(self.m - self._fewest(shape.d) + 1, 0)
             forms = (self.exact + 1) * random * shape.d
         return low_rank(self.m, shape, mapped=forms)
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         return 32 * (shape.n + shape.l + shape.d) * (self.m or 0)
 
     def random(self, d: int) -> int:
         """Return m', the number of random features."""
-        return (self.m or 0) - self.fewest(d) + 1
+        return (self.m or 0) - self._fewest(d) + 1
 
     def rate(self, Q: Array, K: Array) -> float:
         """Return λ, the square root of the mean of M over all pairs, clipped to `RATES`."""
@@ -176,7 +176,7 @@ class RandomMaclaurin(Method):
         sums = tail(scaled(M, -math.log(rate)), self.exact, 1)
         return scaled(sums, tail(signed(rate), self.exact, 1).log)
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments:
         (a, row), (b, column) = unit(q), unit(k)
         A, B, C = np.square(a), np.square(b), np.square(a @ b.T)
         M = np.outer(A.sum(axis=1), B.sum(axis=1)) + 2 * C - 2 * A @ B.T
@@ -187,7 +187,7 @@ class RandomMaclaurin(Method):
         log = np.where(variance.sign > 0, variance.log, -np.inf) - 2 * x
         return Moments(np.zeros_like(x), log - math.log(self.random(q.shape[1])))
 
-    def key_covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array:
+    def _covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array:
         (a, length), (b, column) = unit(Q[i : i + 1]), unit(K)
         A, c, x = np.square(a), (b @ a.T)[:, 0], K @ Q[i]
         M = A.sum() * (b @ b.T) + 2 * np.outer(c, c) - 2 * (b * A) @ b.T

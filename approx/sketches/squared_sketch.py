@@ -73,14 +73,14 @@ class SquaredSketch(Method):
     degree: int = integer(4, least=2, most=MOST_DEGREE, even=True)
     law: str = one_of("rademacher", LAWS)
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         if self.inner is None:
             return None
         columns = self.inner * (self.inner + 1) // 2
         forms = self.degree // 2 * self.inner * (shape.d + 1)
         return low_rank(columns, shape, mapped=forms)
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         b = self.inner or 0
         return 16 * (shape.n + shape.l) * b * (b + 1)
 
@@ -102,7 +102,7 @@ class SquaredSketch(Method):
         column_logs = None if phi.column_logs is None else 2 * phi.column_logs
         return Factors(left, right, 2 * phi.row_logs, column_logs).astype(q.dtype)
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments:
         (a, row), (c, column) = (unit(augmented(x, self.degree)) for x in (q, k))
         m1, m2, m3, m4 = (power(signed(y), self.degree // 2) for y in pair_moments(a, c, self.law))
         second, fourth = moments_of_mean(m1, m2, m3, m4, self.inner or 1)

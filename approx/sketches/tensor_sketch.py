@@ -82,7 +82,7 @@ class TensorSketch(PowerSketch):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         return Parts(self.features(q, k, self.hashes(q.shape[1], rng), mask))
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         """Return the price of m columns, with a bucket and a sign per degree and coordinate.
 
         A feature map adds coordinates to buckets, and takes p + 1 Fourier transforms of m·log₂ m.
@@ -93,7 +93,7 @@ class TensorSketch(PowerSketch):
         transforms = (self.degree + 1) * self.m * math.log2(self.m)
         return low_rank(self.m, shape, mapped=signs + transforms, read=2 * signs)
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         return 48 * (shape.n + shape.l) * (self.m or 0)
 
     def features(self, q: Array, k: Array, hashes: Hashes, mask: Mask | None = None) -> Factors:

@@ -149,7 +149,7 @@ class LSH(SupportMethod):
         with np.errstate(divide="ignore"):
             return np.asarray(-np.expm1(self.rounds * np.log1p(-(collision**hashes))))
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         """Return the price of ``entries`` keys, a bound on the expectation; None without it.
 
         Reads and multiply-adds are None: the number of hashes depends on the inputs.

@@ -212,7 +212,7 @@ class Pages(SupportMethod):
         seen = (mask.stop - 1) // self.size - mask.first // self.size + 1
         return np.where(seen > (self.k or 0) // self.size, seen - self.current, 0)
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         per_query, of_row = self.held(shape.decoding), self.held(shape.rows)
         if per_query is None or of_row is None:
             return None

@@ -16,7 +16,7 @@ from approx.estimate.masks import Mask, MaskLike
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Rng, generator
 from approx.method.fields import ruled
-from approx.method.prices import Price, Reads, Shape, entries
+from approx.method.prices import Price, Reads, Shape, entries, price_at
 from approx.supports import patterns
 from approx.supports.patterns import Pattern, exact_on
 
@@ -66,7 +66,7 @@ class SupportMethod(Method):
         """Return the price of choosing the keys, without reading them; 0 by default."""
         return Price(0.0, 0.0, 0.0, 0.0)
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         """Return the price of the keys and of choosing them; it reads those of the longest row."""
         if self.is_template or (held := self.held(shape.rows)) is None:
             return None
@@ -83,9 +83,9 @@ class SupportMethod(Method):
             return Reads(reads - keys, keys, shape.exact)
         return Reads(0.0, keys, shape.exact, reads - keys)
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         n, l, d, _ = shape
-        price = self.known_price(shape)
+        price = price_at(self, shape)
         stored = 0 if price is None else int(16 * price.stored * n)
         return max(stored, 24 * self.rounds * (n + l + d))
 
@@ -111,7 +111,7 @@ class SupportMethod(Method):
         p[np.repeat(np.arange(len(q)), np.diff(indptr)), indices] = 1.0
         return p
 
-    def entry_moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
+    def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         """Return relative bias p − 1 and variance p·(1 − p), with p the probability of an entry."""
         p = self.inclusion(q, k, mask)
         if p is None:

@@ -102,9 +102,9 @@ class TopK(SupportMethod):
     def held(self, mask: Mask) -> Array | None:
         return super().held(mask) if self.per == "row" else None
 
-    def priced(self, shape: Shape) -> Price | None:
+    def _price(self, shape: Shape) -> Price | None:
         if self.per == "row" or self.k is None:
-            return super().priced(shape)
+            return super()._price(shape)
         stored = entries(self.k, shape)
         return Price(stored.stored, None, None, stored.bytes)
 

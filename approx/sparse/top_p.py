@@ -74,7 +74,7 @@ class TopP(SupportMethod):
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         return by_stripes(Q, K, mask, lambda x, rows: _fewest(x, self.p))
 
-    def workspace(self, shape: Shape) -> int:
+    def _workspace(self, shape: Shape) -> int:
         return int(16 * shape.n * shape.seen(math.ceil(self.p * shape.l)))
 
 

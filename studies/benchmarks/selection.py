@@ -27,7 +27,7 @@ from approx.estimate import exact
 from approx.estimate.corrections import Support
 from approx.kernels import pattern_products
 from approx.kernels.threads import one_thread
-from approx.method.prices import Shape
+from approx.method.prices import Shape, price_at
 from approx.registry import ALIASES
 from figures.words.marked_text import insert, table
 from studies.benchmarks.__main__ import HERE, machine
@@ -155,8 +155,8 @@ def measured(
         spent += made + answered
     whole, made, answered, product = np.min(turns[1:], axis=0).tolist()
     shape = Shape(n, l, d, c, mask)
-    price: Any = method.priced(shape)
-    of_exact: Any = parse("exact()").priced(shape)
+    price: Any = price_at(method, shape)
+    of_exact: Any = price_at(parse("exact()"), shape)
     return Row(
         str(method),
         also,

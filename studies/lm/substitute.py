@@ -29,7 +29,7 @@ from analysis.models.checkpoints import Place, digest
 from analysis.models.language_model import LanguageModel
 from analysis.models.replacement import Passage
 from approx import METHODS, Method, parse
-from approx.method.prices import Shape
+from approx.method.prices import Shape, price_at
 from figures.command import substitute as substitution
 from figures.show.diagnosis import plain
 from figures.words.marked_text import insert
@@ -97,7 +97,7 @@ def fitting(keys: int, shape: Shape) -> dict[str, Method]:
     filled = {}
     for method in templates(shape):
         found = method.within(budget, currency="reads", **shape.given)
-        price = None if found is None else found.priced(shape)
+        price = None if found is None else price_at(found, shape)
         if found is not None and price is not None and price.reads is not None:
             filled[str(method)] = found
     return filled

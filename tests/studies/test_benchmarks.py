@@ -8,7 +8,7 @@ import pytest
 
 from approx import METHODS, Mask, parse
 from approx.low_rank.robust_pca import inexact_alm
-from approx.method.prices import Shape
+from approx.method.prices import Shape, price_at
 from approx.registry import ALIASES
 from figures.words.marked_text import insert
 from studies.benchmarks import __main__ as command, cases, measure, selection
@@ -135,7 +135,7 @@ def test_selection_times_every_method_that_can_be_run_at_a_size():
         )
     given = {str(parse(spec)) for spec in (*METHODS, *ALIASES, *selection.MORE)}
     for method in found:  # what reads more than 32 keys stores 32 values, or has no budget
-        price = method.priced(SHAPE)
+        price = price_at(method, SHAPE)
         if price is not None and price.reads is not None and price.reads > 32 * 128:
             assert str(method) in given or price.stored <= 32
     named = ", ".join(found.values()).split(", ")

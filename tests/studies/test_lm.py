@@ -15,7 +15,7 @@ from analysis.models.capture import Capture
 from analysis.ranks import state_rank
 from approx import Mask, parse
 from approx.estimate import exact
-from approx.method.prices import CURRENCIES, Shape
+from approx.method.prices import CURRENCIES, Shape, price_at
 from figures.words.marked_text import insert
 from studies.lm import __main__ as command, certificates, pages, sample, states, substitute
 from studies.lm.peers import comparison
@@ -244,7 +244,7 @@ def test_methods_that_a_model_can_run_fit_what_keys_cost():
     shape = Shape(512, 512, 64, 64, Mask.causal(512, 512))
     found = {keys: substitute.fitting(keys, shape) for keys in substitute.KEYS}
     for keys, methods in found.items():
-        assert all(method.priced(shape).reads <= keys * 128 for method in methods.values())
+        assert all(price_at(method, shape).reads <= keys * 128 for method in methods.values())
         assert str(methods["sink_window()"]) == f"sink_window(k={keys})"
         oracles = {template for template, method in methods.items() if method.oracle}
         assert oracles == set(substitute.ORACLES) & set(methods)

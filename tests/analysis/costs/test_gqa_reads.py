@@ -8,7 +8,7 @@ import twins as t
 
 from analysis.costs.gqa_reads import bytes_read, group_reads
 from approx import METHODS, parse
-from approx.method.prices import Shape
+from approx.method.prices import Shape, price_at
 
 L, D, C = 12, 3, 2
 SHARED = (
@@ -52,7 +52,7 @@ def test_one_head_reads_its_price(spec):
     method = prices.Sizes(L).method(spec)
     for _, mask in prices.masks(L, L, method):
         shape = Shape(L, L, D, C, prices.Mask.causal(L, L) if mask == "causal" else mask)
-        reads = method.priced(shape).reads
+        reads = price_at(method, shape).reads
         assert math.isclose(group_reads(method, shape, 1), reads, rel_tol=1e-14)
         for group in (2, 5):
             assert reads / group * (1 - 1e-14) <= group_reads(method, shape, group) <= reads

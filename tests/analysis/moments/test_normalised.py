@@ -83,8 +83,8 @@ def test_the_bias_of_a_ratio_is_noticed_without_the_covariance():
     right = normalised_moments(parse("positive(m=800)"), Q, K)
 
     class Diagonal(Positive):
-        def key_covariance(self, Q, K, i, mask):
-            return np.diag(np.diag(super().key_covariance(Q, K, i, mask)))
+        def _covariance(self, Q, K, i, mask):
+            return np.diag(np.diag(super()._covariance(Q, K, i, mask)))
 
     wrong = normalised_moments(Diagonal(m=800), Q, K)
     assert (np.abs(wrong.bias - right.bias) > 0.2 * np.abs(right.bias).max()).any()

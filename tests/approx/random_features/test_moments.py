@@ -71,7 +71,7 @@ class Plain(Method):
     def evaluate(self, q, k, mask, rng):
         return self.of.evaluate(q, k, mask, rng)
 
-    def entry_moments(self, q, k, mask):
+    def _moments(self, q, k, mask):
         return self.of.moments(q, k)
 
 
@@ -112,14 +112,14 @@ class HalfSpace(SupportMethod):
         chosen = np.flatnonzero(K @ generator(rng).standard_normal(K.shape[1]) > 0)
         return np.arange(len(Q) + 1) * len(chosen), np.tile(chosen, len(Q))
 
-    def priced(self, shape):
+    def _price(self, shape):
         return entries(shape.l, shape)
 
 
 class Halved(Scatterbrain):
     """Scatterbrain on a HalfSpace, with its moments: those of the features, times 1 − p = ½."""
 
-    def entry_moments(self, q, k, mask):
+    def _moments(self, q, k, mask):
         low = self.low_rank.moments(q, k)
         return Moments(low.relative_bias, low.log_relative_variance - math.log(2))
 

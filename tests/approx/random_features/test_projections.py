@@ -10,6 +10,7 @@ from scipy.special import factorial, poch
 from small import few, summand
 
 from approx import parse
+from approx.method.filling import least_size
 from approx.projections import (
     PROJECTIONS,
     Antithetic,
@@ -74,7 +75,7 @@ def test_moment_matching_needs_more_frequencies_than_coordinates():
         for use, Q in ("approximate", x), ("moments", x), ("covariance", x[:1]):
             with pytest.raises(ValueError, match=r"needs m >= \d+ at width 4, got \d+"):
                 getattr(method, use)(Q, x)
-        assert method.fewest(4) == 5 * method.sized_by.step
+        assert least_size(method, 4) == 5 * method.sized_by.step
     for template, one in (("positive(projection='moment_matched')", 1),
                           ("angular_hybrid(projection='moment_matched')", 8)):  # fmt: skip
         assert parse(template).within(8 * one, n=9, l=9, d=4) is None
