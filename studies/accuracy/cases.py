@@ -507,11 +507,11 @@ for spec, variance, sign, count in (
     ("generalized_exponential(m=8, a=-0.1)", lambda x: tilted(x, -0.1), 1, 8),
     ("positive(m=4, projection='orthogonal')", orthogonal, 1, 4),
 ):
-    case(f"{M}moments", of_pairs(
+    case(f"{M}_moments", of_pairs(
         lambda x, v=variance, c=count: mp.log(v(x) / c), sign), pairs(), lambda q, k, spec=spec:
          parse(spec).moments(q, k).log_relative_variance, part=spec.partition("(m")[0])
 CASES[-1] = CASES[-1]._replace(part="orthogonal")
-case(f"{M}covariance", covariance, lambda size, dtype: pairs()(size, dtype)[:3],
+case(f"{M}_covariance", covariance, lambda size, dtype: pairs()(size, dtype)[:3],
      lambda q, k: parse("positive(m=8)").covariance(q, k, row=0))
 M = "analysis.moments."
 case(f"{M}squared_errors.squared_error", lambda q, k: of_pairs(lognormal)(q, k), pairs(),
