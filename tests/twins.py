@@ -101,6 +101,11 @@ def count_group(twin, group, l, d, c, mask, own=False):
     return max(totals) / group
 
 
+def of_text(make):
+    """Let a function be given its sizes at first, and the text later."""
+    return lambda *sizes, **named: lambda text: make(text, *sizes, **named)
+
+
 # What answers from exact keys
 
 
@@ -126,89 +131,75 @@ def told(k):
     return lambda text: lambda row: some(row, k)
 
 
-def sliding_window(width):
-    def chosen(text):
-        def keys(row):
-            if row.back:
-                return [j for j in row.keys if -width < j - row.place <= 0]
-            left, right = width // 2, width - width // 2
-            return [j for j in row.keys if -left <= j - row.place < right]
+@of_text
+def sliding_window(text, width):
+    def keys(row):
+        if row.back:
+            return [j for j in row.keys if -width < j - row.place <= 0]
+        left, right = width // 2, width - width // 2
+        return [j for j in row.keys if -left <= j - row.place < right]
 
-        return keys
-
-    return chosen
+    return keys
 
 
-def sink_window(k, sinks):
-    def chosen(text):
-        near = sliding_window(k - sinks)(text)
-        return lambda row: sorted(
-            set(range(row.first, min(row.first + sinks, row.stop))) | {*near(row)}
-        )
-
-    return chosen
+@of_text
+def sink_window(text, k, sinks):
+    near = sliding_window(k - sinks)(text)
+    return lambda row: sorted(
+        set(range(row.first, min(row.first + sinks, row.stop))) | {*near(row)}
+    )
 
 
 def chunk(size):
     return lambda text: lambda row: [j for j in row.keys if j // size == row.place // size]
 
 
-def strided(k):
-    def chosen(text):
-        def keys(row):
-            stride = math.ceil((row.stop - row.first) / k)
-            return [j for j in row.keys if (j - row.place) % stride == 0]
+@of_text
+def strided(text, k):
+    def keys(row):
+        stride = math.ceil((row.stop - row.first) / k)
+        return [j for j in row.keys if (j - row.place) % stride == 0]
 
-        return keys
-
-    return chosen
+    return keys
 
 
-def pages(k, size, by, current=False):
+@of_text
+def pages(text, k, size, by, current=False):
     """The fullest pages, after the summary of every page that is seen was looked at."""
+    starts = range(0, text.l, size)
+    parts = {"box": 2, "mean": 1, "mass": 0}[by]
+    summaries = text.counter.memory(np.zeros((len(starts), parts, text.d)))
 
-    def chosen(text):
-        starts = range(0, text.l, size)
-        parts = {"box": 2, "mean": 1, "mass": 0}[by]
-        summaries = text.counter.memory(np.zeros((len(starts), parts, text.d)))
+    def keys(row):
+        seen = [[j for j in row.keys if j // size == p] for p in range(len(starts))]
+        scored = [p for p, page in enumerate(seen) if page]
+        own = [row.place // size] if current else []
+        for p in scored if len(scored) > k // size else []:
+            if p not in own:
+                summaries[p] @ row.q
+        others = sorted((p for p in scored if p not in own), key=lambda p: -len(seen[p]))
+        others = turned(others, row.head * (k // size))
+        return [j for p in (own + others)[: k // size] for j in seen[p]]
 
-        def keys(row):
-            seen = [[j for j in row.keys if j // size == p] for p in range(len(starts))]
-            scored = [p for p, page in enumerate(seen) if page]
-            own = [row.place // size] if current else []
-            for p in scored if len(scored) > k // size else []:
-                if p not in own:
-                    summaries[p] @ row.q
-            others = sorted((p for p in scored if p not in own), key=lambda p: -len(seen[p]))
-            others = turned(others, row.head * (k // size))
-            return [j for p in (own + others)[: k // size] for j in seen[p]]
-
-        return keys
-
-    return chosen
+    return keys
 
 
-def vertical_slash(k, queries, by="last"):
-    def chosen(text):
-        if by == "last":
-            for row in text.rows[-queries:]:
-                text.new_keys[list(row.keys)] @ row.q
-        return lambda row: some(row, k)
-
-    return chosen
+@of_text
+def vertical_slash(text, k, queries, by="last"):
+    if by == "last":
+        for row in text.rows[-queries:]:
+            text.new_keys[list(row.keys)] @ row.q
+    return lambda row: some(row, k)
 
 
-def columns(k, by, window=32):
+@of_text
+def columns(text, k, by, window=32):
     """One set of keys, chosen once."""
-
-    def chosen(text):
-        scores_of_keys(text, by, list(range(text.l)), text.rows, window)
-        if by == "expected":
-            moments(text, text.rows)
-        alike = by in ("key_norm", "key_diff", "leverage", "cur")  # for all heads of a group
-        return lambda row: some(dataclasses.replace(row, head=0) if alike else row, k)
-
-    return chosen
+    scores_of_keys(text, by, list(range(text.l)), text.rows, window)
+    if by == "expected":
+        moments(text, text.rows)
+    alike = by in ("key_norm", "key_diff", "leverage", "cur")  # for all heads of a group
+    return lambda row: some(dataclasses.replace(row, head=0) if alike else row, k)
 
 
 def scores_of_keys(text, by, keys, come, window):
@@ -236,39 +227,36 @@ def moments(text, rows):
         row.q[:, None] @ row.q[None, :]
 
 
-def evicted(k, by, block=1, window=32):
+@of_text
+def evicted(text, k, by, block=1, window=32):
     """A cache of k keys that is cut to k − block before a key comes for which it has no room."""
+    caches, cache, looked, fitted = [], [], {}, 0
+    for place in range(max(row.place for row in text.rows) + 1):
+        if place >= k and (place - k) % block == 0:
+            of_block = [r for r in text.rows if place <= r.place < place + block]
+            low = min((r.first for r in of_block), default=0)
+            cache = [j for j in cache if j >= low]
+            if len(cache) > k - block:
+                come = [r for r in text.rows if r.place < place]
+                if by == "expected":
+                    moments(text, come[fitted:])
+                    fitted = len(come)
+                if by != "h2o":
+                    scores_of_keys(text, by, cache, come, window)
+                looked[place] = numbers_looked_at(by, len(cache), len(come), window, text.d)
+                cache = cache[len(cache) - (k - block) :]
+        cache = [*cache, place]
+        caches.append(list(cache))
+    sums = text.counter.memory(np.zeros(text.l))
 
-    def chosen(text):
-        caches, cache, looked, fitted = [], [], {}, 0
-        for place in range(max(row.place for row in text.rows) + 1):
-            if place >= k and (place - k) % block == 0:
-                of_block = [r for r in text.rows if place <= r.place < place + block]
-                low = min((r.first for r in of_block), default=0)
-                cache = [j for j in cache if j >= low]
-                if len(cache) > k - block:
-                    come = [r for r in text.rows if r.place < place]
-                    if by == "expected":
-                        moments(text, come[fitted:])
-                        fitted = len(come)
-                    if by != "h2o":
-                        scores_of_keys(text, by, cache, come, window)
-                    looked[place] = numbers_looked_at(by, len(cache), len(come), window, text.d)
-                    cache = cache[len(cache) - (k - block) :]
-            cache = [*cache, place]
-            caches.append(list(cache))
-        sums = text.counter.memory(np.zeros(text.l))
+    def keys(row):
+        kept = [j for j in caches[row.place] if j in row.keys]
+        if by == "h2o":
+            sums[kept] + 0.0
+        start = row.place if row.place < k else row.place - (row.place - k) % block
+        return kept, float(looked.get(start, 0)) / block
 
-        def keys(row):
-            kept = [j for j in caches[row.place] if j in row.keys]
-            if by == "h2o":
-                sums[kept] + 0.0
-            start = row.place if row.place < k else row.place - (row.place - k) % block
-            return kept, float(looked.get(start, 0)) / block
-
-        return keys
-
-    return chosen
+    return keys
 
 
 def numbers_looked_at(by, keys, come, window, d):
@@ -278,61 +266,53 @@ def numbers_looked_at(by, keys, come, window, d):
     return 0 if by in ("mass", "h2o") else keys * d + more
 
 
-def guarded(chosen, size, bits):
+@of_text
+def guarded(text, chosen, size, bits):
     """All keys, after boxes and codes of pages could not tell that those of a selection will do."""
+    keys = chosen(text)
+    pages = -(-text.l // size)
+    boxes = text.counter.memory(np.zeros((pages, 2, text.d)))
+    depths = text.counter.memory(np.zeros((pages, text.d)))
+    codes = text.counter.memory(np.zeros((pages, size, text.d)))
 
-    def selection(text):
-        keys = chosen(text)
-        pages = -(-text.l // size)
-        boxes = text.counter.memory(np.zeros((pages, 2, text.d)))
-        depths = text.counter.memory(np.zeros((pages, text.d)))
-        codes = text.counter.memory(np.zeros((pages, size, text.d)))
+    def found(row):
+        keys(row)
+        for page in range(row.first // size, (row.stop - 1) // size):
+            text.counter.register(np.asarray(boxes[page] + 0.0)[0]) @ row.q  # how far
+            if bits:
+                depths[page] + 0.0
+                codes[page] @ row.q
+        return list(row.keys)
 
-        def found(row):
-            keys(row)
-            for page in range(row.first // size, (row.stop - 1) // size):
-                text.counter.register(np.asarray(boxes[page] + 0.0)[0]) @ row.q  # how far
-                if bits:
-                    depths[page] + 0.0
-                    codes[page] @ row.q
-            return list(row.keys)
-
-        return found
-
-    return selection
+    return found
 
 
-def projected_top_k(k, r, by, given_axes=False):
-    def chosen(text):
-        logits = compressed(by, r, given_axes)(text)
+@of_text
+def projected_top_k(text, k, r, by, given_axes=False):
+    logits = compressed(by, r, given_axes)(text)
 
-        def keys(row):
-            logits(row)
-            return some(row, k)
+    def keys(row):
+        logits(row)
+        return some(row, k)
 
-        return keys
-
-    return chosen
+    return keys
 
 
-def by_places(kept_keys, directions, rounds=1):
+@of_text
+def by_places(text, kept_keys, directions, rounds=1):
     """A sorted list or buckets of all keys, and directions of which a query and a key have one."""
+    count, width = directions(text)
+    omega = text.counter.memory(np.ones((rounds * count, width)))
+    places = text.counter.memory(np.zeros((rounds, text.l)))
+    for key in text.new_keys:
+        text.counter.register(omega) @ padded(key, width)
 
-    def chosen(text):
-        count, width = directions(text)
-        omega = text.counter.memory(np.ones((rounds * count, width)))
-        places = text.counter.memory(np.zeros((rounds, text.l)))
-        for key in text.new_keys:
-            text.counter.register(omega) @ padded(key, width)
+    def keys(row):
+        omega @ padded(row.q, width)
+        np.sort(places, axis=1)
+        return some(row, kept_keys * rounds)
 
-        def keys(row):
-            omega @ padded(row.q, width)
-            np.sort(places, axis=1)
-            return some(row, kept_keys * rounds)
-
-        return keys
-
-    return chosen
+    return keys
 
 
 def padded(x, width):
@@ -351,306 +331,261 @@ def reformer(size, rounds=1):
     return by_places(2 * size, lambda text: (max(1, round(text.l / size / 2)), text.d), rounds)
 
 
-def exact_keys(chosen):
+@of_text
+def exact_keys(text, chosen):
     """Answer from the keys that a selection names."""
+    keys = chosen(text)
 
-    def twin(text):
-        keys = chosen(text)
+    def answer(row):
+        found = keys(row)
+        found, more = found if isinstance(found, tuple) else (found, None)
+        if found:
+            row.held = len(found)
+            y, total = attend(text, found, row.q)
+            row.y = np.asarray(y) / float(total)
+        return more
 
-        def answer(row):
-            found = keys(row)
-            found, more = found if isinstance(found, tuple) else (found, None)
-            if found:
-                row.held = len(found)
-                y, total = attend(text, found, row.q)
-                row.y = np.asarray(y) / float(total)
-            return more
-
-        return answer
-
-    return twin
+    return answer
 
 
 # What answers from the logits of compressed keys
 
 
-def compressed(by, r, given_axes=False):
+@of_text
+def compressed(text, by, r, given_axes=False):
     """Logits of a query with all keys that it sees, from r numbers of each."""
+    K, counter, d = text.new_keys, text.counter, text.d
+    if by == "channels":
 
-    def made(text):
-        K, counter, d = text.new_keys, text.counter, text.d
-        if by == "channels":
+        def of_channels(row):
+            largest = np.argsort(-np.abs(np.asarray(row.q)), kind="stable")[:r]
+            return text.K[np.ix_(list(row.keys), largest)] @ row.q[largest]
 
-            def of_channels(row):
-                largest = np.argsort(-np.abs(np.asarray(row.q)), kind="stable")[:r]
-                return text.K[np.ix_(list(row.keys), largest)] @ row.q[largest]
-
-            return of_channels
-        axes = counter.memory(np.eye(d)[:, :r])
-        if not given_axes:
-            K.T @ K
-            counter.decomposition(d)
-        if by == "svd":
-            text.Q.T @ text.Q
-            counter.decomposition(d)  # the other factor, and the product, and its own
-            counter.register(np.eye(d)) @ counter.register(np.eye(d))
-            counter.decomposition(d)
-            for _ in range(2 * r):
-                counter.inverse_times(d)
-        short = counter.memory(K @ counter.register(axes))
-        return lambda row: short[list(row.keys)] @ (row.q @ axes)
-
-    return made
+        return of_channels
+    axes = counter.memory(np.eye(d)[:, :r])
+    if not given_axes:
+        K.T @ K
+        counter.decomposition(d)
+    if by == "svd":
+        text.Q.T @ text.Q
+        counter.decomposition(d)  # the other factor, and the product, and its own
+        counter.register(np.eye(d)) @ counter.register(np.eye(d))
+        counter.decomposition(d)
+        for _ in range(2 * r):
+            counter.inverse_times(d)
+    short = counter.memory(K @ counter.register(axes))
+    return lambda row: short[list(row.keys)] @ (row.q @ axes)
 
 
-def of_compressed(by, r):
-    def twin(text):
-        logits = compressed(by, r)(text)
+@of_text
+def of_compressed(text, by, r):
+    logits = compressed(by, r)(text)
 
-        def answer(row):
-            weights = np.exp(logits(row))
-            row.y = np.asarray(weights @ text.V[list(row.keys)]) / float(weights.sum())
+    def answer(row):
+        weights = np.exp(logits(row))
+        row.y = np.asarray(weights @ text.V[list(row.keys)]) / float(weights.sum())
 
-        return answer
-
-    return twin
+    return answer
 
 
-def coded(maps=(), scales=0, of_group=0, group=None, recent=0):
+@of_text
+def coded(text, maps=(), scales=0, of_group=0, group=None, recent=0):
     """Answer from codes of all keys but the last, and from the scales of these.
 
     `maps` turns d into the shapes of what maps a query and a key, one after the other, where None
     is a transform with random signs; without any there are d codes, the key's own numbers.
     """
+    counter, d = text.counter, text.d
+    shapes = maps(d) if maps else []
+    D = 1 << (d - 1).bit_length()
+    per_key, per_group = ({"d": d, "2d": 2 * d}.get(x, x) for x in (scales, of_group))
+    held = [counter.memory(np.ones(shape or D)) for shape in shapes]
+    codes = counter.memory(np.zeros((text.l, sum(len(x) for x in held) if held else d)))
 
-    def twin(text):
-        counter, d = text.counter, text.d
-        shapes = maps(d) if maps else []
-        D = 1 << (d - 1).bit_length()
-        per_key, per_group = ({"d": d, "2d": 2 * d}.get(x, x) for x in (scales, of_group))
-        held = [counter.memory(np.ones(shape or D)) for shape in shapes]
-        codes = counter.memory(np.zeros((text.l, sum(len(x) for x in held) if held else d)))
+    def mapped(x, parameters):
+        for shape, some in zip(shapes, parameters):
+            if shape:
+                yield some @ x
+            else:
+                yield counter.transform(some * padded(x, D))
 
-        def mapped(x, parameters):
-            for shape, some in zip(shapes, parameters):
-                if shape:
-                    yield some @ x
-                else:
-                    yield counter.transform(some * padded(x, D))
+    for key in text.new_keys:
+        list(mapped(key, [counter.register(x) for x in held]))
 
-        for key in text.new_keys:
-            list(mapped(key, [counter.register(x) for x in held]))
+    def answer(row):
+        seen = list(row.keys)
+        rounded, exact = np.split(seen, [max(len(seen) - recent, 0)])
+        groups = len({j // (group or text.l) for j in rounded})
+        counter.memory(np.zeros(len(rounded) * per_key + groups * per_group)) + 0.0
+        query = np.concatenate(list(mapped(row.q, held))) if held else row.q
+        logits = codes[rounded] @ query, text.K[exact] @ row.q
+        weights = np.exp(np.concatenate(logits))
+        weights @ text.V[seen], weights.sum()
 
-        def answer(row):
-            seen = list(row.keys)
-            rounded, exact = np.split(seen, [max(len(seen) - recent, 0)])
-            groups = len({j // (group or text.l) for j in rounded})
-            counter.memory(np.zeros(len(rounded) * per_key + groups * per_group)) + 0.0
-            query = np.concatenate(list(mapped(row.q, held))) if held else row.q
-            logits = codes[rounded] @ query, text.K[exact] @ row.q
-            weights = np.exp(np.concatenate(logits))
-            weights @ text.V[seen], weights.sum()
-
-        return answer
-
-    return twin
+    return answer
 
 
-def scaled_values(scales):
+@of_text
+def scaled_values(text, scales):
     """Answer from all keys and from values with scales of their own."""
 
-    def twin(text):
-        def answer(row):
-            text.counter.memory(np.zeros((len(row.keys), scales(text.c)))) + 0.0
-            attend(text, row.keys, row.q)
+    def answer(row):
+        text.counter.memory(np.zeros((len(row.keys), scales(text.c)))) + 0.0
+        attend(text, row.keys, row.q)
 
-        return answer
-
-    return twin
+    return answer
 
 
 # What answers from a state
 
 
-def state(features, per_key=None, *, sums=True, once=None):
+@of_text
+def state(text, features, per_key=None, *, sums=True, once=None):
     """Answer from the sums over keys of features times values.
 
     `features` returns (columns, map of a query); `per_key` is a map of a key, by default the same
     with parameters that are at hand.
     """
+    if once:
+        once(text)
+    m, mapped = features(text)
+    keyed = per_key(text) if per_key else None
+    products, alone = [], []
+    for key, value in zip(text.new_keys, text.new_values):
+        phi = keyed(key) if keyed else text.counter.register(mapped(key, at_hand=True))
+        products.append(phi[:, None] @ value[None, :])
+        alone.append(phi)
 
-    def twin(text):
-        if once:
-            once(text)
-        m, mapped = features(text)
-        keyed = per_key(text) if per_key else None
-        products, alone = [], []
-        for key, value in zip(text.new_keys, text.new_values):
-            phi = keyed(key) if keyed else text.counter.register(mapped(key, at_hand=True))
-            products.append(phi[:, None] @ value[None, :])
-            alone.append(phi)
+    def answer(row):
+        phi = mapped(row.q)
+        seen = text.counter.memory(sum(np.asarray(products[j]) for j in row.keys))
+        y = phi @ seen
+        if sums:
+            total = phi @ text.counter.memory(sum(np.asarray(alone[j]) for j in row.keys))
+            row.y = np.asarray(y) / float(total)
+        row.phi, row.features = phi, alone
+        assert phi.shape == (m,)
 
-        def answer(row):
-            phi = mapped(row.q)
-            seen = text.counter.memory(sum(np.asarray(products[j]) for j in row.keys))
-            y = phi @ seen
-            if sums:
-                total = phi @ text.counter.memory(sum(np.asarray(alone[j]) for j in row.keys))
-                row.y = np.asarray(y) / float(total)
-            row.phi, row.features = phi, alone
-            assert phi.shape == (m,)
-
-        return answer
-
-    return twin
+    return answer
 
 
-def linear(count, per=1, width=None, function=np.exp):
+@of_text
+def linear(text, count, per=1, width=None, function=np.exp):
     """Features that are functions of ω·x."""
+    omega = text.counter.memory(np.ones((count, width or text.d)))
 
-    def features(text):
-        omega = text.counter.memory(np.ones((count, width or text.d)))
+    def mapped(x, at_hand=False):
+        x = padded(x, width) if width else x
+        z = (text.counter.register(omega) if at_hand else omega) @ x
+        return np.concatenate([function(z)] * per)
 
-        def mapped(x, at_hand=False):
-            x = padded(x, width) if width else x
-            z = (text.counter.register(omega) if at_hand else omega) @ x
-            return np.concatenate([function(z)] * per)
-
-        return count * per, mapped
-
-    return features
+    return count * per, mapped
 
 
-def coordinates(function, per=1):
+@of_text
+def coordinates(text, function, per=1):
     """Features that are functions of one coordinate each."""
-
-    def features(text):
-        return text.d * per, lambda x, at_hand=False: np.concatenate([function(x)] * per)
-
-    return features
+    return text.d * per, lambda x, at_hand=False: np.concatenate([function(x)] * per)
 
 
-def hybrid(pairs, signs):
+@of_text
+def hybrid(text, pairs, signs):
     """Columns of P and T, once as they are and once per sign: 2·2·pairs·(1 + signs)."""
+    omega = text.counter.memory(np.ones((2 * pairs + signs, text.d)))
 
-    def features(text):
-        omega = text.counter.memory(np.ones((2 * pairs + signs, text.d)))
+    def mapped(x, at_hand=False):
+        z = (text.counter.register(omega) if at_hand else omega) @ x
+        waves = np.concatenate([z[: 2 * pairs], -z[: 2 * pairs]])
+        return np.concatenate([waves, *(waves * np.sign(s) for s in z[2 * pairs :])])
 
-        def mapped(x, at_hand=False):
-            z = (text.counter.register(omega) if at_hand else omega) @ x
-            waves = np.concatenate([z[: 2 * pairs], -z[: 2 * pairs]])
-            return np.concatenate([waves, *(waves * np.sign(s) for s in z[2 * pairs :])])
-
-        return 4 * pairs * (1 + signs), mapped
-
-    return features
+    return 4 * pairs * (1 + signs), mapped
 
 
-def by_search(columns):
+@of_text
+def by_search(text, columns):
     """A query's features, which an oracle knows, as it does those of the keys."""
-
-    def features(text):
-        return columns, lambda x, at_hand=False: text.counter.register(np.ones(columns))
-
-    return features
+    return columns, lambda x, at_hand=False: text.counter.register(np.ones(columns))
 
 
-def products_of_forms(m, degree, width=lambda d: d + 1):
+@of_text
+def products_of_forms(text, m, degree, width=lambda d: d + 1):
     """Features that are products of linear forms of (x, 1)."""
+    wide = width(text.d)
+    forms = text.counter.memory(np.ones((degree, m, wide)))
 
-    def features(text):
-        wide = width(text.d)
-        forms = text.counter.memory(np.ones((degree, m, wide)))
+    def mapped(x, at_hand=False):
+        x, found = padded(x, wide), 1.0
+        for form in text.counter.register(forms) if at_hand else forms:
+            found = found * (form @ x)
+        return found
 
-        def mapped(x, at_hand=False):
-            x, found = padded(x, wide), 1.0
-            for form in text.counter.register(forms) if at_hand else forms:
-                found = found * (form @ x)
-            return found
-
-        return m, mapped
-
-    return features
+    return m, mapped
 
 
-def squared_forms(inner, degree):
-    def features(text):
-        _, mapped = products_of_forms(inner, degree // 2)(text)
-        r, s = np.triu_indices(inner)
+@of_text
+def squared_forms(text, inner, degree):
+    _, mapped = products_of_forms(inner, degree // 2)(text)
+    r, s = np.triu_indices(inner)
 
-        def squares(x, at_hand=False):
-            phi = mapped(x, at_hand)
-            return phi[r] * phi[s]
+    def squares(x, at_hand=False):
+        phi = mapped(x, at_hand)
+        return phi[r] * phi[s]
 
-        return len(r), squares
-
-    return features
+    return len(r), squares
 
 
-def maclaurin(m, exact):
+@of_text
+def maclaurin(text, m, exact):
     """Products of h + 1 forms, the mean of the geometric law, and monomials of degree < h."""
-
-    def features(text):
-        fixed = math.comb(text.d + exact - 1, text.d) if exact else 0
-        _, forms = products_of_forms(m - fixed, exact + 1, lambda d: d)(text)
-        rest = text.counter.register(np.ones(fixed))
-        return m, lambda x, at_hand=False: np.concatenate([forms(x, at_hand), rest])
-
-    return features
+    fixed = math.comb(text.d + exact - 1, text.d) if exact else 0
+    _, forms = products_of_forms(m - fixed, exact + 1, lambda d: d)(text)
+    rest = text.counter.register(np.ones(fixed))
+    return m, lambda x, at_hand=False: np.concatenate([forms(x, at_hand), rest])
 
 
-def tensor_sketch(m, degree):
-    def features(text):
-        buckets = text.counter.memory(np.zeros((degree, text.d + 1)))
-        signs = text.counter.memory(np.ones((degree, text.d + 1)))
+@of_text
+def tensor_sketch(text, m, degree):
+    buckets = text.counter.memory(np.zeros((degree, text.d + 1)))
+    signs = text.counter.memory(np.ones((degree, text.d + 1)))
 
-        def mapped(x, at_hand=False):
-            x, spectrum = padded(x, text.d + 1), 1.0
-            where, sign = (text.counter.register(y) if at_hand else y for y in (buckets, signs))
-            for mode in range(degree):
-                z = np.zeros(m)
-                for c in range(text.d + 1):
-                    bucket = where[mode, c : c + 1] + 0.0
-                    z[int(bucket[0])] += float(sign[mode, c : c + 1] @ x[c : c + 1])
-                spectrum = spectrum * text.counter.transform(z)
-            return text.counter.transform(spectrum)
+    def mapped(x, at_hand=False):
+        x, spectrum = padded(x, text.d + 1), 1.0
+        where, sign = (text.counter.register(y) if at_hand else y for y in (buckets, signs))
+        for mode in range(degree):
+            z = np.zeros(m)
+            for c in range(text.d + 1):
+                bucket = where[mode, c : c + 1] + 0.0
+                z[int(bucket[0])] += float(sign[mode, c : c + 1] @ x[c : c + 1])
+            spectrum = spectrum * text.counter.transform(z)
+        return text.counter.transform(spectrum)
 
-        return m, mapped
-
-    return features
+    return m, mapped
 
 
-def monomials(degree):
+@of_text
+def monomials(text, degree):
     """All products of at most so many coordinates, whose coefficients are in the state."""
+    powers = [p for p in itertools.product(range(degree + 1), repeat=text.d) if sum(p) <= degree]
 
-    def features(text):
-        powers = [
-            p for p in itertools.product(range(degree + 1), repeat=text.d) if sum(p) <= degree
-        ]
+    def mapped(x, at_hand=False):
+        return text.counter.register([np.prod(np.asarray(x) ** p) for p in powers])
 
-        def mapped(x, at_hand=False):
-            return text.counter.register([np.prod(np.asarray(x) ** p) for p in powers])
-
-        return len(powers), mapped
-
-    return features
+    return len(powers), mapped
 
 
-def polynomial_of_logits(degree):
-    def twin(text):
-        coefficients = text.counter.memory(np.ones(degree + 1))
+@of_text
+def polynomial_of_logits(text, degree):
+    coefficients = text.counter.memory(np.ones(degree + 1))
 
-        def answer(row):
-            x = text.K[list(row.keys)] @ row.q
-            given, y = coefficients + 0.0, 0.0
-            for a in given[1:]:
-                y = y + a
-                text.counter.multiply_adds += len(x)
-            (np.exp(x) + y) @ text.V[list(row.keys)]
+    def answer(row):
+        x = text.K[list(row.keys)] @ row.q
+        given, y = coefficients + 0.0, 0.0
+        for a in given[1:]:
+            y = y + a
+            text.counter.multiply_adds += len(x)
+        (np.exp(x) + y) @ text.V[list(row.keys)]
 
-        return answer
-
-    return twin
+    return answer
 
 
 def dense(m, form):
@@ -685,120 +620,96 @@ def points(text):
     return np.concatenate([np.asarray(text.Q), np.asarray(text.new_keys)])
 
 
-def centroids(rank):
+@of_text
+def centroids(text, rank):
     """A start of k-means and ten iterations, among queries and keys."""
-
-    def once(text):
-        centres = text.counter.register(np.ones((rank, text.d)))
-        for _ in range(11):
-            text.counter.register(points(text)) @ centres.T
-
-    return once
+    centres = text.counter.register(np.ones((rank, text.d)))
+    for _ in range(11):
+        text.counter.register(points(text)) @ centres.T
 
 
-def leverage(among):
+@of_text
+def leverage(text, among):
     """Ridge leverage scores of some points, from the decomposition of their kernel matrix."""
-
-    def once(text):
-        x = text.counter.register(among(text))
-        G = x @ x.T
-        text.counter.decomposition(len(x))
-        G**2 @ text.counter.register(np.ones(len(x)))
-
-    return once
+    x = text.counter.register(among(text))
+    G = x @ x.T
+    text.counter.decomposition(len(x))
+    G**2 @ text.counter.register(np.ones(len(x)))
 
 
-def halvings(rank):
+@of_text
+def halvings(text, rank):
     """Kernel thinning to a power of two of keys; the last round has one bucket of 2·rank."""
-
-    def once(text):
-        rounds = int(math.log2(text.l / rank))
-        for left in range(rounds, 0, -1):
-            size = max(2, rank * 2**left // 4 ** (left - 1))
-            for _ in range(rank * 2**left // size):
-                bucket = text.new_keys[:size]
-                bucket @ bucket.T
-
-    return once
+    rounds = int(math.log2(text.l / rank))
+    for left in range(rounds, 0, -1):
+        size = max(2, rank * 2**left // 4 ** (left - 1))
+        for _ in range(rank * 2**left // size):
+            bucket = text.new_keys[:size]
+            bucket @ bucket.T
 
 
-def in_turn(*steps):
-    def once(text):
-        for step in steps:
-            step(text)
-
-    return once
+@of_text
+def in_turn(text, *steps):
+    for step in steps:
+        step(text)
 
 
 # Landmarks
 
 
-def kernels(rank):
+@of_text
+def kernels(text, rank):
     """A query's kernels with landmarks; their inverse is in the features of the keys."""
-
-    def features(text):
-        landmarks = text.counter.memory(np.ones((rank, text.d)))
-        return rank, lambda x, at_hand=False: np.exp(landmarks @ x)
-
-    return features
+    landmarks = text.counter.memory(np.ones((rank, text.d)))
+    return rank, lambda x, at_hand=False: np.exp(landmarks @ x)
 
 
-def inverse_kernels(rank):
-    def per_key(text):
-        landmarks = text.counter.register(np.ones((rank, text.d)))
+@of_text
+def inverse_kernels(text, rank):
+    landmarks = text.counter.register(np.ones((rank, text.d)))
 
-        def mapped(key):
-            text.counter.inverse_times(rank)
-            return np.exp(landmarks @ key)
+    def mapped(key):
+        text.counter.inverse_times(rank)
+        return np.exp(landmarks @ key)
 
-        return mapped
-
-    return per_key
+    return mapped
 
 
-def gram(rank):
-    def once(text):
-        landmarks = text.counter.register(np.ones((rank, text.d)))
-        landmarks @ landmarks.T
-        text.counter.decomposition(rank)
-
-    return once
+@of_text
+def gram(text, rank):
+    landmarks = text.counter.register(np.ones((rank, text.d)))
+    landmarks @ landmarks.T
+    text.counter.decomposition(rank)
 
 
-def kernels_of_the_past(rank):
+@of_text
+def kernels_of_the_past(text, rank):
     """A query has its own part of the triangular factor, which it reads."""
+    landmarks = text.counter.memory(np.ones((rank, text.d)))
+    factor = text.counter.memory(np.ones((rank, rank)))
 
-    def features(text):
-        landmarks = text.counter.memory(np.ones((rank, text.d)))
-        factor = text.counter.memory(np.ones((rank, rank)))
+    def mapped(x, at_hand=False):
+        given = [text.counter.register(y) if at_hand else y for y in (landmarks, factor)]
+        return given[1] @ np.exp(given[0] @ x)
 
-        def mapped(x, at_hand=False):
-            given = [text.counter.register(y) if at_hand else y for y in (landmarks, factor)]
-            return given[1] @ np.exp(given[0] @ x)
-
-        return rank, mapped
-
-    return features
+    return rank, mapped
 
 
-def interpolation(rank, tried=1, probes=0):
+@of_text
+def interpolation(text, rank, tried=1, probes=0):
     """Pivots of a Cholesky decomposition and weights of all keys, perhaps at many scales."""
-
-    def once(text):
-        K, counter = text.new_keys, text.counter
-        rows = min(probes, text.l)
-        K[:rows] @ K.T
-        for _ in range(tried):
-            pivots = counter.register(np.ones((rank, text.d)))
-            K @ pivots.T
-            for _ in range(text.l):
-                counter.inverse_times(rank)  # what pivots leave of the key
-                counter.inverse_times(rank)  # its weights
-            if rows:
-                near = K[:rows] @ pivots.T
-                near @ counter.register(np.ones((rank, text.l)))
-
-    return once
+    K, counter = text.new_keys, text.counter
+    rows = min(probes, text.l)
+    K[:rows] @ K.T
+    for _ in range(tried):
+        pivots = counter.register(np.ones((rank, text.d)))
+        K @ pivots.T
+        for _ in range(text.l):
+            counter.inverse_times(rank)  # what pivots leave of the key
+            counter.inverse_times(rank)  # its weights
+        if rows:
+            near = K[:rows] @ pivots.T
+            near @ counter.register(np.ones((rank, text.l)))
 
 
 def at_hand(rank):
@@ -806,65 +717,59 @@ def at_hand(rank):
     return lambda text: lambda key: text.counter.register(np.ones(rank))
 
 
-def few_keys(rank, once=None):
+@of_text
+def few_keys(text, rank, once=None):
     """Rank keys with equal weights."""
-
-    def twin(text):
-        if once:
-            once(text)
-        return exact_keys(told(rank))(text)
-
-    return twin
+    if once:
+        once(text)
+    return exact_keys(told(rank))(text)
 
 
-def projection(rank, by="greedy", block=None):
+@of_text
+def projection(text, rank, by="greedy", block=None):
     """Rank keys with values and weights of a fit to what came before, and the keys of a block."""
+    counter, d, c = text.counter, text.d, text.c
+    held, fits = counter.memory(np.ones((rank, d + c + 1))), {}
+    full = not text.rows[0].back
+    starts = {row.place // block * block for row in text.rows} if not full else {text.l}
+    for t in sorted(starts):
+        rows = text.rows if full else [r for r in text.rows if r.place // block * block == t]
+        low = min(r.first for r in rows)
+        past = text.rows if full else [r for r in text.rows if low < r.stop <= t]
+        l, kept = t - low, min(rank, t - low)
+        fits[t] = kept, 0.0
+        if kept == l:
+            continue
+        P = counter.register(np.ones((len(past) or l, d))) @ counter.register(np.ones((d, l)))
+        if by != "h2o":
+            P.T @ P
+        if by == "leverage":
+            counter.decomposition(l)
+        for _ in range({"qr": kept, "greedy": 2 * kept}.get(by, 0)):
+            P[0][:l, None] @ P[0][None, :l]
+        columns = P[:, :kept]
+        for right in (P[:, 0], P):  # weights, then values
+            columns.T @ columns
+            columns.T @ right
+            counter.decomposition(kept)
+            for _ in range(right[0].size):
+                counter.inverse_times(kept)
+        counter.register(np.ones((kept, l))) @ counter.register(np.ones((l, c)))
+        if not full:
+            fits[t] = kept, (l * (d + c) + len(past) * d) / block
 
-    def twin(text):
-        counter, d, c = text.counter, text.d, text.c
-        held, fits = counter.memory(np.ones((rank, d + c + 1))), {}
-        full = not text.rows[0].back
-        starts = {row.place // block * block for row in text.rows} if not full else {text.l}
-        for t in sorted(starts):
-            rows = text.rows if full else [r for r in text.rows if r.place // block * block == t]
-            low = min(r.first for r in rows)
-            past = text.rows if full else [r for r in text.rows if low < r.stop <= t]
-            l, kept = t - low, min(rank, t - low)
-            fits[t] = kept, 0.0
-            if kept == l:
-                continue
-            P = counter.register(np.ones((len(past) or l, d))) @ counter.register(np.ones((d, l)))
-            if by != "h2o":
-                P.T @ P
-            if by == "leverage":
-                counter.decomposition(l)
-            for _ in range({"qr": kept, "greedy": 2 * kept}.get(by, 0)):
-                P[0][:l, None] @ P[0][None, :l]
-            columns = P[:, :kept]
-            for right in (P[:, 0], P):  # weights, then values
-                columns.T @ columns
-                columns.T @ right
-                counter.decomposition(kept)
-                for _ in range(right[0].size):
-                    counter.inverse_times(kept)
-            counter.register(np.ones((kept, l))) @ counter.register(np.ones((l, c)))
-            if not full:
-                fits[t] = kept, (l * (d + c) + len(past) * d) / block
+    def answer(row):
+        t = text.l if full else row.place // block * block
+        kept, more = fits[t]
+        held[:kept, 0] + 0.0
+        held[:kept, 1 : 1 + d] @ row.q
+        counter.register(np.ones(kept)) @ held[:kept, 1 + d :]
+        near = [] if full else [j for j in row.keys if j >= t]
+        if near:
+            attend(text, near, row.q)
+        return float(more)
 
-        def answer(row):
-            t = text.l if full else row.place // block * block
-            kept, more = fits[t]
-            held[:kept, 0] + 0.0
-            held[:kept, 1 : 1 + d] @ row.q
-            counter.register(np.ones(kept)) @ held[:kept, 1 + d :]
-            near = [] if full else [j for j in row.keys if j >= t]
-            if near:
-                attend(text, near, row.q)
-            return float(more)
-
-        return answer
-
-    return twin
+    return answer
 
 
 # Mechanisms
@@ -888,105 +793,91 @@ def flowformer(text):
     return answer
 
 
-def linformer(rank, drawn):
-    def twin(text):
-        E = text.counter.register(np.ones((rank, text.l)))
-        if drawn:
-            E @ text.new_keys
-            E @ text.new_values
-        keys, values = (text.counter.memory(np.ones((rank, w))) for w in (text.d, text.c))
-        return lambda row: np.exp(keys @ row.q) @ values
-
-    return twin
+@of_text
+def linformer(text, rank, drawn):
+    E = text.counter.register(np.ones((rank, text.l)))
+    if drawn:
+        E @ text.new_keys
+        E @ text.new_values
+    keys, values = (text.counter.memory(np.ones((rank, w))) for w in (text.d, text.c))
+    return lambda row: np.exp(keys @ row.q) @ values
 
 
-def nystromformer(rank, iterations):
-    def twin(text):
-        counter = text.counter
-        landmarks = counter.register(np.ones((rank, text.d)))
-        landmarks @ landmarks.T
-        if iterations is None:
-            counter.decomposition(rank)
-        square = counter.register(np.ones((rank, rank)))
-        for _ in range(4 * (iterations or 0)):
-            square @ square
-        seen = (landmarks @ text.new_keys.T) @ text.new_values
-        seen = counter.memory(square @ seen)
-        keys = counter.memory(landmarks)
-        return lambda row: np.exp(keys @ row.q) @ seen
-
-    return twin
+@of_text
+def nystromformer(text, rank, iterations):
+    counter = text.counter
+    landmarks = counter.register(np.ones((rank, text.d)))
+    landmarks @ landmarks.T
+    if iterations is None:
+        counter.decomposition(rank)
+    square = counter.register(np.ones((rank, rank)))
+    for _ in range(4 * (iterations or 0)):
+        square @ square
+    seen = (landmarks @ text.new_keys.T) @ text.new_values
+    seen = counter.memory(square @ seen)
+    keys = counter.memory(landmarks)
+    return lambda row: np.exp(keys @ row.q) @ seen
 
 
-def flash(size):
+@of_text
+def flash(text, size):
     """The query's chunk, and the state of the other keys, or of earlier chunks."""
+    for key, value in zip(text.new_keys, text.new_values):
+        key[:, None] @ value[None, :]
+    seen = text.counter.memory(np.ones((text.d, text.c)))
 
-    def twin(text):
-        for key, value in zip(text.new_keys, text.new_values):
-            key[:, None] @ value[None, :]
-        seen = text.counter.memory(np.ones((text.d, text.c)))
+    def answer(row):
+        attend(text, chunk(size)(text)(row), row.q)
+        if not row.back or any(j // size < row.place // size for j in row.keys):
+            row.q @ seen
 
-        def answer(row):
-            attend(text, chunk(size)(text)(row), row.q)
-            if not row.back or any(j // size < row.place // size for j in row.keys):
-                row.q @ seen
-
-        return answer
-
-    return twin
+    return answer
 
 
-def randomized_attention(samples):
-    def twin(text):
-        def answer(row):
-            keys, weights = list(row.keys), 0.0
-            text.K[keys] @ row.q
-            for _ in range(samples):
-                drawn = row.q + text.K[keys[0]]
-                weights = weights + np.exp(text.K[keys] @ drawn)
-            weights @ text.V[keys]
+@of_text
+def randomized_attention(text, samples):
+    def answer(row):
+        keys, weights = list(row.keys), 0.0
+        text.K[keys] @ row.q
+        for _ in range(samples):
+            drawn = row.q + text.K[keys[0]]
+            weights = weights + np.exp(text.K[keys] @ drawn)
+        weights @ text.V[keys]
 
-        return answer
-
-    return twin
+    return answer
 
 
-def importance(m):
-    def once(text):
-        means = text.counter.register(np.ones((min(m, text.n, text.l), text.d)))
-        text.counter.register(np.ones((m, text.d))) @ means.T
-
-    return once
+@of_text
+def importance(text, m):
+    means = text.counter.register(np.ones((min(m, text.n, text.l), text.d)))
+    text.counter.register(np.ones((m, text.d))) @ means.T
 
 
-def eva(m, chosen):
+@of_text
+def eva(text, m, chosen):
     """Groups by their centres and states, from which the exact keys are taken."""
+    counter, keys = text.counter, chosen(text)
+    for key, value in zip(text.new_keys, text.new_values):
+        counter.register(np.ones(text.d)) @ key  # its share of the group
+        counter.register(np.ones((1, 1))) @ value[None, :]
+    shares = counter.memory(np.ones(text.l))
+    centres, states = (counter.memory(np.ones((m, w))) for w in (text.d, text.c))
 
-    def twin(text):
-        counter, keys = text.counter, chosen(text)
-        for key, value in zip(text.new_keys, text.new_values):
-            counter.register(np.ones(text.d)) @ key  # its share of the group
-            counter.register(np.ones((1, 1))) @ value[None, :]
-        shares = counter.memory(np.ones(text.l))
-        centres, states = (counter.memory(np.ones((m, w))) for w in (text.d, text.c))
+    def answer(row):
+        size = math.ceil(text.l / m)
+        groups = [
+            g
+            for g in range(m)
+            if not row.back or all(j in row.keys for j in range(g * size, (g + 1) * size))
+        ]
+        weights = np.exp(centres[groups] @ row.q)
+        weights @ states[groups]
+        exact = list(keys(row))
+        values = text.V[exact] + 0.0
+        np.exp(text.K[exact] @ row.q) @ values
+        (shares[exact] + 0.0) @ values
 
-        def answer(row):
-            size = math.ceil(text.l / m)
-            groups = [
-                g
-                for g in range(m)
-                if not row.back or all(j in row.keys for j in range(g * size, (g + 1) * size))
-            ]
-            weights = np.exp(centres[groups] @ row.q)
-            weights @ states[groups]
-            exact = list(keys(row))
-            values = text.V[exact] + 0.0
-            np.exp(text.K[exact] @ row.q) @ values
-            (shares[exact] + 0.0) @ values
-
-        return answer
-
-    return twin
+    return answer
 
 
 # Blocks
@@ -1002,61 +893,56 @@ def cover(lo, hi, start, size):
     return cover(lo, hi, start, half) + cover(lo, hi, start + half, half)
 
 
-def hierarchical(rank, leaf, basis, sinks=0, space="kernel"):
+@of_text
+def hierarchical(text, rank, leaf, basis, sinks=0, space="kernel"):
     while leaf < 2 * rank:
         leaf *= 2
+    counter, l, d, c = text.counter, text.l, text.d, text.c
+    count = max(math.ceil((l - sinks) / leaf), 0)
+    root = 1 << max(count - 1, 0).bit_length()
 
-    def twin(text):
-        counter, l, d, c = text.counter, text.l, text.d, text.c
-        count = max(math.ceil((l - sinks) / leaf), 0)
-        root = 1 << max(count - 1, 0).bit_length()
+    def blocks(row):
+        """The blocks of whole leaves that are seen and are not the query's own."""
+        whole = [
+            b
+            for b in range(count)
+            if all(j in row.keys for j in range(sinks + b * leaf, min(sinks + (b + 1) * leaf, l)))
+        ]
+        own = (row.place - sinks) // leaf if row.place >= sinks else None
+        parts = [[b for b in whole if own is None or b < own], []]
+        if own in whole:
+            parts[1] = [b for b in whole if b > own]
+        found = [cover(p[0], p[-1] + 1, 0, root) for p in parts if p]
+        return [block for part in found for block in part]
 
-        def blocks(row):
-            """The blocks of whole leaves that are seen and are not the query's own."""
-            whole = [
-                b
-                for b in range(count)
-                if all(
-                    j in row.keys for j in range(sinks + b * leaf, min(sinks + (b + 1) * leaf, l))
-                )
-            ]
-            own = (row.place - sinks) // leaf if row.place >= sinks else None
-            parts = [[b for b in whole if own is None or b < own], []]
-            if own in whole:
-                parts[1] = [b for b in whole if b > own]
-            found = [cover(p[0], p[-1] + 1, 0, root) for p in parts if p]
-            return [block for part in found for block in part]
+    def of_block(block):
+        size, start = block
+        return range(sinks + start * leaf, min(sinks + (start + size) * leaf, l))
 
-        def of_block(block):
-            size, start = block
-            return range(sinks + start * leaf, min(sinks + (start + size) * leaf, l))
+    taken = {block for row in text.rows for block in blocks(row)}
+    if basis == "svd":
+        for block in taken:
+            of_keys = list(of_block(block))
+            counter.register(np.ones((rank, len(of_keys)))) @ text.new_values[of_keys]
+    elif taken:
+        summaries(text, rank, basis, sinks, count, max(size for size, _ in taken))
+    width = {"svd": 0, "mean": 2 * d, "pivots": d}[basis]
 
-        taken = {block for row in text.rows for block in blocks(row)}
-        if basis == "svd":
-            for block in taken:
-                of_keys = list(of_block(block))
-                counter.register(np.ones((rank, len(of_keys)))) @ text.new_values[of_keys]
-        elif taken:
-            summaries(text, rank, basis, sinks, count, max(size for size, _ in taken))
-        width = {"svd": 0, "mean": 2 * d, "pivots": d}[basis]
+    def answer(row):
+        far = blocks(row)
+        near = sorted(set(row.keys) - {j for block in far for j in of_block(block)})
+        if near:
+            attend(text, near, row.q)
+        for _ in far:
+            weights = counter.register(np.ones(rank))
+            if width:
+                wide = np.concatenate([row.q, row.q**2])[:width]
+                weights = np.exp(counter.memory(np.ones((rank, width))) @ wide)
+            weights @ counter.memory(np.ones((rank, c)))
+            if space == "kernel":
+                weights @ counter.memory(np.ones(rank))
 
-        def answer(row):
-            far = blocks(row)
-            near = sorted(set(row.keys) - {j for block in far for j in of_block(block)})
-            if near:
-                attend(text, near, row.q)
-            for _ in far:
-                weights = counter.register(np.ones(rank))
-                if width:
-                    wide = np.concatenate([row.q, row.q**2])[:width]
-                    weights = np.exp(counter.memory(np.ones((rank, width))) @ wide)
-                weights @ counter.memory(np.ones((rank, c)))
-                if space == "kernel":
-                    weights @ counter.memory(np.ones(rank))
-
-        return answer
-
-    return twin
+    return answer
 
 
 def summaries(text, rank, basis, sinks, count, largest):
@@ -1108,27 +994,24 @@ def nothing(text):
     return lambda row: None
 
 
-def replaced(low, chosen, entry=True):
+@of_text
+def replaced(text, low, chosen, entry=True):
     """Exact keys in place of a low-rank part, whose entries there are taken off.
 
     In a prefill the features of the keys are at hand. A decoder makes them again, from keys and
     parameters that it reads anyway.
     """
+    keys, of_low = chosen(text), low(text)
 
-    def twin(text):
-        keys, of_low = chosen(text), low(text)
+    def answer(row):
+        of_low(row)
+        found = keys(row)
+        if found:
+            attend(text, found, row.q)
+        for j in found if entry else []:
+            row.phi @ row.features[j]
 
-        def answer(row):
-            of_low(row)
-            found = keys(row)
-            if found:
-                attend(text, found, row.q)
-            for j in found if entry else []:
-                row.phi @ row.features[j]
-
-        return answer
-
-    return twin
+    return answer
 
 
 def both(low, chosen):
@@ -1136,44 +1019,38 @@ def both(low, chosen):
     return replaced(low, chosen, entry=True)
 
 
-def drawn_beside(chosen, k, sizes=None, shared=False):
+@of_text
+def drawn_beside(text, chosen, k, sizes=None, shared=False):
     """The keys of a selection, and k of the others with a weight each."""
+    keys = chosen(text)
+    given = text.counter.memory(np.ones(text.l))
+    boxes = text.counter.memory(np.ones((math.ceil(text.l / 16), 2, text.d)))
 
-    def made(text):
-        keys = chosen(text)
-        given = text.counter.memory(np.ones(text.l))
-        boxes = text.counter.memory(np.ones((math.ceil(text.l / 16), 2, text.d)))
+    def found(row):
+        held = keys(row)
+        if sizes == "bound":
+            boxes[sorted({j // 16 for j in row.keys})].reshape(-1, text.d) @ row.q
+        elif sizes and not shared:
+            given[list(row.keys)] + 0.0
+        rest = [j for j in row.keys if j not in held]
+        return held + turned(rest, row.head * k)[:k]
 
-        def found(row):
-            held = keys(row)
-            if sizes == "bound":
-                boxes[sorted({j // 16 for j in row.keys})].reshape(-1, text.d) @ row.q
-            elif sizes and not shared:
-                given[list(row.keys)] + 0.0
-            rest = [j for j in row.keys if j not in held]
-            return held + turned(rest, row.head * k)[:k]
-
-        return found
-
-    return made
+    return found
 
 
-def centred(twin, queries=True):
+@of_text
+def centred(text, twin, queries=True):
     """A query is shifted by a mean; a key meets that mean for the scale of its column."""
+    if queries:
+        text.new_keys @ text.counter.register(np.ones(text.d))
+    answer = twin(text)
 
-    def made(text):
+    def shifted(row):
         if queries:
-            text.new_keys @ text.counter.register(np.ones(text.d))
-        answer = twin(text)
+            row.q - text.counter.memory(np.ones(text.d), own=row.head)
+        return answer(row)
 
-        def shifted(row):
-            if queries:
-                row.q - text.counter.memory(np.ones(text.d), own=row.head)
-            return answer(row)
-
-        return shifted
-
-    return made
+    return shifted
 
 
 # What a spec's twin is, given n, l, d and sizes that suit them: h about l/2, s about l/4.
