@@ -1129,29 +1129,6 @@ TWINS = {
     "rounded_values(exact(), bits=2, group=2)": lambda x: scaled_values(
         lambda c: 2 * math.ceil(c / 2)
     ),
-    "exact()": lambda x: exact_keys(told(x.l)),
-    "top_k(k={h})": lambda x: exact_keys(told(x.h)),
-    "true_denominator(top_k(k={h}))": lambda x: exact_keys(told(x.h)),
-    "threshold(level=0.3)": lambda x: exact_keys(told(3)),
-    "random(k={h})": lambda x: exact_keys(told(x.h)),
-    "sliding_window(width={h})": lambda x: exact_keys(sliding_window(x.h)),
-    "sink_window(k={h}, sinks=1)": lambda x: exact_keys(sink_window(x.h, 1)),
-    "chunk(size={h})": lambda x: exact_keys(chunk(x.h)),
-    "strided(k={h})": lambda x: exact_keys(strided(x.h)),
-    "projected_top_k(k={s}, r=1)": lambda x: exact_keys(projected_top_k(x.s, 1, "pca")),
-    "projected_top_k(k={s}, r=1, by='svd')": lambda x: exact_keys(projected_top_k(x.s, 1, "svd")),
-    "projected_top_k(k={s}, r=1, by='channels')": lambda x: exact_keys(
-        projected_top_k(x.s, 1, "channels")
-    ),
-    "pages(k={h}, size=2)": lambda x: exact_keys(pages(x.h, 2, "box")),
-    "pages(k={h}, size=3, by='mean')": lambda x: exact_keys(pages(x.h, 3, "mean")),
-    "pages(k={h}, size=3, by='mass')": lambda x: exact_keys(pages(x.h, 3, "mass")),
-    "pages(k={h}, size=3, current=True)": lambda x: exact_keys(pages(x.h, 3, "box", True)),
-    "vertical_slash(k={h}, queries=3)": lambda x: exact_keys(vertical_slash(x.h, 3)),
-    "vertical_slash(k={h}, by='mass')": lambda x: exact_keys(vertical_slash(x.h, 0, "mass")),
-    "smyrf(size={s}, rounds=2)": lambda x: exact_keys(smyrf(x.s, 2)),
-    "sorted_lsh(size={h}, hashes=2)": lambda x: exact_keys(sorted_lsh(x.h, 2)),
-    "reformer(size={s}, rounds=2)": lambda x: exact_keys(reformer(x.s, 2)),
     "scatterbrain(positive(m=3), top_k(k={s}))": lambda x: replaced(state(linear(3)), told(x.s)),
     "scatterbrain(uniform(), pages(k={h}, size=2))": lambda x: replaced(
         running_sum, pages(x.h, 2, "box"), entry=False
@@ -1162,23 +1139,11 @@ TWINS = {
     "scatterbrain(nystrom(rank=2), sink_window(k={h}, sinks=1))": lambda x: replaced(
         TWINS["nystrom(rank=2)"](x), sink_window(x.h, 1)
     ),
-    "sampled(k={s})": lambda x: exact_keys(drawn_beside(told(0), x.s)),
-    "sampled(sink_window(k=2), k={s})": lambda x: exact_keys(drawn_beside(sink_window(2, 1), x.s)),
-    "sampled(chunk(size={s}), 'multinomial', k=2, sizes='bound')": lambda x: exact_keys(
-        drawn_beside(chunk(x.s), 2, "bound")
-    ),
     "sampled(k={s}, low_rank=one())": lambda x: replaced(
         running_sum, drawn_beside(told(0), x.s), entry=False
     ),
     "sampled(top_k(k=1), k={s}, low_rank=positive(m=3))": lambda x: replaced(
         state(linear(3)), drawn_beside(told(1), x.s)
-    ),
-    "guarded(top_k(k={h}), size=2, bits=2)": lambda x: exact_keys(guarded(told(x.h), 2, 2)),
-    "guarded(sink_window(k=2), size=3, bits=2, coded=1)": lambda x: exact_keys(
-        guarded(sink_window(2, 1), 3, 2)
-    ),
-    "guarded(pages(k={h}, size=2), size=3, bits=0)": lambda x: exact_keys(
-        guarded(pages(x.h, 2, "box"), 3, 0)
     ),
     "centered(positive(m=3))": lambda x: centred(state(linear(3))),
     "centered(top_k(k={h}), queries=False)": lambda x: centred(
@@ -1210,25 +1175,50 @@ TWINS = {
     ),
     "hierarchical(rank=1, leaf=2, basis='pivots')": lambda x: hierarchical(1, 2, "pivots"),
 }
-BY = ("mass", "snapkv", "expected", "key_norm", "key_diff", "leverage", "cur")
-POLYNOMIALS = {
-    "taylor(degree=1)": 1,
-    "taylor(degree=3)": 3,
-    "tensor_power(n=2)": 2,
-    "richardson(n=1)": 2,
-    "chebyshev(degree=2)": 2,
-    "minimax(degree=2)": 2,
-    "least_squares(degree=2)": 2,
+SUPPORTS = {  # what answers from the keys of a selection
+    "exact()": lambda x: told(x.l),
+    "top_k(k={h})": lambda x: told(x.h),
+    "true_denominator(top_k(k={h}))": lambda x: told(x.h),
+    "threshold(level=0.3)": lambda x: told(3),
+    "random(k={h})": lambda x: told(x.h),
+    "sliding_window(width={h})": lambda x: sliding_window(x.h),
+    "sink_window(k={h}, sinks=1)": lambda x: sink_window(x.h, 1),
+    "chunk(size={h})": lambda x: chunk(x.h),
+    "strided(k={h})": lambda x: strided(x.h),
+    "projected_top_k(k={s}, r=1)": lambda x: projected_top_k(x.s, 1, "pca"),
+    "projected_top_k(k={s}, r=1, by='svd')": lambda x: projected_top_k(x.s, 1, "svd"),
+    "projected_top_k(k={s}, r=1, by='channels')": lambda x: projected_top_k(x.s, 1, "channels"),
+    "pages(k={h}, size=2)": lambda x: pages(x.h, 2, "box"),
+    "pages(k={h}, size=3, by='mean')": lambda x: pages(x.h, 3, "mean"),
+    "pages(k={h}, size=3, by='mass')": lambda x: pages(x.h, 3, "mass"),
+    "pages(k={h}, size=3, current=True)": lambda x: pages(x.h, 3, "box", True),
+    "vertical_slash(k={h}, queries=3)": lambda x: vertical_slash(x.h, 3),
+    "vertical_slash(k={h}, by='mass')": lambda x: vertical_slash(x.h, 0, "mass"),
+    "smyrf(size={s}, rounds=2)": lambda x: smyrf(x.s, 2),
+    "sorted_lsh(size={h}, hashes=2)": lambda x: sorted_lsh(x.h, 2),
+    "reformer(size={s}, rounds=2)": lambda x: reformer(x.s, 2),
+    "sampled(k={s})": lambda x: drawn_beside(told(0), x.s),
+    "sampled(sink_window(k=2), k={s})": lambda x: drawn_beside(sink_window(2, 1), x.s),
+    "sampled(chunk(size={s}), 'multinomial', k=2, sizes='bound')": lambda x: drawn_beside(
+        chunk(x.s), 2, "bound"
+    ),
+    "guarded(top_k(k={h}), size=2, bits=2)": lambda x: guarded(told(x.h), 2, 2),
+    "guarded(sink_window(k=2), size=3, bits=2, coded=1)": lambda x: guarded(
+        sink_window(2, 1), 3, 2
+    ),
+    "guarded(pages(k={h}, size=2), size=3, bits=0)": lambda x: guarded(pages(x.h, 2, "box"), 3, 0),
 }
-for spec, degree in POLYNOMIALS.items():  # either way, whichever is cheaper
-    TWINS[spec] = lambda x, degree=degree: [
-        state(monomials(degree)),
-        polynomial_of_logits(degree),
-    ]
-for by in BY:
+for by in ("mass", "snapkv", "expected", "key_norm", "key_diff", "leverage", "cur"):
     last = ", window=3" if by == "snapkv" else ""
-    TWINS[f"columns(k={{h}}, by='{by}'{last})"] = lambda x, by=by: exact_keys(columns(x.h, by, 3))
-    TWINS[f"columns(k={{h}}, by='{by}', block=2{last})"] = lambda x, by=by: exact_keys(
-        evicted(x.h, by, 2, 3)
-    )
-TWINS["columns(k={h}, by='h2o')"] = lambda x: exact_keys(evicted(x.h, "h2o"))
+    SUPPORTS |= {
+        f"columns(k={{h}}, by='{by}'{last})": lambda x, by=by: columns(x.h, by, 3),
+        f"columns(k={{h}}, by='{by}', block=2{last})": lambda x, by=by: evicted(x.h, by, 2, 3),
+    }
+SUPPORTS["columns(k={h}, by='h2o')"] = lambda x: evicted(x.h, "h2o")
+TWINS |= {spec: lambda x, of=of: exact_keys(of(x)) for spec, of in SUPPORTS.items()}
+for spec, degree in (
+    ("taylor(degree=1)", 1), ("taylor(degree=3)", 3), ("tensor_power(n=2)", 2),
+    ("richardson(n=1)", 2), ("chebyshev(degree=2)", 2), ("minimax(degree=2)", 2),
+    ("least_squares(degree=2)", 2),
+):  # fmt: skip
+    TWINS[spec] = lambda x, n=degree: [state(monomials(n)), polynomial_of_logits(n)]  # the cheaper
