@@ -46,6 +46,7 @@ class Zero(Baseline):
     """
 
     name: ClassVar[str] = "zero"
+    label = "zero matrix"
     invariant_to = frozenset({"shift", "rotation", "scale"})
     autoregressive = True
     row_local = True
@@ -74,6 +75,7 @@ class One(Baseline):
     """
 
     name: ClassVar[str] = "one"
+    label = "all ones"
     invariant_to = frozenset({"row shift", "rotation", "scale"})
     autoregressive = True
     row_local = True
@@ -99,6 +101,7 @@ class Constant(Baseline):
     """
 
     name: ClassVar[str] = "constant"
+    label = "best constant"
     invariant_to = frozenset({"row shift", "rotation", "scale"})
     oracle = True  # computing the mean needs all logits
 
@@ -129,6 +132,7 @@ class Uniform(Baseline):
     """
 
     name: ClassVar[str] = "uniform"
+    label = "uniform attention"
     invariant_to = frozenset({"shift", "rotation", "scale"})
     autoregressive = True
     row_local = True

@@ -48,6 +48,7 @@ class Centered(Method):
     """
 
     name: ClassVar[str] = "centered"
+    label = "centred features"
     examples = (
         "centered(positive(m=3))",
         "centered(taylor(degree=2))",

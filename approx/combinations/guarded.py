@@ -102,6 +102,7 @@ class Guarded(SupportMethod):
     """
 
     name: ClassVar[str] = "guarded"
+    label = "guarded, tv ≤ {tv:g}"
     invariant_to = invariant(  # boxes are not rotated
         shift=lambda m: "shift" in m.method.invariant_to,
         scale=lambda m: "scale" in m.method.invariant_to,

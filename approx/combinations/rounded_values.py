@@ -11,7 +11,7 @@ from approx.compressed_logits.normal_levels import MOST_BITS as MOST_NORMAL
 from approx.compressed_logits.quantised import BY, LEVELS, MOST_BITS, rounded, rounded_normal
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
-from approx.method import Method, Moments
+from approx.method import Label, Method, Moments
 from approx.method.fields import instance, integer, one_of
 from approx.method.prices import Price, Reads, Shape, price_at
 from approx.sparse.exact import Exact
@@ -56,6 +56,13 @@ class RoundedValues(Method):
     """
 
     name: ClassVar[str] = "rounded_values"
+    label = Label(
+        "values of {bits} bits",
+        {
+            "keys and values of {bits} bits": {"method": "quantised"},
+            "EDEN keys and values of {bits} bits": {"method": "turboquant"},
+        },
+    )
     deterministic: ClassVar[bool] = False
     outermost = True
     examples = (

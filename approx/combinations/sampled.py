@@ -18,7 +18,7 @@ from approx.combinations.scatterbrain import beneath, replaced
 from approx.estimate.corrections import Support
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
-from approx.method import Method, Moments, Rng, Size, generator
+from approx.method import Label, Method, Moments, Rng, Size, generator
 from approx.method.fields import flag, instance, integer, one_of, real, ruled
 from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape, price_at
 from approx.sparse.pages import score_parts
@@ -161,6 +161,14 @@ class Sampled(Method):
     """
 
     name: ClassVar[str] = "sampled"
+    label = Label(
+        "samples, weighted",
+        {
+            "LSH samples, weighted (MagicPIG)": {"design": "lsh"},
+            "samples by (ε, δ) (vAttention)": {"epsilon": ...},
+            "sampled columns (HyperAttention)": {"shared": True},
+        },
+    )
     examples = (
         "sampled(sparse=sink_window(k=1))",
         "sampled(sparse=top_k(k=1), design='systematic', low_rank=positive(m=3))",

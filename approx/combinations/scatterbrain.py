@@ -10,7 +10,7 @@ from approx.checks import Array
 from approx.estimate.low import Low
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
-from approx.method import Method, Moments, Rng, generator
+from approx.method import Label, Method, Moments, Rng, generator
 from approx.method.fields import instance, real
 from approx.method.prices import Price, Shape, price_at
 from approx.random_features.positive import Positive
@@ -55,6 +55,18 @@ class Scatterbrain(Method):
     """
 
     name: ClassVar[str] = "scatterbrain"
+    label = Label(
+        "Scatterbrain ({low_rank.name} + {sparse.name})",
+        {
+            "Scatterbrain (Performer + top-k)": {"low_rank": "positive", "sparse": "top_k"},
+            "Scatterbrain (Performer + window)": {
+                "low_rank": "positive",
+                "sparse": "sliding_window",
+            },
+            "Scatterbrain (Performer + sink)": {"low_rank": "positive", "sparse": "sink_window"},
+            "Scatterbrain (shifted + SMYRF)": {"low_rank": "shifted_positive", "sparse": "smyrf"},
+        },
+    )
     examples = (
         "scatterbrain(low_rank=positive(m=3), sparse=top_k())",
         "scatterbrain(low_rank=trigonometric(m=4), sparse=sliding_window(width=1))",

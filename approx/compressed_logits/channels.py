@@ -52,6 +52,7 @@ class Channels(CompressedLogits):
     """
 
     name: ClassVar[str] = "channels"
+    label = "largest channels (SparQ)"
     invariant_to = frozenset({"row shift", "scale"})
     examples = (
         "channels(r=1)",

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from approx import checks
 from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits, CompressionCost
-from approx.method import Size
+from approx.method import Label, Size
 from approx.method.fields import flag, instance, invariant
 
 
@@ -97,6 +97,7 @@ class KeyPCA(CompressedLogits):
     """
 
     name: ClassVar[str] = "key_pca"
+    label = Label("principal axes of keys (Loki)", {"axes of KᵀK": {"centred": False}})
     invariant_to = invariant(
         row_shift=lambda m: m.centred or m.axes, rotation=lambda m: not m.axes, scale=True
     )

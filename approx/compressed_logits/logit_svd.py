@@ -53,6 +53,7 @@ class LogitSVD(CompressedLogits):
     """
 
     name: ClassVar[str] = "logit_svd"
+    label = "best logits of rank r (KQ-SVD)"
     invariant_to = frozenset({"rotation", "scale"})
     sized_by = Size("rank")
 

@@ -56,6 +56,7 @@ class QJL(CodedKeys):
     """
 
     name: ClassVar[str] = "qjl"
+    label = "signs of keys (QJL)"
     invariant_to = frozenset({"rotation", "scale"})
     deterministic: ClassVar[bool] = False
     at_most_width: ClassVar[bool] = False

@@ -11,7 +11,7 @@ from approx.compressed_logits.coded_keys import CodedKeys, Codes, Layout, LogitM
 from approx.compressed_logits.normal_levels import MOST_BITS as MOST_NORMAL, lloyd_max
 from approx.decoding.codes import Coder
 from approx.estimate import exact
-from approx.method import Moments
+from approx.method import Label, Moments
 from approx.method.fields import flag, integer, invariant, one_of
 
 BY = ("token", "channel")
@@ -159,6 +159,9 @@ class Quantised(CodedKeys):
     """
 
     name: ClassVar[str] = "quantised"
+    label = Label(
+        "keys of {bits} bits", {"keys of {bits} bits by channel (KIVI)": {"by": "channel"}}
+    )
     invariant_to = invariant(shift=lambda m: m.by == "channel", scale=True)
     examples = (
         "quantised(bits=1)",

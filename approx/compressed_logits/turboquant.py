@@ -21,7 +21,7 @@ from approx.compressed_logits.qjl import _square_sizes, exp_covariance, exp_mome
 from approx.compressed_logits.sign_sketch import SKETCHES, SignSketch
 from approx.decoding.codes import Coder
 from approx.estimate import exact
-from approx.method import Moments
+from approx.method import Label, Moments
 from approx.method.fields import flag, integer, invariant, one_of
 
 FORMS = ("mse", "product", "eden")
@@ -151,6 +151,9 @@ class TurboQuant(CodedKeys):
     """
 
     name: ClassVar[str] = "turboquant"
+    label = Label(
+        "rotated keys of {bits} bits (TurboQuant)", {"keys of {bits} bits (EDEN)": {"form": "eden"}}
+    )
     invariant_to = invariant(
         shift=lambda m: m.group,
         rotation=lambda m: m.rotation == "orthogonal" or not m.rounded_bits,

@@ -19,7 +19,7 @@ from approx.hierarchical.partition import Level, Partition, partition
 from approx.hierarchical.summaries import Summary
 from approx.low_rank import target
 from approx.low_rank.target import SPACES
-from approx.method import Method, Size
+from approx.method import Label, Method, Size
 from approx.method.fields import integer, invariant, one_of
 from approx.method.prices import INDEX, NUMBER, Price, Shape, price_at
 from approx.supports import patterns
@@ -100,6 +100,13 @@ class Hierarchical(Method):
     """
 
     name: ClassVar[str] = "hierarchical"
+    label = Label(
+        "hierarchical (SVD)",
+        {
+            "hierarchical, mean keys": {"basis": "mean"},
+            "hierarchical, pivot keys": {"basis": "pivots"},
+        },
+    )
     invariant_to = invariant(
         shift=lambda m: m.basis != "svd" or m.space == "attention",
         rotation=lambda m: m.basis != "mean",

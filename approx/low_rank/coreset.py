@@ -135,6 +135,7 @@ class Coreset(Method):
     """
 
     name: ClassVar[str] = "coreset"
+    label = "coreset (WildCat)"
     invariant_to = invariant(
         shift=lambda m: m.pivots != "thinning" and (m.weights == "equal" or m.tau != "keys"),
         rotation=True,

@@ -19,7 +19,7 @@ from approx.low_rank.subspace import leading, rotate
 from approx.low_rank.target import SPACES, DecompositionMethod
 from approx.low_rank.thresholding import kth_largest, large_entries, separate
 from approx.low_rank.weighted import equations
-from approx.method import TV
+from approx.method import TV, Label
 from approx.method.fields import integer, one_of, real
 from approx.method.prices import INDEX, NUMBER, Price, Shape, entries, low_rank
 
@@ -511,6 +511,7 @@ class GoDec(DecompositionMethod):
     """
 
     name: ClassVar[str] = "godec"
+    label = Label("sparse + low rank (GoDec)", {"largest entries of the matrix": {"rank": 0}})
     spectral = True
 
     fillable = True  # with a budget of stored values, divided in any way

@@ -13,7 +13,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.low_rank.pivots import cholesky
-from approx.method import MOST_KEYS, Method, Size
+from approx.method import MOST_KEYS, Label, Method, Size
 from approx.method.fields import integer, one_of
 from approx.method.prices import Price, Shape, low_rank
 
@@ -102,6 +102,7 @@ class Nystrom(Method):
     """
 
     name: ClassVar[str] = "nystrom"
+    label = Label("Nyström", {"Nyström, past landmarks": {"block": ...}})
     invariant_to = frozenset({"rotation"})
     examples = (
         "nystrom()",

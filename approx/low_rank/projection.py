@@ -100,6 +100,7 @@ class ColumnProjection(Method):
     """
 
     name: ClassVar[str] = "projection"
+    label = "projection on columns"
     invariant_to = frozenset({"shift", "rotation", "scale"})
     deterministic: ClassVar[bool] = True
     class_name = "sparse + low rank"

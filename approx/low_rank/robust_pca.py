@@ -435,6 +435,7 @@ class RobustPCA(DecompositionMethod):
     """
 
     name: ClassVar[str] = "robust_pca"
+    label = "Robust PCA (pursuit)"
     spectral = True
 
     lam: float | None = real()
@@ -482,6 +483,7 @@ class AccAltProj(DecompositionMethod):
     """
 
     name: ClassVar[str] = "acc_alt_proj"
+    label = "Robust PCA (alternating projections)"
 
     rank: int = integer(1, least=0)
     space: str = one_of("kernel", SPACES)

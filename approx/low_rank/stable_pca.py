@@ -240,6 +240,7 @@ class StablePCA(DecompositionMethod):
     """
 
     name: ClassVar[str] = "stable_pca"
+    label = "stable PCA"
 
     delta: float = real(0.1, zero=True)
     lam: float | None = real()

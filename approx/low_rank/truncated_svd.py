@@ -18,7 +18,7 @@ from approx.low_rank.krylov import ACCURACY, block_krylov
 from approx.low_rank.subspace import leading
 from approx.low_rank.target import SPACES
 from approx.low_rank.total_variation import nearest
-from approx.method import TV, Method, Size
+from approx.method import TV, Label, Method, Size
 from approx.method.fields import invariant, one_of, real, ruled
 
 DENSE = 2048  # up to this min(n, l), the whole matrix is decomposed
@@ -107,6 +107,7 @@ class TruncatedSVD(Method):
     """
 
     name: ClassVar[str] = "truncated_svd"
+    label = Label("truncated SVD", {"low rank refined for tv": {"refine": "tv"}})
     invariant_to = invariant(shift=lambda m: m.space == "attention", rotation=True, scale=True)
     spectral = True
     examples = (

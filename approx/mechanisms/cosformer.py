@@ -49,6 +49,7 @@ class CosFormer(FeatureMap):
     """
 
     name: ClassVar[str] = "cosformer"
+    label = "cosFormer"
     invariant_to = frozenset({"scale"})
     by_place = True
     deterministic: ClassVar[bool] = True

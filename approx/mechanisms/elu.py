@@ -36,6 +36,7 @@ class Elu(FeatureMap):
     """
 
     name: ClassVar[str] = "elu"
+    label = "linear attention, elu + 1"
     deterministic: ClassVar[bool] = True
 
     def log_features(

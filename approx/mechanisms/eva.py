@@ -70,6 +70,7 @@ class Eva(Method):
     """
 
     name: ClassVar[str] = "eva"
+    label = "EVA (chunks + groups)"
     by_place = True
     examples = (
         "eva(m=1, sparse=chunk())",

@@ -55,6 +55,7 @@ class Flash(Method):
     """
 
     name: ClassVar[str] = "flash"
+    label = "FLASH mixed chunks"
     invariant_to = frozenset({"rotation", "scale"})
     by_place = True
     deterministic: ClassVar[bool] = True

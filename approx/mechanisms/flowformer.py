@@ -58,6 +58,7 @@ class Flowformer(Method):
     """
 
     name: ClassVar[str] = "flowformer"
+    label = "Flowformer"
     deterministic: ClassVar[bool] = True
     space = "attention"
     autoregressive = True

@@ -58,6 +58,7 @@ class Lara(FeatureMap):
     """
 
     name: ClassVar[str] = "lara"
+    label = "LARA"
     invariant_to = frozenset({"shift", "rotation"})
     by_place = True
     deterministic: ClassVar[bool] = False

@@ -12,7 +12,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.mechanisms import segments
-from approx.method import Method, Size
+from approx.method import Label, Method, Size
 from approx.method.fields import invariant, one_of
 from approx.method.prices import Price, Shape, low_rank
 
@@ -57,6 +57,7 @@ class Linformer(Method):
     """
 
     name: ClassVar[str] = "linformer"
+    label = Label("Linformer, means", {"Linformer, Gaussian": {"combinations": "gaussian"}})
     invariant_to = invariant(shift=lambda m: m.combinations == "mean", rotation=True, scale=True)
     examples = (
         "linformer()",

@@ -12,7 +12,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.mechanisms import segments
-from approx.method import Method, Size
+from approx.method import Label, Method, Size
 from approx.method.fields import integer
 from approx.method.prices import Price, Shape, low_rank
 
@@ -55,6 +55,7 @@ class Nystromformer(Method):
     """
 
     name: ClassVar[str] = "nystromformer"
+    label = Label("Nyströmformer", {"Nyströmformer, iterated": {"iterations": ...}})
     invariant_to = frozenset({"shift", "rotation", "scale"})
     spectral = True
     deterministic: ClassVar[bool] = True

@@ -55,6 +55,7 @@ class RandomizedAttention(Method):
     """
 
     name: ClassVar[str] = "randomized_attention"
+    label = "randomized attention"
     invariant_to = frozenset({"shift", "rotation"})
     by_place = True
     deterministic: ClassVar[bool] = False

@@ -37,6 +37,7 @@ class Relu(FeatureMap):
     """
 
     name: ClassVar[str] = "relu"
+    label = "linear attention, relu"
     invariant_to = frozenset({"scale"})
     deterministic: ClassVar[bool] = True
 

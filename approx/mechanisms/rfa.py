@@ -59,6 +59,7 @@ class Rfa(Method):
     """
 
     name: ClassVar[str] = "rfa"
+    label = "random feature attention"
     invariant_to = invariant(rotation=lambda m: named(m.projection).isotropic, scale=True)
     deterministic: ClassVar[bool] = False
     space = "attention"

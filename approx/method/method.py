@@ -152,6 +152,7 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
+    label: ClassVar[str]  # the name that people know: a `Label` if variants have names of their own
     deterministic: ClassVar[bool]
     class_name: ClassVar[str] = "low rank"  # methods of one class are compared at one price
     examples: ClassVar[tuple[str, ...]] = ()  # for tests: one for each important field
@@ -160,6 +161,8 @@ class Method(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if "name" in vars(cls) and "label" not in vars(cls):
+            cls.label = cls.name.replace("_", " ")
         if "approximate" in vars(cls):
             raise TypeError(
                 f"{cls.__name__} defines approximate: define evaluate(self, q, k, mask, rng) "

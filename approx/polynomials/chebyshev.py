@@ -53,6 +53,7 @@ class Chebyshev(IntervalMethod):
     """
 
     name: ClassVar[str] = "chebyshev"
+    label = "Chebyshev, degree {degree}"
     examples = (
         "chebyshev(degree=3)",
         "chebyshev(degree=2, kind='interpolation')",

@@ -53,6 +53,7 @@ class LeastSquares(PolynomialMethod):
     """
 
     name: ClassVar[str] = "least_squares"
+    label = "least squares, degree {degree}"
     examples = (
         "least_squares(degree=2)",
         "least_squares(degree=2, weight='absolute')",

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
+from approx.method import Label
 from approx.method.fields import one_of
 from approx.polynomials.method import IntervalMethod
 from approx.polynomials.polynomial import Polynomial
@@ -52,6 +53,10 @@ class Minimax(IntervalMethod):
     """
 
     name: ClassVar[str] = "minimax"
+    label = Label(
+        "relative minimax, degree {degree}",
+        {"absolute minimax, degree {degree}": {"weight": "absolute"}},
+    )
     examples = (
         "minimax(degree=3)",
         "minimax(degree=3, bound=0.5)",

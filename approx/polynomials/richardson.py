@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import ClassVar
 
-from approx.method import Size
+from approx.method import Label, Size
 from approx.method.fields import integer
 from approx.polynomials.method import PolynomialMethod
 from approx.polynomials.polynomial import Polynomial
@@ -51,6 +51,9 @@ class Richardson(PolynomialMethod):
     """
 
     name: ClassVar[str] = "richardson"
+    label = Label(
+        "Richardson of two powers, n = {n}", {"Richardson of three powers, n = {n}": {"points": 3}}
+    )
     examples = (
         "richardson(n=2)",
         "richardson(n=1, points=3)",

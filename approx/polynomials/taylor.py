@@ -46,6 +46,7 @@ class Taylor(PolynomialMethod):
     """
 
     name: ClassVar[str] = "taylor"
+    label = "Taylor, degree {degree}"
     examples = ("taylor(degree=3)",)
     sized_by = Size("degree", counts="degree", zero=True)
 

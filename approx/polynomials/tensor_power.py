@@ -41,6 +41,7 @@ class TensorPower(PolynomialMethod):
     """
 
     name: ClassVar[str] = "tensor_power"
+    label = "tensor power (1 + x/n)ⁿ, n = {n}"
     examples = ("tensor_power(n=3)",)
     sized_by = Size("n", counts="degree")
 

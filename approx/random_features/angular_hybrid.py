@@ -56,6 +56,7 @@ class AngularHybrid(Method):
     """
 
     name: ClassVar[str] = "angular_hybrid"
+    label = "angular hybrid features"
     invariant_to = invariant(rotation=lambda m: named(m.projection).isotropic)
     deterministic: ClassVar[bool] = False
     autoregressive = True

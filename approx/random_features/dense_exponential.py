@@ -59,6 +59,7 @@ class DenseExponential(ExponentialFeatures):
     """
 
     name: ClassVar[str] = "dense_exponential"
+    label = "FAVOR# features"
     invariant_to = invariant(
         rotation=lambda m: m.form != "saderf", scale=lambda m: m.form != "sderf"
     )

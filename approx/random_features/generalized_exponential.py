@@ -53,6 +53,7 @@ class GeneralizedExponential(ExponentialFeatures):
     """
 
     name: ClassVar[str] = "generalized_exponential"
+    label = "FAVOR++ features"
     composed: ClassVar[bool] = True
 
     a: float | None = ruled(None, checked_tilt)

@@ -48,6 +48,7 @@ class GeneralizedTrigonometric(Trigonometric):
     """
 
     name: ClassVar[str] = "generalized_trigonometric"
+    label = "generalized Fourier features"
     composed: ClassVar[bool] = True
 
     a: float | None = ruled(None, checked_tilt)

@@ -48,6 +48,7 @@ class Geometric(DiscreteFeatures):
     """
 
     name: ClassVar[str] = "geometric"
+    label = "geometric features"
 
     def parameter(self, frame: Frame) -> Array:
         a, b = (np.square(x.astype(np.float64)).mean(axis=0) for x in (frame.a, frame.b))

@@ -38,6 +38,7 @@ class Hyperbolic(ExponentialFeatures):
     """
 
     name: ClassVar[str] = "hyperbolic"
+    label = "hyperbolic features"
     composed: ClassVar[bool] = True
     per_frequency: ClassVar[int] = 2
     sized_by = Size("m", least=2, step=2, instead=("fixed",))

@@ -55,6 +55,7 @@ class Leverage(Method):
     """
 
     name: ClassVar[str] = "leverage"
+    label = "leverage-score features"
     invariant_to = frozenset({"rotation"})
     spectral = True
     deterministic: ClassVar[bool] = False

@@ -50,6 +50,7 @@ class Poisson(DiscreteFeatures):
     """
 
     name: ClassVar[str] = "poisson"
+    label = "Poisson features"
 
     def parameter(self, frame: Frame) -> Array:
         a, b = (np.square(x.astype(np.float64)).mean(axis=0) for x in (frame.a, frame.b))

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
+from approx.method import Label
 from approx.random_features.features import ExponentialFeatures
 
 
@@ -42,4 +43,15 @@ class Positive(ExponentialFeatures):
     """
 
     name: ClassVar[str] = "positive"
+    label = Label(
+        "Performer (positive features)",
+        {
+            "orthogonal positive features": {"projection": "orthogonal"},
+            "simplex positive features": {"projection": "simplex"},
+            "zero-mean positive features": {"projection": "zero_mean"},
+            "antithetic positive features": {"projection": "antithetic"},
+            "moment-matched positive features": {"projection": "moment_matched"},
+            "positive features of length √d": {"projection": "regularized"},
+        },
+    )
     composed: ClassVar[bool] = True

@@ -49,6 +49,7 @@ class RandomPhase(RandomFeatures):
     """
 
     name: ClassVar[str] = "random_phase"
+    label = "random-phase Fourier features"
     imaginary: ClassVar[bool] = True
     uses_rng = True  # the phases are drawn even if the frequencies are given
 

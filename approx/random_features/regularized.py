@@ -3,6 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
+from approx.method import Label
 from approx.projections import Projection, Regularized, named
 from approx.random_features.positive import Positive
 
@@ -40,6 +41,7 @@ class RegularizedPositive(Positive):
     """
 
     name: ClassVar[str] = "regularized"
+    label = Label("regularized positive features")
     composed: ClassVar[bool] = True
 
     projection: str | Projection = "regularized"

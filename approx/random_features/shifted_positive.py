@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from approx.checks import Array
+from approx.method import Label
 from approx.method.fields import invariant, ruled
 from approx.projections import named
 from approx.random_features.features import Frame
@@ -48,6 +49,7 @@ class ShiftedPositive(GeneralizedExponential):
     """
 
     name: ClassVar[str] = "shifted_positive"
+    label = Label("shifted positive features", {"shifted FAVOR++ features": {"a": None}})
     invariant_to = invariant(shift=True, rotation=lambda m: named(m.projection).isotropic)
     composed: ClassVar[bool] = True
     fits_all = True  # μ is a mean of all queries and keys

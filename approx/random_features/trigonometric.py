@@ -47,6 +47,7 @@ class Trigonometric(RandomFeatures):
     """
 
     name: ClassVar[str] = "trigonometric"
+    label = "random Fourier features"
     composed: ClassVar[bool] = True
     per_frequency: ClassVar[int] = 2
     imaginary: ClassVar[bool] = True

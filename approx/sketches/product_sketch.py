@@ -11,6 +11,7 @@ from approx.checks import Array
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
+from approx.method import Label
 from approx.method.fields import invariant, one_of
 from approx.method.prices import Price, Shape, low_rank
 from approx.sketches.power import PowerSketch
@@ -59,6 +60,7 @@ class ProductSketch(PowerSketch):
     """
 
     name: ClassVar[str] = "product_sketch"
+    label = Label("product sketch", {"Gaussian product sketch": {"law": "gaussian"}})
     invariant_to = invariant(rotation=lambda m: m.law == "gaussian")
     examples = (
         "product_sketch(m=4, degree=3)",

@@ -14,7 +14,7 @@ from approx.estimate import exact
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
-from approx.method import Method, Moments, Size
+from approx.method import Label, Method, Moments, Size
 from approx.method.fields import integer, one_of
 from approx.method.prices import Price, Shape, low_rank
 from approx.sketches.products import forms, products, unit
@@ -70,6 +70,7 @@ class RandomMaclaurin(Method):
     """
 
     name: ClassVar[str] = "random_maclaurin"
+    label = Label("random Maclaurin, geometric", {"random Maclaurin, Poisson": {"law": "poisson"}})
     invariant_to = frozenset({"scale"})
     examples = (
         "random_maclaurin(m=5)",

@@ -59,6 +59,7 @@ class SquaredSketch(Method):
     """
 
     name: ClassVar[str] = "squared_sketch"
+    label = "squared sketch"
     invariant_to = invariant(rotation=lambda m: m.law == "gaussian")
     examples = (
         "squared_sketch(inner=3)",

@@ -69,6 +69,7 @@ class TensorSketch(PowerSketch):
     """
 
     name: ClassVar[str] = "tensor_sketch"
+    label = "TensorSketch"
     examples = (
         "tensor_sketch(m=5, degree=3)",
         "tensor_sketch(m=4, degree=2)",

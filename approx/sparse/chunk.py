@@ -42,6 +42,7 @@ class Chunk(ByPlace):
     """
 
     name: ClassVar[str] = "chunk"
+    label = "chunks"
     sized_by = Size("size", counts="entries")
 
     size: int | None = None

@@ -11,7 +11,7 @@ from approx.decoding.keys import KeptKeys
 from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
-from approx.method import Size
+from approx.method import Label, Size
 from approx.method.fields import integer, invariant, one_of
 from approx.method.prices import NUMBER, Price, Reads, Shape
 from approx.sparse.sliding_window import window
@@ -130,6 +130,18 @@ class Columns(SupportMethod):
     """
 
     name: ClassVar[str] = "columns"
+    label = Label(
+        "columns of most attention",
+        {
+            "heavy hitters (H2O)": {"by": "h2o"},
+            "columns of last queries (SnapKV)": {"by": "snapkv"},
+            "columns by expected attention": {"by": "expected"},
+            "columns unlike the mean (KeyDiff)": {"by": "key_diff"},
+            "columns of small keys (Knorm)": {"by": "key_norm"},
+            "columns by leverage scores": {"by": "leverage"},
+            "columns by CUR": {"by": "cur"},
+        },
+    )
     invariant_to = invariant(
         shift=lambda m: m.by in ("mass", "h2o", "snapkv"), rotation=True, scale=True
     )

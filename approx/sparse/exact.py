@@ -35,6 +35,7 @@ class Exact(ByPlace):
     """
 
     name: ClassVar[str] = "exact"
+    label = "exact attention"
     by_place = False
 
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:

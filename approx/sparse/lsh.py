@@ -9,7 +9,7 @@ from approx.checks import Array
 from approx.estimate import masks, memory
 from approx.estimate.distances import squared_distances
 from approx.estimate.masks import Mask, MaskLike
-from approx.method import Size, prices
+from approx.method import Label, Size, prices
 from approx.method.fields import integer, invariant, one_of, real
 from approx.method.prices import Price, Shape
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
@@ -73,6 +73,7 @@ class LSH(SupportMethod):
     """
 
     name: ClassVar[str] = "lsh"
+    label = Label("LSH (angles)", {"LSH after XBOX+": {"transform": "xbox"}})
     invariant_to = invariant(
         rotation=True, scale=lambda m: m.family != "e2" and m.transform == "none"
     )

@@ -13,7 +13,7 @@ from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
 from approx.kernels.jit import kernel
-from approx.method import TV, Size
+from approx.method import TV, Label, Size
 from approx.method.fields import flag, integer, invariant, one_of
 from approx.method.prices import NUMBER, Price, Shape, entries
 from approx.sparse.support import SupportMethod
@@ -82,6 +82,13 @@ class Pages(SupportMethod):
     """
 
     name: ClassVar[str] = "pages"
+    label = Label(
+        "pages by boxes (Quest)",
+        {
+            "pages of most attention": {"by": "mass"},
+            "pages by mean key": {"by": "mean"},
+        },
+    )
     invariant_to = invariant(shift=True, rotation=lambda m: m.by != "box", scale=True)
     examples = (
         "pages(k=2, size=2)",

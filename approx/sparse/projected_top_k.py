@@ -15,7 +15,7 @@ from approx.compressed_logits.method import CompressedLogits
 from approx.decoding.cache import Cache
 from approx.decoding.keys import ChosenKeys
 from approx.estimate.masks import Mask
-from approx.method import Size
+from approx.method import Label, Size
 from approx.method.fields import flag, instance, integer, invariant, one_of
 from approx.method.prices import NUMBER, Price, Reads, Shape
 from approx.sparse.support import SupportMethod
@@ -84,6 +84,13 @@ class ProjectedTopK(SupportMethod):
     """
 
     name: ClassVar[str] = "projected_top_k"
+    label = Label(
+        "top-k of compressed logits",
+        {
+            "channel top-k (SparQ)": {"by": "channels"},
+            "axis top-k (Loki)": {"by": "pca"},
+        },
+    )
     invariant_to = invariant(
         shift=lambda m: m.by != "svd" and (m.centred or m.axes),
         rotation=lambda m: m.by != "channels" and not m.axes,

@@ -64,6 +64,7 @@ class Random(SupportMethod):
     """
 
     name: ClassVar[str] = "random"
+    label = "random keys"
     draws_by_row = True
     deterministic: ClassVar[bool] = False
     sized_by = Size("k", counts="entries")

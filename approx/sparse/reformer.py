@@ -62,6 +62,7 @@ class Reformer(SupportMethod):
     """
 
     name: ClassVar[str] = "reformer"
+    label = "Reformer buckets"
     invariant_to = frozenset({"rotation", "scale"})
     by_place = True
     examples = (

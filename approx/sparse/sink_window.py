@@ -57,6 +57,7 @@ class SinkWindow(ByPlace):
     """
 
     name: ClassVar[str] = "sink_window"
+    label = "sink and window"
 
     k: int | None = None
     sinks: int = integer(1)

@@ -47,6 +47,7 @@ class SlidingWindow(ByPlace):
     """
 
     name: ClassVar[str] = "sliding_window"
+    label = "sliding window"
     sized_by = Size("width", counts="entries")
 
     width: int | None = None

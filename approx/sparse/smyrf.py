@@ -54,6 +54,7 @@ class Smyrf(SupportMethod):
     """
 
     name: ClassVar[str] = "smyrf"
+    label = "SMYRF clusters"
     invariant_to = frozenset({"rotation"})
     examples = ("smyrf(size=1, rounds=2)",)
     deterministic: ClassVar[bool] = False

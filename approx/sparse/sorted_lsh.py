@@ -54,6 +54,7 @@ class SortedLSH(SupportMethod):
     """
 
     name: ClassVar[str] = "sorted_lsh"
+    label = "sorted LSH blocks"
     invariant_to = frozenset({"rotation", "scale"})
     by_place = True
     examples = ("sorted_lsh(hashes=2)",)

@@ -43,6 +43,7 @@ class Strided(ByPlace):
     """
 
     name: ClassVar[str] = "strided"
+    label = "strides"
     sized_by = Size("k", counts="entries")
 
     k: int | None = None

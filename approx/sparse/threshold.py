@@ -45,6 +45,7 @@ class Threshold(SupportMethod):
     """
 
     name: ClassVar[str] = "threshold"
+    label = "weights above a level"
     examples = ("threshold(level=0.2)",)
 
     sized_by = Size("level", counts="entries", integer=False)

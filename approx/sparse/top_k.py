@@ -8,7 +8,7 @@ import numpy as np
 from approx.checks import Array
 from approx.estimate import exact
 from approx.estimate.masks import Mask
-from approx.method import KERNEL, TV, Size
+from approx.method import KERNEL, TV, Label, Size
 from approx.method.fields import one_of
 from approx.method.prices import Price, Shape, entries
 from approx.sparse.support import SupportMethod
@@ -63,6 +63,7 @@ class TopK(SupportMethod):
     """
 
     name: ClassVar[str] = "top_k"
+    label = Label("top-k of each row", {"top-k per head": {"per": "head"}})
     examples = (
         "top_k()",
         "top_k(per='head')",

@@ -58,6 +58,7 @@ class TopP(SupportMethod):
     """
 
     name: ClassVar[str] = "top_p"
+    label = "top-p of each row"
     examples = ("top_p(p=0.6)",)
 
     p: float = real(0.9, most=1.0)

@@ -43,6 +43,7 @@ class TrueDenominator(Method):
     """
 
     name: ClassVar[str] = "true_denominator"
+    label = "support with the true denominator"
     examples = (
         "true_denominator(top_k())",
         "true_denominator(random())",

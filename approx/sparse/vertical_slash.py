@@ -11,7 +11,7 @@ from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
 from approx.kernels.jit import kernel
-from approx.method import TV, Size
+from approx.method import TV, Label, Size
 from approx.method.fields import integer, one_of, real
 from approx.method.prices import Price, Shape
 from approx.sparse.support import SupportMethod
@@ -84,6 +84,7 @@ class VerticalSlash(SupportMethod):
     """
 
     name: ClassVar[str] = "vertical_slash"
+    label = Label("lines and slashes (MInference)", {"best lines and slashes": {"by": "mass"}})
     by_place = True
     examples = (
         "vertical_slash()",
