@@ -1,5 +1,6 @@
 """The base class of methods that store keys in few bits."""
 
+import copy
 import dataclasses
 from abc import abstractmethod
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from approx.compressed_logits.exponential import Exponential
 from approx.compressed_logits.method import CompressedLogits, CompressionCost
 from approx.decoding.cache import Cache
 from approx.decoding.codes import CodedCache, Coder
+from approx.decoding.keys import window_keys
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Moments
@@ -119,16 +121,15 @@ class CodedKeys(CompressedLogits):
         """Return the coder of keys, with its random draws; None if each key needs its own draw."""
         return None
 
-    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+    def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
+        same = copy.deepcopy(rng)
         coder = self.coder(d, rng) if self.autoregressive else None
         if coder is None:
             return None
+        if window:  # all draws precede the first key
+            return window_keys(self, d, c, same, window, block=self.members)
         more = self.exact_keys, self.members, self.layout(d).parameters
         return CodedCache(d, c, coder, self._sides, *more)
-
-    def reach_of(self, window: int) -> tuple[int, int] | None:
-        """Return the start of a group, if all draws precede the first key."""
-        return None if self.coder(1, np.random.default_rng(0)) is None else (self.members, 0)
 
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
         """Return left and right of the logits whose draws have the seed 0."""

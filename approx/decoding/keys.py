@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from approx.estimate.masks import Mask
 from approx.supports import boxes
 from approx.supports.eviction import Limits
 from approx.supports.patterns import ranked
+
+if TYPE_CHECKING:
+    from approx.method import Method
 
 
 class AllKeys(Cache):
@@ -183,8 +187,9 @@ class WindowKeys(Cache):
     Parameters
     ----------
     d, c, window : int
-    row : callable
-        (q (1, d), K, V, mask of one query, sink) → the attention of the query, (1, c).
+    method : Method
+    rng : Generator
+        Each query gets a copy.
     block, lead : int
         At least ``lead`` keys before the window are stored, too. The position of the first stored
         key is a multiple of ``block``.
@@ -195,12 +200,14 @@ class WindowKeys(Cache):
         d: int,
         c: int,
         window: int,
-        row: Callable[[Array, Array, Array, Mask, float], Array],
-        block: int = 1,
-        lead: int = 0,
+        method: Method,
+        rng: np.random.Generator,
+        block: int,
+        lead: int,
     ) -> None:
         super().__init__(d, c)
-        self.window, self.row, self.block, self.lead = window, row, block, lead
+        self.window, self.method, self.rng = window, method, rng
+        self.block, self.lead = block, lead
         self.keys, self.values = Rows(self.d), Rows(self.c)
 
     def add(self, k: Array, v: Array) -> None:
@@ -214,7 +221,9 @@ class WindowKeys(Cache):
     def answer(self, q: Array, sink: float) -> Array:
         l = len(self.keys)
         mask = Mask(np.array([max(l - self.window, 0)]), np.array([l]), l, looks_back=True)
-        return np.asarray(self.row(q[None], self.keys.array, self.values.array, mask, sink)[0])
+        rng, keys = copy.deepcopy(self.rng), self.keys.array
+        estimate = self.method.approximate(q[None], keys, mask=mask, rng=rng, sink=sink)
+        return np.asarray(estimate.attend(self.values.array)[0])
 
     @property
     def reads(self) -> int:
@@ -222,6 +231,22 @@ class WindowKeys(Cache):
 
     def arrays(self) -> list[Any]:
         return [self.keys, self.values]
+
+
+def window_keys(
+    method: Method,
+    d: int,
+    c: int,
+    rng: np.random.Generator,
+    window: int,
+    *,
+    block: int = 1,
+    lead: int = 0,
+) -> WindowKeys | None:
+    """Return `WindowKeys` of a method; None if a row depends on other queries or later tokens."""
+    if not (method.autoregressive and method.row_local):
+        return None
+    return WindowKeys(d, c, window, method, rng, block, lead)
 
 
 class KeptPages(AllKeys):

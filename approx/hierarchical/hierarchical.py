@@ -10,6 +10,7 @@ import scipy.sparse
 
 from approx.checks import Array
 from approx.decoding.cache import Cache
+from approx.decoding.keys import window_keys
 from approx.estimate import exact
 from approx.estimate.low import Factors, add_sink, divide_by_last
 from approx.estimate.masks import Mask
@@ -165,17 +166,15 @@ class Hierarchical(Method):
         """Return the blocks and near keys of every query."""
         return partition(mask, self.exact_below, self.sinks)
 
-    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+    def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
+        if window:  # in the least block that is at least as long
+            size = self.exact_below
+            while size < window:
+                size *= 2
+            return window_keys(self, d, c, rng, window, block=size, lead=self.sinks)
         if self.basis == "svd":
             return None
         return States(SUMMARIES[self.basis], self.rank or 0, self.exact_below, self.sinks, d, c)
-
-    def reach_of(self, window: int) -> tuple[int, int]:
-        """Return the size of the least block that is at least as long as the window, and sinks."""
-        size = self.exact_below
-        while size < window:
-            size *= 2
-        return size, self.sinks
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         parts = self.partition(mask)

@@ -52,9 +52,9 @@ class FeatureMap(Method):
         r = self.width(shape.d)
         return None if r is None else low_rank(r, shape)
 
-    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+    def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
         width = self.width(d)
-        if width is None or not (self.autoregressive and self.row_local):
+        if window or width is None or not (self.autoregressive and self.row_local):
             return None
         one = Mask.causal(1, 1)
 

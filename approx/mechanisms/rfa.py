@@ -108,7 +108,9 @@ class Rfa(Method):
         factors = Factors(left.astype(q.dtype), right.astype(q.dtype), log.astype(q.dtype))
         return Parts(factors, space="attention")
 
-    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
+    def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
+        if window:
+            return None
         maps = self.features.maps(d, rng)
 
         def unit(x: Array) -> Array:

@@ -6,7 +6,6 @@ adds the formula.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import hashlib
@@ -22,7 +21,6 @@ from numpy.typing import ArrayLike
 from approx import checks
 from approx.checks import Array
 from approx.decoding.cache import Cache
-from approx.decoding.keys import WindowKeys
 from approx.estimate import exact, masks, memory
 from approx.estimate.approximation import OF, Approximation
 from approx.estimate.masks import ALL, Mask, MaskLike
@@ -509,7 +507,7 @@ class Method(ABC):
         checks.integer("window", window, least=0)
         memory.reserve(self._workspace(Shape(1, 1, d, c)), f"a cache of {self}", "d")
         draws = generator(rng)
-        found = self.windowed(d, c, draws, window) if window else self.cached(d, c, draws)
+        found = self._cache(d, c, draws, window)
         if found is None:
             if window and self.autoregressive:
                 raise ValueError(f"{self} has no cache under a window")
@@ -521,27 +519,8 @@ class Method(ABC):
         found.dtype = np.dtype(dtype)
         return found
 
-    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+    def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
         """Return `cache` for checked widths; None, the default, if the method has no cache."""
-        return None
-
-    def windowed(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
-        """Return `cached` under a window, by default `WindowKeys`; None if there is no cache."""
-        if not (self.autoregressive and self.row_local) or (reach := self.reach_of(window)) is None:
-            return None
-
-        def row(q: Array, k: Array, v: Array, mask: Mask, sink: float) -> Array:
-            draws = copy.deepcopy(rng)
-            return self.approximate(q, k, mask=mask, rng=draws, sink=sink).attend(v)
-
-        return WindowKeys(d, c, window, row, *reach)
-
-    def reach_of(self, window: int) -> tuple[int, int] | None:
-        """Return (block, lead), the keys that a row under a window depends on; None if not known.
-
-        They begin at least ``lead`` keys before the window, at a position that is a multiple of
-        ``block``. The default is None.
-        """
         return None
 
     def price(

@@ -143,8 +143,8 @@ class RandomFeatures(Method):
         """Return the features of one query or key if nothing is fitted; None by default."""
         return None
 
-    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        maps = None if self.fits_all else self.maps(d, rng)
+    def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
+        maps = None if window or self.fits_all else self.maps(d, rng)
         return None if maps is None else RunningSums(d, c, maps)
 
     def _price(self, shape: Shape) -> Price | None:

@@ -250,11 +250,7 @@ class Columns(SupportMethod):
     def _limits(self, k: int) -> Limits:
         return Limits(k, self.block or 1, self.sinks, max(self.recent, 1))
 
-    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
-        assert self.k is not None
-        return KeptKeys(d, c, self._limits(self.k), heavy=True) if self.by == "h2o" else None
-
-    def windowed(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
+    def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
         assert self.k is not None
         if self.by != "h2o":
             return None

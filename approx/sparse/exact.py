@@ -41,8 +41,5 @@ class Exact(ByPlace):
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:
         return mask.first, mask.stop, 1
 
-    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
-        return AllKeys(d, c)
-
-    def windowed(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache:
-        return KeptKeys(d, c, Limits(window, 1, 0, window))
+    def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache:
+        return KeptKeys(d, c, Limits(window, 1, 0, window)) if window else AllKeys(d, c)

@@ -8,7 +8,7 @@ import numpy as np
 
 from approx.checks import Array
 from approx.decoding.cache import Cache
-from approx.decoding.keys import KeptPages
+from approx.decoding.keys import KeptPages, window_keys
 from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
@@ -151,14 +151,13 @@ class Pages(SupportMethod):
         indptr, indices = patterns.runs(np.concatenate(first), np.concatenate(last))
         return indptr[np.concatenate([[0], np.cumsum(np.concatenate(counts))])], indices
 
-    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+    def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
+        if window:
+            return window_keys(self, d, c, rng, window, block=self.size)
         if self.by == "mass":
             return None
         count = (self.k or 0) // self.size
         return KeptPages(d, c, self.size, count, by_box=self.by == "box", current=self.current)
-
-    def reach_of(self, window: int) -> tuple[int, int]:
-        return self.size, 0
 
     def _by_mass(self, Q: Array, K: Array, mask: Mask) -> Callable[[slice], Array]:
         starts = np.arange(0, mask.l, self.size)

@@ -13,7 +13,7 @@ from approx.compressed_logits.key_pca import Axes, KeyPCA
 from approx.compressed_logits.logit_svd import LogitSVD
 from approx.compressed_logits.method import CompressedLogits
 from approx.decoding.cache import Cache
-from approx.decoding.keys import ChosenKeys
+from approx.decoding.keys import ChosenKeys, window_keys
 from approx.estimate.masks import Mask
 from approx.method import Label, Size
 from approx.method.fields import flag, instance, integer, invariant, one_of
@@ -145,7 +145,9 @@ class ProjectedTopK(SupportMethod):
         left, right = self.selector(Q.shape[1]).factors(Q, K)
         return TopK(self.k).pattern(left, right, mask, rng)
 
-    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache | None:
+    def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
+        if window:
+            return window_keys(self, d, c, rng, window)
         if self.by != "channels":
             return None
         r = int(self.selector(d).numbers(d).read)
@@ -156,9 +158,6 @@ class ProjectedTopK(SupportMethod):
 
         assert self.k is not None
         return ChosenKeys(d, c, scores, self.k, looks=r)
-
-    def reach_of(self, window: int) -> tuple[int, int]:
-        return 1, 0
 
     def selection(self, shape: Shape) -> Price:
         cost = self.selector(shape.d).numbers(shape.d)

@@ -7,7 +7,7 @@ import numpy as np
 
 from approx.checks import Array
 from approx.decoding.cache import Cache
-from approx.decoding.keys import KeptKeys
+from approx.decoding.keys import KeptKeys, window_keys
 from approx.estimate.masks import Mask
 from approx.method import Size
 from approx.method.fields import integer
@@ -76,10 +76,8 @@ class SinkWindow(ByPlace):
         first, last = window(mask, (self.k or 0) - self.sinks)
         return np.stack([mask.first, np.maximum(first, sinks)], 1), np.stack([sinks, last], 1), 1
 
-    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
+    def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
+        if window:  # whose first keys are the sinks
+            return window_keys(self, d, c, rng, window)
         assert self.k is not None
         return KeptKeys(d, c, Limits(self.k, 1, self.sinks, self.k - self.sinks))
-
-    def reach_of(self, window: int) -> tuple[int, int]:
-        """Return the window; its first keys are the sinks."""
-        return 1, 0

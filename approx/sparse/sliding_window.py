@@ -55,13 +55,9 @@ class SlidingWindow(ByPlace):
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:
         return *window(mask, self.width or 0), 1
 
-    def cached(self, d: int, c: int, rng: np.random.Generator) -> Cache:
+    def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache:
         assert self.width is not None
-        return KeptKeys(d, c, Limits(self.width, 1, 0, self.width))
-
-    def windowed(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache:
-        assert self.width is not None
-        width = min(self.width, window)
+        width = min(self.width, window or self.width)
         return KeptKeys(d, c, Limits(width, 1, 0, width))
 
 

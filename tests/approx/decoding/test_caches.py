@@ -63,7 +63,7 @@ SUMS = (
 def cached(name):
     """Return an example for 8 keys of 4 numbers, and whether it has a cache."""
     method = small(name, 8, 8, 4)
-    return method, method.cached(4, 2, generator(0)) is not None
+    return method, method._cache(4, 2, generator(0), 0) is not None
 
 
 CACHED = [name for name in NAMES if cached(name)[1]]

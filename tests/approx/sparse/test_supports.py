@@ -178,7 +178,7 @@ def test_rounding_does_not_break_ties(spec):
         )
         for got in others:  # logits ≤ 5 with rounding errors of some 30 eps; fits amplify them
             np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-8)
-        if mask and (cache := parse(spec).cached(5, 5, rng)) is not None:
+        if mask and (cache := parse(spec)._cache(5, 5, rng, 0)) is not None:
             for i, (q, k) in enumerate(zip(Q, K)):  # a cache breaks them alike
                 cache.append(3 * k, k)
                 np.testing.assert_allclose(
