@@ -5,29 +5,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from approx import checks
 from approx.checks import Array
 from approx.decoding.cache import Cache
-from approx.decoding.keys import KeptKeys
-from approx.estimate import exact
 from approx.estimate.masks import Mask
-from approx.kernels.elementary import exp_rows
 from approx.method import Label, Size
 from approx.method.fields import integer, invariant, one_of
 from approx.method.prices import NUMBER, Price, Reads, Shape
+from approx.sparse.key_scores import SCORES, KeyScore
 from approx.sparse.sliding_window import window
 from approx.sparse.support import SupportMethod
-from approx.supports import eviction, key_scores, patterns
+from approx.supports import eviction, patterns
 from approx.supports.eviction import Blocks, Limits
 from approx.supports.patterns import Pattern
 
-OF_KEYS = {
-    "key_norm": key_scores.key_norm,
-    "key_diff": key_scores.key_diff,
-    "leverage": key_scores.leverage,
-    "cur": key_scores.cur,
-}
-OF_SNAPKV = ("window", "kernel_size", "pooling")
-BY = ("mass", "h2o", "snapkv", "expected", *OF_KEYS)
+# the fields of one score only, and its name
+OPTIONS = {field.name: by for by, x in SCORES.items() for field in dataclasses.fields(x)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,19 +125,9 @@ class Columns(SupportMethod):
     name: ClassVar[str] = "columns"
     label = Label(
         "columns of most attention",
-        {
-            "heavy hitters (H2O)": {"by": "h2o"},
-            "columns of last queries (SnapKV)": {"by": "snapkv"},
-            "columns by expected attention": {"by": "expected"},
-            "columns unlike the mean (KeyDiff)": {"by": "key_diff"},
-            "columns of small keys (Knorm)": {"by": "key_norm"},
-            "columns by leverage scores": {"by": "leverage"},
-            "columns by CUR": {"by": "cur"},
-        },
+        {score.label: {"by": by} for by, score in SCORES.items() if score.label},
     )
-    invariant_to = invariant(
-        shift=lambda m: m.by in ("mass", "h2o", "snapkv"), rotation=True, scale=True
-    )
+    invariant_to = invariant(shift=lambda m: m.score.shift_invariant, rotation=True, scale=True)
     examples = (
         "columns()",
         "columns(recent=1)",
@@ -153,7 +136,7 @@ class Columns(SupportMethod):
     class_name = "columns"
 
     k: int | None = None
-    by: str = one_of("mass", BY)
+    by: str = "mass"
     sinks: int = integer(0, least=0)
     recent: int = integer(0, least=0)
     block: int | None = integer()
@@ -162,13 +145,21 @@ class Columns(SupportMethod):
     pooling: str = one_of("average", ("average", "max"))
 
     @property
+    def score(self) -> KeyScore:
+        """The score of a key."""
+        score = SCORES[self.by]
+        return score(
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(score)}
+        )
+
+    @property
     def sized_by(self) -> Size:
         return Size("k", least=self._least, counts="entries")
 
     @property
     def evicts(self) -> bool:
         """Whether keys are evicted as others arrive, so that the set changes over the queries."""
-        return self.block is not None or self.by == "h2o"
+        return self.block is not None or self.score.running
 
     @property
     def _least(self) -> int:
@@ -178,7 +169,7 @@ class Columns(SupportMethod):
 
     @property
     def oracle(self) -> bool:
-        return self.by == "mass"
+        return self.score.all_logits
 
     @property
     def autoregressive(self) -> bool:
@@ -190,20 +181,21 @@ class Columns(SupportMethod):
 
     @property
     def past_queries(self) -> bool:
-        return self.evicts and self.by not in OF_KEYS
+        return self.evicts and not self.score.keys_alone
 
     @property
     def row_local(self) -> bool:
         """Whether the keys alone decide the set; a cache also evicts keys that no query sees."""
-        return self.by in OF_KEYS and not self.evicts
+        return self.score.keys_alone and not self.evicts
 
     def __post_init__(self) -> None:
+        checks.one_of("by", self.by, tuple(SCORES))  # the checks of the base class ask the score
         super().__post_init__()
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if self.by != "snapkv" and field.name in OF_SNAPKV and value != field.default:
+            by, value = OPTIONS.get(field.name, self.by), getattr(self, field.name)
+            if self.by != by and value != field.default:
                 raise ValueError(
-                    f"{field.name} is a field of by='snapkv' only, got {value!r} with "
+                    f"{field.name} is a field of by={by!r} only, got {value!r} with "
                     f"by={self.by!r}; the last keys of a query are `recent`"
                 )
         if self.kernel_size % 2 == 0:
@@ -222,7 +214,7 @@ class Columns(SupportMethod):
         return ("blocks", self.k, self.block or 1) if self.oracle else ("evicting", self.k)
 
     def divided(self, shape: Shape, reads: float) -> Reads:
-        return Reads(reads) if self.by in OF_KEYS else super().divided(shape, reads)
+        return Reads(reads) if self.score.keys_alone else super().divided(shape, reads)
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         Q, K = (np.asarray(x, np.float64) for x in (Q, K))
@@ -234,12 +226,7 @@ class Columns(SupportMethod):
         first, last = window(mask, self.recent)
         free = np.zeros(l, bool)  # the last keys are in the window of every query that sees them
         free[self.sinks : max(l - self.recent, 0) if mask.looks_back else l] = True
-        if self.by == "mass":
-            scores = _mass(Q, K, mask, first, last)
-        else:
-            order = np.argsort(mask.positions, kind="stable")
-            come = _Scores(self, Q[order], K, mask.first[order], mask.stop[order])
-            scores = come(n, np.arange(l), free)
+        scores = self.score.scores(Q, K, mask, (first, last), free)
         best = patterns.ranked(scores[free])[: (self.k or 0) - self.sinks - self.recent]
         chosen = np.concatenate(
             [np.arange(min(self.sinks, l)), np.sort(np.flatnonzero(free)[best])]
@@ -252,22 +239,13 @@ class Columns(SupportMethod):
 
     def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
         assert self.k is not None
-        if self.by != "h2o":
-            return None
-        return KeptKeys(d, c, self._limits(self.k), heavy=True, window=window)
+        return self.score.cache(d, c, self._limits(self.k), window)
 
     def _evicted(self, Q: Array, K: Array, mask: Mask, k: int) -> Pattern:
-        l = len(K)
-        limits = self._limits(min(k, l))  # nothing is evicted from a cache of all keys
+        limits = self._limits(min(k, len(K)))  # nothing is evicted from a cache of all keys
         blocks = Blocks.from_mask(mask, limits)
-        if self.by == "h2o":
-            kept = eviction.heavy_hitters(Q, K, blocks, limits)
-        elif self.by == "mass":
-            kept = [_heaviest(Q, K, mask, blocks, limits, int(b)) for b in blocks.filled()]
-        else:
-            scores = _Scores(self, Q[blocks.order], K, blocks.first, blocks.end)
-            kept = eviction.by_scores(blocks, limits, l, scores)
-        return blocks.pattern(kept, limits, l)
+        kept = self.score.cached_keys(Q, K, mask, blocks, limits)
+        return blocks.pattern(kept, limits, len(K))
 
     def held(self, mask: Mask) -> Array | None:
         if self.k is None or not self.evicts:
@@ -277,103 +255,20 @@ class Columns(SupportMethod):
     def selection(self, shape: Shape) -> Price:
         """Return the price of the scores; mass, a reference, has none.
 
-        One set is chosen once. In a cache, each of `block` queries pays its share of an eviction;
-        h2o reads a sum with each key in the cache.
+        One set is chosen once. In a cache, each of `block` queries pays its share of an eviction,
+        and a running score reads what it stores with each key in the cache.
         """
         n, l, d, _ = shape
         assert self.k is not None
+        score = self.score
         if not self.evicts:
-            return Price(0.0, 0.0, self._one_set_work(shape) / n, 0.0)
-        limits = self._limits(self.k)
-        if self.by == "h2o":
+            return Price(0.0, 0.0, score.one_set_work(shape) / n, 0.0)
+        limits, kept = self._limits(self.k), NUMBER * score.stored * min(self.k, l) / n
+        if score.running:
             per_query = self.held(shape.decoding)
             assert per_query is not None
-            return Price(0.0, float(per_query.max()), 0.0, NUMBER * min(self.k, l) / n)
-        looked, come = eviction.looked_at(Blocks.from_mask(shape.decoding, limits), limits)
-        reads = float(self._read(looked, come, d).max(initial=0)) / limits.block
-        looked, come = eviction.looked_at(Blocks.from_mask(shape.rows, limits), limits)
-        stored = self.by in ("key_norm", "cur")
-        kept = NUMBER * min(self.k, l) / n if stored else 0.0
-        return Price(0.0, reads, self._work(looked, come, d) / n, kept)
-
-    def _one_set_work(self, shape: Shape) -> float:
-        if self.by == "snapkv":
-            return float(shape.rows.counts[-self.window :].sum() * shape.d)
-        keys, queries = np.array([shape.l]), np.array([shape.n])
-        return self._work(keys, queries, shape.d)
-
-    def _read(self, keys: Array, come: Array, d: int) -> Array:
-        """Return the numbers that each eviction reads, for the counts of keys and of queries."""
-        if self.by in ("key_norm", "cur"):
-            return keys
-        if self.by == "mass":
-            return np.zeros(len(keys), int)
-        more = {"expected": d * d + d, "snapkv": np.minimum(come, self.window) * d}
-        return np.asarray(keys * d + more.get(self.by, 0))
-
-    def _work(self, keys: Array, come: Array, d: int) -> float:
-        """Return the multiply-adds of all evictions, for the counts of keys and of queries.
-
-        Norms are not counted. The mean and the covariance of the queries are updated, so that each
-        query is added once.
-        """
-        looked = int(keys.sum())
-        if self.by == "leverage":
-            return float(2 * looked * d * d + len(keys) * d**3)
-        if self.by == "snapkv":
-            return float((np.minimum(come, self.window) * keys).sum() * d)
-        if self.by == "expected":
-            return float(come.max(initial=0) * d * d + looked * (d * d + 2 * d))
-        return float(looked * d if self.by == "key_diff" else 0)
-
-
-class _Scores:
-    """Score keys by the queries so far, as `eviction.by_scores` requires.
-
-    Queries are in the order of their arrival; each sees the keys first ≤ j < end.
-    """
-
-    def __init__(self, rule: Columns, Q: Array, K: Array, first: Array, end: Array) -> None:
-        self.rule, self.Q, self.K, self.first, self.end = rule, Q, K, first, end
-        self.fit, self.fitted = key_scores.RunningCovariance(K.shape[1]), 0
-
-    def __call__(self, come: int, keys: Array, free: Array) -> Array:
-        rule, K = self.rule, self.K[keys]
-        if rule.by in OF_KEYS:
-            return OF_KEYS[rule.by](K)
-        if rule.by == "expected":
-            self.fit.add(self.Q[self.fitted : come])
-            self.fitted = come
-            return key_scores.expected(K, self.fit.mean, self.fit.covariance)
-        last = slice(max(come - rule.window, 0), come)
-        seen = (self.first[last, None] <= keys) & (keys < self.end[last, None])
-        logits = np.where(seen, self.Q[last] @ K.T, -np.inf)
-        return key_scores.snapkv(logits, free, rule.kernel_size, rule.pooling)
-
-
-def _mass(Q: Array, K: Array, mask: Mask, first: Array, last: Array) -> Array:
-    """Return the attention that each key gets, (l,), except from queries with first ≤ j < last."""
-    mass = np.zeros(len(K))
-    log_sums = exact.log_row_sums(Q, K, mask=mask)
-    for rows in exact.stripes(*mask.shape):
-        x = exact.seen_logits(Q, K, mask, rows)
-        exp_rows(x, log_sums[rows])
-        cols = mask.span(rows)
-        keys = np.arange(cols.start, cols.stop)
-        x[(first[rows, None] <= keys) & (keys < last[rows, None])] = 0.0
-        mass[cols] += x.sum(axis=0)
-    return mass
-
-
-def _heaviest(Q: Array, K: Array, mask: Mask, blocks: Blocks, limits: Limits, b: int) -> Array:
-    """Return the sinks, the best columns for the queries of block b, and the keys just before."""
-    if b == 0:
-        return np.arange(0)
-    rows, start = blocks.order[blocks.bounds[b] : blocks.bounds[b + 1]], limits.start(b)
-    nowhere = np.zeros(len(rows), np.intp)
-    mass = _mass(Q[rows], K, mask.take(rows), nowhere, nowhere)
-    keys = np.arange(blocks.lows[b], start)
-    free = limits.free(keys, start)
-    room = limits.k - limits.block - int((~free).sum())
-    best = patterns.ranked(mass[keys[free]])[:room]
-    return np.sort(np.concatenate([keys[~free], keys[free][best]]))
+            return Price(0.0, float(score.stored * per_query.max()), 0.0, kept)
+        counts = eviction.looked_at(Blocks.from_mask(shape.decoding, limits), limits)
+        reads = float(score.reads(*counts, d).max(initial=0)) / limits.block
+        counts = eviction.looked_at(Blocks.from_mask(shape.rows, limits), limits)
+        return Price(0.0, reads, score.work(*counts, d) / n, kept)

@@ -19,7 +19,7 @@ from small import NAMES, roundings, sizes, small
 from approx import Mask
 from approx.compressed_logits.normal_levels import ROTATIONS
 from approx.projections import PROJECTIONS
-from approx.sparse.columns import BY
+from approx.sparse.key_scores import SCORES
 
 D, SEED = 3, 5
 MASKS = {  # and the row that is looked at
@@ -92,7 +92,7 @@ MORE = (
 EVERY = [*NAMES, *MORE]
 FIELDS = (  # that `invariant_to` follows from
     *(f"positive(m=32, projection={x!r})" for x in PROJECTIONS),
-    *(f"columns(k=4, by={x!r})" for x in BY),
+    *(f"columns(k=4, by={x!r})" for x in SCORES),
     *(f"turboquant(bits=1, form='product', rotation={x!r})" for x in ROTATIONS),
     "turboquant(bits=2, group=3, rotation='hadamard')",
     "dense_exponential(m=4, form='saderf')",

@@ -11,7 +11,8 @@ from small import few, problems, truth
 from approx import METHODS, Mask, ResourceLimitError, parse
 from approx.estimate import exact, memory
 from approx.estimate.corrections import Support
-from approx.sparse import columns, pages, vertical_slash
+from approx.sparse import pages, vertical_slash
+from approx.sparse.key_scores import SCORES
 from approx.sparse.reformer import Reformer
 from approx.sparse.smyrf import Smyrf
 from approx.sparse.support import SupportMethod
@@ -67,8 +68,8 @@ def test_exp_on_the_support_and_nothing_off_it(name, problem, data):
 
 SHORT = [  # every support, and rules and mixtures of others, of five keys or in pages of two
     *(str(filled(name, 5)) for name in SUPPORTS if name not in ("lsh", "pages")),
-    *(f"columns(k=5, by='{by}', sinks=2, recent=1)" for by in columns.BY),
-    *(f"columns(k=5, by='{by}', block=2)" for by in columns.BY),
+    *(f"columns(k=5, by='{by}', sinks=2, recent=1)" for by in SCORES),
+    *(f"columns(k=5, by='{by}', block=2)" for by in SCORES),
     "lsh(hashes=1)",
     "pages(k=6, size=2, by='mean', current=True)",
     "sink_window(k=5, sinks=3)",
@@ -150,8 +151,8 @@ def test_a_wide_hash_is_refused():
 # Ties
 
 TIED = [
-    *(f"columns(k=13, by='{by}', recent=1)" for by in columns.BY),
-    *(f"columns(k=13, by='{by}', block=3)" for by in columns.BY),
+    *(f"columns(k=13, by='{by}', recent=1)" for by in SCORES),
+    *(f"columns(k=13, by='{by}', block=3)" for by in SCORES),
     *(f"pages(k=12, size=4, by='{by}', current={c})" for by in pages.BY for c in (True, False)),
     *(f"vertical_slash(k=13, by='{by}')" for by in vertical_slash.BY),
     *(f"projection(rank=5, pivots='{by}', block=32)" for by in ("h2o", "qr", "leverage", "greedy")),

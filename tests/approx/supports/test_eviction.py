@@ -9,8 +9,9 @@ from test_supports import support
 
 from analysis import inputs
 from approx import Mask, parse
-from approx.sparse.columns import BY, OF_KEYS, Columns
-from approx.supports import key_scores
+from approx.sparse import key_scores
+from approx.sparse.columns import Columns
+from approx.sparse.key_scores import SCORES
 
 some = settings(max_examples=max(1, settings().max_examples // 5))
 
@@ -48,13 +49,13 @@ def twin(Q, K, mask, method):
 def test_scores_are_pooled_over_free_keys_alone(pooling, pooled):
     """Of weights 1/10, 2/10, 3/10, 4/10 the last is of a key that is kept anyway."""
     free = np.array([True, True, True, False])
-    found = key_scores.snapkv(np.log([[1.0, 2.0, 3.0, 4.0]]), free, 3, pooling)
+    found = key_scores.SnapKV(1, 3, pooling).pooled(np.log([[1.0, 2.0, 3.0, 4.0]]), free)
     np.testing.assert_allclose(found[free], np.array(pooled) / 10, rtol=1e-14)
 
 
 @pytest.mark.parametrize(
     ("by", "evicts"),
-    [(by, evicts) for by in BY for evicts in (False, True) if evicts or by != "h2o"],
+    [(by, evicts) for by in SCORES for evicts in (False, True) if evicts or by != "h2o"],
 )
 @some
 @given(data=st.data())
@@ -67,7 +68,7 @@ def test_one_set_and_eviction_by_their_definition(by, evicts, data):
     assert on.sum(axis=1).max() <= method.k
 
 
-@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("by", SCORES)
 def test_a_longer_text_by_its_definition(by):
     """So that groups of 16 keys, queries before the last ones and keys between cuts are several."""
     rng = np.random.default_rng(8)
@@ -157,9 +158,9 @@ def test_a_gaussian_that_is_fitted_in_parts_is_that_of_the_whole():
     np.testing.assert_allclose(fit.covariance, np.cov(x.T, bias=True), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("by", OF_KEYS)
-def test_keys_of_zeros_have_scores(by):
-    assert np.isfinite(OF_KEYS[by](np.zeros((20, 3)))).all()
+@pytest.mark.parametrize("score", [x for x in SCORES.values() if x.keys_alone])
+def test_keys_of_zeros_have_scores(score):
+    assert np.isfinite(score().of_keys(np.zeros((20, 3)))).all()
 
 
 # Fields and prices
@@ -172,7 +173,7 @@ def test_what_k_counts():
     assert template.within(3.9, n=9, l=9, d=2).k == 5
 
 
-@pytest.mark.parametrize("by", [by for by in BY if by != "h2o"])
+@pytest.mark.parametrize("by", [by for by in SCORES if by != "h2o"])
 @some
 @given(data=st.data())
 def test_one_set_by_its_definition(by, data):
