@@ -22,13 +22,13 @@ from matplotlib.figure import Figure
 
 from analysis.compute import output_files
 from approx.estimate import exact
-from figures.drawing import style
+from figures.drawing import looks, style
 
 PAGE = Path(__file__).with_name("two_lines.md")
 PICTURES = PAGE.parent / "two_lines"
 DPI, WIDTH, HEIGHT = 110, 5.0, 2.3  # inches
 SHOWS = "Shows"  # the entry of a picture that has the digest of its section
-BLUE, AMBER, RED, GREY = (style.PALETTE[i] for i in (0, 1, 2, 8))
+BLUE, AMBER, RED, GREY = (looks.PALETTE[i] for i in (0, 1, 2, 8))
 
 Names = dict[str, Any]
 Draw = Callable[[Axes, Names], None]

@@ -15,7 +15,7 @@ from analysis.inputs import sample
 from analysis.sweeps.sweep import sweep
 from approx import METHODS, Method, parse
 from figures.command import options
-from figures.drawing import style
+from figures.drawing import looks
 from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import speaking, tr
 
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
                 spec = str(row["method"])
                 ours = spec.partition("(")[0] == mine.name
                 cells = [f"{row[column]:{form}}" for column, form in COLUMNS.items()]
-                lines.append(("→" if ours else "", spec if ours else style.label(spec), *cells))
+                lines.append(("→" if ours else "", spec if ours else looks.label(spec), *cells))
         about = tr(
             "Budget: {budget:g} stored values per query row, t = 1. tv: total variation of the "
             "attention weights, median of five draws; output: relative error of P V.",

@@ -12,8 +12,7 @@ from analysis.advice.target import cheapest, needed, summary
 from analysis.compute import output_files
 from approx.sparse.exact import Exact
 from figures.command import options
-from figures.drawing import style
-from figures.show import optimality
+from figures.drawing import looks, style
 from figures.show.diagnosis import (
     HEAD,
     head_name,
@@ -155,7 +154,7 @@ def _legend(best: pd.DataFrame, heads: pd.DataFrame) -> Iterator[str]:
             "The cheapest reference, which sees all logits, costs a median of {oracle}.",
             oracle=percent(best.oracle_share.median()),
         )
-        yield optimality.words()
+        yield looks.references()
     if not best.sure.all():
         yield tr(
             "about: the mean over draws is below the target, but we are less than 95 % sure "

@@ -1,16 +1,14 @@
 """One style for all figures: colours, names as users know them, and byte-identical files."""
 
 import contextlib
-import functools
-import hashlib
 import io
 import itertools
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -25,7 +23,6 @@ from PIL import Image, PngImagePlugin
 
 from analysis.compute import output_files
 from analysis.sweeps.table import harmless
-from approx import Method, parse
 from figures import fonts
 from figures.words.terminal_columns import balanced, ends
 from figures.words.translation import spoken, tr
@@ -56,237 +53,12 @@ REACHES = (4, 7, 11, 16, 22, 29, 37, 46, 56, 68, 82, 98, 116)  # points from a p
 FORMULA = re.compile(r"(?<!\\)\$(.*?)(?<!\\)\$", re.DOTALL)  # a dollar of a name is escaped
 NAME = 24  # columns of an input's name in a figure
 SMALL = 7.9  # points in a figure 7 inches wide: 7 on paper, where it is 160 mm wide
-PALE: dict[str, Any] = {  # of what needs all logits: no method
-    "linewidth": 4.0, "alpha": 0.35, "marker": "",
-    "solid_capstyle": "butt", "dash_capstyle": "butt",
-}  # fmt: skip
 ARRANGED: dict[Any, Any] = {"figure.constrained_layout.use": False}  # None, then, is no engine
-# petroff10, safe for colour-blind readers; line styles and markers carry the same information.
-PALETTE = (
-    "#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6",
-    "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd",
-)  # fmt: skip
-
-
-class Look(NamedTuple):
-    """How a method is shown: its name, which may state fields of it, and its line."""
-
-    label: str
-    colour: str
-    line: Any
-    marker: str
-
-
-# By name in the registry and, after a slash, by what `VARIANTS` says; in the order of a legend.
-LOOKS = {
-    "zero": Look("zero matrix", "0.6", ":", ""),
-    "one": Look("all ones", "0.75", ":", ""),
-    "constant": Look("best constant", "0.5", "-.", ""),
-    "uniform": Look("uniform attention", "0.35", "--", ""),
-    "positive/orthogonal": Look("orthogonal positive features", PALETTE[2], "-", "s"),
-    "positive/simplex": Look("simplex positive features", PALETTE[4], "-", "D"),
-    "positive/zero_mean": Look("zero-mean positive features", PALETTE[6], "--", "^"),
-    "positive/antithetic": Look("antithetic positive features", PALETTE[7], "-.", "v"),
-    "positive/moment_matched": Look(
-        "moment-matched positive features", PALETTE[8], (0, (3, 1, 1, 1)), "P"
-    ),
-    "positive/regularized": Look("positive features of length √d", PALETTE[5], "-", "X"),
-    "positive": Look("Performer (positive features)", PALETTE[0], "-", "o"),
-    "hyperbolic": Look("hyperbolic features", PALETTE[0], "--", "^"),
-    "generalized_exponential": Look("FAVOR++ features", PALETTE[0], ":", "s"),
-    "dense_exponential": Look("FAVOR# features", PALETTE[2], ":", "s"),
-    "shifted_positive/optimal": Look("shifted FAVOR++ features", PALETTE[4], "-.", "D"),
-    "shifted_positive": Look("shifted positive features", PALETTE[0], "-.", "v"),
-    "regularized": Look("regularized positive features", PALETTE[5], "-", "X"),
-    "leverage": Look("leverage-score features", PALETTE[3], "-", "<"),
-    "centered": Look("centred features", PALETTE[8], "-", ">"),
-    "trigonometric": Look("random Fourier features", PALETTE[9], "-", "v"),
-    "random_phase": Look("random-phase Fourier features", PALETTE[9], "--", "v"),
-    "generalized_trigonometric": Look("generalized Fourier features", PALETTE[9], ":", "v"),
-    "poisson": Look("Poisson features", PALETTE[1], "-", "<"),
-    "geometric": Look("geometric features", PALETTE[1], "--", ">"),
-    "angular_hybrid": Look("angular hybrid features", PALETTE[5], "-.", "d"),
-    "scatterbrain/positive+top_k": Look("Scatterbrain (Performer + top-k)", PALETTE[4], "-", "D"),
-    "scatterbrain/positive+sliding_window": Look(
-        "Scatterbrain (Performer + window)", PALETTE[5], "-", "X"
-    ),
-    "scatterbrain/positive+sink_window": Look(
-        "Scatterbrain (Performer + sink)", PALETTE[5], "--", "D"
-    ),
-    "scatterbrain/shifted_positive+smyrf": Look(
-        "Scatterbrain (shifted + SMYRF)", PALETTE[4], "--", "X"
-    ),
-    "top_k/head": Look("top-k per head", PALETTE[6], "-.", "v"),
-    "top_k": Look("top-k of each row", PALETTE[6], "-", "^"),
-    "sliding_window": Look("sliding window", PALETTE[7], "-", "s"),
-    "sink_window": Look("sink and window", PALETTE[7], ":", "o"),
-    "columns/h2o": Look("heavy hitters (H2O)", PALETTE[1], "-", "P"),
-    "columns/snapkv": Look("columns of last queries (SnapKV)", PALETTE[1], "--", "P"),
-    "columns/expected": Look("columns by expected attention", PALETTE[1], ":", "P"),
-    "columns/mass": Look("columns of most attention", PALETTE[1], "-.", ""),
-    "columns/key_diff": Look("columns unlike the mean (KeyDiff)", PALETTE[5], "-", "X"),
-    "columns/key_norm": Look("columns of small keys (Knorm)", PALETTE[5], "--", "X"),
-    "pages/mass": Look("pages of most attention", PALETTE[3], "-.", ""),
-    "pages/mean": Look("pages by mean key", PALETTE[3], "--", "d"),
-    "pages": Look("pages by boxes (Quest)", PALETTE[3], "-", "d"),
-    "vertical_slash/mass": Look("best lines and slashes", PALETTE[9], "-.", ""),
-    "vertical_slash": Look("lines and slashes (MInference)", PALETTE[9], "-", "^"),
-    "sampled/lsh": Look("LSH samples, weighted (MagicPIG)", PALETTE[8], "-", "*"),
-    "sampled/needed": Look("samples by (ε, δ) (vAttention)", PALETTE[8], "--", "*"),
-    "sampled/shared": Look("sampled columns (HyperAttention)", PALETTE[8], ":", "*"),
-    "sampled": Look("samples, weighted", PALETTE[8], "-.", "*"),
-    "guarded": Look("guarded, tv ≤ {tv:g}", PALETTE[7], "-", "s"),
-    "threshold": Look("weights above a level", PALETTE[6], ":", "v"),
-    "chunk": Look("chunks", PALETTE[7], "--", "P"),
-    "strided": Look("strides", PALETTE[3], "-", "d"),
-    "random": Look("random keys", "0.5", "--", ""),
-    "lsh/xbox": Look("LSH after XBOX+", PALETTE[0], "--", "o"),
-    "lsh": Look("LSH (angles)", PALETTE[0], "-", "o"),
-    "smyrf": Look("SMYRF clusters", PALETTE[1], "-", "<"),
-    "reformer": Look("Reformer buckets", PALETTE[2], "-", "X"),
-    "truncated_svd/tv": Look("low rank refined for tv", PALETTE[2], ":", ""),
-    "truncated_svd": Look("truncated SVD", PALETTE[2], "--", ""),
-    "nystrom": Look("Nyström", PALETTE[8], "-.", "<"),
-    "coreset": Look("coreset (WildCat)", PALETTE[7], "-", "h"),
-    "nystrom/past": Look("Nyström, past landmarks", PALETTE[8], ":", ">"),
-    "logit_svd": Look("best logits of rank r (KQ-SVD)", PALETTE[4], "-", "o"),
-    "key_pca/keys": Look("axes of KᵀK", PALETTE[9], "-", "^"),
-    "key_pca": Look("principal axes of keys (Loki)", PALETTE[1], "-", "s"),
-    "channels": Look("largest channels (SparQ)", PALETTE[3], "-", "d"),
-    "quantised/channel": Look("keys of {bits} bits by channel (KIVI)", PALETTE[3], "--", "X"),
-    "quantised": Look("keys of {bits} bits", PALETTE[7], ":", "D"),
-    "turboquant/eden": Look("keys of {bits} bits (EDEN)", PALETTE[5], "--", "<"),
-    "turboquant": Look("rotated keys of {bits} bits (TurboQuant)", PALETTE[0], "--", "o"),
-    "qjl": Look("signs of keys (QJL)", PALETTE[4], "--", "v"),
-    "rounded_values/quantised": Look("keys and values of {bits} bits", PALETTE[3], "-", "X"),
-    "rounded_values/turboquant": Look("EDEN keys and values of {bits} bits", PALETTE[5], "-", "<"),
-    "rounded_values": Look("values of {bits} bits", PALETTE[7], "-", "D"),
-    "projected_top_k/channels": Look("channel top-k (SparQ)", PALETTE[6], "-.", "v"),
-    "projected_top_k/pca": Look("axis top-k (Loki)", PALETTE[6], ":", "<"),
-    "projected_top_k": Look("top-k of compressed logits", PALETTE[6], (0, (3, 1, 1, 1)), "v"),
-    "godec/0": Look("largest entries of the matrix", PALETTE[6], "--", ""),
-    "godec": Look("sparse + low rank (GoDec)", "black", "-", ""),
-    "hierarchical/svd": Look("hierarchical (SVD)", PALETTE[4], "--", "o"),
-    "hierarchical/mean": Look("hierarchical, mean keys", PALETTE[0], "-", "h"),
-    "hierarchical/pivots": Look("hierarchical, pivot keys", PALETTE[0], "--", "H"),
-    "robust_pca": Look("Robust PCA (pursuit)", PALETTE[8], "", "P"),
-    "taylor": Look("Taylor, degree {degree}", PALETTE[1], "-", "p"),
-    "random_maclaurin/poisson": Look("random Maclaurin, Poisson", PALETTE[1], "--", "<"),
-    "random_maclaurin": Look("random Maclaurin, geometric", PALETTE[1], "-", ">"),
-    "product_sketch/gaussian": Look("Gaussian product sketch", PALETTE[5], "--", "d"),
-    "product_sketch": Look("product sketch", PALETTE[5], "-", "d"),
-    "tensor_sketch": Look("TensorSketch", PALETTE[2], "-", "s"),
-    "squared_sketch": Look("squared sketch", PALETTE[4], "-", "D"),
-    "tensor_power": Look("tensor power (1 + x/n)ⁿ, n = {n}", PALETTE[3], "-", "h"),
-    "richardson": Look("Richardson of two powers, n = {n}", PALETTE[3], "--", "H"),
-    "richardson/3": Look("Richardson of three powers, n = {n}", PALETTE[3], ":", "H"),
-    "chebyshev": Look("Chebyshev, degree {degree}", PALETTE[0], "-.", "8"),
-    "minimax/absolute": Look("absolute minimax, degree {degree}", PALETTE[2], ":", "D"),
-    "minimax": Look("relative minimax, degree {degree}", PALETTE[2], "-.", "D"),
-    "least_squares": Look("least squares, degree {degree}", PALETTE[6], "-.", "v"),
-    "elu": Look("linear attention, elu + 1", PALETTE[1], "-", "o"),
-    "relu": Look("linear attention, relu", PALETTE[1], "--", "s"),
-    "cosformer": Look("cosFormer", PALETTE[1], ":", "^"),
-    "flowformer": Look("Flowformer", PALETTE[1], "-.", "v"),
-    "flash": Look("FLASH mixed chunks", PALETTE[8], "-", "P"),
-    "rfa": Look("random feature attention", PALETTE[9], "-.", "o"),
-    "lara": Look("LARA", PALETTE[4], "--", "s"),
-    "linformer/gaussian": Look("Linformer, Gaussian", PALETTE[5], "--", "<"),
-    "linformer": Look("Linformer, means", PALETTE[5], "-", ">"),
-    "nystromformer/iterated": Look("Nyströmformer, iterated", PALETTE[2], "--", "p"),
-    "nystromformer": Look("Nyströmformer", PALETTE[2], "-", "h"),
-    "randomized_attention": Look("randomized attention", PALETTE[4], ":", "*"),
-    "eva": Look("EVA (chunks + groups)", PALETTE[4], "-", "d"),
-}
-VARIANTS: dict[str, Callable[[Any], object]] = {  # what tells methods of one name apart
-    "nystrom": lambda m: m.block and "past",
-    "positive": lambda method: method.projection,
-    "shifted_positive": lambda method: "optimal" if method.a is None else "fixed",
-    "scatterbrain": lambda method: f"{method.low_rank.name}+{method.sparse.name}",
-    "hierarchical": lambda method: method.basis,
-    "columns": lambda method: method.by,
-    "pages": lambda method: method.by,
-    "vertical_slash": lambda method: method.by,
-    "sampled": lambda m: m.design if m.hashes else "needed" if m.epsilon else m.shared and "shared",
-    "projected_top_k": lambda method: method.by,
-    "quantised": lambda method: method.by,
-    "turboquant": lambda method: method.form,
-    "rounded_values": lambda method: method.method.name,
-    "key_pca": lambda method: "centred" if method.centred else "keys",
-    "lsh": lambda method: method.transform,
-    "godec": lambda method: method.rank,
-    "truncated_svd": lambda method: method.refine,
-    "top_k": lambda method: method.per,
-    "random_maclaurin": lambda method: method.law,
-    "product_sketch": lambda method: method.law,
-    "richardson": lambda method: method.points,
-    "minimax": lambda method: method.weight,
-    "linformer": lambda method: method.combinations,
-    "nystromformer": lambda method: "exact" if method.iterations is None else "iterated",
-}
-
-
-@functools.cache
-def method_of(spec: str) -> Method | None:
-    """Return the method of a spec, or None where it is a name of something else."""
-    try:
-        return parse(spec)
-    except ValueError:
-        return None
-
-
-def _known(spec: str) -> tuple[str, str] | None:
-    """Return the key in `LOOKS` and the label of a spec, or None where it has no look."""
-    method = method_of(spec)
-    if method is None:
-        return None
-    key = method.name
-    if key in VARIANTS and f"{key}/{VARIANTS[key](method)}" in LOOKS:
-        key = f"{key}/{VARIANTS[key](method)}"
-    fields = {name: value for name, value in vars(method).items() if value is not None}
-    try:
-        return key, tr(LOOKS[key].label).format(**fields)
-    except KeyError:  # no such look, or the label states a size that a template leaves open
-        return None
-
-
-def look(method: str) -> dict[str, Any]:
-    """Return label, colour, line style and marker of a method's spec; an unknown one gets its own.
-
-    Examples
-    --------
-    >>> look("positive(m=16)")["label"]
-    'Performer (positive features)'
-    >>> look("mine(m=3)")["label"]
-    'mine(m=3)'
-    """
-    if known := _known(method):
-        key, name = known
-        _, colour, line, marker = LOOKS[key]
-        return {"label": name, "color": colour, "linestyle": line, "marker": marker}
-    index = int(hashlib.sha256(method.encode()).hexdigest(), 16) % len(PALETTE)
-    return {"label": method, "color": PALETTE[index], "linestyle": (0, (3, 1)), "marker": "*"}
 
 
 def dots(colour: str, marker: str, size: float) -> dict[str, Any]:
     """Return the look of markers that no line joins."""
     return {"color": colour, "marker": marker, "linestyle": "", "markersize": size}
-
-
-def label(method: str) -> str:
-    """Return the name of a method's spec as users know it."""
-    return str(look(method)["label"])
-
-
-def order(methods: Iterator[str] | pd.Series | list[str]) -> list[str]:
-    """Return specs in the order of `LOOKS`, unknown ones last."""
-    places = {key: place for place, key in enumerate(LOOKS)}
-
-    def place(method: str) -> int:
-        known = _known(method)
-        return places[known[0]] if known else len(places)
-
-    return sorted(dict.fromkeys(methods), key=place)
 
 
 def drawable(table: pd.DataFrame, size: int | None = None) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from analysis.costs import operations
 from analysis.experiments.profile import Profile
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import mark, tr
 
 TITLE = "Break-even lengths"
@@ -20,8 +20,8 @@ KINDS = (  # as analysis.costs.operations orders them
 )
 SIZES = (16, 32, 64, 128, 256, 512)
 LENGTHS = tuple(2**k for k in range(8, 17))
-LOOKS = ((style.PALETTE[0], "o"), (style.PALETTE[4], "D"), (style.PALETTE[2], "s"),
-         (style.PALETTE[1], "^"))  # fmt: skip
+LOOKS = ((looks.PALETTE[0], "o"), (looks.PALETTE[4], "D"), (looks.PALETTE[2], "s"),
+         (looks.PALETTE[1], "^"))  # fmt: skip
 
 
 def compute(profile: Profile) -> pd.DataFrame:

@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.certificates import BOXES, CODES, compute as compute
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import mark, tr
 
 TITLE = "What an estimate knows of its own error"
@@ -12,8 +12,8 @@ ORDER = 290
 METRIC = "attention_tv"
 LEAST = 1e-4  # rows with less error are left out
 LOOKS = (  # by bits of a code
-    (0, mark("bound from boxes of {size} keys"), style.PALETTE[2], "s"),
-    (CODES[-1].bits, mark("bound from boxes and {bits} bits a coordinate"), style.PALETTE[0], "o"),
+    (0, mark("bound from boxes of {size} keys"), looks.PALETTE[2], "s"),
+    (CODES[-1].bits, mark("bound from boxes and {bits} bits a coordinate"), looks.PALETTE[0], "o"),
 )
 
 
@@ -35,7 +35,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 look = style.dots(colour, marker, 3) | {"alpha": 0.5, "markeredgewidth": 0}
                 ax.plot(rows.truth, rows.value, label=name, **look)
             ax.plot([LEAST, 1], [LEAST, 1], color="black", label=tr("bound = error"))
-            ax.set(xscale="log", yscale="log", title=style.label(method))
+            ax.set(xscale="log", yscale="log", title=looks.label(method))
             ax.set_xlabel(tr("error: total variation"))
         axes[0].set_ylabel(tr("upper bound of the error"))
         style.legend(figure, list(axes))

@@ -5,15 +5,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.collision import compute as compute
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import mark, tr
 
 TITLE = "The error that a support leaves to Scatterbrain"
 ORDER = 250
 DEPENDENT_LOOKS = {
     "independent": (mark("independent of the features"), "black", "o"),
-    "one stream": (mark("hashes shared with features"), style.PALETTE[2], "s"),
-    "largest estimates": (mark("chosen by largest estimates"), style.PALETTE[1], "D"),
+    "one stream": (mark("hashes shared with features"), looks.PALETTE[2], "s"),
+    "largest estimates": (mark("chosen by largest estimates"), looks.PALETTE[1], "D"),
 }
 AXES = ("one_minus_p", "mse_ratio")  # of the theorem
 
@@ -28,7 +28,7 @@ def draw(table: pd.DataFrame) -> Figure:
         left.plot([0, 1], [0, 1], color="0.4", label=tr("theorem: both are equal"))
         left.errorbar(
             x.value, y.value, 2 * y.stderr.to_numpy(), 2 * x.stderr, elinewidth=0.8,
-            label=tr("measured, ± two standard errors"), **style.dots(style.PALETTE[0], "o", 3.2),
+            label=tr("measured, ± two standard errors"), **style.dots(looks.PALETTE[0], "o", 3.2),
         )  # fmt: skip
         left.set(xlabel=tr("share of draws whose support lacks the pair"))
         left.set_ylabel(tr("squared error, over that of features alone"))

@@ -5,12 +5,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.concentration import DELTA, compute as compute
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import mark, tr
 
 TITLE = "Where random features concentrate"
 ORDER = 115
-LOOKS = (style.PALETTE[0], "o"), (style.PALETTE[4], "D"), (style.PALETTE[2], "s")
+LOOKS = (looks.PALETTE[0], "o"), (looks.PALETTE[4], "D"), (looks.PALETTE[2], "s")
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -12,7 +12,7 @@ from analysis.moments import monte_carlo
 from analysis.sweeps.table import Row
 from approx.checks import Array, required
 from approx.random_features.positive import Positive
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import tr
 
 TITLE = "What coupled frequencies are worth"
@@ -108,8 +108,8 @@ def draw(table: pd.DataFrame) -> Figure:
             line = closed[BOUND]
             what = tr("bound for orthogonal (Theorem 2)")
             ax.plot(line.squared_sum, line.value, color="black", linestyle=":", label=what)
-            for spec in style.order([s for s in closed if _coupling(s) in DRAWN]):
-                look, line, dots = style.look(spec), closed[spec], sampled[spec]
+            for spec in looks.order([s for s in closed if _coupling(s) in DRAWN]):
+                look, line, dots = looks.look(spec), closed[spec], sampled[spec]
                 ax.plot(line.squared_sum, line.value, **look | {"marker": ""})
                 dot = look | {"linestyle": "", "label": None, "elinewidth": 0.9}
                 ax.errorbar(

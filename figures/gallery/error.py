@@ -12,8 +12,7 @@ from approx import parse
 from approx.low_rank.godec import GoDec
 from approx.low_rank.target import DecompositionMethod
 from approx.low_rank.truncated_svd import TruncatedSVD
-from figures.drawing import style
-from figures.show import optimality
+from figures.drawing import looks, style
 from figures.words import amounts
 from figures.words.translation import mark, share_of, tr
 
@@ -85,12 +84,12 @@ def curves(table: pd.DataFrame, space: str) -> list[str]:
     """Return the methods of one panel: decompositions for another error are left out."""
     specs = [spec for spec in table.method.unique() if in_space(spec, space)]
     refined = decompositions(table, space).get("refined")
-    return style.order([spec for spec in specs if spec != refined])
+    return looks.order([spec for spec in specs if spec != refined])
 
 
 def in_space(spec: str, space: str) -> bool:
     """Return whether a method is compared in a space: a decomposition only in its own."""
-    method = style.method_of(spec)
+    method = looks.method_of(spec)
     if isinstance(method, (DecompositionMethod, TruncatedSVD)):
         return method.space == space
     return True
@@ -100,7 +99,7 @@ def decompositions(table: pd.DataFrame, space: str) -> dict[str, str]:
     """Return the specs of the largest entries, GoDec, the SVD and the refined one in one space."""
     found = {}
     for spec in table.method.unique():
-        match style.method_of(spec) if in_space(spec, space) else None:
+        match looks.method_of(spec) if in_space(spec, space) else None:
             case GoDec(rank=0):
                 found["sparse"] = spec
             case GoDec():
@@ -122,7 +121,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 values = part[part.method == spec].groupby("temperature").value
                 if not len(values):
                     continue
-                middle, look = values.median(), optimality.look(spec)
+                middle, look = values.median(), looks.reference_look(spec)
                 style.curve(ax, middle, (FLOOR, CEILING), **look)
             ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.2, CEILING * 1.2), title=name)
             style.ticks(ax, sorted(table.temperature.unique()))
@@ -132,9 +131,9 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _named(spec: str) -> bool:
     """Return whether a method is a reference of the text, what it is about, or a user's own."""
-    label, method = style.label(spec), style.method_of(spec)
+    label, method = looks.label(spec), looks.method_of(spec)
     reference = isinstance(method, TruncatedSVD) or (isinstance(method, GoDec) and method.rank == 0)
-    return reference or label == spec or label in map(style.label, NAMED)
+    return reference or label == spec or label in map(looks.label, NAMED)
 
 
 def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:

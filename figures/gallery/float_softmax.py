@@ -5,23 +5,23 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.float_softmax import compute as compute
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import mark, tr
 
 TITLE = "Softmax in floating point"
 ORDER = 355
 SHOWN = "float32"  # against the size of logits
 LENGTH_LOOKS = {
-    ("float16", "recursive"): (mark("float16, one by one"), style.PALETTE[2], "s"),
-    ("float64", "recursive"): (mark("float64, one by one"), style.PALETTE[4], "v"),
-    ("float32", "recursive"): (mark("float32, one by one"), style.PALETTE[1], "D"),
-    ("float16", "pairwise"): (mark("float16, in pairs"), style.PALETTE[0], "o"),
+    ("float16", "recursive"): (mark("float16, one by one"), looks.PALETTE[2], "s"),
+    ("float64", "recursive"): (mark("float64, one by one"), looks.PALETTE[4], "v"),
+    ("float32", "recursive"): (mark("float32, one by one"), looks.PALETTE[1], "D"),
+    ("float16", "pairwise"): (mark("float16, in pairs"), looks.PALETTE[0], "o"),
 }
 SIZE_LOOKS = {
-    (SHOWN, "division_free"): (mark("undivided: exp(x − log Σ)"), style.PALETTE[5], "P"),
-    (SHOWN, "online"): (mark("online: sum in one pass"), style.PALETTE[6], "X"),
-    (SHOWN, "shifted"): (mark("shifted by the largest logit"), style.PALETTE[8], "h"),
-    (SHOWN, "unshifted"): (mark("not shifted: overflows"), style.PALETTE[9], "^"),
+    (SHOWN, "division_free"): (mark("undivided: exp(x − log Σ)"), looks.PALETTE[5], "P"),
+    (SHOWN, "online"): (mark("online: sum in one pass"), looks.PALETTE[6], "X"),
+    (SHOWN, "shifted"): (mark("shifted by the largest logit"), looks.PALETTE[8], "h"),
+    (SHOWN, "unshifted"): (mark("not shifted: overflows"), looks.PALETTE[9], "^"),
 }
 PANELS = (
     ("length", "n", LENGTH_LOOKS, mark("how the terms are added")),

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.experiments.frontier import compute as compute, front, medians
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.amounts import NAMES, UNITS
 from figures.words.translation import in_words, mark, share, tr
 
@@ -38,7 +38,7 @@ def _panel(ax: Axes, points: pd.DataFrame, currency: str) -> None:
         ax.step(*steps, where="post", color="0.6", lw=1.0, label=tr("best at its price"))
     ax.axvline(whole, color="0.35", ls=":", lw=1.2, label=tr("price of exact attention"))
     for spec, x, y in zip(on.asked, price, tv):
-        ax.plot(x, y, **style.look(spec) | {"linestyle": "", "markersize": 6})
+        ax.plot(x, y, **looks.look(spec) | {"linestyle": "", "markersize": 6})
     ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.3, CEILING * 1.15))
     ax.minorticks_off()
 
@@ -46,7 +46,7 @@ def _panel(ax: Axes, points: pd.DataFrame, currency: str) -> None:
 def _fronts(points: pd.DataFrame) -> dict[str, list[str]]:
     """Return the names of the methods on the front of each currency, cheapest first."""
     fronts = {currency: front(points, currency) for currency in NAMES}
-    return {c: list(dict.fromkeys(map(style.label, on.asked))) for c, on in fronts.items()}
+    return {c: list(dict.fromkeys(map(looks.label, on.asked))) for c, on in fronts.items()}
 
 
 def finding(table: pd.DataFrame) -> str:

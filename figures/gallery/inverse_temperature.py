@@ -12,7 +12,7 @@ from analysis.moments import monte_carlo
 from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
 from approx.checks import required
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import tr
 
 TITLE = "Log variance against inverse temperature"
@@ -81,7 +81,7 @@ def draw(table: pd.DataFrame) -> Figure:
             len(DRAWN), tr("inverse temperature 1/t"), tr("ln relative variance")
         )
         for ax, spec in zip(axes, DRAWN):
-            look, part = {"color": style.look(spec)["color"]}, table[table.method == spec]
+            look, part = {"color": looks.look(spec)["color"]}, table[table.method == spec]
             at = {m: p.set_index("temperature").value for m, p in part.groupby("metric")}
             line = at["log_relative_variance"]
             ax.plot(1 / line.index, line, **look)
@@ -89,7 +89,7 @@ def draw(table: pd.DataFrame) -> Figure:
             for t, value, believed in zip(dots.index, dots, at["believable"].reindex(dots.index)):
                 face = {"markerfacecolor": look["color"] if believed else "white"}
                 ax.plot([1 / t], [value], "o", **look | face)
-            ax.set_title(style.label(spec))
+            ax.set_title(looks.label(spec))
         style.key(
             axes[0],
             line=tr("closed form"),

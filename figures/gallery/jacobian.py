@@ -11,7 +11,7 @@ from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.inputs.statistics import weight_statistics
 from analysis.sweeps.table import Row
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import tr
 
 TITLE = "The gradient of softmax against temperature"
@@ -20,7 +20,7 @@ COLUMNS = ("input", "n", "d", "temperature", "scaled", "metric", "value")
 WIDTHS = (4, 16, 64, 256)
 TEMPERATURES = tuple(float(t) for t in 2.0 ** np.arange(-6, 7))
 COUNT = 128
-LOOKS = {4: (style.PALETTE[1], "o"), 16: (style.PALETTE[0], "s"), 256: (style.PALETTE[4], "D")}
+LOOKS = {4: (looks.PALETTE[1], "o"), 16: (looks.PALETTE[0], "s"), 256: (looks.PALETTE[4], "D")}
 
 
 def _study(x: Head, t: float, scaled: bool) -> list[Row]:

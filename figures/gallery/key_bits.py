@@ -14,7 +14,7 @@ from approx import parse
 from approx.compressed_logits.coded_keys import CodedKeys
 from approx.compressed_logits.normal_levels import lloyd_max
 from approx.compressed_logits.turboquant import TurboQuant
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import mark, tr
 
 TITLE = "Keys in few bits: error of logits"
@@ -29,10 +29,10 @@ FORMS = {  # by name: a spec at b bits of a number; the logits of all but "mse" 
     "qjl": "qjl(m={m})",
 }
 NAMES = {
-    "mse": (mark("rotated, rounded (TurboQuant)"), style.PALETTE[0], "o"),
-    "eden": (mark("EDEN's scale"), style.PALETTE[2], "s"),
-    "product": (mark("rotated, rounded + signs"), style.PALETTE[1], "^"),
-    "qjl": (mark("signs only (QJL)"), style.PALETTE[4], "v"),
+    "mse": (mark("rotated, rounded (TurboQuant)"), looks.PALETTE[0], "o"),
+    "eden": (mark("EDEN's scale"), looks.PALETTE[2], "s"),
+    "product": (mark("rotated, rounded + signs"), looks.PALETTE[1], "^"),
+    "qjl": (mark("signs only (QJL)"), looks.PALETTE[4], "v"),
 }
 
 

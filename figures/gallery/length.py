@@ -12,7 +12,7 @@ from analysis.inputs import Head
 from analysis.inputs.statistics import gaussian_entropy, gaussian_logits, weight_statistics
 from analysis.sweeps.table import Row, numbers
 from approx.textbook.attention import log_length_scale
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import tr
 
 TITLE = "Entropy of softmax against length and temperature"
@@ -25,9 +25,9 @@ GRIDS = {
 ROWS, BASE, COUNT = 64, 512, 256  # rows a length; n at which scales agree; queries of an input
 SCALES = ("constant", "sqrt_log", "log")
 SCALE_LOOKS = {
-    "constant": ("β = 1", style.PALETTE[0], "o"),
-    "sqrt_log": ("β ∝ √log n", style.PALETTE[1], "s"),
-    "log": ("β ∝ log n", style.PALETTE[2], "^"),
+    "constant": ("β = 1", looks.PALETTE[0], "o"),
+    "sqrt_log": ("β ∝ √log n", looks.PALETTE[1], "s"),
+    "log": ("β ∝ log n", looks.PALETTE[2], "^"),
 }
 INPUTS = ("-", "--", ":", "-.", (0, (3, 1, 1, 1)))
 

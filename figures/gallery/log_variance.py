@@ -13,7 +13,7 @@ from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import parse
 from approx.checks import Array, required
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import mark, share_of, tr
 
 TITLE = "Log variance of random features against the norm of q and k"
@@ -73,9 +73,9 @@ def draw(table: pd.DataFrame) -> Figure:
         axes = figure.subplots(1, len(DRAWN), sharex=True, sharey=True)
         for ax, name in zip(axes, DRAWN):
             part = table[(table.input == name) & families.isin(NAMED)]
-            for place, spec in enumerate(style.order(part.method.tolist())):
+            for place, spec in enumerate(looks.order(part.method.tolist())):
                 line = part[part.method == spec]
-                look = style.look(spec) | {"markevery": (place, 4), "linestyle": LINES[place]}
+                look = looks.look(spec) | {"markevery": (place, 4), "linestyle": LINES[place]}
                 style.curve(ax, line.set_index("norm").value, LIMITS, **look)
             grey = {"color": "0.5", "linewidth": 1.0}
             ax.axvline(_typical(table)[0], label=tr("typical norm"), ls="--", **grey)

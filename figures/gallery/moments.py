@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.moments import compute as compute
 from analysis.moments.simulation import DISTANCE, MEAN, VARIANCE
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import tr
 
 TITLE = "Bias and variance against temperature"
@@ -25,14 +25,14 @@ def draw(table: pd.DataFrame) -> Figure:
         x, y = tr("temperature t"), style.lines(tr("standard deviation over exp(q·k)"), 20)
         figure, axes = style.tiles(len(inputs), x, y, height=1.9)
         for ax, name in zip(axes, inputs):
-            for spec in style.order(table.method[table.method.str.startswith(DRAWN)]):
+            for spec in looks.order(table.method[table.method.str.startswith(DRAWN)]):
                 part = table[(table.input == name) & (table.method == spec)]
                 at = {m: p.set_index("temperature") for m, p in part.groupby("metric")}
                 if part.empty or not np.isfinite(at["log_relative_variance"].value).any():
                     continue  # it fits the budget on other inputs only
                 variance = at["log_relative_variance"].value
                 deviation = np.exp((variance / 2).clip(upper=MOST))
-                look = style.look(spec) | {"marker": "o"}
+                look = looks.look(spec) | {"marker": "o"}
                 ax.plot(deviation.index, deviation, **look | {"marker": ""})
                 if "believable" not in at:
                     continue

@@ -4,17 +4,17 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.nystrom import compute as compute
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import mark, tr
 
 TITLE = "Pivots of Nyström's method"
 ORDER = 67
 LOOKS = {
-    ("uniform", "error"): (mark("uniform"), style.PALETTE[1], "v"),
-    ("leverage", "error"): (mark("leverage"), style.PALETTE[4], "D"),
-    ("random", "error"): (mark("random pivots"), style.PALETTE[0], "o"),
-    ("greedy", "error"): (mark("greedy"), style.PALETTE[2], "s"),
-    ("random", "bound"): (mark("bound for random pivots"), style.PALETTE[0], ""),
+    ("uniform", "error"): (mark("uniform"), looks.PALETTE[1], "v"),
+    ("leverage", "error"): (mark("leverage"), looks.PALETTE[4], "D"),
+    ("random", "error"): (mark("random pivots"), looks.PALETTE[0], "o"),
+    ("greedy", "error"): (mark("greedy"), looks.PALETTE[2], "s"),
+    ("random", "bound"): (mark("bound for random pivots"), looks.PALETTE[0], ""),
     ("any", "best"): (mark("best of that rank"), "0.45", ""),
 }
 LINES = {"error": "-", "bound": ":", "best": "--"}

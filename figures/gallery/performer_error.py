@@ -15,7 +15,7 @@ from analysis.experiments.performer_error import (
     compute as compute,
     sized,
 )  # fmt: skip
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import tr
 
 TITLE = "Why a Performer is off by 70 %"
@@ -32,16 +32,16 @@ def draw(table: pd.DataFrame) -> Figure:
         families = _by_family(table)
         for family in DRAWN:
             part = families[family]
-            look = style.look(part.method.iloc[0])
+            look = looks.look(part.method.iloc[0])
             line = part[part.metric == "expected_kernel_error"]
             kernel.plot(line.budget / 2, line.value, **look)
             errors = part[part.metric == "output_error"].groupby("budget").value.median()
             output.plot(errors.index / 2, errors, **look)
         uniform = measured[measured.method == "uniform()"].value.iloc[0]
-        output.axhline(uniform, **style.look("uniform()"))
+        output.axhline(uniform, **looks.look("uniform()"))
         errors = measured[measured.method == WITH_EPS].groupby("budget").value.median()
         what = tr("Performer with eps = {eps}", eps=f"$10^{{{math.log10(EPS):.0f}}}$")
-        output.plot(errors.index / 2, errors, label=what, **style.dots(style.PALETTE[4], "x", 5))
+        output.plot(errors.index / 2, errors, label=what, **style.dots(looks.PALETTE[4], "x", 5))
         kernel.set(yscale="log", ylabel=tr("expected relative error of exp(q·k)"))
         output.set(ylim=(0.0, None), ylabel=tr("relative error of the output"))
         for ax in (kernel, output):

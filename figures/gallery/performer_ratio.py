@@ -12,7 +12,7 @@ from analysis.sweeps.table import Row
 from approx.checks import Array, required
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import tr
 
 TITLE = "Sines and cosines against positive features"
@@ -23,7 +23,7 @@ QUOTED = (1.0, 2.0)
 SLICES = (0.5, 1.0, 1.5, 2.0)
 TICKS = [0.0, math.pi / 4, math.pi / 2, 3 * math.pi / 4, math.pi]
 NAMES = ["0", "45°", "90°", "135°", "180°"]
-LOOKS = tuple(zip((*style.PALETTE[:3], style.PALETTE[4]), ("-", "--", "-.", ":")))
+LOOKS = tuple(zip((*looks.PALETTE[:3], looks.PALETTE[4]), ("-", "--", "-.", ":")))
 
 
 def log_ratio(length: float, angles: Array, columns: int = 1) -> Array:
@@ -73,7 +73,7 @@ def draw(table: pd.DataFrame) -> Figure:
             colour, line = look
             ax.plot(part.angle, part.value, color=colour, ls=line, label=f"|q| = |k| = {length:g}")
         ax.axhline(1.0, color="black", linewidth=0.8)
-        ax.axhspan(1e-5, 1.0, color=style.PALETTE[0], alpha=0.08, linewidth=0)
+        ax.axhspan(1e-5, 1.0, color=looks.PALETTE[0], alpha=0.08, linewidth=0)
         ax.text(0.15, 0.5, tr("sin/cos better"), va="top")
         ax.text(0.15, 2.0, tr("positive better"), va="bottom")
         ax.set(yscale="log", ylim=(1e-5, 1e5), xlim=(0, math.pi), xlabel=tr("angle of q and k"))

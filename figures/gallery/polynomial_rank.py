@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.polynomial_rank import EPSILON, compute as compute
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import share, tr
 
 TITLE = "Rank of polynomials, and of exp(q·k)"
@@ -20,7 +20,7 @@ def draw(table: pd.DataFrame) -> Figure:
         for ax, name in zip(axes, heads):
             part = table[(table.input == name) & (table.degree < 0)]
             for method, colour, marker, label in (
-                ("minimax", style.PALETTE[2], "s", tr("bound by the best polynomial")),
+                ("minimax", looks.PALETTE[2], "s", tr("bound by the best polynomial")),
                 ("exact", "black", ".", tr("rank that fits exp(q·k) within {e:.0%}", e=EPSILON)),
             ):
                 line = part[part.method == method]

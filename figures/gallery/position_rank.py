@@ -8,7 +8,7 @@ from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.ranks import position_rank
 from analysis.sweeps.table import Row
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import mark, tr
 
 TITLE = "Rank with positions at the input and at the logits"
@@ -17,8 +17,8 @@ COLUMNS = ("n", "d", "d_h", "d_p", "heads", "where", "metric", "value")
 N, D, D_H, D_P = 32, 16, 4, 6  # D_P: that of the finding
 WIDTHS = (0, 2, 4, 6, 8, 12, 16, 20, 24, 28, 32)  # d_p
 LOOKS = {
-    "input": (mark("logits q·k, positions added to the input"), style.PALETTE[0], "-", "o"),
-    "logits": (mark("logits q·k, positions added to the logits"), style.PALETTE[2], "-", "s"),
+    "input": (mark("logits q·k, positions added to the input"), looks.PALETTE[0], "-", "o"),
+    "logits": (mark("logits q·k, positions added to the logits"), looks.PALETTE[2], "-", "s"),
 }
 
 

@@ -6,9 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.gallery.error import SPACES, in_space
-from figures.show import optimality
 from figures.words.translation import share_of, tr
 
 TITLE = "Error against stored values per query row"
@@ -55,12 +54,12 @@ def draw(table: pd.DataFrame) -> Figure:
             points = wide.assign(price=wide.values_per_row, error=wide[metric])
             for label, members in _families(points.dropna(subset=["error"]), "attention"):
                 spec, members = members.method.iloc[0], members.sort_values("price")
-                look = optimality.look(spec) | {"label": label}
-                if len(members) == 1 and not style.look(spec)["marker"]:
+                look = looks.reference_look(spec) | {"label": label}
+                if len(members) == 1 and not looks.look(spec)["marker"]:
                     ax.axhline(members.error.iloc[0], **look)
                 else:
                     if len(members) == 1:
-                        look |= {"marker": style.look(spec)["marker"]}
+                        look |= {"marker": looks.look(spec)["marker"]}
                     style.curve(ax, members.set_index("price").error, (FLOOR, CEILING), **look)
             look = {"color": "0.35", "linestyle": ":", "label": tr("entries of the matrix per row")}
             ax.axvline(part.l.iloc[0], **look)
@@ -73,12 +72,12 @@ def _families(points: pd.DataFrame, space: str) -> list[tuple[str, pd.DataFrame]
     """Return (label, members) of every method that is drawn, in one space."""
     members = points[[in_space(spec, space) for spec in points.method]]
     groups = dict(list(members.groupby(members.method.map(_family))))
-    return [(name, groups[name]) for name in map(_family, style.order(DRAWN)) if name in groups]
+    return [(name, groups[name]) for name in map(_family, looks.order(DRAWN)) if name in groups]
 
 
 def _family(spec: str) -> str:
     """Return a method's name without its size."""
-    return re.split("[,，]", optimality.look(spec)["label"])[0]
+    return re.split("[,，]", looks.reference_look(spec)["label"])[0]
 
 
 def _taylor(table: pd.DataFrame) -> pd.DataFrame:

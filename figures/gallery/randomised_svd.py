@@ -5,13 +5,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from analysis.experiments.randomised_svd import OVERSAMPLING, K, compute as compute
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import mark, tr
 
 TITLE = "Randomised SVD against its bounds"
 ORDER = 65
 LOOKS = {  # by the number of power steps
-    0: (mark("no power step"), style.PALETTE[0], "o"), 1: (mark("1 step"), style.PALETTE[2], "s"),
+    0: (mark("no power step"), looks.PALETTE[0], "o"), 1: (mark("1 step"), looks.PALETTE[2], "s"),
 }  # fmt: skip
 TYPICAL = 8  # of oversampling, in the texts
 

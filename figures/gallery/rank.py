@@ -11,7 +11,7 @@ from analysis.inputs import Head
 from analysis.ranks import rank
 from analysis.sweeps.table import Row, head
 from approx import Approximation
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words import amounts
 from figures.words.translation import mark, share, tr
 
@@ -64,7 +64,7 @@ def compute(profile: Profile) -> pd.DataFrame:
 def look(spec: str) -> dict[str, Any]:
     """Return label, colour, line style and marker of an exact matrix or a method."""
     if spec not in EXACT:
-        return style.look(spec)
+        return looks.look(spec)
     return EXACT[spec] | {"label": tr(EXACT[spec]["label"])}
 
 
@@ -76,7 +76,7 @@ def draw(table: pd.DataFrame) -> Figure:
         figure, axes = style.tiles(len(inputs), x, y, height=1.9)
         for ax, name in zip(axes, inputs):
             part = table[(table.input == name) & (table.metric == MEASURE)]
-            for spec in [*style.order(table.method[~table.method.isin(EXACT)]), *EXACT]:
+            for spec in [*looks.order(table.method[~table.method.isin(EXACT)]), *EXACT]:
                 line = part[part.method == spec].sort_values("temperature")
                 ax.plot(line.temperature, line.value, **look(spec))
             ax.set(xscale="log", yscale="log", title=name)

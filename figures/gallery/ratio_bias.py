@@ -15,7 +15,7 @@ from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
 from approx.checks import required
 from approx.estimate import exact
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import tr
 
 TITLE = "Ratio bias of normalised attention"
@@ -86,7 +86,7 @@ def draw(table: pd.DataFrame) -> Figure:
         for ax, name in zip(axes, names):
             part = table[table.input == name]
             for spec in map(str, map(parse, DRAWN)):
-                _biases(ax, _wide(part[part.method == spec]), style.look(spec))
+                _biases(ax, _wide(part[part.method == spec]), looks.look(spec))
             ax.set(xscale="log", yscale="log", title=name, ylim=(FLOOR, CEILING))
             style.ticks(ax, ts)
         line = tr("delta method, where the variance is small")

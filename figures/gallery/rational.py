@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.rational import compute as compute
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import mark, tr
 
 TITLE = "Polynomials and rational functions"
@@ -12,15 +12,15 @@ ORDER = 325
 LEAST = 1e-13  # below it, what is measured in float64 is rounding
 PANELS = {
     "interval": {
-        "taylor": (mark("Taylor polynomial"), style.PALETTE[1], "p"),
-        "minimax": (mark("best polynomial"), style.PALETTE[2], "s"),
-        "pade": (mark("Padé, rational"), style.PALETTE[4], "D"),
-        "aaa": (mark("AAA, rational"), style.PALETTE[0], "v"),
+        "taylor": (mark("Taylor polynomial"), looks.PALETTE[1], "p"),
+        "minimax": (mark("best polynomial"), looks.PALETTE[2], "s"),
+        "pade": (mark("Padé, rational"), looks.PALETTE[4], "D"),
+        "aaa": (mark("AAA, rational"), looks.PALETTE[0], "v"),
     },
     "half_line": {
-        "inverse_taylor": (mark("1/Taylor(−x)"), style.PALETTE[5], "h"),
-        "aaa": (mark("AAA, rational"), style.PALETTE[0], "v"),
-        "best": (mark("best rational"), style.PALETTE[6], "^"),
+        "inverse_taylor": (mark("1/Taylor(−x)"), looks.PALETTE[5], "h"),
+        "aaa": (mark("AAA, rational"), looks.PALETTE[0], "v"),
+        "best": (mark("best rational"), looks.PALETTE[6], "^"),
     },
 }
 

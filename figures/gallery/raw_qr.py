@@ -14,7 +14,7 @@ from analysis.sweeps.table import Row
 from approx.checks import Array
 from approx.projections import Orthogonal, Projection
 from approx.random_features.positive import Positive
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import mark, share_of, tr
 
 TITLE = "Orthogonal features from raw QR are biased"
@@ -27,10 +27,10 @@ PROJECTIONS: dict[str, Projection] = {"raw QR": RawQR(), "Haar": Orthogonal()}
 DIRECTIONS = ("e₁", "1/√d", "−1/√d", "random")
 NAMES = {"raw QR": mark("raw QR"), "Haar": "Haar"}
 LOOKS = {
-    "e₁": (style.PALETTE[0], "o"),
-    "1/√d": (style.PALETTE[2], "^"),
-    "−1/√d": (style.PALETTE[6], "v"),
-    "random": (style.PALETTE[8], "s"),
+    "e₁": (looks.PALETTE[0], "o"),
+    "1/√d": (looks.PALETTE[2], "^"),
+    "−1/√d": (looks.PALETTE[6], "v"),
+    "random": (looks.PALETTE[8], "s"),
 }
 
 

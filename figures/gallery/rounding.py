@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile
 from approx.polynomials.taylor import Taylor
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import tr
 
 TITLE = "Rounding against truncation"
@@ -58,7 +58,7 @@ def draw(table: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(7.0, 3.8))
         ax = figure.subplots()
         errors = table[table.value > FLOOR].groupby(["degree", "dtype"])
-        for degree, shade in zip(DEGREES, style.PALETTE):
+        for degree, shade in zip(DEGREES, looks.PALETTE):
             part = errors.get_group((degree, "exact"))
             what = tr("truncation at degree {degree}", degree=degree)
             ax.plot(-part.x, part.value, color=shade, linewidth=2.2, label=what)

@@ -9,7 +9,7 @@ from analysis.experiments.scaling import (
     compute as compute,
     exponents,
 )
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import tr
 
 TITLE = "How the size that a target needs grows with length"
@@ -30,11 +30,11 @@ def draw(table: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(7.0, 3.6))
         left, right = figure.subplots(1, 2)
         ends = []
-        for method in style.order(heads.method):
+        for method in looks.order(heads.method):
             middle = heads[heads.method == method].groupby("l").value.median()
-            left.plot(middle.index, middle, **style.look(method))
+            left.plot(middle.index, middle, **looks.look(method))
         for place, (sigma, part) in enumerate(made.groupby("sigma")):
-            colour = style.PALETTE[place]
+            colour = looks.PALETTE[place]
             top, law = part[part.method != LAW], part[part.method == LAW]
             right.plot(top.l, top.share, **style.dots(colour, "o", 4))
             right.plot(law.l, law.share, color=colour, label="_")
@@ -62,9 +62,9 @@ def finding(table: pd.DataFrame) -> str:
         "l^({most:.2f}) ({other}).",
         target=TARGET,
         least=low.exponent,
-        method=style.label(str(low.method)),
+        method=looks.label(str(low.method)),
         most=high.exponent,
-        other=style.label(str(high.method)),
+        other=looks.label(str(high.method)),
     )
 
 

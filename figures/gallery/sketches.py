@@ -15,7 +15,7 @@ from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
 from approx.checks import required
 from approx.estimate import exact
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import mark, tr
 
 TITLE = "Sketches beside positive features"
@@ -106,7 +106,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _line(ax: Axes, part: pd.DataFrame, key: str) -> None:
     """Draw a line of expected errors, and markers of draws where they are reliable."""
-    look = style.look(part.method.iloc[0])
+    look = looks.look(part.method.iloc[0])
     wide = part.pivot_table(index=key, columns="metric", values="value")
     wide.index = wide.index / (2.0 if key == "budget" else 1.0)
     ax.plot(wide.index, wide[EXPECTED], **look | {"marker": ""})
@@ -123,7 +123,7 @@ def finding(table: pd.DataFrame) -> str:
         "{error:.2g}.",
         temperature=TEMPERATURE,
         m=M,
-        method=style.label(least.method),
+        method=looks.label(least.method),
         error=least.value,
     )
 

@@ -13,7 +13,7 @@ from analysis.ranks import rank, state_rank
 from analysis.ranks.recurrence import recurrence, ungated
 from analysis.sweeps.table import Row
 from approx.estimate import exact
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.words.translation import mark, tr
 
 TITLE = "Why the rank of a causal matrix is the wrong question"
@@ -26,9 +26,9 @@ MOST_HEADS = 4
 EPSILON = 1e-2
 WINDOW = 32  # of the bound for models that have exact attention near by as well
 LOOKS = {
-    "eckart_young": (mark("whole matrix at rank m (SVD)"), style.PALETTE[2], "--", "v"),
-    "ungated": (mark("m features, best found"), style.PALETTE[1], "-", "s"),
-    "recurrence": (mark("m states, best found"), style.PALETTE[0], "-", "o"),
+    "eckart_young": (mark("whole matrix at rank m (SVD)"), looks.PALETTE[2], "--", "v"),
+    "ungated": (mark("m features, best found"), looks.PALETTE[1], "-", "s"),
+    "recurrence": (mark("m states, best found"), looks.PALETTE[0], "-", "o"),
     "lower_bound": (mark("lower bound for any m states"), "black", "-", ""),
 }  # fmt: skip
 FLOOR = 1e-4
@@ -82,7 +82,7 @@ def draw(table: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(7.0, 3.3))
         left, right = figure.subplots(1, 2)
         ranks = table[table.metric == "epsilon_rank"].groupby("position").value.median()
-        look = {"color": style.PALETTE[4]}
+        look = {"color": looks.PALETTE[4]}
         left.axhline(ranks[-1], **look, linestyle="--", label=tr("rank of the whole matrix"))
         blocks = ranks.drop(-1)
         left.plot(blocks, **look, label=tr("rank of later queries × earlier keys"))

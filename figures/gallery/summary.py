@@ -12,7 +12,7 @@ from analysis.advice.verdict import KEEP
 from analysis.costs.candidates import TRIVIAL
 from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.sweeps.sweep import COLUMNS as SWEPT
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.gallery import error
 from figures.words import amounts
 from figures.words.translation import mark, share_of, tr
@@ -27,9 +27,9 @@ CLASSES = ["sparse", "low_rank", "both"]
 LOOKS: dict[str, tuple[str, dict[str, Any]]] = {  # of the roles that are drawn
     "sparse": (
         mark("largest entries (sees all logits)"),
-        style.PALE | {"color": style.PALETTE[6]},
+        looks.PALE | {"color": looks.PALETTE[6]},
     ),
-    "low_rank": (mark("low rank (sees all logits)"), style.PALE | {"color": style.PALETTE[0]}),
+    "low_rank": (mark("low rank (sees all logits)"), looks.PALE | {"color": looks.PALETTE[0]}),
     "uniform": (mark("uniform attention"), {"color": "0.35", "linestyle": "--"}),
     BEST: (mark("best method that can be run"), {"color": "black", "marker": "o"}),
 }
@@ -140,7 +140,7 @@ def _temperatures(ax: Axes, table: pd.DataFrame) -> None:
         values = pd.Series(line.value.to_numpy(), line.temperature)
         style.curve(ax, values, SHOWN, **look, label=tr(label))
     best = table[table.role == BEST]
-    names = best.method.map(style.label)
+    names = best.method.map(looks.label)
     for t, tv, name in zip(best.temperature, best.value, names.where(names != names.shift(), "")):
         if name:
             style.PointName(ax, style.lines(name, 14), (t, tv))
@@ -156,7 +156,7 @@ def _inputs(ax: Axes, table: pd.DataFrame) -> None:
         if role == BEST:
             ax.plot(part.value, rows, **look | {"linestyle": ""})
             for row, spec in zip(rows, part.method):
-                ax.text(0.0, row - 0.26, style.label(spec), fontsize=style.SMALL, va="bottom")
+                ax.text(0.0, row - 0.26, looks.label(spec), fontsize=style.SMALL, va="bottom")
         else:
             ax.plot([part.value] * 2, np.add.outer([-0.17, 0.17], rows), **look)
     ax.set_yticks(range(len(names)), names)

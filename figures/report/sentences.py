@@ -16,7 +16,7 @@ from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.inputs import Head
 from approx import parse
 from approx.sparse.exact import Exact
-from figures.drawing import style
+from figures.drawing import looks
 from figures.gallery import rank, summary
 from figures.report import tables
 from figures.show.diagnosis import MOST_MARGIN
@@ -76,7 +76,7 @@ def to_use(table: pd.DataFrame) -> str:
     for name, part, one in _groups(table):
         best = part[part.winner].to_dict("records")
         if one.verdict != KEEP:
-            use = style.label(one.winner)
+            use = looks.label(one.winner)
             if more := [tr(each.message, **each.values) for each in price_warnings(best[0])]:
                 use = tr("{method} ({costs})", method=use, costs=tr(", ").join(more))
             by_method.setdefault(use, []).append(name)
@@ -200,7 +200,7 @@ def _adds(best: Any) -> str:
 def _row(name: str, part: pd.DataFrame, one: Advice) -> dict[str, str]:
     best = part[part.winner].iloc[0] if one.winner else None
     kept = one.verdict == KEEP
-    nearest = style.label(one.winner) if one.winner else "–"
+    nearest = looks.label(one.winner) if one.winner else "–"
     use = tr("keep exact (nearest: {name})", name=nearest) if kept else nearest
     runner = "–" if math.isnan(one.margin) else f"{min(one.margin, MOST_MARGIN):.2f}×"
     runner = f"> {MOST_MARGIN}×" if one.margin > MOST_MARGIN else runner
@@ -273,7 +273,7 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
 
 def _runnable(table: pd.DataFrame) -> tuple[str, str]:
     groups = _groups(table)
-    names = pd.Series([style.label(one.winner) for _, _, one in groups if one.winner], dtype=str)
+    names = pd.Series([looks.label(one.winner) for _, _, one in groups if one.winner], dtype=str)
     tv = np.array([one.attention_tv for _, _, one in groups])
     uniform = np.array([one.uniform_tv for _, _, one in groups])
     winners = tr(", ").join(

@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.experiments.profile import nearest_to_one
 from analysis.inputs import Head
 from analysis.inputs.statistics import describe
-from figures.drawing import style
+from figures.drawing import looks
 from figures.gallery import error
 from figures.show.diagnosis import LEAST_SHOWN as LEAST_SHOWN
 from figures.words import marked_text
@@ -147,7 +147,7 @@ def best_table(best: pd.DataFrame) -> pd.DataFrame:
     """Return one row a temperature, one column an input, of what `winners` found."""
 
     def cell(row: dict[Any, Any]) -> str:
-        name = style.label(row["winner"])
+        name = looks.label(row["winner"])
         both = f"{tv_of(row['attention_tv'])} ({tv_of(row['uniform_tv'])})"
         return f"{name} {unbroken(both)}"
 
@@ -218,7 +218,7 @@ def decomposition_table(table: pd.DataFrame) -> pd.DataFrame:
         return " + ".join(power(float(np.exp(min(x, 700))), x) for x in parts) + own_price
 
     def name(row: Any) -> str:
-        return f"{style.label(row.method)}{'' if row.closed_form else '†'}"
+        return f"{looks.label(row.method)}{'' if row.closed_form else '†'}"
 
     rows = list(wide.itertuples())
     named = wide.assign(family=[name(row) for row in rows], cell=[cell(row) for row in rows])

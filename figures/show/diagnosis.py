@@ -36,8 +36,8 @@ from analysis.advice.verdict import (
 )
 from analysis.costs.candidates import TRIVIAL
 from analysis.sentences import Sentence
-from figures.drawing import style
-from figures.show import head_cells, optimality
+from figures.drawing import looks, style
+from figures.show import head_cells
 from figures.show.head_cells import GREY
 from figures.words import amounts
 from figures.words.terminal_columns import COLUMNS, aligned, indented, paragraphs, short, wrap
@@ -188,7 +188,7 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> Iterator[str]:
     )
     references = table.oracle.any()
     if references:
-        yield optimality.words()
+        yield looks.references()
     if references and metric == OUTPUT:
         yield tr(
             "Classes, medians over heads: the best reference, which sees all logits; the "
@@ -348,8 +348,8 @@ def _use(one: Advice, names: dict[str, str]) -> str:
 
 def names_of(specs: Sequence[str]) -> dict[str, str]:
     """Return the label of each spec; of those that share one, the spec."""
-    count = Counter(map(style.label, specs))
-    return {spec: style.label(spec) if count[style.label(spec)] == 1 else spec for spec in specs}
+    count = Counter(map(looks.label, specs))
+    return {spec: looks.label(spec) if count[looks.label(spec)] == 1 else spec for spec in specs}
 
 
 def number(value: float) -> str:
@@ -424,7 +424,7 @@ def draw(table: pd.DataFrame) -> Figure:
     layers = sorted({one.layer for one in advised})
     heads = sorted({one.head for one in advised})
     wins = Counter(one.winner for one in advised if one.verdict != KEEP)
-    specs = sorted(style.order(list(wins)), key=lambda spec: -wins[spec])
+    specs = sorted(looks.order(list(wins)), key=lambda spec: -wins[spec])
     names = names_of(specs)
     letters = dict(zip(specs, string.ascii_letters))
     with style.style():
@@ -463,7 +463,7 @@ def caption(table: pd.DataFrame) -> str:
     """Return what the map shows, with the numbers of its table."""
     advised = advice(table)
     used = [one for one in advised if one.verdict != KEEP]
-    wins = pd.Series([style.label(one.winner) for one in used], dtype=str).value_counts()
+    wins = pd.Series([looks.label(one.winner) for one in used], dtype=str).value_counts()
     text = tr(
         "The method with the lowest {error} on each head, at a budget of {budget}, t = "
         "{t:g}; only methods that can be run under the mask. Below its letter and in colour: "

@@ -17,7 +17,7 @@ from matplotlib.ticker import PercentFormatter
 from analysis.advice.verdict import KEEP, TIED, advice
 from analysis.models.language_model import HeadIndex
 from analysis.models.pipeline import Results, Run
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.show import head_cells
 from figures.show.head_cells import GREY
 from figures.show.plans import method_counts, number
@@ -25,7 +25,7 @@ from figures.words.amounts import amount_text
 from figures.words.translation import mark, share, tr
 
 WIDTH = 7.0  # inches
-COLOURS = [colour for colour in style.PALETTE if colour not in ("#94a4a2", "#717581")]  # no greys
+COLOURS = [colour for colour in looks.PALETTE if colour not in ("#94a4a2", "#717581")]  # no greys
 LETTERED = 40  # layers: of more, a head has no room for a letter
 MOST_NAMED = 3  # methods of a plan that a sentence names
 PLANNED = "plan"  # instead of a method, in the table of prices
@@ -41,7 +41,7 @@ def summary(found: Results) -> list[str]:
     facts = found.plan.facts
     advised = advice(found.advice)
     kept = sum(one.verdict == KEEP for one in advised)
-    used = Counter(style.label(one.winner) for one in advised if one.verdict != KEEP)
+    used = Counter(looks.label(one.winner) for one in advised if one.verdict != KEEP)
     asked = tr(
         "The question: which cheaper methods can compute the {heads} attention heads of "
         "{model}? The budget is {budget} and head on average, {share:.1%} of what exact "
@@ -88,7 +88,7 @@ def _against_single(found: Results) -> str:
     if found.gain is None or one is None:
         return tr("No single method for all heads is so cheap.")
     known = {
-        "name": tr(", ").join([style.label(one["method"]), one["method"]]),
+        "name": tr(", ").join([looks.label(one["method"]), one["method"]]),
         "kl": kl_of(one),
         "gain": f"{found.gain.mean:.2f} ± {found.gain.stderr:.2f}",
     }
@@ -123,7 +123,7 @@ def plan_table(found: Results) -> pd.DataFrame:
     specs = Counter(str(method) for method in found.plan.heads.values())
     rows: dict[str, Counter[str]] = {}
     for spec, count in specs.items():
-        rows.setdefault(style.label(spec), Counter())[spec] = count
+        rows.setdefault(looks.label(spec), Counter())[spec] = count
     table = [
         {
             tr("method"): name,
@@ -162,7 +162,7 @@ def frontier_table(found: Results) -> pd.DataFrame:
             tr("one method for all: KL"): "–" if single is None else kl_of(single),
             tr("which (of exact)"): "–" if single is None else tr(
                 "{name} ({count})",
-                name=style.label(single["method"]),
+                name=looks.label(single["method"]),
                 count=f"{single['price'] / exact:.1%}",
             ),
         })  # fmt: skip
@@ -173,18 +173,18 @@ def draw_map(found: Results) -> Figure:
     """Draw layers × heads twice: the nearest method of each by itself, and that of the plan."""
     advised = {(one.layer, one.head): one for one in advice(found.advice)}
     alone = {
-        at: "" if one.verdict == KEEP else style.label(one.winner) for at, one in advised.items()
+        at: "" if one.verdict == KEEP else looks.label(one.winner) for at, one in advised.items()
     }
     plan = {at: "" for at in advised} | {
-        at: style.label(str(method)) for at, method in found.plan.heads.items()
+        at: looks.label(str(method)) for at, method in found.plan.heads.items()
     }
-    order = style.order([
+    order = looks.order([
         *(one.winner for one in advised.values() if one.winner),
         *map(str, found.plan.heads.values()),
     ])  # fmt: skip
     shown = {*alone.values(), *plan.values()}
-    names = [name for name in dict.fromkeys(map(style.label, order)) if name in shown]
-    looks = {name: (COLOURS[i % len(COLOURS)], string.ascii_uppercase[i % 26])
+    names = [name for name in dict.fromkeys(map(looks.label, order)) if name in shown]
+    swatches = {name: (COLOURS[i % len(COLOURS)], string.ascii_uppercase[i % 26])
              for i, name in enumerate(names)}  # fmt: skip
     tied = {at for at, one in advised.items() if one.verdict == TIED}
     layers, heads = (1 + max(at[i] for at in advised) for i in (0, 1))
@@ -194,14 +194,14 @@ def draw_map(found: Results) -> Figure:
             figsize=(WIDTH, 2 * (heads * cell + 0.5) + 0.25 * (len(names) / 3 + 1) + 0.3)
         )
         axes = figure.subplots(2, 1, sharex=True)
-        _cells(axes[0], alone, looks, layers, heads, tied)
-        _cells(axes[1], plan, looks, layers, heads, set())
+        _cells(axes[0], alone, swatches, layers, heads, tied)
+        _cells(axes[1], plan, swatches, layers, heads, set())
         axes[0].set_title(tr("each head by itself: the nearest method"))
         axes[1].set_title(tr("all heads together: the plan"))
         axes[1].set_xlabel(tr("layer"))
         handles = [
             Patch(facecolor=colour, edgecolor="0.6", lw=0.4, label=f"{letter}  {name}")
-            for name, (colour, letter) in looks.items()
+            for name, (colour, letter) in swatches.items()
         ]
         handles.append(Patch(facecolor=GREY, edgecolor="0.6", lw=0.4, label=tr("exact")))
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
@@ -211,7 +211,7 @@ def draw_map(found: Results) -> Figure:
 def _cells(
     ax: Axes,
     names: Mapping[HeadIndex, str],
-    looks: Mapping[str, tuple[str, str]],
+    swatches: Mapping[str, tuple[str, str]],
     layers: int,
     heads: int,
     tied: set[HeadIndex],
@@ -219,7 +219,7 @@ def _cells(
     """Draw a cell for each head, in the colour of its method, with its letter, small if tied."""
     cells = {}
     for at, name in names.items():
-        colour, letter = looks.get(name, (GREY, ""))
+        colour, letter = swatches.get(name, (GREY, ""))
         dark = float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) < 0.4
         word = letter.lower() if at in tied else letter
         cells[at] = head_cells.ColouredCell(
@@ -261,20 +261,20 @@ def draw_frontier(found: Results) -> Figure:
         plans = _points(facts["frontier"], facts["exact_price"])
         singles = _points(found.singles, facts["exact_price"])
         for points, name, colour, marker in (
-            (plans, tr("plan, measured"), style.PALETTE[0], "o"),
-            (singles, tr("one method for all heads, measured"), style.PALETTE[2], "s"),
+            (plans, tr("plan, measured"), looks.PALETTE[0], "o"),
+            (singles, tr("one method for all heads, measured"), looks.PALETTE[2], "s"),
         ):
             ax.errorbar(
                 points.share, points.kl, yerr=points.stderr, color=colour, marker=marker,
                 label=name, capsize=2,
             )  # fmt: skip
         ax.plot(
-            plans.share, plans.predicted, color=style.PALETTE[0], linestyle=":", marker="",
+            plans.share, plans.predicted, color=looks.PALETTE[0], linestyle=":", marker="",
             label=tr("plan, predicted"),
         )  # fmt: skip
         for name, share, kl in zip(singles.method, singles.share, singles.kl):
             ax.annotate(
-                style.label(name), (share, kl), (4, 4),
+                looks.label(name), (share, kl), (4, 4),
                 textcoords="offset points", fontsize=style.SMALL, color="0.3",
             )  # fmt: skip
         ax.set(xscale="log", yscale="log", xlabel=tr("price, share of exact attention"))

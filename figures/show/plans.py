@@ -6,7 +6,7 @@ from typing import Any
 
 from analysis.models.plan import Plan
 from analysis.models.replacement import SKIP
-from figures.drawing import style
+from figures.drawing import looks
 from figures.words.amounts import amount_text
 from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import tr
@@ -83,7 +83,7 @@ def checked(plan: Plan, misfits: Sequence[str]) -> str:
 
 def method_counts(plan: Plan) -> Counter[str]:
     """Return how many heads of a plan have each method, exact attention included."""
-    names = Counter(style.label(str(method)) for method in plan.heads.values())
+    names = Counter(looks.label(str(method)) for method in plan.heads.values())
     if exact := plan.facts["exact_heads"]:
         names[tr("exact attention")] = exact
     return names

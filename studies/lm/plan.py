@@ -15,7 +15,7 @@ from analysis.models.cost_curves import METHODS, curves
 from analysis.models.language_model import LanguageModel
 from analysis.models.replacement import Estimated, Passage, Replacements, perplexity
 from approx import parse
-from figures.drawing import style
+from figures.drawing import looks
 from figures.words.marked_text import insert
 from studies.lm import pages, sample
 
@@ -61,7 +61,7 @@ def main() -> None:
         table = curves(chosen_on, budget, progress=True)
         allocation = allocate(table, budget)
         heads = planner.heads(allocation.chosen)
-        used = Counter(style.label(str(method)) for method in heads.values())
+        used = Counter(looks.label(str(method)) for method in heads.values())
         said = ", ".join(f"{count} {name}" for name, count in used.most_common())
         lines += [
             "",

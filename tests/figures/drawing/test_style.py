@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.text import Text
 
-from figures.drawing import style
+from figures.drawing import looks, style
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -46,7 +46,7 @@ def test_few_names_stand_below_the_panels_and_many_on_their_right(count):
     with style.style():
         figure, axes = style.tiles(4, "", "")
         for ax, i in itertools.product(axes, range(count)):
-            ax.plot([0, 1], [i, i], label=f"method {i} with a long name", color=style.PALETTE[i])
+            ax.plot([0, 1], [i, i], label=f"method {i} with a long name", color=looks.PALETTE[i])
         style.legend(figure, axes)
         figure.draw_without_rendering()
     (legend,) = figure.legends

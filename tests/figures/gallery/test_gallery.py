@@ -20,7 +20,7 @@ from analysis.costs import candidates
 from analysis.experiments.profile import Profile, profile, quartiles
 from approx import Mask, parse
 from figures.document.album import save, saved, told
-from figures.drawing import style
+from figures.drawing import looks, style
 from figures.fonts import FAMILY
 from figures.gallery import FIGURES, error, explore, price
 from figures.words.terminal_columns import ends
@@ -73,7 +73,7 @@ def test_no_two_figures_have_one_place():
 def test_every_curve_of_the_error_figure_has_a_name(tables):
     table = tables["error"]
     for space in error.SPACES:
-        labels = [style.look(spec)["label"] for spec in error.curves(table, space)]
+        labels = [looks.look(spec)["label"] for spec in error.curves(table, space)]
         # without the oracles of the other space, and the low rank of total variation
         assert len(labels) == len(error.SPECS) - 4
         assert len(set(labels)) == len(labels)

@@ -9,7 +9,7 @@ import pytest
 
 from analysis import inputs
 from approx import parse
-from figures.drawing import style
+from figures.drawing import looks
 from figures.gallery import FIGURES
 from figures.words.translation import share
 
@@ -92,7 +92,7 @@ def test_the_crossings_of_the_errors_are_within_the_range_of_the_title():
 def sketches(table):
     at = table[(table.temperature == 1) & (table.budget == 512)]
     row = at[at.metric == "expected_kernel_error"].sort_values("value").iloc[0]
-    return f"{style.label(row.method)} has the least expected error of exp(q·k), {row.value:.2g}."
+    return f"{looks.label(row.method)} has the least expected error of exp(q·k), {row.value:.2g}."
 
 
 def frontier(table):
@@ -108,7 +108,7 @@ def frontier(table):
         names, least = set(), np.inf
         for row in some.itertuples():
             if 1.05 * row.value < least:
-                names.add(style.label(row.asked))
+                names.add(looks.label(row.asked))
                 least = row.value
         fronts.append(names)
     always, every = set.intersection(*fronts), set.union(*fronts)

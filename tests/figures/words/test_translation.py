@@ -18,11 +18,12 @@ from analysis.claims import VERDICTS
 from analysis.costs import budget
 from analysis.experiments import exercises
 from analysis.inputs import Head
-from approx import parse
+from approx import METHODS, parse
+from approx.method import Label
 from approx.method.prices import CURRENCIES
 from figures import fonts
 from figures.command import cli, options
-from figures.drawing import style
+from figures.drawing import looks
 from figures.gallery import FIGURES
 from figures.show import diagnosis
 from figures.words import translation
@@ -36,9 +37,8 @@ SAYING = diagnose, caveats, target, theory, measurement, exercises  # of analysi
 def messages():
     """Return every message in the code: what tr, mark, Sentence are given, titles, methods."""
     found = {module.TITLE for module in FIGURES.values()}
-    found |= (
-        {look.label for look in style.LOOKS.values()} | set(VERDICTS) | set(budget.WORDING.values())
-    )
+    found |= {name for method in METHODS.values() for name in Label(method.label).names}
+    found |= set(VERDICTS) | set(budget.WORDING.values())
     sayers = ("tr", "mark", "Sentence")
     advisors = (module.__file__ for module in SAYING)
     for file in [*FOLDER.rglob("*.py"), *map(Path, advisors)]:
@@ -90,8 +90,8 @@ def test_a_language_holds_for_what_is_inside():
         assert tr("temperature t") == "温度 t"
         with speaking("en"):
             assert tr("temperature t") == "temperature t"
-        assert style.label("taylor(degree=3)") == "泰勒多项式，3 次"
-        assert style.label("mine(m=3)") == "mine(m=3)"
+        assert looks.label("taylor(degree=3)") == "泰勒多项式，3 次"
+        assert looks.label("mine(m=3)") == "mine(m=3)"
     assert translation.spoken() == "en"
     with pytest.raises(ValueError, match="language must be one of en, zh"), speaking("xx"):
         pass
