@@ -5,7 +5,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from analysis.advice.verdict import KEEP, USE, Advice, Advised
 from analysis.inputs import Heads, gaussian
 from analysis.models.plan import Plan
 from approx import METHODS, Mask, notebook, parse
@@ -14,11 +13,6 @@ from approx.method import Moments
 X = gaussian(6, 3, rng=0)
 Q = np.ones((30, 4, 3))
 MANY = Heads("a <b> & c", Q, Q, mask="causal", ids=tuple((0, i, f"0.{i}") for i in range(30)))
-
-
-def advised(verdict):
-    three = 0.1, 0.2, 0.3
-    return Advice(3, 1, verdict, "one()", *three, 0.5, 0.9, "", 2.0, "zero()", 0.05, "a < b")
 
 
 OBJECTS = {
@@ -31,7 +25,6 @@ OBJECTS = {
     "wide": X.approximate(parse("tensor_power(n=1000000)")),
     "moments": parse("positive(m=2)").moments(X.Q, X.K),
     "none": Moments(np.zeros((2, 3)), np.full((2, 3), -np.inf)),
-    "advice": Advised([advised(USE), advised(KEEP)]),
     "plan": Plan("<i>", {(0, 1): parse("top_k(k=2)"), (2, 3): parse("top_k(k=2)")}),
 }  # fmt: skip
 
@@ -63,6 +56,5 @@ def test_what_is_shown_is_what_there_is():
     assert rows[-1][0].text == "and 6 more"
     assert rows[24][0].text == "0.23"
     assert "exp(q·k), mask full: rank 2, 12 entries, float64" in repr(OBJECTS["estimate"])
-    assert repr(OBJECTS["advice"]) == "<Advice for 2 heads: use 1, tie 0, keep exact 1>"
     assert repr(OBJECTS["plan"]) == "<Plan of '<i>': 2 heads by 1 method>"
     assert repr(OBJECTS["none"]).endswith("bias 0 to 0, log relative variance -inf to -inf>")

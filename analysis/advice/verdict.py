@@ -8,7 +8,6 @@ import pandas as pd
 
 from analysis.advice.caveats import price_ratios, price_warnings
 from analysis.costs.candidates import TRIVIAL
-from approx import checks, notebook
 
 VERDICTS = USE, TIED, KEEP = "use", "tie", "keep exact"
 TIE = 1.05  # below this ratio of the runner-up's error to the winner's, the two tie
@@ -208,46 +207,12 @@ class Advice(NamedTuple):
         return self.oracle_tv if self.metric == TV else self.oracle_output
 
 
-class Advised(list[Advice]):
-    """A list with one `Advice` per head, displayed as a table in a notebook."""
-
-    def __repr__(self) -> str:
-        said = ", ".join(
-            f"{verdict} {sum(one.verdict == verdict for one in self)}" for verdict in VERDICTS
-        )
-        return f"<Advice for {checks.counted(len(self), 'head')}: {said}>"
-
-    def _repr_html_(self) -> str:
-        names = [
-            "head",
-            "verdict",
-            "winner",
-            "best possible",
-            "measured",
-            "guaranteed",
-            "output",
-            "reads",
-            "uniform",
-            "all logits",
-        ]
-        rows = [
-            (
-                f"{one.layer}.{one.head}", one.verdict, one.winner, one.bound, one.attention_tv,
-                one.guaranteed, one.output_error, one.reads, one.uniform, one.limit,
-            )
-            for one in self
-        ]  # fmt: skip
-        by = NAMES[self[0].metric] if self else NAMES[TV]
-        said = f"best possible ≤ measured ≤ guaranteed; reads as a share of exact; ranked by {by}"
-        return notebook.table(said, names, rows)
-
-
-def advice(table: pd.DataFrame) -> Advised:
+def advice(table: pd.DataFrame) -> list[Advice]:
     """Return the advice for each head, from the table of `diagnose`."""
     known, heads = {"output_error": math.nan, "screened": False}, dict[Any, list[_Row]]()
     for row in table.to_dict("records"):
         heads.setdefault((row["input"], row["layer"], row["head"]), []).append(known | row)
-    return Advised(map(_advice, heads.values()))
+    return [_advice(rows) for rows in heads.values()]
 
 
 _Row = dict[Any, Any]

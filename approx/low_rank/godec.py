@@ -1,6 +1,7 @@
 """GoDec: a least-squares split of a matrix into low rank and sparse entries, at a budget."""
 
 import dataclasses
+import functools
 import hashlib
 import math
 from collections.abc import Iterable
@@ -148,29 +149,33 @@ def _truncated(D: Matrix, rank: int, whole: Matrix) -> _Split:
     return _Split(left, right, V, np.inf, 0, error)
 
 
-_latest: tuple[object, _Split] | None = None  # the key and the result of the last completion
+class _Incomplete:
+    """A matrix with unseen entries, to be completed; two are equal if their contents are."""
+
+    def __init__(self, D: Matrix, rank: int, whole: Matrix) -> None:
+        contents = (hashlib.blake2b(np.ascontiguousarray(A).data).digest() for A in (D, whole))
+        self.rank, self.key, self.matrices = rank, (rank, D.shape, *contents), (D, whole)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Incomplete) and self.key == other.key
 
 
-def _completed(D: Matrix, rank: int, whole: Matrix) -> _Split:
-    """Return the best rank-r fit found to the seen entries of D.
+@functools.lru_cache(maxsize=1)  # several methods of one head complete the same matrix
+def _completed(one: _Incomplete) -> _Split:
+    """Return the best rank-r fit found to the seen entries of a matrix.
 
     Unseen entries are filled in by the estimate itself, repeatedly. The two starts are the
     truncated SVDs of D with 0 at unseen entries, and of the whole matrix without the mask.
     Alternating least squares follow.
-
-    The last result is cached, because several methods of one head complete the same matrix.
     """
-    global _latest
-    key = (
-        rank,
-        D.shape,
-        *(hashlib.blake2b(np.ascontiguousarray(A).data).digest() for A in (D, whole)),
-    )
-    if (kept := _latest) is None or kept[0] != key:
-        states = [_truncated(D, rank, start) for start in (filled(D), whole)]
-        best = _race(D, rank, 0, states, COMPLETING)[0]
-        _latest = kept = key, _alternated(D, 0, best, ALTERNATIONS, ALTERNATED)
-    return kept[1]
+    rank, (D, whole) = one.rank, one.matrices
+    del one.matrices  # the cache keeps the key
+    states = [_truncated(D, rank, start) for start in (filled(D), whole)]
+    best = _race(D, rank, 0, states, COMPLETING)[0]
+    return _alternated(D, 0, best, ALTERNATIONS, ALTERNATED)
 
 
 def _alternated(D: Matrix, count: int, state: _Split, most: int, least: float) -> _Split:
@@ -236,7 +241,7 @@ def _alone(
     At least `rank` leading singular triplets of D may be given.
     """
     if rank and whole is not D:
-        return _finished(D, count, _completed(D, rank, whole))
+        return _finished(D, count, _completed(_Incomplete(D, rank, whole)))
     U, s, V = triplets or leading(filled(D), rank)
     U, s, V = U[:, :rank], s[:rank], V[:, :rank]
     return _finished(D, count, _Split(U * s, V, V, 0.0, 0, math.inf))
@@ -364,7 +369,7 @@ def _from_completed(D: Matrix, rank: int, count: int, whole: Matrix) -> list[_Sp
     """Return one more start under a mask: the completed low-rank matrix and the largest entries."""
     if whole is D:
         return []
-    best = _completed(D, rank, whole)
+    best = _completed(_Incomplete(D, rank, whole))
     return [_begin(D, rank, count, best.left @ best.right.T, count, best.basis)]
 
 

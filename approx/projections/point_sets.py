@@ -16,11 +16,7 @@ from approx.projections.base import Projection
 class Sobol(Projection):
     """Scrambled Sobol' points mapped by the normal quantile; unbiased over the scrambling.
 
-    Parameters
-    ----------
-    scramble : bool
-        Must be True: unscrambled points have a fixed error (12 % at m = 64, d = 8) and no error
-        bar.
+    Unscrambled points would have a fixed error (12 % at m = 64, d = 8) and no error bar.
 
     References
     ----------
@@ -28,11 +24,6 @@ class Sobol(Projection):
     """
 
     isotropic = False
-
-    scramble: bool = True
-
-    def __post_init__(self) -> None:
-        _refuse_unscrambled(self.scramble)
 
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
         from scipy.stats import qmc  # imported here because it is slow
@@ -46,11 +37,6 @@ class Sobol(Projection):
 class Halton(Projection):
     """Scrambled Halton points mapped by the normal quantile; unbiased over the scrambling.
 
-    Parameters
-    ----------
-    scramble : bool
-        Must be True: unscrambled points have a fixed error and no error bar.
-
     References
     ----------
     .. [1] A. B. Owen, "A randomized Halton algorithm in R", arXiv 1706.02808.
@@ -58,22 +44,12 @@ class Halton(Projection):
 
     isotropic = False
 
-    scramble: bool = True
-
-    def __post_init__(self) -> None:
-        _refuse_unscrambled(self.scramble)
-
     def draw(self, count: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
         from scipy.stats import qmc  # imported here because it is slow
 
         points = qmc.Halton(d, scramble=True, rng=rng).random(count)
         omega = scipy.special.ndtri(np.clip(points, 2.0**-53, 1 - 2.0**-53))
         return omega, np.full(count, 1.0 / count)
-
-
-def _refuse_unscrambled(scramble: bool) -> None:
-    if scramble is not True:
-        raise ValueError("unscrambled points have a fixed error and no error bar: scramble them")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -16,12 +16,10 @@ from approx.projections import (
     Antithetic,
     Fixed,
     Hadamard,
-    Halton,
     MomentMatched,
     Orthogonal,
     Regularized,
     Simplex,
-    Sobol,
     ZeroMean,
 )
 from approx.projections.rotated import STRETCH, _hypergeometric, haar, log_hyp0f1
@@ -120,12 +118,6 @@ def test_orthogonal_covariance_is_the_hypergeometric_function(d, x):
     # the polynomial alternates for x > 0: |1F1(−d/2; d/2; −x/2)| ≤ e^{|x|/2}, and for x > 0 the
     # factor e^{−x/2} undoes that; for x < 0 both factors are positive
     assert found == pytest.approx(want, rel=1e-10, abs=1e-11)
-
-
-def test_unscrambled_points_are_refused():
-    for projection in (Sobol, Halton):
-        with pytest.raises(ValueError, match="no error bar"):
-            projection(scramble=False)
 
 
 @few
