@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import terminal
+from test_docs import differences
 from test_pages_lm import WITH_TORCH  # `make lm` runs them
 
 from acceptance import pages
@@ -191,3 +192,38 @@ def test_what_is_for_machines_can_be_read_by_them(command, shell):
 @pytest.mark.parametrize("name", ["", *KNOWN])
 def test_help_is_help(name, shell):
     settled(shell(f"expqk {name} --help"))
+
+
+# Every Python snippet that a page prints runs, and prints what the page says, from a wheel
+
+
+BLOCKS = {page: pages.blocks(text) for page, text in pages.pages().items()}
+RUN = [
+    page
+    for page, blocks in BLOCKS.items()
+    if any(kind == "python" for kind, _ in blocks) and ".zh-CN" not in page
+]
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_a_page_prints_what_it_says(page, shell):
+    blocks = BLOCKS[page]
+    (shell.folder / "page (最终).py").write_text(pages.script(blocks), "utf-8")
+    done = shell("python -P 'page (最终).py'")
+    assert (done.status, done.stderr) == (0, "")
+    for code, said, found in pages.outputs(blocks, done.stdout):
+        if page == "README.md":  # which does not say what it prints
+            assert found.startswith("(512, 32) 0.4") or (not found and "print(" not in code)
+            continue
+        assert len(said.splitlines()) == len(found.splitlines()), f"{code}\nprints\n{found}"
+        assert not differences(said, found), found
+
+
+def test_a_snippet_that_says_something_else_is_noticed(shell):
+    blocks = [("python", "print(1 + 1)\n"), ("text", "3\n"), ("sh", "expqk help\n")]
+    (shell.folder / "page.py").write_text(pages.script(blocks), "utf-8")
+    done = shell("python -P page.py")
+    (_, said, found), (_, nothing, helped) = pages.outputs(blocks, done.stdout)
+    assert (said, found, nothing) == ("3\n", "2\n", "")
+    assert differences(said, found)
+    assert helped.startswith("How well")

@@ -10,16 +10,16 @@ from approx import Mask, parse
 from approx.low_rank import robust_pca
 from approx.low_rank.godec import at_budget, godec
 from approx.low_rank.robust_pca import PROVING, acc_alt_proj, inexact_alm
-from approx.low_rank.stable_pca import stable_pca
+from approx.low_rank.stable_pca import _clipped_square, _multiplier, stable_pca
 
 GOLDEN = [(400, 20, 0.05), (500, 25, 0.05), (500, 50, 0.10)]
 shapes = st.tuples(st.integers(1, 8), st.integers(1, 8))
 seeds = st.integers(0, 2**32 - 1)
 
 
-def attention(n, d=64, temperature=1.0, seed=0):
-    rng = np.random.default_rng(seed)
-    Q, K = rng.standard_normal((2, n, d))
+def attention(n, l=None, temperature=1.0, d=64):
+    rng = np.random.default_rng(0)
+    Q, K = rng.standard_normal((n, d)), rng.standard_normal((l or n, d))
     return np.exp(Q @ K.T / (temperature * math.sqrt(d)))
 
 
@@ -45,29 +45,22 @@ def objective(L, S, lam):
 
 
 @pytest.mark.parametrize(("n", "rank", "corruption"), GOLDEN)
-def test_pursuit_recovers_golden_instances(n, rank, corruption):
+def test_golden_instances_are_recovered(n, rank, corruption):
     L, S = naive.golden(n, rank, corruption)
     parts = inexact_alm(L + S)
-    assert parts.rank == rank
     assert parts.sparse.nnz == int(corruption * n * n)
-    assert ((parts.sparse.toarray() != 0) == (S != 0)).all()
-    assert np.linalg.norm(parts.low_rank - L) < 1e-6 * np.linalg.norm(L)
     assert abs(parts.gap) <= 1e-4
     # Recovery is exact, so the optimum is known; L + S = D holds to 1e-7.
     assert parts.objective == pytest.approx(objective(L, S, n**-0.5), rel=1e-6)
     assert 16 <= parts.iterations <= 26 or corruption > 0.05
-
-
-@pytest.mark.parametrize(("n", "rank", "corruption"), GOLDEN)
-def test_projections_recover_golden_instances(n, rank, corruption):
-    L, S = naive.golden(n, rank, corruption)
-    parts = acc_alt_proj(L + S, rank)
-    assert parts.rank == rank
-    assert ((parts.sparse.toarray() != 0) == (S != 0)).all()
-    assert np.linalg.norm(parts.low_rank - L) < 1e-6 * np.linalg.norm(L)
-    assert parts.objective <= 1e-7 * np.linalg.norm(L + S)
-    assert math.isnan(parts.gap)
-    assert parts.iterations <= 25
+    projected = acc_alt_proj(L + S, rank)
+    assert projected.objective <= 1e-7 * np.linalg.norm(L + S)
+    assert math.isnan(projected.gap)
+    assert projected.iterations <= 25
+    for found in (parts, projected):
+        assert found.rank == rank
+        assert ((found.sparse.toarray() != 0) == (S != 0)).all()
+        assert np.linalg.norm(found.low_rank - L) < 1e-6 * np.linalg.norm(L)
 
 
 def test_exact_recovery_is_not_run_again():
@@ -222,3 +215,80 @@ def test_a_good_result_of_the_fast_schedule_is_proven_and_not_sought_again():
     assert fast.gap > 1e-3 > 1e-4 >= proven.gap
     assert proven.iterations <= fast.iterations + PROVING
     assert proven.objective == fast.objective  # of the same L and S
+
+
+# Stable pursuit: its certificate, its limits, an independent solver
+
+
+def rest(D, parts):
+    return D - parts.low_rank - parts.sparse.toarray()
+
+
+@pytest.mark.parametrize("delta", [0.01, 0.1, 0.4])
+def test_an_independent_solver_finds_the_same_optimum(delta):
+    D = attention(20, d=16)
+    D /= D.max()
+    lam = 20**-0.5
+    L, S = naive.stable_pursuit(D, delta * np.linalg.norm(D), lam, step=0.1)
+    parts = stable_pca(D, delta, gap_tolerance=1e-7)
+    assert abs(parts.gap) <= 1e-7
+    # the slow solver's residual after 4000 steps is the coarser of the two
+    assert parts.objective == pytest.approx(objective(L, S, lam), rel=1e-5)
+    assert parts.objective == pytest.approx(
+        objective(parts.low_rank, parts.sparse.toarray(), lam), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    "D", [attention(48, d=16), attention(64, 40, 0.25, d=16), attention(40, 64, 4.0, d=16)]
+)
+def test_without_a_rest_it_is_robust_pca(D):
+    exact = inexact_alm(D, gap_tolerance=1e-6)
+    parts = stable_pca(D, 0.0, gap_tolerance=1e-6)
+    assert np.linalg.norm(rest(D, parts)) <= 1.001e-7 * np.linalg.norm(D)
+    assert parts.objective == pytest.approx(exact.objective, rel=2e-6)  # the gaps of both
+    # the objective is convex in δ, with slope −‖Y‖_F‖D‖_F at least: |Y| ≤ λ, ‖Y‖₂ ≤ 1
+    slope = math.sqrt(min(D.shape)) * np.linalg.norm(D)
+    for delta in (1e-3, 1e-5):
+        near = stable_pca(D, delta, gap_tolerance=1e-6)
+        assert near.objective <= exact.objective * (1 + 2e-6)
+        assert near.objective >= exact.objective * (1 - 2e-6) - delta * slope
+
+
+def test_zeros():
+    for parts in (stable_pca(np.zeros((3, 2)), 0.1), stable_pca(attention(5, 4, d=16), 1.0)):
+        assert parts.rank == parts.sparse.nnz == parts.objective == parts.gap == 0
+        assert not parts.low_rank.any()
+    first = stable_pca(attention(20, d=16), 0.01, max_iterations=1)
+    assert first.iterations == 1
+    assert math.isfinite(first.gap)
+
+
+@pytest.mark.parametrize("space", ["kernel", "attention"])
+def test_the_method_has_the_error_that_is_allowed(space):
+    Q, K = np.random.default_rng(0).standard_normal((2, 30, 4))
+    D = np.exp(Q @ K.T)
+    D = D if space == "kernel" else D / D.sum(axis=1, keepdims=True)
+    A = parse(f"stable_pca(delta=0.2, space={space!r})").approximate(Q, K)
+    assert np.linalg.norm(A.to_dense() - D) == pytest.approx(0.2 * np.linalg.norm(D), rel=1e-5)
+    assert parse("stable_pca").within(100, n=30, l=30, d=4) is None
+
+
+@pytest.mark.kernel
+@given(st.tuples(st.integers(1, 5), st.integers(1, 5)), seeds)
+def test_the_pair_of_sparse_and_rest_is_optimal(shape, seed):
+    rng = np.random.default_rng(seed)
+    W = rng.standard_normal(shape)
+    kappa = rng.uniform(0, 3)
+    size = np.minimum(np.abs(W), kappa)
+    assert _clipped_square(W, kappa) == pytest.approx((size**2).sum(), rel=1e-13)
+    mu, lam, delta = rng.uniform(0.2, 3, 3)
+    Y, S = _multiplier(W, mu, lam, delta)
+    Z = W - S - Y / mu
+    assert np.abs(Y).max() <= lam * (1 + 2**-51)  # a quotient and a product, rounded
+    assert np.linalg.norm(Z) <= delta * (1 + 1e-9)
+    large = S != 0
+    assert_allclose(Y[large], lam * np.sign(S[large]), rtol=1e-12)
+    # Y is a nonnegative multiple of Z, and 0 unless ‖Z‖ = δ
+    assert np.vdot(Y, Z) == pytest.approx(np.linalg.norm(Y) * np.linalg.norm(Z), abs=1e-9)
+    assert np.linalg.norm(Y) * abs(np.linalg.norm(Z) - delta) <= 1e-8

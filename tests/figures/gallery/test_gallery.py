@@ -233,3 +233,27 @@ def test_no_sentence_calls_nearest_what_another_picture_is_nearer_than(best, tab
     assert f", {best} has the least total variation, 1e-09;" in module.finding(table)
     alike = table.assign(value=table.value.where(~tv, 0.5))
     assert f"{' or '.join(explore.SPECS.values())} has the least" in module.finding(alike)
+
+
+# Legends say of a decomposition that it sees all logits
+
+
+def legend(figure):
+    texts = [text for legend in figure.legends for text in legend.get_texts()]
+    return [" ".join(text.get_text().split()) for text in texts]
+
+
+def computed(name, x):
+    return FIGURES[name].compute(Profile("quick", (x,), (1.0,), 4.0, trials=1, draws=2))
+
+
+def test_a_legend_names_a_method_once():
+    figure = FIGURES["error"].draw(computed("error", inputs.gaussian(32, 2, rng=0)))
+    names = legend(figure)
+    assert len({*names}) == len(names)
+    assert "largest entries of the matrix (sees all logits)" in names
+
+
+def test_the_table_says_that_there_is_a_mask():
+    x = dataclasses.replace(inputs.gaussian(32, 2, rng=0), mask=Mask.causal(32, 32))
+    assert computed("error", x).masked.all()

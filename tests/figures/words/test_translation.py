@@ -1,8 +1,10 @@
 """Two languages: every message has its translation, with the same values, in characters we have."""
 
 import ast
+import html
 import re
 import string
+import textwrap
 from importlib import resources
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import numpy as np
 import polib
 import pytest
 from drawing import english, numbers, without_glyph
+from hypothesis import given, strategies as st
 
 import figures
 from analysis.advice import caveats, diagnose, measurement, target
@@ -23,10 +26,11 @@ from approx.method import Label
 from approx.method.prices import CURRENCIES
 from figures import fonts
 from figures.command import cli, options
+from figures.document.convert import pandoc
 from figures.drawing import looks
 from figures.gallery import FIGURES
 from figures.show import diagnosis
-from figures.words import translation
+from figures.words import glossary, terminal_columns, translation
 from figures.words.terminal_columns import aligned
 from figures.words.translation import speaking, tr
 
@@ -139,3 +143,71 @@ def test_the_licence_of_the_font_is_beside_it():
     assert "SIL OPEN FONT LICENSE" in text
     assert options.LANGUAGES == translation.LANGUAGES
     assert options.CURRENCIES == CURRENCIES
+
+
+# The words of the project: each once, in both languages, where a reader meets it first
+
+
+@pytest.mark.listed
+@pytest.mark.parametrize("language", list(glossary.PAGES))
+def test_the_pages_are_made_from_the_list(language, pytestconfig):
+    path = pytestconfig.rootpath / glossary.PAGES[language][0]
+    assert path.read_text("utf-8") == glossary.page(language), "python -m figures.words.glossary"
+
+
+@pytest.mark.parametrize("language", list(glossary.PAGES))
+@pytest.mark.parametrize("reader", ["gfm", "markdown"])  # of the docs, of the report
+def test_the_whole_of_each_meaning_arrives_on_the_page(language, reader, tmp_path):
+    def shown(text):
+        made = pandoc("-f", reader, "-t", "html", text=text, folder=tmp_path)
+        return " ".join(html.unescape(re.sub("<[^>]*>", "", made)).split())
+
+    terms = glossary.terms(language)
+    text = shown(glossary.page(language))
+    lost = [meaning for _, meaning in terms.values() if shown(meaning) not in text]
+    assert not lost
+
+
+def test_each_word_is_said_once_in_both_languages():
+    english, chinese = (glossary.terms(language) for language in ("en", "zh"))
+    assert [symbol for symbol, _ in english.values()] == [s for s, _ in chinese.values()]
+    for terms in (english, chinese):
+        meanings = [meaning for _, meaning in terms.values()]
+        assert all(meaning[-1] in ".。" for meaning in meanings)
+        assert len(set(meanings)) == len(meanings)
+
+
+# Columns of a terminal, with Chinese in them
+
+
+@given(
+    text=st.text(st.sampled_from("ab \u0301秩，。（）x1=·"), max_size=40).map(str.strip),
+    size=st.integers(4, 30),
+)
+def test_wrapped_text_is_all_there_and_fits(text, size):
+    lines = terminal_columns.wrap(text, size)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+    assert all(terminal_columns.width(line) <= size for line in lines)
+    assert not any(line.startswith(" ") or line.endswith(" ") for line in lines)
+
+
+def test_a_stop_stays_with_what_it_ends():
+    assert terminal_columns.wrap("宽度为 n；而不是 d。", 9) == ["宽度为", "n；而不是", "d。"]
+    assert terminal_columns.wrap("一二三四。", 8) == ["一二三", "四。"]
+
+
+def test_a_bracket_opens_before_what_it_holds():
+    assert terminal_columns.wrap("按通道的 top-k（SparQ）", 16) == [
+        "按通道的 top-k",
+        "（SparQ）",
+    ]
+
+
+def test_english_is_wrapped_as_textwrap_does():
+    text = "The causal normaliser is (g−1)c, the tokens summed over; a well-known one."
+    assert terminal_columns.wrap(text, 20) == textwrap.wrap(text, 20)
+
+
+def test_padding_counts_columns():
+    for text in ("秩", "rank", "e\u0301"):
+        assert terminal_columns.width(terminal_columns.pad(text, 8)) == 8

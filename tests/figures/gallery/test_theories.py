@@ -1,14 +1,15 @@
 """Figures of the theory: published values, what their tables must satisfy, planted faults seen."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from analysis import inputs
-from analysis.advice.pitfalls import RawQR, concentration, with_eps
-from analysis.experiments import performer_error
+from analysis.advice.pitfalls import OneStream, RawQR, concentration, with_eps
+from analysis.experiments import collision, performer_error
 from analysis.experiments.profile import Profile
 from analysis.moments import expected_error, monte_carlo
 from analysis.sweeps.sweep import COLUMNS
@@ -47,7 +48,7 @@ def tables(small):
         }
 
 
-# --- performer_ratio -----------------------------------------------------------------------------
+# performer_ratio
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_sines_and_cosines_win_below_the_published_angles(tables, columns, angle
     assert (part.sort_values("length").value.diff().dropna() <= 1e-9).all()  # towards π/2
 
 
-# --- coupling_gain -------------------------------------------------------------------------------
+# coupling_gain
 
 
 def ratios(table, coupling, metric="mse_ratio"):
@@ -126,7 +127,7 @@ def test_theorem_2_on_the_pair_of_the_golden_values():
     assert round(float(found), 3) == 2.760
 
 
-# --- log_variance --------------------------------------------------------------------------------
+# log_variance
 
 
 def test_families_are_ordered_as_theory_orders_them(tables):
@@ -157,7 +158,7 @@ def test_inputs_have_the_norms_they_are_said_to_have():
             np.testing.assert_allclose(square, norm**2, rtol=1e-12)
 
 
-# --- eps -----------------------------------------------------------------------------------------
+# eps
 
 
 def naive_with_eps(Q, K, omega, eps):
@@ -202,7 +203,7 @@ def test_concentration_is_one_minus_the_entropy():
     assert concentration(parse("one()").approximate([[1.0], [2.0]], [[1.0]])) == 1  # 0/0 else
 
 
-# --- raw_qr --------------------------------------------------------------------------------------
+# raw_qr
 
 
 def scores(table, projection):
@@ -247,7 +248,7 @@ def test_raw_qr_is_orthogonal_in_blocks_and_harmless_where_features_are_even():
     assert Positive(4, RawQR()).moments([[0.0]], [[0.0]]) is None
 
 
-# --- inverse_temperature -------------------------------------------------------------------------
+# inverse_temperature
 
 
 def test_sampled_variance_holds_the_line_where_it_is_believable(tables):
@@ -289,7 +290,7 @@ def test_positive_features_end_as_a_straight_line(tables):
     np.testing.assert_allclose(line, expected, rtol=1e-12, atol=1e-12)
 
 
-# --- performer_error -----------------------------------------------------------------------------
+# performer_error
 
 
 def medians(table, spec):
@@ -341,7 +342,7 @@ def test_features_needed_are_of_the_inputs_that_are_plotted():
     assert needed == pytest.approx((one / performer_error.TARGET) ** 2, rel=1e-10)
 
 
-# --- ratio_bias ----------------------------------------------------------------------------------
+# ratio_bias
 
 
 def test_ratio_bias_is_seen_where_it_is_large_and_expanded_where_it_is_small(tables):
@@ -352,3 +353,55 @@ def test_ratio_bias_is_seen_where_it_is_large_and_expanded_where_it_is_small(tab
     np.testing.assert_allclose(flat.sampled_bias, flat.delta_bias, rtol=1e-9)  # nothing is drawn
     drawn = wide.drop(index="uniform()")
     assert (drawn.sampled_bias > 2 * drawn.noise).any()
+
+
+# Scatterbrain's theorem: published numbers, agreement
+
+
+@pytest.fixture(scope="module")
+def collisions(small):
+    with pytest.MonkeyPatch.context() as patch:  # part "family" has the other hashes
+        patch.setattr(collision, "SUPPORTS", collision.SUPPORTS[:1] + collision.SUPPORTS[3:])
+        return collision.compute(dataclasses.replace(small, draws=150))
+
+
+def frequency_scores(table):
+    """Return |frequency − closed form| in standard errors."""
+    part = table[table.part == "family"]
+    keys = ["case", "logit"]
+    known = part[part.metric == "collision"].set_index(keys).value
+    drawn = part[(part.metric == "frequency") & (part.stderr > 1e-9)].set_index(keys)
+    return ((drawn.value - known.reindex(drawn.index)).abs() / drawn.stderr).reset_index(drop=True)
+
+
+def test_frequencies_are_the_closed_form(collisions):
+    z = frequency_scores(collisions)
+    assert len(z) > 40
+    assert z.max() <= 5
+
+
+def test_scatterbrain_has_one_minus_p_of_the_error_of_its_features(collisions):
+    z = FIGURES["collision"].theorem_scores(collisions)
+    assert len(z) == 3 * collision.SHOWN
+    assert z.max() <= 5
+
+
+def test_only_an_independent_support_leaves_no_bias(collisions):
+    part = collisions[collisions.part == "dependence"]
+    z = (part.value / part.stderr).abs().groupby(part.case).max()
+    assert z["independent"] <= 5
+    for case in ("one stream", "largest estimates"):
+        assert z[case] > 5
+    honest = collision.dependent("independent")
+    assert collision.dependent("one stream") == OneStream(honest.low_rank, honest.sparse)
+
+
+def test_smyrf_prefers_large_logits_and_random_keys_do_not(collisions):
+    part = collisions[collisions.part == "clusters"]
+    for case, rows in part.groupby("case"):
+        values, errors = rows.value.to_numpy(), rows.stderr.to_numpy()
+        apart = (values[-1] - values[0]) / math.hypot(errors[0], errors[-1])
+        assert (apart > 5) == case.startswith("smyrf")
+    # cuts of one round hold a quarter of the pairs, whatever is drawn
+    one = part[part.case == "smyrf(size=8)"].value.mean()
+    assert one == pytest.approx(0.25, abs=1e-12)
