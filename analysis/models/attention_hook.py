@@ -2,13 +2,15 @@
 
 transformers gives every attention layer the function that its AttentionInterface knows by name.
 Our function gets a `Call`: q and k after rotary embedding and norms, v, the layer's own scaling,
-and the visible keys.
+and the visible keys. Capture, replaced heads and generation each give such a function; what differs
+between versions of transformers is here.
 """
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from analysis.inputs import Heads
@@ -16,7 +18,6 @@ from analysis.models.checkpoints import refuse
 from approx import Mask
 from approx.method.prices import Shape
 
-_NAME = "expqk"  # our name in the registries of transformers, for one forward pass
 _HIDDEN = -1e4  # additive masks hide with −10⁴, the least float or −inf
 CACHE_NAMES = "cache", "past_key_values"  # from transformers 5.24 on, and before
 
@@ -64,27 +65,72 @@ class Seen(NamedTuple):
         )
 
 
-class Call(NamedTuple):
-    """One call of an attention layer: q (1, heads, n, d), k and v (1, kv_heads, l, ·), as tensors.
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of an attention layer: q (batch, heads, n, d), k and v (batch, kv_heads, l, ·).
 
-    l is n, or larger if the text is read in pieces; the queries are then the last positions.
-    ``sinks`` (heads,) are the logits of attention sinks, or None. Layers are numbered from 0 in the
-    order of their calls.
+    l is n, or larger if earlier tokens were read before; the queries are then the last positions.
+    ``layer`` is numbered from 0 in the order of calls, ``index`` as in the model's cache. ``mask``,
+    (batch, 1, n, l), is boolean or added to the logits; ``sinks`` (heads,) are the logits of
+    attention sinks. Both may be None.
     """
 
+    hook: "Hook"
     layer: int
+    index: int
     q: Any
     k: Any
     v: Any
     scaling: float
-    seen: Seen
+    mask: Any
     sinks: Any = None
 
+    @property
+    def seen(self) -> Seen:
+        """What the queries of one text see; ValueError for a layer that compares anything else."""
+        n, l = self.q.shape[2], self.k.shape[2]
+        if self.q.shape[0] != 1 or n > l or (n < l and not self.hook.in_pieces):
+            raise ValueError(
+                "an attention layer does not compare the text with itself: "
+                f"queries {tuple(self.q.shape)}, keys {tuple(self.k.shape)}"
+            )
+        known = self.hook.known  # layers share their masks, and examining one takes time
+        for mask, seen in known:
+            if mask is self.mask:
+                return seen
+        known.append((self.mask, Seen.from_mask(self.mask, n, l)))
+        return known[-1][1]
+
     def output(self) -> Any:
-        """Return softmax(scaling q·k) v of every head, (1, n, heads, c)."""
-        q, k, v, (visible, causal, window) = self.q, self.k, self.v, self.seen
-        half = causal and not window and q.shape[2] == k.shape[2]  # of the work; torch aligns left
-        return attended(q, k, v, visible, self.scaling, self.sinks, causal=half)
+        """Return softmax(scaling q·k) v of every head for one text, (1, n, heads, c)."""
+        visible, causal, window = self.seen
+        half = causal and not window and self.q.shape[2] == self.k.shape[2]  # of the work
+        return self.under(visible, causal=half)
+
+    def under(self, mask: Any, *, causal: bool = False) -> Any:
+        """Return softmax(scaling q·k) v under an additive or boolean mask, (batch, n, heads, c).
+
+        The row sums of head h have e^sinks[h] in addition. Without sinks, ``causal`` takes the
+        place of a mask; torch then aligns queries and keys at the first position.
+        """
+        import torch
+
+        q = self.q
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (self.k, self.v))
+        if self.sinks is None:
+            seen: dict[str, Any] = {"is_causal": True} if causal else {"attn_mask": mask}
+            attention = torch.nn.functional.scaled_dot_product_attention
+            return attention(q, k, v, scale=self.scaling, **seen).transpose(1, 2).contiguous()
+        y = torch.empty(*q.shape[:3], v.shape[-1], dtype=q.dtype, device=q.device)
+        for head, sink in enumerate(self.sinks.to(q.dtype)):  # the logits of one head at a time
+            logits = self.scaling * (q[:, head] @ k[:, head].transpose(-1, -2))
+            if mask is not None:
+                seen_by = mask.expand(len(q), 1, *logits.shape[1:])[:, 0]
+                is_bool = mask.dtype == torch.bool
+                logits = logits.masked_fill(~seen_by, -torch.inf) if is_bool else logits + seen_by
+            all_logits = torch.cat([logits, sink.expand(*logits.shape[:2], 1)], dim=-1)
+            y[:, head] = all_logits.softmax(-1)[..., :-1] @ v[:, head]
+        return y.transpose(1, 2).contiguous()
 
     def inputs(self, name: str) -> Heads:
         """Return all heads as inputs; the arrays share the model's memory."""
@@ -97,30 +143,29 @@ class Call(NamedTuple):
     def shape(self) -> Shape:
         """The shape of a head, which determines its prices: n, l, d, c and the mask."""
         (_, _, n, d), l = self.q.shape, self.k.shape[2]
-        mask = _mask(n, l, self.seen.window) if self.seen.causal else Mask.full(n, l)
+        mask = looking_back(n, l, self.seen.window) if self.seen.causal else Mask.full(n, l)
         return Shape(n, l, d, self.v.shape[-1], mask)
 
 
 @functools.lru_cache(maxsize=8)
-def _mask(n: int, l: int, window: int) -> Mask:
+def looking_back(n: int, l: int, window: int) -> Mask:
+    """Return the mask of the last n of l positions that see a window; 0 stands for all earlier."""
     return Mask.window(n, l, window) if window else Mask.causal(n, l)
 
 
 Attention = Callable[[Call], Any]
 
 
-@contextmanager
-def attending(
-    model: Any, attention: Attention, *, first: int = 0, in_pieces: bool = False
-) -> Iterator[None]:
-    """Let a model attend by our function in a ``with`` block, with the masks of eager attention.
+class Hook:
+    """Our attention in place of a model's own, with the masks of eager attention.
+
+    It is there in a ``with`` block, or from `install` to `remove`.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        Its layers call ``attention`` in the block, and their own attention again afterwards.
     attention : callable
-        Takes a `Call`, returns the outputs of all heads, (1, n, heads, c).
+        Takes a `Call`, returns the outputs of all heads, (batch, n, heads, c).
     first : int
         The number of the first layer that is called.
     in_pieces : bool
@@ -129,15 +174,62 @@ def attending(
     Raises
     ------
     ValueError
-        Raised by the model's pass: a layer is not softmax(scaling q·k) v within one text.
+        Raised by the model's pass: a layer is not softmax(scaling q·k) v, or no layer attends
+        through the AttentionInterface.
     """
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import eager_mask
 
-    known: list[tuple[Any, Seen]] = []  # layers share their masks, and examining one takes time
-    number = first
+    def __init__(
+        self, model: Any, attention: Attention, *, first: int = 0, in_pieces: bool = False
+    ) -> None:
+        self.model, self.attention = weakref.ref(model), attention
+        self.first, self.in_pieces = first, in_pieces
+        self.name = f"expqk_{id(self)}"  # in the registries of transformers
+        self.calls = 0  # of this pass
+        self.known: list[tuple[Any, Seen]] = []  # its masks
 
-    def call(
+    def install(self) -> Self:
+        """Let the model attend by our function until `remove`."""
+        from transformers import AttentionInterface, AttentionMaskInterface
+        from transformers.masking_utils import eager_mask
+
+        model = self.model()
+        assert model is not None
+        self.before = model.config._attn_implementation
+        AttentionInterface.register(self.name, self)
+        # Without this registration our function would get no causal or sliding mask.
+        AttentionMaskInterface.register(self.name, eager_mask)
+        model.set_attn_implementation(self.name)
+        self.handles = [
+            model.register_forward_pre_hook(self.enter, with_kwargs=True),
+            model.register_forward_hook(self.leave),
+        ]
+        return self
+
+    def remove(self, *_: object) -> None:
+        """Restore the model's own attention."""
+        from transformers import AttentionInterface, AttentionMaskInterface
+
+        for handle in self.handles:
+            handle.remove()
+        if (model := self.model()) is not None:
+            model.set_attn_implementation(self.before)
+        for registry in (AttentionInterface, AttentionMaskInterface):
+            registry._global_mapping.pop(self.name, None)  # there is no public way to unregister
+
+    __enter__, __exit__ = install, remove
+
+    def enter(self, model: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Begin a pass; a subclass may change the arguments of the model."""
+        self.calls, self.known = 0, []
+        return args, named
+
+    def leave(self, model: Any, *_: Any) -> None:
+        """End a pass; raise ValueError unless the model called our attention."""
+        if not self.calls:
+            raise unused(model)
+
+    def __call__(
+        self,
         module: Any,
         query: Any,
         key: Any,
@@ -148,60 +240,14 @@ def attending(
         s_aux: Any = None,
         **others: Any,
     ) -> tuple[Any, None]:
-        nonlocal number
-        layer, number = number, number + 1
+        """Return the outputs of a layer, in the format of transformers."""
         refuse(others, IN_CALL)
-        n, l = query.shape[2], key.shape[2]
-        if query.shape[0] != 1 or n > l or (n < l and not in_pieces):
-            raise ValueError(
-                "an attention layer does not compare the text with itself: "
-                f"queries {tuple(query.shape)}, keys {tuple(key.shape)}"
-            )
+        layer = self.first + self.calls
+        self.calls += 1
         factor = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
-        seen = next((s for mask, s in known if mask is attention_mask), None)
-        if seen is None:
-            seen = Seen.from_mask(attention_mask, n, l)
-            known.append((attention_mask, seen))
-        return attention(Call(layer, query, key, value, factor, seen, s_aux)), None
-
-    before = model.config._attn_implementation
-    AttentionInterface.register(_NAME, call)
-    # Without this registration our function would get no causal or sliding mask.
-    AttentionMaskInterface.register(_NAME, eager_mask)
-    try:
-        model.set_attn_implementation(_NAME)
-        yield
-    finally:
-        model.set_attn_implementation(before)
-        for registry in (AttentionInterface, AttentionMaskInterface):
-            registry._global_mapping.pop(_NAME, None)  # there is no public way to unregister
-
-
-def attended(
-    q: Any, k: Any, v: Any, mask: Any, scaling: float, sinks: Any = None, *, causal: bool = False
-) -> Any:
-    """Return softmax(scaling q·k) v under an additive or boolean mask, (batch, n, heads, c).
-
-    The row sums of head h have e^sinks[h] in addition. Without sinks, ``causal`` takes the place of
-    a mask.
-    """
-    import torch
-
-    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-    if sinks is None:
-        seen: dict[str, Any] = {"is_causal": True} if causal else {"attn_mask": mask}
-        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=scaling, **seen)
-    else:
-        y = torch.empty(*q.shape[:3], v.shape[-1], dtype=q.dtype, device=q.device)
-        for head, sink in enumerate(sinks.to(q.dtype)):  # the logits of one head at a time
-            logits = scaling * (q[:, head] @ k[:, head].transpose(-1, -2))
-            if mask is not None:
-                seen_by = mask.expand(len(q), 1, *logits.shape[1:])[:, 0]
-                is_bool = mask.dtype == torch.bool
-                logits = logits.masked_fill(~seen_by, -torch.inf) if is_bool else logits + seen_by
-            all_logits = torch.cat([logits, sink.expand(*logits.shape[:2], 1)], dim=-1)
-            y[:, head] = all_logits.softmax(-1)[..., :-1] @ v[:, head]
-    return y.transpose(1, 2).contiguous()
+        index = getattr(module, "layer_idx", layer)
+        call = Call(self, layer, index, query, key, value, factor, attention_mask, s_aux)
+        return self.attention(call), None
 
 
 def cache_name(model: Any) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 
 from analysis.compute.output_files import replacing
 from analysis.models import checkpoints
-from analysis.models.attention_hook import Attention, Call, attending, cache_name, unused
+from analysis.models.attention_hook import Attention, Call, Hook, cache_name
 from analysis.models.checkpoints import Place
 from approx.checks import Array, flag, integer, one_of
 
@@ -273,8 +273,6 @@ def _forward(
 
     with torch.inference_mode():
         output = _read(model, ids, pieces, attention)
-        if not calls:
-            raise unused(model)
         if kept is not None and kept[-1] >= calls:
             raise ValueError(f"the model has layers 0 to {calls - 1}, got {kept[-1]}")
         if check:
@@ -303,9 +301,8 @@ def _read(model: Any, ids: Any, pieces: Sequence[slice], attention: Attention | 
     # without a config every layer keeps all keys, even if the model has windows
     cache = {cache_name(model): DynamicCache(), "use_cache": True}
     past = cache if len(pieces) > 1 else {}
-    for piece in pieces:
-        ours = attending(model, attention, in_pieces=bool(past)) if attention else nullcontext()
-        with ours:
+    with Hook(model, attention, in_pieces=bool(past)) if attention else nullcontext():
+        for piece in pieces:
             output = model(input_ids=ids[:, piece], **past)[0]
     return output
 

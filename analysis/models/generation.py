@@ -21,7 +21,7 @@ import pandas as pd
 
 from analysis.compute.seeds import seed_sequence
 from analysis.models import checkpoints
-from analysis.models.attention_hook import CACHE_NAMES, IN_CALL, Seen, attended, cache_name, unused
+from analysis.models.attention_hook import CACHE_NAMES, Call, Hook, Seen, cache_name
 from analysis.models.checkpoints import Place
 from analysis.models.head_caches import EXACT, HeadCaches
 from analysis.models.language_model import HeadIndex, LanguageModel
@@ -344,49 +344,21 @@ def _places(model: Any) -> list[Place]:
     return own + [Place.from_path(path) for path in sorted(folder.glob("*.gguf"))]
 
 
-class _Attached:
-    """A model that attends by methods: its hooks, and the cache layers of the current pass."""
+class _Attached(Hook):
+    """A model that attends by methods, and the cache layers of the current pass."""
 
     def __init__(
         self, model: Any, heads: Mapping[HeadIndex, Method], count: int, seed: int, jobs: int
     ) -> None:
-        self.model, self.seed, self.jobs = weakref.ref(model), seed, jobs
+        super().__init__(model, self.attend)
+        self.seed, self.jobs = seed, jobs
         self.methods = {
             layer: [heads.get((layer, head), EXACT) for head in range(count)]
             for layer in sorted({layer for layer, _ in heads})
         }
         self.layers: list[Any] = []
         self.real: Any = None  # (batch, tokens) of this pass: False for padding
-        self.calls = 0
-        self.name = f"expqk_{id(self)}"
         self.install()
-
-    def install(self) -> None:
-        """Let the model attend by the methods until `remove`."""
-        from transformers import AttentionInterface, AttentionMaskInterface
-        from transformers.masking_utils import eager_mask
-
-        model = self.model()
-        assert model is not None
-        self.before = model.config._attn_implementation
-        AttentionInterface.register(self.name, self.attention)
-        AttentionMaskInterface.register(self.name, eager_mask)
-        model.set_attn_implementation(self.name)
-        self.hooks = [
-            model.register_forward_pre_hook(self.enter, with_kwargs=True),
-            model.register_forward_hook(self.leave),
-        ]
-
-    def remove(self) -> None:
-        """Restore the model's own attention."""
-        from transformers import AttentionInterface, AttentionMaskInterface
-
-        for hook in self.hooks:
-            hook.remove()
-        if (model := self.model()) is not None:
-            model.set_attn_implementation(self.before)
-        for registry in (AttentionInterface, AttentionMaskInterface):
-            registry._global_mapping.pop(self.name, None)  # there is no public way back
 
     def enter(self, model: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Prepare a pass: find or make the layers of its cache, and its padding."""
@@ -414,36 +386,14 @@ class _Attached:
                     raise ValueError(f"layer {number} has no keys for a plan, but a {kind}")
                 window = getattr(cache.layers[number], "sliding_window", 0)
                 cache.layers[number] = own(self, number, methods, int(window))
-        self.layers, self.calls = cache.layers, 0
+        self.layers = cache.layers
         self.real = _real(model, named.get("input_ids", *args[:1]), named.get("attention_mask"))
-        return args, named | {cache_name(model): cache}
+        return super().enter(model, args, named | {cache_name(model): cache})
 
-    def leave(self, model: Any, *_: Any) -> None:
-        """Raise ValueError unless the model called our attention."""
-        if not self.calls:
-            raise unused(model)
-
-    def attention(
-        self,
-        module: Any,
-        query: Any,
-        key: Any,
-        value: Any,
-        attention_mask: Any,
-        scaling: float | None = None,
-        *,
-        s_aux: Any = None,
-        **others: Any,
-    ) -> tuple[Any, None]:
-        """Return the outputs of a layer, in the format of transformers."""
-        checkpoints.refuse(others, IN_CALL)
-        self.calls += 1
-        factor = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
-        layer = self.layers[module.layer_idx]
-        given = query, key, value, attention_mask, factor, s_aux
-        if isinstance(layer, _layer_kind()):
-            return layer.attend(*given), None
-        return attended(*given), None
+    def attend(self, call: Call) -> Any:
+        """Return the outputs of a layer, (batch, n, heads, c)."""
+        layer = self.layers[call.index]
+        return layer.attend(call) if isinstance(layer, _layer_kind()) else call.under(call.mask)
 
 
 def _real(model: Any, ids: Any, mask: Any) -> Any:
@@ -530,25 +480,26 @@ def _layer_kind() -> Any:
 
         reorder_cache = crop = batch_repeat_interleave = batch_select_indices = _refused
 
-        def attend(self, q: Any, k: Any, v: Any, mask: Any, scaling: float, sinks: Any) -> Any:
+        def attend(self, call: Call) -> Any:
             """Return the outputs of the new tokens, (batch, n, heads, c)."""
-            real, n = self.owner.real, q.shape[2]
-            root = scaling**0.5
+            q, real, n = call.q, self.owner.real, call.q.shape[2]
+            root = call.scaling**0.5
             dtype = np.float64 if q.dtype == torch.float64 else np.float32
             kind = getattr(torch, np.dtype(dtype).name)
-            Q, K, V = (x.detach().to("cpu", kind).numpy() for x in (q, k, v))
+            Q, K, V = (x.detach().to("cpu", kind).numpy() for x in (q, call.k, call.v))
             Q, K = Q * root, K * root
             begins = not self.rows
             if begins:
-                whole = attended(q, k, v, mask, scaling, sinks).detach().to("cpu", kind)
+                whole = call.under(call.mask).detach().to("cpu", kind)
                 exactly = whole.transpose(1, 2).numpy()
+                sinks = call.sinks
                 logits = None if sinks is None else sinks.detach().to("cpu", kind).numpy()
                 self.rows = [self._caches(K, V, dtype, logits) for _ in Q]
             output = np.zeros((len(Q), n, Q.shape[1], V.shape[-1]), dtype)
             for b, caches in enumerate(self.rows):
                 at = np.arange(n) if real is None else np.flatnonzero(real[b])
                 if begins and n > 1:
-                    self._check(mask, b, at)
+                    self._check(call.mask, b, at)
                     output[b, at] = caches.prompt(
                         Q[b][:, at], K[b][:, at], V[b][:, at], exactly[b][:, at]
                     ).transpose(1, 0, 2)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from analysis.compute import executors
-from approx import Mask, Method, parse
+from analysis.models.attention_hook import looking_back
+from approx import Method, parse
 from approx.checks import Array
 from approx.decoding.cache import Cache, Held, held
 from approx.decoding.keys import AllKeys
@@ -93,7 +94,7 @@ class HeadCaches:
             The outputs of exact attention, used for heads whose method is exact attention.
         """
         n, l = q.shape[1], k.shape[1]
-        mask = Mask.window(n, l, self.window) if self.window else Mask.causal(n, l)
+        mask = looking_back(n, l, self.window)
 
         def one(head: int) -> Array:
             method, cache, of = self.methods[head], self.caches[head], head // self.group

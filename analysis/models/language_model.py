@@ -16,7 +16,7 @@ import numpy as np
 
 from analysis.inputs.array_files import one_line
 from analysis.models import checkpoints
-from analysis.models.attention_hook import Attention, Call, attending, unused
+from analysis.models.attention_hook import Attention, Call, Hook, unused
 from analysis.models.checkpoints import Place
 from approx.checks import Array, integer, one_of
 
@@ -210,13 +210,11 @@ class LanguageModel:
             if start < self.layers:
                 hook = self._blocks[-1].register_forward_hook(lambda _m, _i, out: leaves(out))
                 stack.callback(hook.remove)
+                stack.enter_context(Hook(self.model, attend, first=start))
             stack.enter_context(self._skipping(start, state))
-            stack.enter_context(attending(self.model, attend, first=start))
             takes = inspect.signature(self.model.forward).parameters
             fewer = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
             self.model(input_ids=torch.as_tensor(ids)[None], **fewer)
-        if start < self.layers and not calls:
-            raise unused(self.model)
         if watch is not None:
             watch(self.layers, last)
         return last
