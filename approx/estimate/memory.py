@@ -15,7 +15,12 @@ _limit: int | None = None
 
 
 class ResourceLimitError(MemoryError):
-    """An allocation that would not fit: the message has its bytes, the limit and what to lower."""
+    """An allocation that would not fit: the message has its bytes, the limit and what to lower.
+
+    ``lower`` has the words that say what to lower.
+    """
+
+    lower: tuple[str, ...] = ()
 
 
 def set_limit(nbytes: int | None) -> None:
@@ -58,10 +63,12 @@ def reserve(nbytes: int, what: object, lower: str) -> None:
     if _limit is None and nbytes < SMALL:
         return
     if nbytes > (most := limit()):
-        raise ResourceLimitError(
+        error = ResourceLimitError(
             f"{what} would take {size(nbytes)}, and the limit is {size(most)}: lower {lower}"
             f"{_otherwise(nbytes)}"
         )
+        error.lower = tuple(lower.replace(",", "").split())
+        raise error
 
 
 def _otherwise(nbytes: int) -> str:

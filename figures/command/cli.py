@@ -6,7 +6,6 @@ import errno
 import importlib
 import io
 import os
-import re
 import sys
 import tempfile
 import textwrap
@@ -109,7 +108,7 @@ def _guide(_: argparse.Namespace) -> int:
 
 
 def _failed(error: Exception, arguments: argparse.Namespace) -> int:
-    """Say in one line what failed, in the words of the command; return 1."""
+    """Say in one line what failed; return 1."""
     from analysis.inputs.array_files import one_line
 
     if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
@@ -118,7 +117,10 @@ def _failed(error: Exception, arguments: argparse.Namespace) -> int:
         text = str(error)
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             text = f"{error.filename}: {error.strerror}"  # without the number of the error
-        said = one_line(_in_flags(text, arguments), MOST_CHARACTERS)
+        file = getattr(arguments, "file", None) or getattr(arguments, "qk", None)
+        if file is not None and {"n", "l"} & set(getattr(error, "lower", ())):
+            text += f"; n and l are the lengths of q and k in {file.name}: a shorter text has less"
+        said = one_line(text, MOST_CHARACTERS)
         _say(said or type(error).__name__)
     return 1
 
@@ -158,26 +160,6 @@ def _warned(
         _say(one_line(message, MOST_CHARACTERS))
     else:
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
-
-
-def _in_flags(message: str, arguments: argparse.Namespace) -> str:
-    """Return a message of Python in which arguments of two words have the names of their options.
-
-    Lengths that are to be lowered are those of a file, where one was given.
-
-    Examples
-    --------
-    >>> _in_flags("lower max_tokens", argparse.Namespace(max_tokens=512))
-    'lower --max-tokens'
-    """
-    for name in vars(arguments):
-        if "_" in name:
-            flag = f"--{name.replace('_', '-')}"
-            message = re.sub(rf"(?<![\w./-]){name}(?![\w/-]|\.\w)", flag, message)
-    file = getattr(arguments, "file", None) or getattr(arguments, "qk", None)
-    if file is not None and re.search(r": lower (?:\w+, )?[nl](?:,| or)", message):
-        message += f"; n and l are the lengths of q and k in {file.name}: a shorter text has less"
-    return message
 
 
 def guide() -> str:

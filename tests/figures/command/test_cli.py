@@ -257,27 +257,6 @@ def test_max_memory_refuses_before_allocating(capsys):
     assert "would take 1.13 MiB, and the limit is 10 KiB: lower the number of heads" in said
 
 
-@pytest.mark.parametrize(
-    ("raised", "said"),
-    [
-        (ValueError("the model has 9 positions: lower max_tokens"), "lower --max-tokens"),
-        (ValueError("max_tokens must be >= 2, got 1"), "--max-tokens must be >= 2"),
-        (ValueError("no folder my_max_tokens"), "no folder my_max_tokens"),
-        (OSError("no file max_tokens.npz"), "no file max_tokens.npz"),
-    ],
-)
-def test_messages_name_the_options_of_the_command(raised, said, monkeypatch, tmp_path, capsys):
-    from analysis.models import capture, checkpoints
-
-    def fails(*_, **__):
-        raise raised
-
-    monkeypatch.setattr(capture, "capture", fails)
-    monkeypatch.setattr(checkpoints, "texts", lambda *_: [])
-    assert run("capture", tmp_path, "text.txt", "--out", "x.npz") == 1
-    assert capsys.readouterr().err.endswith(f"{said}{', got 1' if 'must' in said else ''}\n")
-
-
 def test_every_command_wants_one_job_or_more_and_takes_all_processors_by_default(capsys):
     two = ["model", "text"]
     given = {
