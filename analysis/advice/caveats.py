@@ -27,9 +27,9 @@ PRICES = {  # all currencies except storage, each with the warning if exact atte
 
 READ = "bytes_read"
 
-LOSES = {  # by the column that ranks methods
+LOSES = {  # by the metric that ranks methods
     "attention_tv": Sentence("total variation no better than uniform attention's"),
-    "output_error": Sentence("output error no better than uniform attention's"),
+    "output_relative_error": Sentence("output error no better than uniform attention's"),
 }
 
 
@@ -73,13 +73,13 @@ def warnings(
     row: dict[str, Any],
     uniform: float,
     eps: float | None,
-    column: str = "attention_tv",
+    metric: str = "attention_tv",
 ) -> Iterator[Sentence]:
     """Yield the warnings about a method and its numbers.
 
-    `column` names the error that ranks methods; `uniform` is uniform attention's error.
+    `metric` ranks methods; `uniform` is uniform attention's error.
     """
-    loses = row[column] >= uniform and row["spec"] != TRIVIAL
+    loses = row[metric] >= uniform and row["spec"] != TRIVIAL
     if not row["runnable"]:
         if method.oracle:
             yield Sentence("needs all logits: a reference, the best found of its class")
@@ -106,18 +106,18 @@ def warnings(
             )
         )
     elif loses:
-        yield LOSES[column]
+        yield LOSES[metric]
     if (rows := row["nonpositive_rows"]) >= 1:
         yield Sentence(
             "{rows:.0f} of {n} rows have no positive sum: their output is 0", rows=rows, n=x.n
         )
     if row["attention_tv"] > 1 and row["negative_fraction"] > 0:
         yield Sentence("its rows are not distributions: entries are negative, and tv exceeds 1")
-    if row["tv_most"] > SPREAD * row["tv_least"] > 0:
+    if row["attention_tv_most"] > SPREAD * row["attention_tv_least"] > 0:
         yield Sentence(
             "draws differ: total variation {least:.2g} to {most:.2g}",
-            least=row["tv_least"],
-            most=row["tv_most"],
+            least=row["attention_tv_least"],
+            most=row["attention_tv_most"],
         )
     if x.l < row["pays_from"] < math.inf and row["runnable"]:
         yield Sentence(

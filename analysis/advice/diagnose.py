@@ -38,7 +38,7 @@ from analysis.advice.measurement import (
     prices,
     table,
 )
-from analysis.advice.verdict import COLUMNS, OUTPUT, SHORT, TIE, TV, verdict, winner
+from analysis.advice.verdict import OUTPUT, TIE, TV, verdict, winner
 from analysis.bounds.lower_bounds import bound
 from analysis.costs import budget, operations, optimality
 from analysis.costs.candidates import TRIVIAL
@@ -129,15 +129,16 @@ def diagnose(
         - ``values_per_row`` (stored), ``reads`` (numbers read to answer one new query),
           ``multiply_adds`` and ``bytes``, all per query, see `approx.Price`; NaN if not known
           before a run
-        - ``attention_tv``: the median over trials; ``tv_least``, ``tv_most``: its range;
-          ``tv_stderr``: its standard error over the measured queries (0 if all were measured)
+        - ``attention_tv``: the median over trials; ``attention_tv_least``, ``attention_tv_most``:
+          its range; ``attention_tv_stderr``: its standard error over the measured queries (0 if all
+          were measured)
         - ``bound``: a lower bound on the ``attention_tv`` of every estimate of the same class with
           equal storage, whatever the currency, see `analysis.bounds.lower_bounds.bound`
         - ``certificate``: for the winner, the upper bound of its ``attention_tv`` that its
           estimates give themselves (`analysis.bounds.certificates`)
         - ``negative_fraction`` of the entries; ``nonpositive_rows``
-        - ``kernel_error`` (relative Frobenius), ``output_error`` (relative, with V) and its
-          standard error ``output_stderr``: medians
+        - ``kernel_relative_frobenius``, and with V ``output_relative_error`` and its standard error
+          ``output_relative_error_stderr``: medians
         - ``screened``: whether these errors are of 64 queries only, on which the method cannot win
         - ``expected``: the kernel error in closed form; in the default without references, only if
           a warning needs it
@@ -221,20 +222,20 @@ def winners(
     DataFrame
         One row per (layer, head, temperature): ``mask``, ``budget``, and ``currency`` if it is not
         stored values; ``winner``, its spec, as `diagnose` defines it; ``attention_tv``;
-        ``uniform_tv``; ``verdict``.
+        ``uniform_attention_tv``; ``verdict``.
     """
     tables = [diagnose(inputs, temperature=t, **asked) for t in temperatures]
     parts = []
     for every in tables:
         uniform = every[every.spec == TRIVIAL].attention_tv.to_numpy()
-        best = every[every.winner].assign(winner=every.spec, uniform_tv=uniform)
+        best = every[every.winner].assign(winner=every.spec, uniform_attention_tv=uniform)
         parts.append(best.reset_index(drop=True))
     if not parts:
         return pd.DataFrame()
     found = pd.concat(parts).sort_index(kind="stable").reset_index(drop=True)
     columns = [
         "input", "layer", "head", "n", "l", "d", "temperature", "mask", "budget", "winner",
-        "attention_tv", "uniform_tv", "verdict",
+        "attention_tv", "uniform_attention_tv", "verdict",
     ]  # fmt: skip
     return with_currency(found[columns], found.currency.iloc[0])
 
@@ -283,7 +284,7 @@ def dry_run(
 class _Question(Question):
     """The arguments of `diagnose`, the same for every head."""
 
-    METRICS: ClassVar = tuple(COLUMNS)
+    METRICS: ClassVar = (TV, OUTPUT)
 
     budget: float
     accept: float = ACCEPT
@@ -329,7 +330,7 @@ class _Question(Question):
             yield named | drawn.row(head.full), drawn
 
     def rows_of(self, inputs: Head, *, progress: bool = False) -> list[dict[str, Any]]:
-        head, column = self.sampled(inputs), COLUMNS[self.metric]
+        head = self.sampled(inputs)
         x = head.full  # its Q and K last for this head only
         truth, proved = Expectation(x.Q, x.K, x.mask), self.metric == TV and x.sinks is None
         weights = Weights.from_head(head.sample) if proved else None
@@ -352,7 +353,7 @@ class _Question(Question):
                 for (row, drawn), out in zip(tried, lost)
                 if not out and drawn.is_stored and not drawn.method.row_local
             }
-            uniform_of_few = _uniform([row for row, _ in tried], column)
+            uniform_of_few = _uniform([row for row, _ in tried], self.metric)
             tried.clear()  # frees the estimates
             left = [one for one in fitting if str(one) not in known]
             for measured, drawn in tqdm(
@@ -376,14 +377,14 @@ class _Question(Question):
                 best["winner"] = True
             if best is not None and proved:
                 best["certificate"] = certificate(head, winning, trials=self.trials, seed=self.seed)
-        uniform = _uniform(rows, column)
+        uniform = _uniform(rows, self.metric)
         place = head.place() | {
             "metric": self.metric, "exact_price": self.exact_price(x), **exact_prices(x),
             "verdict": self.verdict(rows, x, uniform), "left_out": left_out,
         }  # fmt: skip
         for method, row in zip(fitting, rows):
             at = uniform_of_few if row["screened"] else uniform  # on the same queries
-            row["warnings"] = list(caveats.warnings(x, method, place | row, at, eps, column))
+            row["warnings"] = list(caveats.warnings(x, method, place | row, at, eps, self.metric))
         return [place | row | facts for row in rows]
 
     def screened(
@@ -397,8 +398,8 @@ class _Question(Question):
         runnable = [method for method in methods if not method.obstacle(head.full.mask)]
         tried = list(self.measured(few, runnable))
         rows = pd.DataFrame([row for row, _ in tried])
-        error, other = COLUMNS[self.metric], COLUMNS[OUTPUT if self.metric == TV else TV]
-        lost = cannot_win(rows[error].to_numpy(), rows[f"{SHORT[self.metric]}_stderr"].to_numpy())
+        metric, other = self.metric, OUTPUT if self.metric == TV else TV
+        lost = cannot_win(rows[metric].to_numpy(), rows[f"{metric}_stderr"].to_numpy())
         lost &= rows.spec != TRIVIAL  # of which every head needs the error
         lost &= rows.index != rows[other].fillna(math.inf).argmin()  # it may have less of the other
         return few, tried, lost.tolist()
@@ -411,7 +412,7 @@ class _Question(Question):
         expected: float | None = None
         if estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES:
             if not (method.uses_rng or method.parts or len(head.picked) < x.n):
-                expected = measured["kernel_error"]
+                expected = measured["kernel_relative_frobenius"]
             elif self.references or self.methods or _has_iid_frequencies(method):
                 expected = truth.error(method)
         known = math.nan if expected is None else expected
@@ -493,9 +494,9 @@ def _absent(method: Method, capped: bool) -> Sentence:
     return Sentence("{spec}: no size fits the budget", spec=str(method))
 
 
-def _uniform(rows: Sequence[dict[str, Any]], column: str) -> float:
+def _uniform(rows: Sequence[dict[str, Any]], metric: str) -> float:
     """Return the error of uniform attention, NaN if it was not measured."""
-    return next((row[column] for row in rows if row["spec"] == TRIVIAL), math.nan)
+    return next((row[metric] for row in rows if row["spec"] == TRIVIAL), math.nan)
 
 
 def exact_prices(x: Head) -> dict[str, float]:

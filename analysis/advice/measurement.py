@@ -292,13 +292,15 @@ class Draws(NamedTuple):
             "values_per_row": stored(self.estimates[-1], x),
             **prices(self.method, x),
             "attention_tv": self.middle("attention_tv"),
-            "tv_least": min(tv),
-            "tv_most": max(tv),
-            "tv_stderr": self.middle("attention_tv_stderr", 0.0),
+            "attention_tv_least": min(tv),
+            "attention_tv_most": max(tv),
+            "attention_tv_stderr": self.middle("attention_tv_stderr", 0.0),
             "negative_fraction": self.middle("negative_fraction"),
-            "kernel_error": self.middle("kernel_relative_frobenius"),
-            "output_error": output,
-            "output_stderr": self.middle("output_relative_error_stderr", 0 * output),  # no V: NaN
+            "kernel_relative_frobenius": self.middle("kernel_relative_frobenius"),
+            "output_relative_error": output,
+            "output_relative_error_stderr": self.middle(  # without V NaN
+                "output_relative_error_stderr", 0 * output
+            ),
             "nonpositive_rows": self.middle("nonpositive_rows"),
         }
 

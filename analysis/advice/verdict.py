@@ -12,8 +12,6 @@ from analysis.costs.candidates import TRIVIAL
 VERDICTS = USE, TIED, KEEP = "use", "tie", "keep exact"
 TIE = 1.05  # below this ratio of the runner-up's error to the winner's, the two tie
 TV, OUTPUT = "attention_tv", "output_relative_error"
-COLUMNS = {TV: "attention_tv", OUTPUT: "output_error"}  # metric that ranks → column of `diagnose`
-SHORT = {TV: "tv", OUTPUT: "output"}
 NAMES = {TV: "total variation", OUTPUT: "output error"}
 
 
@@ -58,15 +56,15 @@ def verdict(
         ``exact_reads``, ``exact_multiply_adds`` and ``exact_bytes``.
     metric : {"attention_tv", "output_relative_error"}
     """
-    best, column = winner(rows, metric), COLUMNS[metric]
+    best = winner(rows, metric)
     if (
         best is None
         or affordable
-        or best[column] > accept * uniform
+        or best[metric] > accept * uniform
         or not is_cheaper({**best, **exact})
     ):
         return KEEP
-    errors = sorted(row[column] for row in rows if row["runnable"] and not row.get("screened"))
+    errors = sorted(row[metric] for row in rows if row["runnable"] and not row.get("screened"))
     return TIED if len(errors) > 1 and errors[1] < TIE * errors[0] else USE
 
 
@@ -104,7 +102,7 @@ def winner(rows: Sequence[dict[str, Any]], metric: str = TV) -> dict[str, Any] |
 
 def rank(row: dict[str, Any], metric: str = TV) -> tuple[float, float]:
     """Return the sort key of which the winner has the least: error, then stored values."""
-    return row[COLUMNS[metric]], row["values_per_row"]
+    return row[metric], row["values_per_row"]
 
 
 def gaps(table: pd.DataFrame) -> pd.DataFrame:
@@ -122,25 +120,26 @@ def gaps(table: pd.DataFrame) -> pd.DataFrame:
 
         - ``oracle``, ``best``: the specs with the lowest ``attention_tv`` among methods that need
           all logits, and among runnable ones; "" if there are none
-        - ``oracle_tv``, ``best_tv``: their errors; ``gap``: the difference of the two errors
+        - ``oracle_attention_tv``, ``best_attention_tv``: their errors; ``gap``: the difference of
+          the two errors
         - ``standing`` of ``oracle`` in this metric (`analysis.costs.optimality.standing`)
         - ``bound``: the least bound of the class; NaN if a method of the class has no bound
-        - ``gain``: ``best_tv`` − ``bound``, the largest gain that any other choice in this class
-          could bring
+        - ``gain``: ``best_attention_tv`` − ``bound``, the largest gain that any other choice in
+          this class could bring
 
-        In a table that ranks by output error, ``output`` replaces ``tv`` in these names.
+        In a table that ranks by another metric, its name replaces ``attention_tv``.
     """
     metric = metric_of(table)
     rows = []
     for place, part in table.groupby(["input", "layer", "head", "class"], sort=False):
         (oracle, least, says), (best, error, _) = (
-            _least(part[part[which]], COLUMNS[metric]) for which in ("oracle", "runnable")
+            _least(part[part[which]], metric) for which in ("oracle", "runnable")
         )
         bound = float(part.bound.min(skipna=False))
         rows.append((*place, oracle, least, says, best, error, error - least, bound, error - bound))
     names = (
-        "input", "layer", "head", "class", "oracle", f"oracle_{SHORT[metric]}", "standing",
-        "best", f"best_{SHORT[metric]}", "gap", "bound", "gain",
+        "input", "layer", "head", "class", "oracle", f"oracle_{metric}", "standing",
+        "best", f"best_{metric}", "gap", "bound", "gain",
     )  # fmt: skip
     return pd.DataFrame(rows, columns=list(names))
 
@@ -170,46 +169,46 @@ class Advice(NamedTuple):
     attention_tv: float
     certificate: float
     reads: float
-    uniform_tv: float
+    uniform_attention_tv: float
     runner_up: str
     margin: float
     oracle: str
-    oracle_tv: float
+    oracle_attention_tv: float
     sentence: str
     multiply_adds: float = math.nan
     bytes: float = math.nan
     metric: str = TV
-    output_error: float = math.nan
-    uniform_output: float = math.nan
-    oracle_output: float = math.nan
+    output_relative_error: float = math.nan
+    uniform_output_relative_error: float = math.nan
+    oracle_output_relative_error: float = math.nan
     other: str = ""
-    other_tv: float = math.nan
-    other_output: float = math.nan
+    other_attention_tv: float = math.nan
+    other_output_relative_error: float = math.nan
 
     @property
     def error(self) -> float:
         """The winner's error in the metric."""
-        return self.attention_tv if self.metric == TV else self.output_error
+        return float(getattr(self, self.metric))
 
     @property
     def uniform(self) -> float:
         """Uniform attention's error in the metric."""
-        return self.uniform_tv if self.metric == TV else self.uniform_output
+        return float(getattr(self, f"uniform_{self.metric}"))
 
     @property
     def guaranteed(self) -> float:
         """The winner's certificate; NaN if it is useless: above half of uniform attention's tv."""
-        return self.certificate if self.certificate <= self.uniform_tv / 2 else math.nan
+        return self.certificate if self.certificate <= self.uniform_attention_tv / 2 else math.nan
 
     @property
     def limit(self) -> float:
         """The oracle's error in the metric."""
-        return self.oracle_tv if self.metric == TV else self.oracle_output
+        return float(getattr(self, f"oracle_{self.metric}"))
 
 
 def advice(table: pd.DataFrame) -> list[Advice]:
     """Return the advice for each head, from the table of `diagnose`."""
-    known, heads = {"output_error": math.nan, "screened": False}, dict[Any, list[_Row]]()
+    known, heads = {OUTPUT: math.nan, "screened": False}, dict[Any, list[_Row]]()
     for row in table.to_dict("records"):
         heads.setdefault((row["input"], row["layer"], row["head"]), []).append(known | row)
     return [_advice(rows) for rows in heads.values()]
@@ -221,8 +220,8 @@ _Row = dict[Any, Any]
 def _advice(part: list[_Row]) -> Advice:
     about = part[0]
     metric = str(about.get("metric", TV))
-    column, other = COLUMNS[metric], COLUMNS[OUTPUT if metric == TV else TV]
-    rows = sorted(part, key=lambda row: (*_last(row[column]), *_last(row["values_per_row"])))
+    other = OUTPUT if metric == TV else TV
+    rows = sorted(part, key=lambda row: (*_last(row[metric]), *_last(row["values_per_row"])))
     others = [row for row in rows if row["runnable"] and not row["winner"] and not row["screened"]]
     first = next((row for row in rows if row["winner"]), {})
     uniform = next((row for row in rows if row["spec"] == TRIVIAL), {})
@@ -238,14 +237,14 @@ def _advice(part: list[_Row]) -> Advice:
 
     one = Advice(
         int(about["layer"]), int(about["head"]), str(about["verdict"]),
-        str(first.get("spec", "")), of(first, "bound"), of(first, "attention_tv"),
-        of(first, "certificate"), of(share, "reads"), of(uniform, "attention_tv"),
+        str(first.get("spec", "")), of(first, "bound"), of(first, TV),
+        of(first, "certificate"), of(share, "reads"), of(uniform, TV),
         str(second.get("spec", "")),
-        of(second, column) / first[column] if second and first[column] > 0 else math.nan,
-        str(oracle.get("spec", "")), of(oracle, "attention_tv"), "",
-        of(share, "multiply_adds"), of(share, "bytes"), metric, of(first, "output_error"),
-        of(uniform, "output_error"), of(oracle, "output_error"), str(rival.get("spec", "")),
-        of(rival, "attention_tv"), of(rival, "output_error"),
+        of(second, metric) / first[metric] if second and first[metric] > 0 else math.nan,
+        str(oracle.get("spec", "")), of(oracle, TV), "",
+        of(share, "multiply_adds"), of(share, "bytes"), metric, of(first, OUTPUT),
+        of(uniform, OUTPUT), of(oracle, OUTPUT), str(rival.get("spec", "")),
+        of(rival, TV), of(rival, OUTPUT),
     )  # fmt: skip
     affordable = bool(about["budget"] >= about["exact_price"])
     return one._replace(sentence=_sentence(one, first, affordable))
@@ -275,8 +274,8 @@ def _sentence(one: Advice, best: Mapping[str, Any], affordable: bool) -> str:
     text = f"{spec}: " + ("" if math.isnan(one.bound) else f"{thousandths(one.bound)} ≤ ")
     text += f"total variation {thousandths(one.attention_tv)}"
     text += "" if math.isnan(one.guaranteed) else f" ≤ {thousandths(one.guaranteed)}"
-    if math.isfinite(one.output_error):
-        text += f", output error {thousandths(one.output_error)}"
+    if math.isfinite(one.output_relative_error):
+        text += f", output error {thousandths(one.output_relative_error)}"
     if math.isfinite(one.reads):
         text += f" at {one.reads:.1%} of the reads of exact attention"
     if one.uniform > 0 and one.error > 0:
@@ -292,7 +291,7 @@ def _rival(one: Advice) -> str:
     """Return the words about a method with less of the other error than the winner, or ""."""
     if not one.other:
         return ""
-    by, own, less = NAMES[OUTPUT], one.output_error, one.other_output
+    by, own, less = NAMES[OUTPUT], one.output_relative_error, one.other_output_relative_error
     if one.metric == OUTPUT:
-        by, own, less = NAMES[TV], one.attention_tv, one.other_tv
+        by, own, less = NAMES[TV], one.attention_tv, one.other_attention_tv
     return f"; by {by} {one.other} is better, {thousandths(less)} < {thousandths(own)}"

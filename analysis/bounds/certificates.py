@@ -45,7 +45,7 @@ def row_bounds(
         Logits are computed only for the keys that the estimate read. If ``known`` is not given,
         the boxes of all pages are made from K, once.
     V : (l, c), optional
-        Adds ``output_error``; V is read as K is.
+        Adds ``output_absolute_error``; V is read as K is.
     known : PageBoxes, optional
         The boxes of K, and of V if V is given; by default boxes of 16 keys.
     dropped : OffSupport, optional
@@ -62,7 +62,7 @@ def row_bounds(
 
         - ``attention_tv``: an upper bound of ½ Σ_j |estimate − exact| of the row of attention, as
           `analysis.errors.metrics.compare` defines it; 1 for an empty row, NaN without a bound
-        - ``output_error``: an upper bound of ‖estimate V − exact V‖₂ of the row (absolute)
+        - ``output_absolute_error``: an upper bound of ‖estimate V − exact V‖₂ of the row (absolute)
         - ``kind``: what the bound follows from: "support", "dropped", "entries" or "none"
         - ``keys``: the number of keys whose logits the estimate has read
         - ``entries``: the number of other entries of the estimate that the bound has read
@@ -222,7 +222,7 @@ class _Stripe(Unread):
             found = np.full(n, np.nan), np.full(n, np.nan)
         columns: dict[str, Any] = {"attention_tv": found[0]}
         if self.v is not None:
-            columns["output_error"] = found[1]
+            columns["output_absolute_error"] = found[1]
         columns |= {"keys": self.counts, "entries": entries}
         columns |= {"pages": pages, "numbers": numbers, "bits": bits}
         return pd.DataFrame(columns)

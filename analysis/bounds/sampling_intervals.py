@@ -78,7 +78,7 @@ def upper_bounds(
     estimate : Approximation
         The estimate of `method` for these Q and K, with its mask.
     Q, K, V : (n, d), (l, d), (l, c)
-        V is needed for ``output_error``.
+        V is needed for ``output_absolute_error``.
     method : Sampled
         With design "uniform", also with ``epsilon``, or "multinomial". It needs weights, a draw for
         each row, and no low-rank part.
@@ -102,7 +102,7 @@ def upper_bounds(
           0 if all were read
         - ``row_sum``: an upper bound of |D̂/D − 1|; inf if D/D̂ has no positive lower bound
         - ``attention_tv``: an upper bound of the total variation from exact attention, at most 1
-        - ``output_error``: an upper bound of |ô − o|₂; NaN without V
+        - ``output_absolute_error``: an upper bound of |ô − o|₂; NaN without V
         - ``kind``, ``delta``
         - ``assumes``: the assumption that the bounds need and that is not checked
 
@@ -164,7 +164,7 @@ def upper_bounds(
         "unread": question.unread.keys,
         "row_sum": _relative(question.estimate, low, high),
         "attention_tv": _variation(draws, question.estimate, question.totals(failure)[1]),
-        "output_error": math.nan if values is None else question.output(values, failure),
+        "output_absolute_error": math.nan if values is None else question.output(values, failure),
     }
     assumed = NORMAL if kind == "normal" else assumed
     return pd.DataFrame(found).assign(kind=kind, delta=failure, assumes=assumed)

@@ -86,7 +86,7 @@ def compared(x: Head, spec: str, sources: tuple[Source, ...]) -> pd.DataFrame:
         found = bounds(estimate, x, source)
         place = {"method": spec, "source": source.name, "size": source.size, "bits": source.bits}
         position = {"position": x.mask.positions, "share": found.share}
-        for metric, truth in (("attention_tv", tv), ("output_error", output)):
+        for metric, truth in (("attention_tv", tv), ("output_absolute_error", output)):
             if metric in found:
                 errors_of = {"metric": metric, "truth": truth, "value": found[metric]}
                 tables.append(pd.DataFrame(place | position | errors_of))

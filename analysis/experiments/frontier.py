@@ -143,13 +143,13 @@ def compute(profile: Profile) -> pd.DataFrame:
 def medians(table: pd.DataFrame) -> pd.DataFrame:
     """Return medians over heads of error and price, a row a method and size.
 
-    Columns as in the table, with ``tv`` for the error.
+    Columns as in the table, with ``attention_tv`` for the error.
     """
     keys = ["asked", "class", "oracle", "runnable", "keys"]
     middle = table.groupby(keys, sort=False)[["value", *CURRENCIES]].median()
     heads = len(table.drop_duplicates(["input", "layer", "head"]))
     middle = middle[table.groupby(keys, sort=False).size() == heads]
-    return middle.rename(columns={"value": "tv"}).reset_index()
+    return middle.rename(columns={"value": "attention_tv"}).reset_index()
 
 
 def front(points: pd.DataFrame, currency: str) -> pd.DataFrame:
@@ -165,11 +165,11 @@ def front(points: pd.DataFrame, currency: str) -> pd.DataFrame:
         That of `medians`.
     """
     bound = points.set_index("asked")
-    some = points[points.runnable & (points.tv < bound.tv["uniform()"])]
+    some = points[points.runnable & (points.attention_tv < bound.attention_tv["uniform()"])]
     some = some[some[currency] < bound[currency]["exact()"]]
-    some = some.sort_values([currency, "tv"], kind="stable")
+    some = some.sort_values([currency, "attention_tv"], kind="stable")
     kept, least = [], float("inf")
-    for place, tv in some.tv.items():
+    for place, tv in some.attention_tv.items():
         if TIE * tv < least:
             kept.append(place)
             least = tv

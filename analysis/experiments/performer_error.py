@@ -47,7 +47,7 @@ def _errors(x: Head, family: str, m: int, count: int, seed: int) -> list[Row]:
     Q, K, V, method = x.Q, x.K, required(x.V), sized(family, m)
     spec, rows = str(method), list[Row]()
     expected = required(expected_error(method, Q, K))
-    rows += numbers(_head(x, spec, m, -1), expected_kernel_error=expected)
+    rows += numbers(_head(x, spec, m, -1), expected_kernel_relative_frobenius=expected)
     if family not in MEASURED:
         return rows
     truth, outputs = exact.attention(Q, K, V), list[Array]()
@@ -55,13 +55,13 @@ def _errors(x: Head, family: str, m: int, count: int, seed: int) -> list[Row]:
         output = method.approximate(Q, K, rng=np.random.default_rng(stream)).attend(V)
         outputs.append(output)
         error = _relative(output - truth, truth)
-        rows += numbers(_head(x, spec, m, trial), output_error=error)
+        rows += numbers(_head(x, spec, m, trial), output_relative_error=error)
         if isinstance(method, Positive) and method.projection == "iid":
             rng = np.random.default_rng(stream)  # the same frequencies: what differs is eps
             faulty = with_eps(method, Q, K, eps=EPS, rng=rng).attend(V)
             rows += numbers(
                 _head(x, WITH_EPS, m, trial),
-                output_error=_relative(faulty - truth, truth),
+                output_relative_error=_relative(faulty - truth, truth),
                 change_by_eps=_relative(faulty - output, truth),
             )
     mean = np.mean(outputs, axis=0)
@@ -106,9 +106,9 @@ def _needed(x: Head, family: str) -> Row:
 def compute(profile: Profile) -> pd.DataFrame:
     """Return errors against m; the budget is 2m values per query row.
 
-    expected_kernel_error: relative Frobenius error of exp(q·k), closed form. output_error: of the
-    attention output, measured. change_by_eps: distance of the outputs with and without eps.
-    variance_share: part of the squared output error that averaging over draws would remove.
+    expected_kernel_relative_frobenius: of exp(q·k), closed form. output_relative_error: measured.
+    change_by_eps: distance of the outputs with and without eps. variance_share: part of the squared
+    output error that averaging over draws would remove.
     mean_absolute_error: at 24 tokens, mean |difference| over mean |exact output|, as in the
     question at github.com/lucidrains/performer-pytorch/issues/69; distance_from_uniform: the same
     between the output with eps and that of uniform attention. features_needed: for a kernel error
@@ -128,6 +128,6 @@ def compute(profile: Profile) -> pd.DataFrame:
         uniform = parse("uniform()").approximate(x.Q, x.K).attend(V)
         rows = _asked(profile.seed) + [_needed(x, family) for family in FAMILIES]
     error = _relative(uniform - truth, truth)
-    rows.append((*_head(x, "uniform()", -1, -1), "output_error", error, np.nan))
+    rows.append((*_head(x, "uniform()", -1, -1), "output_relative_error", error, np.nan))
     rest = pd.DataFrame(rows, columns=table.columns)
     return pd.concat([table, rest], ignore_index=True)

@@ -32,7 +32,7 @@ def draw(table: pd.DataFrame) -> Figure:
 def _panel(ax: Axes, points: pd.DataFrame, currency: str) -> None:
     whole = points.set_index("asked")[currency]["exact()"]
     on = front(points, currency)
-    price, tv = on[currency], on.tv.clip(lower=FLOOR)
+    price, tv = on[currency], on.attention_tv.clip(lower=FLOOR)
     if len(on):
         steps = [*price, whole], [*tv, tv.iloc[-1]]
         ax.step(*steps, where="post", color="0.6", lw=1.0, label=tr("best at its price"))

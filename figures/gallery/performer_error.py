@@ -28,14 +28,14 @@ def draw(table: pd.DataFrame) -> Figure:
     with style.style():
         figure = Figure(figsize=(7.0, 3.4))
         kernel, output = figure.subplots(1, 2)
-        measured = table[table.metric == "output_error"]
+        measured = table[table.metric == "output_relative_error"]
         families = _by_family(table)
         for family in DRAWN:
             part = families[family]
             look = looks.look(part.method.iloc[0])
-            line = part[part.metric == "expected_kernel_error"]
+            line = part[part.metric == "expected_kernel_relative_frobenius"]
             kernel.plot(line.budget / 2, line.value, **look)
-            errors = part[part.metric == "output_error"].groupby("budget").value.median()
+            errors = part[part.metric == "output_relative_error"].groupby("budget").value.median()
             output.plot(errors.index / 2, errors, **look)
         uniform = measured[measured.method == "uniform()"].value.iloc[0]
         output.axhline(uniform, **looks.look("uniform()"))
@@ -63,8 +63,8 @@ def finding(table: pd.DataFrame) -> str:
         "With {m} positive features the output is off by {error:.0%}, that of uniform attention by "
         "{uniform:.0%}.",
         m=M,
-        error=at.output_error,
-        uniform=trivial.output_error,
+        error=at.output_relative_error,
+        uniform=trivial.output_relative_error,
     )
 
 

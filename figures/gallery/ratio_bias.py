@@ -50,7 +50,7 @@ def _rows(inputs: Head, method: Method, t: float, draws: int, seed: int) -> list
     largest = float(np.exp(min(known.log_relative_variance.max(), 700.0)))
     rows = numbers(
         place,
-        output_error=np.median(outputs),
+        output_relative_error=np.median(outputs),
         sampled_bias=np.sqrt(max(square - noise, 0.0)) / size,
         noise=np.sqrt(noise) / size,
         largest_variance=largest,

@@ -32,7 +32,7 @@ FAMILIES = (
 LIMIT = f"tensor_power(n={DEGREE})"  # of the sketches, as m grows
 MOST_DRAWS = 200  # draws of a cell
 KERNEL = "kernel_relative_frobenius"
-EXPECTED = "expected_kernel_error"
+EXPECTED = "expected_kernel_relative_frobenius"
 LINES = {
     LIMIT: ("-", mark("TensorSketch as m → ∞")),
     "uniform()": ("--", mark("uniform attention")),
@@ -58,7 +58,7 @@ def _rows(x: Head, method: Method, m: int, draws: int, seed: int) -> list[Row]:
 def compute(profile: Profile) -> pd.DataFrame:
     """Return errors at equal width (budget/2 columns), of Gaussian inputs; −2 where it has none.
 
-    expected_kernel_error: √(E‖estimate − exact‖²_F)/‖exact‖_F in closed form;
+    expected_kernel_relative_frobenius: √(E‖estimate − exact‖²_F)/‖exact‖_F in closed form;
     kernel_relative_frobenius: the same from draws; believable: share of entries whose sample
     variance may be believed (`analysis.moments.MonteCarlo`).
     """

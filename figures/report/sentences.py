@@ -210,7 +210,7 @@ def _row(name: str, part: pd.DataFrame, one: Advice) -> dict[str, str]:
         tr("use"): use,
         tr("lower bound"): tables.tv_of(one.bound) if np.isfinite(one.bound) else "–",
         tr("total variation"): _drawn(best),
-        tr("uniform"): tables.tv_of(one.uniform_tv),
+        tr("uniform"): tables.tv_of(one.uniform_attention_tv),
         tr("multiply-adds"): _adds(best),
         tr("next best"): runner,
     }
@@ -221,14 +221,14 @@ def _drawn(best: Any) -> str:
     if best is None:
         return "–"
     middle = tables.tv_of(best.attention_tv)
-    if best.tv_most - best.tv_least > tables.LEAST_SHOWN:
+    if best.attention_tv_most - best.attention_tv_least > tables.LEAST_SHOWN:
         middle = tr(
             "{middle} ({least} to {most})",
             middle=middle,
-            least=tables.tv_of(best.tv_least),
-            most=tables.tv_of(best.tv_most),
+            least=tables.tv_of(best.attention_tv_least),
+            most=tables.tv_of(best.attention_tv_most),
         )
-    return f"{middle} ± {best.tv_stderr:.1g}" if best.tv_stderr > 0 else middle
+    return f"{middle} ± {best.attention_tv_stderr:.1g}" if best.attention_tv_stderr > 0 else middle
 
 
 def answers(computed: dict[str, pd.DataFrame]) -> pd.DataFrame:
@@ -275,13 +275,14 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
     groups = _groups(table)
     names = pd.Series([looks.label(one.winner) for _, _, one in groups if one.winner], dtype=str)
     tv = np.array([one.attention_tv for _, _, one in groups])
-    uniform = np.array([one.uniform_tv for _, _, one in groups])
+    uniform = np.array([one.uniform_attention_tv for _, _, one in groups])
     winners = tr(", ").join(
         tr("{name} on {count}", name=name, count=in_words(int(count)))
         for name, count in names.value_counts().items()
     )
     best = table[table.winner]
-    spread = np.maximum(best.tv_most - best.attention_tv, best.attention_tv - best.tv_least).max()
+    middle, least, most = best.attention_tv, best.attention_tv_least, best.attention_tv_most
+    spread = np.maximum(most - middle, middle - least).max()
     return (
         tr(
             "Least error at t = {t:g}: {winners}. Their total variation is {least} to "

@@ -148,7 +148,7 @@ def best_table(best: pd.DataFrame) -> pd.DataFrame:
 
     def cell(row: dict[Any, Any]) -> str:
         name = looks.label(row["winner"])
-        both = f"{tv_of(row['attention_tv'])} ({tv_of(row['uniform_tv'])})"
+        both = f"{tv_of(row['attention_tv'])} ({tv_of(row['uniform_attention_tv'])})"
         return f"{name} {unbroken(both)}"
 
     cells = best.assign(cell=[cell(row) for row in best.to_dict("records")])

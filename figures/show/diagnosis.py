@@ -20,10 +20,8 @@ from analysis.advice.caveats import READ
 from analysis.advice.diagnose import DryRun
 from analysis.advice.measurement import FEW
 from analysis.advice.verdict import (
-    COLUMNS as ERRORS,
     KEEP,
     OUTPUT,
-    SHORT,
     TIED,
     TV,
     USE,
@@ -147,7 +145,7 @@ def _known(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 def _legend(table: pd.DataFrame, advised: list[Advice]) -> Iterator[str]:
     """Yield what the numbers are, and why exact attention is kept."""
     heads = table.drop_duplicates(HEAD)
-    metric, known = metric_of(table), table.get("output_error", pd.Series(math.nan)).notna().any()
+    metric, known = metric_of(table), table.get(OUTPUT, pd.Series(math.nan)).notna().any()
     yield tr(
         "Budget {budget}, t = {t:g}, mask {mask}.",
         budget=amounts.budget(heads), t=heads.temperature.iloc[0], mask=masks(heads),
@@ -206,7 +204,7 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> Iterator[str]:
             "On {count} heads, {measured} of {n} queries were measured. The largest standard "
             "error of a winner's {error} is {stderr:.2g}.",
             error=tr(ABOUT[metric]), measured=sampled.measured.iloc[0], n=sampled.n.iloc[0],
-            count=len(sampled), stderr=table[table.winner][f"{SHORT[metric]}_stderr"].max(),
+            count=len(sampled), stderr=table[table.winner][f"{metric}_stderr"].max(),
         )  # fmt: skip
     counts = Counter(one.verdict for one in advised)
     yield tr(
@@ -254,9 +252,9 @@ def _others(heads: pd.DataFrame, advised: list[Advice], names: dict[str, str]) -
     for row, one in apart[:MOST_OTHERS]:
         said = tr(
             "{other}: output {other_output}, tv {other_tv}; {winner}: output {output}, tv {tv}",
-            other=names[one.other], other_output=number(one.other_output),
-            other_tv=number(one.other_tv), winner=names[one.winner],
-            output=number(one.output_error), tv=number(one.attention_tv),
+            other=names[one.other], other_output=number(one.other_output_relative_error),
+            other_tv=number(one.other_attention_tv), winner=names[one.winner],
+            output=number(one.output_relative_error), tv=number(one.attention_tv),
         )  # fmt: skip
         lines += indented(said, f"  {head_name(row)}  ")
     if (more := len(apart) - MOST_OTHERS) > 0:
@@ -267,22 +265,21 @@ def _others(heads: pd.DataFrame, advised: list[Advice], names: dict[str, str]) -
 def _classes(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
     """Return a row a class that has a bound or needs all logits, the nearest to run first."""
     found, metric = gaps(table), metric_of(table)
-    short = SHORT[metric]
-    found = found.rename(columns={f"oracle_{short}": "oracle_error", f"best_{short}": "best_error"})
+    oracle, best = f"oracle_{metric}", f"best_{metric}"
     found = found[(found.oracle != "") | found.bound.notna()]
     rows = []
     for name, part in found.groupby("class", sort=False):
         runs = part[part.best != ""]
         label = names[runs.best.mode().iloc[0]] if len(runs) else "–"
-        sign = "= " if (part.oracle_error <= part.bound * (1 + SLACK)).all() else "≤ "
+        sign = "= " if (part[oracle] <= part.bound * (1 + SLACK)).all() else "≤ "
         sign = sign if metric == TV else ""
         rows.append((str(name), part.median(numeric_only=True), sign, label))
-    rows.sort(key=lambda row: (math.isnan(row[1].best_error), row[1].best_error))
+    rows.sort(key=lambda row: (math.isnan(row[1][best]), row[1][best]))
     return [
         (
             tr(name), number(middle.bound),
-            sign + number(middle.oracle_error) if middle.oracle_error >= 0 else "–",
-            number(middle.best_error), number(middle.gap), label,
+            sign + number(middle[oracle]) if middle[oracle] >= 0 else "–",
+            number(middle[best]), number(middle.gap), label,
         )
         for name, middle, sign, label in rows
     ]  # fmt: skip
@@ -324,7 +321,7 @@ def left_out(heads: pd.DataFrame) -> list[str]:
 def _head(row: Any, one: Advice, names: dict[str, str]) -> tuple[str, ...]:
     margin = "–" if one.margin != one.margin else f"{one.margin:.2f}×"
     margin = margin if not one.margin > MOST_MARGIN else f"> {MOST_MARGIN}×"
-    output = number(one.output_error)
+    output = number(one.output_relative_error)
     errors: tuple[str, ...] = output, number(one.attention_tv)
     if one.metric == TV:
         three = one.bound, one.attention_tv, one.guaranteed
@@ -361,14 +358,14 @@ def number(value: float) -> str:
 
 def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
     """Return a row a method: heads it wins, median errors, heads where it is below uniform."""
-    column = ERRORS[metric_of(table)]
-    uniform = table[table.spec == TRIVIAL].set_index(HEAD)[column]
+    metric = metric_of(table)
+    uniform = table[table.spec == TRIVIAL].set_index(HEAD)[metric]
     rows: list[tuple[str, ...]] = []
-    middles = table.groupby("spec")[column].median().sort_values(kind="stable")
+    middles = table.groupby("spec")[metric].median().sort_values(kind="stable")
     reads = READ if READ in table else "reads"
     for spec in map(str, middles.index):
         part = table[table.spec == spec].set_index(HEAD)
-        below = part[column] < uniform.reindex(part.index)
+        below = part[metric] < uniform.reindex(part.index)
         middle = part.median(numeric_only=True)
         wins = tr(part.standing.iloc[0]) if part.oracle.all() else f"{int(part.winner.sum())}"
         signed = middle.attention_tv > 1 and middle.negative_fraction > 0
@@ -378,7 +375,7 @@ def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...
                 names[spec],
                 wins if part.runnable.any() or part.oracle.all() else tr("not causal"),
                 tr("not a distribution") if signed else about + number(middle.attention_tv),
-                number(middle.get("output_error", math.nan)),
+                number(middle.get(OUTPUT, math.nan)),
                 percent((part[reads] / part[f"exact_{reads}"]).median()),
                 tr("{below} of {heads}", below=int(below.sum()), heads=len(part)),
                 spec,

@@ -57,7 +57,7 @@ def measured(heads: Iterable[Head], first: int = FIRST) -> pd.DataFrame:
 
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
     """Return medians and shares over rows of attention, by method and source, in their order."""
-    tv, output = (rows[rows.metric == name] for name in ("attention_tv", "output_error"))
+    tv, output = (rows[rows.metric == name] for name in ("attention_tv", "output_absolute_error"))
     by = ["method", "source", "bits"]
     groups, others = (x.groupby(by, sort=False) for x in (tv, output))
     table = pd.DataFrame(

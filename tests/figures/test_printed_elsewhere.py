@@ -76,7 +76,12 @@ PRINTED = {
     "many names": (lambda: sentences._listed(["x"] * 13), "13 heads"),
     "median ± stderr": (
         lambda: sentences._drawn(
-            SimpleNamespace(attention_tv=0.2194, tv_least=0.2134, tv_most=0.2244, tv_stderr=0.0148)
+            SimpleNamespace(
+                attention_tv=0.2194,
+                attention_tv_least=0.2134,
+                attention_tv_most=0.2244,
+                attention_tv_stderr=0.0148,
+            )
         ),
         "0.219 (0.213 to 0.224) ± 0.01",
     ),

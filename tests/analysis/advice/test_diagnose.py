@@ -247,7 +247,7 @@ def test_the_gap_of_a_class_is_between_what_needs_all_logits_and_what_runs():
     found = diagnose(causal(), budget=16, trials=1, references=True)
     gaps_of = gaps(found).set_index("class")
     for name, part in found.groupby("class"):
-        for which, tv in (("oracle", "oracle_tv"), ("runnable", "best_tv")):
+        for which, tv in (("oracle", "oracle_attention_tv"), ("runnable", "best_attention_tv")):
             some = part[part[which]].attention_tv
             least = some.min() if len(some) else math.nan
             np.testing.assert_equal(gaps_of.loc[name, tv], least)
@@ -258,7 +258,7 @@ def test_the_gap_of_a_class_is_between_what_needs_all_logits_and_what_runs():
     assert gaps_of.loc["entries", "best"].startswith("projected_top_k")
     both = gaps_of[(gaps_of.oracle != "") & (gaps_of.best != "")]
     assert set(both.index) >= {"entries", "columns", "pages", "low rank", "hierarchical"}
-    np.testing.assert_allclose(both.gap, both.best_tv - both.oracle_tv)
+    np.testing.assert_allclose(both.gap, both.best_attention_tv - both.oracle_attention_tv)
     # entries of the best support: no other support of that size is nearer
     assert gaps_of.loc["entries", "gap"] >= 0
     assert gaps_of.loc["window", "oracle"] == ""
@@ -388,12 +388,12 @@ def test_a_sample_of_queries_is_measured_as_those_rows_are(mask, specs):
         tv = 0.5 * np.abs(dense - weights).sum(axis=1)[picked]
         assert table.attention_tv[spec] == pytest.approx(tv.mean(), rel=1e-9)
         stderr = tv.std(ddof=1) / math.sqrt(10) * math.sqrt(1 - 10 / 40)
-        assert table.tv_stderr[spec] == pytest.approx(stderr, rel=1e-9)
+        assert table.attention_tv_stderr[spec] == pytest.approx(stderr, rel=1e-9)
         over, under = (((a @ x.V)[picked] ** 2).sum(axis=1) for a in (dense - weights, weights))
         ratio = over.sum() / under.sum()  # its square root is the error: the delta method
         spread = (over - ratio * under).std(ddof=1) / math.sqrt(10) * math.sqrt(1 - 10 / 40)
         stderr = spread / under.mean() / (2 * math.sqrt(ratio))
-        assert table.output_stderr[spec] == pytest.approx(stderr, rel=1e-6)
+        assert table.output_relative_error_stderr[spec] == pytest.approx(stderr, rel=1e-6)
         known = expected_error(method, x.Q, x.K, mask=mask)  # of all queries
         want = math.nan if known is None or estimate.space != "kernel" else known
         assert table.expected[spec] == pytest.approx(want, rel=1e-9, nan_ok=True)
@@ -418,7 +418,7 @@ def test_every_bound_is_below_what_is_measured_and_of_the_measured_queries():
     for rows in (None, 10):
         table = diagnose(x, budget=1e3, methods=methods, rows=rows).set_index("spec")
         assert (table.bound.isna() == (table["class"] == "sparse + low rank")).all()
-        assert (table.bound.dropna() <= table.tv_least[table.bound.notna()]).all()
+        assert (table.bound.dropna() <= table.attention_tv_least[table.bound.notna()]).all()
         picked = np.arange(40) if rows is None else (np.arange(10) * 40 + 20) // 10
         held = np.sort(exact.softmax(x.Q, x.K, x.mask)[picked].ravel())[::-1]
         lost = 1 - held[: 6 * len(picked)].sum() / len(picked)
@@ -426,7 +426,7 @@ def test_every_bound_is_below_what_is_measured_and_of_the_measured_queries():
     assert (table.certificate.notna() <= table.winner).all()
     alone = diagnose(x, budget=1e3, methods=methods[2:3], rows=10)
     (drawn,) = alone.itertuples()
-    assert drawn.bound <= drawn.tv_least < drawn.attention_tv < drawn.certificate < 1
+    assert drawn.bound <= drawn.attention_tv_least < drawn.attention_tv < drawn.certificate < 1
     one = advice(alone)[0]
     between = one.bound, one.attention_tv, one.certificate
     assert between == (drawn.bound, drawn.attention_tv, drawn.certificate)
@@ -437,7 +437,7 @@ def test_every_bound_is_below_what_is_measured_and_of_the_measured_queries():
     found = gaps(table.reset_index()).set_index("class")
     least = table.groupby("class").bound.min()
     np.testing.assert_array_equal(found.bound, least[found.index])
-    np.testing.assert_allclose(found.gain, found.best_tv - found.bound)
+    np.testing.assert_allclose(found.gain, found.best_attention_tv - found.bound)
 
 
 def test_theory_and_operations_are_those_of_what_is_seen():
@@ -538,25 +538,26 @@ def test_methods_are_ranked_by_the_error_that_is_asked_for():
     methods = [parse(s) for s in specs]
     by_tv = diagnose(x, budget=12, methods=methods, trials=2)
     by = diagnose(x, budget=12, methods=methods, trials=2, metric="output_relative_error")
-    for name in ("attention_tv", "output_error", "reads", "expected"):
+    for name in ("attention_tv", "output_relative_error", "reads", "expected"):
         np.testing.assert_array_equal(by[name], by_tv[name])  # the same draws
     runs = by[by.runnable]
-    assert by.spec[by.winner].tolist() == [runs.spec[runs.output_error.idxmin()]]
+    assert by.spec[by.winner].tolist() == [runs.spec[runs.output_relative_error.idxmin()]]
     assert by_tv.spec[by_tv.winner].tolist() == [specs[2]] != by.spec[by.winner].tolist()
     assert advice(by_tv)[0].other == advice(by)[0].winner
     assert by.bound.isna().all()
     assert by.certificate.isna().all()
     assert by_tv.bound.notna().any()
     assert set(by.standing) == {"", "all logits"}
-    uniform = float(by.output_error[by.spec == TRIVIAL].iloc[0])
-    share = float(runs.output_error.min()) / uniform
+    uniform = float(by.output_relative_error[by.spec == TRIVIAL].iloc[0])
+    share = float(runs.output_relative_error.min()) / uniform
     for accept, verdict in ((share * 1.001, TIED), (share * 0.999, KEEP)):
         found = diagnose(
             x, budget=12, methods=methods, trials=2, metric="output_relative_error", accept=accept
         )
         assert set(found.verdict) == {verdict}
         assert advice(found)[0].uniform == uniform
-    losing = set(by.spec[(by.output_error >= uniform) & (by.spec != TRIVIAL) & by.runnable])
+    losing = by.output_relative_error >= uniform
+    losing = set(by.spec[losing & (by.spec != TRIVIAL) & by.runnable])
     said = "output error no better than uniform attention's"
     assert {r.spec for r in by.itertuples() if said in r.warnings and r.runnable} == losing
     with pytest.raises(ValueError, match=r"the error of the output needs values, and a has no v: "):

@@ -51,8 +51,8 @@ def test_answers_are_those_of_all_queries(head, table):
     pd.testing.assert_frame_equal(*(one.loc[one.winner, ANSWER] for one in (table, plain)))
     whole = ~table.screened
     assert table[whole].attention_tv.tolist() == plain[whole].attention_tv.tolist()
-    assert whole[plain.output_error.argmin()]
-    z = (table.attention_tv - plain.attention_tv)[~whole] / table.tv_stderr[~whole]
+    assert whole[plain.output_relative_error.argmin()]
+    z = (table.attention_tv - plain.attention_tv)[~whole] / table.attention_tv_stderr[~whole]
     assert (z.abs() < 5).all()
 
 
@@ -103,7 +103,7 @@ def test_winners_are_those_of_the_advice(head, table):
     assert first.n.tolist() == [head.n, head.n, 40, 40]
     best = table[table.winner].iloc[0]
     assert (first.winner[0], first.attention_tv[0]) == (best.spec, best.attention_tv)
-    assert first.uniform_tv[0] == table[table.spec == TRIVIAL].attention_tv.iloc[0]
+    assert first.uniform_attention_tv[0] == table[table.spec == TRIVIAL].attention_tv.iloc[0]
     assert winners(head, budget=16.0, temperatures=[]).empty
 
 

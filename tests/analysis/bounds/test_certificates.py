@@ -142,7 +142,7 @@ def fuzzed(cases, seed):
                 continue
         found = certified(rng, estimate, Q, K, V)
         for (tv, output), bound in zip(truth(estimate, Q, K, V), found.itertuples()):
-            slack, other = bound.attention_tv - tv, bound.output_error - output
+            slack, other = bound.attention_tv - tv, bound.output_absolute_error - output
             rows.append((case, bound.kind, slack >= 0 and other >= 0, float(slack), float(other)))
     return pd.DataFrame(rows, columns=["case", "kind", "held", "slack", "output_slack"])
 
@@ -174,7 +174,7 @@ def test_rounding_of_large_logits_is_counted(spec, bits):
     found = certificates.row_bounds(estimate, Q, K, V, known=known)
     for bound, (tv, output) in zip(found.itertuples(), truth(estimate, Q, K, V)):
         assert bound.attention_tv >= tv > 1e-6
-        assert bound.output_error >= output > 1e-6
+        assert bound.output_absolute_error >= output > 1e-6
 
 
 def test_shares_are_unknown_where_all_of_a_row_underflows():
@@ -219,7 +219,7 @@ def test_rows_far_apart_have_bounds():
         found = certificates.row_bounds(estimate, Q, K, V, dropped=dropped)
         for bound, (tv, output) in zip(found.itertuples(), truth(estimate, Q, K, V), strict=True):
             assert bound.attention_tv >= tv
-            assert bound.output_error >= output
+            assert bound.output_absolute_error >= output
             finite += np.isfinite(bound.attention_tv)
     assert finite > 200
 
@@ -278,7 +278,7 @@ def test_keys_of_their_own_boxes_leave_only_rounding():
     # one direction only, as if all unread values lay on one side of the output
     unread = np.where(rows == 0, P, 0)
     apart = np.linalg.norm(V[None] - (estimate.attend(V))[:, None], axis=2)
-    np.testing.assert_allclose(found.output_error, (unread * apart).sum(axis=1), atol=1e-6)
+    np.testing.assert_allclose(found.output_absolute_error, (unread * apart).sum(axis=1), atol=1e-6)
     bits = certificates.row_bounds(
         estimate, Q, K, V, known=PageBoxes.from_keys(K, V, size=4, bits=8)
     )
@@ -337,7 +337,7 @@ def test_blocks_have_norms_of_their_own():
 def test_features_carry_no_bound():
     Q, K, V, estimate = head("positive(m=4)")
     found = certificates.row_bounds(estimate, Q, K, V)
-    assert found[["attention_tv", "output_error"]].isna().all().all()
+    assert found[["attention_tv", "output_absolute_error"]].isna().all().all()
     assert (found.kind == "none").all()
     assert found.reason.str.contains("entries=True").all()
 

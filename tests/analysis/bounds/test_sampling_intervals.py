@@ -17,7 +17,7 @@ from approx.combinations.sampled import Sampled
 from approx.estimate.corrections import Support
 
 TINY = 1e-9  # logs are widened by 1e-12; sums of some 10² terms
-ERRORS = ("row_sum", "attention_tv", "output_error")
+ERRORS = ("row_sum", "attention_tv", "output_absolute_error")
 
 
 def truth(estimate, Q, K, V):
@@ -169,7 +169,9 @@ def test_bounds_of_the_output_follow_the_unit_of_the_values(kind):
         for v in (V, unit * V)
     )
     # its log, some 400, rounds by 1e-13
-    np.testing.assert_allclose(small.output_error / unit, one.output_error, rtol=1e-12)
+    np.testing.assert_allclose(
+        small.output_absolute_error / unit, one.output_absolute_error, rtol=1e-12
+    )
 
 
 def test_draws_with_replacement_count_as_often_as_they_are_drawn():
@@ -249,7 +251,7 @@ def test_large_logits_give_neither_nan_nor_warning():
                 )
                 assert not found[list(ERRORS)].isna().any(axis=None)
                 assert (found.attention_tv <= 1).all()
-                assert (found.output_error < np.inf).all()
+                assert (found.output_absolute_error < np.inf).all()
 
 
 @each(

@@ -64,7 +64,9 @@ def test_no_bound_that_is_drawn_is_below_the_error_of_its_row():
     last = one[one.position == 95].set_index("metric")
     # as the measure has it, in float64
     assert last.truth["attention_tv"] == pytest.approx(np.abs(off[95]).sum() / 2, rel=1e-9)
-    assert last.truth["output_error"] == pytest.approx(np.linalg.norm(off[95] @ head.V), rel=1e-9)
+    assert last.truth["output_absolute_error"] == pytest.approx(
+        np.linalg.norm(off[95] @ head.V), rel=1e-9
+    )
     # 32 keys with values, boxes of five pages that are not all read, codes of 64 unread keys
     numbers = 32 * 128 + 5 * (128 + 65) + 64 * 64 * 4 / 16
     assert last.share.tolist() == [numbers / (96 * 128)] * 2
@@ -102,19 +104,22 @@ def test_the_front_is_what_nothing_cheaper_beats(currency):
     points = frontier.medians(table("frontier"))
     at = points.set_index("asked")
     runs = points[points.runnable & points[currency].notna()]
-    runs = runs[(runs.tv < at.tv["uniform()"]) & (runs[currency] < at[currency]["exact()"])]
+    runs = runs[
+        (runs.attention_tv < at.attention_tv["uniform()"])
+        & (runs[currency] < at[currency]["exact()"])
+    ]
     on = frontier.front(points, currency)
     assert set(on.index) <= set(runs.index)
-    kept = list(zip(on[currency], on.tv))
+    kept = list(zip(on[currency], on.attention_tv))
     assert len(kept) >= 2
     assert kept == sorted(kept, key=lambda point: (point[0], -point[1]))
     assert all(TIE * after[1] < before[1] for before, after in itertools.pairwise(kept))
-    for price, tv in zip(runs[currency], runs.tv):
+    for price, tv in zip(runs[currency], runs.attention_tv):
         assert not any(price <= p and tv < e for p, e in kept)  # nothing cheaper is nearer
         assert any(p <= price and e <= TIE * tv for p, e in kept)  # or not by more than a tie
     whole = at[currency]["exact()"]
     least = [tv for price, tv in kept if price <= whole / 4]
-    assert frontier.nearest(points, currency, 1 / 4).tv == min(least)
+    assert frontier.nearest(points, currency, 1 / 4).attention_tv == min(least)
     assert frontier.nearest(points, currency, 1e-9) is None
 
 

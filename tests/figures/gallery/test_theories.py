@@ -300,11 +300,12 @@ def medians(table, spec):
 def test_with_eps_a_performer_is_uniform_attention(tables):
     table = tables["performer_error"]
     budget = 2.0 * performer_error.M
-    uniform = table[(table.method == "uniform()") & (table.metric == "output_error")].value.iloc[0]
+    measured = table[table.metric == "output_relative_error"]
+    uniform = measured[measured.method == "uniform()"].value.iloc[0]
     # softmax of logits N(0, 1) against equal weights: √(1 − 1/e) = 0.795 as l → ∞
     assert abs(uniform - np.sqrt(1 - np.exp(-1))) < 0.05
-    faulty = medians(table, performer_error.WITH_EPS)["output_error", budget]
-    honest = medians(table, f"positive(m={performer_error.M})")["output_error", budget]
+    faulty = medians(table, performer_error.WITH_EPS)["output_relative_error", budget]
+    honest = medians(table, f"positive(m={performer_error.M})")["output_relative_error", budget]
     assert abs(faulty - uniform) < 0.05
     assert honest > 1.5 * uniform
 
@@ -325,7 +326,8 @@ def test_the_answer_to_the_question_as_it_was_asked(tables):
 def test_expected_kernel_error_falls_as_one_over_the_root_of_m(tables):
     table = tables["performer_error"]
     line = table[
-        (table.metric == "expected_kernel_error") & table.method.str.match(r"positive\(m=\d+\)")
+        (table.metric == "expected_kernel_relative_frobenius")
+        & table.method.str.match(r"positive\(m=\d+\)")
     ]
     scaled = line.value * np.sqrt(line.budget)
     np.testing.assert_allclose(scaled, scaled.iloc[0], rtol=1e-9)

@@ -91,7 +91,7 @@ def test_the_crossings_of_the_errors_are_within_the_range_of_the_title():
 
 def sketches(table):
     at = table[(table.temperature == 1) & (table.budget == 512)]
-    row = at[at.metric == "expected_kernel_error"].sort_values("value").iloc[0]
+    row = at[at.metric == "expected_kernel_relative_frobenius"].sort_values("value").iloc[0]
     return f"{looks.label(row.method)} has the least expected error of exp(q·k), {row.value:.2g}."
 
 

@@ -42,10 +42,10 @@ def table():
                 "exact_reads": 1000.0, "verdict": "use" if head == 0 else "keep exact",
                 "left_out": [], "spec": spec, "class": kind, "budget": 4.0, "currency": "stored",
                 "values_per_row": stored, "reads": reads[head], "attention_tv": tv,
-                "tv_stderr": 0.011 * (head + 1) if wins else 0.5,
-                "output_stderr": 0.022 * (head + 1) if "sink" in spec else 0.5, "bound": tv / 2,
-                "certificate": 1.5 * tv if wins else math.nan, "negative_fraction": 0.0,
-                "oracle": oracle, "standing": "bound" * oracle,
+                "attention_tv_stderr": 0.011 * (head + 1) if wins else 0.5,
+                "output_relative_error_stderr": 0.022 * (head + 1) if "sink" in spec else 0.5,
+                "bound": tv / 2, "certificate": 1.5 * tv if wins else math.nan,
+                "negative_fraction": 0.0, "oracle": oracle, "standing": "bound" * oracle,
                 "runnable": not oracle, "winner": wins, "screened": False,
                 "warnings": [no_sum] if "sink" in spec else [],
             })  # fmt: skip
@@ -97,7 +97,7 @@ def test_advice_has_the_numbers_of_its_table(table):
     )
     assert first.reads == 0.064
     assert first.margin == pytest.approx(1.5)
-    assert (first.oracle_tv, second.oracle_tv) == (0.05, 0.15)
+    assert (first.oracle_attention_tv, second.oracle_attention_tv) == (0.05, 0.15)
     of_class = gaps(table).set_index(["head", "class"])
     assert of_class.gain[0, "window"] == pytest.approx(0.1)
     assert of_class.gain[1, "low rank"] == pytest.approx(0.3)
@@ -111,7 +111,7 @@ BY_OUTPUT = {0: (0.9, 0.5, 0.25, 0.05), 1: (0.8, 0.72, 0.5, 0.1)}  # in the orde
 def with_output(table, metric="attention_tv"):
     """The table with errors of the output, ranked by a metric."""
     output = [error for errors in BY_OUTPUT.values() for error in errors]
-    table = table.assign(output_error=output, metric=metric)
+    table = table.assign(output_relative_error=output, metric=metric)
     if metric == "output_relative_error":
         wins = table.spec == "sink_window(k=4)"
         table = table.assign(winner=wins, bound=math.nan, certificate=math.nan)
@@ -131,7 +131,8 @@ def test_the_error_of_the_output_stands_beside_tv(table):
     first, second = advice(with_output(table))
     assert "0.300, output error 0.500 at 6.4%" in first.sentence
     assert first.sentence.endswith("; by output error sink_window(k=4) is better, 0.250 < 0.500")
-    assert (first.other, first.other_output, first.other_tv) == ("sink_window(k=4)", 0.25, 0.3)
+    errors = first.other_output_relative_error, first.other_attention_tv
+    assert (first.other, *errors) == ("sink_window(k=4)", 0.25, 0.3)
     assert second.other == ""
     many = pd.concat([with_output(table).assign(layer=i) for i in range(14)])
     assert "And 2 more: --json has every error." in diagnosis.text(many)
@@ -209,8 +210,8 @@ def row(**changes):
     """A row of `diagnose` of which no warning is given."""
     return {
         "attention_tv": 0.2, "spec": "positive(m=8)", "runnable": True, "features_needed": 8.0,
-        "nonpositive_rows": 0.0, "negative_fraction": 0.0, "tv_least": 0.19, "tv_most": 0.21,
-        "pays_from": 4.0,
+        "nonpositive_rows": 0.0, "negative_fraction": 0.0, "attention_tv_least": 0.19,
+        "attention_tv_most": 0.21, "pays_from": 4.0,
     } | changes  # fmt: skip
 
 
@@ -224,7 +225,7 @@ def row(**changes):
          "number of random features beats uniform attention here"),
         ({"features_needed": 1e7}, "relative variance 10^5.0: 10 % error needs 10^7.0 features"),
         ({"nonpositive_rows": 3.0}, "3 of 64 rows have no positive sum: their output is 0"),
-        ({"tv_most": 0.31}, "draws differ: total variation 0.19 to 0.31"),
+        ({"attention_tv_most": 0.31}, "draws differ: total variation 0.19 to 0.31"),
         ({"pays_from": 85.0}, "exact attention needs fewer operations up to n = 84"),
         ({"pays_from": math.inf}, None),  # the price says it, below
         ({"multiply_adds": 21.364, "exact_multiply_adds": 10.0},
@@ -292,7 +293,7 @@ def test_facts_of_a_head_are_those_of_its_arrays():
     flat = 1 / np.arange(1, 25)[:, None]
     uniform = 0.5 * np.where(np.tri(24), abs(p - flat), 0).sum(axis=1).mean()
     (won,) = winners(x, budget=6.0, temperatures=[2.0]).itertuples()
-    assert won.uniform_tv == pytest.approx(uniform, rel=1e-9)
+    assert won.uniform_attention_tv == pytest.approx(uniform, rel=1e-9)
     assert columns.attention_tv[specs[0]] == pytest.approx(uniform, rel=1e-9)
     assert (won.n, won.l, won.d, won.temperature, won.budget) == (24, 24, 4, 2.0, 6.0)
 
