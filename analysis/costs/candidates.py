@@ -65,7 +65,7 @@ def methods(mask: Mask, *, references: bool = False, currency: str = "stored") -
 
     Examples
     --------
-    >>> [str(m) for m in methods(Mask.causal(2, 2)) if m.name.startswith("nystrom")]
+    >>> [str(m) for m in methods(Mask.causal(2, 2)) if m.name == "nystrom"]
     ['nystrom(block=32)']
     """
     every = [*_parsed(RUNNABLE), *in_few_bits(currency)]

@@ -1,5 +1,7 @@
 """Why a Performer is off by 70 %: d = 128, m = 1024, Gaussian inputs."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 
@@ -31,7 +33,7 @@ ASKED = 24  # tokens of the question; its error is mean |difference| over mean |
 
 def sized(family: str, m: int) -> Method:
     """Return a family with m features."""
-    return parse(f"{family[:-1]}, m={m})" if family.endswith(")") else f"{family}(m={m})")
+    return dataclasses.replace(parse(family), m=m)  # type: ignore[type-var]
 
 
 def _head(x: Head, spec: str, m: int, trial: int) -> Row:

@@ -44,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         table = sweep([mine := own()], heads, [1.0], **asked)
     if table.empty:
         raise ValueError(f"nothing of {mine} fits {budget:g} stored values: raise --budget")
+    own_specs = set(table.method)
     table = pd.concat([table, sweep([*map(parse, BESIDE)], heads, [1.0], **asked)])
     wide = table.pivot_table("value", ["input", "method"], "metric", aggfunc="median", sort=False)
     with speaking(arguments.lang):
@@ -54,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             rows = rows.sort_values("attention_tv", kind="stable").reset_index("method")
             for row in rows.to_dict("records"):
                 spec = str(row["method"])
-                ours = spec.partition("(")[0] == mine.name
+                ours = spec in own_specs
                 cells = [f"{row[column]:{form}}" for column, form in COLUMNS.items()]
                 lines.append(("→" if ours else "", spec if ours else looks.label(spec), *cells))
         about = tr(

@@ -5,6 +5,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
+import pandas as pd
+
 from approx import METHODS, Method, parse
 from approx.method import Label
 from figures.words.translation import mark, tr
@@ -47,6 +49,12 @@ def method_of(spec: str) -> Method | None:
         return parse(spec)
     except ValueError:
         return None
+
+
+def of_methods(table: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """Return the rows of a table whose method has one of these names in the registry."""
+    methods = map(method_of, table.method)
+    return table[[method is not None and method.name in names for method in methods]]
 
 
 def label(spec: str) -> str:

@@ -1,7 +1,5 @@
 """What coupling the frequencies of positive features is worth: exact error over that of iid."""
 
-import re
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -147,5 +145,5 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def _coupling(spec: str) -> str:
-    quoted = re.search("'(.*)'", spec)
-    return quoted[1] if quoted else spec
+    method = looks.method_of(spec)
+    return str(method.projection) if isinstance(method, Positive) else spec

@@ -11,7 +11,7 @@ from analysis import inputs as data
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.sweeps.table import Row
-from approx import parse
+from approx import Method, parse
 from approx.checks import Array, required
 from figures.drawing import looks, style
 from figures.words.translation import mark, share_of, tr
@@ -46,8 +46,8 @@ def scaled(x: Array, norm: float) -> Array:
     return np.asarray(x * (norm / math.sqrt(np.square(x).sum(axis=1).mean())))
 
 
-def _rows(x: Head, spec: str) -> list[Row]:
-    method, rows = parse(spec), list[Row]()
+def _rows(x: Head, method: Method) -> list[Row]:
+    rows = list[Row]()
     for norm in NORMS:
         known = required(method.moments(scaled(x.q, norm), scaled(x.k, norm)))
         value = float(known.log_relative_variance.mean())
@@ -60,8 +60,8 @@ def compute(profile: Profile) -> pd.DataFrame:
 
     Column norm: the root mean square of |q|, and of |k|. Of the profile only the seed matters.
     """
-    sized = [f"{f[:-1]}, m={M})" if f.endswith(")") else f"{f}(m={M})" for f in FAMILIES]
-    tasks = [(x, spec) for x in kinds(profile.seed) for spec in sized]
+    methods = [dataclasses.replace(parse(family), m=M) for family in FAMILIES]  # type: ignore[type-var]
+    tasks = [(x, method) for x in kinds(profile.seed) for method in methods]
     return profile.study(_rows, tasks, "families", COLUMNS)
 
 
@@ -69,10 +69,9 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel a kind of input, one line a family."""
     with style.style():
         figure = Figure(figsize=(7.0, 3.5))
-        families = table.method.str.partition("(")[0]
         axes = figure.subplots(1, len(DRAWN), sharex=True, sharey=True)
         for ax, name in zip(axes, DRAWN):
-            part = table[(table.input == name) & families.isin(NAMED)]
+            part = looks.of_methods(table[table.input == name], *NAMED)
             for place, spec in enumerate(looks.order(part.method.tolist())):
                 line = part[part.method == spec]
                 look = looks.look(spec) | {"markevery": (place, 4), "linestyle": LINES[place]}

@@ -25,7 +25,7 @@ def draw(table: pd.DataFrame) -> Figure:
         x, y = tr("temperature t"), style.lines(tr("standard deviation over exp(q·k)"), 20)
         figure, axes = style.tiles(len(inputs), x, y, height=1.9)
         for ax, name in zip(axes, inputs):
-            for spec in looks.order(table.method[table.method.str.startswith(DRAWN)]):
+            for spec in looks.order(looks.of_methods(table, *DRAWN).method):
                 part = table[(table.input == name) & (table.method == spec)]
                 at = {m: p.set_index("temperature") for m, p in part.groupby("metric")}
                 if part.empty or not np.isfinite(at["log_relative_variance"].value).any():
@@ -62,7 +62,7 @@ def hidden(table: pd.DataFrame) -> pd.Series | None:
     It has input, temperature, and the logarithms of the closed-form and the sampled deviation;
     None where no positive feature fits the budget.
     """
-    part = table[table.method.str.startswith("positive")]
+    part = looks.of_methods(table, "positive")
     if "sampled_variance" not in set(part.metric):
         return None
     keys = ["input", "temperature"]

@@ -37,7 +37,7 @@ LINES = {
     LIMIT: ("-", mark("TensorSketch as m → ∞")),
     "uniform()": ("--", mark("uniform attention")),
 }
-DRAWN = FAMILIES[0], FAMILIES[1], "tensor_sketch"
+DRAWN = "positive", "random_maclaurin", "tensor_sketch"
 
 
 def _rows(x: Head, method: Method, m: int, draws: int, seed: int) -> list[Row]:
@@ -84,7 +84,7 @@ def draw(table: pd.DataFrame) -> Figure:
         for ax, key in zip(axes.flat, ("budget", "temperature")):
             fixed = table.temperature == TEMPERATURE if key == "budget" else table.budget == 2 * M
             for family in DRAWN:
-                _line(ax, table[fixed & table.method.str.startswith(family)], key)
+                _line(ax, looks.of_methods(table[fixed], family), key)
             for spec, (line, name) in LINES.items():
                 part = table[(table.method == spec) & ((key != "budget") | fixed)]
                 y = part[part.metric == KERNEL].sort_values("temperature")

@@ -307,7 +307,7 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
 
 def features(table: pd.DataFrame) -> str:
     """Return how many positive features the budget pays for; "" if for none."""
-    specs = table.method[table.method.str.startswith("positive")].unique()
+    specs = looks.of_methods(table, "positive").method.unique()
     return amounts.span(vars(parse(spec))["m"] for spec in specs) if len(specs) else ""
 
 
@@ -323,7 +323,7 @@ def _random(table: pd.DataFrame) -> tuple[str, str]:
         "Total variation: means of {draws} draws.",
         draws=in_words(moments.DRAWS),
     )
-    positive = table[table.method.str.startswith("positive")]
+    positive = looks.of_methods(table, "positive")
     needed = positive[positive.metric == "features_needed"]
     if needed.empty:
         return tr("No positive feature fits this budget."), sure

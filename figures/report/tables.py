@@ -171,7 +171,7 @@ def percent(value: float) -> str:
 
 def lies_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return what draws of positive features say of their deviation, and what is so, formatted."""
-    part = table[table.method.str.startswith("positive")]
+    part = looks.of_methods(table, "positive")
     temperatures = [t for t in _ends(table.temperature) if t >= 1] or _ends(table.temperature)
     rows = []
     for (name, t), group in part.groupby(["input", "temperature"], sort=False):
