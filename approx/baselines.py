@@ -13,12 +13,11 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import KERNEL, Method
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import BY_ROW, INVARIANT, ORACLE, ROTATION, ROW_SHIFT, SCALE
 
 
 class Baseline(Method):
     """An estimate that every method must beat. It has a price, but fits any budget."""
-
-    deterministic: ClassVar[bool] = True
 
     def _price(self, shape: Shape) -> Price:
         return dataclasses.replace(low_rank(1, shape), multiply_adds=0.0)
@@ -47,9 +46,7 @@ class Zero(Baseline):
 
     name: ClassVar[str] = "zero"
     label = "zero matrix"
-    invariant_to = frozenset({"shift", "rotation", "scale"})
-    autoregressive = True
-    row_local = True
+    tags = INVARIANT | BY_ROW
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         return Parts(Factors.empty(len(q), len(k), q.dtype))
@@ -76,9 +73,7 @@ class One(Baseline):
 
     name: ClassVar[str] = "one"
     label = "all ones"
-    invariant_to = frozenset({"row shift", "rotation", "scale"})
-    autoregressive = True
-    row_local = True
+    tags = BY_ROW | {ROW_SHIFT, ROTATION, SCALE}
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         return Parts(Factors.constant(np.zeros(len(q), q.dtype), len(k)))
@@ -102,8 +97,7 @@ class Constant(Baseline):
 
     name: ClassVar[str] = "constant"
     label = "best constant"
-    invariant_to = frozenset({"row shift", "rotation", "scale"})
-    oracle = True  # computing the mean needs all logits
+    tags = frozenset({ORACLE, ROW_SHIFT, ROTATION, SCALE})  # the mean needs all logits
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
         return {KERNEL}
@@ -133,9 +127,7 @@ class Uniform(Baseline):
 
     name: ClassVar[str] = "uniform"
     label = "uniform attention"
-    invariant_to = frozenset({"shift", "rotation", "scale"})
-    autoregressive = True
-    row_local = True
+    tags = INVARIANT | BY_ROW
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         means = exact.log_row_sums(q, k, mask=mask) - np.log(mask.counts)

@@ -9,6 +9,7 @@ from analysis.inputs import Heads, gaussian
 from analysis.models.plan import Plan
 from approx import METHODS, Mask, notebook, parse
 from approx.method import Moments
+from approx.method.tags import ORACLE
 
 X = gaussian(6, 3, rng=0)
 Q = np.ones((30, 4, 3))
@@ -44,7 +45,7 @@ def test_every_method_shows_its_spec_and_what_it_is():
         caption, *rows = ElementTree.fromstring(one._repr_html_())
         assert caption.text == str(one)
         said = {row[0].text: row[1].text for row in rows}
-        assert said["needs all logits"] == ("yes" if one.oracle else "no")
+        assert said["needs all logits"] == ("yes" if ORACLE in one.tags else "no")
         assert said["size"].startswith("open") == one.is_template
 
 

@@ -10,6 +10,7 @@ from analysis.costs.candidates import TRIVIAL
 from analysis.inputs import Head
 from analysis.sentences import Sentence
 from approx import Method
+from approx.method.tags import AUTOREGRESSIVE, ORACLE
 from approx.random_features.positive import Positive
 
 TARGET = 0.1  # the relative Frobenius error of the kernel for which features are counted
@@ -81,7 +82,7 @@ def warnings(
     """
     loses = row[metric] >= uniform and row["spec"] != TRIVIAL
     if not row["runnable"]:
-        if method.oracle:
+        if ORACLE in method.tags:
             yield Sentence("needs all logits: a reference, the best found of its class")
         elif _runs_by_blocks(method):
             yield Sentence(
@@ -141,7 +142,7 @@ def _runs_by_blocks(method: Method) -> bool:
         given: Method = dataclasses.replace(method, block=1, **opened)  # type: ignore[type-var]
     except ValueError:  # another of its fields sees all keys
         return False
-    return given.autoregressive
+    return AUTOREGRESSIVE in given.tags
 
 
 def power(value: float) -> str:

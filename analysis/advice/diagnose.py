@@ -53,6 +53,7 @@ from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.kernels.threads import one_thread
 from approx.method.prices import Shape, price_at
+from approx.method.tags import ADAPTIVE, AUTOREGRESSIVE, ORACLE, ROW_LOCAL
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.sparse.exact import Exact
@@ -351,7 +352,7 @@ class _Question(Question):
             held = {
                 row["spec"]: drawn.estimates
                 for (row, drawn), out in zip(tried, lost)
-                if not out and drawn.is_stored and not drawn.method.row_local
+                if not out and drawn.is_stored and ROW_LOCAL not in drawn.method.tags
             }
             uniform_of_few = _uniform([row for row, _ in tried], self.metric)
             tried.clear()  # frees the estimates
@@ -411,7 +412,7 @@ class _Question(Question):
         x, method, estimate = head.full, drawn.method, drawn.estimates[-1]
         expected: float | None = None
         if estimate.space == "kernel" and x.n * x.l <= MOST_ENTRIES:
-            if not (method.uses_rng or method.parts or len(head.picked) < x.n):
+            if method.deterministic and not (method.parts or len(head.picked) < x.n):
                 expected = measured["kernel_relative_frobenius"]
             elif self.references or self.methods or _has_iid_frequencies(method):
                 expected = truth.error(method)
@@ -420,8 +421,8 @@ class _Question(Question):
             "expected": known,
             "features_needed": _needed(method, known),
             "pays_from": _pays_from(method, x),
-            "autoregressive": method.autoregressive,
-            "oracle": method.oracle,
+            "autoregressive": AUTOREGRESSIVE in method.tags,
+            "oracle": ORACLE in method.tags,
             "standing": optimality.standing(method, self.metric, x.mask),
             "runnable": not method.obstacle(x.mask),
         }
@@ -468,7 +469,7 @@ def _fitting(head: Sampled, about: _Question) -> tuple[list[Method], list[Senten
     absent = [_absent(method, capped) for method in lacking]
     if not fitting:
         amount = budget.amount_text(about.budget, about.currency)
-        never = all(one.adaptive or (capped and one.is_template) for one in lacking)
+        never = all(ADAPTIVE in one.tags or (capped and one.is_template) for one in lacking)
         why = "; ".join([*left_out, *absent]) if never else "raise the budget"
         raise ValueError(f"no method fits {amount} of {x.name}: {why}")
     return list({str(method): method for method in fitting}.values()), left_out + absent
@@ -483,7 +484,7 @@ def _absent(method: Method, capped: bool) -> Sentence:
             spec=str(method),
             sized=str(method.with_sizes()),
         )
-    if method.adaptive:
+    if ADAPTIVE in method.tags:
         return Sentence(
             "{spec}: the inputs decide how much it reads, so no budget buys it. Measure it "
             "by a sweep without budgets",

@@ -31,6 +31,7 @@ from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.estimate import memory
 from approx.method.prices import CURRENCIES, Price
+from approx.method.tags import ORACLE, PAST_QUERIES, ROW_LOCAL
 
 TRIALS = 5
 MOST_TRIALS = 1024  # more draws would not improve medians and ranges, and would take hours
@@ -246,11 +247,11 @@ class Sampled(NamedTuple):
 
     def inputs(self, method: Method) -> Head:
         """Return the head; only its measured queries, if the method needs no others."""
-        return self.sample if method.row_local else self.full
+        return self.sample if ROW_LOCAL in method.tags else self.full
 
     def rows(self, method: Method) -> slice | Array:
         """Return the indices of the measured queries in `inputs`."""
-        return slice(None) if method.row_local else self.picked
+        return slice(None) if ROW_LOCAL in method.tags else self.picked
 
 
 class Draws(NamedTuple):
@@ -391,7 +392,7 @@ def certificate(head: Sampled, drawn: Draws, *, trials: int, seed: int) -> float
 def _estimates(head: Sampled, method: Method, trials: int, seed: int) -> Iterator[Approximation]:
     at = head.inputs(method)
     rng = np.random.default_rng(seed_sequence(seed, head.full.digest(), str(method)))
-    for child in rng.spawn(trials if method.uses_rng else 1):
+    for child in rng.spawn(1 if method.deterministic else trials):
         yield at.approximate(method, rng=child)
 
 
@@ -413,17 +414,17 @@ def measurable(head: Sampled, about: Question) -> tuple[list[Method], list[Sente
             reason = "its rows of softmax have no place for an attention sink"
         if reason is not None:
             left_out.append(Sentence("{spec}: {reason}", spec=str(method), reason=reason))
-        elif mask.looks_back and method.past_queries and len(queries := head.full.q) < mask.l:
+        elif PAST_QUERIES in method.tags and mask.looks_back and len(head.full.q) < mask.l:
             left_out.append(
                 Sentence(
                     "{spec}: it needs the queries of all tokens, and there are the last {count} of "
                     "{tokens}",
                     spec=str(method),
-                    count=len(queries),
+                    count=len(head.full.q),
                     tokens=mask.l,
                 )
             )
-        elif method.oracle and not method.row_local and large:
+        elif ORACLE in method.tags and ROW_LOCAL not in method.tags and large:
             left_out.append(
                 Sentence(
                     "{spec}: it decomposes the whole matrix, which has more than {entries} entries",

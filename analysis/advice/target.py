@@ -37,6 +37,7 @@ from approx.checks import Array
 from approx.kernels.threads import one_thread
 from approx.method.filling import least_size
 from approx.method.prices import low_rank
+from approx.method.tags import ORACLE, ROW_LOCAL
 from approx.sparse.exact import Exact
 
 METRICS = (  # the metrics of `analysis.errors.metrics.compare` that can have a target
@@ -396,7 +397,7 @@ def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str
     sizes, make = Family.from_method(method, x, currency)
     measured: dict[int, _Measured] = {}
     guesses: dict[int, _Measured] = {}  # on few queries
-    few = head.few(asked.seed) if method.row_local else None  # others would need all queries
+    few = head.few(asked.seed) if ROW_LOCAL in method.tags else None  # others need all queries
     # The least error of a form falls as the form grows, because a larger form contains a smaller.
     falls = standing(method, asked.metric, x.mask) in (BOUND, FOUND)
 
@@ -410,7 +411,7 @@ def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str
         return known[size].error
 
     def confirmed(size: int) -> _Measured:
-        if (one := measured[size]).method.uses_rng and not one.again:
+        if not ((one := measured[size]).method.deterministic or one.again):
             measured[size] = one = _measured(head, one.method, asked, again=True)
         return one
 
@@ -435,7 +436,7 @@ def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str
         yield {
             "target": target, "method": str(method), "spec": str(one.method),
             "size": float(size) if method.is_template else math.nan,
-            "class": method.class_name, "oracle": method.oracle,
+            "class": method.class_name, "oracle": ORACLE in method.tags,
             "standing": standing(method, asked.metric, x.mask),
             "runnable": not method.obstacle(x.mask),
             "reached": reached, "error": one.error, "stderr": one.stderr,
@@ -470,7 +471,7 @@ def _measured(head: Sampled, method: Method, asked: _Question, *, again: bool = 
     name = f"{asked.metric}_stderr"
     by_rows = float(np.mean([of_draw[name] for of_draw in errors if name in of_draw] or [0.0]))
     by_draws, quantile = 0.0, float(ndtri(SURE))
-    if method.uses_rng:
+    if not method.deterministic:
         finite = trials > 1 and np.isfinite(values).all()
         by_draws = values.std(ddof=1) / math.sqrt(trials) if finite else math.inf
         quantile = float(stdtrit(max(trials - 1, 1), SURE))

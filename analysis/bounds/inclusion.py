@@ -148,7 +148,7 @@ def _possible(method: Sampled) -> None:
         why = "of draws with weights, not of weighted=False"
     elif not isinstance(method.low_rank, Zero):
         why = f"where nothing of low rank is beneath, not of {method.low_rank}"
-    elif method.design == "multinomial" and method.sparse and method.sparse.uses_rng:
+    elif method.design == "multinomial" and method.sparse and not method.sparse.deterministic:
         why = "of supports that draw nothing, which can be found again"
     if why:
         raise ValueError(f"confidence is known {why}")

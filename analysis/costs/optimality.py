@@ -8,6 +8,7 @@ supports of their size, but may have a larger Frobenius error than others. Metho
 """
 
 from approx import Mask, Method
+from approx.method.tags import ORACLE
 
 BOUND, FOUND, NEEDS = "bound", "best found", "all logits"
 
@@ -62,7 +63,7 @@ def standing(method: Method, metric: str, mask: Mask | None = None) -> str:
     >>> standing(svd, "attention_relative_frobenius", Mask.causal(4, 4))
     'best found'
     """
-    if not method.oracle:
+    if ORACLE not in method.tags:
         return ""
     if metric in method.optimal_in(mask):
         return BOUND

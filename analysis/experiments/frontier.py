@@ -14,6 +14,7 @@ from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import METHODS, Approximation, Method, parse
 from approx.combinations.guarded import Guarded
+from approx.method.tags import ORACLE
 
 CURRENCIES = ("stored", "reads", "multiply_adds", "bytes")
 COLUMNS = (
@@ -112,13 +113,13 @@ def _rows(x: Head, specs: Sequence[str], sizes: Sequence[int], draws: int, seed:
     rows, estimates, counts = [], [], []
     for spec in specs:
         for method, keys in _sizes(x, spec, sizes).values():
-            count = 1 if method.oracle else draws
+            count = 1 if ORACLE in method.tags else draws
             made = [x.approximate(method, rng=r) for _, r in trials(method, x, count, seed)]
             estimates += made
             counts.append(len(made))
             rows.append((
                 x.name, x.layer, x.head, x.n, x.l, x.d, spec, str(method),
-                method.class_name, method.oracle, candidates.runs(method, x.mask), keys,
+                method.class_name, ORACLE in method.tags, candidates.runs(method, x.mask), keys,
                 *costs(x, method, made), METRIC,
             ))  # fmt: skip
     errors = [one[METRIC] for one in compare_all(estimates, x.Q, x.K, mask=x.mask)]

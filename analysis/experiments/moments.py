@@ -44,9 +44,9 @@ def _study(
     sees = x.mask.take(slice(i, i + 1))
     stream = seed_sequence(seed, x.digest(), str(method))
     rows: list[Row] = []
-    unbiased = not method.deterministic and isinstance(method, RandomFeatures)
+    unbiased = isinstance(method, RandomFeatures)
     samples: list[MonteCarlo | None] = [None] * len(temperatures)
-    if method.uses_rng:
+    if not method.deterministic:
         one, rng = x.at_temperature(1.0), np.random.default_rng(stream)
         # A support depends on all keys; features of MATCHED do not, and one entry is enough.
         alone = isinstance(method, RandomFeatures)

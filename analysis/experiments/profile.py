@@ -269,5 +269,5 @@ def trials(
     A deterministic method has one trial, called −1.
     """
     content, label = inputs.digest(), str(method)
-    for trial in range(count) if method.uses_rng else (-1,):
+    for trial in (-1,) if method.deterministic else range(count):
         yield trial, seed_sequence(seed, content, label, trial)

@@ -322,7 +322,7 @@ class _Work:
         for spec, method in methods.items():
             damage = 0.0
             if spec != EXACT:
-                rng = self.draws if method.uses_rng else unused
+                rng = unused if method.deterministic else self.draws
                 change = moved(one, one.approximate(method, rng=rng), exactly)
                 damage = fisher(change, self.gradients) / self.positions
             yield spec, damage

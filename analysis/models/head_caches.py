@@ -78,7 +78,7 @@ class HeadCaches:
                 cache = method.cache(d=d, c=c, rng=seed(head), window=window, dtype=dtype)
                 if isinstance(cache, AllKeys):
                     cache.share(stores.setdefault(of, cache))
-                if not (cache.asks or method.uses_rng):
+                if method.deterministic and not cache.asks:
                     known[of, str(method)] = cache
             self.caches.append(cache)
         self.owners = {id(cache): head for head, cache in reversed([*enumerate(self.caches)])}

@@ -31,6 +31,7 @@ from analysis.models.replacement import (
 from analysis.sweeps import table
 from approx import Method, checks, parse
 from approx.method.prices import price_at
+from approx.method.tags import AUTOREGRESSIVE, ORACLE
 
 
 def substitute(
@@ -266,8 +267,8 @@ def _numbers(
         yield -1, -1, name, value, value * stderr  # to first order
     for name, value in (
         ("heads", len(heads)),
-        ("oracle_heads", sum(method.oracle for method in heads.values())),
-        ("future_heads", sum(not method.autoregressive for method in heads.values())),
+        ("oracle_heads", sum(ORACLE in method.tags for method in heads.values())),
+        ("future_heads", sum(AUTOREGRESSIVE not in method.tags for method in heads.values())),
         ("reads_share", reads_share(passage, heads)),
         ("seconds", seconds),
     ):

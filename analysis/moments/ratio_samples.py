@@ -84,9 +84,9 @@ def family(method: Method) -> RandomFeatures | None:
     it may have its own `evaluate`.
     """
     features = method
-    if type(method) is Scatterbrain and not method.sparse.uses_rng:
+    if type(method) is Scatterbrain and method.sparse.deterministic:
         features = method.low_rank
-    if isinstance(features, RandomFeatures) and features.composed and features.uses_rng:
+    if isinstance(features, RandomFeatures) and features.composed and not features.deterministic:
         return features
     return None
 

@@ -164,7 +164,7 @@ def monte_carlo(
     many = None
     if space == "kernel" and samples and family(method) is not None:
         many = RatioDraws(method, [Point(x.q, x.k, x.scale, x.log_unit) for x in samples], seen)
-    count = draws if method.uses_rng else 1
+    count = 1 if method.deterministic else draws
     step = 1 if many is None else many.together
     with one_thread():
         for block in (seeds[i : min(i + step, count)] for i in range(0, count, step)):

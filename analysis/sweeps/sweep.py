@@ -307,7 +307,7 @@ def plan(
                 if key in seen:
                     raise ValueError(f"{label} on {x.name} would be in the table twice: rename one")
                 seen.add(key)
-                for trial in range(trials) if method.uses_rng else (-1,):
+                for trial in (-1,) if method.deterministic else range(trials):
                     cells.append(
                         Cell(
                             place, x.name, content, x.mask.key, method, label, paid, trial, at,

@@ -11,6 +11,7 @@ from approx.estimate.parts import Parts
 from approx.method import Method, Moments
 from approx.method.fields import flag, instance
 from approx.method.prices import Price, Shape, price_at
+from approx.method.tags import AUTOREGRESSIVE, ROW_LOCAL, ROW_SHIFT, SHIFT, collect
 from approx.random_features.positive import Positive
 
 
@@ -55,20 +56,15 @@ class Centered(Method):
         "centered(scatterbrain(positive(m=3), top_k(k=1)), queries=False)",
         "centered(key_pca(rank=1, centred=False))",
     )
-    deterministic: ClassVar[bool] = False
 
     method: Method = instance(Positive(m=64), Method, "a method")
     queries: bool = flag(True)
 
-    autoregressive = False  # the means change with every token
-
     @property
-    def invariant_to(self) -> frozenset[str]:
-        return self.method.invariant_to - {"row shift"} | {"shift"}
-
-    @property
-    def row_local(self) -> bool:
-        return not self.queries and self.method.row_local
+    def tags(self) -> frozenset[str]:
+        # the means, which are of all keys, undo a shift and change with every token
+        kept = super().tags - collect(AUTOREGRESSIVE, ROW_SHIFT, self.queries and ROW_LOCAL)
+        return kept | {SHIFT}
 
     @property
     def space(self) -> str:

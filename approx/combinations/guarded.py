@@ -12,8 +12,9 @@ from approx.checks import Array
 from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.method import Rng, generator
-from approx.method.fields import integer, invariant, real
+from approx.method.fields import integer, real
 from approx.method.prices import NUMBER, Price, Reads, Shape, entries, price_at
+from approx.method.tags import READS_VALUES, ROTATION, ROW_LOCAL, ROW_SHIFT, collect
 from approx.sparse.sink_window import SinkWindow
 from approx.sparse.support import SupportMethod, a_support
 from approx.supports import key_boxes, patterns
@@ -103,10 +104,6 @@ class Guarded(SupportMethod):
 
     name: ClassVar[str] = "guarded"
     label = "guarded, tv ≤ {tv:g}"
-    invariant_to = invariant(  # boxes are not rotated
-        shift=lambda m: "shift" in m.method.invariant_to,
-        scale=lambda m: "scale" in m.method.invariant_to,
-    )
     examples = (
         "guarded(sink_window(), tv=0.33, size=4, bits=1)",
         "guarded(random(), tv=0.9, size=3, bits=0)",
@@ -126,12 +123,9 @@ class Guarded(SupportMethod):
             raise ValueError(f"coded={self.coded} keys are chosen by codes: give bits, got 0")
 
     @property
-    def row_local(self) -> bool:
-        return self.method.row_local and not self.bits
-
-    @property
-    def autoregressive(self) -> bool:
-        return self.method.autoregressive
+    def tags(self) -> frozenset[str]:
+        lost = collect(ROTATION, ROW_SHIFT, self.bits > 0 and ROW_LOCAL)  # boxes are not rotated
+        return super().tags - lost | {READS_VALUES}
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         kept, found = self._guarded(Q, K, mask, rng)
@@ -214,7 +208,7 @@ class Guarded(SupportMethod):
 
     def divided(self, shape: Shape, reads: float) -> Reads:
         keys, rest = shape.exact, reads - shape.exact
-        return Reads(rest, keys, keys) if self.row_local else Reads(0.0, keys, keys, rest)
+        return Reads(rest, keys, keys) if ROW_LOCAL in self.tags else Reads(0.0, keys, keys, rest)
 
     def _code_bytes(self, l: int, d: int) -> float:
         return d * (l * self.bits + DEPTH * -(-l // self.size)) / 8 if self.bits else 0.0

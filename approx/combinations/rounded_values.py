@@ -14,6 +14,7 @@ from approx.estimate.parts import Parts
 from approx.method import Label, Method, Moments
 from approx.method.fields import instance, integer, one_of
 from approx.method.prices import Price, Reads, Shape, price_at
+from approx.method.tags import AUTOREGRESSIVE, OUTERMOST, READS_VALUES, collect
 from approx.sparse.exact import Exact
 
 
@@ -63,8 +64,6 @@ class RoundedValues(Method):
             "EDEN keys and values of {bits} bits": {"method": "turboquant"},
         },
     )
-    deterministic: ClassVar[bool] = False
-    outermost = True
     examples = (
         "rounded_values(exact(), bits=1)",
         "rounded_values(positive(m=3), bits=2, by='channel', group=3)",
@@ -87,8 +86,8 @@ class RoundedValues(Method):
         return self.method.space
 
     @property
-    def autoregressive(self) -> bool:
-        return self.by == "token" and self.method.autoregressive
+    def tags(self) -> frozenset[str]:
+        return super().tags - collect(self.by == "channel" and AUTOREGRESSIVE) | {OUTERMOST}
 
     def coded(self, V: Array) -> Array:
         """Return rounded values (l, c)."""
@@ -139,6 +138,6 @@ def _values_read(method: Method, shape: Shape) -> float:
     if method.parts:
         return sum(_values_read(part, shape) for part in method.parts.values())
     one, more = (price_at(method, dataclasses.replace(shape, c=c)) for c in (shape.c, shape.c + 1))
-    if not method.reads_values or one is None or more is None:
+    if READS_VALUES not in method.tags or one is None or more is None:
         return 0.0
     return float((more.reads or 0.0) - (one.reads or 0.0))

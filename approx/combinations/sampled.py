@@ -21,6 +21,16 @@ from approx.estimate.parts import Parts
 from approx.method import Label, Method, Moments, Rng, Size, generator
 from approx.method.fields import flag, instance, integer, one_of, real, ruled
 from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape, price_at
+from approx.method.tags import (
+    ADAPTIVE,
+    AUTOREGRESSIVE,
+    DRAWS_BY_ROW,
+    POSITIONAL,
+    RANDOM,
+    ROTATION,
+    SHIFT,
+    collect,
+)
 from approx.sparse.pages import score_parts
 from approx.sparse.support import ByPlace, SupportMethod, a_support
 from approx.supports import boxes, patterns
@@ -176,7 +186,6 @@ class Sampled(Method):
         "sampled(sink_window(k=1), 'lsh', hashes=1, tables=2, collisions=1)",
     )
     class_name = "sampled"
-    deterministic: ClassVar[bool] = False
 
     sparse: SupportMethod | None = a_support(None)
     design: str = one_of("uniform", DESIGNS)
@@ -192,8 +201,6 @@ class Sampled(Method):
     epsilon: float | None = real()
     delta: float | None = real(below=1)
     share: float = real(0.5, below=1)
-
-    uses_rng = True  # even if its parts draw nothing
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -234,24 +241,20 @@ class Sampled(Method):
         return self.collisions or 2
 
     @property
-    def autoregressive(self) -> bool:
-        """Whether the parts are, and a row's draw depends only on the keys that its query sees."""
-        return super().autoregressive and not self.shared and self.transform == "none"
-
-    @property
-    def invariant_to(self) -> frozenset[str]:
-        """Whether the parts are; hashed keys notice a shift, and boxes a rotation."""
-        hashed = {"shift"} if self.design == "lsh" and self.transform == "none" else set()
-        return super().invariant_to - hashed - ({"rotation"} if self.sizes == "bound" else set())
-
-    @property
-    def draws_by_row(self) -> bool:
-        """Whether each row has its own draw, instead of hash tables for all rows."""
-        return super().draws_by_row or not (self.shared or self.hashes)
-
-    @property
-    def adaptive(self) -> bool:
-        return self.design == "lsh" or self.epsilon is not None or super().adaptive
+    def tags(self) -> frozenset[str]:
+        hashed = self.design == "lsh"
+        lost = collect(
+            (self.shared or self.transform != "none") and AUTOREGRESSIVE,
+            hashed and self.transform == "none" and SHIFT,  # hashed keys notice a shift
+            self.sizes == "bound" and ROTATION,  # and boxes a rotation
+        )
+        by_row = not (self.shared or self.hashes)  # a hash table serves all rows
+        return super().tags - lost | collect(
+            RANDOM,  # even if its parts draw nothing
+            (hashed or self.epsilon is not None) and ADAPTIVE,
+            by_row and DRAWS_BY_ROW,
+            by_row and POSITIONAL,
+        )
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the low-rank estimate with exact entries and drawn ones, all independent."""
@@ -339,7 +342,7 @@ class Sampled(Method):
         low = self.low_rank.moments(q, k, mask=mask)
         if low is None or self.epsilon is not None:
             return None
-        if self.sparse is not None and self.sparse.uses_rng:
+        if self.sparse is not None and not self.sparse.deterministic:
             return None
         variance, reached = self._of_weights(q, k, mask)
         b, v = low
@@ -373,7 +376,7 @@ class Sampled(Method):
         moments = self.low_rank.moments(Q, K, mask=mask)
         if low is None or moments is None or self.epsilon is not None:
             return None
-        if self.sparse is not None and self.sparse.uses_rng:
+        if self.sparse is not None and not self.sparse.deterministic:
             return None
         rest = Rest(mask, self._held(Q, K, mask, None))
         design = self.design_of(Q, K, rest, generator(0))
@@ -396,7 +399,7 @@ class Sampled(Method):
         return covariance * p[:, None] * p + np.where(off == 0.0, 0.0, low * off)
 
     def _price(self, shape: Shape) -> Price | None:
-        if self.adaptive or self.k is None:
+        if ADAPTIVE in self.tags or self.k is None:
             return None
         price = Price(0.0, 0.0, 0.0, 0.0)
         held, per_query = (np.zeros(mask.n, int) for mask in (shape.rows, shape.decoding))

@@ -13,6 +13,7 @@ from approx.estimate.parts import Parts
 from approx.method import Label, Method, Moments, Rng, generator
 from approx.method.fields import instance, real
 from approx.method.prices import Price, Shape, price_at
+from approx.method.tags import ORACLE, collect
 from approx.random_features.positive import Positive
 from approx.sparse.support import SupportMethod, a_support
 from approx.sparse.top_k import TopK
@@ -73,16 +74,15 @@ class Scatterbrain(Method):
         "scatterbrain(low_rank=zero(), sparse=random())",
     )
     class_name = "sparse + low rank"
-    deterministic: ClassVar[bool] = False
 
     low_rank: Method = instance(Positive(m=64), Method, "a method")
     sparse: SupportMethod = a_support(TopK(k=32))
     share: float = real(0.5, below=1)
 
     @property
-    def oracle(self) -> bool:
-        """Whether a part needs all logits, as the row means of `uniform` do in kernel space."""
-        return super().oracle or isinstance(self.low_rank, Uniform)
+    def tags(self) -> frozenset[str]:
+        means = isinstance(self.low_rank, Uniform)  # row means of exp(q·k) need all logits
+        return super().tags | collect(means and ORACLE)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         """Return the low-rank estimate, exact on the support; the two draw independently."""
@@ -108,7 +108,7 @@ class Scatterbrain(Method):
     def _covariance(self, Q: Array, K: Array, i: int, mask: Mask) -> Array | None:
         """Return the covariance of the low-rank part, 0 for keys on a deterministic support."""
         low = self.low_rank.covariance(Q, K, row=i, mask=mask)
-        if low is None or self.sparse.uses_rng:
+        if low is None or not self.sparse.deterministic:
             return None
         support = self.sparse.support(Q, K, mask, None).matrix
         on = support.indices[support.indptr[i] : support.indptr[i + 1]]

@@ -10,6 +10,7 @@ from approx.compressed_logits.method import CompressedLogits, CompressionCost
 from approx.method import Size
 from approx.method.fields import flag
 from approx.method.prices import INDEX, Price, Reads, Shape
+from approx.method.tags import BY_ROW, READS_VALUES, ROW_SHIFT, SCALE
 from approx.supports.patterns import largest
 
 
@@ -53,14 +54,12 @@ class Channels(CompressedLogits):
 
     name: ClassVar[str] = "channels"
     label = "largest channels (SparQ)"
-    invariant_to = frozenset({"row shift", "scale"})
+    tags = BY_ROW | {READS_VALUES, ROW_SHIFT, SCALE}
     examples = (
         "channels(r=1)",
         "channels(r=1, scaled=True)",
     )
     sized_by = Size("r")
-    autoregressive = True
-    row_local = True
 
     r: int | None = None
     scaled: bool = flag(False)

@@ -14,11 +14,12 @@ from approx.compressed_logits.exponential import Exponential
 from approx.compressed_logits.method import CompressedLogits, CompressionCost
 from approx.decoding.cache import Cache
 from approx.decoding.codes import CodedCache, Coder
-from approx.decoding.keys import window_keys
+from approx.decoding.keys import WindowKeys
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Moments
 from approx.method.prices import INDEX, NUMBER, Price, Shape
+from approx.method.tags import AUTOREGRESSIVE, POSITIONAL, READS_VALUES, ROW_LOCAL, collect
 from approx.supports import patterns
 from approx.supports.patterns import exact_on
 
@@ -87,7 +88,6 @@ class CodedKeys(CompressedLogits):
     A subclass is a frozen dataclass that also has the fields `recent` and `corrected`.
     """
 
-    row_local = True
     recent: int | None
     corrected: bool
 
@@ -102,12 +102,13 @@ class CodedKeys(CompressedLogits):
         return self.members - 1 if self.recent is None else self.recent
 
     @property
-    def by_place(self) -> bool:
-        return self.exact_keys > 0
-
-    @property
-    def autoregressive(self) -> bool:
-        return self.exact_keys >= self.members - 1
+    def tags(self) -> frozenset[str]:
+        return collect(
+            READS_VALUES,
+            ROW_LOCAL,
+            self.exact_keys >= self.members - 1 and AUTOREGRESSIVE,
+            self.exact_keys > 0 and POSITIONAL,
+        )
 
     @abstractmethod
     def codes(self, k: Array, rng: np.random.Generator) -> Codes:
@@ -123,11 +124,11 @@ class CodedKeys(CompressedLogits):
 
     def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
         same = copy.deepcopy(rng)
-        coder = self.coder(d, rng) if self.autoregressive else None
+        coder = self.coder(d, rng)
         if coder is None:
             return None
         if window:  # all draws precede the first key
-            return window_keys(self, d, c, same, window, block=self.members)
+            return WindowKeys(d, c, window, self, same, block=self.members)
         more = self.exact_keys, self.members, self.layout(d).parameters
         return CodedCache(d, c, coder, self._sides, *more)
 

@@ -14,7 +14,16 @@ from approx import checks
 from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits, CompressionCost
 from approx.method import Label, Size
-from approx.method.fields import flag, instance, invariant
+from approx.method.fields import flag, instance
+from approx.method.tags import (
+    AUTOREGRESSIVE,
+    READS_VALUES,
+    ROTATION,
+    ROW_LOCAL,
+    ROW_SHIFT,
+    SCALE,
+    collect,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -98,19 +107,23 @@ class KeyPCA(CompressedLogits):
 
     name: ClassVar[str] = "key_pca"
     label = Label("principal axes of keys (Loki)", {"axes of KᵀK": {"centred": False}})
-    invariant_to = invariant(
-        row_shift=lambda m: m.centred or m.axes, rotation=lambda m: not m.axes, scale=True
-    )
     sized_by = Size("rank")
-    row_local = True
 
     rank: int | None = None
     centred: bool = flag(True)
     axes: Axes | None = instance(None, Axes, "Axes")
 
     @property
-    def autoregressive(self) -> bool:
-        return self.axes is not None
+    def tags(self) -> frozenset[str]:
+        given = self.axes is not None
+        return collect(
+            READS_VALUES,
+            ROW_LOCAL,
+            SCALE,
+            given and AUTOREGRESSIVE,
+            (given or self.centred) and ROW_SHIFT,
+            not given and ROTATION,
+        )
 
     def compressed(self, q: Array, k: Array) -> tuple[Array, Array]:
         P = (self.axes or Axes.from_keys(k, centred=self.centred)).vectors

@@ -10,6 +10,7 @@ from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits, CompressionCost
 from approx.method import Size
 from approx.method.prices import Reads, Shape
+from approx.method.tags import READS_VALUES, ROTATION, SCALE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ class LogitSVD(CompressedLogits):
 
     name: ClassVar[str] = "logit_svd"
     label = "best logits of rank r (KQ-SVD)"
-    invariant_to = frozenset({"rotation", "scale"})
+    tags = frozenset({READS_VALUES, ROTATION, SCALE})
     sized_by = Size("rank")
 
     rank: int | None = None

@@ -53,9 +53,7 @@ class CompressedLogits(Method):
     has no state that answers a query.
     """
 
-    deterministic: ClassVar[bool] = True
     class_name = "compressed logits"
-    reads_values: ClassVar[bool] = True
     at_most_width: ClassVar[bool] = True  # whether the size is at most d, where nothing is lost
 
     @abstractmethod

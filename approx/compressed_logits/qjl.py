@@ -12,6 +12,7 @@ from approx.decoding.codes import Coder
 from approx.estimate import exact
 from approx.method import Moments, Size
 from approx.method.fields import flag, integer, one_of
+from approx.method.tags import RANDOM, ROTATION, SCALE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +58,6 @@ class QJL(CodedKeys):
 
     name: ClassVar[str] = "qjl"
     label = "signs of keys (QJL)"
-    invariant_to = frozenset({"rotation", "scale"})
-    deterministic: ClassVar[bool] = False
     at_most_width: ClassVar[bool] = False
     examples = (
         "qjl(m=3)",
@@ -71,6 +70,10 @@ class QJL(CodedKeys):
     sketch: str = one_of("orthogonal", SKETCHES)
     recent: int = integer(0, least=0)
     corrected: bool = flag(False)
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return super().tags | {RANDOM, ROTATION, SCALE}
 
     @property
     def signs(self) -> SignSketch:

@@ -12,7 +12,8 @@ from approx.compressed_logits.normal_levels import MOST_BITS as MOST_NORMAL, llo
 from approx.decoding.codes import Coder
 from approx.estimate import exact
 from approx.method import Label, Moments
-from approx.method.fields import flag, integer, invariant, one_of
+from approx.method.fields import flag, integer, one_of
+from approx.method.tags import RANDOM, SCALE, SHIFT, collect
 
 BY = ("token", "channel")
 LEVELS = ("uniform", "normal")
@@ -162,7 +163,6 @@ class Quantised(CodedKeys):
     label = Label(
         "keys of {bits} bits", {"keys of {bits} bits by channel (KIVI)": {"by": "channel"}}
     )
-    invariant_to = invariant(shift=lambda m: m.by == "channel", scale=True)
     examples = (
         "quantised(bits=1)",
         "quantised(bits=1, by='channel', group=3)",
@@ -186,8 +186,8 @@ class Quantised(CodedKeys):
             raise ValueError("dither=True belongs to levels='uniform', got 'normal'")
 
     @property
-    def uses_rng(self) -> bool:
-        return self.dither
+    def tags(self) -> frozenset[str]:
+        return super().tags | collect(SCALE, self.by == "channel" and SHIFT, self.dither and RANDOM)
 
     @property
     def members(self) -> int:

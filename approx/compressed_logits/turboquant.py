@@ -22,7 +22,8 @@ from approx.compressed_logits.sign_sketch import SKETCHES, SignSketch
 from approx.decoding.codes import Coder
 from approx.estimate import exact
 from approx.method import Label, Moments
-from approx.method.fields import flag, integer, invariant, one_of
+from approx.method.fields import flag, integer, one_of
+from approx.method.tags import RANDOM, ROTATION, SCALE, SHIFT, collect
 
 FORMS = ("mse", "product", "eden")
 NODES = 24
@@ -154,12 +155,6 @@ class TurboQuant(CodedKeys):
     label = Label(
         "rotated keys of {bits} bits (TurboQuant)", {"keys of {bits} bits (EDEN)": {"form": "eden"}}
     )
-    invariant_to = invariant(
-        shift=lambda m: m.group,
-        rotation=lambda m: m.rotation == "orthogonal" or not m.rounded_bits,
-        scale=True,
-    )
-    deterministic: ClassVar[bool] = False
     examples = (
         "turboquant(bits=2)",
         "turboquant(bits=2, form='product', rotation='none', sketch='gaussian')",
@@ -177,8 +172,13 @@ class TurboQuant(CodedKeys):
     corrected: bool = flag(False)
 
     @property
-    def uses_rng(self) -> bool:
-        return self.rotation != "none" or self.form == "product"
+    def tags(self) -> frozenset[str]:
+        return super().tags | collect(
+            SCALE,
+            self.group is not None and SHIFT,
+            (self.rotation == "orthogonal" or not self.rounded_bits) and ROTATION,
+            (self.rotation != "none" or self.form == "product") and RANDOM,
+        )
 
     @property
     def members(self) -> int:

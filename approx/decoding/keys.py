@@ -182,7 +182,7 @@ class ChosenKeys(AllKeys):
 
 
 class WindowKeys(Cache):
-    """The keys of a window, for a method whose rows depend on these keys alone.
+    """The keys of a window, for a method whose rows depend on their query and these keys alone.
 
     Parameters
     ----------
@@ -202,8 +202,8 @@ class WindowKeys(Cache):
         window: int,
         method: Method,
         rng: np.random.Generator,
-        block: int,
-        lead: int,
+        block: int = 1,
+        lead: int = 0,
     ) -> None:
         super().__init__(d, c)
         self.window, self.method, self.rng = window, method, rng
@@ -231,22 +231,6 @@ class WindowKeys(Cache):
 
     def arrays(self) -> list[Any]:
         return [self.keys, self.values]
-
-
-def window_keys(
-    method: Method,
-    d: int,
-    c: int,
-    rng: np.random.Generator,
-    window: int,
-    *,
-    block: int = 1,
-    lead: int = 0,
-) -> WindowKeys | None:
-    """Return `WindowKeys` of a method; None if a row depends on other queries or later tokens."""
-    if not (method.autoregressive and method.row_local):
-        return None
-    return WindowKeys(d, c, window, method, rng, block, lead)
 
 
 class KeptPages(AllKeys):

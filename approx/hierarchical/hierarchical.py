@@ -10,7 +10,7 @@ import scipy.sparse
 
 from approx.checks import Array
 from approx.decoding.cache import Cache
-from approx.decoding.keys import window_keys
+from approx.decoding.keys import WindowKeys
 from approx.estimate import exact
 from approx.estimate.low import Factors, add_sink, divide_by_last
 from approx.estimate.masks import Mask
@@ -21,8 +21,18 @@ from approx.hierarchical.summaries import Summary
 from approx.low_rank import target
 from approx.low_rank.target import SPACES
 from approx.method import Label, Method, Size
-from approx.method.fields import integer, invariant, one_of
+from approx.method.fields import integer, one_of
 from approx.method.prices import INDEX, NUMBER, Price, Shape, price_at
+from approx.method.tags import (
+    AUTOREGRESSIVE,
+    ORACLE,
+    POSITIONAL,
+    ROTATION,
+    ROW_LOCAL,
+    SCALE,
+    SHIFT,
+    collect,
+)
 from approx.supports import patterns
 from approx.supports.patterns import exact_on
 
@@ -108,11 +118,6 @@ class Hierarchical(Method):
             "hierarchical, pivot keys": {"basis": "pivots"},
         },
     )
-    invariant_to = invariant(
-        shift=lambda m: m.basis != "svd" or m.space == "attention",
-        rotation=lambda m: m.basis != "mean",
-        scale=True,
-    )
     examples = (
         "hierarchical(rank=1, leaf=2)",
         "hierarchical(rank=1, leaf=2, space='attention')",
@@ -120,8 +125,6 @@ class Hierarchical(Method):
         "hierarchical(rank=2, leaf=1, basis='pivots', sinks=1)",
     )
     class_name = "hierarchical"
-    by_place = True
-    deterministic: ClassVar[bool] = True
     sized_by = Size("rank", counts="rank", most=lambda n, l: None)  # more makes more keys exact
 
     rank: int | None = None
@@ -139,20 +142,21 @@ class Hierarchical(Method):
             )
 
     @property
-    def oracle(self) -> bool:
-        return self.basis == "svd"
+    def tags(self) -> frozenset[str]:
+        svd = self.basis == "svd"
+        return collect(
+            POSITIONAL,
+            SCALE,
+            svd and ORACLE,
+            not svd and AUTOREGRESSIVE,
+            not svd and ROW_LOCAL,
+            (not svd or self.space == "attention") and SHIFT,
+            self.basis != "mean" and ROTATION,
+        )
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
         """Return the Frobenius norm for ``svd``, over estimates with ``rank`` terms per block."""
-        return {self.frobenius} if self.oracle else set()
-
-    @property
-    def autoregressive(self) -> bool:
-        return self.basis != "svd"
-
-    @property
-    def row_local(self) -> bool:
-        return self.basis != "svd"
+        return {self.frobenius} if ORACLE in self.tags else set()
 
     @property
     def exact_below(self) -> int:
@@ -171,9 +175,7 @@ class Hierarchical(Method):
             size = self.exact_below
             while size < window:
                 size *= 2
-            return window_keys(self, d, c, rng, window, block=size, lead=self.sinks)
-        if self.basis == "svd":
-            return None
+            return WindowKeys(d, c, window, self, rng, block=size, lead=self.sinks)
         return States(SUMMARIES[self.basis], self.rank or 0, self.exact_below, self.sinks, d, c)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:

@@ -29,8 +29,9 @@ from approx.low_rank.nystrom import (
 from approx.low_rank.pivots import Pick, cholesky
 from approx.low_rank.thinning import kernel_entries, thinned
 from approx.method import MOST_KEYS, Method, Moments, Size
-from approx.method.fields import integer, invariant, one_of, ruled
+from approx.method.fields import integer, one_of, ruled
 from approx.method.prices import Price, Shape, entries, low_rank
+from approx.method.tags import AUTOREGRESSIVE, RANDOM, ROTATION, ROW_LOCAL, SCALE, SHIFT, collect
 
 PIVOTS = ("cholesky", "uniform", "leverage", "thinning")
 EVEN = ("uniform", "thinning")  # with these, each key is drawn with probability rank/l
@@ -136,17 +137,11 @@ class Coreset(Method):
 
     name: ClassVar[str] = "coreset"
     label = "coreset (WildCat)"
-    invariant_to = invariant(
-        shift=lambda m: m.pivots != "thinning" and (m.weights == "equal" or m.tau != "keys"),
-        rotation=True,
-        scale=lambda m: m.pivots != "thinning" and (m.weights == "equal" or m.tau == "radii"),
-    )
     examples = (
         "coreset()",
         "coreset(tau=1.5, block=2)",
         "coreset(pivots='thinning', weights='equal')",
     )
-    deterministic: ClassVar[bool] = False
     sized_by = Size("rank", counts="rank", most=lambda n, l: MOST_KEYS)
 
     rank: int | None = None
@@ -169,12 +164,16 @@ class Coreset(Method):
             )
 
     @property
-    def autoregressive(self) -> bool:
-        return self.block is not None
-
-    @property
-    def row_local(self) -> bool:
-        return self.tau not in ("queries", "radii") or self.weights == "equal"
+    def tags(self) -> frozenset[str]:
+        thinned, equal = self.pivots == "thinning", self.weights == "equal"
+        return collect(
+            RANDOM,
+            ROTATION,
+            self.block is not None and AUTOREGRESSIVE,
+            (self.tau not in ("queries", "radii") or equal) and ROW_LOCAL,
+            (not thinned and (equal or self.tau != "keys")) and SHIFT,
+            (not thinned and (equal or self.tau == "radii")) and SCALE,
+        )
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         a, b = (x.astype(np.float64) for x in (q, k))

@@ -23,6 +23,7 @@ from approx.low_rank.weighted import equations
 from approx.method import TV, Label
 from approx.method.fields import integer, one_of, real
 from approx.method.prices import INDEX, NUMBER, Price, Shape, entries, low_rank
+from approx.method.tags import SPECTRAL
 
 FRACTIONS = (0.0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)  # of the largest rank, in `at_budget`
 MARGIN = 4  # columns of the subspace beyond the rank
@@ -517,7 +518,6 @@ class GoDec(DecompositionMethod):
 
     name: ClassVar[str] = "godec"
     label = Label("sparse + low rank (GoDec)", {"largest entries of the matrix": {"rank": 0}})
-    spectral = True
 
     fillable = True  # with a budget of stored values, divided in any way
 
@@ -530,6 +530,10 @@ class GoDec(DecompositionMethod):
         super().__post_init__()
         if self.budget is not None and (self.rank is not None or self.k is not None):
             raise ValueError("a budget excludes rank and k: give the budget, or rank and k")
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return super().tags | {SPECTRAL}
 
     @property
     def is_template(self) -> bool:

@@ -16,6 +16,7 @@ from approx.low_rank.pivots import cholesky
 from approx.method import MOST_KEYS, Label, Method, Size
 from approx.method.fields import integer, one_of
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import BY_ROW, RANDOM, ROTATION
 
 LANDMARKS = ("uniform", "kmeans", "leverage")
 LLOYD = 10  # iterations of k-means
@@ -103,12 +104,10 @@ class Nystrom(Method):
 
     name: ClassVar[str] = "nystrom"
     label = Label("Nyström", {"Nyström, past landmarks": {"block": ...}})
-    invariant_to = frozenset({"rotation"})
     examples = (
         "nystrom()",
         "nystrom(block=2)",
     )
-    deterministic: ClassVar[bool] = False
     sized_by = Size("rank", counts="rank", most=lambda n, l: MOST_KEYS)
 
     rank: int | None = None
@@ -116,12 +115,8 @@ class Nystrom(Method):
     block: int | None = integer()
 
     @property
-    def autoregressive(self) -> bool:
-        return self.block is not None
-
-    @property
-    def row_local(self) -> bool:
-        return self.block is not None
+    def tags(self) -> frozenset[str]:
+        return frozenset({RANDOM, ROTATION}) | (BY_ROW if self.block is not None else frozenset())
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         a, b = (x.astype(np.float64) for x in (q, k))

@@ -18,6 +18,7 @@ from approx.estimate.parts import Parts
 from approx.method import MOST_KEYS, Method, Size
 from approx.method.fields import integer, one_of, real
 from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape
+from approx.method.tags import AUTOREGRESSIVE, INVARIANT, collect
 from approx.supports import patterns
 from approx.supports.patterns import exact_on
 
@@ -101,8 +102,6 @@ class ColumnProjection(Method):
 
     name: ClassVar[str] = "projection"
     label = "projection on columns"
-    invariant_to = frozenset({"shift", "rotation", "scale"})
-    deterministic: ClassVar[bool] = True
     class_name = "sparse + low rank"
     examples = (
         "projection()",
@@ -119,8 +118,8 @@ class ColumnProjection(Method):
     ridge: float = real(1e-3)
 
     @property
-    def autoregressive(self) -> bool:
-        return self.block is not None
+    def tags(self) -> frozenset[str]:
+        return INVARIANT | collect(self.block is not None and AUTOREGRESSIVE)
 
     @property
     def refusal(self) -> str | None:

@@ -40,6 +40,7 @@ from approx.low_rank.subspace import (
 from approx.low_rank.target import SPACES, DecompositionMethod
 from approx.low_rank.thresholding import large_entries, separate
 from approx.method.fields import integer, one_of, real
+from approx.method.tags import SPECTRAL
 
 CAREFUL_RHO, RELAXATION = 1.04, 1.6
 PROVING, PROVING_MU = 30, 8.0  # iterations that only seek a bound, and their μ in units of ‖Y‖/‖D‖
@@ -436,11 +437,14 @@ class RobustPCA(DecompositionMethod):
 
     name: ClassVar[str] = "robust_pca"
     label = "Robust PCA (pursuit)"
-    spectral = True
 
     lam: float | None = real()
     space: str = one_of("kernel", SPACES)
     max_iterations: int = integer(100)
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return super().tags | {SPECTRAL}
 
     def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
         return inexact_alm(D, self.lam, mask=mask, max_iterations=self.max_iterations)

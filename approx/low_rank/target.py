@@ -1,7 +1,7 @@
 """The matrix that methods decompose: the kernel matrix, or its row-softmax."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -16,7 +16,7 @@ from approx.kernels.elementary import exp_rows
 from approx.low_rank.decomposition import Decomposition, Matrix
 from approx.low_rank.krylov import Streamed, Stripes
 from approx.method import Method
-from approx.method.fields import invariant
+from approx.method.tags import ADAPTIVE, ORACLE, ROTATION, SCALE, SHIFT, collect
 
 SPACES = ("kernel", "attention")
 MOST = 700.0  # the largest exponent of an unseen entry: e^700 is representable
@@ -92,11 +92,12 @@ class DecompositionMethod(Method):
     row-softmax is over the seen keys.
     """
 
-    deterministic: ClassVar[bool] = True
-    invariant_to = invariant(shift=lambda m: m.space == "attention", rotation=True, scale=True)
     class_name = "sparse + low rank"
-    oracle = True  # it needs the dense matrix
-    adaptive = True  # rank and entries follow from D
+
+    @property
+    def tags(self) -> frozenset[str]:
+        # it needs the dense matrix, from which rank and entries follow
+        return collect(ORACLE, ADAPTIVE, ROTATION, SCALE, self.space == "attention" and SHIFT)
 
     @abstractmethod
     def decompose(self, D: Matrix, mask: Mask) -> Decomposition:

@@ -19,7 +19,8 @@ from approx.low_rank.subspace import leading
 from approx.low_rank.target import SPACES
 from approx.low_rank.total_variation import nearest
 from approx.method import TV, Label, Method, Size
-from approx.method.fields import invariant, one_of, real, ruled
+from approx.method.fields import one_of, real, ruled
+from approx.method.tags import ADAPTIVE, ORACLE, ROTATION, SCALE, SHIFT, SPECTRAL, collect
 
 DENSE = 2048  # up to this min(n, l), the whole matrix is decomposed
 SHARE = 1 / 8  # of min(n, l): above this rank, a block Krylov space costs more than LAPACK
@@ -108,16 +109,12 @@ class TruncatedSVD(Method):
 
     name: ClassVar[str] = "truncated_svd"
     label = Label("truncated SVD", {"low rank refined for tv": {"refine": "tv"}})
-    invariant_to = invariant(shift=lambda m: m.space == "attention", rotation=True, scale=True)
-    spectral = True
     examples = (
         "truncated_svd()",
         "truncated_svd(rank=1, space='attention')",
         "truncated_svd(rank=1, space='attention', refine='tv')",
     )
-    deterministic: ClassVar[bool] = True
     sized_by = Size("rank", counts="rank", instead=("epsilon", "energy"))
-    oracle = True  # computing the SVD costs what the method would save
 
     rank: int | None = None
     space: str = one_of("kernel", SPACES)
@@ -139,8 +136,15 @@ class TruncatedSVD(Method):
             )
 
     @property
-    def adaptive(self) -> bool:
-        return self.epsilon is not None or self.energy is not None
+    def tags(self) -> frozenset[str]:
+        return collect(
+            ORACLE,  # computing the SVD costs what the method would save
+            SPECTRAL,
+            ROTATION,
+            SCALE,
+            self.space == "attention" and SHIFT,
+            (self.epsilon is not None or self.energy is not None) and ADAPTIVE,
+        )
 
     @property
     def refusal(self) -> str | None:

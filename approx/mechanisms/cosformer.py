@@ -12,6 +12,7 @@ from approx.estimate.masks import Mask
 from approx.mechanisms.feature_map import FeatureMap
 from approx.mechanisms.relu import log_relu
 from approx.method.fields import integer
+from approx.method.tags import AUTOREGRESSIVE, POSITIONAL, SCALE, collect
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,18 +51,14 @@ class CosFormer(FeatureMap):
 
     name: ClassVar[str] = "cosformer"
     label = "cosFormer"
-    invariant_to = frozenset({"scale"})
-    by_place = True
-    deterministic: ClassVar[bool] = True
 
     M: int | None = integer()
 
-    row_local = False  # without a mask the position of a query depends on the other queries
-
     @property
-    def autoregressive(self) -> bool:
-        """Whether M is given; otherwise it is the number of keys, later ones included."""
-        return self.M is not None
+    def tags(self) -> frozenset[str]:
+        # without M it is the number of keys, later ones included; without a mask the position of a
+        # query depends on the other queries
+        return collect(POSITIONAL, SCALE, self.M is not None and AUTOREGRESSIVE)
 
     def log_features(
         self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator

@@ -8,6 +8,7 @@ import numpy as np
 from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.mechanisms.feature_map import FeatureMap
+from approx.method.tags import BY_ROW
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Elu(FeatureMap):
 
     name: ClassVar[str] = "elu"
     label = "linear attention, elu + 1"
-    deterministic: ClassVar[bool] = True
+    tags = BY_ROW
 
     def log_features(
         self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator

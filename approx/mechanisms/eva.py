@@ -17,6 +17,7 @@ from approx.mechanisms import segments
 from approx.method import Method, Size
 from approx.method.fields import integer, real
 from approx.method.prices import Price, Reads, Shape, low_rank, price_at
+from approx.method.tags import AUTOREGRESSIVE, POSITIONAL, RANDOM, ROW_LOCAL, SCALE, collect
 from approx.sparse.chunk import Chunk
 from approx.sparse.support import SupportMethod, a_support
 
@@ -71,17 +72,13 @@ class Eva(Method):
 
     name: ClassVar[str] = "eva"
     label = "EVA (chunks + groups)"
-    by_place = True
     examples = (
         "eva(m=1, sparse=chunk())",
         "eva(m=1, sparse=sliding_window(width=1))",
     )
     class_name = "sparse + low rank"
-    deterministic: ClassVar[bool] = False
     space = "attention"
     sized_by = Size("m", counts="rank", instead=("size",))
-    uses_rng = True  # each group has a draw, whatever the support is
-    row_local = False  # a group uses a mean of queries
 
     m: int | None = None
     sparse: SupportMethod = a_support(Chunk())
@@ -94,12 +91,10 @@ class Eva(Method):
             raise ValueError("m follows from size: leave it out")
 
     @property
-    def autoregressive(self) -> bool:
-        return self.size is not None and self.sparse.autoregressive
-
-    @property
-    def invariant_to(self) -> frozenset[str]:
-        return self.sparse.invariant_to - {"scale"}
+    def tags(self) -> frozenset[str]:
+        # a group uses a mean of queries, and has a draw whatever the support is
+        lost = collect(ROW_LOCAL, SCALE, self.size is None and AUTOREGRESSIVE)
+        return super().tags - lost | {RANDOM, POSITIONAL}
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         l, m = len(k), self.groups(len(k))

@@ -14,6 +14,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import BY_ROW
 from approx.random_features.exponentials import exponentials
 
 
@@ -26,11 +27,6 @@ class FeatureMap(Method):
     """
 
     space = "attention"
-    row_local = True
-
-    @property
-    def autoregressive(self) -> bool:
-        return True
 
     @abstractmethod
     def log_features(
@@ -54,7 +50,7 @@ class FeatureMap(Method):
 
     def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
         width = self.width(d)
-        if window or width is None or not (self.autoregressive and self.row_local):
+        if window or width is None or not self.tags >= BY_ROW:
             return None
         one = Mask.causal(1, 1)
 

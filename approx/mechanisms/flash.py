@@ -13,6 +13,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Size
 from approx.method.prices import Price, Shape, low_rank, price_at
+from approx.method.tags import BY_ROW, POSITIONAL, ROTATION, SCALE
 from approx.sketches.products import unit
 from approx.sparse.chunk import Chunk
 from approx.textbook import flash
@@ -56,12 +57,8 @@ class Flash(Method):
 
     name: ClassVar[str] = "flash"
     label = "FLASH mixed chunks"
-    invariant_to = frozenset({"rotation", "scale"})
-    by_place = True
-    deterministic: ClassVar[bool] = True
+    tags = BY_ROW | {POSITIONAL, ROTATION, SCALE}
     space = "attention"
-    autoregressive = True
-    row_local = True
     sized_by = Size("size", counts="entries")
 
     size: int | None = None

@@ -15,6 +15,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import AUTOREGRESSIVE
 
 MOST_FLOW = 1e300  # of a key; larger flows are cut to this
 
@@ -59,10 +60,8 @@ class Flowformer(Method):
 
     name: ClassVar[str] = "flowformer"
     label = "Flowformer"
-    deterministic: ClassVar[bool] = True
+    tags = frozenset({AUTOREGRESSIVE})  # keys compete by the flows of earlier queries
     space = "attention"
-    autoregressive = True
-    row_local = False  # keys compete by the flows of earlier queries
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         from scipy.special import log_expit, log_softmax, logsumexp  # slow to import

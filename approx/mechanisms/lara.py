@@ -14,6 +14,7 @@ from approx.mechanisms import segments
 from approx.mechanisms.feature_map import FeatureMap
 from approx.method import Size
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import POSITIONAL, RANDOM, ROTATION, SHIFT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +60,7 @@ class Lara(FeatureMap):
 
     name: ClassVar[str] = "lara"
     label = "LARA"
-    invariant_to = frozenset({"shift", "rotation"})
-    by_place = True
-    deterministic: ClassVar[bool] = False
-    autoregressive = False  # proposals are centred at means of all queries and keys
-    row_local = False
+    tags = frozenset({RANDOM, POSITIONAL, SHIFT, ROTATION})  # centred at means of all tokens
     sized_by = Size("m")
 
     m: int | None = None

@@ -13,8 +13,9 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.mechanisms import segments
 from approx.method import Label, Method, Size
-from approx.method.fields import invariant, one_of
+from approx.method.fields import one_of
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import RANDOM, ROTATION, SCALE, SHIFT, collect
 
 COMBINATIONS = ("mean", "gaussian")
 
@@ -58,12 +59,10 @@ class Linformer(Method):
 
     name: ClassVar[str] = "linformer"
     label = Label("Linformer, means", {"Linformer, Gaussian": {"combinations": "gaussian"}})
-    invariant_to = invariant(shift=lambda m: m.combinations == "mean", rotation=True, scale=True)
     examples = (
         "linformer()",
         "linformer(rank=1, combinations='gaussian')",
     )
-    deterministic: ClassVar[bool] = False
     space = "attention"
     refusal = "each combination of keys holds later keys, and values"
     sized_by = Size("rank", counts="rank", most=lambda n, l: l)
@@ -72,8 +71,9 @@ class Linformer(Method):
     combinations: str = one_of("mean", COMBINATIONS)
 
     @property
-    def uses_rng(self) -> bool:
-        return self.combinations == "gaussian"
+    def tags(self) -> frozenset[str]:
+        mean = self.combinations == "mean"
+        return collect(ROTATION, SCALE, mean and SHIFT, not mean and RANDOM)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         keys, right = self._combined(k.astype(np.float64), self.rank or 0, rng)
@@ -92,12 +92,12 @@ class Linformer(Method):
             return None
         n, l, d, c = shape
         answered = self.rank * (d + c)
-        combined = self.rank * l * (d + c) / n if self.uses_rng else 0.0
+        combined = 0.0 if self.deterministic else self.rank * l * (d + c) / n
         price = low_rank(self.rank, shape)
         return dataclasses.replace(price, reads=float(answered), multiply_adds=answered + combined)
 
     def _combined(self, K: Array, rank: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        if self.uses_rng:
+        if not self.deterministic:
             F = rng.standard_normal((len(K), rank)) / math.sqrt(rank)
             return F.T @ K, F
         segment = segments.labels(len(K), rank)

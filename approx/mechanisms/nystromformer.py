@@ -15,6 +15,7 @@ from approx.mechanisms import segments
 from approx.method import Label, Method, Size
 from approx.method.fields import integer
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import INVARIANT, SPECTRAL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +57,7 @@ class Nystromformer(Method):
 
     name: ClassVar[str] = "nystromformer"
     label = Label("Nyströmformer", {"Nyströmformer, iterated": {"iterations": ...}})
-    invariant_to = frozenset({"shift", "rotation", "scale"})
-    spectral = True
-    deterministic: ClassVar[bool] = True
+    tags = INVARIANT | {SPECTRAL}
     space = "attention"
     refusal = "the means of segments hold later queries and keys"
     sized_by = Size("rank", counts="rank")

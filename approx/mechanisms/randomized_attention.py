@@ -15,6 +15,7 @@ from approx.kernels.elementary import exp_rows
 from approx.method import Method
 from approx.method.fields import integer
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import BY_ROW, ORACLE, POSITIONAL, RANDOM, ROTATION, SHIFT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,13 +57,8 @@ class RandomizedAttention(Method):
 
     name: ClassVar[str] = "randomized_attention"
     label = "randomized attention"
-    invariant_to = frozenset({"shift", "rotation"})
-    by_place = True
-    deterministic: ClassVar[bool] = False
+    tags = BY_ROW | {ORACLE, RANDOM, POSITIONAL, SHIFT, ROTATION}  # draws by all weights
     space = "attention"
-    oracle = True  # its draws need every softmax weight
-    autoregressive = True
-    row_local = True
 
     samples: int = integer(1)
 

@@ -8,6 +8,7 @@ import numpy as np
 from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.mechanisms.feature_map import FeatureMap
+from approx.method.tags import BY_ROW, SCALE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +39,7 @@ class Relu(FeatureMap):
 
     name: ClassVar[str] = "relu"
     label = "linear attention, relu"
-    invariant_to = frozenset({"scale"})
-    deterministic: ClassVar[bool] = True
+    tags = BY_ROW | {SCALE}
 
     def log_features(
         self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator

@@ -15,9 +15,9 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.mechanisms.feature_map import over_seen
 from approx.method import Method, Moments
-from approx.method.fields import invariant
 from approx.method.filling import least_size
 from approx.method.prices import Price, Shape, price_at
+from approx.method.tags import BY_ROW, RANDOM, ROTATION, SCALE, collect
 from approx.projections import Projection, named
 from approx.random_features.trigonometric import Trigonometric
 
@@ -60,11 +60,7 @@ class Rfa(Method):
 
     name: ClassVar[str] = "rfa"
     label = "random feature attention"
-    invariant_to = invariant(rotation=lambda m: named(m.projection).isotropic, scale=True)
-    deterministic: ClassVar[bool] = False
     space = "attention"
-    autoregressive = True
-    row_local = True
     sized_by = Trigonometric.sized_by
 
     m: int | None = None
@@ -88,8 +84,9 @@ class Rfa(Method):
         return self.features.fixed
 
     @property
-    def uses_rng(self) -> bool:
-        return not self.fixed
+    def tags(self) -> frozenset[str]:
+        isotropic = named(self.projection).isotropic
+        return BY_ROW | collect(SCALE, isotropic and ROTATION, not self.fixed and RANDOM)
 
     def units(self, q: Array, k: Array) -> tuple[Array, Array]:
         """Return q̂/σ and k̂/σ, float64."""

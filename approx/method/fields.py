@@ -72,13 +72,3 @@ def instance(default: Any, kind: type, what: str) -> Any:
         return value
 
     return ruled(default, rule)
-
-
-def invariant(**when: bool | Callable[[Any], Any]) -> Any:
-    """Return `Method.invariant_to`, of names that hold always, or where a rule of a field says."""
-
-    def names(method: Any) -> frozenset[str]:
-        holds = {name: rule(method) if callable(rule) else rule for name, rule in when.items()}
-        return frozenset(name.replace("_", " ") for name, true in holds.items() if true)
-
-    return property(names)

@@ -27,6 +27,15 @@ from approx.estimate.masks import ALL, Mask, MaskLike
 from approx.estimate.parts import Parts
 from approx.method import filling, prices
 from approx.method.prices import Price, Reads, Shape, price_at
+from approx.method.tags import (
+    ADAPTIVE,
+    AUTOREGRESSIVE,
+    ORACLE,
+    OUTERMOST,
+    RANDOM,
+    ROW_LOCAL,
+    composed,
+)
 from approx.notebook import facts, number, table
 
 MOST_KEYS = 2**31 - 1  # per row: what an index of four bytes counts
@@ -151,16 +160,18 @@ class Method(ABC):
 
     name: ClassVar[str]
     label: ClassVar[str]  # the name that people know: a `Label` if variants have names of their own
-    deterministic: ClassVar[bool]
     class_name: ClassVar[str] = "low rank"  # methods of one class are compared at one price
     examples: ClassVar[tuple[str, ...]] = ()  # for tests: one for each important field
-    reads_values: ClassVar[bool] = False  # whether a query reads rows of V, not sums of them
-    outermost: ClassVar[bool] = False  # whether no other method may contain it
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "name" in vars(cls) and "label" not in vars(cls):
             cls.label = cls.name.replace("_", " ")
+        if "deterministic" in vars(cls):
+            raise TypeError(
+                f"{cls.__name__} defines deterministic, which follows from its tags: leave it out, "
+                "and add RANDOM to the tags of a method that draws"
+            )
         if "approximate" in vars(cls):
             raise TypeError(
                 f"{cls.__name__} defines approximate: define evaluate(self, q, k, mask, rng) "
@@ -182,8 +193,18 @@ class Method(ABC):
                 continue
             object.__setattr__(self, field.name, value)
         for part in self.parts.values():
-            if part.outermost:
+            if OUTERMOST in part.tags:
                 raise ValueError(f"{self.name} cannot be made of {part}: put {part.name} outside")
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """What the method is, see `approx.method.tags`; by default, what its parts make it."""
+        return composed([part.tags for part in self.parts.values()])
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the method, including its parts, draws no random numbers."""
+        return RANDOM not in self.tags
 
     @property
     def sized_by(self) -> Size | None:
@@ -196,57 +217,6 @@ class Method(ABC):
         return "kernel"
 
     @property
-    def autoregressive(self) -> bool:
-        """Whether a row depends on no token later than the keys that the mask shows its query.
-
-        Then a language model can run the method token by token. It is False if parameters are
-        fitted to all queries or all keys. By default, all parts must be autoregressive.
-        """
-        parts = self.parts.values()
-        return bool(parts) and all(part.autoregressive for part in parts)
-
-    @property
-    def row_local(self) -> bool:
-        """Whether a row depends on no other query, so that a subset of rows can be measured."""
-        parts = self.parts.values()
-        return bool(parts) and all(part.row_local for part in parts)
-
-    @property
-    def invariant_to(self) -> frozenset[str]:
-        """Which changes of queries and keys change the estimate as they change exp(q·k).
-
-        ``shift``: (q, k + b), which multiplies row i by e^{q_i·b}; the weaker ``row shift``
-        multiplies it by another number. Both leave attention unchanged. ``rotation``: (Rq, Rk) with
-        RᵀR = I; a random estimate keeps its law. ``scale``: (cq, k/c) with c > 0. By default it is
-        what all parts have.
-        """
-        parts = [part.invariant_to for part in self.parts.values()]
-        return frozenset.intersection(*parts) if parts else frozenset()
-
-    @property
-    def past_queries(self) -> bool:
-        """Whether a row also depends on queries of earlier tokens, as sums of attention do.
-
-        Inputs that hold only the last queries of a text lack these queries.
-        """
-        return any(part.past_queries for part in self.parts.values())
-
-    @property
-    def by_place(self) -> bool:
-        """Whether a row depends on the position of its query, or on the draws of other rows."""
-        return self.draws_by_row or any(part.by_place for part in self.parts.values())
-
-    @property
-    def draws_by_row(self) -> bool:
-        """Whether each row has draws of its own, taken in the order of rows."""
-        return any(part.draws_by_row for part in self.parts.values())
-
-    @property
-    def spectral(self) -> bool:
-        """Whether rows depend on singular vectors, which small spectral gaps make unstable."""
-        return any(part.spectral for part in self.parts.values())
-
-    @property
     def refusal(self) -> str | None:
         """Why the method cannot be used under a mask; None if it can."""
         reasons = (part.refusal for part in self.parts.values())
@@ -257,15 +227,6 @@ class Method(ABC):
         """The methods that are fields of this one, by field name."""
         fields = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
         return {name: value for name, value in fields if isinstance(value, Method)}
-
-    @property
-    def oracle(self) -> bool:
-        """Whether the method needs all logits: it is a reference, and no model can run it.
-
-        `optimal_in` lists the metrics in which it is a bound; `best_found_in` lists those in which
-        it is the best found.
-        """
-        return any(part.oracle for part in self.parts.values())
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
         """Return the metrics in which no estimate of the same form has a smaller error."""
@@ -290,13 +251,6 @@ class Method(ABC):
         return ()
 
     @property
-    def uses_rng(self) -> bool:
-        """Whether this method, including its parts, draws random numbers."""
-        if parts := self.parts.values():
-            return any(part.uses_rng for part in parts)
-        return not self.deterministic
-
-    @property
     def is_template(self) -> bool:
         """Whether a size of the method or of a part is open, for `within` to fill."""
         return self.is_open or any(part.is_template for part in self.parts.values())
@@ -310,17 +264,9 @@ class Method(ABC):
         return not any(getattr(self, name) not in (None, False) for name in size.instead)
 
     @property
-    def adaptive(self) -> bool:
-        """Whether the inputs decide how many numbers are stored, so that no budget fits.
-
-        A composite method is adaptive if one of its parts is.
-        """
-        return any(part.adaptive for part in self.parts.values())
-
-    @property
     def fillable(self) -> bool:
         """Whether a budget can fill the open sizes."""
-        return not self.adaptive
+        return ADAPTIVE not in self.tags
 
     def require_fillable(self) -> None:
         """Raise ValueError if this is a template that no budget can fill."""
@@ -403,9 +349,9 @@ class Method(ABC):
         """
         if not mask.is_full and (reason := self.refusal) is not None:
             return reason
-        if self.oracle:
+        if ORACLE in self.tags:
             return "needs all logits"
-        if mask.looks_back and not self.autoregressive:
+        if mask.looks_back and AUTOREGRESSIVE not in self.tags:
             return "reads tokens that the mask hides"
         return ""
 
@@ -437,7 +383,7 @@ class Method(ABC):
         """
         q, k = self.checked(Q, K)
         seen = self.masked(mask, len(q), len(k))
-        if not (self.uses_rng or self.parts):
+        if self.deterministic and not self.parts:
             return _realised(self, q, k, seen)
         known = self._moments(q.astype(np.float64), k.astype(np.float64), seen)
         return None if known is None else known.seen(seen)
@@ -473,7 +419,7 @@ class Method(ABC):
         i = checks.integer("row", 0 if row is None else row, least=0, most=len(Q) - 1)
         seen = self.masked(mask, len(Q), len(keys))
         memory.reserve(48 * len(keys) ** 2, "the covariance of the keys", "l")
-        if not self.uses_rng:
+        if self.deterministic:
             return np.zeros((len(keys), len(keys)))
         known = self._covariance(Q, keys, i, seen)
         if known is not None and not seen.is_full:
@@ -507,20 +453,21 @@ class Method(ABC):
         checks.integer("window", window, least=0)
         memory.reserve(self._workspace(Shape(1, 1, d, c)), f"a cache of {self}", "d")
         draws = generator(rng)
-        found = self._cache(d, c, draws, window)
+        past = AUTOREGRESSIVE in self.tags
+        found = self._cache(d, c, draws, window) if past else None
         if found is None:
-            if window and self.autoregressive:
+            if window and past:
                 raise ValueError(f"{self} has no cache under a window")
             raise ValueError(
                 f"{self} has no cache: decode with the last row of approximate on all tokens so far"
-                if self.autoregressive
+                if past
                 else f"{self} has no cache: a token's row depends on what comes after it"
             )
         found.dtype = np.dtype(dtype)
         return found
 
     def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
-        """Return `cache` for checked widths; None, the default, if the method has no cache."""
+        """Return `cache`, for checked widths, of an autoregressive method; by default None."""
         return None
 
     def price(
@@ -608,7 +555,7 @@ class Method(ABC):
     def affordable(self, budget: float, shape: Shape, currency: str) -> bool:
         """Return whether this method, with a given size, fits a budget."""
         price = price_at(self, shape)
-        return not self.adaptive if price is None else price.within(budget, currency)
+        return ADAPTIVE not in self.tags if price is None else price.within(budget, currency)
 
     def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this template with its open sizes filled, see `filling`; None if none fits."""
@@ -622,7 +569,7 @@ class Method(ABC):
     def beside(self, name: str, shape: Shape) -> Price | None:
         """Return the price of all parts except one; None if it depends on the inputs."""
         others = [part for field, part in self.parts.items() if field != name]
-        if any(part.adaptive for part in others):
+        if any(ADAPTIVE in part.tags for part in others):
             return None
         known = [price for part in others if (price := price_at(part, shape)) is not None]
         return sum(known, Price(0.0, 0.0, 0.0, 0.0))
@@ -639,7 +586,7 @@ class Method(ABC):
         splits the reads of its parts as the parts do; the remaining reads belong to one head.
         """
         if not self.parts:
-            return Reads(reads) if self.row_local else Reads(unshared=reads)
+            return Reads(reads) if ROW_LOCAL in self.tags else Reads(unshared=reads)
         found = self._of_parts(shape, reads)
         return found and found[0]._replace(unshared=found[0].unshared + found[1])
 
@@ -700,8 +647,8 @@ class Method(ABC):
                 ("what it is", (inspect.getdoc(type(self)) or "").splitlines()[0]),
                 ("size", f"open: {fills} budget fills it" if self.is_template else "given"),
                 ("estimates", OF[self.space]),
-                ("draws", "random" if self.uses_rng else "none"),
-                ("needs all logits", "yes" if self.oracle else "no"),
+                ("draws", "none" if self.deterministic else "random"),
+                ("needs all logits", "yes" if ORACLE in self.tags else "no"),
                 ("under a causal mask", self._under_causal),
             ],
         )
@@ -710,7 +657,8 @@ class Method(ABC):
     def _under_causal(self) -> str:
         if self.refusal is not None:
             return f"refused: {self.refusal}"
-        return "a row follows from its past" if self.autoregressive else "a row reads the future"
+        past = AUTOREGRESSIVE in self.tags
+        return "a row follows from its past" if past else "a row reads the future"
 
     def __str__(self) -> str:
         """Return the spec that `approx.parse` reads, without defaults.

@@ -4,7 +4,6 @@ import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from approx.estimate.masks import Mask, MaskLike
 from approx.estimate.parts import Parts
 from approx.method import Method, Size
 from approx.method.prices import Price, Reads, Shape, entries, low_rank
+from approx.method.tags import BY_ROW, ROTATION, SCALE
 from approx.polynomials.elementwise import Elementwise
 from approx.polynomials.monomials import width
 from approx.polynomials.polynomial import Polynomial
@@ -26,21 +26,15 @@ MOST_BOUND = 2.0**50  # the bound of the largest; above it float64 keeps no digi
 class PolynomialMethod(Method):
     """An estimate p(q·k), priced as C(d+n, n) monomials even if it is computed elementwise."""
 
-    deterministic: ClassVar[bool] = True
-    invariant_to = frozenset({"rotation", "scale"})
-
     @property
     def fits_all(self) -> bool:
         """Whether p is fitted to the logits of all queries and keys."""
         return False
 
     @property
-    def autoregressive(self) -> bool:
-        return not self.fits_all
-
-    @property
-    def row_local(self) -> bool:
-        return not self.fits_all
+    def tags(self) -> frozenset[str]:
+        of_row = frozenset() if self.fits_all else BY_ROW
+        return of_row | {ROTATION, SCALE}
 
     @abstractmethod
     def polynomial(self, bound: float) -> Polynomial:

@@ -13,8 +13,8 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Size
-from approx.method.fields import invariant
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import BY_ROW, RANDOM, ROTATION, collect
 from approx.projections import Fixed, Projection, named
 from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.trigonometric import Trigonometric
@@ -57,10 +57,6 @@ class AngularHybrid(Method):
 
     name: ClassVar[str] = "angular_hybrid"
     label = "angular hybrid features"
-    invariant_to = invariant(rotation=lambda m: named(m.projection).isotropic)
-    deterministic: ClassVar[bool] = False
-    autoregressive = True
-    row_local = True
 
     m: int | None = None
     projection: str | Projection = "iid"
@@ -72,6 +68,10 @@ class AngularHybrid(Method):
         object.__setattr__(self, "projection", Hyperbolic(None, self.projection).projection)
         if self.fixed and self.m is not None:
             raise ValueError("m follows from Fixed frequencies: leave it out")
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return BY_ROW | collect(RANDOM, named(self.projection).isotropic and ROTATION)
 
     @property
     def fixed(self) -> bool:

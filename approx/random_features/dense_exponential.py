@@ -7,8 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from approx.checks import Array
-from approx.method.fields import invariant, one_of
+from approx.method.fields import one_of
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import ROTATION, SCALE, SPECTRAL, collect
 from approx.random_features.features import ExponentialFeatures, Frame
 from approx.random_features.generalized_exponential import optimal_tilt, second_moments
 
@@ -60,14 +61,16 @@ class DenseExponential(ExponentialFeatures):
 
     name: ClassVar[str] = "dense_exponential"
     label = "FAVOR# features"
-    invariant_to = invariant(
-        rotation=lambda m: m.form != "saderf", scale=lambda m: m.form != "sderf"
-    )
-    spectral = True
     composed: ClassVar[bool] = True
     fits_all = True
 
     form: str = one_of("aderf", ("aderf", "sderf", "saderf"))
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return super().tags - {ROTATION} | collect(
+            SPECTRAL, self.form != "saderf" and ROTATION, self.form != "sderf" and SCALE
+        )
 
     def frame(self, Q: Array, K: Array) -> Frame:
         """Return the frame of EᵀT q and EᵀT^{−ᵀ} k."""

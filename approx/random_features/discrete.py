@@ -10,7 +10,8 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Moments
-from approx.method.fields import flag, invariant
+from approx.method.fields import flag
+from approx.method.tags import ROTATION, SCALE, SHIFT, collect
 from approx.random_features.exponentials import exponentials
 from approx.random_features.features import Frame, RandomFeatures
 
@@ -34,11 +35,13 @@ class DiscreteFeatures(RandomFeatures):
         ≥ 0. Without the shift features have signs, and row sums may be ≤ 0.
     """
 
-    invariant_to = invariant(shift=lambda m: m.nonnegative, scale=True)
-
     fits_all = True  # the shift and the parameter of the distribution
 
     nonnegative: bool = flag(True)
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return super().tags - {ROTATION} | collect(SCALE, self.nonnegative and SHIFT)
 
     @abstractmethod
     def parameter(self, frame: Frame) -> Array:

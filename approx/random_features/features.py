@@ -21,8 +21,8 @@ from approx.decoding.sums import Feature, FeatureMaps, RunningSums
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Size
-from approx.method.fields import invariant
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import BY_ROW, RANDOM, ROTATION, collect
 from approx.projections import PROJECTIONS, Fixed, Projection, named
 from approx.projections.summand import Entries, Keys
 from approx.random_features.exponentials import Exponentials, Side
@@ -57,8 +57,6 @@ class RandomFeatures(Method):
         ``regularized``, ``regularized_iid``, ``moment_matched`` and ``hadamard``.
     """
 
-    deterministic: ClassVar[bool] = False
-    invariant_to = invariant(rotation=lambda m: named(m.projection).isotropic)
     sized_by = Size("m", instead=("fixed",))
     per_frequency: ClassVar[int] = 1  # columns; two make cosh or cos of ω·u
     imaginary: ClassVar[bool] = False  # whether u = i(q − k), so that cosh is a cosine
@@ -95,12 +93,10 @@ class RandomFeatures(Method):
         return False
 
     @property
-    def autoregressive(self) -> bool:
-        return not self.fits_all
-
-    @property
-    def row_local(self) -> bool:
-        return not self.fits_all
+    def tags(self) -> frozenset[str]:
+        of_row = frozenset() if self.fits_all else BY_ROW
+        isotropic = named(self.projection).isotropic
+        return of_row | collect(isotropic and ROTATION, not self.fixed and RANDOM)
 
     @property
     def fixed(self) -> bool:
@@ -134,10 +130,6 @@ class RandomFeatures(Method):
         if A.any():
             level = half + np.square(omega) @ A + 0.25 * np.log(1 - 4 * A).sum()
         return level if self.imaginary else level - 0.5 * math.log(self.per_frequency)
-
-    @property
-    def uses_rng(self) -> bool:
-        return not self.fixed
 
     def maps(self, d: int, rng: np.random.Generator) -> FeatureMaps | None:
         """Return the features of one query or key if nothing is fitted; None by default."""

@@ -14,6 +14,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Size
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import ORACLE, RANDOM, ROTATION, SPECTRAL
 
 PROPOSALS = 4096  # draws that estimate the normalising constant
 
@@ -56,11 +57,8 @@ class Leverage(Method):
 
     name: ClassVar[str] = "leverage"
     label = "leverage-score features"
-    invariant_to = frozenset({"rotation"})
-    spectral = True
-    deterministic: ClassVar[bool] = False
+    tags = frozenset({ORACLE, RANDOM, SPECTRAL, ROTATION})  # proposed by exp(q·k) of all pairs
     sized_by = Size("m")
-    oracle = True  # the proposal needs exp(q·k) of all pairs
 
     m: int | None = None
 

@@ -12,6 +12,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Moments
+from approx.method.tags import RANDOM
 from approx.projections import Fixed
 from approx.random_features.features import RandomFeatures
 from approx.random_features.trigonometric import Trigonometric
@@ -51,7 +52,10 @@ class RandomPhase(RandomFeatures):
     name: ClassVar[str] = "random_phase"
     label = "random-phase Fourier features"
     imaginary: ClassVar[bool] = True
-    uses_rng = True  # the phases are drawn even if the frequencies are given
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return super().tags | {RANDOM}  # the phases, even if the frequencies are given
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         omega, half = self.frequencies(q, k, rng)

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from approx.checks import Array
 from approx.method import Label
-from approx.method.fields import invariant, ruled
-from approx.projections import named
+from approx.method.fields import ruled
+from approx.method.tags import SHIFT
 from approx.random_features.features import Frame
 from approx.random_features.generalized_exponential import GeneralizedExponential, checked_tilt
 
@@ -50,11 +50,14 @@ class ShiftedPositive(GeneralizedExponential):
 
     name: ClassVar[str] = "shifted_positive"
     label = Label("shifted positive features", {"shifted FAVOR++ features": {"a": None}})
-    invariant_to = invariant(shift=True, rotation=lambda m: named(m.projection).isotropic)
     composed: ClassVar[bool] = True
     fits_all = True  # μ is a mean of all queries and keys
 
     a: float | None = ruled(0.0, checked_tilt)
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return super().tags | {SHIFT}
 
     def frame(self, Q: Array, K: Array) -> Frame:
         """Return the terms of q·k = (q − μ/2)·(k − μ/2) + μ·q/2 + μ·k/2 − |μ|²/4."""

@@ -8,7 +8,6 @@ covariance of two keys b, b' of one query follows from the same formulas, with c
 
 import dataclasses
 from abc import abstractmethod
-from typing import ClassVar
 
 import numpy as np
 
@@ -36,9 +35,6 @@ class PowerSketch(Method):
         p ≥ 1.
     """
 
-    deterministic: ClassVar[bool] = False
-    autoregressive = True
-    row_local = True
     sized_by = Size("m")
 
     m: int | None = None

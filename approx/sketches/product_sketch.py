@@ -12,8 +12,9 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Label
-from approx.method.fields import invariant, one_of
+from approx.method.fields import one_of
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import BY_ROW, RANDOM, ROTATION, collect
 from approx.sketches.power import PowerSketch
 from approx.sketches.products import CUMULANTS, LAWS, augmented, forms, products
 from approx.sketches.signed import Signed, excess, scaled
@@ -61,13 +62,16 @@ class ProductSketch(PowerSketch):
 
     name: ClassVar[str] = "product_sketch"
     label = Label("product sketch", {"Gaussian product sketch": {"law": "gaussian"}})
-    invariant_to = invariant(rotation=lambda m: m.law == "gaussian")
     examples = (
         "product_sketch(m=4, degree=3)",
         "product_sketch(m=4, law='gaussian')",
     )
 
     law: str = one_of("rademacher", LAWS)
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return BY_ROW | collect(RANDOM, self.law == "gaussian" and ROTATION)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         shape = self.m or 0, q.shape[1] + 1

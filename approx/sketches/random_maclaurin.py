@@ -17,6 +17,7 @@ from approx.estimate.parts import Parts
 from approx.method import Label, Method, Moments, Size
 from approx.method.fields import integer, one_of
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import BY_ROW, RANDOM, SCALE
 from approx.sketches.products import forms, products, unit
 from approx.sketches.signed import Signed, difference, power, scaled, signed, tail, value
 
@@ -71,12 +72,10 @@ class RandomMaclaurin(Method):
 
     name: ClassVar[str] = "random_maclaurin"
     label = Label("random Maclaurin, geometric", {"random Maclaurin, Poisson": {"law": "poisson"}})
-    invariant_to = frozenset({"scale"})
     examples = (
         "random_maclaurin(m=5)",
         "random_maclaurin(m=8, law='poisson', exact=2)",
     )
-    deterministic: ClassVar[bool] = False
     sized_by = Size("m")
 
     m: int | None = None
@@ -84,13 +83,10 @@ class RandomMaclaurin(Method):
     exact: int = integer(0, least=0)
 
     @property
-    def autoregressive(self) -> bool:
-        """Whether the law is geometric: the rate of Poisson depends on all queries and keys."""
-        return self.law == "geometric"
-
-    @property
-    def row_local(self) -> bool:
-        return self.law == "geometric"
+    def tags(self) -> frozenset[str]:
+        # the rate of a Poisson law depends on all queries and keys
+        of_row = BY_ROW if self.law == "geometric" else frozenset()
+        return of_row | {RANDOM, SCALE}
 
     def _fewest(self, d: int) -> int:
         """Return C(d + h − 1, d) + 1: the monomials and one random feature."""

@@ -13,8 +13,9 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Size
-from approx.method.fields import integer, invariant, one_of
+from approx.method.fields import integer, one_of
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import BY_ROW, RANDOM, ROTATION, collect
 from approx.sketches.power import MOST_DEGREE
 from approx.sketches.products import LAWS, augmented, forms, pair_moments, products, unit
 from approx.sketches.signed import Signed, difference, power, scaled, signed, total, value
@@ -60,19 +61,19 @@ class SquaredSketch(Method):
 
     name: ClassVar[str] = "squared_sketch"
     label = "squared sketch"
-    invariant_to = invariant(rotation=lambda m: m.law == "gaussian")
     examples = (
         "squared_sketch(inner=3)",
         "squared_sketch(inner=2, degree=6, law='gaussian')",
     )
-    deterministic: ClassVar[bool] = False
-    autoregressive = True
-    row_local = True
     sized_by = Size("inner")
 
     inner: int | None = None
     degree: int = integer(4, least=2, most=MOST_DEGREE, even=True)
     law: str = one_of("rademacher", LAWS)
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return BY_ROW | collect(RANDOM, self.law == "gaussian" and ROTATION)
 
     def _price(self, shape: Shape) -> Price | None:
         if self.inner is None:

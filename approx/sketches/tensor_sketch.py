@@ -12,6 +12,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method.prices import Price, Shape, low_rank
+from approx.method.tags import BY_ROW, RANDOM
 from approx.sketches.power import PowerSketch
 from approx.sketches.products import augmented
 from approx.sketches.signed import Signed, excess, scaled, total
@@ -69,6 +70,7 @@ class TensorSketch(PowerSketch):
     """
 
     name: ClassVar[str] = "tensor_sketch"
+    tags = BY_ROW | {RANDOM}
     label = "TensorSketch"
     examples = (
         "tensor_sketch(m=5, degree=3)",

@@ -10,8 +10,20 @@ from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.estimate.masks import Mask
 from approx.method import Label, Size
-from approx.method.fields import integer, invariant, one_of
+from approx.method.fields import integer, one_of
 from approx.method.prices import NUMBER, Price, Reads, Shape
+from approx.method.tags import (
+    AUTOREGRESSIVE,
+    ORACLE,
+    PAST_QUERIES,
+    POSITIONAL,
+    READS_VALUES,
+    ROTATION,
+    ROW_LOCAL,
+    SCALE,
+    SHIFT,
+    collect,
+)
 from approx.sparse.key_scores import SCORES, KeyScore
 from approx.sparse.sliding_window import window
 from approx.sparse.support import SupportMethod
@@ -127,7 +139,6 @@ class Columns(SupportMethod):
         "columns of most attention",
         {score.label: {"by": by} for by, score in SCORES.items() if score.label},
     )
-    invariant_to = invariant(shift=lambda m: m.score.shift_invariant, rotation=True, scale=True)
     examples = (
         "columns()",
         "columns(recent=1)",
@@ -168,25 +179,19 @@ class Columns(SupportMethod):
         return self.sinks + max(self.recent, 1) + (self.block or 1) - 1
 
     @property
-    def oracle(self) -> bool:
-        return self.score.all_logits
-
-    @property
-    def autoregressive(self) -> bool:
-        return self.evicts and not self.oracle
-
-    @property
-    def by_place(self) -> bool:
-        return self.recent > 0 or self.evicts
-
-    @property
-    def past_queries(self) -> bool:
-        return self.evicts and not self.score.keys_alone
-
-    @property
-    def row_local(self) -> bool:
-        """Whether the keys alone decide the set; a cache also evicts keys that no query sees."""
-        return self.score.keys_alone and not self.evicts
+    def tags(self) -> frozenset[str]:
+        score = self.score
+        return collect(
+            READS_VALUES,
+            ROTATION,
+            SCALE,
+            score.shift_invariant and SHIFT,
+            score.all_logits and ORACLE,
+            (self.evicts and not score.all_logits) and AUTOREGRESSIVE,
+            (score.keys_alone and not self.evicts) and ROW_LOCAL,  # caches evict unseen keys, too
+            (self.evicts and not score.keys_alone) and PAST_QUERIES,
+            (self.evicts or self.recent > 0) and POSITIONAL,
+        )
 
     def __post_init__(self) -> None:
         checks.one_of("by", self.by, tuple(SCORES))  # the checks of the base class ask the score
@@ -211,7 +216,7 @@ class Columns(SupportMethod):
         """Sets of k columns; with eviction, caches of k keys, or for mass one set per block."""
         if not self.evicts:
             return "columns", self.k
-        return ("blocks", self.k, self.block or 1) if self.oracle else ("evicting", self.k)
+        return ("blocks", self.k, self.block or 1) if ORACLE in self.tags else ("evicting", self.k)
 
     def divided(self, shape: Shape, reads: float) -> Reads:
         return Reads(reads) if self.score.keys_alone else super().divided(shape, reads)

@@ -9,6 +9,7 @@ from approx.checks import Array
 from approx.decoding.cache import Cache
 from approx.decoding.keys import AllKeys, KeptKeys
 from approx.estimate.masks import Mask
+from approx.method.tags import BY_ROW, SUPPORT
 from approx.sparse.support import ByPlace
 from approx.supports.eviction import Limits
 
@@ -36,7 +37,7 @@ class Exact(ByPlace):
 
     name: ClassVar[str] = "exact"
     label = "exact attention"
-    by_place = False
+    tags = SUPPORT | BY_ROW
 
     def reach(self, mask: Mask) -> tuple[Array, Array, int]:
         return mask.first, mask.stop, 1

@@ -10,8 +10,9 @@ from approx.estimate import masks, memory
 from approx.estimate.distances import squared_distances
 from approx.estimate.masks import Mask, MaskLike
 from approx.method import Label, Size, prices
-from approx.method.fields import integer, invariant, one_of, real
+from approx.method.fields import integer, one_of, real
 from approx.method.prices import Price, Shape
+from approx.method.tags import BY_ROW, RANDOM, READS_VALUES, ROTATION, SCALE, collect
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
 from approx.supports import hashing, patterns
 from approx.supports.hashing import xbox
@@ -74,15 +75,11 @@ class LSH(SupportMethod):
 
     name: ClassVar[str] = "lsh"
     label = Label("LSH (angles)", {"LSH after XBOX+": {"transform": "xbox"}})
-    invariant_to = invariant(
-        rotation=True, scale=lambda m: m.family != "e2" and m.transform == "none"
-    )
     examples = (
         "lsh(hashes=2, rounds=2)",
         "lsh(family='cross_polytope', hashes=1)",
         "lsh(family='e2', hashes=2, width=1.5)",
     )
-    deterministic: ClassVar[bool] = False
     sized_by = Size("entries", counts="entries", integer=False, instead=("hashes",))
 
     family: str = one_of("sign", hashing.FAMILIES)
@@ -102,12 +99,10 @@ class LSH(SupportMethod):
                 raise ValueError(f"{field} belongs to family {family!r}, got {self.family!r}")
 
     @property
-    def autoregressive(self) -> bool:
-        return self.hashes is not None and self.transform == "none" and self.family != "e2"
-
-    @property
-    def row_local(self) -> bool:
-        return self.autoregressive
+    def tags(self) -> frozenset[str]:
+        plain = self.transform == "none" and self.family != "e2"
+        of_row = BY_ROW if plain and self.hashes is not None else frozenset()
+        return of_row | collect(READS_VALUES, RANDOM, ROTATION, plain and SCALE)
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
         hashes = self.hashes or self.fitted(Q, K, mask=mask)

@@ -8,14 +8,24 @@ import numpy as np
 
 from approx.checks import Array
 from approx.decoding.cache import Cache
-from approx.decoding.keys import KeptPages, window_keys
+from approx.decoding.keys import KeptPages, WindowKeys
 from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
 from approx.kernels.jit import kernel
 from approx.method import TV, Label, Size
-from approx.method.fields import flag, integer, invariant, one_of
+from approx.method.fields import flag, integer, one_of
 from approx.method.prices import NUMBER, Price, Shape, entries
+from approx.method.tags import (
+    BY_ROW,
+    ORACLE,
+    POSITIONAL,
+    READS_VALUES,
+    ROTATION,
+    SCALE,
+    SHIFT,
+    collect,
+)
 from approx.sparse.support import SupportMethod
 from approx.supports import boxes, patterns
 from approx.supports.patterns import Pattern
@@ -89,7 +99,6 @@ class Pages(SupportMethod):
             "pages by mean key": {"by": "mean"},
         },
     )
-    invariant_to = invariant(shift=True, rotation=lambda m: m.by != "box", scale=True)
     examples = (
         "pages(k=2, size=2)",
         "pages(k=2, size=2, by='mean', current=True)",
@@ -101,20 +110,20 @@ class Pages(SupportMethod):
     by: str = one_of("box", BY)
     current: bool = flag(False)
 
-    autoregressive = True
-    row_local = True
-
     @property
     def sized_by(self) -> Size:
         return Size("k", least=self.size, step=self.size, counts="entries", integer=False)
 
     @property
-    def by_place(self) -> bool:
-        return self.current
-
-    @property
-    def oracle(self) -> bool:
-        return self.by == "mass"
+    def tags(self) -> frozenset[str]:
+        return BY_ROW | collect(
+            READS_VALUES,
+            SHIFT,
+            SCALE,
+            self.by == "mass" and ORACLE,
+            self.by != "box" and ROTATION,
+            self.current and POSITIONAL,
+        )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,7 +132,7 @@ class Pages(SupportMethod):
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
         """Return total variation for pages by mass, of all sets of as many pages in each row."""
-        return {TV} if self.oracle else set()
+        return {TV} if ORACLE in self.tags else set()
 
     @property
     def rivals(self) -> tuple[Any, ...]:
@@ -153,7 +162,7 @@ class Pages(SupportMethod):
 
     def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
         if window:
-            return window_keys(self, d, c, rng, window, block=self.size)
+            return WindowKeys(d, c, window, self, rng, block=self.size)
         if self.by == "mass":
             return None
         count = (self.k or 0) // self.size

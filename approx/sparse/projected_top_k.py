@@ -13,11 +13,12 @@ from approx.compressed_logits.key_pca import Axes, KeyPCA
 from approx.compressed_logits.logit_svd import LogitSVD
 from approx.compressed_logits.method import CompressedLogits
 from approx.decoding.cache import Cache
-from approx.decoding.keys import ChosenKeys, window_keys
+from approx.decoding.keys import ChosenKeys, WindowKeys
 from approx.estimate.masks import Mask
 from approx.method import Label, Size
-from approx.method.fields import flag, instance, integer, invariant, one_of
+from approx.method.fields import flag, instance, integer, one_of
 from approx.method.prices import NUMBER, Price, Reads, Shape
+from approx.method.tags import BY_ROW, READS_VALUES, ROTATION, SCALE, SHIFT, collect
 from approx.sparse.support import SupportMethod
 from approx.sparse.top_k import TopK
 from approx.supports.patterns import Pattern
@@ -91,11 +92,6 @@ class ProjectedTopK(SupportMethod):
             "axis top-k (Loki)": {"by": "pca"},
         },
     )
-    invariant_to = invariant(
-        shift=lambda m: m.by != "svd" and (m.centred or m.axes),
-        rotation=lambda m: m.by != "channels" and not m.axes,
-        scale=True,
-    )
     examples = (
         "projected_top_k()",
         "projected_top_k(r=1, by='channels')",
@@ -115,12 +111,14 @@ class ProjectedTopK(SupportMethod):
                 raise ValueError(f"{field} belongs to by='pca', got {self.by!r}")
 
     @property
-    def autoregressive(self) -> bool:
-        return self.selector(1).autoregressive
-
-    @property
-    def row_local(self) -> bool:
-        return self.selector(1).row_local
+    def tags(self) -> frozenset[str]:
+        axes = self.axes is not None
+        return self.selector(1).tags & BY_ROW | collect(
+            READS_VALUES,
+            SCALE,
+            (self.by != "svd" and (self.centred or axes)) and SHIFT,
+            (self.by != "channels" and not axes) and ROTATION,
+        )
 
     def selector(self, d: int) -> CompressedLogits:
         """Return the method whose logits choose the keys, at width d."""
@@ -147,7 +145,7 @@ class ProjectedTopK(SupportMethod):
 
     def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
         if window:
-            return window_keys(self, d, c, rng, window)
+            return WindowKeys(d, c, window, self, rng)
         if self.by != "channels":
             return None
         r = int(self.selector(d).numbers(d).read)

@@ -9,6 +9,7 @@ from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.kernels.jit import kernel
 from approx.method import Size
+from approx.method.tags import BY_ROW, DRAWS_BY_ROW, POSITIONAL, RANDOM, SUPPORT
 from approx.sparse.support import SupportMethod
 from approx.supports.patterns import Pattern
 
@@ -65,14 +66,10 @@ class Random(SupportMethod):
 
     name: ClassVar[str] = "random"
     label = "random keys"
-    draws_by_row = True
-    deterministic: ClassVar[bool] = False
+    tags = SUPPORT | BY_ROW | {RANDOM, DRAWS_BY_ROW, POSITIONAL}
     sized_by = Size("k", counts="entries")
 
     k: int | None = None
-
-    autoregressive = True
-    row_local = True
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         k = min(self.k or 0, mask.l)  # a row of at most k keys takes all, whatever its numbers

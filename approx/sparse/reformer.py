@@ -10,6 +10,16 @@ from approx.estimate.masks import Mask
 from approx.method import Size
 from approx.method.fields import integer, one_of
 from approx.method.prices import INDEX, Price, Shape
+from approx.method.tags import (
+    AUTOREGRESSIVE,
+    POSITIONAL,
+    RANDOM,
+    READS_VALUES,
+    ROTATION,
+    ROW_LOCAL,
+    SCALE,
+    collect,
+)
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
 from approx.supports import hashing, patterns
 
@@ -63,13 +73,10 @@ class Reformer(SupportMethod):
 
     name: ClassVar[str] = "reformer"
     label = "Reformer buckets"
-    invariant_to = frozenset({"rotation", "scale"})
-    by_place = True
     examples = (
         "reformer(size=1, rounds=2)",
         "reformer(rounds=2, buckets=2, cut='bucket')",
     )
-    deterministic: ClassVar[bool] = False
     sized_by = Size("size", counts="entries")
 
     size: int | None = None
@@ -77,11 +84,12 @@ class Reformer(SupportMethod):
     buckets: int | None = integer(least=2, even=True)
     cut: str = one_of("list", ("list", "bucket"))
 
-    row_local = True
-
     @property
-    def autoregressive(self) -> bool:
-        return self.cut == "bucket" and self.buckets is not None
+    def tags(self) -> frozenset[str]:
+        past = self.cut == "bucket" and self.buckets is not None
+        return collect(
+            READS_VALUES, ROW_LOCAL, RANDOM, POSITIONAL, ROTATION, SCALE, past and AUTOREGRESSIVE
+        )
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> patterns.Pattern:
         l, size = len(K), self.size or 0

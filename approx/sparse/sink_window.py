@@ -7,7 +7,7 @@ import numpy as np
 
 from approx.checks import Array
 from approx.decoding.cache import Cache
-from approx.decoding.keys import KeptKeys, window_keys
+from approx.decoding.keys import KeptKeys, WindowKeys
 from approx.estimate.masks import Mask
 from approx.method import Size
 from approx.method.fields import integer
@@ -78,6 +78,6 @@ class SinkWindow(ByPlace):
 
     def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
         if window:  # whose first keys are the sinks
-            return window_keys(self, d, c, rng, window)
+            return WindowKeys(d, c, window, self, rng)
         assert self.k is not None
         return KeptKeys(d, c, Limits(self.k, 1, self.sinks, self.k - self.sinks))

@@ -10,6 +10,7 @@ from approx.estimate.masks import Mask
 from approx.method import Size
 from approx.method.fields import integer
 from approx.method.prices import NUMBER, Price, Shape
+from approx.method.tags import RANDOM, READS_VALUES, ROTATION
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
 from approx.supports import patterns
 from approx.supports.hashing import xbox
@@ -55,9 +56,8 @@ class Smyrf(SupportMethod):
 
     name: ClassVar[str] = "smyrf"
     label = "SMYRF clusters"
-    invariant_to = frozenset({"rotation"})
+    tags = frozenset({READS_VALUES, RANDOM, ROTATION})
     examples = ("smyrf(size=1, rounds=2)",)
-    deterministic: ClassVar[bool] = False
     sized_by = Size("size", counts="entries")
 
     size: int | None = None

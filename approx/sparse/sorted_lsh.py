@@ -10,6 +10,7 @@ from approx.estimate.masks import Mask
 from approx.method import Size
 from approx.method.fields import integer
 from approx.method.prices import INDEX, Price, Shape
+from approx.method.tags import POSITIONAL, RANDOM, READS_VALUES, ROTATION, SCALE
 from approx.sparse.support import SupportMethod
 from approx.supports import hashing, patterns
 
@@ -55,10 +56,8 @@ class SortedLSH(SupportMethod):
 
     name: ClassVar[str] = "sorted_lsh"
     label = "sorted LSH blocks"
-    invariant_to = frozenset({"rotation", "scale"})
-    by_place = True
+    tags = frozenset({READS_VALUES, RANDOM, POSITIONAL, ROTATION, SCALE})
     examples = ("sorted_lsh(hashes=2)",)
-    deterministic: ClassVar[bool] = False
     sized_by = Size("size", counts="entries")
 
     size: int | None = None

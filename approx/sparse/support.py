@@ -2,7 +2,7 @@
 
 import dataclasses
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,7 @@ from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Rng, generator
 from approx.method.fields import ruled
 from approx.method.prices import Price, Reads, Shape, entries, price_at
+from approx.method.tags import BY_ROW, POSITIONAL, ROW_LOCAL, SUPPORT
 from approx.supports import patterns
 from approx.supports.patterns import Pattern, exact_on
 
@@ -30,10 +31,7 @@ class SupportMethod(Method):
     With rows normalised by their own sums, the estimate is attention restricted to the support.
     """
 
-    deterministic: ClassVar[bool] = True
-    invariant_to = frozenset({"shift", "rotation", "scale"})
     class_name = "entries"
-    reads_values: ClassVar[bool] = True
     rounds = 1  # a field in supports that are a union of several patterns
 
     @abstractmethod
@@ -79,7 +77,7 @@ class SupportMethod(Method):
         held = self.held(shape.decoding)
         assert held is not None
         keys = entries(float(held.max()), shape).reads or 0.0
-        if self.row_local:
+        if ROW_LOCAL in self.tags:
             return Reads(reads - keys, keys, shape.exact)
         return Reads(0.0, keys, shape.exact, reads - keys)
 
@@ -104,7 +102,7 @@ class SupportMethod(Method):
 
     def inclusion(self, q: Array, k: Array, mask: Mask) -> Array | None:
         """Return `probability` for checked q (n, d) and k (l, d)."""
-        if self.uses_rng:
+        if not self.deterministic:
             return None
         indptr, indices = self.pattern(q, k, mask, generator(None))
         p = np.zeros((len(q), len(k)))
@@ -128,9 +126,7 @@ class ByPlace(SupportMethod):
     """
 
     class_name = "window"
-    by_place = True
-    autoregressive = True
-    row_local = True
+    tags = SUPPORT | BY_ROW | {POSITIONAL}
 
     @abstractmethod
     def reach(self, mask: Mask) -> tuple[Array, Array, Array | int]:

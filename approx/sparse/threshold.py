@@ -13,6 +13,7 @@ from approx.estimate.masks import Mask
 from approx.method import TV, Size
 from approx.method.fields import real
 from approx.method.prices import Shape, entries
+from approx.method.tags import BY_ROW, ORACLE, SUPPORT
 from approx.sparse.support import SupportMethod
 from approx.supports.patterns import Pattern, by_stripes
 
@@ -49,12 +50,9 @@ class Threshold(SupportMethod):
     examples = ("threshold(level=0.2)",)
 
     sized_by = Size("level", counts="entries", integer=False)
-    oracle = True  # finding the entries needs all logits
+    tags = SUPPORT | BY_ROW | {ORACLE}
 
     level: float | None = real(most=1)
-
-    autoregressive = True
-    row_local = True
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
         """Return total variation, over supports with as many entries in all rows."""

@@ -11,6 +11,7 @@ from approx.estimate.masks import Mask
 from approx.method import KERNEL, TV, Label, Size
 from approx.method.fields import one_of
 from approx.method.prices import Price, Shape, entries
+from approx.method.tags import BY_ROW, ORACLE, SUPPORT
 from approx.sparse.support import SupportMethod
 from approx.supports.patterns import Pattern, by_stripes, largest
 
@@ -69,19 +70,14 @@ class TopK(SupportMethod):
         "top_k(per='head')",
     )
     sized_by = Size("k", counts="entries")
-    oracle = True  # finding the entries needs all logits
 
     k: int | None = None
 
     per: str = one_of("row", ("row", "head"))
 
     @property
-    def autoregressive(self) -> bool:
-        return self.per == "row"
-
-    @property
-    def row_local(self) -> bool:
-        return self.per == "row"
+    def tags(self) -> frozenset[str]:
+        return SUPPORT | {ORACLE} | (BY_ROW if self.per == "row" else frozenset())
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
         """Return total variation; per row, also the Frobenius error of the kernel."""

@@ -12,6 +12,7 @@ from approx.kernels.elementary import exp_rows
 from approx.method import KERNEL, TV
 from approx.method.fields import real
 from approx.method.prices import Shape
+from approx.method.tags import ADAPTIVE, BY_ROW, ORACLE, SUPPORT
 from approx.sparse.support import SupportMethod
 from approx.supports.patterns import Pattern, by_stripes
 
@@ -63,10 +64,7 @@ class TopP(SupportMethod):
 
     p: float = real(0.9, most=1.0)
 
-    oracle = True  # finding the entries needs all logits
-    adaptive = True
-    autoregressive = True
-    row_local = True
+    tags = SUPPORT | BY_ROW | {ORACLE, ADAPTIVE}
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
         """Return the metrics of `top_k`, over supports with as many keys in each row."""

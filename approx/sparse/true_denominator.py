@@ -11,6 +11,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method
+from approx.method.tags import ORACLE
 from approx.sparse.support import SupportMethod, a_support
 from approx.sparse.top_k import TopK
 
@@ -48,11 +49,13 @@ class TrueDenominator(Method):
         "true_denominator(top_k())",
         "true_denominator(random())",
     )
-    deterministic: ClassVar[bool] = False
     space = "attention"
-    oracle = True  # the denominator needs every key
 
     sparse: SupportMethod = a_support(TopK())
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return super().tags | {ORACLE}  # the denominator needs every key
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         support = self.sparse.support(q, k, mask, rng)

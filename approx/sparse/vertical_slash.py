@@ -14,6 +14,7 @@ from approx.kernels.jit import kernel
 from approx.method import TV, Label, Size
 from approx.method.fields import integer, one_of, real
 from approx.method.prices import Price, Shape
+from approx.method.tags import ORACLE, POSITIONAL, SUPPORT, collect
 from approx.sparse.support import SupportMethod
 from approx.supports import patterns
 from approx.supports.patterns import Pattern
@@ -85,7 +86,6 @@ class VerticalSlash(SupportMethod):
 
     name: ClassVar[str] = "vertical_slash"
     label = Label("lines and slashes (MInference)", {"best lines and slashes": {"by": "mass"}})
-    by_place = True
     examples = (
         "vertical_slash()",
         "vertical_slash(vertical=0.6, by='mass', recent=1)",
@@ -104,8 +104,8 @@ class VerticalSlash(SupportMethod):
         return Size("k", least=max(self.sinks + self.recent, 1), counts="entries")
 
     @property
-    def oracle(self) -> bool:
-        return self.by == "mass"
+    def tags(self) -> frozenset[str]:
+        return SUPPORT | collect(POSITIONAL, self.by == "mass" and ORACLE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,7 +122,7 @@ class VerticalSlash(SupportMethod):
 
     def best_found_in(self, mask: Mask | None = None) -> set[str]:
         """Return total variation for lines by mass, of all choices of as many of each kind."""
-        return {TV} if self.oracle else set()
+        return {TV} if ORACLE in self.tags else set()
 
     @property
     def rivals(self) -> tuple[Any, ...]:
@@ -139,7 +139,7 @@ class VerticalSlash(SupportMethod):
 
     def lines(self, Q: Array, K: Array, mask: Mask) -> tuple[Array, Array]:
         """Return the keys of the vertical lines and the distances of the slashes, best first."""
-        return self._by_turns(Q, K, mask) if self.oracle else self._by_last(Q, K, mask)
+        return self._by_turns(Q, K, mask) if ORACLE in self.tags else self._by_last(Q, K, mask)
 
     def _by_last(self, Q: Array, K: Array, mask: Mask) -> tuple[Array, Array]:
         last = slice(max(mask.n - self.queries, 0), mask.n)
@@ -167,7 +167,7 @@ class VerticalSlash(SupportMethod):
         return np.where(2 * chosen < len(sums), chosen, chosen - len(sums))
 
     def selection(self, shape: Shape) -> Price:
-        asked = 0 if self.oracle else int(shape.rows.counts[-self.queries :].sum())
+        asked = 0 if ORACLE in self.tags else int(shape.rows.counts[-self.queries :].sum())
         return Price(0.0, 0.0, asked * shape.d / shape.n, 0.0)
 
 

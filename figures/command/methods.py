@@ -14,6 +14,7 @@ from typing import Any
 from analysis.costs.optimality import NEEDS
 from approx import ALIASES, METHODS, Method, parse
 from approx.method import name_hints
+from approx.method.tags import AUTOREGRESSIVE, INVARIANCES, ORACLE, ROW_LOCAL
 from approx.projections import PROJECTIONS
 from figures.command import options
 from figures.words.marked_text import table
@@ -97,14 +98,16 @@ def _row(one: Method) -> dict[str, Any]:
         for f in dataclasses.fields(method)  # type: ignore[arg-type]
     ]
     line = (inspect.getdoc(method) or "").splitlines()[0].rstrip(".")
+    kept = sorted(tag.removeprefix("row ") for tag in one.tags & INVARIANCES)
+    kept = sorted(tag.removeprefix("row ") for tag in one.tags & INVARIANCES)
     return {
         "method": f"{name}({', '.join(fields)})",
         "draws": _draws(one),
-        "use": NEEDS if one.oracle else "runnable",
-        "autoregressive": one.autoregressive,
-        "row_local": one.row_local,
+        "use": NEEDS if ORACLE in one.tags else "runnable",
+        "autoregressive": AUTOREGRESSIVE in one.tags,
+        "row_local": ROW_LOCAL in one.tags,
         "refusal": one.refusal,
-        "invariant": ", ".join(sorted(x.removeprefix("row ") for x in one.invariant_to)) or "none",
+        "invariant": ", ".join(kept) or "none",
         "also": _aliases().get(name, []),
         "what it is": line,
     }
@@ -120,9 +123,10 @@ def _aliases() -> dict[str, list[str]]:
 
 
 def _draws(one: Method) -> str:
-    if one.uses_rng:
+    if not one.deterministic:
         return "random"
-    return "none" if one.deterministic else "none by default"
+    some = (parse(spec) for spec in one.examples)
+    return "none" if all(other.deterministic for other in some) else "none by default"
 
 
 def _short(default: object) -> str:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from approx import METHODS, Method, parse
 from approx.method import Label
+from approx.method.tags import ORACLE
 from figures.words.translation import mark, tr
 
 # petroff10, safe for colour-blind readers; line styles and markers carry the same information.
@@ -101,7 +102,7 @@ def reference_look(spec: str) -> dict[str, Any]:
     ['', 'o']
     """
     own, method = look(spec), method_of(spec)
-    if method is None or not method.oracle:
+    if method is None or ORACLE not in method.tags:
         return own
     return own | PALE | {"label": tr("{name} (sees all logits)", name=own["label"])}
 

@@ -38,7 +38,7 @@ def _rows(inputs: Head, method: Method, t: float, draws: int, seed: int) -> list
     stream = seed_sequence(seed, x.digest(), str(method))
     attention = np.exp(x.logits() - exact.log_row_sums(x.Q, x.K, mask=x.mask)[:, None])
     size = np.linalg.norm(attention)
-    draws = draws if method.uses_rng else 2
+    draws = 2 if method.deterministic else draws
     outputs = [
         x.compare(x.approximate(method, rng=child))["output_relative_error"]
         for child in np.random.default_rng(stream).spawn(min(draws, 20))

@@ -45,7 +45,7 @@ def _rows(x: Head, method: Method, m: int, draws: int, seed: int) -> list[Row]:
     place = head(x, method, 2.0 * m)
     expected = required(expected_error(method, Q, K))
     rows = numbers(place, **{EXPECTED: expected})
-    if not method.uses_rng:
+    if method.deterministic:
         return rows + numbers(place, **{KERNEL: compare(method.approximate(Q, K), Q, K)[KERNEL]})
     rng = np.random.default_rng(seed_sequence(seed, x.digest(), spec, "moments"))
     sample = monte_carlo(method, Q, K, draws=draws, rng=rng)

@@ -28,6 +28,7 @@ from approx.estimate.corrections import Support
 from approx.kernels import pattern_products
 from approx.kernels.threads import one_thread
 from approx.method.prices import Shape, price_at
+from approx.method.tags import AUTOREGRESSIVE, ORACLE
 from approx.registry import ALIASES
 from figures.words.marked_text import insert, table
 from studies.benchmarks.__main__ import HERE, machine
@@ -106,7 +107,7 @@ def methods(shape: Shape, specs: Iterable[str] = (*METHODS, *ALIASES, *MORE)) ->
     found: dict[Method, set[str]] = {}
     for spec in specs:
         method = parse(spec)
-        if method.oracle or (shape.mask and why_not(method, shape.mask) is not None):
+        if ORACLE in method.tags or (shape.mask and why_not(method, shape.mask) is not None):
             continue
         sized = filled(method, shape) if method.is_template else method
         if sized is not None:
@@ -160,7 +161,7 @@ def measured(
     return Row(
         str(method),
         also,
-        method.autoregressive,
+        AUTOREGRESSIVE in method.tags,
         price and price.reads and price.reads / (d + c),
         price and price.multiply_adds and price.multiply_adds / of_exact.multiply_adds,
         max(made - product, 0.0) / whole,

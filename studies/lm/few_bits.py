@@ -23,6 +23,7 @@ from analysis.models import substitute
 from approx import Method, parse
 from approx.combinations.rounded_values import RoundedValues
 from approx.kernels.threads import one_thread
+from approx.method.tags import AUTOREGRESSIVE
 from figures.words.marked_text import insert
 from studies.lm import pages
 from studies.lm.sample import DATA
@@ -92,7 +93,7 @@ def medians(table: pd.DataFrame, window: int) -> str:
     for code in sorted(CODES, key=lambda code: wide.loc[code, (2, False)]):
         extra = 16 * CODES[code][1] / GROUP
         cells = [f"{wide.loc[code, (b, off)]:.3f}" for b in bits for off in (False, True)]
-        later = "" if of_code(code, "", 2, window).autoregressive else " *"
+        later = "" if AUTOREGRESSIVE in of_code(code, "", 2, window).tags else " *"
         rows.append((code + later, f"b + {extra:g}", *cells))
     titles = [
         "code",

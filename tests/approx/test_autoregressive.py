@@ -1,4 +1,4 @@
-"""What every method declares: `autoregressive`, `row_local`, `refusal` and `invariant_to`.
+"""What every method declares: `tags` and `refusal`.
 
 Everything after what query i sees is cut off, changed by a little, and changed by a lot, with one
 key of norm 400. With the same rng, row i must stay where the method is declared autoregressive, and
@@ -18,6 +18,7 @@ from small import NAMES, roundings, sizes, small
 
 from approx import Mask
 from approx.compressed_logits.normal_levels import ROTATIONS
+from approx.method.tags import AUTOREGRESSIVE, DRAWS_BY_ROW, INVARIANCES, ROW_LOCAL
 from approx.projections import PROJECTIONS
 from approx.sparse.key_scores import SCORES
 
@@ -90,7 +91,7 @@ MORE = (
     "vertical_slash(k=4, queries=2, sinks=1)",
 )
 EVERY = [*NAMES, *MORE]
-FIELDS = (  # that `invariant_to` follows from
+FIELDS = (  # from which invariance follows
     *(f"positive(m=32, projection={x!r})" for x in PROJECTIONS),
     *(f"columns(k=4, by={x!r})" for x in SCORES),
     *(f"turboquant(bits=1, form='product', rotation={x!r})" for x in ROTATIONS),
@@ -201,12 +202,12 @@ def test_a_row_follows_from_the_past_if_and_only_if_this_is_declared(name):
         return
     with np.errstate(all="ignore"):  # scales that a key of norm 400 makes far apart
         found = changes(name, MASKS)
-    if method_of(name, MASKS["causal"][0]).autoregressive:
+    if AUTOREGRESSIVE in method_of(name, MASKS["causal"][0]).tags:
         assert max(found.values()) <= 1, found
         found = changes(name, LONG, np.float32)
         assert max(found.values()) <= 1, found
     else:
-        assert max(found.values()) > 1, "no row changes: declare it autoregressive"
+        assert max(found.values()) > 1, "no row changes: declare it AUTOREGRESSIVE"
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -219,15 +220,16 @@ def test_a_row_needs_no_other_query_if_and_only_if_this_is_declared(name):
         one = Row(method, mask, i)
         Q, K, V = inputs(mask)[0]
         some = [np.array([i]), np.array([1, i, mask.n - 1])][: 2 if "full" in label else 1]
-        for rows in [np.arange(i + 1)] if method.draws_by_row else some:
-            if not method.row_local and method.sized_by and method.sized_by.counts == "rank":
+        for rows in [np.arange(i + 1)] if DRAWS_BY_ROW in method.tags else some:
+            size = method.sized_by
+            if size and size.counts == "rank" and ROW_LOCAL not in method.tags:
                 continue  # a rank may be too large for so few queries
             place = int(np.flatnonzero(rows == i)[0])
             found[f"{label}, {rows}"] = one.change(Q[rows], K, V, mask.take(rows), place)
-    if method.row_local:
+    if ROW_LOCAL in method.tags:
         assert max(found.values()) <= 1, found
     elif found:
-        assert max(found.values()) > 1, "no row changes: declare it row_local"
+        assert max(found.values()) > 1, "no row changes: declare it ROW_LOCAL"
 
 
 # Invariance
@@ -293,7 +295,7 @@ def alike(method, draws):
 def test_attention_is_invariant_to_what_is_declared_and_to_nothing_else(name):
     """Logits are ≤ 600 and lose some 600·4 eps = 5e-13; features and fits amplify that."""
     method = small(name, 12, 12, 4)
-    declared, law = method.invariant_to, method.uses_rng
+    declared, law = method.tags & INVARIANCES, not method.deterministic
     assert not {"shift", "row shift"} <= declared
     for change in CHANGES.keys() - ({"row shift"} if "shift" in declared else set()):
         if change in declared:

@@ -17,6 +17,7 @@ from analysis.ranks import state_rank
 from approx import Mask, parse
 from approx.estimate import exact
 from approx.method.prices import CURRENCIES, Shape, price_at
+from approx.method.tags import ORACLE
 from figures.words.marked_text import insert
 from studies.lm import (
     __main__ as command,
@@ -257,7 +258,7 @@ def test_methods_that_a_model_can_run_fit_what_keys_cost():
     for keys, methods in found.items():
         assert all(price_at(method, shape).reads <= keys * 128 for method in methods.values())
         assert str(methods["sink_window()"]) == f"sink_window(k={keys})"
-        oracles = {template for template, method in methods.items() if method.oracle}
+        oracles = {template for template, method in methods.items() if ORACLE in method.tags}
         assert oracles == set(substitute.ORACLES) & set(methods)
     assert set(substitute.ROWS) - {None} <= set(found[64])
 

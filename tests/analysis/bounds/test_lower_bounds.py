@@ -20,6 +20,7 @@ from analysis.ranks.attention_weights import Weights
 from approx import Mask, parse
 from approx.estimate import exact
 from approx.hierarchical.partition import partition
+from approx.method.tags import ORACLE
 
 MASKS = {
     "full": None,
@@ -156,7 +157,7 @@ def test_on_real_heads_the_bounds_are_below_what_is_found_and_some_are_attained(
         known = estimate.rank == 0 or not (estimate.nnz and method.name != "hierarchical")
         assert math.isnan(bound) != known, method
         assert not bound > found, method
-        if method.name == "pages" and method.oracle:
+        if method.name == "pages" and ORACLE in method.tags:
             assert bound == pytest.approx(found, abs=1e-9)
     few = x.approximate(parse("top_k(k=8)"))
     assert support_bounds.keys(w, 8) == pytest.approx(x.compare(few)["attention_tv"], abs=1e-9)

@@ -16,6 +16,7 @@ from approx import Parts, parse
 from approx.combinations.scatterbrain import Scatterbrain
 from approx.estimate import exact
 from approx.method import Method
+from approx.method.tags import RANDOM
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
 
@@ -29,7 +30,7 @@ class Recorded(Method):
     """Ratios to exp(q·k) drawn from a skewed law; nothing is known in closed form."""
 
     name: ClassVar[str] = "recorded"
-    deterministic: ClassVar[bool] = False
+    tags = frozenset({RANDOM})
 
     sink: list = dataclasses.field(default_factory=list)
     mean: float = 1.0

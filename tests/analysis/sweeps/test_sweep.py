@@ -267,12 +267,14 @@ from typing import ClassVar
 
 import numpy as np
 from approx import Method, Parts, Size
+from approx.method.tags import RANDOM
+from approx.method.tags import RANDOM
 
 @dataclasses.dataclass(frozen=True)
 class Mine(Method):
     """Rows of a random subset of the keys, and their mean elsewhere."""
     name: ClassVar[str] = "mine"
-    deterministic: ClassVar[bool] = False
+    tags = frozenset({RANDOM})
     sized_by = Size("m")
     m: int | None = None
 

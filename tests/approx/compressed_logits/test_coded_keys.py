@@ -16,6 +16,7 @@ from approx.compressed_logits.normal_levels import lloyd_max, rotated
 from approx.compressed_logits.sign_sketch import SignSketch, _quadrant
 from approx.compressed_logits.turboquant import rotation_moments
 from approx.method.prices import Shape
+from approx.method.tags import AUTOREGRESSIVE
 
 # Max 1960, table I: the upper levels and the distortion of 2, 4 and 8 levels
 RUNS = 20_000
@@ -271,7 +272,7 @@ def test_the_variance_that_is_stored_is_that_of_logits(spec):
     Q, K = drawn(l=99, d=64)
     method, rng = parse(spec), np.random.default_rng(2)
     x = np.array([Q @ method.codes(K, rng).keys.T for _ in range(40)])
-    about = x.mean(axis=0) if method.uses_rng else Q @ K.T
+    about = Q @ K.T if method.deterministic else x.mean(axis=0)
     spread = method.codes(K, rng).spread
     spread = spread[:, None] * np.ones(64) if spread.ndim == 1 else spread
     ratio = np.square(x - about).mean() / (Q**2 @ spread.T).mean()
@@ -287,7 +288,7 @@ def test_a_channel_keeps_a_group_exact_by_default():
         ("turboquant(group=4)", 3, True),
         ("turboquant()", 0, True),
     ):
-        assert (parse(spec).exact_keys, parse(spec).autoregressive) == (exact, causal), spec
+        assert (parse(spec).exact_keys, AUTOREGRESSIVE in parse(spec).tags) == (exact, causal), spec
 
 
 # Values

@@ -9,6 +9,7 @@ import pytest
 from analysis import inputs
 from approx import Mask, parse
 from approx.compressed_logits.key_pca import Axes, KeyPCA
+from approx.method.tags import AUTOREGRESSIVE
 from approx.sparse.projected_top_k import ProjectedTopK
 
 N, L, D = 7, 9, 4
@@ -109,11 +110,11 @@ def test_a_row_follows_from_the_past_where_axes_are_given():
     changed = K.copy()
     changed[5:] *= -3
     for method in (KeyPCA(2, axes=axes), ProjectedTopK(k=2, r=2, axes=axes)):
-        assert method.autoregressive
+        assert AUTOREGRESSIVE in method.tags
         one, other = (method.approximate(Q, x, mask="causal").to_dense()[:5] for x in (K, changed))
         np.testing.assert_array_equal(one, other)
-    assert not KeyPCA(2).autoregressive
-    assert not ProjectedTopK(k=2).autoregressive
+    assert AUTOREGRESSIVE not in KeyPCA(2).tags
+    assert AUTOREGRESSIVE not in ProjectedTopK(k=2).tags
 
 
 def test_axes_of_another_width_are_refused():

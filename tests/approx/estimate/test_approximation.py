@@ -37,13 +37,14 @@ from approx.estimate import exact
 from approx.estimate.corrections import Addition, Support, coordinates
 from approx.estimate.low import Factors, rescale
 from approx.hierarchical.levels import Levels
+from approx.method.tags import AUTOREGRESSIVE, ORACLE, POSITIONAL, SPECTRAL
 from approx.polynomials.elementwise import Elementwise
 from approx.projections import PROJECTIONS
 from approx.sparse.top_k import TopK
 
 ALL = slice(None)
 EXAMPLE = {name: small(name, 2, 2, 1) for name in NAMES}
-RANDOM = [name for name, method in EXAMPLE.items() if method.uses_rng]
+RANDOM = [name for name, method in EXAMPLE.items() if not method.deterministic]
 DETERMINISTIC = [name for name in NAMES if name not in RANDOM]
 
 every_method = pytest.mark.parametrize("name", NAMES)
@@ -599,7 +600,8 @@ def test_a_method_without_a_meaning_under_masks_says_why():
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, one in EXAMPLE.items() if not (one.by_place or one.spectral)]
+    "name",
+    [name for name, one in EXAMPLE.items() if not one.tags & {POSITIONAL, SPECTRAL}],
 )
 @very_few
 @given(problem=problems(least=3))
@@ -613,7 +615,7 @@ def test_permuting_queries_permutes_rows(name, problem):
     if A.correction is not None and len(np.unique(truth(Q, K))) < truth(Q, K).size:
         return  # ties
     got = B.block(ALL, shift=A.row_log()[order])
-    advice = "rows depend on their place: if that is meant, declare by_place"
+    advice = "rows depend on their place: if that is meant, declare POSITIONAL"
     assert_within(got, D[order], 4 * roundings(A) * size[order], advice)
 
 
@@ -671,8 +673,9 @@ def test_an_estimate_knows_whether_a_model_can_run_its_method(mask):
         if mask is not None and method.refusal is not None:
             continue
         A = method.approximate(Q, K, mask=mask, rng=0)
-        hidden = mask is not None and not method.autoregressive
-        why = "needs all logits" if method.oracle else "reads tokens that the mask hides" * hidden
+        hidden = mask is not None and AUTOREGRESSIVE not in method.tags
+        future = "reads tokens that the mask hides" * hidden
+        why = "needs all logits" if ORACLE in method.tags else future
         assert (A.obstacle, A.runnable) == (why, why == "")
         assert repr(A).endswith(f"; not runnable: {why}>") == (why != "")
         assert f"no: {why}" in A._repr_html_() or A.runnable

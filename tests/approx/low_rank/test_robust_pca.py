@@ -11,6 +11,7 @@ from approx.low_rank import robust_pca
 from approx.low_rank.godec import at_budget, godec
 from approx.low_rank.robust_pca import PROVING, acc_alt_proj, inexact_alm
 from approx.low_rank.stable_pca import _clipped_square, _multiplier, stable_pca
+from approx.method.tags import ORACLE
 
 GOLDEN = [(400, 20, 0.05), (500, 25, 0.05), (500, 50, 0.10)]
 shapes = st.tuples(st.integers(1, 8), st.integers(1, 8))
@@ -181,7 +182,7 @@ def test_the_method_finds_rank_and_entry_of_a_kernel():
         else:
             D /= D.sum(axis=1, keepdims=True)
         np.testing.assert_allclose(A.to_dense(), D, atol=1e-6 * np.linalg.norm(D))
-        assert method.oracle
+        assert ORACLE in method.tags
         assert method.within(1e9, n=20, l=30, d=1) is None
 
 

@@ -11,6 +11,7 @@ from small import SIZED, few
 
 from approx import ALIASES, METHODS, parse
 from approx.compressed_logits.method import CompressedLogits
+from approx.method.tags import ADAPTIVE
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
@@ -117,7 +118,7 @@ def test_the_weights_of_what_is_held_count_in_bytes(mask):
     ],
 )
 def test_what_is_adaptive_or_holds_an_adaptive_part_fits_no_budget(spec):
-    assert parse(spec).adaptive
+    assert ADAPTIVE in parse(spec).tags
     assert parse(spec).within(100.0, n=24, l=24, d=3) is None
 
 

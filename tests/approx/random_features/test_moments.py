@@ -14,6 +14,7 @@ from approx.combinations.scatterbrain import Scatterbrain
 from approx.estimate.distances import squared_distances
 from approx.method import Method, generator
 from approx.method.prices import entries
+from approx.method.tags import RANDOM
 from approx.random_features.positive import Positive
 from approx.sparse.support import SupportMethod
 
@@ -60,13 +61,8 @@ class Plain(Method):
     """
 
     name: ClassVar[str] = "plain"
-    deterministic: ClassVar[bool] = False
 
     of: Method
-
-    @property
-    def uses_rng(self):
-        return self.of.uses_rng
 
     def evaluate(self, q, k, mask, rng):
         return self.of.evaluate(q, k, mask, rng)
@@ -106,7 +102,7 @@ class HalfSpace(SupportMethod):
     """The keys on one side of a random plane: each with probability ½."""
 
     name: ClassVar[str] = "half_space"
-    deterministic: ClassVar[bool] = False
+    tags = frozenset({RANDOM})
 
     def pattern(self, Q, K, mask, rng):
         chosen = np.flatnonzero(K @ generator(rng).standard_normal(K.shape[1]) > 0)

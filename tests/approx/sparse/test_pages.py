@@ -8,6 +8,7 @@ from test_masked_supports import masked
 from test_supports import support
 
 from approx import Mask, parse
+from approx.method.tags import ORACLE
 from approx.sparse.pages import BY, Pages
 
 
@@ -67,7 +68,7 @@ def test_whole_pages_are_bought_and_paid_for():
     assert parse("pages").within(40, n=10, l=40, d=4) == Pages(32)
     assert parse("pages").within(15, n=10, l=40, d=4) is None
     assert parse("pages(size=4)").within(15, n=10, l=40, d=4) == Pages(12, 4)
-    assert [parse(f"pages(by={by!r})").oracle for by in BY] == [False, False, True]
+    assert [ORACLE in parse(f"pages(by={by!r})").tags for by in BY] == [False, False, True]
 
 
 @pytest.mark.parametrize("by", ["box", "mean"])

@@ -10,6 +10,7 @@ from test_masked_supports import attention, masked
 from test_supports import support
 
 from approx import Mask
+from approx.method.tags import ORACLE
 from approx.sparse.vertical_slash import BY, VerticalSlash
 
 
@@ -99,6 +100,6 @@ def test_lines_by_turns_leave_to_each_other_what_both_hold():
 
 
 def test_how_many_lines_are_vertical():
-    assert [VerticalSlash(by=by).oracle for by in BY] == [False, True]
+    assert [ORACLE in VerticalSlash(by=by).tags for by in BY] == [False, True]
     assert VerticalSlash(4, 0.0, sinks=1, recent=3).verticals == 1
     assert VerticalSlash(4, 1.0, recent=3).verticals == 1

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from approx import METHODS, parse
+from approx.method.tags import ORACLE
 from approx.projections import PROJECTIONS
 from figures.command import methods as listing_of, report
 from figures.command.cli import COMMANDS, main, parser
@@ -359,7 +360,7 @@ def test_methods_fit_a_terminal(columns, capsys, monkeypatch):
     assert max(map(width, lines)) <= columns
     assert sorted(re.findall(r"^  (\w+)", "\n".join(lines), re.MULTILINE)) == sorted(METHODS)
     starred = {line.split("*")[0].strip() for line in lines if re.match(r"  \w+\*", line)}
-    assert starred == {name for name in METHODS if parse(name).oracle}
+    assert starred == {name for name in METHODS if ORACLE in parse(name).tags}
 
 
 def test_methods_are_found_by_the_names_that_people_know(capsys):

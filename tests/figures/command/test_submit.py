@@ -30,7 +30,7 @@ def file(tmp_path):
         ("(Method)", "", "one subclass of approx.Method, .* got none"),
         ("@dataclass(frozen=True)", "", "got none"),
         ('"random_centres"', '"nystrom"', "with a new name, got RandomCentres"),
-        ("name, deterministic, sized_by", "title, deterministic, sized_by", "got RandomCentres"),
+        ("name, tags, sized_by", "title, tags, sized_by", "got RandomCentres"),
         (
             SOURCE[-9:],
             SOURCE[-9:] + "@dataclass(frozen=True)\nclass B(RandomCentres):\n    name = 'b'\n",

@@ -124,7 +124,6 @@ class Fragile(Method):
     """Fails until it is repaired."""
 
     name: ClassVar[str] = "fragile"
-    deterministic: ClassVar[bool] = True
     broken: ClassVar[bool] = True
     m: int = 1
 
