@@ -533,4 +533,4 @@ def test_a_text_is_a_file_and_not_endless(tmp_path):
     (tmp_path / "long.md").write_text("long")
     for name in ("none.md", "long.md", "."):
         with pytest.raises((FileNotFoundError, ValueError), match=r"there is no|is not a file of"):
-            array_files.text(tmp_path / name, most=3)
+            array_files.read_text(tmp_path / name, most=3)

@@ -272,7 +272,7 @@ def cheapest(table: pd.DataFrame) -> pd.DataFrame:
     return joined.reindex(places).fillna({"oracle": "", "oracle_spec": ""}).reset_index()
 
 
-def summary(table: pd.DataFrame) -> pd.DataFrame:
+def by_method(table: pd.DataFrame) -> pd.DataFrame:
     """Return the number of heads on which each method reaches a target, and its price there.
 
     Parameters

@@ -51,12 +51,12 @@ class Check(NamedTuple):
     verdict: str = HOLDS
 
 
-def text(value: Value) -> str:
+def value_text(value: Value) -> str:
     """Return a number as tables show it; a number that is only rounding is not written out.
 
     Examples
     --------
-    >>> text(4161), text(0.60653066), text((3, 2)), text(2.2e-16)
+    >>> value_text(4161), value_text(0.60653066), value_text((3, 2)), value_text(2.2e-16)
     ('4161', '0.6065', '3 × 2', '< 1e-14')
     """
     if isinstance(value, tuple):
@@ -69,14 +69,14 @@ def text(value: Value) -> str:
 
 def equal(what: str, expected: Value, observed: Value) -> Check:
     """Require exactly this number, for integers and shapes."""
-    return Check(what, text(expected), observed, observed == expected)
+    return Check(what, value_text(expected), observed, observed == expected)
 
 
 def near(what: str, expected: float, observed: float, within: float) -> Check:
     """Require |observed − expected| ≤ within."""
     agrees = abs(observed - expected) <= within
     margin = f" ± {within:.2g}" if within else ""
-    return Check(what, text(expected) + margin, float(observed), bool(agrees))
+    return Check(what, value_text(expected) + margin, float(observed), bool(agrees))
 
 
 def sampled(what: str, expected: float, observed: float, error: float, z: float = Z) -> Check:
@@ -86,12 +86,12 @@ def sampled(what: str, expected: float, observed: float, error: float, z: float 
 
 def at_most(what: str, limit: float, observed: float) -> Check:
     """Require observed ≤ limit."""
-    return Check(what, f"≤ {text(limit)}", observed, bool(observed <= limit))
+    return Check(what, f"≤ {value_text(limit)}", observed, bool(observed <= limit))
 
 
 def above(what: str, limit: float, observed: float) -> Check:
     """Require observed > limit."""
-    return Check(what, f"> {text(limit)}", observed, bool(observed > limit))
+    return Check(what, f"> {value_text(limit)}", observed, bool(observed > limit))
 
 
 def printed(check: Check) -> Check:

@@ -48,7 +48,7 @@ METHODS: dict[str, tuple[Source, ...]] = {
 }
 
 
-def errors(estimate: Approximation, x: Head) -> tuple[Array, Array]:
+def row_errors(estimate: Approximation, x: Head) -> tuple[Array, Array]:
     """Return tv and ‖output − exact output‖₂ of every row, as `metrics` measures them."""
     sums = Comparison.from_estimates(
         [estimate], x.Q, x.K, x.V, temperatures=None, mask=None, attention=True, rows=None
@@ -80,7 +80,7 @@ def bounds(estimate: Approximation, x: Head, source: Source) -> pd.DataFrame:
 def compared(x: Head, spec: str, sources: tuple[Source, ...]) -> pd.DataFrame:
     """Return the errors of every row beside their bounds from each source."""
     estimate = x.approximate(parse(spec), rng=0)
-    tv, output = errors(estimate, x)
+    tv, output = row_errors(estimate, x)
     tables = []
     for source in sources:
         found = bounds(estimate, x, source)

@@ -438,7 +438,7 @@ def one_line(text: object, most: int = 240) -> str:
     return line if len(line) <= most else f"{line[: most - 3 - half]}...{line[-half:]}"
 
 
-def text(path: Path, kind: str = "file", most: int = MOST_TEXT) -> str:
+def read_text(path: Path, kind: str = "file", most: int = MOST_TEXT) -> str:
     """Return a UTF-8 text that a user wrote, without a byte order mark.
 
     Raises

@@ -287,7 +287,7 @@ def texts(model_dir: str | os.PathLike[str], *paths: str | os.PathLike[str] | No
 
 def read(path: str | os.PathLike[str]) -> str:
     """Return a text; raise ValueError if the file is not UTF-8."""
-    return array_files.text(Path(path), "text", MOST_TEXT)
+    return array_files.read_text(Path(path), "text", MOST_TEXT)
 
 
 def token_ids(words: str, tokenizer: Any, config: Any, max_tokens: int) -> list[int]:

@@ -154,7 +154,7 @@ class Plan:
             There is no such file, or it is not a plan.
         """
         source = Path(path)
-        text = array_files.text(source)
+        text = array_files.read_text(source)
         try:
             return cls.from_json(text)
         except (ValueError, TypeError) as error:

@@ -89,7 +89,7 @@ def substitute(
     Returns
     -------
     DataFrame
-        One row per number, in the columns of `analysis.sweeps.table`; `summary` has one row per
+        One row per number, in the columns of `analysis.sweeps.table`; `by_run` has one row per
         run.
 
         - Of the whole model (layer and head are −1): ``kl``, ``same_top_1``, ``perplexity``,
@@ -197,7 +197,7 @@ def measure(
     return table.frame(every)
 
 
-def summary(found: pd.DataFrame) -> pd.DataFrame:
+def by_run(found: pd.DataFrame) -> pd.DataFrame:
     """Return the table of `substitute` with one row per run, in its order.
 
     Returns

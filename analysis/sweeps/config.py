@@ -266,10 +266,10 @@ def load(path: str | Path) -> Config:
         type.
     """
     path = Path(path)
-    return loads(text(path), path.name)
+    return loads(read_config(path), path.name)
 
 
-def text(path: Path) -> bytes:
+def read_config(path: Path) -> bytes:
     """Return the bytes of a config file; raise ConfigError if it is no file or too large."""
     if path.stat().st_size > MOST_BYTES or not path.is_file():
         raise ConfigError(f"{path.name} is not a file of at most {MOST_BYTES} bytes")

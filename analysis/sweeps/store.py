@@ -146,7 +146,7 @@ class Store:
 
     def write(self, key: str, rows: Iterable[Row]) -> None:
         """Write the rows of a cell, and remove the record of its failure."""
-        text = f"{','.join(KINDS)}\n{table.text(map(table.typed, rows))}"
+        text = f"{','.join(KINDS)}\n{table.as_csv(map(table.typed, rows))}"
         with output_files.replacing(self._file(key), lasting=False) as temporary:
             temporary.write_text(output_files.sealed(key, text), "utf-8")
         self._whole.add(key)

@@ -528,6 +528,6 @@ def verify(
     differing = [
         cell
         for cell, rows in (run or functools.partial(outcomes, planned))(again)
-        if table.text(rows) != table.text(store.rows(cell.key) or [])
+        if table.as_csv(rows) != table.as_csv(store.rows(cell.key) or [])
     ]
     return Checked(again, differing, missing)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from analysis.claims import VERDICTS, Claim, check
-from analysis.claims.evidence import FAILS, Value, text
+from analysis.claims.evidence import FAILS, Value, value_text
 from figures.command import options
 from figures.words.terminal_columns import aligned, wrap
 from figures.words.translation import mark, speaking, tr
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 def show(claims: list[Claim], *, json: bool) -> int:
     """Print claims as a table or as JSON; return 1 if one of them fails."""
     width = shutil.get_terminal_size((120, 24)).columns
-    print(options.as_json(rows(claims)) if json else table(claims, width))
+    print(options.as_json(rows(claims)) if json else _table(claims, width))
     return int(any(claim.verdict == FAILS for claim in claims))
 
 
@@ -99,7 +99,7 @@ def counts(claims: Iterable[Claim]) -> str:
     return tr("{count} claims: {total}", count=numbers.total(), total=total)
 
 
-def table(claims: list[Claim], width: int) -> str:
+def _table(claims: list[Claim], width: int) -> str:
     """Return the ledger as a table of that width, every cell wrapped, and a line of totals."""
     sizes = _sizes(max(width, NARROWEST))
     lines = [tuple(map(tr, HEADS)), tuple("─" * size for size in sizes)]
@@ -109,7 +109,7 @@ def table(claims: list[Claim], width: int) -> str:
             line
             for what, expected in claim.expected.items()
             for line in itertools.zip_longest(
-                *map(wrap, (tr(what), expected, text(claim.observed[what])), sizes[3:]),
+                *map(wrap, (tr(what), expected, value_text(claim.observed[what])), sizes[3:]),
                 fillvalue="",
             )
         ]

@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     from figures.words.translation import speaking, tr
 
     try:
-        answers = json.loads(array_files.text(arguments.answers))
+        answers = json.loads(array_files.read_text(arguments.answers))
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{arguments.answers} is no JSON: {error}") from None
     judged, hint = check(arguments.number, answers)

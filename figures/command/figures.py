@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
                     "--recompute computes it anew",
                     file=sys.stderr,
                 )
-            caption = album.text(name, table)
+            caption = album.title_and_text(name, table)
             read, kinds = saved is not None, arguments.format
             for path in album.save(name, table, arguments.out, kinds, caption, read=read):
                 print(path)

@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         jobs=arguments.jobs,
     )
     with speaking(arguments.lang):
-        print(options.as_json(facts(said)) if arguments.json else text(said))
+        print(options.as_json(facts(said)) if arguments.json else _text(said))
     return 0
 
 
@@ -95,7 +95,7 @@ def facts(said: Generated) -> dict[str, Any]:
     }
 
 
-def text(said: Generated) -> str:
+def _text(said: Generated) -> str:
     """Return what was said, a line a layer, and the finding in plain words."""
     texts = [said.text]
     if said.exact is not None:

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = over.results()
         command = shlex.join(["expqk", *sys.argv[1:]])
         written = model_page.build(found, arguments.out, command=command)
-        print(paragraphs(model_run.summary(found)))
+        print(paragraphs(model_run.answers(found)))
     for path in written:
         print(path)
     return 0

@@ -98,4 +98,4 @@ def _found(arguments: argparse.Namespace) -> Results | None:
         return None
     if arguments.qk is None:
         raise ValueError("--model goes with --qk: give the heads of that model, too")
-    return model_page.read(arguments.model)
+    return model_page.load_results(arguments.model)

@@ -15,7 +15,7 @@ from analysis.models.checkpoints import Place
 from analysis.models.language_model import LanguageModel
 from analysis.models.needle import ANSWER, FACT, needle
 from analysis.models.plan import Plan, check_weights
-from analysis.models.substitute import substitute, summary
+from analysis.models.substitute import by_run, substitute
 from approx import parse
 from figures.command import options
 from figures.show.diagnosis import plain
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print(options.as_json(objects(found)))
         else:
-            print(text(found, arguments.text.name, arguments.skip))
+            print(_text(found, arguments.text.name, arguments.skip))
     return 0
 
 
@@ -135,7 +135,7 @@ def objects(found: pd.DataFrame) -> list[dict[str, Any]]:
     of each head that was.
     """
     every, runs = [], found.groupby("method", sort=False)
-    for row, (_, part) in zip(summary(found).to_dict("records"), runs):
+    for row, (_, part) in zip(by_run(found).to_dict("records"), runs):
         behind = part[part.metric == "residual_relative_error"]
         heads = part[part["head"] >= 0].pivot(
             index=["layer", "head"], columns="metric", values="value"
@@ -151,7 +151,7 @@ def objects(found: pd.DataFrame) -> list[dict[str, Any]]:
     return every
 
 
-def text(found: pd.DataFrame, name: str, skip: int = replacement.SKIP) -> str:
+def _text(found: pd.DataFrame, name: str, skip: int = replacement.SKIP) -> str:
     """Return a line a run, what its columns mean, and what follows in plain words.
 
     Parameters
@@ -162,7 +162,7 @@ def text(found: pd.DataFrame, name: str, skip: int = replacement.SKIP) -> str:
     skip : int
         Positions of it that are not counted.
     """
-    rows = summary(found)
+    rows = by_run(found)
     lines = [tuple(map(tr, HEADS)), *map(_line, rows.itertuples())]
     said = paragraphs([*_legend(found, rows, name, skip), *_results(rows)])
     return f"{aligned(lines, cut=-1)}\n\n{said}"

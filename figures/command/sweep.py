@@ -97,7 +97,7 @@ def _text(path: Path) -> tuple[bytes, str]:
     bundled = resources.files("figures") / "configs" / path.name
     if not path.exists() and path.parent == Path() and bundled.is_file():
         return bundled.read_bytes(), ""
-    return config.text(path), str(path.resolve().parent)
+    return config.read_config(path), str(path.resolve().parent)
 
 
 def _describe(store: Store, planned: Plan, *, jobs: int, retry_failed: bool) -> None:

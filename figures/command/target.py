@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.advice.target import cheapest, needed, summary
+from analysis.advice.target import by_method, cheapest, needed
 from analysis.compute import output_files
 from approx.sparse.exact import Exact
 from figures.command import options
@@ -71,13 +71,13 @@ def run(arguments: argparse.Namespace) -> int:
     asked = options.measured(arguments) | {"target": target, "metric": metric}
     with speaking(arguments.lang):
         table = needed(**asked, progress=sys.stderr.isatty())
-        options.show(arguments, table, text)
+        options.show(arguments, table, _text)
         if arguments.out is not None:
             print(style.save_table("needed", table, arguments.out), file=sys.stderr)
     return 0
 
 
-def text(table: pd.DataFrame) -> str:
+def _text(table: pd.DataFrame) -> str:
     """Return a line per head, a line per method, what the numbers are, and the specs to paste.
 
     Parameters
@@ -91,7 +91,7 @@ def text(table: pd.DataFrame) -> str:
     labels = names_of(list(some.spec))
     names = {method: labels[spec] for method, spec in zip(some.method, some.spec)}
     names[EXACT] = tr("exact attention")
-    found = summary(table)
+    found = by_method(table)
     lines = [_head(row, names) for row in best.itertuples()]
     rows = [_method(row, names) for row in found[found.reached > 0].to_dict("records")]
     every = [tuple(map(tr, HEADS)), *lines]

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         label="heads",
     )
     with speaking(arguments.lang):
-        options.show(arguments, pd.concat(tables, ignore_index=True), text)
+        options.show(arguments, pd.concat(tables, ignore_index=True), _text)
     return 0
 
 
@@ -50,7 +50,7 @@ def _theory(x: Head, seed: int) -> pd.DataFrame:
     return theory.predictions(x, keys=min(KEYS, x.n, x.l), seed=seed)
 
 
-def text(table: pd.DataFrame) -> str:
+def _text(table: pd.DataFrame) -> str:
     """Return a table per head, or medians where there are many, and what the theories say."""
     heads = list(table.groupby(HEAD, sort=False))
     parts = [_head(part) for _, part in heads] if len(heads) <= SHOWN else []
@@ -61,7 +61,7 @@ def text(table: pd.DataFrame) -> str:
     return "\n\n".join([*parts, _legend(table)])
 
 
-def summary(table: pd.DataFrame) -> list[tuple[str, int, float, float, float]]:
+def _over_heads(table: pd.DataFrame) -> list[tuple[str, int, float, float, float]]:
     """Return of each theory in how many heads its hypothesis is met, and medians over heads."""
     found = []
     for name, part in table.groupby("theory", sort=False):
@@ -95,7 +95,7 @@ def _head(part: pd.DataFrame) -> str:
 def _over_heads(table: pd.DataFrame, count: int) -> str:
     rows = [
         (tr(name), tr("{met} of {heads}", met=met, heads=count), *map(number, numbers))
-        for name, met, *numbers in summary(table)
+        for name, met, *numbers in _over_heads(table)
     ]
     drawn = aligned([tuple(map(tr, OVER_HEADS)), *rows], cut=0)
     return "\n".join([tr("Medians over {count} heads:", count=count), drawn])

@@ -120,7 +120,7 @@ def told(name: str, table: pd.DataFrame, parts: Sequence[str] = PARTS) -> str:
     return " ".join(getattr(FIGURES[name], part)(style.drawable(table)) for part in parts)
 
 
-def text(name: str, table: pd.DataFrame) -> str:
+def title_and_text(name: str, table: pd.DataFrame) -> str:
     """Return the title of a figure and all that it says of its table."""
     return f"{tr(FIGURES[name].TITLE)}\n\n{told(name, table)}"
 

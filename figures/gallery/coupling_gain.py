@@ -41,7 +41,7 @@ def mse(method: Positive, squares: tuple[float, ...], d: int) -> Array:
     return np.asarray(np.exp(known.log_relative_variance[0]) + known.relative_bias[0] ** 2)
 
 
-def bound(m: int, d: int, squares: tuple[float, ...]) -> Array:
+def theorem_bound(m: int, d: int, squares: tuple[float, ...]) -> Array:
     """Return the upper bound of Theorem 2 of the Performer on the error of orthogonal features.
 
     MSE ≤ MSE_iid − 2(b−1)/(b(d+2))·(1 − e^{−|q+k|²/2})², relative to exp(q·k)², for b ≤ d
@@ -61,7 +61,7 @@ def _rows(d: int, coupling: str, draws: int, seed: int) -> list[Row]:
         (*head, x, str(method), "mse_ratio", v, np.nan) for x, v in zip(SQUARED_SUMS, values)
     ]
     if coupling == "orthogonal":
-        values = bound(m, d, SQUARED_SUMS) / iid
+        values = theorem_bound(m, d, SQUARED_SUMS) / iid
         rows += [(*head, x, BOUND, "mse_ratio", v, np.nan) for x, v in zip(SQUARED_SUMS, values)]
     if coupling == "iid":
         return rows

@@ -206,7 +206,9 @@ def _drawn(name: str, table: pd.DataFrame, folder: Path) -> None:
     """Draw a figure for the pages, and again what `expqk figures` has written there before."""
     there = {path.suffix.removeprefix(".") for path in (folder / "figures").glob(f"{name}.*")}
     formats = tuple(kind for kind in style.FORMATS if kind == "svg" or kind in there)
-    album.save(name, table, folder, formats, album.text(name, table) if "txt" in there else None)
+    album.save(
+        name, table, folder, formats, album.title_and_text(name, table) if "txt" in there else None
+    )
 
 
 def _timed(language: str, make: Callable[[], T]) -> tuple[float, T]:

@@ -75,7 +75,7 @@ def build(found: Results, out: Path, *, command: str) -> list[Path]:
 
 def source(found: Results, out: Path, command: str) -> str:
     """Return the page as pandoc's Markdown; every number is one that was found."""
-    sentences = [f"{i}. {one}" for i, one in enumerate(summary(found), 1)]
+    sentences = [f"{i}. {one}" for i, one in enumerate(answers(found), 1)]
     title = literal(model_run.title(found)).replace("\\", "\\\\").replace('"', '\\"')
     language = "zh-CN" if spoken() == "zh" else "en"
     abstract = textwrap.indent("\n".join(sentences), "  ")
@@ -137,7 +137,7 @@ def draw(found: Results, out: Path, formats: tuple[str, ...] = style.FORMATS) ->
         style.save(name, table, drawn, out, formats, f"{title} {said}", title)
 
 
-def read(folder: Path) -> Results:
+def load_results(folder: Path) -> Results:
     """Return what `expqk model` found, from the folder that it wrote.
 
     Raises
@@ -198,9 +198,9 @@ def refuse_other(found: Results, profile: Profile) -> None:
             )
 
 
-def summary(found: Results) -> list[str]:
+def answers(found: Results) -> list[str]:
     """Return what was asked and found, in five sentences of Markdown."""
-    return [literal(one) for one in model_run.summary(found)]
+    return [literal(one) for one in model_run.answers(found)]
 
 
 def briefly(found: Results) -> str:
@@ -222,7 +222,7 @@ def briefly(found: Results) -> str:
 
 def section(found: Results) -> str:
     """Return what a report says: the five sentences, all sections, and where they come from."""
-    said = "\n".join(f"{i}. {one}" for i, one in enumerate(summary(found), 1))
+    said = "\n".join(f"{i}. {one}" for i, one in enumerate(answers(found), 1))
     return "\n\n".join([said, *sections(found, "##"), provenance(found)])
 
 

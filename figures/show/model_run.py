@@ -36,7 +36,7 @@ def title(found: Results) -> str:
     return tr("What cheaper attention does to {model}", model=found.about["model"])
 
 
-def summary(found: Results) -> list[str]:
+def answers(found: Results) -> list[str]:
     """Return what was asked and found, in five sentences."""
     facts = found.plan.facts
     advised = advice(found.advice)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from analysis import claims
 from analysis.claims import Claim
-from analysis.claims.evidence import text
+from analysis.claims.evidence import value_text
 from figures.command.claims import add_ids, counts, show
 from figures.words.marked_text import insert, table
 from studies.claims import DOCUMENTS, MODULES
@@ -31,7 +31,8 @@ def page(ledger: Sequence[Claim]) -> str:
 def row(claim: Claim) -> list[str]:
     """Return the cells of a claim."""
     numbers = [
-        f"{what}: {text(claim.observed[what])} ({due})" for what, due in claim.expected.items()
+        f"{what}: {value_text(claim.observed[what])} ({due})"
+        for what, due in claim.expected.items()
     ]
     cells = claim.id, claim.statement, claim.source, claim.verdict, "; ".join(numbers)
     return [re.sub(r"([\\`*_\[\]<>$])", r"\\\1", cell) for cell in cells]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from scipy.stats import binom
 
-from analysis.claims.evidence import Check, text
+from analysis.claims.evidence import Check, value_text
 from analysis.inputs import Head, sample
 from approx.checks import Array
 from approx.estimate import exact
@@ -33,4 +33,4 @@ def covered(what: str, share: float, count: int, trials: int) -> Check:
     """
     least = float(binom.ppf((1 - LEVEL) / 2, trials, share)) / trials
     observed = count / trials
-    return Check(what, f"≥ {text(share)} − {share - least:.2g}", observed, observed >= least)
+    return Check(what, f"≥ {value_text(share)} − {share - least:.2g}", observed, observed >= least)

@@ -19,7 +19,7 @@ import pandas as pd
 import tqdm
 
 from analysis.bounds import guards
-from analysis.experiments.certificates import BOXES, ENTRIES, NORMS, Source, compared, errors
+from analysis.experiments.certificates import BOXES, ENTRIES, NORMS, Source, compared, row_errors
 from analysis.inputs import Head
 from approx import parse
 from studies.lm import pages
@@ -88,7 +88,7 @@ def guarded(x: Head) -> Iterator[dict[str, object]]:
                         f"guarded({spec.format(k)}, tv={tv}, bits={BITS}, coded={coded})"
                     )
                     found = guards.spent(x, method)[late]
-                    apart = errors(x.approximate(method), x)[0][late]
+                    apart = row_errors(x.approximate(method), x)[0][late]
                     yield {
                         "method": name, "k": k, "coded": coded, "allowed": tv,
                         **guards.summary(found), "tv": apart.mean(), "most tv": apart.max(),

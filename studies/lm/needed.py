@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis import inputs
-from analysis.advice.target import cheapest, needed, summary
+from analysis.advice.target import by_method, cheapest, needed
 from analysis.costs import candidates
 from analysis.costs.budget import amount_text
 from approx import Method
@@ -46,7 +46,7 @@ def markdown(table: pd.DataFrame, kinds: pd.Series | None, title: str) -> str:
         listed = (f"{kind} ({len(part)}) {part.median():.1%}" for kind, part in shares)
         words.append(f"Medians by kind of head: {', '.join(listed)}.")
     rows = []
-    for row in summary(table).to_dict("records"):
+    for row in by_method(table).to_dict("records"):
         numbers = ["–"] * 3
         if row["reached"]:
             size = "" if pd.isna(row["size"]) else f"{row['size']:g}"

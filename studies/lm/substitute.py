@@ -135,7 +135,7 @@ def _runs(
         spec = str(method)
         if spec not in known or (errors and "own_attention_tv" not in known[spec]):
             table = substitute.measure(passage, {spec: passage.everywhere(method)}, errors=errors)
-            (row,) = substitute.summary(table).itertuples()
+            (row,) = substitute.by_run(table).itertuples()
             numbers = {name: plain(x) for name, x in row._asdict().items() if name != "Index"}
             known[spec] = {"use": substitution.use(row)} | numbers
         found.append({"keys": keys, "template": template} | known[spec])

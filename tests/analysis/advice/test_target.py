@@ -12,7 +12,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from analysis import inputs
 from analysis.advice import target as asking
-from analysis.advice.target import METRICS, cheapest, needed, smallest, summary
+from analysis.advice.target import METRICS, by_method, cheapest, needed, smallest
 from analysis.compute.seeds import seed_sequence
 from analysis.inputs import Head
 from approx import Mask, parse
@@ -168,7 +168,7 @@ def test_the_cheapest_in_the_currency_comes_first(currency):
     best = cheapest(table).iloc[0]
     assert best.price == found[found.runnable].price.min()
     assert best.oracle_share == found[found.oracle].share.min()
-    rows = summary(table).set_index("method")
+    rows = by_method(table).set_index("method")
     assert rows.cheapest.sum() == 1
     assert rows.cheapest[best.method] == 1
 

@@ -70,7 +70,7 @@ def test_what_is_read_is_what_was_written(tmp_path):
 def test_any_float_is_the_same_as_text(values):
     """All 2⁶⁴ of them; of the NaNs, one is left."""
     rows = [table.typed(row(struct.unpack("<d", x)[0])) for x in values]
-    assert bits(table.parsed(table.text(rows))) == bits(rows)
+    assert bits(table.parsed(table.as_csv(rows))) == bits(rows)
 
 
 # Whole files
@@ -330,7 +330,7 @@ def test_a_cell_that_is_done_has_not_failed(tmp_path):
 def test_a_shard_with_a_true_checksum_of_no_rows_is_altered(tmp_path):
     kept = Store(tmp_path)
     kept.open([KEY])
-    for body in ("1,2\n", table.text([row(1.0)]).replace("1.0", "one"), '"', "a\0b\n"):
+    for body in ("1,2\n", table.as_csv([row(1.0)]).replace("1.0", "one"), '"', "a\0b\n"):
         whole = hashlib.sha256(f"{KEY}\n{body}".encode()).hexdigest()
         text = f"# sha256 {whole}\n{','.join(table.KINDS)}\n{body}"
         (tmp_path / "cells" / f"{KEY}.csv").write_text(text)

@@ -123,7 +123,7 @@ def test_of_few_features_orthogonality_gains_less_as_the_width_grows(tables):
 
 def test_theorem_2_on_the_pair_of_the_golden_values():
     K = 1.4333294145603403
-    found = K**2 * coupling_gain.bound(4, 4, (1.91,))[0]
+    found = K**2 * coupling_gain.theorem_bound(4, 4, (1.91,))[0]
     assert round(float(found), 3) == 2.760
 
 

@@ -70,7 +70,7 @@ def made_up(single=0.75, changes=None, stderr=0.0625):
 
 
 def test_five_sentences_say_what_was_asked_and_found():
-    said = [one.replace("\N{NO-BREAK SPACE}", " ") for one in model_run.summary(made_up())]
+    said = [one.replace("\N{NO-BREAK SPACE}", " ") for one in model_run.answers(made_up())]
     asked, alone, together, after, single = said
     assert "4 attention heads of a*b? The budget is 4096 numbers read per new query" in asked
     assert "16.0% of what exact attention costs after 200 tokens" in asked
@@ -86,16 +86,16 @@ def test_five_sentences_say_what_was_asked_and_found():
 def test_a_budget_that_pays_for_exact_attention_is_said_to():
     found = made_up()
     found.plan.facts["budget"] = 25600.0
-    alone = model_run.summary(found)[1]
+    alone = model_run.answers(found)[1]
     assert "pays for exact attention in every head, which costs 25600 numbers read" in alone
 
 
 def test_a_plan_that_loses_or_ties_is_said_to():
-    assert "does better, so use it" in model_run.summary(made_up(single=0.25))[-1]
-    assert "is not resolved" in model_run.summary(made_up(stderr=0.25))[-1]
-    assert "No single method" in model_run.summary(made_up(single=None))[-1]
+    assert "does better, so use it" in model_run.answers(made_up(single=0.25))[-1]
+    assert "is not resolved" in model_run.answers(made_up(stderr=0.25))[-1]
+    assert "No single method" in model_run.answers(made_up(single=None))[-1]
     infinite = made_up()._replace(gain=Estimated(-math.inf, math.inf))
-    assert "does better, so use it" in model_run.summary(infinite)[-1]
+    assert "does better, so use it" in model_run.answers(infinite)[-1]
 
 
 def test_tables_have_a_row_a_method_and_a_row_a_price():
@@ -161,7 +161,7 @@ def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path):
     assert "Python 3.11.7, torch 2.13.0." in plain
     with speaking("zh"):
         chinese = model_page.source(found, tmp_path, "expqk model M T --out DIR")
-        assert not english("\n".join(model_run.summary(found)[:4]))  # the last has a spec
+        assert not english("\n".join(model_run.answers(found)[:4]))  # the last has a spec
     assert numbers(chinese) == numbers(said)
     assert re.findall(r"[@#](?:fig|tbl):\w+", chinese) == re.findall(r"[@#](?:fig|tbl):\w+", said)
     (tmp_path / "report.md").write_text(said, encoding="utf-8")
@@ -242,7 +242,7 @@ def test_what_was_found_is_read_back(stderr, tmp_path, quick):
     found = made_up(stderr=stderr)
     found.singles.append(measured(9000.0, 2.0, method=HITTERS) | {"kl": None})  # beyond every float
     model_page.build(found, tmp_path, command="expqk")
-    again = model_page.read(tmp_path)
+    again = model_page.load_results(tmp_path)
     pd.testing.assert_frame_equal(again.advice, found.advice, check_exact=True)
     assert again._replace(advice=0) == found._replace(advice=0)
 
@@ -250,7 +250,7 @@ def test_what_was_found_is_read_back(stderr, tmp_path, quick):
 def test_a_folder_without_a_run_is_said_to_have_none(tmp_path, quick, capsys):
     for folder in (tmp_path / "nothing", tmp_path):
         with pytest.raises(ValueError, match="holds nothing that `expqk model` of this version"):
-            model_page.read(folder)
+            model_page.load_results(folder)
     output_files.describe(tmp_path, {"command": "expqk report", "seed": 0})
     arguments = ["report", "--out", str(tmp_path), "--model", str(tmp_path)]
     assert cli.main([*arguments, "--qk", str(tmp_path / "qk.npz")]) == 1
@@ -284,7 +284,7 @@ def test_a_report_says_what_the_page_says():
     for part in model_page.sections(found, "##"):
         assert part in said
         assert part.removeprefix("#") in page
-    for sentence in model_page.summary(found):
+    for sentence in model_page.answers(found):
         assert sentence in said
         assert sentence in page
     first = model_page.briefly(found).replace("\N{NO-BREAK SPACE}", " ")

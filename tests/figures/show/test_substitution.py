@@ -9,7 +9,7 @@ import pytest
 from each import each
 
 from analysis.models.generation import Generated
-from analysis.models.substitute import summary
+from analysis.models.substitute import by_run
 from analysis.sweeps import table
 from figures.command import generate as generation, substitute as substitution
 from figures.command.cli import main
@@ -45,7 +45,7 @@ def made_up():
 
 
 def test_summary_has_a_row_a_run_in_order():
-    rows = summary(made_up())
+    rows = by_run(made_up())
     assert rows.method.tolist() == list(RUNS)
     assert rows.kl_stderr.tolist() == [0.1, 0.1, 0.02, math.inf]
     assert rows.own_attention_tv.tolist() == pytest.approx([0.1] * 4)
