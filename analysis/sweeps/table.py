@@ -109,5 +109,5 @@ def as_csv(rows: Iterable[Row]) -> str:
 
 
 def parsed(lines: str) -> list[Row]:
-    """Return the rows of a text that `text` wrote; raise ValueError for any other text."""
+    """Return the rows of a text that `as_csv` wrote; raise ValueError for any other text."""
     return [typed(row) for row in csv.reader(io.StringIO(lines, newline=""), strict=True)]

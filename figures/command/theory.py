@@ -61,7 +61,7 @@ def _text(table: pd.DataFrame) -> str:
     return "\n\n".join([*parts, _legend(table)])
 
 
-def _over_heads(table: pd.DataFrame) -> list[tuple[str, int, float, float, float]]:
+def _medians(table: pd.DataFrame) -> list[tuple[str, int, float, float, float]]:
     """Return of each theory in how many heads its hypothesis is met, and medians over heads."""
     found = []
     for name, part in table.groupby("theory", sort=False):
@@ -95,7 +95,7 @@ def _head(part: pd.DataFrame) -> str:
 def _over_heads(table: pd.DataFrame, count: int) -> str:
     rows = [
         (tr(name), tr("{met} of {heads}", met=met, heads=count), *map(number, numbers))
-        for name, met, *numbers in _over_heads(table)
+        for name, met, *numbers in _medians(table)
     ]
     drawn = aligned([tuple(map(tr, OVER_HEADS)), *rows], cut=0)
     return "\n".join([tr("Medians over {count} heads:", count=count), drawn])
