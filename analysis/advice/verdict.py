@@ -151,6 +151,18 @@ def _least(part: pd.DataFrame, column: str) -> tuple[str, float, str]:
     return str(row.spec), float(row[column]), str(row.standing)
 
 
+class MethodErrors(NamedTuple):
+    """A method, "" if there is none, and both of its errors."""
+
+    spec: str = ""
+    attention_tv: float = math.nan
+    output_relative_error: float = math.nan
+
+    def error(self, metric: str) -> float:
+        """Return the error in one of the two metrics."""
+        return float(getattr(self, metric))
+
+
 class Advice(NamedTuple):
     """The advice for one head: the verdict, the winner, and its errors and margins.
 
@@ -158,32 +170,27 @@ class Advice(NamedTuple):
     winner's class with equal storage, the measured tv, and the upper bound that the winner's
     estimates prove. ``reads``, ``multiply_adds`` and ``bytes`` are shares of the cost of exact
     attention. ``metric`` decides the verdict, the winner, the runner-up, the margin and the oracle.
-    ``other`` is the runnable method with the least of the other error, "" if the winner has it.
+    ``other`` is the runnable method with the least of the other error, if not the winner.
     """
 
     layer: int
     head: int
+    metric: str
     verdict: str
     winner: str
     bound: float
     attention_tv: float
     certificate: float
+    output_relative_error: float
     reads: float
-    uniform_attention_tv: float
+    multiply_adds: float
+    bytes: float
     runner_up: str
     margin: float
-    oracle: str
-    oracle_attention_tv: float
-    sentence: str
-    multiply_adds: float = math.nan
-    bytes: float = math.nan
-    metric: str = TV
-    output_relative_error: float = math.nan
-    uniform_output_relative_error: float = math.nan
-    oracle_output_relative_error: float = math.nan
-    other: str = ""
-    other_attention_tv: float = math.nan
-    other_output_relative_error: float = math.nan
+    uniform: MethodErrors
+    oracle: MethodErrors
+    other: MethodErrors
+    sentence: str = ""
 
     @property
     def error(self) -> float:
@@ -191,19 +198,9 @@ class Advice(NamedTuple):
         return float(getattr(self, self.metric))
 
     @property
-    def uniform(self) -> float:
-        """Uniform attention's error in the metric."""
-        return float(getattr(self, f"uniform_{self.metric}"))
-
-    @property
     def guaranteed(self) -> float:
         """The winner's certificate; NaN if it is useless: above half of uniform attention's tv."""
-        return self.certificate if self.certificate <= self.uniform_attention_tv / 2 else math.nan
-
-    @property
-    def limit(self) -> float:
-        """The oracle's error in the metric."""
-        return float(getattr(self, f"oracle_{self.metric}"))
+        return self.certificate if self.certificate <= self.uniform.attention_tv / 2 else math.nan
 
 
 def advice(table: pd.DataFrame) -> list[Advice]:
@@ -230,24 +227,34 @@ def _advice(part: list[_Row]) -> Advice:
     rival = min(others, key=lambda row: _last(row[other]), default={})
     if not rival.get(other, math.nan) < first.get(other, math.nan):
         rival = {}
-    share = price_ratios(first)
-
-    def of(row: Mapping[str, Any], name: str) -> float:
-        return float(row.get(name, math.nan))
-
+    won, share = _errors(first), price_ratios(first)
+    margin = second[metric] / won.error(metric) if second and won.error(metric) > 0 else math.nan
     one = Advice(
-        int(about["layer"]), int(about["head"]), str(about["verdict"]),
-        str(first.get("spec", "")), of(first, "bound"), of(first, TV),
-        of(first, "certificate"), of(share, "reads"), of(uniform, TV),
-        str(second.get("spec", "")),
-        of(second, metric) / first[metric] if second and first[metric] > 0 else math.nan,
-        str(oracle.get("spec", "")), of(oracle, TV), "",
-        of(share, "multiply_adds"), of(share, "bytes"), metric, of(first, OUTPUT),
-        of(uniform, OUTPUT), of(oracle, OUTPUT), str(rival.get("spec", "")),
-        of(rival, TV), of(rival, OUTPUT),
-    )  # fmt: skip
+        layer=int(about["layer"]),
+        head=int(about["head"]),
+        metric=metric,
+        verdict=str(about["verdict"]),
+        winner=won.spec,
+        bound=float(first.get("bound", math.nan)),
+        attention_tv=won.attention_tv,
+        certificate=float(first.get("certificate", math.nan)),
+        output_relative_error=won.output_relative_error,
+        reads=share.get("reads", math.nan),
+        multiply_adds=share.get("multiply_adds", math.nan),
+        bytes=share.get("bytes", math.nan),
+        runner_up=str(second.get("spec", "")),
+        margin=margin,
+        uniform=_errors(uniform),
+        oracle=_errors(oracle),
+        other=_errors(rival),
+    )
     affordable = bool(about["budget"] >= about["exact_price"])
     return one._replace(sentence=_sentence(one, first, affordable))
+
+
+def _errors(row: _Row) -> MethodErrors:
+    errors = {metric: float(row.get(metric, math.nan)) for metric in (TV, OUTPUT)}
+    return MethodErrors(str(row.get("spec", "")), **errors)
 
 
 def _last(x: float) -> tuple[bool, float]:
@@ -256,7 +263,7 @@ def _last(x: float) -> tuple[bool, float]:
 
 
 def _sentence(one: Advice, best: Mapping[str, Any], affordable: bool) -> str:
-    spec, name = one.winner, NAMES[one.metric]
+    spec, name, uniform = one.winner, NAMES[one.metric], one.uniform.error(one.metric)
     if not spec:
         return "keep exact attention: none of these methods can be run"
     if one.verdict == KEEP:
@@ -268,8 +275,8 @@ def _sentence(one: Advice, best: Mapping[str, Any], affordable: bool) -> str:
             text += " in " + ", ".join(price_ratios(best)).replace("_", "-")
         elif spec == TRIVIAL:
             text += f": nothing at this budget beats uniform in {name}"
-        elif one.uniform > 0:
-            text += f": the best, {spec}, has {one.error / one.uniform:.2f} of uniform's {name}"
+        elif uniform > 0:
+            text += f": the best, {spec}, has {one.error / uniform:.2f} of uniform's {name}"
         return text + _rival(one)
     text = f"{spec}: " + ("" if math.isnan(one.bound) else f"{thousandths(one.bound)} ≤ ")
     text += f"total variation {thousandths(one.attention_tv)}"
@@ -278,8 +285,8 @@ def _sentence(one: Advice, best: Mapping[str, Any], affordable: bool) -> str:
         text += f", output error {thousandths(one.output_relative_error)}"
     if math.isfinite(one.reads):
         text += f" at {one.reads:.1%} of the reads of exact attention"
-    if one.uniform > 0 and one.error > 0:
-        text += f", {name} {one.uniform / one.error:.2f}× below uniform"
+    if uniform > 0 and one.error > 0:
+        text += f", {name} {uniform / one.error:.2f}× below uniform"
     if one.verdict == TIED:
         text += f", a tie with {one.runner_up}"
     elif one.runner_up:
@@ -289,9 +296,9 @@ def _sentence(one: Advice, best: Mapping[str, Any], affordable: bool) -> str:
 
 def _rival(one: Advice) -> str:
     """Return the words about a method with less of the other error than the winner, or ""."""
-    if not one.other:
+    if not one.other.spec:
         return ""
-    by, own, less = NAMES[OUTPUT], one.output_relative_error, one.other_output_relative_error
+    by, own, less = NAMES[OUTPUT], one.output_relative_error, one.other.output_relative_error
     if one.metric == OUTPUT:
-        by, own, less = NAMES[TV], one.attention_tv, one.other_attention_tv
-    return f"; by {by} {one.other} is better, {thousandths(less)} < {thousandths(own)}"
+        by, own, less = NAMES[TV], one.attention_tv, one.other.attention_tv
+    return f"; by {by} {one.other.spec} is better, {thousandths(less)} < {thousandths(own)}"

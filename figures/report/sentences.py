@@ -210,7 +210,7 @@ def _row(name: str, part: pd.DataFrame, one: Advice) -> dict[str, str]:
         tr("use"): use,
         tr("lower bound"): tables.tv_of(one.bound) if np.isfinite(one.bound) else "–",
         tr("total variation"): _drawn(best),
-        tr("uniform"): tables.tv_of(one.uniform_attention_tv),
+        tr("uniform"): tables.tv_of(one.uniform.attention_tv),
         tr("multiply-adds"): _adds(best),
         tr("next best"): runner,
     }
@@ -275,7 +275,7 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
     groups = _groups(table)
     names = pd.Series([looks.label(one.winner) for _, _, one in groups if one.winner], dtype=str)
     tv = np.array([one.attention_tv for _, _, one in groups])
-    uniform = np.array([one.uniform_attention_tv for _, _, one in groups])
+    uniform = np.array([one.uniform.attention_tv for _, _, one in groups])
     winners = tr(", ").join(
         tr("{name} on {count}", name=name, count=in_words(int(count)))
         for name, count in names.value_counts().items()

@@ -237,7 +237,7 @@ def _legend(table: pd.DataFrame, advised: list[Advice]) -> Iterator[str]:
 
 def _others(heads: pd.DataFrame, advised: list[Advice], names: dict[str, str]) -> list[str]:
     """Return the heads on which the other error has another winner, and both errors of both."""
-    apart = [(row, one) for row, one in zip(heads.itertuples(), advised) if one.other]
+    apart = [(row, one) for row, one in zip(heads.itertuples(), advised) if one.other.spec]
     if not apart:
         return []
     said = {
@@ -252,8 +252,8 @@ def _others(heads: pd.DataFrame, advised: list[Advice], names: dict[str, str]) -
     for row, one in apart[:MOST_OTHERS]:
         said = tr(
             "{other}: output {other_output}, tv {other_tv}; {winner}: output {output}, tv {tv}",
-            other=names[one.other], other_output=number(one.other_output_relative_error),
-            other_tv=number(one.other_attention_tv), winner=names[one.winner],
+            other=names[one.other.spec], other_output=number(one.other.output_relative_error),
+            other_tv=number(one.other.attention_tv), winner=names[one.winner],
             output=number(one.output_relative_error), tv=number(one.attention_tv),
         )  # fmt: skip
         lines += indented(said, f"  {head_name(row)}  ")
@@ -327,8 +327,8 @@ def _head(row: Any, one: Advice, names: dict[str, str]) -> tuple[str, ...]:
         three = one.bound, one.attention_tv, one.guaranteed
         errors = *(thousandths(x) if math.isfinite(x) else "–" for x in three), output
     return (
-        head_name(row), _use(one, names), *errors, number(one.uniform),
-        tr("tie") if one.verdict == TIED else margin, number(one.limit),
+        head_name(row), _use(one, names), *errors, number(one.uniform.error(one.metric)),
+        tr("tie") if one.verdict == TIED else margin, number(one.oracle.error(one.metric)),
     )  # fmt: skip
 
 

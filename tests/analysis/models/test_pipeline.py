@@ -136,7 +136,7 @@ def test_what_was_kept_reads_back(whole):
         (0, 0, KEEP), (0, 1, KEEP), (1, 0, "use"), (1, 1, "use"),
     ]  # fmt: skip
     assert [one.attention_tv for one in advised] == [0.75, 0.75, 0.125, 0.125]
-    assert [one.uniform_attention_tv for one in advised] == [0.875] * 4
+    assert [one.uniform.attention_tv for one in advised] == [0.875] * 4
     facts = found.plan.facts
     assert {str(method) for method in found.plan.heads.values()} == {WINDOW}
     assert facts["predicted_kl"] == 2 * 0.25 + 2 * 1.25  # of four heads that are replaced

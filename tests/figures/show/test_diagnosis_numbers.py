@@ -97,7 +97,7 @@ def test_advice_has_the_numbers_of_its_table(table):
     )
     assert first.reads == 0.064
     assert first.margin == pytest.approx(1.5)
-    assert (first.oracle_attention_tv, second.oracle_attention_tv) == (0.05, 0.15)
+    assert (first.oracle.attention_tv, second.oracle.attention_tv) == (0.05, 0.15)
     of_class = gaps(table).set_index(["head", "class"])
     assert of_class.gain[0, "window"] == pytest.approx(0.1)
     assert of_class.gain[1, "low rank"] == pytest.approx(0.3)
@@ -131,9 +131,8 @@ def test_the_error_of_the_output_stands_beside_tv(table):
     first, second = advice(with_output(table))
     assert "0.300, output error 0.500 at 6.4%" in first.sentence
     assert first.sentence.endswith("; by output error sink_window(k=4) is better, 0.250 < 0.500")
-    errors = first.other_output_relative_error, first.other_attention_tv
-    assert (first.other, *errors) == ("sink_window(k=4)", 0.25, 0.3)
-    assert second.other == ""
+    assert first.other == ("sink_window(k=4)", 0.3, 0.25)
+    assert second.other.spec == ""
     many = pd.concat([with_output(table).assign(layer=i) for i in range(14)])
     assert "And 2 more: --json has every error." in diagnosis.text(many)
     ranked = diagnosis.text(with_output(table, "output_relative_error"))
@@ -177,7 +176,8 @@ def test_everything_follows_the_error_of_the_output_where_it_ranks(table):
         assert line in said, line
     assert "≤" not in said
     first, second = advice(by)
-    assert (first.margin, first.error, first.uniform, first.limit) == (2.0, 0.25, 0.9, 0.05)
+    others = (x.error("output_relative_error") for x in (first.uniform, first.oracle))
+    assert (first.margin, first.error, *others) == (2.0, 0.25, 0.9, 0.05)
     assert first.sentence.endswith("; by total variation sliding_window(width=4) is better, 0.200 "
                                    "< 0.300")  # fmt: skip
     assert second.sentence.endswith("has 0.62 of uniform's output error")
