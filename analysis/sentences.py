@@ -1,5 +1,6 @@
-"""Sentences that keep their format string and values, so that figures can translate them."""
+"""Sentences that keep their format string and values, and the numbers in them as text."""
 
+import math
 from typing import Any, Self
 
 
@@ -32,3 +33,27 @@ class Sentence(str):
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         """Return the arguments that recreate the sentence in another process."""
         return (self.message,), self.values
+
+
+def power_of_ten(value: float) -> str:
+    """Return a number as text, in powers of ten if it is large.
+
+    Examples
+    --------
+    >>> power_of_ten(741.0), power_of_ten(5.2e14), power_of_ten(math.inf)
+    ('741', '10^14.7', '>10^308')
+    """
+    if value == math.inf:
+        return ">10^308"
+    return f"{value:.3g}" if value < 1e4 else f"10^{math.log10(value):.1f}"
+
+
+def thousandths(x: float) -> str:
+    """Return a number to three decimals, or to one digit if it would otherwise round to 0.
+
+    Examples
+    --------
+    >>> thousandths(0.0), thousandths(0.12345), thousandths(0.00002)
+    ('0.000', '0.123', '2e-05')
+    """
+    return f"{x:.0e}" if 0 < abs(x) < 5e-4 else f"{x:.3f}"

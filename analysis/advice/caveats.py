@@ -8,7 +8,7 @@ from typing import Any
 from analysis.advice.pitfalls import concentration, with_eps
 from analysis.costs.candidates import TRIVIAL
 from analysis.inputs import Head
-from analysis.sentences import Sentence
+from analysis.sentences import Sentence, power_of_ten
 from approx import Method
 from approx.method.tags import AUTOREGRESSIVE, ORACLE
 from approx.random_features.positive import Positive
@@ -92,7 +92,7 @@ def warnings(
             yield Sentence("reads the future: a causal model cannot run it token by token")
     if (features := row["features_needed"]) > x.l:
         # of one frequency, which may have two of the columns that features are
-        variance = power(features * TARGET**2 / getattr(method, "per_frequency", 1))
+        variance = power_of_ten(features * TARGET**2 / getattr(method, "per_frequency", 1))
         yield (
             Sentence(
                 "relative variance {variance}: no affordable number of random features beats "
@@ -103,7 +103,7 @@ def warnings(
             else Sentence(
                 "relative variance {variance}: 10 % error needs {features} features",
                 variance=variance,
-                features=power(features),
+                features=power_of_ten(features),
             )
         )
     elif loses:
@@ -143,16 +143,3 @@ def _runs_by_blocks(method: Method) -> bool:
     except ValueError:  # another of its fields sees all keys
         return False
     return AUTOREGRESSIVE in given.tags
-
-
-def power(value: float) -> str:
-    """Return a number as text, in powers of ten if it is large.
-
-    Examples
-    --------
-    >>> power(741.0), power(5.2e14), power(math.inf)
-    ('741', '10^14.7', '>10^308')
-    """
-    if value == math.inf:
-        return ">10^308"
-    return f"{value:.3g}" if value < 1e4 else f"10^{math.log10(value):.1f}"

@@ -8,6 +8,7 @@ import pandas as pd
 
 from analysis.advice.caveats import price_ratios, price_warnings
 from analysis.costs.candidates import TRIVIAL
+from analysis.sentences import thousandths
 
 VERDICTS = USE, TIED, KEEP = "use", "tie", "keep exact"
 TIE = 1.05  # below this ratio of the runner-up's error to the winner's, the two tie
@@ -18,17 +19,6 @@ NAMES = {TV: "total variation", OUTPUT: "output error"}
 def metric_of(table: pd.DataFrame) -> str:
     """Return the metric that ranks a table of `diagnose`; tv if the table has no such column."""
     return str(table.metric.iloc[0]) if "metric" in table else TV
-
-
-def thousandths(x: float) -> str:
-    """Return a number to three decimals, or to one digit if it would otherwise round to 0.
-
-    Examples
-    --------
-    >>> thousandths(0.0), thousandths(0.12345), thousandths(0.00002)
-    ('0.000', '0.123', '2e-05')
-    """
-    return f"{x:.0e}" if 0 < abs(x) < 5e-4 else f"{x:.3f}"
 
 
 def verdict(

@@ -19,11 +19,10 @@ from figures.show.diagnosis import (
     left_out,
     masks,
     names_of,
-    number,
-    percent,
     section,
 )
 from figures.words.amounts import UNITS
+from figures.words.numbers import percent, three_digits
 from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import mark, speaking, tr
 
@@ -117,7 +116,9 @@ def _head(row: Any, names: dict[str, str]) -> tuple[str, ...]:
     beside = oracle, percent(row.oracle_share)
     if row.spec == EXACT:
         return head_name(row), tr("not with less than exact"), "", "", percent(row.share), *beside
-    error = number(row.error) if row.sure else tr("about {error}", error=number(row.error))
+    error = (
+        three_digits(row.error) if row.sure else tr("about {error}", error=three_digits(row.error))
+    )
     return (
         head_name(row), names[row.method], _size(row.size), error, percent(row.share), *beside,
     )  # fmt: skip

@@ -7,11 +7,11 @@ import sys
 
 import pandas as pd
 
-from analysis.advice.caveats import power
 from analysis.bounds import theory
 from analysis.compute.executors import parallel
 from analysis.costs.budget import KEYS
 from analysis.inputs import Head
+from analysis.sentences import power_of_ten
 from figures.command import options
 from figures.show.diagnosis import HEAD, mask_name
 from figures.words.terminal_columns import COLUMNS, aligned, wrap
@@ -82,10 +82,10 @@ def _head(part: pd.DataFrame) -> str:
     )
     rows = [
         (
-            tr(row["theory"]), number(row["value"]),
+            tr(row["theory"]), _number(row["value"]),
             f"{row['number']:.3g} < {row['limit']:.3g}" if math.isfinite(row["limit"]) else "",
-            tr("yes") if row["met"] else tr("no"), number(row["predicted"]),
-            number(row["measured"]),
+            tr("yes") if row["met"] else tr("no"), _number(row["predicted"]),
+            _number(row["measured"]),
         )
         for row in part.to_dict("records")
     ]  # fmt: skip
@@ -94,7 +94,7 @@ def _head(part: pd.DataFrame) -> str:
 
 def _over_heads(table: pd.DataFrame, count: int) -> str:
     rows = [
-        (tr(name), tr("{met} of {heads}", met=met, heads=count), *map(number, numbers))
+        (tr(name), tr("{met} of {heads}", met=met, heads=count), *map(_number, numbers))
         for name, met, *numbers in _medians(table)
     ]
     drawn = aligned([tuple(map(tr, OVER_HEADS)), *rows], cut=0)
@@ -124,14 +124,14 @@ def _legend(table: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def number(value: float) -> str:
+def _number(value: float) -> str:
     """Return a number as the table shows it.
 
     Examples
     --------
-    >>> number(0.02617), number(3e24), number(math.nan), number(math.inf)
+    >>> _number(0.02617), _number(3e24), _number(math.nan), _number(math.inf)
     ('0.0262', '10^24.5', '–', 'none')
     """
     if math.isnan(value):
         return "–"
-    return tr("none") if math.isinf(value) else power(value)
+    return tr("none") if math.isinf(value) else power_of_ten(value)

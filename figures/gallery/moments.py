@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from analysis.experiments.moments import compute as compute
 from analysis.moments.simulation import DISTANCE, MEAN, VARIANCE
 from figures.drawing import looks, style
+from figures.words.numbers import raised_power
 from figures.words.translation import tr
 
 TITLE = "Bias and variance against temperature"
@@ -84,8 +85,8 @@ def finding(table: pd.DataFrame) -> str:
         "{sampled}.",
         name=worst.input,
         t=worst.temperature,
-        closed=power(worst.closed),
-        sampled=power(worst.sampled),
+        closed=raised_power(worst.closed),
+        sampled=raised_power(worst.sampled),
     )
 
 
@@ -104,12 +105,6 @@ def criterion() -> str:
         variance=math.sqrt(VARIANCE),
         distance=DISTANCE,
     )
-
-
-def power(log: float) -> str:
-    """Return exp(log), a large or tiny one as a power of ten."""
-    short = -7 < log < 4 or log == -np.inf
-    return f"{np.exp(log):.2g}" if short else f"10^{log / np.log(10):.1f}^"
 
 
 def z_scores(table: pd.DataFrame) -> pd.Series:

@@ -30,7 +30,7 @@ from figures.drawing import style
 from figures.gallery import FIGURES, FigureModule, moments, reported, summary
 from figures.report import model_page, sentences, tables, theory
 from figures.report.references import REFERENCES
-from figures.words import amounts
+from figures.words import amounts, numbers
 from figures.words.translation import in_words, mark, share_of, speaking, spoken, tr
 
 T = TypeVar("T")
@@ -331,7 +331,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "ranked": ranks.n.max(),
         "rank_temperatures": [f"{t:g}" for t in sorted(ranks.temperature.unique())],
         "rank_table": tables.markdown(theory.rank_table(ranks)),
-        "quantile": tables.percent(QUANTILE),
+        "quantile": numbers.spaced_percent(QUANTILE),
         "features": sentences.features(samples),
         "criterion": moments.criterion(),
         "lies_table": tables.markdown(tables.lies_table(computed["moments"])),

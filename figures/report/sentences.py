@@ -18,9 +18,8 @@ from approx import parse
 from approx.sparse.exact import Exact
 from figures.drawing import looks
 from figures.gallery import rank, summary
-from figures.report import tables
 from figures.show.diagnosis import MOST_MARGIN
-from figures.words import amounts
+from figures.words import amounts, numbers
 from figures.words.translation import in_words, mark, share, share_of, tr
 
 PLACE = ["input", "layer", "head"]
@@ -193,8 +192,8 @@ def _adds(best: Any) -> str:
     """Return the multiply-adds of a query row, and the share of those of exact attention."""
     if best is None or math.isnan(best.multiply_adds):
         return "–"
-    share = tables.percent(best.multiply_adds / best.exact_multiply_adds)
-    return tables.unbroken(f"{best.multiply_adds:.0f} ({share})")
+    share = numbers.spaced_percent(best.multiply_adds / best.exact_multiply_adds)
+    return numbers.unbroken(f"{best.multiply_adds:.0f} ({share})")
 
 
 def _row(name: str, part: pd.DataFrame, one: Advice) -> dict[str, str]:
@@ -208,9 +207,9 @@ def _row(name: str, part: pd.DataFrame, one: Advice) -> dict[str, str]:
     return {
         tr("input"): name,
         tr("use"): use,
-        tr("lower bound"): tables.tv_of(one.bound) if np.isfinite(one.bound) else "–",
+        tr("lower bound"): numbers.three_decimals(one.bound) if np.isfinite(one.bound) else "–",
         tr("total variation"): _drawn(best),
-        tr("uniform"): tables.tv_of(one.uniform.attention_tv),
+        tr("uniform"): numbers.three_decimals(one.uniform.attention_tv),
         tr("multiply-adds"): _adds(best),
         tr("next best"): runner,
     }
@@ -220,13 +219,13 @@ def _drawn(best: Any) -> str:
     """Return a median with the range over draws, or with the standard error of sampled rows."""
     if best is None:
         return "–"
-    middle = tables.tv_of(best.attention_tv)
-    if best.attention_tv_most - best.attention_tv_least > tables.LEAST_SHOWN:
+    middle = numbers.three_decimals(best.attention_tv)
+    if best.attention_tv_most - best.attention_tv_least > numbers.LEAST_SHOWN:
         middle = tr(
             "{middle} ({least} to {most})",
             middle=middle,
-            least=tables.tv_of(best.attention_tv_least),
-            most=tables.tv_of(best.attention_tv_most),
+            least=numbers.three_decimals(best.attention_tv_least),
+            most=numbers.three_decimals(best.attention_tv_most),
         )
     return f"{middle} ± {best.attention_tv_stderr:.1g}" if best.attention_tv_stderr > 0 else middle
 
@@ -289,17 +288,17 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
             "{most}; that of uniform attention is {low} to {high}. Worth using on {share}.",
             t=table.temperature.iloc[0],
             winners=winners,
-            least=tables.tv_of(float(np.nanmin(tv))),
-            most=tables.tv_of(float(np.nanmax(tv))),
-            low=tables.tv_of(float(np.nanmin(uniform))),
-            high=tables.tv_of(float(np.nanmax(uniform))),
+            least=numbers.three_decimals(float(np.nanmin(tv))),
+            most=numbers.three_decimals(float(np.nanmax(tv))),
+            low=numbers.three_decimals(float(np.nanmin(uniform))),
+            high=numbers.three_decimals(float(np.nanmax(uniform))),
             share=_worth(table),
         ),
         tr(
             "Medians of {draws} draws. The draws {spread}. Other heads and other texts may differ.",
             draws=in_words(measurement.TRIALS),
             spread=tr("differ from their median by at most {spread:.2g}", spread=spread)
-            if spread >= tables.LEAST_SHOWN
+            if spread >= numbers.LEAST_SHOWN
             else tr("agree to three decimals"),
         ),
     )
@@ -314,7 +313,7 @@ def features(table: pd.DataFrame) -> str:
 def _deviation(logs: pd.Series) -> str:
     """Return the range of standard deviations, of logarithms of variances."""
     ends = [float(log) / 2 for log in (logs.min(), logs.max())]
-    return "–".join(dict.fromkeys(tables.power(math.exp(min(x, 700)), x) for x in ends))
+    return "–".join(dict.fromkeys(numbers.formula_power(math.exp(min(x, 700)), x) for x in ends))
 
 
 def _random(table: pd.DataFrame) -> tuple[str, str]:
@@ -342,14 +341,14 @@ def _random(table: pd.DataFrame) -> tuple[str, str]:
             hot=hot,
             coldest=ends[0],
             hottest=ends[1],
-            error=tables.percent(moments.TARGET),
+            error=numbers.spaced_percent(moments.TARGET),
             t=needed.temperature.iloc[0],
-            least=tables.count(needed.value.min()),
-            most=tables.count(needed.value.max()),
+            least=numbers.formula_count(needed.value.min()),
+            most=numbers.formula_count(needed.value.max()),
             held=features(needed),
             many=moments.MANY,
-            low=tables.tv_of(tv.min()),
-            high=tables.tv_of(tv.max()),
+            low=numbers.three_decimals(tv.min()),
+            high=numbers.three_decimals(tv.max()),
             tv=moments.TV,
             reached=share_of(tv <= moments.TV),
         ),

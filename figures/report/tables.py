@@ -12,8 +12,8 @@ from analysis.inputs import Head
 from analysis.inputs.statistics import describe
 from figures.drawing import looks
 from figures.gallery import error
-from figures.show.diagnosis import LEAST_SHOWN as LEAST_SHOWN
 from figures.words import marked_text
+from figures.words.numbers import formula_power, three_decimals, unbroken
 from figures.words.translation import tr
 
 _MARKUP = re.compile(r"""[!-/:-<>-@\[-`{-~]""")  # every ASCII mark but "="
@@ -69,46 +69,6 @@ def raised(caption: str) -> str:
     return "".join(p if p.startswith("$") else _BRACKET.sub(r"\\\g<0>", p) for p in scripts)
 
 
-def power(value: float, log: float | None = None) -> str:
-    """Return a number with two digits, a large or tiny one as a power of ten.
-
-    Parameters
-    ----------
-    value : float
-    log : float, optional
-        Its natural logarithm, where the value may not be representable.
-
-    Examples
-    --------
-    >>> power(0.0123), power(0.0), power(np.inf, 1000.0)
-    ('0.012', '0', '$10^{434.3}$')
-    """
-    if value == 0:
-        return "0"
-    tens = (np.log(value) if log is None else log) / np.log(10)
-    if not -3 <= tens < 4:
-        return f"$10^{{{tens:.1f}}}$"
-    return f"{value:.2g}" if tens < 2 else f"{value:.0f}"
-
-
-def tv_of(value: float) -> str:
-    """Return a total variation to three decimals, or that it is less.
-
-    Examples
-    --------
-    >>> tv_of(0.12345), tv_of(2e-5), tv_of(0.0)
-    ('0.123', '< 0.001', '0')
-    """
-    if 0 < value < LEAST_SHOWN:
-        return f"< {LEAST_SHOWN:g}"
-    return "0" if value == 0 else f"{value:.3f}"
-
-
-def unbroken(text: str) -> str:
-    """Return a text that no line of a cell parts."""
-    return text.replace(" ", "\N{NO-BREAK SPACE}")
-
-
 def facts(x: Head) -> dict[str, str]:
     """Return what decides how hard an input is, at t = 1, formatted."""
     facts = describe(x.at_temperature(1.0))
@@ -148,25 +108,13 @@ def best_table(best: pd.DataFrame) -> pd.DataFrame:
 
     def cell(row: dict[Any, Any]) -> str:
         name = looks.label(row["winner"])
-        both = f"{tv_of(row['attention_tv'])} ({tv_of(row['uniform_attention_tv'])})"
-        return f"{name} {unbroken(both)}"
+        tv, uniform = (three_decimals(row[x]) for x in ("attention_tv", "uniform_attention_tv"))
+        return f"{name} {unbroken(f'{tv} ({uniform})')}"
 
     cells = best.assign(cell=[cell(row) for row in best.to_dict("records")])
     wide = cells.pivot(index="temperature", columns="input", values="cell")
     wide = wide[best.input.unique()].reset_index()
     return wide.rename(columns={"temperature": "t"}).assign(t=[f"{t:g}" for t in wide.temperature])
-
-
-def count(value: float) -> str:
-    """Return a count in digits, a large one as a power of ten."""
-    if value == np.inf:
-        return tr("over $10^{300}$")
-    return f"{value:.0f}" if value < 1e4 else f"$10^{{{np.log10(value):.1f}}}$"
-
-
-def percent(value: float) -> str:
-    """Return a share in whole per cent, with the blank that does not break."""
-    return f"{value:.0%}".replace("%", "\N{NO-BREAK SPACE}%")
 
 
 def lies_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -184,9 +132,9 @@ def lies_table(table: pd.DataFrame) -> pd.DataFrame:
             {
                 tr("input"): name,
                 "t": f"{t:g}",
-                tr("deviation"): power(float(np.exp(min(log, 700))), log),
-                tr("of the draws"): power(float(np.sqrt(at.value["sampled_variance"]))),
-                tr("mean of the draws"): f"{power(mean)} ± {power(stderr)}",
+                tr("deviation"): formula_power(float(np.exp(min(log, 700))), log),
+                tr("of the draws"): formula_power(float(np.sqrt(at.value["sampled_variance"]))),
+                tr("mean of the draws"): f"{formula_power(mean)} ± {formula_power(stderr)}",
                 tr("reliable"): tr("yes") if at.value["believable"] else tr("no"),
             }
         )
@@ -215,7 +163,7 @@ def decomposition_table(table: pd.DataFrame) -> pd.DataFrame:
         own_price = r"\*" if row.budget < 0 else ""
         if np.isnan(row.log_variance):
             return tr("not reliable") + own_price
-        return " + ".join(power(float(np.exp(min(x, 700))), x) for x in parts) + own_price
+        return " + ".join(formula_power(float(np.exp(min(x, 700))), x) for x in parts) + own_price
 
     def name(row: Any) -> str:
         return f"{looks.label(row.method)}{'' if row.closed_form else '†'}"

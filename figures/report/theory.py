@@ -9,6 +9,7 @@ from scipy.special import ndtri
 from analysis.experiments import rational
 from figures.gallery import moments
 from figures.report import tables
+from figures.words import numbers
 from figures.words.amounts import range_of
 from figures.words.translation import mark, share, share_of, tr
 
@@ -45,7 +46,7 @@ def rank_table(ranks: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (name, d), part in wide.groupby(["input", "d"], sort=False):
         cells = {
-            f"t = {row.temperature:g}": tables.unbroken(f"{row.exact:.0f} ≤ {row.minimax:.0f}")
+            f"t = {row.temperature:g}": numbers.unbroken(f"{row.exact:.0f} ≤ {row.minimax:.0f}")
             for row in part.sort_values("temperature").itertuples()
         }
         rows.append({tr("input"): name, "d": str(d), **cells})
@@ -141,7 +142,7 @@ def _moments(table: pd.DataFrame) -> list[tuple[str, ...]]:
             else nothing,
             tr(
                 "elsewhere the draws show as little as {share} of it",
-                share=tables.power(math.exp(max(worst, -700.0)), worst),
+                share=numbers.formula_power(math.exp(max(worst, -700.0)), worst),
             ),
         ),
     ]

@@ -30,14 +30,14 @@ from analysis.advice.verdict import (
     gaps,
     is_cheaper,
     metric_of,
-    thousandths,
 )
 from analysis.costs.candidates import TRIVIAL
-from analysis.sentences import Sentence
+from analysis.sentences import Sentence, thousandths
 from figures.drawing import looks, style
 from figures.show import head_cells
 from figures.show.head_cells import GREY
 from figures.words import amounts
+from figures.words.numbers import percent, three_digits
 from figures.words.terminal_columns import COLUMNS, aligned, indented, paragraphs, short, wrap
 from figures.words.translation import mark, tr
 
@@ -66,7 +66,7 @@ OF_CLASSES = (  # as `Method.class_name` names them
     mark("low rank"),
 )  # fmt: skip
 MASKS = mark("full"), mark("causal"), mark("intervals")  # as `Mask` names itself
-LEAST_SHOWN, MOST_MARGIN = 1e-3, 99
+MOST_MARGIN = 99
 SLACK = 1e-6  # relative, within which an error is the bound, which is rounded down
 
 
@@ -252,9 +252,9 @@ def _others(heads: pd.DataFrame, advised: list[Advice], names: dict[str, str]) -
     for row, one in apart[:MOST_OTHERS]:
         said = tr(
             "{other}: output {other_output}, tv {other_tv}; {winner}: output {output}, tv {tv}",
-            other=names[one.other.spec], other_output=number(one.other.output_relative_error),
-            other_tv=number(one.other.attention_tv), winner=names[one.winner],
-            output=number(one.output_relative_error), tv=number(one.attention_tv),
+            other=names[one.other.spec], other_output=three_digits(one.other.output_relative_error),
+            other_tv=three_digits(one.other.attention_tv), winner=names[one.winner],
+            output=three_digits(one.output_relative_error), tv=three_digits(one.attention_tv),
         )  # fmt: skip
         lines += indented(said, f"  {head_name(row)}  ")
     if (more := len(apart) - MOST_OTHERS) > 0:
@@ -277,17 +277,12 @@ def _classes(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]
     rows.sort(key=lambda row: (math.isnan(row[1][best]), row[1][best]))
     return [
         (
-            tr(name), number(middle.bound),
-            sign + number(middle[oracle]) if middle[oracle] >= 0 else "–",
-            number(middle[best]), number(middle.gap), label,
+            tr(name), three_digits(middle.bound),
+            sign + three_digits(middle[oracle]) if middle[oracle] >= 0 else "–",
+            three_digits(middle[best]), three_digits(middle.gap), label,
         )
         for name, middle, sign, label in rows
     ]  # fmt: skip
-
-
-def percent(value: float) -> str:
-    """Return a share as a percentage, a dash where there is none."""
-    return f"{value:.0%}" if math.isfinite(value) else "–"
 
 
 def masks(heads: pd.DataFrame) -> str:
@@ -321,14 +316,14 @@ def left_out(heads: pd.DataFrame) -> list[str]:
 def _head(row: Any, one: Advice, names: dict[str, str]) -> tuple[str, ...]:
     margin = "–" if one.margin != one.margin else f"{one.margin:.2f}×"
     margin = margin if not one.margin > MOST_MARGIN else f"> {MOST_MARGIN}×"
-    output = number(one.output_relative_error)
-    errors: tuple[str, ...] = output, number(one.attention_tv)
+    output = three_digits(one.output_relative_error)
+    errors: tuple[str, ...] = output, three_digits(one.attention_tv)
     if one.metric == TV:
         three = one.bound, one.attention_tv, one.guaranteed
         errors = *(thousandths(x) if math.isfinite(x) else "–" for x in three), output
     return (
-        head_name(row), _use(one, names), *errors, number(one.uniform.error(one.metric)),
-        tr("tie") if one.verdict == TIED else margin, number(one.oracle.error(one.metric)),
+        head_name(row), _use(one, names), *errors, three_digits(one.uniform.error(one.metric)),
+        tr("tie") if one.verdict == TIED else margin, three_digits(one.oracle.error(one.metric)),
     )  # fmt: skip
 
 
@@ -349,13 +344,6 @@ def names_of(specs: Sequence[str]) -> dict[str, str]:
     return {spec: looks.label(spec) if count[looks.label(spec)] == 1 else spec for spec in specs}
 
 
-def number(value: float) -> str:
-    """Return a number to three digits, a dash where there is none."""
-    if 0 < value < LEAST_SHOWN:
-        return f"< {LEAST_SHOWN:g}"
-    return f"{value:.3g}" if math.isfinite(value) else "–"
-
-
 def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
     """Return a row a method: heads it wins, median errors, heads where it is below uniform."""
     metric = metric_of(table)
@@ -374,8 +362,8 @@ def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...
             (
                 names[spec],
                 wins if part.runnable.any() or part.oracle.all() else tr("not causal"),
-                tr("not a distribution") if signed else about + number(middle.attention_tv),
-                number(middle.get(OUTPUT, math.nan)),
+                tr("not a distribution") if signed else about + three_digits(middle.attention_tv),
+                three_digits(middle.get(OUTPUT, math.nan)),
                 percent((part[reads] / part[f"exact_{reads}"]).median()),
                 tr("{below} of {heads}", below=int(below.sum()), heads=len(part)),
                 spec,

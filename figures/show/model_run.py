@@ -20,8 +20,9 @@ from analysis.models.pipeline import Results, Run
 from figures.drawing import looks, style
 from figures.show import head_cells
 from figures.show.head_cells import GREY
-from figures.show.plans import method_counts, number
+from figures.show.plans import method_counts
 from figures.words.amounts import amount_text
+from figures.words.numbers import or_infinity
 from figures.words.translation import mark, share, tr
 
 WIDTH = 7.0  # inches
@@ -77,7 +78,7 @@ def answers(found: Results) -> list[str]:
         "{before:.3g} to {perplexity}.",
         positions=found.positions, text=text, first=facts["tokens"] - found.positions + 2,
         last=facts["tokens"], same=facts["same_top_1"], kl=kl_of(facts),
-        before=facts["exact_perplexity"], perplexity=number(facts["perplexity"], ".3g"),
+        before=facts["exact_perplexity"], perplexity=or_infinity(facts["perplexity"], ".3g"),
     )  # fmt: skip
     return [asked, alone, together, after, _against_single(found)]
 
@@ -155,10 +156,10 @@ def frontier_table(found: Results) -> pd.DataFrame:
         rows.append({
             tr("price"): f"{one['price']:.0f}",
             tr("of exact"): f"{one['price'] / exact:.1%}",
-            tr("KL, predicted"): number(one["predicted_kl"], ".3f"),
+            tr("KL, predicted"): or_infinity(one["predicted_kl"], ".3f"),
             tr("KL, measured"): kl_of(one),
             tr("same first choice"): f"{one['same_top_1']:.0%}",
-            tr("perplexity"): number(one["perplexity"], ".3g"),
+            tr("perplexity"): or_infinity(one["perplexity"], ".3g"),
             tr("one method for all: KL"): "–" if single is None else kl_of(single),
             tr("which (of exact)"): "–" if single is None else tr(
                 "{name} ({count})",
@@ -306,7 +307,7 @@ def finding_frontier(found: Results) -> str:
     facts, one = found.plan.facts, _beside(found)
     known = {
         "share": facts["price"] / facts["exact_price"],
-        "kl": number(facts["kl"], _digits(facts)),
+        "kl": or_infinity(facts["kl"], _digits(facts)),
     }
     if one is None:
         return tr("At {share:.1%} of exact attention's price the plan has a KL of {kl}.", **known)
@@ -314,7 +315,7 @@ def finding_frontier(found: Results) -> str:
         "At {share:.1%} of exact attention's price the plan has a KL of {kl}, one method for all "
         "heads {single}.",
         **known,
-        single=number(one["kl"], _digits(one)),
+        single=or_infinity(one["kl"], _digits(one)),
     )
 
 
@@ -358,7 +359,7 @@ def _counted(names: Counter[str], most: int) -> str:
 def kl_of(one: Mapping[str, Any]) -> str:
     """Return a KL and its standard error, which a line does not part."""
     digits = _digits(one)
-    kl = number(one["kl"], digits)
+    kl = or_infinity(one["kl"], digits)
     error = one["kl_stderr"]
     return kl if error is None else f"{kl} ± {error:{digits}}".replace(" ", "\N{NO-BREAK SPACE}")
 

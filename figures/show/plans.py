@@ -8,6 +8,7 @@ from analysis.models.plan import Plan
 from analysis.models.replacement import SKIP
 from figures.drawing import looks
 from figures.words.amounts import amount_text
+from figures.words.numbers import or_infinity
 from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import tr
 
@@ -22,8 +23,9 @@ def text(plan: Plan) -> str:
     for one in facts["frontier"]:
         error = "" if one["kl_stderr"] is None else f" ±{one['kl_stderr']:.2g}"
         rows.append((
-            f"{one['price']:.0f}", f"{one['predicted_kl']:.3g}", number(one["kl"], ".3g") + error,
-            f"{one['same_top_1']:.0%}", number(one["perplexity"], ".4g"),
+            f"{one['price']:.0f}", f"{one['predicted_kl']:.3g}",
+            or_infinity(one["kl"], ".3g") + error,
+            f"{one['same_top_1']:.0%}", or_infinity(one["perplexity"], ".4g"),
         ))  # fmt: skip
     table = aligned(rows)
     sentence = tr(
@@ -33,9 +35,10 @@ def text(plan: Plan) -> str:
         "{before:.4g} to {after}.",
         price=amount_text(facts["price"], facts["currency"]),
         share=facts["price"] / facts["exact_price"],
-        text=facts["measured_on"], kl=number(facts["kl"], ".3g"), predicted=facts["predicted_kl"],
-        same=facts["same_top_1"], first=SKIP + 2, last=facts["tokens"],
-        before=facts["exact_perplexity"], after=number(facts["perplexity"], ".4g"),
+        text=facts["measured_on"], kl=or_infinity(facts["kl"], ".3g"),
+        predicted=facts["predicted_kl"], same=facts["same_top_1"],
+        first=SKIP + 2, last=facts["tokens"],
+        before=facts["exact_perplexity"], after=or_infinity(facts["perplexity"], ".4g"),
     )  # fmt: skip
     lines = [sentence, *_target(plan.facts)]
     if fact := facts.get("needle"):
@@ -43,7 +46,7 @@ def text(plan: Plan) -> str:
             tr(
                 "At the answer to a question about a fact in the text, which counts {weight:g} "
                 "times in the choice, the KL is {kl} per token (predicted: {predicted:.3g}).",
-                weight=fact["weight"], kl=number(fact["kl"], ".3g"),
+                weight=fact["weight"], kl=or_infinity(fact["kl"], ".3g"),
                 predicted=fact["predicted_kl"],
             )
         )  # fmt: skip
@@ -95,7 +98,7 @@ def _target(facts: Mapping[str, Any]) -> Iterator[str]:
         return
     target, count = facts["target_kl"], len(facts["rounds"])
     mine = next(one for one in facts["rounds"] if one["price"] == facts["price"])
-    known = {"target": target, "kl": number(mine["kl"], ".3g")}
+    known = {"target": target, "kl": or_infinity(mine["kl"], ".3g")}
     first = facts["rounds"][0]
     if mine["kl"] is None or mine["kl"] > target:
         yield tr(
@@ -112,17 +115,12 @@ def _target(facts: Mapping[str, Any]) -> Iterator[str]:
             number=facts["rounds"].index(mine) + 1,
             count=count,
             aim=mine["aim"],
-            first=number(first["kl"], ".3g"),
+            first=or_infinity(first["kl"], ".3g"),
             **known,
         )
     if facts["measured_on"] not in facts["chosen_on"]:
-        ratio = number(None if facts["kl"] is None else facts["kl"] / target, ".2f")
+        ratio = or_infinity(None if facts["kl"] is None else facts["kl"] / target, ".2f")
         yield tr(
             "On {text}, which was not used for choosing, the KL is {ratio} times the target.",
             text=facts["measured_on"], ratio=ratio,
         )  # fmt: skip
-
-
-def number(value: float | None, spec: str) -> str:
-    """Return a number as a spec formats it, ∞ where JSON has none."""
-    return "∞" if value is None else format(value, spec)

@@ -13,7 +13,8 @@ import pytest
 
 from analysis import inputs
 from figures.gallery import FIGURES, explore
-from figures.report import sentences, tables
+from figures.report import sentences
+from figures.words import numbers
 from figures.words.translation import speaking
 
 stored = functools.cache(as_printed.tables)
@@ -92,7 +93,7 @@ PRINTED = {
         "nothing about the others.",
     ),
     "nothing left out": (lambda: taken(2, 8), ""),
-    "a tv that is too small": (lambda: tables.tv_of(1e-5), "< 0.001"),
+    "a tv that is too small": (lambda: numbers.three_decimals(1e-5), "< 0.001"),
     "finding of many": (
         lambda: FIGURES["summary"].finding(many_crossings()),
         "t ≈ 0.80, and lose above, on all seven inputs",

@@ -11,8 +11,8 @@ import pytest
 from analysis import inputs
 from analysis.advice import caveats
 from analysis.advice.diagnose import diagnose, winners
-from analysis.advice.verdict import advice, gaps, thousandths
-from analysis.sentences import Sentence
+from analysis.advice.verdict import advice, gaps
+from analysis.sentences import Sentence, thousandths
 from approx import parse
 from figures.command import target as targets, theory as theories
 from figures.show import diagnosis

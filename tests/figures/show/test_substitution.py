@@ -53,7 +53,7 @@ def test_summary_has_a_row_a_run_in_order():
 
 
 def test_text_names_the_nearest_that_can_be_run():
-    said = substitution.text(made_up(), "t.txt", 16)
+    said = substitution._text(made_up(), "t.txt", 16)
     lines = said.splitlines()
     assert lines[1].split() == (
         ["0.5", "±0.1", "40", "75%", "0.100", "0.200", "6%", "runnable", "near()"]
@@ -72,7 +72,7 @@ def test_text_names_the_nearest_that_can_be_run():
     assert "all logits: a reference." in whole
     assert "future: it reads later tokens" in whole
     with speaking("zh"):
-        assert "能运行的方法中" in substitution.text(made_up(), "t.txt")
+        assert "能运行的方法中" in substitution._text(made_up(), "t.txt")
 
 
 def test_json_has_every_layer_and_head_and_no_infinity():
@@ -114,7 +114,7 @@ SAID = Generated("a blue hat", (7, 8, 6), 40, LAYERS, 1.0, EXACT, 2 / 3)
 
 
 def test_generation_in_words():
-    said = generation.text(SAID)
+    said = generation._text(SAID)
     assert said.startswith("with the plan:\na blue hat\n\nwith exact attention:\na blue house\n\n")
     rows = [line.split() for line in said.splitlines()]
     assert ["0", "1,500", "25%", "3,000", "75%"] in rows
@@ -126,15 +126,15 @@ def test_generation_in_words():
     assert "the same next token at 67% of the positions. It writes 4.0 tokens per second" in words
     assert max(map(len, said.splitlines())) <= COLUMNS
     with speaking("zh"):
-        assert "token" not in generation.text(SAID)
+        assert "token" not in generation._text(SAID)
 
 
 def test_generation_alone_and_of_equal_texts():
-    alone = generation.text(replace(SAID, exact=None, agreement=math.nan))
+    alone = generation._text(replace(SAID, exact=None, agreement=math.nan))
     assert alone.startswith("a blue hat\n\nlayer")
     assert "exact attention" not in alone
     same = " ".join(
-        generation.text(replace(SAID, exact=replace(EXACT, tokens=SAID.tokens))).split()
+        generation._text(replace(SAID, exact=replace(EXACT, tokens=SAID.tokens))).split()
     )
     assert "Both texts are the same. Given the text so far" in same
 
