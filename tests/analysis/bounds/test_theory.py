@@ -182,8 +182,8 @@ def test_the_command_says_it_of_each_head_or_of_all(tmp_path, capsys, monkeypatc
     assert [one["met"] for one in found if one["theory"] == "rank"] == [False]
     one = rows(head(n=24)).reset_index()
     table = pd.concat([one.assign(head=i) for i in range(9)])
-    assert "Medians over 9 heads:" in theories.text(table)
-    assert "9 of 9" in theories.text(table)
+    assert "Medians over 9 heads:" in theories._text(table)
+    assert "9 of 9" in theories._text(table)
 
 
 @pytest.mark.filterwarnings("error")

@@ -306,7 +306,7 @@ def test_what_theory_says_has_the_numbers_of_its_table():
          "met": limit > 3.5, "predicted": 40.0 + head, "measured": 1e7} | words
         for head, limit in enumerate([4.5, 2.5, math.nan])
     ]  # fmt: skip
-    said = re.sub(r"\s+", " ", theories.text(pd.DataFrame(rows)))
+    said = re.sub(r"\s+", " ", theories._text(pd.DataFrame(rows)))
     assert "x: n = 64, d = 8, mask causal" in said
     assert "rank 20 3.5 < 4.5 yes 40 10^7.0" in said
     assert "rank 21 3.5 < 2.5 no 41 10^7.0" in said
@@ -315,7 +315,7 @@ def test_what_theory_says_has_the_numbers_of_its_table():
     assert "rank 1 of 3 21 41 10^7.0" in said
     assert "ε = 0.02, k = 12." in said
     many = pd.concat([pd.DataFrame(rows).assign(layer=i) for i in range(3)])
-    assert "Of more than 8 heads, --json has each." in theories.text(many)
+    assert "Of more than 8 heads, --json has each." in theories._text(many)
 
 
 def test_what_a_target_needs_has_the_numbers_of_its_table():
@@ -341,7 +341,7 @@ def test_what_a_target_needs_has_the_numbers_of_its_table():
         for head, (spec, size, error, price, reached, sure) in enumerate(both)
     ]  # fmt: skip
     table = pd.DataFrame(rows)
-    said = re.sub(r"\s+", " ", targets.text(table))
+    said = re.sub(r"\s+", " ", targets._text(table))
     for line in (
         "1.0 sink and window 8 0.09 12% top-k of each row 6%",
         "1.1 sink and window 24 about 0.095 38% top-k of each row 9%",
@@ -357,7 +357,7 @@ def test_what_a_target_needs_has_the_numbers_of_its_table():
         '1.1 --method "sink_window(k=24)"',
     ):
         assert line in said, line
-    alone = targets.text(table[table.method.isin(["exact()", "top_k()"])])
+    alone = targets._text(table[table.method.isin(["exact()", "top_k()"])])
     assert "1.0 not with less than exact 100% top-k of each row 6%" in " ".join(alone.split())
 
 
