@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.compute import output_files
+from analysis.runs import output_files
 from approx.estimate import exact
 from figures.drawing import looks, style
 

@@ -22,10 +22,10 @@ from entries import clean
 from files import KINDS, archive, npy, safetensors, write
 from matplotlib.figure import Figure
 
-from analysis.compute import output_files
 from analysis.inputs import array_files, load
 from analysis.inputs.array_files import InputFileError, InputFileWarning
 from analysis.models import capture
+from analysis.runs import output_files
 from approx.estimate import memory
 from figures.command import cli
 from figures.command.cli import main

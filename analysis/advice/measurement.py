@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import os
 import statistics
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,14 +18,14 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis.bounds import certificates
-from analysis.compute import executors, finished
-from analysis.compute.seeds import seed_sequence
 from analysis.costs import candidates
 from analysis.errors import metrics
 from analysis.inputs import Head, Heads
 from analysis.ranks.attention_weights import MOST_ENTRIES
+from analysis.runs import engines, tasks
+from analysis.runs.seeds import seed_sequence
+from analysis.runs.store import Finished
 from analysis.sentences import Sentence
-from analysis.sweeps.sweep import begin
 from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.estimate import memory
@@ -99,7 +98,7 @@ class Question(ABC):
         """Return the hash of everything that decides the rows of a head."""
         fields = dataclasses.asdict(dataclasses.replace(self, methods=None))
         methods = None if self.methods is None else list(map(str, self.methods))
-        return finished.key(type(self).__qualname__, self.METRICS, x.name, x.digest(),
+        return tasks.key(type(self).__qualname__, self.METRICS, x.name, x.digest(),
                             methods, *fields.values())  # fmt: skip
 
     def sampled(self, x: Head) -> Sampled:
@@ -122,44 +121,32 @@ def table(
     rows are in the folder are not computed again.
     """
     jobs = min(checks.integer("jobs", jobs, least=1), len(heads))
-    memory.keep()
-    done, limit = finished.Finished(folder), memory.explicit_limit()
+    done = Finished(folder)
     keys = [about.key(x) for x in heads] if done.folder else [""] * len(heads)
     by_number: dict[int, Any] = {i: done.get(name) for i, name in enumerate(keys)}
     left = [i for i, rows in by_number.items() if rows is None]
-    tasks = _Tasks(left, heads, limit, finished.version())
     alone = progress and jobs == 1 and scheduler is None
-    rows = functools.partial(about.rows_of, progress=alone)
+    pieces = (_Piece(i, heads[i], alone) for i in left)
     bar = tqdm(total=len(heads), initial=len(heads) - len(left), desc="heads", leave=False,
                disable=not progress)  # fmt: skip
     with bar:
-        for task, found in executors.stream(
-            _Task.rows, tasks, [rows], jobs=jobs, scheduler=scheduler
-        ):
-            by_number[task.number] = found
-            done.put(keys[task.number], found)
+        for piece, found in engines.stream(pieces, [about], jobs=jobs, scheduler=scheduler):
+            by_number[piece.number] = found
+            done.put(keys[piece.number], found)
             bar.update()
     return pd.DataFrame([row for i in range(len(heads)) for row in by_number[i]])
 
 
 @dataclasses.dataclass(frozen=True)
-class _Task:
-    """A head for a worker, which must have the same version of expqk and the same memory limit.
-
-    The question is small, and all tasks share it.
-    """
-
-    place: ClassVar[int] = 0
+class _Piece(tasks.Task):
+    """A head; all share the question, which is small."""
 
     number: int
     head: Head
-    memory_limit: int | None
-    version: str
+    progress: bool
 
-    def rows(self, rows: Callable[[Head], list[dict[str, Any]]]) -> Any:
-        """Return rows(head)."""
-        begin(self.version, self.memory_limit)
-        return rows(self.head)
+    def run(self, shared: Question) -> Any:
+        return shared.rows_of(self.head, progress=self.progress)
 
 
 def _count(file: Head | Heads) -> int:
@@ -178,23 +165,6 @@ class _Every(Sequence[Head]):
     def __getitem__(self, number: Any) -> Any:
         file, index = self.places[number]
         return file[index] if isinstance(file, Heads) else file
-
-
-class _Tasks(Sequence[_Task]):
-    """The tasks of heads; each is built when its turn comes."""
-
-    def __init__(
-        self, numbers: Sequence[int], heads: Sequence[Head], memory_limit: int | None, version: str
-    ) -> None:
-        self.numbers, self.heads = numbers, heads
-        self.about = memory_limit, version
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, place: Any) -> Any:
-        number = self.numbers[place]
-        return _Task(number, self.heads[number], *self.about)
 
 
 class Sampled(NamedTuple):

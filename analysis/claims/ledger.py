@@ -1,14 +1,14 @@
 """The ledger: all claims, in the order of the documents, and their verdicts."""
 
+import dataclasses
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
 
 from analysis.claims import attention, diet, flash, infinite_dimensional, scatterbrain
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, Claim, Entry
-from analysis.compute.executors import parallel
+from analysis.runs import engines, tasks
 from approx import checks
-from approx.kernels.threads import one_thread
 
 MODULES = (infinite_dimensional, scatterbrain, diet, attention, flash)
 DOCUMENTS = {
@@ -76,14 +76,17 @@ def check(
     jobs = checks.integer("jobs", jobs, least=1)
     entries = _entries(modules)
     names = set(entries) if not chosen else {x for one in chosen for x in _named(one, entries)}
-    wanted = [(module, name) for name, (module, _) in entries.items() if name in names]
-    return parallel(_judged, wanted, jobs=jobs, progress=progress, label="claims")
+    wanted = [_Check(module, name) for name, (module, _) in entries.items() if name in names]
+    return engines.results(wanted, jobs=jobs, progress=progress, label="claims")
 
 
-def _judged(place: tuple[str, str]) -> Claim:
-    module, name = place
-    with one_thread():
-        return _entries([importlib.import_module(module)])[name][1].judge()
+@dataclasses.dataclass(frozen=True)
+class _Check(tasks.Task):
+    module: str
+    name: str
+
+    def run(self, shared: None) -> Claim:
+        return _entries([importlib.import_module(self.module)])[self.name][1].judge()
 
 
 def _named(given: str, entries: dict[str, tuple[str, Entry]]) -> list[str]:

@@ -9,10 +9,10 @@ import pandas as pd
 
 from analysis import inputs as data
 from analysis.advice.pitfalls import LargestEstimates, OneStream
-from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.moments import monte_carlo
 from analysis.moments.squared_errors import squared_error
+from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row
 from approx import Mask, Method, parse
 from approx.checks import Array, required

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 from scipy.special import logsumexp
 
-from analysis.compute.seeds import seed_sequence
 from analysis.costs import budget
 from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.inputs import Head
 from analysis.moments.tail_shape import pareto_k, reliable_k
+from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row, head, numbers, with_currency
 from approx import Method, parse
 from approx.estimate import exact

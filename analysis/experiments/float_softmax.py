@@ -7,8 +7,8 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pandas as pd
 
-from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
+from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row
 from approx.checks import Array
 

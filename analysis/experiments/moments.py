@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pandas as pd
 
-from analysis.compute.seeds import seed_sequence
 from analysis.costs import budget
 from analysis.experiments.profile import Profile, nearest_to_one, trials
 from analysis.inputs import Head
 from analysis.moments import MonteCarlo, features_needed, monte_carlo
+from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row, head, numbers, with_currency
 from approx import Method, parse
 from approx.checks import required

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import scipy.linalg
 
-from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.inputs import Head
+from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row
 from approx.checks import Array
 from approx.low_rank.pivots import Pick, cholesky

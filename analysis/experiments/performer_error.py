@@ -7,10 +7,10 @@ import pandas as pd
 
 from analysis import inputs as data
 from analysis.advice.pitfalls import RawQR, with_eps
-from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile, trials
 from analysis.inputs import Head
 from analysis.moments import expected_error, features_needed
+from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
 from approx.checks import Array, required

@@ -1,7 +1,6 @@
 """What a run covers: inputs, temperatures, budget, trials."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVarTuple
@@ -10,24 +9,18 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs as data
-from analysis.compute import finished
-from analysis.compute.executors import parallel
-from analysis.compute.seeds import seed_sequence
 from analysis.costs.budget import KEYS, price_of_keys
 from analysis.inputs import Head, Heads
+from analysis.runs import engines, tasks
+from analysis.runs.seeds import seed_sequence
+from analysis.runs.tasks import Application
 from analysis.sweeps.sweep import COLUMNS, Measure, errors, sweep
 from analysis.sweeps.table import Row
 from approx import Method, checks, parse
 from approx.estimate import exact
-from approx.kernels.threads import one_thread
 from approx.method.prices import low_rank
 
 Ts = TypeVarTuple("Ts")
-
-
-def _on_one_thread(function: Callable[[*Ts], list[Row]], task: tuple[*Ts]) -> list[Row]:
-    with one_thread():  # the same bits whatever the number of processes
-        return function(*task)
 
 
 def nearest_to_one(temperatures: Iterable[float]) -> float:
@@ -81,7 +74,7 @@ class Profile:
             for some in (self.inputs, self.advised)
         )
         size = self.name, self.temperatures, self.budget, self.currency, self.trials, self.draws
-        return finished.key(*size, self.seed, self.given, *heads)
+        return tasks.key(*size, self.seed, self.given, *heads)
 
     @property
     def grid(self) -> str:
@@ -134,18 +127,13 @@ class Profile:
     def study(
         self,
         function: Callable[[*Ts], list[Row]],
-        tasks: Sequence[tuple[*Ts]],
+        arguments: Sequence[tuple[*Ts]],
         label: str,
         columns: Sequence[str] = COLUMNS,
     ) -> pd.DataFrame:
         """Return the rows that a function gives for each tuple of arguments, each on one thread."""
-        results = parallel(
-            functools.partial(_on_one_thread, function),
-            tasks,
-            jobs=self.jobs,
-            progress=self.progress,
-            label=label,
-        )
+        pieces = [Application(function, given) for given in arguments]
+        results = engines.results(pieces, jobs=self.jobs, progress=self.progress, label=label)
         return pd.DataFrame([row for rows in results for row in rows], columns=list(columns))
 
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pandas as pd
 
-from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
+from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row
 from approx.checks import Array
 from approx.estimate import exact

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.compute.output_files import replacing
 from analysis.models import checkpoints
 from analysis.models.attention_hook import Attention, Call, Hook, cache_name
 from analysis.models.checkpoints import Place
+from analysis.runs.output_files import replacing
 from approx.checks import Array, flag, integer, one_of
 
 _AGREEMENT = 1e-4  # of the largest output: above the rounding of float32 over many layers

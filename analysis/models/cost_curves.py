@@ -4,25 +4,23 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from analysis.compute import executors, finished
-from analysis.compute.finished import Finished
 from analysis.costs import candidates
 from analysis.costs.allocation import hull
 from analysis.inputs import Head
 from analysis.models.language_model import HeadIndex
 from analysis.models.replacement import Passage, Replacements
 from analysis.models.sensitivity import SAMPLES, Gradients, fisher, gradients, moved
-from analysis.sweeps.sweep import begin
+from analysis.runs import engines, tasks
+from analysis.runs.store import Finished
 from approx import Mask, Method, checks, parse
 from approx.checks import Array
-from approx.estimate import exact, memory
-from approx.kernels.threads import one_thread
+from approx.estimate import exact
 from approx.method.prices import CURRENCIES, Shape
 
 METHODS = (  # methods that decoding can run, each at the sizes that shares of the budget buy
@@ -122,7 +120,7 @@ def curves(
     drawn = [gradients(passage, samples) for passage in passages]
     layers = range(passages[0].model.layers)
     with (
-        executors.client(scheduler, passages[0].jobs) as cluster,
+        engines.client(scheduler, passages[0].jobs) as cluster,
         tqdm(total=len(layers), disable=not progress, desc="curves", leave=False) as bar,
     ):
 
@@ -134,7 +132,7 @@ def curves(
             bar.update()
             return part
 
-        parts = executors.ahead(of_layer, layers, cluster)
+        parts = [of_layer(layer) for layer in layers]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -221,7 +219,7 @@ def layer_curves(
     """
     done = done or Finished(None)
     some = range(passages[0].model.heads) if heads is None else heads
-    limit, shape = memory.explicit_limit(), passages[0].shapes[layer]
+    shape = passages[0].shapes[layer]
     sized, before = _sized(asked, shape), start or {}
     if not screen or len(passages) > 1:  # a size may help only on the mean
         sized = {spec: size._replace(first=True) for spec, size in sized.items()}
@@ -233,19 +231,17 @@ def layer_curves(
             where, draws = (layer, head), passage.draws(layer, head)
             one, count = x.at(*where), len(passage.positions)
             also = {str(before[where]): before[where]} if where in before else {}
-            task = _Work(
-                len(work), where, one, given, draws, count, also, {}, limit, finished.version()
-            )
-            known = (done.get(task.key()) or {}) if done else {}
+            task = _Work(len(work), where, one, given, draws, count, also, {})
+            known = (done.get(task.key) or {}) if done else {}
             work.append(dataclasses.replace(task, known=known))
     damages: list[Any] = [task.known for task in work]
     left = [task for task in work if not task.wanted(sized, task.known) <= {*task.known}]
     jobs = max(1, min(passages[0].jobs, len(left)))
-    made = executors.stream(_Work.curve, left, [sized], jobs=jobs, scheduler=scheduler)
+    made = engines.stream(left, [sized], jobs=jobs, scheduler=scheduler)
     for task, curve_of_head in made:
         damages[task.number] = curve_of_head
         if done:
-            done.put(task.key(), curve_of_head)
+            done.put(task.key, curve_of_head)
     rows = []
     for task in work:
         prices = {spec: size.price for spec, size in sized.items()}
@@ -276,10 +272,8 @@ Sized = dict[str, _Size]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Work:
+class _Work(tasks.Task):
     """A head on one text: a task that returns its curve. All tasks share the table of sizes."""
-
-    place: ClassVar[int] = 0
 
     number: int
     where: HeadIndex
@@ -289,24 +283,21 @@ class _Work:
     positions: int
     own: Mapping[str, Method]
     known: Mapping[str, float]
-    memory_limit: int | None
-    version: str
 
+    @property
     def key(self) -> str:
         """Return the hash of everything that decides the damage of a choice."""
         about = self.where, self.positions, self.draws
-        return finished.key(*about, self.x.digest(), self.gradients)
+        return tasks.key(*about, self.x.digest(), self.gradients)
 
-    def curve(self, sized: Sized) -> dict[str, float]:
+    def run(self, sized: Sized) -> dict[str, float]:
         """Return the damage of each choice by its spec, known ones included."""
-        begin(self.version, self.memory_limit)
         methods = {spec: size.method for spec, size in sized.items()} | dict(self.own)
         found = {**self.known}
-        with one_thread():
-            for _ in range(2):  # the first sizes decide which others may help
-                wanted = self.wanted(sized, found)
-                left = {x: method for x, method in methods.items() if x in wanted - {*found}}
-                found |= dict(self._damages(left))
+        for _ in range(2):  # the first sizes decide which others may help
+            wanted = self.wanted(sized, found)
+            left = {x: method for x, method in methods.items() if x in wanted - {*found}}
+            found |= dict(self._damages(left))
         return found
 
     def wanted(self, sized: Sized, found: Mapping[str, float]) -> set[str]:

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.compute.seeds import seed_sequence
 from analysis.models import checkpoints
 from analysis.models.attention_hook import CACHE_NAMES, Call, Hook, Seen, cache_name
 from analysis.models.checkpoints import Place
 from analysis.models.head_caches import EXACT, HeadCaches
 from analysis.models.language_model import HeadIndex, LanguageModel
 from analysis.models.plan import Plan, check_weights, other_model
+from analysis.runs.seeds import seed_sequence
 from approx import Mask, Method, checks
 from approx.checks import Array
 

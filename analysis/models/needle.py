@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from analysis.compute.finished import Finished
 from analysis.models.language_model import LanguageModel
 from analysis.models.plan import Plan
 from analysis.models.replacement import Passage, Replacements
 from analysis.models.substitute import heads_of_plan
+from analysis.runs.store import Finished
 from approx import Method, checks
 from approx.checks import Array
 

@@ -27,8 +27,6 @@ from tqdm import tqdm
 
 from analysis.advice.diagnose import diagnose
 from analysis.advice.verdict import VERDICTS
-from analysis.compute import executors, finished
-from analysis.compute.output_files import usable
 from analysis.costs import budget as budgets
 from analysis.costs.allocation import HEAD, Allocation, single
 from analysis.costs.budget import KEYS
@@ -50,6 +48,8 @@ from analysis.models.replacement import (
     perplexity,
 )
 from analysis.models.sensitivity import Gradients, gradients
+from analysis.runs import engines, tasks
+from analysis.runs.output_files import usable
 from analysis.sweeps import table
 from analysis.sweeps.store import Store, StoreError
 from analysis.sweeps.table import Row
@@ -213,7 +213,7 @@ class Run:
             "budget": budget,
             "currency": currency,
             "seed": seed,
-            "code": finished.CODE[:12],
+            "code": tasks.CODE[:12],
             "version": metadata.version("expqk"),
             **{name: metadata.version(name) for name in COMPUTING},
         }
@@ -266,14 +266,13 @@ class Run:
             layers = [cell for cell in left if cell.kind in ("advice", "curves")]
             if self._cluster is not None and any(cell.kind == "curves" for cell in layers):
                 _ = self._gradients, self._budget  # once, before several pieces need them
-            executors.ahead(make, layers, self._cluster)
-            for cell in left[len(layers) :]:
+            for cell in left:
                 make(cell)
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[None]:
         """Use one cluster for all pieces of a run."""
-        with executors.client(self.scheduler, self.jobs) as self._cluster:
+        with engines.client(self.scheduler, self.jobs) as self._cluster:
             yield
         self._cluster = None
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from analysis.compute.output_files import replacing
 from analysis.inputs import array_files
 from analysis.inputs.array_files import one_line
 from analysis.models.checkpoints import Place, bare_name
 from analysis.models.language_model import HeadIndex
+from analysis.runs.output_files import replacing
 from approx import Mask, Method, checks, notebook, parse
 from approx.method.prices import CURRENCIES
 

@@ -11,8 +11,6 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from analysis.compute import executors
-from analysis.compute.finished import Finished
 from analysis.costs.allocation import HEAD, Allocation, allocate, cheapest
 from analysis.inputs.array_files import one_line
 from analysis.models import checkpoints
@@ -30,6 +28,8 @@ from analysis.models.replacement import (
     passes,
     perplexity,
 )
+from analysis.runs import engines
+from analysis.runs.store import Finished
 from approx import Method, checks, parse
 from approx.method.prices import CURRENCIES, price_at
 
@@ -169,7 +169,7 @@ def plan(
         if earlier.facts.get("currency") == currency:
             since = earlier.facts.get("budget", _price_of_exact(at, currency) / max(SHARES))
     done = Finished(finished, kept)
-    with executors.client(scheduler, at.jobs) as scheduler:  # one cluster for all
+    with engines.client(scheduler, at.jobs) as scheduler:  # one cluster for all
         facts = [
             question(model, every[0], shortest, depth, seed=seed, jobs=jobs)
             for depth in NEEDLES

@@ -15,16 +15,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.compute import executors, finished
-from analysis.compute.seeds import seed_sequence
 from analysis.inputs import Head, Heads
 from analysis.models.attention_hook import Call
 from analysis.models.language_model import HOOKED, HeadIndex, LanguageModel
-from analysis.sweeps.sweep import begin
+from analysis.runs import engines, tasks
+from analysis.runs.seeds import seed_sequence
 from approx import Method, checks
 from approx.checks import Array
 from approx.estimate import memory
@@ -103,23 +102,21 @@ class Replaced:
 
 
 @dataclass(frozen=True, eq=False)
-class Pass:
+class Pass(tasks.Task):
     """A pass through the model with some heads replaced, as a task of a cluster.
 
     With ``errors``, the errors of the heads are also measured at their inputs in the model itself.
     """
 
-    place: ClassVar[int] = 0
+    libraries = COMPUTING
+    single_thread = False  # a pass has threads of its own
 
     number: int
     heads: Replacements
     errors: bool
-    memory_limit: int | None
-    version: str
 
     def run(self, passage: Passage) -> tuple[Replaced, Errors, float]:
         """Return the result of the pass, the heads' errors in the model itself, and the seconds."""
-        begin(self.version, self.memory_limit, *COMPUTING)
         start = time.perf_counter()
         own = passage.own_errors(self.heads) if self.errors else {}
         return passage.replace(self.heads, errors=self.errors), own, time.perf_counter() - start
@@ -137,18 +134,13 @@ def passes(
     Each worker of the Dask cluster ``scheduler`` gets the passage once. A pass uses as many threads
     there as here, so that its bits are the same.
     """
-    limit = memory.explicit_limit()
-    asked = finished.version(*COMPUTING)
-    tasks = [Pass(i, heads, errors, limit, asked) for i, heads in enumerate(runs)]
-    for task, done in executors.stream(
-        Pass.run,
-        tasks,
+    for task, done in engines.stream(
+        [Pass(i, heads, errors) for i, heads in enumerate(runs)],
         [passage],
         jobs=passage.jobs if scheduler else 1,
         scheduler=scheduler,
         copied=True,
     ):
-        assert not isinstance(done, executors.Failure)
         yield task.number, done
 
 
@@ -525,19 +517,19 @@ class Passage:
         """Return the output and the errors of heads of one layer, by head."""
         pairs = sorted(heads)
         work = [_Work(x.at(*pair), heads[pair], self.draws(*pair), errors) for pair in pairs]
-        return dict(zip(pairs, executors.threads(_head, work, self.jobs)))
+        return dict(zip(pairs, engines.threads(_head, work, self.jobs)))
 
     def key(self, heads: Replacements, errors: bool) -> str:
         """Return the key of a stored pass: a hash of everything that decides its numbers."""
         chosen = sorted((*pair, str(method)) for pair, method in heads.items())
-        return finished.key(self.digest, chosen, errors)
+        return tasks.key(self.digest, chosen, errors)
 
     @functools.cached_property
     def digest(self) -> str:
         """A hash of the text, of the model's states and surprisal, and of the draws."""
         states = [self.states[i].numpy() for i in (0, -1)]
         about = (self.model.name, self.skip, self.seed, self.jobs)
-        return finished.key(*about, self.ids, *states, self.surprisal)
+        return tasks.key(*about, self.ids, *states, self.surprisal)
 
     def draws(self, layer: int, head: int) -> np.random.SeedSequence:
         """Return the seed of a random method for a head."""

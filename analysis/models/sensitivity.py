@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.compute.seeds import seed_sequence
 from analysis.inputs import Head
 from analysis.models.replacement import Passage
+from analysis.runs.seeds import seed_sequence
 from approx import Approximation
 from approx.checks import Array
 from approx.estimate import exact

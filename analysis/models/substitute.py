@@ -13,7 +13,6 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from analysis.compute.finished import Finished
 from analysis.costs.budget import KEYS, amount_text, price_of_keys
 from analysis.models import checkpoints
 from analysis.models.checkpoints import Place
@@ -28,6 +27,7 @@ from analysis.models.replacement import (
     passes,
     perplexity,
 )
+from analysis.runs.store import Finished
 from analysis.sweeps import table
 from approx import Method, checks, parse
 from approx.method.prices import price_at

@@ -22,8 +22,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.compute import output_files
-from analysis.compute.executors import Failure
+from analysis.runs import output_files
+from analysis.runs.tasks import Failure
 from analysis.sweeps import table
 from analysis.sweeps.table import KINDS, Row
 

@@ -21,19 +21,18 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from analysis.compute import executors, finished
-from analysis.compute.executors import Failure
-from analysis.compute.seeds import seed_sequence
 from analysis.costs.budget import amount_text, match, values_per_row
 from analysis.costs.candidates import why_not
 from analysis.errors import metrics
 from analysis.inputs import Head, Heads
+from analysis.runs import engines, tasks
+from analysis.runs.seeds import seed_sequence
+from analysis.runs.tasks import Failure, Task
 from analysis.sweeps import table
 from analysis.sweeps.store import CellsFailed, Store
 from analysis.sweeps.table import COLUMNS as COLUMNS, Row
 from approx import Approximation, Method, checks
 from approx.estimate import memory
-from approx.kernels.threads import one_thread
 from approx.method.prices import CURRENCIES
 
 CELL_BYTES = 1000  # the approximate size of a cell in a plan
@@ -57,22 +56,8 @@ def _in_table(measured: dict[str, float], approximation: Approximation) -> dict[
     }
 
 
-@functools.cache
-def begin(asked: str, memory_limit: int | None, *others: str) -> None:
-    """Set the caller's memory limit; raise RuntimeError if this worker has other code.
-
-    `asked` is the caller's `finished.version` with the same other packages.
-    """
-    if (mine := finished.version(*others)) != asked:
-        raise RuntimeError(
-            f"this worker has expqk {mine}, the caller {asked}: their code, or their versions of "
-            f"{', '.join([*finished.LIBRARIES, *others])}, differ"
-        )
-    memory.set_limit(memory_limit)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Cell:
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Cell(Task):
     """One method on one head in one trial, at every temperature. The plan holds the head.
 
     Parameters
@@ -96,24 +81,20 @@ class Cell:
     temperatures: tuple[float, ...]
     seed: int
     measure: Measure
-    memory_limit: int | None
-    version: str
     currency: str = "stored"
 
     def run(self, x: Head) -> list[Row]:
-        """Return the rows of this cell on its head, on one thread."""
-        begin(self.version, self.memory_limit)
+        """Return the rows of this cell on its head."""
         rows = []
         seed = seed_sequence(self.seed, self.content, self.label, self.trial)
         head = (x.name, x.layer, x.head, x.n, x.l, x.d)
-        with one_thread():
-            for t, measured in zip(self.temperatures, self._measured(x, seed)):
-                rows += [
-                    (*head, t, self.label, self.budget, self.trial, name, value,
-                     measured.get(f"{name}_stderr", np.nan))
-                    for name, value in measured.items()
-                    if not name.endswith("_stderr")
-                ]  # fmt: skip
+        for t, measured in zip(self.temperatures, self._measured(x, seed)):
+            rows += [
+                (*head, t, self.label, self.budget, self.trial, name, value,
+                 measured.get(f"{name}_stderr", np.nan))
+                for name, value in measured.items()
+                if not name.endswith("_stderr")
+            ]  # fmt: skip
         return [table.typed(row) for row in rows]
 
     def _measured(self, x: Head, seed: np.random.SeedSequence) -> Iterator[dict[str, float]]:
@@ -172,7 +153,7 @@ class Cell:
             "temperatures": list(self.temperatures),
             "seed": self.seed,
             "measure": f"{self.measure.__module__}.{name}",
-            "version": self.version.partition("+")[0],  # a sweep holds later code to its numbers
+            "version": tasks.version().partition("+")[0],  # a sweep holds later code to its numbers
         }
 
     @functools.cached_property
@@ -310,9 +291,9 @@ def plan(
                 for trial in (-1,) if method.deterministic else range(trials):
                     cells.append(
                         Cell(
-                            place, x.name, content, x.mask.key, method, label, paid, trial, at,
-                            int(seed), measure, memory.explicit_limit(), finished.version(),
-                            currency,
+                            place=place, name=x.name, content=content, mask=x.mask.key,
+                            method=method, label=label, budget=paid, trial=trial, temperatures=at,
+                            seed=int(seed), measure=measure, currency=currency,
                         )
                     )  # fmt: skip
     return Plan(heads, cells, absent)
@@ -449,7 +430,7 @@ def outcomes(
     **how: Any,
 ) -> Iterator[tuple[Cell, Any]]:
     """Yield (cell, rows) as cells finish; a bar on stderr shows the remaining time."""
-    done = executors.stream(Cell.run, cells, planned.heads, jobs=jobs, scheduler=scheduler, **how)
+    done = engines.stream(cells, planned.heads, jobs=jobs, scheduler=scheduler, **how)
     yield from tqdm(done, total=len(cells), disable=not progress, desc=label, leave=False)
 
 

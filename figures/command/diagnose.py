@@ -43,8 +43,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from analysis.advice.diagnose import diagnose, dry_run
-    from analysis.compute import output_files
     from analysis.costs import budget
+    from analysis.runs import output_files
     from figures.drawing import style
     from figures.show import diagnosis
     from figures.words.translation import speaking

@@ -41,7 +41,7 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from analysis.compute import output_files
+    from analysis.runs import output_files
     from approx import checks
     from figures.document import album
     from figures.words.translation import speaking

@@ -4,10 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from analysis.compute import output_files
 from analysis.models import checkpoints
 from analysis.models.plan import Plan, misfits
 from analysis.models.planner import plan
+from analysis.runs import output_files
 from figures.command import options
 from figures.show import plans
 from figures.words.translation import speaking

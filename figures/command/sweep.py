@@ -10,7 +10,7 @@ import time
 from importlib import resources
 from pathlib import Path
 
-from analysis.compute import output_files
+from analysis.runs import output_files
 from analysis.sweeps import config, sweep as sweeping
 from analysis.sweeps.store import TABLE, Store
 from analysis.sweeps.sweep import Cell, Plan

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.advice.target import by_method, cheapest, needed
-from analysis.compute import output_files
+from analysis.runs import output_files
 from approx.sparse.exact import Exact
 from figures.command import options
 from figures.drawing import looks, style

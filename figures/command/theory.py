@@ -1,16 +1,16 @@
 """``expqk theory``."""
 
 import argparse
-import functools
 import math
 import sys
 
 import pandas as pd
 
 from analysis.bounds import theory
-from analysis.compute.executors import parallel
 from analysis.costs.budget import KEYS
 from analysis.inputs import Head
+from analysis.runs import engines
+from analysis.runs.tasks import Application
 from analysis.sentences import power_of_ten
 from figures.command import options
 from figures.show.diagnosis import HEAD, mask_name
@@ -34,13 +34,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     chosen, jobs = options.heads_of_file(arguments)
-    tables = parallel(
-        functools.partial(_theory, seed=arguments.seed),
-        [x.at_temperature(arguments.temperature) for each in chosen for x in each.heads()],
-        jobs=jobs,
-        progress=sys.stderr.isatty(),
-        label="heads",
-    )
+    heads = [x.at_temperature(arguments.temperature) for each in chosen for x in each.heads()]
+    pieces = [Application(_theory, (x, arguments.seed)) for x in heads]
+    tables = engines.results(pieces, jobs=jobs, progress=sys.stderr.isatty(), label="heads")
     with speaking(arguments.lang):
         options.show(arguments, pd.concat(tables, ignore_index=True), _text)
     return 0

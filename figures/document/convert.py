@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from analysis.compute.output_files import replacing
 from analysis.inputs import array_files
+from analysis.runs.output_files import replacing
 from figures import fonts
 from figures.document.notes import merged, notes as own_notes
 

@@ -21,7 +21,7 @@ from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 from PIL import Image, PngImagePlugin
 
-from analysis.compute import output_files
+from analysis.runs import output_files
 from analysis.sweeps.table import harmless
 from figures import fonts
 from figures.words.terminal_columns import balanced, ends

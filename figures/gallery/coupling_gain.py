@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.moments import monte_carlo
+from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row
 from approx.checks import Array, required
 from approx.random_features.positive import Positive

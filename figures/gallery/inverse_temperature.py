@@ -5,10 +5,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import inputs as data
-from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.moments import monte_carlo
+from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
 from approx.checks import required

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.inputs.statistics import gaussian_entropy, gaussian_logits, weight_statistics
+from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row, numbers
 from approx.textbook.attention import log_length_scale
 from figures.drawing import looks, style

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.ranks import position_rank
+from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row
 from figures.drawing import looks, style
 from figures.words.translation import mark, tr

@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.advice.pitfalls import RawQR
-from analysis.compute.seeds import seed_sequence
 from analysis.experiments.profile import Profile
 from analysis.moments import monte_carlo
+from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row
 from approx.checks import Array
 from approx.projections import Orthogonal, Projection

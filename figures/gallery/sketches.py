@@ -6,11 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import inputs as data
-from analysis.compute.seeds import seed_sequence
 from analysis.errors.metrics import compare
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
 from analysis.moments import expected_error, monte_carlo
+from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row, head, numbers
 from approx import Method, parse
 from approx.checks import required

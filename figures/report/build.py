@@ -16,13 +16,14 @@ import pandas as pd
 
 from analysis.advice import measurement
 from analysis.advice.verdict import TIE
-from analysis.compute import finished, output_files
-from analysis.compute.executors import parallel
 from analysis.costs.budget import amount_text
 from analysis.experiments import decomposition, polynomial_rank, rational
 from analysis.experiments.moments import QUANTILE
 from analysis.experiments.profile import Profile, nearest_to_one, rank_1_price
 from analysis.models.pipeline import Results
+from analysis.runs import engines, output_files, tasks
+from analysis.runs.store import Finished
+from analysis.runs.tasks import Application
 from figures.document import album
 from figures.document.convert import check_notes, to_html, to_pdf
 from figures.document.notes import NAME as NOTES, skeleton
@@ -115,7 +116,7 @@ def build(
     seconds: dict[str, float] = {}
     together = functools.partial(_together, profile, seconds)
     folder = out.absolute()  # a worker keeps the folder it began in
-    store = finished.Finished(
+    store = Finished(
         output_files.inside(folder, folder / STORE / "KEY").parent,
         *(other.absolute() / STORE for other in beside),
     )
@@ -152,25 +153,20 @@ def _together(
     profile: Profile, seconds: dict[str, float], label: str, jobs: Mapping[str, Callable[[], T]]
 ) -> dict[str, T]:
     """Return the result of each job, by name, and add how many seconds it took."""
-    taken = parallel(
-        functools.partial(_timed, spoken()),
-        [*jobs.values()],
-        jobs=profile.jobs,
-        progress=profile.progress,
-        label=label,
-    )
+    pieces = [Application(_timed, (spoken(), job)) for job in jobs.values()]
+    taken = engines.results(pieces, jobs=profile.jobs, progress=profile.progress, label=label)
     for name, (passed, _) in zip(jobs, taken):
         seconds[name] = seconds.get(name, 0.0) + passed
     return {name: made for name, (_, made) in zip(jobs, taken)}
 
 
 def _computed(
-    profile: Profile, store: finished.Finished, seconds: dict[str, float]
+    profile: Profile, store: Finished, seconds: dict[str, float]
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of all studies; only those that are in no folder are computed."""
     studies = _studies(profile)
-    made_by = finished.code("figures"), *_hardware().values(), profile.key
-    keys = {name: finished.key(name, *made_by) for name in studies}
+    made_by = tasks.code("figures"), *_hardware().values(), profile.key
+    keys = {name: tasks.key(name, *made_by) for name in studies}
     earlier = {name: store.get(key) for name, key in keys.items()}
     computed: dict[str, pd.DataFrame] = {x: t for x, t in earlier.items() if t is not None}
     left = {
@@ -219,7 +215,7 @@ def _timed(language: str, make: Callable[[], T]) -> tuple[float, T]:
     return time.perf_counter() - start, made
 
 
-def _stored(store: finished.Finished, key: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+def _stored(store: Finished, key: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
     """Compute the table of a study and keep it."""
     table = make()
     store.put(key, table)

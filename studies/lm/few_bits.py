@@ -17,12 +17,12 @@ from pathlib import Path
 import pandas as pd
 
 from analysis import inputs
-from analysis.compute.executors import parallel
 from analysis.inputs import Head
 from analysis.models import substitute
+from analysis.runs import engines
+from analysis.runs.tasks import Application
 from approx import Method, parse
 from approx.combinations.rounded_values import RoundedValues
-from approx.kernels.threads import one_thread
 from approx.method.tags import AUTOREGRESSIVE
 from figures.words.marked_text import insert
 from studies.lm import pages
@@ -73,14 +73,13 @@ CAPTION = {
 def errors(x: Head) -> list[tuple[object, ...]]:
     """Return a head's rows (layer, head, code, bits, window, correction, tv)."""
     found: list[tuple[object, ...]] = []
-    with one_thread():
-        for window in (0, WINDOW):
-            for name in CODES:
-                for bits in BITS if not window else BITS[:2]:
-                    for off in ("", OFF):
-                        method = of_code(name, off, bits, window, x.d)
-                        tv = x.compare(x.approximate(method, rng=x.head))["attention_tv"]
-                        found.append((x.layer, x.head, name, bits, window, bool(off), tv))
+    for window in (0, WINDOW):
+        for name in CODES:
+            for bits in BITS if not window else BITS[:2]:
+                for off in ("", OFF):
+                    method = of_code(name, off, bits, window, x.d)
+                    tv = x.compare(x.approximate(method, rng=x.head))["attention_tv"]
+                    found.append((x.layer, x.head, name, bits, window, bool(off), tv))
     return found
 
 
@@ -176,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     heads = [x.at_temperature(1.0) for x in inputs.load(arguments.file).heads()][:: arguments.every]
     look = {"jobs": arguments.jobs, "progress": sys.stderr.isatty()}
-    rows = parallel(errors, heads, label="heads", **look)
+    rows = engines.results([Application(errors, (x,)) for x in heads], label="heads", **look)
     table = pd.DataFrame([row for some in rows for row in some], columns=COLUMNS)
     parts = [
         f"Median total variation over {len(heads)} causal heads of n = {heads[0].n}, keys in few "

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.compute.executors import parallel
 from analysis.experiments import scaling
-from analysis.inputs import Head, head_kinds, load
+from analysis.inputs import head_kinds, load
 from analysis.models.capture import capture, save
-from approx.kernels.threads import one_thread
+from analysis.runs import engines
+from analysis.runs.tasks import Application
 from studies.lm import pages
 from studies.lm.sample import DATA
 
@@ -51,11 +51,6 @@ def words(path: Path) -> str:
     return text.strip()
 
 
-def _measured(task: tuple[Head, str, int]) -> list[tuple[object, ...]]:
-    with one_thread():
-        return scaling.sizes(*task)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Capture, measure every prefix, and write the table."""
     parser = argparse.ArgumentParser(prog="python -m studies.lm.scaling", description=__doc__)
@@ -73,10 +68,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         save(captured, path, heads=which)
         heads = [*load(path).heads()]
         lengths = [l for l in scaling.LENGTHS if l <= heads[0].n]
-        tasks = [(x, kind, l) for x, kind in zip(heads, some.kind.tolist()) for l in lengths]
-        found = parallel(
-            _measured, tasks, jobs=arguments.jobs, progress=sys.stderr.isatty(), label="prefixes"
-        )
+        pieces = [
+            Application(scaling.sizes, (x, kind, l))
+            for x, kind in zip(heads, some.kind.tolist())
+            for l in lengths
+        ]
+        look = {"jobs": arguments.jobs, "progress": sys.stderr.isatty(), "label": "prefixes"}
+        found = engines.results(pieces, **look)
     rows = [("SmolLM2", *row[1:]) for every in found for row in every]
     table = pd.DataFrame(rows, columns=list(scaling.COLUMNS))
     table.to_csv(arguments.table, index=False, float_format="%.4g")

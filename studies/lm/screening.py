@@ -9,7 +9,6 @@ measurements. How often is a method left out that is one of the two best, or tie
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -24,12 +23,12 @@ from analysis.advice import measurement
 from analysis.advice.diagnose import WRONG, cannot_win, diagnose
 from analysis.advice.measurement import FEW, TRIALS, Sampled
 from analysis.advice.verdict import TIE
-from analysis.compute.executors import parallel
 from analysis.costs import budget, candidates
 from analysis.errors import metrics
 from analysis.inputs import Head
+from analysis.runs import engines
+from analysis.runs.tasks import Application
 from approx.checks import Array
-from approx.kernels.threads import one_thread
 from studies.lm import pages
 from studies.lm.pages import HEAD
 
@@ -53,10 +52,9 @@ def row_errors(x: Head, keys: float, seed: int) -> list[Array]:
     return found
 
 
-def chance(x: Head, *, keys: float, repeats: int, seed: int = 0) -> tuple[int, int]:
+def chance(x: Head, keys: float, repeats: int, seed: int = 0) -> tuple[int, int]:
     """Return how many tests of methods that could win there were, and how many left one out."""
-    with one_thread():
-        errors = row_errors(x, keys, seed)
+    errors = row_errors(x, keys, seed)
     whole = np.array([np.median(e.mean(axis=1)) for e in errors])
     may_win = whole <= TIE * np.sort(whole)[1]
     rng, scale = np.random.default_rng(seed), np.sqrt((1 - FEW / x.n) / FEW)
@@ -90,8 +88,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             asked = {"budget": keys, "jobs": arguments.jobs}
             plain, _ = answers(heads, screen=False, **asked)
             screened, whole = answers(heads, **asked)
-            misled = parallel(
-                functools.partial(chance, keys=keys, repeats=arguments.repeats), heads,
+            misled = engines.results(
+                [Application(chance, (x, keys, arguments.repeats)) for x in heads],
                 jobs=arguments.jobs, progress=sys.stderr.isatty(), label="heads",
             )  # fmt: skip
             asked_of, wrong = (sum(numbers) for numbers in zip(*misled))

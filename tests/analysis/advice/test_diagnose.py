@@ -17,11 +17,11 @@ from analysis import inputs
 from analysis.advice import diagnose as advising, measurement
 from analysis.advice.diagnose import diagnose, dry_run
 from analysis.advice.verdict import KEEP, TIED, USE, advice, gaps
-from analysis.compute.seeds import seed_sequence
 from analysis.costs.candidates import RUNNABLE, TRIVIAL, in_few_bits
 from analysis.costs.optimality import BOUND, FOUND
 from analysis.inputs import Head
 from analysis.moments.expected_errors import expected_error
+from analysis.runs.seeds import seed_sequence
 from analysis.sentences import Sentence
 from approx import Mask, parse
 from approx.estimate import exact

@@ -13,8 +13,8 @@ from hypothesis import example, given, settings, strategies as st
 from analysis import inputs
 from analysis.advice import target as asking
 from analysis.advice.target import METRICS, by_method, cheapest, needed, smallest
-from analysis.compute.seeds import seed_sequence
 from analysis.inputs import Head
+from analysis.runs.seeds import seed_sequence
 from approx import Mask, parse
 from approx.method.prices import CURRENCIES
 from figures.command.cli import main

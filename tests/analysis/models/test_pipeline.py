@@ -13,13 +13,13 @@ import pytest
 from test_substitute import saved, with_torch
 
 from analysis.advice.verdict import KEEP, VERDICTS, advice
-from analysis.compute import executors, finished
 from analysis.costs.allocation import single
 from analysis.models import next_tokens, pipeline
 from analysis.models.cost_curves import curves
 from analysis.models.pipeline import ADVICE, WORDS, Run, halves
 from analysis.models.planner import FRONTIER, heads, measured
 from analysis.models.replacement import Passage, perplexity
+from analysis.runs import engines, tasks
 from analysis.sweeps.store import Store, StoreError
 from approx import parse
 
@@ -229,7 +229,7 @@ def tiny(tmp_path):
 def test_a_run_is_what_its_parts_are_one_by_one(tiny, monkeypatch):
     options = {"max_tokens": 192, "budget": 64.0, "jobs": 1}
     run = Run.open(*tiny, **options)
-    assert run.settings["code"] == finished.CODE[:12]
+    assert run.settings["code"] == tasks.CODE[:12]
     assert run.settings["torch"] == importlib.metadata.version("torch")
     assert len(run.left()) == 2 * 3 + 2 * len(FRONTIER)
     write, calls = Store.write, itertools.count()
@@ -299,7 +299,7 @@ def client():
     """A real scheduler and two worker processes, on the loopback."""
     pytest.importorskip("torch")
     pytest.importorskip("distributed")
-    with executors.client("local", 2) as connected:
+    with engines.client("local", 2) as connected:
         yield connected
 
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pandas.testing import assert_frame_equal
 
-from analysis.compute import output_files
-from analysis.compute.executors import Failure
 from analysis.errors.metrics import compare
 from analysis.inputs import Head, gaussian
+from analysis.runs import output_files
+from analysis.runs.tasks import Failure
 from analysis.sweeps import table
 from analysis.sweeps.store import CellsFailed, Store, StoreError, read
 from analysis.sweeps.sweep import plan, sweep
@@ -233,7 +233,7 @@ def test_a_cell_is_known_by_all_that_decides_its_numbers(monkeypatch):
     ]  # fmt: skip
     assert len(set(found)) == len(found)
     assert key() == key() == key(trials=1, inputs=[X])
-    monkeypatch.setattr("analysis.compute.finished.version", lambda: "9.9")
+    monkeypatch.setattr("analysis.runs.tasks.version", lambda: "9.9")
     assert key() not in found
     for nameless in (lambda a, x: {"one": 1.0}, __import__("functools").partial(one)):
         with pytest.raises(TypeError, match="a store needs a measure with a name"):

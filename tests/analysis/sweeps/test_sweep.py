@@ -9,11 +9,11 @@ import pytest
 from matplotlib.text import Text
 from pandas.testing import assert_frame_equal
 
-from analysis.compute.seeds import seed_sequence
 from analysis.costs.budget import match, values_per_row
 from analysis.errors import metrics
 from analysis.errors.metrics import compare
 from analysis.inputs import Heads, gaussian
+from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.sweep import COLUMNS, errors, sweep
 from approx import METHODS, parse
 from approx.estimate import memory

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from drawing import english, long, numbers
 
-from analysis.compute import output_files
 from analysis.models.next_tokens import Change
 from analysis.models.pipeline import Results
 from analysis.models.plan import Plan
 from analysis.models.replacement import Estimated
+from analysis.runs import output_files
 from approx import parse
 from figures.command import cli
 from figures.document.convert import to_html

@@ -21,9 +21,10 @@ from drawing import english, has_the_columns, numbers, text_of
 from test_model_page import made_up
 
 from analysis import inputs, moments
-from analysis.compute import finished, output_files
 from analysis.experiments import decomposition
 from analysis.experiments.profile import ADVISED, Profile, profile
+from analysis.runs import output_files, tasks
+from analysis.runs.store import Finished
 from approx import Mask, parse
 from figures.document import album
 from figures.fonts import SERIF, lacks
@@ -123,9 +124,9 @@ def test_what_an_earlier_run_computed_is_kept_in_the_folder(small, tmp_path, mon
     def run(asked, code="one", folder=tmp_path / "mine", beside=()):
         studies = {name: functools.partial(table, name) for name in ("error", "price")}
         monkeypatch.setattr(report, "_studies", lambda profile: studies)
-        monkeypatch.setattr(finished, "code", lambda *packages: code * (packages == ("figures",)))
+        monkeypatch.setattr(tasks, "code", lambda *packages: code * (packages == ("figures",)))
         seconds = {}
-        store = finished.Finished(folder / report.STORE, *beside)
+        store = Finished(folder / report.STORE, *beside)
         return report._computed(asked, store, seconds), [*seconds]
 
     first, taken = run(small)

@@ -1,6 +1,5 @@
 """What a stopped run keeps, and what a later one takes over."""
 
-import functools
 import math
 import os
 
@@ -8,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.compute import finished, output_files
-from analysis.compute.executors import parallel
-from analysis.compute.finished import Finished
+from analysis.runs import engines, output_files, tasks
+from analysis.runs.store import Finished
+from analysis.runs.tasks import Application
 from analysis.sweeps.store import Store
 from figures.command.cli import main
 
@@ -90,21 +89,21 @@ def test_a_table_is_read_back_bit_for_bit(tmp_path):
 
 def test_a_key_depends_on_the_code(tmp_path, monkeypatch):
     """A run that goes on after a change of the code takes nothing from before it."""
-    asked, before = finished.key("a head"), finished.code("figures")
-    assert finished.key("a head") == asked != finished.key("another")
+    asked, before = tasks.key("a head"), tasks.code("figures")
+    assert tasks.key("a head") == asked != tasks.key("another")
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "one_package").mkdir()
     codes = []
     for name, text in {"one.py": "x = 1", "two.py": "", "one.csv": "x", "one.pyc": "x"}.items():
         for version in (text, text + "\n"):
             (tmp_path / "one_package" / name).write_text(version, "utf-8")
-            codes.append(finished.code.__wrapped__("one_package"))
+            codes.append(tasks.code.__wrapped__("one_package"))
     assert len({*codes, before}) == 7  # what Python compiled decides nothing
-    monkeypatch.setattr(finished.metadata, "version", lambda name: f"{name} 99")
-    assert finished.code.__wrapped__("one_package") not in codes
-    assert finished.version().endswith(finished.CODE[:12])
-    monkeypatch.setattr(finished, "CODE", codes[0])
-    assert finished.key("a head") != asked
+    monkeypatch.setattr(tasks.metadata, "version", lambda name: f"{name} 99")
+    assert tasks.code.__wrapped__("one_package") not in codes
+    assert tasks.version().endswith(tasks.CODE[:12])
+    monkeypatch.setattr(tasks, "CODE", codes[0])
+    assert tasks.key("a head") != asked
 
 
 # What was written into a folder
@@ -197,7 +196,7 @@ def write_many(folder, start):
 
 
 def test_processes_that_write_at_once_are_all_recorded(tmp_path):
-    parallel(functools.partial(write_many, tmp_path), [0, 40], jobs=2)
+    engines.results([Application(write_many, (tmp_path, i)) for i in (0, 40)], jobs=2)
     names = [f"data/{i}.csv" for i in range(80)]
     assert all((tmp_path / name).is_file() for name in names)
     output_files.refuse_edited(tmp_path, names)

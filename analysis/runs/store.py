@@ -6,25 +6,18 @@ Outcomes are numbers, texts, `Sentence`, tables, and lists and dicts of these; t
 bit for bit. A file that was altered does not have its hash, and its task is done again.
 """
 
-import functools
-import hashlib
-import importlib
 import json
 import os
 import re
 from collections.abc import Collection, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.compute import output_files
+from analysis.runs import output_files
 from analysis.sentences import Sentence
-
-DECISIVE = {".py", ".csv", ".npz", ".txt"}  # files of a package that decide its numbers
-LIBRARIES = "numpy", "scipy", "numba", "pandas"  # whose versions decide last digits
 
 
 class Finished:
@@ -39,7 +32,7 @@ class Finished:
 
     Examples
     --------
-    >>> Finished(None).get(key("a head")) is None
+    >>> Finished(None).get("a key") is None
     True
     """
 
@@ -57,7 +50,7 @@ class Finished:
         return self.folder is not None or bool(self.earlier)
 
     def get(self, name: str) -> Any:
-        """Return the outcome of a task by its `key`; None if it is missing or damaged."""
+        """Return the outcome of a task by its key; None if it is missing or damaged."""
         for folder in (self.folder, *self.earlier):
             text = folder and output_files.unsealed(folder / f"{name}.json", name)
             if text:
@@ -81,49 +74,6 @@ class Finished:
         for path in self.folder.glob("*.json") if self.folder else ():
             if re.fullmatch("[0-9a-f]{64}", path.stem) and path.stem not in names:
                 path.unlink(missing_ok=True)
-
-
-@functools.cache
-def code(*packages: str) -> str:
-    """Return a hash of source and data files of packages, and of the versions of libraries."""
-    h = hashlib.sha256(repr([metadata.version(name) for name in LIBRARIES]).encode())
-    for package in packages:
-        for folder in importlib.import_module(package).__path__:
-            for path in sorted(p for p in Path(folder).rglob("*.*") if p.suffix in DECISIVE):
-                h.update(path.relative_to(folder).as_posix().encode() + b"\n" + path.read_bytes())
-    return h.hexdigest()
-
-
-CODE = code("approx", "analysis")  # as it is now: a file may change before a key is asked for
-
-
-def version(*others: str) -> str:
-    """Return the version of this package, a hash of its code, and the versions of other packages.
-
-    Examples
-    --------
-    >>> version("numpy") == f"{version()}, numpy {np.__version__}"
-    True
-    """
-    names = "".join(f", {name} {metadata.version(name)}" for name in others)
-    return f"{metadata.version('expqk')}+{CODE[:12]}{names}"
-
-
-def key(*decisive: Any) -> str:
-    """Return a hash of all that decides an outcome: texts, numbers, arrays by their bytes.
-
-    The source and data files of `approx` and `analysis` are hashed, too, as they were when this
-    module was imported.
-    """
-    h = hashlib.sha256(CODE.encode())
-    for x in decisive:
-        if isinstance(x, np.ndarray):
-            h.update(repr((x.shape, x.dtype.str)).encode())
-            h.update(np.ascontiguousarray(x).tobytes())
-        else:
-            h.update(repr(x).encode())
-        h.update(b"\n")
-    return h.hexdigest()
 
 
 def _plain(x: Any) -> Any:

@@ -4,14 +4,16 @@ import contextlib
 import dataclasses
 import functools
 import json
+import operator
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psutil
@@ -22,11 +24,11 @@ from tqdm import tqdm
 
 from analysis.advice.diagnose import _Question, diagnose
 from analysis.advice.target import needed
-from analysis.compute import executors
-from analysis.compute.executors import parallel
-from analysis.compute.seeds import seed_sequence
 from analysis.errors.metrics import compare
 from analysis.inputs import Head, Heads, gaussian
+from analysis.runs import engines
+from analysis.runs.seeds import seed_sequence
+from analysis.runs.tasks import Application, Task
 from analysis.sweeps.store import CellsFailed, Store, read
 from analysis.sweeps.sweep import errors, sweep
 from approx import parse
@@ -54,7 +56,7 @@ def heads():
 def client():
     """A real scheduler and two worker processes, on the loopback."""
     pytest.importorskip("distributed")
-    with executors.client("local", 2) as connected:
+    with engines.client("local", 2) as connected:
         yield connected
 
 
@@ -129,17 +131,12 @@ def test_advice_goes_on_where_it_was(tmp_path, monkeypatch):
     assert kept.exists()
 
 
-def test_silence_of_a_cluster_is_told(monkeypatch, capsys):
-    def one_by_one():
-        yield 1
-        time.sleep(0.5)
-        yield 2
-
-    monkeypatch.setattr(executors, "PATIENCE", 0.1)
-    connected = SimpleNamespace(nthreads=lambda: {"a": 1})
-    assert list(executors._told(one_by_one(), connected, 2)) == [1, 2]
+def test_silence_of_a_cluster_is_told(client, monkeypatch, capsys):
+    monkeypatch.setattr(engines, "PATIENCE", 0.1)
+    pauses = [Application(time.sleep, (0.4,))] * 2
+    assert engines.results(pauses, scheduler=client) == [None, None]
     said = capsys.readouterr().err.splitlines()
-    assert said[0] == "no worker has answered for 0.1 s: 1 workers, 1 tasks left"
+    assert said[0] == "no worker has answered for 0.1 s: 2 workers, 2 tasks left"
 
 
 def test_many_budgets_are_one_table_that_each_gives_alone(tmp_path):
@@ -185,7 +182,7 @@ def test_an_error_in_a_thread_waits_for_no_other_item(stop, error):
         done.append(number)
 
     with pytest.raises(error):
-        executors.threads(work, range(last), 2)
+        engines.threads(work, range(last), 2)
     assert len(done) < 0.75 * last  # the other thread has half of them
 
 
@@ -283,9 +280,9 @@ def named(seconds):
 
 
 ORPHANS = """
-from analysis.compute.executors import parallel
-from test_executors import named
-parallel(named, [60.0] * 4, jobs=2)
+from analysis.runs import engines, tasks
+from test_engines import named
+engines.results([tasks.Application(named, (60.0,))] * 4, jobs=2)
 """
 
 
@@ -333,20 +330,20 @@ def test_inputs_travel_to_a_cluster_once(client):
     assert Counted.sent == 1
 
 
-def looked_up(cell, shared):
-    time.sleep(0.1)
-    return shared["a"]
+@dataclasses.dataclass(frozen=True)
+class Given(Task):
+    """A task that asks its shared object."""
+
+    ask: Callable[[Any], Any]
+    place: int = 0
+
+    def run(self, shared):
+        return self.ask(shared)
 
 
-def test_tables_with_the_same_keys_are_not_mixed_up(client):
-    """Layers have tables of sizes under the same specs, and a cluster has two layers at once."""
-
-    def of_layer(layer):
-        cells = [SimpleNamespace(place=0) for _ in range(4)]
-        told = executors.stream(looked_up, cells, [{"a": layer}], scheduler=client)
-        return [outcome for _, outcome in told]
-
-    assert executors.ahead(of_layer, range(4), client) == [[layer] * 4 for layer in range(4)]
+def test_objects_with_the_same_keys_are_not_mixed_up(engine):
+    tasks = [Given(operator.itemgetter("a"), place) for place in (0, 1, 0, 1)]
+    assert engines.results(tasks, [{"a": 1}, {"a": 2}], **engine) == [1, 2, 1, 2]
 
 
 class Changed:
@@ -360,7 +357,7 @@ class Changed:
         return Changed, (self.cells,)
 
 
-def change(cell, shared):
+def change(shared):
     """Return the process, and the cells of others that had changed the object before this one."""
     shared.cells.append(os.getpid())
     time.sleep(0.5)
@@ -369,28 +366,41 @@ def change(cell, shared):
 
 def test_an_object_that_cells_change_is_copied_before_the_first_cell(client):
     """A model has hooks during a pass, which no other worker may get with it."""
-    cells = [SimpleNamespace(place=0) for _ in range(4)]
-    found = executors.stream(change, cells, [Changed()], scheduler=client, copied=True)
-    outcomes = [outcome for _, outcome in found]
+    outcomes = engines.results([Given(change)] * 4, [Changed()], scheduler=client, copied=True)
     assert {pid for pid, _ in outcomes} == {*pids(client)}
     assert not any(others for _, others in outcomes)
 
 
-def test_an_error_ends_a_run_at_once():
-    begun, ended, end = [], [], threading.Event()
+@dataclasses.dataclass(frozen=True)
+class Marked(Task):
+    """A task that leaves a file when it begins."""
 
-    def fail(item):
-        begun.append(item)
-        if item:
-            raise ValueError(item)
-        end.wait(5)
-        ended.append(item)
+    folder: Path
+    number: int
+    work: Callable[[int], Any]
 
-    with pytest.raises(ValueError, match="1"):
-        executors.ahead(fail, range(1000), "a cluster")
-    assert not ended
-    end.set()
-    assert 1 <= max(begun) <= 3
+    def run(self, shared):
+        (self.folder / str(self.number)).touch()
+        return self.work(self.number)
+
+
+def raise_at_3(number):
+    if number == 3:
+        raise ZeroDivisionError("as planted")
+    time.sleep(0.01)
+
+
+def test_tasks_are_made_as_there_is_room_and_an_error_ends_a_run_at_once(engine, tmp_path):
+    made = []
+
+    def tasks():
+        for number in range(1000):
+            made.append(number)
+            yield Marked(tmp_path, number, raise_at_3)
+
+    with pytest.raises(ZeroDivisionError, match="as planted"):
+        engines.results(tasks(), **engine)
+    assert len(list(tmp_path.iterdir())) <= len(made) < 100
 
 
 def where(approximation, inputs):
@@ -424,22 +434,13 @@ def test_a_cell_runs_on_one_thread_wherever_it_runs(engine):
 # Errors
 
 
-def raises(approximation, inputs):
-    raise ZeroDivisionError("as planted")
-
-
-def test_without_a_store_an_error_is_raised_as_it_is(engine):
-    with pytest.raises(ZeroDivisionError, match="as planted"):
-        sweep(METHODS, heads(), [1.0], **GRID, measure=raises, **engine)
-
-
 def test_the_memory_limit_and_the_version_go_with_the_cells(client, monkeypatch):
     memory.set_limit(20_000)
     with pytest.raises(memory.ResourceLimitError, match=r"the limit is 19\.5 KiB"):
         sweep([parse("truncated_svd(rank=2)")], gaussian(70, 3, rng=0), [1.0], trials=1, seed=0,
               scheduler=client)  # fmt: skip
     memory.set_limit(None)
-    monkeypatch.setattr("analysis.compute.finished.version", lambda: "0.0.9")
+    monkeypatch.setattr("analysis.runs.tasks.version", lambda *_: "0.0.9")
     with pytest.raises(RuntimeError, match=r"this worker has expqk .*, the caller 0\.0\.9"):
         sweep(METHODS, heads(), [1.0], **GRID, scheduler=client)
 
@@ -465,7 +466,7 @@ def test_without_dask_the_error_says_what_to_install(monkeypatch):
 
 def test_a_cluster_that_is_not_there_is_one_error(monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(executors, "PATIENCE", 1)
+    monkeypatch.setattr(engines, "PATIENCE", 1)
     with pytest.raises(OSError, match=r"127\.0\.0\.1:9"):
         sweep(METHODS, heads(), [1.0], **GRID, scheduler="tcp://127.0.0.1:9")
 
@@ -519,15 +520,22 @@ def grow(megabytes):
     return os.getpid()
 
 
-def test_results_are_in_the_order_of_the_arguments():
-    assert parallel(abs, [-3, 2, -1], jobs=2) == [3, 2, 1]
-    assert parallel(abs, []) == []
+def processes(function, arguments):
+    """Return function(argument) of each argument, from two processes."""
+    return engines.results([Application(function, (x,)) for x in arguments], jobs=2)
+
+
+def test_results_are_in_the_order_of_the_tasks(engine):
+    tasks = [Application(abs, (x,)) for x in (-3, 2, -1)]
+    assert engines.results(tasks, **engine) == [3, 2, 1]
+    assert engines.results(iter(tasks), **engine) == [3, 2, 1]
+    assert engines.results([], **engine) == []
 
 
 @pytest.mark.filterwarnings("default:A worker stopped")  # an error would stop loky's own thread
 def test_a_process_that_grows_goes_on():
     # loky calls 300 MB more than after the first call a leak, ends the process, and warns
-    assert len(set(parallel(grow, [0, 0, 350, 350, 0, 0, 0, 0], jobs=2))) == 2
+    assert len({*processes(grow, [0, 0, 350, 350, 0, 0, 0, 0])}) == 2
 
 
 def ignored(_):
@@ -536,7 +544,7 @@ def ignored(_):
 
 def test_control_c_is_for_the_process_that_was_started():
     # a shell sends it to all of them, and each would print where it was
-    assert parallel(ignored, range(4), jobs=2) == [True] * 4
+    assert processes(ignored, range(4)) == [True] * 4
     assert not ignored(0)
 
 
@@ -546,7 +554,7 @@ def locked(_):
 
 
 def test_a_process_that_is_killed_leaves_no_semaphore():
-    assert set(parallel(locked, range(4), jobs=2)) == {"_thread"}
+    assert {*processes(locked, range(4))} == {"_thread"}
 
 
 def test_every_piece_of_work_has_a_seed_of_its_own():

@@ -1,1 +1,0 @@
-"""Execution with the same bits (serial, in processes, on Dask), and seeds."""

@@ -1,0 +1,439 @@
+"""One loop over `concurrent.futures`, and where tasks run: here, in processes, on a Dask cluster.
+
+If a worker is killed, the tasks that it was running are lost, and run again. A task that is lost
+once more runs alone; if it is lost then, too, it is what kills its worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)  # fmt: skip
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from joblib.externals import loky  # type: ignore[import-untyped]
+from joblib.externals.loky import process_executor  # type: ignore[import-untyped]
+from tqdm import tqdm
+
+from analysis.runs import tasks as runs
+from analysis.runs.tasks import Failure, Runner, Task
+from approx import checks
+from approx.checks import Array
+from approx.estimate import memory
+from approx.kernels.threads import one_thread
+
+MAPPED = 2**15  # arrays with more bytes are mapped from a file instead of sent
+IDLE = 300  # seconds after which a process without a task ends
+PATIENCE = 60  # seconds to wait for the first worker of a cluster, and before silence is reported
+TOGETHER = 1  # losses after which a task still runs beside others
+
+K = TypeVar("K", bound=Task)
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class LostError(ConnectionError):
+    """The workers that ran a task are lost, and it has no outcome."""
+
+
+def everything(task: Any) -> bool:
+    """Return True: every task is wanted."""
+    return True
+
+
+def stream(
+    tasks: Iterable[K],
+    shared: Sequence[Any] = (None,),
+    *,
+    jobs: int = 1,
+    scheduler: Any = None,
+    guard: bool = False,
+    wanted: Callable[[K], bool] = everything,
+    copied: bool = False,
+) -> Iterator[tuple[K, Any]]:
+    """Yield (task, task.run(shared[task.place])) as tasks finish.
+
+    Parameters
+    ----------
+    tasks : iterable of Task
+        Tasks are taken from it as there is room for them. Classes of a script work, too.
+    shared : sequence
+        Objects with big arrays: a worker gets each once.
+    jobs : int
+        The number of processes, also of a local Dask cluster.
+    scheduler : str or distributed.Client, optional
+        The address of a Dask scheduler, such as ``tcp://host:8786``; or "local" for a cluster of
+        ``jobs`` processes on this machine for the time of this call.
+    guard : bool
+        Whether to yield a `Failure`, instead of raising, for a task that raises or that kills its
+        worker.
+    wanted : callable
+        Called just before a task starts; False drops the task.
+    copied : bool
+        Whether each Dask worker gets the shared objects before the first task starts, because a
+        busy worker cannot send its own, such as a model during a pass. By default workers fetch
+        the objects from each other when tasks need them.
+    """
+    for _, task, outcome in _numbered(
+        enumerate(filter(wanted, tasks)), shared, jobs, scheduler, guard, copied
+    ):
+        yield task, outcome
+
+
+def results(
+    tasks: Iterable[Task],
+    shared: Sequence[Any] = (None,),
+    *,
+    jobs: int = 1,
+    scheduler: Any = None,
+    guard: bool = False,
+    copied: bool = False,
+    progress: bool = False,
+    label: str = "tasks",
+    total: int | None = None,
+) -> list[Any]:
+    """Return the outcomes in the order of the tasks, with the engine of `stream`.
+
+    Parameters
+    ----------
+    tasks, shared, jobs, scheduler, guard, copied
+        As in `stream`.
+    progress, label : bool, str
+        Whether to draw a bar on stderr, and its label.
+    total : int, optional
+        The number of tasks, if they have no length.
+    """
+    if total is None and isinstance(tasks, Sized):
+        total = len(tasks)
+    jobs = jobs if total is None else max(1, min(jobs, total))
+    done = _numbered(enumerate(tasks), shared, jobs, scheduler, guard, copied)
+    bar = tqdm(done, label, total, leave=False, disable=not progress)
+    found = {number: outcome for number, _, outcome in bar}
+    return [found[number] for number in sorted(found)]
+
+
+def _numbered(
+    tasks: Iterator[tuple[int, K]],
+    shared: Sequence[Any],
+    jobs: int,
+    scheduler: Any,
+    guard: bool,
+    copied: bool,
+) -> Iterator[tuple[int, K, Any]]:
+    checks.integer("jobs", jobs, least=1)
+    memory.keep()
+    with client(scheduler, jobs) as connected:
+        engine = Serial()
+        if connected is not None:
+            engine = _Cluster(connected, copied)
+        elif jobs > 1:
+            engine = _Processes(jobs)
+        yield from _loop(engine, Runner(memory.explicit_limit(), guard), tasks, shared)
+
+
+def _loop(
+    engine: Serial, run: Runner, tasks: Iterator[tuple[int, K]], shared: Sequence[Any]
+) -> Iterator[tuple[int, K, Any]]:
+    """Yield the number of each task, the task and its outcome; what is lost runs again."""
+    fresh = ((number, task, 0) for number, task in tasks)
+    again: list[tuple[int, K, int]] = []  # lost before, with the number of losses
+    alone: list[tuple[int, K, int]] = []
+    running: dict[Future[Any], tuple[int, K, int]] = {}
+
+    def submit(number: int, task: K, losses: int) -> None:
+        try:
+            future = engine.submit(run, task, runs.version(*task.libraries))
+        except engine.lost as error:  # the workers died before this task was there
+            future = Future()
+            future.set_exception(error)
+        running[future] = number, task, losses
+
+    killed = True
+    try:
+        engine.open(shared)
+        while True:
+            waiting = itertools.chain((again.pop(0) for _ in range(len(again))), fresh)
+            for one in itertools.islice(waiting, max(0, engine.width - len(running))):
+                submit(*one)
+            if not running and alone:
+                submit(*alone.pop(0))
+            if not running:
+                break
+            done = wait(running, engine.patience, FIRST_COMPLETED).done
+            if not done:
+                print(engine.silence(len(running)), file=sys.stderr, flush=True)
+            lost = False
+            for future in done:
+                number, task, losses = running.pop(future)
+                try:
+                    outcome = future.result()
+                except engine.lost as error:
+                    lost = True
+                    if losses <= TOGETHER:
+                        (again if losses < TOGETHER else alone).append((number, task, losses + 1))
+                        continue
+                    if isinstance(error, CancelledError):  # which has no message
+                        error = LostError("every worker that held its input was lost")
+                    if not run.guard:
+                        raise error
+                    outcome = Failure.from_error(error)
+                yield number, task, outcome
+            if lost:
+                engine.open(shared)
+        killed = False
+    finally:
+        for future in running:
+            future.cancel()
+        engine.stop(kill=killed)
+
+
+class Serial:
+    """The caller's thread, which runs a task when it is submitted; other engines differ from it.
+
+    Attributes
+    ----------
+    width : int
+        The number of tasks that it should have at once.
+    patience : float or None
+        The seconds after which silence is reported.
+    lost : tuple of exception types
+        The errors of a task whose worker is killed.
+    """
+
+    width: int = 1
+    patience: float | None = None
+    lost: tuple[type[BaseException], ...] = ()
+
+    def open(self, shared: Sequence[Any]) -> None:
+        """Take the shared objects, before the first task and after workers were killed."""
+        self.shared = shared
+
+    def submit(self, run: Runner, task: Task, asked: str) -> Future[Any]:
+        """Begin run(task, shared[task.place], asked)."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(run(task, self.shared[task.place], asked))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def silence(self, running: int) -> str:
+        """Return a line about workers that do not answer."""
+        raise NotImplementedError
+
+    def stop(self, *, kill: bool) -> None:
+        """Release the shared objects; `kill`: end the workers, too."""
+
+
+class _Processes(Serial):
+    """Processes of this machine, which map big arrays from files.
+
+    loky has one pool per process. If its workers are killed, another run in this process loses
+    its tasks, too, and submits them again.
+    """
+
+    lost = (BrokenProcessPool, process_executor.ShutdownExecutorError)
+    runs = 0  # that have processes now, and share the files of arrays
+    folder: ClassVar[Path]
+    files: ClassVar[dict[int, Path]] = {}  # of big arrays, by their id
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs, self.width = jobs, 2 * jobs
+        if _Processes.runs == 0:
+            _Processes.folder = Path(tempfile.mkdtemp(prefix="expqk-"))
+        _Processes.runs += 1
+
+    def open(self, shared: Sequence[Any]) -> None:
+        self.shared = shared
+        threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
+        with _interrupts_ignored():  # new processes inherit this: Ctrl-C is for this one alone
+            self.pool = loky.get_reusable_executor(
+                self.jobs, timeout=IDLE, initializer=_begin, initargs=(os.getpid(),), env=threads,
+                job_reducers=dict.fromkeys((np.ndarray, np.memmap), _mapped),
+            )  # fmt: skip
+            self.pool.submit(int)
+
+    def submit(self, run: Runner, task: Task, asked: str) -> Future[Any]:
+        future: Future[Any] = self.pool.submit(run, task, self.shared[task.place], asked)
+        return future
+
+    def stop(self, *, kill: bool) -> None:
+        if kill:
+            self.pool.shutdown(kill_workers=True)
+        _Processes.runs -= 1
+        if _Processes.runs == 0:
+            _Processes.files.clear()
+            shutil.rmtree(_Processes.folder, ignore_errors=True)
+
+
+def _mapped(array: Array) -> tuple[Any, ...]:
+    """Reduce a big array to its file, which is written once, for a worker to map."""
+    if array.nbytes <= MAPPED or array.dtype.hasobject:
+        return np.asarray(array).__reduce_ex__(5)  # type: ignore[return-value]
+    files, number = _Processes.files, id(array)
+    if number not in files:
+        path = _Processes.folder / f"{time.monotonic_ns()}.npy"
+        np.save(path, array, allow_pickle=False)
+        files[number] = path
+        weakref.finalize(array, _forget, files, number, path)
+    return np.load, (files[number], "r")
+
+
+def _forget(files: dict[int, Path], number: int, path: Path) -> None:
+    if files.get(number) == path:
+        del files[number]
+    path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _begin(parent: int) -> None:
+    """Keep freed memory in this process, and end it when its parent is gone; loky would not."""
+    memory.keep()
+    # loky ends a process that has 300 MB more than after its first task, as if it leaked. Ours
+    # have, since they compile kernels and keep memory; and loky has no option for this.
+    process_executor._MAX_MEMORY_LEAK_SIZE = math.inf
+    tqdm.set_lock(threading.RLock())  # tqdm's semaphore would survive a kill
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class _Cluster(Serial):
+    """A Dask cluster. It has several tasks for each thread, and more as workers join.
+
+    Each shared object is one item of a list: Dask would scatter the values of a dict one by one,
+    under their keys, which other tables have, too.
+    """
+
+    def __init__(self, connected: Any, copied: bool) -> None:
+        from distributed import KilledWorker
+        from distributed.comm import CommClosedError
+
+        self.lost = (CancelledError, KilledWorker, CommClosedError)
+        self.patience = PATIENCE
+        self.connected, self.copied = connected, copied
+        self.pool = connected.get_executor(pure=False)
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        return 4 * max(1, sum(map(int, self.connected.nthreads().values())))
+
+    def open(self, shared: Sequence[Any]) -> None:
+        self.connected.wait_for_workers(1, timeout=PATIENCE)
+        self.shared, self.held = shared, dict[int, Any]()  # what a dead worker held is sent again
+
+    def submit(self, run: Runner, task: Task, asked: str) -> Future[Any]:
+        if task.place not in self.held:
+            (self.held[task.place],) = self.connected.scatter(
+                [self.shared[task.place]], hash=False, broadcast=self.copied
+            )
+        future: Future[Any] = self.pool.submit(run, task, self.held[task.place], asked)
+        return future
+
+    def silence(self, running: int) -> str:
+        workers = len(self.connected.nthreads())
+        return f"no worker has answered for {PATIENCE} s: {workers} workers, {running} tasks left"
+
+    def stop(self, *, kill: bool) -> None:
+        self.pool.shutdown(wait=False)
+        self.held = {}
+
+
+@contextlib.contextmanager
+def client(scheduler: Any, jobs: int = 1) -> Iterator[Any]:
+    """Connect to a Dask scheduler by its address; "local" starts one with ``jobs`` processes.
+
+    Yields None for None, which stands for this machine.
+
+    A scheduler runs any code that reaches its port. So the local one listens only on the loopback
+    interface, without a dashboard.
+
+    Raises
+    ------
+    ImportError
+        Dask is not installed; the message says how to install it.
+    OSError
+        There is no scheduler at the address.
+    """
+    if scheduler is None:
+        yield None
+        return
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise ImportError("a Dask cluster needs: pip install -e '.[cluster]'") from None
+    if isinstance(scheduler, Client):
+        yield scheduler
+    elif scheduler == "local":
+        quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+        with (
+            LocalCluster(
+                n_workers=jobs, threads_per_worker=1, host="127.0.0.1", scheduler_kwargs=quiet
+            ) as cluster,
+            Client(cluster) as connected,
+        ):
+            yield connected
+    else:
+        with Client(scheduler, timeout=PATIENCE) as connected:
+            yield connected
+
+
+def threads(function: Callable[[T], R], items: Sequence[T], jobs: int) -> list[R]:
+    """Return function(item) for each item, in order, from threads, each with BLAS on one thread.
+
+    Items should have equal work, in products and kernels, which release the interpreter's lock. Big
+    arrays are in memory once. After an error or Ctrl-C, only running items finish.
+    """
+    stop = threading.Event()
+
+    def share(part: Sequence[T]) -> list[R]:
+        try:
+            with one_thread():
+                return [function(item) for item in part if not stop.is_set()]
+        except BaseException:
+            stop.set()
+            raise
+
+    jobs = min(jobs, len(items))
+    if jobs <= 1:  # this thread keeps its arrays for the next call
+        return share(items)
+    with ThreadPoolExecutor(jobs) as executor:
+        try:
+            shares = list(executor.map(share, [items[i::jobs] for i in range(jobs)]))
+        finally:
+            stop.set()
+    return [shares[i % jobs][i // jobs] for i in range(len(items))]
