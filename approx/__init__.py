@@ -18,7 +18,7 @@ _HOMES = {
     "Parts": "estimate.parts",
     "Price": "method.prices",
     "ResourceLimitError": "estimate.memory",
-    "Size": "method.method",
+    "Size": "method.filling",
     "parse": "registry",
 }
 __all__ = [*_HOMES, "exact", "projections"]
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from approx.estimate.masks import Mask as Mask
     from approx.estimate.memory import ResourceLimitError as ResourceLimitError
     from approx.estimate.parts import Parts as Parts
-    from approx.method.method import Method as Method, Moments as Moments, Size as Size
+    from approx.method.filling import Size as Size
+    from approx.method.method import Method as Method, Moments as Moments
     from approx.method.prices import Price as Price
     from approx.registry import ALIASES as ALIASES, METHODS as METHODS, parse as parse
 else:

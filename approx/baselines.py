@@ -22,7 +22,7 @@ class Baseline(Method):
     def _price(self, shape: Shape) -> Price:
         return dataclasses.replace(low_rank(1, shape), multiply_adds=0.0)
 
-    def affordable(self, budget: float, shape: Shape, currency: str) -> bool:
+    def _affordable(self, budget: float, shape: Shape, currency: str) -> bool:
         return True
 
     def entry_work(self, shape: Shape) -> float:

@@ -11,6 +11,7 @@ from approx import METHODS, Mask, parse
 from approx.estimate import exact
 from approx.estimate.corrections import Support, coordinates
 from approx.estimate.masked import Masked
+from approx.method.filling import resized
 from approx.polynomials.elementwise import Elementwise
 from approx.projections import Fixed
 from approx.projections.summand import Entries
@@ -68,7 +69,7 @@ def sized(method, n, l, d):
         return method
     size = method.sized_by
     if size is not None and (size.counts == "entries" or (size.most and method != type(method)())):
-        return method.resized((l + 1) // 2)
+        return resized(method, (l + 1) // 2)
     budgets = (x * (n + l) / n for x in (2, 4, 8, 16, 64))
     return next(filter(None, (method.within(x, n=n, l=l, d=d) for x in budgets)))
 

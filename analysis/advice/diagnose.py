@@ -52,6 +52,7 @@ from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.kernels.threads import one_thread
+from approx.method.filling import is_fillable, with_sizes
 from approx.method.prices import Shape, price_at
 from approx.method.tags import ADAPTIVE, AUTOREGRESSIVE, ORACLE, ROW_LOCAL
 from approx.random_features.features import RandomFeatures
@@ -477,12 +478,12 @@ def _fitting(head: Sampled, about: _Question) -> tuple[list[Method], list[Senten
 
 def _absent(method: Method, capped: bool) -> Sentence:
     """Return the reason why no size of a method fits; `capped`: the budget buys exact attention."""
-    if method.is_template and not method.fillable:
+    if method.is_template and not is_fillable(method):
         return Sentence(
             "{spec}: the inputs decide how much it reads, so a budget cannot set its sizes. "
             "Give the sizes, such as {sized}, and measure it by a sweep without budgets",
             spec=str(method),
-            sized=str(method.with_sizes()),
+            sized=str(with_sizes(method)),
         )
     if ADAPTIVE in method.tags:
         return Sentence(

@@ -10,6 +10,7 @@ import functools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -35,7 +36,7 @@ from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.kernels.threads import one_thread
-from approx.method.filling import least_size
+from approx.method.filling import least_size, resized
 from approx.method.prices import low_rank
 from approx.method.tags import ORACLE, ROW_LOCAL
 from approx.sparse.exact import Exact
@@ -338,7 +339,7 @@ class Family(NamedTuple):
         ceiling = cost(Exact(), x, currency)
         size, asked = method.sized_by, {**x.shape.given, "currency": currency}
         alone = size is not None and getattr(method, size.field) is None
-        if size is None or not alone or method.resized(size.least).is_template:
+        if size is None or not alone or resized(method, size.least).is_template:
             none, one = (price_of_keys(keys, x, currency) for keys in (0, 1))
             count = math.ceil((ceiling - none) / (one - none))
             return cls(
@@ -347,10 +348,10 @@ class Family(NamedTuple):
             )
         most = method.within(math.nextafter(ceiling, 0.0), **asked)
         if most is None:
-            return cls(range(0), method.resized)
+            return cls(range(0), partial(resized, method))
         fewest = max(0, -(-(least_size(method, x.d) - size.least) // size.step))
         sizes = range(size.least, getattr(most, size.field) + 1, size.step)
-        return cls(sizes[fewest:], method.resized)
+        return cls(sizes[fewest:], partial(resized, method))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

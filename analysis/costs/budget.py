@@ -8,6 +8,7 @@ from typing import NamedTuple
 from analysis.costs.candidates import why_not
 from analysis.inputs import Head
 from approx import Approximation, Method, checks
+from approx.method.filling import is_fillable
 from approx.method.prices import CURRENCIES, entries
 
 KEYS = 32  # the budget of a report is the price of this many exact keys
@@ -101,7 +102,7 @@ def match(
     for method in methods:
         checks.instance("every method", method, Method, "a method")
         filled = None
-        fillable = method.fillable or not method.is_template
+        fillable = is_fillable(method) or not method.is_template
         if fillable and why_not(method, inputs.mask) is None:
             filled = method.within(budget, currency=currency, **inputs.shape.given)
         (absent if filled is None else fitting).append(method if filled is None else filled)

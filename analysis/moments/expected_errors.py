@@ -12,7 +12,7 @@ from approx import Method, checks
 from approx.checks import Array
 from approx.estimate import exact, masks
 from approx.estimate.masks import MaskLike
-from approx.method.filling import least_size
+from approx.method.filling import least_size, resized
 from approx.projections import named
 
 RESOLUTION = 1e-11  # relative resolution of very large numbers of features
@@ -180,6 +180,6 @@ def _features(method: Method) -> Method | None:
 def _resized(method: Method, m: int) -> Method:
     """Return the method with another m of its features."""
     if _features(method) is method:
-        return method.resized(m)
+        return resized(method, m)
     name, part = next((name, x) for name, x in method.parts.items() if _features(x) is not None)
     return dataclasses.replace(method, **{name: _resized(part, m)})  # type: ignore[type-var]

@@ -33,6 +33,7 @@ from analysis.sweeps.store import CellsFailed, Store
 from analysis.sweeps.table import COLUMNS as COLUMNS, Row
 from approx import Approximation, Method, checks
 from approx.estimate import memory
+from approx.method.filling import require_fillable
 from approx.method.prices import CURRENCIES
 
 CELL_BYTES = 1000  # the approximate size of a cell in a plan
@@ -256,7 +257,7 @@ def plan(
     at = tuple(checks.positive("temperature", t) for t in temperatures)
     sizes = [None if b is None else checks.positive("budget", b) for b in budgets]
     if sizes == [None] and (open_ := [m for m in methods if m.is_template]):
-        open_[0].require_fillable()
+        require_fillable(open_[0])
         raise ValueError(f"{open_[0]} is a template: give its size, or a budget")
     labels = [str(method) for method in methods]
     for name, values, given in (

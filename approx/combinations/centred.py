@@ -99,9 +99,9 @@ class Centered(Method):
 
     def _price(self, shape: Shape) -> Price | None:
         price = price_at(self.method, shape)
-        return None if price is None else price + self.beside("method", shape)
+        return None if price is None else price + self._beside("method", shape)
 
-    def beside(self, name: str, shape: Shape) -> Price:
+    def _beside(self, name: str, shape: Shape) -> Price:
         """Return the price of the means: a query reads q̄, and each key is multiplied with it.
 
         The mean of the keys scales whole rows, which cancels in attention, so it has no price.

@@ -20,6 +20,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Label, Method, Moments, Rng, Size, generator
 from approx.method.fields import flag, instance, integer, one_of, real, ruled
+from approx.method.filling import open_size
 from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape, price_at
 from approx.method.tags import (
     ADAPTIVE,
@@ -450,15 +451,15 @@ class Sampled(Method):
             most -= held.single  # these keys are held, so no head draws them
         return Reads(parts.shared + sizes, parts.chosen + rest - sizes, most, parts.unshared)
 
-    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
+    def _fill(self, budget: float, shape: Shape, currency: str) -> Self | None:
         opened = [name for name, part in self.parts.items() if part.is_template]
-        if currency == "bytes" and opened == ["sparse"] and not self.is_open:
-            beside = self.beside("sparse", shape)
+        if currency == "bytes" and opened == ["sparse"] and open_size(self) is None:
+            beside = self._beside("sparse", shape)
             left = 0.0 if beside is None else max(budget - beside.bytes, 0.0)
             budget -= left * NUMBER / (2 * NUMBER + INDEX)  # held keys have weights too
-        return super().filled(budget, shape, currency)
+        return super()._fill(budget, shape, currency)
 
-    def beside(self, name: str, shape: Shape) -> Price | None:
+    def _beside(self, name: str, shape: Shape) -> Price | None:
         nothing: dict[str, Any] = {"sparse": None, "low_rank": Zero()}
         return price_at(dataclasses.replace(self, **{name: nothing[name]}), shape)
 

@@ -13,6 +13,7 @@ from approx.compressed_logits.exponential import Exponential
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method
+from approx.method.filling import resized
 from approx.method.prices import NUMBER, Price, Shape
 
 
@@ -95,12 +96,12 @@ class CompressedLogits(Method):
         """Return 0: a query computes all logits."""
         return 0.0
 
-    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
+    def _fill(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this template with its size, at most d, where nothing is lost."""
-        found = super().filled(budget, shape, currency)
+        found = super()._fill(budget, shape, currency)
         if found is None or found.sized_by is None or not self.at_most_width:
             return found
-        return found.resized(min(getattr(found, found.sized_by.field), shape.d))
+        return resized(found, min(getattr(found, found.sized_by.field), shape.d))
 
     def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
         q, k = super().checked(Q, K)

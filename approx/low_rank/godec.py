@@ -23,7 +23,7 @@ from approx.low_rank.weighted import equations
 from approx.method import TV, Label
 from approx.method.fields import integer, one_of, real
 from approx.method.prices import INDEX, NUMBER, Price, Shape, entries, low_rank
-from approx.method.tags import SPECTRAL
+from approx.method.tags import BUDGETED, SPECTRAL
 
 FRACTIONS = (0.0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)  # of the largest rank, in `at_budget`
 MARGIN = 4  # columns of the subspace beyond the rank
@@ -519,8 +519,6 @@ class GoDec(DecompositionMethod):
     name: ClassVar[str] = "godec"
     label = Label("sparse + low rank (GoDec)", {"largest entries of the matrix": {"rank": 0}})
 
-    fillable = True  # with a budget of stored values, divided in any way
-
     rank: int | None = integer(least=0)
     k: float | None = real(zero=True)
     budget: float | None = real()
@@ -533,7 +531,7 @@ class GoDec(DecompositionMethod):
 
     @property
     def tags(self) -> frozenset[str]:
-        return super().tags | {SPECTRAL}
+        return super().tags | {BUDGETED, SPECTRAL}
 
     @property
     def is_template(self) -> bool:
@@ -569,7 +567,7 @@ class GoDec(DecompositionMethod):
         taken_off = Price(0.0, 0.0, self.rank * of_entries.stored, 0.0)
         return low + of_entries + taken_off
 
-    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
+    def _fill(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method with the budget, or with the k or rank that the budget still pays for.
 
         In a currency other than stored values the division of a budget is not known.

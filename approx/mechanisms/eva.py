@@ -170,7 +170,7 @@ class Eva(Method):
         """Return all reads for one head, because groups depend on its queries."""
         return Reads(unshared=reads)
 
-    def beside(self, name: str, shape: Shape) -> Price | None:
+    def _beside(self, name: str, shape: Shape) -> Price | None:
         return low_rank(self.groups(shape.l), shape)
 
     def _workspace(self, shape: Shape) -> int:

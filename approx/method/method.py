@@ -12,7 +12,6 @@ import hashlib
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -26,6 +25,7 @@ from approx.estimate.approximation import OF, Approximation
 from approx.estimate.masks import ALL, Mask, MaskLike
 from approx.estimate.parts import Parts
 from approx.method import filling, prices
+from approx.method.filling import Size
 from approx.method.prices import Price, Reads, Shape, price_at
 from approx.method.tags import (
     ADAPTIVE,
@@ -38,7 +38,6 @@ from approx.method.tags import (
 )
 from approx.notebook import facts, number, table
 
-MOST_KEYS = 2**31 - 1  # per row: what an index of four bytes counts
 TV, KERNEL = "attention_tv", "kernel_relative_frobenius"  # metrics, as named in `analysis.errors`
 
 Rng = int | np.random.SeedSequence | np.random.Generator | None
@@ -86,66 +85,6 @@ class Moments(NamedTuple):
             np.where(hidden, 0.0, self.relative_bias),
             np.where(hidden, -np.inf, self.log_relative_variance),
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class Size:
-    """The field of a method that a budget fills.
-
-    Parameters
-    ----------
-    field : str
-        Name of the field, such as ``m``. A method with None in this field is a template.
-    least, step : int
-        A budget chooses among least, least + step, least + 2·step, …
-    counts : {"columns", "rank", "entries", "degree"}
-        The unit of the size. ``columns``: columns of both factors. ``rank``: columns, of which a
-        budget buys at most min(n, l). ``entries``: keys per row, of which a budget buys at most l;
-        of fewer keys a row takes all. ``degree``: the degree of a polynomial. The first three give
-        the price, unless the method has its own.
-    most : callable, optional
-        (n, l) → the largest size that a user may give, or None for any; by default the largest
-        size that a budget buys.
-    integer : bool
-        Whether the size is checked as an integer. If not, its field has its own rule.
-    zero : bool
-        Whether a user may give 0. No budget chooses 0.
-    instead : tuple of str
-        Names of fields or properties that may be given in place of the size. The method is then
-        not a template.
-    """
-
-    field: str
-    least: int = 1
-    step: int = 1
-    counts: str = "columns"
-    most: Callable[[int, int], int | None] | None = None
-    integer: bool = True
-    zero: bool = False
-    instead: tuple[str, ...] = ()
-
-    def at(self, steps: int) -> int:
-        """Return the size after a number of steps; step 1 is the least size."""
-        return self.least + (steps - 1) * self.step
-
-    def largest(self, n: int, l: int) -> int | None:
-        """Return the largest size that a budget buys for n queries and l keys; None for any."""
-        return {"rank": min(n, l), "entries": l}.get(self.counts)
-
-    def limit(self, n: int, l: int) -> int | None:
-        """Return the largest size that a user may give; None for any."""
-        if self.most is not None:
-            return self.most(n, l)
-        return None if self.counts == "entries" else self.largest(n, l)
-
-    def checked(self, value: Any) -> int:
-        """Return the size that a user gave; raise TypeError or ValueError if it is not a size."""
-        least = 0 if self.zero else min(1, self.least)
-        most = MOST_KEYS if self.counts == "entries" else None
-        size = checks.integer(self.field, value, least=least, most=most)
-        if size % self.step:
-            raise ValueError(f"{self.field} must be a multiple of {self.step}, got {size}")
-        return size
 
 
 class Method(ABC):
@@ -253,38 +192,8 @@ class Method(ABC):
     @property
     def is_template(self) -> bool:
         """Whether a size of the method or of a part is open, for `within` to fill."""
-        return self.is_open or any(part.is_template for part in self.parts.values())
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the method's own size is open, with no other field in its place."""
-        size = self.sized_by
-        if size is None or getattr(self, size.field) is not None:
-            return False
-        return not any(getattr(self, name) not in (None, False) for name in size.instead)
-
-    @property
-    def fillable(self) -> bool:
-        """Whether a budget can fill the open sizes."""
-        return ADAPTIVE not in self.tags
-
-    def require_fillable(self) -> None:
-        """Raise ValueError if this is a template that no budget can fill."""
-        if self.is_template and not self.fillable:
-            raise ValueError(
-                f"{self} is a template that no budget fills, as what it reads follows from the "
-                f"inputs: give its sizes, such as {self.with_sizes()}"
-            )
-
-    def with_sizes(self) -> Self:
-        """Return this method with each open size set to about 16."""
-        size = self.sized_by
-        given: dict[str, Any] = {
-            x: part.with_sizes() for x, part in self.parts.items() if part.is_template
-        }
-        if self.is_open and size is not None:
-            given[size.field] = size.at(max(1, (16 - size.least) // size.step + 1))
-        return dataclasses.replace(self, **given)  # type: ignore[type-var]
+        parts = any(part.is_template for part in self.parts.values())
+        return parts or filling.open_size(self) is not None
 
     def approximate(
         self,
@@ -448,7 +357,7 @@ class Method(ABC):
         TypeError, ValueError
             d, c or rng cannot be used, the method is a template, or it has no cache.
         """
-        self._sized()
+        filling.require_sizes(self)
         d, c = (checks.integer(name, x, least=1) for name, x in (("d", d), ("c", c)))
         checks.integer("window", window, least=0)
         memory.reserve(self._workspace(Shape(1, 1, d, c)), f"a cache of {self}", "d")
@@ -547,26 +456,21 @@ class Method(ABC):
         width = d if c is None else checks.integer("c", c, least=1)
         shape = Shape(n, l, d, width, masks.as_mask(mask, n, l))
         checks.one_of("currency", currency, prices.CURRENCIES)
-        self.require_fillable()
+        filling.require_fillable(self)
         if self.is_template:
-            return self.filled(budget, shape, currency)
-        return self if self.affordable(budget, shape, currency) else None
+            return self._fill(budget, shape, currency)
+        return self if self._affordable(budget, shape, currency) else None
 
-    def affordable(self, budget: float, shape: Shape, currency: str) -> bool:
+    def _affordable(self, budget: float, shape: Shape, currency: str) -> bool:
         """Return whether this method, with a given size, fits a budget."""
         price = price_at(self, shape)
         return ADAPTIVE not in self.tags if price is None else price.within(budget, currency)
 
-    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        """Return this template with its open sizes filled, see `filling`; None if none fits."""
-        return filling.filled(self, budget, shape, currency)
+    def _fill(self, budget: float, shape: Shape, currency: str) -> Self | None:
+        """Return this template with its open sizes filled to a budget; None if none fits."""
+        return filling.fill(self, budget, shape, currency)
 
-    def resized(self, count: int) -> Self:
-        """Return this method with another size."""
-        assert self.sized_by is not None
-        return dataclasses.replace(self, **{self.sized_by.field: count})  # type: ignore[type-var]
-
-    def beside(self, name: str, shape: Shape) -> Price | None:
+    def _beside(self, name: str, shape: Shape) -> Price | None:
         """Return the price of all parts except one; None if it depends on the inputs."""
         others = [part for field, part in self.parts.items() if field != name]
         if any(ADAPTIVE in part.tags for part in others):
@@ -620,7 +524,7 @@ class Method(ABC):
             Q or K cannot be used, the method is a template, or its size does not fit them.
         """
         size = self.sized_by
-        self._sized()
+        filling.require_sizes(self)
         q, k = checks.queries_keys(Q, K)
         if size is not None and size.integer and (count := getattr(self, size.field)) is not None:
             fewest = self._fewest(q.shape[1])
@@ -632,15 +536,8 @@ class Method(ABC):
                 )
         return q, k
 
-    def _sized(self) -> None:
-        self.require_fillable()
-        if self.is_template:
-            size = self.sized_by
-            field = size.field if self.is_open and size is not None else "every size"
-            raise ValueError(f"{self} is a template: give {field}, or use within(budget, ...)")
-
     def _repr_html_(self) -> str:
-        fills = "a" if self.fillable else "no"
+        fills = "a" if filling.is_fillable(self) else "no"
         return facts(
             str(self),
             [

@@ -11,6 +11,7 @@ AUTOREGRESSIVE = "autoregressive"  # a row depends on no token after the keys th
 ROW_LOCAL = "row local"  # a row depends on no other query, so that some rows can be measured alone
 RANDOM = "random"  # draws random numbers
 ADAPTIVE = "adaptive"  # the inputs decide how many numbers are stored, so that no budget fits
+BUDGETED = "budgeted"  # adaptive, and yet a budget of stored values fills it
 PAST_QUERIES = "past queries"  # a row depends on earlier queries, which inputs may lack
 READS_VALUES = "reads values"  # a query reads rows of V, not sums of them
 OUTERMOST = "outermost"  # no other method may contain it

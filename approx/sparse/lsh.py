@@ -156,7 +156,7 @@ class LSH(SupportMethod):
         price = prices.entries(min(self.entries, shape.l), shape, mean=min(self.entries, most))
         return dataclasses.replace(price, reads=None, multiply_adds=None)
 
-    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
+    def _fill(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method with at most ``budget`` expected entries per row.
 
         In other currencies the price depends on the inputs.

@@ -17,6 +17,7 @@ from approx.decoding.keys import ChosenKeys, WindowKeys
 from approx.estimate.masks import Mask
 from approx.method import Label, Size
 from approx.method.fields import flag, instance, integer, one_of
+from approx.method.filling import resized
 from approx.method.prices import NUMBER, Price, Reads, Shape
 from approx.method.tags import BY_ROW, READS_VALUES, ROTATION, SCALE, SHIFT, collect
 from approx.sparse.support import SupportMethod
@@ -125,7 +126,7 @@ class ProjectedTopK(SupportMethod):
         r = self.r or max(1, d // SHARE)
         if self.by == "pca":
             return KeyPCA(r, centred=self.centred, axes=self.axes)
-        return SELECTORS[self.by]().resized(r)
+        return resized(SELECTORS[self.by](), r)
 
     def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
         q, k = super().checked(Q, K)

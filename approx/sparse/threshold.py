@@ -70,7 +70,7 @@ class Threshold(SupportMethod):
             return None
         return np.minimum(mask.counts, math.floor(1.0 / self.level + 1e-9))
 
-    def filled(self, budget: float, shape: Shape, currency: str) -> Self | None:
+    def _fill(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method at the least level whose rows always fit the budget."""
         full = dataclasses.replace(shape, mask=None)
         none, one = (getattr(entries(k, full), currency) for k in (0, 1))

@@ -27,6 +27,7 @@ from approx.estimate import exact
 from approx.estimate.corrections import Support
 from approx.kernels import pattern_products
 from approx.kernels.threads import one_thread
+from approx.method.filling import is_fillable
 from approx.method.prices import Shape, price_at
 from approx.method.tags import AUTOREGRESSIVE, ORACLE
 from approx.registry import ALIASES
@@ -117,7 +118,7 @@ def methods(shape: Shape, specs: Iterable[str] = (*METHODS, *ALIASES, *MORE)) ->
 
 def filled(method: Method, shape: Shape) -> Method | None:
     """Return a template at the reads of 32 keys, or with 32 stored values where nothing fits."""
-    if not method.fillable:
+    if not is_fillable(method):
         return None
     reads = KEYS * (shape.d + shape.c)
     sized = method.within(reads, **shape.given, currency="reads")

@@ -336,7 +336,7 @@ def test_a_method_of_ones_own(monkeypatch):
         sized_by = Size("rank")
         rank: int | None = None
         scale: float = 0.5
-        _price, affordable = Method._price, Method.affordable  # not those of a baseline
+        _price, _affordable = Method._price, Method._affordable  # not those of a baseline
 
     monkeypatch.setitem(METHODS, "half", Half)
     method = parse("half(scale=0.25)")

@@ -16,6 +16,7 @@ from analysis.models.capture import Capture
 from analysis.ranks import state_rank
 from approx import Mask, parse
 from approx.estimate import exact
+from approx.method.filling import resized
 from approx.method.prices import CURRENCIES, Shape, price_at
 from approx.method.tags import ORACLE
 from figures.words.marked_text import insert
@@ -96,7 +97,7 @@ def test_methods_at_equal_reads_are_the_largest_that_fit():
         price = method.price(**shape)
         if price is not None and method.sized_by is not None:  # uniform attention has no size
             assert price.reads <= 20 * 128
-            larger = method.resized(getattr(method, method.sized_by.field) + 1)
+            larger = resized(method, getattr(method, method.sized_by.field) + 1)
             assert larger.price(**shape).reads > 20 * 128 or not states.keeps_leaf(larger)
 
 

@@ -22,6 +22,7 @@ from analysis.models.plan import Plan, misfits
 from analysis.models.replacement import Passage
 from analysis.models.substitute import substitute
 from approx import parse
+from approx.method.filling import resized
 
 N, PROMPT = 70, 44
 IDS = np.random.default_rng(5).integers(1, 50, N)
@@ -45,7 +46,7 @@ FURTHER = (
 def sized(spec):
     method = parse(spec)
     size = SIZED.get(spec, 12)
-    return method.resized(max(size, method.sized_by.least)) if method.is_template else method
+    return resized(method, max(size, method.sized_by.least)) if method.is_template else method
 
 
 def runnable(kind):

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from small import SIZED, hiding, problems, small
 
 from approx import METHODS, Mask, Price, parse
-from approx.method.filling import least_size
+from approx.method.filling import least_size, resized
 from approx.method.prices import CURRENCIES
 from approx.sparse.support import ByPlace, SupportMethod
 
@@ -232,7 +232,7 @@ def test_a_price_grows_with_the_size_in_every_currency(name):
     method = METHODS[name]()
     size = method.sized_by
     sizes = [size.at(steps) for steps in range(1, 5) if size.at(steps) >= least_size(method, D)]
-    prices = [method.resized(count).price(**SHAPE) for count in sizes]
+    prices = [resized(method, count).price(**SHAPE) for count in sizes]
     for less, more in itertools.pairwise(prices):
         for a, b in zip(dataclasses.astuple(less), dataclasses.astuple(more)):
             assert (a is None and b is None) or a <= b or name == "reformer"  # more buckets, first

@@ -11,6 +11,7 @@ from small import SIZED, few
 
 from approx import ALIASES, METHODS, parse
 from approx.compressed_logits.method import CompressedLogits
+from approx.method.filling import is_fillable, resized, with_sizes
 from approx.method.tags import ADAPTIVE
 from approx.projections import Fixed
 from approx.random_features.positive import Positive
@@ -45,7 +46,7 @@ def sizes_in_order(name, start):
 def test_the_largest_size_that_fits(name, budget, n, l, d):
     shape = {"n": n, "l": l, "d": d}
     filled = template(name).within(budget, **shape)
-    least = template(name).resized(template(name).sized_by.least)
+    least = resized(template(name), template(name).sized_by.least)
     if filled is None:
         assert least.price(**shape).stored > budget
         return
@@ -229,7 +230,7 @@ def test_a_budget_fills_every_template_that_does_not_say_what_to_give_instead(sp
     if not method.is_template:
         return
     x = np.random.default_rng(0).standard_normal((32, 4))
-    if method.fillable:
+    if is_fillable(method):
         assert not method.within(2.0**20, n=32, l=32, d=4).is_template
         return
     said = r"is a template that no budget fills, .*: give its sizes, such as (.*)$"
@@ -244,11 +245,11 @@ def test_a_budget_fills_every_template_that_does_not_say_what_to_give_instead(sp
 
 
 def test_the_sizes_that_a_template_is_told_are_those_that_are_open():
-    found = parse("vattention(sparse=sink_window(k=3))").with_sizes()
+    found = with_sizes(parse("vattention(sparse=sink_window(k=3))"))
     assert str(found.sparse) == "sink_window(k=3)"
     assert found.k == 16
-    assert str(parse("trigonometric").with_sizes()) == "trigonometric(m=16)"
-    assert str(parse("pages(size=8)").with_sizes()) == "pages(k=16, size=8)"
+    assert str(with_sizes(parse("trigonometric"))) == "trigonometric(m=16)"
+    assert str(with_sizes(parse("pages(size=8)"))) == "pages(k=16, size=8)"
 
 
 @pytest.mark.parametrize(
