@@ -1,4 +1,4 @@
-"""Sentences that keep their format string and values, and the numbers in them as text."""
+"""Sentences that keep their format string and values, and what stands in them as text."""
 
 import math
 from typing import Any, Self
@@ -57,3 +57,16 @@ def thousandths(x: float) -> str:
     ('0.000', '0.123', '2e-05')
     """
     return f"{x:.0e}" if 0 < abs(x) < 5e-4 else f"{x:.3f}"
+
+
+def one_line(text: object, most: int = 240) -> str:
+    r"""Return a text as one printable line; a long text is shortened in the middle.
+
+    Examples
+    --------
+    >>> one_line("a\nb"), len(one_line("x" * 1000))
+    ('a b', 240)
+    """
+    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+    half = (most - 3) // 2
+    return line if len(line) <= most else f"{line[: most - 3 - half]}...{line[-half:]}"

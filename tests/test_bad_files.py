@@ -22,7 +22,7 @@ from entries import clean
 from files import KINDS, archive, npy, safetensors, write
 from matplotlib.figure import Figure
 
-from analysis.inputs import array_files, load
+from analysis.inputs import array_files, load, text_files
 from analysis.inputs.array_files import InputFileError, InputFileWarning
 from analysis.models import capture
 from analysis.runs import output_files
@@ -533,4 +533,4 @@ def test_a_text_is_a_file_and_not_endless(tmp_path):
     (tmp_path / "long.md").write_text("long")
     for name in ("none.md", "long.md", "."):
         with pytest.raises((FileNotFoundError, ValueError), match=r"there is no|is not a file of"):
-            array_files.read_text(tmp_path / name, most=3)
+            text_files.read_text(tmp_path / name, most=3)

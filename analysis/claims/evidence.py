@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from analysis import inputs
 from analysis.inputs import Head
-from analysis.inputs.array_files import one_line
 from analysis.ranks.rank import summary
+from analysis.sentences import one_line
 from approx import parse
 from approx.checks import Array
 

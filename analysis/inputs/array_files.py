@@ -1,7 +1,4 @@
-"""Read arrays from .npy folders, .npz and .safetensors files: without pickle, sizes checked first.
-
-Files are also written here: completely or not at all, and never outside their folder.
-"""
+"""Arrays read from .npy folders, .npz and .safetensors: without pickle, sizes checked first."""
 
 import difflib
 import json
@@ -15,6 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from analysis.sentences import one_line
 from approx import checks
 from approx.checks import Array
 from approx.estimate import memory
@@ -37,7 +35,6 @@ USUAL = {  # other names of the arrays, as a word in a longer name
 }
 INDICES = ("layers", "heads")  # original indices: one integer per head
 MASKS = ("window", "first", "stop")
-MOST_TEXT = 2**24  # bytes of a config, a plan, notes or answers
 NAMES = (*AXES, *VALUES, *INDICES, *MASKS, "sinks")
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 RECIPE = (
@@ -423,34 +420,3 @@ def _decode(path: Path, tensor: dict[str, Any], data: Array) -> Array:
         how = f", {BFLOAT16}" if kind[1:] == "16" else " is not supported, use F32, F16 or BF16"
         raise InputFileError(f"{path.name}: dtype {kind}{how}")
     return x.reshape(tensor["shape"])
-
-
-def one_line(text: object, most: int = 240) -> str:
-    r"""Return a text as one printable line; a long text is shortened in the middle.
-
-    Examples
-    --------
-    >>> one_line("a\nb"), len(one_line("x" * 1000))
-    ('a b', 240)
-    """
-    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
-    half = (most - 3) // 2
-    return line if len(line) <= most else f"{line[: most - 3 - half]}...{line[-half:]}"
-
-
-def read_text(path: Path, kind: str = "file", most: int = MOST_TEXT) -> str:
-    """Return a UTF-8 text that a user wrote, without a byte order mark.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        There is none, it is no regular file or larger than `most` bytes, or no UTF-8.
-    """
-    if not path.exists():
-        raise FileNotFoundError(f"there is no {kind} {one_line(path)}")
-    if not path.is_file() or path.stat().st_size > most:  # a pipe or a device may never end
-        raise ValueError(f"{one_line(path)} is not a {kind} of at most {most} bytes")
-    try:
-        return path.read_text("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{one_line(path)} must be a UTF-8 file") from None

@@ -10,6 +10,7 @@ import numpy as np
 
 from analysis.inputs import array_files
 from analysis.inputs.heads import Head, Heads
+from analysis.sentences import one_line
 from approx import Mask, checks
 from approx.checks import Array
 from approx.estimate import memory
@@ -66,7 +67,7 @@ def load(
     checks.one_of("dtype", dtype, ("float64", "float32"))
     arrays = array_files.read(path)
     q, k, v = arrays["q"], arrays["k"], arrays.get("v")
-    name = array_files.one_line(path.name if path.is_dir() else path.stem, LONGEST)
+    name = one_line(path.name if path.is_dir() else path.stem, LONGEST)
     scaling = None if "scaling" not in arrays else float(arrays["scaling"].item())
     mask = _mask(arrays, q.shape, k.shape[-2])
     sinks = arrays.get("sinks")

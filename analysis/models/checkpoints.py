@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from analysis.inputs import array_files
-from analysis.inputs.array_files import InputFileWarning, one_line
+from analysis.inputs import text_files
+from analysis.inputs.array_files import InputFileWarning
+from analysis.sentences import one_line
 from approx import checks
 from approx.estimate import memory
 
@@ -287,7 +288,7 @@ def texts(model_dir: str | os.PathLike[str], *paths: str | os.PathLike[str] | No
 
 def read(path: str | os.PathLike[str]) -> str:
     """Return a text; raise ValueError if the file is not UTF-8."""
-    return array_files.read_text(Path(path), "text", MOST_TEXT)
+    return text_files.read_text(Path(path), "text", MOST_TEXT)
 
 
 def token_ids(words: str, tokenizer: Any, config: Any, max_tokens: int) -> list[int]:

@@ -14,10 +14,10 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from analysis.inputs.array_files import one_line
 from analysis.models import checkpoints
 from analysis.models.attention_hook import Attention, Call, Hook, unused
 from analysis.models.checkpoints import Place
+from analysis.sentences import one_line
 from approx.checks import Array, integer, one_of
 
 HeadIndex = tuple[int, int]  # (layer, head)

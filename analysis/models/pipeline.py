@@ -30,7 +30,6 @@ from analysis.advice.verdict import VERDICTS
 from analysis.costs import budget as budgets
 from analysis.costs.allocation import HEAD, Allocation, single
 from analysis.costs.budget import KEYS
-from analysis.inputs.array_files import one_line
 from analysis.models import checkpoints, cost_curves, planner
 from analysis.models.checkpoints import Place
 from analysis.models.language_model import LanguageModel
@@ -50,6 +49,7 @@ from analysis.models.replacement import (
 from analysis.models.sensitivity import Gradients, gradients
 from analysis.runs import engines, tasks
 from analysis.runs.output_files import usable
+from analysis.sentences import one_line
 from analysis.sweeps import table
 from analysis.sweeps.store import Store, StoreError
 from analysis.sweeps.table import Row

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from analysis.inputs import array_files
-from analysis.inputs.array_files import one_line
+from analysis.inputs import text_files
 from analysis.models.checkpoints import Place, bare_name
 from analysis.models.language_model import HeadIndex
 from analysis.runs.output_files import replacing
+from analysis.sentences import one_line
 from approx import Mask, Method, checks, notebook, parse
 from approx.method.prices import CURRENCIES
 
@@ -154,7 +154,7 @@ class Plan:
             There is no such file, or it is not a plan.
         """
         source = Path(path)
-        text = array_files.read_text(source)
+        text = text_files.read_text(source)
         try:
             return cls.from_json(text)
         except (ValueError, TypeError) as error:

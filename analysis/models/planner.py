@@ -12,7 +12,6 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis.costs.allocation import HEAD, Allocation, allocate, cheapest
-from analysis.inputs.array_files import one_line
 from analysis.models import checkpoints
 from analysis.models.checkpoints import Place
 from analysis.models.cost_curves import EXACT, SHARES, curves
@@ -30,6 +29,7 @@ from analysis.models.replacement import (
 )
 from analysis.runs import engines
 from analysis.runs.store import Finished
+from analysis.sentences import one_line
 from approx import Method, checks, parse
 from approx.method.prices import CURRENCIES, price_at
 

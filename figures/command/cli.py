@@ -109,7 +109,7 @@ def _guide(_: argparse.Namespace) -> int:
 
 def _failed(error: Exception, arguments: argparse.Namespace) -> int:
     """Say in one line what failed; return 1."""
-    from analysis.inputs.array_files import one_line
+    from analysis.sentences import one_line
 
     if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
         error.filename = f"standard output or {tempfile.gettempdir()}"  # all else has a name
@@ -154,7 +154,8 @@ def _warned(
     line: str | None = None,
 ) -> None:
     """Say in one line what is doubtful about a file; show another warning as Python does."""
-    from analysis.inputs.array_files import InputFileWarning, one_line
+    from analysis.inputs.array_files import InputFileWarning
+    from analysis.sentences import one_line
 
     if issubclass(category, InputFileWarning):
         _say(one_line(message, MOST_CHARACTERS))

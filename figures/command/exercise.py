@@ -22,11 +22,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Return 1 if an answer is wrong."""
     from analysis.experiments.exercises import check
-    from analysis.inputs import array_files
+    from analysis.inputs import text_files
     from figures.words.translation import speaking, tr
 
     try:
-        answers = json.loads(array_files.read_text(arguments.answers))
+        answers = json.loads(text_files.read_text(arguments.answers))
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{arguments.answers} is no JSON: {error}") from None
     judged, hint = check(arguments.number, answers)

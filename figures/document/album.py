@@ -16,8 +16,8 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.inputs.array_files import one_line
 from analysis.runs import output_files
+from analysis.sentences import one_line
 from figures.drawing import style
 from figures.gallery import FIGURES
 from figures.words.translation import speaking, spoken, tr

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from analysis.inputs import array_files
+from analysis.inputs import text_files
 from analysis.runs.output_files import replacing
 from figures import fonts
 from figures.document.notes import merged, notes as own_notes
@@ -183,7 +183,7 @@ def check_notes(markdown: Path | None, notes: Path) -> None:
     if notes.exists() and markdown is not None and markdown.is_file():
         _tree(markdown, notes)
     elif notes.exists():
-        own_notes(array_files.read_text(notes))
+        own_notes(text_files.read_text(notes))
 
 
 def executable() -> str:
@@ -243,11 +243,11 @@ def _read(text: str, folder: Path, *more: str) -> Node:
 
 def _tree(markdown: Path, notes: Path | None) -> Node:
     """Return pandoc's tree of a document, with the notes in it if there are any."""
-    tree = _read(array_files.read_text(markdown), markdown.parent)
+    tree = _read(text_files.read_text(markdown), markdown.parent)
     if notes is not None and notes.exists():
         tree["blocks"] = merged(
             tree["blocks"],
-            own_notes(array_files.read_text(notes)),
+            own_notes(text_files.read_text(notes)),
             # a heading of a note has no identifier, which the document might have already
             lambda text: _read(text, markdown.parent, "-auto_identifiers")["blocks"],
         )

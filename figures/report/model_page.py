@@ -14,12 +14,12 @@ from typing import Any
 import pandas as pd
 
 from analysis.experiments.profile import Profile
-from analysis.inputs.array_files import one_line
 from analysis.models.next_tokens import Change
 from analysis.models.pipeline import Results
 from analysis.models.plan import Plan
 from analysis.models.replacement import SKIP, Estimated
 from analysis.runs import output_files
+from analysis.sentences import one_line
 from figures.document.convert import check_notes, executable, to_html
 from figures.document.notes import NAME as NOTES
 from figures.drawing import style
