@@ -33,7 +33,6 @@ def run(arguments: argparse.Namespace) -> int:
     from analysis.models import checkpoints
     from analysis.models.pipeline import Run
     from figures.report import model_page
-    from figures.show import model_run
     from figures.words.terminal_columns import paragraphs
     from figures.words.translation import speaking
 
@@ -53,12 +52,12 @@ def run(arguments: argparse.Namespace) -> int:
             scheduler=arguments.scheduler,
         )
         if over.left():
-            print(paragraphs([model_run.beforehand(over)]), file=sys.stderr)
+            print(paragraphs([model_page.beforehand(over)]), file=sys.stderr)
             over.fill(progress=sys.stderr.isatty())
         found = over.results()
         command = shlex.join(["expqk", *sys.argv[1:]])
         written = model_page.build(found, arguments.out, command=command)
-        print(paragraphs(model_run.answers(found)))
+        print(paragraphs(model_page.answers(found)))
     for path in written:
         print(path)
     return 0

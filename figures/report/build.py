@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from figures.document.convert import check_notes, to_html, to_pdf
 from figures.document.notes import NAME as NOTES, skeleton
 from figures.drawing import style
 from figures.gallery import FIGURES, FigureModule, moments, reported, summary
-from figures.report import model_page, sentences, tables, theory
+from figures.report import model_page, sentences, tables, templates, theory
 from figures.report.references import REFERENCES
 from figures.words import amounts, numbers
 from figures.words.translation import in_words, mark, share_of, speaking, spoken, tr
@@ -41,7 +41,6 @@ SUMMARY, ADVICE = "summary", "advice"
 BY_CELL = ("error",)  # a study of many short cells, shared by all processes; any other has one
 LONG = "price", "winners", "frontier"  # begun first, as a long one at the end runs alone
 TITLE = mark("Rank, bias, variance and error of exp(q·k) across temperatures")
-TEMPLATES = {"en": "report.md.j2", "zh": "report.zh.md.j2"}
 ABOUT_NOTES = mark(
     "Write your text below a mark: it takes the place of the question. Then: expqk report "
     "--rebuild --out DIR"
@@ -260,35 +259,17 @@ def render(
     """
     context = {
         "title": tables.literal(title or tr(TITLE)),
-        "lang": "zh-CN" if spoken() == "zh" else "en",
         "authors": [tables.literal(author) for author in authors],
         "command": command.encode(errors="replace").decode(),  # what is no UTF-8 becomes "?"
-        "model_sentence": "" if model is None else model_page.briefly(model),
-        "model": "" if model is None else model_page.section(model),
+        "model": None if model is None else model_page.context(model),
         "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0)),
         **_context(*_in_markdown(profile, computed)),
     }
-    template = _environment().get_template(TEMPLATES[spoken()])
-    cited = re.findall(r"\]\(#ref-(\w+)\)", template.render(context, references=REFERENCES))
-    references = {key: text for key, text in REFERENCES.items() if key in cited}
-    text: str = template.render(context, references=references)
-    return text.strip() + "\n"
-
-
-def _environment() -> Any:  # of jinja2, an extra
-    try:
-        import jinja2
-    except ImportError:
-        raise ImportError("the report needs: pip install -e '.[report]'") from None
-    templates = resources.files("figures.report")
-    return jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda part: templates.joinpath(part).read_text("utf-8")),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        comment_start_string="<#",  # {# begins an identifier in pandoc's Markdown
-        comment_end_string="#>",
+    cited = re.findall(
+        r"\]\(#ref-(\w+)\)", templates.fill("report", references=REFERENCES, **context)
     )
+    references = {key: text for key, text in REFERENCES.items() if key in cited}
+    return templates.fill("report", references=references, **context).strip() + "\n"
 
 
 def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:

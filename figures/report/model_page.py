@@ -1,4 +1,4 @@
-"""What happens to a language model: its own page, sections of a report, and their files.
+"""What happens to a language model: its own page, a section of a report, and their files.
 
 `expqk model` writes what it found beside its page; a report of the same model's heads reads it
 there and says the same.
@@ -6,32 +6,52 @@ there and says the same.
 
 import math
 import shlex
-import textwrap
-from collections.abc import Iterable
+import string
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import PercentFormatter
 
+from analysis.advice.verdict import KEEP, TIED, advice
 from analysis.experiments.profile import Profile
+from analysis.models.language_model import HeadIndex
 from analysis.models.next_tokens import Change
-from analysis.models.pipeline import Results
+from analysis.models.pipeline import Results, Run
 from analysis.models.plan import Plan
 from analysis.models.replacement import SKIP, Estimated
 from analysis.runs import output_files
 from analysis.sentences import one_line
 from figures.document.convert import check_notes, executable, to_html
 from figures.document.notes import NAME as NOTES
-from figures.drawing import style
-from figures.report.tables import literal, markdown
-from figures.show import model_run
-from figures.words.translation import spoken, tr
+from figures.drawing import looks, style
+from figures.report import templates
+from figures.report.tables import markdown
+from figures.show import head_cells
+from figures.show.head_cells import GREY
+from figures.show.plans import method_counts
+from figures.words.amounts import amount_text
+from figures.words.numbers import or_infinity
+from figures.words.translation import mark, share, tr
 
 SOURCE, PAGE, PLAN = "report.md", "index.html", "plan.json"
 HEADS, PRICE = "model_heads", "model_price"  # figures and tables; no other figure has the name
 FIGURES = HEADS, PRICE
 HOLDS = "what expqk model found"  # the folder of `expqk model`
 COMMAND, FOUND = "command", "found"  # of the manifest: as it was given, and what no table holds
+
+WIDTH = 7.0  # inches
+COLOURS = [colour for colour in looks.PALETTE if colour not in ("#94a4a2", "#717581")]  # no greys
+LETTERED = 40  # layers: of more, a head has no room for a letter
+MOST_NAMED = 3  # methods of a plan that a sentence names
+PLANNED = "plan"  # instead of a method, in the table of prices
 
 
 def usable(out: Path) -> None:
@@ -75,37 +95,9 @@ def build(found: Results, out: Path, *, command: str) -> list[Path]:
 
 def source(found: Results, out: Path, command: str) -> str:
     """Return the page as pandoc's Markdown; every number is one that was found."""
-    sentences = [f"{i}. {one}" for i, one in enumerate(answers(found), 1)]
-    title = literal(model_run.title(found)).replace("\\", "\\\\").replace('"', '\\"')
-    language = "zh-CN" if spoken() == "zh" else "en"
-    abstract = textwrap.indent("\n".join(sentences), "  ")
-    parts = [
-        f'---\ntitle: "{title}"\nlang: {language}\nabstract: |\n{abstract}\n---',
-        *sections(found, "#"),
-        f"# {tr('What to do')}",
-        *_advised(found, out),
-        f"# {tr('Where the numbers come from')}",
-        provenance(found),
-        textwrap.indent(command, "    "),  # a file's name may have several lines
-    ]
-    return "\n\n".join(parts).rstrip() + "\n"
-
-
-def _advised(found: Results, out: Path) -> Iterable[str]:
-    """Return what to do with what was found."""
     plan = shlex.quote(str(out / PLAN))
-    yield tr(
-        "`plan.json` beside this page has a method for every head, and says what it costs and "
-        "does. To measure it on another text, or to choose one at another price:"
-    )
-    counted = found.plan.facts["currency"]
-    currency = "" if counted == "reads" else f" --currency {counted}"
-    yield textwrap.indent(
-        f"expqk substitute MODEL_DIR TEXT --plan {plan}\n"
-        f"expqk plan MODEL_DIR TEXT --budget {2 * found.plan.facts['budget']:g}"
-        f"{currency} --out plan.json",
-        "    ",
-    )
+    text = templates.fill("model", model=context(found), plan=plan, command=command)
+    return text.rstrip() + "\n"
 
 
 def write(found: Results, out: Path, command: str) -> None:
@@ -122,21 +114,6 @@ def write(found: Results, out: Path, command: str) -> None:
         found.plan.write(path)
 
 
-def draw(found: Results, out: Path, formats: tuple[str, ...] = style.FORMATS) -> None:
-    """Draw both figures, each with its table and its title, into OUT/figures and OUT/data."""
-    for name, table, drawn, title, said in (
-        (
-            HEADS, found.advice, model_run.draw_map(found), model_run.finding_map(found),
-            model_run.caption_map(found),
-        ),
-        (
-            PRICE, model_run.frame(found), model_run.draw_frontier(found),
-            model_run.finding_frontier(found), model_run.caption_frontier(found),
-        ),
-    ):  # fmt: skip
-        style.save(name, table, drawn, out, formats, f"{title} {said}", title)
-
-
 def load_results(folder: Path) -> Results:
     """Return what `expqk model` found, from the folder that it wrote.
 
@@ -151,7 +128,7 @@ def load_results(folder: Path) -> Results:
         about = output_files.manifest(folder)
         rest = about.pop(FOUND)
         price = pd.read_csv(folder / "data" / f"{PRICE}.csv")
-        singles = price[price.method != model_run.PLANNED].to_dict("records")
+        singles = price[price.method != PLANNED].to_dict("records")
         return Results(
             {name: about[name] for name in about if name not in (COMMAND, "holds")},
             pd.read_csv(folder / "data" / f"{HEADS}.csv"),
@@ -198,127 +175,374 @@ def refuse_other(found: Results, profile: Profile) -> None:
             )
 
 
+def context(found: Results) -> dict[str, Any]:
+    """Return what the template of the page, or of the section of a report, speaks of."""
+    about, facts = found.about, found.plan.facts
+    return {
+        "found": found,
+        "title": title(found),
+        "summary": answers(found),
+        "heads": len(found.advice.drop_duplicates(["layer", "head"])),
+        "share": f"{facts['price'] / facts['exact_price']:.1%}",
+        "same": f"{facts['same_top_1']:.0%}",
+        "kl": kl_of(facts),
+        "skip": SKIP,
+        "heads_finding": finding_map(found),
+        "heads_caption": caption_map(found),
+        "plan_table": markdown(plan_table(found)),
+        "price_finding": finding_frontier(found),
+        "price_caption": caption_frontier(found),
+        "price_table": markdown(frontier_table(found)),
+        "texts": [(about[name], about[f"{name}_sha256"]) for name in ("text", "held_out")],
+    }
+
+
+def beforehand(run: Run) -> str:
+    """Return what will be done."""
+    left, every = len(run.left()), len(run.cells())
+    sentence = tr(
+        "{model}: {layers} layers of {heads} heads; {tokens} tokens to choose on, {tokens} "
+        "to measure on. If you stop it, the same command continues where it was.",
+        model=run.model.name,
+        layers=run.model.layers,
+        heads=run.model.heads,
+        tokens=run.settings["tokens"],
+    )
+    if left == every:
+        return sentence
+    return f"{sentence} {tr('{done} of {every} pieces are done.', done=every - left, every=every)}"
+
+
+def title(found: Results) -> str:
+    """Return the title of the page."""
+    return tr("What cheaper attention does to {model}", model=found.about["model"])
+
+
 def answers(found: Results) -> list[str]:
-    """Return what was asked and found, in five sentences of Markdown."""
-    return [literal(one) for one in model_run.answers(found)]
-
-
-def briefly(found: Results) -> str:
-    """Return the sentence of a report's first page."""
+    """Return what was asked and found, in five sentences."""
     facts = found.plan.facts
-    return tr(
-        "**What happens to the model:** each of the {heads} heads of {model} gets a method, "
-        "for {share:.1%} of the price of exact attention. The next word then stays the same "
-        "at {same:.0%} of {positions} positions, and its distribution moves by a KL of {kl} "
-        "(@fig:model_price).",
-        heads=len(found.advice.drop_duplicates(["layer", "head"])),
-        model=literal(str(found.about["model"])),
-        share=facts["price"] / facts["exact_price"],
-        same=facts["same_top_1"],
-        positions=found.positions,
-        kl=model_run.kl_of(facts),
+    advised = advice(found.advice)
+    kept = sum(one.verdict == KEEP for one in advised)
+    used = Counter(looks.label(one.winner) for one in advised if one.verdict != KEEP)
+    asked = tr(
+        "The question: which cheaper methods can compute the {heads} attention heads of "
+        "{model}? The budget is {budget} and head on average, {share:.1%} of what exact "
+        "attention costs after {tokens} tokens.",
+        heads=len(advised), model=found.about["model"], tokens=facts["tokens"],
+        budget=amount_text(facts["budget"], facts["currency"]),
+        share=facts["budget"] / facts["exact_price"],
+    )  # fmt: skip
+    alone = tr(
+        "Each head alone: on {used} of the heads a method is cheaper than exact attention "
+        "and has less than half of uniform attention's error, most often {best}. On {kept} "
+        "of the heads there is none.",
+        used=len(advised) - kept,
+        best=_counted(used, 2) if used else tr("none"),
+        kept=kept,
     )
-
-
-def section(found: Results) -> str:
-    """Return what a report says: the five sentences, all sections, and where they come from."""
-    said = "\n".join(f"{i}. {one}" for i, one in enumerate(answers(found), 1))
-    return "\n\n".join([said, *sections(found, "##"), provenance(found)])
-
-
-def sections(found: Results, heading: str) -> Iterable[str]:
-    """Return map, tables, price and damage, and places of the text; a heading begins with "##"."""
-    return [
-        f"{heading} {tr('Each head by itself')}",
-        tr(
-            "@fig:model_heads shows what serves each head. The error is the total variation of "
-            "the attention weights, tv: 0 is exact, 1 is all on the wrong keys. A method is "
-            "advised where its tv is below half of uniform attention's. Unlike KL below, tv "
-            "counts the first {skip} positions, too.",
-            skip=SKIP,
-        ),
-        _figure(HEADS, model_run.finding_map(found), model_run.caption_map(found)),
-        f"{heading} {tr('All heads together: price and damage')}",
-        tr(
-            "The same error damages the model more on one head than on another. The plan "
-            "(@tbl:model_plan) gives each head a method and a size, so that the predicted "
-            "damage of all heads is least at the average price. @fig:model_price and "
-            "@tbl:model_price show the damage at other prices. The plan need not agree with "
-            "the map above: the map looks at the attention of a head, the plan at what the "
-            "model makes of it."
-        ),
-        _table("model_plan", tr("What the plan is made of"), markdown(model_run.plan_table(found))),
-        _figure(PRICE, model_run.finding_frontier(found), model_run.caption_frontier(found)),
-        _table(PRICE, tr("Price and damage"), markdown(model_run.frontier_table(found))),
-        f"{heading} {tr('Where the next word changes')}",
-        *_changes(found),
-    ]
-
-
-def _figure(name: str, finding: str, caption: str) -> str:
-    said = f"**{literal(finding)}** {literal(caption)}"
-    return f"![{said}](figures/{name}.svg){{#fig:{name} width=100%}}"
-
-
-def _table(name: str, caption: str, table: str) -> str:
-    return f"{table}\n\n: {literal(caption)} {{#tbl:{name}}}"
-
-
-def _changes(found: Results) -> Iterable[str]:
-    """Return the places where the next word is another one."""
-    said = tr(
-        "At {differing} of {positions} positions the likeliest next word of the plan "
-        "differs from the model's.",
-        differing=found.differing,
-        positions=found.positions,
-    )
-    if not found.changes:
-        yield said
-        return
-    yield tr(
-        "{said} Below are the largest change, the middle one and the smallest; a percentage is "
-        "the probability that each gives its own word.",
-        said=said,
-    )
-    for change in found.changes:
-        yield f"> … {literal(change.before)} **▁**"
-        yield tr(
-            "The model: **{own}** ({own_share:.0%}). The plan: **{plan}** ({plan_share:.0%}). The "
-            "text: {following}. KL {kl:.2f} at token {position}.",
-            own=literal(change.own),
-            own_share=change.own_probability,
-            plan=literal(change.plan),
-            plan_share=change.plan_probability,
-            following=literal(change.following),
-            kl=change.kl,
-            position=change.position,
+    if facts["budget"] >= facts["exact_price"]:  # then the advice is to keep exact what is near
+        alone = tr(
+            "The budget pays for exact attention in every head, which costs {price}, so "
+            "there is nothing to approximate. Choose a smaller budget.",
+            price=amount_text(facts["exact_price"], facts["currency"]),
         )
+    together = tr(
+        "All heads together: the plan pays more where the model is sensitive, and less elsewhere; "
+        "its methods are {methods}.",
+        methods=_counted(method_counts(found.plan), MOST_NAMED),
+    )
+    text = found.about["held_out"] or tr("the second half of {text}", text=found.about["text"])
+    after = tr(
+        "On {positions} positions of {text}, which was not used for choosing, the plan keeps "
+        "the model's likeliest next word at {same:.0%} and moves its next-word distribution "
+        "by a KL of {kl} nats. Its perplexity on tokens {first}…{last} goes from "
+        "{before:.3g} to {perplexity}.",
+        positions=found.positions, text=text, first=facts["tokens"] - found.positions + 2,
+        last=facts["tokens"], same=facts["same_top_1"], kl=kl_of(facts),
+        before=facts["exact_perplexity"], perplexity=or_infinity(facts["perplexity"], ".3g"),
+    )  # fmt: skip
+    return [asked, alone, together, after, _against_single(found)]
 
 
-def provenance(found: Results) -> str:
-    """Return the line that says what was computed with what, and when."""
-    about = found.about
-    weights = about["model_sha256"]
-    versions = about["versions"]
-    assert isinstance(weights, dict)
-    assert isinstance(versions, dict)
-    texts = [(about["text"], about["text_sha256"]), (about["held_out"], about["held_out_sha256"])]
-    return tr(
-        "{model}: {weights}; text: {texts}, {tokens} tokens to choose on and as many to measure "
-        "on; seed {seed}; {date}; Python {python}, {versions}.",
-        model=literal(str(about["model"])),
-        weights=_digests(weights.items()),
-        texts=_digests((name, value) for name, value in texts if name is not None),
-        tokens=found.plan.facts["tokens"],
-        seed=about["seed"],
-        date=about["date"],
-        python=about["python"],
-        versions=tr(", ").join(f"{name} {value}" for name, value in versions.items()),
+def _against_single(found: Results) -> str:
+    """Return how the plan compares with the best single method at its budget."""
+    one = _beside(found)
+    if found.gain is None or one is None:
+        return tr("No single method for all heads is so cheap.")
+    known = {
+        "name": tr(", ").join([looks.label(one["method"]), one["method"]]),
+        "kl": kl_of(one),
+        "gain": f"{found.gain.mean:.2f} ± {found.gain.stderr:.2f}",
+    }
+    gain, twice = found.gain.mean, 2 * found.gain.stderr
+    if gain == math.inf or gain > twice:
+        said = mark(
+            "The best single method for all heads at that price, by prediction, is {name}. "
+            "It does worse, by {gain}: its KL is {kl}."
+        )
+    elif gain == -math.inf or gain < -twice:
+        said = mark(
+            "The best single method for all heads at that price, by prediction, is {name}. "
+            "It does better, so use it and not the plan: its KL is {kl}."
+        )
+    else:
+        said = mark(
+            "The best single method for all heads at that price, by prediction, is {name}. It "
+            "has KL {kl}, {gain} more than the plan: which of them is better is not resolved."
+        )
+    return tr(said, **known)
+
+
+def _beside(found: Results) -> dict[str, Any] | None:
+    """Return the dearest single method within the budget, or None."""
+    most = found.plan.facts["budget"] * (1 + 1e-9)
+    at = [one for one in found.singles if one["price"] <= most]
+    return max(at, key=lambda single: float(single["price"]), default=None)
+
+
+def _counted(names: Counter[str], most: int) -> str:
+    return tr(", ").join(
+        tr("{name} ({count})", name=name, count=count) for name, count in names.most_common(most)
     )
 
 
-def _digests(named: Iterable[tuple[object, object]]) -> str:
-    return tr(", ").join(
-        tr("{name} (SHA-256 {digest}…)", name=literal(str(name)), digest=str(value)[:16])
-        for name, value in named
+def kl_of(one: Mapping[str, Any]) -> str:
+    """Return a KL and its standard error, which a line does not part."""
+    digits = _digits(one)
+    kl = or_infinity(one["kl"], digits)
+    error = one["kl_stderr"]
+    return kl if error is None else f"{kl} ± {error:{digits}}".replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _digits(one: Mapping[str, Any]) -> str:
+    return ".3f" if (one["kl"] or 1.0) < 0.1 else ".2f"
+
+
+def plan_table(found: Results) -> pd.DataFrame:
+    """Return a row per method of the plan: its sizes, and how many heads have it."""
+    specs = Counter(str(method) for method in found.plan.heads.values())
+    rows: dict[str, Counter[str]] = {}
+    for spec, count in specs.items():
+        rows.setdefault(looks.label(spec), Counter())[spec] = count
+    table = [
+        {
+            tr("method"): name,
+            tr("heads"): part.total(),
+            tr("most often"): ", ".join(f"`{spec}` {n}" for spec, n in part.most_common(2)),
+        }
+        for name, part in sorted(rows.items(), key=lambda item: -item[1].total())
+    ]
+    exact = found.plan.facts["exact_heads"]
+    if exact:
+        table.append(
+            {tr("method"): tr("exact attention"), tr("heads"): exact, tr("most often"): "–"}
+        )
+    return pd.DataFrame(table)
+
+
+def frontier_table(found: Results) -> pd.DataFrame:
+    """Return a row per budget: its price, what the plan does, what one method for all does.
+
+    That method is the dearest of those measured that costs at most 5 % more than the plan; its own
+    price stands beside it, since sizes are whole numbers and neither spends its budget entirely.
+    """
+    exact = found.plan.facts["exact_price"]
+    singles = {round(float(one["price"]), 6): one for one in found.singles}
+    rows = []
+    for one in found.plan.facts["frontier"]:
+        cheaper = [p for p in singles if p <= one["price"] * 1.05]
+        single = singles[max(cheaper)] if cheaper else None
+        rows.append({
+            tr("price"): f"{one['price']:.0f}",
+            tr("of exact"): f"{one['price'] / exact:.1%}",
+            tr("KL, predicted"): or_infinity(one["predicted_kl"], ".3f"),
+            tr("KL, measured"): kl_of(one),
+            tr("same first choice"): f"{one['same_top_1']:.0%}",
+            tr("perplexity"): or_infinity(one["perplexity"], ".3g"),
+            tr("one method for all: KL"): "–" if single is None else kl_of(single),
+            tr("which (of exact)"): "–" if single is None else tr(
+                "{name} ({count})",
+                name=looks.label(single["method"]),
+                count=f"{single['price'] / exact:.1%}",
+            ),
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def draw(found: Results, out: Path, formats: tuple[str, ...] = style.FORMATS) -> None:
+    """Draw both figures, each with its table and its title, into OUT/figures and OUT/data."""
+    for name, table, drawn, title, said in (
+        (
+            HEADS, found.advice, draw_map(found), finding_map(found),
+            caption_map(found),
+        ),
+        (
+            PRICE, frame(found), draw_frontier(found),
+            finding_frontier(found), caption_frontier(found),
+        ),
+    ):  # fmt: skip
+        style.save(name, table, drawn, out, formats, f"{title} {said}", title)
+
+
+def frame(found: Results) -> pd.DataFrame:
+    """Return the numbers of the frontier, a row a measurement."""
+    plans = [{"method": PLANNED, **one} for one in found.plan.facts["frontier"]]
+    return pd.DataFrame([*plans, *found.singles])
+
+
+def draw_map(found: Results) -> Figure:
+    """Draw layers × heads twice: the nearest method of each by itself, and that of the plan."""
+    advised = {(one.layer, one.head): one for one in advice(found.advice)}
+    alone = {
+        at: "" if one.verdict == KEEP else looks.label(one.winner) for at, one in advised.items()
+    }
+    plan = {at: "" for at in advised} | {
+        at: looks.label(str(method)) for at, method in found.plan.heads.items()
+    }
+    order = looks.order([
+        *(one.winner for one in advised.values() if one.winner),
+        *map(str, found.plan.heads.values()),
+    ])  # fmt: skip
+    shown = {*alone.values(), *plan.values()}
+    names = [name for name in dict.fromkeys(map(looks.label, order)) if name in shown]
+    swatches = {name: (COLOURS[i % len(COLOURS)], string.ascii_uppercase[i % 26])
+             for i, name in enumerate(names)}  # fmt: skip
+    tied = {at for at, one in advised.items() if one.verdict == TIED}
+    layers, heads = (1 + max(at[i] for at in advised) for i in (0, 1))
+    cell = (WIDTH - 0.9) / max(layers, 12)
+    with style.style():
+        figure = Figure(
+            figsize=(WIDTH, 2 * (heads * cell + 0.5) + 0.25 * (len(names) / 3 + 1) + 0.3)
+        )
+        axes = figure.subplots(2, 1, sharex=True)
+        _cells(axes[0], alone, swatches, layers, heads, tied)
+        _cells(axes[1], plan, swatches, layers, heads, set())
+        axes[0].set_title(tr("each head by itself: the nearest method"))
+        axes[1].set_title(tr("all heads together: the plan"))
+        axes[1].set_xlabel(tr("layer"))
+        handles = [
+            Patch(facecolor=colour, edgecolor="0.6", lw=0.4, label=f"{letter}  {name}")
+            for name, (colour, letter) in swatches.items()
+        ]
+        handles.append(Patch(facecolor=GREY, edgecolor="0.6", lw=0.4, label=tr("exact")))
+        figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _cells(
+    ax: Axes,
+    names: Mapping[HeadIndex, str],
+    swatches: Mapping[str, tuple[str, str]],
+    layers: int,
+    heads: int,
+    tied: set[HeadIndex],
+) -> None:
+    """Draw a cell for each head, in the colour of its method, with its letter, small if tied."""
+    cells = {}
+    for at, name in names.items():
+        colour, letter = swatches.get(name, (GREY, ""))
+        dark = float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) < 0.4
+        word = letter.lower() if at in tied else letter
+        cells[at] = head_cells.ColouredCell(
+            colour, word if layers <= LETTERED else "", "white" if dark else "black"
+        )  # fmt: skip
+    head_cells.draw(ax, cells, range(layers), range(heads), size=style.SMALL, edge=0.5)
+    ax.set_ylabel(tr("head"))
+    ax.set_aspect("equal")
+    ax.set_yticks(range(0, heads, max(1, heads // 8)))
+    ax.set_xticks(range(0, layers, max(1, layers // 15)))
+
+
+def finding_map(found: Results) -> str:
+    """Return on how many heads a method is worth using, and how many the plan keeps exact."""
+    advised = advice(found.advice)
+    used = sum(one.verdict != KEEP for one in advised)
+    return tr(
+        "A method is worth using on {share}; the plan keeps {exact} exact.",
+        share=share(used, len(advised), mark("attention heads")),
+        exact=len(advised) - len(found.plan.heads),
+    )
+
+
+def caption_map(found: Results) -> str:
+    """Return what the map shows."""
+    return tr(
+        "Above: the best method at {budget}, a small letter for a tie, grey where none is "
+        "worth using. Below: the plan, grey where exact.",
+        budget=amount_text(found.plan.facts["budget"], found.plan.facts["currency"]),
+    )
+
+
+def draw_frontier(found: Results) -> Figure:
+    """Draw the KL of plans, and of one method for all heads, against price."""
+    facts = found.plan.facts
+    with style.style():
+        figure = Figure(figsize=(WIDTH, 3.4))
+        ax = figure.subplots()
+        plans = _points(facts["frontier"], facts["exact_price"])
+        singles = _points(found.singles, facts["exact_price"])
+        for points, name, colour, marker in (
+            (plans, tr("plan, measured"), looks.PALETTE[0], "o"),
+            (singles, tr("one method for all heads, measured"), looks.PALETTE[2], "s"),
+        ):
+            ax.errorbar(
+                points.share, points.kl, yerr=points.stderr, color=colour, marker=marker,
+                label=name, capsize=2,
+            )  # fmt: skip
+        ax.plot(
+            plans.share, plans.predicted, color=looks.PALETTE[0], linestyle=":", marker="",
+            label=tr("plan, predicted"),
+        )  # fmt: skip
+        for name, share, kl in zip(singles.method, singles.share, singles.kl):
+            ax.annotate(
+                looks.label(name), (share, kl), (4, 4),
+                textcoords="offset points", fontsize=style.SMALL, color="0.3",
+            )  # fmt: skip
+        ax.set(xscale="log", yscale="log", xlabel=tr("price, share of exact attention"))
+        ax.set_ylabel(tr("KL(model ‖ replaced), nats"))
+        places = [share for share in plans.share if share > 0]
+        ax.set_xticks(places)
+        ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
+        ax.minorticks_off()
+        style.legend(figure, ax)
+    return figure
+
+
+def _points(ones: list[dict[str, Any]], exact: float) -> pd.DataFrame:
+    """Return share, KL, standard error and prediction of measurements whose KL a log can show."""
+    rows = [
+        (
+            one["price"] / exact, one["kl"], one["kl_stderr"] or 0.0, one["predicted_kl"],
+            one.get("method", ""),
+        )
+        for one in ones
+        if one["kl"]
+    ]  # fmt: skip
+    names = ["share", "kl", "stderr", "predicted", "method"]
+    return pd.DataFrame(rows, columns=names).sort_values("share")
+
+
+def finding_frontier(found: Results) -> str:
+    """Return what the plan and one method for all do to the next word at the budget."""
+    facts, one = found.plan.facts, _beside(found)
+    known = {
+        "share": facts["price"] / facts["exact_price"],
+        "kl": or_infinity(facts["kl"], _digits(facts)),
+    }
+    if one is None:
+        return tr("At {share:.1%} of exact attention's price the plan has a KL of {kl}.", **known)
+    return tr(
+        "At {share:.1%} of exact attention's price the plan has a KL of {kl}, one method for all "
+        "heads {single}.",
+        **known,
+        single=or_infinity(one["kl"], _digits(one)),
+    )
+
+
+def caption_frontier(found: Results) -> str:
+    """Return what the frontier shows."""
+    return tr(
+        "KL of the next word over {positions} held-out positions, with standard errors. "
+        "Predicted: the sum over heads replaced alone.",
+        positions=found.positions,
     )

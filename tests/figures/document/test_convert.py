@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from figures.document.convert import to_html, to_pdf
 from figures.fonts import characters
-from figures.report import build
+from figures.report import templates
 from figures.report.tables import literal
 
 MARKDOWN = r"""---
@@ -189,7 +189,9 @@ def test_a_name_of_a_user_is_text_wherever_it_stands(name, folder, tmp_path):
     """Of a head, of an input, of an author, of a report: each goes through `literal`."""
     said = literal(name)
     beginning = '{% from "parts.j2" import beginning with context %}{{ beginning() }}'
-    head = build._environment().from_string(beginning).render(title=said, authors=[said], lang="en")
+    head = (
+        templates.environment().from_string(beginning).render(title=said, authors=[said], lang="en")
+    )
     source = f"""{head}
 
 # {said}

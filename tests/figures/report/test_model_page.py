@@ -17,8 +17,7 @@ from analysis.runs import output_files
 from approx import parse
 from figures.command import cli
 from figures.document.convert import to_html
-from figures.report import model_page
-from figures.show import model_run
+from figures.report import model_page, templates
 from figures.words.translation import speaking
 
 WINDOW, HITTERS = "sink_window(k=32)", "columns(k=31, by='h2o', recent=16)"
@@ -70,7 +69,7 @@ def made_up(single=0.75, changes=None, stderr=0.0625):
 
 
 def test_five_sentences_say_what_was_asked_and_found():
-    said = [one.replace("\N{NO-BREAK SPACE}", " ") for one in model_run.answers(made_up())]
+    said = [one.replace("\N{NO-BREAK SPACE}", " ") for one in model_page.answers(made_up())]
     asked, alone, together, after, single = said
     assert "4 attention heads of a*b? The budget is 4096 numbers read per new query" in asked
     assert "16.0% of what exact attention costs after 200 tokens" in asked
@@ -86,24 +85,24 @@ def test_five_sentences_say_what_was_asked_and_found():
 def test_a_budget_that_pays_for_exact_attention_is_said_to():
     found = made_up()
     found.plan.facts["budget"] = 25600.0
-    alone = model_run.answers(found)[1]
+    alone = model_page.answers(found)[1]
     assert "pays for exact attention in every head, which costs 25600 numbers read" in alone
 
 
 def test_a_plan_that_loses_or_ties_is_said_to():
-    assert "does better, so use it" in model_run.answers(made_up(single=0.25))[-1]
-    assert "is not resolved" in model_run.answers(made_up(stderr=0.25))[-1]
-    assert "No single method" in model_run.answers(made_up(single=None))[-1]
+    assert "does better, so use it" in model_page.answers(made_up(single=0.25))[-1]
+    assert "is not resolved" in model_page.answers(made_up(stderr=0.25))[-1]
+    assert "No single method" in model_page.answers(made_up(single=None))[-1]
     infinite = made_up()._replace(gain=Estimated(-math.inf, math.inf))
-    assert "does better, so use it" in model_run.answers(infinite)[-1]
+    assert "does better, so use it" in model_page.answers(infinite)[-1]
 
 
 def test_tables_have_a_row_a_method_and_a_row_a_price():
     found = made_up()
-    plan = model_run.plan_table(found)
+    plan = model_page.plan_table(found)
     assert plan.heads.tolist() == [2, 1, 1]
     assert plan["most often"].tolist() == [f"`{WINDOW}` 2", f"`{HITTERS}` 1", "–"]
-    frontier = model_run.frontier_table(found)
+    frontier = model_page.frontier_table(found)
     assert frontier.price.tolist() == ["2048", "4000", "8192"]
     assert frontier["of exact"].tolist() == ["8.0%", "15.6%", "32.0%"]
     assert frontier["KL, predicted"].tolist() == ["0.750", "0.250", "0.031"]
@@ -117,20 +116,20 @@ def test_tables_have_a_row_a_method_and_a_row_a_price():
 
 def test_captions_have_the_numbers_of_the_run():
     found = made_up()
-    assert model_run.finding_map(found) == (
+    assert model_page.finding_map(found) == (
         "A method is worth using on three of the four attention heads; the plan keeps 1 exact."
     )
-    assert "best method at 4096 numbers read per new query" in model_run.caption_map(found)
-    assert "over 136 held-out positions" in model_run.caption_frontier(found)
-    assert model_run.finding_frontier(found) == (
+    assert "best method at 4096 numbers read per new query" in model_page.caption_map(found)
+    assert "over 136 held-out positions" in model_page.caption_frontier(found)
+    assert model_page.finding_frontier(found) == (
         "At 15.6% of exact attention's price the plan has a KL of 0.50, one method for all heads "
         "0.75."
     )
-    assert model_run.finding_frontier(made_up(single=None)).endswith(" a KL of 0.50.")
+    assert model_page.finding_frontier(made_up(single=None)).endswith(" a KL of 0.50.")
     for language, most in (("en", 47), ("zh", 90)):  # 45 words, and two of markup
         with speaking(language):
-            parts = model_page.sections(found, "##")
-            drawn = [part for part in parts if part.startswith("![")]
+            lines = model_page.source(found, Path("mine"), "expqk").splitlines()
+            drawn = [line for line in lines if line.startswith("![")]
             assert len(drawn) == 2
             assert max(map(long, drawn)) <= most
 
@@ -141,11 +140,11 @@ def test_what_will_be_done_is_said_before_it_is():
     run = SimpleNamespace(
         left=lambda: left, cells=lambda: [0] * 70, model=tiny, settings={"tokens": 400}
     )
-    said = model_run.beforehand(run)
+    said = model_page.beforehand(run)
     assert "tiny: 30 layers of 9 heads; 400 tokens to choose on, 400 to measure on." in said
     assert "29 of 70 pieces are done" in said
     left += [0] * 29
-    assert "pieces" not in model_run.beforehand(run)
+    assert "pieces" not in model_page.beforehand(run)
 
 
 def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path):
@@ -161,7 +160,7 @@ def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path):
     assert "Python 3.11.7, torch 2.13.0." in plain
     with speaking("zh"):
         chinese = model_page.source(found, tmp_path, "expqk model M T --out DIR")
-        assert not english("\n".join(model_run.answers(found)[:4]))  # the last has a spec
+        assert not english("\n".join(model_page.answers(found)[:4]))  # the last has a spec
     assert numbers(chinese) == numbers(said)
     assert re.findall(r"[@#](?:fig|tbl):\w+", chinese) == re.findall(r"[@#](?:fig|tbl):\w+", said)
     (tmp_path / "report.md").write_text(said, encoding="utf-8")
@@ -178,7 +177,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(model_page, "to_html", lambda source, out, **_: out.write_text("page"))
     monkeypatch.setattr(model_page.style, "save", _only_table)
     for name in ("draw_map", "draw_frontier"):
-        monkeypatch.setattr(model_run, name, lambda _: None)
+        monkeypatch.setattr(model_page, name, lambda _: None)
 
 
 def _only_table(name, table, drawn, out, *_):
@@ -279,17 +278,7 @@ def test_heads_of_another_model_are_refused():
 
 def test_a_report_says_what_the_page_says():
     found = made_up()
-    said = model_page.section(found)
+    said = templates.fill("model", model=model_page.context(found))
     page = model_page.source(found, Path("mine"), "expqk")
-    for part in model_page.sections(found, "##"):
-        assert part in said
-        assert part.removeprefix("#") in page
-    for sentence in model_page.answers(found):
-        assert sentence in said
-        assert sentence in page
-    first = model_page.briefly(found).replace("\N{NO-BREAK SPACE}", " ")
-    assert r"each of the 4 heads of a\*b gets a method, for 15.6% of the price of exact" in first
-    assert (
-        "stays the same at 75% of 136 positions, and its distribution moves by a KL of 0.50 ± 0"
-        in first
-    )
+    for line in filter(None, said.splitlines()):
+        assert line.removeprefix("#") in page

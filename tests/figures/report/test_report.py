@@ -552,6 +552,8 @@ def test_a_file_has_its_heads_and_says_what_is_left_out(small, found, tmp_path):
         "{#tbl:advice",
     ]  # fmt: skip
     assert (at := [with_model.index(place) for place in places]) == sorted(at)
+    assert r"each of the 4 heads of a\*b gets a method, for 15.6% of the price of" in with_model
+    assert "stays the same at 75% of 136 positions, and its distribution moves by" in with_model
     assert "--model DIR" in text
     assert "--model DIR" not in with_model
     advised = "This advice is for the first 40 queries of the heads that are shown"

@@ -1,0 +1,44 @@
+"""The templates of reports, one a language, and how they are filled."""
+
+import functools
+from importlib import resources
+from typing import Any
+
+from figures.report.tables import literal
+from figures.words.translation import spoken
+
+
+def fill(name: str, **context: Any) -> str:
+    """Return NAME.md.j2, or NAME.zh.md.j2 in Chinese, with what it speaks of."""
+    language = spoken()
+    file = f"{name}.md.j2" if language == "en" else f"{name}.{language}.md.j2"
+    text = (
+        environment().get_template(file).render(context, lang="zh-CN" if language == "zh" else "en")
+    )
+    return str(text)
+
+
+@functools.cache
+def environment() -> Any:  # of jinja2, an extra
+    """Return what reads templates.
+
+    Raises
+    ------
+    ImportError
+        Jinja is not installed.
+    """
+    try:
+        import jinja2
+    except ImportError:
+        raise ImportError("the report needs: pip install -e '.[report]'") from None
+    folder = resources.files("figures.report")
+    reader = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda part: folder.joinpath(part).read_text("utf-8")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        comment_start_string="<#",  # {# begins an identifier in pandoc's Markdown
+        comment_end_string="#>",
+    )
+    reader.filters["literal"] = literal
+    return reader
