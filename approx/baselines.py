@@ -20,13 +20,10 @@ class Baseline(Method):
     """An estimate that every method must beat. It has a price, but fits any budget."""
 
     def _price(self, shape: Shape) -> Price:
-        return dataclasses.replace(low_rank(1, shape), multiply_adds=0.0)
+        return dataclasses.replace(low_rank(1, shape), multiply_adds=0.0, entry_work=0.0)
 
     def _affordable(self, budget: float, shape: Shape, currency: str) -> bool:
         return True
-
-    def entry_work(self, shape: Shape) -> float:
-        return 0.0
 
 
 @dataclasses.dataclass(frozen=True)

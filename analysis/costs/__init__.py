@@ -1,1 +1,1 @@
-"""Costs known before any run: operations, budgets, candidates, shared reads."""
+"""Costs known before any run: operations, budgets, candidates."""

@@ -538,7 +538,7 @@ def _layer_kind() -> Any:
             width = caches.caches[0].d + caches.caches[0].c
             exact = tokens * width
             heads = len(self.methods)
-            numbers, code_bytes = caches.held
+            numbers, code_bytes = caches.storage
             kv = heads // caches.group
             return _row(caches.reads, heads * exact, numbers, code_bytes, 2 * kv * exact)
 

@@ -11,7 +11,7 @@ from analysis.models.attention_hook import looking_back
 from analysis.runs import engines
 from approx import Method, parse
 from approx.checks import Array
-from approx.decoding.cache import Cache, Held, held
+from approx.decoding.cache import Cache, storage
 from approx.decoding.keys import AllKeys
 
 EXACT = parse("exact()")
@@ -129,6 +129,6 @@ class HeadCaches:
         return sum(cache.reads for cache in self.caches)
 
     @property
-    def held(self) -> Held:
-        """The storage of all heads together."""
-        return held(self.caches)
+    def storage(self) -> tuple[int, int]:
+        """The numbers that all heads store together, and the bytes of codes."""
+        return storage(self.caches)

@@ -107,7 +107,4 @@ class Centered(Method):
         The mean of the keys scales whole rows, which cancels in attention, so it has no price.
         """
         mean = float(shape.d if self.queries else 0)
-        return Price(0.0, mean, mean * shape.l / shape.n, 0.0)
-
-    def entry_work(self, shape: Shape) -> float:
-        return self.method.entry_work(shape)
+        return Price(0.0, mean, mean * shape.l / shape.n, 0.0, unshared=mean)

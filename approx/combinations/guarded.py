@@ -13,7 +13,7 @@ from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.method import Rng, generator
 from approx.method.fields import integer, real
-from approx.method.prices import NUMBER, Price, Reads, Shape, entries, price_at
+from approx.method.prices import NUMBER, Price, Shape, entries, price_at
 from approx.method.tags import READS_VALUES, ROTATION, ROW_LOCAL, ROW_SHIFT, collect
 from approx.sparse.sink_window import SinkWindow
 from approx.sparse.support import SupportMethod, a_support
@@ -200,15 +200,12 @@ class Guarded(SupportMethod):
         work = method.multiply_adds - float(held.mean()) * (d + c)
         work += float(each.mean()) * d * (1 + (self.size if self.bits else 0))
         kept = (2 * NUMBER * d * -(-l // self.size) + self._code_bytes(l, d)) / n
+        reads = choosing + 2 * d * most + few
         known = Price(
-            0.0, choosing + 2 * d * most + few, work, kept,
-            few, self._code_bytes(most * self.size, d),
+            0.0, reads, work, kept, few, self._code_bytes(most * self.size, d),
+            chosen=shape.exact, most=shape.exact, unshared=0.0 if ROW_LOCAL in self.tags else reads,
         )  # fmt: skip
         return all_keys + known
-
-    def divided(self, shape: Shape, reads: float) -> Reads:
-        keys, rest = shape.exact, reads - shape.exact
-        return Reads(rest, keys, keys) if ROW_LOCAL in self.tags else Reads(0.0, keys, keys, rest)
 
     def _code_bytes(self, l: int, d: int) -> float:
         return d * (l * self.bits + DEPTH * -(-l // self.size)) / 8 if self.bits else 0.0

@@ -13,7 +13,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Label, Method, Moments
 from approx.method.fields import instance, integer, one_of
-from approx.method.prices import Price, Reads, Shape, price_at
+from approx.method.prices import Price, Shape, price_at
 from approx.method.tags import AUTOREGRESSIVE, OUTERMOST, READS_VALUES, collect
 from approx.sparse.exact import Exact
 
@@ -115,22 +115,15 @@ class RoundedValues(Method):
             rows = shape.decoding
             groups = (rows.stop - 1) // self.group - rows.first // self.group + 1
             scales = 2.0 * shape.c * min(values, groups.max())
+        more = 1 + scales / price.chosen if price.chosen else 1.0
         return dataclasses.replace(
             price,
             reads=price.reads + scales,
-            few=price.few + values * shape.c,
-            few_bytes=price.few_bytes + values * shape.c * self.bits / 8,
+            codes=price.codes + values * shape.c,
+            code_bytes=price.code_bytes + values * shape.c * self.bits / 8,
+            chosen=price.chosen * more,
+            most=price.most * more,
         )
-
-    def divided(self, shape: Shape, reads: float) -> Reads | None:
-        of_method = self.method.shared_reads(shape)
-        if of_method is None:
-            return None
-        scales = reads - of_method.single
-        if not of_method.chosen:
-            return of_method._replace(shared=of_method.shared + scales)
-        more = 1 + scales / of_method.chosen
-        return of_method._replace(chosen=of_method.chosen * more, most=of_method.most * more)
 
 
 def _values_read(method: Method, shape: Shape) -> float:

@@ -21,7 +21,7 @@ from approx.estimate.parts import Parts
 from approx.method import Label, Method, Moments, Rng, Size, generator
 from approx.method.fields import flag, instance, integer, one_of, real, ruled
 from approx.method.filling import open_size
-from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape, price_at
+from approx.method.prices import INDEX, NUMBER, Price, Shape, price_at
 from approx.method.tags import (
     ADAPTIVE,
     AUTOREGRESSIVE,
@@ -418,10 +418,13 @@ class Sampled(Method):
         longest = np.minimum(per_query + self.k, shape.decoding.counts).max()
         read = float(longest - np.max(per_query)) * (shape.d + shape.c)
         entries = drawn + float(np.mean(held))
-        work = drawn * (shape.d + shape.c) + entries * self.low_rank.entry_work(shape)
+        work = drawn * (shape.d + shape.c) + entries * low.entry_work
         weights = entries * NUMBER if self.weighted else 0.0
         indices = drawn * INDEX + (INDEX if self.sparse is None else 0)
-        of_keys = Price(drawn, read, work, drawn * NUMBER + indices + weights)
+        # keys that every head holds are not drawn
+        most = shape.exact - ((price.reads or 0.0) if isinstance(self.sparse, ByPlace) else 0.0)
+        nbytes = drawn * NUMBER + indices + weights
+        of_keys = Price(drawn, read, work, nbytes, chosen=read, most=most)
         return price + low + of_keys + self.price_of_sizes(shape)
 
     def price_of_sizes(self, shape: Shape) -> Price:
@@ -441,15 +444,6 @@ class Sampled(Method):
             return Price(0.0, 0.0, 0.0, 0.0)
         read = 0.0 if self.shared else float(shape.most)
         return Price(0.0, read, 0.0, NUMBER * shape.l / shape.n)
-
-    def divided(self, shape: Shape, reads: float) -> Reads | None:
-        if (found := self._of_parts(shape, reads)) is None:
-            return None
-        parts, rest = found
-        sizes, most = self.price_of_sizes(shape).reads or 0.0, parts.most
-        if isinstance(self.sparse, ByPlace) and (held := self.sparse.shared_reads(shape)):
-            most -= held.single  # these keys are held, so no head draws them
-        return Reads(parts.shared + sizes, parts.chosen + rest - sizes, most, parts.unshared)
 
     def _fill(self, budget: float, shape: Shape, currency: str) -> Self | None:
         opened = [name for name, part in self.parts.items() if part.is_template]

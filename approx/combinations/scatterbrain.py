@@ -119,7 +119,7 @@ class Scatterbrain(Method):
         low, sparse = price_at(self.low_rank, shape), price_at(self.sparse, shape)
         if low is None or sparse is None:
             return None
-        taken_off = self.low_rank.entry_work(shape) * sparse.stored
+        taken_off = low.entry_work * sparse.stored
         return low + sparse + Price(0.0, 0.0, taken_off, 0.0)
 
 

@@ -9,7 +9,7 @@ from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits, CompressionCost
 from approx.method import Size
 from approx.method.fields import flag
-from approx.method.prices import INDEX, Price, Reads, Shape
+from approx.method.prices import INDEX, Price, Shape
 from approx.method.tags import BY_ROW, READS_VALUES, ROW_SHIFT, SCALE
 from approx.supports.patterns import largest
 
@@ -78,8 +78,8 @@ class Channels(CompressedLogits):
 
     def _price(self, shape: Shape) -> Price | None:
         price = super()._price(shape)
-        return price and price + Price(0.0, 0.0, 0.0, float(INDEX * (self.r or 0)))
-
-    def divided(self, shape: Shape, reads: float) -> Reads:
-        values = float(shape.most * shape.c)
-        return Reads(values, reads - values, float(shape.most * shape.d))
+        if price is None or price.reads is None:
+            return price
+        nbytes = price.bytes + float(INDEX * (self.r or 0))
+        keys, most = price.reads - float(shape.most * shape.c), float(shape.most * shape.d)
+        return dataclasses.replace(price, bytes=nbytes, chosen=keys, most=most)

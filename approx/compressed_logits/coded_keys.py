@@ -232,8 +232,8 @@ class CodedKeys(CompressedLogits):
             float(read.max()),
             float(work + layout.mapped * shape.both),
             (NUMBER * (n * d + self._scales(l, d)) + layout.code_bytes * l) / n + exact,
-            few=float(most * layout.numbers),
-            few_bytes=most * layout.code_bytes,
+            codes=float(most * layout.numbers),
+            code_bytes=most * layout.code_bytes,
         )
 
 

@@ -92,10 +92,6 @@ class CompressedLogits(Method):
         cost = self.numbers(d)
         return round(cost.query * n + cost.key * l)
 
-    def entry_work(self, shape: Shape) -> float:
-        """Return 0: a query computes all logits."""
-        return 0.0
-
     def _fill(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this template with its size, at most d, where nothing is lost."""
         found = super()._fill(budget, shape, currency)

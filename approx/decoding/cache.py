@@ -2,34 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from approx import checks
 from approx.checks import Array
-
-
-class Held(NamedTuple):
-    """The memory of caches, counted from their arrays.
-
-    Attributes
-    ----------
-    numbers : int
-        Numbers of full width: keys, values, states, boxes, scales, and parameters such as
-        frequencies.
-    code_bytes : int
-        Bytes of codes of few bits.
-    """
-
-    numbers: int
-    code_bytes: int = 0
-
-    @property
-    def bytes(self) -> int:
-        """Bytes: 16 bits per number plus the codes, as a price counts ``bytes_read``."""
-        return 2 * self.numbers + self.code_bytes
 
 
 class Cache(ABC):
@@ -115,13 +94,17 @@ class Cache(ABC):
         return vector
 
 
-def held(caches: Iterable[Cache]) -> Held:
-    """Return the memory of some caches; an array that several caches share counts once."""
+def storage(caches: Iterable[Cache]) -> tuple[int, int]:
+    """Return the count of numbers of full width that caches store, and the bytes of their codes.
+
+    Numbers are keys, values, states, boxes, scales, and parameters such as frequencies. An array
+    that several caches share counts once.
+    """
     every = {id(cache): cache for cache in caches}.values()
     kept = {id(x): x for cache in every for x in cache.arrays()}.values()
     coded = {id(x): x for cache in every for x in cache.coded()}.values()
     numbers = sum(_array(x).size for x in kept) + sum(cache.parameters for cache in every)
-    return Held(int(numbers), sum(_array(x).nbytes for x in coded))
+    return int(numbers), sum(_array(x).nbytes for x in coded)
 
 
 def _array(x: Any) -> Array:

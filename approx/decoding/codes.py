@@ -72,12 +72,12 @@ class CodedCache(Cache):
     Two of four keys are coded, in one byte each:
 
     >>> from approx import parse
-    >>> from approx.decoding.cache import held
+    >>> from approx.decoding.cache import storage
     >>> cache = parse("quantised(bits=2, recent=2)").cache(d=4, c=1)
     >>> for key in np.eye(4):
     ...     cache.append(key, [1.0])
-    >>> cache.reads, held([cache])
-    (24, Held(numbers=16, code_bytes=2))
+    >>> cache.reads, storage([cache])
+    (24, (16, 2))
     """
 
     def __init__(

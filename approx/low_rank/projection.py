@@ -17,7 +17,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import MOST_KEYS, Method, Size
 from approx.method.fields import integer, one_of, real
-from approx.method.prices import INDEX, NUMBER, Price, Reads, Shape
+from approx.method.prices import INDEX, NUMBER, Price, Shape
 from approx.method.tags import AUTOREGRESSIVE, INVARIANT, collect
 from approx.supports import patterns
 from approx.supports.patterns import exact_on
@@ -213,10 +213,6 @@ class ColumnProjection(Method):
         weights = r * kept**2 + r * kept + kept**3 + kept**2
         values = r * kept**2 + r * kept * l + kept**3 + l * kept**2 + kept * l * c
         return float(r * l * d + gram + choice[self.pivots] + weights + values)
-
-    def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return all reads as unshared: a fit is to the queries of one head."""
-        return Reads(unshared=reads)
 
     def _workspace(self, shape: Shape) -> int:
         n, l = shape.n, shape.l

@@ -16,7 +16,7 @@ from approx.kernels.jit import kernel
 from approx.mechanisms import segments
 from approx.method import Method, Size
 from approx.method.fields import integer, real
-from approx.method.prices import Price, Reads, Shape, low_rank, price_at
+from approx.method.prices import Price, Shape, low_rank, price_at
 from approx.method.tags import AUTOREGRESSIVE, POSITIONAL, RANDOM, ROW_LOCAL, SCALE, collect
 from approx.sparse.chunk import Chunk
 from approx.sparse.support import SupportMethod, a_support
@@ -165,10 +165,6 @@ class Eva(Method):
             return np.full(mask.n, m)
         size = self.size or -(-mask.l // m)
         return np.asarray(np.maximum(mask.stop // size - -(-mask.first // size), 0))
-
-    def divided(self, shape: Shape, reads: float) -> Reads:
-        """Return all reads for one head, because groups depend on its queries."""
-        return Reads(unshared=reads)
 
     def _beside(self, name: str, shape: Shape) -> Price | None:
         return low_rank(self.groups(shape.l), shape)

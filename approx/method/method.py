@@ -26,14 +26,13 @@ from approx.estimate.masks import ALL, Mask, MaskLike
 from approx.estimate.parts import Parts
 from approx.method import filling, prices
 from approx.method.filling import Size
-from approx.method.prices import Price, Reads, Shape, price_at
+from approx.method.prices import Price, Shape, price_at
 from approx.method.tags import (
     ADAPTIVE,
     AUTOREGRESSIVE,
     ORACLE,
     OUTERMOST,
     RANDOM,
-    ROW_LOCAL,
     composed,
 )
 from approx.notebook import facts, number, table
@@ -477,39 +476,6 @@ class Method(ABC):
             return None
         known = [price for part in others if (price := price_at(part, shape)) is not None]
         return sum(known, Price(0.0, 0.0, 0.0, 0.0))
-
-    def shared_reads(self, shape: Shape) -> Reads | None:
-        """Return the numbers that a new query reads, split by sharing heads; None if not known."""
-        price = price_at(self, shape)
-        return None if price is None or price.reads is None else self.divided(shape, price.reads)
-
-    def divided(self, shape: Shape, reads: float) -> Reads | None:
-        """Split a number of reads by who shares them, as `shared_reads` returns.
-
-        By default all heads share them if a row depends on no other query. A composite method
-        splits the reads of its parts as the parts do; the remaining reads belong to one head.
-        """
-        if not self.parts:
-            return Reads(reads) if ROW_LOCAL in self.tags else Reads(unshared=reads)
-        found = self._of_parts(shape, reads)
-        return found and found[0]._replace(unshared=found[0].unshared + found[1])
-
-    def _of_parts(self, shape: Shape, reads: float) -> tuple[Reads, float] | None:
-        known = [part.shared_reads(shape) for part in self.parts.values()]
-        parts = [part for part in known if part is not None]
-        if len(parts) < len(known):
-            return None
-        shared, own = sum(part.shared for part in parts), sum(part.unshared for part in parts)
-        chosen = sum(part.chosen for part in parts)
-        return Reads(shared, chosen, shape.exact, own), reads - shared - chosen - own
-
-    def entry_work(self, shape: Shape) -> float:
-        """Return the multiply-adds of one entry of a low-rank estimate: its columns.
-
-        The features of the key are already computed.
-        """
-        price = price_at(self, shape)
-        return 0.0 if price is None else round(price.stored / shape.both)
 
     def _fewest(self, d: int) -> int:
         """Return the least size for vectors of width d."""

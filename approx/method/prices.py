@@ -30,11 +30,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from approx import checks
 from approx.estimate.masks import Mask
+from approx.method.tags import ROW_LOCAL
 
 CURRENCIES = ("stored", "reads", "multiply_adds", "bytes", "bytes_read")
 NUMBER = 8  # bytes of a stored number, float64
@@ -120,13 +122,21 @@ class Price:
     bytes : float
         Bytes stored: float64 numbers, int32 indices, the scales of rows, and the data of every key
         for a selection.
-    few, few_bytes : float
+    codes, code_bytes : float
         The count of numbers that are read as codes of few bits, and their bytes.
+    chosen, most : float
+        Of the reads, the numbers in the keys and values that a head chooses for itself, and all
+        numbers to choose from. Heads of a group may choose alike.
+    unshared : float, optional
+        Of the reads, the numbers that belong to one head. By default these are all reads if a row
+        depends on other queries, else none. The other heads of a group share the rest.
+    entry_work : float
+        The multiply-adds of one entry of a low-rank estimate whose features are computed.
 
     Attributes
     ----------
     bytes_read : float, optional
-        Bytes read to answer one new query, 2·(reads − few) + few_bytes; None if reads is.
+        Bytes read to answer one new query, 2·(reads − codes) + code_bytes; None if reads is.
 
     Notes
     -----
@@ -139,28 +149,71 @@ class Price:
     reads: float | None
     multiply_adds: float | None
     bytes: float
-    few: float = dataclasses.field(default=0.0, repr=False)
-    few_bytes: float = dataclasses.field(default=0.0, repr=False)
+    codes: float = dataclasses.field(default=0.0, repr=False)
+    code_bytes: float = dataclasses.field(default=0.0, repr=False)
+    chosen: float = dataclasses.field(default=0.0, repr=False)
+    most: float = dataclasses.field(default=0.0, repr=False)
+    unshared: float | None = dataclasses.field(default=None, repr=False)
+    entry_work: float = dataclasses.field(default=0.0, repr=False)
 
     @property
     def bytes_read(self) -> float | None:
         """Bytes read to answer one new query: 16 bits per number, fewer for codes."""
-        return None if self.reads is None else READ * (self.reads - self.few) + self.few_bytes
+        return None if self.reads is None else READ * (self.reads - self.codes) + self.code_bytes
 
     def within(self, budget: float, currency: str) -> bool:
         """Return whether the price is known in a currency and at most the budget."""
         cost = getattr(self, currency)
         return cost is not None and cost <= budget
 
+    def per_head(self, group: int) -> Price:
+        """Return the price of one head in a group of heads with the same keys and values.
+
+        Its reads are (shared + min(group·chosen, most))/group + unshared: an upper bound where
+        heads choose keys, since two heads may choose the same key.
+
+        Notes
+        -----
+        Shared are keys that depend on positions (`exact`, `sink_window`, …) or on the keys alone
+        (`columns` by norms, …); data about all keys for a selection (boxes of pages, sorted lists);
+        logits from keys that are compressed by themselves; and states, if a row depends on no other
+        query, since all heads of the group then have the same frequencies. Chosen are the keys of
+        every other support. Unshared are numbers that are fitted to the queries of a head.
+
+        Examples
+        --------
+        Three heads share a window of 16 keys; or each chooses 16 of 40 keys, at most all 40:
+
+        >>> from approx import parse
+        >>> prices = [parse(x).price(n=40, l=40, d=4) for x in ("sink_window(k=16)", "top_k(k=16)")]
+        >>> [price.per_head(3).reads for price in prices]
+        [42.666666666666664, 106.66666666666667]
+        """
+        size = checks.integer("group", group, least=1)
+        if self.reads is None:
+            return self
+        chosen, unshared = min(size * self.chosen, self.most), self.unshared or 0.0
+        paid = chosen / (size * self.chosen) if self.chosen else 1 / size
+        reads = (self.reads - self.chosen - unshared + chosen) / size + unshared
+        return dataclasses.replace(
+            self, reads=reads, codes=self.codes * paid, code_bytes=self.code_bytes * paid,
+            chosen=0.0, unshared=reads,
+        )  # fmt: skip
+
     def __add__(self, other: Price) -> Price:
-        """Return the sum of both prices."""
+        """Return the sum of both prices, of keys and values of one head."""
+        said = self.unshared is not None or other.unshared is not None
         return Price(
             self.stored + other.stored,
             _sum(self.reads, other.reads),
             _sum(self.multiply_adds, other.multiply_adds),
             self.bytes + other.bytes,
-            self.few + other.few,
-            self.few_bytes + other.few_bytes,
+            self.codes + other.codes,
+            self.code_bytes + other.code_bytes,
+            self.chosen + other.chosen,
+            max(self.most, other.most),
+            (self.unshared or 0.0) + (other.unshared or 0.0) if said else None,
+            self.entry_work + other.entry_work,
         )
 
 
@@ -174,47 +227,12 @@ def price_at(method: Any, shape: Shape) -> Price | None:
 
 def _price(method: Any, shape: Shape) -> Price | None:
     found: Price | None = method._price(shape)
-    return found
+    if found is None or found.unshared is not None:
+        return found
+    return dataclasses.replace(found, unshared=0.0 if ROW_LOCAL in method.tags else found.reads)
 
 
 _cached = functools.lru_cache(maxsize=1024)(_price)
-
-
-class Reads(NamedTuple):
-    """The numbers that a new query of one head reads, split by the heads that share them.
-
-    Attributes
-    ----------
-    shared : float
-        Numbers that all heads of the group read together, once.
-    chosen : float
-        Numbers in the keys and values that each head chooses for itself.
-    most : float
-        All numbers to choose from. A group reads at most min(group·chosen, most): its heads may
-        choose the same keys.
-    unshared : float
-        Numbers that belong to one head.
-    """
-
-    shared: float = 0.0
-    chosen: float = 0.0
-    most: float = 0.0
-    unshared: float = 0.0
-
-    @property
-    def single(self) -> float:
-        """The reads of a single head: its price."""
-        return self.shared + self.chosen + self.unshared
-
-    def per_head(self, group: int) -> float:
-        """Return the reads per head in a group of heads."""
-        return (self.shared + min(group * self.chosen, self.most)) / group + self.unshared
-
-    def paid_share(self, group: int) -> float:
-        """Return the share of its chosen keys and values that a head of a group pays for."""
-        if not self.chosen:
-            return 1 / group
-        return min(group * self.chosen, self.most) / (group * self.chosen)
 
 
 def _sum(a: float | None, b: float | None) -> float | None:
@@ -254,7 +272,7 @@ def low_rank(
     n, l, _, c = shape
     state = columns * (c + sums)
     stored = columns * (n + l) / n
-    found = Price(stored, None, None, NUMBER * (stored + 1.0))
+    found = Price(stored, None, None, NUMBER * (stored + 1.0), entry_work=columns)
     if mapped is None:
         return found
     of_keys = columns * c + (mapped if keyed is None else keyed)

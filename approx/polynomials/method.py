@@ -13,7 +13,7 @@ from approx.estimate import exact, masks
 from approx.estimate.masks import Mask, MaskLike
 from approx.estimate.parts import Parts
 from approx.method import Method, Size
-from approx.method.prices import Price, Reads, Shape, entries, low_rank
+from approx.method.prices import Price, Shape, entries, low_rank
 from approx.method.tags import BY_ROW, ROTATION, SCALE
 from approx.polynomials.elementwise import Elementwise
 from approx.polynomials.monomials import width
@@ -70,20 +70,14 @@ class PolynomialMethod(Method):
         assert price.multiply_adds is not None
         assert of_logits.reads is not None
         assert of_logits.multiply_adds is not None
+        reads = min(price.reads, of_logits.reads + degree + 1)
         return dataclasses.replace(
             price,
-            reads=min(price.reads, of_logits.reads + degree + 1),
+            reads=reads,
             multiply_adds=min(price.multiply_adds, of_logits.multiply_adds + horner),
+            unshared=reads - shape.exact if reads > shape.exact else None,
+            entry_work=0.0,  # p is a function of the logit, which an exact entry computes anyway
         )
-
-    def divided(self, shape: Shape, reads: float) -> Reads | None:
-        if reads > shape.exact:
-            return Reads(shape.exact, unshared=reads - shape.exact)
-        return super().divided(shape, reads)
-
-    def entry_work(self, shape: Shape) -> float:
-        """Return 0: p is a function of the logit, which an exact entry computes anyway."""
-        return 0.0
 
     def _workspace(self, shape: Shape) -> int:
         return 8 * 8 * ((self.highest_power() or 0) + 1)

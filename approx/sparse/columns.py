@@ -11,7 +11,7 @@ from approx.decoding.cache import Cache
 from approx.estimate.masks import Mask
 from approx.method import Label, Size
 from approx.method.fields import integer, one_of
-from approx.method.prices import NUMBER, Price, Reads, Shape
+from approx.method.prices import NUMBER, Price, Shape
 from approx.method.tags import (
     AUTOREGRESSIVE,
     ORACLE,
@@ -218,8 +218,9 @@ class Columns(SupportMethod):
             return "columns", self.k
         return ("blocks", self.k, self.block or 1) if ORACLE in self.tags else ("evicting", self.k)
 
-    def divided(self, shape: Shape, reads: float) -> Reads:
-        return Reads(reads) if self.score.keys_alone else super().divided(shape, reads)
+    @property
+    def shares_keys(self) -> bool:
+        return self.score.keys_alone
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         Q, K = (np.asarray(x, np.float64) for x in (Q, K))

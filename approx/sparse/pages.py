@@ -234,14 +234,16 @@ class Pages(SupportMethod):
         d, width = shape.d, shape.d + shape.c
         numbers = {"box": 2 * d, "mean": d, "mass": 0}[self.by]
         kept = NUMBER * numbers * self.pages(shape.l) / shape.n
-        price = entries(shape.l, shape, mean=float(of_row.mean())) + Price(0.0, 0.0, 0.0, kept)
+        of_keys = entries(float(per_query.max()), shape, mean=float(of_row.mean()))
+        price = of_keys + Price(0.0, 0.0, 0.0, kept)
         reads, work = (
             held * width + numbers * self._scored(mask)
             for held, mask in ((per_query, shape.decoding), (of_row, shape.rows))
         )
-        return dataclasses.replace(
+        price = dataclasses.replace(
             price, reads=float(reads.max()), multiply_adds=float(work.mean())
         )
+        return self.for_heads(price, of_keys.reads, shape)
 
 
 @kernel

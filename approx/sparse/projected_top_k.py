@@ -18,7 +18,7 @@ from approx.estimate.masks import Mask
 from approx.method import Label, Size
 from approx.method.fields import flag, instance, integer, one_of
 from approx.method.filling import resized
-from approx.method.prices import NUMBER, Price, Reads, Shape
+from approx.method.prices import NUMBER, Price, Shape
 from approx.method.tags import BY_ROW, READS_VALUES, ROTATION, SCALE, SHIFT, collect
 from approx.sparse.support import SupportMethod
 from approx.sparse.top_k import TopK
@@ -134,12 +134,6 @@ class ProjectedTopK(SupportMethod):
             checks.integer(f"{self}: r", self.r, least=1, most=q.shape[1])
         return q, k
 
-    def divided(self, shape: Shape, reads: float) -> Reads:
-        found = super().divided(shape, reads)
-        if self.by != "channels":
-            return found
-        return found._replace(shared=0.0, unshared=found.unshared + found.shared)
-
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         left, right = self.selector(Q.shape[1]).factors(Q, K)
         return TopK(self.k).pattern(left, right, mask, rng)
@@ -161,9 +155,11 @@ class ProjectedTopK(SupportMethod):
     def selection(self, shape: Shape) -> Price:
         cost = self.selector(shape.d).numbers(shape.d)
         kept = 0.0 if self.by == "channels" else NUMBER * cost.key * shape.l / shape.n
+        reads = float(shape.most * cost.read + cost.mapped)
         return Price(
             0.0,
-            float(shape.most * cost.read + cost.mapped),
+            reads,
             float(shape.seen(shape.l) * cost.read + cost.fitted(shape)),
             kept,
+            unshared=reads if self.by == "channels" else None,
         )

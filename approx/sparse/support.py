@@ -16,7 +16,7 @@ from approx.estimate.masks import Mask, MaskLike
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Rng, generator
 from approx.method.fields import ruled
-from approx.method.prices import Price, Reads, Shape, entries, price_at
+from approx.method.prices import Price, Shape, entries, price_at
 from approx.method.tags import BY_ROW, POSITIONAL, ROW_LOCAL, SUPPORT
 from approx.supports import patterns
 from approx.supports.patterns import Pattern, exact_on
@@ -33,6 +33,11 @@ class SupportMethod(Method):
 
     class_name = "entries"
     rounds = 1  # a field in supports that are a union of several patterns
+
+    @property
+    def shares_keys(self) -> bool:
+        """Whether heads with the same keys and values read the same of them."""
+        return False
 
     @abstractmethod
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
@@ -71,15 +76,19 @@ class SupportMethod(Method):
         longest = self.held(shape.decoding)
         assert longest is not None
         of_keys = entries(float(longest.max()), shape, mean=float(held.mean()))
-        return of_keys + self.selection(shape)
+        return self.for_heads(of_keys + self.selection(shape), of_keys.reads, shape)
 
-    def divided(self, shape: Shape, reads: float) -> Reads:
-        held = self.held(shape.decoding)
-        assert held is not None
-        keys = entries(float(held.max()), shape).reads or 0.0
-        if ROW_LOCAL in self.tags:
-            return Reads(reads - keys, keys, shape.exact)
-        return Reads(0.0, keys, shape.exact, reads - keys)
+    def for_heads(self, price: Price, keys: float | None, shape: Shape) -> Price:
+        """Return a price whose reads of keys each head of a group chooses, unless it shares them.
+
+        A choice by a row that depends on other queries belongs to one head.
+        """
+        if price.reads is None or keys is None:
+            return price
+        if self.shares_keys:
+            return dataclasses.replace(price, unshared=0.0)
+        unshared = price.unshared or 0.0 if ROW_LOCAL in self.tags else price.reads - keys
+        return dataclasses.replace(price, chosen=keys, most=shape.exact, unshared=unshared)
 
     def _workspace(self, shape: Shape) -> int:
         n, l, d, _ = shape
@@ -127,6 +136,7 @@ class ByPlace(SupportMethod):
 
     class_name = "window"
     tags = SUPPORT | BY_ROW | {POSITIONAL}
+    shares_keys = True
 
     @abstractmethod
     def reach(self, mask: Mask) -> tuple[Array, Array, Array | int]:
@@ -145,9 +155,6 @@ class ByPlace(SupportMethod):
         if self.is_template:
             return None
         return np.asarray(patterns.lengths(*self.reach(mask)).reshape(mask.n, -1).sum(axis=1))
-
-    def divided(self, shape: Shape, reads: float) -> Reads:
-        return Reads(reads)
 
 
 def a_support(default: SupportMethod | None) -> Any:

@@ -143,11 +143,11 @@ def test_what_a_layer_holds_is_counted_once_for_a_group_and_is_its_price():
     first, second, third = cache.layers
     width, both = 8, 16
     # a pair of heads shares a window; the other pair has one exact head, and one with sums
-    assert tuple(first.rows[0].held) == (12 * both + N * both + 20 * (both + 1), 0)
+    assert first.rows[0].storage == (12 * both + N * both + 20 * (both + 1), 0)
     assert first.numbers()["reads"] == 2 * 12 * both + N * both + 20 * (both + 1)
     # all keys of a pair once; the other pair has one exact head, and codes with two scales
     coded = N * width + 2 * N
-    assert tuple(second.rows[0].held) == (2 * N * both + coded, N * width * 4 // 8)
+    assert second.rows[0].storage == (2 * N * both + coded, N * width * 4 // 8)
     price = sum(parse(MIXED[1, j]).price(n=N, l=N, d=width, mask="causal").reads for j in (0, 1, 3))
     assert second.numbers()["reads"] == price + N * both
     assert second.numbers()["exact_bytes"] == 2 * 2 * N * both

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from analysis.costs.gqa_reads import bytes_read
 from analysis.errors.metrics import compare
 from approx import Mask, parse
 from approx.compressed_logits.normal_levels import lloyd_max, rotated
 from approx.compressed_logits.sign_sketch import SignSketch, _quadrant
 from approx.compressed_logits.turboquant import rotation_moments
-from approx.method.prices import Shape
 from approx.method.tags import AUTOREGRESSIVE
 
 # Max 1960, table I: the upper levels and the distortion of 2, 4 and 8 levels
@@ -365,7 +363,6 @@ def test_a_window_reads_the_scales_of_each_group_that_it_touches():
     ("inner", "chosen"), [("exact()", False), ("columns(k=64, by='h2o')", True)]
 )
 def test_a_group_of_heads_shares_values_only_where_all_read_them(inner, chosen):
-    shape = Shape(512, 512, 64, 64, Mask.causal(512, 512))
-    method = parse(f"rounded_values({inner}, bits=2)")
-    one, four = (bytes_read(method, shape, group=group) for group in (1, 4))
+    price = parse(f"rounded_values({inner}, bits=2)").price(n=512, l=512, d=64, mask="causal")
+    one, four = (price.per_head(group).bytes_read for group in (1, 4))
     assert four == pytest.approx(one if chosen else one / 4, rel=0.02)  # and H2O's own counts

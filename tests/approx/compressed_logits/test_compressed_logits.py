@@ -235,7 +235,7 @@ def test_bits_count_in_bytes_and_numbers_in_the_others():
     few, many = (parse(f"quantised(bits={bits})").price(**shape) for bits in (2, 8))
     # 24 numbers of queries, two scales for each of ten keys; 40 numbers of keys at 2/8 bytes
     assert few.bytes == (8 * (24 + 20) + 40 * 2 / 8) / 6
-    assert many == dataclasses.replace(few, bytes=(8 * (24 + 20) + 40) / 6, few_bytes=40)
+    assert many == dataclasses.replace(few, bytes=(8 * (24 + 20) + 40) / 6, code_bytes=40)
     for spec, scales in (  # 10 keys of 1 and of 2 groups, 4 channels of 2 and of 3
         ("quantised(bits=2)", 20),
         ("quantised(bits=2, group=3)", 40),

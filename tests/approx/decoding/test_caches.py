@@ -11,7 +11,7 @@ from small import NAMES, small
 
 from analysis import inputs
 from approx import METHODS, Mask, parse
-from approx.decoding.cache import Cache, Rows, held
+from approx.decoding.cache import Cache, Rows, storage
 from approx.decoding.codes import CodedCache
 from approx.decoding.keys import KeptKeys
 from approx.decoding.sums import RunningSums
@@ -282,12 +282,12 @@ def test_what_is_held_is_its_price(spec):
     for k in K:
         cache.append(k, k[:c])
         cache.attend(k)
-    price, (numbers, code_bytes) = method.price(n=n, l=n, d=d, c=c, mask="causal"), held([cache])
+    price, (numbers, code_bytes) = method.price(n=n, l=n, d=d, c=c, mask="causal"), storage([cache])
     if isinstance(cache, CodedCache):
         assert cache.reads == price.reads
-        assert numbers == price.reads - price.few
-        assert code_bytes == price.few_bytes
-        assert held([cache]).bytes == price.bytes_read
+        assert numbers == price.reads - price.codes
+        assert code_bytes == price.code_bytes
+        assert 2 * numbers + code_bytes == price.bytes_read
     elif isinstance(cache, RunningSums):
         assert numbers == price.reads + cache.maps.width
     elif isinstance(cache, KeptKeys):
@@ -325,7 +325,7 @@ def test_answers_under_a_window_are_the_rows_of_prefill(spec):
         cache.append(k, v)
         # sums of at most 32 terms, exponents of at most 100: as in `errors`, with room
         np.testing.assert_allclose(cache.attend(q), row, rtol=0, atol=1e-11)
-    assert held([cache]).numbers <= 64 * sum((Q.shape[1], V.shape[1])) + Q.shape[1] ** 2 + n * 64
+    assert storage([cache])[0] <= 64 * sum((Q.shape[1], V.shape[1])) + Q.shape[1] ** 2 + n * 64
 
 
 def test_a_method_without_a_cache_under_a_window_says_so():

@@ -6,9 +6,7 @@ import pytest
 import test_prices as prices
 import twins as t
 
-from analysis.costs.gqa_reads import bytes_read, group_reads
 from approx import METHODS, parse
-from approx.method.prices import Shape, price_at
 
 L, D, C = 12, 3, 2
 SHARED = (
@@ -28,8 +26,8 @@ OWN = (
 )  # fmt: skip
 
 
-def price(spec):
-    return prices.Sizes(L).method(spec)
+def priced(method, mask=None):
+    return method.price(n=L, l=L, d=D, c=C, mask=mask)
 
 
 @pytest.mark.parametrize("group", [2, 5])
@@ -40,8 +38,7 @@ def test_what_a_group_reads_is_counted(spec, group):
     for word, mask in prices.masks(L, L, method):
         if " " in word:
             continue
-        shape = Shape(L, L, D, C, mask and prices.Mask.causal(L, L))
-        found = group_reads(method, shape, group)
+        found = priced(method, mask and "causal").per_head(group).reads
         ways = twins if isinstance(twins, list) else [twins]
         counted = [t.count_group(way, group, L, D, C, word, own=spec in OWN) for way in ways]
         assert math.isclose(found, min(counted), rel_tol=1e-14), (spec, group, word)
@@ -51,34 +48,27 @@ def test_what_a_group_reads_is_counted(spec, group):
 def test_one_head_reads_its_price(spec):
     method = prices.Sizes(L).method(spec)
     for _, mask in prices.masks(L, L, method):
-        shape = Shape(L, L, D, C, prices.Mask.causal(L, L) if mask == "causal" else mask)
-        reads = price_at(method, shape).reads
-        assert math.isclose(group_reads(method, shape, 1), reads, rel_tol=1e-14)
+        price = priced(method, mask)
+        assert math.isclose(price.per_head(1).reads, price.reads, rel_tol=1e-14)
         for group in (2, 5):
-            assert reads / group * (1 - 1e-14) <= group_reads(method, shape, group) <= reads
+            found = price.per_head(group).reads
+            assert price.reads / group * (1 - 1e-14) <= found <= price.reads
 
 
 def test_what_is_not_known_of_one_head_is_not_known_of_a_group():
     for spec in prices.UNKNOWN:
-        assert group_reads(parse(spec), Shape(L, L, D, C), 3) is None
-        assert bytes_read(parse(spec), Shape(L, L, D, C), group=3) is None
+        price = priced(parse(spec))
+        assert price is None or (price.per_head(3) == price and price.bytes_read is None)
 
 
-def test_bytes_follow_the_precision_and_the_bits():
-    shape = Shape(L, L, D, C)
-    assert bytes_read(METHODS["exact"](), shape) == 2 * L * (D + C)
-    assert bytes_read(METHODS["exact"](), shape, group=3, number=4) == 4 * L * (D + C) / 3
+def test_bytes_follow_the_bits():
+    assert priced(METHODS["exact"]()).bytes_read == 2 * L * (D + C)
     # min and step of each of nine keys, and three keys as they are
-    found = bytes_read(parse("quantised(bits=4, recent=3)"), shape)
-    assert found == 9 * (D / 2 + 2 * 2) + 3 * D * 2 + L * C * 2
-    assert bytes_read(parse("quantised(bits=4, recent=3)"), shape, group=2) == found / 2
+    price = priced(parse("quantised(bits=4, recent=3)"))
+    assert price.bytes_read == 9 * (D / 2 + 2 * 2) + 3 * D * 2 + L * C * 2
+    assert price.per_head(2).bytes_read == price.bytes_read / 2
 
 
 def test_bad_groups_are_refused():
-    shape = Shape(L, L, D, C)
     with pytest.raises(ValueError, match="group must be >= 1, got 0"):
-        group_reads(parse("exact"), shape, 0)
-    with pytest.raises(TypeError, match="a Shape"):
-        group_reads(parse("exact"), (3, 3), 1)
-    with pytest.raises(ValueError, match="number must be"):
-        bytes_read(parse("exact"), shape, number=0)
+        priced(parse("exact")).per_head(0)
