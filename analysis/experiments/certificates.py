@@ -15,10 +15,7 @@ from approx.checks import Array
 from approx.supports import key_boxes
 from approx.supports.key_boxes import DEPTH, PageBoxes
 
-COLUMNS = (
-    "input", "layer", "head", "n", "method", "source", "size", "bits", "position", "share",
-    "metric", "truth", "value",
-)  # fmt: skip
+COLUMNS = ("input", "layer", "head", "n", "method", "bits", "position", "truth", "value")
 ROWS = {"quick": 96, "default": 512}
 QUERIES = {"quick": 16, "default": 64}
 MOST_HEADS = 4
@@ -39,13 +36,8 @@ class Source(NamedTuple):
 
 
 BOXES, NORMS, ENTRIES = (Source(name) for name in ("boxes", "dropped", "entries"))
-CODES = tuple(Source("boxes", bits=bits) for bits in (2, 4))
-METHODS: dict[str, tuple[Source, ...]] = {
-    "top_k(k=32)": (BOXES, *CODES),
-    "pages(k=64, current=True)": (BOXES, *CODES),
-    "sink_window(k=32)": (BOXES, *CODES),
-    "hierarchical(rank=4, space='attention')": (NORMS,),
-}
+CODES = Source("boxes", bits=4)
+METHODS = "top_k(k=32)", "pages(k=64, current=True)", "sink_window(k=32)"
 
 
 def row_errors(estimate: Approximation, x: Head) -> tuple[Array, Array]:
@@ -95,14 +87,15 @@ def compared(x: Head, spec: str, sources: tuple[Source, ...]) -> pd.DataFrame:
 
 def _rows(x: Head, spec: str, queries: int) -> list[Row]:
     places = np.linspace(min(FIRST, x.n // 2), x.n - 1, min(queries, x.n // 2)).round().astype(int)
-    found = compared(x, spec, METHODS[spec])
-    found = found[found.position.isin(x.mask.positions[places])]
+    found = compared(x, spec, (BOXES, CODES))
+    found = found[found.position.isin(x.mask.positions[places]) & (found.metric == "attention_tv")]
+    found = found[["method", "bits", "position", "truth", "value"]]
     head = x.name, x.layer, x.head, x.n
     return [(*head, *row) for row in found.itertuples(index=False)]
 
 
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return errors and their bounds, for some queries of causal heads.
+    """Return total variation and its bounds, for some queries of causal heads.
 
     The heads are those of the profile that are causal, or else those of the bundled language model.
     """

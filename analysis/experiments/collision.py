@@ -1,7 +1,6 @@
-"""Which pairs a support holds, and what that is worth: the theorem of Scatterbrain, checked."""
+"""What a support is worth to Scatterbrain: its theorem, checked, and the theorem's condition."""
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,11 +23,6 @@ from approx.sparse.top_k import TopK
 
 COLUMNS = ("part", "case", "logit", "metric", "value", "stderr")
 D = 16
-FAMILIES = ("sign", "cross_polytope", "e2")
-TRANSFORMS = ("none", "xbox")
-ARC, EVERY = 41, 5  # keys around the query; of which every fifth has a marker
-CLUSTERED = ("smyrf(size=8)", "smyrf(size=2, rounds=4)", "random(k=8)")
-POINTS, BINS = 32, 8
 SUPPORTS = (  # the theorem
     "lsh(hashes=2, rounds=2, transform='none')",
     "lsh(family='cross_polytope', hashes=1, rounds=2, transform='none')",
@@ -38,7 +32,7 @@ SUPPORTS = (  # the theorem
 )
 SMALL, LENGTH, FEATURES, SHOWN = 12, 0.45, 16, 8  # |q + k|² ≤ 0.81; pairs shown
 DEPENDENT = ("independent", "one stream", "largest estimates")
-ANGLES = tuple(np.linspace(0.1, 0.9, 9).tolist())  # of the third part, over π
+ANGLES = tuple(np.linspace(0.1, 0.9, 9).tolist())  # of the second part, over π
 FREQUENCIES, LONG = 2, 0.7  # and the length of q and k there
 TIMES = 2  # draws of the profile
 MORE = 8  # of the last part
@@ -79,38 +73,6 @@ def frequency(
         indptr, indices = method.pattern(Q, K, seen, child)
         counts[np.repeat(np.arange(len(Q)), np.diff(indptr)), indices] += 1
     return counts / draws
-
-
-def _family(task: _CollisionCase) -> list[Row]:
-    family, transform = task.case.split()
-    method = LSH(family, hashes=1, transform=transform)
-    Q, K = arc(1.0, np.linspace(0, math.pi, ARC))
-    probability = required(method.probability(Q, K))
-    logits, p = (Q @ K.T)[0], probability[0]
-    rows = _rows(task, logits, "collision", p)
-    share = frequency(method, Q, K, task.draws, task.rng())[0]
-    errors = np.sqrt(np.maximum(p * (1 - p), 0) / task.draws)
-    some = slice(None, None, EVERY)
-    return rows + _rows(task, logits[some], "frequency", share[some], errors[some])
-
-
-def _clusters(task: _CollisionCase) -> list[Row]:
-    """Return the mean frequency of the pairs between quantiles of q·k."""
-    x = data.gaussian(POINTS, D, rng=task.seed)
-    method = parse(task.case)
-    assert isinstance(method, SupportMethod)
-    logits = (x.Q @ x.K.T).ravel()
-    halves = [
-        frequency(method, x.Q, x.K, max(task.draws // 8, 2), rng).ravel()
-        for rng in task.rng().spawn(8)
-    ]
-    rows: list[Row] = []
-    for members in np.array_split(np.argsort(logits, kind="stable"), BINS):
-        means = [half[members].mean() for half in halves]
-        error = float(np.std(means, ddof=1) / math.sqrt(len(means)))
-        at = float(logits[members].mean())
-        rows.append((task.part, task.case, at, "frequency", float(np.mean(means)), error))
-    return rows
 
 
 def _theorem(task: _CollisionCase) -> list[Row]:
@@ -157,7 +119,7 @@ def _rows(
     return [(task.part, task.case, x, metric, v, e) for x, v, e in zip(logits, values, errors)]
 
 
-PARTS = {"family": _family, "clusters": _clusters, "theorem": _theorem, "dependence": _dependence}
+PARTS = {"theorem": _theorem, "dependence": _dependence}
 
 
 def _study(task: _CollisionCase) -> list[Row]:
@@ -165,20 +127,14 @@ def _study(task: _CollisionCase) -> list[Row]:
 
 
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return probabilities of collision, and the errors of Scatterbrain that follow from them.
+    """Return errors of Scatterbrain beside the probabilities that pairs are on its support.
 
-    Parts: family (one hash, collision in closed form, its frequency), clusters (frequency among
-    32 Gaussian queries and keys, by q·k), theorem (mse_ratio, error of Scatterbrain over that of
-    its features, and one_minus_p), dependence (relative_bias where the support is independent of
-    the features, and where it is not).
+    Parts: theorem (mse_ratio, error of Scatterbrain over that of its features, and one_minus_p),
+    dependence (relative_bias where the support is independent of the features, and where it is
+    not).
     """
     draws = TIMES * profile.draws
-    cases: dict[str, Sequence[str]] = {
-        "family": [f"{family} {transform}" for family in FAMILIES for transform in TRANSFORMS],
-        "clusters": CLUSTERED,
-        "theorem": SUPPORTS,
-        "dependence": DEPENDENT,
-    }
+    cases = {"theorem": SUPPORTS, "dependence": DEPENDENT}
     times = {"dependence": MORE // TIMES}
     tasks = [
         (_CollisionCase(part, case, draws * times.get(part, 1), profile.seed),)

@@ -12,17 +12,15 @@ from analysis.experiments.profile import Profile
 from analysis.sweeps.table import Row
 from approx.checks import Array
 from approx.polynomials.error_bounds import bessel_tail, sup_error
-from approx.polynomials.remez import remez
 
-COLUMNS = ("interval", "bound", "method", "degree", "metric", "value", "x")
+COLUMNS = ("interval", "bound", "method", "degree", "value")
 B = 4.0
 DEGREES = tuple(range(1, 17))  # of a polynomial
 ORDERS = tuple(range(1, 13))  # of numerator and denominator
 HALPHEN = 9.28902549192081891875544943595174506
 SPAN = 9.0  # the half-line is 9 (t − 1)/(t + 1), |t| ≤ 1
 POINTS = 4000
-SHOWN = 6  # the degree whose best polynomial is shown with its error
-POLYNOMIALS = "taylor", "tensor_power", "chebyshev", "minimax"
+POLYNOMIALS = "taylor", "minimax"
 
 
 def best_on_half_line(most: int) -> Array:
@@ -89,7 +87,7 @@ def _interval() -> list[Row]:
     rows: list[Row] = []
 
     def add(method: str, n: int, value: float) -> None:
-        rows.append(("interval", B, method, n, "error", value, math.nan))
+        rows.append(("interval", B, method, n, value))
 
     for n in DEGREES:
         for name in POLYNOMIALS:
@@ -99,10 +97,6 @@ def _interval() -> list[Row]:
     for n in ORDERS:
         add("pade", n, float(np.abs(pade(n, B * t) - np.exp(B * t)).max()) / math.exp(B))
         add("aaa", n, _adaptive(B * t[::8], n, B * t) / math.exp(B))
-    best = remez(SHOWN, B, "absolute")
-    for metric, x in (("signed", np.linspace(-B, B, 101)), ("peak", best.reference)):
-        errors = (best.polynomial(x) - np.exp(x)) / math.exp(B)
-        rows += [("interval", B, "minimax", SHOWN, metric, *pair) for pair in zip(errors, x)]
     return rows
 
 
@@ -117,13 +111,12 @@ def _half_line() -> list[Row]:
             -x, [1 / math.factorial(k) for k in range(n + 1)]
         )
         for method, value in {
-            "inverse_power": float(np.abs((1 - x / n) ** -n - np.exp(x)).max()),
             "inverse_taylor": float(np.abs(1 / inverse - np.exp(x)).max()),
             "aaa": _adaptive(x[::8], n, x),
             "best": float(best[n]),
             "halphen": halphen_line(n),
         }.items():
-            rows.append(("half_line", math.inf, method, n, "error", value, math.nan))
+            rows.append(("half_line", math.inf, method, n, value))
     return rows
 
 

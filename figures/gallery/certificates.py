@@ -9,16 +9,15 @@ from figures.words.translation import mark, tr
 
 TITLE = "What an estimate knows of its own error"
 ORDER = 290
-METRIC = "attention_tv"
 LEAST = 1e-4  # rows with less error are left out
 LOOKS = (  # by bits of a code
     (0, mark("bound from boxes of {size} keys"), looks.PALETTE[2], "s"),
-    (CODES[-1].bits, mark("bound from boxes and {bits} bits a coordinate"), looks.PALETTE[0], "o"),
+    (CODES.bits, mark("bound from boxes and {bits} bits a coordinate"), looks.PALETTE[0], "o"),
 )
 
 
 def _bounds(table: pd.DataFrame) -> pd.DataFrame:
-    return table[(table.metric == METRIC) & (table.source == BOXES.name) & (table.truth > LEAST)]
+    return table[table.truth > LEAST]
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -31,7 +30,7 @@ def draw(table: pd.DataFrame) -> Figure:
         for ax, method in zip(axes, methods):
             for bits, label, colour, marker in LOOKS:
                 rows = some[(some.method == method) & (some.bits == bits)]
-                name = tr(label, size=int(rows["size"].iloc[0]), bits=bits)
+                name = tr(label, size=BOXES.size, bits=bits)
                 look = style.dots(colour, marker, 3) | {"alpha": 0.5, "markeredgewidth": 0}
                 ax.plot(rows.truth, rows.value, label=name, **look)
             ax.plot([LEAST, 1], [LEAST, 1], color="black", label=tr("bound = error"))

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
-from analysis.sweeps import crossovers, sweep
+from analysis.sweeps import crossovers
 from analysis.sweeps.table import Row
 from approx import parse
 from approx.low_rank.godec import GoDec
@@ -18,7 +18,6 @@ from figures.words.translation import mark, share_of, tr
 
 TITLE = "Error against temperature at equal budget"
 ORDER = 20
-COLUMNS = (*sweep.COLUMNS, "masked")
 SPACES = {"kernel": "kernel_relative_frobenius", "attention": "attention_relative_frobenius"}
 NAMES = {"kernel": "exp(q·k)", "attention": mark("row-normalised attention")}
 TV, CROSSING = "attention_tv", "{metric}_crossing"  # the latter: rows of crossovers
@@ -48,7 +47,6 @@ def compute(profile: Profile) -> pd.DataFrame:
     low rank of their input cross, or NaN.
     """
     table = profile.sweep(SPECS, budget=profile.budget, currency=profile.currency, label="errors")
-    masked = {x.name: not x.mask.is_full for x in profile.inputs}
     tasks = []
     for x in profile.inputs:
         part = table[table.input == x.name]
@@ -56,8 +54,7 @@ def compute(profile: Profile) -> pd.DataFrame:
             curves = part[part.metric == metric].pivot_table("value", "temperature", "method")
             tasks.append((x, metric, pair, curves[list(pair)], profile.budget))
     crossed = profile.study(_crossing, tasks, "crossings")
-    table = pd.concat([table, crossed], ignore_index=True) if tasks else table
-    return table.assign(masked=table.input.map(masked))
+    return pd.concat([table, crossed], ignore_index=True) if tasks else table
 
 
 def _pairs(part: pd.DataFrame) -> dict[str, tuple[str, str]]:

@@ -50,19 +50,18 @@ def _at_length(n: int, seed: int) -> list[Row]:
         b = beta(scale, n)
         rng = np.random.default_rng(seed_sequence(seed, "length", n, scale))
         place = ("Gaussian logits", n, scale, math.nan)
-        statistics = gaussian_logits(n, b, rows=ROWS, rng=rng)
-        rows += numbers(place, **statistics, predicted_entropy=gaussian_entropy(n, b))
+        entropy = gaussian_logits(n, b, rows=ROWS, rng=rng)["entropy"]
+        rows += numbers(place, entropy=entropy, predicted_entropy=gaussian_entropy(n, b))
     return rows
 
 
 def _at_temperature(x: Head, t: float) -> list[Row]:
-    statistics = weight_statistics(x.at_temperature(t).logits())
-    place = (x.name, x.n, "temperature", t)
-    return numbers(place, **{name: values.mean() for name, values in statistics.items()})
+    entropies = weight_statistics(x.at_temperature(t).logits())["entropy"]
+    return numbers((x.name, x.n, "temperature", t), entropy=entropies.mean())
 
 
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return the statistics of Gaussian logits against n, and of the inputs against t."""
+    """Return the entropy of Gaussian rows against n, and of the inputs against t."""
     grid = [(n, profile.seed) for n in GRIDS[profile.grid]]
     lengths = profile.study(_at_length, grid, "n", COLUMNS)
     inputs = [x.first(COUNT) for x in profile.inputs]
@@ -86,7 +85,7 @@ def draw(table: pd.DataFrame) -> Figure:
         left.set(xscale="log", xlabel=tr("length n"), ylim=(0, None))
         left.set_title(tr("Gaussian logits, standard deviation β"))
         left.set_ylabel(tr("ln n − entropy (0: uniform weights)"))
-        part = table[(table.scale == "temperature") & (table.metric == "entropy")]
+        part = table[table.scale == "temperature"]
         for line, (head, y) in zip(INPUTS, part.groupby("input", sort=False)):
             right.plot(
                 y.temperature, np.log(y.n) - y.value, color="0.2", linestyle=line, marker=".",

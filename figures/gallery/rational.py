@@ -31,7 +31,7 @@ def draw(table: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(7.0, 3.4))
         axes = figure.subplots(1, 2, sharey=True)
         for ax, (interval, looks) in zip(axes, PANELS.items()):
-            part = table[(table.interval == interval) & (table.metric == "error")]
+            part = table[table.interval == interval]
             for method, (name, colour, marker) in looks.items():
                 curve = _seen(part[part.method == method])
                 ax.plot(curve.degree, curve.value, color=colour, marker=marker, label=tr(name))
@@ -49,7 +49,6 @@ def _seen(curve: pd.DataFrame) -> pd.DataFrame:
 
 
 def _errors(table: pd.DataFrame) -> pd.Series:
-    table = table[table.metric == "error"]
     return table.set_index(["interval", "method", "degree"]).value.sort_index()
 
 

@@ -19,7 +19,7 @@ from figures.words.translation import mark, share_of, tr
 
 TITLE = "The best approximations, and the best that can be run"
 ORDER = 10
-COLUMNS = (*SWEPT, "masked", "role", "verdict")
+COLUMNS = (*SWEPT, "role", "verdict")
 METRIC, CROSSING = error.TV, "crossing"
 SHOWN = 1e-3, 2.0  # total variation: the axis
 BEST = "runnable"  # roles: this, uniform, and those of the three classes
@@ -69,9 +69,8 @@ def compose(errors: pd.DataFrame, winners: pd.DataFrame) -> pd.DataFrame:
             roles += [own[own.method == spec].assign(role=role) for role, spec in specs.items()]
     crossed = errors[errors.metric == error.CROSSING.format(metric=METRIC)]
     roles.append(crossed.assign(role=CROSSING))
-    masked = errors.drop_duplicates("input").set_index("input").masked
     best = winners.rename(columns={"winner": "method", "attention_tv": "value"}).assign(
-        trial=-1, metric=METRIC, stderr=np.nan, role=BEST, masked=winners.input.map(masked)
+        trial=-1, metric=METRIC, stderr=np.nan, role=BEST
     )
     every = pd.concat([*(p.assign(verdict="") for p in roles), best], ignore_index=True)
     columns = [*COLUMNS, *(["currency"] if "currency" in every else [])]

@@ -72,7 +72,6 @@ def comparison(computed: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def _degree(table: pd.DataFrame) -> tuple[str, ...]:
-    table = table[table.metric == "error"]
     at = table.set_index(["interval", "method", "degree"]).value.sort_index()
     polynomial = at["interval", "minimax"] / at["interval", "bessel_tail"]
     best = at["half_line", "best"] / at["half_line", "halphen"]

@@ -254,8 +254,3 @@ def test_a_legend_names_a_method_once():
     names = legend(figure)
     assert len({*names}) == len(names)
     assert "largest entries of the matrix (sees all logits)" in names
-
-
-def test_the_table_says_that_there_is_a_mask():
-    x = dataclasses.replace(inputs.gaussian(32, 2, rng=0), mask=Mask.causal(32, 32))
-    assert computed("error", x).masked.all()
