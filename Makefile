@@ -81,7 +81,7 @@ mutants: .venv/.test .mutants/.installed
 # figures/README.md and its pictures; tables in out/gallery stay unless ARGS=--recompute.
 gallery: .venv/.report
 	$(BIN)/expqk figures all --out out/gallery --format png $(ARGS)
-	$(BIN)/python -m figures.document.album out/gallery
+	$(BIN)/python -m figures.document.gallery_pages out/gallery
 
 # Functions against fifty digits, into docs/accuracy.md; an error beyond its promise fails.
 accuracy: .venv/.test

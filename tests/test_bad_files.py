@@ -29,7 +29,7 @@ from analysis.runs import output_files
 from approx.estimate import memory
 from figures.command import cli
 from figures.command.cli import main
-from figures.document import album
+from figures.document import figure_files
 from figures.drawing import style
 
 ROOT = Path(__file__).parent.parent
@@ -489,8 +489,8 @@ def test_the_name_of_a_file_is_no_formula_of_a_spreadsheet(tmp_path, monkeypatch
     shown = style.save_table("error", table, tmp_path).read_text().splitlines()
     assert [line[0] for line in shown[1:]] == ["'"] * 4 + ["-", "a", "'"]
     assert all(line.endswith(",-1.5") for line in shown[1:])
-    monkeypatch.setattr(album, "told", lambda *_: "")
-    pd.testing.assert_frame_equal(album.saved("error", tmp_path), table)
+    monkeypatch.setattr(figure_files, "told", lambda *_: "")
+    pd.testing.assert_frame_equal(figure_files.saved("error", tmp_path), table)
 
 
 @each("ending", ["npz", "safetensors"])

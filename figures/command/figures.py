@@ -43,7 +43,7 @@ def _formats(text: str) -> tuple[str, ...]:
 def run(arguments: argparse.Namespace) -> int:
     from analysis.runs import output_files
     from approx import checks
-    from figures.document import album
+    from figures.document import figure_files
     from figures.words.translation import speaking
 
     anew = arguments.recompute or bool(options.settings(arguments))
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         if anew:
             raise ValueError("which figures? Names of them, or all")
         with speaking(arguments.lang):
-            print(album.listing())
+            print(figure_files.listing())
         return 0
     for name in arguments.names:
         if name not in (known := [*NAMES, "all"]):
@@ -60,13 +60,13 @@ def run(arguments: argparse.Namespace) -> int:
     names = tuple(FIGURES) if "all" in arguments.names else tuple(dict.fromkeys(arguments.names))
     output_files.usable(arguments.out)
     for name in names:
-        files = album.files(name, arguments.out, arguments.format)
+        files = figure_files.files(name, arguments.out, arguments.format)
         output_files.refuse_edited(arguments.out, files if anew else files[1:])
     profile = options.profile(arguments)
     with speaking(arguments.lang):
         for name in names:
             module = FIGURES[name]
-            saved = None if anew else album.saved(name, arguments.out)
+            saved = None if anew else figure_files.saved(name, arguments.out)
             table = module.compute(profile) if saved is None else saved
             if saved is not None:
                 print(
@@ -74,8 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
                     "--recompute computes it anew",
                     file=sys.stderr,
                 )
-            caption = album.title_and_text(name, table)
+            caption = figure_files.title_and_text(name, table)
             read, kinds = saved is not None, arguments.format
-            for path in album.save(name, table, arguments.out, kinds, caption, read=read):
+            for path in figure_files.save(name, table, arguments.out, kinds, caption, read=read):
                 print(path)
     return 0

@@ -24,7 +24,7 @@ from analysis.models.pipeline import Results
 from analysis.runs import engines, output_files, tasks
 from analysis.runs.store import Finished
 from analysis.runs.tasks import Application
-from figures.document import album
+from figures.document import figure_files
 from figures.document.convert import check_notes, to_html, to_pdf
 from figures.document.notes import NAME as NOTES, skeleton
 from figures.drawing import style
@@ -145,7 +145,7 @@ def _files(profile: Profile, out: Path, model: Results | None) -> Iterator[str]:
     yield from (*PAGES, output_files.MANIFEST)
     drawn = () if model is None else model_page.FIGURES
     for name in (SUMMARY, *_studies(profile), *drawn):
-        yield from album.files(name, out)
+        yield from figure_files.files(name, out)
 
 
 def _together(
@@ -201,8 +201,12 @@ def _drawn(name: str, table: pd.DataFrame, folder: Path) -> None:
     """Draw a figure for the pages, and again what `expqk figures` has written there before."""
     there = {path.suffix.removeprefix(".") for path in (folder / "figures").glob(f"{name}.*")}
     formats = tuple(kind for kind in style.FORMATS if kind == "svg" or kind in there)
-    album.save(
-        name, table, folder, formats, album.title_and_text(name, table) if "txt" in there else None
+    figure_files.save(
+        name,
+        table,
+        folder,
+        formats,
+        figure_files.title_and_text(name, table) if "txt" in there else None,
     )
 
 

@@ -20,7 +20,7 @@ from approx.projections import PROJECTIONS
 from figures.command import methods as listing_of, report
 from figures.command.cli import COMMANDS, main, parser
 from figures.command.methods import listing
-from figures.document import album
+from figures.document import figure_files
 from figures.gallery import FIGURES, NAMES
 from figures.words.terminal_columns import width
 
@@ -104,7 +104,7 @@ def test_figures_of_a_file(tensors, tmp_path, capsys):
     files = "data/spectrum.csv", "figures/spectrum.txt", "figures/spectrum.png"
     assert written == [str(out / name) for name in files]
     table = pd.read_csv(out / files[0])
-    text = f"{FIGURES['spectrum'].TITLE}\n\n{album.told('spectrum', table)}\n"
+    text = f"{FIGURES['spectrum'].TITLE}\n\n{figure_files.told('spectrum', table)}\n"
     assert (out / files[1]).read_text("utf-8") == text
     assert "my heads 1.2" in (out / "data/spectrum.csv").read_text("utf-8")
 

@@ -20,7 +20,7 @@ from analysis.costs import candidates
 from analysis.experiments.profile import Profile, profile, quartiles
 from approx import Mask, parse
 from approx.method.tags import ORACLE
-from figures.document.album import save, saved, told
+from figures.document.figure_files import save, saved, told
 from figures.drawing import looks, style
 from figures.fonts import FAMILY
 from figures.gallery import FIGURES, error, explore, price

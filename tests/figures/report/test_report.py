@@ -26,7 +26,7 @@ from analysis.experiments.profile import ADVISED, Profile, profile
 from analysis.runs import output_files, tasks
 from analysis.runs.store import Finished
 from approx import Mask, parse
-from figures.document import album
+from figures.document import figure_files
 from figures.fonts import SERIF, lacks
 from figures.gallery import CORE, FIGURES, REPORTED, reported, summary
 from figures.report import build as report, sentences, tables, theory
@@ -162,9 +162,9 @@ def test_the_first_figure_is_made_of_errors_and_winners(found):
 
 def test_a_figure_drawn_again_from_its_csv_has_the_same_bytes(made, found, tmp_path):
     """One figure, and one of the panels of another; a study draws each figure."""
-    written = album.save("rank", found["rank"], tmp_path, ("svg",))
+    written = figure_files.save("rank", found["rank"], tmp_path, ("svg",))
     one = found["explore"][found["explore"].temperature == 1]
-    written += album.save("explore", one, tmp_path, ())[-1:]
+    written += figure_files.save("explore", one, tmp_path, ())[-1:]
     assert [path.name for path in written[-2:]] == ["rank.svg", "t=1.svg"]
     for path in written:
         assert path.read_bytes() == (made / path.relative_to(tmp_path)).read_bytes(), path.name
@@ -491,7 +491,7 @@ def test_nothing_but_names_stays_english(chinese):
 def test_every_figure_of_a_size_has_one_place_in_the_section_that_speaks_of_it(
     size, small, found, monkeypatch
 ):
-    caption = SimpleNamespace(**dict.fromkeys(album.PARTS, lambda table: "what it shows"))
+    caption = SimpleNamespace(**dict.fromkeys(figure_files.PARTS, lambda table: "what it shows"))
     monkeypatch.setattr(report, "FIGURES", dict.fromkeys(FIGURES, caption))
     shown = tuple(FIGURES) if size == "full" else REPORTED[size]
     monkeypatch.setattr(report, "reported", lambda profile: shown)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from analysis.experiments.profile import profile
-from figures.document import album
+from figures.document import gallery_pages
 from figures.drawing import style
 from figures.gallery import FIGURES
 from figures.words.translation import speaking, tr
@@ -21,13 +21,15 @@ MOST = 2.5e6  # bytes of all pictures: they are in git
 
 @pytest.mark.listed
 def test_the_page_shows_every_figure_in_order():
-    text = (ROOT / album.PAGE).read_text("utf-8")
+    text = (ROOT / gallery_pages.PAGE).read_text("utf-8")
     parts = re.split(r"^## (\w+)\n", text, flags=re.MULTILINE)
     assert parts[1::2] == list(FIGURES), "run make gallery"
     for name, part in zip(parts[1::2], parts[2::2]):
         picture = re.search(r"!\[.*\]\((.*)\)", part)[1]
-        assert (ROOT / album.PAGE.parent / picture).resolve() == ROOT / f"docs/gallery/{name}.png"
-        assert f"{album.sentence(name)} `expqk figures {name}`" in part
+        assert (
+            ROOT / gallery_pages.PAGE.parent / picture
+        ).resolve() == ROOT / f"docs/gallery/{name}.png"
+        assert f"{gallery_pages.sentence(name)} `expqk figures {name}`" in part
         assert "\n\n**" in part, "run make gallery"
         assert re.search(r"\.png\)\n\n\S", part), "no caption: run make gallery"
 
@@ -37,7 +39,7 @@ def test_the_chinese_page_says_the_same():
     """The same figures, pictures and numbers; titles are Chinese."""
     english, chinese = (
         re.split(r"^## (\w+)\n", (ROOT / path).read_text("utf-8"), flags=re.MULTILINE)
-        for path in album.PAGES.values()
+        for path in gallery_pages.PAGES.values()
     )
     assert chinese[1::2] == english[1::2] == list(FIGURES), "run make gallery"
     for name, body, original in zip(FIGURES, chinese[2::2], english[2::2]):
@@ -53,12 +55,12 @@ def numbers(text):
 
 @pytest.mark.listed
 def test_pictures_are_there_and_small():
-    pictures = {p.stem: p for p in (ROOT / album.PICTURES).glob("*.png")}
+    pictures = {p.stem: p for p in (ROOT / gallery_pages.PICTURES).glob("*.png")}
     assert set(pictures) == set(FIGURES)
     assert sum(p.stat().st_size for p in pictures.values()) < MOST
     for path in pictures.values():
         with Image.open(path) as image:
-            assert 600 <= image.width <= 1000  # inches of the style times album.DPI
+            assert 600 <= image.width <= 1000  # inches of the style times gallery_pages.DPI
 
 
 def test_a_picture_is_the_figure():
@@ -66,10 +68,10 @@ def test_a_picture_is_the_figure():
     table = FIGURES["break_even"].compute(profile("quick"))
     exact = io.BytesIO()
     with style.style():
-        FIGURES["break_even"].draw(table).savefig(exact, format="png", dpi=album.DPI)
+        FIGURES["break_even"].draw(table).savefig(exact, format="png", dpi=gallery_pages.DPI)
     images = [
         np.asarray(Image.open(f).convert("RGB"), dtype=float)
-        for f in (exact, io.BytesIO(album.picture(table, "break_even")))
+        for f in (exact, io.BytesIO(gallery_pages.picture(table, "break_even")))
     ]
     assert images[0].shape == images[1].shape
     # of 256 levels; a colour that is not in the palette is that of a pixel at an edge
@@ -78,20 +80,20 @@ def test_a_picture_is_the_figure():
 
 def test_a_missing_table_is_named(tmp_path, capsys):
     with pytest.raises(ValueError, match="has no table of summary, error"):
-        album.write(tmp_path, tmp_path)
-    assert album.main([str(tmp_path)]) == 1
+        gallery_pages.write(tmp_path, tmp_path)
+    assert gallery_pages.main([str(tmp_path)]) == 1
     assert capsys.readouterr().err.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
 def test_a_figure_without_a_table_keeps_its_section(tmp_path):
     root = tmp_path / "root"
-    for path in album.PAGES.values():
+    for path in gallery_pages.PAGES.values():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         text = (ROOT / path).read_text("utf-8")
         (root / path).write_text(text.replace("break_even --lang zh", "old"), "utf-8")
-    (root / album.PICTURES).mkdir(parents=True)
+    (root / gallery_pages.PICTURES).mkdir(parents=True)
     style.save_table("break_even", FIGURES["break_even"].compute(profile("quick")), tmp_path)
-    assert len(album.write(tmp_path, root)) == 3  # its picture, and the two pages
-    for path in album.PAGES.values():
+    assert len(gallery_pages.write(tmp_path, root)) == 3  # its picture, and the two pages
+    for path in gallery_pages.PAGES.values():
         assert (root / path).read_text("utf-8") == (ROOT / path).read_text("utf-8")

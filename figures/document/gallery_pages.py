@@ -1,23 +1,22 @@
-"""The figures as a collection: their list, one from its CSV, and the page that shows them all.
+"""The pages that show all figures, and their pictures.
 
-``python -m figures.document.album FOLDER`` writes figures/README.md, its Chinese twin and
+``python -m figures.document.gallery_pages FOLDER`` writes figures/README.md, its Chinese twin and
 docs/gallery/NAME.png from the tables in FOLDER/data; a figure without a table there keeps what the
 pages have of it. `make gallery` computes those that are missing first.
 """
 
 import argparse
 import inspect
-import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from analysis.runs import output_files
 from analysis.sentences import one_line
+from figures.document.figure_files import PARTS, saved, told
 from figures.drawing import style
 from figures.gallery import FIGURES
 from figures.words.translation import speaking, spoken, tr
@@ -26,12 +25,11 @@ ROOT = Path(__file__).parents[2]
 PAGE = Path("figures/README.md")
 PAGES = {"en": PAGE, "zh": Path("figures/README.zh-CN.md")}
 PICTURES = Path("docs/gallery")
-PARTS = "finding", "caption"  # what it found, what is drawn
 DPI = 100  # of a picture on the page: all of them are to stay small in git
 HEAD = """\
 # Gallery
 
-<!-- Written by `make gallery`; edit figures/document/album.py instead. -->
+<!-- Written by `make gallery`; edit figures/document/gallery_pages.py instead. -->
 
 The {count} figures at the command's defaults: the bundled sample and Gaussian inputs, profile
 `default`. Each is one module in `gallery/`. `expqk figures` lists them; `expqk figures NAME`
@@ -41,7 +39,7 @@ writes one as PDF, SVG and PNG, its table as CSV, and its finding and caption as
 HEAD_ZH = """\
 # 图库
 
-<!-- Written by `make gallery`; edit figures/document/album.py instead. -->
+<!-- Written by `make gallery`; edit figures/document/gallery_pages.py instead. -->
 
 按命令默认设置画出的 {count} 张图：自带的样本与高斯输入，profile 为 `default`。
 每张图是 `gallery/` 中的一个模块。`expqk figures` 列出全部；
@@ -59,98 +57,6 @@ def sentence(name: str) -> str:
     'Error of row-normalised attention against temperature, at equal budget.'
     """
     return (inspect.getdoc(FIGURES[name]) or "").splitlines()[0]
-
-
-def listing() -> str:
-    """Return the names and titles of all figures, one a line.
-
-    Examples
-    --------
-    >>> listing().splitlines()[0]
-    'summary              The best approximations, and the best that can be run'
-    """
-    width = max(map(len, FIGURES))
-    return "\n".join(f"{name:{width}}  {tr(module.TITLE)}" for name, module in FIGURES.items())
-
-
-def save(
-    name: str,
-    table: pd.DataFrame,
-    folder: Path,
-    formats: tuple[str, ...] = style.FORMATS,
-    caption: str | None = None,
-    *,
-    read: bool = False,
-) -> list[Path]:
-    """Draw a figure and write it as `style.save` does; its panels, if any, as NAME/t=….svg.
-
-    A table that was read from FOLDER/data/NAME.csv is not written.
-    """
-    module = FIGURES[name]
-    title = tr(module.TITLE)
-    said = style.plain(told(name, table, PARTS[:1]))
-    own = None if read else table
-    written = style.save(name, own, draw(name, table), folder, formats, caption, said)
-    if panels := getattr(module, "panels", None):
-        for old in folder.glob(f"figures/{name}/t=*.svg"):  # of a run at other temperatures
-            if not output_files.edited(folder, old.relative_to(folder).as_posix()):
-                old.unlink()
-        for t, panel in panels(style.drawable(table, style.NAME)).items():
-            content = style.drawing(panel, "svg", tr("{title}, t = {t:g}", title=title, t=t))
-            with output_files.recorded(folder, f"figures/{name}/t={t:g}.svg") as temporary:
-                temporary.write_bytes(content)
-            written.append(folder / "figures" / name / f"t={t:g}.svg")
-    return written
-
-
-def files(name: str, folder: Path, formats: Sequence[str] = style.FORMATS) -> list[str]:
-    """Return the names of all files of a figure that `save` may write, and of its panels there."""
-    panels = folder.glob(f"figures/{name}/t=*.svg")
-    return style.files(name, formats) + [path.relative_to(folder).as_posix() for path in panels]
-
-
-def draw(name: str, table: pd.DataFrame) -> Figure:
-    """Draw a figure; the names of its inputs may have any characters and length."""
-    figure: Figure = FIGURES[name].draw(style.drawable(table, style.NAME))
-    return figure
-
-
-def told(name: str, table: pd.DataFrame, parts: Sequence[str] = PARTS) -> str:
-    """Return all that a figure says of its table, or some parts of it."""
-    return " ".join(getattr(FIGURES[name], part)(style.drawable(table)) for part in parts)
-
-
-def title_and_text(name: str, table: pd.DataFrame) -> str:
-    """Return the title of a figure and all that it says of its table."""
-    return f"{tr(FIGURES[name].TITLE)}\n\n{told(name, table)}"
-
-
-def saved(name: str, folder: Path) -> pd.DataFrame | None:
-    """Return the table in FOLDER/data/NAME.csv, or None where there is none.
-
-    Raises
-    ------
-    ValueError
-        The file is no table that the figure can draw.
-    """
-    path = folder / "data" / f"{name}.csv"
-    if not os.path.lexists(path):
-        return None
-    try:
-        if not path.is_file():  # a pipe would never end
-            raise ValueError("it is no file")
-        table = pd.read_csv(  # an input may be called 1.10 or NA
-            path, dtype={"input": str}, keep_default_na=False, na_values=[""]
-        )
-        if "input" in table:  # see `harmless`
-            table["input"] = table["input"].str.replace(r"^'(?=[=+@-])", "", regex=True)
-        told(name, table)  # cheap, and needs the columns and rows that drawing does
-    except Exception as error:  # whatever a parser or a figure raises on an edited file
-        raise ValueError(
-            f"{one_line(path)} is no table of the figure {name} "
-            f"({one_line(error, 80)}): move it, and it is computed anew"
-        ) from error
-    return table
 
 
 def page(tables: Mapping[str, pd.DataFrame], before: Mapping[str, str]) -> str:
@@ -224,13 +130,15 @@ def _sections(page: Path) -> dict[str, str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Write the page from a folder that `expqk figures all` has filled; return 0, or 1."""
-    parser = argparse.ArgumentParser(prog="python -m figures.document.album", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m figures.document.gallery_pages", description=__doc__
+    )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="--out of expqk figures all")
     try:
         for path in write(parser.parse_args(argv).folder):
             print(path.relative_to(ROOT))
     except (ValueError, OSError) as error:
-        print(f"figures.document.album: {one_line(error, 400)}", file=sys.stderr)
+        print(f"figures.document.gallery_pages: {one_line(error, 400)}", file=sys.stderr)
         return 1
     return 0
 
