@@ -153,7 +153,7 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
     return middle.rename(columns={"value": "attention_tv"}).reset_index()
 
 
-def front(points: pd.DataFrame, currency: str) -> pd.DataFrame:
+def frontier(points: pd.DataFrame, currency: str) -> pd.DataFrame:
     """Return what can be run and is worth its price, cheapest first, in one currency.
 
     It is nearer than all that costs no more, by more than what the advisor calls a tie. Uniform
@@ -187,6 +187,6 @@ def nearest(points: pd.DataFrame, currency: str, share: float) -> pd.Series | No
         That of `medians`.
     """
     whole = points.set_index("asked")[currency]["exact()"]
-    on = front(points, currency)
+    on = frontier(points, currency)
     on = on[on[currency] <= share * whole]
     return on.iloc[-1] if len(on) else None

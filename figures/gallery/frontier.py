@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.experiments.frontier import compute as compute, front, medians
+from analysis.experiments.frontier import compute as compute, frontier, medians
 from figures.drawing import looks, style
 from figures.words.amounts import NAMES, UNITS
 from figures.words.translation import in_words, mark, share, tr
@@ -15,7 +15,7 @@ FLOOR, CEILING = 1e-3, 1.1  # of the axis
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw a panel per currency: the front of medians over heads; a dot is a method at a size."""
+    """Draw a panel per currency: the frontier of medians over heads; a dot is a sized method."""
     points = medians(table)
     with style.style():
         figure = Figure(figsize=(7.0, 5.4))
@@ -31,7 +31,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _panel(ax: Axes, points: pd.DataFrame, currency: str) -> None:
     whole = points.set_index("asked")[currency]["exact()"]
-    on = front(points, currency)
+    on = frontier(points, currency)
     price, tv = on[currency], on.attention_tv.clip(lower=FLOOR)
     if len(on):
         steps = [*price, whole], [*tv, tv.iloc[-1]]
@@ -43,14 +43,14 @@ def _panel(ax: Axes, points: pd.DataFrame, currency: str) -> None:
     ax.minorticks_off()
 
 
-def _fronts(points: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the names of the methods on the front of each currency, cheapest first."""
-    fronts = {currency: front(points, currency) for currency in NAMES}
-    return {c: list(dict.fromkeys(map(looks.label, on.asked))) for c, on in fronts.items()}
+def _on_frontier(points: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the names of the methods on the frontier of each currency, cheapest first."""
+    found = {currency: frontier(points, currency) for currency in NAMES}
+    return {c: list(dict.fromkeys(map(looks.label, on.asked))) for c, on in found.items()}
 
 
 def finding(table: pd.DataFrame) -> str:
-    names = _fronts(medians(table))
+    names = _on_frontier(medians(table))
     every = set().union(*names.values())
     always = set(names["reads"]).intersection(*names.values())
     if len(always) == 1:

@@ -188,7 +188,7 @@ HOSTILE = [
 def test_a_name_of_a_user_is_text_wherever_it_stands(name, folder, tmp_path):
     """Of a head, of an input, of an author, of a report: each goes through `literal`."""
     said = literal(name)
-    beginning = '{% from "parts.j2" import beginning with context %}{{ beginning() }}'
+    beginning = '{% from "parts.j2" import header with context %}{{ header() }}'
     head = (
         templates.environment().from_string(beginning).render(title=said, authors=[said], lang="en")
     )

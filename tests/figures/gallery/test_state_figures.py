@@ -113,7 +113,7 @@ def test_the_front_is_what_nothing_cheaper_beats(currency):
         (runs.attention_tv < at.attention_tv["uniform()"])
         & (runs[currency] < at[currency]["exact()"])
     ]
-    on = frontier.front(points, currency)
+    on = frontier.frontier(points, currency)
     assert set(on.index) <= set(runs.index)
     kept = list(zip(on[currency], on.attention_tv))
     assert len(kept) >= 2
