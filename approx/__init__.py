@@ -14,7 +14,7 @@ _HOMES = {
     "Approximation": "estimate.approximation",
     "Mask": "estimate.masks",
     "Method": "method.method",
-    "Moments": "method.method",
+    "Moments": "method.moments",
     "Parts": "estimate.parts",
     "Price": "method.prices",
     "ResourceLimitError": "estimate.memory",
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from approx.estimate.memory import ResourceLimitError as ResourceLimitError
     from approx.estimate.parts import Parts as Parts
     from approx.method.filling import Size as Size
-    from approx.method.method import Method as Method, Moments as Moments
+    from approx.method.method import Method as Method
+    from approx.method.moments import Moments as Moments
     from approx.method.prices import Price as Price
     from approx.registry import ALIASES as ALIASES, METHODS as METHODS, parse as parse
 else:

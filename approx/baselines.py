@@ -11,7 +11,7 @@ from approx.estimate import exact
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
-from approx.method import KERNEL, Method
+from approx.method import FROBENIUS, Method
 from approx.method.prices import Price, Shape, low_rank
 from approx.method.tags import BY_ROW, INVARIANT, ORACLE, ROTATION, ROW_SHIFT, SCALE
 
@@ -97,7 +97,7 @@ class Constant(Baseline):
     tags = frozenset({ORACLE, ROW_SHIFT, ROTATION, SCALE})  # the mean needs all logits
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
-        return {KERNEL}
+        return {FROBENIUS["kernel"]}
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         mean = scipy.special.logsumexp(exact.log_row_sums(q, k, mask=mask)) - np.log(mask.entries)

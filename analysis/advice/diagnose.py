@@ -38,7 +38,7 @@ from analysis.advice.measurement import (
     prices,
     table,
 )
-from analysis.advice.verdict import OUTPUT, TIE, TV, verdict, winner
+from analysis.advice.verdict import OUTPUT, TIE, verdict, winner
 from analysis.bounds.lower_bounds import bound
 from analysis.costs import budget, operations, optimality
 from analysis.costs.candidates import TRIVIAL
@@ -52,6 +52,8 @@ from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.kernels.threads import one_thread
+from approx.method import TV
+from approx.method.evaluation import obstacle
 from approx.method.filling import is_fillable, with_sizes
 from approx.method.prices import Shape, price_at
 from approx.method.tags import ADAPTIVE, AUTOREGRESSIVE, ORACLE, ROW_LOCAL
@@ -397,7 +399,7 @@ class _Question(Question):
         few = head.few(self.seed) if self.screen and alone else None
         if few is None:
             return head, [], []
-        runnable = [method for method in methods if not method.obstacle(head.full.mask)]
+        runnable = [method for method in methods if not obstacle(method, head.full.mask)]
         tried = list(self.measured(few, runnable))
         rows = pd.DataFrame([row for row, _ in tried])
         metric, other = self.metric, OUTPUT if self.metric == TV else TV
@@ -425,7 +427,7 @@ class _Question(Question):
             "autoregressive": AUTOREGRESSIVE in method.tags,
             "oracle": ORACLE in method.tags,
             "standing": optimality.standing(method, self.metric, x.mask),
-            "runnable": not method.obstacle(x.mask),
+            "runnable": not obstacle(method, x.mask),
         }
 
 

@@ -20,6 +20,7 @@ from approx.estimate.corrections import Support
 from approx.estimate.distances import half_square
 from approx.kernels import pattern_products
 from approx.method import Rng, generator
+from approx.method.evaluation import checked_inputs, evaluated
 from approx.projections import Projection
 from approx.projections.summand import Entries
 from approx.random_features.positive import Positive
@@ -62,7 +63,7 @@ def with_eps(
     """
     checks.instance("method", method, Positive, "a positive(...)")
     size = 0.0 if eps == 0 else checks.positive("eps", eps)
-    q, k = method.checked(Q, K)
+    q, k, _ = checked_inputs(method, Q, K)
     omega, half = method.frequencies(q, k, generator(rng))
     on_q, on_k, weight = q @ omega.T, k @ omega.T, np.exp(half)
     top_q, top_k = on_q.max(axis=1, keepdims=True), on_k.max()
@@ -136,7 +137,7 @@ class OneStream(Scatterbrain):
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         seed = rng.integers(2**63)
         support = self.sparse.support(q, k, mask, np.random.default_rng(seed))
-        low = self.low_rank.evaluated(q, k, mask, np.random.default_rng(seed)).low
+        low = evaluated(self.low_rank, q, k, mask, np.random.default_rng(seed)).low
         return Parts(low, support)
 
     def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
@@ -151,7 +152,7 @@ class LargestEstimates(Scatterbrain):
     """
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        low = self.low_rank.evaluated(q, k, mask, rng).low
+        low = evaluated(self.low_rank, q, k, mask, rng).low
         seen = Approximation(low, mask=mask)
         estimates = seen.block(slice(None), shift=seen.row_log())
         mask.hide(estimates, fill=-np.inf)

@@ -36,6 +36,7 @@ from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.kernels.threads import one_thread
+from approx.method.evaluation import obstacle
 from approx.method.filling import least_size, resized
 from approx.method.prices import low_rank
 from approx.method.tags import ORACLE, ROW_LOCAL
@@ -439,7 +440,7 @@ def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str
             "size": float(size) if method.is_template else math.nan,
             "class": method.class_name, "oracle": ORACLE in method.tags,
             "standing": standing(method, asked.metric, x.mask),
-            "runnable": not method.obstacle(x.mask),
+            "runnable": not obstacle(method, x.mask),
             "reached": reached, "error": one.error, "stderr": one.stderr,
             "sure": reached and one.most <= target,
             **one.price, "price": one.price[currency], "share": one.price[currency] / ceiling,

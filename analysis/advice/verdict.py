@@ -9,10 +9,11 @@ import pandas as pd
 from analysis.advice.caveats import price_ratios, price_warnings
 from analysis.costs.candidates import TRIVIAL
 from analysis.sentences import thousandths
+from approx.method import TV
 
 VERDICTS = USE, TIED, KEEP = "use", "tie", "keep exact"
 TIE = 1.05  # below this ratio of the runner-up's error to the winner's, the two tie
-TV, OUTPUT = "attention_tv", "output_relative_error"
+OUTPUT = "output_relative_error"
 NAMES = {TV: "total variation", OUTPUT: "output error"}
 
 

@@ -32,6 +32,7 @@ from analysis.ranks.attention_weights import Weights
 from approx import Approximation, Method, checks
 from approx.hierarchical.hierarchical import Hierarchical
 from approx.hierarchical.partition import Partition
+from approx.sparse.support import SupportMethod
 
 LEAST = 16  # keys of a rectangle; smaller ones add little, and share the decomposition
 
@@ -141,7 +142,8 @@ def bound(
 
     Examples
     --------
-    >>> from approx import parse
+    >>> from approx.sparse.support import SupportMethod
+    from approx import parse
     >>> from analysis.inputs import gaussian
     >>> x = gaussian(16, 4, rng=0)
     >>> method = parse("top_k(k=2)")
@@ -153,8 +155,12 @@ def bound(
     own = estimate.space == "kernel" or estimate.fitted  # tv divides the rows by their sums
     if not estimate.rank:
         count = estimate.nnz if stored is None else stored
-        kind, *sizes = method.rivals or ("entries", count)
-        return (1.0 if own else 0.5) * float(getattr(support_bounds, kind)(weights, *sizes))
+        rivals = method.rivals if isinstance(method, SupportMethod) else None
+        if rivals is None:
+            least = support_bounds.entries(weights, count)
+        else:
+            least = support_bounds.BOUNDS[rivals.kind](weights, *rivals.sizes)
+        return (1.0 if own else 0.5) * float(least)
     if not weights.is_stored:
         return math.nan
     if isinstance(method, Hierarchical):

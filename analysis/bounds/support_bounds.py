@@ -11,6 +11,7 @@ over rows, under the mask of the head, rounded down
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -253,3 +254,12 @@ def lines(weights: Weights, k: int) -> float:
     nothing = np.zeros(0, int)
     sums = vertical_slash.sums(weights.Q, weights.K, weights.mask, nothing, nothing)
     return max(weights.lost(_best(np.concatenate(sums)[None], k)), keys(weights, k))
+
+
+BOUNDS: dict[str, Callable[..., float]] = {  # by the kind of `approx.sparse.support.Rivals`
+    "columns": columns,
+    "blocks": blocks,
+    "evicting": evicting,
+    "pages": pages,
+    "lines": lines,
+}

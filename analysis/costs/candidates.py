@@ -9,6 +9,7 @@ import functools
 
 from approx import Mask, Method, parse
 from approx.combinations.rounded_values import RoundedValues
+from approx.method.evaluation import obstacle
 
 TRIVIAL = "uniform()"
 FEW_BITS = (  # if bytes are counted: keys in few bits, with exact last keys
@@ -88,8 +89,8 @@ def in_few_bits(currency: str) -> list[Method]:
 
 
 def runs(method: Method, mask: Mask) -> bool:
-    """Return whether a model with this mask can run the method; `Method.obstacle` says why not."""
-    return not method.obstacle(mask)
+    """Return whether a model with this mask can run the method; `obstacle` says why not."""
+    return not obstacle(method, mask)
 
 
 def why_not(method: Method, mask: Mask) -> str | None:

@@ -22,6 +22,7 @@ from approx.checks import Array
 from approx.estimate import exact
 from approx.estimate.low import rescale
 from approx.estimate.masks import MaskLike
+from approx.method import FROBENIUS, TV
 
 
 class Measured(NamedTuple):
@@ -134,10 +135,10 @@ def _unscaled(x: Array, log: Array) -> tuple[Array, float]:
 
 # The metrics in the order of `compare`, each with the space that it needs.
 METRICS: dict[str, tuple[str, Metric]] = {
-    "kernel_relative_frobenius": ("kernel", _kernel_relative_frobenius),
+    FROBENIUS["kernel"]: ("kernel", _kernel_relative_frobenius),
     "kernel_relative_max": ("kernel", _kernel_relative_max),
-    "attention_relative_frobenius": ("attention", lambda rows: rows.ratio(rows["f2"], rows["p2"])),
-    "attention_tv": ("attention", lambda rows: rows.mean(rows["tv"])),
+    FROBENIUS["attention"]: ("attention", lambda rows: rows.ratio(rows["f2"], rows["p2"])),
+    TV: ("attention", lambda rows: rows.mean(rows["tv"])),
     "attention_kl": ("attention", lambda rows: rows.mean(rows["kl"])),
     "attention_kl_reverse": ("attention", lambda rows: rows.mean(rows["reverse"])),
     "negative_fraction": ("", lambda rows: rows.fraction(rows["negative"])),

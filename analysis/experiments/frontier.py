@@ -14,6 +14,7 @@ from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import METHODS, Approximation, Method, parse
 from approx.combinations.guarded import Guarded
+from approx.method.evaluation import checked_inputs
 from approx.method.tags import ORACLE
 
 CURRENCIES = ("stored", "reads", "multiply_adds", "bytes")
@@ -88,7 +89,7 @@ def _sizes(x: Head, spec: str, sizes: Sequence[int]) -> dict[str, tuple[Method, 
 def _suits(method: Method, x: Head) -> bool:
     """Return whether a head has as many keys, and is as wide, as the sizes of a method ask."""
     try:
-        method.checked(x.Q, x.K)
+        checked_inputs(method, x.Q, x.K)
     except ValueError:
         return False
     return all(_suits(part, x) for part in method.parts.values())

@@ -21,6 +21,7 @@ from analysis.runs.store import Finished
 from approx import Mask, Method, checks, parse
 from approx.checks import Array
 from approx.estimate import exact
+from approx.method.evaluation import obstacle
 from approx.method.prices import CURRENCIES, Shape
 
 METHODS = (  # methods that decoding can run, each at the sizes that shares of the budget buy
@@ -188,7 +189,7 @@ def choices(
         chosen = [method for method in chosen if (getattr(method, "r", None) or 0) <= width]
     for method in chosen:
         checks.instance("every method", method, Method, "a method")
-        if why := method.obstacle(Mask.causal(2, 2)):
+        if why := obstacle(method, Mask.causal(2, 2)):
             raise ValueError(f"no model can run {method}: {why}; leave it out")
     return Choices(float(budget), currency, tuple(chosen), since)
 

@@ -28,6 +28,7 @@ from analysis.models.plan import Plan, check_weights, other_model
 from analysis.runs.seeds import seed_sequence
 from approx import Mask, Method, checks
 from approx.checks import Array
+from approx.method.evaluation import obstacle
 
 MOST = 2**31 - 1  # tokens of a prompt: the limit of a tokenizer's count
 
@@ -271,7 +272,7 @@ def attach(
                 f"the model has no head {layer}.{head}: its layers are 0 to {layers - 1}, and "
                 f"their heads 0 to {count - 1}"
             )
-        if why := method.obstacle(Mask.causal(2, 2)):
+        if why := obstacle(method, Mask.causal(2, 2)):
             raise ValueError(f"no model can run {method}: {why}")
     if before := _ATTACHED.get(model):
         detach(model)

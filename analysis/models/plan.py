@@ -15,6 +15,7 @@ from analysis.models.language_model import HeadIndex
 from analysis.runs.output_files import replacing
 from analysis.sentences import one_line
 from approx import Mask, Method, checks, notebook, parse
+from approx.method.evaluation import obstacle
 from approx.method.prices import CURRENCIES
 
 HEADINGS = "method", "heads"
@@ -191,7 +192,7 @@ def misfits(plan: Plan, model_dir: str | os.PathLike[str]) -> list[str]:
         found.append(f"the model lacks {len(absent)} of its heads, the first is {absent[0]}")
     for spec, method in {str(m): m for m in plan.heads.values()}.items():
         try:
-            if why := method.obstacle(Mask.causal(2, 2)):
+            if why := obstacle(method, Mask.causal(2, 2)):
                 found.append(f"no model can run {spec}: {why}")
             else:
                 method.cache(d=d, c=d)

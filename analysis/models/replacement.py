@@ -211,7 +211,7 @@ class Passage:
 
     All positions are computed at once here. So a method that is not autoregressive under the mask
     reads later tokens, and no model could run it token by token. Its KL is a reference: it shows
-    what its class reaches with all logits. `Method.obstacle` says which methods a model can run.
+    what its class reaches with all logits. `Approximation.obstacle` says why.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ from approx import Method, checks
 from approx.checks import Array
 from approx.estimate import exact
 from approx.estimate.masks import MaskLike
+from approx.method.evaluation import checked_inputs
 
 
 class NormalisedMoments(NamedTuple):
@@ -68,8 +69,7 @@ def normalised_moments(
     array([[-0.011,  0.011]])
     """
     checks.instance("method", method, Method, "a method")
-    q, k = method.checked(Q, K)
-    seen = method.masked(mask, len(q), len(k))
+    q, k, seen = checked_inputs(method, Q, K, mask)
     known = method.moments(q, k, mask=seen)
     if known is None:
         return None

@@ -21,6 +21,7 @@ from approx.estimate.masks import Mask, MaskLike
 from approx.kernels.jit import kernel
 from approx.kernels.threads import one_thread
 from approx.method import Rng, generator
+from approx.method.evaluation import checked_inputs
 from approx.projections.summand import times
 
 # A sample is reliable up to these limits: the squared relative standard errors of its mean and of
@@ -140,7 +141,7 @@ def monte_carlo(
     True
     """
     checks.instance("method", method, Method, "a method")
-    q, k = method.checked(Q, K)
+    q, k, seen = checked_inputs(method, Q, K, mask)
     draws = checks.integer("draws", draws, least=2)
     checks.one_of("space", space, ("kernel", "attention"))
     scales = [1.0]
@@ -149,7 +150,6 @@ def monte_carlo(
         scales = [1 / math.sqrt(checks.positive("temperature", t)) for t in ts]
     nbytes = 80 * len(q) * len(k) * len(scales)
     memory.reserve(nbytes, "Monte Carlo moments", "n, l or the temperatures")
-    seen = method.masked(mask, len(q), len(k))
     samples = [_PairMoments(method, q, k, seen, scale, space) for scale in scales]
     source = generator(rng).bit_generator
     seeds = source.seed_seq.spawn(draws)  # type: ignore[attr-defined]
@@ -207,7 +207,8 @@ class _PairMoments:
     ) -> None:
         self.scale, self.mask = scale, mask
         with np.errstate(over="ignore"):  # and then refused
-            self.q, self.k = method.checked(*((x * scale).astype(x.dtype) for x in (Q, K)))
+            q, k = ((x * scale).astype(x.dtype) for x in (Q, K))
+            self.q, self.k, _ = checked_inputs(method, q, k)
         logits = np.asarray(exact.logits(self.q, self.k), np.float64)
         self.known = method.moments(self.q, self.k, mask=mask) if space == "kernel" else None
         sums: Any = 0.0

@@ -16,6 +16,7 @@ from approx.checks import Array
 from approx.combinations.scatterbrain import Scatterbrain
 from approx.estimate import masks
 from approx.estimate.masks import Mask, MaskLike
+from approx.method.evaluation import checked_inputs
 from approx.projections.summand import Summand
 from approx.random_features.generalized_exponential import GeneralizedExponential
 from approx.random_features.hyperbolic import Hyperbolic
@@ -90,7 +91,7 @@ def squared_error(
         return _seen(off, masks.as_mask(mask, *p.shape))
     if not isinstance(method, FEATURES) or method.projection != "iid":
         return None
-    q, k = (np.asarray(x, np.float64) for x in method.checked(Q, K))
+    q, k = (np.asarray(x, np.float64) for x in checked_inputs(method, Q, K)[:2])
     known = method.moments(q, k, mask=mask)
     assert known is not None
     v = known.log_relative_variance

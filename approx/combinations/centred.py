@@ -9,6 +9,7 @@ from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments
+from approx.method.evaluation import evaluated
 from approx.method.fields import flag, instance
 from approx.method.prices import Price, Shape, price_at
 from approx.method.tags import AUTOREGRESSIVE, ROW_LOCAL, ROW_SHIFT, SHIFT, collect
@@ -77,7 +78,7 @@ class Centered(Method):
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         q_mean, k_mean = self.means(q, k)
-        inner = self.method.evaluated(q - q_mean, k - k_mean, mask, rng)
+        inner = evaluated(self.method, q - q_mean, k - k_mean, mask, rng)
         row, column = q @ k_mean, (k - k_mean) @ q_mean
         if inner.space == "attention":
             if self.queries:

@@ -12,6 +12,7 @@ from approx.checks import Array
 from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.method import Rng, generator
+from approx.method.evaluation import checked_inputs
 from approx.method.fields import integer, real
 from approx.method.prices import NUMBER, Price, Shape, entries, price_at
 from approx.method.tags import READS_VALUES, ROTATION, ROW_LOCAL, ROW_SHIFT, collect
@@ -134,8 +135,8 @@ class Guarded(SupportMethod):
 
     def rows(self, Q: Array, K: Array, mask: Mask, rng: Rng) -> RowCertificates:
         """Return certificate and reads of each row, with the rng of `approximate`."""
-        q, k = self.checked(Q, K)
-        return self._guarded(q, k, self.masked(mask, len(q), len(k)), generator(rng))[1]
+        q, k, seen = checked_inputs(self, Q, K, mask)
+        return self._guarded(q, k, seen, generator(rng))[1]
 
     def _guarded(
         self, q: Array, k: Array, mask: Mask, rng: np.random.Generator

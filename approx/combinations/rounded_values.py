@@ -12,6 +12,7 @@ from approx.compressed_logits.quantised import BY, LEVELS, MOST_BITS, rounded, r
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Label, Method, Moments
+from approx.method.evaluation import evaluated
 from approx.method.fields import instance, integer, one_of
 from approx.method.prices import Price, Shape, price_at
 from approx.method.tags import AUTOREGRESSIVE, OUTERMOST, READS_VALUES, collect
@@ -97,7 +98,7 @@ class RoundedValues(Method):
         return found.T if self.by == "channel" else found
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        return dataclasses.replace(self.method.evaluated(q, k, mask, rng), values=self.coded)
+        return dataclasses.replace(evaluated(self.method, q, k, mask, rng), values=self.coded)
 
     def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         return self.method.moments(q, k, mask=mask)

@@ -11,6 +11,7 @@ from approx.estimate.low import Low
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Label, Method, Moments, Rng, generator
+from approx.method.evaluation import evaluated
 from approx.method.fields import instance, real
 from approx.method.prices import Price, Shape, price_at
 from approx.method.tags import ORACLE, collect
@@ -125,7 +126,7 @@ class Scatterbrain(Method):
 
 def beneath(low_rank: Method, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Low:
     """Return the low-rank estimate of a method; ValueError unless it is purely low-rank."""
-    parts = low_rank.evaluated(q, k, mask, rng)
+    parts = evaluated(low_rank, q, k, mask, rng)
     if parts.sparse is not None or parts.space != "kernel":
         raise ValueError(f"low_rank must be a purely low-rank method of exp(q·k), got {low_rank}")
     return parts.low

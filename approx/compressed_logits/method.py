@@ -5,7 +5,6 @@ from abc import abstractmethod
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from approx import checks
 from approx.checks import Array
@@ -99,12 +98,11 @@ class CompressedLogits(Method):
             return found
         return resized(found, min(getattr(found, found.sized_by.field), shape.d))
 
-    def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-        q, k = super().checked(Q, K)
+    def _check(self, q: Array, k: Array) -> None:
+        super()._check(q, k)
         if self.sized_by is not None and self.at_most_width:
             field = self.sized_by.field
             checks.integer(f"{self}: {field}", getattr(self, field), least=1, most=q.shape[1])
-        return q, k
 
     def _workspace(self, shape: Shape) -> int:
         return 8 * 4 * (shape.n + shape.l) * shape.d

@@ -104,10 +104,7 @@ class Approximation(_Operator):
         not sum to 1, and are divided by their sums where two distributions are compared.
     sink : float
         The logit of an attention sink: row sums have e^sink in addition; −inf if there is none.
-
-    Attributes
-    ----------
-    obstacle : str or None
+    obstacle : str, optional
         The reason why no model can run the method under this mask; "" if a model can run it. None
         means not known: the estimate was not made by `Method.approximate`.
 
@@ -129,6 +126,7 @@ class Approximation(_Operator):
         values: Callable[[Array], Array] | None = None,
         fitted: bool = False,
         sink: float = -math.inf,
+        obstacle: str | None = None,
     ) -> None:
         super().__init__(low.dtype, low.shape)
         self.mask = masks.as_mask(mask, *low.shape)
@@ -143,7 +141,7 @@ class Approximation(_Operator):
                 "rows of softmax have no place for an attention sink, which is part of the row sum "
                 "of exp(q·k): use a method that estimates exp(q·k)"
             )
-        self.obstacle: str | None = None
+        self.obstacle = obstacle
 
     def __repr__(self) -> str:
         n, l = self.shape
@@ -195,11 +193,19 @@ class Approximation(_Operator):
         return cls.from_parts(Parts.from_factors(left, right, row_log, space=space), mask=mask)
 
     @classmethod
-    def from_parts(cls, parts: Parts, *, mask: MaskLike = None, sink: float = -math.inf) -> Self:
+    def from_parts(
+        cls,
+        parts: Parts,
+        *,
+        mask: MaskLike = None,
+        sink: float = -math.inf,
+        obstacle: str | None = None,
+    ) -> Self:
         """Return the approximation with these parts, and 0 outside the mask."""
         return cls(
             parts.low, parts.sparse,
             space=parts.space, mask=mask, values=parts.values, fitted=parts.fitted, sink=sink,
+            obstacle=obstacle,
         )  # fmt: skip
 
     @property

@@ -20,7 +20,7 @@ from approx.hierarchical.partition import Level, Partition, partition
 from approx.hierarchical.summaries import Summary
 from approx.low_rank import target
 from approx.low_rank.target import SPACES
-from approx.method import Label, Method, Size
+from approx.method import FROBENIUS, Label, Method, Size
 from approx.method.fields import integer, one_of
 from approx.method.prices import INDEX, NUMBER, Price, Shape, price_at
 from approx.method.tags import (
@@ -156,7 +156,7 @@ class Hierarchical(Method):
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
         """Return the Frobenius norm for ``svd``, over estimates with ``rank`` terms per block."""
-        return {self.frobenius} if ORACLE in self.tags else set()
+        return {FROBENIUS[self.space]} if ORACLE in self.tags else set()
 
     @property
     def exact_below(self) -> int:

@@ -20,7 +20,7 @@ from approx.low_rank.subspace import leading, rotate
 from approx.low_rank.target import SPACES, DecompositionMethod
 from approx.low_rank.thresholding import kth_largest, large_entries, separate
 from approx.low_rank.weighted import equations
-from approx.method import TV, Label
+from approx.method import FROBENIUS, TV, Label
 from approx.method.fields import integer, one_of, real
 from approx.method.prices import INDEX, NUMBER, Price, Shape, entries, low_rank
 from approx.method.tags import BUDGETED, SPECTRAL
@@ -541,11 +541,11 @@ class GoDec(DecompositionMethod):
         """Return the metrics in which rank 0 is optimal, over matrices with as many entries."""
         if self.rank != 0:
             return set()
-        return {self.frobenius, TV} if self.space == "attention" else {self.frobenius}
+        return {FROBENIUS[self.space], TV} if self.space == "attention" else {FROBENIUS[self.space]}
 
     def best_found_in(self, mask: Mask | None = None) -> set[str]:
         """Return the Frobenius norm, over all splits with this rank and number of entries."""
-        return {self.frobenius}
+        return {FROBENIUS[self.space]}
 
     def decompose(self, D: Matrix, mask: Mask) -> Decomposition:
         if self.rank is not None and self.k is not None:

@@ -18,7 +18,7 @@ from approx.low_rank.krylov import ACCURACY, block_krylov
 from approx.low_rank.subspace import leading
 from approx.low_rank.target import SPACES
 from approx.low_rank.total_variation import nearest
-from approx.method import TV, Label, Method, Size
+from approx.method import FROBENIUS, TV, Label, Method, Size
 from approx.method.fields import one_of, real, ruled
 from approx.method.tags import ADAPTIVE, ORACLE, ROTATION, SCALE, SHIFT, SPECTRAL, collect
 
@@ -155,11 +155,11 @@ class TruncatedSVD(Method):
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
         """Return the Frobenius norm, over matrices of the rank, if all entries are seen."""
         whole = mask is None or mask.is_full
-        return {self.frobenius} if whole and not self.refine else set()
+        return {FROBENIUS[self.space]} if whole and not self.refine else set()
 
     def best_found_in(self, mask: Mask | None = None) -> set[str]:
         """Return the Frobenius norm, or with refine tv, over matrices whose rows sum to 1."""
-        return {TV} if self.refine else {self.frobenius}
+        return {TV} if self.refine else {FROBENIUS[self.space]}
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         if self.refine:

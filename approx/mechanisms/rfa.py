@@ -15,6 +15,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.mechanisms.feature_map import over_seen
 from approx.method import Method, Moments
+from approx.method.evaluation import checked_inputs
 from approx.method.filling import least_size
 from approx.method.prices import Price, Shape, price_at
 from approx.method.tags import BY_ROW, RANDOM, ROTATION, SCALE, collect
@@ -121,7 +122,7 @@ class Rfa(Method):
 
     def kernel_moments(self, Q: ArrayLike, K: ArrayLike) -> Moments | None:
         """Return bias and variance before normalisation, relative to exp(q̂·k̂/σ²)."""
-        return self.features.moments(*self.units(*self.checked(Q, K)))
+        return self.features.moments(*self.units(*checked_inputs(self, Q, K)[:2]))
 
     def _price(self, shape: Shape) -> Price | None:
         return price_at(self.features, shape)

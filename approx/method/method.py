@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import inspect
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,70 +18,22 @@ from numpy.typing import ArrayLike
 from approx import checks
 from approx.checks import Array
 from approx.decoding.cache import Cache
-from approx.estimate import exact, masks, memory
-from approx.estimate.approximation import OF, Approximation
-from approx.estimate.masks import ALL, Mask, MaskLike
+from approx.estimate import masks, memory
+from approx.estimate.approximation import Approximation
+from approx.estimate.masks import Mask, MaskLike
 from approx.estimate.parts import Parts
-from approx.method import filling, prices
+from approx.method import filling, prices, printing
+from approx.method.evaluation import Rng, checked_inputs, evaluated, generator, obstacle
 from approx.method.filling import Size
+from approx.method.moments import Moments, realised
 from approx.method.prices import Price, Shape, price_at
 from approx.method.tags import (
     ADAPTIVE,
     AUTOREGRESSIVE,
-    ORACLE,
     OUTERMOST,
     RANDOM,
     composed,
 )
-from approx.notebook import facts, number, table
-
-TV, KERNEL = "attention_tv", "kernel_relative_frobenius"  # metrics, as named in `analysis.errors`
-
-Rng = int | np.random.SeedSequence | np.random.Generator | None
-
-
-class Moments(NamedTuple):
-    """Exact bias and variance of an estimate, entry by entry.
-
-    Attributes
-    ----------
-    relative_bias : (n, l)
-        E[estimate]/exp(q·k) − 1; inf if it is above 1.8e308.
-    log_relative_variance : (n, l)
-        log(Var[estimate]/exp(2 q·k)); −inf if the variance is 0.
-
-    Notes
-    -----
-    Outside the mask they are 0 and −inf.
-    """
-
-    relative_bias: Array
-    log_relative_variance: Array
-
-    def __repr__(self) -> str:
-        n, l = self.relative_bias.shape
-        said = ", ".join(f"{name} {low} to {high}" for name, low, high in self._ranges())
-        return f"<Moments of {n}×{l} entries: {said}>"
-
-    def _repr_html_(self) -> str:
-        n, l = self.relative_bias.shape
-        return table(f"Moments of {n} × {l} entries", ["", "least", "largest"], self._ranges())
-
-    def _ranges(self) -> list[tuple[str, str, str]]:
-        return [
-            (name.replace("_", " "), number(float(x.min())), number(float(x.max())))
-            for name, x in self._asdict().items()
-        ]
-
-    def seen(self, mask: Mask) -> Moments:
-        """Return these moments, with 0 and −inf outside the mask."""
-        if mask.is_full:
-            return self
-        hidden = ~mask.visible()
-        return Moments(
-            np.where(hidden, 0.0, self.relative_bias),
-            np.where(hidden, -np.inf, self.log_relative_variance),
-        )
 
 
 class Method(ABC):
@@ -175,20 +125,6 @@ class Method(ABC):
         return set()
 
     @property
-    def frobenius(self) -> str:
-        """The name of the relative Frobenius metric in the method's space."""
-        return f"{self.space}_relative_frobenius"
-
-    @property
-    def rivals(self) -> tuple[Any, ...]:
-        """The supports over which a lower bound on the method's errors is taken: (kind, sizes…).
-
-        The kind is a function of `analysis.bounds.support_bounds`; () means all supports with as
-        many entries.
-        """
-        return ()
-
-    @property
     def is_template(self) -> bool:
         """Whether a size of the method or of a part is open, for `within` to fill."""
         parts = any(part.is_template for part in self.parts.values())
@@ -226,49 +162,10 @@ class Method(ABC):
         ResourceLimitError
             The approximation would not fit into memory. It is raised before large allocations.
         """
-        parts = self.evaluated(Q, K, mask, rng)
-        estimate = Approximation.from_parts(parts, mask=mask, sink=sink)
-        estimate.obstacle = self.obstacle(estimate.mask)
-        return estimate
-
-    def evaluated(self, Q: ArrayLike, K: ArrayLike, mask: MaskLike, rng: Rng) -> Parts:
-        """Check the arguments, and return the parts from `evaluate`; see `approximate`.
-
-        Composite methods call this of their parts: `Parts`, unlike `Approximation`, have no mask.
-        """
-        q, k = self.checked(Q, K)
-        (n, d), l = q.shape, len(k)
-        size = self.sized_by
-        lower = "n or l" if size is None else f"{size.field}, n or l"
-        seen = self.masked(mask, n, l)
-        memory.reserve(self._workspace(Shape(n, l, d, d, seen)), self, lower)
-        parts = self.evaluate(q, k, seen, generator(rng))
-        if not isinstance(parts, Parts):
-            raise TypeError(
-                f"{type(self).__name__}.evaluate must return Parts, such as "
-                f"Parts.from_factors(left, right), got {checks.display(parts)}"
-            )
-        return parts
-
-    def obstacle(self, mask: Mask) -> str:
-        """Return why no model with this mask can run the method; "" if a model can.
-
-        Under a mask that hides the future, the method must be autoregressive.
-        """
-        if not mask.is_full and (reason := self.refusal) is not None:
-            return reason
-        if ORACLE in self.tags:
-            return "needs all logits"
-        if mask.looks_back and AUTOREGRESSIVE not in self.tags:
-            return "reads tokens that the mask hides"
-        return ""
-
-    def masked(self, mask: MaskLike, n: int, l: int) -> Mask:
-        """Return the mask as a `Mask`; raise ValueError if the method refuses it."""
-        seen = masks.as_mask(mask, n, l)
-        if not seen.is_full and (reason := self.refusal) is not None:
-            raise ValueError(f"{self} cannot be used under a mask: {reason}")
-        return seen
+        parts = evaluated(self, Q, K, mask, rng)
+        seen = masks.as_mask(mask, *parts.low.shape)
+        why = obstacle(self, seen)
+        return Approximation.from_parts(parts, mask=seen, sink=sink, obstacle=why)
 
     @abstractmethod
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
@@ -289,10 +186,9 @@ class Method(ABC):
         A deterministic method has bias estimate/exact − 1 and variance 0. Outside the mask the
         moments are 0 and −inf.
         """
-        q, k = self.checked(Q, K)
-        seen = self.masked(mask, len(q), len(k))
+        q, k, seen = checked_inputs(self, Q, K, mask)
         if self.deterministic and not self.parts:
-            return _realised(self, q, k, seen)
+            return realised(self, q, k, seen)
         known = self._moments(q.astype(np.float64), k.astype(np.float64), seen)
         return None if known is None else known.seen(seen)
 
@@ -321,11 +217,11 @@ class Method(ABC):
         query = checks.array("q", q)
         if query.ndim not in (1, 2):
             raise ValueError(f"q must have 1 or 2 dimensions, got shape {query.shape}")
-        Q, keys = (np.asarray(x, np.float64) for x in self.checked(np.atleast_2d(query), K))
+        *inputs, seen = checked_inputs(self, np.atleast_2d(query), K, mask)
+        Q, keys = (np.asarray(x, np.float64) for x in inputs)
         if row is None and len(Q) != 1:
             raise ValueError(f"covariance is of one query, got {len(Q)} queries: give a row")
         i = checks.integer("row", 0 if row is None else row, least=0, most=len(Q) - 1)
-        seen = self.masked(mask, len(Q), len(keys))
         memory.reserve(48 * len(keys) ** 2, "the covariance of the keys", "l")
         if self.deterministic:
             return np.zeros((len(keys), len(keys)))
@@ -481,99 +377,22 @@ class Method(ABC):
         """Return the least size for vectors of width d."""
         return 1 if self.sized_by is None else self.sized_by.least
 
-    def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-        """Return Q and K as checked arrays for `evaluate`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            Q or K cannot be used, the method is a template, or its size does not fit them.
-        """
+    def _check(self, q: Array, k: Array) -> None:
+        """Raise ValueError if the size does not fit checked Q and K."""
         size = self.sized_by
-        filling.require_sizes(self)
-        q, k = checks.queries_keys(Q, K)
-        if size is not None and size.integer and (count := getattr(self, size.field)) is not None:
-            fewest = self._fewest(q.shape[1])
-            if (most := size.limit(len(q), len(k))) is not None and count > most:
-                raise ValueError(f"{self}: {size.field} must be <= {most}, got {count}")
-            if count < fewest and not (size.zero and count == 0):
-                raise ValueError(
-                    f"{self} needs {size.field} >= {fewest} at width {q.shape[1]}, got {count}"
-                )
-        return q, k
+        if size is None or not size.integer or (count := getattr(self, size.field)) is None:
+            return
+        fewest = self._fewest(q.shape[1])
+        if (most := size.limit(len(q), len(k))) is not None and count > most:
+            raise ValueError(f"{self}: {size.field} must be <= {most}, got {count}")
+        if count < fewest and not (size.zero and count == 0):
+            raise ValueError(
+                f"{self} needs {size.field} >= {fewest} at width {q.shape[1]}, got {count}"
+            )
 
     def _repr_html_(self) -> str:
-        fills = "a" if filling.is_fillable(self) else "no"
-        return facts(
-            str(self),
-            [
-                ("what it is", (inspect.getdoc(type(self)) or "").splitlines()[0]),
-                ("size", f"open: {fills} budget fills it" if self.is_template else "given"),
-                ("estimates", OF[self.space]),
-                ("draws", "none" if self.deterministic else "random"),
-                ("needs all logits", "yes" if ORACLE in self.tags else "no"),
-                ("under a causal mask", self._under_causal),
-            ],
-        )
-
-    @property
-    def _under_causal(self) -> str:
-        if self.refusal is not None:
-            return f"refused: {self.refusal}"
-        past = AUTOREGRESSIVE in self.tags
-        return "a row follows from its past" if past else "a row reads the future"
+        return printing.html(self)
 
     def __str__(self) -> str:
-        """Return the spec that `approx.parse` reads, without defaults.
-
-        An array, such as given frequencies, is written as a digest. The digest is a label, equal
-        for equal numbers; `approx.parse` cannot read it.
-        """
-        given = [
-            f"{f.name}={_spec(getattr(self, f.name))}"
-            for f in dataclasses.fields(self)  # type: ignore[arg-type]
-            if f.default is dataclasses.MISSING or getattr(self, f.name) != f.default
-        ]
-        return f"{self.name}({', '.join(given)})"
-
-
-def _realised(method: Method, q: Array, k: Array, mask: Mask) -> Moments | None:
-    """Return bias estimate/exact − 1 and variance 0: the moments of a deterministic method."""
-    estimate = method.approximate(q, k, mask=mask)
-    if estimate.space == "attention":
-        return None
-    x = np.asarray(exact.logits(q, k), np.float64)
-    shift = np.asarray(estimate.row_log(), np.float64)
-    scaled = np.asarray(estimate.block(ALL, shift=shift), np.float64)
-    with np.errstate(over="ignore", divide="ignore"):
-        ratio = np.sign(scaled) * np.exp(np.log(np.abs(scaled)) + shift[:, None] - x)
-    return Moments(ratio - 1.0, np.full(x.shape, -np.inf)).seen(mask)
-
-
-def _spec(value: Any) -> str:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, np.ndarray):  # repr rounds and shortens, so it is no label
-        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:8]
-        return f"array({value.shape}, {digest})"
-    return str(value) if isinstance(value, Method) else repr(value)
-
-
-def generator(rng: Rng) -> np.random.Generator:
-    """Return default_rng(rng), the only source of randomness.
-
-    A SeedSequence is copied, so that it gives the same draws however often it has spawned.
-
-    Raises
-    ------
-    TypeError, ValueError
-        rng is not None, an integer ≥ 0, a SeedSequence or a Generator.
-    """
-    if isinstance(rng, np.random.Generator):
-        return rng
-    if isinstance(rng, np.random.SeedSequence):
-        rng = np.random.SeedSequence(rng.entropy, spawn_key=rng.spawn_key, pool_size=rng.pool_size)
-        return np.random.default_rng(rng)
-    return np.random.default_rng(
-        None if rng is None else checks.integer("rng", rng, least=0, most=2**128)
-    )
+        """Return the spec that `approx.parse` reads, without defaults."""
+        return printing.spec(self)

@@ -1,7 +1,7 @@
 """KV cache eviction: one set of keys for many queries, beside the first and the last keys."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from approx.method.tags import (
 )
 from approx.sparse.key_scores import SCORES, KeyScore
 from approx.sparse.sliding_window import window
-from approx.sparse.support import SupportMethod
+from approx.sparse.support import Rivals, SupportMethod
 from approx.supports import eviction, patterns
 from approx.supports.eviction import Blocks, Limits
 from approx.supports.patterns import Pattern
@@ -212,11 +212,14 @@ class Columns(SupportMethod):
             )
 
     @property
-    def rivals(self) -> tuple[Any, ...]:
+    def rivals(self) -> Rivals:
         """Sets of k columns; with eviction, caches of k keys, or for mass one set per block."""
+        assert self.k is not None
         if not self.evicts:
-            return "columns", self.k
-        return ("blocks", self.k, self.block or 1) if ORACLE in self.tags else ("evicting", self.k)
+            return Rivals("columns", (self.k,))
+        if ORACLE in self.tags:
+            return Rivals("blocks", (self.k, self.block or 1))
+        return Rivals("evicting", (self.k,))
 
     @property
     def shares_keys(self) -> bool:

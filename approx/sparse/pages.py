@@ -26,7 +26,7 @@ from approx.method.tags import (
     SHIFT,
     collect,
 )
-from approx.sparse.support import SupportMethod
+from approx.sparse.support import Rivals, SupportMethod
 from approx.supports import boxes, patterns
 from approx.supports.patterns import Pattern
 
@@ -135,8 +135,8 @@ class Pages(SupportMethod):
         return {TV} if ORACLE in self.tags else set()
 
     @property
-    def rivals(self) -> tuple[Any, ...]:
-        return "pages", (self.k or 0) // self.size, self.size
+    def rivals(self) -> Rivals:
+        return Rivals("pages", ((self.k or 0) // self.size, self.size))
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         size, count = self.size, (self.k or 0) // self.size

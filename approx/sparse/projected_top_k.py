@@ -4,7 +4,6 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from approx import checks
 from approx.checks import Array
@@ -128,11 +127,10 @@ class ProjectedTopK(SupportMethod):
             return KeyPCA(r, centred=self.centred, axes=self.axes)
         return resized(SELECTORS[self.by](), r)
 
-    def checked(self, Q: ArrayLike, K: ArrayLike) -> tuple[Array, Array]:
-        q, k = super().checked(Q, K)
+    def _check(self, q: Array, k: Array) -> None:
+        super()._check(q, k)
         if self.r is not None:
             checks.integer(f"{self}: r", self.r, least=1, most=q.shape[1])
-        return q, k
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         left, right = self.selector(Q.shape[1]).factors(Q, K)

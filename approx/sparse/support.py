@@ -2,7 +2,7 @@
 
 import dataclasses
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,7 @@ from approx.estimate.low import Factors
 from approx.estimate.masks import Mask, MaskLike
 from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Rng, generator
+from approx.method.evaluation import checked_inputs, evaluated
 from approx.method.fields import ruled
 from approx.method.prices import Price, Shape, entries, price_at
 from approx.method.tags import BY_ROW, POSITIONAL, ROW_LOCAL, SUPPORT
@@ -22,6 +23,21 @@ from approx.supports import patterns
 from approx.supports.patterns import Pattern, exact_on
 
 MOST_ROUNDS = 2**16  # each round is a pass over all queries and keys
+
+
+class Rivals(NamedTuple):
+    """A class of supports, over which a lower bound on the errors of a method is taken.
+
+    Attributes
+    ----------
+    kind : str
+        A name in `analysis.bounds.support_bounds.BOUNDS`.
+    sizes : tuple of int
+        What all of them have in common, such as a number of keys.
+    """
+
+    kind: str
+    sizes: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +55,11 @@ class SupportMethod(Method):
         """Whether heads with the same keys and values read the same of them."""
         return False
 
+    @property
+    def rivals(self) -> Rivals | None:
+        """The supports with which this one competes; None for all with as many entries."""
+        return None
+
     @abstractmethod
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         """Return the support as CSR (indptr, indices), without duplicates.
@@ -52,7 +73,7 @@ class SupportMethod(Method):
 
     def support(self, Q: ArrayLike, K: ArrayLike, mask: MaskLike, rng: Rng) -> Support:
         """Return exp(q·k) on the support, which is the whole estimate."""
-        found = self.evaluated(Q, K, mask, rng).sparse
+        found = evaluated(self, Q, K, mask, rng).sparse
         assert isinstance(found, Support)
         return found
 
@@ -101,8 +122,7 @@ class SupportMethod(Method):
 
         It is 0 or 1 for a support that draws nothing, and 0 where a query does not see a key.
         """
-        q, k = self.checked(Q, K)
-        seen = self.masked(mask, len(q), len(k))
+        q, k, seen = checked_inputs(self, Q, K, mask)
         memory.reserve(8 * len(q) * len(k), "the probabilities of the entries", "n or l")
         p = self.inclusion(q, k, seen)
         if p is not None:

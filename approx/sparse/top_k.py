@@ -8,7 +8,7 @@ import numpy as np
 from approx.checks import Array
 from approx.estimate import exact
 from approx.estimate.masks import Mask
-from approx.method import KERNEL, TV, Label, Size
+from approx.method import FROBENIUS, TV, Label, Size
 from approx.method.fields import one_of
 from approx.method.prices import Price, Shape, entries
 from approx.method.tags import BY_ROW, ORACLE, SUPPORT
@@ -81,7 +81,7 @@ class TopK(SupportMethod):
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
         """Return total variation; per row, also the Frobenius error of the kernel."""
-        return {TV, KERNEL} if self.per == "row" else {TV}
+        return {TV, FROBENIUS["kernel"]} if self.per == "row" else {TV}
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         n, l = len(Q), len(K)

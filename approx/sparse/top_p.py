@@ -9,7 +9,7 @@ import numpy as np
 from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
-from approx.method import KERNEL, TV
+from approx.method import FROBENIUS, TV
 from approx.method.fields import real
 from approx.method.prices import Shape
 from approx.method.tags import ADAPTIVE, BY_ROW, ORACLE, SUPPORT
@@ -68,7 +68,7 @@ class TopP(SupportMethod):
 
     def optimal_in(self, mask: Mask | None = None) -> set[str]:
         """Return the metrics of `top_k`, over supports with as many keys in each row."""
-        return {TV, KERNEL}
+        return {TV, FROBENIUS["kernel"]}
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         return by_stripes(Q, K, mask, lambda x, rows: _fewest(x, self.p))

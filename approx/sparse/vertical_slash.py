@@ -15,7 +15,7 @@ from approx.method import TV, Label, Size
 from approx.method.fields import integer, one_of, real
 from approx.method.prices import Price, Shape
 from approx.method.tags import ORACLE, POSITIONAL, SUPPORT, collect
-from approx.sparse.support import SupportMethod
+from approx.sparse.support import Rivals, SupportMethod
 from approx.supports import patterns
 from approx.supports.patterns import Pattern
 
@@ -125,8 +125,9 @@ class VerticalSlash(SupportMethod):
         return {TV} if ORACLE in self.tags else set()
 
     @property
-    def rivals(self) -> tuple[Any, ...]:
-        return "lines", self.k
+    def rivals(self) -> Rivals:
+        assert self.k is not None
+        return Rivals("lines", (self.k,))
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         n, l = mask.shape

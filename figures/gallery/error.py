@@ -12,15 +12,15 @@ from approx import parse
 from approx.low_rank.godec import GoDec
 from approx.low_rank.target import DecompositionMethod
 from approx.low_rank.truncated_svd import TruncatedSVD
+from approx.method import FROBENIUS, TV
 from figures.drawing import looks, style
 from figures.words import amounts
 from figures.words.translation import mark, share_of, tr
 
 TITLE = "Error against temperature at equal budget"
 ORDER = 20
-SPACES = {"kernel": "kernel_relative_frobenius", "attention": "attention_relative_frobenius"}
 NAMES = {"kernel": "exp(q·k)", "attention": mark("row-normalised attention")}
-TV, CROSSING = "attention_tv", "{metric}_crossing"  # the latter: rows of crossovers
+CROSSING = "{metric}_crossing"  # rows of crossovers
 FLOOR, CEILING = 1e-3, 10.0
 
 CANDIDATES = ("uniform", "positive", "sliding_window", "sink_window")  # some of the advisor's
@@ -60,7 +60,7 @@ def compute(profile: Profile) -> pd.DataFrame:
 def _pairs(part: pd.DataFrame) -> dict[str, tuple[str, str]]:
     """Return, by metric, the largest entries and the low rank of one input, where there are any."""
     pairs = {}
-    for space, metric in (*SPACES.items(), ("attention", TV)):
+    for space, metric in (*FROBENIUS.items(), ("attention", TV)):
         specs = decompositions(part, space)
         low = "refined" if metric == TV else "low_rank"
         if {"sparse", low} <= specs.keys():
@@ -108,7 +108,7 @@ def decompositions(table: pd.DataFrame, space: str) -> dict[str, str]:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel an input: errors of row-normalised attention, at the edge if beyond it."""
-    inputs, metric = table.input.unique().tolist(), SPACES["attention"]
+    inputs, metric = table.input.unique().tolist(), FROBENIUS["attention"]
     with style.style():
         y = tr("relative Frobenius error")
         figure, axes = style.tiles(len(inputs), tr("temperature t"), y)
@@ -142,8 +142,8 @@ def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
         specs = decompositions(part, space)
         specs.pop("refined", None)
         if len(specs) == 3:
-            at = crossed(part, SPACES[space])
-            parts.append(crossovers.regimes(part, SPACES[space], **specs, crossed=at))
+            at = crossed(part, FROBENIUS[space])
+            parts.append(crossovers.regimes(part, FROBENIUS[space], **specs, crossed=at))
     if not parts:
         return pd.DataFrame(columns=list(crossovers.COLUMNS))
     return pd.concat(parts, ignore_index=True)

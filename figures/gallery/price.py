@@ -6,8 +6,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile
+from approx.method import FROBENIUS
 from figures.drawing import looks, style
-from figures.gallery.error import SPACES, in_space
+from figures.gallery.error import in_space
 from figures.words.translation import share_of, tr
 
 TITLE = "Error against stored values per query row"
@@ -44,7 +45,7 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel an input, of row-normalised attention; a dot a member of a method."""
-    inputs, metric = table.input.unique().tolist(), SPACES["attention"]
+    inputs, metric = table.input.unique().tolist(), FROBENIUS["attention"]
     with style.style():
         x, y = tr("stored values per query row"), tr("relative Frobenius error")
         figure, axes = style.tiles(len(inputs), x, y)

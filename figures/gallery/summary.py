@@ -12,6 +12,7 @@ from analysis.advice.verdict import KEEP
 from analysis.costs.candidates import TRIVIAL
 from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.sweeps.sweep import COLUMNS as SWEPT
+from approx.method import TV
 from figures.drawing import looks, style
 from figures.gallery import error
 from figures.words import amounts
@@ -20,7 +21,7 @@ from figures.words.translation import mark, share_of, tr
 TITLE = "The best approximations, and the best that can be run"
 ORDER = 10
 COLUMNS = (*SWEPT, "role", "verdict")
-METRIC, CROSSING = error.TV, "crossing"
+METRIC, CROSSING = TV, "crossing"
 SHOWN = 1e-3, 2.0  # total variation: the axis
 BEST = "runnable"  # roles: this, uniform, and those of the three classes
 CLASSES = ["sparse", "low_rank", "both"]

@@ -23,7 +23,6 @@ from analysis.advice.verdict import (
     KEEP,
     OUTPUT,
     TIED,
-    TV,
     USE,
     Advice,
     advice,
@@ -33,6 +32,7 @@ from analysis.advice.verdict import (
 )
 from analysis.costs.candidates import TRIVIAL
 from analysis.sentences import Sentence, thousandths
+from approx.method import TV
 from figures.drawing import looks, style
 from figures.show import head_cells
 from figures.show.head_cells import GREY

@@ -29,6 +29,7 @@ from analysis.models.checkpoints import Place, digest
 from analysis.models.language_model import LanguageModel
 from analysis.models.replacement import Passage
 from approx import METHODS, Method, parse
+from approx.method.evaluation import obstacle
 from approx.method.prices import Shape, price_at
 from figures.command import substitute as substitution
 from figures.show.diagnosis import plain
@@ -87,7 +88,7 @@ def templates(shape: Shape) -> list[Method]:
     assert mask is not None
     every = [parse(spec) for spec in (*candidates.RUNNABLE, *MORE)]
     every += [cls() for cls in METHODS.values()]
-    runnable = [method for method in dict.fromkeys(every) if not method.obstacle(mask)]
+    runnable = [method for method in dict.fromkeys(every) if not obstacle(method, mask)]
     return runnable + [parse(spec) for spec in ORACLES]
 
 

@@ -24,7 +24,7 @@ def file(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("class RandomC", "clas RandomC", r"fails: SyntaxError: .*line 8"),
+        ("class RandomC", "clas RandomC", r"fails: SyntaxError: .*line 9"),
         ("import numpy", "import nunpy", "fails: ModuleNotFoundError"),
         ("def evaluate", "def approximate", "fails: TypeError: RandomCentres defines approximate"),
         ("(Method)", "", "one subclass of approx.Method, .* got none"),
@@ -49,7 +49,7 @@ def test_a_file_that_is_none_is_refused(file, old, new, message):
     [
         ("np\n", "np; raise SystemExit(3)\n", ", line 3: the file fails: SystemExit: 3\n"),
         ("rank: int | None = None", "rank: int", ": give rank a default: None, if"),
-        ("self.rank, r", "self.rnk, r", ", line 13: RandomCentres fails: AttributeError: "),
+        ("self.rank, r", "self.rnk, r", ", line 14: RandomCentres fails: AttributeError: "),
     ],
 )
 def test_an_error_of_the_file_is_one_sentence(file, old, new, message, capsys):

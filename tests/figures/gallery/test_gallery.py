@@ -19,6 +19,7 @@ from analysis import inputs
 from analysis.costs import candidates
 from analysis.experiments.profile import Profile, profile, quartiles
 from approx import Mask, parse
+from approx.method import FROBENIUS
 from approx.method.tags import ORACLE
 from figures.document.figure_files import save, saved, told
 from figures.drawing import looks, style
@@ -73,7 +74,7 @@ def test_no_two_figures_have_one_place():
 
 def test_every_curve_of_the_error_figure_has_a_name(tables):
     table = tables["error"]
-    for space in error.SPACES:
+    for space in FROBENIUS:
         labels = [looks.look(spec)["label"] for spec in error.curves(table, space)]
         # without the oracles of the other space, and the low rank of total variation
         assert len(labels) == len(error.SPECS) - 4
@@ -92,7 +93,7 @@ def test_the_error_figure_draws_candidates_and_what_explains_them():
 
 
 def test_sparse_plus_low_rank_is_never_above_the_better_of_the_two(tables):
-    for space in error.SPACES:
+    for space in FROBENIUS:
         found = error.crossings(tables["error"], space)
         # split contains both single classes at the same budget, so the gain is at least 1,
         # up to the rounding of an error of 1e-16 of the norm
@@ -107,7 +108,7 @@ def test_inputs_of_another_shape_have_oracles_of_another_rank(tables):
     )
     renamed = table.assign(method=table.method.mask(first, other))
     assert renamed.method.nunique() > table.method.nunique()
-    for space in error.SPACES:
+    for space in FROBENIUS:
         found = error.crossings(table, space)
         assert found.input.tolist() == table.input.unique().tolist()
         pd.testing.assert_frame_equal(error.crossings(renamed, space), found)
