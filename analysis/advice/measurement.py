@@ -24,7 +24,7 @@ from analysis.inputs import Head, Heads
 from analysis.ranks.attention_weights import MOST_ENTRIES
 from analysis.runs import engines, tasks
 from analysis.runs.seeds import seed_sequence
-from analysis.runs.store import Finished
+from analysis.runs.store import Store
 from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
 from approx.checks import Array
@@ -121,7 +121,7 @@ def table(
     rows are in the folder are not computed again.
     """
     jobs = min(checks.integer("jobs", jobs, least=1), len(heads))
-    done = Finished(folder)
+    done = Store(folder)
     keys = [about.key(x) for x in heads] if done.folder else [""] * len(heads)
     by_number: dict[int, Any] = {i: done.get(name) for i, name in enumerate(keys)}
     left = [i for i, rows in by_number.items() if rows is None]

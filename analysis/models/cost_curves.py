@@ -17,7 +17,7 @@ from analysis.models.language_model import HeadIndex
 from analysis.models.replacement import Passage, Replacements
 from analysis.models.sensitivity import SAMPLES, Gradients, fisher, gradients, moved
 from analysis.runs import engines, tasks
-from analysis.runs.store import Finished
+from analysis.runs.store import Store
 from approx import Mask, Method, checks, parse
 from approx.checks import Array
 from approx.estimate import exact
@@ -55,7 +55,7 @@ def curves(
     samples: int = SAMPLES,
     screen: bool = False,
     scheduler: Any = None,
-    done: Finished | None = None,
+    done: Store | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
     """Return the prices and predicted damages of all choices of each head.
@@ -81,7 +81,7 @@ def curves(
         Whether to leave out sizes that cannot help a head, see Notes; for a single passage only.
     scheduler : str or distributed.Client, optional
         A Dask cluster, on which each head is a task; by default processes of this machine.
-    done : Finished, optional
+    done : Store, optional
         A store of the curves; a choice that it holds is not computed again.
     progress : bool
 
@@ -204,7 +204,7 @@ def layer_curves(
     start: Replacements | None = None,
     screen: bool = False,
     scheduler: Any = None,
-    done: Finished | None = None,
+    done: Store | None = None,
 ) -> pd.DataFrame:
     """Return the curves of all or some heads of one layer, as `curves` does.
 
@@ -218,7 +218,7 @@ def layer_curves(
     start, screen, scheduler, done
         As in `curves`.
     """
-    done = done or Finished(None)
+    done = done or Store(None)
     some = range(passages[0].model.heads) if heads is None else heads
     shape = passages[0].shapes[layer]
     sized, before = _sized(asked, shape), start or {}

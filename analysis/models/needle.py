@@ -15,7 +15,7 @@ from analysis.models.language_model import LanguageModel
 from analysis.models.plan import Plan
 from analysis.models.replacement import Passage, Replacements
 from analysis.models.substitute import heads_of_plan
-from analysis.runs.store import Finished
+from analysis.runs.store import Store
 from approx import Method, checks
 from approx.checks import Array
 
@@ -121,7 +121,7 @@ def needle(
     -----
     The answer is read, not generated: each of its tokens follows the right earlier tokens.
     """
-    rows, done = [], Finished(finished)
+    rows, done = [], Store(finished)
     every = lengths(max_tokens) if tokens is None else tokens
     pairs = [(most, depth) for most in every for depth in depths]
     for most, depth in tqdm(pairs, disable=not progress, desc="depths", leave=False):

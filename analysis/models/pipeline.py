@@ -51,7 +51,7 @@ from analysis.runs import engines, tasks
 from analysis.runs.output_files import usable
 from analysis.sentences import one_line
 from analysis.sweeps import table
-from analysis.sweeps.store import Store, StoreError
+from analysis.sweeps.store import StoreError, SweepStore
 from analysis.sweeps.table import Row
 from approx import checks
 from approx.checks import Array
@@ -125,7 +125,7 @@ class Run:
     model : LanguageModel
     chosen_on, measured_on : (n,)
         The tokens of the text that the plan is chosen on, and of the text that it is measured on.
-    store : Store
+    store : SweepStore
     settings : dict
         Everything that decides the numbers.
     jobs : int
@@ -135,7 +135,7 @@ class Run:
     model: LanguageModel
     chosen_on: Array
     measured_on: Array
-    store: Store
+    store: SweepStore
     settings: dict[str, Any]
     jobs: int
     scheduler: Any = None
@@ -220,7 +220,7 @@ class Run:
         every = os.cpu_count() or 1
         jobs = checks.integer("jobs", every if jobs is None else jobs, least=1)
         usable(Path(folder))
-        store = Store(Path(folder))
+        store = SweepStore(Path(folder))
         refuse_another(store, settings)
         run = cls(model, first, second, store, settings, jobs, scheduler)
         date = str(datetime.datetime.now(datetime.UTC).date())
@@ -260,7 +260,7 @@ class Run:
 
             def make(cell: Cell) -> None:
                 bar.set_postfix_str(f"{cell.kind} {cell.place:g}")
-                self.store.write(self.key(cell), list(made[cell.kind](cell.place)))
+                self.store.put(self.key(cell), list(made[cell.kind](cell.place)))
                 bar.update()
 
             layers = [cell for cell in left if cell.kind in ("advice", "curves")]
@@ -441,7 +441,7 @@ class Run:
     # Reading the store
 
     def _rows(self, kind: str, place: float) -> pd.DataFrame:
-        return table.frame(self.store.rows(self.key(Cell(kind, place))) or [])
+        return table.frame(self.store.get(self.key(Cell(kind, place))) or [])
 
     def _by_position(self, kind: str) -> pd.DataFrame:
         """Return the stored numbers of each position, at the budget."""
@@ -472,7 +472,7 @@ class Run:
         return told.astype(dict.fromkeys(("winner", "runnable", "oracle", "screened"), bool))
 
 
-def refuse_another(store: Store, settings: Mapping[str, Any]) -> None:
+def refuse_another(store: SweepStore, settings: Mapping[str, Any]) -> None:
     """Raise StoreError if a store holds a run with other settings, and name the difference."""
     before = store.manifest.get("asked") if store.manifest else settings
     if not isinstance(before, dict):

@@ -28,7 +28,7 @@ from analysis.models.replacement import (
     perplexity,
 )
 from analysis.runs import engines
-from analysis.runs.store import Finished
+from analysis.runs.store import Store
 from analysis.sentences import one_line
 from approx import Method, checks, parse
 from approx.method.prices import CURRENCIES, price_at
@@ -168,7 +168,7 @@ def plan(
         kept = Path(start).with_name(f"{Path(start).name}.heads")
         if earlier.facts.get("currency") == currency:
             since = earlier.facts.get("budget", _price_of_exact(at, currency) / max(SHARES))
-    done = Finished(finished, kept)
+    done = Store(finished, kept)
     with engines.client(scheduler, at.jobs) as scheduler:  # one cluster for all
         facts = [
             question(model, every[0], shortest, depth, seed=seed, jobs=jobs)
@@ -397,7 +397,7 @@ def measured_all(
     least: Mapping[float, str],
     *,
     scheduler: Any = None,
-    done: Finished,
+    done: Store,
 ) -> Iterator[tuple[float, dict[str, Any]]]:
     """Yield (share, `measured`) of several choices as they finish, in passes on a cluster."""
     chosen = {share: heads(some.chosen) for share, some in shares.items()}

@@ -27,7 +27,7 @@ from analysis.models.replacement import (
     passes,
     perplexity,
 )
-from analysis.runs.store import Finished
+from analysis.runs.store import Store
 from analysis.sweeps import table
 from approx import Method, checks, parse
 from approx.method.prices import price_at
@@ -131,7 +131,7 @@ def substitute(
         runs[str(filled) if choice.is_template else label] = passage.everywhere(filled, heads)
     found = measure(
         passage, runs, errors=errors, progress=progress, scheduler=scheduler,
-        done=None if finished is None else Finished(finished),
+        done=None if finished is None else Store(finished),
     )  # fmt: skip
     found["budget"] = -1.0 if budget is None else float(budget)
     return table.with_currency(found, currency)
@@ -170,10 +170,10 @@ def measure(
     errors: bool = True,
     progress: bool = False,
     scheduler: Any = None,
-    done: Finished | None = None,
+    done: Store | None = None,
 ) -> pd.DataFrame:
     """Return the table of `substitute` for an existing passage, with one run per label."""
-    kept = Finished(None) if done is None else done
+    kept = Store(None) if done is None else done
     named = {label: passage.key(heads, errors) for label, heads in runs.items()} if done else {}
     numbers: dict[str, Any] = {label: kept.get(named[label]) if done else None for label in runs}
     left = [label for label, rows in numbers.items() if rows is None]

@@ -35,6 +35,7 @@ from joblib.externals.loky import process_executor  # type: ignore[import-untype
 from tqdm import tqdm
 
 from analysis.runs import tasks as runs
+from analysis.runs.store import Store
 from analysis.runs.tasks import Failure, Runner, Task
 from approx import checks
 from approx.checks import Array
@@ -55,11 +56,6 @@ class LostError(ConnectionError):
     """The workers that ran a task are lost, and it has no outcome."""
 
 
-def everything(task: Any) -> bool:
-    """Return True: every task is wanted."""
-    return True
-
-
 def stream(
     tasks: Iterable[K],
     shared: Sequence[Any] = (None,),
@@ -67,8 +63,12 @@ def stream(
     jobs: int = 1,
     scheduler: Any = None,
     guard: bool = False,
-    wanted: Callable[[K], bool] = everything,
     copied: bool = False,
+    store: Store | None = None,
+    retry_failed: bool = False,
+    progress: bool = False,
+    label: str = "tasks",
+    total: int | None = None,
 ) -> Iterator[tuple[K, Any]]:
     """Yield (task, task.run(shared[task.place])) as tasks finish.
 
@@ -86,68 +86,92 @@ def stream(
     guard : bool
         Whether to yield a `Failure`, instead of raising, for a task that raises or that kills its
         worker.
-    wanted : callable
-        Called just before a task starts; False drops the task.
     copied : bool
         Whether each Dask worker gets the shared objects before the first task starts, because a
         busy worker cannot send its own, such as a model during a pass. By default workers fetch
         the objects from each other when tasks need them.
-    """
-    for _, task, outcome in _numbered(
-        enumerate(filter(wanted, tasks)), shared, jobs, scheduler, guard, copied
-    ):
-        yield task, outcome
-
-
-def results(
-    tasks: Iterable[Task],
-    shared: Sequence[Any] = (None,),
-    *,
-    jobs: int = 1,
-    scheduler: Any = None,
-    guard: bool = False,
-    copied: bool = False,
-    progress: bool = False,
-    label: str = "tasks",
-    total: int | None = None,
-) -> list[Any]:
-    """Return the outcomes in the order of the tasks, with the engine of `stream`.
-
-    Parameters
-    ----------
-    tasks, shared, jobs, scheduler, guard, copied
-        As in `stream`.
+    store : Store, optional
+        Outcomes and failures that it holds are yielded without a run; others are put there.
+    retry_failed : bool
+        Whether tasks whose failures it holds run again.
     progress, label : bool, str
         Whether to draw a bar on stderr, and its label.
     total : int, optional
         The number of tasks, if they have no length.
     """
-    if total is None and isinstance(tasks, Sized):
-        total = len(tasks)
-    jobs = jobs if total is None else max(1, min(jobs, total))
-    done = _numbered(enumerate(tasks), shared, jobs, scheduler, guard, copied)
-    bar = tqdm(done, label, total, leave=False, disable=not progress)
-    found = {number: outcome for number, _, outcome in bar}
+    how: dict[str, Any] = {
+        "jobs": jobs, "scheduler": scheduler, "guard": guard, "copied": copied, "store": store,
+        "retry_failed": retry_failed, "progress": progress, "label": label, "total": total,
+    }  # fmt: skip
+    for _, task, outcome in _numbered(tasks, shared, **how):
+        yield task, outcome
+
+
+def results(tasks: Iterable[Task], shared: Sequence[Any] = (None,), **how: Any) -> list[Any]:
+    """Return the outcomes in the order of the tasks; the parameters are those of `stream`."""
+    found = {number: outcome for number, _, outcome in _numbered(tasks, shared, **how)}
     return [found[number] for number in sorted(found)]
 
 
 def _numbered(
-    tasks: Iterator[tuple[int, K]],
+    tasks: Iterable[K],
     shared: Sequence[Any],
-    jobs: int,
-    scheduler: Any,
-    guard: bool,
-    copied: bool,
+    *,
+    jobs: int = 1,
+    scheduler: Any = None,
+    guard: bool = False,
+    copied: bool = False,
+    store: Store | None = None,
+    retry_failed: bool = False,
+    progress: bool = False,
+    label: str = "tasks",
+    total: int | None = None,
 ) -> Iterator[tuple[int, K, Any]]:
     checks.integer("jobs", jobs, least=1)
-    memory.keep()
+    if total is None and isinstance(tasks, Sized):
+        total = len(tasks)
+    kept = store or None  # a store without a folder holds nothing
+    known: list[tuple[int, K, Any]] = []
+
+    def left() -> Iterator[tuple[int, K]]:
+        """Yield what the store does not hold just before it starts: others may write there."""
+        for number, task in enumerate(tasks):
+            outcome = None if kept is None else kept.get(task.key)
+            if outcome is None and kept is not None and not retry_failed:
+                outcome = kept.failure(task.key)
+            if outcome is None:
+                yield number, task
+            else:
+                known.append((number, task, outcome))
+
+    def computed() -> Iterator[tuple[int, K, Any]]:
+        todo = left()
+        if (first := next(todo, None)) is not None:
+            memory.keep()
+            with _engine(jobs if total is None else min(jobs, total), scheduler, copied) as engine:
+                run = Runner(memory.explicit_limit(), guard)
+                yield from _loop(engine, run, itertools.chain([first], todo), shared)
+
+    with tqdm(total=total, desc=label, leave=False, disable=not progress) as bar:
+        for number, task, outcome in computed():
+            if kept is not None and isinstance(outcome, Failure):
+                kept.fail(task.key, outcome, **task.about())
+            elif kept is not None:
+                kept.put(task.key, outcome)
+            bar.update(1 + len(known))
+            yield from (known.pop() for _ in range(len(known)))
+            yield number, task, outcome
+        bar.update(len(known))
+        yield from known
+
+
+@contextlib.contextmanager
+def _engine(jobs: int, scheduler: Any, copied: bool) -> Iterator[Serial]:
     with client(scheduler, jobs) as connected:
-        engine = Serial()
         if connected is not None:
-            engine = _Cluster(connected, copied)
-        elif jobs > 1:
-            engine = _Processes(jobs)
-        yield from _loop(engine, Runner(memory.explicit_limit(), guard), tasks, shared)
+            yield _Cluster(connected, copied)
+        else:
+            yield _Processes(jobs) if jobs > 1 else Serial()
 
 
 def _loop(

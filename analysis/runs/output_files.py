@@ -101,7 +101,8 @@ def sealed(key: str, text: str) -> str:
 def unsealed(path: Path, key: str) -> str | None:
     """Return the text that was sealed in a file; None if there is none, or it was altered."""
     try:
-        whole = path.read_bytes().decode() if path.is_file() else ""  # a pipe would never end
+        regular = path.is_file() and not path.is_symlink()  # a pipe would never end
+        whole = path.read_bytes().decode() if regular else ""
     except (OSError, UnicodeDecodeError):
         return None
     text = whole.partition("\n")[2]

@@ -1,11 +1,18 @@
-"""The finished tasks of a run, in a folder, so that a stopped run continues where it was.
+"""A folder of outcomes, so that a stopped run continues where it was.
 
-    DIR/KEY.json     the outcome of one task, under a hash of everything that decides it
+    FOLDER/KEY.json          the outcome of a task, under a hash of its key and its text
+    FOLDER/KEY.error.json    how a task failed
+    FOLDER/.tmp-…            a file that is being written; those of dead processes are removed
 
-Outcomes are numbers, texts, `Sentence`, tables, and lists and dicts of these; they are read back
-bit for bit. A file that was altered does not have its hash, and its task is done again.
+A key is a hash of everything that decides an outcome. Files are written under another name and
+renamed, so that a process that dies leaves none that is half written. An outcome whose file was
+altered, or cut when the machine stopped, does not have its hash and is computed again. Processes
+need no lock: the same key always means the same bits.
 """
 
+import csv
+import dataclasses
+import functools
 import json
 import os
 import re
@@ -17,11 +24,16 @@ import numpy as np
 import pandas as pd
 
 from analysis.runs import output_files
+from analysis.runs.tasks import Failure
 from analysis.sentences import Sentence
 
+Place = str | os.PathLike[str] | None
 
-class Finished:
-    """The finished tasks of a run.
+
+class Store:
+    """The outcomes of a run: numbers, texts, `Sentence`, tables, and lists and dicts of these.
+
+    They are read back bit for bit.
 
     Parameters
     ----------
@@ -32,48 +44,105 @@ class Finished:
 
     Examples
     --------
-    >>> Finished(None).get("a key") is None
+    >>> Store(None).get("a key") is None
     True
     """
 
-    def __init__(
-        self,
-        folder: str | os.PathLike[str] | None,
-        *earlier: str | os.PathLike[str] | None,
-    ) -> None:
-        self.folder = None if folder is None else Path(folder)
+    suffix = ".json"
+
+    def __init__(self, folder: Place, *earlier: Place) -> None:
+        self.folder = self.cells = None if folder is None else Path(folder)
         self.earlier = [Path(one) for one in earlier if one is not None]
-        if self.folder is not None:
-            output_files.sweep_leftovers(self.folder)
+        self._whole: set[str] = set()
 
     def __bool__(self) -> bool:
         return self.folder is not None or bool(self.earlier)
 
-    def get(self, name: str) -> Any:
-        """Return the outcome of a task by its key; None if it is missing or damaged."""
-        for folder in (self.folder, *self.earlier):
-            text = folder and output_files.unsealed(folder / f"{name}.json", name)
-            if text:
-                outcome = json.loads(text, object_hook=_read)
-                if folder is not self.folder:
-                    self.put(name, outcome)
-                return outcome
+    @functools.cached_property
+    def _ready(self) -> Path:
+        """The folder, made, without what dead processes left in it."""
+        assert self.cells is not None
+        self.cells.mkdir(parents=True, exist_ok=True)
+        output_files.sweep_leftovers(self.cells)
+        return self.cells
+
+    # Outcomes
+
+    def get(self, key: str) -> Any:
+        """Return the outcome of a task; None if it is missing or damaged."""
+        for folder in (self.cells, *self.earlier):
+            text = folder and output_files.unsealed(folder / f"{key}{self.suffix}", key)
+            if not text:
+                continue
+            try:
+                outcome = self.decoded(text)
+            except (ValueError, TypeError, KeyError, RecursionError, csv.Error):
+                continue  # altered by one who knows the hash
+            if folder is not self.cells:
+                self.put(key, outcome)
+            self._whole.add(key)
+            return outcome
         return None
 
-    def put(self, name: str, outcome: Any) -> None:
-        """Keep the outcome of a task."""
-        if self.folder is None:
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(_plain(outcome), ensure_ascii=False)
-        with output_files.replacing(self.folder / f"{name}.json", lasting=False) as temporary:
-            temporary.write_text(output_files.sealed(name, text), "utf-8")
+    def done(self, key: str) -> bool:
+        """Return whether the outcome of a task is there."""
+        return key in self._whole or self.get(key) is not None
 
-    def keep_only(self, names: Collection[str]) -> None:
+    def altered(self, key: str) -> bool:
+        """Return whether an outcome was written and its file has changed since."""
+        path = self.cells and self.cells / f"{key}{self.suffix}"
+        return path is not None and path.exists() and self.get(key) is None
+
+    def put(self, key: str, outcome: Any) -> None:
+        """Keep the outcome of a task, and remove the record of its failure."""
+        if self.cells is None:
+            return
+        text = output_files.sealed(key, self.encoded(outcome))
+        with output_files.replacing(
+            self._ready / f"{key}{self.suffix}", lasting=False
+        ) as temporary:
+            temporary.write_text(text, "utf-8")
+        self._whole.add(key)
+        self._error(key).unlink(missing_ok=True)
+
+    def keep_only(self, keys: Collection[str]) -> None:
         """Remove the outcomes of all tasks but these; other files stay."""
-        for path in self.folder.glob("*.json") if self.folder else ():
-            if re.fullmatch("[0-9a-f]{64}", path.stem) and path.stem not in names:
+        for path in self.cells.glob(f"*{self.suffix}") if self.cells else ():
+            if re.fullmatch("[0-9a-f]{64}", path.stem) and path.stem not in keys:
                 path.unlink(missing_ok=True)
+
+    def encoded(self, outcome: Any) -> str:
+        """Return an outcome as text."""
+        return json.dumps(_plain(outcome), ensure_ascii=False)
+
+    def decoded(self, text: str) -> Any:
+        """Return the outcome of a text."""
+        return json.loads(text, object_hook=_read)
+
+    # Failures
+
+    def _error(self, key: str) -> Path:
+        assert self.cells is not None
+        return self.cells / f"{key}.error.json"
+
+    def fail(self, key: str, failure: Failure, **about: Any) -> None:
+        """Record how a task failed."""
+        if self.cells is None:
+            return
+        text = json.dumps(about | dataclasses.asdict(failure), ensure_ascii=False, indent=1)
+        with output_files.replacing(self._ready / f"{key}.error.json") as temporary:
+            temporary.write_text(text, "utf-8", "replace")
+
+    def failure(self, key: str) -> Failure | None:
+        """Return how a task failed; None if it is done or was not tried."""
+        if self.cells is None or self.done(key):
+            return None
+        path = self._error(key)
+        try:
+            record = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+            return Failure(*(str(record[field.name]) for field in dataclasses.fields(Failure)))
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return None  # the task is tried again
 
 
 def _plain(x: Any) -> Any:

@@ -43,11 +43,14 @@ class Task(ABC):
     def run(self, shared: Any) -> Any:
         """Return the outcome."""
 
+    def about(self) -> dict[str, Any]:
+        """Return everything that decides the outcome by name: by default, all fields."""
+        return {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}  # type: ignore[arg-type]
+
     @property
     def key(self) -> str:
-        """The hash of everything that decides the outcome, by default of all fields."""
-        fields = [getattr(self, field.name) for field in dataclasses.fields(self)]  # type: ignore[arg-type]
-        return key(type(self).__qualname__, *fields)
+        """The hash of `about`, which names the outcome in a store."""
+        return key(type(self).__qualname__, *self.about().values())
 
 
 @dataclasses.dataclass(frozen=True)

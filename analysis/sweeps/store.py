@@ -1,19 +1,11 @@
 """A sweep on disk: a folder that survives a killed process, a full disk and a second process.
 
-    DIR/manifest.json          the cells of the sweep in their order, its config, the versions
-    DIR/cells/KEY.csv          the rows of one cell, under a hash of its key and its rows
-    DIR/cells/KEY.error.json   how a cell failed
-    DIR/cells/.tmp-…           a file that is being written; those of dead processes are removed
+    DIR/manifest.json    the cells of the sweep in their order, its config, the versions
+    DIR/cells/           the `Store` of its cells, as CSV
 
-A key is a hash of everything that decides a cell's numbers. Files are written under another name
-and renamed, so that a process that dies leaves none that is half written. A cell whose file was
-altered, or cut when the machine stopped, does not have its hash and is computed again: only the
-manifest waits for the disk, which a cell would do for as long as it is computed. Processes do not
-need a lock: the same key always means the same bits.
+Only the manifest waits for the disk, which a cell would do for as long as it is computed.
 """
 
-import csv
-import dataclasses
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -23,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.runs import output_files
-from analysis.runs.tasks import Failure
+from analysis.runs.store import Store
 from analysis.sweeps import table
 from analysis.sweeps.table import KINDS, Row
 
@@ -39,8 +31,8 @@ class CellsFailed(RuntimeError):
     """Some cells of a sweep failed; the others are in its store."""
 
 
-class Store:
-    """The cells of a sweep, one file per cell.
+class SweepStore(Store):
+    """The cells of a sweep, one file per cell, and their order.
 
     Parameters
     ----------
@@ -52,10 +44,11 @@ class Store:
         The path is a file, or the folder holds something else.
     """
 
+    suffix = ".csv"
+
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self.cells = self.folder / "cells"
-        self._whole: set[str] = set()
+        super().__init__(Path(folder) / "cells")
+        self.folder: Path = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise StoreError(f"the store {self.folder} is not a folder")
         if self.folder.is_dir() and not self.manifest and any(self.folder.iterdir()):
@@ -102,8 +95,8 @@ class Store:
         StoreError
             The store holds cells of another sweep.
         """
-        output_files.inside(self.folder, self.cells / "KEY")
-        for folder in (self.folder, self.cells):
+        cells = output_files.inside(self.folder, self.folder / "cells/KEY").parent
+        for folder in (self.folder, cells):
             output_files.sweep_leftovers(folder)
         last = self.manifest
         before = last.get("cells", [])
@@ -119,66 +112,20 @@ class Store:
         with output_files.replacing(self.folder / "manifest.json") as temporary:
             temporary.write_text(text, "utf-8")
 
-    # Cells
+    def encoded(self, outcome: Iterable[Row]) -> str:
+        """Return the rows of a cell as CSV with a header."""
+        return f"{','.join(KINDS)}\n{table.as_csv(map(table.typed, outcome))}"
 
-    def _file(self, key: str) -> Path:
-        return self.cells / f"{key}.csv"
-
-    def rows(self, key: str) -> list[Row] | None:
-        """Return the rows of a cell; None if it is not done, or its file was altered."""
-        text = output_files.unsealed(self._file(key), key)
-        if text is None:
-            return None
-        try:
-            rows = table.parsed(text.partition("\n")[2])
-        except (ValueError, csv.Error):  # altered by one who knows the hash
-            return None
-        self._whole.add(key)
-        return rows
-
-    def altered(self, key: str) -> bool:
-        """Return whether a cell was written and its file has changed since."""
-        return self._file(key).exists() and self.rows(key) is None
-
-    def done(self, key: str) -> bool:
-        """Return whether all rows of a cell are there."""
-        return key in self._whole or self.rows(key) is not None
-
-    def write(self, key: str, rows: Iterable[Row]) -> None:
-        """Write the rows of a cell, and remove the record of its failure."""
-        text = f"{','.join(KINDS)}\n{table.as_csv(map(table.typed, rows))}"
-        with output_files.replacing(self._file(key), lasting=False) as temporary:
-            temporary.write_text(output_files.sealed(key, text), "utf-8")
-        self._whole.add(key)
-        self._error(key).unlink(missing_ok=True)
-
-    # Failures
-
-    def _error(self, key: str) -> Path:
-        return self.cells / f"{key}.error.json"
-
-    def fail(self, key: str, failure: Failure, **about: Any) -> None:
-        """Record how a cell failed."""
-        text = json.dumps(about | dataclasses.asdict(failure), ensure_ascii=False, indent=1)
-        with output_files.replacing(self._error(key)) as temporary:
-            temporary.write_text(text, "utf-8", "replace")
-
-    def failure(self, key: str) -> dict[str, Any] | None:
-        """Return how a cell failed; None if it is done or was not tried."""
-        path = self._error(key)
-        if not path.is_file() or self.done(key):  # a pipe would never end
-            return None
-        try:
-            return dict(json.loads(path.read_text("utf-8")))
-        except (OSError, ValueError, TypeError, RecursionError):
-            return None  # the cell is tried again
+    def decoded(self, text: str) -> list[Row]:
+        """Return the rows of a cell."""
+        return table.parsed(text.partition("\n")[2])
 
     def table(self, keys: Iterable[str]) -> pd.DataFrame:
         """Return the rows of the cells that are done, in the order of their keys.
 
         Budgets that are not stored values have a column that says what they count.
         """
-        per_cell = (self.rows(key) or [] for key in keys)
+        per_cell = (self.get(key) or [] for key in keys)
         found = table.frame(row for rows in per_cell for row in rows)
         return table.with_currency(found, str(self.manifest.get("currency", "stored")))
 
@@ -206,11 +153,11 @@ def read(folder: str | Path) -> pd.DataFrame:
     return store.table(store.manifest["cells"])
 
 
-def existing(folder: str | Path) -> Store:
+def existing(folder: str | Path) -> SweepStore:
     """Return the store in a folder; raise FileNotFoundError or StoreError if there is none."""
     if not Path(folder).exists():
         raise FileNotFoundError(f"there is no {folder}")
-    store = Store(folder)
+    store = SweepStore(folder)
     if not store.manifest:
         raise StoreError(f"{folder} is not a store: it has no manifest.json")
     return store

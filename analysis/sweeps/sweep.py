@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from tqdm import tqdm
 
 from analysis.costs.budget import amount_text, match, values_per_row
 from analysis.costs.candidates import why_not
@@ -29,7 +28,7 @@ from analysis.runs import engines, tasks
 from analysis.runs.seeds import seed_sequence
 from analysis.runs.tasks import Failure, Task
 from analysis.sweeps import table
-from analysis.sweeps.store import CellsFailed, Store
+from analysis.sweeps.store import CellsFailed, SweepStore
 from analysis.sweeps.table import COLUMNS as COLUMNS, Row
 from approx import Approximation, Method, checks
 from approx.estimate import memory
@@ -382,16 +381,16 @@ def sweep(
         methods, inputs, temperatures, trials=trials, seed=seed, budget=budget, currency=currency,
         measure=measure,
     )  # fmt: skip
-    run = functools.partial(
-        outcomes, planned, jobs=jobs, scheduler=scheduler, progress=progress, label=label
-    )
+    how: dict[str, Any] = {
+        "jobs": jobs, "scheduler": scheduler, "progress": progress, "label": label,
+    }  # fmt: skip
     if store is None:
-        by_cell = {id(cell): rows for cell, rows in run(planned.cells)}
-        found = table.frame(row for cell in planned.cells for row in by_cell[id(cell)])
+        rows = engines.results(planned.cells, planned.heads, **how)
+        found = table.frame(row for of_cell in rows for row in of_cell)
         return table.with_currency(found, currency)
-    kept = Store(store)
+    kept = SweepStore(store)
     kept.open(planned.keys, **described(planned))
-    failed = fill(kept, planned, run, retry_failed=retry_failed)
+    failed = fill(kept, planned, retry_failed=retry_failed, **how)
     kept.open(planned.keys, **described(planned))
     if failed:
         raise CellsFailed(
@@ -413,59 +412,29 @@ def described(planned: Plan) -> dict[str, Any]:
     return about | ({"currency": currencies.pop()} if currencies else {})
 
 
-def described_failure(store: Store, cell: Cell) -> str:
+def described_failure(store: SweepStore, cell: Cell) -> str:
     """Return one line that names a failed cell and its error."""
-    failure = store.failure(cell.key) or {}
-    what = str(failure.get("message")).splitlines() or [""]
-    return f"{cell.label} on {cell.name}, trial {cell.trial}: {failure.get('kind')}: {what[0]}"
+    failure = store.failure(cell.key) or Failure("", "", "")
+    what = failure.message.splitlines() or [""]
+    return f"{cell.label} on {cell.name}, trial {cell.trial}: {failure.kind}: {what[0]}"
 
 
-def outcomes(
-    planned: Plan,
-    cells: Sequence[Cell],
-    *,
-    jobs: int = 1,
-    scheduler: Any = None,
-    progress: bool = False,
-    label: str = "cells",
-    **how: Any,
-) -> Iterator[tuple[Cell, Any]]:
-    """Yield (cell, rows) as cells finish; a bar on stderr shows the remaining time."""
-    done = engines.stream(cells, planned.heads, jobs=jobs, scheduler=scheduler, **how)
-    yield from tqdm(done, total=len(cells), disable=not progress, desc=label, leave=False)
-
-
-def fill(
-    store: Store,
-    planned: Plan,
-    run: Callable[..., Iterator[tuple[Cell, Any]]],
-    *,
-    retry_failed: bool = False,
-) -> list[Cell]:
-    """Run the cells that a store lacks, write each as it finishes, and return the failed cells.
+def fill(store: SweepStore, planned: Plan, **how: Any) -> list[Cell]:
+    """Run the cells that a store lacks, keep each as it finishes, and return the failed cells.
 
     Cells run in random order. This makes the predicted remaining time reliable, and two processes
     on one store seldom compute the same cell.
 
     Parameters
     ----------
-    store, planned : Store, Plan
-    run : callable
-        `outcomes` of the plan, with the arguments of an engine.
-    retry_failed : bool
-        Whether to run failed cells again.
+    store, planned : SweepStore, Plan
+    **how
+        Where cells run, and whether failed ones run again, as in `engines.stream`.
     """
-    todo = [
-        cell
-        for cell in planned.cells
-        if not store.done(cell.key) and (retry_failed or store.failure(cell.key) is None)
-    ]
-    random.SystemRandom().shuffle(todo)
-    for cell, outcome in run(todo, guard=True, wanted=lambda cell: not store.done(cell.key)):
-        if isinstance(outcome, Failure):
-            store.fail(cell.key, outcome, **cell.about())
-        else:
-            store.write(cell.key, outcome)
+    left = [cell for cell in planned.cells if not store.done(cell.key)]
+    random.SystemRandom().shuffle(left)
+    for _ in engines.stream(left, planned.heads, store=store, guard=True, **how):
+        pass
     return [cell for cell in planned.cells if store.failure(cell.key) is not None]
 
 
@@ -478,27 +447,27 @@ class Checked(NamedTuple):
 
 
 def verify(
-    store: Store,
+    store: SweepStore,
     planned: Plan,
     *,
     part: float = 0.05,
     least: int = 3,
     seed: int = 0,
-    run: Callable[..., Iterator[tuple[Cell, Any]]] | None = None,
+    **how: Any,
 ) -> Checked:
     """Compute a random part of a store's cells again and compare the results exactly.
 
     Parameters
     ----------
-    store, planned : Store, Plan
+    store, planned : SweepStore, Plan
     part : float
         The share of the finished cells to compute, in [0, 1].
     least : int
         The least number of cells to compute.
     seed : int
         The seed of the choice.
-    run : callable, optional
-        `outcomes` of the plan, with the arguments of an engine.
+    **how
+        Where cells run, as in `engines.stream`.
     """
     if not 0 <= checks.number("part", part) <= 1:
         raise ValueError(f"part must be in [0, 1], got {part}")
@@ -509,7 +478,7 @@ def verify(
     again = [done[i] for i in np.random.default_rng(seed).choice(len(done), count, replace=False)]
     differing = [
         cell
-        for cell, rows in (run or functools.partial(outcomes, planned))(again)
-        if table.as_csv(rows) != table.as_csv(store.rows(cell.key) or [])
+        for cell, rows in engines.stream(again, planned.heads, **how)
+        if table.as_csv(rows) != table.as_csv(store.get(cell.key) or [])
     ]
     return Checked(again, differing, missing)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from analysis.runs import output_files
 from analysis.sweeps import config, sweep as sweeping
-from analysis.sweeps.store import TABLE, Store
+from analysis.sweeps.store import TABLE, SweepStore
 from analysis.sweeps.sweep import Cell, Plan
 from figures.command import options
 
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     text, folder = _text(arguments.config)
     whole = config.loads(text, arguments.config.name).plan(folder)
     planned = whole.shard(*arguments.shard) if arguments.shard else whole
-    store = Store(arguments.store)
+    store = SweepStore(arguments.store)
     for absent in whole.absent:
         print(f"absent: {absent}", file=sys.stderr)
     if arguments.dry_run:
@@ -69,16 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
         store.open, whole.keys, **about, config=text.decode("utf-8-sig"), folder=folder
     )
     begin()
-    outcomes = functools.partial(
-        sweeping.outcomes,
-        planned,
-        jobs=arguments.jobs,
-        scheduler=arguments.scheduler,
-        progress=sys.stderr.isatty(),
-    )
     if not all(store.done(key) for key in whole.keys):
         (store.folder / TABLE).unlink(missing_ok=True)  # of a smaller sweep
-    failed = sweeping.fill(store, planned, outcomes, retry_failed=arguments.retry_failed)
+    failed = sweeping.fill(
+        store, planned, retry_failed=arguments.retry_failed, jobs=arguments.jobs,
+        scheduler=arguments.scheduler, progress=sys.stderr.isatty(), label="cells",
+    )  # fmt: skip
     begin()
     for cell in failed[:SHOWN]:
         print(f"failed: {sweeping.described_failure(store, cell)}", file=sys.stderr)
@@ -100,7 +96,7 @@ def _text(path: Path) -> tuple[bytes, str]:
     return config.read_config(path), str(path.resolve().parent)
 
 
-def _describe(store: Store, planned: Plan, *, jobs: int, retry_failed: bool) -> None:
+def _describe(store: SweepStore, planned: Plan, *, jobs: int, retry_failed: bool) -> None:
     done = [cell for cell in planned.cells if store.done(cell.key)]
     failed = [cell for cell in planned.cells if store.failure(cell.key) is not None]
     skipped = {id(cell) for cell in done + ([] if retry_failed else failed)}

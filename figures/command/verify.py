@@ -1,14 +1,13 @@
 """``expqk verify``."""
 
 import argparse
-import functools
 import sys
 from pathlib import Path
 from typing import Any
 
 from analysis.sweeps import config
 from analysis.sweeps.store import TABLE, StoreError, existing
-from analysis.sweeps.sweep import Cell, outcomes, verify, versions
+from analysis.sweeps.sweep import Cell, verify, versions
 from figures.command import options
 
 EXAMPLES = ("expqk verify quick",)
@@ -48,7 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
         planned,
         part=arguments.part,
         seed=arguments.seed,
-        run=functools.partial(outcomes, planned, jobs=arguments.jobs, progress=sys.stderr.isatty()),
+        jobs=arguments.jobs,
+        progress=sys.stderr.isatty(),
+        label="cells",
     )
     _print_changed(manifest.get("versions"))
     altered = [cell for cell in checked.missing if store.altered(cell.key)]

@@ -22,7 +22,7 @@ from analysis.experiments.moments import QUANTILE
 from analysis.experiments.profile import Profile, nearest_to_one, rank_1_price
 from analysis.models.pipeline import Results
 from analysis.runs import engines, output_files, tasks
-from analysis.runs.store import Finished
+from analysis.runs.store import Store
 from analysis.runs.tasks import Application
 from figures.document import figure_files
 from figures.document.convert import check_notes, to_html, to_pdf
@@ -115,7 +115,7 @@ def build(
     seconds: dict[str, float] = {}
     together = functools.partial(_together, profile, seconds)
     folder = out.absolute()  # a worker keeps the folder it began in
-    store = Finished(
+    store = Store(
         output_files.inside(folder, folder / STORE / "KEY").parent,
         *(other.absolute() / STORE for other in beside),
     )
@@ -159,9 +159,7 @@ def _together(
     return {name: made for name, (_, made) in zip(jobs, taken)}
 
 
-def _computed(
-    profile: Profile, store: Finished, seconds: dict[str, float]
-) -> dict[str, pd.DataFrame]:
+def _computed(profile: Profile, store: Store, seconds: dict[str, float]) -> dict[str, pd.DataFrame]:
     """Return the tables of all studies; only those that are in no folder are computed."""
     studies = _studies(profile)
     made_by = tasks.code("figures"), *_hardware().values(), profile.key
@@ -218,7 +216,7 @@ def _timed(language: str, make: Callable[[], T]) -> tuple[float, T]:
     return time.perf_counter() - start, made
 
 
-def _stored(store: Finished, key: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+def _stored(store: Store, key: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
     """Compute the table of a study and keep it."""
     table = make()
     store.put(key, table)

@@ -20,7 +20,7 @@ from analysis.models.pipeline import ADVICE, WORDS, Run, halves
 from analysis.models.planner import FRONTIER, heads, measured
 from analysis.models.replacement import Passage, perplexity
 from analysis.runs import engines, tasks
-from analysis.sweeps.store import Store, StoreError
+from analysis.sweeps.store import StoreError, SweepStore
 from approx import parse
 
 ASKED = {
@@ -44,7 +44,7 @@ class MadeUp(Run):
 
     def __init__(self, folder, asked=ASKED):
         tiny = SimpleNamespace(name="tiny", layers=2, heads=2, tokenizer=Words())
-        super().__init__(tiny, np.arange(200), np.arange(200), Store(folder), asked, 1)
+        super().__init__(tiny, np.arange(200), np.arange(200), SweepStore(folder), asked, 1)
         pipeline.refuse_another(self.store, asked)
         keys = [self.key(cell) for cell in self.cells()]
         self.store.open(keys, asked=asked, date="2026-11-23", versions={}, python="3")
@@ -167,10 +167,10 @@ def test_a_run_that_was_asked_something_else_is_refused(tmp_path, changes, messa
     MadeUp(tmp_path)
     with pytest.raises(StoreError, match=f"holds a run with {message}: use another folder"):
         MadeUp(tmp_path, ASKED | changes)
-    sweep = Store(tmp_path / "sweep")
+    sweep = SweepStore(tmp_path / "sweep")
     sweep.open(["a" * 64], seed=0)
     with pytest.raises(StoreError, match="holds a sweep"):
-        pipeline.refuse_another(Store(tmp_path / "sweep"), ASKED)
+        pipeline.refuse_another(SweepStore(tmp_path / "sweep"), ASKED)
 
 
 def test_best_single_method_is_found_by_trying_all():
@@ -232,17 +232,17 @@ def test_a_run_is_what_its_parts_are_one_by_one(tiny, monkeypatch):
     assert run.settings["code"] == tasks.CODE[:12]
     assert run.settings["torch"] == importlib.metadata.version("torch")
     assert len(run.left()) == 2 * 3 + 2 * len(FRONTIER)
-    write, calls = Store.write, itertools.count()
+    write, calls = SweepStore.put, itertools.count()
 
     def killed(self, key, rows):
         write(self, key, rows)
         if next(calls) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Store, "write", killed)
+    monkeypatch.setattr(SweepStore, "put", killed)
     with pytest.raises(KeyboardInterrupt):
         run.fill()
-    monkeypatch.setattr(Store, "write", write)
+    monkeypatch.setattr(SweepStore, "put", write)
     run = Run.open(*tiny, **options)
     assert run.left() == run.cells()[4:]
     run.fill()
@@ -314,7 +314,7 @@ def test_a_run_on_a_cluster_writes_the_same_bytes_though_a_worker_dies(tiny, cli
     alone = Run.open(folder, text, tmp_path / "alone", **options)
     alone.fill()
     run = Run.open(folder, text, tmp_path / "cluster", **options, scheduler=client)
-    write, calls = Store.write, itertools.count()
+    write, calls = SweepStore.put, itertools.count()
 
     def killing(self, key, rows):
         write(self, key, rows)
@@ -322,7 +322,7 @@ def test_a_run_on_a_cluster_writes_the_same_bytes_though_a_worker_dies(tiny, cli
             os.kill(pids[0], signal.SIGKILL)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "write", killing)
+        patch.setattr(SweepStore, "put", killing)
         run.fill()
     cells = sorted(path.name for path in alone.store.cells.iterdir())
     assert cells == sorted(path.name for path in run.store.cells.iterdir())

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from analysis.inputs import gaussian
-from analysis.sweeps.store import Store, read
+from analysis.sweeps.store import SweepStore, read
 from analysis.sweeps.sweep import sweep
 from approx import parse
 
@@ -102,10 +102,10 @@ def killed(folder, whole):
     found, before = [], {}
     for moment in MOMENTS:
         status = os.waitpid(forked(lambda moment=moment: dying(folder, moment)), 0)[1]
-        kept, after = Store(folder), named(folder)
+        kept, after = SweepStore(folder), named(folder)
         found.append({
             "signal": os.WTERMSIG(status),
-            "half": [name for name in after if kept.rows(name.split(".")[0]) is None],
+            "half": [name for name in after if kept.get(name.split(".")[0]) is None],
             "again": [name for name, at in before.items() if after.get(name) != at],
             "done": len(after), "temporary": len(temporary(folder)),
         })  # fmt: skip
@@ -115,7 +115,7 @@ def killed(folder, whole):
     return {
         "kills": found,
         "again": [name for name, at in before.items() if after[name] != at],
-        "cells": len(Store(folder).manifest["cells"]),
+        "cells": len(SweepStore(folder).manifest["cells"]),
         "shards": len(after),
         "temporary": len(temporary(folder)),
         "same": read(folder).equals(whole),
@@ -127,14 +127,14 @@ def together(folder, whole):
 
     def work():
         watch(lambda *_: time.sleep(PAUSE))
-        wrote = Store.write
+        wrote = SweepStore.put
 
         def noted(self, key, rows):
             wrote(self, key, rows)
             with (folder / f"log-{os.getpid()}").open("a") as file:
                 file.write(f"{key}\n")
 
-        Store.write = noted
+        SweepStore.put = noted
         small(store=folder / "store")
 
     folder.mkdir()
@@ -144,7 +144,7 @@ def together(folder, whole):
     return {
         "states": states,
         "shares": [len(share) for share in shares],
-        "cells": len(Store(folder / "store").manifest["cells"]),
+        "cells": len(SweepStore(folder / "store").manifest["cells"]),
         "different": len(set(shares[0]) | set(shares[1])),
         "temporary": len(temporary(folder)),
         "same": read(folder / "store").equals(whole),

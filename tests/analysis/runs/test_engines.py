@@ -29,7 +29,7 @@ from analysis.inputs import Head, Heads, gaussian
 from analysis.runs import engines
 from analysis.runs.seeds import seed_sequence
 from analysis.runs.tasks import Application, Task
-from analysis.sweeps.store import CellsFailed, Store, read
+from analysis.sweeps.store import CellsFailed, SweepStore, read
 from analysis.sweeps.sweep import errors, sweep
 from approx import parse
 from approx.estimate import exact, memory
@@ -202,13 +202,13 @@ def dies_once(approximation, inputs):
 
 
 def test_a_killed_loky_worker_costs_only_what_it_was_doing(tmp_path, monkeypatch):
-    write, written = Store.write, []
+    write, written = SweepStore.put, []
 
     def noted(self, key, rows):
         write(self, key, rows)
         written.append(key)
 
-    monkeypatch.setattr(Store, "write", noted)
+    monkeypatch.setattr(SweepStore, "put", noted)
     x = dataclasses.replace(heads()[0], name=str(tmp_path))
     found = sweep(
         METHODS, x, TEMPERATURES, **GRID, measure=dies_once, jobs=2, store=tmp_path / "store"

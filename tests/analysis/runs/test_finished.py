@@ -8,20 +8,20 @@ import pandas as pd
 import pytest
 
 from analysis.runs import engines, output_files, tasks
-from analysis.runs.store import Finished
+from analysis.runs.store import Store
 from analysis.runs.tasks import Application
-from analysis.sweeps.store import Store
+from analysis.sweeps.store import SweepStore
 from figures.command.cli import main
 
 NAME = "report.md"
 
 
 def test_what_is_taken_from_an_earlier_run_is_kept_in_the_new_folder(tmp_path):
-    Finished(tmp_path / "a").put("head", {"tv": 0.25})
-    later = Finished(tmp_path / "b", tmp_path / "a")
+    Store(tmp_path / "a").put("head", {"tv": 0.25})
+    later = Store(tmp_path / "b", tmp_path / "a")
     assert later.get("other") is None
     assert later.get("head") == {"tv": 0.25}
-    assert Finished(tmp_path / "b").get("head") == {"tv": 0.25}  # the old folder may go
+    assert Store(tmp_path / "b").get("head") == {"tv": 0.25}  # the old folder may go
     (tmp_path / "b/head.json").write_text("{", "utf-8")  # damaged: taken from there once more
     assert later.get("head") == {"tv": 0.25}
 
@@ -39,7 +39,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("damage", [*DAMAGED, "another task", "a pipe", "a folder"])
 def test_an_outcome_that_was_altered_is_computed_again(tmp_path, damage):
-    store, path = Finished(tmp_path), tmp_path / "head.json"
+    store, path = Store(tmp_path), tmp_path / "head.json"
     store.put("head", {"tv": 0.25, "same_top_2": [1]})
     if damage in DAMAGED:
         text = DAMAGED[damage](path.read_text("utf-8"))
@@ -66,7 +66,7 @@ def test_a_store_that_leads_out_of_the_folder_is_refused(tmp_path, capsys):
     assert "out/heads leads out of" in capsys.readouterr().err
     (tmp_path / "out/heads").unlink()
     with pytest.raises(ValueError, match="cells leads out of"):
-        Store(tmp_path / "out").open([])
+        SweepStore(tmp_path / "out").open([])
     assert not list((tmp_path / "away").iterdir())
 
 
@@ -81,7 +81,7 @@ def test_a_table_is_read_back_bit_for_bit(tmp_path):
             "small": np.array([0.1, 0.2], np.float32),
         }
     )
-    store = Finished(tmp_path)
+    store = Store(tmp_path)
     for name, one in {"whole": table, "empty": table[:0]}.items():
         store.put(name, one)
         pd.testing.assert_frame_equal(store.get(name), one, check_exact=True)

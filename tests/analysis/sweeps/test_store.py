@@ -20,7 +20,7 @@ from analysis.inputs import Head, gaussian
 from analysis.runs import output_files
 from analysis.runs.tasks import Failure
 from analysis.sweeps import table
-from analysis.sweeps.store import CellsFailed, Store, StoreError, read
+from analysis.sweeps.store import CellsFailed, StoreError, SweepStore, read
 from analysis.sweeps.sweep import plan, sweep
 from approx import parse
 
@@ -54,12 +54,12 @@ NAMES = ["plain", "comma, quote \" and 'both'", "line\nbreak", "Ω Gauß 注意�
 
 
 def test_what_is_read_is_what_was_written(tmp_path):
-    kept = Store(tmp_path)
+    kept = SweepStore(tmp_path)
     kept.open([KEY])
     rows = [row(x, name, -x) for x in HARD for name in NAMES]
-    kept.write(KEY, rows)
+    kept.put(KEY, rows)
     assert [p.name for p in shards(tmp_path)] == [f"{KEY}.csv"]
-    found = Store(tmp_path).rows(KEY)
+    found = SweepStore(tmp_path).get(KEY)
     assert bits(found) == bits(map(table.typed, rows))
     assert [type(x) for x in found[0]] == list(table.KINDS.values())
     assert_frame_equal(read(tmp_path), table.frame(map(table.typed, rows)), check_exact=True)
@@ -77,25 +77,25 @@ def test_any_float_is_the_same_as_text(values):
 
 
 def test_every_truncation_and_alteration_is_noticed(tmp_path):
-    kept = Store(tmp_path)
+    kept = SweepStore(tmp_path)
     kept.open([KEY, OTHER])
-    kept.write(KEY, [row(x) for x in HARD])
+    kept.put(KEY, [row(x) for x in HARD])
     (path,) = shards(tmp_path)
     content = path.read_bytes()
     rng = np.random.default_rng(0)
     for length in [0, 1, len(content) - 1, *rng.integers(0, len(content), 20).tolist()]:
         path.write_bytes(content[:length])
-        assert not Store(tmp_path).done(KEY), length
+        assert not SweepStore(tmp_path).done(KEY), length
     for place in rng.integers(0, len(content), 60).tolist():
         damaged = bytearray(content)
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
-        assert Store(tmp_path).rows(KEY) is None
+        assert SweepStore(tmp_path).get(KEY) is None
     path.write_bytes(content)
-    assert Store(tmp_path).done(KEY)
+    assert SweepStore(tmp_path).done(KEY)
     path.rename(path.with_name(f"{OTHER}.csv"))  # of another cell
-    assert not Store(tmp_path).done(OTHER)
-    assert Store(tmp_path).altered(OTHER)
+    assert not SweepStore(tmp_path).done(OTHER)
+    assert SweepStore(tmp_path).altered(OTHER)
 
 
 def test_an_altered_cell_is_computed_again(tmp_path):
@@ -109,7 +109,7 @@ def test_an_altered_cell_is_computed_again(tmp_path):
 
 
 def test_a_file_is_synced_before_and_after_it_gets_its_name(tmp_path, monkeypatch):
-    kept, calls = Store(tmp_path), []
+    kept, calls = SweepStore(tmp_path), []
     sync, replace = os.fsync, os.replace
 
     def synced(descriptor):
@@ -127,16 +127,16 @@ def test_a_file_is_synced_before_and_after_it_gets_its_name(tmp_path, monkeypatc
     kept.open([KEY])
     assert calls == ["sync file", "replace", "sync folder"]
     calls.clear()
-    kept.write(KEY, [row(1.0)])
+    kept.put(KEY, [row(1.0)])
     assert calls == ["replace"]
     shards(tmp_path)[0].write_bytes(b"")  # what the machine may leave of it
-    assert Store(tmp_path).rows(KEY) is None
+    assert SweepStore(tmp_path).get(KEY) is None
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
-    kept = Store(tmp_path)
+    kept = SweepStore(tmp_path)
     kept.open([KEY])
-    kept.write(KEY, [row(1.0)])
+    kept.put(KEY, [row(1.0)])
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -144,18 +144,18 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
         with pytest.raises(OSError, match=rf"No space left on device: '.*{KEY}\."):
-            kept.write(KEY, [row(2.0)])
+            kept.put(KEY, [row(2.0)])
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match=r"No space left on device: '.*manifest\."):
             kept.open([KEY, OTHER])
     assert kept.manifest["cells"] == [KEY]
     assert not list(tmp_path.glob("**/.tmp-*"))
-    assert Store(tmp_path).rows(KEY)[0][-2] == 1.0
+    assert SweepStore(tmp_path).get(KEY)[0][-2] == 1.0
 
 
 def test_leftovers_of_the_dead_are_swept_and_only_those(tmp_path):
-    kept = Store(tmp_path)
+    kept = SweepStore(tmp_path)
     kept.open([KEY])
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
@@ -169,7 +169,7 @@ def test_leftovers_of_the_dead_are_swept_and_only_those(tmp_path):
     ]
     for name in swept + left:
         (tmp_path / "cells" / name).write_bytes(b"half")
-    Store(tmp_path).open([KEY])
+    SweepStore(tmp_path).open([KEY])
     assert sorted(p.name for p in (tmp_path / "cells").iterdir()) == sorted(left)
     assert not kept.done(KEY)
 
@@ -186,7 +186,7 @@ def test_a_sweep_may_grow_and_shrink_but_not_change(tmp_path):
     assert len(shards(tmp_path)) == len(before) + 1
     again = sweep(METHODS, X, [1.0], trials=2, seed=0, store=tmp_path)
     assert_frame_equal(again, sweep(METHODS, X, [1.0], trials=2, seed=0), check_exact=True)
-    manifest = Store(tmp_path).manifest
+    manifest = SweepStore(tmp_path).manifest
     assert manifest["cells"] == large.keys != small.keys
     assert (manifest["seed"], manifest["versions"]["numpy"]) == (0, np.__version__)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cells", "manifest.json"]
@@ -205,9 +205,9 @@ def test_a_sweep_may_grow_and_shrink_but_not_change(tmp_path):
 
 
 def test_of_two_sweeps_that_begin_a_store_at_once_one_is_told(tmp_path, monkeypatch):
-    def meanwhile(store, planned, run, **_):
+    def meanwhile(store, planned, **_):
         (tmp_path / "manifest.json").unlink()  # both had found none
-        Store(tmp_path).open([OTHER])
+        SweepStore(tmp_path).open([OTHER])
         return []
 
     monkeypatch.setattr("analysis.sweeps.sweep.fill", meanwhile)
@@ -255,10 +255,10 @@ def test_a_damaged_manifest_is_one_error(tmp_path, text):
 
 def test_a_pipe_in_a_store_is_no_file(tmp_path):
     """Opened, it would wait for ever; a cell that is one was altered."""
-    store, key = Store(tmp_path), "0" * 64
+    store, key = SweepStore(tmp_path), "0" * 64
     store.cells.mkdir()
     os.mkfifo(store.cells / f"{key}.csv")
-    assert store.rows(key) is None
+    assert store.get(key) is None
     assert store.altered(key)
     os.mkfifo(tmp_path / "manifest.json")
     with pytest.raises(StoreError, match=r"manifest\.json is not a file"):
@@ -270,7 +270,7 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path):
     with pytest.raises(StoreError, match="is not a store, and it is not empty"):
         sweep(METHODS, X, [1.0], **GRID, store=tmp_path)
     with pytest.raises(StoreError, match="is not a folder"):
-        Store(tmp_path / "thesis.txt")
+        SweepStore(tmp_path / "thesis.txt")
     with pytest.raises(FileNotFoundError, match="there is no"):
         read(tmp_path / "none")
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
@@ -313,28 +313,28 @@ def test_a_failing_cell_is_recorded_and_stops_nothing(tmp_path):
 
 
 def test_a_cell_that_is_done_has_not_failed(tmp_path):
-    kept = Store(tmp_path)
+    kept = SweepStore(tmp_path)
     kept.open([KEY])
     kept.fail(KEY, FAILURE, method="zero()")
-    assert kept.failure(KEY)["message"] == "no"
+    assert kept.failure(KEY).message == "no"
     error = kept._error(KEY).read_bytes()
-    kept.write(KEY, [row(1.0)])
+    kept.put(KEY, [row(1.0)])
     assert not kept._error(KEY).exists()
     kept._error(KEY).write_bytes(error)  # killed between the two
-    assert Store(tmp_path).failure(KEY) is None
+    assert SweepStore(tmp_path).failure(KEY) is None
     for damaged in (b"{", b"5", b"[1]", b"\xff", b"[" * 100_000):
         kept._error(OTHER).write_bytes(damaged)
-        assert Store(tmp_path).failure(OTHER) is None, damaged
+        assert SweepStore(tmp_path).failure(OTHER) is None, damaged
 
 
 def test_a_shard_with_a_true_checksum_of_no_rows_is_altered(tmp_path):
-    kept = Store(tmp_path)
+    kept = SweepStore(tmp_path)
     kept.open([KEY])
     for body in ("1,2\n", table.as_csv([row(1.0)]).replace("1.0", "one"), '"', "a\0b\n"):
         whole = hashlib.sha256(f"{KEY}\n{body}".encode()).hexdigest()
         text = f"# sha256 {whole}\n{','.join(table.KINDS)}\n{body}"
         (tmp_path / "cells" / f"{KEY}.csv").write_text(text)
-        assert Store(tmp_path).altered(KEY), body
+        assert SweepStore(tmp_path).altered(KEY), body
 
 
 def test_an_empty_sweep_leaves_a_store_that_may_grow(tmp_path):

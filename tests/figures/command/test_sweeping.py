@@ -11,7 +11,7 @@ from pandas.testing import assert_frame_equal
 
 from analysis.experiments.profile import profile  # noqa: F401  (loaded before a test looks at the folder)
 from analysis.sweeps.config import loads
-from analysis.sweeps.store import Store, read
+from analysis.sweeps.store import SweepStore, read
 from analysis.sweeps.sweep import COLUMNS, sweep
 from approx import METHODS, Method
 from figures.command.cli import main
@@ -81,7 +81,7 @@ def test_a_currency_is_in_the_manifest_and_in_the_table(here, capsys):
     assert start(config="reads.toml") == 0
     assert "fits 6 numbers read per new query" in capsys.readouterr().err
     found = read("out")
-    assert Store("out").manifest["currency"] == "reads"
+    assert SweepStore("out").manifest["currency"] == "reads"
     assert list(found.columns) == [*COLUMNS[:9], "currency", *COLUMNS[9:]]
     assert (found.currency == "reads").all()
     # a feature reads ω and a state of c + 1 numbers, an exact key d + c: 60 = 8·7 + 4 = 10·6
@@ -176,12 +176,12 @@ def test_verify_names_what_differs_and_what_was_altered(here, capsys):
     assert run("verify", "out", "--part", 0) == 1
     assert capsys.readouterr().err == "altered: out/table.csv is not the table of the cells\n"
     (here / "out/table.csv").write_text(shown, "utf-8")
-    kept = Store("out")
+    kept = SweepStore("out")
     keys = kept.manifest["cells"]
-    rows = kept.rows(keys[2])
+    rows = kept.get(keys[2])
     *rest, value, stderr = rows[0]
     wrong = (*rest, value * (1 + 2**-52), stderr)  # in one bit, with its checksum
-    kept.write(keys[2], [wrong, *rows[1:]])
+    kept.put(keys[2], [wrong, *rows[1:]])
     assert run("verify", "out", "--part", 1, "--jobs", 1) == 1
     captured = capsys.readouterr()
     assert "8 computed again, 1 differ; 0 altered" in captured.out

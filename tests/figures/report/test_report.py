@@ -24,7 +24,7 @@ from analysis import inputs, moments
 from analysis.experiments import decomposition
 from analysis.experiments.profile import ADVISED, Profile, profile
 from analysis.runs import output_files, tasks
-from analysis.runs.store import Finished
+from analysis.runs.store import Store
 from approx import Mask, parse
 from figures.document import figure_files
 from figures.fonts import SERIF, lacks
@@ -126,7 +126,7 @@ def test_what_an_earlier_run_computed_is_kept_in_the_folder(small, tmp_path, mon
         monkeypatch.setattr(report, "_studies", lambda profile: studies)
         monkeypatch.setattr(tasks, "code", lambda *packages: code * (packages == ("figures",)))
         seconds = {}
-        store = Finished(folder / report.STORE, *beside)
+        store = Store(folder / report.STORE, *beside)
         return report._computed(asked, store, seconds), [*seconds]
 
     first, taken = run(small)
