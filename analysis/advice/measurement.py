@@ -29,6 +29,7 @@ from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.estimate import memory
+from approx.method.evaluation import why_not
 from approx.method.prices import CURRENCIES, Price
 from approx.method.tags import ORACLE, PAST_QUERIES, ROW_LOCAL
 
@@ -379,7 +380,7 @@ def measurable(head: Sampled, about: Question) -> tuple[list[Method], list[Sente
     possible: list[Method] = []
     for method in methods:
         large = len(head.picked) * head.full.l > MOST_ENTRIES
-        reason = candidates.why_not(method, mask)
+        reason = why_not(method, mask)
         if reason is None and method.space == "attention" and head.full.sinks is not None:
             reason = "its rows of softmax have no place for an attention sink"
         if reason is not None:

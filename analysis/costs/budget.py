@@ -5,9 +5,9 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from analysis.costs.candidates import why_not
 from analysis.inputs import Head
 from approx import Approximation, Method, checks
+from approx.method.evaluation import why_not
 from approx.method.filling import is_fillable
 from approx.method.prices import CURRENCIES, entries
 
@@ -85,7 +85,7 @@ def match(
     Matched
         ``absent`` lists, unfilled, the methods that fit at no size. Show them at their own price;
         never drop them silently. It also lists methods that refuse the mask of the inputs;
-        `analysis.costs.candidates.why_not` returns the reason.
+        `approx.method.evaluation.why_not` returns the reason.
 
     Examples
     --------

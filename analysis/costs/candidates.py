@@ -9,7 +9,7 @@ import functools
 
 from approx import Mask, Method, parse
 from approx.combinations.rounded_values import RoundedValues
-from approx.method.evaluation import obstacle
+from approx.method.evaluation import obstacle, why_not
 
 TRIVIAL = "uniform()"
 FEW_BITS = (  # if bytes are counted: keys in few bits, with exact last keys
@@ -70,7 +70,7 @@ def methods(mask: Mask, *, references: bool = False, currency: str = "stored") -
     ['nystrom(block=32)']
     """
     every = [*_parsed(RUNNABLE), *in_few_bits(currency)]
-    runnable = [m for m in every if runs(m, mask)]
+    runnable = [m for m in every if not obstacle(m, mask)]
     beside = [m for m in _parsed(REFERENCES) if why_not(m, mask) is None]
     return runnable + (beside if references else [])
 
@@ -86,13 +86,3 @@ def in_few_bits(currency: str) -> list[Method]:
         return []
     codes = [(parse(spec.format(bits=bits)), bits) for spec in FEW_BITS for bits in BITS]
     return [m for code, bits in codes for m in (code, RoundedValues(code, bits=bits))]
-
-
-def runs(method: Method, mask: Mask) -> bool:
-    """Return whether a model with this mask can run the method; `obstacle` says why not."""
-    return not obstacle(method, mask)
-
-
-def why_not(method: Method, mask: Mask) -> str | None:
-    """Return why the method cannot be used under a mask; None if it can."""
-    return None if mask.is_full else method.refusal

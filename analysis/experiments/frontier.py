@@ -14,7 +14,7 @@ from analysis.inputs import Head
 from analysis.sweeps.table import Row
 from approx import METHODS, Approximation, Method, parse
 from approx.combinations.guarded import Guarded
-from approx.method.evaluation import checked_inputs
+from approx.method.evaluation import checked_inputs, obstacle, why_not
 from approx.method.tags import ORACLE
 
 CURRENCIES = ("stored", "reads", "multiply_adds", "bytes")
@@ -70,7 +70,7 @@ def specs(x: Head) -> list[str]:
     usual = [*map(str, candidates.methods(x.mask, references=True)), *ALSO]
     bare = [str(method()) for name, method in METHODS.items() if name not in LEFT_OUT]
     named = {str(parse(spec)): spec for spec in [*bare, *usual]}  # a familiar name where one is
-    return [s for s in named.values() if candidates.why_not(parse(s), x.mask) is None]
+    return [s for s in named.values() if why_not(parse(s), x.mask) is None]
 
 
 def _sizes(x: Head, spec: str, sizes: Sequence[int]) -> dict[str, tuple[Method, int]]:
@@ -120,7 +120,7 @@ def _rows(x: Head, specs: Sequence[str], sizes: Sequence[int], draws: int, seed:
             counts.append(len(made))
             rows.append((
                 x.name, x.layer, x.head, x.n, x.l, x.d, spec, str(method),
-                method.class_name, ORACLE in method.tags, candidates.runs(method, x.mask), keys,
+                method.class_name, ORACLE in method.tags, not obstacle(method, x.mask), keys,
                 *costs(x, method, made), METRIC,
             ))  # fmt: skip
     errors = [one[METRIC] for one in compare_all(estimates, x.Q, x.K, mask=x.mask)]

@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 
 from analysis.costs.budget import amount_text, match, values_per_row
-from analysis.costs.candidates import why_not
 from analysis.errors import metrics
 from analysis.inputs import Head, Heads
 from analysis.runs import engines, tasks
@@ -32,6 +31,7 @@ from analysis.sweeps.store import CellsFailed, SweepStore
 from analysis.sweeps.table import COLUMNS as COLUMNS, Row
 from approx import Approximation, Method, checks
 from approx.estimate import memory
+from approx.method.evaluation import why_not
 from approx.method.filling import require_fillable
 from approx.method.prices import CURRENCIES
 

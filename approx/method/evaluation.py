@@ -57,9 +57,14 @@ def checked_inputs(
     q, k = checks.queries_keys(Q, K)
     method._check(q, k)
     seen = masks.as_mask(mask, len(q), len(k))
-    if not seen.is_full and (reason := method.refusal) is not None:
+    if (reason := why_not(method, seen)) is not None:
         raise ValueError(f"{method} cannot be used under a mask: {reason}")
     return q, k, seen
+
+
+def why_not(method: Method, mask: Mask) -> str | None:
+    """Return why the method cannot be used under a mask; None if it can."""
+    return None if mask.is_full else method.refusal
 
 
 def obstacle(method: Method, mask: Mask) -> str:
@@ -67,7 +72,7 @@ def obstacle(method: Method, mask: Mask) -> str:
 
     Under a mask that hides the future, the method must be autoregressive.
     """
-    if not mask.is_full and (reason := method.refusal) is not None:
+    if (reason := why_not(method, mask)) is not None:
         return reason
     if ORACLE in method.tags:
         return "needs all logits"

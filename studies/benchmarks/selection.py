@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from analysis import inputs
-from analysis.costs.candidates import why_not
 from approx import METHODS, Mask, Method, parse
 from approx.checks import Array
 from approx.estimate import exact
 from approx.estimate.corrections import Support
 from approx.kernels import pattern_products
 from approx.kernels.threads import one_thread
+from approx.method.evaluation import why_not
 from approx.method.filling import is_fillable
 from approx.method.prices import Shape, price_at
 from approx.method.tags import AUTOREGRESSIVE, ORACLE
