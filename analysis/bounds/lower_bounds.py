@@ -34,7 +34,7 @@ from approx.hierarchical.hierarchical import Hierarchical
 from approx.hierarchical.partition import Partition
 from approx.sparse.support import SupportMethod
 
-LEAST = 16  # keys of a rectangle; smaller ones add little, and share the decomposition
+LEAST_KEYS = 16  # keys of a rectangle; smaller ones add little, and share the decomposition
 
 
 def low_rank(weights: Weights, m: int, *, sums_to_one: bool = True) -> float:
@@ -70,7 +70,7 @@ def low_rank(weights: Weights, m: int, *, sums_to_one: bool = True) -> float:
     checks.integer("m", m, least=0)
     if weights.mask.is_full:
         return _tails(weights, None, m, math.sqrt(2) if sums_to_one else 2.0)
-    return _tails(weights, 1 << (max(m, LEAST).bit_length() - 1), m, 2.0)
+    return _tails(weights, 1 << (max(m, LEAST_KEYS).bit_length() - 1), m, 2.0)
 
 
 def levels(weights: Weights, rank: int, partition: Partition) -> float:

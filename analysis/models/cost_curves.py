@@ -39,7 +39,7 @@ METHODS = (  # methods that decoding can run, each at the sizes that shares of t
 )
 SHARES = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 3 / 2, 2, 3, 4, 6, 8)  # of the budget
 FIRST = SHARES[2::2]  # measured on every head; they contain the shares at which plans are measured
-LEAST = 0.7  # a size is assumed to do at least this share of the damage of the next larger one
+LEAST_DAMAGE = 0.7  # the least damage of a size, as a share of that of the next larger size
 EXACT = "exact()"
 COLUMNS = ["layer", "head", "method", "price", "damage"]
 
@@ -332,7 +332,7 @@ def _useful(sized: Sized, found: Mapping[str, float]) -> set[str]:
             for x, other in first.items()
             if other.template == size.template and other.price >= size.price
         ]
-        least = LEAST * min(larger)[1] if larger else 0.0
+        least = LEAST_DAMAGE * min(larger)[1] if larger else 0.0
         if size.price < prices[0] or least < np.interp(size.price, prices, damages):
             useful.add(spec)
     return useful

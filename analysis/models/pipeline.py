@@ -57,7 +57,7 @@ from approx import checks
 from approx.checks import Array
 from approx.method.prices import CURRENCIES
 
-LEAST = SKIP + FEWEST * BLOCK  # tokens of a text; with fewer a KL has no standard error
+LEAST_TOKENS = SKIP + FEWEST * BLOCK  # tokens of a text; with fewer a KL has no standard error
 NEAR = 200  # the halves of a text are cut at a blank within so many characters after its middle
 ADVICE = (  # the stored columns of `diagnose`, all numbers
     "attention_tv", "values_per_row", "reads", "bound", "certificate", "exact_price", "exact_reads",
@@ -187,7 +187,7 @@ class Run:
             The model cannot be used, a text is too short, or the folder holds a run of other
             settings.
         """
-        checks.integer("max_tokens", max_tokens, least=LEAST)
+        checks.integer("max_tokens", max_tokens, least=LEAST_TOKENS)
         checks.one_of("currency", currency, CURRENCIES)
         checks.integer("seed", seed, least=0)
         if budget is not None:
@@ -196,10 +196,11 @@ class Run:
         parts = halves(words[0]) if held_out is None else words
         model = LanguageModel.open(model_dir)
         tokens = [_tokens(model, part, max_tokens) for part in parts]
-        if len(shortest := min(tokens, key=len)) < LEAST:
+        if len(shortest := min(tokens, key=len)) < LEAST_TOKENS:
             raise ValueError(
                 f"the text gives {len(tokens[0])} tokens to choose a plan on and {len(tokens[1])} "
-                f"to measure it on, and each must have {LEAST}: give a longer text, or a second one"
+                f"to measure it on, and each must have {LEAST_TOKENS}: give a longer text, or a "
+                "second one"
             )
         first, second = (ids[: len(shortest)] for ids in tokens)
         settings = {

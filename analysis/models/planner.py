@@ -36,7 +36,7 @@ from approx.method.prices import CURRENCIES, price_at
 FRONTIER = (0.25, 0.5, 1.0, 2.0, 4.0)  # shares of the budget at which plans are measured as well
 ROUNDS = 4  # of a target: the first, and three corrections
 NEAR = 0.9  # a measured KL between this share of the target and the target is good enough
-LEAST = "least_predicted_kl"
+LEAST_PREDICTED = "least_predicted_kl"
 NEEDLES = (0.25, 0.75)  # depths of a fact in the texts that a plan is chosen for
 STEP = 8.0  # a correction changes the allowed predicted KL by at most this factor
 
@@ -215,7 +215,7 @@ def plan(
             chosen, rounds = choose(found)
             placed = heads(chosen.chosen)
         shares = allocated(found, chosen.price if budget is None else budget, chosen)
-        bound = "least_damage" if facts else LEAST
+        bound = "least_damage" if facts else LEAST_PREDICTED
         least = {s: "least_price" if s == 1 and budget is None else bound for s in shares}
         frontier = {}
         made = measured_all(at, shares, least, scheduler=scheduler, done=done)
@@ -417,7 +417,7 @@ def measured_all(
         yield left[i], found
 
 
-def measured(passage: Passage, some: Allocation, least: str = LEAST) -> dict[str, Any]:
+def measured(passage: Passage, some: Allocation, least: str = LEAST_PREDICTED) -> dict[str, Any]:
     """Return price and prediction of a choice, and its measurement on a passage.
 
     Returns
@@ -430,7 +430,7 @@ def measured(passage: Passage, some: Allocation, least: str = LEAST) -> dict[str
     return numbers(some, passage.replace(heads(some.chosen)), least)
 
 
-def numbers(some: Allocation, done: Replaced, least: str = LEAST) -> dict[str, Any]:
+def numbers(some: Allocation, done: Replaced, least: str = LEAST_PREDICTED) -> dict[str, Any]:
     """Return the result of `measured` for a choice whose pass was already run."""
     kl = Estimated.from_positions(done.kl)
     found = {

@@ -10,7 +10,7 @@ from approx.checks import Array
 
 RELIABLE = 0.7  # above it, a mean of a practical number of draws cannot be trusted
 LITTLE = 10  # draws, of which nothing can be said
-LEAST = 25  # draws: five in the tail
+LEAST_DRAWS = 25  # draws: five in the tail
 GRID, QUARTILE_WEIGHT = 30, 3.0  # of the estimator
 PRIOR, PRIOR_DRAWS = 0.5, 10.0  # the prior shape, and its weight in draws
 
@@ -59,7 +59,7 @@ def pareto_k(draws: ArrayLike) -> float:
     (0.88, -0.92)
     """
     x = np.sort(np.abs(checks.array("draws", draws, ndim=1).astype(np.float64)))
-    checks.integer("the number of draws", len(x), least=LEAST)
+    checks.integer("the number of draws", len(x), least=LEAST_DRAWS)
     size = math.ceil(min(len(x) / 5, 3 * math.sqrt(len(x))))
     tail = x[-size:] - x[-size - 1]
     if tail[-1] <= 0:

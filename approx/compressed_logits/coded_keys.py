@@ -32,13 +32,13 @@ class Codes(NamedTuple):
     Attributes
     ----------
     keys : (l, d)
-    spread : (l,) or (l, d)
-        Gives the variance of q·key as far as the stored numbers tell: |q|² spread, or
-        Σ_c q_c² spread_c.
+    error_variance : (l,) or (l, d)
+        v, which gives the variance of q·key as far as the stored numbers tell: |q|² v, or
+        Σ_c q_c² v_c.
     """
 
     keys: Array
-    spread: Array
+    error_variance: Array
 
 
 class LogitMoments(NamedTuple):
@@ -141,9 +141,9 @@ class CodedKeys(CompressedLogits):
         if not self.corrected:
             return q, codes.keys
         squares = q**2
-        if codes.spread.ndim == 1:
+        if codes.error_variance.ndim == 1:
             squares = squares.sum(axis=1, keepdims=True)
-        spread = codes.spread.reshape(len(codes.keys), -1)
+        spread = codes.error_variance.reshape(len(codes.keys), -1)
         return np.hstack([q, squares]), np.hstack([codes.keys, -spread / 2])
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:

@@ -50,7 +50,7 @@ class Rounding(NamedTuple):
             return np.asarray(a + b * lloyd_max(self.bits).levels[codes])
         return np.asarray(a + codes * b)
 
-    def spread(self, b: Array) -> Array:
+    def error_variance(self, b: Array) -> Array:
         """Return the variance of a number's error: step²/12, or that of the levels."""
         return np.asarray(b**2 * (lloyd_max(self.bits).distortion if self.normal else 1 / 12))
 
@@ -204,7 +204,7 @@ class Quantised(CodedKeys):
         if u is not None and self.by == "channel":
             u = u.T
         keys, steps = _rounded(x, self.rounding, self.group, u)
-        spread = self.rounding.spread(steps)
+        spread = self.rounding.error_variance(steps)
         return Codes(keys.T, spread.T) if self.by == "channel" else Codes(keys, spread)
 
     def coder(self, d: int, rng: np.random.Generator) -> Coder | None:
@@ -220,14 +220,14 @@ class Quantised(CodedKeys):
         """Return q·k and Σ_c q_c² s_c²/12."""
         if not self.dither:
             return None
-        spread = self.codes(k, np.random.default_rng(0)).spread
+        spread = self.codes(k, np.random.default_rng(0)).error_variance
         return LogitMoments(exact.logits(q, k), q**2 @ spread.T)
 
     def coded_moments(self, q: Array, k: Array) -> Moments | None:
         """Return Π_c sinh(x_c)/x_c − 1 and the variance, Π sinh(2x_c)/2x_c − (Π sinh(x_c)/x_c)²."""
         if not self.dither:
             return None
-        spread = self.codes(k, np.random.default_rng(0)).spread
+        spread = self.codes(k, np.random.default_rng(0)).error_variance
         half = np.sqrt(3 * spread)  # s/2
         first, second = (
             np.array([_log_sinhc(p * np.abs(row) * half).sum(axis=1) for row in q])
@@ -286,4 +286,4 @@ class _RoundingCoder:
             group = np.arange(self.d) // self.method.group
             a, b = scales[:, 2 * group], scales[:, 2 * group + 1]
         how = self.method.rounding
-        return Codes(how.values(codes[0], a, b), how.spread(b))
+        return Codes(how.values(codes[0], a, b), how.error_variance(b))

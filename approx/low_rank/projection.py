@@ -23,7 +23,7 @@ from approx.supports import patterns
 from approx.supports.patterns import exact_on
 
 PIVOTS = ("greedy", "qr", "leverage", "h2o")
-LEAST = 2.0**-10  # of a weight
+LEAST_WEIGHT = 2.0**-10  # of a weight
 NONE = 1e-14  # of the largest squared column: a residual column below it is rounding
 
 
@@ -250,7 +250,7 @@ class Compaction:
         """Return the fit of the chosen keys of k to attention P of queries q; overwrite P."""
         columns, alone = P[:, chosen], np.eye(len(k))[chosen]
         w = 1 + _ridged(columns, (1 - columns.sum(axis=1))[:, None], ridge)[:, 0]
-        log = np.log(np.maximum(w, LEAST))
+        log = np.log(np.maximum(w, LEAST_WEIGHT))
         exponent = q @ k[chosen].T + log
         shares = np.exp(exponent - exponent.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)

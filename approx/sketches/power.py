@@ -41,7 +41,7 @@ class PowerSketch(Method):
     degree: int = integer(4, most=MOST_DEGREE)
 
     @abstractmethod
-    def spread(self, C: Array, U: Array, W: Array, S: Array) -> Signed:
+    def sketch_covariance(self, C: Array, U: Array, W: Array, S: Array) -> Signed:
         """Return the covariance of the estimates for two keys, from C = c c' and U, W, S."""
 
     def _moments(self, q: Array, k: Array, mask: Mask) -> Moments:
@@ -49,7 +49,7 @@ class PowerSketch(Method):
         a, row = unit(augmented(q, self.degree))
         b, column = unit(augmented(k, self.degree))
         C, S = np.square(a @ b.T), np.square(a) @ np.square(b).T
-        spread = self.spread(C, np.maximum(1 - S, 0.0), C - S, S)
+        spread = self.sketch_covariance(C, np.maximum(1 - S, 0.0), C - S, S)
         x, log = exact.logits(q, k), 2 * self.degree * (row[:, None] + column)
         log_variance = np.where(spread.sign > 0, spread.log + log, -np.inf)
         return Moments(power_bias(x, self.degree), log_variance - 2 * x)
@@ -59,7 +59,7 @@ class PowerSketch(Method):
         b, column = unit(augmented(K, self.degree))
         c = (b @ a.T)[:, 0]
         C, S = np.outer(c, c), (b * np.square(a)) @ b.T
-        spread = self.spread(C, b @ b.T - S, C - S, S)
+        spread = self.sketch_covariance(C, b @ b.T - S, C - S, S)
         log = self.degree * (scale + column) - K @ Q[i]
         return value(Signed(spread.sign, spread.log + log[:, None] + log))
 

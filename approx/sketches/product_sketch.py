@@ -94,7 +94,7 @@ class ProductSketch(PowerSketch):
         m = self.m or 0
         return products(a, b, levels, np.full(m, -0.5 * math.log(m)), q.dtype, mask)
 
-    def spread(self, C: Array, U: Array, W: Array, S: Array) -> Signed:
+    def sketch_covariance(self, C: Array, U: Array, W: Array, S: Array) -> Signed:
         """Return (M^p − C^p)/m, M = C + U + W + (2 + κ₄) S."""
         more = U + W + (2 + CUMULANTS[self.law][0]) * S
         return scaled(excess(C, more, self.degree), -math.log(self.m or 1))

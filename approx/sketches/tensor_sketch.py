@@ -108,7 +108,7 @@ class TensorSketch(PowerSketch):
         factors = Factors.scaled(y[:n], y[n:], log[:n], log[n:], seen, dtype=q.dtype)
         return factors.astype(q.dtype)
 
-    def spread(self, C: Array, U: Array, W: Array, S: Array) -> Signed:
+    def sketch_covariance(self, C: Array, U: Array, W: Array, S: Array) -> Signed:
         """Return [g f(U + W) + (m − g)(f(U) + f(W))]/m²."""
         m, p = self.m or 1, self.degree
         g = min(m, 2 - m % 2)

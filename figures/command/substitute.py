@@ -18,7 +18,7 @@ from analysis.models.plan import Plan, check_weights
 from analysis.models.substitute import by_run, substitute
 from approx import parse
 from figures.command import options
-from figures.show.diagnosis import plain
+from figures.show.diagnosis import json_value
 from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import mark, speaking, tr
 
@@ -142,10 +142,10 @@ def objects(found: pd.DataFrame) -> list[dict[str, Any]]:
         )
         replaced = heads.reset_index().to_dict("records")
         every.append(
-            {str(name): plain(value) for name, value in row.items()}
+            {str(name): json_value(value) for name, value in row.items()}
             | {
-                "layers": [plain(value) for value in behind.value],
-                "replaced": [{str(k): plain(v) for k, v in one.items()} for one in replaced],
+                "layers": [json_value(value) for value in behind.value],
+                "replaced": [{str(k): json_value(v) for k, v in one.items()} for one in replaced],
             }
         )
     return every

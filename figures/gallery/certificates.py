@@ -9,7 +9,7 @@ from figures.words.translation import mark, tr
 
 TITLE = "What an estimate knows of its own error"
 ORDER = 290
-LEAST = 1e-4  # rows with less error are left out
+LEAST_ERROR = 1e-4  # rows with less error are left out
 LOOKS = (  # by bits of a code
     (0, mark("bound from boxes of {size} keys"), looks.PALETTE[2], "s"),
     (CODES.bits, mark("bound from boxes and {bits} bits a coordinate"), looks.PALETTE[0], "o"),
@@ -17,7 +17,7 @@ LOOKS = (  # by bits of a code
 
 
 def _bounds(table: pd.DataFrame) -> pd.DataFrame:
-    return table[table.truth > LEAST]
+    return table[table.truth > LEAST_ERROR]
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -33,7 +33,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 name = tr(label, size=BOXES.size, bits=bits)
                 look = style.dots(colour, marker, 3) | {"alpha": 0.5, "markeredgewidth": 0}
                 ax.plot(rows.truth, rows.value, label=name, **look)
-            ax.plot([LEAST, 1], [LEAST, 1], color="black", label=tr("bound = error"))
+            ax.plot([LEAST_ERROR, 1], [LEAST_ERROR, 1], color="black", label=tr("bound = error"))
             ax.set(xscale="log", yscale="log", title=looks.label(method))
             ax.set_xlabel(tr("error: total variation"))
         axes[0].set_ylabel(tr("upper bound of the error"))

@@ -9,7 +9,7 @@ from figures.words.translation import mark, tr
 
 TITLE = "Polynomials and rational functions"
 ORDER = 325
-LEAST = 1e-13  # below it, what is measured in float64 is rounding
+ROUNDING = 1e-13  # below it, what is measured in float64 is rounding
 PANELS = {
     "interval": {
         "taylor": (mark("Taylor polynomial"), looks.PALETTE[1], "p"),
@@ -35,7 +35,7 @@ def draw(table: pd.DataFrame) -> Figure:
             for method, (name, colour, marker) in looks.items():
                 curve = _seen(part[part.method == method])
                 ax.plot(curve.degree, curve.value, color=colour, marker=marker, label=tr(name))
-            ax.set(yscale="log", xlim=(0, None), ylim=(LEAST, None), xlabel=tr("degree"))
+            ax.set(yscale="log", xlim=(0, None), ylim=(ROUNDING, None), xlabel=tr("degree"))
         axes[0].set_title(tr("x from −{b:g} to {b:g}", b=table.bound.min()))
         axes[1].set_title(tr("x ≤ 0"))
         axes[0].set_ylabel(tr("largest error of exp(x) / largest exp(x)"))
@@ -45,7 +45,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _seen(curve: pd.DataFrame) -> pd.DataFrame:
     """Return a curve up to its first value that may be rounding."""
-    return curve[(curve.value > LEAST).cummin()]
+    return curve[(curve.value > ROUNDING).cummin()]
 
 
 def _errors(table: pd.DataFrame) -> pd.Series:

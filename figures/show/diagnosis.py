@@ -73,11 +73,12 @@ SLACK = 1e-6  # relative, within which an error is the bound, which is rounded d
 def objects(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return one object a (layer, head, method), for JSON: what is not a number there is null."""
     return [
-        {str(name): plain(value) for name, value in row.items()} for row in table.to_dict("records")
+        {str(name): json_value(value) for name, value in row.items()}
+        for row in table.to_dict("records")
     ]
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """Return a value as JSON has it: null where it is no number, sentences in words."""
     if isinstance(value, list):
         return [_said(sentence) for sentence in value]

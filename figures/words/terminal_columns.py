@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 
 COLUMNS = 80  # of a terminal
-LEAST = 12  # columns that a name has at least where others leave so few
+LEAST_WIDTH = 12  # columns that a name has at least where others leave so few
 # where a name goes on in the next line: behind a blank, the opening of a spec, a Chinese character
 BREAKS = re.compile(
     r"(?<=[\s,])|(?<=\w[(=])|(?<=[\u2e80-\u9fff])(?![、。，：；）」》？！)])|(?<=）)(?![、。，：；」》？！])"
@@ -124,7 +124,7 @@ def aligned(
         cells = [[_lines(cell, sizes.get(i)) for i, cell in enumerate(row)] for row in rows]
         widths = [max(width(line) for cell in column for line in cell) for column in zip(*cells)]
         over = sum(widths) + 2 * len(widths) - 2 - (COLUMNS if most is None else most)
-        wide = [i for i, size in sizes.items() if size > LEAST]
+        wide = [i for i, size in sizes.items() if size > LEAST_WIDTH]
         if cut is not None or over <= 0 or not wide:
             break
         sizes[max(wide, key=sizes.__getitem__)] -= 1

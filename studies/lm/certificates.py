@@ -25,7 +25,7 @@ from approx import parse
 from studies.lm import pages
 
 FIRST = 128  # the first query that counts
-LEAST = 1e-6  # smaller errors are left out of ratios, because rounding is a part of them
+LEAST_ERROR = 1e-6  # smaller errors are left out of ratios, because rounding is a part of them
 CODES = {bits: Source("boxes", bits=bits) for bits in (2, 3, 4, 6)}
 FOUR = ENTRIES._replace(bits=4)
 METHODS: dict[str, tuple[Source, ...]] = {
@@ -52,7 +52,7 @@ def measured(heads: Iterable[Head], first: int = FIRST) -> pd.DataFrame:
     tables = [compared(x, spec, sources) for x in heads for spec, sources in METHODS.items()]
     rows = pd.concat(tables, ignore_index=True)
     rows = rows[rows.position >= first]
-    return rows.assign(ratio=(rows.value / rows.truth).where(rows.truth > LEAST))
+    return rows.assign(ratio=(rows.value / rows.truth).where(rows.truth > LEAST_ERROR))
 
 
 def summary(rows: pd.DataFrame) -> pd.DataFrame:

@@ -32,7 +32,7 @@ from approx import METHODS, Method, parse
 from approx.method.evaluation import obstacle
 from approx.method.prices import Shape, price_at
 from figures.command import substitute as substitution
-from figures.show.diagnosis import plain
+from figures.show.diagnosis import json_value
 from figures.words.marked_text import insert
 from studies.lm import pages
 from studies.lm.sample import DATA
@@ -137,7 +137,7 @@ def _runs(
         if spec not in known or (errors and "own_attention_tv" not in known[spec]):
             table = substitute.measure(passage, {spec: passage.everywhere(method)}, errors=errors)
             (row,) = substitute.by_run(table).itertuples()
-            numbers = {name: plain(x) for name, x in row._asdict().items() if name != "Index"}
+            numbers = {name: json_value(x) for name, x in row._asdict().items() if name != "Index"}
             known[spec] = {"use": substitution.use(row)} | numbers
         found.append({"keys": keys, "template": template} | known[spec])
     return found

@@ -252,7 +252,8 @@ def test_half_the_variance_that_is_stored_is_subtracted(spec):
     Q, K = drawn()
     plain = parse(spec)
     codes = plain.codes(K, np.random.default_rng(0))
-    spread = codes.spread[:, None] * np.ones(5) if codes.spread.ndim == 1 else codes.spread
+    spread = codes.error_variance
+    spread = spread[:, None] * np.ones(5) if spread.ndim == 1 else spread
     want = Q @ codes.keys.T - Q**2 @ spread.T / 2
     estimate = dataclasses.replace(plain, corrected=True).approximate(Q, K, rng=0)
     np.testing.assert_allclose(np.log(estimate.to_dense()), want, rtol=0, atol=1e-12)
@@ -271,7 +272,7 @@ def test_the_variance_that_is_stored_is_that_of_logits(spec):
     method, rng = parse(spec), np.random.default_rng(2)
     x = np.array([Q @ method.codes(K, rng).keys.T for _ in range(40)])
     about = Q @ K.T if method.deterministic else x.mean(axis=0)
-    spread = method.codes(K, rng).spread
+    spread = method.codes(K, rng).error_variance
     spread = spread[:, None] * np.ones(64) if spread.ndim == 1 else spread
     ratio = np.square(x - about).mean() / (Q**2 @ spread.T).mean()
     np.testing.assert_allclose(ratio, 1.0, rtol=0.1)  # 1/40, and 2 % for 300 pairs

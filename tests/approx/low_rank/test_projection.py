@@ -9,7 +9,8 @@ import scipy.linalg
 
 from approx import Mask, parse
 from approx.estimate import exact
-from approx.low_rank.projection import LEAST, PIVOTS, ColumnProjection, Compaction, _ridged, pivots
+from approx.low_rank import projection
+from approx.low_rank.projection import PIVOTS, ColumnProjection, Compaction, _ridged, pivots
 
 RNG = np.random.default_rng(4)
 Q, K, V = (RNG.standard_normal(shape) for shape in ((24, 3), (16, 3), (16, 2)))
@@ -47,7 +48,7 @@ def test_weights_and_values_are_ridge_regressions(ridge):
         return np.linalg.lstsq(np.vstack([A, root]), np.vstack([B, root @ prior]), rcond=None)[0]
 
     w = regression(P[:, chosen], np.ones((24, 1)), np.ones((4, 1)))[:, 0]
-    np.testing.assert_allclose(np.exp(fit.log), np.maximum(w, LEAST), rtol=1e-9)
+    np.testing.assert_allclose(np.exp(fit.log), np.maximum(w, projection.LEAST_WEIGHT), rtol=1e-9)
     want = regression(shares(fit), P, E)
     np.testing.assert_allclose(fit.weights, want, rtol=0, atol=1e-9)
 
