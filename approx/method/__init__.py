@@ -3,6 +3,5 @@
 from approx.method.evaluation import Rng as Rng, generator as generator
 from approx.method.filling import MOST_KEYS as MOST_KEYS, Size as Size
 from approx.method.label import Label as Label
-from approx.method.method import Method as Method
-from approx.method.metric_names import FROBENIUS as FROBENIUS, TV as TV
+from approx.method.method import FROBENIUS as FROBENIUS, TV as TV, Method as Method
 from approx.method.moments import Moments as Moments

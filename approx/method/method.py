@@ -35,6 +35,9 @@ from approx.method.tags import (
     composed,
 )
 
+TV = "attention_tv"  # metrics of `analysis.errors` that a method may promise to minimise
+FROBENIUS = {space: f"{space}_relative_frobenius" for space in ("kernel", "attention")}
+
 
 class Method(ABC):
     """A way to approximate exp(q·k): a frozen dataclass whose fields are its hyper-parameters.

@@ -41,7 +41,13 @@ RULES: dict[str, Callable[[Iterable[bool]], bool]] = {  # of which parts must ha
 
 
 def composed(parts: Collection[frozenset[str]]) -> frozenset[str]:
-    """Return the tags of a method that is made of parts with these tags; none without parts."""
+    """Return the tags of a method that is made of parts with these tags; none without parts.
+
+    Examples
+    --------
+    >>> sorted(composed([frozenset({ORACLE, ROW_LOCAL}), frozenset({RANDOM, ROW_LOCAL, SCALE})]))
+    ['oracle', 'random', 'row local']
+    """
     if not parts:
         return frozenset()
     return frozenset(tag for tag, rule in RULES.items() if rule(tag in part for part in parts))
