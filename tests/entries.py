@@ -26,7 +26,7 @@ from analysis.costs import budget, operations
 from analysis.errors import metrics
 from analysis.experiments import support_recall
 from analysis.inputs import statistics
-from analysis.ranks import modular, position_rank, rank
+from analysis.ranks import position_rank, rank
 from analysis.ranks.attention_weights import Weights
 from analysis.sweeps import crossovers, sweep
 from approx import METHODS, Approximation, Method, parse, projections
@@ -198,7 +198,6 @@ ENTRIES = [
     entry(rank.exact_singular_values, inputs=X),
     entry(position_rank.ranks, logits=D),
     entry(position_rank.generic, n=4, d=2, d_h=1, d_p=at(0, 1), heads=1, rng=0),
-    entry(modular.taylor_kernel, degree=at(0, 2), Q=[[1]], K=[[1]]),
     # errors, bounds, moments
     entry(metrics.compare, approximation=S, Q=Q, K=K, V=V, mask=None, rows=at(2, 3)),
     entry(metrics.compare_all, approximations=[A], Q=Q, K=K, mask=None,

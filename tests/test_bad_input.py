@@ -41,7 +41,7 @@ from analysis import inputs
 from analysis.advice import diagnose, pitfalls
 from analysis.costs import operations
 from analysis.errors import metrics
-from analysis.ranks import modular, rank
+from analysis.ranks import rank
 from approx import METHODS, Approximation, Mask, checks, parse, projections
 from approx.estimate import exact, memory
 from approx.low_rank import godec, robust_pca
@@ -482,13 +482,6 @@ WRONG = [
       for x in (np.nan, np.inf)),
     *((lambda x=x: attention.softmax(x), "logits must have a finite maximum along the last axis")
       for x in ([[0.0, np.nan]], [[0.0, np.inf]], [[0, 0], [-np.inf] * 2], np.ones((2, 0)), 1.0)),
-    *((lambda pair=pair: modular.taylor_kernel(2, *pair), rule)
-      for x, rule in (([[0.5]], "must hold integers of 64 bits, got dtype float64"),
-                      ([[2**70]], "must hold integers of 64 bits, got dtype object"),
-                      ([[1], [1, 2]], "must have rows of one length"),
-                      ([1, 2], r"must have 2 dimensions, got shape \(2,\)"),
-                      ([[1, 2]], r"Q and K must have the same width d, got \(1, [12]\) and"))
-      for pair in ((x, [[1]]), ([[1]], x))),
     *((lambda s=s: rank.measures(s, (3, 9)), rule)
       for s, rule in (([1.0, 2.0], "s must be descending and >= 0"),
                       ([1.0, -1.0], "s must be descending and >= 0"),
@@ -538,8 +531,6 @@ def test_sizes_that_would_not_fit_are_refused_before_they_are_drawn(use, rule):
 
 def test_what_these_functions_do_not_refuse():
     np.testing.assert_array_equal(attention.softmax([0, -np.inf]), [1, 0])
-    above = np.array([[modular.PRIME * 2**20 + 3]])  # 3: as it is its square would wrap
-    np.testing.assert_array_equal(modular.taylor_kernel(1, above, above), [[10]])
     assert METHODS["taylor"](degree=0).degree == 0
 
 

@@ -13,12 +13,12 @@ ORDER = 340
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the ε-rank and its bound against temperature of up to three inputs."""
-    heads = table[table.degree < 0].input.unique().tolist()[:3]
+    heads = table.input.unique().tolist()[:3]
     with style.style():
         figure = Figure(figsize=(7.0, 3.0))
         axes = figure.subplots(1, len(heads), sharey=True, squeeze=False)[0]
         for ax, name in zip(axes, heads):
-            part = table[(table.input == name) & (table.degree < 0)]
+            part = table[table.input == name]
             for method, colour, marker, label in (
                 ("minimax", looks.PALETTE[2], "s", tr("bound by the best polynomial")),
                 ("exact", "black", ".", tr("rank that fits exp(q·k) within {e:.0%}", e=EPSILON)),

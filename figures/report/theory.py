@@ -35,9 +35,8 @@ def least(table: pd.DataFrame) -> str:
 
 def bounded(ranks: pd.DataFrame) -> pd.DataFrame:
     """Return the ε-rank and its bound by the best polynomial, at each input and temperature."""
-    part = ranks[(ranks.degree < 0) & ranks.method.isin(("exact", "minimax"))]
     keys = ["input", "n", "l", "d", "temperature"]
-    return part.pivot_table("value", keys, "method", sort=False).reset_index()
+    return ranks.pivot_table("value", keys, "method", sort=False).reset_index()
 
 
 def rank_table(ranks: pd.DataFrame) -> pd.DataFrame:

@@ -170,6 +170,23 @@ def test_indefiniteness_as_published():
     np.testing.assert_allclose(p.monomial.coefficients, [-1.54, 4.88, 1.61], atol=0.0051)
 
 
+@pytest.mark.parametrize(("d", "most"), [(4, 6), (8, 4)])
+def test_the_rank_of_generic_points_is_the_count_of_monomials(d, most):
+    """On the sphere |q| = |k| = √d, spherical harmonics are counted instead."""
+    n, rng = 96, np.random.default_rng(0)
+    for degree in range(1, most + 1):
+        for sphere in (False, True):
+            Q, K = rng.standard_normal((2, n, d))
+            if sphere:
+                Q, K = (math.sqrt(d) * x / np.linalg.norm(x, axis=1, keepdims=True) for x in (Q, K))
+            p = Taylor(degree).polynomial(1.0)
+            want = math.comb(d + degree, degree)
+            if sphere:
+                want = math.comb(d + degree - 1, degree) + math.comb(d + degree - 2, degree - 1)
+            assert p.rank(n, n, d, sphere=sphere) == min(n, want)
+            assert np.linalg.matrix_rank(p(Q @ K.T / math.sqrt(d))) == min(n, want)
+
+
 # Errors
 
 
