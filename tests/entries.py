@@ -239,7 +239,7 @@ ENTRIES = [
     entry(pitfalls.concentration, approximation=S),
     # costs, sweeps, advice
     entry(budget.match, methods=[METHOD], budget=4.0, inputs=X),
-    entry(budget.values_per_row, approximation=A),
+    entry(budget.stored, approximation=A),
     entry(crossovers.oracles, inputs=[X], temperatures=[1.0], budgets=[8.0]),
     entry(sweep.sweep, methods=[METHOD], inputs=[X], temperatures=[1.0], trials=1, seed=at(0, 0),
           jobs=1),

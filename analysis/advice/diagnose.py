@@ -130,7 +130,7 @@ def diagnose(
         One row per (layer, head, method). Columns of the method:
 
         - ``spec``; ``class``, such as "columns"; ``budget``, ``currency``
-        - ``values_per_row`` (stored), ``reads`` (numbers read to answer one new query),
+        - ``stored`` (values per query row), ``reads`` (numbers read to answer one new query),
           ``multiply_adds`` and ``bytes``, all per query, see `approx.Price`; NaN if not known
           before a run
         - ``attention_tv``: the median over trials; ``attention_tv_least``, ``attention_tv_most``:

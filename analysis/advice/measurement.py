@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from analysis.bounds import certificates
 from analysis.costs import candidates
+from analysis.costs.budget import stored
 from analysis.errors import metrics
 from analysis.inputs import Head, Heads
 from analysis.ranks.attention_weights import MOST_ENTRIES
@@ -261,7 +262,7 @@ class Draws(NamedTuple):
         tv = [of_draw["attention_tv"] for of_draw in self.errors]
         output = self.middle("output_relative_error")
         return {
-            "values_per_row": stored(self.estimates[-1], x),
+            "stored": stored(self.estimates[-1], x.n),
             **prices(self.method, x),
             "attention_tv": self.middle("attention_tv"),
             "attention_tv_least": min(tv),
@@ -418,13 +419,6 @@ def _compared(x: Head, estimates: Sequence[Approximation], head: Sampled) -> lis
     return metrics.compare_all(
         estimates, x.Q, x.K, x.V, mask=x.mask, rows=rows, population=population
     )
-
-
-def stored(estimate: Approximation, x: Head) -> float:
-    """Return the stored values per query of x; the estimate may have only some of its rows."""
-    rows = estimate.shape[0]
-    factors = estimate.low.parameters * (x.n + x.l) / (x.n * (rows + x.l))
-    return factors + estimate.nnz / rows
 
 
 def prices(method: Method, x: Head) -> dict[str, float]:

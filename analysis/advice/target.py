@@ -27,9 +27,8 @@ from analysis.advice.measurement import (
     cost,
     draws,
     measurable,
-    stored,
 )
-from analysis.costs.budget import price_of_keys
+from analysis.costs.budget import price_of_keys, stored
 from analysis.costs.optimality import BOUND, FOUND, standing
 from analysis.inputs import Head, Heads
 from analysis.sentences import Sentence
@@ -489,4 +488,4 @@ def _price(method: Method, estimate: Approximation, head: Sampled) -> dict[str, 
     if price is None and not estimate.nnz:
         price = low_rank(estimate.rank, x.shape)  # such as uniform attention
     known = amounts(price)
-    return known if price is not None else known | {"stored": stored(estimate, x)}
+    return known if price is not None else known | {"stored": stored(estimate, x.n)}

@@ -83,8 +83,8 @@ def winner(rows: Sequence[dict[str, Any]], metric: str = TV) -> dict[str, Any] |
 
     Examples
     --------
-    >>> row = {"runnable": True, "attention_tv": 0.5, "values_per_row": 32.0}
-    >>> winner([row, row | {"values_per_row": 2.0}])["values_per_row"]
+    >>> row = {"runnable": True, "attention_tv": 0.5, "stored": 32.0}
+    >>> winner([row, row | {"stored": 2.0}])["stored"]
     2.0
     """
     runnable = [row for row in rows if row["runnable"] and not row.get("screened")]
@@ -93,7 +93,7 @@ def winner(rows: Sequence[dict[str, Any]], metric: str = TV) -> dict[str, Any] |
 
 def rank(row: dict[str, Any], metric: str = TV) -> tuple[float, float]:
     """Return the sort key of which the winner has the least: error, then stored values."""
-    return row[metric], row["values_per_row"]
+    return row[metric], row["stored"]
 
 
 def gaps(table: pd.DataFrame) -> pd.DataFrame:
@@ -209,7 +209,7 @@ def _advice(part: list[_Row]) -> Advice:
     about = part[0]
     metric = str(about.get("metric", TV))
     other = OUTPUT if metric == TV else TV
-    rows = sorted(part, key=lambda row: (*_last(row[metric]), *_last(row["values_per_row"])))
+    rows = sorted(part, key=lambda row: (*_last(row[metric]), *_last(row["stored"])))
     others = [row for row in rows if row["runnable"] and not row["winner"] and not row["screened"]]
     first = next((row for row in rows if row["winner"]), {})
     uniform = next((row for row in rows if row["spec"] == TRIVIAL), {})

@@ -109,7 +109,12 @@ def match(
     return Matched(fitting, absent)
 
 
-def values_per_row(approximation: Approximation) -> float:
-    """Return the stored values per query row, parameters/n."""
+def stored(approximation: Approximation, n: int | None = None) -> float:
+    """Return the stored values per query row, parameters/n.
+
+    With n, the approximation has some rows of n queries, and the result is that of all n.
+    """
     checks.instance("approximation", approximation, Approximation, "an Approximation")
-    return approximation.parameters / approximation.shape[0]
+    rows, l = approximation.shape
+    n = rows if n is None else n
+    return approximation.low.parameters * (n + l) / (n * (rows + l)) + approximation.nnz / rows

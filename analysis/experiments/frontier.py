@@ -104,7 +104,7 @@ def costs(x: Head, method: Method, estimates: Sequence[Approximation]) -> list[f
     price = method.price(**x.shape.given)
     if price is not None and not isinstance(method, Guarded):
         return [getattr(price, name) for name in CURRENCIES]
-    known = {"stored": float(np.mean([budget.values_per_row(one) for one in estimates]))}
+    known = {"stored": float(np.mean([budget.stored(one) for one in estimates]))}
     if isinstance(method, Guarded):
         known["reads"] = guards.summary(guards.spent(x, method))["share"] * x.shape.exact
     return [known.get(name) for name in CURRENCIES]

@@ -60,7 +60,7 @@ from approx.method.prices import CURRENCIES
 LEAST_TOKENS = SKIP + FEWEST * BLOCK  # tokens of a text; with fewer a KL has no standard error
 NEAR = 200  # the halves of a text are cut at a blank within so many characters after its middle
 ADVICE = (  # the stored columns of `diagnose`, all numbers
-    "attention_tv", "values_per_row", "reads", "bound", "certificate", "exact_price", "exact_reads",
+    "attention_tv", "stored", "reads", "bound", "certificate", "exact_price", "exact_reads",
     "winner", "runnable", "oracle", "screened", "verdict",
 )  # fmt: skip
 WORDS = "kl", "own_token", "own_probability", "plan_token", "plan_probability"

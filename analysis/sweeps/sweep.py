@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.costs.budget import amount_text, match, values_per_row
+from analysis.costs.budget import amount_text, match, stored
 from analysis.errors import metrics
 from analysis.inputs import Head, Heads
 from analysis.runs import engines, tasks
@@ -52,7 +52,7 @@ def _in_table(measured: dict[str, float], approximation: Approximation) -> dict[
     return errors | {
         "rank": float(approximation.rank),
         "nnz": float(approximation.nnz),
-        "values_per_row": values_per_row(approximation),
+        "stored": stored(approximation),
     }
 
 

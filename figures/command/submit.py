@@ -26,7 +26,7 @@ MORE = (
 )
 BESIDE = "uniform()", "positive", "nystrom", "top_k", "truncated_svd(space='attention')"
 COLUMNS = {  # metric → format
-    "rank": ".0f", "values_per_row": ".3g", "attention_tv": ".2f", "output_relative_error": ".2g",
+    "rank": ".0f", "stored": ".3g", "attention_tv": ".2f", "output_relative_error": ".2g",
 }  # fmt: skip
 
 

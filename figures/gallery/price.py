@@ -52,7 +52,7 @@ def draw(table: pd.DataFrame) -> Figure:
         for ax, name in zip(axes, inputs):
             part = table[table.input == name]
             wide = part.pivot_table("value", "method", "metric", aggfunc="median").reset_index()
-            points = wide.assign(price=wide.values_per_row, error=wide[metric])
+            points = wide.assign(price=wide.stored, error=wide[metric])
             for label, members in _families(points.dropna(subset=["error"]), "attention"):
                 spec, members = members.method.iloc[0], members.sort_values("price")
                 look = looks.reference_look(spec) | {"label": label}
@@ -88,7 +88,7 @@ def _taylor(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def finding(table: pd.DataFrame) -> str:
-    stored = _taylor(table).values_per_row
+    stored = _taylor(table).stored
     exact = table.drop_duplicates("input").set_index("input").l.reindex(stored.index)
     return tr(
         "A polynomial of degree 2 stores more numbers than the matrix has entries on {share}.",

@@ -75,7 +75,7 @@ def test_winners_are_those_of_brute_force(heads, table):
             if (errors := brute_force(x, spec, 3, 1)) is not None:
                 filled = str(parse(spec).within(BUDGET, n=x.n, l=x.l, d=x.d))
                 assert part.attention_tv[filled] == pytest.approx(errors[0], rel=1e-9)
-                assert part.values_per_row[filled] == errors[1]
+                assert part.stored[filled] == errors[1]
                 if not spec.startswith("top_k"):
                     found[filled] = errors
         assert set(part.index) == {*found, *part.index[~part.runnable]}
@@ -92,11 +92,9 @@ def test_what_does_not_fit_is_absent_and_oracles_never_win(table):
 
 
 def test_a_tie_goes_to_the_cheaper():
-    row = {"runnable": True, "attention_tv": 0.5, "values_per_row": 32.0}
-    cheap = row | {"values_per_row": 2.0}
-    assert (
-        advising.winner([row, cheap, row | {"attention_tv": 0.6, "values_per_row": 1.0}]) is cheap
-    )
+    row = {"runnable": True, "attention_tv": 0.5, "stored": 32.0}
+    cheap = row | {"stored": 2.0}
+    assert advising.winner([row, cheap, row | {"attention_tv": 0.6, "stored": 1.0}]) is cheap
     assert advising.winner([row | {"runnable": False}]) is None
 
 
@@ -599,20 +597,19 @@ def test_what_saves_nothing_but_stored_values_is_not_advised():
 def test_budgets_of_every_currency_are_kept(currency):
     x = causal(n=48, l=48)
     exact = getattr(parse("exact()").price(**x.shape.given), currency)
-    column = {"stored": "values_per_row"}.get(currency, currency)
     specs = TRIVIAL, "sink_window()", "top_k()", "nystrom()", "truncated_svd(space='attention')"
     asked = {"currency": currency, "methods": [parse(s) for s in specs], "trials": 1}
     share = 0.51234
     found = diagnose(x, budget=share * exact, **asked)
     assert len(found) >= 4
-    assert (found[column].dropna() <= share * exact * (1 + 1e-12)).all()
+    assert (found[currency].dropna() <= share * exact * (1 + 1e-12)).all()
     assert (found.exact_price == exact).all()
     assert set(found.currency) == {currency}
     with pytest.raises(ValueError, match="no method fits"):
         diagnose(x, budget=1e-9, currency=currency, methods=[parse("sink_window()")])
     # what exact attention costs is enough, however much is offered
     huge = diagnose(x, budget=1e15, **asked)
-    assert (huge[column].dropna() <= exact).all()
+    assert (huge[currency].dropna() <= exact).all()
     assert set(huge.verdict) == {KEEP}
     assert set(huge.budget) == {1e15}
 

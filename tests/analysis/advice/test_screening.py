@@ -17,7 +17,7 @@ from analysis.costs.candidates import TRIVIAL
 from approx import parse
 from studies.lm import screening
 
-ANSWER = ["spec", "attention_tv", "verdict", "values_per_row", "bound", "certificate"]
+ANSWER = ["spec", "attention_tv", "verdict", "stored", "bound", "certificate"]
 
 
 @pytest.fixture(scope="module")

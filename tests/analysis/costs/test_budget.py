@@ -3,7 +3,7 @@
 import pytest
 from each import each
 
-from analysis.costs.budget import WORDING, amount_text, match, price_of_keys, values_per_row
+from analysis.costs.budget import WORDING, amount_text, match, price_of_keys, stored
 from analysis.inputs import gaussian
 from approx import METHODS, parse
 from approx.baselines import Baseline
@@ -28,7 +28,7 @@ def test_what_is_filled_stores_no_more_than_the_budget(name, budget):
     price = fitting[0].price(n=x.n, l=x.l, d=x.d)
     if price is not None:
         slack = 1 + 1e-12  # the price may be a sum of floats
-        assert values_per_row(estimate) <= price.stored * slack
+        assert stored(estimate) <= price.stored * slack
         assert price.stored <= budget * slack or isinstance(fitting[0], Baseline)
 
 
@@ -70,7 +70,7 @@ def test_fewer_queries_than_keys_pay_more_for_factors():
     found = match([parse("positive"), parse("top_k")], 32, longer).fitting
     assert [str(m) for m in found] == ["positive(m=6)", "top_k(k=8)"]  # 6·(2 + 8)/2 = 30
     estimate = found[0].approximate(longer.Q, longer.K, rng=0)
-    assert values_per_row(estimate) == 30
+    assert stored(estimate) == 30
 
 
 def test_budgets_of_as_many_keys_buy_as_many_in_every_currency():

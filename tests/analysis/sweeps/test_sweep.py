@@ -9,7 +9,7 @@ import pytest
 from matplotlib.text import Text
 from pandas.testing import assert_frame_equal
 
-from analysis.costs.budget import match, values_per_row
+from analysis.costs.budget import match, stored
 from analysis.errors import metrics
 from analysis.errors.metrics import compare
 from analysis.inputs import Heads, gaussian
@@ -65,7 +65,7 @@ def test_columns_and_their_types():
     assert not found.duplicated(list(COLUMNS[:-2])).any()
     x = small()
     whole = compare(parse("one()").approximate(x.Q, x.K), x.Q, x.K, x.V)
-    names = {*whole, "rank", "nnz", "values_per_row"} - {"runnable"}  # which is no error
+    names = {*whole, "rank", "nnz", "stored"} - {"runnable"}  # which is no error
     assert set(found.metric) == names
     # (2 methods × 2 trials + 1) × 3 heads × 2 temperatures
     assert len(found) == 5 * 3 * 2 * len(names)
@@ -94,7 +94,7 @@ def test_values_are_those_of_compare():
     at = x.at_temperature(0.5)
     estimate = parse("taylor(degree=1)").approximate(at.Q, at.K, mask="causal")
     expected = compare(estimate, at.Q, at.K, at.V, mask="causal")
-    expected |= {"rank": 4.0, "nnz": 0.0, "values_per_row": values_per_row(estimate)}
+    expected |= {"rank": 4.0, "nnz": 0.0, "stored": stored(estimate)}
     assert expected.pop("runnable") == 1  # which is no error, and in no table
     assert errors(estimate, at) == expected
     cell = dict(zip(found.metric, found.value))
@@ -177,7 +177,7 @@ def test_templates_are_filled_for_each_input():
     by_input = {name: set(part.method) for name, part in found.groupby("input")}
     assert by_input["gaussian"] == {"positive(m=6)", "top_k(k=7)", "zero()"}
     assert by_input["many 0.3"] == {"positive(m=6)", "top_k(k=6)", "zero()"}
-    stored = found[found.metric == "values_per_row"]
+    stored = found[found.metric == "stored"]
     assert (stored.value <= 12).all()
 
 

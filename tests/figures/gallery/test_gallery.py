@@ -118,7 +118,7 @@ def test_inputs_of_another_shape_have_oracles_of_another_rank(tables):
 def test_polynomials_stand_at_their_own_price(tables, small):
     table = tables["price"]
     x = small.inputs[0]
-    row = table[(table.method == "taylor(degree=2)") & (table.metric == "values_per_row")]
+    row = table[(table.method == "taylor(degree=2)") & (table.metric == "stored")]
     width = (x.d + 2) * (x.d + 1) // 2  # C(d + 2, 2), both sides of n = l
     assert row[row.input == "gaussian"].value.tolist() == [2.0 * width]
     assert {"taylor(1)", "tensor_power(3)", "robust_pca(space='attention')"} <= {*price.own_price()}

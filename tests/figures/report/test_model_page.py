@@ -40,7 +40,7 @@ def made_up(single=0.75, changes=None, stderr=0.0625):
             "temperature": 1.0, "spec": spec, "budget": 4096.0, "attention_tv": tv,
             "bound": 0.125, "certificate": float("nan"), "exact_price": 25600.0,
             "exact_reads": 25600.0, "oracle": False, "reads": 4096.0, "runnable": True,
-            "values_per_row": 32.0, "verdict": verdict, "winner": spec == WINDOW,
+            "stored": 32.0, "verdict": verdict, "winner": spec == WINDOW,
             "currency": "reads",
         }
         for (layer, head), verdict in verdicts.items()

@@ -41,7 +41,7 @@ def table():
                 "temperature": 1.5, "mask": "causal", "measured": 16, "exact_price": 64.0,
                 "exact_reads": 1000.0, "verdict": "use" if head == 0 else "keep exact",
                 "left_out": [], "spec": spec, "class": kind, "budget": 4.0, "currency": "stored",
-                "values_per_row": stored, "reads": reads[head], "attention_tv": tv,
+                "stored": stored, "reads": reads[head], "attention_tv": tv,
                 "attention_tv_stderr": 0.011 * (head + 1) if wins else 0.5,
                 "output_relative_error_stderr": 0.022 * (head + 1) if "sink" in spec else 0.5,
                 "bound": tv / 2, "certificate": 1.5 * tv if wins else math.nan,
@@ -288,7 +288,7 @@ def test_facts_of_a_head_are_those_of_its_arrays():
     columns = table.set_index("spec")
     assert columns.attention_tv[specs[1]] == pytest.approx(lost.mean(), rel=1e-9)
     held = (1 + 2 + 3 + 21 * 4) / 24
-    assert columns.values_per_row[specs[1]] == pytest.approx(held)
+    assert columns.stored[specs[1]] == pytest.approx(held)
     assert columns.reads[specs[1]] == 4 * (4 + 4)
     flat = 1 / np.arange(1, 25)[:, None]
     uniform = 0.5 * np.where(np.tri(24), abs(p - flat), 0).sum(axis=1).mean()
