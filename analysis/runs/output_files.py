@@ -26,13 +26,30 @@ RECORD, MANIFEST = "written.sha256", "manifest.json"
 TOKEN = secrets.token_hex(4)  # tells this process from a dead one of the same number
 
 
-def usable(folder: Path) -> None:
-    """Create an output folder, before any computation; raise OSError if this fails."""
+def usable(folder: Path, names: Iterable[str] = (), holds: str | None = None) -> None:
+    """Create an output folder, before any computation.
+
+    Parameters
+    ----------
+    folder : Path
+    names : iterable of str
+        Files that will be written.
+    holds : str, optional
+        What the folder will hold, as its manifest says.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be written; it holds something else, or a file that was edited.
+    """
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"the output folder {folder} is a file")
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"the output folder {folder} is not writable")
+    if holds is not None:
+        refuse_another(folder, holds)
+    refuse_edited(folder, names)
 
 
 def inside(folder: Path, path: Path) -> Path:

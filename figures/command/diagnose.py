@@ -50,8 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     from figures.words.translation import speaking
 
     if arguments.out is not None:
-        output_files.usable(arguments.out)
-        output_files.refuse_edited(arguments.out, style.files("diagnosis"))
+        output_files.usable(arguments.out, style.files("diagnosis"))
     asked = options.measured(arguments)
     asked |= {"metric": METRICS[arguments.metric], "accept": arguments.accept}
     asked["screen"] = not arguments.no_screening

@@ -63,8 +63,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
-        output_files.usable(arguments.out)
-        output_files.refuse_edited(arguments.out, style.files("needed"))
+        output_files.usable(arguments.out, style.files("needed"))
     errors = {m: getattr(arguments, name.replace("-", "_")) for name, (m, _) in ERRORS.items()}
     ((metric, target),) = ((m, error) for m, error in errors.items() if error is not None)
     asked = options.measured(arguments) | {"target": target, "metric": metric}

@@ -243,11 +243,13 @@ def _read(text: str, folder: Path, *more: str) -> Node:
 
 def _tree(markdown: Path, notes: Path | None) -> Node:
     """Return pandoc's tree of a document, with the notes in it if there are any."""
-    tree = _read(text_files.read_text(markdown), markdown.parent)
-    if notes is not None and notes.exists():
+    text = text_files.read_text(markdown)
+    noted = text_files.read_text(notes) if notes is not None and notes.exists() else ""
+    tree = _read(text, markdown.parent)
+    if own := own_notes(noted):
         tree["blocks"] = merged(
             tree["blocks"],
-            own_notes(text_files.read_text(notes)),
+            own,
             # a heading of a note has no identifier, which the document might have already
             lambda text: _read(text, markdown.parent, "-auto_identifiers")["blocks"],
         )

@@ -106,9 +106,7 @@ def build(
             f"budget must be at least {amount_text(least, profile.currency)}, the price of rank 1, "
             f"got {profile.budget:g}"
         )
-    output_files.usable(out)
-    output_files.refuse_another(out, holds)
-    output_files.refuse_edited(out, _files(profile, out, model))
+    output_files.usable(out, _files(profile, out, model), holds)
     ours = not output_files.edited(out, SOURCE)
     check_notes(out / SOURCE if ours else None, out / NOTES)
     command = command or shlex.join(["expqk", *sys.argv[1:]])
@@ -296,7 +294,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "n": max(max(x.n, x.l) for x in profile.inputs),
         "queries": max(x.n for x in profile.inputs),
         "masks": sentences.masks(profile.inputs),
-        "input_table": tables.markdown(pd.DataFrame(map(tables.facts, profile.inputs))),
+        "input_table": pd.DataFrame(map(tables.facts, profile.inputs)),
         "contents": tr(", ").join(f"{x.name} `{x.digest()[:16]}`" for x in profile.inputs),
         "captions": {name: tables.raised(_said(name, *one)) for name, one in shown.items()},
         "versions": tr(", ").join(
@@ -304,30 +302,30 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
             for name, version in ({"Python": platform.python_version()} | versions()).items()
         ),
         "summary_sentence": sentences.summary_sentence(computed[SUMMARY], advice),
-        "answers_table": tables.markdown(sentences.answers(computed)),
+        "answers_table": sentences.answers(computed),
         "bound": f"{rational.B:g}",
         "epsilon": f"{polynomial_rank.EPSILON:g}",
         "ranked": ranks.n.max(),
         "rank_temperatures": [f"{t:g}" for t in sorted(ranks.temperature.unique())],
-        "rank_table": tables.markdown(theory.rank_table(ranks)),
+        "rank_table": theory.rank_table(ranks),
         "quantile": numbers.spaced_percent(QUANTILE),
         "features": sentences.features(samples),
         "criterion": moments.criterion(),
-        "lies_table": tables.markdown(tables.lies_table(computed["moments"])),
-        "crossing_table": "" if crossings.empty else tables.markdown(crossings),
+        "lies_table": tables.lies_table(computed["moments"]),
+        "crossing_table": None if crossings.empty else crossings,
         "nearest": f"{nearest_to_one(profile.temperatures):g}",
         "least_sentence": theory.least(parts),
-        "decomposition_table": tables.markdown(tables.decomposition_table(parts)),
+        "decomposition_table": tables.decomposition_table(parts),
         "decomposed": min(decomposition.COUNT, max(x.n for x in profile.inputs)),
         "samples": decomposition.SAMPLES,
-        "comparison_table": tables.markdown(theory.comparison(computed)),
+        "comparison_table": theory.comparison(computed),
         "agreement": theory.agreement(computed["moments"]),
         "reliable": share_of(believed, mark("samples")),
         "to_use": sentences.to_use(advice),
-        "advice_table": tables.markdown(sentences.advice_table(advice)),
+        "advice_table": sentences.advice_table(advice),
         "advised_trials": in_words(measurement.TRIALS),
         "tie": f"{TIE:g}×",
-        "best_table": tables.markdown(tables.best_table(best)),
+        "best_table": tables.best_table(best),
     }
 
 

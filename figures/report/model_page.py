@@ -33,10 +33,8 @@ from figures.document.convert import check_notes, executable, to_html
 from figures.document.notes import NAME as NOTES
 from figures.drawing import looks, style
 from figures.report import templates
-from figures.report.tables import markdown
-from figures.show import head_cells
+from figures.show import head_cells, plans
 from figures.show.head_cells import GREY
-from figures.show.plans import method_counts
 from figures.words.amounts import amount_text
 from figures.words.numbers import or_infinity
 from figures.words.translation import mark, share, tr
@@ -65,10 +63,8 @@ def usable(out: Path) -> None:
         A file that would be written was edited since, or is not of this command.
     """
     executable()
-    output_files.usable(out)
-    output_files.refuse_another(out, HOLDS)
     drawn = [file for name in FIGURES for file in style.files(name)]
-    output_files.refuse_edited(out, (SOURCE, PAGE, PLAN, output_files.MANIFEST, *drawn))
+    output_files.usable(out, (SOURCE, PAGE, PLAN, output_files.MANIFEST, *drawn), HOLDS)
     check_notes(out / SOURCE, out / NOTES)
 
 
@@ -84,10 +80,13 @@ def build(found: Results, out: Path, *, command: str) -> list[Path]:
         As it was given.
     """
     usable(out)
-    write(found, out, command)
+    text, rest = source(found, out, command), _rest(found)
     draw(found, out, ("svg", "png"))
+    output_files.describe(out, {"holds": HOLDS, COMMAND: command, **found.about, FOUND: rest})
+    with output_files.recorded(out, PLAN) as path:
+        found.plan.write(path)
     with output_files.recorded(out, SOURCE) as path:
-        path.write_text(source(found, out, command), encoding="utf-8", errors="replace")
+        path.write_text(text, encoding="utf-8", errors="replace")
     with output_files.recorded(out, PAGE) as path:
         to_html(out / SOURCE, path, notes=out / NOTES)
     return [out / PAGE, out / SOURCE, out / PLAN]
@@ -96,22 +95,18 @@ def build(found: Results, out: Path, *, command: str) -> list[Path]:
 def source(found: Results, out: Path, command: str) -> str:
     """Return the page as pandoc's Markdown; every number is one that was found."""
     plan = shlex.quote(str(out / PLAN))
-    text = templates.fill("model", model=context(found), plan=plan, command=command)
-    return text.rstrip() + "\n"
+    model = context(found)
+    return templates.fill("model", model=model, plan=plan, command=command).rstrip() + "\n"
 
 
-def write(found: Results, out: Path, command: str) -> None:
-    """Write what was found, all but the tables that `draw` writes beside its figures."""
-    rest = {
+def _rest(found: Results) -> dict[str, Any]:
+    """Return what was found and stands neither in the plan nor in a table beside a figure."""
+    return {
         "differing": found.differing,
         "positions": found.positions,
         "gain": found.gain and [_plain(number) for number in found.gain],
         "changes": [change._asdict() for change in found.changes],
     }
-    about = {"holds": HOLDS, COMMAND: command, **found.about, FOUND: rest}
-    output_files.describe(out, about)
-    with output_files.recorded(out, PLAN) as path:
-        found.plan.write(path)
 
 
 def load_results(folder: Path) -> Results:
@@ -189,10 +184,10 @@ def context(found: Results) -> dict[str, Any]:
         "skip": SKIP,
         "heads_finding": finding_map(found),
         "heads_caption": caption_map(found),
-        "plan_table": markdown(plan_table(found)),
+        "plan_table": plan_table(found),
         "price_finding": finding_frontier(found),
         "price_caption": caption_frontier(found),
-        "price_table": markdown(frontier_table(found)),
+        "price_table": frontier_table(found),
         "texts": [(about[name], about[f"{name}_sha256"]) for name in ("text", "held_out")],
     }
 
@@ -224,6 +219,7 @@ def answers(found: Results) -> list[str]:
     advised = advice(found.advice)
     kept = sum(one.verdict == KEEP for one in advised)
     used = Counter(looks.label(one.winner) for one in advised if one.verdict != KEEP)
+    planned, single = plans.method_counts(found.plan), _beside(found)
     asked = tr(
         "The question: which cheaper methods can compute the {heads} attention heads of "
         "{model}? The budget is {budget} and head on average, {share:.1%} of what exact "
@@ -240,16 +236,11 @@ def answers(found: Results) -> list[str]:
         best=_counted(used, 2) if used else tr("none"),
         kept=kept,
     )
-    if facts["budget"] >= facts["exact_price"]:  # then the advice is to keep exact what is near
-        alone = tr(
-            "The budget pays for exact attention in every head, which costs {price}, so "
-            "there is nothing to approximate. Choose a smaller budget.",
-            price=amount_text(facts["exact_price"], facts["currency"]),
-        )
+    alone = plans.nothing_to_approximate(found.plan) or alone  # advice keeps exact what is near
     together = tr(
         "All heads together: the plan pays more where the model is sensitive, and less elsewhere; "
         "its methods are {methods}.",
-        methods=_counted(method_counts(found.plan), MOST_NAMED),
+        methods=_counted(planned, MOST_NAMED),
     )
     text = found.about["held_out"] or tr("the second half of {text}", text=found.about["text"])
     after = tr(
@@ -261,12 +252,11 @@ def answers(found: Results) -> list[str]:
         last=facts["tokens"], same=facts["same_top_1"], kl=kl_of(facts),
         before=facts["exact_perplexity"], perplexity=or_infinity(facts["perplexity"], ".3g"),
     )  # fmt: skip
-    return [asked, alone, together, after, _against_single(found)]
+    return [asked, alone, together, after, _against_single(found, single)]
 
 
-def _against_single(found: Results) -> str:
+def _against_single(found: Results, one: dict[str, Any] | None) -> str:
     """Return how the plan compares with the best single method at its budget."""
-    one = _beside(found)
     if found.gain is None or one is None:
         return tr("No single method for all heads is so cheap.")
     known = {
@@ -386,25 +376,20 @@ def draw(found: Results, out: Path, formats: tuple[str, ...] = style.FORMATS) ->
 
 def frame(found: Results) -> pd.DataFrame:
     """Return the numbers of the frontier, a row a measurement."""
-    plans = [{"method": PLANNED, **one} for one in found.plan.facts["frontier"]]
-    return pd.DataFrame([*plans, *found.singles])
+    planned = [{"method": PLANNED, **one} for one in found.plan.facts["frontier"]]
+    return pd.DataFrame([*planned, *found.singles])
 
 
 def draw_map(found: Results) -> Figure:
     """Draw layers × heads twice: the nearest method of each by itself, and that of the plan."""
     advised = {(one.layer, one.head): one for one in advice(found.advice)}
-    alone = {
-        at: "" if one.verdict == KEEP else looks.label(one.winner) for at, one in advised.items()
-    }
-    plan = {at: "" for at in advised} | {
-        at: looks.label(str(method)) for at, method in found.plan.heads.items()
-    }
-    order = looks.order([
-        *(one.winner for one in advised.values() if one.winner),
-        *map(str, found.plan.heads.values()),
-    ])  # fmt: skip
+    planned = {at: str(method) for at, method in found.plan.heads.items()}
+    winners = [one.winner for one in advised.values() if one.winner]
+    labels = {spec: looks.label(spec) for spec in looks.order([*winners, *planned.values()])}
+    alone = {at: "" if one.verdict == KEEP else labels[one.winner] for at, one in advised.items()}
+    plan = dict.fromkeys(advised, "") | {at: labels[spec] for at, spec in planned.items()}
     shown = {*alone.values(), *plan.values()}
-    names = [name for name in dict.fromkeys(map(looks.label, order)) if name in shown]
+    names = [name for name in dict.fromkeys(labels.values()) if name in shown]
     swatches = {name: (COLOURS[i % len(COLOURS)], string.ascii_uppercase[i % 26])
              for i, name in enumerate(names)}  # fmt: skip
     tied = {at for at, one in advised.items() if one.verdict == TIED}
@@ -455,12 +440,11 @@ def _cells(
 
 def finding_map(found: Results) -> str:
     """Return on how many heads a method is worth using, and how many the plan keeps exact."""
-    advised = advice(found.advice)
-    used = sum(one.verdict != KEEP for one in advised)
+    verdicts = found.advice.drop_duplicates(["layer", "head"]).verdict
     return tr(
         "A method is worth using on {share}; the plan keeps {exact} exact.",
-        share=share(used, len(advised), mark("attention heads")),
-        exact=len(advised) - len(found.plan.heads),
+        share=share(int((verdicts != KEEP).sum()), len(verdicts), mark("attention heads")),
+        exact=len(verdicts) - len(found.plan.heads),
     )
 
 

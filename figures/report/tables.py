@@ -12,7 +12,6 @@ from analysis.inputs import Head
 from analysis.inputs.statistics import describe
 from figures.drawing import looks
 from figures.gallery import error
-from figures.words import marked_text
 from figures.words.numbers import formula_power, three_decimals, unbroken
 from figures.words.translation import tr
 
@@ -23,11 +22,6 @@ _SCRIPT = re.compile(
     r"(?<!\\)\^(?:\{([^{}]*)\}|\(([^()]*)\)|([-−]?(?:\d+(?:\.\d+)?|\|\w+\||[a-z]))(?![\w.]*\^))"
     r"|\b([A-Za-z])_([A-Za-z0-9])\b"
 )
-
-
-def markdown(cells: pd.DataFrame) -> str:
-    """Return a pipe table of cells in Markdown."""
-    return marked_text.table(cells.columns, cells.to_numpy())
 
 
 def literal(text: str) -> str:

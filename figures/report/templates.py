@@ -5,6 +5,7 @@ from importlib import resources
 from typing import Any
 
 from figures.report.tables import literal
+from figures.words.marked_text import table
 from figures.words.translation import spoken
 
 
@@ -40,5 +41,5 @@ def environment() -> Any:  # of jinja2, an extra
         comment_start_string="<#",  # {# begins an identifier in pandoc's Markdown
         comment_end_string="#>",
     )
-    reader.filters["literal"] = literal
+    reader.filters |= {"literal": literal, "markdown": lambda x: table(x.columns, x.to_numpy())}
     return reader

@@ -50,14 +50,7 @@ def text(plan: Plan) -> str:
                 predicted=fact["predicted_kl"],
             )
         )  # fmt: skip
-    if facts.get("budget", 0.0) >= facts["exact_price"]:
-        lines.append(
-            tr(
-                "The budget pays for exact attention in every head, which costs {price}, so "
-                "there is nothing to approximate. Choose a smaller budget.",
-                price=amount_text(facts["exact_price"], facts["currency"]),
-            )
-        )
+    lines += filter(None, [nothing_to_approximate(plan)])
     if facts["measured_on"] in facts["chosen_on"]:
         lines.append(
             tr(
@@ -66,6 +59,18 @@ def text(plan: Plan) -> str:
             )
         )
     return "\n\n".join(["\n".join(kinds), table, paragraphs(lines)])
+
+
+def nothing_to_approximate(plan: Plan) -> str:
+    """Return that the budget pays for exact attention in every head; "" if it does not."""
+    facts = plan.facts
+    if facts.get("budget", 0.0) < facts["exact_price"]:
+        return ""
+    return tr(
+        "The budget pays for exact attention in every head, which costs {price}, so "
+        "there is nothing to approximate. Choose a smaller budget.",
+        price=amount_text(facts["exact_price"], facts["currency"]),
+    )
 
 
 def checked(plan: Plan, misfits: Sequence[str]) -> str:
