@@ -50,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     from figures.words.translation import speaking
 
     out = arguments.out or _folder(arguments, arguments.lang)
+    beside = [_folder(arguments, language) for language in options.LANGUAGES]
+    holds = _holds(arguments, out)
     written = ["index.html", "report.pdf", "report.md"]
     if arguments.rebuild:
         if arguments.title or arguments.author or arguments.model:
@@ -66,8 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
                 title=arguments.title,
                 authors=arguments.author or (),
                 model=model,
-                beside=[_folder(arguments, language) for language in options.LANGUAGES],
-                holds=_holds(arguments, out),
+                beside=beside,
+                holds=holds,
             )
         if edited:
             print(f"expqk: report.md was edited: it is kept as {edited}", file=sys.stderr)

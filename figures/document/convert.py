@@ -36,7 +36,7 @@ from urllib.parse import quote, unquote
 from analysis.inputs import text_files
 from analysis.runs.output_files import replacing
 from figures import fonts
-from figures.document.notes import merged, notes as own_notes
+from figures.document.notes import Note, merged, notes as own_notes
 
 _HERE = Path(__file__).parent
 _READER = (
@@ -180,10 +180,12 @@ def to_pdf(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
 
 def check_notes(markdown: Path | None, notes: Path) -> None:
     """Raise an error if notes cannot be read, or merged into a document, if that is there."""
-    if notes.exists() and markdown is not None and markdown.is_file():
-        _tree(markdown, notes)
-    elif notes.exists():
-        own_notes(text_files.read_text(notes))
+    if not notes.exists():
+        return
+    own = own_notes(text_files.read_text(notes))
+    if markdown is not None and markdown.is_file():
+        text = text_files.read_text(markdown)
+        _tree(text, own, markdown.parent)
 
 
 def executable() -> str:
@@ -241,24 +243,19 @@ def _read(text: str, folder: Path, *more: str) -> Node:
     return json.loads(pandoc(*how, text=text, folder=folder))
 
 
-def _tree(markdown: Path, notes: Path | None) -> Node:
-    """Return pandoc's tree of a document, with the notes in it if there are any."""
-    text = text_files.read_text(markdown)
-    noted = text_files.read_text(notes) if notes is not None and notes.exists() else ""
-    tree = _read(text, markdown.parent)
-    if own := own_notes(noted):
-        tree["blocks"] = merged(
-            tree["blocks"],
-            own,
-            # a heading of a note has no identifier, which the document might have already
-            lambda text: _read(text, markdown.parent, "-auto_identifiers")["blocks"],
-        )
+def _tree(text: str, own: list[Note], folder: Path) -> Node:
+    """Return pandoc's tree of a document, with notes in it."""
+    tree = _read(text, folder)
+    # a heading of a note has no identifier, which the document might have already
+    read = [(one.place, _read(one.text, folder, "-auto_identifiers")["blocks"]) for one in own]
+    tree["blocks"] = merged(tree["blocks"], read)
     return tree
 
 
 def _prepared(markdown: Path, notes: Path | None, *, pdf: bool) -> tuple[Node, dict[str, str]]:
     """Return the tree of `markdown`, numbered and with its links, and the words of its language."""
-    tree = _tree(markdown, notes)
+    own = own_notes(text_files.read_text(notes)) if notes is not None and notes.exists() else []
+    tree = _tree(text_files.read_text(markdown), own, markdown.parent)
     meta = tree["meta"]
     meta.setdefault("lang", {"t": "MetaString", "c": "en"})
     if "title" not in meta:

@@ -1,7 +1,7 @@
 """The reader's own text, in notes.md beside a report, merged into its pages at marked places."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from approx import checks
@@ -76,8 +76,8 @@ def skeleton(markdown: str, first: str) -> str:
     return "\n".join([f"<!-- {first} -->\n", *marks])
 
 
-def merged(blocks: list[Any], every: list[Note], read: Callable[[str], list[Any]]) -> list[Any]:
-    """Return the blocks of a document with notes after their places; `read` makes text blocks.
+def merged(blocks: list[Any], notes: list[tuple[str, list[Any]]]) -> list[Any]:
+    """Return the blocks of a document with those of notes after their places.
 
     A note goes to the end of a section, before the section that follows it, and in place of a
     question (a ``::: {#PLACE}`` of its own). Of ``fig:error`` and ``tbl:error`` the name ``error``
@@ -91,13 +91,12 @@ def merged(blocks: list[Any], every: list[Note], read: Callable[[str], list[Any]
     ends = {name: (end, -start) for name, start, end in _places(blocks)}
     placed: list[tuple[tuple[int, int], list[Any]]] = []
     answered: list[Any] = []
-    for note in every:
-        names = (name for name in (note.place, f"fig:{note.place}", f"tbl:{note.place}"))
-        place = next((name for name in names if name in ends), None)
+    for at, own in notes:
+        place = next((name for name in (at, f"fig:{at}", f"tbl:{at}") if name in ends), None)
         if place is None:
             known = f"Known: {', '.join(ends)}"
-            raise ValueError(f"{NAME}: {checks.unknown('place', note.place, list(ends), known)}")
-        placed.append((ends[place], read(note.text)))
+            raise ValueError(f"{NAME}: {checks.unknown('place', at, list(ends), known)}")
+        placed.append((ends[place], own))
         answered += [b for b in blocks if b["t"] == "Div" and b["c"][0][0] == place]
     joined = [*blocks]
     placed.sort(key=lambda one: one[0])  # where places end together, what began later ends first

@@ -131,7 +131,7 @@ def build(
     if not (out / NOTES).exists():
         with output_files.replacing(out / NOTES) as temporary:
             temporary.write_text(skeleton(text, tr(ABOUT_NOTES)), "utf-8")
-    pages = {name: functools.partial(_page, name, folder) for name in PAGES}
+    pages = {name: functools.partial(_pages, [name], folder) for name in PAGES}
     together("pages", pages)
     about = {"holds": holds, "command": command, "seed": profile.seed, "kept": kept}
     output_files.describe(out, {**about, "seconds": seconds, **_machine()})
@@ -225,14 +225,14 @@ def rebuild(out: Path) -> None:
     """Turn report.md, perhaps edited, and notes.md into index.html and report.pdf."""
     if not (out / SOURCE).exists():
         raise FileNotFoundError(f"there is no {out / SOURCE}: run without --rebuild first")
-    output_files.refuse_edited(out, PAGES)
-    for name in PAGES:
-        _page(name, out)
+    _pages(PAGES, out)
 
 
-def _page(name: str, out: Path) -> None:
-    with output_files.recorded(out, name) as path:
-        PAGES[name](out / SOURCE, path, notes=out / NOTES)
+def _pages(names: Iterable[str], out: Path) -> None:
+    output_files.refuse_edited(out, names)
+    for name in names:
+        with output_files.recorded(out, name) as path:
+            PAGES[name](out / SOURCE, path, notes=out / NOTES)
 
 
 PAGES: dict[str, Callable[..., None]] = {"index.html": to_html, "report.pdf": to_pdf}

@@ -215,11 +215,11 @@ def title(found: Results) -> str:
 
 def answers(found: Results) -> list[str]:
     """Return what was asked and found, in five sentences."""
-    facts = found.plan.facts
+    facts, single = found.plan.facts, _beside(found)
     advised = advice(found.advice)
     kept = sum(one.verdict == KEEP for one in advised)
     used = Counter(looks.label(one.winner) for one in advised if one.verdict != KEEP)
-    planned, single = plans.method_counts(found.plan), _beside(found)
+    planned, paid = plans.method_counts(found.plan), plans.nothing_to_approximate(found.plan)
     asked = tr(
         "The question: which cheaper methods can compute the {heads} attention heads of "
         "{model}? The budget is {budget} and head on average, {share:.1%} of what exact "
@@ -236,7 +236,6 @@ def answers(found: Results) -> list[str]:
         best=_counted(used, 2) if used else tr("none"),
         kept=kept,
     )
-    alone = plans.nothing_to_approximate(found.plan) or alone  # advice keeps exact what is near
     together = tr(
         "All heads together: the plan pays more where the model is sensitive, and less elsewhere; "
         "its methods are {methods}.",
@@ -252,7 +251,7 @@ def answers(found: Results) -> list[str]:
         last=facts["tokens"], same=facts["same_top_1"], kl=kl_of(facts),
         before=facts["exact_perplexity"], perplexity=or_infinity(facts["perplexity"], ".3g"),
     )  # fmt: skip
-    return [asked, alone, together, after, _against_single(found, single)]
+    return [asked, paid or alone, together, after, _against_single(found, single)]
 
 
 def _against_single(found: Results, one: dict[str, Any] | None) -> str:
@@ -382,18 +381,21 @@ def frame(found: Results) -> pd.DataFrame:
 
 def draw_map(found: Results) -> Figure:
     """Draw layers × heads twice: the nearest method of each by itself, and that of the plan."""
-    advised = {(one.layer, one.head): one for one in advice(found.advice)}
+    rows = found.advice
+    places: list[HeadIndex] = list(zip(rows.layer.tolist(), rows["head"].tolist()))
+    verdicts = dict(zip(places, rows.verdict))
+    winners = {at: spec for at, spec, won in zip(places, rows.spec, rows.winner) if won}
     planned = {at: str(method) for at, method in found.plan.heads.items()}
-    winners = [one.winner for one in advised.values() if one.winner]
-    labels = {spec: looks.label(spec) for spec in looks.order([*winners, *planned.values()])}
-    alone = {at: "" if one.verdict == KEEP else labels[one.winner] for at, one in advised.items()}
-    plan = dict.fromkeys(advised, "") | {at: labels[spec] for at, spec in planned.items()}
+    specs = looks.order([*winners.values(), *planned.values()])
+    labels = {spec: looks.label(spec) for spec in specs}
+    alone = {at: "" if verdict == KEEP else labels[winners[at]] for at, verdict in verdicts.items()}
+    plan = dict.fromkeys(verdicts, "") | {at: labels[spec] for at, spec in planned.items()}
     shown = {*alone.values(), *plan.values()}
     names = [name for name in dict.fromkeys(labels.values()) if name in shown]
     swatches = {name: (COLOURS[i % len(COLOURS)], string.ascii_uppercase[i % 26])
              for i, name in enumerate(names)}  # fmt: skip
-    tied = {at for at, one in advised.items() if one.verdict == TIED}
-    layers, heads = (1 + max(at[i] for at in advised) for i in (0, 1))
+    tied = {at for at, verdict in verdicts.items() if verdict == TIED}
+    layers, heads = (1 + max(at[i] for at in verdicts) for i in (0, 1))
     cell = (WIDTH - 0.9) / max(layers, 12)
     with style.style():
         figure = Figure(

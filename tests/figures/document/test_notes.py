@@ -142,4 +142,4 @@ def test_notes_are_what_follows_their_marks():
     assert notes("\n") == []
     header = {"t": "Header", "c": [1, ["a", [], []], []]}
     said = [{"t": "Para", "c": []}]
-    assert merged([header], [Note("a", "1"), Note("a", "2")], lambda _: said) == [header, *said * 2]
+    assert merged([header], [("a", said), ("a", said)]) == [header, *said * 2]
