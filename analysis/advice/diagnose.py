@@ -144,8 +144,8 @@ def diagnose(
         - ``kernel_relative_frobenius``, and with V ``output_relative_error`` and its standard error
           ``output_relative_error_stderr``: medians
         - ``screened``: whether these errors are of 64 queries only, on which the method cannot win
-        - ``expected``: the kernel error in closed form; in the default without references, only if
-          a warning needs it
+        - ``expected_kernel_relative_frobenius``: in closed form; in the default without references,
+          only if a warning needs it
         - ``features_needed``: the m of iid frequencies that gives a kernel error of 10 %; an m
           counts columns, so a frequency with two columns counts twice
         - ``pays_from``: the least length n = l at which the method, at this size, has fewer
@@ -421,7 +421,7 @@ class _Question(Question):
                 expected = truth.error(method)
         known = math.nan if expected is None else expected
         return {
-            "expected": known,
+            "expected_kernel_relative_frobenius": known,
             "features_needed": _needed(method, known),
             "pays_from": _pays_from(method, x),
             "autoregressive": AUTOREGRESSIVE in method.tags,

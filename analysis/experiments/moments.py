@@ -70,7 +70,7 @@ def _study(
             rows += numbers(place, features_needed=needed)
             if isinstance(method, Positive) and t == nearest_to_one(temperatures):
                 rows += numbers(
-                    place, tv_of_many=_tv(dataclasses.replace(method, m=MANY), at, seed)
+                    place, attention_tv_of_many=_tv(dataclasses.replace(method, m=MANY), at, seed)
                 )
         if sample is None or np.isneginf(log_variance):
             continue
@@ -94,8 +94,9 @@ def _tv(method: Method, x: Head, seed: int) -> tuple[float, float]:
 def compute(profile: Profile) -> pd.DataFrame:
     """Return closed-form and sampled moments of one pair of each input.
 
-    features_needed and tv_of_many, at the temperature nearest 1, are of the whole matrix: how many
-    features a kernel error of 10 % takes, and the total variation of many positive features.
+    features_needed and attention_tv_of_many, at the temperature nearest 1, are of the whole matrix:
+    how many features a kernel error of 10 % takes, and the total variation of many positive
+    features.
     """
     tasks = []
     for x in profile.inputs:

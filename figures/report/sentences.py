@@ -330,7 +330,7 @@ def _random(table: pd.DataFrame) -> tuple[str, str]:
     closed = positive[positive.metric == "log_relative_variance"]
     ends = closed.temperature.min(), closed.temperature.max()
     cold, hot = (_deviation(closed.value[closed.temperature == t]) for t in ends)
-    tv = table[table.metric == "tv_of_many"].value
+    tv = table[table.metric == "attention_tv_of_many"].value
     return (
         tr(
             "The {held} positive features that the budget pays for have no bias. Their standard "

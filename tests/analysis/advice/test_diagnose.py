@@ -108,12 +108,18 @@ def test_expected_error_is_the_mean_of_squares():
         for s in range(400)
     ]  # fmt: skip
     squares = np.array(errors) / np.square(truth).sum()
-    z = (squares.mean() - row.expected**2) / (squares.std(ddof=1) / math.sqrt(len(squares)))
+    z = (squares.mean() - row.expected_kernel_relative_frobenius**2) / (
+        squares.std(ddof=1) / math.sqrt(len(squares))
+    )
     assert abs(z) < 5
-    assert row.features_needed == pytest.approx(8 * (row.expected / 0.1) ** 2)
+    assert row.features_needed == pytest.approx(
+        8 * (row.expected_kernel_relative_frobenius / 0.1) ** 2
+    )
     count = math.ceil(row.features_needed)
     enough, fewer = (parse(f"positive(m={m})") for m in (count, count - 1))
-    found = diagnose(x, budget=1e6, methods=[enough, fewer], temperature=16.0, trials=1).expected
+    found = diagnose(
+        x, budget=1e6, methods=[enough, fewer], temperature=16.0, trials=1
+    ).expected_kernel_relative_frobenius
     assert found[0] <= 0.1 < found[1]
 
 
@@ -152,7 +158,7 @@ def test_warnings_say_what_is_wrong():
 def test_features_beyond_the_largest_float_are_inf():
     q = np.full((1, 1), math.sqrt(250.0))  # |q + k|² = 1000: an error of e^500/√m
     table = diagnose(Head("cold", q, q, q), budget=8.0, methods=[parse("positive(m=4)")])
-    assert 1e200 < table.expected[0] < math.inf
+    assert 1e200 < table.expected_kernel_relative_frobenius[0] < math.inf
     assert table.features_needed[0] == math.inf
     assert "relative variance >10^308" in " ".join(table.warnings[0])
 
@@ -202,10 +208,16 @@ def test_text_json_and_map(table, tmp_path):
     assert all(f"\n{x.layer}.{x.head} " in text for x in table.itertuples() if x.layer >= 0)
     objects = json.loads(json.dumps(diagnosis.objects(table), allow_nan=False))
     assert len(objects) == len(table)
-    assert {"spec", "budget", "attention_tv", "expected", "runnable", "winner", "warnings"} <= set(
-        objects[0]
-    )
-    assert objects[2]["expected"] is None  # Nyström: none known
+    assert {
+        "spec",
+        "budget",
+        "attention_tv",
+        "expected_kernel_relative_frobenius",
+        "runnable",
+        "winner",
+        "warnings",
+    } <= set(objects[0])
+    assert objects[2]["expected_kernel_relative_frobenius"] is None  # Nyström: none known
     single = pd.DataFrame({"a": np.array([0.5, np.nan], np.float32)})
     assert diagnosis.objects(single) == [{"a": 0.5}, {"a": None}]
     assert "nan" not in diagnosis.caption(table)
@@ -395,7 +407,9 @@ def test_a_sample_of_queries_is_measured_as_those_rows_are(mask, specs):
         assert table.output_relative_error_stderr[spec] == pytest.approx(stderr, rel=1e-6)
         known = expected_error(method, x.Q, x.K, mask=mask)  # of all queries
         want = math.nan if known is None or estimate.space != "kernel" else known
-        assert table.expected[spec] == pytest.approx(want, rel=1e-9, nan_ok=True)
+        assert table.expected_kernel_relative_frobenius[spec] == pytest.approx(
+            want, rel=1e-9, nan_ok=True
+        )
 
 
 def test_methods_that_are_compared_together_have_the_bits_of_each_alone(monkeypatch):
@@ -451,7 +465,7 @@ def test_theory_and_operations_are_those_of_what_is_seen():
         seen = head.mask.visible()
         squares = np.where(seen, np.exp(2 * q @ k.T), 0)
         error = math.sqrt((np.exp(variance) * squares).sum() / squares.sum())
-        assert first.expected == pytest.approx(error, rel=1e-9)
+        assert first.expected_kernel_relative_frobenius == pytest.approx(error, rel=1e-9)
         assert first.features_needed == pytest.approx(4 * (error / 0.1) ** 2, rel=1e-9)
         pays[name] = first.pays_from, second.pays_from
     # (4d + 1)nm < 2n²d, n(n + 1)d or, of w keys each, 2nwd − w(w − 1)d; k keys from k + 1 on
@@ -537,7 +551,12 @@ def test_methods_are_ranked_by_the_error_that_is_asked_for():
     methods = [parse(s) for s in specs]
     by_tv = diagnose(x, budget=12, methods=methods, trials=2)
     by = diagnose(x, budget=12, methods=methods, trials=2, metric="output_relative_error")
-    for name in ("attention_tv", "output_relative_error", "reads", "expected"):
+    for name in (
+        "attention_tv",
+        "output_relative_error",
+        "reads",
+        "expected_kernel_relative_frobenius",
+    ):
         np.testing.assert_array_equal(by[name], by_tv[name])  # the same draws
     runs = by[by.runnable]
     assert by.spec[by.winner].tolist() == [runs.spec[runs.output_relative_error.idxmin()]]

@@ -71,7 +71,7 @@ def test_few_queries_and_named_methods_are_measured_as_they_are(head):
 def test_references_are_measured_on_request_and_whole(head, table, monkeypatch):
     monkeypatch.setattr(candidates, "REFERENCES", ("top_k()", "columns()"))
     assert not table.oracle.any()
-    assert table["expected"].isna().any()
+    assert table["expected_kernel_relative_frobenius"].isna().any()
     beside = diagnose(head, budget=16.0, trials=1, references=True)
     assert beside[beside.oracle]["class"].tolist() == ["entries", "columns"]
     assert not beside.screened.any()  # of which bounds of a class are the least
