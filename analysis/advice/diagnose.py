@@ -274,7 +274,8 @@ def dry_run(
     about = _Question(**asked)
     heads = about.heads(inputs)
     middle = heads[len(heads) // 2]
-    given = about.methods is not None or isinstance(about.rows, np.ndarray)  # of this length
+    # methods or rows fit this length only
+    given = about.methods is not None or isinstance(about.rows, np.ndarray)
     before = middle if given else middle.first(min(middle.n, middle.l, WORTH * FEW))
     dataclasses.replace(about, trials=1).rows_of(before)
     start = time.perf_counter()
@@ -404,8 +405,9 @@ class _Question(Question):
         rows = pd.DataFrame([row for row, _ in tried])
         metric, other = self.metric, OUTPUT if self.metric == TV else TV
         lost = cannot_win(rows[metric].to_numpy(), rows[f"{metric}_stderr"].to_numpy())
-        lost &= rows.spec != TRIVIAL  # of which every head needs the error
-        lost &= rows.index != rows[other].fillna(math.inf).argmin()  # it may have less of the other
+        lost &= rows.spec != TRIVIAL  # every head needs its error
+        # it may have the least other error
+        lost &= rows.index != rows[other].fillna(math.inf).argmin()
         return few, tried, lost.tolist()
 
     def theory(
@@ -539,7 +541,7 @@ def _pays_from(method: Method, x: Head) -> float:
         return _paying.__wrapped__(method, l, d, c, x.mask.looks_back, width)
 
 
-@functools.lru_cache(maxsize=1024)  # for the many heads of one shape
+@functools.lru_cache(maxsize=1024)  # a file has many heads of one shape
 def _paying(method: Method, l: int, d: int, c: int, back: bool, width: int | None) -> float:
     def cost(method: Method, l: int) -> float:
         mask = Mask.window(l, l, l if width is None else width) if back else None

@@ -302,7 +302,7 @@ def draws(
         The estimates of all draws of some methods, by spec; these are not drawn again.
     """
     drawn_before = held or {}
-    complete: list[Draws] = []  # but for the errors of what is held
+    complete: list[Draws] = []  # complete except for errors of held estimates
     waiting: list[tuple[Approximation, list[dict[str, float]]]] = []
     size, most = 0, memory.limit() // SHARE
 
@@ -325,7 +325,7 @@ def draws(
         own, before = 0, at
         for estimate in drawn_before.get(str(method)) or _estimates(head, method, trials, seed):
             waiting.append((estimate, drawn.errors))
-            estimate.low.prepare()  # what a comparison would build, so that it is counted
+            estimate.low.prepare()  # so that nbytes counts what a comparison builds
             entries = max(drawn.entries, _entries(estimate, rows))
             size, own = size + estimate.nbytes, own + estimate.nbytes
             if own > most:

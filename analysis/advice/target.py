@@ -215,7 +215,7 @@ def smallest(
             below, above, step = above, min(above + step, end), 2 * step
     else:
         while (below := max(above - step, 0)) and not fails(below):
-            above, step = below, 2 * step  # down to what fails, or to nothing
+            above, step = below, 2 * step  # down to a size that fails, or to 0
     if above <= most:
         above = halved(below, above)
     looks = LOOKS if falls else 0
@@ -398,7 +398,8 @@ def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str
     sizes, make = Family.from_method(method, x, currency)
     measured: dict[int, _Measured] = {}
     guesses: dict[int, _Measured] = {}  # on few queries
-    few = head.few(asked.seed) if ROW_LOCAL in method.tags else None  # others need all queries
+    # only these methods can do without the other queries
+    few = head.few(asked.seed) if ROW_LOCAL in method.tags else None
     # The least error of a form falls as the form grows, because a larger form contains a smaller.
     falls = standing(method, asked.metric, x.mask) in (BOUND, FOUND)
 

@@ -22,7 +22,7 @@ from approx.estimate.masks import ALL
 from approx.supports.key_boxes import EPS, TINY, PageBoxes, lengths
 from approx.supports.unread import Unread
 
-STEPS = 3  # of the secant that bounds the output
+STEPS = 3  # steps of the secant method for the bound of the output
 
 
 def row_bounds(
@@ -205,7 +205,7 @@ class _Stripe(Unread):
             bounds = self._of_support if self.kind == "support" else self._of_entries
             found = bounds()
             if self.estimate.fitted:
-                self.normalised = True  # the output is that of the rows as they are, tv is not
+                self.normalised = True  # tv divides the rows by their sums, the output does not
                 found = bounds()[0], found[1]
             unread = self.by_page(self.unread)
             pages = (unread > 0).sum(axis=1)
@@ -340,7 +340,7 @@ class _Stripe(Unread):
         """Return the bounds for an estimate whose entries are all known."""
         more, shift = 1 + 4 * self.round, self.estimate.row_log(self.rows)
         p = self.estimate.block(self.rows, shift=shift).astype(np.float64)
-        total, slack = p.sum(axis=1), self.round * np.abs(p).sum(axis=1)  # which may cancel
+        total, slack = p.sum(axis=1), self.round * np.abs(p).sum(axis=1)  # terms of p may cancel
         zero = total <= -slack if self.normalised else ~p.any(axis=1)
         lost = (total <= slack) if self.normalised else zero  # the sum may be 0
         if self.normalised:

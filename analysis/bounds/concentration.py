@@ -38,7 +38,7 @@ PROVED = ("hoeffding", "empirical_bernstein", "betting")
 KINDS = (*PROVED, "normal")
 BETS = 2.0 ** -np.arange(8)
 LOG_PRIOR = np.log([0.5, *[0.5 / 7] * 7])
-HALVINGS = 40  # of the interval in which the bound lies
+HALVINGS = 40  # bisection steps of the interval with the bound
 
 
 def upper(

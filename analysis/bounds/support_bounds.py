@@ -23,7 +23,8 @@ from approx.kernels.jit import kernel
 from approx.sparse import vertical_slash
 from approx.supports.eviction import Blocks, Limits
 
-ROUNDS = 80  # of prices; on 15 heads of SmolLM2 the bound was then within 0.2 % of the best
+# steps of the prices; on 15 heads of SmolLM2 80 steps come within 0.2 % of the best bound
+ROUNDS = 80
 
 
 def entries(weights: Weights, count: int) -> float:

@@ -221,7 +221,8 @@ def _support_basis(head: Case) -> Found:
             continue
         normal *= float((1 - 2 * ndtr(-threshold / deviation)) ** head.x.d)
         size = np.sort(np.abs(a).ravel())[::-1] / deviation
-        share = np.arange(1, len(size) + 1) / len(size)  # of entries that are as large
+        # the share of entries that are at least as large
+        share = np.arange(1, len(size) + 1) / len(size)
         worst = max(worst, float((size / np.sqrt(2 * np.log(2 / share))).max()))
     return Found(threshold, worst, GAUSSIAN, worst < GAUSSIAN, 1 - normal, 1 - alone)
 

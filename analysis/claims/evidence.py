@@ -211,7 +211,8 @@ class Entry:
         expected = {check.what: check.expected for check in checks}
         if len(expected) < len(checks):
             raise ValueError(f"{self.id}: two checks have one name")
-        numbers = {check.what: np.asarray(check.observed).tolist() for check in checks}  # Python's
+        # as numbers of Python
+        numbers = {check.what: np.asarray(check.observed).tolist() for check in checks}
         observed = {what: tuple(x) if isinstance(x, list) else x for what, x in numbers.items()}
         return Claim(self.id, self.statement, self.source, expected, observed, verdict(checks))
 

@@ -34,9 +34,9 @@ from approx.textbook.flash import GatedUnit, Projections
 
 SOURCE = "FLASH note (kexue.fm 8934)"
 COMMENTS = SOURCE + ", comments"
-N, C = 1024, 256  # tokens, of a chunk
+N, C = 1024, 256  # tokens, and tokens of a chunk
 LENGTHS = (128, 512, 2048, 8192, 32768)
-ENTRIES = 2**18  # in all rows of one length together
+ENTRIES = 2**18  # entries of all rows of one length together
 # n times the variance of log(m₁/√m₂), m_r the mean of e^{rg}: that of e^g/μ₁ − e^{2g}/(2μ₂)
 SPREAD = math.expm1(1.0) + math.expm1(4.0) / 4 - math.expm1(2.0)
 
@@ -363,7 +363,7 @@ def no_factor_of_length() -> Iterator[Check]:
         error = math.sqrt((2 + 6 / s) / n) * s
         yield sampled(f"variance of q·k, n = {n}", s, float(np.mean(pairs**2)), error)
     yield printed(sampled("the last, with a factor n", 2048 * s, float(np.mean(pairs**2)), error))
-    same = np.ones(512)  # their index is 1
+    same = np.ones(512)  # equal keys have the index 1
     factor = {p: float(np.linalg.norm(same, p) / np.linalg.norm(same, 1)) for p in (2.0, math.inf)}
     yield near("factor at p = ∞ times n", 1.0, 512 * factor[math.inf], 1e-9)
     yield near("factor at p = 2 times √n", 1.0, math.sqrt(512) * factor[2.0], 1e-9)

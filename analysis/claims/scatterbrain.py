@@ -262,7 +262,8 @@ def dropped_term() -> Iterator[Check]:
     q, k = _short()
     count = 500
     free = _off(_both(), q, k, count)
-    error = math.sqrt(math.expm1(1.0) / 16 / count)  # of one entry; all share their features
+    # standard error of one entry; all entries share their features
+    error = math.sqrt(math.expm1(1.0) / 16 / count)
     yield sampled("mean off S", 1.0, free, error)
     chosen = pitfalls.LargestEstimates(low_rank=Positive(m=16), sparse=Random(k=3))
     yield printed(

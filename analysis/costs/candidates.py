@@ -12,7 +12,7 @@ from approx.combinations.rounded_values import RoundedValues
 from approx.method.evaluation import obstacle, why_not
 
 TRIVIAL = "uniform()"
-FEW_BITS = (  # if bytes are counted: keys in few bits, with exact last keys
+FEW_BITS = (  # candidates where bytes are counted: keys in few bits, the last keys exact
     "quantised(bits={bits}, by='channel', group=32)",
     "turboquant(bits={bits}, form='eden', recent=31, corrected=True)",
     "turboquant(bits={bits}, form='eden', group=32, corrected=True)",  # no shift of keys matters

@@ -341,7 +341,7 @@ def kernel_relative_spectral(approximation: Approximation, q: Array, k: Array) -
         approximation.mask.hide(x, rows, fill=-np.inf)
         return x, e, shift
 
-    top = largest = -math.inf  # log of the largest entry: of exact, and of both
+    top = largest = -math.inf  # logs of the largest entry of exact, and of both matrices
     for rows in exact.stripes(n, l):
         x, e, shift = stripe(rows)
         with np.errstate(divide="ignore"):

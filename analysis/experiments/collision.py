@@ -23,7 +23,7 @@ from approx.sparse.top_k import TopK
 
 COLUMNS = ("part", "case", "logit", "metric", "value", "stderr")
 D = 16
-SUPPORTS = (  # the theorem
+SUPPORTS = (  # those of the theorem
     "lsh(hashes=2, rounds=2, transform='none')",
     "lsh(family='cross_polytope', hashes=1, rounds=2, transform='none')",
     "lsh(family='e2', hashes=1, rounds=2, transform='none')",
@@ -32,10 +32,10 @@ SUPPORTS = (  # the theorem
 )
 SMALL, LENGTH, FEATURES, SHOWN = 12, 0.45, 16, 8  # |q + k|² ≤ 0.81; pairs shown
 DEPENDENT = ("independent", "one stream", "largest estimates")
-ANGLES = tuple(np.linspace(0.1, 0.9, 9).tolist())  # of the second part, over π
-FREQUENCIES, LONG = 2, 0.7  # and the length of q and k there
-TIMES = 2  # draws of the profile
-MORE = 8  # of the last part
+ANGLES = tuple(np.linspace(0.1, 0.9, 9).tolist())  # angles of the second part, over π
+FREQUENCIES, LONG = 2, 0.7  # frequencies, and length of q and k, of the second part
+TIMES = 2  # multiplies the draws of the profile
+MORE = 8  # the same for the last part
 
 
 class _CollisionCase(NamedTuple):

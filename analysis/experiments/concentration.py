@@ -21,7 +21,7 @@ REPEATS = 256
 DELTA = 0.1  # the probability with which an error may be above its bound
 TAILS = tuple(np.arange(0.5, 4.01, 0.25).tolist())  # |q + k| at which k̂ is taken
 DRAWS = (100, 1000, 10_000)
-SAMPLES = 32  # of so many draws
+SAMPLES = 32  # draws of a sample
 
 
 def terms(family: str, distance: float, count: int, seed: np.random.SeedSequence) -> Array:

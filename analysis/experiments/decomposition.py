@@ -18,7 +18,7 @@ from approx.estimate import exact
 COUNT = 256  # queries and keys at most: a closed form is a matrix for each method
 SAMPLES = 100  # draws of a method without closed form
 POLYNOMIALS = "taylor(degree=2)", "minimax(degree=2)"
-FAMILIES = (  # one of kin
+FAMILIES = (  # one method of each family
     "uniform()", "positive", "positive(projection='orthogonal')", "generalized_exponential",
     "dense_exponential", "trigonometric", "tensor_sketch(degree=2)", *POLYNOMIALS,
     "truncated_svd", "nystrom", "top_k", "sliding_window", "lsh",

@@ -72,7 +72,7 @@ def z_of_means(seed: int) -> float:
 
 
 def _biased(seed: int, share: float) -> Judged:
-    tail = math.erfc(3 / math.sqrt(2))  # of a normal mean beyond three standard errors
+    tail = math.erfc(3 / math.sqrt(2))  # P(a normal mean is off by more than three standard errors)
     return {"seed": abs(z_of_means(seed)) >= 3, "share": tail / 3 <= share <= 3 * tail}
 
 
@@ -98,7 +98,8 @@ def _rank(head: str, temperature: float, rank: int) -> Judged:  # leaves a tenth
     return {"rank": rank == needed, "head": 38 <= needed <= 42}
 
 
-def _keys(seed: int, k: int) -> Judged:  # one key more or less: the mean of rows may differ so
+# one key more or less is right: rounding may shift the mean
+def _keys(seed: int, k: int) -> Judged:
     left = 1 - np.cumsum(-np.sort(-weights(gaussian_head(seed)), axis=1), axis=1).mean(axis=0)
     return {"k": abs(k - 1 - int(np.argmax(left <= 0.1))) <= 1}
 
@@ -117,7 +118,8 @@ def _unbiased_logit(sigma: float, factor: float, corrected: float) -> Judged:
     return {"factor": f"{factor:.3g}" == f"{truth:.3g}", "corrected": f"{corrected:.3g}" == "1"}
 
 
-def _normalised(seed: int, sign: int, ratio: float) -> Judged:  # of the bias at the largest weight
+# sign and ratio of the bias at the largest weight
+def _normalised(seed: int, sign: int, ratio: float) -> Judged:
     q, k = np.split(0.5 * np.random.default_rng(seed).standard_normal((7, 4)), [1])
     both = (normalised_moments(parse(f"positive(m={m})"), q, k) for m in (400, 800))
     one, half = (required(each).bias[0, int((k @ q[0]).argmax())] for each in both)

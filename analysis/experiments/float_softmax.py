@@ -14,10 +14,10 @@ from approx.checks import Array
 COLUMNS = ("study", "dtype", "formula", "n", "largest", "value")
 DTYPES = ("float16", "float32", "float64")
 LENGTHS = tuple(2**i for i in range(4, 15))
-SIZES = tuple(2.0**i for i in range(10))  # of the largest logit
-N = 1024  # logits of a row, where their size is what varies
+SIZES = tuple(2.0**i for i in range(10))  # the largest logits
+N = 1024  # logits of a row while their size varies
 ROWS = {"float16": 16, "float32": 16, "float64": 4}
-DIGITS = 25  # of the truth of float64; that of the shorter formats is float64
+DIGITS = 25  # digits of the exact value for float64; for shorter formats float64 is exact enough
 LENGTH_FORMULAS = ("recursive", "pairwise")
 SIZE_FORMULAS = ("unshifted", "shifted", "online", "division_free")  # sums in pairs
 
@@ -64,7 +64,7 @@ def weights(x: Array, formula: str) -> Array:
     return np.asarray(np.exp(x - (a + np.log(total))) if formula == "division_free" else e / total)
 
 
-@functools.lru_cache(maxsize=2**16)  # a row begins with the shorter ones
+@functools.lru_cache(maxsize=2**16)  # a row begins with the shorter rows, whose exact sums are kept
 def _exp(y: float) -> Decimal:
     return Decimal(y).exp()
 

@@ -24,7 +24,7 @@ COLUMNS = (
 )  # fmt: skip
 METRIC = "attention_tv"
 DRAWS = 3  # at most, of a random method that can be run
-PARTS = 4  # of the methods of a head, run side by side
+PARTS = 4  # parts of the methods of a head, each a task
 ROWS = {"quick": 96, "default": 256}
 HEADS = {"quick": 2, "default": None}
 KEYS = {"quick": (3, 16), "default": (4, 8, 16, 32)}  # what as many exact keys store
@@ -69,7 +69,8 @@ def specs(x: Head) -> list[str]:
     """Return the specs that are filled on a head: candidates, familiar ones, the whole registry."""
     usual = [*map(str, candidates.methods(x.mask, references=True)), *ALSO]
     bare = [str(method()) for name, method in METHODS.items() if name not in LEFT_OUT]
-    named = {str(parse(spec)): spec for spec in [*bare, *usual]}  # a familiar name where one is
+    # under the familiar name, if there is one
+    named = {str(parse(spec)): spec for spec in [*bare, *usual]}
     return [s for s in named.values() if why_not(parse(s), x.mask) is None]
 
 

@@ -21,7 +21,7 @@ MATCHED = ("positive", "trigonometric", "scatterbrain(low_rank=positive(), spars
 OWN_PRICE = ("taylor(degree=2)", "tensor_power(n=2)")
 TARGET = 0.1  # relative Frobenius error of the whole kernel matrix
 TV, MANY, DRAWS = 0.1, 4096, 5  # features, and draws, of which the total variation is measured
-QUANTILE = 0.9  # of q·k: a pair that matters, and that no small support holds
+QUANTILE = 0.9  # quantile of q·k: such a pair matters, but no small support holds it
 
 
 def pair(inputs: Head) -> tuple[int, int]:

@@ -17,8 +17,8 @@ from approx.supports.patterns import rounded
 COLUMNS = ("input", "n", "temperature", "pivots", "rank", "metric", "value", "stderr")
 RANKS = tuple(2**i for i in range(8))
 PIVOTS = ("uniform", "leverage", "random", "greedy")
-DRAWS = 16  # times the trials of a profile
-N, LEAST = 512, 4  # queries that are taken, with their keys; different ones that are needed
+DRAWS = 16  # draws a trial of the profile
+N, LEAST = 512, 4  # queries that are taken, with their keys; the least number of different ones
 
 
 def kernel(K: Array) -> Array:
@@ -56,7 +56,7 @@ def trace_errors(
         def watched(pick: Pick) -> Pick:
             def chosen(rest: Array) -> int:
                 p = int(pick(rest))
-                takes.append(rest[p] > 0)  # else it is skipped
+                takes.append(rest[p] > 0)  # a point in the span is skipped
                 return p
 
             return chosen

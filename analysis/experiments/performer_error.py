@@ -59,7 +59,7 @@ def _errors(x: Head, family: str, m: int, count: int, seed: int) -> list[Row]:
         error = _relative(output - truth, truth)
         rows += numbers(_head(x, spec, m, trial), output_relative_error=error)
         if isinstance(method, Positive) and method.projection == "iid":
-            rng = np.random.default_rng(stream)  # the same frequencies: what differs is eps
+            rng = np.random.default_rng(stream)  # the same frequencies, so that only eps differs
             faulty = with_eps(method, Q, K, eps=EPS, rng=rng).attend(V)
             rows += numbers(
                 _head(x, WITH_EPS, m, trial),

@@ -144,7 +144,7 @@ SIZES = {  # n, temperatures, trials, draws
 }
 ADVISED = 8  # heads of a file on which the advisor is asked, at most, unless more are chosen
 SYNTHETIC = ("gaussian", "sphere", "clustered", "clustered Q=K")
-MOST_JOBS = 1024  # processes, each of which is started
+MOST_JOBS = 1024  # every process is started, so there is a limit
 
 
 def profile(
@@ -241,7 +241,8 @@ def _logit_range(x: Head) -> float:
     for rows in exact.stripes(x.n, x.l):
         cols = mask.span(rows)
         logits = Q[rows] @ K[cols].T
-        for fill in (-np.inf, np.inf):  # in turn, what is not seen is neither largest nor least
+        # so that an unseen entry is neither the largest nor the least
+        for fill in (-np.inf, np.inf):
             mask.hide(logits, rows, cols, fill)
             if fill < 0:
                 high = max(high, logits.max())

@@ -17,7 +17,7 @@ COLUMNS = ("input", "n", "temperature", "steps", "oversampling", "metric", "valu
 K = 16  # the rank that is wanted
 OVERSAMPLING = (2, 4, 8, 16, 32, 64)
 STEPS = (0, 1, 2)
-N, LEAST = 512, 96  # queries that are taken; different queries and keys that are needed
+N, LEAST = 512, 96  # queries that are taken; the least number of different queries and keys
 LANCZOS = 1e-4  # residual of a spectral norm, whose square is then as accurate
 
 

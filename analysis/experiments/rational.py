@@ -76,7 +76,7 @@ def pade(n: int, x: Array) -> Array:
 
 
 def _adaptive(x: Array, n: int, between: Array) -> float:
-    with warnings.catch_warnings():  # it stops at its degree, which is no failure here
+    with warnings.catch_warnings():  # AAA warns that it stops at its degree, as it should here
         warnings.filterwarnings("ignore", "AAA failed to converge", RuntimeWarning)
         r = AAA(x, np.exp(x), max_terms=n + 1, rtol=0.0, clean_up=False)
     return float(np.abs(r(between) - np.exp(between)).max())
@@ -102,7 +102,7 @@ def _interval() -> list[Row]:
 
 def _half_line() -> list[Row]:
     """Return errors on (−∞, 0]."""
-    t = np.cos(np.pi * np.arange(POINTS) / POINTS)  # without −∞
+    t = np.cos(np.pi * np.arange(POINTS) / POINTS)  # the half-line without −∞
     x = SPAN * (t - 1) / (t + 1)
     best = best_on_half_line(max(ORDERS))
     rows: list[Row] = []

@@ -52,7 +52,7 @@ BFLOAT16 = (
     f"as bits of bfloat16 have: save (q.view('u2').astype('u4') << 16).view('f4'){LIKEWISE}, "
     "or q.astype('f4') if they are integers"
 )
-FUSED = (  # the first for what GPT-NeoX and BLOOM call query_key_value
+FUSED = (  # GPT-NeoX and BLOOM store the first, as query_key_value
     ("of each head stand together", "qkv.reshape(n, heads, 3, d)[:, :, 0].swapaxes(0, 1)"),
     (
         "(`groups` heads of k) stand side by side",

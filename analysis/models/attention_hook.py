@@ -35,7 +35,7 @@ class Seen(NamedTuple):
 
     visible: Any
     causal: bool
-    window: int  # 0 for none
+    window: int  # 0: no window
 
     @classmethod
     def from_mask(cls, mask: Any, n: int, l: int) -> Self:
@@ -50,7 +50,8 @@ class Seen(NamedTuple):
                 "the attention mask adds a bias to the logits, as ALiBi does: "
                 "Q, K, V cannot represent it"
             )
-        if visible.all() and not n == 1 < l:  # a single last query sees all keys if causal, too
+        # under a causal mask a single last query sees all keys, too
+        if visible.all() and not n == 1 < l:
             return cls(None, False, 0)
         visible = visible.expand(1, 1, n, l)[0, 0]
         past = torch.ones(n, l, dtype=torch.bool).tril(l - n)
@@ -104,7 +105,8 @@ class Call:
     def output(self) -> Any:
         """Return softmax(scaling q·k) v of every head for one text, (1, n, heads, c)."""
         visible, causal, window = self.seen
-        half = causal and not window and self.q.shape[2] == self.k.shape[2]  # of the work
+        # a causal mask halves the work
+        half = causal and not window and self.q.shape[2] == self.k.shape[2]
         return self.under(visible, causal=half)
 
     def under(self, mask: Any, *, causal: bool = False) -> Any:
@@ -184,8 +186,8 @@ class Hook:
         self.model, self.attention = weakref.ref(model), attention
         self.first, self.in_pieces = first, in_pieces
         self.name = f"expqk_{id(self)}"  # in the registries of transformers
-        self.calls = 0  # of this pass
-        self.known: list[tuple[Any, Seen]] = []  # its masks
+        self.calls = 0  # calls in this pass
+        self.known: list[tuple[Any, Seen]] = []  # masks of this pass
 
     def install(self) -> Self:
         """Let the model attend by our function until `remove`."""

@@ -23,7 +23,7 @@ from analysis.models.checkpoints import Place
 from analysis.runs.output_files import replacing
 from approx.checks import Array, flag, integer, one_of
 
-_AGREEMENT = 1e-4  # of the largest output: above the rounding of float32 over many layers
+_AGREEMENT = 1e-4  # largest relative difference: above the rounding of float32 over many layers
 PIECE = 1024  # tokens per piece if only the last queries are stored
 DTYPES = ("float16", "float32", "float64")
 
@@ -152,7 +152,7 @@ def capture(
         token_ids = checkpoints.token_ids(words, tokenizer, config, max_tokens)
         precise = torch.float64 if dtype == "float64" else torch.float32
         size = _numbers(facts, len(kept or ()), queries or len(token_ids), len(token_ids))
-        beside = 2 * size * np.dtype(dtype).itemsize  # every layer, and then all in one array
+        beside = 2 * size * np.dtype(dtype).itemsize  # the layers one by one, then all in one array
         model = place.weights(AutoModel, config, precise, beside)
     tokens: int | None = len(token_ids)
     if tokens == max_tokens:
@@ -310,7 +310,7 @@ def _read(model: Any, ids: Any, pieces: Sequence[slice], attention: Attention | 
 def _agree(name: str, output: Any, expected: Any) -> None:
     """Raise ValueError unless two outputs of a model are equal up to rounding."""
     error, size = (output - expected).abs().max().item(), expected.abs().max().item()
-    if not error <= _AGREEMENT * size:  # also where it is NaN
+    if not error <= _AGREEMENT * size:  # true for NaN, too
         raise ValueError(
             f"the attention of {name} is not softmax(scaling q·k) v: "
             f"its output differs by {error:.2g} at a size of {size:.2g}"

@@ -239,9 +239,9 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except MemoryError:
         raise
-    except Exception as error:  # theirs is any
+    except Exception as error:  # transformers may raise anything
         reason = one_line(error) or type(error).__name__
-        if isinstance(error, KeyError):  # whose text is only the key
+        if isinstance(error, KeyError):  # its text is only the key
             reason = f"{type(error).__name__}: {reason}"
         if "trust_remote_code" in reason:
             reason = "it needs code of its own (auto_map), and none is run"

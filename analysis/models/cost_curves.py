@@ -37,7 +37,8 @@ METHODS = (  # methods that decoding can run, each at the sizes that shares of t
     "projected_top_k(by='channels', r=8)",
     "projected_top_k(by='channels', r=16)",
 )
-SHARES = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 3 / 2, 2, 3, 4, 6, 8)  # of the budget
+# shares of the budget
+SHARES = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 3 / 2, 2, 3, 4, 6, 8)
 FIRST = SHARES[2::2]  # measured on every head; they contain the shares at which plans are measured
 LEAST_DAMAGE = 0.7  # the least damage of a size, as a share of that of the next larger size
 EXACT = "exact()"
@@ -222,7 +223,8 @@ def layer_curves(
     some = range(passages[0].model.heads) if heads is None else heads
     shape = passages[0].shapes[layer]
     sized, before = _sized(asked, shape), start or {}
-    if not screen or len(passages) > 1:  # a size may help only on the mean
+    # a size may help on the mean of texts, though on no single one
+    if not screen or len(passages) > 1:
         sized = {spec: size._replace(first=True) for spec, size in sized.items()}
     work: list[_Work] = []
     for passage, mine in zip(passages, drawn):
@@ -310,7 +312,7 @@ class _Work(tasks.Task):
         one = self.x
         assert one.V is not None
         exactly = exact.attention(one.Q, one.K, one.V, mask=one.mask, sink=one.sink)
-        unused = np.random.default_rng(self.draws)  # by methods that draw nothing
+        unused = np.random.default_rng(self.draws)  # these methods draw nothing
         for spec, method in methods.items():
             damage = 0.0
             if spec != EXACT:

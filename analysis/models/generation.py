@@ -260,7 +260,8 @@ def attach(
     if isinstance(plan, Plan):
         if why := other_model(plan, _names(model) if name is None else {name}):
             raise ValueError(why)
-        own = sorted(_places(model), key=lambda place: place.name != plan.model)  # the likely first
+        # the likely place first
+        own = sorted(_places(model), key=lambda place: place.name != plan.model)
         check_weights([plan], own)
         chosen: Mapping[HeadIndex, Method] = plan.heads
     else:
@@ -318,7 +319,7 @@ def _agree(model: Any, exact: Mapping[HeadIndex, Method], count: int) -> None:
             attached.remove()
         found = torch.cat([out.logits[0, 1:], last.logits[0]])
     error, size = (found - own).abs().max().item(), own.abs().max().item()
-    if not error <= max(torch.finfo(own.dtype).eps, _FLOAT32) ** 0.5 * size:  # also where it is NaN
+    if not error <= max(torch.finfo(own.dtype).eps, _FLOAT32) ** 0.5 * size:  # true for NaN, too
         raise ValueError(
             f"{type(model).__name__} of transformers {transformers.__version__} does not attend as "
             f"exact() does (its logits differ by {error:.2g} at a size of {size:.2g}): call eval() "
@@ -326,7 +327,7 @@ def _agree(model: Any, exact: Mapping[HeadIndex, Method], count: int) -> None:
         )
 
 
-_FLOAT32 = float(np.finfo(np.float32).eps)  # to which norms round whatever the dtype
+_FLOAT32 = float(np.finfo(np.float32).eps)  # norms round to float32 in every dtype
 
 
 def _names(model: Any) -> set[str]:
@@ -366,7 +367,8 @@ class _Attached(Hook):
         from transformers import DynamicCache
 
         known = inspect.signature(model.forward).parameters
-        if not any(one.kind is one.VAR_POSITIONAL for one in known.values()):  # else of no name
+        # with **kwargs any name may follow
+        if not any(one.kind is one.VAR_POSITIONAL for one in known.values()):
             args, named = (), dict(zip(known, args)) | named
         given = [named.pop(name, None) for name in CACHE_NAMES]
         cache = next((one for one in given if one is not None), None)

@@ -34,7 +34,7 @@ from approx import Method, checks, parse
 from approx.method.prices import CURRENCIES, price_at
 
 FRONTIER = (0.25, 0.5, 1.0, 2.0, 4.0)  # shares of the budget at which plans are measured as well
-ROUNDS = 4  # of a target: the first, and three corrections
+ROUNDS = 4  # rounds for a target: the first, and three corrections
 NEAR = 0.9  # a measured KL between this share of the target and the target is good enough
 LEAST_PREDICTED = "least_predicted_kl"
 NEEDLES = (0.25, 0.75)  # depths of a fact in the texts that a plan is chosen for

@@ -18,7 +18,7 @@ from approx.checks import Array
 from approx.estimate import exact
 
 SAMPLES = 4  # texts that the model itself could have written, for Fisher's information
-Gradients = list[list[Array]]  # a sample, a layer: (heads, n, c)
+Gradients = list[list[Array]]  # by sample and layer, each (heads, n, c)
 
 
 def gradients(passage: Passage, samples: int = SAMPLES) -> Gradients:

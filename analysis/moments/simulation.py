@@ -189,7 +189,7 @@ def _update(ratios: Any, count: int, mean: Any, m2: Any, m3: Any, m4: Any) -> No
             delta = x - mean[p]
             step = delta / n
             term = delta * step * (n - 1.0)
-            if n == 1.0:  # inf is a mean too
+            if n == 1.0:  # a mean may be inf
                 mean[p], term, step = x, 0.0, 0.0
             mean[p] += step
             square = step * step
@@ -245,7 +245,7 @@ class _PairMoments:
         spread = times(np.sqrt(fourth / draws), 2 * log)
         lengths = np.linalg.norm(self.q, axis=1)[:, None] * np.linalg.norm(self.k, axis=1)
         eps = np.finfo(self.q.dtype).eps
-        rounding = 1024 * eps * (1.0 + lengths)  # of exponents, and of long sums
+        rounding = 1024 * eps * (1.0 + lengths)  # rounding of exponents, and of long sums
         mean = times(mean, log)
         self.mask.hide(mean, fill=1.0)
         sampled = mean, times(variance, 2 * log), spread

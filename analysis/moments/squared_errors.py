@@ -127,7 +127,7 @@ def _relative_variance(rho: Summand, log_variance: Array, count: int) -> Array:
         least = CANCELLED if rho.paired or rho.A.any() else CANCELLED_ALONE
         per_term = np.where(rest > least, per_term, _small_kurtosis(rho))
         kurtosis = np.logaddexp(per_term, math.log(3 * (count - 1)) if count > 1 else -np.inf)
-        log = np.maximum(kurtosis - math.log(count), 0.0)  # it is ≥ 1 but for rounding
+        log = np.maximum(kurtosis - math.log(count), 0.0)  # only rounding makes it less than 1
         excess = log + np.log(-np.expm1(-log))
     return np.where(log_variance > -np.inf, excess, -np.inf)
 

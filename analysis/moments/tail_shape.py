@@ -9,9 +9,9 @@ from approx import checks
 from approx.checks import Array
 
 RELIABLE = 0.7  # above it, a mean of a practical number of draws cannot be trusted
-LITTLE = 10  # draws, of which nothing can be said
+LITTLE = 10  # so few draws say nothing of a tail
 LEAST_DRAWS = 25  # draws: five in the tail
-GRID, QUARTILE_WEIGHT = 30, 3.0  # of the estimator
+GRID, QUARTILE_WEIGHT = 30, 3.0  # parameters of Zhang and Stephens' estimator
 PRIOR, PRIOR_DRAWS = 0.5, 10.0  # the prior shape, and its weight in draws
 
 

@@ -67,7 +67,7 @@ ESTIMATED = (
     "participation_ratio",
 )
 LAPACK = 2048  # up to this min(n, l), singular values do not come from a Gram matrix
-MOST_STEPS = 4096  # of Lanczos: each probe has an eigenvalue problem of that size
+MOST_STEPS = 4096  # steps of Lanczos: each probe solves an eigenvalue problem of this size
 LEADING = 32  # singular values that an estimate computes one by one
 
 

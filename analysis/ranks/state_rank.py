@@ -257,7 +257,7 @@ class _Staircase:
 
     def __init__(self, P: Array, mask: Mask, window: int, several: list[int]) -> None:
         self.P, self.first, self.several = P, mask.first, several
-        self.stop = mask.stop - window  # of the keys that pass through the state
+        self.stop = mask.stop - window  # keys before this one pass through the state
         self.tails = functools.cache(self._tails)
 
     def _tails(self, lo: int, mid: int, hi: int) -> Array:

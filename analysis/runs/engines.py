@@ -215,7 +215,7 @@ def _loop(
                     if losses <= TOGETHER:
                         (again if losses < TOGETHER else alone).append((number, task, losses + 1))
                         continue
-                    if isinstance(error, CancelledError):  # which has no message
+                    if isinstance(error, CancelledError):  # it has no message
                         error = LostError("every worker that held its input was lost")
                     if not run.guard:
                         raise error
@@ -276,9 +276,9 @@ class _Processes(Serial):
     """
 
     lost = (BrokenProcessPool, process_executor.ShutdownExecutorError)
-    runs = 0  # that have processes now, and share the files of arrays
+    runs = 0  # runs that have processes now; they share the files of arrays
     folder: ClassVar[Path]
-    files: ClassVar[dict[int, Path]] = {}  # of big arrays, by their id
+    files: ClassVar[dict[int, Path]] = {}  # files of big arrays, by the id of the array
 
     def __init__(self, jobs: int) -> None:
         self.jobs, self.width = jobs, 2 * jobs

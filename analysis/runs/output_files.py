@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 
 RECORD, MANIFEST = "written.sha256", "manifest.json"
-TOKEN = secrets.token_hex(4)  # tells this process from a dead one of the same number
+TOKEN = secrets.token_hex(4)  # tells this process from a dead one with the same process id
 
 
 def usable(folder: Path, names: Iterable[str] = (), holds: str | None = None) -> None:
@@ -89,7 +89,8 @@ def replacing(path: Path, *, lasting: bool = True) -> Iterator[Path]:
         if lasting:
             _sync(path.parent)
     except OSError as error:
-        if error.errno and error.filename in (None, str(temporary)):  # a full disk gives no name
+        # an error of a full disk names no file
+        if error.errno and error.filename in (None, str(temporary)):
             error.filename, error.filename2 = str(path), None
         raise
     finally:
@@ -227,7 +228,7 @@ def _sync(path: Path) -> None:
         try:
             os.fsync(descriptor)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # some file systems have it for files alone
+            if error.errno != errno.EINVAL:  # some file systems can sync files only, no folders
                 raise
         finally:
             os.close(descriptor)

@@ -77,7 +77,7 @@ class Store:
             try:
                 outcome = self.decoded(text)
             except (ValueError, TypeError, KeyError, RecursionError, csv.Error):
-                continue  # altered by one who knows the hash
+                continue  # altered by somebody who knows the hash
             if folder is not self.cells:
                 self.put(key, outcome)
             self._whole.add(key)

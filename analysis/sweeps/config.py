@@ -32,7 +32,7 @@ from analysis.sweeps.sweep import Plan, plan, repeated
 from approx import Mask, Method, checks, parse
 from approx.estimate import memory
 
-MOST_BYTES = 2**20  # of a config
+MOST_BYTES = 2**20  # bytes of a config
 
 
 class ConfigError(ValueError):

@@ -18,7 +18,7 @@ ORACLES = {
     "low-rank": "truncated_svd(space={space!r})",
     "both": "godec(space={space!r})",
 }
-ROUNDING = 1e-4  # of a root, relative
+ROUNDING = 1e-4  # relative error of a root
 COLUMNS = (
     "input", "coldest", "hottest", "crossing", "gain", "gain_temperature", "gain_at_crossing",
 )  # fmt: skip
@@ -74,7 +74,7 @@ def crossing(
     with np.errstate(all="ignore"):
         gap = np.log(grid[0] / grid[1])
     gap[~np.isfinite(gap)] = np.nan
-    last = -1  # the latest place with sparse better, and only equal errors since
+    last = -1  # the last temperature at which sparse is better; after it, only equal errors so far
     for i, here in enumerate(gap):
         if here > 0 and last >= 0:
             if last + 1 < i:

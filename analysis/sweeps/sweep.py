@@ -100,7 +100,7 @@ class Cell(Task):
     def _measured(self, x: Head, seed: np.random.SeedSequence) -> Iterator[dict[str, float]]:
         # All temperatures have the same draws. Their errors come from one product Q Kᵀ, or from
         # several if all estimates together would take too much memory; the bits are the same.
-        hottest = max(self.temperatures)  # the smallest logits
+        hottest = max(self.temperatures)  # it has the smallest logits
         whole, most = x.at_temperature(hottest), memory.limit() // HELD
 
         def measured(group: list[tuple[float, Approximation]]) -> Iterator[dict[str, float]]:

@@ -156,7 +156,7 @@ class Guarded(SupportMethod):
             for rows in exact.stripes(*mask.shape):
                 held = Unread(mask.take(rows), read[rows], known)
                 held.bound(a[rows], b)
-                # kept keys are read too, so they have a one in both
+                # a kept key is read, too, so it has a 1 in both
                 bound = held.lost((read[rows] + on[rows]).data > 1, eps)
                 count = np.diff(on[rows].indptr)
                 pages = (held.by_page(held.unread) > 0).sum(axis=1)

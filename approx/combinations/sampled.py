@@ -251,7 +251,7 @@ class Sampled(Method):
         )
         by_row = not (self.shared or self.hashes)  # a hash table serves all rows
         return super().tags - lost | collect(
-            RANDOM,  # even if its parts draw nothing
+            RANDOM,  # the design draws even if no part does
             (hashed or self.epsilon is not None) and ADAPTIVE,
             by_row and DRAWS_BY_ROW,
             by_row and POSITIONAL,

@@ -68,7 +68,7 @@ class LogitSVD(CompressedLogits):
 
     def numbers(self, d: int) -> CompressionCost:
         r = self.rank or 0
-        fitted = d * d  # the Gram matrices, which give the triangular factors
+        fitted = d * d  # Gram matrices, from which the triangular factors follow
         once = 4 * d**3 + 2 * r * d * d  # two decompositions, their product and its SVD; two maps
         return CompressionCost(r, r, r, mapped=r * d, per_query=fitted, per_key=fitted, once=once)
 

@@ -12,7 +12,7 @@ from approx import checks
 from approx.checks import Array
 from approx.projections.rotated import haar
 
-MOST_BITS = 8  # of levels of a normal number
+MOST_BITS = 8  # bits of a level
 ROTATIONS = ("orthogonal", "hadamard", "none")
 
 

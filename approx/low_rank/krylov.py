@@ -15,8 +15,8 @@ from approx.low_rank.decomposition import Matrix
 
 MARGIN = 8  # columns of a block beyond the rank
 DEPTH = 30  # maximal number of blocks
-TOLERANCE = 1e-3  # of the residual, relative to the error of the truncation
-ACCURACY = 1e-7  # of values and error, relative to ‖D‖_F: squares keep half of the digits
+TOLERANCE = 1e-3  # largest residual, relative to the error of the truncation
+ACCURACY = 1e-7  # accuracy of values and error, relative to ‖D‖_F: squares keep half of the digits
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 Stripes: TypeAlias = Iterable[tuple[slice, Matrix]]
 

@@ -26,7 +26,7 @@ from approx.supports.patterns import ranked
 RACE, SWEEPS = 8, 24  # sweeps from each start, and in total from the best start
 SHARPER, FLOOR = 0.65, 1e-3  # factor per sweep, and floor, of the difference that limits weights
 ENOUGH = 1e-3  # relative gain of two sweeps at which the descent ends
-RIDGE = {np.float32: 1e-7, np.float64: 1e-9}  # for each precision of the Gram matrices
+RIDGE = {np.float32: 1e-7, np.float64: 1e-9}  # by the dtype of the Gram matrices
 
 
 class Nearest(NamedTuple):

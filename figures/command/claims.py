@@ -22,7 +22,7 @@ HEADS = (
     mark("id"), mark("verdict"), mark("statement"), mark("quantity"), mark("expected"),
     mark("observed"),
 )  # fmt: skip
-SEVERAL = {  # a verdict, of more than one claim
+SEVERAL = {  # words for a verdict on more than one claim
     "holds": mark("hold"),
     "holds with a condition": mark("hold with a condition"),
     "corrected": "corrected",

@@ -40,8 +40,8 @@ FIRST = (  # what a student, a researcher with arrays and the owner of a model t
     ("expqk model MODEL TEXT --out DIR", "a model of yours: what it would lose"),
     ("expqk methods performer", "what a method is, and what it costs"),
 )
-WIDTH = 78  # of the description of a command
-MOST_CHARACTERS = 800  # of an error
+WIDTH = 78  # columns of the description of a command
+MOST_CHARACTERS = 800  # characters of an error message
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
 
 
@@ -51,9 +51,9 @@ def main(argv: list[str] | None = None) -> int:
         stream = getattr(sys, name)
         if stream is None:  # closed by the shell, >&-
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
-        elif isinstance(stream, io.TextIOWrapper):  # of a terminal that lacks some letters
+        elif isinstance(stream, io.TextIOWrapper):  # the terminal may lack some letters
             stream.reconfigure(errors="replace")
-    if not sys.stderr.isatty():  # bars of transformers are no lines of a log
+    if not sys.stderr.isatty():  # a log has no use for the progress bars of transformers
         os.environ.setdefault("TQDM_DISABLE", "1")
     arguments = argparse.Namespace()
     try:
@@ -136,7 +136,8 @@ def _flush() -> int:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError as error:  # full, or nobody reads it: Python must not try again at the end
+        # a full disk or a closed pipe: Python must not write again when it ends
+        except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             if stream is sys.stdout:
                 status = 1

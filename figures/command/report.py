@@ -58,9 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError("--rebuild takes all but notes.md from report.md: edit it there")
         rebuild(out)
     else:
-        executable()  # before anything is computed
+        executable()  # fails before anything is computed
 
-        model = _found(arguments)  # a folder without a run is said before tensors are read
+        model = _found(arguments)  # complains of a folder without a run before tensors are read
         with speaking(arguments.lang):
             edited = build(
                 options.profile(arguments),

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     begin()
     if not all(store.done(key) for key in whole.keys):
-        (store.folder / TABLE).unlink(missing_ok=True)  # of a smaller sweep
+        (store.folder / TABLE).unlink(missing_ok=True)  # it may be that of a smaller sweep
     failed = sweeping.fill(
         store, planned, retry_failed=arguments.retry_failed, jobs=arguments.jobs,
         scheduler=arguments.scheduler, progress=sys.stderr.isatty(), label="cells",
@@ -123,7 +123,7 @@ def _spent(planned: Plan, cell: Cell) -> float:
     before = 0.0
     for _ in range(2):  # the first one may compile
         before = time.perf_counter()
-        with contextlib.suppress(Exception):  # the sweep will record it
+        with contextlib.suppress(Exception):  # the sweep itself will record the error
             one.run(planned.heads[one.place])
     return len(cell.temperatures) * (time.perf_counter() - before)
 

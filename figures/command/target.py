@@ -27,7 +27,7 @@ from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import mark, speaking, tr
 
 EXAMPLES = ("expqk target qk.npz --tv 0.1",)
-ERRORS = {  # of `analysis.advice.target.METRICS`, by option
+ERRORS = {  # option → metric of `analysis.advice.target`, and its help
     "tv": ("attention_tv", "of the attention weights: their total variation, such as 0.1"),
     "output": ("output_relative_error", "of the output P V, relative; FILE has v"),
     "kl": ("attention_kl", "of the attention weights: KL(exact ‖ estimate)"),

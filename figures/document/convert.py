@@ -43,7 +43,7 @@ _READER = (
     "markdown-raw_attribute-raw_html-raw_tex-native_divs-native_spans-markdown_in_html_blocks"
     "-latex_macros+east_asian_line_breaks"
 )
-_SECONDS = 60  # that pandoc may take
+_SECONDS = 60  # the longest that pandoc may take
 # pandoc calls these warnings; a report without its formula or its figure is worse than none
 _LOST = re.compile(
     r"\[WARNING\] (Could not (?:convert TeX math|fetch resource).*?)(?:, rendering|$)", re.MULTILINE
@@ -167,7 +167,8 @@ def to_pdf(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
             source.encode(),
             root=markdown.parent,
             font_paths=[fonts.SERIF.parent] * chinese,
-            ignore_system_fonts=not fonts.lacks(source),  # which two machines have in two versions
+            # two machines may have two versions of a font
+            ignore_system_fonts=not fonts.lacks(source),
             sys_inputs={"author": ", ".join(map(_plain, people)), "fonts": given},
             format="pdf",
             timestamp=0,

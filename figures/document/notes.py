@@ -99,7 +99,8 @@ def merged(blocks: list[Any], notes: list[tuple[str, list[Any]]]) -> list[Any]:
         placed.append((ends[place], own))
         answered += [b for b in blocks if b["t"] == "Div" and b["c"][0][0] == place]
     joined = [*blocks]
-    placed.sort(key=lambda one: one[0])  # where places end together, what began later ends first
+    # of places with the same end, the later beginning comes first
+    placed.sort(key=lambda one: one[0])
     for (end, _), own in reversed(placed):
         joined[end:end] = own
     return [block for block in joined if not any(block is one for one in answered)]

@@ -6,7 +6,7 @@ from pathlib import Path
 from fontTools.subset import Options, Subsetter
 from fontTools.ttLib import TTFont
 
-FAMILIES = {  # names of their own: the machine may have these in another version
+FAMILIES = {  # own names, as the machine may have another version of these fonts
     "Noto Sans SC": "Expqk Sans SC",
     "Noto Serif SC": "Expqk Serif SC",
 }

@@ -20,10 +20,10 @@ WIDTHS = (4, 16, 64)
 COUPLINGS = (
     "iid", "orthogonal", "simplex", "zero_mean", "antithetic", "moment_matched", "regularized",
 )  # fmt: skip
-SAMPLED = (0.25, 0.5, 1.0)  # where a sample variance may be believed
+SAMPLED = (0.25, 0.5, 1.0)  # where a sample variance is reliable
 SQUARED_SUMS = tuple(sorted([*np.geomspace(0.03, 30, 31).tolist(), *SAMPLED]))
 BOUND = "Theorem 2"
-FEW_FEATURES = 4  # features, whatever d
+FEW_FEATURES = 4  # the number of features at every d
 AT = 1.0  # |q+k|² of the numbers in the caption
 DRAWN = "orthogonal", "simplex", "zero_mean"  # the others are biased, or hardly differ
 

@@ -24,14 +24,14 @@ CROSSING = "{metric}_crossing"  # rows of crossovers
 FLOOR, CEILING = 1e-3, 10.0
 
 CANDIDATES = ("uniform", "positive", "sliding_window", "sink_window")  # some of the advisor's
-BESIDE = (  # what the text explains them by
+BESIDE = (  # what the text compares them with
     "zero",
     "trigonometric",
     "scatterbrain(low_rank=positive(), sparse=top_k())",
     "scatterbrain(low_rank=positive(), sparse=sliding_window())",
     "top_k",
 )
-DECOMPOSED = (  # once for each space
+DECOMPOSED = (  # drawn once for each space
     "godec(rank=0)", "truncated_svd()", "godec()", "godec(rank=0, space='attention')",
     "truncated_svd(space='attention')", "godec(space='attention')",
 )  # fmt: skip

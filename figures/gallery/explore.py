@@ -18,7 +18,7 @@ from figures.words.translation import tr
 
 TITLE = "Attention rows and their estimates at equal budget"
 ORDER = 480
-SIDE = 64  # pixels a picture is wide and high, at most
+SIDE = 64  # the largest width and height of a picture, in pixels
 EXACT, WEIGHTS = "exact", "weights"
 SPECS = {
     "positive": "Performer",

@@ -11,7 +11,7 @@ from figures.words.translation import in_words, mark, share, tr
 
 TITLE = "Error against what is paid, in four currencies"
 ORDER = 220
-FLOOR, CEILING = 1e-3, 1.1  # of the axis
+FLOOR, CEILING = 1e-3, 1.1  # limits of the axis
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -21,12 +21,12 @@ ORDER = 100
 COLUMNS = ("input", "n", "l", "d", "norm", "method", "metric", "value")
 D, COUNT, M = 16, 48, 64
 NORMS = tuple(np.geomspace(0.25, 4.0, 17).tolist())
-OFFSET = 0.5  # of the mean of the third input, in each coordinate
+OFFSET = 0.5  # each coordinate of the mean of the third input
 FAMILIES = (
     "trigonometric", "random_phase", "positive", "hyperbolic", "generalized_exponential",
     "shifted_positive(a=None)", "dense_exponential", "poisson", "geometric", "angular_hybrid",
 )  # fmt: skip
-LIMITS = -10.5, 12.5  # of the axis
+LIMITS = -10.5, 12.5  # limits of the axis
 NAMED = "positive", "trigonometric", "generalized_exponential", "dense_exponential"
 LINES = "-", ":", "-.", "--"
 DRAWN = "gaussian", "clustered, off centre"

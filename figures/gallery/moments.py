@@ -15,8 +15,8 @@ from figures.words.translation import tr
 TITLE = "Bias and variance against temperature"
 ORDER = 40
 DRAWN = "positive", "trigonometric"
-FLOOR, CEILING = 1e-3, 1e8  # of the axis
-MOST = 600.0  # of a logarithm, whose exponential is a float
+FLOOR, CEILING = 1e-3, 1e8  # limits of the axis
+MOST = 600.0  # the largest logarithm whose exponential is taken
 
 
 def draw(table: pd.DataFrame) -> Figure:

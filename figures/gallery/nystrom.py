@@ -18,7 +18,7 @@ LOOKS = {
     ("any", "best"): (mark("best of that rank"), "0.45", ""),
 }
 LINES = {"error": "-", "bound": ":", "best": "--"}
-TYPICAL = 64  # the rank of the texts, if there is one so large
+TYPICAL = 64  # the rank that finding and caption speak of, if there is one so large
 
 
 def draw(table: pd.DataFrame) -> Figure:

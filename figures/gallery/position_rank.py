@@ -14,8 +14,8 @@ from figures.words.translation import mark, tr
 TITLE = "Rank with positions at the input and at the logits"
 ORDER = 390
 COLUMNS = ("n", "d", "d_h", "d_p", "heads", "where", "metric", "value")
-N, D, D_H, D_P = 32, 16, 4, 6  # D_P: that of the finding
-WIDTHS = (0, 2, 4, 6, 8, 12, 16, 20, 24, 28, 32)  # d_p
+N, D, D_H, D_P = 32, 16, 4, 6  # the finding speaks of D_P
+WIDTHS = (0, 2, 4, 6, 8, 12, 16, 20, 24, 28, 32)  # values of d_p
 LOOKS = {
     "input": (mark("logits q·k, positions added to the input"), looks.PALETTE[0], "-", "o"),
     "logits": (mark("logits q·k, positions added to the logits"), looks.PALETTE[2], "-", "s"),

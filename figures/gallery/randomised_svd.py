@@ -10,10 +10,10 @@ from figures.words.translation import mark, tr
 
 TITLE = "Randomised SVD against its bounds"
 ORDER = 65
-LOOKS = {  # by the number of power steps
+LOOKS = {  # number of power steps → look
     0: (mark("no power step"), looks.PALETTE[0], "o"), 1: (mark("1 step"), looks.PALETTE[2], "s"),
 }  # fmt: skip
-TYPICAL = 8  # of oversampling, in the texts
+TYPICAL = 8  # the oversampling that finding and caption speak of
 
 
 def draw(table: pd.DataFrame) -> Figure:

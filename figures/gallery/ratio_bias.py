@@ -26,9 +26,10 @@ SPECS = (
     "scatterbrain(low_rank=positive(m=64), sparse=sliding_window(width=8))",
 )  # fmt: skip
 DRAWN = SPECS[1], SPECS[4]
-COUNT, MOST_DRAWS = 64, 300  # of a cell
-TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # hot: the delta method needs it
-SMALL = 0.3  # of the largest relative variance: beyond, the delta method is not to be believed
+COUNT, MOST_DRAWS = 64, 300  # keys, and draws of a method at most
+# high ones, as the delta method needs them
+TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+SMALL = 0.3  # above this largest relative variance the delta method is unreliable
 FLOOR, CEILING = 1e-4, 10.0
 
 

@@ -17,7 +17,7 @@ COLUMNS = ("degree", "dtype", "x", "metric", "value")
 DEGREES = (20, 33, 62)
 PLACES = tuple(-x / 2 for x in range(1, 49))
 DTYPES = ("float64", "float32")
-DIGITS = 60  # e^{2·24} is 10^21: forty are left
+DIGITS = 60  # of which e^{2·24} = 10^21 costs some twenty
 FLOOR = 1e-18
 
 

@@ -30,7 +30,7 @@ FAMILIES = (
     f"tensor_sketch(degree={DEGREE})",
 )
 LIMIT = f"tensor_power(n={DEGREE})"  # of the sketches, as m grows
-MOST_DRAWS = 200  # draws of a cell
+MOST_DRAWS = 200  # draws of a method at one temperature, at most
 KERNEL = "kernel_relative_frobenius"
 EXPECTED = "expected_kernel_relative_frobenius"
 LINES = {

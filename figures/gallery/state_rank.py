@@ -24,7 +24,7 @@ STATES = {"quick": (4, 16), "default": (4, 8, 16, 32)}
 POSITIONS = {"quick": 12, "default": 32}
 MOST_HEADS = 4
 EPSILON = 1e-2
-WINDOW = 32  # of the bound for models that have exact attention near by as well
+WINDOW = 32  # last keys that a model with a window attends to exactly
 LOOKS = {
     "eckart_young": (mark("whole matrix at rank m (SVD)"), looks.PALETTE[2], "--", "v"),
     "ungated": (mark("m features, best found"), looks.PALETTE[1], "-", "s"),

@@ -22,10 +22,10 @@ TITLE = "The best approximations, and the best that can be run"
 ORDER = 10
 COLUMNS = (*SWEPT, "role", "verdict")
 METRIC, CROSSING = TV, "crossing"
-SHOWN = 1e-3, 2.0  # total variation: the axis
+SHOWN = 1e-3, 2.0  # limits of the axis of total variation
 BEST = "runnable"  # roles: this, uniform, and those of the three classes
 CLASSES = ["sparse", "low_rank", "both"]
-LOOKS: dict[str, tuple[str, dict[str, Any]]] = {  # of the roles that are drawn
+LOOKS: dict[str, tuple[str, dict[str, Any]]] = {  # role → label and look
     "sparse": (
         mark("largest entries (sees all logits)"),
         looks.PALE | {"color": looks.PALETTE[6]},
@@ -34,7 +34,7 @@ LOOKS: dict[str, tuple[str, dict[str, Any]]] = {  # of the roles that are drawn
     "uniform": (mark("uniform attention"), {"color": "0.35", "linestyle": "--"}),
     BEST: (mark("best method that can be run"), {"color": "black", "marker": "o"}),
 }
-NAMED = 4  # inputs of a title at most
+NAMED = 4  # the most inputs that a title names
 AGAIN = mark("{said} On {inputs}, the entries win at a temperature above one at which they lose.")
 
 

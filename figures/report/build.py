@@ -112,7 +112,7 @@ def build(
     command = command or shlex.join(["expqk", *sys.argv[1:]])
     seconds: dict[str, float] = {}
     together = functools.partial(_together, profile, seconds)
-    folder = out.absolute()  # a worker keeps the folder it began in
+    folder = out.absolute()  # a worker keeps its own current folder
     store = Store(
         output_files.inside(folder, folder / STORE / "KEY").parent,
         *(other.absolute() / STORE for other in beside),

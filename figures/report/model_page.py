@@ -45,9 +45,9 @@ FIGURES = HEADS, PRICE
 HOLDS = "what expqk model found"  # the folder of `expqk model`
 COMMAND, FOUND = "command", "found"  # of the manifest: as it was given, and what no table holds
 
-WIDTH = 7.0  # inches
+WIDTH = 7.0  # inches of a figure
 COLOURS = [colour for colour in looks.PALETTE if colour not in ("#94a4a2", "#717581")]  # no greys
-LETTERED = 40  # layers: of more, a head has no room for a letter
+LETTERED = 40  # with more layers, a head has no room for a letter
 MOST_NAMED = 3  # methods of a plan that a sentence names
 PLANNED = "plan"  # instead of a method, in the table of prices
 

@@ -13,7 +13,7 @@ from figures.words import numbers
 from figures.words.amounts import range_of
 from figures.words.translation import mark, share, share_of, tr
 
-CHANCE = 0.01  # of exceeding the limit of the largest |z|, if all theory holds
+CHANCE = 0.01  # that the largest |z| exceeds its limit although all theory holds
 SHOWN = (0.25, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)  # temperatures of the table of ranks
 
 
@@ -22,7 +22,7 @@ def least(table: pd.DataFrame) -> str:
     wide = tables.decomposed(table)
     paid = wide[wide.budget > 0]
     nearest = paid.loc[paid.groupby("input", sort=False).total.idxmin()]
-    # of closed forms only: a sampled bias of 0 is below the noise
+    # closed forms only: a sampled bias of 0 only means that it is below the noise
     unbiased = wide[(wide.log_squared_bias == -np.inf) & (wide.closed_form == 1.0)]
     return tr(
         "Among the methods that fit the budget, the least expected squared error belongs to one "

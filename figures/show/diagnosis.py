@@ -43,8 +43,8 @@ from figures.words.translation import mark, tr
 
 HEAD = ["input", "layer", "head"]
 NAME = 25  # columns of a method's name in a table
-WIDE = 40  # beside the map
-MOST_OTHERS = 12  # heads of which it is said that another method has less of the other error
+WIDE = 40  # columns of text beside the map
+MOST_OTHERS = 12  # heads that are listed because another method has less of the other error
 ABOUT = {TV: mark("total variation"), OUTPUT: mark("relative output error")}
 HEADS = (
     mark("head"), mark("use"), mark("best possible"), mark("measured"), mark("guaranteed"),
@@ -67,7 +67,7 @@ OF_CLASSES = (  # as `Method.class_name` names them
 )  # fmt: skip
 MASKS = mark("full"), mark("causal"), mark("intervals")  # as `Mask` names itself
 MOST_MARGIN = 99
-SLACK = 1e-6  # relative, within which an error is the bound, which is rounded down
+SLACK = 1e-6  # relative: an error so near the bound, which is rounded down, counts as equal
 
 
 def objects(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import pandas as pd
 from analysis.costs import budget as budgets
 from figures.words.translation import mark, tr
 
-NAMES = {  # of figures with a panel each
+NAMES = {  # titles of figures with a panel a currency
     "stored": mark("stored values"),
     "reads": mark("reads"),
     "multiply_adds": mark("multiply-adds"),

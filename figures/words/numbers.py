@@ -9,7 +9,7 @@ import numpy as np
 
 from figures.words.translation import tr
 
-LEAST_SHOWN = 1e-3  # of an error in a table; a smaller one is "< 0.001"
+LEAST_SHOWN = 1e-3  # a smaller error is "< 0.001" in tables
 
 
 def three_digits(value: float) -> str:

@@ -8,8 +8,8 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping
 
-COLUMNS = 80  # of a terminal
-LEAST_WIDTH = 12  # columns that a name has at least where others leave so few
+COLUMNS = 80  # of a terminal whose width is unknown
+LEAST_WIDTH = 12  # the least width of a column of names
 # where a name goes on in the next line: behind a blank, the opening of a spec, a Chinese character
 BREAKS = re.compile(
     r"(?<=[\s,])|(?<=\w[(=])|(?<=[\u2e80-\u9fff])(?![、。，：；）」》？！)])|(?<=）)(?![、。，：；」》？！])"

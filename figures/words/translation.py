@@ -20,7 +20,7 @@ def speaking(language: str) -> Iterator[None]:
     """Say everything in a language, "en" or "zh"."""
     checks.one_of("language", language, LANGUAGES)
     if language in _CATALOGUES:
-        _catalogue(language)  # what is missing is said here, not in the middle of a figure
+        _catalogue(language)  # fails here if polib is missing, not in the middle of a figure
     before = _spoken.set(language)
     try:
         yield
