@@ -6,16 +6,17 @@ import numpy as np
 import pandas as pd
 
 from analysis.advice.verdict import TIE
-from analysis.bounds import guards
 from analysis.costs import budget, candidates
 from analysis.errors.metrics import compare_all
 from analysis.experiments.profile import Profile, trials
 from analysis.inputs import Head
 from analysis.sweeps.table import Row
-from approx import METHODS, Approximation, Method, parse
+from approx import METHODS, Approximation, Method, checks, parse
 from approx.combinations.guarded import Guarded
+from approx.method import Rng
 from approx.method.evaluation import checked_inputs, obstacle, why_not
 from approx.method.tags import ORACLE
+from approx.supports.key_boxes import DEPTH
 
 CURRENCIES = ("stored", "reads", "multiply_adds", "bytes")
 COLUMNS = (
@@ -23,6 +24,7 @@ COLUMNS = (
     "keys", *CURRENCIES, "metric", "value",
 )  # fmt: skip
 METRIC = "attention_tv"
+NUMBER_BITS = 16  # of a number that is read
 DRAWS = 3  # at most, of a random method that can be run
 PARTS = 4  # parts of the methods of a head, each a task
 ROWS = {"quick": 96, "default": 256}
@@ -107,8 +109,61 @@ def costs(x: Head, method: Method, estimates: Sequence[Approximation]) -> list[f
         return [getattr(price, name) for name in CURRENCIES]
     known = {"stored": float(np.mean([budget.stored(one) for one in estimates]))}
     if isinstance(method, Guarded):
-        known["reads"] = guards.summary(guards.spent(x, method))["share"] * x.shape.exact
+        known["reads"] = float(guarded_reads(x, method).share.to_numpy().mean()) * x.shape.exact
     return [known.get(name) for name in CURRENCIES]
+
+
+def guarded_reads(x: Head, method: Method, rng: Rng = None) -> pd.DataFrame:
+    """Return the reads of a guarded method in each row of a head, and the bound that it found.
+
+    Parameters
+    ----------
+    x : Head
+    method : Guarded
+        A method with a size.
+    rng : optional
+        As for `approximate`.
+
+    Returns
+    -------
+    DataFrame
+        A row per query: ``bound`` (on total variation, before the guard acts), ``exact`` (whether
+        the guard made the row exact), ``reads`` (in numbers of 16 bits), and ``share`` (reads over
+        those of exact attention).
+
+    Notes
+    -----
+    A row reads:
+
+    - what its method reads to choose keys (the upper bound that `Method.price` uses);
+    - the chosen keys and their values, and the keys of its own page;
+    - for each earlier page with an unread key: the box, the allocation of the bits, and all codes;
+    - all other keys and values, if the bound is not small enough.
+
+    Codes are counted by their bits. Boxes of values are not needed.
+
+    Examples
+    --------
+    >>> from analysis.inputs import gaussian
+    >>> from approx import parse
+    >>> x = gaussian(64, 4, rng=0)
+    >>> found = guarded_reads(x, parse("guarded(top_k(k=32), tv=0.5, size=8)"))
+    >>> bool(found.exact.any()), bool((found.share < 1).any())
+    (False, True)
+    """
+    checks.instance("method", method, Guarded, "a guarded method")
+    assert isinstance(method, Guarded)
+    rows = method.rows(x.Q, x.K, x.mask, rng)
+    d, width = x.d, x.d + x.shape.c
+    choosing = method.selection_reads(x.shape) or 0.0
+    of_page = 2.0 * d
+    if method.bits:
+        of_page += d * (DEPTH + method.size * method.bits) / NUMBER_BITS
+    reads = choosing + rows.kept * width + rows.near * d + rows.pages * of_page
+    rest = rows.exact * (x.mask.counts - rows.kept) * width - rows.exact * rows.near * d
+    reads = reads + rest
+    share = reads / (x.mask.counts * width)
+    return pd.DataFrame({"bound": rows.bound, "exact": rows.exact, "reads": reads, "share": share})
 
 
 def _rows(x: Head, specs: Sequence[str], sizes: Sequence[int], draws: int, seed: int) -> list[Row]:

@@ -80,9 +80,9 @@ class Guarded(SupportMethod):
     With ``coded`` keys the method need not find the largest logits, because the codes, which are
     read anyway, indicate them. So a guarded window is nearly as good as a guarded `top_k`.
 
-    The method is autoregressive if its support is. Its reads are known only after a run;
-    `analysis.bounds.guards` gives their mean. The price is the largest possible: exact attention,
-    every box and every code. So no budget below exact attention fits it.
+    The method is autoregressive if its support is. Its reads are known only after a run
+    (`analysis.experiments.frontier.guarded_reads`). The price is the largest possible: exact
+    attention, every box and every code. So no budget below exact attention fits it.
 
     Cost: that of the method, d operations for each coded key and page, and of exact rows.
 

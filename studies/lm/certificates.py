@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 import tqdm
 
-from analysis.bounds import guards
 from analysis.experiments.certificates import BOXES, ENTRIES, NORMS, Source, compared, row_errors
+from analysis.experiments.frontier import guarded_reads
 from analysis.inputs import Head
 from approx import parse
 from studies.lm import pages
@@ -87,11 +87,12 @@ def guarded(x: Head) -> Iterator[dict[str, object]]:
                     method = parse(
                         f"guarded({spec.format(k)}, tv={tv}, bits={BITS}, coded={coded})"
                     )
-                    found = guards.spent(x, method)[late]
+                    found = guarded_reads(x, method)[late]
                     apart = row_errors(x.approximate(method), x)[0][late]
                     yield {
                         "method": name, "k": k, "coded": coded, "allowed": tv,
-                        **guards.summary(found), "tv": apart.mean(), "most tv": apart.max(),
+                        "share": found.share.mean(), "exact": found.exact.mean(),
+                        "tv": apart.mean(), "most tv": apart.max(),
                         "rows": len(found), "above": int((apart > tv + 1e-9).sum()),
                     }  # fmt: skip
 

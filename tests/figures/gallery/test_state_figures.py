@@ -9,7 +9,6 @@ import pytest
 
 from analysis import inputs
 from analysis.advice.verdict import TIE
-from analysis.bounds import guards
 from analysis.experiments import certificates, frontier
 from analysis.experiments.profile import Profile, profile
 from analysis.ranks import state_rank
@@ -99,7 +98,7 @@ def test_the_frontier_has_the_whole_registry_at_its_prices():
     assert rows.loc["top_p()", "stored"] > 0
     guarded = rows[rows.index.str.startswith("guarded")]
     assert guarded.value.item() <= 0.1  # by its certificate
-    spent = guards.spent(head, methods[guarded.index[0]])
+    spent = frontier.guarded_reads(head, methods[guarded.index[0]])
     assert guarded.reads.item() == pytest.approx(spent.share.mean() * 96 * 128, rel=1e-12)
     assert guarded[["multiply_adds", "bytes"]].isna().all(axis=None)
 
