@@ -22,7 +22,7 @@ from analysis.bounds import (
     sampling_intervals,
     support_bounds,
 )
-from analysis.costs import budget, operations
+from analysis.costs import budget
 from analysis.errors import metrics
 from analysis.experiments import support_recall
 from analysis.inputs import statistics
@@ -246,15 +246,6 @@ ENTRIES = [
     entry(diagnose.diagnose, inputs=[X], budget=4.0, methods=[METHOD], trials=1, jobs=1,
           temperature=1.0, currency="stored", metric="attention_tv"),
     entry(target.needed, inputs=[X], target=0.5, methods=[METHOD], trials=1),
-    entry(operations.exact_attention, n=at(0, 2), d=at(0, 2)),
-    entry(operations.linear_attention, n=at(0, 4), d=at(0, 2), m=at(0, 2)),
-    entry(operations.scatterbrain, n=at(0, 4), d=at(0, 2), m=at(0, 2), s=at(0, 2)),
-    entry(operations.quadratic_unit, n=at(0, 4), e=at(0, 2), s=at(0, 2)),
-    entry(operations.mixed_chunk, n=at(0, 4), e=at(0, 2), s=at(0, 2), c=2),
-    entry(operations.parallel_causal_memory, b=at(0, 1), h=at(0, 1), n=at(0, 4), s=at(0, 2)),
-    entry(operations.quadratic_memory, b=at(0, 1), h=at(0, 1), n=at(0, 4)),
-    entry(partial(operations.break_even, abs, abs), most=9),
-    entry(operations.kinds, d=at(0, 2), m=at(0, 2), s=at(0, 2), c=2),
     # textbooks and polynomials
     entry(partial(attention.dot_product_attention, Q, K, V), causal=False),
     entry(partial(attention.linear_attention, Q, K, V), causal=False, normalise=True),

@@ -11,7 +11,6 @@ than the mean of V, if the winner saves only stored values, or if the budget buy
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import os
 import time
@@ -40,7 +39,8 @@ from analysis.advice.measurement import (
 )
 from analysis.advice.verdict import OUTPUT, TIE, verdict, winner
 from analysis.bounds.lower_bounds import bound
-from analysis.costs import budget, operations, optimality
+from analysis.costs import budget, optimality
+from analysis.costs.break_even import break_even
 from analysis.costs.candidates import TRIVIAL
 from analysis.inputs import Head, Heads
 from analysis.inputs.statistics import describe
@@ -50,19 +50,16 @@ from analysis.sentences import Sentence
 from analysis.sweeps.table import with_currency
 from approx import Approximation, Method, checks
 from approx.checks import Array
-from approx.estimate.masks import Mask
 from approx.kernels.threads import one_thread
 from approx.method import TV
 from approx.method.evaluation import obstacle
 from approx.method.filling import is_fillable, with_sizes
-from approx.method.prices import Shape, price_at
 from approx.method.tags import ADAPTIVE, AUTOREGRESSIVE, ORACLE, ROW_LOCAL
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.sparse.exact import Exact
 
 ACCEPT = 0.5  # the largest share of uniform's error at which a method is advised
-LONGEST = 2**17  # the greatest length at which a method may begin to pay
 WRONG = 1e-4  # the probability, by normal tails, that screening excludes a method that could win
 
 
@@ -425,7 +422,7 @@ class _Question(Question):
         return {
             "expected_kernel_relative_frobenius": known,
             "features_needed": _needed(method, known),
-            "pays_from": _pays_from(method, x),
+            "pays_from": break_even(method, x.shape),
             "autoregressive": AUTOREGRESSIVE in method.tags,
             "oracle": ORACLE in method.tags,
             "standing": optimality.standing(method, self.metric, x.mask),
@@ -529,28 +526,3 @@ def _needed(method: Method, expected: float) -> float:
         return math.nan
     ratio = expected / caveats.TARGET
     return float(method.m or 0) * (ratio * ratio)  # a power beyond the largest float is no inf
-
-
-def _pays_from(method: Method, x: Head) -> float:
-    """Return the least length with fewer multiply-adds than exact attention, by both prices."""
-    _, l, d, c = x.shape
-    width = x.shape.most if x.mask.first.any() else None
-    try:
-        return _paying(method, l, d, c, x.mask.looks_back, width)
-    except TypeError:  # a field is an array, which has no hash
-        return _paying.__wrapped__(method, l, d, c, x.mask.looks_back, width)
-
-
-@functools.lru_cache(maxsize=1024)  # a file has many heads of one shape
-def _paying(method: Method, l: int, d: int, c: int, back: bool, width: int | None) -> float:
-    def cost(method: Method, l: int) -> float:
-        mask = Mask.window(l, l, l if width is None else width) if back else None
-        price = price_at(method, Shape(l, l, d, c, mask))
-        return math.nan if price is None or price.multiply_adds is None else price.multiply_adds
-
-    if math.isnan(cost(method, l)):
-        return math.nan
-    length = operations.break_even(
-        functools.partial(cost, method), functools.partial(cost, Exact()), most=LONGEST
-    )
-    return math.inf if length is None else float(length)

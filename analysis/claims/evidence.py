@@ -18,7 +18,7 @@ from analysis.inputs import Head
 from analysis.ranks.rank import summary
 from analysis.sentences import one_line
 from approx import parse
-from approx.checks import Array
+from approx.checks import Array, required
 
 HOLDS, CONDITION, CORRECTED, FAILS = "holds", "holds with a condition", "corrected", "fails"
 Z = 5.0  # standard errors by which a sample may be off
@@ -65,6 +65,12 @@ def value_text(value: Value) -> str:
         return f"< {ROUNDING:g}"
     whole = isinstance(value, int) or (value == round(value) if abs(value) < 1e9 else False)
     return str(int(value)) if whole else f"{value:.4g}"
+
+
+def multiply_adds(spec: str, n: int, d: int, c: int | None = None) -> int:
+    """Return the multiply-adds of a method for n queries and keys, by its price."""
+    price = required(parse(spec).price(n=n, l=n, d=d, c=c))
+    return round(n * required(price.multiply_adds))
 
 
 def equal(what: str, expected: Value, observed: Value) -> Check:

@@ -18,12 +18,12 @@ from analysis.claims.evidence import (
     equal,
     errors,
     gaussian,
+    multiply_adds,
     near,
     printed,
     sampled,
     without,
 )
-from analysis.costs import operations
 from analysis.costs.budget import stored
 from analysis.errors import metrics
 from analysis.moments import squared_errors
@@ -67,9 +67,8 @@ def _parts(estimate: Approximation) -> tuple[Array, Array]:
 @claim("SB-1", SOURCE)
 def cost_of_attention() -> Iterator[Check]:
     """Full attention costs 2L²d multiply-adds, which is O(L²d)."""
-    once = operations.exact_attention(L, D).total
+    once, twice = (multiply_adds("exact()", n, D) for n in (L, 2 * L))
     yield equal("multiply-adds", 2 * L**2 * D, once)
-    twice = operations.exact_attention(2 * L, D).total
     yield equal("times as many at twice the length", 4.0, twice / once)
 
 
@@ -205,18 +204,25 @@ def variance() -> Iterator[Check]:
     yield near("closed form over that of features", 0.7, share, TIGHT)
 
 
+def _correction(s: int) -> int:
+    """Return the multiply-adds of s entries a row beside features."""
+    features = f"positive(m={M})"
+    both = f"scatterbrain({features}, top_k(k={s}))"
+    return multiply_adds(both, L, D) - multiply_adds(features, L, D)
+
+
 @claim("SB-9", SOURCE)
 def cost() -> Iterator[Check]:
     """Features and their products cost 4Lmd, the correction Ls(m + 2d), and full attention 2L²d.
     Scatterbrain is linear in L; its cost is O(Lmd) where s is O(d)."""
-    counts = operations.scatterbrain(L, D, M, S)
-    yield equal("features and products", 4 * L * M * D, counts.scores + counts.mixing)
-    yield equal("correction", L * S * (M + 2 * D), counts.correction)
-    full = operations.exact_attention(L, D).total
+    low_rank = multiply_adds(f"positive(m={M})", L, D) - L * M  # but for row sums
+    correction, wide = (_correction(s) for s in (S, 8 * D))
+    yield equal("features and products", 4 * L * M * D, low_rank)
+    yield equal("correction", L * S * (M + 2 * D), correction)
+    full = multiply_adds("exact()", L, D)
     yield equal("attention", 2 * L**2 * D, full)
-    yield at_most("total over attention", 0.1, counts.total / full)
-    yield at_most("correction over 4Lmd, s = d", 1.0, counts.correction / (4 * L * M * D))
-    wide = operations.scatterbrain(L, D, M, 8 * D).correction
+    yield at_most("total over attention", 0.1, (low_rank + correction) / full)
+    yield at_most("correction over 4Lmd, s = d", 1.0, correction / (4 * L * M * D))
     yield without(at_most("correction over 4Lmd, s = 8d", 1.0, wide / (4 * L * M * D)))
 
 
@@ -310,7 +316,7 @@ def bucket_sizes() -> Iterator[Check]:
 def cost_of_correction() -> Iterator[Check]:
     """Count Ls(m + 2d) for the correction, so that O(Lmd) needs s = O(d). The printed Lsd leaves
     out the Lsm of φ(q)·φ(k) on S."""
-    count = operations.scatterbrain(L, D, M, S).correction
+    count = _correction(S)
     yield equal("correction", L * S * (M + 2 * D), count)
     yield printed(equal("correction as printed, q·k and V only", 2 * L * S * D, count))
 

@@ -1,1 +1,1 @@
-"""Costs known before any run: operations, budgets, candidates."""
+"""Costs known before any run: budgets, candidates, break-even lengths."""

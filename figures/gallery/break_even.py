@@ -1,10 +1,15 @@
 """The length beyond which a cheaper attention costs less than exact attention."""
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.costs import operations
+from analysis.costs.break_even import break_even
 from analysis.experiments.profile import Profile
+from approx import parse
+from approx.checks import required
+from approx.method.prices import Shape
 from figures.drawing import looks, style
 from figures.words.translation import mark, tr
 
@@ -12,7 +17,7 @@ TITLE = "Break-even lengths"
 ORDER = 470
 COLUMNS = ("kind", "d", "m", "s", "c", "n", "metric", "value")
 D, M, S, C = 64, 128, 64, 256
-KINDS = (  # as analysis.costs.operations orders them
+KINDS = (  # in the order of `compute`
     mark("linear attention"),
     mark("Scatterbrain, with m/2 entries a row"),
     mark("FLASH, chunks of {c}, against FLASH-Quad"),
@@ -26,21 +31,36 @@ LOOKS = ((looks.PALETTE[0], "o"), (looks.PALETTE[4], "D"), (looks.PALETTE[2], "s
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return cost over that of exact attention against n, and break-even lengths against m."""
-    rows = []
-    for kind in operations.kinds(D, M, S, C):
-        place = (kind.name, D, M, S, C)
-        lengths = [n for n in LENGTHS if n % kind.step == 0]
-        rows += [(*place, n, "ratio", kind.cost(n) / kind.exact(n)) for n in lengths]
-        n = operations.break_even(kind.cost, kind.exact, step=kind.step)
-        assert n is not None
+    rows: list[tuple[Any, ...]] = []
+    memory = "memory of causal linear, all tokens at once"  # d × d sums a token, or n weights
+    flash = f"FLASH, c = {C}, against FLASH-Quad", f"flash(size={C})", 2 * D, C
+    for name, spec, c, step in (*_of_size(M, S), flash):
+        place = (name, D, M, S, C)
+        rows += [(*place, n, "ratio", _work(spec, n, c) / _work("exact()", n, c)) for n in LENGTHS]
+        n = int(break_even(parse(spec), Shape(1, 1, D, c), step=step))
         rows.append((*place, n, "break_even", float(n)))
+    place = (memory, D, M, S, C)
+    rows += [(*place, n, "ratio", D**2 / n) for n in LENGTHS]
+    rows.append((*place, D**2 + 1, "break_even", float(D**2 + 1)))
     for m in SIZES:
-        for kind in operations.kinds(D, m, m // 2, C)[:2]:
-            n = operations.break_even(kind.cost, kind.exact)
-            assert n is not None
-            place = (kind.name.split(",")[0], D, m, m // 2, C)
-            rows.append((*place, n, "of_size", float(n)))
+        for name, spec, c, _ in _of_size(m, m // 2):
+            n = int(break_even(parse(spec), Shape(1, 1, D, c)))
+            rows.append((name.split(",")[0], D, m, m // 2, C, n, "of_size", float(n)))
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _of_size(m: int, s: int) -> list[tuple[str, str, int, int]]:
+    """Return name, spec, width of values and step of length of the methods with m features."""
+    features = f"positive(m={m})"
+    return [
+        (f"linear, m = {m}", features, D, 1),
+        (f"Scatterbrain, m = {m}, s = {s}", f"scatterbrain({features}, top_k(k={s}))", D, 1),
+    ]
+
+
+def _work(spec: str, n: int, c: int) -> float:
+    """Return the multiply-adds of one of n queries."""
+    return required(required(parse(spec).price(n=n, l=n, d=D, c=c)).multiply_adds)
 
 
 def draw(table: pd.DataFrame) -> Figure:

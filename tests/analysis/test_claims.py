@@ -14,7 +14,6 @@ from analysis import claims, moments
 from analysis.advice import pitfalls
 from analysis.claims import evidence, ledger
 from analysis.claims.evidence import CONDITION, CORRECTED, FAILS, HOLDS, verdict
-from analysis.costs import operations
 from analysis.inputs import statistics
 from analysis.ranks import position_rank
 from analysis.ranks.position_rank import PositionedHead
@@ -269,8 +268,8 @@ BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
         Support, "split", lambda f: lambda self, low: (low, np.zeros_like(low)), "SB-5 SB-10",
     ),
     "φ(q)·φ(k) on the support is not counted": (
-        operations, "scatterbrain",
-        lambda f: lambda n, d, m, s: f(n, d, m, s)._replace(correction=2 * n * s * d),
+        Scatterbrain, "price",
+        lambda f: lambda self, **at: self.low_rank.price(**at) + self.sparse.price(**at),
         "SB-9 SB-Ee",
     ),
     "weights have no bias": (

@@ -17,6 +17,7 @@ from analysis import inputs
 from analysis.advice import diagnose as advising, measurement
 from analysis.advice.diagnose import diagnose, dry_run
 from analysis.advice.verdict import KEEP, TIED, USE, advice, gaps
+from analysis.costs.break_even import _break_even
 from analysis.costs.candidates import RUNNABLE, TRIVIAL, in_few_bits
 from analysis.costs.optimality import BOUND, FOUND
 from analysis.inputs import Head
@@ -470,9 +471,9 @@ def test_theory_and_operations_are_those_of_what_is_seen():
         pays[name] = first.pays_from, second.pays_from
     # (4d + 1)nm < 2n²d, n(n + 1)d or, of w keys each, 2nwd − w(w − 1)d; k keys from k + 1 on
     assert pays == {"full": (9, 5), "causal": (16, 5), "10": (26, 5)}
-    known = advising._paying.cache_info().misses
+    known = _break_even.cache_info().misses
     diagnose(dataclasses.replace(x, name="another"), budget=1e3, methods=pair, trials=1)
-    assert advising._paying.cache_info().misses == known  # of another head of one shape
+    assert _break_even.cache_info().misses == known  # of another head of one shape
 
 
 @pytest.mark.parametrize("mask", [None, "causal"])
