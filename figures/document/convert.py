@@ -37,6 +37,7 @@ from analysis.inputs import text_files
 from analysis.runs.output_files import replacing
 from figures import fonts
 from figures.document.notes import Note, merged, notes as own_notes
+from figures.words.translation import speaking, tr
 
 _HERE = Path(__file__).parent
 _READER = (
@@ -50,28 +51,6 @@ _LOST = re.compile(
 )
 # pandoc escapes these only where it would also write quotation marks for typst to turn
 _SHORTHAND = re.compile(r"--|-\?|\.\.\.")
-WORDS = {
-    "en": {
-        "Figure": "Figure",
-        "Table": "Table",
-        "after": ".\N{EN SPACE}",
-        "toc-title": "Contents",
-        "abstract-title": "Abstract",
-        "skip": "Skip to the text",
-        "formula": "Formula",
-        "temperature": "temperature",
-    },
-    "zh": {
-        "Figure": "图",
-        "Table": "表",
-        "after": "\N{IDEOGRAPHIC SPACE}",
-        "toc-title": "目录",
-        "abstract-title": "摘要",
-        "skip": "跳到正文",
-        "formula": "公式",
-        "temperature": "温度",
-    },
-}
 _NONE: list[Any] = ["", [], []]  # attributes
 Node = Any  # one node of pandoc's JSON tree: dict, list, str, number or None
 
@@ -261,13 +240,28 @@ def _prepared(markdown: Path, notes: Path | None, *, pdf: bool) -> tuple[Node, d
     meta.setdefault("lang", {"t": "MetaString", "c": "en"})
     if "title" not in meta:
         meta["pagetitle"] = {"t": "MetaString", "c": markdown.stem}
-    words = WORDS["zh" if _plain(meta["lang"]).startswith("zh") else "en"]
+    words = _words("zh" if _plain(meta["lang"]).startswith("zh") else "en")
     if pdf:
         tree["blocks"] = _set(tree["blocks"], words)
     else:
         tree["blocks"] = [block for block in tree["blocks"] if not _is_contents(block)]
     numbers = _Numbering(markdown.parent, words, pdf=pdf)
     return _walk(_walk(tree, numbers.numbered), numbers.linked), words
+
+
+def _words(language: str) -> dict[str, str]:
+    """Return the words that a document in a language has beside its text."""
+    with speaking(language):
+        return {
+            "Figure": tr("Figure"),
+            "Table": tr("Table"),
+            "after": tr(".\N{EN SPACE}"),
+            "toc-title": tr("Contents"),
+            "abstract-title": tr("Abstract"),
+            "skip": tr("Skip to the text"),
+            "formula": tr("Formula"),
+            "temperature": tr("temperature"),
+        }
 
 
 def _set(blocks: list[Node], words: dict[str, str]) -> list[Node]:

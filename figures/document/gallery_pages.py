@@ -19,14 +19,13 @@ from analysis.sentences import one_line
 from figures.document.figure_files import PARTS, saved, told
 from figures.drawing import style
 from figures.gallery import FIGURES
-from figures.words.translation import speaking, spoken, tr
+from figures.words.translation import LANGUAGES, mark, speaking, spoken, tr, twin
 
 ROOT = Path(__file__).parents[2]
 PAGE = Path("figures/README.md")
-PAGES = {"en": PAGE, "zh": Path("figures/README.zh-CN.md")}
 PICTURES = Path("docs/gallery")
 DPI = 100  # of a picture on the page: all of them are to stay small in git
-HEAD = """\
+HEAD = mark("""\
 # Gallery
 
 <!-- Written by `make gallery`; edit figures/document/gallery_pages.py instead. -->
@@ -35,17 +34,7 @@ The {count} figures at the command's defaults: the bundled sample and Gaussian i
 `default`. Each is one module in `gallery/`. `expqk figures` lists them; `expqk figures NAME`
 writes one as PDF, SVG and PNG, its table as CSV, and its finding and caption as text;
 `expqk figures all` writes every one. [中文](README.zh-CN.md)
-"""
-HEAD_ZH = """\
-# 图库
-
-<!-- Written by `make gallery`; edit figures/document/gallery_pages.py instead. -->
-
-按命令默认设置画出的 {count} 张图：自带的样本与高斯输入，profile 为 `default`。
-每张图是 `gallery/` 中的一个模块。`expqk figures` 列出全部；
-`expqk figures NAME --lang zh` 把一张图写成 PDF、SVG 和 PNG，数据写成 CSV，结论与图注写成文字；
-`expqk figures all --lang zh` 写出全部。[English](README.md)
-"""
+""")
 
 
 def sentence(name: str) -> str:
@@ -65,7 +54,7 @@ def page(tables: Mapping[str, pd.DataFrame], before: Mapping[str, str]) -> str:
     What has no table keeps its section of the page before.
     """
     chinese = spoken() == "zh"
-    parts = [(HEAD_ZH if chinese else HEAD).format(count=len(FIGURES))]
+    parts = [tr(HEAD, count=len(FIGURES))]
     for name, module in FIGURES.items():
         if name not in tables:
             parts.append(f"## {name}\n{before[name].rstrip()}\n")
@@ -104,7 +93,7 @@ def picture(table: pd.DataFrame, name: str) -> bytes:
 def write(folder: Path, root: Path = ROOT) -> list[Path]:
     """Write pages and pictures from the tables in FOLDER/data; return what was written."""
     tables = {name: table for name in FIGURES if (table := saved(name, folder)) is not None}
-    before = {language: _sections(root / path) for language, path in PAGES.items()}
+    before = {language: _sections(root / path) for language, path in pages().items()}
     known = set.intersection(*map(set, before.values())) if tables else set()
     missing = [name for name in FIGURES if name not in {*tables, *known}]
     if missing:
@@ -114,11 +103,20 @@ def write(folder: Path, root: Path = ROOT) -> list[Path]:
         written.append(output_files.inside(root, root / PICTURES / f"{name}.png"))
         with output_files.replacing(written[-1]) as temporary:
             temporary.write_bytes(picture(table, name))
-    for language, path in PAGES.items():
+    for language, path in pages().items():
         written.append(output_files.inside(root, root / path))
         with output_files.replacing(written[-1]) as temporary, speaking(language):
             temporary.write_text(page(tables, before[language]), encoding="utf-8")
     return written
+
+
+def pages() -> dict[str, Path]:
+    """Return the page of each language."""
+    paths = {}
+    for language in LANGUAGES:
+        with speaking(language):
+            paths[language] = twin(PAGE)
+    return paths
 
 
 def _sections(page: Path) -> dict[str, str]:

@@ -8,14 +8,9 @@ import tomllib
 from pathlib import Path
 
 from figures.words.marked_text import table
+from figures.words.translation import LANGUAGES, speaking, tr, twin
 
-TITLES = {"en": ("word", "symbol", "meaning"), "zh": ("词", "符号", "含义")}
-PAGES = {
-    "en": ("docs/words.md", "# Words", "[中文](words.zh-CN.md)", "Each symbol and word of the "
-           "project, once, in the order of a first reading."),
-    "zh": ("docs/words.zh-CN.md", "# 词汇表", "[English](words.md)", "本项目的每个符号和每个词，"
-           "各列一次，按初次阅读的顺序排列。"),
-}  # fmt: skip
+PAGE = Path("docs/words.md")
 
 
 @functools.cache
@@ -31,18 +26,25 @@ def terms(language: str) -> dict[str, tuple[str, str]]:
 
 def page(language: str) -> str:
     """Return docs/words.md or its twin."""
-    _, title, twin, about = PAGES[language]
     rows = [
         (word, f"`{symbol}`" if symbol else "", meaning)
         for word, (symbol, meaning) in terms(language).items()
     ]
-    return "\n\n".join([title, twin, about, table(TITLES[language], rows)]) + "\n"
+    with speaking(language):
+        titles = tr("word"), tr("symbol"), tr("meaning")
+        head = tr(
+            "# Words\n\n[中文](words.zh-CN.md)\n\nEach symbol and word of the project, once, in "
+            "the order of a first reading."
+        )
+    return f"{head}\n\n{table(titles, rows)}\n"
 
 
 def main() -> None:
     """Write docs/words.md and its twin."""
-    for language, (path, *_) in PAGES.items():
-        (Path(__file__).parents[2] / path).write_text(page(language), "utf-8")
+    for language in LANGUAGES:
+        with speaking(language):
+            path = Path(__file__).parents[2] / twin(PAGE)
+        path.write_text(page(language), "utf-8")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,11 @@ def speaking(language: str) -> Iterator[None]:
         _spoken.reset(before)
 
 
+def twin(page: Path) -> Path:
+    """Return a page in the language in force: X.md, or X.zh-CN.md in Chinese."""
+    return page.with_suffix(".zh-CN.md") if spoken() == "zh" else page
+
+
 def spoken() -> str:
     """Return the language in force."""
     return _spoken.get()

@@ -20,6 +20,7 @@ from approx.method.filling import resized
 from approx.method.prices import CURRENCIES, Shape, price_at
 from approx.method.tags import ORACLE
 from figures.words.marked_text import insert
+from figures.words.translation import LANGUAGES, speaking, twin
 from studies.lm import (
     __main__ as command,
     certificates,
@@ -235,7 +236,8 @@ def test_tables_of_a_model_have_a_line_a_method_and_the_least_kl_first():
     ]  # fmt: skip
     assert "| 1.00 ± 0.01 | inf | 0.250 ± 0.01 | 40.0 | 50% | 20% |" in text
     for language in ("en", "zh"):
-        lines = substitute.block(replaced_records(), language).splitlines()[2:]
+        with speaking(language):
+            lines = substitute.block(replaced_records()).splitlines()[2:]
         assert len(lines) == 2 + len(substitute.ROWS)
         assert len({line.count("|") for line in lines}) == 1
         assert "| 0 | 0 | 0 | 30.0 | 100% | 0 |" in lines[2]
@@ -246,9 +248,10 @@ def test_pages_show_the_numbers_that_were_measured():
     found = json.loads((substitute.HERE / "substitute.json").read_text("utf-8"))
     assert (substitute.HERE / "substitute.md").read_text("utf-8") == substitute.markdown(found)
     marks = substitute.BEGIN, substitute.END
-    for language, path in substitute.PAGES.items():
-        text = path.read_text("utf-8")
-        assert insert(text, *marks, substitute.block(found, language)) == text
+    for language in LANGUAGES:
+        with speaking(language):
+            page = twin(substitute.PAGE).read_text("utf-8")
+            assert insert(page, *marks, substitute.block(found)) == page
     text = substitute.TEXT.read_bytes()
     assert found["text_sha256"] == hashlib.sha256(text).hexdigest()
 

@@ -39,7 +39,7 @@ def test_the_chinese_page_says_the_same():
     """The same figures, pictures and numbers; titles are Chinese."""
     english, chinese = (
         re.split(r"^## (\w+)\n", (ROOT / path).read_text("utf-8"), flags=re.MULTILINE)
-        for path in gallery_pages.PAGES.values()
+        for path in gallery_pages.pages().values()
     )
     assert chinese[1::2] == english[1::2] == list(FIGURES), "run make gallery"
     for name, body, original in zip(FIGURES, chinese[2::2], english[2::2]):
@@ -88,12 +88,12 @@ def test_a_missing_table_is_named(tmp_path, capsys):
 
 def test_a_figure_without_a_table_keeps_its_section(tmp_path):
     root = tmp_path / "root"
-    for path in gallery_pages.PAGES.values():
+    for path in gallery_pages.pages().values():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         text = (ROOT / path).read_text("utf-8")
         (root / path).write_text(text.replace("break_even --lang zh", "old"), "utf-8")
     (root / gallery_pages.PICTURES).mkdir(parents=True)
     style.save_table("break_even", FIGURES["break_even"].compute(profile("quick")), tmp_path)
     assert len(gallery_pages.write(tmp_path, root)) == 3  # its picture, and the two pages
-    for path in gallery_pages.PAGES.values():
+    for path in gallery_pages.pages().values():
         assert (root / path).read_text("utf-8") == (ROOT / path).read_text("utf-8")

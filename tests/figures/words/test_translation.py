@@ -45,7 +45,8 @@ def messages():
     found |= set(VERDICTS) | set(budget.WORDING.values())
     sayers = ("tr", "mark", "Sentence")
     advisors = (module.__file__ for module in SAYING)
-    for file in [*FOLDER.rglob("*.py"), *map(Path, advisors)]:
+    studies = (FOLDER.parent / "studies/lm").glob("*.py")
+    for file in [*FOLDER.rglob("*.py"), *studies, *map(Path, advisors)]:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in sayers:
                 found |= {a.value for a in node.args if isinstance(a, ast.Constant)}
@@ -149,13 +150,14 @@ def test_the_licence_of_the_font_is_beside_it():
 
 
 @pytest.mark.listed
-@pytest.mark.parametrize("language", list(glossary.PAGES))
+@pytest.mark.parametrize("language", translation.LANGUAGES)
 def test_the_pages_are_made_from_the_list(language, pytestconfig):
-    path = pytestconfig.rootpath / glossary.PAGES[language][0]
+    with speaking(language):
+        path = pytestconfig.rootpath / translation.twin(glossary.PAGE)
     assert path.read_text("utf-8") == glossary.page(language), "python -m figures.words.glossary"
 
 
-@pytest.mark.parametrize("language", list(glossary.PAGES))
+@pytest.mark.parametrize("language", translation.LANGUAGES)
 @pytest.mark.parametrize("reader", ["gfm", "markdown"])  # of the docs, of the report
 def test_the_whole_of_each_meaning_arrives_on_the_page(language, reader, tmp_path):
     def shown(text):
