@@ -127,13 +127,10 @@ def fresh(code):
 LOADED = "import sys; print(sorted({m.split('.')[0] for m in sys.modules} & %r))"
 
 
-def test_importing_approx_loads_nothing_heavy():
+def test_imports_and_help_load_nothing_heavy():
     heavy = {"numba", "pandas", "matplotlib", "torch", "sklearn", "joblib", "jinja2"}
     without = "import approx, sys; assert 'scipy.stats' not in sys.modules; "
     assert fresh(without + LOADED % heavy) == "[]"
-
-
-def test_help_loads_neither_numpy_nor_numba():
     heavy = {"numpy", "numba", "scipy", "pandas", "matplotlib"}
     code = """
 import contextlib, io

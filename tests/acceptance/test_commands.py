@@ -155,11 +155,15 @@ def test_a_command_does_it_at_its_full_size(command, shell):
     settled_with_files(as_typed(command, smaller=False), shell)
 
 
-def test_every_command_of_a_page_is_run():
+def test_every_command_of_a_page_is_run_and_exists():
     assert unrun(printed()) == []
     assert {*SMALLER, *MORE, *BEFORE} <= {*COMMANDS}
     assert WITH_TORCH.keys() <= {each.command for each in printed()}
     assert len(COMMANDS) > 20
+    for page, text in pages.pages().items():
+        assert set(re.findall(r"`expqk (\w+)", text)) <= KNOWN.keys(), page
+    rule = re.search(r"^report:.*\n\t(.*)", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert rule[1] == "$(BIN)/expqk report --out $(REPORT) $(ARGS)"
 
 
 def test_a_command_that_nothing_runs_is_noticed(shell):
@@ -170,16 +174,6 @@ def test_a_command_that_nothing_runs_is_noticed(shell):
     assert [each.command for each in unrun(found)] == ["python -m new", "make nothing"]
     assert runs(found) == ["expqk report --qk my.npz"]
     assert shell(as_typed("expqk report --qk my.npz")).status == 1
-
-
-def test_every_command_that_a_text_speaks_of_exists():
-    for page, text in pages.pages().items():
-        assert set(re.findall(r"`expqk (\w+)", text)) <= KNOWN.keys(), page
-
-
-def test_make_report_is_the_report():
-    rule = re.search(r"^report:.*\n\t(.*)", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-    assert rule[1] == "$(BIN)/expqk report --out $(REPORT) $(ARGS)"
 
 
 @pytest.mark.parametrize("command", JSON)

@@ -44,10 +44,11 @@ FORMULA = re.compile(r"(n|Σ) [^,]*$")  # says the same in both languages
 WRONG = ["FL-15"]  # a claim of a comment that is no erratum of the table
 
 
-def test_verdicts(ledger):
+def test_verdicts_are_those_expected_and_the_same_each_time(ledger):
     expected = dict.fromkeys(CLAIMS, HOLDS) | dict.fromkeys(CONDITIONAL, CONDITION)
     expected |= dict.fromkeys(ERRATA + WRONG, CORRECTED)
     assert {claim.id: claim.verdict for claim in ledger} == expected
+    assert claims.check("ILA-2", "SB-Ed") == claims.check("ILA-2", "SB-Ed", jobs=2)
 
 
 def test_every_claim_is_there_once_with_its_numbers(ledger):
@@ -70,14 +71,10 @@ def test_ids_and_their_beginnings_choose():
         claims.check("FLL")
 
 
-def test_the_same_numbers_each_time():
-    assert claims.check("ILA-2", "SB-Ed") == claims.check("ILA-2", "SB-Ed", jobs=2)
-
-
 # What a verdict is made of
 
 
-def test_a_verdict_needs_what_it_says():
+def test_what_a_verdict_needs():
     right, wrong = evidence.equal("x", 1, 1), evidence.equal("x", 1, 2)
     assert verdict([right]) == HOLDS
     assert verdict([right, wrong]) == verdict([]) == FAILS
@@ -85,6 +82,14 @@ def test_a_verdict_needs_what_it_says():
     assert verdict([right, evidence.without(wrong), evidence.printed(wrong)]) == CORRECTED
     assert verdict([right, evidence.printed(right)]) == FAILS
     assert verdict([right, evidence.without(right)]) == FAILS
+
+    def checks():
+        yield evidence.equal("x", 1, 1)
+        yield evidence.equal("x", 1, 1)
+
+    entry = evidence.claim("FL-0", "nowhere")(checks)
+    with pytest.raises(ValueError, match="FL-0: two checks have one name"):
+        entry.judge()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -96,20 +101,10 @@ def test_what_is_not_finite_proves_nothing(value):
     assert not evidence.above("x", 1.0, math.nan).agrees
 
 
-def test_two_checks_of_one_name_are_refused():
-    def checks():
-        yield evidence.equal("x", 1, 1)
-        yield evidence.equal("x", 1, 1)
-
-    entry = evidence.claim("FL-0", "nowhere")(checks)
-    with pytest.raises(ValueError, match="FL-0: two checks have one name"):
-        entry.judge()
-
-
 # The command
 
 
-def test_json_is_for_machines(capsys):
+def test_json_is_for_machines(capsys, ledger):
     assert main(["claims", "--json", "FL-7", "DIET", "ILA-Ef"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 12
@@ -121,14 +116,11 @@ def test_json_is_for_machines(capsys):
         assert row["expected"].keys() == row["observed"].keys()
         assert all(isinstance(x, str) for x in row["expected"].values())
         assert all(isinstance(x, int | float | list) for x in row["observed"].values())
-
-
-def test_every_number_of_the_ledger_is_one_that_json_can_write(ledger):
     written = json.dumps(shown.rows(ledger), allow_nan=False)
     assert [row["id"] for row in json.loads(written)] == claims.ids()
 
 
-def test_the_table_is_as_wide_as_the_terminal(capsys, monkeypatch):
+def test_the_table_fits_the_terminal_in_both_languages(capsys, monkeypatch):
     for width in (80, 132):
         monkeypatch.setenv("COLUMNS", str(width))
         assert main(["claims", "DIET-E", "FL-7"]) == 0
@@ -136,9 +128,6 @@ def test_the_table_is_as_wide_as_the_terminal(capsys, monkeypatch):
         assert max(map(len, lines)) <= width
         assert lines[0].split()[:2] == ["id", "verdict"]
         assert lines[-1] == "7 claims: 1 holds with a condition, 6 corrected"
-
-
-def test_the_table_in_chinese(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["claims", "--lang", "zh", "DIET-E", "FL-7"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -30,7 +30,7 @@ def test_factorisations_leave_a_rounding():
         assert row.value < factorisations.THRESHOLD, row
 
 
-def test_units_by_hand():
+def test_units_and_derivatives_by_hand():
     point = Point("", 1.0 + 2.0**-52, mpmath.mpf(1), mpmath.mpf(3))
     assert error_of(point, np.float64, "ulp") == 1.0
     assert error_of(point, np.float64, "eps") == 1.0
@@ -39,9 +39,6 @@ def test_units_by_hand():
     tiny = Point("", 2 * 5e-324, mpmath.mpf(5e-324))
     assert error_of(tiny, np.float64, "ulp") == 1.0  # of subnormal numbers
     assert error_of(Point("", math.nan, mpmath.mpf(1)), np.float64, "ulp") == math.inf
-
-
-def test_derivatives_are_those_of_the_truth():
     with mpmath.workdps(measure.DIGITS):
         (found,) = measure.points(np.exp, mpmath.exp, [(2.5,)])
         assert abs(found.reach() / mpmath.exp(2.5) - 2.5) < 1e-15

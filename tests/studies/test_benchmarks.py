@@ -29,12 +29,20 @@ def test_both_sides_agree(name):
         assert all(found in (True, False, None) for name in row.must for found in row.reached(name))
 
 
-def test_a_difference_is_noticed():
+def test_differences_errors_and_memory_are_noticed(capsys):
     measure.agree([1.0, 2.0], [1.0, 2.0 + 1e-9], 1e-9, "two")
     with pytest.raises(AssertionError, match=r"^two: the sides differ by 0\.5, allowed is 0\.1$"):
         measure.agree([1.0, 1.0], [1.0, 2.0], 0.1, "two")
     with pytest.raises(AssertionError, match="nan"):
         measure.agree([1.0, float("nan")], [1.0, 2.0], 0.1, "two")
+    held = bytearray(10_000_000)
+    assert 1_000_000 <= measure.traced(lambda: bytearray(1_000_000)) < 1_100_000
+    assert len(held) == 10_000_000
+    with pytest.raises(ZeroDivisionError):
+        measure.traced(lambda: 1 // 0)
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["nothing"])
+    assert "unknown benchmark nothing: choose from " in capsys.readouterr().err
 
 
 def test_what_is_reached():
@@ -51,17 +59,6 @@ def test_what_is_reached():
     assert "skipped: other is not importable" in command.cells(missing)
 
 
-def test_peak_memory_is_that_of_the_call():
-    held = bytearray(10_000_000)
-    assert 1_000_000 <= measure.traced(lambda: bytearray(1_000_000)) < 1_100_000
-    assert len(held) == 10_000_000
-
-
-def test_an_error_while_memory_is_measured_is_an_error():
-    with pytest.raises(ZeroDivisionError):
-        measure.traced(lambda: 1 // 0)
-
-
 def test_times_of_other_sides_are_subtracted(monkeypatch):
     found = {"ours": 3.0, "part": 1.0, "theirs": 9.0, "limit": 0.5}
     monkeypatch.setattr(measure, "medians", lambda sides, repeats: found)
@@ -70,12 +67,6 @@ def test_times_of_other_sides_are_subtracted(monkeypatch):
     assert (first.seconds, first.peer_seconds, first.share) == (2.0, 9.0, 0.25)
     assert (alone.seconds, alone.peer_seconds, alone.memory is None) == (3.0, None, False)
     assert missing.peer_seconds is None
-
-
-def test_an_unknown_name_is_a_usage_error(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        command.main(["nothing"])
-    assert "unknown benchmark nothing: choose from " in capsys.readouterr().err
 
 
 def test_all_benchmarks_leave_results_and_a_table(monkeypatch, tmp_path):

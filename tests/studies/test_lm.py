@@ -53,16 +53,13 @@ def answer():
     )  # fmt: skip
 
 
-def test_summary_has_medians_wins_and_their_kinds():
+def test_summary_and_markdown_have_medians_wins_and_their_kinds():
     rows = command.summary(answer()).set_index("spec")
     assert rows.index.tolist() == ["top_k(k=2)", "nystrom()", "uniform()"]
     assert rows.median_tv.tolist() == [0.1, 0.4, 0.6]
     assert rows.wins.fillna(-1).tolist() == [-1, 2, 1]
     assert rows.loc["nystrom()", list(KINDS)].tolist() == [2, 0, 0, 0, 0]
     assert rows.loc["uniform()", list(KINDS)].tolist() == [0, 0, 0, 1, 0]
-
-
-def test_markdown_is_one_table():
     kinds = answer().drop_duplicates("head").kind
     lines = command.markdown(command.summary(answer()), kinds, "Title").splitlines()
     assert lines[2] == (
@@ -175,7 +172,7 @@ def won():
     )
 
 
-def test_winners_are_counted_by_currency():
+def test_winners_of_each_currency_are_counted_and_the_advisors():
     x = next(iter(inputs.sample("smollm2").heads()))
     said = command.by_currency(x, won())
     assert "It is not the same method in every currency on 3 of 4 heads." in said
@@ -186,9 +183,6 @@ def test_winners_are_counted_by_currency():
         ["`sink`", "0", "2", "1", "0", "2"],
         ["`page`", "0", "1", "0", "0", "1"],
     ]
-
-
-def test_the_winner_of_a_currency_is_the_advisors():
     heads = [x.first(64) for x in inputs.sample("smollm2").heads()][2:]
     table = command.compared(heads, keys=12)
     for currency, part in table.groupby("currency", sort=False):

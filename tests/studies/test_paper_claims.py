@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 SLOW = {"EDEN-1", "TQ-2", "TQ-3", "ERF-1"}  # half a second or more
 
 
-def test_the_page_has_every_claim_and_the_readmes_count_them(ledger):
+def test_the_page_and_the_command_have_every_claim(ledger, capsys):
     text = __main__.PAGE.read_text("utf-8")
     rows = [line.split(" ")[1] for line in text.splitlines() if re.match(r"\| \w+-\w+ \|", line)]
     assert rows == claims.ids((*claims.MODULES, *MODULES))
@@ -32,9 +32,6 @@ def test_the_page_has_every_claim_and_the_readmes_count_them(ledger):
         assert table("abcd", [__main__.row(claim)[:4]]).splitlines()[-1] in text
     for page in ("README.md", "README.zh-CN.md"):
         assert f" {len(rows)} " in (ROOT / page).read_text("utf-8")
-
-
-def test_the_command_prints_as_expqk_does(capsys):
     assert __main__.main(["--json", "THIN-Ea", "KDE"]) == 0
     assert [x["id"] for x in json.loads(capsys.readouterr().out)] == ["KDE-1", "KDE-Ea", "THIN-Ea"]
     with pytest.raises(ValueError, match="unknown claim 'FL-1'"):

@@ -187,14 +187,11 @@ def test_bad_arguments(changed, match):
         diagnose(inputs.gaussian(8, 4, rng=0), **arguments)
 
 
-def test_what_are_no_inputs_and_no_methods():
+def test_what_are_no_inputs_and_no_methods_and_a_budget_beyond_the_matrix():
     with pytest.raises(ValueError, match="inputs must not be empty"):
         diagnose([], budget=4)
     with pytest.raises(TypeError, match="methods must be a sequence of methods, got Uniform"):
         diagnose(inputs.gaussian(8, 4, rng=0), budget=4, methods=parse(TRIVIAL))
-
-
-def test_a_budget_beyond_the_matrix_is_the_matrix():
     x, methods = inputs.gaussian(8, 4, rng=0), [parse(TRIVIAL), parse("top_k(k=3)")]
     vast, whole = (
         diagnose(x, budget=b, methods=methods).drop(columns="budget") for b in (1e308, 16)

@@ -56,16 +56,13 @@ def test_answers_are_those_of_all_queries(head, table):
     assert (z.abs() < 5).all()
 
 
-def test_uniform_attention_is_measured_whole():
-    table = diagnose(inputs.sample("smollm2").at(17, 4).first(WORTH * FEW), budget=8.0, trials=1)
-    assert table.screened.any()
-    assert not table[table.spec == TRIVIAL].screened.any()
-
-
-def test_few_queries_and_named_methods_are_measured_as_they_are(head):
+def test_uniform_attention_few_queries_and_named_methods_are_measured_whole(head):
     assert not diagnose(head.first(WORTH * FEW - 1), budget=16.0, trials=1).screened.any()
     named = [parse(spec) for spec in (TRIVIAL, "sliding_window()", "sink_window()")]
     assert not diagnose(head, budget=16.0, methods=named).screened.any()
+    table = diagnose(inputs.sample("smollm2").at(17, 4).first(WORTH * FEW), budget=8.0, trials=1)
+    assert table.screened.any()
+    assert not table[table.spec == TRIVIAL].screened.any()
 
 
 def test_references_are_measured_on_request_and_whole(head, table, monkeypatch):

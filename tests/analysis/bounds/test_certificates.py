@@ -322,7 +322,7 @@ def test_norms_of_what_was_dropped_are_those_of_the_singular_values(space):
     assert (table.attention_tv == found.tv).all()
 
 
-def test_blocks_have_norms_of_their_own():
+def test_blocks_have_norms_of_their_own_and_features_no_bound():
     Q, K, _, estimate = head("hierarchical(rank=1, leaf=2, space='attention')", "causal", l=8)
     P, rows = exact.softmax(Q, K, estimate.mask), estimate.to_dense()
     found = residuals.off_support(estimate, Q, K)
@@ -332,9 +332,6 @@ def test_blocks_have_norms_of_their_own():
     bound = (half + abs(1 - rows[7].sum()) / 2) / rows[7].sum()
     assert found.tv[7] == pytest.approx(bound, rel=1e-9)
     assert found.blocks[7] == 4
-
-
-def test_features_carry_no_bound():
     Q, K, V, estimate = head("positive(m=4)")
     found = certificates.row_bounds(estimate, Q, K, V)
     assert found[["attention_tv", "output_absolute_error"]].isna().all().all()

@@ -95,12 +95,9 @@ def test_a_proved_bound_fails_for_no_more_than_its_share_of_all_samples(kind):
                 assert (low > mean + TIGHT).mean() <= delta
 
 
-def test_the_normal_one_is_no_bound():
+def test_the_normal_one_is_no_bound_and_populations_may_differ():
     x = samples([0.0] * 7 + [1.0], 3, replaced=True)
     assert (upper(x, 0.05, kind="normal") < 1 / 8).mean() == pytest.approx((7 / 8) ** 3)
-
-
-def test_populations_may_differ_from_sample_to_sample():
     x = np.random.default_rng(2).random((3, 4))
     for kind in KINDS:
         found = upper(x, 0.1, kind=kind, population=[4, 9, 20])

@@ -421,16 +421,13 @@ def test_standard_errors_of_sampled_rows_cover_the_truth():
         assert claimed < spread * (1 + 5 * math.sqrt(2 / repeats)), name
 
 
-def test_a_ratio_that_is_the_same_in_every_row_has_no_standard_error():
+def test_equal_ratios_and_all_rows_have_no_standard_error():
     Q, K, _ = points(30, 6, 2, scale=1.0)
     estimate = Approximation.from_factors(1.5 * exact.kernel(Q, K), np.eye(6))
     found = compare(estimate, Q, K, rows=10)
     # rows differ by factors of a hundred, the error is half of each
     assert found["kernel_relative_frobenius"] == pytest.approx(0.5, rel=100 * EPS)
     assert found["kernel_relative_frobenius_stderr"] < 100 * EPS
-
-
-def test_all_rows_sampled_are_the_whole():
     data = per_row(9)
     whole = compare(Approximation.from_factors(data[3], data[4]), *data[:3])
     found = sampled(data, 9, np.arange(9))
@@ -635,19 +632,6 @@ def test_tiles_of_few_keys_have_more_rows(monkeypatch, calls):
     assert alone == {name: whole[name] for name in alone}
 
 
-def test_compare_all_needs_a_temperature_for_each():
-    Q, K, _ = points(3, 3, 2)
-    estimate = parse("one()").approximate(Q, K)
-    with pytest.raises(ValueError, match="2 approximations need as many temperatures, got 1"):
-        compare_all([estimate, estimate], Q, K, temperatures=[1.0])
-    with pytest.raises(ValueError, match="temperatures must be finite and > 0"):
-        compare_all([estimate], Q, K, temperatures=[0.0])
-    with pytest.raises(ValueError, match="temperatures must have 1 dimensions"):
-        compare_all([estimate], Q, K, temperatures=1.0)
-    with pytest.raises(TypeError, match="approximations must be a sequence, got"):
-        compare_all(estimate, Q, K)
-
-
 # Metrics of one's own
 
 
@@ -675,7 +659,7 @@ def test_a_metric_of_ones_own_is_made_of_the_same_sums(mask, rows):
     assert new == expected
 
 
-def test_a_metric_of_ones_own_that_cannot_be_is_refused():
+def test_what_does_not_belong_to_a_comparison_is_refused():
     Q, K, _ = points(4, 4, 2)
     estimate = parse("one").approximate(Q, K)
     with pytest.raises(ValueError, match="unknown sum of rows 'tv'"):
@@ -683,6 +667,16 @@ def test_a_metric_of_ones_own_that_cannot_be_is_refused():
     for name, metric in (("attention_tv", len), ("runnable", len), ("mine", 1.0)):
         with pytest.raises(ValueError, match=f"functions under names of their own, got '{name}'"):
             compare(estimate, Q, K, extra={name: metric})
+    Q, K, _ = points(3, 3, 2)
+    estimate = parse("one()").approximate(Q, K)
+    with pytest.raises(ValueError, match="2 approximations need as many temperatures, got 1"):
+        compare_all([estimate, estimate], Q, K, temperatures=[1.0])
+    with pytest.raises(ValueError, match="temperatures must be finite and > 0"):
+        compare_all([estimate], Q, K, temperatures=[0.0])
+    with pytest.raises(ValueError, match="temperatures must have 1 dimensions"):
+        compare_all([estimate], Q, K, temperatures=1.0)
+    with pytest.raises(TypeError, match="approximations must be a sequence, got"):
+        compare_all(estimate, Q, K)
 
 
 # Memory

@@ -43,16 +43,13 @@ def test_many_gaussian_logits_keep_the_law_and_few_do_not():
     assert few / 256 > 5 * scaling.share(4.0, 0.1)
 
 
-def test_top_k_is_the_first_of_all():
+def test_top_k_is_the_first_of_all_and_no_share_is_refused():
     logits = 2 * np.random.default_rng(1).standard_normal((5, 40))
     weights = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     rest = [np.mean([sum(sorted(row)[: 40 - k]) for row in weights]) for k in range(41)]
     for epsilon in (0.4, 0.1, 0.01):
         first = next(k for k, tv in enumerate(rest) if tv <= epsilon)
         assert scaling.top_k(logits, epsilon) == first
-
-
-def test_what_is_no_share_is_refused():
     for sigma, epsilon in ((-1.0, 0.1), (1.0, 0.0), (math.nan, 0.1), (1.0, 1.0)):
         with pytest.raises(ValueError, match="sigma must be finite and >= 0, epsilon between"):
             scaling.share(sigma, epsilon)

@@ -66,9 +66,6 @@ def test_clustered_points_lie_around_common_centres():
     inside = np.concatenate([x.q - centres[group], x.k - others[group]])
     assert abs(inside.std() / 0.1 - 1) < 5 / math.sqrt(2 * inside.size)
     assert np.ptp(centres, axis=0).max() > 1  # not all in one place
-
-
-def test_clustered_options():
     shared = clustered(16, 3, shared=True, rng=0)
     np.testing.assert_array_equal(shared.q, shared.k)
     assert shared.name != clustered(16, 3, rng=0).name
@@ -77,6 +74,10 @@ def test_clustered_options():
     np.testing.assert_array_equal(points[:5], points[5:10])
     assert len(np.unique(clustered(64, 2, spread=0, rng=0).q, axis=0)) == 64 // 8
     assert len(np.unique(clustered(3, 2, spread=0, rng=0).q, axis=0)) == 1
+    with pytest.raises(ValueError, match="clusters must be <= 4"):
+        clustered(4, 2, clusters=5, rng=0)
+    with pytest.raises(ValueError, match="size must be <= 4"):
+        generative(4, 2, 0.1, size=5, rng=0)
 
 
 def test_generative_model_has_unit_clusters():
@@ -108,13 +109,6 @@ def test_generative_model_in_terms_of_beta():
     assert len(np.unique(twice, axis=0)) == 4  # three pairs and a single
     assert not np.array_equal(twice[0], twice[1])
     assert len(np.unique(generative(6, 3, 0.0, size=6, rng=0).q, axis=0)) == 1
-
-
-def test_there_are_no_more_clusters_than_points():
-    with pytest.raises(ValueError, match="clusters must be <= 4"):
-        clustered(4, 2, clusters=5, rng=0)
-    with pytest.raises(ValueError, match="size must be <= 4"):
-        generative(4, 2, 0.1, size=5, rng=0)
 
 
 # Temperature and scaling
@@ -390,7 +384,7 @@ def test_heads_without_layers_and_their_original_indices(tmp_path, write):
     np.testing.assert_array_equal(one.k, content["k"][0])
 
 
-def test_heads_of_one_layer_need_no_layer(tmp_path):
+def test_heads_of_a_file_are_found_by_layer_and_head(tmp_path):
     content = arrays(3, 5, 4)
     path = files.write(tmp_path, content)
     assert [(y.layer, y.head) for y in load(path).heads()] == [(0, 0), (0, 1), (0, 2)]
@@ -398,9 +392,6 @@ def test_heads_of_one_layer_need_no_layer(tmp_path):
     np.testing.assert_array_equal(load(path, 0, 2).q, content["q"][2])
     one = files.write(tmp_path, content | {"layers": [7, 7, 7], "heads": [3, 1, 2]})
     np.testing.assert_array_equal(load(one, head=1).q, content["q"][1])
-
-
-def test_a_layer_without_a_head_and_the_reverse(tmp_path):
     path = files.write(tmp_path, arrays(2, 3, 5, 4))
     for place in ((0, None), (None, 0)):
         with pytest.raises(ValueError, match="give both layer and head"):

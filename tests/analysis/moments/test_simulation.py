@@ -107,16 +107,13 @@ def test_p_value_is_bonferroni():
     assert exactly.p_value == 1.0
 
 
-def test_believable_only_where_the_tail_is_seen():
+def test_what_is_believable_of_a_sample():
     q, k = np.array([[0.5], [1.5], [5.0]]), np.array([[0.5]])
     found = monte_carlo(Positive(m=8), q, k, draws=2000, rng=0)  # |q + k|² = 1, 4, 30
     assert found.believable[:, 0].tolist() == [True, False, False]
     assert found.mean[2, 0] < 0.5  # far below 1, and not a contradiction:
     assert abs(found.z[2, 0]) < 1
-
-
-def test_believable_from_a_hundredth_of_the_variance_a_draw():
-    """Cosines are bounded, so only the first condition decides: cosh(1) − 1 = 0.543."""
+    # Cosines are bounded, so only the first condition decides: cosh(1) − 1 = 0.543.
     q = np.array([[1.0]])
     for draws, believable in ((50, False), (60, True)):  # 0.543/draws against 0.01
         found = monte_carlo(Trigonometric(m=2), q, 0 * q, draws=draws, rng=0)
@@ -288,15 +285,12 @@ def test_the_shape_is_near_that_of_maximum_likelihood():
         )
 
 
-def test_the_tail_is_a_fifth_or_three_roots_and_shrunk_as_by_ten_draws_of_a_half():
+def test_a_tail_is_shrunk_and_has_neither_scale_nor_sign():
     for draws, size in ((100, 20), (400, 60)):
         x = np.sort(np.random.default_rng(4).pareto(1.0, draws))
         tail = x[-size:] - x[-size - 1]
         shape = tail_shape._shape(tail / tail[-1])
         assert pareto_k(x) == pytest.approx((size * shape + 5) / (size + 10), rel=1e-12)
-
-
-def test_scale_sign_and_order_do_not_matter():
     x = np.random.default_rng(2).standard_t(2, 500)
     k = pareto_k(x)
     assert pareto_k(-1e200 * x[::-1]) == pytest.approx(k, rel=1e-12)

@@ -95,12 +95,9 @@ def test_the_mean_of_the_square_is_that_of_draws(spec):
     assert largest_z(spec) <= 5
 
 
-def test_where_the_estimate_is_exact_the_error_is_nothing():
+def test_what_is_exact_has_no_error_and_what_is_unknown_none():
     zero = squared_error(Positive(m=4), [[0.0]], [[0.0]])
     assert zero.log_mean[0, 0] == zero.log_relative_variance[0, 0] == -np.inf
-
-
-def test_none_where_nothing_is_known():
     for spec in ("positive(m=4, projection='orthogonal')", "smyrf(size=1)", "taylor(degree=1)"):
         assert squared_error(parse(spec), *pairs()) is None
 

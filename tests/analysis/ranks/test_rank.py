@@ -84,7 +84,7 @@ def test_measures_are_their_definitions(n, l, decay, epsilon):
     np.testing.assert_allclose(singular_values(A), s, atol=20 * EPS)
 
 
-def test_known_values():
+def test_known_values_and_thresholds():
     four = pytest.approx(4.0, rel=10 * EPS)
     assert summary(np.diag([1.0, 1.0, 1.0, 1.0, 0.0])) == dict.fromkeys(rank.MEASURES, four)
     # s = (3, 1): p = (¾, ¼); energies 0.9 and 1: the first holds 90 % exactly; ‖(s₂)‖/‖s‖ = 1/√10
@@ -96,10 +96,7 @@ def test_known_values():
             "participation_ratio": 100 / 82, "energy_rank_90": 1, "singular_value_rank_90": 2,
             "numerical_rank": 2, "epsilon_rank": largest, "epsilon_rank_frobenius": frobenius,
         }, rel=10 * EPS)  # fmt: skip
-
-
-def test_thresholds():
-    """Strictly above ε·s₁; above s₁·max(n, l)·eps, whichever side is the longer."""
+    # Strictly above ε·s₁; above s₁·max(n, l)·eps, whichever side is the longer.
     assert measures(np.array([2.0, 1.0]), (2, 2), epsilon=0.5)["epsilon_rank"] == 1
     s = np.array([1.0, 100 * EPS])
     assert measures(s, (99, 2))["numerical_rank"] == measures(s, (2, 99))["numerical_rank"] == 2
@@ -356,13 +353,10 @@ def positions(n=32, d=16, d_h=4, d_p=6, seed=0, heads=None):
     return position_rank.generic(n, d, d_h, d_p, rng=np.random.default_rng(seed), heads=heads)
 
 
-def test_generic_inputs_reach_both_bounds_and_exp_has_full_rank():
+def test_generic_positions_reach_both_bounds_by_definition():
     x = positions()
     assert position_rank.ranks(x.at_input()) == {"logits": 4, "exp": 32, "softmax": 32}
     assert position_rank.ranks(x.at_logits()) == {"logits": 10, "exp": 32, "softmax": 32}
-
-
-def test_logits_are_their_definition():
     x = positions()
     for i, j in ((0, 0), (3, 7)):
         a, b = x.X[i] + x.P[i], x.X[j] + x.P[j]
@@ -382,20 +376,14 @@ def test_the_construction_reaches_the_bound(n, d, want):
         np.testing.assert_array_equal(np.diag(logits), [1] * 4 + [0] * (n - 10) + [1] * 6)
 
 
-def test_without_positions_nothing_is_gained():
+def test_positions_that_add_nothing_or_do_not_fit():
     x = positions(d_p=0)
     np.testing.assert_array_equal(x.at_logits(), x._replace(P=0 * x.P).at_input())
     assert position_rank.ranks(x.at_logits())["logits"] == 4
-
-
-def test_widths_of_positions_that_do_not_fit():
     with pytest.raises(ValueError, match="d_h must be <= 4, got 5"):
         position_rank.construction(8, 4, 5, 1)
     with pytest.raises(ValueError, match="d_p must be <= 8, got 9"):
         position_rank.construction(8, 4, 2, 9)
-
-
-def test_logits_without_ranks():
     vast = np.full((2, 2), 1e308) * [[1, -1], [-1, 1]]
     with pytest.raises(ValueError, match="must be representable in float64, got"):
         position_rank.ranks(vast)

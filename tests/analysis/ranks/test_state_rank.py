@@ -96,7 +96,7 @@ def test_on_a_language_model_every_bound_is_below_what_is_found_and_above_nothin
         assert x.compare(A)["attention_relative_frobenius"] > bound
 
 
-def test_the_dyadic_bound_is_the_sum_over_halves_of_halves():
+def test_the_dyadic_bound_and_that_without_a_mask():
     _, _, P = weights(64, 64, "causal")
     for m in (1, 2, 5):
         expected = math.sqrt(naive.dyadic_sum(P, m, 1) / np.square(P).sum())
@@ -107,9 +107,6 @@ def test_the_dyadic_bound_is_the_sum_over_halves_of_halves():
     gap = A.approximate(Q, K, mask="causal").to_dense() - P
     reached = np.linalg.norm(gap) / np.linalg.norm(P)
     assert state_rank.lower_bound(P, 4) == pytest.approx(reached, rel=1e-10)
-
-
-def test_without_a_mask_it_is_eckart_and_youngs():
     Q, K, P = weights(9, 7, None)
     A = parse("truncated_svd(rank=3, space='attention')").approximate(Q, K)
     expected = np.linalg.norm(A.to_dense() - P) / np.linalg.norm(P)
@@ -138,7 +135,7 @@ def test_gated_recurrences_with_a_window_attain_0_and_their_rank(seed, m, window
         assert recurrence(P, m).error < 1e-6
 
 
-def test_a_bound_at_a_distance_needs_rectangles_that_far_away():
+def test_bounds_of_windows_use_rectangles_that_far_away():
     P = np.tril(np.ones((32, 32))) * np.random.default_rng(0).random((32, 32))
     bounds = [state_rank.lower_bound(P, 1, window=w) for w in range(32)]
     assert (np.array(bounds)[:-1] >= 0).all()
@@ -147,9 +144,6 @@ def test_a_bound_at_a_distance_needs_rectangles_that_far_away():
     far = np.tril(P, -8)  # what is nearer does not count
     share = np.linalg.norm(P) / np.linalg.norm(far)
     assert state_rank.lower_bound(far, 1, window=8) == pytest.approx(bounds[8] * share, rel=1e-12)
-
-
-def test_windows_and_late_queries_use_rectangles_within_the_mask():
     for mask in (Mask.window(24, 24, 9), Mask.causal(10, 24)):
         _, _, P = weights(mask.n, 24, mask)
         hidden = np.where(mask.visible(), P, 1e3)  # is not looked at

@@ -81,17 +81,10 @@ def test_no_logits_of_a_rank_are_nearer_than_those_of_the_svd(seed):
             assert np.linalg.norm(other - exactly) >= best
 
 
-def test_attention_does_not_see_the_mean_that_centred_axes_leave_out():
-    Q, K = drawn()
-    V = np.eye(L)
-    one, other = (parse("key_pca(rank=2)").approximate(Q, x).attend(V) for x in (K, K - K.mean(0)))
-    np.testing.assert_allclose(one, other, rtol=0, atol=CLOSE)
-
-
 # Axes that are given
 
 
-def test_given_axes_are_those_of_the_keys_that_gave_them():
+def test_axes_may_be_given():
     Q, K = drawn()
     for centred in (True, False):
         axes = Axes.from_keys(K, centred=centred)
@@ -102,6 +95,16 @@ def test_given_axes_are_those_of_the_keys_that_gave_them():
         np.testing.assert_array_equal(got, want)
     assert str(KeyPCA(2, axes=axes)) == str(KeyPCA(2, axes=Axes.from_keys(K, centred=False)))
     assert str(KeyPCA(2, axes=axes)) != str(KeyPCA(2, axes=Axes.from_keys(K)))
+    Q, K = drawn()
+    V = np.eye(L)
+    one, other = (parse("key_pca(rank=2)").approximate(Q, x).attend(V) for x in (K, K - K.mean(0)))
+    np.testing.assert_allclose(one, other, rtol=0, atol=CLOSE)
+    Q, K = drawn()
+    for rank, shape in ((2, (3, 3)), (3, (D, 2))):
+        with pytest.raises(ValueError, match=f"axes must have 4 rows and at least {rank} columns"):
+            KeyPCA(rank, axes=Axes(np.ones(shape))).approximate(Q, K)
+    with pytest.raises(ValueError, match="axes belongs to by='pca', got 'svd'"):
+        ProjectedTopK(k=1, by="svd", axes=Axes(np.eye(D)))
 
 
 def test_a_row_follows_from_the_past_where_axes_are_given():
@@ -115,15 +118,6 @@ def test_a_row_follows_from_the_past_where_axes_are_given():
         np.testing.assert_array_equal(one, other)
     assert AUTOREGRESSIVE not in KeyPCA(2).tags
     assert AUTOREGRESSIVE not in ProjectedTopK(k=2).tags
-
-
-def test_axes_of_another_width_are_refused():
-    Q, K = drawn()
-    for rank, shape in ((2, (3, 3)), (3, (D, 2))):
-        with pytest.raises(ValueError, match=f"axes must have 4 rows and at least {rank} columns"):
-            KeyPCA(rank, axes=Axes(np.ones(shape))).approximate(Q, K)
-    with pytest.raises(ValueError, match="axes belongs to by='pca', got 'svd'"):
-        ProjectedTopK(k=1, by="svd", axes=Axes(np.eye(D)))
 
 
 # Rounding
@@ -187,7 +181,7 @@ def test_the_keys_are_those_of_the_largest_compressed_logits(fields, twin):
         np.testing.assert_allclose(A.to_dense()[on], naive.kernel(Q, K)[on], rtol=1e-14)
 
 
-def test_axes_of_the_covariance_lose_a_sink():
+def test_axes_of_the_covariance_lose_a_sink_in_a_quarter_of_the_width():
     x = next(inputs.sample("smollm2").heads()).at_temperature(1.0)
     tv = {
         fields: x.compare(x.approximate(parse(f"projected_top_k(k=32, r=8, {fields})")))[
@@ -198,9 +192,6 @@ def test_axes_of_the_covariance_lose_a_sink():
     assert x.name == "SmolLM2 sink"
     # as the docstring says, to the digits that it gives
     assert [f"{value:.2g}" for value in tv.values()] == ["0.7", "0.056", "0.039"]
-
-
-def test_a_quarter_of_the_width_is_read_by_default():
     assert parse("projected_top_k(k=2)").selector(64).rank == 16
     assert parse("projected_top_k(k=2, by='channels')").selector(3).r == 1
 

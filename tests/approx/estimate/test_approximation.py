@@ -325,16 +325,13 @@ def test_stripes_of_any_height_give_the_same_attention(name, monkeypatch):
             assert_within(A.T @ V, D.T @ V, error.T @ np.abs(V))
 
 
-def test_rows_without_a_positive_sum_give_zero():
+def test_rows_are_divided_by_positive_sums_and_softmax_rows_by_none():
     A = Approximation.from_factors([[1.0], [-1.0], [0.0]], [[2.0], [3.0], [1.0]])
     V = np.array([1.0, 2.0, 3.0])
     np.testing.assert_array_equal(A.attend(V)[1:], 0.0)
     np.testing.assert_allclose(A.attend(V)[0], 11 / 6, rtol=1e-15)
     np.testing.assert_array_equal(A.seen("causal").attend(V)[1:], 0.0)
     assert A.seen("causal").attend(V)[0] == 1.0
-
-
-def test_softmax_rows_are_used_as_they_are():
     A = Approximation.from_factors([[0.25], [-1.0]], [[1.0], [2.0]], space="attention")
     np.testing.assert_array_equal(A.attend([1.0, 1.0]), [0.75, -3.0])
     # also where a causal query has lost the rest of its row: the sum says how much it has lost
@@ -645,12 +642,7 @@ def test_from_factors_refuses(given, message):
         Approximation.from_factors(*given)
 
 
-def test_from_factors_refuses_another_space():
-    with pytest.raises(ValueError, match="space must be one of kernel, attention"):
-        Approximation.from_factors([[1.0]], [[1.0]], space="logits")
-
-
-def test_shapes_of_products_are_checked():
+def test_factors_and_products_that_do_not_fit_are_refused():
     A = Approximation.from_factors(np.ones((3, 1)), np.ones((2, 1)))
     for V in (np.ones(3), np.ones((3, 1))):
         with pytest.raises(ValueError, match="V must have one row per key"):
@@ -659,6 +651,8 @@ def test_shapes_of_products_are_checked():
         A.T @ np.ones(2)
     with pytest.raises(TypeError, match="must hold real numbers"):
         A @ np.ones(2, complex)
+    with pytest.raises(ValueError, match="space must be one of kernel, attention"):
+        Approximation.from_factors([[1.0]], [[1.0]], space="logits")
 
 
 # Whether a model can run it

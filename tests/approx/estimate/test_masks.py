@@ -200,15 +200,7 @@ def test_equal_masks_are_the_same_intervals_of_the_same_positions():
     assert Mask.full(2, 3) != "full"
 
 
-def test_a_query_that_decodes_keeps_its_mask():
-    # it sees every key, but from the last position: such an estimate is not one without a mask
-    x = np.linspace(-1, 1, 12).reshape(6, 2)
-    mask = Mask.causal(1, 6)
-    for spec in ("positive(m=4)", "uniform()", "taylor(degree=2)", "top_k(k=2)"):
-        assert parse(spec).approximate(x[:1], x, mask=mask, rng=0).mask == mask
-
-
-def test_a_mask_keeps_its_bounds():
+def test_a_mask_keeps_its_bounds_and_its_place():
     first, stop = np.zeros(2, int), np.array([1, 2])
     mask = Mask(first, stop, 3)
     first[:], stop[:] = 9, 9
@@ -216,6 +208,11 @@ def test_a_mask_keeps_its_bounds():
     for bounds in (mask.first, mask.stop):
         with pytest.raises(ValueError, match="read-only"):
             bounds[0] = 1
+    # it sees every key, but from the last position: such an estimate is not one without a mask
+    x = np.linspace(-1, 1, 12).reshape(6, 2)
+    mask = Mask.causal(1, 6)
+    for spec in ("positive(m=4)", "uniform()", "taylor(degree=2)", "top_k(k=2)"):
+        assert parse(spec).approximate(x[:1], x, mask=mask, rng=0).mask == mask
 
 
 def test_queries_that_are_taken_keep_their_positions():

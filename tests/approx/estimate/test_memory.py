@@ -16,13 +16,10 @@ from approx.estimate import exact, memory
 from figures.command.options import size
 
 
-def test_by_default_half_of_what_is_free(monkeypatch):
+def test_a_limit_is_what_was_set_or_half_of_what_is_free(monkeypatch):
     assert memory.explicit_limit() is None
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1001))
     assert memory.limit() == 500
-
-
-def test_a_limit_is_what_was_set():
     memory.set_limit(12345)
     assert memory.limit() == memory.explicit_limit() == 12345
     memory.set_limit(None)

@@ -57,7 +57,7 @@ def test_entries_of_any_dense_product(n, l, r, dtype, index, density, seed):
 
 
 @pytest.mark.kernel
-def test_empty_rows_and_no_columns():
+def test_empty_rows_order_and_nan():
     left, right, pattern, on = problem(0, 4, 5, 3, np.float64)
     on[[0, 2]] = False
     pattern = scipy.sparse.csr_array(on.astype(float))
@@ -65,17 +65,9 @@ def test_empty_rows_and_no_columns():
     none = pattern_products.product(left[:, :0], right[:, :0], pattern)
     np.testing.assert_array_equal(none, np.zeros(pattern.nnz))
     assert pattern_products.product(left, right, scipy.sparse.csr_array((4, 5))).shape == (0,)
-
-
-@pytest.mark.kernel
-def test_entries_follow_the_order_of_the_pattern():
     pattern = scipy.sparse.csr_array(([0.0] * 3, [2, 0, 1], [0, 2, 3]), shape=(2, 3))
     left, right = np.array([[1.0], [10.0]]), np.array([[1.0], [2.0], [3.0]])
     np.testing.assert_array_equal(pattern_products.product(left, right, pattern), [3.0, 1.0, 20.0])
-
-
-@pytest.mark.kernel
-def test_nan_and_inf_keep_their_meaning():
     # sums may be reordered, but nothing may assume that there is no NaN
     pattern = scipy.sparse.csr_array(np.ones((1, 3)))
     right = np.ones((3, 9))

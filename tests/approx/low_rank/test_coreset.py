@@ -303,16 +303,13 @@ def test_two_pairs_have_the_mean_of_the_closed_form():
     assert abs(gap.mean() - want) / (gap.std() / math.sqrt(draws)) < 5
 
 
-def test_buckets_are_those_of_compress():
+def test_buckets_are_those_of_compress_for_any_points():
     """4^(g+1) points at first, and twice as many in each round, where rank = 2^g √count."""
     for g, log4 in ((0, 3), (1, 4), (2, 4)):
         rank, rounds = 2**g * 2**log4, log4 - g
         sizes = [thinning._bucket(rank, rounds, done) for done in range(rounds)]
         assert sizes == [4 ** (g + 1) * 2**done for done in range(rounds)]
     assert [thinning._bucket(3, 4, done) for done in range(4)] == [6, 6, 6, 6]
-
-
-def test_hot_points_and_equal_points():
     rng = np.random.default_rng(0)
     for x in (100 * rng.standard_normal((16, 3)), np.ones((16, 2))):
         assert len(set(thinned(x, 4, rng))) == 4

@@ -89,7 +89,7 @@ def test_a_block_is_fitted_to_what_came_before_it():
         parse("projection(rank=3)").approximate(Q, K, mask="causal")
 
 
-def test_all_keys_are_exact_and_equal_keys_are_no_trouble():
+def test_exact_keys_equal_keys_and_their_unit():
     want = exact.softmax(Q, K)
     found = parse("projection(rank=16)").approximate(Q, K).attend(np.eye(16))
     np.testing.assert_allclose(found, want, rtol=1e-12)
@@ -100,24 +100,18 @@ def test_all_keys_are_exact_and_equal_keys_are_no_trouble():
         Q[:16], K, mask=Mask.window(16, 16, 5)
     )
     assert not hidden.to_dense()[~Mask.window(16, 16, 5).visible()].any()
+    A, B = np.random.default_rng(0).standard_normal((2, 9, 3))
+    small = _ridged(2.0**-30 * A, 2.0**-30 * B, 0.0)
+    np.testing.assert_array_equal(small, _ridged(A, B, 0.0))  # powers of 2 round nothing
 
 
-def test_one_fit_of_all_keys_has_no_price_under_a_mask():
-    at = {"n": 8, "l": 8, "d": 4, "mask": "causal"}
-    assert parse("projection()").within(16, **at) is None
-    assert parse("projection(block=4)").within(16, **at) is not None
-
-
-def test_a_price_takes_memory_linear_in_the_length():
+def test_a_price_takes_little_memory_and_one_fit_has_none_under_a_mask():
     method, mask = parse("projection(rank=2, block=4)"), Mask.causal(4096, 4096)
     tracemalloc.start()
     assert method.price(n=4096, l=4096, d=4, mask=mask).multiply_adds > 0
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4096 * 8 * 64  # 64 arrays of n numbers; the 1024 blocks with their past have 512
-
-
-def test_the_ridge_follows_the_unit_of_the_matrix():
-    A, B = np.random.default_rng(0).standard_normal((2, 9, 3))
-    small = _ridged(2.0**-30 * A, 2.0**-30 * B, 0.0)
-    np.testing.assert_array_equal(small, _ridged(A, B, 0.0))  # powers of 2 round nothing
+    at = {"n": 8, "l": 8, "d": 4, "mask": "causal"}
+    assert parse("projection()").within(16, **at) is None
+    assert parse("projection(block=4)").within(16, **at) is not None

@@ -79,7 +79,7 @@ def test_least_rank_is_its_definition(values, share, data):
     assert TruncatedSVD(rank=len(s) + 1).least_rank(s, total) is None
 
 
-def test_all_of_the_energy_and_a_constant_matrix():
+def test_all_of_the_energy_a_constant_matrix_and_hot_logits():
     Q, K = inputs(6, 4)
     A = TruncatedSVD(energy=1.0).approximate(Q, K)
     D = np.exp(Q @ K.T)
@@ -88,9 +88,6 @@ def test_all_of_the_energy_and_a_constant_matrix():
     one = np.zeros((3, 1))
     for given_ in ({"energy": 0.5}, {"epsilon": 0.5}):
         assert TruncatedSVD(**given_).approximate(one, one).rank == 1
-
-
-def test_hot_logits_have_a_rank_too():
     Q = 100 * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     for given_ in ({"energy": 0.99}, {"epsilon": 0.01}):
         assert TruncatedSVD(**given_).approximate(Q, Q).rank == 3  # e^{10⁴} times the identity
@@ -206,18 +203,15 @@ def test_block_krylov_knows_its_error(shape, kind):
         assert error <= 1.001 * rest + 1e-7 * np.linalg.norm(s)
 
 
-def test_block_krylov_refuses_ranks_out_of_range():
-    for rank in (0, 3):
-        with pytest.raises(ValueError, match="rank must be"):
-            block_krylov([(slice(0, 2), np.eye(2))], (2, 2), rank)
-
-
-def test_streamed_stripes_are_the_matrix():
+def test_stripes_are_the_matrix_and_ranks_are_checked():
     Q, K = inputs(40, 24)
     row_log = np.linspace(-1, 1, 40)
     for rows, stripe in Streamed(Q, K, row_log):
         np.testing.assert_allclose(stripe, np.exp(Q @ K.T - row_log[:, None])[rows], rtol=1e-14)
     assert rows.stop == 40
+    for rank in (0, 3):
+        with pytest.raises(ValueError, match="rank must be"):
+            block_krylov([(slice(0, 2), np.eye(2))], (2, 2), rank)
 
 
 def spectrum(n, l, s, seed=0):
@@ -286,14 +280,11 @@ def test_block_lanczos_gives_what_the_svd_gives(small_blocks, s):
             assert np.linalg.norm(A - (U * values) @ V.T) <= np.sqrt(least) * (1 + 1e-12)
 
 
-def test_block_lanczos_reads_all_of_a_matrix_with_empty_parts(small_blocks):
+def test_block_lanczos_of_empty_parts_flat_or_nothing(small_blocks):
     T = np.tril(np.random.default_rng(0).standard_normal((90, 70))) * 0.9 ** np.arange(70)
     T[16:48, :20] = T[64:80] = 0
     s = np.linalg.svd(T, compute_uv=False)
     assert subspace._block_lanczos(T, 3, 1e-9)[0] == pytest.approx(s[3:] @ s[3:], rel=1e-9)
-
-
-def test_block_lanczos_leaves_what_is_flat_or_nothing_to_lapack(small_blocks):
     T = np.random.default_rng(0).standard_normal((70, 70))
     s = np.linalg.svd(T, compute_uv=False)
     assert subspace._block_lanczos(T, 9, 1e-9) is None

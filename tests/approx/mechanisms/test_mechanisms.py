@@ -77,7 +77,7 @@ def test_rows_without_a_positive_sum_are_zero():
     np.testing.assert_array_equal(made("relu", Q, K).to_dense(), [[1.0], [0.0]])
 
 
-def test_flowformer_conserves_flows():
+def test_flowformer_conserves_flows_that_underflow():
     Q, K = points(l=6)
     a, b = expit(Q), expit(K)
     incoming, outgoing = a @ b.sum(axis=0), b @ a.sum(axis=0)
@@ -88,10 +88,7 @@ def test_flowformer_conserves_flows():
     # what flows in after normalisation by the other side is conserved: n and l in all
     assert math.isclose(sink.sum(), 6.0)
     assert math.isclose(source.sum(), 8.0)
-
-
-def test_flowformer_keeps_rows_whose_sigmoids_underflow():
-    """Of one width, Q scales out of I: a row of sigmoids of e^{−900} is that of e^{−30}."""
+    # Of one width, Q scales out of I: a row of sigmoids of e^{−900} is that of e^{−30}.
     K = np.array([[0.0], [1.0]])
     far, near = (made("flowformer", [[x], [0.0]], K).to_dense() for x in (-900.0, -30.0))
     np.testing.assert_allclose(far, near, rtol=TIGHT)  # e^{−30} = 1e-13 of what flows into a key
@@ -111,31 +108,25 @@ def test_segments_are_as_even_as_can_be():
         np.testing.assert_allclose(segments.means(X, count), want, rtol=1e-14, atol=1e-15)
 
 
-def test_linformer_is_exact_for_keys_constant_on_segments():
+def test_linformer_by_segments_and_by_gaussian_combinations():
     Q, K = points(n=5, l=4)
     K = np.repeat(K[:2], 2, axis=0)
     A = made("linformer(rank=2)", Q, K)
     np.testing.assert_allclose(A.to_dense(), exact.softmax(Q, K), rtol=TIGHT)
     assert A.rank == 2  # low-rank, and no entry is 0: not sparse
     assert (A.to_dense() > 0).all()
-
-
-def test_linformer_with_gaussian_combinations():
     Q, K = points(n=5, l=6)
     A = made("linformer(rank=4, combinations='gaussian')", Q, K, rng=2)
     F = np.random.default_rng(2).standard_normal((6, 4)) / 2
     np.testing.assert_allclose(A.to_dense(), exact.softmax(Q, F.T @ K) @ F.T, rtol=0, atol=TIGHT)
 
 
-def test_nystromformer_is_exact_with_all_landmarks():
+def test_nystromformer_is_exact_with_all_landmarks_and_its_iteration_converges():
     Q, K = points(n=6, l=6, size=1.5)
     A = made("nystromformer(rank=6)", Q, K)
     middle = exact.softmax(Q, K)
     error = 100 * np.finfo(float).eps * np.linalg.cond(middle)
     np.testing.assert_allclose(A.to_dense(), middle, rtol=0, atol=error)
-
-
-def test_the_iteration_finds_the_pseudo_inverse():
     A = rows(np.eye(5) + 0.1 * np.random.default_rng(0).random((5, 5)))
     found = [np.abs(pseudo_inverse(A, k) @ A - np.eye(5)).max() for k in (0, 3, 6, 12)]
     assert found[0] > found[1] > found[2]
@@ -268,6 +259,9 @@ def test_eva_fills_entries_first_and_groups_with_the_rest():
     assert str(parse(spec).within(16, **shape)) == spec
     assert parse(spec).within(15.9, **shape) is None
     assert parse("eva").within(1, **shape) is None
+    # 16 values of each of 64 rows: 4 groups take 8, which leaves 8 for the chunk
+    method = parse("eva(size=16)").within(16, n=64, l=64, d=4)
+    assert str(method) == "eva(sparse=chunk(size=8), size=16)"
 
 
 # Under masks
@@ -356,12 +350,6 @@ def test_causal_eva_has_the_groups_that_came_before():
     assert not dense[6, :4].any()
     assert dense[7, :4].all()
     np.testing.assert_allclose(dense.sum(axis=1), 1.0, rtol=1e-13)
-
-
-def test_eva_with_groups_of_a_size_has_no_number_of_groups():
-    # 16 values of each of 64 rows: 4 groups take 8, which leaves 8 for the chunk
-    method = parse("eva(size=16)").within(16, n=64, l=64, d=4)
-    assert str(method) == "eva(sparse=chunk(size=8), size=16)"
 
 
 def test_randomized_attention_is_unbiased_over_what_is_seen():

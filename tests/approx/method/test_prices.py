@@ -198,13 +198,7 @@ def price(spec):
     return parse(spec).price(**SHAPE)
 
 
-def test_prices_add_and_what_is_unknown_stays_so():
-    one = Price(1.0, 2.0, 3.0, 4.0)
-    assert one + one == Price(2.0, 4.0, 6.0, 8.0)
-    assert one + Price(1.0, None, 0.0, 0.0) == Price(2.0, None, 3.0, 4.0)
-
-
-def test_a_method_made_of_methods_costs_what_they_do():
+def test_prices_of_parts_add():
     both = price("scatterbrain(low_rank=positive(m=5), sparse=top_k(k=2))")
     taken_off = Price(0.0, 0.0, 2 * 5.0, 0.0)  # the products of features where keys are exact
     assert both == price("positive(m=5)") + price("top_k(k=2)") + taken_off
@@ -215,6 +209,9 @@ def test_a_method_made_of_methods_costs_what_they_do():
     for queries, mean in ((True, D), (False, 0)):
         spec = f"centered(positive(m=5), queries={queries})"
         assert price(spec).reads - price("positive(m=5)").reads == mean
+    one = Price(1.0, 2.0, 3.0, 4.0)
+    assert one + one == Price(2.0, 4.0, 6.0, 8.0)
+    assert one + Price(1.0, None, 0.0, 0.0) == Price(2.0, None, 3.0, 4.0)
 
 
 def test_a_baseline_fits_any_budget_by_itself():

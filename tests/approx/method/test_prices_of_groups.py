@@ -55,10 +55,12 @@ def test_one_head_reads_its_price(spec):
             assert price.reads / group * (1 - 1e-14) <= found <= price.reads
 
 
-def test_what_is_not_known_of_one_head_is_not_known_of_a_group():
+def test_unknown_reads_stay_so_in_a_group_and_bad_groups_are_refused():
     for spec in prices.UNKNOWN:
         price = priced(parse(spec))
         assert price is None or (price.per_head(3) == price and price.bytes_read is None)
+    with pytest.raises(ValueError, match="group must be >= 1, got 0"):
+        priced(parse("exact")).per_head(0)
 
 
 def test_bytes_follow_the_bits():
@@ -67,8 +69,3 @@ def test_bytes_follow_the_bits():
     price = priced(parse("quantised(bits=4, recent=3)"))
     assert price.bytes_read == 9 * (D / 2 + 2 * 2) + 3 * D * 2 + L * C * 2
     assert price.per_head(2).bytes_read == price.bytes_read / 2
-
-
-def test_bad_groups_are_refused():
-    with pytest.raises(ValueError, match="group must be >= 1, got 0"):
-        priced(parse("exact")).per_head(0)

@@ -40,11 +40,6 @@ SAMPLED = (
 )
 
 
-def test_no_covariance_is_given_for_frequencies_of_one_length():
-    assert "regularized" not in KNOWN
-    assert len(KNOWN) > 9
-
-
 @pytest.mark.parametrize("spec", SPECS)
 def test_covariance_of_keys_by_quadrature(spec):
     """E ρ_j ρ_l as an integral over one frequency in d = 2: no chance."""
@@ -78,10 +73,6 @@ def test_covariance_of_keys_by_sampling(spec):
     assert (np.abs(difference) <= 5 * stderr + 1e-14).all()
 
 
-def test_covariance_of_methods_that_draw_nothing_is_zero():
-    assert not parse("taylor(degree=2)").covariance([0.1], [[0.2], [0.3]]).any()
-
-
 @pytest.mark.parametrize("spec", [*SPECS, *SAMPLED])
 def test_the_diagonal_of_the_covariance_is_the_variance(spec):
     rng = np.random.default_rng(1)
@@ -111,11 +102,14 @@ def test_no_covariance_where_the_law_has_no_closed_form(projection):
         assert method.covariance([[0.5, 1.0]], np.eye(2)) is None
 
 
-def test_covariance_is_of_one_query():
+def test_covariance_is_of_one_query_and_known_without_draws():
     with pytest.raises(ValueError, match="one query, got 2"):
         parse("positive(m=2)").covariance([[0.0], [1.0]], [[1.0]])
     simplex = parse("positive(m=2, projection='simplex')")
     assert simplex.covariance([[0.0, 1.0]], [[1.0, 0.0]]) is None
+    assert "regularized" not in KNOWN
+    assert len(KNOWN) > 9
+    assert not parse("taylor(degree=2)").covariance([0.1], [[0.2], [0.3]]).any()
 
 
 def test_moments_of_random_phases_draw_nothing():

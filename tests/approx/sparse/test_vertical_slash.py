@@ -97,9 +97,6 @@ def test_lines_by_turns_leave_to_each_other_what_both_hold():
     method = VerticalSlash(2, by="mass")
     np.testing.assert_array_equal(method.lines(Q, K, Mask.full(6, 6)), [[5], [0]])
     assert support(method.approximate(Q, K))[[0, 1, 2, 3], [0, 5, 5, 3]].all()
-
-
-def test_how_many_lines_are_vertical():
     assert [ORACLE in VerticalSlash(by=by).tags for by in BY] == [False, True]
     assert VerticalSlash(4, 0.0, sinks=1, recent=3).verticals == 1
     assert VerticalSlash(4, 1.0, recent=3).verticals == 1

@@ -62,16 +62,13 @@ def test_cross_polytope_collision_by_another_route(buckets, theta):
     assert abs(buckets * total - hashing.cross_polytope_collision(theta, buckets)) < 2e-5
 
 
-def test_four_buckets_are_two_hyperplanes():
+def test_cross_polytope_collision_of_four_buckets_and_at_its_ends():
     """The quadrature, which has a kink there, against the closed form."""
     theta = np.array([0.3, 1.0, 2.0])
     known = hashing.cross_polytope_collision(theta, 4)
     np.testing.assert_allclose(known, (1 - theta / math.pi) ** 2, rtol=1e-15)
     found = [hashing._collision(x, 4) for x in theta]
     np.testing.assert_allclose(found, known, rtol=0, atol=1e-6)
-
-
-def test_cross_polytope_collision_at_its_ends():
     for buckets in (4, 16, 128):
         p = hashing.cross_polytope_collision(np.array([0.0, math.pi / 2, math.pi]), buckets)
         # equal vectors always collide, independent ones in one bucket of all, opposite ones never

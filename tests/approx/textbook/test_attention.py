@@ -38,14 +38,6 @@ def features(X):
 
 
 @pytest.mark.parametrize("w", [0.3, 1.0, 4.0])
-def test_kernel_regression_is_a_ratio_of_gaussians(w):
-    Q, K, _ = points(d=1)
-    density = np.exp(-(((Q - K.T) * math.sqrt(w)) ** 2) / 2) / math.sqrt(2 * math.pi)
-    want = density / density.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(nadaraya_watson(Q, K, w=w), want, rtol=TIGHT)
-
-
-@pytest.mark.parametrize("w", [0.3, 1.0, 4.0])
 def test_kernel_regression_is_softmax_of_its_logits(w):
     Q, K, _ = points(heads=(2,))
     weights = nadaraya_watson(Q, K, w=w)
@@ -53,26 +45,16 @@ def test_kernel_regression_is_softmax_of_its_logits(w):
     # planted: w for w², and logits without |k|²/2
     assert np.abs(weights - softmax(regression_logits(Q, K, w=w**2))).max() > 0.01 or w == 1
     assert np.abs(weights - softmax(w * Q @ np.swapaxes(K, -1, -2))).max() > 0.01
-
-
-def test_it_is_softmax_of_the_dot_product_iff_keys_have_one_length():
-    Q, K, _ = points()
-    K /= np.linalg.norm(K, axis=1, keepdims=True)
-    np.testing.assert_allclose(nadaraya_watson(Q, K), softmax(Q @ K.T), rtol=TIGHT)
-
-
-def test_simple_normalisation_counts_what_are_no_weights():
-    scores = np.array([[1.0, 1.0], [3.0, -1.0], [0.0, 0.0], [-1.0, -3.0]])
-    weights, share = simple_normalisation(scores)
-    np.testing.assert_array_equal(weights[:2], [[0.5, 0.5], [1.5, -0.5]])
-    np.testing.assert_array_equal(weights[2], 0.0)
-    assert share == 0.75
+    Q, K, _ = points(d=1)
+    density = np.exp(-(((Q - K.T) * math.sqrt(w)) ** 2) / 2) / math.sqrt(2 * math.pi)
+    want = density / density.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(nadaraya_watson(Q, K, w=w), want, rtol=TIGHT)
 
 
 # Scores
 
 
-def test_additive_scores_are_their_loop():
+def test_scores_are_their_definitions():
     rng = np.random.default_rng(0)
     Q, K = rng.standard_normal((2, 3, 5)), rng.standard_normal((2, 4, 2))
     W_q, W_k, w_v = (rng.standard_normal(s) for s in ((6, 5), (6, 2), 6))
@@ -80,6 +62,14 @@ def test_additive_scores_are_their_loop():
     for b, i, j in np.ndindex(got.shape):
         want = w_v @ np.tanh(W_q @ Q[b, i] + W_k @ K[b, j])
         assert math.isclose(got[b, i, j], want, rel_tol=1e-12, abs_tol=1e-13)
+    Q, K, _ = points()
+    K /= np.linalg.norm(K, axis=1, keepdims=True)
+    np.testing.assert_allclose(nadaraya_watson(Q, K), softmax(Q @ K.T), rtol=TIGHT)
+    scores = np.array([[1.0, 1.0], [3.0, -1.0], [0.0, 0.0], [-1.0, -3.0]])
+    weights, share = simple_normalisation(scores)
+    np.testing.assert_array_equal(weights[:2], [[0.5, 0.5], [1.5, -0.5]])
+    np.testing.assert_array_equal(weights[2], 0.0)
+    assert share == 0.75
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -94,7 +84,7 @@ def test_dot_product_attention_is_exact_attention_at_one_over_root_d(causal):
         np.testing.assert_allclose(got[head], want, rtol=TIGHT, atol=TIGHT)
 
 
-def test_queries_are_independent_and_self_attention_is_equivariant():
+def test_heads_are_independent_equivariant_and_side_by_side():
     rng = np.random.default_rng(1)
     X, W = rng.standard_normal((6, 5)), rng.standard_normal((3, 5, 2))
     order = rng.permutation(6)
@@ -105,9 +95,6 @@ def test_queries_are_independent_and_self_attention_is_equivariant():
     one = dot_product_attention(q[2:3], k, v)
     np.testing.assert_allclose(one[0], got[2], rtol=0, atol=TIGHT)
     assert np.abs(self_attention(X[order], *W, causal=True) - got[order]).max() > 0.01
-
-
-def test_multi_head_attention_is_its_heads_side_by_side():
     rng = np.random.default_rng(2)
     X, W_q, W_k = rng.standard_normal((6, 5)), *rng.standard_normal((2, 3, 5, 2))
     W_v, W_o = rng.standard_normal((3, 5, 4)), rng.standard_normal((12, 5))
@@ -145,28 +132,22 @@ def test_running_sums_are_the_masked_product(dtype):
     assert linear_attention(Q[:0], K[:0], V[:0], causal=True).shape == (0, 3)
 
 
-def test_rows_without_a_positive_sum_give_zero():
-    one = np.ones((2, 1))
-    got = linear_attention([[1.0], [-1.0]], one, [[2.0], [4.0]])
-    np.testing.assert_array_equal(got, [[3.0], [0.0]])
-
-
 # relu², log n, gradients
 
 
-def test_relu_squared_is_homogeneous():
+def test_relu_squared_and_the_log_n_scale():
     Q, K, _ = points(d=5)
     A = relu_squared(Q, K)
     by_hand = np.maximum(Q @ K.T / math.sqrt(5), 0) ** 2 / len(K)
     np.testing.assert_allclose(A, by_hand, rtol=TIGHT)
     np.testing.assert_allclose(relu_squared(Q, K, scaling="n2"), A * 5 / len(K), rtol=TIGHT)
     np.testing.assert_allclose(relu_squared(Q, 3 * K), 9 * A, rtol=TIGHT)
-
-
-def test_the_log_n_scale():
     assert log_length_scale(512, 64) == 1 / 8
     assert math.isclose(log_length_scale(2**18, 64), 2 / 8)
     assert math.isclose(log_length_scale(100, 16, base=100), 1 / 4)
+    one = np.ones((2, 1))
+    got = linear_attention([[1.0], [-1.0]], one, [[2.0], [4.0]])
+    np.testing.assert_array_equal(got, [[3.0], [0.0]])
 
 
 def test_the_norm_of_the_jacobian():

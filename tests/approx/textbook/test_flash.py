@@ -43,20 +43,18 @@ def dense(p, size, causal, normaliser=None):
 # The unit
 
 
-def test_the_identity_gives_the_gated_linear_unit():
+def test_the_identity_gives_the_gated_linear_unit_and_no_gate_attention():
     u, X = unit(), tokens()
     glu = (swish(X @ u.W_u) * swish(X @ u.W_v)) @ u.W_o
     np.testing.assert_array_equal(u.combine(X), glu)
     np.testing.assert_allclose(u.combine(X, np.eye(12)), glu, rtol=0, atol=TIGHT)
-
-
-def test_no_gate_gives_attention():
     u, X = unit(), tokens()
     q, k, _, _ = u.projections(X)
     A = attention.softmax(q @ k.T)
     want = A @ swish(X @ u.W_v) @ u.W_o
     np.testing.assert_allclose(u.combine(X, A, gate=False), want, rtol=0, atol=TIGHT)
     assert np.abs(u.combine(X, A) - want).max() > 0.01
+    assert unit(d=6, e=5, s=3).parameters == 3 * 6 * 5 + 6 * 3 + 4 * 2 * 3
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -68,10 +66,6 @@ def test_one_chunk_is_flash_quad_and_the_global_part(causal):
     if causal:  # one chunk has no previous one: FLASH-Quad
         A = np.tril(attention.relu_squared(*u.projections(X)[:2]))
         np.testing.assert_allclose(got, u.combine(X, A), rtol=0, atol=TIGHT)
-
-
-def test_parameters_are_counted():
-    assert unit(d=6, e=5, s=3).parameters == 3 * 6 * 5 + 6 * 3 + 4 * 2 * 3
 
 
 # Mixed chunk attention
@@ -134,11 +128,6 @@ def test_gain_of_a_constant_signal(causal, normaliser, gains):
     assert np.isfinite(got).all()
 
 
-def test_the_printed_normaliser_is_right_where_the_chunk_is_the_root_of_the_length():
-    by = [flash.normalisers(16, 4, causal=True, normaliser=x) for x in ("previous", "printed")]
-    np.testing.assert_array_equal(*by)
-
-
 def test_the_method_is_the_operator_on_scaled_inputs():
     Q, K = np.random.default_rng(3).standard_normal((2, 12, 4))
     p = Projections(Q, K, Q, K)
@@ -147,13 +136,12 @@ def test_the_method_is_the_operator_on_scaled_inputs():
         A.to_dense(), mixed_chunk(p, 4, width=1).to_dense(), rtol=0, atol=TIGHT
     )
     assert (A.rank, A.nnz) == (4, 48)
-
-
-def test_the_global_part_of_the_method_is_divided_by_the_keys_summed_over():
-    """A constant signal has gain 1 from either part, whatever the number of queries."""
+    # A constant signal has gain 1 from either part, whatever the number of queries.
     for size in (3, 6, 10**6):  # a chunk has at most all keys
         A = parse(f"flash(size={size})").approximate(np.ones((4, 1)), np.ones((6, 1)))
         np.testing.assert_allclose(A.to_dense().sum(axis=1), 2.0, rtol=1e-15)
+    by = [flash.normalisers(16, 4, causal=True, normaliser=x) for x in ("previous", "printed")]
+    np.testing.assert_array_equal(*by)
 
 
 def test_refusals():

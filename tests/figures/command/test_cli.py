@@ -332,16 +332,13 @@ def test_the_command_alone_is_a_guide(capsys, monkeypatch):
     assert capsys.readouterr().out == said
 
 
-def test_help_of_a_command_is_its_help(capsys):
+def test_help_of_a_command_is_its_help_and_a_wrong_one_is_corrected(capsys):
     for arguments in (["help", "methods"], ["methods", "--help"]):
         with pytest.raises(SystemExit) as end:
             run(*arguments)
         assert end.value.code == 0
     one, other = capsys.readouterr().out.split("usage: ")[1:]
     assert one == other
-
-
-def test_a_command_that_there_is_not_is_corrected(capsys):
     for arguments in (["diagnos", "qk.npz"], ["help", "diagnos"]):
         with pytest.raises(SystemExit) as end:
             run(*arguments)

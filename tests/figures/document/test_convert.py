@@ -100,7 +100,7 @@ def pages_of(pdf):
     return len(re.findall(rb"/Type\s*/Page\b", pdf))
 
 
-def test_page_asks_for_nothing_outside(page):
+def test_a_page_has_all_its_parts_and_asks_for_nothing_outside(page):
     """Links may lead away; nothing that a browser fetches by itself may."""
     assert re.findall(r'href="(?!#)([^"]*)"', page) == ["https://example.org/paper"]
     sources = re.findall(r'\ssrc\s*=\s*"([^"]*)"', page)
@@ -109,9 +109,6 @@ def test_page_asks_for_nothing_outside(page):
     assert not re.search(r"""<link|<iframe|@import|url\((?!["']?data:)""", page)
     assert page.count("<script") == 1
     assert "default-src 'none'" in html.unescape(page)
-
-
-def test_page_has_title_contents_and_numbers(page):
     assert re.search(r'<html[^>]* lang="en"', page)
     assert "Ada Lovelace" in page
     assert "prefers-color-scheme: dark" in page
@@ -121,9 +118,6 @@ def test_page_has_title_contents_and_numbers(page):
         assert f"<strong>{label}</strong>" in page
     assert re.search('href="#tbl:errors"[^>]*>Table\N{NO-BREAK SPACE}1</a>', page)
     assert 'id="tbl:errors"' in page
-
-
-def test_page_has_formulas_as_mathml(page):
     assert page.count("<math") == MARKDOWN.count("$$") // 2 + len(
         re.findall(r"(?<!\$)\$[^$]+\$(?!\$)", MARKDOWN)
     )

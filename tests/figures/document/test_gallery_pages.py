@@ -78,15 +78,12 @@ def test_a_picture_is_the_figure():
     assert np.abs(images[0] - images[1]).mean() < 1
 
 
-def test_a_missing_table_is_named(tmp_path, capsys):
+def test_a_missing_table_is_named_and_its_section_kept(tmp_path, capsys):
     with pytest.raises(ValueError, match="has no table of summary, error"):
         gallery_pages.write(tmp_path, tmp_path)
     assert gallery_pages.main([str(tmp_path)]) == 1
     assert capsys.readouterr().err.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_a_figure_without_a_table_keeps_its_section(tmp_path):
     root = tmp_path / "root"
     for path in gallery_pages.pages().values():
         (root / path).parent.mkdir(parents=True, exist_ok=True)

@@ -68,12 +68,7 @@ def test_the_same_seed_gives_the_same_table_on_two_processes(name, small):
     assert FIGURES[name].compute(two).equals(FIGURES[name].compute(small))
 
 
-def test_no_two_figures_have_one_place():
-    orders = [module.ORDER for module in FIGURES.values()]
-    assert orders == sorted(set(orders))
-
-
-def test_every_curve_of_the_error_figure_has_a_name(tables):
+def test_what_the_error_figure_draws(tables):
     table = tables["error"]
     for space in FROBENIUS:
         labels = [looks.look(spec)["label"] for spec in error.curves(table, space)]
@@ -81,9 +76,6 @@ def test_every_curve_of_the_error_figure_has_a_name(tables):
         assert len(labels) == len(error.SPECS) - 4
         assert len(set(labels)) == len(labels)
         assert not any("(m=" in label or "rank=" in label for label in labels)
-
-
-def test_the_error_figure_draws_candidates_and_what_explains_them():
     drawn = [parse(spec) for spec in error.CANDIDATES]
     assert {str(method) for method in drawn} <= set(candidates.RUNNABLE)
     beside = [parse(spec) for spec in error.BESIDE]
@@ -91,6 +83,8 @@ def test_the_error_figure_draws_candidates_and_what_explains_them():
     causal = Mask.causal(2, 2)  # no line needs a note that it reads what comes later
     possible = [one for one in (*drawn, *beside) if ORACLE not in one.tags]
     assert not any(obstacle(one, causal) for one in possible)
+    orders = [module.ORDER for module in FIGURES.values()]
+    assert orders == sorted(set(orders))
 
 
 def test_sparse_plus_low_rank_is_never_above_the_better_of_the_two(tables):
@@ -124,7 +118,7 @@ def test_polynomials_stand_at_their_own_price(tables, small):
     assert {"taylor(1)", "tensor_power(3)", "robust_pca(space='attention')"} <= {*price.own_price()}
 
 
-def test_profiles():
+def test_profiles_and_heads_of_a_file():
     small = profile("quick", seed=3)
     assert [x.name for x in small.inputs[1:]] == ["MiniLM easy", "MiniLM middling", "MiniLM hard"]
     assert all(x.n == 128 for x in small.inputs)
@@ -135,16 +129,13 @@ def test_profiles():
         profile("huge")
     with pytest.raises(ValueError, match="budget must be finite and > 0"):
         profile("quick", budget=-1)
-
-
-def test_heads_of_a_file_are_the_quartiles_of_logit_range():
     q = np.ones((1, 9, 4, 2)) * np.arange(9)[None, :, None, None]  # range of head h grows as h
     k = np.tile([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]], (1, 9, 1, 1))
     many = inputs.Heads("file", q[0], k[0], ids=tuple((0, head, f"0.{head}") for head in range(9)))
     assert [x.head for x in quartiles(many)] == [2, 4, 6]
 
 
-def test_pictures_of_attention_are_those_whose_errors_they_state(tables):
+def test_pictures_of_attention_hold_all_of_it_with_its_errors(tables):
     table, errors = tables["explore"], tables["error"]
     keys = ["input", "temperature", "method", "metric"]
     swept = errors[errors.trial <= 0].set_index(keys).value  # the first draw, or the only one
@@ -152,9 +143,6 @@ def test_pictures_of_attention_are_those_whose_errors_they_state(tables):
     assert len(stated) == 2 * 3 * 2 * len(explore.SPECS)  # inputs, temperatures, metrics
     # a sweep divides one Q Kᵀ by t: logits of some tens move by roundings
     np.testing.assert_allclose(stated, swept[stated.index], rtol=1e-11)
-
-
-def test_pictures_hold_all_attention_of_a_query(tables):
     table = tables["explore"]
     pixels = table[(table.metric == explore.WEIGHTS) & (table.name == "exact")]
     assert pixels["query"].nunique() == 48  # every one: there are fewer than pixels
@@ -164,19 +152,16 @@ def test_pictures_hold_all_attention_of_a_query(tables):
     np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=5e-3)
 
 
-def test_pictures_where_no_estimate_fits_are_of_exact_attention(small):
-    table = explore.compute(dataclasses.replace(small, budget=0.5))
-    assert len([ax for ax in explore.draw(table).axes if ax.get_title()]) == 1
-    assert explore.finding(table) == "No estimate fits the budget."
-
-
-def test_long_sequences_are_gathered_into_pixels():
+def test_pictures_of_long_sequences_and_without_estimates(small):
     groups = explore._groups(130)
     assert groups.shape == (130, 44)  # by threes, the last one alone
     assert set(groups.sum(axis=0)[:-1]) == {3.0}
     assert (groups.sum(axis=1) == 1).all()
     rows = explore._picture((), np.ones((130, 44)))
     assert [row[1] for row in rows] == list(range(0, 130, 3))
+    table = explore.compute(dataclasses.replace(small, budget=0.5))
+    assert len([ax for ax in explore.draw(table).axes if ax.get_title()]) == 1
+    assert explore.finding(table) == "No estimate fits the budget."
 
 
 def test_panels_of_an_earlier_run_are_removed(tables, tmp_path):
@@ -207,16 +192,13 @@ def test_names_of_inputs_are_drawn_as_they_are(tables, tmp_path):
     assert FAMILY.replace(" ", "").encode() not in plain
 
 
-def test_names_alike_when_they_are_cut_are_not_cut():
-    table = pd.DataFrame({"input": ["the first half 1 of it", "the first half 2 of it"]})
-    assert style.drawable(table, 12).equals(table)
-
-
-def test_the_name_of_an_input_may_be_a_number(tables, tmp_path):
+def test_names_of_inputs_stay_apart(tables, tmp_path):
     table = tables["moments"][tables["moments"].input == "gaussian"]
     for name in ("1.10", "NA", "nan"):
         style.save_table("moments", table.assign(input=name), tmp_path)
         assert set(saved("moments", tmp_path).input) == {name}
+    table = pd.DataFrame({"input": ["the first half 1 of it", "the first half 2 of it"]})
+    assert style.drawable(table, 12).equals(table)
 
 
 def test_what_a_figure_shows_is_written_as_plain_text(tmp_path):

@@ -140,12 +140,6 @@ def wide(tables):
     )
 
 
-def test_all_have_the_same_width(wide):
-    for row in wide[wide.budget > 0].itertuples():
-        columns = parse(row.method).price(n=1, l=1, d=sketches.D).stored
-        assert columns == row.budget
-
-
 def test_expected_errors_fall_as_the_root_of_the_width(wide):
     at = wide[wide.temperature == sketches.TEMPERATURE]
     for family in ("positive", r"random_maclaurin\(m=\d+\)"):
@@ -157,23 +151,20 @@ def test_expected_errors_fall_as_the_root_of_the_width(wide):
     part = at[at.method.str.startswith("product_sketch")]
     variance = (part[sketches.EXPECTED] ** 2 - limit**2) * part.budget  # above the bias
     np.testing.assert_allclose(variance, variance.iloc[0], rtol=1e-9)
-
-
-def test_what_draws_nothing_has_the_error_that_is_expected(wide):
+    for row in wide[wide.budget > 0].itertuples():
+        columns = parse(row.method).price(n=1, l=1, d=sketches.D).stored
+        assert columns == row.budget
     part = wide[wide.budget < 0]
     np.testing.assert_allclose(part[sketches.EXPECTED], part[sketches.KERNEL], rtol=1e-9)
 
 
-def test_measured_errors_are_the_expected_ones_where_a_sample_is_to_be_believed(wide):
+def test_heavy_tails_are_flagged_and_others_believed(wide):
     """There a sample variance has a relative standard error ≤ √0.1; the error is its root."""
     part = wide[wide.believable > 0.95]
     assert len(part) >= 6
     ratio = part[sketches.KERNEL] / part[sketches.EXPECTED]
     assert (np.abs(ratio**2 - 1) <= 3 * np.sqrt(0.1)).all()
     assert np.abs(np.log(ratio).median()) < 0.1
-
-
-def test_heavy_tails_are_flagged(wide):
     heavy = wide[(wide.temperature == 0.5) & wide.method.str.startswith("positive")]
     assert (heavy.believable < 0.5).all()
     assert (heavy[sketches.KERNEL] < 0.01 * heavy[sketches.EXPECTED]).all()

@@ -95,7 +95,7 @@ def ratios(table, coupling, metric="mse_ratio"):
     return part.pivot(index="squared_sum", columns="d", values="value")
 
 
-def test_simplex_below_orthogonal_below_its_bound_below_iid(tables):
+def test_couplings_gain_as_theory_says(tables):
     table = tables["coupling_gain"]
     simplex, orthogonal, bound = (
         ratios(table, name) for name in ("simplex", "orthogonal", "Theorem 2")
@@ -103,24 +103,15 @@ def test_simplex_below_orthogonal_below_its_bound_below_iid(tables):
     assert (simplex <= orthogonal + 1e-9).all(axis=None)  # 24 nodes of quadrature: 1e-12 or so
     assert (orthogonal <= bound + 1e-12).all(axis=None)
     assert (bound <= 1 + 1e-12).all(axis=None)
-
-
-def test_unbiased_couplings_gain_nothing_at_large_sums(tables):
     for name in ("orthogonal", "simplex", "zero_mean", "antithetic"):
         last = ratios(tables["coupling_gain"], name).iloc[-1]
         # relative covariances are ≥ −1 each, (b − 1) of them beside e^30
         np.testing.assert_allclose(last, 1.0, atol=64 * np.exp(-30.0) * 2)
-
-
-def test_of_few_features_orthogonality_gains_less_as_the_width_grows(tables):
     few = ratios(tables["coupling_gain"], "orthogonal", "few_mse_ratio").loc[coupling_gain.AT]
     assert (few.sort_index().diff().dropna() > 0).all()
     # two blocks of d grow with d: their gain does not vanish
     many = ratios(tables["coupling_gain"], "orthogonal").loc[coupling_gain.AT]
     assert (many.sort_index().diff().dropna() < 0).all()
-
-
-def test_theorem_2_on_the_pair_of_the_golden_values():
     K = 1.4333294145603403
     found = K**2 * coupling_gain.theorem_bound(4, 4, (1.91,))[0]
     assert round(float(found), 3) == 2.760

@@ -87,23 +87,17 @@ def edited(made, tmp_path):
     return tmp_path / "mine"
 
 
-def test_all_parts_are_there(made):
+def test_all_parts_are_there_and_recorded_without_times(made, small):
     names = {str(p.relative_to(made)) for p in made.rglob("*") if p.is_file()}
     assert {"report.md", "index.html", "report.pdf", "notes.md", "manifest.json"} <= names
     for name in REPORTED["quick"]:
         assert {f"data/{name}.csv", f"figures/{name}.svg"} <= names
-
-
-def test_every_file_is_recorded_and_checked_before_anything_is_computed(made, small):
     record = (made / output_files.RECORD).read_text("utf-8")
     written = {line.partition("  ")[2] for line in record.splitlines()}
     names = {path.relative_to(made).as_posix() for path in made.rglob("*.*") if path.is_file()}
     kept = {name for name in names if name.startswith("store/")}
     assert written == names - kept - {output_files.RECORD, "notes.md"}
     assert written - {"report.md"} <= {*report._files(small, made, None)}
-
-
-def test_times_are_in_the_manifest_only(made):
     manifest = json.loads((made / "manifest.json").read_text("utf-8"))
     assert manifest["command"] == "expqk report --out mine"
     assert {"numpy", "numba", "typst"} <= set(manifest["versions"])
@@ -154,14 +148,11 @@ def test_a_table_computed_again_is_that_of_the_csv_and_caption(name, small, foun
     pd.testing.assert_frame_equal(FIGURES[name].compute(small), found[name], check_exact=True)
 
 
-def test_the_first_figure_is_made_of_errors_and_winners(found):
+def test_the_first_figure_and_one_drawn_again_are_those_of_their_tables(found, made, tmp_path):
     has_the_columns("summary", found["summary"])
     made_again = summary.compose(found["error"], found["winners"]).reset_index(drop=True)
     pd.testing.assert_frame_equal(made_again.replace("", np.nan), found["summary"])
-
-
-def test_a_figure_drawn_again_from_its_csv_has_the_same_bytes(made, found, tmp_path):
-    """One figure, and one of the panels of another; a study draws each figure."""
+    # One figure, and one of the panels of another; a study draws each figure.
     written = figure_files.save("rank", found["rank"], tmp_path, ("svg",))
     one = found["explore"][found["explore"].temperature == 1]
     written += figure_files.save("explore", one, tmp_path, ())[-1:]
@@ -239,9 +230,15 @@ def test_what_was_drawn_in_other_formats_is_drawn_again(found, tmp_path):
     assert (tmp_path / "figures/rank.txt").read_text("utf-8").startswith(FIGURES["rank"].TITLE)
 
 
-def test_what_is_missing_is_said_before_anything_is_computed(tmp_path, monkeypatch, capsys):
+def test_what_is_missing_or_too_small_is_said_before_anything_is_computed(
+    tmp_path, monkeypatch, capsys, small
+):
     from figures.command.cli import main
 
+    poor = dataclasses.replace(small, budget=1.0)
+    with pytest.raises(ValueError, match=r"at least 2 stored values per query row, .* got 1"):
+        report.build(poor, tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "pypandoc", None)
     monkeypatch.setattr(report, "build", lambda *given, **options: pytest.fail("computed"))
@@ -249,7 +246,9 @@ def test_what_is_missing_is_said_before_anything_is_computed(tmp_path, monkeypat
     assert "a report needs pandoc: pip install" in capsys.readouterr().err
 
 
-def test_title_and_authors_of_the_command_reach_the_report(tmp_path, monkeypatch):
+def test_title_and_authors_reach_the_report_and_a_rebuild_takes_none(
+    tmp_path, monkeypatch, made, text, capsys
+):
     from figures.command.cli import main
 
     given = {}
@@ -259,9 +258,6 @@ def test_title_and_authors_of_the_command_reach_the_report(tmp_path, monkeypatch
     assert {path.name for path in given.pop("beside")} == {"report-quick", "report-quick-zh"}
     assert given.pop("holds") == "the quick report on the bundled heads, in en"
     assert given == {"title": HOSTILE, "authors": ["A", "B"], "model": None}
-
-
-def test_the_title_is_the_usual_one_and_rebuild_takes_none(made, text, capsys):
     from figures.command.cli import main
 
     assert main(["report", "--rebuild", "--out", str(made), "--title", "x"]) == 1
@@ -298,13 +294,7 @@ def test_chinese_is_emphasised_by_weight(chinese):
     assert chinese_among(slanted("它*确实*是 **低秩**加*sparse*")) == ["*确实*"]
 
 
-def test_the_font_has_every_character_of_the_report(chinese):
-    source = resources.files("figures.report").joinpath("report.zh.md.j2").read_text("utf-8")
-    assert lacks(chinese) == lacks(source) == set()
-    assert lacks("龘") == {"龘"}
-
-
-def test_the_pdf_in_chinese_has_headings_and_the_font(chinese, edited):
+def test_the_pdf_in_chinese_has_headings_and_every_character(chinese, edited):
     (edited / "report.md").write_text(chinese, "utf-8")
     report._page("report.pdf", edited)
     pdf = (edited / "report.pdf").read_bytes()
@@ -312,6 +302,9 @@ def test_the_pdf_in_chinese_has_headings_and_the_font(chinese, edited):
     seen = text_of(pdf)
     for heading in re.findall(r"^#+ ([^{\n]+)", chinese, re.MULTILINE):
         assert seen is None or _flat(heading) in _flat(seen)
+    source = resources.files("figures.report").joinpath("report.zh.md.j2").read_text("utf-8")
+    assert lacks(chinese) == lacks(source) == set()
+    assert lacks("龘") == {"龘"}
 
 
 def _formulas(text):
@@ -356,13 +349,6 @@ def test_moments_of_a_heavy_tailed_sample_are_not_printed():
 
 
 # Sentences
-
-
-def test_a_budget_below_rank_1_is_refused_before_anything_is_computed(small, tmp_path):
-    poor = dataclasses.replace(small, budget=1.0)
-    with pytest.raises(ValueError, match=r"at least 2 stored values per query row, .* got 1"):
-        report.build(poor, tmp_path / "mine")
-    assert not (tmp_path / "mine").exists()
 
 
 def test_the_advice_says_what_it_costs_in_multiply_adds(small, found):
@@ -478,9 +464,6 @@ def test_both_languages_have_the_same_numbers_formulas_and_places(text, chinese)
     assert _unnamed(text) == _unnamed(chinese) == []
     assert _unnamed(text.replace("@tbl:bounds", "", 1)) == ["tbl:bounds"]
     assert numbers(chinese.replace("1", "2", 1)) != numbers(text)
-
-
-def test_nothing_but_names_stays_english(chinese):
     prose = chinese[chinese.index("# 问题") : chinese.index("# 参考文献")]
     for kept in (r"\$\$?.*?\$\$?", r"`[^`]*`", r"!\[.*?\]\(.*?\)", r"\{[#.].*?\}", r"@\w+:\w+"):
         prose = re.sub(kept, "", prose, flags=re.DOTALL)

@@ -361,14 +361,11 @@ def test_what_a_target_needs_has_the_numbers_of_its_table():
     assert "1.0 not with less than exact 100% top-k of each row 6%" in " ".join(alone.split())
 
 
-def test_a_budget_that_buys_everything_says_what_that_costs(table):
+def test_budgets_that_buy_everything_and_bounds_near_0(table):
     rich = re.sub(r"\s+", " ", diagnosis.text(table.assign(budget=64.0, verdict="keep exact")))
     assert "In 2 of 2 heads the budget pays for exact attention, which costs 64 stored val" in rich
     apart = table.assign(exact_price=table["head"] * 8.0 + 48.0, budget=56.0)
     assert "which costs 48–56 stored values" in re.sub(r"\s+", " ", diagnosis.text(apart))
-
-
-def test_a_bound_that_is_not_0_is_not_printed_as_0():
     assert [thousandths(x) for x in (0.0, 3e-7, 4.9e-4, 5e-4, 0.0996)] == [
         "0.000", "3e-07", "5e-04", "0.001", "0.100",
     ]  # fmt: skip

@@ -82,11 +82,21 @@ def test_every_message_is_translated_with_its_values():
     assert not wrong, "\n".join([*wrong, "", "to fill in, in figures/locale/zh_CN.po:", entries])
 
 
-def test_the_font_has_every_character_of_the_catalogue():
+def test_the_font_has_every_character_and_is_embedded(tmp_path, capsys):
     assert without_glyph("".join(catalogue().values()).replace("$", "")) == set()
     assert without_glyph("熵") == set()
     assert without_glyph("龘") == {"龘"}
     assert without_glyph("⟨q⟩ $x$") == {"⟨", "⟩"}  # DejaVu's, which is not asked beside a formula
+    arguments = ["figures", "break_even", "--profile", "quick", "--lang", "zh"]
+    assert cli.main([*arguments, "--format", "pdf", "--out", str(tmp_path)]) == 0
+    pdf = (tmp_path / "figures" / "break_even.pdf").read_bytes()
+    assert fonts.FAMILY.replace(" ", "").encode() in pdf
+    caption = (tmp_path / "figures" / "break_even.txt").read_text("utf-8")
+    assert caption.startswith("盈亏平衡长度\n")
+    text = resources.files("figures.fonts").joinpath("OFL.txt").read_text("utf-8")
+    assert "SIL OPEN FONT LICENSE" in text
+    assert options.LANGUAGES == translation.LANGUAGES
+    assert options.CURRENCIES == CURRENCIES
 
 
 def test_a_language_holds_for_what_is_inside():
@@ -100,15 +110,6 @@ def test_a_language_holds_for_what_is_inside():
     assert translation.spoken() == "en"
     with pytest.raises(ValueError, match="language must be one of en, zh"), speaking("xx"):
         pass
-
-
-def test_figures_in_chinese_embed_the_font(tmp_path, capsys):
-    arguments = ["figures", "break_even", "--profile", "quick", "--lang", "zh"]
-    assert cli.main([*arguments, "--format", "pdf", "--out", str(tmp_path)]) == 0
-    pdf = (tmp_path / "figures" / "break_even.pdf").read_bytes()
-    assert fonts.FAMILY.replace(" ", "").encode() in pdf
-    caption = (tmp_path / "figures" / "break_even.txt").read_text("utf-8")
-    assert caption.startswith("盈亏平衡长度\n")
 
 
 def test_advice_says_the_same_in_chinese():
@@ -131,19 +132,6 @@ def test_advice_says_the_same_in_chinese():
     specs = re.compile(r"--metric output|--references|(--method )?\"?\w+\(.*\)")
     assert english(specs.sub("", " ".join(after))) == {"long"}
     assert english(" ".join(before)) > {"long", "attention", "features"}
-
-
-def test_columns_of_chinese_are_straight():
-    rows = [("滑动窗口", "0.911"), ("Nyström", "0.538")]
-    columns = aligned([("method", "tv"), *rows])
-    assert columns == "method    tv\n滑动窗口  0.911\nNyström   0.538"
-
-
-def test_the_licence_of_the_font_is_beside_it():
-    text = resources.files("figures.fonts").joinpath("OFL.txt").read_text("utf-8")
-    assert "SIL OPEN FONT LICENSE" in text
-    assert options.LANGUAGES == translation.LANGUAGES
-    assert options.CURRENCIES == CURRENCIES
 
 
 # The words of the project: each once, in both languages, where a reader meets it first
@@ -193,23 +181,17 @@ def test_wrapped_text_is_all_there_and_fits(text, size):
     assert not any(line.startswith(" ") or line.endswith(" ") for line in lines)
 
 
-def test_a_stop_stays_with_what_it_ends():
+def test_columns_of_a_terminal_with_chinese_in_them():
     assert terminal_columns.wrap("宽度为 n；而不是 d。", 9) == ["宽度为", "n；而不是", "d。"]
     assert terminal_columns.wrap("一二三四。", 8) == ["一二三", "四。"]
-
-
-def test_a_bracket_opens_before_what_it_holds():
     assert terminal_columns.wrap("按通道的 top-k（SparQ）", 16) == [
         "按通道的 top-k",
         "（SparQ）",
     ]
-
-
-def test_english_is_wrapped_as_textwrap_does():
     text = "The causal normaliser is (g−1)c, the tokens summed over; a well-known one."
     assert terminal_columns.wrap(text, 20) == textwrap.wrap(text, 20)
-
-
-def test_padding_counts_columns():
     for text in ("秩", "rank", "e\u0301"):
         assert terminal_columns.width(terminal_columns.pad(text, 8)) == 8
+    rows = [("滑动窗口", "0.911"), ("Nyström", "0.538")]
+    columns = aligned([("method", "tv"), *rows])
+    assert columns == "method    tv\n滑动窗口  0.911\nNyström   0.538"
