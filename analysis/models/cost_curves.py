@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +14,8 @@ from tqdm import tqdm
 from analysis.costs import candidates
 from analysis.costs.allocation import hull
 from analysis.inputs import Head
-from analysis.models.language_model import HeadIndex
 from analysis.models.replacement import Passage, Replacements
-from analysis.models.sensitivity import SAMPLES, Gradients, fisher, gradients, moved
+from analysis.models.sensitivity import SAMPLES, fisher, gradients, moved
 from analysis.runs import engines, tasks
 from analysis.runs.store import Store
 from approx import Mask, Method, checks, parse
@@ -117,25 +117,57 @@ def curves(
         raise ValueError(
             f"the passages must have one length, from which prices follow, got {sorted(lengths)}"
         )
-    width = min(shape.d for shape in passages[0].shapes)
-    asked = choices(budget, currency, methods, width=width, since=since)
-    drawn = [gradients(passage, samples) for passage in passages]
-    layers = range(passages[0].model.layers)
-    with (
-        engines.client(scheduler, passages[0].jobs) as cluster,
-        tqdm(total=len(layers), disable=not progress, desc="curves", leave=False) as bar,
-    ):
+    model, shapes, store, before = (
+        passages[0].model,
+        passages[0].shapes,
+        done or Store(None),
+        start or {},
+    )
+    asked = choices(budget, currency, methods, width=min(shape.d for shape in shapes), since=since)
+    screened = screen and len(passages) == 1  # a size may help only on the mean
+    distinct = list(dict.fromkeys(shapes))
+    sized = [_sized(asked, shape, screened) for shape in distinct]
+    places = [distinct.index(shape) for shape in shapes]
+    drawn = functools.cache(lambda text: gradients(passages[text], samples))
+    every = [*itertools.product(range(model.layers), range(len(passages)), range(model.heads))]
+    found: dict[tuple[int, int, int], dict[str, float]] = {}
 
-        def of_layer(layer: int) -> pd.DataFrame:
-            part = layer_curves(
-                passages, drawn, layer, asked,
-                start=start, screen=screen, scheduler=cluster, done=done,
+    def own(layer: int, head: int) -> dict[str, Method]:
+        method = before.get((layer, head))
+        return {} if method is None else {str(method): method}
+
+    def left() -> Iterator[Curve]:
+        inputs = functools.lru_cache(maxsize=1)(lambda layer, text: passages[text].inputs(layer))
+        for layer, text, head in every:
+            place, passage = places[layer], passages[text]
+            key = tasks.key(passage.digest, layer, head, samples)
+            known = found[layer, text, head] = store.get(key) or {}
+            if wanted(sized[place], own(layer, head), known) <= {*known}:
+                bar.update()
+                continue
+            yield Curve(
+                place=place, name=key, where=(layer, text, head),
+                x=inputs(layer, text).at(layer, head),
+                gradients=np.array([sample[layer][head] for sample in drawn(text)], np.float64),
+                draws=passage.draws(layer, head), positions=len(passage.positions),
+                own=own(layer, head), known=known,
             )  # fmt: skip
-            bar.update()
-            return part
 
-        parts = [of_layer(layer) for layer in layers]
-    return pd.concat(parts, ignore_index=True)
+    with tqdm(total=len(every), disable=not progress, desc="curves", leave=False) as bar:
+        jobs = min(passages[0].jobs, len(every))
+        for task, damages in engines.stream(left(), sized, jobs=jobs, scheduler=scheduler):
+            found[task.where] = damages
+            store.put(task.key, damages)
+            bar.update()
+    rows = []
+    for layer, text, head in every:
+        damages, shape, table = found[layer, text, head], shapes[layer], sized[places[layer]]
+        prices = {spec: option.price for spec, option in table.items()}
+        prices |= {x: _priced(method, asked, shape) for x, method in own(layer, head).items()}
+        some = wanted(table, own(layer, head), damages)
+        rows += [(layer, head, x, price, damages[x]) for x, price in prices.items() if x in some]
+    means = pd.DataFrame(rows, columns=COLUMNS).groupby(COLUMNS[:3], sort=False, as_index=False)
+    return means.agg({"price": "mean", "damage": "mean"})
 
 
 class Choices(NamedTuple):
@@ -195,74 +227,7 @@ def choices(
     return Choices(float(budget), currency, tuple(chosen), since)
 
 
-def layer_curves(
-    passages: Sequence[Passage],
-    drawn: Sequence[Gradients],
-    layer: int,
-    asked: Choices,
-    heads: Sequence[int] | None = None,
-    *,
-    start: Replacements | None = None,
-    screen: bool = False,
-    scheduler: Any = None,
-    done: Store | None = None,
-) -> pd.DataFrame:
-    """Return the curves of all or some heads of one layer, as `curves` does.
-
-    Parameters
-    ----------
-    passages, drawn
-        The texts, and the `gradients` for each.
-    layer : int
-    asked : Choices
-    heads : sequence of int, optional
-    start, screen, scheduler, done
-        As in `curves`.
-    """
-    done = done or Store(None)
-    some = range(passages[0].model.heads) if heads is None else heads
-    shape = passages[0].shapes[layer]
-    sized, before = _sized(asked, shape), start or {}
-    # a size may help on the mean of texts, though on no single one
-    if not screen or len(passages) > 1:
-        sized = {spec: size._replace(first=True) for spec, size in sized.items()}
-    work: list[_Work] = []
-    for passage, mine in zip(passages, drawn):
-        x = passage.inputs(layer)
-        for head in some:
-            given = np.array([sample[layer][head] for sample in mine], np.float64)
-            where, draws = (layer, head), passage.draws(layer, head)
-            one, count = x.at(*where), len(passage.positions)
-            also = {str(before[where]): before[where]} if where in before else {}
-            task = _Work(len(work), where, one, given, draws, count, also, {})
-            known = (done.get(task.key) or {}) if done else {}
-            work.append(dataclasses.replace(task, known=known))
-    damages: list[Any] = [task.known for task in work]
-    left = [task for task in work if not task.wanted(sized, task.known) <= {*task.known}]
-    jobs = max(1, min(passages[0].jobs, len(left)))
-    made = engines.stream(left, [sized], jobs=jobs, scheduler=scheduler)
-    for task, curve_of_head in made:
-        damages[task.number] = curve_of_head
-        if done:
-            done.put(task.key, curve_of_head)
-    rows = []
-    for task in work:
-        prices = {spec: size.price for spec, size in sized.items()}
-        prices |= {spec: _priced(method, asked, shape) for spec, method in task.own.items()}
-        mine = damages[task.number]
-        wanted = task.wanted(sized, mine)
-        rows += [
-            (*task.where, spec, price, mine[spec])
-            for spec, price in prices.items()
-            if spec in wanted
-        ]
-    found = pd.DataFrame(rows, columns=COLUMNS)
-    return found.groupby(COLUMNS[:3], sort=False, as_index=False).agg(
-        {"price": "mean", "damage": "mean"}
-    )
-
-
-class _Size(NamedTuple):
+class Option(NamedTuple):
     """A method, its price, its template, and whether it is measured on every head."""
 
     method: Method
@@ -271,15 +236,32 @@ class _Size(NamedTuple):
     first: bool
 
 
-Sized = dict[str, _Size]
+Sized = dict[str, Option]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Work(tasks.Task):
-    """A head on one text: a task that returns its curve. All tasks share the table of sizes."""
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Curve(tasks.Task):
+    """The damages of the choices of a head on one text; all heads of a shape share the options.
 
-    number: int
-    where: HeadIndex
+    Attributes
+    ----------
+    name : str
+        The key, which no choice decides: a store adds new choices to the old ones.
+    where : (layer, text, head)
+    x : Head
+    gradients : (samples, n, c)
+    draws : SeedSequence
+        The seed of random methods.
+    positions : int
+        The number of positions that count.
+    own : mapping of a spec to a method
+        Further choices of this head.
+    known : mapping of a spec to a damage
+    """
+
+    place: int
+    name: str
+    where: tuple[int, int, int]
     x: Head
     gradients: Array
     draws: np.random.SeedSequence
@@ -289,24 +271,17 @@ class _Work(tasks.Task):
 
     @property
     def key(self) -> str:
-        """Return the hash of everything that decides the damage of a choice."""
-        about = self.where, self.positions, self.draws
-        return tasks.key(*about, self.x.digest(), self.gradients)
+        return self.name
 
     def run(self, sized: Sized) -> dict[str, float]:
         """Return the damage of each choice by its spec, known ones included."""
-        methods = {spec: size.method for spec, size in sized.items()} | dict(self.own)
+        methods = {spec: option.method for spec, option in sized.items()} | dict(self.own)
         found = {**self.known}
         for _ in range(2):  # the first sizes decide which others may help
-            wanted = self.wanted(sized, found)
-            left = {x: method for x, method in methods.items() if x in wanted - {*found}}
+            some = wanted(sized, self.own, found)
+            left = {x: method for x, method in methods.items() if x in some - {*found}}
             found |= dict(self._damages(left))
         return found
-
-    def wanted(self, sized: Sized, found: Mapping[str, float]) -> set[str]:
-        """Return the first sizes and, once these are known, the others that may help."""
-        first = {spec for spec, size in sized.items() if size.first} | {*self.own}
-        return first | _useful(sized, found) if first <= {*found} else first
 
     def _damages(self, methods: Mapping[str, Method]) -> Iterator[tuple[str, float]]:
         one = self.x
@@ -320,6 +295,12 @@ class _Work(tasks.Task):
                 change = moved(one, one.approximate(method, rng=rng), exactly)
                 damage = fisher(change, self.gradients) / self.positions
             yield spec, damage
+
+
+def wanted(sized: Sized, own: Collection[str], found: Mapping[str, float]) -> set[str]:
+    """Return the first sizes and, once these are known, the others that may help a head."""
+    first = {spec for spec, option in sized.items() if option.first} | {*own}
+    return first | _useful(sized, found) if first <= {*found} else first
 
 
 def _useful(sized: Sized, found: Mapping[str, float]) -> set[str]:
@@ -340,8 +321,7 @@ def _useful(sized: Sized, found: Mapping[str, float]) -> set[str]:
     return useful
 
 
-@functools.lru_cache(maxsize=8)  # the layers of a model have one shape or two
-def _sized(asked: Choices, shape: Shape) -> Sized:
+def _sized(asked: Choices, shape: Shape, screened: bool) -> Sized:
     """Return all sizes by spec, and exact attention."""
     found: Sized = {}
     for method in [*asked.methods, parse(EXACT)]:
@@ -352,9 +332,9 @@ def _sized(asked: Choices, shape: Shape) -> Sized:
                 if within is None:
                     continue
                 filled = within
-            spec, first = str(filled), amount in asked.first()
+            spec, first = str(filled), not screened or amount in asked.first()
             first = first or (spec in found and found[spec].first)
-            found[spec] = _Size(filled, _priced(filled, asked, shape), str(method), first)
+            found[spec] = Option(filled, _priced(filled, asked, shape), str(method), first)
     return found
 
 

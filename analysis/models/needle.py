@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tqdm import tqdm
 
 from analysis.models.language_model import LanguageModel
 from analysis.models.plan import Plan
-from analysis.models.replacement import Passage, Replacements
+from analysis.models.replacement import Pass, Passage, Replacements, outcomes
 from analysis.models.substitute import heads_of_plan
 from analysis.runs.store import Store
 from approx import Method, checks
@@ -133,24 +134,27 @@ def needle(
                 runs[label] = heads_of_plan(passage, choice)
             else:
                 runs[label] = passage.everywhere(choice)
-        for label, heads in runs.items():
-            key = passage.key(heads, errors=False) if done else ""
-            answer = done.get(key)
-            if answer is None:
-                done.put(key, answer := _answer(passage, heads, count))
-            rows.append((label, most, depth, *answer))
+        asked = [Answer(passage.digest, heads, count) for heads in runs.values()]
+        answers = outcomes(asked, passage, store=done)
+        rows += [(label, most, depth, *answer) for label, answer in zip(runs, answers)]
     columns = ["method", "tokens", "depth", "log_probability", "rank"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _answer(passage: Passage, heads: Replacements, count: int) -> tuple[float, int]:
-    """Return the log-probability of the last tokens together, and the worst of their ranks."""
-    ids, model = passage.ids, passage.model
-    state = passage.replace(heads).state
-    places = np.arange(len(ids) - count - 1, len(ids) - 1)
-    logits = np.asarray(model.logits(ids, state, places).double().numpy())
-    shares = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
-    right = shares[np.arange(count), ids[-count:]]
-    rank = 1 + int((shares > right[:, None]).sum(axis=1).max())
-    total = float(right.sum())
-    return total if math.isfinite(total) else -math.inf, rank
+@dataclass(frozen=True, eq=False)
+class Answer(Pass):
+    """A pass over a text that ends with an answer of ``count`` tokens."""
+
+    count: int
+
+    def run(self, passage: Passage) -> tuple[float, int]:
+        """Return the log-probability of these tokens together, and the worst of their ranks."""
+        ids, model, count = passage.ids, passage.model, self.count
+        state = passage.replace(self.heads).state
+        places = np.arange(len(ids) - count - 1, len(ids) - 1)
+        logits = np.asarray(model.logits(ids, state, places).double().numpy())
+        shares = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
+        right = shares[np.arange(count), ids[-count:]]
+        rank = 1 + int((shares > right[:, None]).sum(axis=1).max())
+        total = float(right.sum())
+        return total if math.isfinite(total) else -math.inf, rank

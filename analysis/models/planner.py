@@ -2,10 +2,11 @@
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -21,10 +22,10 @@ from analysis.models.plan import Plan as Plan, misfits
 from analysis.models.replacement import (
     SKIP,
     Estimated,
+    Pass,
     Passage,
-    Replaced,
     Replacements,
-    passes,
+    outcomes,
     perplexity,
 )
 from analysis.runs import engines
@@ -38,7 +39,10 @@ ROUNDS = 4  # rounds for a target: the first, and three corrections
 NEAR = 0.9  # a measured KL between this share of the target and the target is good enough
 LEAST_PREDICTED = "least_predicted_kl"
 NEEDLES = (0.25, 0.75)  # depths of a fact in the texts that a plan is chosen for
+DAMAGES = "damage", "needle", "kl"  # columns of curves that are means over rounds
 STEP = 8.0  # a correction changes the allowed predicted KL by at most this factor
+
+K = TypeVar("K", bound=Hashable)
 
 
 def plan(
@@ -210,18 +214,16 @@ def plan(
         looks: list[pd.DataFrame] = []
         for _ in range(in_place):
             looks.append(look(placed))
-            means = {x: np.mean([one[x] for one in looks], axis=0) for x in looks[0].columns[4:]}
+            averaged = [name for name in DAMAGES if name in looks[0]]
+            means = {x: np.mean([one[x] for one in looks], axis=0) for x in averaged}
             found = looks[0].assign(**means)
             chosen, rounds = choose(found)
             placed = heads(chosen.chosen)
         shares = allocated(found, chosen.price if budget is None else budget, chosen)
         bound = "least_damage" if facts else LEAST_PREDICTED
         least = {s: "least_price" if s == 1 and budget is None else bound for s in shares}
-        frontier = {}
-        made = measured_all(at, shares, least, scheduler=scheduler, done=done)
-        for share, one in tqdm(made, "measured", len(shares), leave=False, disable=not progress):
-            frontier[share] = shares[share], one
-    frontier = {share: frontier[share] for share in shares}
+        made = measured(at, shares, scheduler=scheduler, store=done, progress=progress)
+    frontier = [numbers(some, made[share], least[share]) for share, some in shares.items()]
     demands: dict[str, Any] = {"target_kl": kl, "rounds": rounds} if kl else {"budget": budget}
     if facts:
         demands["needle"] = {
@@ -233,6 +235,7 @@ def plan(
     return assembled(
         model.name,
         found,
+        shares,
         frontier,
         {
             **demands,
@@ -297,7 +300,8 @@ def allocated(
 def assembled(
     name: str,
     found: pd.DataFrame,
-    frontier: Mapping[float, tuple[Allocation, dict[str, Any]]],
+    shares: Mapping[float, Allocation],
+    frontier: Sequence[dict[str, Any]],
     facts: Mapping[str, Any],
 ) -> Plan:
     """Return the plan of a model from its curves and measurements.
@@ -307,18 +311,16 @@ def assembled(
     name : str
     found : DataFrame
         The curves.
-    frontier : mapping of a share of the budget to an allocation and its `measured`
+    shares : mapping of a share of the budget to a choice
+    frontier : sequence of dict
+        The `numbers` of each choice.
     facts : mapping
         The request, as facts of the plan.
     """
-    chosen, measured = frontier[1.0]
     exact = float(found[found.method == EXACT].price.mean())
-    facts = {**facts, "exact_price": exact, **measured}
-    return Plan(
-        name,
-        heads(chosen.chosen),
-        {**facts, "frontier": [one for _, one in frontier.values()]},
-    )
+    at_budget = dict(zip(shares, frontier))[1.0]
+    facts = {**facts, "exact_price": exact, **at_budget, "frontier": list(frontier)}
+    return Plan(name, heads(shares[1.0].chosen), facts)
 
 
 def heads(chosen: pd.DataFrame) -> dict[HeadIndex, Method]:
@@ -391,34 +393,58 @@ def _price_of_exact(passage: Passage, currency: str) -> float:
     return float(getattr(price, currency))
 
 
-def measured_all(
+@dataclass(frozen=True, eq=False)
+class Measurement(Pass):
+    """The effect of a choice on the next token of a text, on request at each position, too."""
+
+    by_position: bool = False
+
+    def run(self, passage: Passage) -> dict[str, Any]:
+        """Return ``numbers``, ``exact_perplexity`` and ``positions``, a table or None.
+
+        Numbers that are not finite are None. The table has the KL, and the likeliest token and its
+        probability in the model itself (own) and with the choice (plan).
+        """
+        done = passage.replace(self.heads)
+        kl = Estimated.from_positions(done.kl)
+        numbers = {
+            "kl": kl.mean,
+            "kl_stderr": kl.stderr,
+            "same_top_1": float(np.mean(done.same_top)),
+            "perplexity": done.perplexity,
+        }
+        positions = None
+        if self.by_position:
+            positions = pd.DataFrame({"position": passage.positions, "kl": done.kl})
+            for name, state in (("own", passage.states[-1]), ("plan", done.state)):
+                token, probability = passage.likeliest(state)
+                positions[f"{name}_token"], positions[f"{name}_probability"] = token, probability
+        return {
+            "numbers": {x: value if math.isfinite(value) else None for x, value in numbers.items()},
+            "exact_perplexity": perplexity(passage.surprisal),
+            "positions": positions,
+        }
+
+
+def measured(
     passage: Passage,
-    shares: Mapping[float, Allocation],
-    least: Mapping[float, str],
+    choices: Mapping[K, Allocation],
     *,
-    scheduler: Any = None,
-    done: Store,
-) -> Iterator[tuple[float, dict[str, Any]]]:
-    """Yield (share, `measured`) of several choices as they finish, in passes on a cluster."""
-    chosen = {share: heads(some.chosen) for share, some in shares.items()}
-    keys = {x: passage.key(some, errors=False) if done else "" for x, some in chosen.items()}
-    left = []
-    for share, some in shares.items():
-        kept = done.get(keys[share])
-        if kept is None:
-            left.append(share)
-        else:
-            yield share, _choice(some, least[share]) | kept
-    passed = passes(passage, [chosen[share] for share in left], scheduler=scheduler)
-    for i, (replaced, _, _) in passed:
-        some, known = shares[left[i]], _choice(shares[left[i]], least[left[i]])
-        found = numbers(some, replaced, least[left[i]])
-        done.put(keys[left[i]], {x: value for x, value in found.items() if x not in known})
-        yield left[i], found
+    by_position: Collection[K] = (),
+    **how: Any,
+) -> dict[K, dict[str, Any]]:
+    """Return the outcome of the `Measurement` of each choice, with the options of `outcomes`."""
+    passes = [
+        Measurement(passage.digest, heads(some.chosen), name in by_position)
+        for name, some in choices.items()
+    ]
+    return dict(zip(choices, outcomes(passes, passage, **how)))
 
 
-def measured(passage: Passage, some: Allocation, least: str = LEAST_PREDICTED) -> dict[str, Any]:
-    """Return price and prediction of a choice, and its measurement on a passage.
+def numbers(
+    some: Allocation, found: Mapping[str, Any], least: str = LEAST_PREDICTED
+) -> dict[str, Any]:
+    """Return price and prediction of a choice, and the numbers of its `Measurement`.
 
     Returns
     -------
@@ -427,26 +453,11 @@ def measured(passage: Passage, some: Allocation, least: str = LEAST_PREDICTED) -
         ``exact_heads``, ``kl``, ``kl_stderr``, ``same_top_1``, ``perplexity``; None replaces
         numbers that are not finite.
     """
-    return numbers(some, passage.replace(heads(some.chosen)), least)
-
-
-def numbers(some: Allocation, done: Replaced, least: str = LEAST_PREDICTED) -> dict[str, Any]:
-    """Return the result of `measured` for a choice whose pass was already run."""
-    kl = Estimated.from_positions(done.kl)
-    found = {
-        **_choice(some, least),
-        "kl": kl.mean,
-        "kl_stderr": kl.stderr,
-        "same_top_1": float(np.mean(done.same_top)),
-        "perplexity": done.perplexity,
-    }
-    return {name: value if math.isfinite(value) else None for name, value in found.items()}
-
-
-def _choice(some: Allocation, least: str) -> dict[str, Any]:
-    return {
+    known = {
         "price": some.price,
         "predicted_kl": float(some.chosen.kl.sum()) if "kl" in some.chosen else some.damage,
         least: max(some.least, 0.0),
-        "exact_heads": int((some.chosen.method == EXACT).sum()),
     }
+    finite = {name: value if math.isfinite(value) else None for name, value in known.items()}
+    exact = int((some.chosen.method == EXACT).sum())
+    return {**finite, "exact_heads": exact, **found["numbers"]}

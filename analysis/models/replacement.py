@@ -11,19 +11,20 @@ from __future__ import annotations
 import functools
 import math
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from tqdm import tqdm
 
-from analysis.inputs import Head, Heads
+from analysis.inputs import Heads
 from analysis.models.attention_hook import Call
 from analysis.models.language_model import HOOKED, HeadIndex, LanguageModel
 from analysis.runs import engines, tasks
 from analysis.runs.seeds import seed_sequence
+from analysis.runs.store import Store
 from approx import Method, checks
 from approx.checks import Array
 from approx.estimate import memory
@@ -37,7 +38,6 @@ FEWEST = 4  # blocks; with fewer, a standard error is too uncertain
 ERRORS = ("attention_tv", "output_relative_error")
 
 Replacements = Mapping[HeadIndex, Method]
-Errors = Mapping[HeadIndex, Mapping[str, float]]
 
 
 class Estimated(NamedTuple):
@@ -103,45 +103,52 @@ class Replaced:
 
 @dataclass(frozen=True, eq=False)
 class Pass(tasks.Task):
-    """A pass through the model with some heads replaced, as a task of a cluster.
+    """A pass through the model with some heads replaced; subclasses say what is kept of it.
 
-    With ``errors``, the errors of the heads are also measured at their inputs in the model itself.
+    The shared object is the passage, and ``text`` its `Passage.digest`. A pass uses as many threads
+    on a cluster as here, so that its bits are the same.
     """
 
     libraries = COMPUTING
-    single_thread = False  # a pass has threads of its own
+    single_thread = False
 
-    number: int
+    text: str
     heads: Replacements
-    errors: bool
 
-    def run(self, passage: Passage) -> tuple[Replaced, Errors, float]:
-        """Return the result of the pass, the heads' errors in the model itself, and the seconds."""
-        start = time.perf_counter()
-        own = passage.own_errors(self.heads) if self.errors else {}
-        return passage.replace(self.heads, errors=self.errors), own, time.perf_counter() - start
+    @property
+    def key(self) -> str:
+        """The hash of everything that decides the outcome."""
+        about = {**vars(self), "heads": sorted((*x, str(m)) for x, m in self.heads.items())}
+        return tasks.key(type(self).__qualname__, *about.values())
 
 
-def passes(
+def outcomes(
+    passes: Sequence[Pass],
     passage: Passage,
-    runs: Sequence[Replacements],
     *,
-    errors: bool = False,
     scheduler: Any = None,
-) -> Iterator[tuple[int, tuple[Replaced, Errors, float]]]:
-    """Yield (number, result of `Pass.run`) for several runs as they finish.
+    store: Store | None = None,
+    progress: bool = False,
+) -> list[Any]:
+    """Return the outcomes of passes in their order; those in the store are not computed again.
 
-    Each worker of the Dask cluster ``scheduler`` gets the passage once. A pass uses as many threads
-    there as here, so that its bits are the same.
+    Each worker of the Dask cluster ``scheduler`` gets the passage once.
     """
-    for task, done in engines.stream(
-        [Pass(i, heads, errors) for i, heads in enumerate(runs)],
-        [passage],
-        jobs=passage.jobs if scheduler else 1,
-        scheduler=scheduler,
-        copied=True,
-    ):
-        yield task.number, done
+    done = store or Store(None)
+    found = {one.key: done.get(one.key) for one in passes}
+    left = {one.key: one for one in passes if found[one.key] is None}  # equal ones run once
+    jobs = passage.jobs if scheduler else 1
+    bar = tqdm(
+        total=len(found), initial=len(found) - len(left), disable=not progress, desc="passes",
+        leave=False,
+    )  # fmt: skip
+    streamed = engines.stream(left.values(), [passage], jobs=jobs, scheduler=scheduler, copied=True)
+    with bar:
+        for one, outcome in streamed if left else ():
+            found[one.key] = outcome
+            done.put(one.key, outcome)
+            bar.update()
+    return [found[one.key] for one in passes]
 
 
 def perplexity(surprisal: Array) -> float:
@@ -154,15 +161,6 @@ def perplexity(surprisal: Array) -> float:
     """
     mean = float(surprisal.mean())
     return math.exp(mean) if mean < 709 else math.inf
-
-
-class _Work(NamedTuple):
-    """A head to compute by a method."""
-
-    x: Head
-    method: Method
-    seed: np.random.SeedSequence
-    errors: bool
 
 
 class Passage:
@@ -515,20 +513,22 @@ class Passage:
         self, x: Heads, heads: Replacements, *, errors: bool
     ) -> dict[HeadIndex, tuple[Array, dict[str, float]]]:
         """Return the output and the errors of heads of one layer, by head."""
-        pairs = sorted(heads)
-        work = [_Work(x.at(*pair), heads[pair], self.draws(*pair), errors) for pair in pairs]
-        return dict(zip(pairs, engines.threads(_head, work, self.jobs)))
 
-    def key(self, heads: Replacements, errors: bool) -> str:
-        """Return the key of a stored pass: a hash of everything that decides its numbers."""
-        chosen = sorted((*pair, str(method)) for pair, method in heads.items())
-        return tasks.key(self.digest, chosen, errors)
+        def one(pair: HeadIndex) -> tuple[Array, dict[str, float]]:
+            head = x.at(*pair)
+            estimate = head.approximate(heads[pair], rng=self.draws(*pair))
+            found = head.compare(estimate) if errors else {}
+            assert head.V is not None
+            return estimate.attend(head.V), {name: found[name] for name in ERRORS if name in found}
+
+        pairs = sorted(heads)
+        return dict(zip(pairs, engines.threads(one, pairs, self.jobs)))
 
     @functools.cached_property
     def digest(self) -> str:
         """A hash of the text, of the model's states and surprisal, and of the draws."""
         states = [self.states[i].numpy() for i in (0, -1)]
-        about = (self.model.name, self.skip, self.seed, self.jobs)
+        about = self.model.name, self.skip, self.seed
         return tasks.key(*about, self.ids, *states, self.surprisal)
 
     def draws(self, layer: int, head: int) -> np.random.SeedSequence:
@@ -555,11 +555,3 @@ class _Stopped(Exception):
 
 def _stop(call: Call) -> Any:
     raise _Stopped(call)
-
-
-def _head(work: _Work) -> tuple[Array, dict[str, float]]:
-    x = work.x
-    estimate = x.approximate(work.method, rng=work.seed)
-    errors = x.compare(estimate) if work.errors else {}
-    assert x.V is not None
-    return estimate.attend(x.V), {name: errors[name] for name in ERRORS if name in errors}

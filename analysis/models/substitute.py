@@ -7,11 +7,12 @@ between calls, use `analysis.models.replacement`.
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from tqdm import tqdm
 
 from analysis.costs.budget import KEYS, amount_text, price_of_keys
 from analysis.models import checkpoints
@@ -21,10 +22,10 @@ from analysis.models.plan import Plan, check_weights, other_model
 from analysis.models.replacement import (
     SKIP,
     Estimated,
+    Pass,
     Passage,
-    Replaced,
     Replacements,
-    passes,
+    outcomes,
     perplexity,
 )
 from analysis.runs.store import Store
@@ -173,23 +174,12 @@ def measure(
     done: Store | None = None,
 ) -> pd.DataFrame:
     """Return the table of `substitute` for an existing passage, with one run per label."""
-    kept = Store(None) if done is None else done
-    named = {label: passage.key(heads, errors) for label, heads in runs.items()} if done else {}
-    numbers: dict[str, Any] = {label: kept.get(named[label]) if done else None for label in runs}
-    left = [label for label, rows in numbers.items() if rows is None]
-    bar = tqdm(total=len(runs), initial=len(runs) - len(left), disable=not progress, desc="runs",
-               leave=False)  # fmt: skip
-    wanted = [runs[label] for label in left]
-    with bar:
-        for i, (replaced, own, seconds) in passes(
-            passage, wanted, errors=errors, scheduler=scheduler
-        ):
-            numbers[left[i]] = list(_numbers(passage, wanted[i], replaced, own, seconds))
-            if done:
-                done.put(named[left[i]], numbers[left[i]])
-            bar.update()
+    found = outcomes(
+        [Damage(passage.digest, heads, errors) for heads in runs.values()],
+        passage, scheduler=scheduler, store=done, progress=progress,
+    )  # fmt: skip
     every = []
-    for label, rows in numbers.items():
+    for label, rows in zip(runs, found):
         for layer, head, metric, value, stderr in rows:
             n, l, d, _ = passage.shapes[max(layer, 0)]
             where = (passage.model.name, layer, head, n, l, d, 1.0, label, -1.0, -1)
@@ -248,34 +238,46 @@ def _named(choices: Sequence[Method | Plan]) -> dict[str, Method | Plan]:
     return found
 
 
-def _numbers(
-    passage: Passage,
-    heads: Replacements,
-    done: Replaced,
-    own: Mapping[HeadIndex, Mapping[str, float]],
-    seconds: float,
-) -> Iterator[tuple[int, int, str, float, float]]:
-    """Yield layer, head, name, value and standard error of every number of a run."""
-    kl, same = Estimated.from_positions(done.kl), Estimated.from_positions(done.same_top)
-    yield -1, -1, "kl", *kl
-    yield -1, -1, "same_top_1", *same
-    for name, surprisal in (
-        ("perplexity", done.surprisal),
-        ("exact_perplexity", passage.surprisal),
-    ):
-        value, stderr = perplexity(surprisal), Estimated.from_positions(surprisal).stderr
-        yield -1, -1, name, value, value * stderr  # to first order
-    for name, value in (
-        ("heads", len(heads)),
-        ("oracle_heads", sum(ORACLE in method.tags for method in heads.values())),
-        ("future_heads", sum(AUTOREGRESSIVE not in method.tags for method in heads.values())),
-        ("reads_share", reads_share(passage, heads)),
-        ("seconds", seconds),
-    ):
-        yield -1, -1, name, value, math.nan
-    for layer, error in enumerate(done.residual[1:]):
-        yield layer, -1, "residual_relative_error", error, math.nan
-    for prefix, errors in (("own", own), ("drifted", done.errors)):
-        for (layer, head), named in errors.items():
-            for name, error in named.items():
-                yield layer, head, f"{prefix}_{name}", error, math.nan
+@dataclass(frozen=True, eq=False)
+class Damage(Pass):
+    """A run of `substitute`: layer, head, name, value and standard error of every number.
+
+    With ``errors``, the errors of the heads are also measured at their inputs in the model itself.
+    """
+
+    errors: bool
+
+    def run(self, passage: Passage) -> list[tuple[int, int, str, float, float]]:
+        """Return all numbers of the run."""
+        start = time.perf_counter()
+        own = passage.own_errors(self.heads) if self.errors else {}
+        done = passage.replace(self.heads, errors=self.errors)
+        seconds = time.perf_counter() - start
+        kl, same = Estimated.from_positions(done.kl), Estimated.from_positions(done.same_top)
+        whole: dict[str, tuple[float, float]] = {"kl": kl, "same_top_1": same}
+        for name, surprisal in (
+            ("perplexity", done.surprisal),
+            ("exact_perplexity", passage.surprisal),
+        ):
+            value, stderr = perplexity(surprisal), Estimated.from_positions(surprisal).stderr
+            whole[name] = value, value * stderr  # to first order
+        methods = self.heads.values()
+        for name, value in (
+            ("heads", len(methods)),
+            ("oracle_heads", sum(ORACLE in method.tags for method in methods)),
+            ("future_heads", sum(AUTOREGRESSIVE not in method.tags for method in methods)),
+            ("reads_share", reads_share(passage, self.heads)),
+            ("seconds", seconds),
+        ):
+            whole[name] = value, math.nan
+        rows = [(-1, -1, name, *number) for name, number in whole.items()]
+        rows += [
+            (layer, -1, "residual_relative_error", float(error), math.nan)
+            for layer, error in enumerate(done.residual[1:])
+        ]
+        return rows + [
+            (*where, f"{prefix}_{name}", error, math.nan)
+            for prefix, errors in (("own", own), ("drifted", done.errors))
+            for where, named in errors.items()
+            for name, error in named.items()
+        ]

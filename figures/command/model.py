@@ -51,10 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
             jobs=arguments.jobs,
             scheduler=arguments.scheduler,
         )
-        if over.left():
-            print(paragraphs([model_page.beforehand(over)]), file=sys.stderr)
-            over.fill(progress=sys.stderr.isatty())
-        found = over.results()
+        print(paragraphs([model_page.beforehand(over)]), file=sys.stderr)
+        found = over.results(progress=sys.stderr.isatty())
         command = shlex.join(["expqk", *sys.argv[1:]])
         written = model_page.build(found, arguments.out, command=command)
         print(paragraphs(model_page.answers(found)))

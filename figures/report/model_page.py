@@ -194,8 +194,7 @@ def context(found: Results) -> dict[str, Any]:
 
 def beforehand(run: Run) -> str:
     """Return what will be done."""
-    left, every = len(run.left()), len(run.cells())
-    sentence = tr(
+    return tr(
         "{model}: {layers} layers of {heads} heads; {tokens} tokens to choose on, {tokens} "
         "to measure on. If you stop it, the same command continues where it was.",
         model=run.model.name,
@@ -203,9 +202,6 @@ def beforehand(run: Run) -> str:
         heads=run.model.heads,
         tokens=run.settings["tokens"],
     )
-    if left == every:
-        return sentence
-    return f"{sentence} {tr('{done} of {every} pieces are done.', done=every - left, every=every)}"
 
 
 def title(found: Results) -> str:

@@ -47,8 +47,7 @@ CAPTURED = (
 )
 MODELLED = (
     r".*: \d+ layers of \d heads; 192 tokens to choose on, 192 to measure on\. If you stop "
-    r"it, the same command continues where it was\. The remaining layers take about \d+ min; "
-    r"measuring comes after them\."
+    r"it, the same command continues where it was\."
 )
 OWN = "expqk model MODEL_DIR TEXT --out mine"
 NPZ, TENSORS = (f"expqk capture MODEL_DIR TEXT --out qk.{kind}" for kind in ("npz", "safetensors"))

@@ -12,14 +12,15 @@ import pandas as pd
 import pytest
 from test_substitute import saved, with_torch
 
-from analysis.advice.verdict import KEEP, VERDICTS, advice
+from analysis.advice.verdict import KEEP, advice
 from analysis.costs.allocation import single
 from analysis.models import next_tokens, pipeline
 from analysis.models.cost_curves import curves
-from analysis.models.pipeline import ADVICE, WORDS, Run, halves
-from analysis.models.planner import FRONTIER, heads, measured
+from analysis.models.pipeline import ADVICE, Run, halves
+from analysis.models.planner import allocated, heads
 from analysis.models.replacement import Passage, perplexity
 from analysis.runs import engines, tasks
+from analysis.runs.store import Store
 from analysis.sweeps.store import StoreError, SweepStore
 from approx import parse
 
@@ -29,6 +30,7 @@ ASKED = {
     "currency": "reads", "seed": 0, "code": "c0de", "version": "0", "torch": "2",
     "transformers": "4",
 }  # fmt: skip
+NOW = {"date": "2026-11-23"}
 WINDOW, EXACT = "sink_window(k=4)", "exact()"
 
 
@@ -39,98 +41,52 @@ class Words:
         return " ".join(f"w{i}" for i in ids)
 
 
-class MadeUp(Run):
-    """A run over two layers of two heads whose numbers are made up, and counted."""
-
-    def __init__(self, folder, asked=ASKED):
-        tiny = SimpleNamespace(name="tiny", layers=2, heads=2, tokenizer=Words())
-        super().__init__(tiny, np.arange(200), np.arange(200), SweepStore(folder), asked, 1)
-        pipeline.refuse_another(self.store, asked)
-        keys = [self.key(cell) for cell in self.cells()]
-        self.store.open(keys, asked=asked, date="2026-11-23", versions={}, python="3")
-        self.made, self.most = [], math.inf
-
-    def _row(self, layer, head, method, metric, value, *, trial=-1):
-        if not self.made or self.made[-1] != (layer, metric):
-            self.made.append((layer, metric))
-        place = ("tiny", layer, head, 200, 200, 8, 1.0, method, 64.0, trial)
-        return (*place, metric, float(value), math.nan)
-
-    def _several(self, layer, named):
-        if len({place for place, _ in self.made}) > self.most:
-            raise KeyboardInterrupt
-        for head in range(2):
-            for spec, numbers in named.items():
-                for metric, value in numbers.items():
-                    yield self._row(int(layer), head, spec, metric, value)
-
-    def _advice(self, layer):
-        kept = {name: 1.0 for name in ADVICE}
-        tv = 0.125 if layer else 0.75
-        verdict = VERDICTS.index("use") if layer else VERDICTS.index(KEEP)
-        window = kept | {"attention_tv": tv, "verdict": verdict, "oracle": 0}
-        uniform = window | {"attention_tv": 0.875, "winner": 0}
-        yield from self._several(layer, {"uniform()": uniform, WINDOW: window})
-
-    def _priced(self, layer):
-        window = {"price": 64.0, "damage": 0.25 + layer}
-        yield from self._several(layer, {WINDOW: window, EXACT: {"price": 3200.0, "damage": 0.0}})
-
-    def _planned(self, share):
-        if share not in self._allocated:
-            return
-        some = self._allocated[share]
-        yield from self._measured("plan", self._numbers_of(some) | {"exact_perplexity": 10.0})
-        if share == 1:
-            some = [(5, 1.0), (6, 3.0), (7, 0.5), (150, 2.0), *[(150, 1.0)] * 124]
-            for i, (token, kl) in enumerate(some):
-                for metric, value in zip(WORDS, (kl, 150, 0.5, token, 0.25)):
-                    yield self._row(-1, -1, "plan", metric, value, trial=64 + i)
-
-    def _single(self, share):
-        some = single(self._choices, share * self._budget)
-        if some is not None:
-            if share == 1:
-                for i in range(128):  # half a nat more than the plan at one position of four
-                    yield self._row(-1, -1, WINDOW, "kl", 1 + i % 4 // 3, trial=64 + i)
-            yield from self._measured(WINDOW, self._numbers_of(some))
-
-    @staticmethod
-    def _numbers_of(some):
-        return {
-            "price": some.price, "predicted_kl": some.damage, "least_predicted_kl": 0.0,
-            "exact_heads": 0, "kl": 2 * some.damage, "kl_stderr": None, "same_top_1": 0.75,
-            "perplexity": 12.0,
-        }  # fmt: skip
+def made_up(folder):
+    """Return what a run over two layers of two heads finds whose numbers are made up."""
+    tiny = SimpleNamespace(name="tiny", layers=2, heads=2, tokenizer=Words())
+    store = Store(folder)
+    begun = pipeline.beginning(store, ASKED, NOW)
+    run = Run(tiny, np.arange(200), np.arange(200), store, ASKED, begun, 1)
+    every = [(layer, head) for layer in range(2) for head in range(2)]
+    told = pd.DataFrame(
+        [
+            dict.fromkeys(ADVICE, 1.0) | {
+                "input": "tiny", "layer": layer, "head": head, "spec": spec, "budget": 64.0,
+                "attention_tv": (0.125 if layer else 0.75) if spec == WINDOW else 0.875,
+                "oracle": False, "runnable": True, "screened": True,
+                "verdict": "use" if layer else KEEP, "winner": spec == WINDOW,
+            }
+            for layer, head in every
+            for spec in ("uniform()", WINDOW)
+        ]
+    )  # fmt: skip
+    rows = [
+        (*where, *option)
+        for where in every
+        for option in ((WINDOW, 64.0, 0.25 + where[0]), (EXACT, 3200.0, 0.0))
+    ]
+    found = pd.DataFrame(rows, columns=["layer", "head", "method", "price", "damage"])
+    choices = {("plan", x): some for x, some in allocated(found, 64.0).items()}
+    choices |= {("single", x): single(found, 64.0 * x) for _, x in [*choices]}
+    tokens, kl = zip((5, 1.0), (6, 3.0), (7, 0.5), (150, 2.0), *[(150, 1.0)] * 124)
+    read = pd.DataFrame({"position": range(64, 192), "kl": kl, "plan_token": tokens})
+    read = read.assign(own_token=150, own_probability=0.5, plan_probability=0.25)
+    positions = {  # half a nat more than the plan at one position of four
+        "plan": read, "single": read.assign(kl=[1 + i % 4 // 3 for i in range(128)])
+    }  # fmt: skip
+    measured = {
+        (kind, share): {
+            "numbers": {"kl": 2 * some.damage, "kl_stderr": None, "same_top_1": 0.75},
+            "exact_perplexity": 10.0,
+            "positions": positions[kind] if share == 1 else None,
+        }
+        for (kind, share), some in choices.items()
+    }
+    return run.assembled(told, found, choices, measured)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Return what a run finds that nothing stopped."""
-    run = MadeUp(tmp_path_factory.mktemp("whole"))
-    run.fill()
-    return run.results()
-
-
-def test_a_stopped_run_goes_on_where_it_was_and_finds_the_same(tmp_path, whole):
-    stopped = MadeUp(tmp_path / "stopped")
-    stopped.most = 1  # layers
-    with pytest.raises(KeyboardInterrupt):
-        stopped.fill()
-    again = MadeUp(tmp_path / "stopped")
-    assert again.left() == again.cells()[3:]
-    with pytest.raises(ValueError, match="11 of 14 pieces are not done"):
-        again.results()
-    again.fill()
-    assert (0, "damage") not in again.made  # layer 0 was not done again
-    assert not MadeUp(tmp_path / "stopped").left()
-    found = again.results()
-    pd.testing.assert_frame_equal(found.advice, whole.advice)
-    assert found[2:] == whole[2:]
-
-
-def test_what_was_kept_reads_back(whole):
-    found = whole
+def test_results_follow_from_advice_curves_and_measurements(tmp_path):
+    found = made_up(tmp_path)
     advised = advice(found.advice)
     assert [(one.layer, one.head, one.verdict) for one in advised] == [
         (0, 0, KEEP), (0, 1, KEEP), (1, 0, "use"), (1, 1, "use"),
@@ -164,13 +120,13 @@ def test_what_was_kept_reads_back(whole):
     ],
 )
 def test_a_run_that_was_asked_something_else_is_refused(tmp_path, changes, message):
-    MadeUp(tmp_path)
+    for now in (NOW, {"date": "later"}):
+        assert pipeline.beginning(Store(tmp_path), ASKED, now) == NOW
     with pytest.raises(StoreError, match=f"holds a run with {message}: use another folder"):
-        MadeUp(tmp_path, ASKED | changes)
-    sweep = SweepStore(tmp_path / "sweep")
-    sweep.open(["a" * 64], seed=0)
+        pipeline.beginning(Store(tmp_path), ASKED | changes, NOW)
+    SweepStore(tmp_path / "sweep").open(["a" * 64], seed=0)
     with pytest.raises(StoreError, match="holds a sweep"):
-        pipeline.refuse_another(SweepStore(tmp_path / "sweep"), ASKED)
+        pipeline.beginning(Store(tmp_path / "sweep"), ASKED, NOW)
 
 
 def test_best_single_method_is_found_by_trying_all():
@@ -231,33 +187,39 @@ def test_a_run_is_what_its_parts_are_one_by_one(tiny, monkeypatch):
     run = Run.open(*tiny, **options)
     assert run.settings["code"] == tasks.CODE[:12]
     assert run.settings["torch"] == importlib.metadata.version("torch")
-    assert len(run.left()) == 2 * 3 + 2 * len(FRONTIER)
-    write, calls = SweepStore.put, itertools.count()
+    put, names = Store.put, []
 
-    def killed(self, key, rows):
-        write(self, key, rows)
-        if next(calls) == 3:
+    def killed(self, name, outcome):
+        put(self, name, outcome)
+        names.append(name)
+        if len(names) in (5, 19, 26):  # in the advice, in the curves, in the measurements
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(SweepStore, "put", killed)
-    with pytest.raises(KeyboardInterrupt):
-        run.fill()
-    monkeypatch.setattr(SweepStore, "put", write)
-    run = Run.open(*tiny, **options)
-    assert run.left() == run.cells()[4:]
-    run.fill()
-    found, facts = run.results(), run.results().plan.facts
+    monkeypatch.setattr(Store, "put", killed)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            run.results()
+        run = Run.open(*tiny, **options)
+    found = run.results()
+    facts = found.plan.facts
+    assert len(set(names)) == len(names) >= 2 * 12 + len(facts["frontier"])
+    kept = {path: path.read_bytes() for path in run.store.folder.iterdir()}
+    for path, text in kept.items():
+        path.write_bytes(text[:-9] + bytes([text[-9] ^ 1]) + text[-8:])
+    again = Run.open(*tiny, **options | {"jobs": 2}).results()
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert again.plan == found.plan
+    pd.testing.assert_frame_equal(again.advice, found.advice)
 
     words = halves(tiny[1].read_text("utf-8"))
     first, second = (Passage(run.model, run.model.tokens_of(part, 192), jobs=1) for part in words)
     table = curves([first], 64.0, screen=True)
-    pd.testing.assert_frame_equal(run._choices, table, rtol=1e-12)
     kl = second.replace(found.plan.heads).kl
     assert facts["kl"] == kl.mean()
     assert facts["exact_perplexity"] == perplexity(second.surprisal)
     best = single(table, 64.0)
     assert found.singles[2]["method"] == best.chosen.method.iloc[0]
-    assert found.singles[2]["kl"] == measured(second, best)["kl"]
+    assert found.singles[2]["kl"] == second.replace(heads(best.chosen)).kl.mean()
     assert found.gain.mean == pytest.approx(found.singles[2]["kl"] - facts["kl"], rel=1e-9)
     assert heads(best.chosen) == second.everywhere(next(iter(heads(best.chosen).values())))
     x = first.inputs(1).at(1, 2)
@@ -312,19 +274,20 @@ def test_a_run_on_a_cluster_writes_the_same_bytes_though_a_worker_dies(tiny, cli
     assert len(pids) == 2
     options = {"max_tokens": 192, "budget": 64.0, "jobs": 1}
     alone = Run.open(folder, text, tmp_path / "alone", **options)
-    alone.fill()
+    alone.results()
     run = Run.open(folder, text, tmp_path / "cluster", **options, scheduler=client)
-    write, calls = SweepStore.put, itertools.count()
+    put, calls = Store.put, itertools.count()
 
-    def killing(self, key, rows):
-        write(self, key, rows)
+    def killing(self, name, outcome):
+        put(self, name, outcome)
         if next(calls) == 2:
             os.kill(pids[0], signal.SIGKILL)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SweepStore, "put", killing)
-        run.fill()
-    cells = sorted(path.name for path in alone.store.cells.iterdir())
-    assert cells == sorted(path.name for path in run.store.cells.iterdir())
-    for name in cells:
-        assert (alone.store.cells / name).read_bytes() == (run.store.cells / name).read_bytes()
+        patch.setattr(Store, "put", killing)
+        run.results()
+    names = sorted(path.name for path in alone.store.folder.iterdir())
+    assert names == sorted(path.name for path in run.store.folder.iterdir())
+    for name in names:
+        one, other = (each.store.folder / name for each in (alone, run))
+        assert one.read_bytes() == other.read_bytes()

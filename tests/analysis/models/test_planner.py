@@ -237,7 +237,9 @@ def test_passages_of_one_length_only():
 def test_more_price_buys_less_damage_and_in_the_end_the_model_itself():
     p = passage(build())
     found = curves([p], 128.0, methods=[parse("sink_window()")], samples=2)
-    measured = [planner.measured(p, allocate(found, price)) for price in (16.0, 128.0, 1440.0)]
+    choices = {price: allocate(found, price) for price in (16.0, 128.0, 1440.0)}
+    outcomes = planner.measured(p, choices)
+    measured = [planner.numbers(some, outcomes[price]) for price, some in choices.items()]
     predicted = [one["predicted_kl"] for one in measured]
     assert sorted(predicted, reverse=True) == predicted
     assert measured[0]["kl"] > measured[1]["kl"] > measured[2]["kl"]

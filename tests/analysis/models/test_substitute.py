@@ -164,7 +164,7 @@ def test_a_text_with_heads_in_place():
     np.testing.assert_array_equal(placed.replace({}).kl, 0.0)
     more = {(2, 0): parse("sink_window(k=2)"), (1, 2): parse("exact()")}
     assert torch.equal(placed.replace(more).state, p.replace(heads | more).state)
-    assert placed.key({}, False) != p.key({}, False)
+    assert placed.digest != p.digest
     # exact heads in place have the gradients of the model, also before them
     exact = p.with_heads(p.everywhere(parse("exact()"))).gradients()
     for mine, other in zip(exact, p.gradients()):
@@ -274,7 +274,7 @@ def test_table_has_every_number_and_its_summary_a_row_a_run(folder):
     plan = Plan("model", {(1, 2): parse("top_k(k=4)")}, {"name": "mine"})
     found = substitute(*folder, [parse("sliding_window()"), plan], budget=8, skip=16, jobs=1)
     assert found.metric[found.layer < 0].nunique() == 9
-    rows = module.summary(found).set_index("method")
+    rows = module.by_run(found).set_index("method")
     assert rows.index.tolist() == ["sliding_window(width=8)", "mine"]
     assert rows.heads.tolist() == [12, 1]
     assert rows.oracle_heads.tolist() == [0, 1]
@@ -289,7 +289,7 @@ def test_table_has_every_number_and_its_summary_a_row_a_run(folder):
 
 @with_torch
 def test_method_that_reads_the_future_says_so(folder):
-    found = module.summary(substitute(*folder, parse("nystrom(rank=4)"), skip=16, errors=False))
+    found = module.by_run(substitute(*folder, parse("nystrom(rank=4)"), skip=16, errors=False))
     assert found.future_heads.tolist() == [12]
 
 
