@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,79 @@ from approx.sparse.support import Rivals, SupportMethod
 from approx.supports import boxes, patterns
 from approx.supports.patterns import Pattern
 
-BY = ("box", "mean", "mass")
+Scorer = Callable[[slice], Array]  # rows of queries → the score of each page
+
+
+class PageScore(NamedTuple):
+    """The score of a page for a query.
+
+    Attributes
+    ----------
+    label : str
+        The name of the method that people know.
+    scorer : callable
+        (Q, K, mask, size) → a function of rows of queries that returns the scores of their pages.
+    vectors : int
+        The vectors of d numbers that are stored with a page, and read to score it.
+    all_logits : bool
+        Whether the score is a sum over all logits of the page, which no model can compute.
+    rotated : bool
+        Whether a rotation of queries and keys leaves the score as it is.
+    """
+
+    label: str
+    scorer: Callable[[Array, Array, Mask, int], Scorer]
+    vectors: int
+    all_logits: bool = False
+    rotated: bool = True
+
+
+def _by_mass(Q: Array, K: Array, mask: Mask, size: int) -> Scorer:
+    starts = np.arange(0, mask.l, size)
+
+    def scores(rows: slice) -> Array:
+        x = np.asarray(exact.seen_logits(Q, K, mask, rows), np.float64)
+        exp_rows(x, x.max(axis=1))
+        cols = mask.span(rows)
+        pages = slice(cols.start // size, -(-cols.stop // size))
+        found = np.zeros((len(x), len(starts)))
+        begin = np.maximum(starts[pages] - cols.start, 0)
+        found[:, pages] = np.add.reduceat(x, begin, axis=1)
+        return found
+
+    return scores
+
+
+def _by_box(Q: Array, K: Array, mask: Mask, size: int) -> Scorer:
+    lo, hi = boxes.page_boxes(K, size)
+    return _completed(Q, K, mask, size, True, lambda q: boxes.highest(q, lo, hi))
+
+
+def _by_mean(Q: Array, K: Array, mask: Mask, size: int) -> Scorer:
+    starts = np.arange(0, mask.l, size)
+    lengths = np.diff(starts, append=mask.l)[:, None].astype(K.dtype)
+    means = np.add.reduceat(K, starts) / lengths
+    return _completed(Q, K, mask, size, False, lambda q: q @ means.T)
+
+
+def _completed(
+    Q: Array, K: Array, mask: Mask, size: int, box: bool, whole: Callable[[Array], Array]
+) -> Scorer:
+    """Return the scores of whole pages, and of the parts of pages that a query sees."""
+
+    def scores(rows: slice) -> Array:
+        found = whole(Q[rows])
+        score_parts(Q[rows], K, mask.first[rows], mask.stop[rows], size, box, found)
+        return found
+
+    return scores
+
+
+SCORES = {
+    "box": PageScore("pages by boxes (Quest)", _by_box, vectors=2, rotated=False),
+    "mean": PageScore("pages by mean key", _by_mean, vectors=1),
+    "mass": PageScore("pages of most attention", _by_mass, vectors=0, all_logits=True),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +156,7 @@ class Pages(SupportMethod):
     Examples
     --------
     >>> K = [[0.0], [3.0], [2.0], [2.0]]
-    >>> for by in BY:
+    >>> for by in SCORES:
     ...     Pages(k=2, size=2, by=by).approximate([[1.0]], K).sparse.indices
     array([0, 1], dtype=int32)
     array([2, 3], dtype=int32)
@@ -92,13 +164,7 @@ class Pages(SupportMethod):
     """
 
     name: ClassVar[str] = "pages"
-    label = Label(
-        "pages by boxes (Quest)",
-        {
-            "pages of most attention": {"by": "mass"},
-            "pages by mean key": {"by": "mean"},
-        },
-    )
+    label = Label(SCORES["box"].label, {SCORES[by].label: {"by": by} for by in ("mass", "mean")})
     examples = (
         "pages(k=2, size=2)",
         "pages(k=2, size=2, by='mean', current=True)",
@@ -107,8 +173,13 @@ class Pages(SupportMethod):
 
     k: int | None = integer()
     size: int = integer(16)
-    by: str = one_of("box", BY)
+    by: str = one_of("box", tuple(SCORES))
     current: bool = flag(False)
+
+    @property
+    def score(self) -> PageScore:
+        """The score of a page."""
+        return SCORES[self.by]
 
     @property
     def sized_by(self) -> Size:
@@ -120,8 +191,8 @@ class Pages(SupportMethod):
             READS_VALUES,
             SHIFT,
             SCALE,
-            self.by == "mass" and ORACLE,
-            self.by != "box" and ROTATION,
+            self.score.all_logits and ORACLE,
+            self.score.rotated and ROTATION,
             self.current and POSITIONAL,
         )
 
@@ -141,7 +212,7 @@ class Pages(SupportMethod):
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         size, count = self.size, (self.k or 0) // self.size
         seen = Mask(mask.first // size, (mask.stop - 1) // size + 1, self.pages(mask.l))
-        scores = self._by_mass(Q, K, mask) if self.by == "mass" else self._by_summary(Q, K, mask)
+        scores = self.score.scorer(Q, K, mask, size)
         counts, first, last = [], [], []
         for rows in exact.stripes(*mask.shape):
             x = scores(rows)
@@ -150,7 +221,7 @@ class Pages(SupportMethod):
             always = np.where(x[own] > -np.inf, np.finfo(x.dtype).max, -np.inf)
             if self.current:
                 x[own] = -np.inf
-            x = patterns.rounded(x, offset=self.by != "mass")
+            x = patterns.rounded(x, offset=not self.score.all_logits)
             if self.current:
                 x[own] = always
             i, page = np.nonzero(patterns.largest(x, count))
@@ -163,39 +234,10 @@ class Pages(SupportMethod):
     def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
         if window:
             return WindowKeys(d, c, window, self, rng, block=self.size)
-        if self.by == "mass":
+        if self.score.all_logits:
             return None
-        count = (self.k or 0) // self.size
-        return KeptPages(d, c, self.size, count, by_box=self.by == "box", current=self.current)
-
-    def _by_mass(self, Q: Array, K: Array, mask: Mask) -> Callable[[slice], Array]:
-        starts = np.arange(0, mask.l, self.size)
-
-        def scores(rows: slice) -> Array:
-            x = np.asarray(exact.seen_logits(Q, K, mask, rows), np.float64)
-            exp_rows(x, x.max(axis=1))
-            cols = mask.span(rows)
-            pages = slice(cols.start // self.size, self.pages(cols.stop))
-            found = np.zeros((len(x), len(starts)))
-            begin = np.maximum(starts[pages] - cols.start, 0)
-            found[:, pages] = np.add.reduceat(x, begin, axis=1)
-            return found
-
-        return scores
-
-    def _by_summary(self, Q: Array, K: Array, mask: Mask) -> Callable[[slice], Array]:
-        by_box, starts = self.by == "box", np.arange(0, mask.l, self.size)
-        lo, hi = boxes.page_boxes(K, self.size)
-        lengths = np.diff(starts, append=mask.l)[:, None].astype(K.dtype)
-        means = np.add.reduceat(K, starts) / lengths
-
-        def scores(rows: slice) -> Array:
-            found = boxes.highest(Q[rows], lo, hi) if by_box else Q[rows] @ means.T
-            bounds = mask.first[rows], mask.stop[rows]
-            score_parts(Q[rows], K, *bounds, self.size, by_box, found)
-            return found
-
-        return scores
+        count, by_box = (self.k or 0) // self.size, self.score.vectors == 2
+        return KeptPages(d, c, self.size, count, by_box=by_box, current=self.current)
 
     def pages(self, l: int) -> int:
         """Return how many pages l keys have."""
@@ -231,8 +273,7 @@ class Pages(SupportMethod):
         per_query, of_row = self.held(shape.decoding), self.held(shape.rows)
         if per_query is None or of_row is None:
             return None
-        d, width = shape.d, shape.d + shape.c
-        numbers = {"box": 2 * d, "mean": d, "mass": 0}[self.by]
+        numbers, width = self.score.vectors * shape.d, shape.d + shape.c
         kept = NUMBER * numbers * self.pages(shape.l) / shape.n
         of_keys = entries(float(per_query.max()), shape, mean=float(of_row.mean()))
         price = of_keys + Price(0.0, 0.0, 0.0, kept)

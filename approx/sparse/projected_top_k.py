@@ -18,7 +18,7 @@ from approx.method import Label, Size
 from approx.method.fields import flag, instance, integer, one_of
 from approx.method.filling import resized
 from approx.method.prices import NUMBER, Price, Shape
-from approx.method.tags import BY_ROW, READS_VALUES, ROTATION, SCALE, SHIFT, collect
+from approx.method.tags import BY_ROW, READS_VALUES, ROTATION, ROW_SHIFT, SCALE, SHIFT, collect
 from approx.sparse.support import SupportMethod
 from approx.sparse.top_k import TopK
 from approx.supports.patterns import Pattern
@@ -112,13 +112,9 @@ class ProjectedTopK(SupportMethod):
 
     @property
     def tags(self) -> frozenset[str]:
-        axes = self.axes is not None
-        return self.selector(1).tags & BY_ROW | collect(
-            READS_VALUES,
-            SCALE,
-            (self.by != "svd" and (self.centred or axes)) and SHIFT,
-            (self.by != "channels" and not axes) and ROTATION,
-        )
+        tags = self.selector(1).tags
+        chosen = collect(READS_VALUES, bool(tags & {SHIFT, ROW_SHIFT}) and SHIFT)
+        return tags & (BY_ROW | {ROTATION, SCALE}) | chosen
 
     def selector(self, d: int) -> CompressedLogits:
         """Return the method whose logits choose the keys, at width d."""

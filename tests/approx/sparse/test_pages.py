@@ -9,7 +9,7 @@ from test_supports import support
 
 from approx import Mask, parse
 from approx.method.tags import ORACLE
-from approx.sparse.pages import BY, Pages
+from approx.sparse.pages import SCORES, Pages
 
 
 def rows(method, Q, K, mask):
@@ -26,7 +26,7 @@ def rows(method, Q, K, mask):
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("by", SCORES)
 @given(problem=masked(most=10), size=st.integers(1, 4), data=st.data())
 def test_pages_by_their_definition(by, problem, size, data):
     """The highest scores; of boxes of integers, which do not round, the first of equal ones."""
@@ -48,7 +48,7 @@ def test_pages_by_their_definition(by, problem, size, data):
 def test_scores_are_made_of_what_is_seen():
     """Key 3 would win for page 1 by its box and its mean, and query 0 does not see it."""
     K = np.array([[1.0], [1.0], [0.0], [9.0]])
-    for by in BY:
+    for by in SCORES:
         on = support(Pages(2, 2, by).approximate(np.ones((2, 1)), K, mask="causal"))
         np.testing.assert_array_equal(on, [[1, 1, 0, 0], [0, 0, 1, 1]])
     K = np.array([[1.0], [1.0], [1.5], [0.0]])  # 1.5 > 1, and e^1.5 < 2e¹
@@ -68,7 +68,7 @@ def test_whole_pages_are_bought_and_paid_for():
     assert parse("pages").within(40, n=10, l=40, d=4) == Pages(32)
     assert parse("pages").within(15, n=10, l=40, d=4) is None
     assert parse("pages(size=4)").within(15, n=10, l=40, d=4) == Pages(12, 4)
-    assert [ORACLE in parse(f"pages(by={by!r})").tags for by in BY] == [False, False, True]
+    assert [ORACLE in parse(f"pages(by={by!r})").tags for by in SCORES] == [False, False, True]
 
 
 @pytest.mark.parametrize("by", ["box", "mean"])

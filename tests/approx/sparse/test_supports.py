@@ -155,7 +155,7 @@ def test_a_wide_hash_is_refused():
 TIED = [
     *(f"columns(k=13, by='{by}', recent=1)" for by in SCORES),
     *(f"columns(k=13, by='{by}', block=3)" for by in SCORES),
-    *(f"pages(k=12, size=4, by='{by}', current={c})" for by in pages.BY for c in (True, False)),
+    *(f"pages(k=12, size=4, by='{by}', current={c})" for by in pages.SCORES for c in (True, False)),
     *(f"vertical_slash(k=13, by='{by}')" for by in vertical_slash.BY),
     *(f"projection(rank=5, pivots='{by}', block=32)" for by in ("h2o", "qr", "leverage", "greedy")),
     "hierarchical(rank=3, basis='pivots', leaf=16)",
