@@ -128,8 +128,8 @@ def substitute(
         if isinstance(choice, Plan):
             runs[label] = heads_of_plan(passage, choice)
             continue
-        filled = choice if budget is None else fill(passage, choice, budget, currency)
-        runs[str(filled) if choice.is_template else label] = passage.everywhere(filled, heads)
+        sized = choice if budget is None else fill_to_budget(passage, choice, budget, currency)
+        runs[str(sized) if choice.is_template else label] = passage.everywhere(sized, heads)
     found = measure(
         passage, runs, errors=errors, progress=progress, scheduler=scheduler,
         done=None if finished is None else Store(finished),
@@ -138,7 +138,9 @@ def substitute(
     return table.with_currency(found, currency)
 
 
-def fill(passage: Passage, method: Method, budget: float, currency: str = "stored") -> Method:
+def fill_to_budget(
+    passage: Passage, method: Method, budget: float, currency: str = "stored"
+) -> Method:
     """Return a template filled to a budget, at the shape of the first layer's heads.
 
     A sized method is returned unchanged.
@@ -150,10 +152,10 @@ def fill(passage: Passage, method: Method, budget: float, currency: str = "store
     """
     if not method.is_template:
         return method
-    filled = method.within(budget, currency=currency, **passage.shapes[0].given)
-    if filled is None:
+    sized = method.within(budget, currency=currency, **passage.shapes[0].given)
+    if sized is None:
         raise ValueError(f"{method} has no size that costs at most {amount_text(budget, currency)}")
-    return filled
+    return sized
 
 
 def heads_of_plan(passage: Passage, plan: Plan) -> Replacements:

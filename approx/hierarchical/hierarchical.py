@@ -18,8 +18,8 @@ from approx.estimate.parts import Parts
 from approx.hierarchical import levels, summaries
 from approx.hierarchical.partition import Level, Partition, partition
 from approx.hierarchical.summaries import Summary
-from approx.low_rank import target
-from approx.low_rank.target import SPACES
+from approx.low_rank import exact_matrix
+from approx.low_rank.exact_matrix import SPACES
 from approx.method import FROBENIUS, Label, Method, Size
 from approx.method.fields import integer, one_of
 from approx.method.prices import INDEX, NUMBER, Price, Shape, price_at
@@ -188,7 +188,7 @@ class Hierarchical(Method):
             low = Factors.empty(len(q), len(k), q.dtype)
             return Parts(low, near, self.space, fitted=self.space == "attention")
         if self.basis == "svd":
-            D, top = target.matrix(q, k, self.space, mask)
+            D, top = exact_matrix.matrix(q, k, self.space, mask)
             terms = [self._decomposed(D, top, parts, level, q.dtype) for level in parts.levels]
         else:
             terms = list(self._summarised(q, k, parts))

@@ -16,8 +16,8 @@ from approx.estimate import masks
 from approx.estimate.masks import Mask, MaskLike
 from approx.low_rank import decomposition
 from approx.low_rank.decomposition import Decomposition, Matrix, dense_matrix, filled, normalised
+from approx.low_rank.exact_matrix import SPACES, DecompositionMethod
 from approx.low_rank.subspace import leading, rotate
-from approx.low_rank.target import SPACES, DecompositionMethod
 from approx.low_rank.thresholding import kth_largest, large_entries, separate
 from approx.low_rank.weighted import equations
 from approx.method import FROBENIUS, TV, Label

@@ -27,6 +27,7 @@ from approx.low_rank.decomposition import (
     sparse_entries,
     zeros,
 )
+from approx.low_rank.exact_matrix import SPACES, DecompositionMethod
 from approx.low_rank.subspace import (
     BLOCK_MARGIN,
     BLOCK_START,
@@ -37,7 +38,6 @@ from approx.low_rank.subspace import (
     shrink_singular_values,
     spectral_norm,
 )
-from approx.low_rank.target import SPACES, DecompositionMethod
 from approx.low_rank.thresholding import large_entries, separate
 from approx.method.fields import integer, one_of, real
 from approx.method.tags import SPECTRAL

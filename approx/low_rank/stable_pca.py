@@ -23,8 +23,8 @@ from approx.low_rank.decomposition import (
     sparse_entries,
     zeros,
 )
+from approx.low_rank.exact_matrix import SPACES, DecompositionMethod
 from approx.low_rank.subspace import BLOCK_START, rotate, shrink_singular_values, spectral_norm
-from approx.low_rank.target import SPACES, DecompositionMethod
 from approx.method.fields import integer, one_of, real
 
 RELAXATION = 1.6

@@ -11,12 +11,12 @@ from approx import checks
 from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
-from approx.low_rank import target
+from approx.low_rank import exact_matrix
 from approx.low_rank.decomposition import Matrix, filled, seen
+from approx.low_rank.exact_matrix import SPACES
 from approx.low_rank.godec import godec
 from approx.low_rank.krylov import ACCURACY, block_krylov
 from approx.low_rank.subspace import leading
-from approx.low_rank.target import SPACES
 from approx.low_rank.total_variation import nearest
 from approx.method import FROBENIUS, TV, Label, Method, Size
 from approx.method.fields import one_of, real, ruled
@@ -163,7 +163,7 @@ class TruncatedSVD(Method):
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         if self.refine:
-            D, top = target.matrix(q, k, self.space, mask)
+            D, top = exact_matrix.matrix(q, k, self.space, mask)
             left, right, *_ = nearest(D, self._rank(D, mask), mask=mask)
         elif not mask.is_full:
             left, right, top = self._masked(q, k, mask)
@@ -171,7 +171,7 @@ class TruncatedSVD(Method):
             left, right, top = self._dense(q, k)
         else:
             left, right, top = self._large(q, k)
-        return target.parts(left, right, None, top, q.dtype, self.space)
+        return exact_matrix.parts(left, right, None, top, q.dtype, self.space)
 
     def least_rank(self, s: Array, total: float) -> int | None:
         """Return the rank for rank, epsilon or energy; None if that takes more singular values.
@@ -194,7 +194,7 @@ class TruncatedSVD(Method):
 
     def _masked(self, q: Array, k: Array, mask: Mask) -> tuple[Matrix, Matrix, float]:
         """Return (left, right, top) with exp(Q Kᵀ) ≈ e^top left rightᵀ where it is seen."""
-        D, top = target.matrix(q, k, self.space, mask)
+        D, top = exact_matrix.matrix(q, k, self.space, mask)
         best = godec(D, self._rank(D, mask), 0, mask=mask)
         return best.left, best.right, top
 
@@ -207,7 +207,7 @@ class TruncatedSVD(Method):
     def _dense(self, q: Array, k: Array) -> tuple[Matrix, Matrix, float]:
         """Return (U diag(s), V, top) from the matrix with exp(Q Kᵀ) ≈ e^top U diag(s) Vᵀ."""
         mask = Mask.full(len(q), len(k))
-        D, top = target.matrix(q, k, self.space, mask)
+        D, top = exact_matrix.matrix(q, k, self.space, mask)
         U, s, V = leading(D, min(self._rank(D, mask), *D.shape))
         return U * s, V, top
 
@@ -219,7 +219,7 @@ class TruncatedSVD(Method):
             return self._dense(q, k)
         if (self.epsilon or 1.0) < 10 * ACCURACY or 1 - (self.energy or 0.0) < (10 * ACCURACY) ** 2:
             return self._dense(q, k)
-        stripes, top = target.stripes(q, k, self.space)
+        stripes, top = exact_matrix.stripes(q, k, self.space)
         width = self.rank or START
         while width <= widest:
             triplets = block_krylov(stripes, shape, width)

@@ -42,7 +42,7 @@ MEANT = {
 }
 
 
-def bare(name: str) -> str:
+def bare_name(name: str) -> str:
     """Return a name in lower-case letters and digits only, so that spellings become equal."""
     text = name.lower().replace("+", "plus").replace("#", "sharp").replace("ö", "o")
     return re.sub(r"[^a-z0-9]", "", text)
@@ -50,6 +50,6 @@ def bare(name: str) -> str:
 
 def meant(name: str, known: Sequence[str]) -> str | None:
     """Return the known name that is meant by another spelling or a synonym; None if none is."""
-    same = {bare(one): one for one in known}
-    found = same.get(bare(name)) or MEANT.get(bare(name))
+    same = {bare_name(one): one for one in known}
+    found = same.get(bare_name(name)) or MEANT.get(bare_name(name))
     return found if found in known else None

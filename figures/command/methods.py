@@ -17,7 +17,7 @@ from approx.method import name_hints
 from approx.method.tags import AUTOREGRESSIVE, INVARIANCES, ORACLE, ROW_LOCAL
 from approx.projections import PROJECTIONS
 from figures.command import options
-from figures.words.marked_text import table
+from figures.words.markdown import table
 from figures.words.terminal_columns import aligned, short, terminal, wrap
 from figures.words.translation import mark, speaking, tr
 

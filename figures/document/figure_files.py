@@ -43,7 +43,7 @@ def save(
     """
     module = FIGURES[name]
     title = tr(module.TITLE)
-    said = style.unmarked(told(name, table, PARTS[:1]))
+    said = style.plain_text(told(name, table, PARTS[:1]))
     own = None if read else table
     written = style.save(name, own, draw(name, table), folder, formats, caption, said)
     if panels := getattr(module, "panels", None):

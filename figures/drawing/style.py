@@ -299,7 +299,7 @@ def save(
     written = [] if table is None else [save_table(name, table, folder)]
     contents = {kind: drawing(figure, kind, title) for kind in formats}
     if caption is not None:
-        contents = {"txt": f"{unmarked(caption)}\n".encode(), **contents}
+        contents = {"txt": f"{plain_text(caption)}\n".encode(), **contents}
     for kind, content in contents.items():
         with output_files.recorded(folder, f"figures/{name}.{kind}") as temporary:
             temporary.write_bytes(content)
@@ -312,12 +312,12 @@ def files(name: str, formats: Iterable[str] = FORMATS) -> list[str]:
     return [f"data/{name}.csv", *(f"figures/{name}.{kind}" for kind in (*formats, "txt"))]
 
 
-def unmarked(caption: str) -> str:
+def plain_text(caption: str) -> str:
     r"""Return a caption, in pandoc's Markdown, as plain text.
 
     Examples
     --------
-    >>> unmarked(r"2.1·10^-4.5^ at eps = $10^{-6}$, B^0.79 and \$5")
+    >>> plain_text(r"2.1·10^-4.5^ at eps = $10^{-6}$, B^0.79 and \$5")
     '2.1·10^-4.5 at eps = 10^-6, B^0.79 and $5'
     """
     text = FORMULA.sub(lambda m: re.sub(r"\^\{([^}]*)\}", r"^\1", m[1]), caption)

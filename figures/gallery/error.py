@@ -9,8 +9,8 @@ from analysis.inputs import Head
 from analysis.sweeps import crossovers
 from analysis.sweeps.table import Row
 from approx import parse
+from approx.low_rank.exact_matrix import DecompositionMethod
 from approx.low_rank.godec import GoDec
-from approx.low_rank.target import DecompositionMethod
 from approx.low_rank.truncated_svd import TruncatedSVD
 from approx.method import FROBENIUS, TV
 from figures.drawing import looks, style

@@ -266,10 +266,10 @@ def render(
         **_context(*_in_markdown(profile, computed)),
     }
     cited = re.findall(
-        r"\]\(#ref-(\w+)\)", templates.fill("report", references=REFERENCES, **context)
+        r"\]\(#ref-(\w+)\)", templates.render("report", references=REFERENCES, **context)
     )
     references = {key: text for key, text in REFERENCES.items() if key in cited}
-    return templates.fill("report", references=references, **context).strip() + "\n"
+    return templates.render("report", references=references, **context).strip() + "\n"
 
 
 def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def source(found: Results, out: Path, command: str) -> str:
     """Return the page as pandoc's Markdown; every number is one that was found."""
     plan = shlex.quote(str(out / PLAN))
     model = context(found)
-    return templates.fill("model", model=model, plan=plan, command=command).rstrip() + "\n"
+    return templates.render("model", model=model, plan=plan, command=command).rstrip() + "\n"
 
 
 def _rest(found: Results) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from importlib import resources
 from typing import Any
 
 from figures.report.tables import literal
-from figures.words.marked_text import table
+from figures.words.markdown import table
 from figures.words.translation import spoken
 
 
-def fill(name: str, **context: Any) -> str:
+def render(name: str, **context: Any) -> str:
     """Return NAME.md.j2, or NAME.zh.md.j2 in Chinese, with what it speaks of."""
     language = spoken()
     file = f"{name}.md.j2" if language == "en" else f"{name}.{language}.md.j2"

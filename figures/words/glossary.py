@@ -7,7 +7,7 @@ import functools
 import tomllib
 from pathlib import Path
 
-from figures.words.marked_text import table
+from figures.words.markdown import table
 from figures.words.translation import LANGUAGES, speaking, tr, twin
 
 PAGE = Path("docs/words.md")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from figures.words.marked_text import insert, table
+from figures.words.markdown import insert, table
 from studies.accuracy import factorisations
 from studies.accuracy.cases import CASES
 from studies.accuracy.measure import Found, worst

@@ -17,7 +17,7 @@ from typing import Any
 from numba import set_num_threads
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from figures.words.marked_text import insert, table
+from figures.words.markdown import insert, table
 from studies.benchmarks.cases import BENCHMARKS
 from studies.benchmarks.measure import AT_LEAST, Row
 

@@ -31,7 +31,7 @@ from approx.method.filling import is_fillable
 from approx.method.prices import Shape, price_at
 from approx.method.tags import AUTOREGRESSIVE, ORACLE
 from approx.registry import ALIASES
-from figures.words.marked_text import insert, table
+from figures.words.markdown import insert, table
 from studies.benchmarks.__main__ import HERE, machine
 
 KEYS = 32  # the budget is the reads of this many keys with their values

@@ -10,7 +10,7 @@ from analysis import claims
 from analysis.claims import Claim
 from analysis.claims.evidence import value_text
 from figures.command.claims import add_ids, counts, show
-from figures.words.marked_text import insert, table
+from figures.words.markdown import insert, table
 from studies.claims import DOCUMENTS, MODULES
 
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"

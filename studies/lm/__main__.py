@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         table = found.merge(heads, on=HEAD, validate="many_to_one")
         title = (
             f"{len(heads)} heads of {captured.model}, {table.n.iloc[0]} tokens, "
-            f"{amount_text(budget, currency)}, measured on {pages.today()}; reads are shares of "
+            f"{amount_text(budget, currency)}, measured on {pages.date()}; reads are shares of "
             "what exact attention reads:"
         )
         parts.append(markdown(summary(table), heads.kind, title))

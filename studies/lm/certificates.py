@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     heads = pages.heads(arguments)
     about = (
         f"{len(heads)} heads of {arguments.file.stem}, queries {FIRST} to {heads[0].n - 1}, "
-        f"measured on {pages.today()}"
+        f"measured on {pages.date()}"
     )
     seen = tqdm.tqdm(heads, "heads", file=sys.stderr)
     if arguments.guards:

@@ -24,7 +24,7 @@ from analysis.runs.tasks import Application
 from approx import Method, parse
 from approx.combinations.rounded_values import RoundedValues
 from approx.method.tags import AUTOREGRESSIVE
-from figures.words.marked_text import insert
+from figures.words.markdown import insert
 from figures.words.translation import LANGUAGES, mark, speaking, tr, twin
 from studies.lm import pages
 from studies.lm.sample import DATA
@@ -176,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     table = pd.DataFrame([row for some in rows for row in some], columns=COLUMNS)
     parts = [
         f"Median total variation over {len(heads)} causal heads of n = {heads[0].n}, keys in few "
-        f"bits, values as they are, measured on {pages.today()}. Bits a number count the scales, "
+        f"bits, values as they are, measured on {pages.date()}. Bits a number count the scales, "
         "norms and means of a key in 16 bits. *: keys of a group are coded together, so that a row "
         "reads later keys; with the last keys exact it does not.",
         medians(table, 0),
@@ -191,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         measured = in_model(arguments.model, arguments.text, arguments.tokens)
         parts.append(damage(measured))
     if arguments.model and arguments.measured:
-        facts = {"heads": len(heads), "window": WINDOW, "date": pages.today()}
+        facts = {"heads": len(heads), "window": WINDOW, "date": pages.date()}
         for language in LANGUAGES:
             with speaking(language):
                 block, path = f"{tr(CAPTION, **facts)}\n\n{answer(table, measured)}", twin(PAGE)

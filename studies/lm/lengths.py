@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     heads = len(found.drop_duplicates(HEAD))
     said = (
         f"The fewest reads at which the last {found.queries.iloc[0]} queries of a text have a tv "
-        f"of at most {TARGET:g}, on {heads} heads of a model{which}, measured on {pages.today()}. "
+        f"of at most {TARGET:g}, on {heads} heads of a model{which}, measured on {pages.date()}. "
         "Where no method gets there with fewer reads, a head counts for exact attention. The "
         "columns of methods say on how many heads each method is the cheapest; reads are medians "
         "over heads, and quartiles are of the share. H2O is missing, because its sums need the "

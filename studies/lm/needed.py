@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         title = (
             f"{len(heads)} heads of {arguments.name or arguments.file.stem}, {heads[0].n} tokens, "
             f"mask {heads[0].mask}: what tv ≤ {target:g} needs, priced in "
-            f"{amount_text('', arguments.currency).strip()}, measured on {pages.today()}:"
+            f"{amount_text('', arguments.currency).strip()}, measured on {pages.date()}:"
         )
         parts.append(markdown(part, kinds, title))
     pages.write(arguments, *parts)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from analysis import inputs
 from analysis.inputs import Head, head_kinds
-from figures.words.marked_text import table
+from figures.words.markdown import table
 
 HEAD = ["layer", "head"]
 
@@ -32,7 +32,7 @@ def kinds(shares: pd.DataFrame) -> pd.Series:
     return pd.Series(said, index=pd.MultiIndex.from_frame(shares[HEAD]))
 
 
-def today() -> datetime.date:
+def date() -> datetime.date:
     """Return the date, in UTC."""
     return datetime.datetime.now(datetime.UTC).date()
 

@@ -16,7 +16,7 @@ from analysis.models.language_model import LanguageModel
 from analysis.models.replacement import Estimated, Passage, Replacements, perplexity
 from approx import parse
 from figures.drawing import looks
-from figures.words.marked_text import insert
+from figures.words.markdown import insert
 from studies.lm import pages, sample
 
 CHOSEN_ON = ("persuasion.txt", "LICENSE-APACHE-2.0.txt")
@@ -52,7 +52,7 @@ def main() -> None:
     before = ", ".join(f"{perplexity(p.surprisal):.2f}" for p in held_out)
     lines = [
         f"{model.name}, chosen on {arguments.tokens} tokens each of {' and '.join(CHOSEN_ON)}, "
-        f"measured on {counts} (perplexity of the model itself: {before}), on {pages.today()}. "
+        f"measured on {counts} (perplexity of the model itself: {before}), on {pages.date()}. "
         "KL(model ‖ replaced) of the next token with all heads replaced, and how often the first "
         "choice stays. The budget is the reads of so many exact keys, on average over heads.",
     ]

@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             rows.append((file.stem, f"{keys:g}", f"{same} of {len(heads)}", f"{whole:.0%}", left))
     titles = "heads", "budget", "same answer", "measured whole", "wrongly left out"
     said = (
-        f"Winner, its tv and the verdict with and without screening, measured on {pages.today()}. "
+        f"Winner, its tv and the verdict with and without screening, measured on {pages.date()}. "
         f"Wrongly left out: of methods that are among the two best or "
         f"tie with them, over {arguments.repeats} choices of {FEW} queries of each head; if means "
         f"of {FEW} queries were normal, it would be at most {WRONG:g} of them."

@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     pages.write(
         arguments,
         f"Medians over {len(heads)} heads of {arguments.file.stem}, {heads[0].n} tokens, measured "
-        f"on {pages.today()}: relative Frobenius error of attention by m.",
+        f"on {pages.date()}: relative Frobenius error of attention by m.",
         pages.numbers(by_states.rename_axis("").reset_index()),
         f"Medians over the same heads: methods that read at most {arguments.keys} keys with their "
         "values, or as many numbers, to answer the last token; top_k needs all logits. Reads are "

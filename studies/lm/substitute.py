@@ -33,7 +33,7 @@ from approx.method.evaluation import obstacle
 from approx.method.prices import Shape, price_at
 from figures.command import substitute as substitution
 from figures.show.diagnosis import json_value
-from figures.words.marked_text import insert
+from figures.words.markdown import insert
 from figures.words.translation import LANGUAGES, mark, speaking, tr, twin
 from studies.lm import pages
 from studies.lm.sample import DATA
@@ -147,7 +147,7 @@ def facts(model: Path, passage: Passage, seconds: float) -> dict[str, Any]:
     """Return the facts of a measurement: what, where and when."""
     names = ("torch", "transformers", "numpy", "numba")
     return {
-        "date": str(pages.today()),
+        "date": str(pages.date()),
         "model": passage.model.name,
         "model_sha256": Place.from_path(model).digests(),
         "text": TEXT.name,

@@ -16,7 +16,7 @@ from small import SPECS, few, small, very_few
 import approx
 from approx import ALIASES, METHODS, Method, Size, parse
 from approx.method import MOST_KEYS
-from approx.method.name_hints import MEANT, bare, meant
+from approx.method.name_hints import MEANT, bare_name, meant
 from approx.method.tags import OUTERMOST
 from approx.projections import IID, Fixed
 from approx.random_features.positive import Positive
@@ -121,9 +121,9 @@ def test_frequencies_have_a_name_but_no_spec():
 def test_every_hint_is_the_name_of_a_method_and_of_one_only():
     known = [*METHODS, *ALIASES]
     assert set(MEANT.values()) <= set(known)
-    plainly = [*map(bare, known), *MEANT]
+    plainly = [*map(bare_name, known), *MEANT]
     assert len(set(plainly)) == len(plainly)
-    assert all(bare(name) == name for name in MEANT)
+    assert all(bare_name(name) == name for name in MEANT)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from approx.low_rank.robust_pca import inexact_alm
 from approx.method.prices import Shape, price_at
 from approx.method.tags import ORACLE
 from approx.registry import ALIASES
-from figures.words.marked_text import insert
+from figures.words.markdown import insert
 from studies.benchmarks import __main__ as command, cases, measure, selection
 from studies.benchmarks.cases import BENCHMARKS, Benchmark
 from studies.benchmarks.measure import Bench, Line, Row

@@ -19,7 +19,7 @@ from approx.estimate import exact
 from approx.method.filling import resized
 from approx.method.prices import CURRENCIES, Shape, price_at
 from approx.method.tags import ORACLE
-from figures.words.marked_text import insert
+from figures.words.markdown import insert
 from figures.words.translation import LANGUAGES, speaking, twin
 from studies.lm import (
     __main__ as command,

@@ -14,7 +14,7 @@ from approx.estimate import exact
 from approx.low_rank import thinning
 from approx.sparse.top_k import TopK
 from approx.supports import boxes
-from figures.words.marked_text import table
+from figures.words.markdown import table
 from studies.claims import MODULES, __main__
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from analysis import inputs
 from analysis.inputs import Head
 from approx import parse
 from approx.checks import Array
-from figures.words.marked_text import table
+from figures.words.markdown import table
 
 NOT_ASKED = -1  # rows of a comparison of numbers only
 

@@ -244,8 +244,8 @@ def test_reads_are_a_share_of_those_of_exact_attention_in_every_layer():
 
 def test_templates_are_filled_and_sized_methods_stay():
     p = SimpleNamespace(shapes=shapes((0,)))
-    assert module.fill(p, parse("top_k()"), 8 * 16, "reads") == parse("top_k(k=8)")
-    assert module.fill(p, parse("top_k(k=9)"), 8 * 16, "reads") == parse("top_k(k=9)")
+    assert module.fill_to_budget(p, parse("top_k()"), 8 * 16, "reads") == parse("top_k(k=8)")
+    assert module.fill_to_budget(p, parse("top_k(k=9)"), 8 * 16, "reads") == parse("top_k(k=9)")
 
 
 @pytest.fixture

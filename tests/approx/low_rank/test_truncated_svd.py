@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from numpy.testing import assert_allclose
 
 from approx.estimate import memory
-from approx.low_rank import subspace, target, truncated_svd
+from approx.low_rank import exact_matrix, subspace, truncated_svd
 from approx.low_rank.krylov import Streamed, block_krylov
 from approx.low_rank.subspace import leading, rotate, shrink_singular_values, spectral_norm, tail
 from approx.low_rank.truncated_svd import TruncatedSVD
@@ -107,7 +107,7 @@ def too_large(monkeypatch):
     def refuse(*_):
         raise memory.ResourceLimitError("decomposing a dense matrix")
 
-    monkeypatch.setattr(target, "matrix", refuse)
+    monkeypatch.setattr(exact_matrix, "matrix", refuse)
 
 
 def assert_nearly_the_best(A, D, rank):

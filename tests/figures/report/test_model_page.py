@@ -268,7 +268,7 @@ def test_heads_of_another_model_are_refused():
 
 def test_a_report_says_what_the_page_says():
     found = made_up()
-    said = templates.fill("model", model=model_page.context(found))
+    said = templates.render("model", model=model_page.context(found))
     page = model_page.source(found, Path("mine"), "expqk")
     for line in filter(None, said.splitlines()):
         assert line.removeprefix("#") in page
