@@ -28,8 +28,8 @@ from analysis.advice.measurement import (
     TRIALS,
     WORTH,
     Draws,
-    Question,
-    Sampled,
+    HeadSample,
+    HeadTask,
     certificate,
     cost,
     draws,
@@ -195,13 +195,12 @@ def diagnose(
     that may win, on all queries. Q Kᵀ is computed once per group of estimates that together fit an
     eighth of the memory limit.
     """
-    asked = _Question(
+    asked = Diagnosis(
         budget=checks.positive("budget", budget), currency=currency, methods=methods,
         references=references, screen=screen, temperature=temperature, trials=trials, rows=rows,
         accept=accept, metric=metric, seed=seed,
     )  # fmt: skip
-    heads = asked.heads(inputs)
-    return table(asked, heads, jobs=jobs, scheduler=scheduler, progress=progress, folder=finished)
+    return table(asked, inputs, jobs=jobs, scheduler=scheduler, progress=progress, folder=finished)
 
 
 def winners(
@@ -268,23 +267,24 @@ def dry_run(
 
     It runs the first tokens of the middle head, so that all is compiled, then times that head.
     """
-    about = _Question(**asked)
+    about = Diagnosis(**asked)
     heads = about.heads(inputs)
     middle = heads[len(heads) // 2]
     # methods or rows fit this length only
     given = about.methods is not None or isinstance(about.rows, np.ndarray)
     before = middle if given else middle.first(min(middle.n, middle.l, WORTH * FEW))
-    dataclasses.replace(about, trials=1).rows_of(before)
-    start = time.perf_counter()
-    rows = about.rows_of(middle)
-    spent = time.perf_counter() - start
+    with one_thread():
+        dataclasses.replace(about, head=before, trials=1).run(False)
+        start = time.perf_counter()
+        rows = dataclasses.replace(about, head=middle).run(False)
+        spent = time.perf_counter() - start
     seconds = spent * math.ceil(len(heads) / min(jobs, len(heads)))
     return DryRun(len(heads), [row["spec"] for row in rows], rows[0]["left_out"], seconds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Question(Question):
-    """The arguments of `diagnose`, the same for every head."""
+class Diagnosis(HeadTask):
+    """A head that is diagnosed, with the arguments of `diagnose`."""
 
     METRICS: ClassVar = (TV, OUTPUT)
 
@@ -319,7 +319,7 @@ class _Question(Question):
 
     def measured(
         self,
-        head: Sampled,
+        head: HeadSample,
         methods: Sequence[Method],
         held: Mapping[str, Sequence[Approximation]] | None = None,
     ) -> Iterator[tuple[dict[str, Any], Draws]]:
@@ -331,54 +331,54 @@ class _Question(Question):
             }  # fmt: skip
             yield named | drawn.row(head.full), drawn
 
-    def rows_of(self, inputs: Head, *, progress: bool = False) -> list[dict[str, Any]]:
-        head = self.sampled(inputs)
+    def run(self, shared: bool) -> list[dict[str, Any]]:
+        """Return the rows of the head."""
+        head = self.sampled()
         x = head.full  # its Q and K last for this head only
         truth, proved = Expectation(x.Q, x.K, x.mask), self.metric == TV and x.sinks is None
         weights = Weights.from_head(head.sample) if proved else None
         best: dict[str, Any] | None = None
-        with one_thread():
-            fitting, left_out = _fitting(head, self)
-            few, tried, lost = self.screened(head, fitting)
-            unknown = dict.fromkeys(("bound", "certificate", "nonpositive_rows"), math.nan) | {
-                "winner": False,
-                "screened": True,
-                "measured": len(few.picked),
-            }
-            known = {
-                row["spec"]: row | self.theory(few, drawn, row, truth) | unknown
-                for (row, drawn), out in zip(tried, lost)
-                if out
-            }
-            held = {
-                row["spec"]: drawn.estimates
-                for (row, drawn), out in zip(tried, lost)
-                if not out and drawn.is_stored and ROW_LOCAL not in drawn.method.tags
-            }
-            uniform_of_few = _uniform([row for row, _ in tried], self.metric)
-            tried.clear()  # frees the estimates
-            left = [one for one in fitting if str(one) not in known]
-            for measured, drawn in tqdm(
-                self.measured(head, left, held), "methods", len(left), leave=False,
-                disable=not progress,
-            ):  # fmt: skip
-                row = measured | self.theory(head, drawn, measured, truth)
-                row |= {"certificate": math.nan, "winner": False, "screened": False}
-                row["bound"] = math.nan
-                if weights is not None:
-                    method, estimate = drawn.method, drawn.estimates[-1]
-                    row["bound"] = bound(method, estimate, weights, stored=drawn.entries)
-                known[row["spec"]] = row
-                if winner([*known.values()], self.metric) is row:
-                    best, winning = row, drawn
-            rows = [known[str(method)] for method in fitting]
-            peaked = any(isinstance(method, Positive) for method in fitting)
-            facts = _facts(head.sample)
-            eps = caveats.collapsing_eps(x, facts["row_entropy"]) if peaked else None
-            if best is not None:
-                best["winner"] = True
-            if best is not None and proved:
-                best["certificate"] = certificate(head, winning, trials=self.trials, seed=self.seed)
+        fitting, left_out = _fitting(head, self)
+        few, tried, lost = self.screened(head, fitting)
+        unknown = dict.fromkeys(("bound", "certificate", "nonpositive_rows"), math.nan) | {
+            "winner": False,
+            "screened": True,
+            "measured": len(few.picked),
+        }
+        known = {
+            row["spec"]: row | self.theory(few, drawn, row, truth) | unknown
+            for (row, drawn), out in zip(tried, lost)
+            if out
+        }
+        held = {
+            row["spec"]: drawn.estimates
+            for (row, drawn), out in zip(tried, lost)
+            if not out and drawn.is_stored and ROW_LOCAL not in drawn.method.tags
+        }
+        uniform_of_few = _uniform([row for row, _ in tried], self.metric)
+        tried.clear()  # frees the estimates
+        left = [one for one in fitting if str(one) not in known]
+        for measured, drawn in tqdm(
+            self.measured(head, left, held), "methods", len(left), leave=False,
+            disable=not shared,
+        ):  # fmt: skip
+            row = measured | self.theory(head, drawn, measured, truth)
+            row |= {"certificate": math.nan, "winner": False, "screened": False}
+            row["bound"] = math.nan
+            if weights is not None:
+                method, estimate = drawn.method, drawn.estimates[-1]
+                row["bound"] = bound(method, estimate, weights, stored=drawn.entries)
+            known[row["spec"]] = row
+            if winner([*known.values()], self.metric) is row:
+                best, winning = row, drawn
+        rows = [known[str(method)] for method in fitting]
+        peaked = any(isinstance(method, Positive) for method in fitting)
+        facts = _facts(head.sample)
+        eps = caveats.collapsing_eps(x, facts["row_entropy"]) if peaked else None
+        if best is not None:
+            best["winner"] = True
+        if best is not None and proved:
+            best["certificate"] = certificate(head, winning, trials=self.trials, seed=self.seed)
         uniform = _uniform(rows, self.metric)
         place = head.place() | {
             "metric": self.metric, "exact_price": self.exact_price(x), **exact_prices(x),
@@ -390,8 +390,8 @@ class _Question(Question):
         return [place | row | facts for row in rows]
 
     def screened(
-        self, head: Sampled, methods: Sequence[Method]
-    ) -> tuple[Sampled, list[tuple[dict[str, Any], Draws]], Sequence[bool]]:
+        self, head: HeadSample, methods: Sequence[Method]
+    ) -> tuple[HeadSample, list[tuple[dict[str, Any], Draws]], Sequence[bool]]:
         """Return the head with few queries, the runs on them, and which methods cannot win."""
         alone = self.methods is None and not self.references  # classes compare all queries
         few = head.few(self.seed) if self.screen and alone else None
@@ -408,7 +408,7 @@ class _Question(Question):
         return few, tried, lost.tolist()
 
     def theory(
-        self, head: Sampled, drawn: Draws, measured: dict[str, Any], truth: Expectation
+        self, head: HeadSample, drawn: Draws, measured: dict[str, Any], truth: Expectation
     ) -> dict[str, Any]:
         """Return the properties of a method on one head that need no measurement."""
         x, method, estimate = head.full, drawn.method, drawn.estimates[-1]
@@ -456,7 +456,7 @@ def cannot_win(errors: Array, stderrs: Array) -> Array:
         return np.asarray(errors - TIE * errors[second] > -ndtri(WRONG) * chance)
 
 
-def _fitting(head: Sampled, about: _Question) -> tuple[list[Method], list[Sentence]]:
+def _fitting(head: HeadSample, about: Diagnosis) -> tuple[list[Method], list[Sentence]]:
     """Return the methods to measure, filled to the budget, and why others are left out."""
     x = head.full
     possible, left_out = measurable(head, about)

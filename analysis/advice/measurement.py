@@ -1,6 +1,6 @@
 """The errors of a method on the measured queries of a head, in the median over draws.
 
-`Question` holds what every question about heads has in common: which methods are measured, and how.
+A `HeadTask` says which methods are measured on a head, and how.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ import dataclasses
 import math
 import os
 import statistics
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
-from tqdm import tqdm
 
 from analysis.bounds import certificates
 from analysis.costs import candidates
@@ -23,9 +22,10 @@ from analysis.costs.budget import stored
 from analysis.errors import metrics
 from analysis.inputs import Head, Heads
 from analysis.ranks.attention_weights import MOST_ENTRIES
-from analysis.runs import engines, tasks
+from analysis.runs import engines
 from analysis.runs.seeds import seed_sequence
 from analysis.runs.store import Store
+from analysis.runs.tasks import Task
 from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
 from approx.checks import Array
@@ -44,11 +44,12 @@ SHARE = 8  # an 8th of the memory limit is for estimates that are compared toget
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Question(ABC):
-    """The arguments that `diagnose` and `needed` share; they hold for every head."""
+class HeadTask(Task):
+    """A head, and the arguments that `diagnose` and `needed` share."""
 
     METRICS: ClassVar[tuple[str, ...]]
 
+    head: Head | None = None
     metric: str
     currency: str
     methods: Sequence[Method] | None
@@ -93,62 +94,45 @@ class Question(ABC):
         return heads
 
     @abstractmethod
-    def rows_of(self, inputs: Head, *, progress: bool = False) -> list[dict[str, Any]]:
-        """Return the rows of one head."""
+    def run(self, shared: bool) -> list[dict[str, Any]]:
+        """Return the rows of the head; ``shared``: whether to draw a bar on stderr."""
 
-    def key(self, x: Head) -> str:
-        """Return the hash of everything that decides the rows of a head."""
-        fields = dataclasses.asdict(dataclasses.replace(self, methods=None))
+    def about(self) -> dict[str, Any]:
+        """Return everything that decides the rows."""
+        assert self.head is not None
         methods = None if self.methods is None else list(map(str, self.methods))
-        return tasks.key(type(self).__qualname__, self.METRICS, x.name, x.digest(),
-                            methods, *fields.values())  # fmt: skip
+        x = {"name": self.head.name, "head": self.head.digest(), "methods": methods}
+        return super().about() | x | {"metrics": self.METRICS}
 
-    def sampled(self, x: Head) -> Sampled:
-        """Return a head at the temperature, with its measured queries."""
-        return Sampled.from_rows(x.at_temperature(self.temperature), self.rows)
+    def sampled(self) -> HeadSample:
+        """Return the head at the temperature, with its measured queries."""
+        assert self.head is not None
+        return HeadSample.from_rows(self.head.at_temperature(self.temperature), self.rows)
 
 
 def table(
-    about: Question,
-    heads: Sequence[Head],
+    asked: HeadTask,
+    inputs: Head | Heads | Sequence[Head | Heads],
     *,
     jobs: int,
     scheduler: Any,
     progress: bool,
     folder: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """Return the rows of all heads.
+    """Return the rows of all heads of the inputs.
 
     Each head is a task of a process, or of a Dask cluster if ``scheduler`` names one. Heads whose
     rows are in the folder are not computed again.
     """
+    heads = asked.heads(inputs)
     jobs = min(checks.integer("jobs", jobs, least=1), len(heads))
-    done = Store(folder)
-    keys = [about.key(x) for x in heads] if done.folder else [""] * len(heads)
-    by_number: dict[int, Any] = {i: done.get(name) for i, name in enumerate(keys)}
-    left = [i for i, rows in by_number.items() if rows is None]
     alone = progress and jobs == 1 and scheduler is None
-    pieces = (_Piece(i, heads[i], alone) for i in left)
-    bar = tqdm(total=len(heads), initial=len(heads) - len(left), desc="heads", leave=False,
-               disable=not progress)  # fmt: skip
-    with bar:
-        for piece, found in engines.stream(pieces, [about], jobs=jobs, scheduler=scheduler):
-            by_number[piece.number] = found
-            done.put(keys[piece.number], found)
-            bar.update()
-    return pd.DataFrame([row for i in range(len(heads)) for row in by_number[i]])
-
-
-@dataclasses.dataclass(frozen=True)
-class _Piece(tasks.Task):
-    """A head; all share the question, which is small."""
-
-    number: int
-    head: Head
-    progress: bool
-
-    def run(self, shared: Question) -> Any:
-        return shared.rows_of(self.head, progress=self.progress)
+    rows = engines.results(
+        (dataclasses.replace(asked, head=x) for x in heads), [alone], jobs=jobs,
+        scheduler=scheduler, store=Store(folder), progress=progress, label="heads",
+        total=len(heads),
+    )  # fmt: skip
+    return pd.DataFrame([row for of_head in rows for row in of_head])
 
 
 def _count(file: Head | Heads) -> int:
@@ -169,7 +153,7 @@ class _Every(Sequence[Head]):
         return file[index] if isinstance(file, Heads) else file
 
 
-class Sampled(NamedTuple):
+class HeadSample(NamedTuple):
     """A head, its measured queries, and the head with these queries only.
 
     Attributes
@@ -185,7 +169,7 @@ class Sampled(NamedTuple):
     sample: Head
 
     @classmethod
-    def from_rows(cls, x: Head, rows: int | Array | None) -> Sampled:
+    def from_rows(cls, x: Head, rows: int | Array | None) -> HeadSample:
         """Return a head with ``rows`` queries, evenly spaced, or with those of an index array.
 
         None: all queries up to 4096, and 256 if there are more.
@@ -201,13 +185,13 @@ class Sampled(NamedTuple):
         part = dataclasses.replace(x, q=x.q[picked], mask=x.mask.take(picked))
         return cls(x, picked, part)
 
-    def few(self, seed: int) -> Sampled | None:
+    def few(self, seed: int) -> HeadSample | None:
         """Return the head with 64 queries drawn without replacement; None if it has few queries."""
         if len(self.picked) < WORTH * FEW:
             return None
         rng = np.random.default_rng(seed_sequence(seed, self.full.digest(), "few"))
         picked = np.sort(rng.choice(self.picked, FEW, replace=False))
-        return Sampled.from_rows(self.full, picked)
+        return HeadSample.from_rows(self.full, picked)
 
     def place(self) -> dict[str, Any]:
         """Return the columns that identify the head."""
@@ -279,7 +263,7 @@ class Draws(NamedTuple):
 
 
 def draws(
-    head: Sampled,
+    head: HeadSample,
     methods: Sequence[Method],
     *,
     trials: int,
@@ -293,7 +277,7 @@ def draws(
 
     Parameters
     ----------
-    head : Sampled
+    head : HeadSample
     methods : sequence of Method
     trials : int
         Draws of a random method.
@@ -342,7 +326,7 @@ def draws(
     yield from complete
 
 
-def certificate(head: Sampled, drawn: Draws, *, trials: int, seed: int) -> float:
+def certificate(head: HeadSample, drawn: Draws, *, trials: int, seed: int) -> float:
     """Return the upper bound on the total variation that the estimates of a method prove.
 
     It is the mean of `analysis.bounds.certificates.row_bounds` over the measured queries, the
@@ -361,7 +345,7 @@ def certificate(head: Sampled, drawn: Draws, *, trials: int, seed: int) -> float
     return float(np.median(proven))
 
 
-def _estimates(head: Sampled, method: Method, trials: int, seed: int) -> Iterator[Approximation]:
+def _estimates(head: HeadSample, method: Method, trials: int, seed: int) -> Iterator[Approximation]:
     at = head.inputs(method)
     rng = np.random.default_rng(seed_sequence(seed, head.full.digest(), str(method)))
     for child in rng.spawn(1 if method.deterministic else trials):
@@ -373,7 +357,7 @@ def _entries(estimate: Approximation, rows: slice | Array) -> int:
     return 0 if s is None else int(np.diff(s.matrix.indptr)[rows].sum())
 
 
-def measurable(head: Sampled, about: Question) -> tuple[list[Method], list[Sentence]]:
+def measurable(head: HeadSample, about: HeadTask) -> tuple[list[Method], list[Sentence]]:
     """Return the methods that can be measured, by default candidates, and why others cannot."""
     mask, left_out = head.full.mask, []
     if (methods := about.methods) is None:
@@ -409,7 +393,9 @@ def measurable(head: Sampled, about: Question) -> tuple[list[Method], list[Sente
     return possible, left_out
 
 
-def _compared(x: Head, estimates: Sequence[Approximation], head: Sampled) -> list[dict[str, float]]:
+def _compared(
+    x: Head, estimates: Sequence[Approximation], head: HeadSample
+) -> list[dict[str, float]]:
     if not estimates:
         return []
     if x is head.sample:

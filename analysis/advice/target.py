@@ -21,8 +21,8 @@ from tqdm import tqdm
 from analysis.advice import measurement
 from analysis.advice.measurement import (
     TRIALS,
-    Question,
-    Sampled,
+    HeadSample,
+    HeadTask,
     amounts,
     cost,
     draws,
@@ -34,7 +34,6 @@ from analysis.inputs import Head, Heads
 from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
 from approx.checks import Array
-from approx.kernels.threads import one_thread
 from approx.method.evaluation import obstacle
 from approx.method.filling import least_size, resized
 from approx.method.prices import low_rank
@@ -142,13 +141,12 @@ def needed(
     targets = tuple(checks.positive("target", one) for one in several)
     if metric == "attention_tv" and max(targets) >= 1:
         raise ValueError(f"a target tv must be < 1, which any weights reach, got {max(targets):g}")
-    asked = _Question(
+    asked = TargetSearch(
         targets=targets, metric=metric, currency=currency, methods=methods, references=references,
         temperature=temperature, trials=trials, rows=rows, seed=seed,
     )  # fmt: skip
-    heads = asked.heads(inputs)
     return measurement.table(
-        asked, heads, jobs=jobs, scheduler=scheduler, progress=progress, folder=finished
+        asked, inputs, jobs=jobs, scheduler=scheduler, progress=progress, folder=finished
     )
 
 
@@ -355,29 +353,29 @@ class Family(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Question(Question):
-    """The arguments of `needed`, the same for every head."""
+class TargetSearch(HeadTask):
+    """A head on which sizes are searched, with the arguments of `needed`."""
 
     METRICS: ClassVar = METRICS
 
     targets: tuple[float, ...]
 
-    def rows_of(self, inputs: Head, *, progress: bool = False) -> list[dict[str, Any]]:
-        head = self.sampled(inputs)  # its Q and K last for this head only
+    def run(self, shared: bool) -> list[dict[str, Any]]:
+        """Return the rows of the head."""
+        head = self.sampled()  # its Q and K last for this head only
         possible, left_out = measurable(head, self)
         methods = [*(method for method in possible if method != Exact()), Exact()]
         rows = []
-        with one_thread():
-            for method in tqdm(methods, disable=not progress, desc="methods", leave=False):
-                spec = str(method)
-                if self.metric.startswith("kernel") and method.space != "kernel":
-                    left_out.append(Sentence("{spec}: it does not estimate exp(q·k)", spec=spec))
-                elif sizes := list(_sizes(head, method, self)):
-                    rows += sizes
-                else:
-                    left_out.append(
-                        Sentence("{spec}: no size costs less than exact attention", spec=spec)
-                    )
+        for method in tqdm(methods, disable=not shared, desc="methods", leave=False):
+            spec = str(method)
+            if self.metric.startswith("kernel") and method.space != "kernel":
+                left_out.append(Sentence("{spec}: it does not estimate exp(q·k)", spec=spec))
+            elif sizes := list(_sizes(head, method, self)):
+                rows += sizes
+            else:
+                left_out.append(
+                    Sentence("{spec}: no size costs less than exact attention", spec=spec)
+                )
         place = head.place() | {
             "metric": self.metric, "currency": self.currency, "left_out": left_out
         }  # fmt: skip
@@ -391,19 +389,21 @@ def order(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return not row["reached"], math.isnan(price), price, row["error"]
 
 
-def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str, Any]]:
+def _sizes(head: HeadSample, method: Method, asked: TargetSearch) -> Iterator[dict[str, Any]]:
     """Yield a method's row for each target; nothing if every size costs as much as exact."""
     x, currency = head.full, asked.currency
     ceiling = cost(Exact(), x, currency)
     sizes, make = Family.from_method(method, x, currency)
-    measured: dict[int, _Measured] = {}
-    guesses: dict[int, _Measured] = {}  # on few queries
+    measured: dict[int, _MeasuredSize] = {}
+    guesses: dict[int, _MeasuredSize] = {}  # on few queries
     # only these methods can do without the other queries
     few = head.few(asked.seed) if ROW_LOCAL in method.tags else None
     # The least error of a form falls as the form grows, because a larger form contains a smaller.
     falls = standing(method, asked.metric, x.mask) in (BOUND, FOUND)
 
-    def error(number: int, at: Sampled = head, known: dict[int, _Measured] = measured) -> float:
+    def error(
+        number: int, at: HeadSample = head, known: dict[int, _MeasuredSize] = measured
+    ) -> float:
         size = sizes[number - 1]
         if size not in known:
             member = make(size)
@@ -412,7 +412,7 @@ def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str
             known[size] = _measured(at, member, asked)
         return known[size].error
 
-    def confirmed(size: int) -> _Measured:
+    def confirmed(size: int) -> _MeasuredSize:
         if not ((one := measured[size]).method.deterministic or one.again):
             measured[size] = one = _measured(head, one.method, asked, again=True)
         return one
@@ -448,7 +448,7 @@ def _sizes(head: Sampled, method: Method, asked: _Question) -> Iterator[dict[str
         }  # fmt: skip
 
 
-class _Measured(NamedTuple):
+class _MeasuredSize(NamedTuple):
     """The error of a sized method on a head, and its price.
 
     ``most`` is an upper bound of the error with the confidence `SURE`; ``again`` says whether the
@@ -463,7 +463,9 @@ class _Measured(NamedTuple):
     again: bool
 
 
-def _measured(head: Sampled, method: Method, asked: _Question, *, again: bool = False) -> _Measured:
+def _measured(
+    head: HeadSample, method: Method, asked: TargetSearch, *, again: bool = False
+) -> _MeasuredSize:
     """Return the mean error over draws; if measured again, over other draws."""
     trials = asked.trials
     count = 2 * trials if again else trials
@@ -479,10 +481,10 @@ def _measured(head: Sampled, method: Method, asked: _Question, *, again: bool = 
         quantile = float(stdtrit(max(trials - 1, 1), SURE))
     error, stderr = float(values.mean()), math.hypot(by_draws, by_rows)
     most = error + quantile * stderr
-    return _Measured(method, error, stderr, most, _price(method, estimate, head), again)
+    return _MeasuredSize(method, error, stderr, most, _price(method, estimate, head), again)
 
 
-def _price(method: Method, estimate: Approximation, head: Sampled) -> dict[str, float]:
+def _price(method: Method, estimate: Approximation, head: HeadSample) -> dict[str, float]:
     """Return the price in each currency; NaN if not even the estimate tells it."""
     x = head.full
     price = method.price(**x.shape.given)

@@ -76,12 +76,12 @@ def check(
     jobs = checks.integer("jobs", jobs, least=1)
     entries = _entries(modules)
     names = set(entries) if not chosen else {x for one in chosen for x in _named(one, entries)}
-    wanted = [_Check(module, name) for name, (module, _) in entries.items() if name in names]
+    wanted = [_ClaimTask(module, name) for name, (module, _) in entries.items() if name in names]
     return engines.results(wanted, jobs=jobs, progress=progress, label="claims")
 
 
 @dataclasses.dataclass(frozen=True)
-class _Check(tasks.Task):
+class _ClaimTask(tasks.Task):
     module: str
     name: str
 

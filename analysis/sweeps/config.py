@@ -28,7 +28,7 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 from analysis import inputs as data
 from analysis.costs.budget import amount_text
 from analysis.inputs import Head, Heads
-from analysis.sweeps.sweep import Plan, plan, repeated
+from analysis.sweeps.sweep import SweepPlan, plan, repeated
 from approx import Mask, Method, checks, parse
 from approx.estimate import memory
 
@@ -222,7 +222,7 @@ class Config:
     trials: int = 1
     seed: int = 0
 
-    def plan(self, folder: str | Path = ".") -> Plan:
+    def plan(self, folder: str | Path = ".") -> SweepPlan:
         """Return the cells of the sweep; relative paths of files start at ``folder``.
 
         Raises
@@ -245,7 +245,7 @@ class Config:
         whole = functools.partial(
             plan, trials=self.trials, seed=self.seed, budget=self.budgets, currency=self.currency
         )
-        planned: Plan = _at("", whole, methods, inputs, self.temperatures)
+        planned: SweepPlan = _at("", whole, methods, inputs, self.temperatures)
         if planned.cells:
             return planned
         if all(absent.refusal is not None for absent in planned.absent):

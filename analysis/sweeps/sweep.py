@@ -191,7 +191,7 @@ class Absent(NamedTuple):
         return f"{self.method} cannot be used under the mask of {self.input}: {self.refusal}"
 
 
-class Plan(NamedTuple):
+class SweepPlan(NamedTuple):
     """The cells of a sweep, in the order of its table.
 
     Attributes
@@ -210,7 +210,7 @@ class Plan(NamedTuple):
         """The names of the cells in a store, as `Cell.key`."""
         return [cell.key for cell in self.cells]
 
-    def shard(self, index: int, count: int) -> Plan:
+    def shard(self, index: int, count: int) -> SweepPlan:
         """Return part ``index`` (from 1) of ``count`` equal parts, by the keys of the cells."""
         checks.integer("shards", count, least=1)
         checks.integer("shard", index, least=1, most=count)
@@ -228,7 +228,7 @@ def plan(
     budget: float | Sequence[float] | None = None,
     currency: str = "stored",
     measure: Measure = errors,
-) -> Plan:
+) -> SweepPlan:
     """Return the cells of a sweep; a deterministic method has one trial, numbered −1.
 
     The parameters and errors are those of `sweep`.
@@ -296,7 +296,7 @@ def plan(
                             seed=int(seed), measure=measure, currency=currency,
                         )
                     )  # fmt: skip
-    return Plan(heads, cells, absent)
+    return SweepPlan(heads, cells, absent)
 
 
 def repeated(values: Sequence[Any]) -> int | None:
@@ -405,7 +405,7 @@ def versions() -> dict[str, str]:
     return {name: metadata.version(name) for name in ("expqk", "numpy", "scipy", "numba")}
 
 
-def described(planned: Plan) -> dict[str, Any]:
+def described(planned: SweepPlan) -> dict[str, Any]:
     """Return the entries of a store's manifest about a sweep, without its cells."""
     about = {"seed": planned.cells[0].seed if planned.cells else None, "versions": versions()}
     currencies = {cell.currency for cell in planned.cells} - {"stored"}
@@ -419,7 +419,7 @@ def described_failure(store: SweepStore, cell: Cell) -> str:
     return f"{cell.label} on {cell.name}, trial {cell.trial}: {failure.kind}: {what[0]}"
 
 
-def fill(store: SweepStore, planned: Plan, **how: Any) -> list[Cell]:
+def fill(store: SweepStore, planned: SweepPlan, **how: Any) -> list[Cell]:
     """Run the cells that a store lacks, keep each as it finishes, and return the failed cells.
 
     Cells run in random order. This makes the predicted remaining time reliable, and two processes
@@ -427,7 +427,7 @@ def fill(store: SweepStore, planned: Plan, **how: Any) -> list[Cell]:
 
     Parameters
     ----------
-    store, planned : SweepStore, Plan
+    store, planned : SweepStore, SweepPlan
     **how
         Where cells run, and whether failed ones run again, as in `engines.stream`.
     """
@@ -448,7 +448,7 @@ class Checked(NamedTuple):
 
 def verify(
     store: SweepStore,
-    planned: Plan,
+    planned: SweepPlan,
     *,
     part: float = 0.05,
     least: int = 3,
@@ -459,7 +459,7 @@ def verify(
 
     Parameters
     ----------
-    store, planned : SweepStore, Plan
+    store, planned : SweepStore, SweepPlan
     part : float
         The share of the finished cells to compute, in [0, 1].
     least : int

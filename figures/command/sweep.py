@@ -13,7 +13,7 @@ from pathlib import Path
 from analysis.runs import output_files
 from analysis.sweeps import config, sweep as sweeping
 from analysis.sweeps.store import TABLE, SweepStore
-from analysis.sweeps.sweep import Cell, Plan
+from analysis.sweeps.sweep import Cell, SweepPlan
 from figures.command import options
 
 EXAMPLES = ("expqk sweep figures/configs/quick.toml --store quick",)
@@ -96,7 +96,7 @@ def _text(path: Path) -> tuple[bytes, str]:
     return config.read_config(path), str(path.resolve().parent)
 
 
-def _describe(store: SweepStore, planned: Plan, *, jobs: int, retry_failed: bool) -> None:
+def _describe(store: SweepStore, planned: SweepPlan, *, jobs: int, retry_failed: bool) -> None:
     done = [cell for cell in planned.cells if store.done(cell.key)]
     failed = [cell for cell in planned.cells if store.failure(cell.key) is not None]
     skipped = {id(cell) for cell in done + ([] if retry_failed else failed)}
@@ -110,14 +110,14 @@ def _describe(store: SweepStore, planned: Plan, *, jobs: int, retry_failed: bool
         print(f"time    about {about} with --jobs {jobs}, by the time of one cell, {timed.label}")
 
 
-def _work(planned: Plan, cell: Cell) -> float:
+def _work(planned: SweepPlan, cell: Cell) -> float:
     """Return the multiply-adds of a cell at one temperature, 0 where only a run shows them."""
     x = planned.heads[cell.place]
     price = cell.method.price(n=x.n, l=x.l, d=x.d, mask=x.mask)
     return 0.0 if price is None else x.n * (price.multiply_adds or 0.0)
 
 
-def _spent(planned: Plan, cell: Cell) -> float:
+def _spent(planned: SweepPlan, cell: Cell) -> float:
     """Return the seconds of a cell at all temperatures, from its second run at one of them."""
     one = dataclasses.replace(cell, temperatures=cell.temperatures[:1])
     before = 0.0

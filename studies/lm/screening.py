@@ -21,7 +21,7 @@ import pandas as pd
 from analysis import inputs
 from analysis.advice import measurement
 from analysis.advice.diagnose import WRONG, cannot_win, diagnose
-from analysis.advice.measurement import FEW, TRIALS, Sampled
+from analysis.advice.measurement import FEW, TRIALS, HeadSample
 from analysis.advice.verdict import TIE
 from analysis.costs import budget, candidates
 from analysis.errors import metrics
@@ -37,7 +37,7 @@ ANSWER = ["spec", "attention_tv", "verdict"]
 
 def row_errors(x: Head, keys: float, seed: int) -> list[Array]:
     """Return the total variation of each query, (draws, n), for each candidate at a budget."""
-    head = Sampled.from_rows(x, None)
+    head = HeadSample.from_rows(x, None)
     methods = budget.match(candidates.methods(x.mask), keys, x, "stored").fitting
     found = []
     for drawn in measurement.draws(head, methods, trials=TRIALS, seed=seed):

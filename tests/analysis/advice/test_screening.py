@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from analysis import inputs
 from analysis.advice import diagnose as advising
 from analysis.advice.diagnose import cannot_win, diagnose, dry_run, winners
-from analysis.advice.measurement import FEW, WORTH, Sampled
+from analysis.advice.measurement import FEW, WORTH, HeadSample
 from analysis.advice.target import needed, smallest
 from analysis.costs import candidates
 from analysis.costs.candidates import TRIVIAL
@@ -84,7 +84,7 @@ def test_references_are_measured_on_request_and_whole(head, table, monkeypatch):
 
 def test_a_choice_of_queries_misleads_no_more_often_than_is_said(head, monkeypatch):
     """Errors of real rows; the probability is raised until it can be counted."""
-    picks = Sampled.from_rows(head, None).few(0).picked
+    picks = HeadSample.from_rows(head, None).few(0).picked
     assert len({*picks}) == FEW
     assert picks.max() > head.n * 3 / 4  # from all of them, not the first ones
     for probability in (0.1, 0.01):
@@ -119,7 +119,7 @@ def test_where_a_search_begins_does_not_change_where_errors_fall(most, first, ne
 def test_a_search_that_begins_with_few_queries_measures_fewer_sizes(head, monkeypatch):
     methods = [parse("sink_window()"), parse("columns(by='h2o', recent=4)")]
     guided = needed(head, 0.2, methods=methods)
-    monkeypatch.setattr(Sampled, "few", lambda self, seed: None)
+    monkeypatch.setattr(HeadSample, "few", lambda self, seed: None)
     plain = needed(head, 0.2, methods=methods)
     assert guided.spec.tolist() == plain.spec.tolist()
     assert guided.sizes.sum() < plain.sizes.sum()

@@ -22,7 +22,7 @@ from pandas.testing import assert_frame_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 from tqdm import tqdm
 
-from analysis.advice.diagnose import _Question, diagnose
+from analysis.advice.diagnose import Diagnosis, diagnose
 from analysis.advice.target import needed
 from analysis.errors.metrics import compare
 from analysis.inputs import Head, Heads, gaussian
@@ -112,13 +112,13 @@ def test_advice_goes_on_where_it_was(tmp_path, monkeypatch):
     alone = diagnose(whole, **asked)
     diagnose(whole[1].at(2, 1), **asked, finished=tmp_path)
     (kept,) = tmp_path.iterdir()
-    measured, rows_of = [], _Question.rows_of
+    measured, run = [], Diagnosis.run
 
-    def counted(self, x, **options):
-        measured.append((x.layer, x.head))
-        return rows_of(self, x, **options)
+    def counted(self, shared):
+        measured.append((self.head.layer, self.head.head))
+        return run(self, shared)
 
-    monkeypatch.setattr(_Question, "rows_of", counted)
+    monkeypatch.setattr(Diagnosis, "run", counted)
     for rows, others in ((None, 2), (np.array([0, 2, 4]), 3), (np.array([1, 3, 5]), 3)):
         found = diagnose(whole, **asked, rows=rows, finished=tmp_path)
         assert len(measured) == others
