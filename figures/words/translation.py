@@ -18,10 +18,9 @@ _TOUCHING = re.compile(r"(?<=[0-9])(?=[\u4e00-\u9fff])|(?<=[\u4e00-\u9fff])(?=[0
 @contextlib.contextmanager
 def speaking(language: str) -> Iterator[None]:
     """Say everything in a language, "en" or "zh"."""
-    checks.one_of("language", language, LANGUAGES)
     if language in _CATALOGUES:
         _catalogue(language)  # fails here if polib is missing, not in the middle of a figure
-    before = _spoken.set(language)
+    before = _spoken.set(checks.one_of("language", language, LANGUAGES))
     try:
         yield
     finally:
