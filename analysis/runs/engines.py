@@ -32,6 +32,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from joblib.externals import loky  # type: ignore[import-untyped]
 from joblib.externals.loky import process_executor  # type: ignore[import-untyped]
+from joblib.externals.loky.backend import resource_tracker  # type: ignore[import-untyped]
 from tqdm import tqdm
 
 from analysis.runs import tasks as runs
@@ -284,6 +285,7 @@ class _Processes(Serial):
         self.jobs, self.width = jobs, 2 * jobs
         if _Processes.runs == 0:
             _Processes.folder = Path(tempfile.mkdtemp(prefix="expqk-"))
+            resource_tracker.register(str(_Processes.folder), "folder")  # if this one is killed
         _Processes.runs += 1
 
     def open(self, shared: Sequence[Any]) -> None:
@@ -292,7 +294,7 @@ class _Processes(Serial):
         with _interrupts_ignored():  # new processes inherit this: Ctrl-C is for this one alone
             self.pool = loky.get_reusable_executor(
                 self.jobs, timeout=IDLE, initializer=_begin, initargs=(os.getpid(),), env=threads,
-                job_reducers=dict.fromkeys((np.ndarray, np.memmap), _mapped),
+                job_reducers=dict.fromkeys((np.ndarray, np.memmap), _mapped), result_reducers={},
             )  # fmt: skip
             self.pool.submit(int)
 
@@ -307,6 +309,7 @@ class _Processes(Serial):
         if _Processes.runs == 0:
             _Processes.files.clear()
             shutil.rmtree(_Processes.folder, ignore_errors=True)
+            resource_tracker.unregister(str(_Processes.folder), "folder")
 
 
 def _mapped(array: Array) -> tuple[Any, ...]:

@@ -525,6 +525,11 @@ def processes(function, arguments):
     return engines.results([Application(function, (x,)) for x in arguments], jobs=2)
 
 
+def test_big_outcomes_come_back(engine):
+    found = engines.results([Application(np.ones, (2**16,))] * 2, **engine)
+    assert [one.sum() for one in found] == [2**16] * 2
+
+
 def test_results_are_in_the_order_of_the_tasks(engine):
     tasks = [Application(abs, (x,)) for x in (-3, 2, -1)]
     assert engines.results(tasks, **engine) == [3, 2, 1]
