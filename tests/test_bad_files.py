@@ -489,7 +489,7 @@ def test_the_name_of_a_file_is_no_formula_of_a_spreadsheet(tmp_path, monkeypatch
     shown = style.save_table("error", table, tmp_path).read_text().splitlines()
     assert [line[0] for line in shown[1:]] == ["'"] * 4 + ["-", "a", "'"]
     assert all(line.endswith(",-1.5") for line in shown[1:])
-    monkeypatch.setattr(figure_files, "told", lambda *_: "")
+    monkeypatch.setattr(figure_files, "wording", lambda *_: "")
     pd.testing.assert_frame_equal(figure_files.saved("error", tmp_path), table)
 
 

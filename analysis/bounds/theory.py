@@ -104,7 +104,7 @@ class Case:
         return np.random.default_rng(self.seed)
 
 
-class Found(NamedTuple):
+class Outcome(NamedTuple):
     """The prediction of one theory for a head, and the measurement.
 
     Attributes
@@ -136,7 +136,7 @@ class Theory(NamedTuple):
         ``compared`` says what is predicted and measured.
     source : str
     check : callable
-        Maps a `Case` to a `Found`.
+        Maps a `Case` to a `Outcome`.
     """
 
     name: str
@@ -145,10 +145,10 @@ class Theory(NamedTuple):
     hypothesis: str
     compared: str
     source: str
-    check: Callable[[Case], Found]
+    check: Callable[[Case], Outcome]
 
 
-def _entries(head: Case) -> Found:
+def _entries(head: Case) -> Outcome:
     most, n = float(np.abs(head.logits).max()), head.x.n
     unit = math.sqrt(math.log(max(n, 2)))
     B = max(float(np.abs(a).max()) for a in (head.q, head.k)) / unit
@@ -161,18 +161,18 @@ def _entries(head: Case) -> Found:
         predicted = float(ways) if ways < 1e308 else math.inf
     s = rank.singular_values(head.matrix)
     measured = rank.measures(s, head.matrix.shape, epsilon=head.epsilon)["epsilon_rank_frobenius"]
-    return Found(B, B, 1.0, B < 1, predicted, measured)
+    return Outcome(B, B, 1.0, B < 1, predicted, measured)
 
 
-def _any_basis(head: Case) -> Found:
+def _any_basis(head: Case) -> Outcome:
     least = math.sqrt(float(np.abs(head.logits).max()) / math.log(max(head.x.n, 2)))
-    return Found(least, least, 1.0, least < 1, math.nan, math.nan)
+    return Outcome(least, least, 1.0, least < 1, math.nan, math.nan)
 
 
-def _temperature(head: Case) -> Found:
+def _temperature(head: Case) -> Outcome:
     dimension = min(int(np.linalg.matrix_rank(a)) for a in (head.q, head.k)) or 1
     limit = math.log2(max(head.x.n, 2))
-    return Found(
+    return Outcome(
         2 - 1 / dimension,
         dimension,
         limit,
@@ -182,7 +182,7 @@ def _temperature(head: Case) -> Found:
     )
 
 
-def _coreset(head: Case) -> Found:
+def _coreset(head: Case) -> Outcome:
     x, values = head.x, head.values
     K = np.asarray(x.K, np.float64)
     norms = lengths(K - K.mean(axis=0))
@@ -193,7 +193,7 @@ def _coreset(head: Case) -> Found:
     measured = math.nan
     if values is not None:
         measured = _smallest(head, values)
-    return Found(rho, spread, 0.01, spread < 0.01, size, measured)
+    return Outcome(rho, spread, 0.01, spread < 0.01, size, measured)
 
 
 def _smallest(head: Case, values: Array) -> float:
@@ -210,7 +210,7 @@ def _smallest(head: Case, values: Array) -> float:
     return math.inf
 
 
-def _support_basis(head: Case) -> Found:
+def _support_basis(head: Case) -> Outcome:
     threshold = math.sqrt(math.log(max(head.x.n, 2)))
     alone, normal = 1.0, 1.0
     worst = 0.0
@@ -224,10 +224,10 @@ def _support_basis(head: Case) -> Found:
         # the share of entries that are at least as large
         share = np.arange(1, len(size) + 1) / len(size)
         worst = max(worst, float((size / np.sqrt(2 * np.log(2 / share))).max()))
-    return Found(threshold, worst, GAUSSIAN, worst < GAUSSIAN, 1 - normal, 1 - alone)
+    return Outcome(threshold, worst, GAUSSIAN, worst < GAUSSIAN, 1 - normal, 1 - alone)
 
 
-def _gaussian_logits(head: Case) -> Found:
+def _gaussian_logits(head: Case) -> Outcome:
     predicted, measured, distances, deviations = [], [], [], []
     for i in np.flatnonzero(head.x.mask.counts >= BROAD):
         seen = slice(int(head.x.mask.first[i]), int(head.x.mask.stop[i]))
@@ -242,21 +242,21 @@ def _gaussian_logits(head: Case) -> Found:
         distances.append(off * math.sqrt(count))
         deviations.append(deviation)
     if not predicted:
-        return Found(math.nan, math.nan, LILLIEFORS, False, math.nan, math.nan)
+        return Outcome(math.nan, math.nan, LILLIEFORS, False, math.nan, math.nan)
     distance = float(np.median(distances))
-    return Found(
+    return Outcome(
         float(np.median(deviations)), distance, LILLIEFORS, distance < LILLIEFORS,
         float(np.mean(predicted)), float(np.mean(measured)),
     )  # fmt: skip
 
 
-def _sampling(head: Case) -> Found:
+def _sampling(head: Case) -> Outcome:
     x, k = head.x, head.keys
     squares = np.square(head.weights).sum(axis=1)
     N = x.mask.counts.astype(np.float64)
     broad = k < N
     if not broad.any():
-        return Found(float(np.median(1 / squares)), math.nan, math.nan, True, 0.0, 0.0)
+        return Outcome(float(np.median(1 / squares)), math.nan, math.nan, True, 0.0, 0.0)
     N, squares = N[broad], squares[broad]
     variance = (N - k) / (k * (N - 1)) * np.maximum(N * squares - 1, 0)
     total = exact.log_row_sums(x.Q, x.K, mask=x.mask)
@@ -266,23 +266,23 @@ def _sampling(head: Case) -> Found:
         assert isinstance(support, Support)
         off.append(support.scaled(total).sum(axis=1)[broad] - 1)
     measured = np.sqrt(np.square(off).mean(axis=0))
-    return Found(
+    return Outcome(
         float(np.median(1 / squares)), math.nan, math.nan, True,
         float(np.median(np.sqrt(variance))), float(np.median(measured)),
     )  # fmt: skip
 
 
-def _states(head: Case) -> Found:
+def _states(head: Case) -> Outcome:
     P, mask = head.weights, head.x.mask
     least = state_rank.least_states(P, head.epsilon, mask=mask)
     bound = state_rank.lower_bound(P, head.keys, mask=mask)
     method = Positive(m=head.keys, projection="orthogonal")
     estimate = head.x.approximate(method, rng=head.rng())
     found = head.x.compare(estimate)["attention_relative_frobenius"]
-    return Found(float(least), math.nan, math.nan, True, bound, found)
+    return Outcome(float(least), math.nan, math.nan, True, bound, found)
 
 
-def _rank(head: Case) -> Found:
+def _rank(head: Case) -> Outcome:
     P, mask = head.weights, head.x.mask
     U, s, right = scipy.linalg.svd(P, full_matrices=False, check_finite=False)
     norm, r = float(np.linalg.norm(P)), head.keys
@@ -292,15 +292,15 @@ def _rank(head: Case) -> Found:
     predicted = float(np.linalg.norm(s[r:]) / norm)
     measured = float(np.linalg.norm(rest) / norm)
     unseen = 1 - mask.entries / P.size
-    return Found(value, unseen, math.nan, mask.is_full, predicted, measured)
+    return Outcome(value, unseen, math.nan, mask.is_full, predicted, measured)
 
 
-def _columns(head: Case) -> Found:
+def _columns(head: Case) -> Outcome:
     P, V = head.weights, head.values
     s = rank.singular_values(P)
     stable = float(np.square(s / s[0]).sum())
     if V is None or not V.any():
-        return Found(stable, math.nan, math.nan, True, math.nan, math.nan)
+        return Outcome(stable, math.nan, math.nan, True, math.nan, math.nan)
     of_values = rank.singular_values(V)
     norms = np.linalg.norm(P, axis=0) * np.linalg.norm(V, axis=1)
     shares, rng, off = norms / norms.sum(), head.rng(), []
@@ -313,16 +313,16 @@ def _columns(head: Case) -> Found:
         stable * float(np.square(of_values).sum()) / of_values[0] ** 2 / head.keys
     )
     measured = math.sqrt(float(np.mean(np.square(off)))) / size
-    return Found(stable, math.nan, math.nan, True, predicted, measured)
+    return Outcome(stable, math.nan, math.nan, True, predicted, measured)
 
 
-def _degree(head: Case) -> Found:
+def _degree(head: Case) -> Outcome:
     spread = np.where(head.x.mask.visible(), head.logits, np.nan)
     B = float((np.nanmax(spread, axis=1) - np.nanmin(spread, axis=1)).max())
     # e^−x on [0, B] is e^(−B/2) Σ' 2 I_k(B/2) T_k, and the error of a truncation is largest at 0
     enough = range(2**40 if B > 0 else 0)  # B < 2^54, and the degree is about √(B log(1/ε))
     measured = bisect_left(enough, True, key=lambda n: log_tail(n, B / 2) <= math.log(head.epsilon))
-    return Found(B, B, math.inf, B >= 1, degree_order(B, head.epsilon), float(measured))
+    return Outcome(B, B, math.inf, B >= 1, degree_order(B, head.epsilon), float(measured))
 
 
 def degree_order(B: float, epsilon: float) -> float:
@@ -340,13 +340,13 @@ def degree_order(B: float, epsilon: float) -> float:
     return max(math.sqrt(B * digits), few)
 
 
-def _space(head: Case) -> Found:
+def _space(head: Case) -> Outcome:
     x = head.x
     r = float(lengths(x.Q).max() * lengths(x.K).max())
     most = x.d * math.exp(2 * r) if r < 350 else math.inf
     states = state_rank.least_states(head.weights, head.epsilon, mask=x.mask)
     limit = math.sqrt(x.d)
-    return Found(r, r, limit, r <= limit, min(head.epsilon**-2, most), states * (x.shape.c + 1.0))
+    return Outcome(r, r, limit, r <= limit, min(head.epsilon**-2, most), states * (x.shape.c + 1.0))
 
 
 def gap_scale(logits: Array) -> tuple[float, float, int]:
@@ -376,7 +376,7 @@ def gap_scale(logits: Array) -> tuple[float, float, int]:
     return float(scales[best]), float(gaps[best]), best + 2
 
 
-def _critical(head: Case) -> Found:
+def _critical(head: Case) -> Outcome:
     mask, found = head.x.mask, []
     for i in np.flatnonzero(mask.counts > 1):
         seen = slice(int(mask.first[i]), int(mask.stop[i]))
@@ -384,15 +384,15 @@ def _critical(head: Case) -> Found:
         above = math.exp(min(gap - math.log(count), 0.0))
         found.append((beta, above, float(head.weights[i].max())))
     if not found:
-        return Found(math.nan, math.nan, 1.0, False, math.nan, math.nan)
+        return Outcome(math.nan, math.nan, 1.0, False, math.nan, math.nan)
     beta, above, largest = (float(np.median(x)) for x in zip(*found, strict=True))
-    return Found(beta, beta, 1.0, beta < 1, above, largest)
+    return Outcome(beta, beta, 1.0, beta < 1, above, largest)
 
 
-def _discrepancy(head: Case) -> Found:
+def _discrepancy(head: Case) -> Outcome:
     x, V = head.x, head.values
     if V is None or not V.any() or x.l < 2:
-        return Found(math.nan, math.nan, 1.0, False, math.nan, math.nan)
+        return Outcome(math.nan, math.nan, 1.0, False, math.nan, math.nan)
     q, k = np.asarray(x.Q, np.float64), np.asarray(x.K, np.float64)
     k = k - k.mean(axis=0)
     longest = float(np.linalg.norm(V, axis=1).max())
@@ -406,7 +406,7 @@ def _discrepancy(head: Case) -> Found:
         sign[thinned(k, x.l // 2, rng)] = 1.0
         off.append(np.linalg.norm((head.matrix * sign) @ V, axis=1) / longest)
     bound = float(np.median(predicted))
-    return Found(float(np.median(reach)), bound, 1.0, bound < 1, bound, float(np.median(off)))
+    return Outcome(float(np.median(reach)), bound, 1.0, bound < 1, bound, float(np.median(off)))
 
 
 # Of the papers of arXiv, but 2302.02451 and 2512.07647, the abstract was read.

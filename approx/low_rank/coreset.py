@@ -20,7 +20,7 @@ from approx.estimate.parts import Parts
 from approx.low_rank.nystrom import (
     EXACT,
     SAMPLE,
-    drawn,
+    draw_landmarks,
     factors,
     gaussian,
     past_factors,
@@ -249,7 +249,9 @@ class Coreset(Method):
 
     def _places(self, b: Array, x: Array, rank: int, rng: np.random.Generator) -> Array:
         return (
-            thinned(b, rank, rng) if self.pivots == "thinning" else drawn(x, rank, self.pivots, rng)
+            thinned(b, rank, rng)
+            if self.pivots == "thinning"
+            else draw_landmarks(x, rank, self.pivots, rng)
         )
 
     def _picks(self, b: Array, x: Array, rank: int, rng: np.random.Generator) -> list[Pick]:

@@ -107,7 +107,7 @@ def dense_matrix(D: ArrayLike) -> Matrix:
     return matrix
 
 
-def seen(D: Matrix, mask: Mask) -> Matrix:
+def with_nan(D: Matrix, mask: Mask) -> Matrix:
     """Return D with NaN where a query does not see a key; D itself if all entries are seen."""
     if mask.is_full:
         return D

@@ -358,7 +358,7 @@ def _masked(D: ArrayLike, mask: MaskLike) -> tuple[Matrix, Matrix, int]:
     Unseen entries are clipped where they would be so large that seen entries lose all digits.
     """
     matrix = dense_matrix(D)
-    visible = decomposition.seen(matrix, masks.as_mask(mask, *matrix.shape))
+    visible = decomposition.with_nan(matrix, masks.as_mask(mask, *matrix.shape))
     scaled, exponent = normalised(visible)
     if visible is matrix:
         return scaled, scaled, exponent

@@ -261,7 +261,7 @@ def choose(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -
         return points
     if landmarks == "kmeans":
         return _centroids(points, rank, rng)
-    return np.asarray(points[np.sort(drawn(points, rank, landmarks, rng))])
+    return np.asarray(points[np.sort(draw_landmarks(points, rank, landmarks, rng))])
 
 
 def work_of_choice(count: int, rank: int, landmarks: str, d: int) -> float:
@@ -274,7 +274,7 @@ def work_of_choice(count: int, rank: int, landmarks: str, d: int) -> float:
     return float(count * sample * (sample + d) if sample < count else count**3 + count**2 * (d + 1))
 
 
-def drawn(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -> Array:
+def draw_landmarks(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -> Array:
     """Return indices of distinct points, (rank,), drawn in turn, uniformly or by leverage."""
     chances = None
     if landmarks == "leverage":

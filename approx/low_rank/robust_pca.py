@@ -281,7 +281,7 @@ def inexact_alm(
     (1, 1, 8.0)
     """
     matrix = dense_matrix(D)
-    matrix = decomposition.seen(matrix, masks.as_mask(mask, *matrix.shape))
+    matrix = decomposition.with_nan(matrix, masks.as_mask(mask, *matrix.shape))
     lam = balanced(matrix) if lam is None else checks.positive("lam", lam)
     tolerance = checks.positive("tolerance", tolerance)
     max_iterations = checks.integer("max_iterations", max_iterations, least=1)
@@ -363,7 +363,7 @@ def acc_alt_proj(
     (1, 8.0)
     """
     matrix = dense_matrix(D)
-    matrix = decomposition.seen(matrix, masks.as_mask(mask, *matrix.shape))
+    matrix = decomposition.with_nan(matrix, masks.as_mask(mask, *matrix.shape))
     r = checks.integer("rank", rank, least=0, most=min(matrix.shape))
     checks.positive("tolerance", tolerance)
     max_iterations = checks.integer("max_iterations", max_iterations, least=1)

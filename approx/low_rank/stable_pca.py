@@ -188,7 +188,7 @@ def stable_pca(
     0.01
     """
     matrix = dense_matrix(D)
-    matrix = decomposition.seen(matrix, masks.as_mask(mask, *matrix.shape))
+    matrix = decomposition.with_nan(matrix, masks.as_mask(mask, *matrix.shape))
     lam = balanced(matrix) if lam is None else checks.positive("lam", lam)
     if checks.number("delta", delta, "finite and >= 0") < 0:
         raise ValueError(f"delta must be finite and >= 0, got {delta!r}")

@@ -110,7 +110,7 @@ def nearest(
     """
     matrix = decomposition.dense_matrix(P)
     seen = masks.as_mask(mask, *matrix.shape)
-    known = decomposition.seen(matrix, seen)
+    known = decomposition.with_nan(matrix, seen)
     n, l = known.shape
     r = checks.integer("rank", rank, least=1, most=min(n, l))
     memory.reserve(8 * l * r * r + 64 * n * l, f"a fit of rank {r} to {n}×{l} weights", "rank")

@@ -12,7 +12,7 @@ from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.low_rank import exact_matrix
-from approx.low_rank.decomposition import Matrix, filled, seen
+from approx.low_rank.decomposition import Matrix, filled, with_nan
 from approx.low_rank.exact_matrix import SPACES
 from approx.low_rank.godec import godec
 from approx.low_rank.krylov import ACCURACY, block_krylov
@@ -201,7 +201,7 @@ class TruncatedSVD(Method):
     def _rank(self, D: Matrix, mask: Mask) -> int:
         if self.rank is not None:
             return self.rank
-        s = scipy.linalg.svdvals(filled(seen(D, mask)), check_finite=False)
+        s = scipy.linalg.svdvals(filled(with_nan(D, mask)), check_finite=False)
         return self.least_rank(s, float(s @ s)) or len(s)
 
     def _dense(self, q: Array, k: Array) -> tuple[Matrix, Matrix, float]:

@@ -43,7 +43,7 @@ def save(
     """
     module = FIGURES[name]
     title = tr(module.TITLE)
-    said = style.plain_text(told(name, table, PARTS[:1]))
+    said = style.plain_text(wording(name, table, PARTS[:1]))
     own = None if read else table
     written = style.save(name, own, draw(name, table), folder, formats, caption, said)
     if panels := getattr(module, "panels", None):
@@ -70,14 +70,14 @@ def draw(name: str, table: pd.DataFrame) -> Figure:
     return figure
 
 
-def told(name: str, table: pd.DataFrame, parts: Sequence[str] = PARTS) -> str:
+def wording(name: str, table: pd.DataFrame, parts: Sequence[str] = PARTS) -> str:
     """Return all that a figure says of its table, or some parts of it."""
     return " ".join(getattr(FIGURES[name], part)(style.drawable(table)) for part in parts)
 
 
 def title_and_text(name: str, table: pd.DataFrame) -> str:
     """Return the title of a figure and all that it says of its table."""
-    return f"{tr(FIGURES[name].TITLE)}\n\n{told(name, table)}"
+    return f"{tr(FIGURES[name].TITLE)}\n\n{wording(name, table)}"
 
 
 def saved(name: str, folder: Path) -> pd.DataFrame | None:
@@ -99,7 +99,7 @@ def saved(name: str, folder: Path) -> pd.DataFrame | None:
         )
         if "input" in table:  # see `harmless`
             table["input"] = table["input"].str.replace(r"^'(?=[=+@-])", "", regex=True)
-        told(name, table)  # cheap, and needs the columns and rows that drawing does
+        wording(name, table)  # cheap, and needs the columns and rows that drawing does
     except Exception as error:  # whatever a parser or a figure raises on an edited file
         raise ValueError(
             f"{one_line(path)} is no table of the figure {name} "

@@ -16,7 +16,7 @@ import pandas as pd
 
 from analysis.runs import output_files
 from analysis.sentences import one_line
-from figures.document.figure_files import PARTS, saved, told
+from figures.document.figure_files import PARTS, saved, wording
 from figures.drawing import style
 from figures.gallery import FIGURES
 from figures.words.translation import LANGUAGES, mark, speaking, spoken, tr, twin
@@ -61,12 +61,12 @@ def page(tables: Mapping[str, pd.DataFrame], before: Mapping[str, str]) -> str:
             continue
         found, *rest = PARTS
         how = f"`expqk figures {name}{' --lang zh' if chinese else ''}`"
-        finding = github(told(name, tables[name], [found]))
+        finding = github(wording(name, tables[name], [found]))
         parts.append(
             f"## {name}\n\n{how if chinese else f'{sentence(name)} {how}'}\n\n"
             f"**{finding}**\n\n"
             f"![{tr(module.TITLE)}](../{(PICTURES / name).as_posix()}.png)\n\n"
-            f"{github(told(name, tables[name], rest))}\n"
+            f"{github(wording(name, tables[name], rest))}\n"
         )
     return "\n".join(parts)
 

@@ -104,7 +104,7 @@ def test_figures_of_a_file(tensors, tmp_path, capsys):
     files = "data/spectrum.csv", "figures/spectrum.txt", "figures/spectrum.png"
     assert written == [str(out / name) for name in files]
     table = pd.read_csv(out / files[0])
-    text = f"{FIGURES['spectrum'].TITLE}\n\n{figure_files.told('spectrum', table)}\n"
+    text = f"{FIGURES['spectrum'].TITLE}\n\n{figure_files.wording('spectrum', table)}\n"
     assert (out / files[1]).read_text("utf-8") == text
     assert "my heads 1.2" in (out / "data/spectrum.csv").read_text("utf-8")
 

@@ -22,7 +22,7 @@ from approx import Mask, parse
 from approx.method import FROBENIUS
 from approx.method.evaluation import obstacle
 from approx.method.tags import ORACLE
-from figures.document.figure_files import save, saved, told
+from figures.document.figure_files import save, saved, wording
 from figures.drawing import looks, style
 from figures.fonts import FAMILY
 from figures.gallery import FIGURES, error, explore, price
@@ -187,7 +187,7 @@ def test_names_of_inputs_are_drawn_as_they_are(tables, tmp_path):
     drawn = FIGURES["moments"].draw(style.drawable(named, style.NAME))
     titles = [ax.get_title() for ax in drawn.axes[: named.input.nunique()]]
     assert titles == [ends(one, style.NAME).replace("$", r"\$") for one in named.input.unique()]
-    assert f"{name}gaussian" in told("moments", named).replace(r"\$", "$")
+    assert f"{name}gaussian" in wording("moments", named).replace(r"\$", "$")
     plain = save("moments", table, tmp_path / "plain", ("pdf",))[1].read_bytes()
     assert FAMILY.replace(" ", "").encode() not in plain
 
