@@ -63,14 +63,10 @@ def assert_is(low, want):
 
 @pytest.mark.parametrize("entries", [1, 20, exact.STRIPE])
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_matrix_whatever_is_asked(kind, entries, monkeypatch):
+def test_one_matrix_whatever_is_asked_with_its_scales_merged(kind, entries, monkeypatch):
     monkeypatch.setattr(exact, "STRIPE", entries)
-    assert_is(*low_of(kind))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_scales_of_rows_and_columns_are_merged(kind):
     low, want = low_of(kind)
+    assert_is(low, want)
     rng = np.random.default_rng(2)
     for _ in range(2):  # once, and beside the scales that are there
         row, column = rng.uniform(-1, 1, low.shape[0]), rng.uniform(-1, 1, low.shape[1])

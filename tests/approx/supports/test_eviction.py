@@ -171,15 +171,3 @@ def test_what_k_counts():
     # rows of 1, 2, 3, 4 and five times 5 keys: 35/9
     assert template.within(3.8, n=9, l=9, d=2) is None
     assert template.within(3.9, n=9, l=9, d=2).k == 5
-
-
-@pytest.mark.parametrize("by", [by for by in SCORES if by != "h2o"])
-@some
-@given(data=st.data())
-def test_one_set_by_its_definition(by, data):
-    Q, K, mask, method = data.draw(settled(by, evicts=False))
-    want = twin(Q, K, mask, method)
-    assume(want is not None)
-    on = support(method.approximate(Q, K, mask=mask))
-    np.testing.assert_array_equal(on, want)
-    assert on.sum(axis=1).max() <= method.k

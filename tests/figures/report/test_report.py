@@ -191,9 +191,9 @@ def test_title_authors_and_names_of_inputs_are_text(small, edited, found):
         authors=(HOSTILE[::-1], "李\n雷"),
     )
     (edited / "report.md").write_text(text, "utf-8")
-    report._page("index.html", edited)
+    report._pages(["index.html"], edited)
     (edited / "report.md").write_text(_about(text), "utf-8")
-    report._page("report.pdf", edited)
+    report._pages(["report.pdf"], edited)
     page = html.unescape(re.sub("<[^<>]*>", "", (edited / "index.html").read_text("utf-8")))
     page = " ".join(page.split())  # what is seen
     for said in (HOSTILE, HOSTILE[::-1], "李 雷", f"--title '{HOSTILE} ```'"):
@@ -296,7 +296,7 @@ def test_chinese_is_emphasised_by_weight(chinese):
 
 def test_the_pdf_in_chinese_has_headings_and_every_character(chinese, edited):
     (edited / "report.md").write_text(chinese, "utf-8")
-    report._page("report.pdf", edited)
+    report._pages(["report.pdf"], edited)
     pdf = (edited / "report.pdf").read_bytes()
     assert SERIF.stem.encode() in pdf
     seen = text_of(pdf)
