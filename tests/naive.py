@@ -27,6 +27,42 @@ def attention(Q, K, V, mask=None):
     return np.array([sum(w * v for w, v in zip(row, V)) / sum(row) for row in weights])
 
 
+def attention_errors(estimate, Q, K, V):
+    """Return tv and the error of the output of each row, in 50 digits, as `compare` defines them.
+
+    The estimate is what `block` returns, and the logits are sums of exact products.
+    """
+    shift = estimate.row_log(slice(None))
+    entries = estimate.block(slice(None), shift=shift).tolist()
+    on = estimate.mask.visible()
+    Q, K, V = (x.astype(np.float64).tolist() for x in (Q, K, V))
+    found = []
+    with mpmath.workdps(50):
+        for i, row in enumerate(entries):
+            keys = np.flatnonzero(on[i])
+            x = [mpmath.fdot(Q[i], K[j]) for j in keys]
+            w = [mpmath.exp(y - max(x)) for y in x]
+            total = mpmath.fsum(w)
+            p = [y / total for y in w]
+            b = [mpmath.mpf(row[j]) for j in keys]
+            if estimate.space == "attention":
+                unit, empty = mpmath.exp(mpmath.mpf(float(shift[i]))), not any(b)
+            else:
+                mass = mpmath.fsum(b)
+                empty = mass <= 0
+                unit = 0 if empty else 1 / mass
+            off = [0 * y if empty else y * unit for y in b]
+            off = divided = [y - z for y, z in zip(off, p)]
+            if estimate.fitted:
+                mass = mpmath.fsum(b)
+                empty = mass <= 0
+                divided = [0 if empty else y / mass - z for y, z in zip(b, p)]
+            tv = mpmath.mpf(1) if empty else mpmath.fsum(map(abs, divided)) / 2
+            moved = [mpmath.fdot(off, [V[j][c] for j in keys]) for c in range(len(V[0]))]
+            found.append((tv, mpmath.sqrt(mpmath.fsum(y * y for y in moved))))
+    return found
+
+
 def tensor(x, power):
     """⊗^power x, flattened: d^power entries."""
     return np.array([math.prod(c) for c in itertools.product(x, repeat=power)])

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from naive import attention_errors
 from small import NAMES, hiding, made
 
 from analysis import inputs
@@ -15,42 +16,6 @@ from approx.estimate.corrections import Addition, Support
 from approx.estimate.low import Factors
 from approx.supports.key_boxes import PageBoxes
 from approx.supports.patterns import exact_on
-
-
-def truth(estimate, Q, K, V):
-    """Return tv and the error of the output of each row, in 50 digits, as `compare` defines them.
-
-    The estimate is what `block` returns, and the logits are sums of exact products.
-    """
-    shift = estimate.row_log(slice(None))
-    entries = estimate.block(slice(None), shift=shift).tolist()
-    seen = estimate.mask.visible()
-    Q, K, V = (x.astype(np.float64).tolist() for x in (Q, K, V))
-    found = []
-    with mpmath.workdps(50):
-        for i, row in enumerate(entries):
-            keys = np.flatnonzero(seen[i])
-            x = [mpmath.fdot(Q[i], K[j]) for j in keys]
-            w = [mpmath.exp(y - max(x)) for y in x]
-            total = mpmath.fsum(w)
-            p = [y / total for y in w]
-            b = [mpmath.mpf(row[j]) for j in keys]
-            if estimate.space == "attention":
-                unit, empty = mpmath.exp(mpmath.mpf(float(shift[i]))), not any(b)
-            else:
-                mass = mpmath.fsum(b)
-                empty = mass <= 0
-                unit = 0 if empty else 1 / mass
-            off = [0 * y if empty else y * unit for y in b]
-            off = divided = [y - z for y, z in zip(off, p)]
-            if estimate.fitted:
-                mass = mpmath.fsum(b)
-                empty = mass <= 0
-                divided = [0 if empty else y / mass - z for y, z in zip(b, p)]
-            tv = mpmath.mpf(1) if empty else mpmath.fsum(map(abs, divided)) / 2
-            moved = [mpmath.fdot(off, [V[j][c] for j in keys]) for c in range(len(V[0]))]
-            found.append((tv, mpmath.sqrt(mpmath.fsum(y * y for y in moved))))
-    return found
 
 
 def points(rng):
@@ -141,7 +106,7 @@ def fuzzed(cases, seed):
             except ValueError:  # a mask has no meaning for it
                 continue
         found = certified(rng, estimate, Q, K, V)
-        for (tv, output), bound in zip(truth(estimate, Q, K, V), found.itertuples()):
+        for (tv, output), bound in zip(attention_errors(estimate, Q, K, V), found.itertuples()):
             slack, other = bound.attention_tv - tv, bound.output_absolute_error - output
             rows.append((case, bound.kind, slack >= 0 and other >= 0, float(slack), float(other)))
     return pd.DataFrame(rows, columns=["case", "kind", "held", "slack", "output_slack"])
@@ -172,7 +137,7 @@ def test_rounding_of_large_logits_is_counted(spec, bits):
     assert (lower <= x).all()
     assert (upper >= x).all()
     found = certificates.row_bounds(estimate, Q, K, V, known=known)
-    for bound, (tv, output) in zip(found.itertuples(), truth(estimate, Q, K, V)):
+    for bound, (tv, output) in zip(found.itertuples(), attention_errors(estimate, Q, K, V)):
         assert bound.attention_tv >= tv > 1e-6
         assert bound.output_absolute_error >= output > 1e-6
 
@@ -217,7 +182,9 @@ def test_rows_far_apart_have_bounds():
         estimate = parse(spec).approximate(Q, K, mask=mask)
         dropped = residuals.off_support(estimate, Q, K)
         found = certificates.row_bounds(estimate, Q, K, V, dropped=dropped)
-        for bound, (tv, output) in zip(found.itertuples(), truth(estimate, Q, K, V), strict=True):
+        for bound, (tv, output) in zip(
+            found.itertuples(), attention_errors(estimate, Q, K, V), strict=True
+        ):
             assert bound.attention_tv >= tv
             assert bound.output_absolute_error >= output
             finite += np.isfinite(bound.attention_tv)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-import mpmath
+import naive
 import numpy as np
 import pytest
 from small import hiding
@@ -15,23 +15,9 @@ from approx.estimate import exact
 from approx.supports.key_boxes import PageBoxes
 
 
-def tv_of(estimate, Q, K, digits=40):
-    """Return tv of each row of attention by what `block` returns, in so many digits."""
-    entries = estimate.block(slice(None), shift=estimate.row_log()).tolist()
-    seen, found = estimate.mask.visible(), []
-    Q, K = Q.astype(np.float64).tolist(), K.astype(np.float64).tolist()
-    with mpmath.workdps(digits):
-        for row, q, on in zip(entries, Q, seen):
-            keys = np.flatnonzero(on)
-            x = [mpmath.fdot(q, K[j]) for j in keys]
-            w = [mpmath.exp(y - max(x)) for y in x]
-            total, mass = mpmath.fsum(w), mpmath.fsum(row[j] for j in keys)
-            if mass <= 0:
-                found.append(1.0)
-                continue
-            off = [abs(row[j] / mass - y / total) for j, y in zip(keys, w)]
-            found.append(float(mpmath.fsum(off) / 2))
-    return np.array(found)
+def tv_of(estimate, Q, K):
+    rows = naive.attention_errors(estimate, Q, K, np.ones((len(K), 1)))
+    return np.array([float(tv) for tv, _ in rows])
 
 
 def some(rng):

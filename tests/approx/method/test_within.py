@@ -155,6 +155,18 @@ def test_a_budget_has_a_known_currency():
         ("tensor_power", 16, "tensor_power(n=2)"),
         ("zero", 1, "zero()"),
         ("uniform", 1, "uniform()"),
+        ("scatterbrain(positive, top_k)", 32, "scatterbrain(positive(m=10), top_k(k=16))"),
+        # a given size is spent first, the template has what is left
+        ("scatterbrain(positive(m=10), top_k)", 20, "scatterbrain(positive(m=10), top_k(k=4))"),
+        ("scatterbrain(positive, top_k(k=4))", 20, "scatterbrain(positive(m=10), top_k(k=4))"),
+        ("scatterbrain(positive(m=10), top_k(k=4))", 20, "scatterbrain(positive(10), top_k(4))"),
+        ("scatterbrain(positive(m=10), top_k(k=4))", 19.9, None),
+        ("scatterbrain(positive(m=10), top_k)", 16, None),
+        ("scatterbrain(positive, top_k(k=4))", 4, None),
+        ("scatterbrain(positive, top_k)", 1.9, None),
+        ("scatterbrain(zero, top_k)", 16, "scatterbrain(zero(), top_k(k=16))"),
+        ("scatterbrain(taylor, top_k)", 32, "scatterbrain(taylor(2), top_k(16))"),
+        ("scatterbrain(positive, top_k)", 1000, "scatterbrain(positive(m=610), top_k(k=24))"),
     ],
 )
 def test_by_hand(spec, budget, filled):
@@ -250,25 +262,3 @@ def test_the_sizes_that_a_template_is_told_are_those_that_are_open():
     assert found.k == 16
     assert str(with_sizes(parse("trigonometric"))) == "trigonometric(m=16)"
     assert str(with_sizes(parse("pages(size=8)"))) == "pages(k=16, size=8)"
-
-
-@pytest.mark.parametrize(
-    ("spec", "budget", "filled"),
-    [
-        ("scatterbrain(positive, top_k)", 32, "scatterbrain(positive(m=10), top_k(k=16))"),
-        # a given size is spent first, the template has what is left
-        ("scatterbrain(positive(m=10), top_k)", 20, "scatterbrain(positive(m=10), top_k(k=4))"),
-        ("scatterbrain(positive, top_k(k=4))", 20, "scatterbrain(positive(m=10), top_k(k=4))"),
-        ("scatterbrain(positive(m=10), top_k(k=4))", 20, "scatterbrain(positive(10), top_k(4))"),
-        ("scatterbrain(positive(m=10), top_k(k=4))", 19.9, None),
-        ("scatterbrain(positive(m=10), top_k)", 16, None),
-        ("scatterbrain(positive, top_k(k=4))", 4, None),
-        ("scatterbrain(positive, top_k)", 1.9, None),
-        ("scatterbrain(zero, top_k)", 16, "scatterbrain(zero(), top_k(k=16))"),
-        ("scatterbrain(taylor, top_k)", 32, "scatterbrain(taylor(2), top_k(16))"),
-        ("scatterbrain(positive, top_k)", 1000, "scatterbrain(positive(m=610), top_k(k=24))"),
-    ],
-)
-def test_scatterbrain_by_hand(spec, budget, filled):
-    found = parse(spec).within(budget, **SHAPE)
-    assert found == (None if filled is None else parse(filled))
