@@ -84,11 +84,20 @@ def test_dense_matrices_are_refused_before_they_are_made():
 
 
 @pytest.mark.parametrize(
-    "spec", ["positive(m=1000000000000)", "trigonometric(m=1000000000000000000000000000000)"]
-)
-def test_features_are_refused_before_they_are_drawn(spec):
-    with pytest.raises(ResourceLimitError, match="lower m, n or l"):
-        parse(spec).approximate([[1.0]], [[1.0]])
+    ("spec", "rows", "limit", "said"),
+    [
+        ("positive(m=1000000000000)", 1, None, "lower m, n or l"),
+        ("trigonometric(m=1000000000000000000000000000000)", 1, None, "lower m, n or l"),
+        ("coreset(rank=4)", 4, 1000, r"coreset\(rank=4\) would take .* lower rank"),
+        ("nystrom(rank=8)", 4, 1000, r"nystrom\(rank=8\) would take .* lower rank"),
+        ("lsh('cross_polytope', hashes=1, buckets=4096)", 64, 2**20,
+         "a cross-polytope hash would take .* lower buckets"),
+    ],
+)  # fmt: skip
+def test_a_method_is_refused_before_it_draws_or_decomposes(spec, rows, limit, said):
+    memory.set_limit(limit)
+    with pytest.raises(ResourceLimitError, match=said):
+        parse(spec).approximate(np.ones((rows, 2)), np.ones((rows, 2)))
 
 
 FREED = """

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from approx import Mask, parse
-from approx.estimate import memory
+from approx import Mask
 from approx.low_rank import coreset, thinning
 from approx.low_rank.coreset import PIVOTS, PROBES, RHO, TRIED, Coreset, radii
 from approx.low_rank.nystrom import gaussian
@@ -229,14 +228,6 @@ def test_the_radius_rule_is_its_formula():
     fixed = Coreset(5, tau=radii(Q, K)).approximate(Q, K, rng=0).to_dense()
     np.testing.assert_array_equal(A, fixed)
     assert radii(0 * Q, K) == radii(Q, 0 * K) == radii(1e-160 * Q, 1e-160 * K) == 1.0
-
-
-def test_too_much_memory_is_refused():
-    memory.set_limit(1000)
-    with pytest.raises(
-        memory.ResourceLimitError, match=r"coreset\(rank=4\) would take .* lower rank"
-    ):
-        parse("coreset(rank=4)").approximate(np.ones((4, 2)), np.ones((4, 2)))
 
 
 # Kernel thinning: halves without repeats, a mean feature nearer than that of fair coins

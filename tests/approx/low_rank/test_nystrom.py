@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from approx import Mask, parse
-from approx.estimate import memory
+from approx import Mask
 from approx.estimate.distances import squared_distances
 from approx.low_rank import nystrom
 from approx.low_rank.nystrom import LANDMARKS, Nystrom, choose, gaussian, leverage_scores
@@ -172,14 +171,6 @@ def test_the_recursion_is_its_formula_for_some_half_of_the_points(monkeypatch):
         misses.append(np.abs(np.clip(3 / (2 * gamma) * np.diag(rest), 0, 1) - found).max())
     assert min(misses) < 1e-12 < sorted(misses)[1]
     assert (found < 1).sum() >= 4
-
-
-def test_too_much_memory_is_refused():
-    memory.set_limit(1000)
-    with pytest.raises(
-        memory.ResourceLimitError, match=r"nystrom\(rank=8\) would take .* lower rank"
-    ):
-        parse("nystrom(rank=8)").approximate(np.ones((4, 2)), np.ones((4, 2)))
 
 
 # Landmarks of the past

@@ -118,15 +118,6 @@ def test_many_rounds_hold_one_at_a_time(spec):
     assert peaks[1] <= 1.5 * peaks[0]
 
 
-def test_a_wide_hash_is_refused():
-    x = np.ones((64, 2))
-    memory.set_limit(2**20)
-    with pytest.raises(
-        ResourceLimitError, match=r"a cross-polytope hash would take .* lower buckets"
-    ):
-        parse("lsh('cross_polytope', hashes=1, buckets=4096)").approximate(x, x)
-
-
 # Ties
 
 TIED = [
