@@ -1,4 +1,4 @@
-"""What is done around `Method.evaluate`: checks, a limit on memory, random numbers, a verdict."""
+"""Evaluate a method on checked arrays within a limit on memory, and say who cannot run it."""
 
 from __future__ import annotations
 

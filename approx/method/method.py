@@ -45,8 +45,8 @@ class Method(ABC):
     A subclass defines `evaluate`, the formula on checked arrays. It adds closed forms as
     `_moments` and `_covariance`, and its cost as `_price`. A method whose size (``m``,
     ``rank``, ``k``, …, named by `sized_by`) is None is a *template*; `within` fills it to a budget.
-    A method may have other methods as fields. It needs all logits if one of them does, draws if one
-    of them draws, and is a template if one of them is.
+    A method may have other methods as fields. Its tags then follow from theirs, see
+    `approx.method.tags`, and it is a template if one of them is.
     """
 
     name: ClassVar[str]

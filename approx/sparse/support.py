@@ -45,6 +45,7 @@ class SupportMethod(Method):
     """A sparse estimate: exp(q·k) on a support, 0 elsewhere.
 
     With rows normalised by their own sums, the estimate is attention restricted to the support.
+    The tags of a subclass are `SUPPORT` and more, or fewer invariances.
     """
 
     class_name = "entries"
