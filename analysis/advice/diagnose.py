@@ -4,8 +4,9 @@ Every method is run. The winner of a head is the method with the lowest measured
 budget, among those that a model with the head's mask can run. A first pass on a few queries
 excludes methods that cannot win; the others are measured on all queries. A method that sees all
 logits is a reference, measured on request: a bound of its class, or the best found
-(`analysis.costs.optimality`). The advice is to keep exact attention if no method is much better
-than the mean of V, if the winner saves only stored values, or if the budget buys all visible keys.
+(`analysis.costs.candidates.standing`). The advice is to keep exact attention if no method is much
+better than the mean of V, if the winner saves only stored values, or if the budget buys all visible
+keys.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from analysis.advice.measurement import (
 )
 from analysis.advice.verdict import OUTPUT, TIE, verdict, winner
 from analysis.bounds.lower_bounds import bound
-from analysis.costs import budget, optimality
+from analysis.costs import budget
 from analysis.costs.break_even import break_even
-from analysis.costs.candidates import TRIVIAL
+from analysis.costs.candidates import TRIVIAL, standing
 from analysis.inputs import Head, Heads
 from analysis.inputs.statistics import describe
 from analysis.moments.expected_errors import Expectation
@@ -148,7 +149,7 @@ def diagnose(
         - ``pays_from``: the least length n = l at which the method, at this size, has fewer
           ``multiply_adds`` than exact attention; inf if there is none up to 2^17
         - ``autoregressive``; ``oracle``: whether the method needs all logits; ``standing`` in the
-          metric, see `analysis.costs.optimality.standing`; ``runnable``: whether the method does
+          metric, see `analysis.costs.candidates.standing`; ``runnable``: whether the method does
           not need all logits and is autoregressive if the mask looks back
         - ``winner``: the runnable method with the lowest error in the metric; among equals the one
           that stores least
@@ -425,7 +426,7 @@ class Diagnosis(HeadTask):
             "pays_from": break_even(method, x.shape),
             "autoregressive": AUTOREGRESSIVE in method.tags,
             "oracle": ORACLE in method.tags,
-            "standing": optimality.standing(method, self.metric, x.mask),
+            "standing": standing(method, self.metric, x.mask),
             "runnable": not obstacle(method, x.mask),
         }
 

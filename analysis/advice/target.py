@@ -29,7 +29,7 @@ from analysis.advice.measurement import (
     measurable,
 )
 from analysis.costs.budget import price_of_keys, stored
-from analysis.costs.optimality import BOUND, FOUND, standing
+from analysis.costs.candidates import BOUND, FOUND, standing
 from analysis.inputs import Head, Heads
 from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
@@ -100,7 +100,7 @@ def needed(
         - ``size``: the number in the size field; for a method whose parts share a budget, that
           budget in exact keys; NaN if the method has no size
         - ``class``, ``oracle``, ``runnable``: as in `analysis.advice.diagnose.diagnose`;
-          ``standing`` in the metric, see `analysis.costs.optimality.standing`
+          ``standing`` in the metric, see `analysis.costs.candidates.standing`
         - ``reached``; ``error``: the mean over draws; ``stderr``: its standard error over draws,
           and over queries if not all were measured
         - ``sure``: whether the error is at most the target with a confidence of 95 % (one-sided;

@@ -113,7 +113,7 @@ def gaps(table: pd.DataFrame) -> pd.DataFrame:
           all logits, and among runnable ones; "" if there are none
         - ``oracle_attention_tv``, ``best_attention_tv``: their errors; ``gap``: the difference of
           the two errors
-        - ``standing`` of ``oracle`` in this metric (`analysis.costs.optimality.standing`)
+        - ``standing`` of ``oracle`` in this metric (`analysis.costs.candidates.standing`)
         - ``bound``: the least bound of the class; NaN if a method of the class has no bound
         - ``gain``: ``best_attention_tv`` − ``bound``, the largest gain that any other choice in
           this class could bring

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from analysis.costs.optimality import NEEDS
+from analysis.costs.candidates import NEEDS
 from approx import ALIASES, METHODS, Method, parse
 from approx.method import name_hints
 from approx.method.tags import AUTOREGRESSIVE, INVARIANCES, ORACLE, ROW_LOCAL
@@ -232,7 +232,7 @@ def page() -> str:
         MARK,
         "",
         f"All {len(every)} methods, by family; {seeing} need all logits, and say what others "
-        "could reach (`analysis.costs.optimality` says in which metric one is a bound). "
+        "could reach (`analysis.costs.candidates.standing` says in which metric one is a bound). "
         "`expqk methods NAME` has the formula, moments, cost and source of one. A size without a "
         "value is open: a budget fills it. *draws*: whether it is random. *causal*: whether a row "
         "follows from what its query sees, so that a model can run it token by token, by default. "

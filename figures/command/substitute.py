@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.costs.optimality import NEEDS
+from analysis.costs.candidates import NEEDS
 from analysis.models import checkpoints, replacement
 from analysis.models.checkpoints import Place
 from analysis.models.language_model import LanguageModel

@@ -40,7 +40,7 @@ PALE: dict[str, Any] = {  # the line of a method that sees all logits
     "linewidth": 4.0, "alpha": 0.35, "marker": "",
     "solid_capstyle": "butt", "dash_capstyle": "butt",
 }  # fmt: skip
-STANDINGS = mark("bound"), mark("best found"), mark("all logits")  # of `analysis.costs.optimality`
+STANDINGS = mark("bound"), mark("best found"), mark("all logits")  # of `candidates.standing`
 
 
 @functools.cache

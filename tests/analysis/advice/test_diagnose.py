@@ -18,8 +18,7 @@ from analysis.advice import diagnose as advising, measurement
 from analysis.advice.diagnose import diagnose, dry_run
 from analysis.advice.verdict import KEEP, TIED, USE, advice, gaps
 from analysis.costs.break_even import _break_even
-from analysis.costs.candidates import RUNNABLE, TRIVIAL, in_few_bits
-from analysis.costs.optimality import BOUND, FOUND
+from analysis.costs.candidates import BOUND, FOUND, RUNNABLE, TRIVIAL, in_few_bits
 from analysis.inputs import Head
 from analysis.moments.expected_errors import expected_error
 from analysis.runs.seeds import seed_sequence

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.costs.optimality import BOUND, FOUND, NEEDS, standing
+from analysis.costs.candidates import BOUND, FOUND, NEEDS, standing
 from analysis.inputs import gaussian
 from approx import Mask, parse
 from approx.low_rank.total_variation import nearest
