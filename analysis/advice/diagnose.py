@@ -32,10 +32,8 @@ from analysis.advice.measurement import (
     HeadSample,
     HeadTask,
     certificate,
-    cost,
     draws,
     measurable,
-    prices,
     table,
 )
 from analysis.advice.verdict import OUTPUT, TIE, verdict, winner
@@ -55,6 +53,7 @@ from approx.kernels.threads import one_thread
 from approx.method import TV
 from approx.method.evaluation import obstacle
 from approx.method.filling import is_fillable, with_sizes
+from approx.method.prices import price_at
 from approx.method.tags import ADAPTIVE, AUTOREGRESSIVE, ORACLE, ROW_LOCAL
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
@@ -308,7 +307,7 @@ class Diagnosis(HeadTask):
 
     def exact_price(self, x: Head) -> float:
         """Return the cost of exact attention in the currency of the budget."""
-        return cost(Exact(), x, self.currency)
+        return budget.cost(Exact(), x.shape, self.currency)
 
     def verdict(self, rows: Sequence[dict[str, Any]], x: Head, uniform: float) -> str:
         """Return the verdict for a head."""
@@ -505,7 +504,8 @@ def _uniform(rows: Sequence[dict[str, Any]], metric: str) -> float:
 
 def exact_prices(x: Head) -> dict[str, float]:
     """Return the reads, multiply-adds and bytes of exact attention."""
-    return {f"exact_{name}": price for name, price in prices(Exact(), x).items()}
+    known = budget.amounts(price_at(Exact(), x.shape))
+    return {f"exact_{name}": price for name, price in known.items() if name != "stored"}
 
 
 def _facts(x: Head) -> dict[str, float]:

@@ -18,7 +18,7 @@ import pandas as pd
 
 from analysis.bounds import certificates
 from analysis.costs import candidates
-from analysis.costs.budget import stored
+from analysis.costs.budget import amounts, stored
 from analysis.errors import metrics
 from analysis.inputs import Head, Heads
 from analysis.ranks.attention_weights import MOST_ENTRIES
@@ -31,7 +31,7 @@ from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.estimate import memory
 from approx.method.evaluation import why_not
-from approx.method.prices import CURRENCIES, Price
+from approx.method.prices import CURRENCIES, price_at
 from approx.method.tags import ORACLE, PAST_QUERIES, ROW_LOCAL
 
 TRIALS = 5
@@ -246,8 +246,8 @@ class Draws(NamedTuple):
         tv = [of_draw["attention_tv"] for of_draw in self.errors]
         output = self.middle("output_relative_error")
         return {
+            **amounts(price_at(self.method, x.shape)),
             "stored": stored(self.estimates[-1], x.n),
-            **prices(self.method, x),
             "attention_tv": self.middle("attention_tv"),
             "attention_tv_least": min(tv),
             "attention_tv_most": max(tv),
@@ -405,20 +405,3 @@ def _compared(
     return metrics.compare_all(
         estimates, x.Q, x.K, x.V, mask=x.mask, rows=rows, population=population
     )
-
-
-def prices(method: Method, x: Head) -> dict[str, float]:
-    """Return the prices of a method other than stored values; NaN if a price is not known."""
-    known = amounts(method.price(**x.shape.given))
-    return {name: cost for name, cost in known.items() if name != "stored"}
-
-
-def amounts(price: Price | None) -> dict[str, float]:
-    """Return a price by currency, NaN where it is not known."""
-    known = {name: getattr(price, name, None) for name in CURRENCIES}
-    return {name: math.nan if cost is None else float(cost) for name, cost in known.items()}
-
-
-def cost(method: Method, x: Head, currency: str) -> float:
-    """Return the price of a method in a currency, NaN where it is not known."""
-    return amounts(method.price(**x.shape.given))[currency]

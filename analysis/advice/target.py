@@ -23,12 +23,10 @@ from analysis.advice.measurement import (
     TRIALS,
     HeadSample,
     HeadTask,
-    amounts,
-    cost,
     draws,
     measurable,
 )
-from analysis.costs.budget import price_of_keys, stored
+from analysis.costs.budget import amounts, cost, price_of_keys, stored
 from analysis.costs.candidates import BOUND, FOUND, standing
 from analysis.inputs import Head, Heads
 from analysis.sentences import Sentence
@@ -36,7 +34,7 @@ from approx import Approximation, Method, checks
 from approx.checks import Array
 from approx.method.evaluation import obstacle
 from approx.method.filling import least_size, resized
-from approx.method.prices import low_rank
+from approx.method.prices import low_rank, price_at
 from approx.method.tags import ORACLE, ROW_LOCAL
 from approx.sparse.exact import Exact
 
@@ -334,7 +332,7 @@ class Family(NamedTuple):
         """
         if not method.is_template:
             return cls(range(1), lambda _: method)
-        ceiling = cost(Exact(), x, currency)
+        ceiling = cost(Exact(), x.shape, currency)
         size, asked = method.sized_by, {**x.shape.given, "currency": currency}
         alone = size is not None and getattr(method, size.field) is None
         if size is None or not alone or resized(method, size.least).is_template:
@@ -392,7 +390,7 @@ def order(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def _sizes(head: HeadSample, method: Method, asked: TargetSearch) -> Iterator[dict[str, Any]]:
     """Yield a method's row for each target; nothing if every size costs as much as exact."""
     x, currency = head.full, asked.currency
-    ceiling = cost(Exact(), x, currency)
+    ceiling = cost(Exact(), x.shape, currency)
     sizes, make = Family.from_method(method, x, currency)
     measured: dict[int, _MeasuredSize] = {}
     guesses: dict[int, _MeasuredSize] = {}  # on few queries
@@ -407,7 +405,7 @@ def _sizes(head: HeadSample, method: Method, asked: TargetSearch) -> Iterator[di
         size = sizes[number - 1]
         if size not in known:
             member = make(size)
-            if member is None or (member != Exact() and cost(member, x, currency) >= ceiling):
+            if member is None or (member != Exact() and cost(member, x.shape, currency) >= ceiling):
                 return math.inf
             known[size] = _measured(at, member, asked)
         return known[size].error
@@ -487,7 +485,7 @@ def _measured(
 def _price(method: Method, estimate: Approximation, head: HeadSample) -> dict[str, float]:
     """Return the price in each currency; NaN if not even the estimate tells it."""
     x = head.full
-    price = method.price(**x.shape.given)
+    price = price_at(method, x.shape)
     if price is None and not estimate.nnz:
         price = low_rank(estimate.rank, x.shape)  # such as uniform attention
     known = amounts(price)

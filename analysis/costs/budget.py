@@ -9,7 +9,7 @@ from analysis.inputs import Head
 from approx import Approximation, Method, checks
 from approx.method.evaluation import why_not
 from approx.method.filling import is_fillable
-from approx.method.prices import CURRENCIES, entries
+from approx.method.prices import CURRENCIES, Price, Shape, entries, price_at
 
 KEYS = 32  # the budget of a report is the price of this many exact keys
 
@@ -107,6 +107,17 @@ def match(
             filled = method.within(budget, currency=currency, **inputs.shape.given)
         (absent if filled is None else fitting).append(method if filled is None else filled)
     return Matched(fitting, absent)
+
+
+def amounts(price: Price | None) -> dict[str, float]:
+    """Return a price by currency, NaN where it is not known."""
+    known = {name: getattr(price, name, None) for name in CURRENCIES}
+    return {name: math.nan if cost is None else float(cost) for name, cost in known.items()}
+
+
+def cost(method: Method, shape: Shape, currency: str) -> float:
+    """Return the price of a method in a currency, NaN where it is not known."""
+    return amounts(price_at(method, shape))[currency]
 
 
 def stored(approximation: Approximation, n: int | None = None) -> float:

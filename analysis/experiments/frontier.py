@@ -15,6 +15,7 @@ from approx import METHODS, Approximation, Method, checks, parse
 from approx.combinations.guarded import Guarded
 from approx.method import Rng
 from approx.method.evaluation import checked_inputs, obstacle, why_not
+from approx.method.prices import price_at
 from approx.method.tags import ORACLE
 from approx.supports.key_boxes import DEPTH
 
@@ -104,7 +105,7 @@ def costs(x: Head, method: Method, estimates: Sequence[Approximation]) -> list[f
     Then what its estimates store is known all the same. The price of a guarded method is the most
     that it may read; here it is what a row read on average, as a share of exact attention's reads.
     """
-    price = method.price(**x.shape.given)
+    price = price_at(method, x.shape)
     if price is not None and not isinstance(method, Guarded):
         return [getattr(price, name) for name in CURRENCIES]
     known = {"stored": float(np.mean([budget.stored(one) for one in estimates]))}

@@ -22,7 +22,7 @@ from approx import Mask, Method, checks, parse
 from approx.checks import Array
 from approx.estimate import exact
 from approx.method.evaluation import obstacle
-from approx.method.prices import CURRENCIES, Shape
+from approx.method.prices import CURRENCIES, Shape, price_at
 
 METHODS = (  # methods that decoding can run, each at the sizes that shares of the budget buy
     "sink_window()",
@@ -339,7 +339,7 @@ def _sized(asked: Choices, shape: Shape, screened: bool) -> Sized:
 
 
 def _priced(method: Method, asked: Choices, shape: Shape) -> float:
-    price = method.price(**shape.given)
+    price = price_at(method, shape)
     cost = None if price is None else getattr(price, asked.currency)
     if cost is None:
         raise ValueError(f"{method} has no price in {asked.currency}: leave it out")
