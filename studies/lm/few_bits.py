@@ -49,7 +49,7 @@ CODES = {  # each with its numbers of 16 bits per key, for groups of 64 keys wit
     "orthogonal signs alone": ("qjl(m={m}, recent={r}{c})", 1.0),
 }  # fmt: skip
 OFF = ", corrected=True"
-COLUMNS = ("layer", "head", "code", "bits", "window", "off", "tv")
+COLUMNS = ("layer", "head", "code", "bits", "window", "off", "attention_tv")
 IN_MODEL = (  # with the last 63 keys exact; OFF: minus half the variance
     ("steps by channel", ""),
     ("rotation", ""),
@@ -83,7 +83,9 @@ def errors(x: Head) -> list[tuple[object, ...]]:
 def medians(table: pd.DataFrame, window: int) -> str:
     """Return a table of medians over heads: code × bits, without and with the correction."""
     some = table[table.window == window]
-    wide = some.pivot_table(index="code", columns=["bits", "off"], values="tv", aggfunc="median")
+    wide = some.pivot_table(
+        index="code", columns=["bits", "off"], values="attention_tv", aggfunc="median"
+    )
     rows = []
     bits = sorted(some.bits.unique())
     for code in sorted(CODES, key=lambda code: wide.loc[code, (2, False)]):
@@ -142,7 +144,7 @@ def damage(measured: pd.DataFrame) -> str:
 
 def answer(table: pd.DataFrame, measured: pd.DataFrame) -> str:
     """Return the table of docs/measured.md: tv alone and with a window, and KL, by bits."""
-    tv = table.pivot_table(index=["code", "off"], columns=["window", "bits"], values="tv",
+    tv = table.pivot_table(index=["code", "off"], columns=["window", "bits"], values="attention_tv",
                            aggfunc="median")  # fmt: skip
     kl = measured[(measured.layer == -1) & (measured.metric == "kl")].set_index("method").value
     rows = []
