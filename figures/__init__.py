@@ -1,1 +1,1 @@
-"""What people look at: figures, the report, the command line."""
+"""Figures, the report and the command line."""

@@ -263,7 +263,7 @@ class DryRun(NamedTuple):
 def dry_run(
     inputs: Head | Heads | Sequence[Head | Heads], *, jobs: int = 1, **asked: Any
 ) -> DryRun:
-    """Return what `diagnose` would measure with these arguments, and about how long it takes.
+    """Return the methods that `diagnose` would measure, and about how long it would take.
 
     It runs the first tokens of the middle head, so that all is compiled, then times that head.
     """

@@ -142,13 +142,13 @@ def row_bounds(
     return table.assign(kind=kind, reason=reason)
 
 
-of = row_bounds  # the name that the contract of the second edition gave it
+of = row_bounds  # the public name, `analysis.certificates.of`
 
 
 def _kind(
     estimate: Approximation, dropped: residuals.OffSupport | None, entries: bool
 ) -> tuple[str, str]:
-    """Return what the bounds of an estimate follow from, and the reason if there is no bound."""
+    """Return the kind of the bounds of an estimate, and the reason if there is none."""
     if dropped is not None:
         return "dropped", ""
     if not estimate.rank and (estimate.correction is None or estimate.replaces):

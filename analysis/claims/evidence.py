@@ -171,7 +171,7 @@ class Claim:
 
     @property
     def document(self) -> str:
-        """What the id begins with."""
+        """The letters with which the id begins."""
         return self.id.partition("-")[0]
 
 

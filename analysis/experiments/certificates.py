@@ -1,4 +1,4 @@
-"""What an estimate knows of its own errors, beside the errors, row by row."""
+"""Certificates of estimates beside their true errors, row by row."""
 
 from typing import NamedTuple
 

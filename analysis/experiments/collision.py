@@ -1,4 +1,4 @@
-"""What a support is worth to Scatterbrain: its theorem, checked, and the theorem's condition."""
+"""The gain of a support in Scatterbrain: its theorem, checked, and the theorem's condition."""
 
 import math
 from typing import NamedTuple
@@ -66,7 +66,7 @@ def cloud(seed: int) -> tuple[Array, Array]:
 def frequency(
     method: SupportMethod, Q: Array, K: Array, draws: int, rng: np.random.Generator
 ) -> Array:
-    """Return how often each pair is in the support, (n, l)."""
+    """Return the share of draws in which each pair is in the support, (n, l)."""
     counts = np.zeros((len(Q), len(K)))
     seen = Mask.full(len(Q), len(K))
     for child in rng.spawn(draws):

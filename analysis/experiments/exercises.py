@@ -64,7 +64,7 @@ def weights(x: Head) -> Array:
 
 
 def z_of_means(seed: int) -> float:
-    """Return how many standard errors the mean of 200 draws is off, of q = k = (½, ½), m = 16."""
+    """Return the error of a mean of 200 draws in standard errors, for q = k = (½, ½), m = 16."""
     q, method, rng = np.full((1, 2), 0.5), parse("positive(m=16)"), np.random.default_rng(seed)
     drawn = [method.approximate(q, q, rng=rng).to_dense()[0, 0] for _ in range(200)]
     spread = math.sqrt(math.expm1(2.0) / 16 / 200)  # |q + k|² = 2

@@ -1,4 +1,4 @@
-"""What an error costs in each currency: the whole registry on causal heads, at several sizes."""
+"""Prices of an error in each currency: the whole registry on causal heads, at several sizes."""
 
 from collections.abc import Sequence
 
@@ -212,7 +212,7 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def frontier(points: pd.DataFrame, currency: str) -> pd.DataFrame:
-    """Return what can be run and is worth its price, cheapest first, in one currency.
+    """Return the runnable methods that are worth their price, cheapest first, in one currency.
 
     It is nearer than all that costs no more, by more than what the advisor calls a tie. Uniform
     attention costs nothing, and exact attention has no error: what is no nearer than the one, or no
@@ -221,7 +221,7 @@ def frontier(points: pd.DataFrame, currency: str) -> pd.DataFrame:
     Parameters
     ----------
     points : DataFrame
-        That of `medians`.
+        The result of `medians`.
     """
     bound = points.set_index("asked")
     some = points[points.runnable & (points.attention_tv < bound.attention_tv["uniform()"])]
@@ -242,7 +242,7 @@ def nearest(points: pd.DataFrame, currency: str, share: float) -> pd.Series | No
     Parameters
     ----------
     points : DataFrame
-        That of `medians`.
+        The result of `medians`.
     """
     whole = points.set_index("asked")[currency]["exact()"]
     on = frontier(points, currency)

@@ -50,7 +50,7 @@ def trace_errors(
     ranks = [r for r in RANKS if r <= l]
 
     def factor(picks: list[Pick]) -> Array:
-        """Return what is left after each pivot; one that is near the span of others takes none."""
+        """Return the trace left after each pivot; a pivot near the span of others takes nothing."""
         takes: list[bool] = []
 
         def watched(pick: Pick) -> Pick:

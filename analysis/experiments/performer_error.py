@@ -1,4 +1,4 @@
-"""Why a Performer is off by 70 %: d = 128, m = 1024, Gaussian inputs."""
+"""The reason why a Performer is off by 70 %: d = 128, m = 1024, Gaussian inputs."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What a run covers: inputs, temperatures, budget, trials."""
+"""The profile of a run: its inputs, temperatures, budget and trials."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -214,7 +214,7 @@ def profile(
 
 
 def rank_1_price(heads: Iterable[Head], currency: str) -> float:
-    """Return what rank 1 costs on the dearest of some heads: few queries share many keys' rows."""
+    """Return the price of rank 1 on the dearest of some heads, with few queries for many keys."""
     return max(float(getattr(low_rank(1, x.shape), currency)) for x in heads)
 
 

@@ -1,4 +1,4 @@
-"""How the size that a target needs grows with the number of keys."""
+"""Growth of the size that a target needs with the number of keys."""
 
 from importlib import resources
 from typing import Any
@@ -38,7 +38,7 @@ COLUMNS = (
 
 
 def sizes(x: Head, kind: str, l: int) -> list[Row]:
-    """Return what the last queries of a prefix need to come within tv 0.1, method by method.
+    """Return the size at which the last queries of a prefix have tv ≤ 0.1, method by method.
 
     Parameters
     ----------
@@ -129,12 +129,12 @@ def stored() -> pd.DataFrame:
 
 
 def exponents(table: pd.DataFrame) -> pd.DataFrame:
-    """Return how sizes grow: the exponent d log size/d log l of each method and kind of head.
+    """Return the growth of sizes: d log size/d log l of each method and kind of head.
 
     Parameters
     ----------
     table : DataFrame
-        That of `compute`, of heads.
+        The rows of heads in the result of `compute`.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""How much of the truth a support holds, which tells a bad support from bad features."""
+"""The share of the truth in a support, which tells a bad support from bad features."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ from approx.estimate.corrections import Support
 def recall(
     approximation: Approximation, inputs: Head, *, ks: Iterable[int] = (1, 8)
 ) -> dict[str, float]:
-    """Return how much of the truth the support of an approximation holds, averaged over query rows.
+    """Return the share of the truth in the support of an approximation, a mean over query rows.
 
     recall_k = mean_i |S_i ∩ T_i|/|T_i|, where T_i are the k largest entries that query i sees;
     mass = mean_i Σ_{j ∈ S_i} a_ij, where a are the exact softmax rows.

@@ -39,7 +39,7 @@ class Seen(NamedTuple):
 
     @classmethod
     def from_mask(cls, mask: Any, n: int, l: int) -> Self:
-        """Return what a mask shows; raise ValueError unless it is full, causal or a window."""
+        """Return the keys that a mask shows; ValueError unless it is full, causal or a window."""
         import torch
 
         if mask is None:

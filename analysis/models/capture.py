@@ -203,7 +203,7 @@ def save(
 
 
 def _numbers(facts: Any, layers: int, n: int, l: int) -> int:
-    """Return how many numbers q, k and v have, as far as a configuration says it."""
+    """Return the number of entries of q, k and v, as far as a configuration tells it."""
     heads = getattr(facts, "num_attention_heads", 0)
     groups = getattr(facts, "num_key_value_heads", None) or heads
     d = getattr(facts, "head_dim", None) or getattr(facts, "hidden_size", 0) // max(heads, 1)

@@ -181,7 +181,7 @@ def put(folder: Path, name: str, text: str) -> Path | None:
 
 
 def manifest(folder: Path) -> dict[str, Any]:
-    """Return what the manifest of a folder says, nothing where there is none."""
+    """Return the entries of a folder's manifest; none where there is no manifest."""
     try:
         path = folder / MANIFEST
         found = json.loads(path.read_text("utf-8")) if path.is_file() else {}

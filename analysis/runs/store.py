@@ -134,7 +134,7 @@ class Store:
             temporary.write_text(text, "utf-8", "replace")
 
     def failure(self, key: str) -> Failure | None:
-        """Return how a task failed; None if it is done or was not tried."""
+        """Return the failure of a task; None if it is done or was not tried."""
         if self.cells is None or self.done(key):
             return None
         path = self._error(key)
@@ -146,7 +146,7 @@ class Store:
 
 
 def _plain(x: Any) -> Any:
-    """Return what JSON can hold; `_read` is the way back."""
+    """Return a value that JSON can hold; `_read` is the way back."""
     if isinstance(x, Sentence):
         return {"message": x.message, "values": _plain(x.values)}
     if isinstance(x, pd.DataFrame):

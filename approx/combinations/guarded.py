@@ -182,7 +182,7 @@ class Guarded(SupportMethod):
         return None  # how many keys a row has depends on the inputs
 
     def selection_reads(self, shape: Shape) -> float | None:
-        """Return what the method reads to choose its keys; None if that depends on the inputs."""
+        """Return the reads that choose the keys; None if they depend on the inputs."""
         price, held = price_at(self.method, shape), self.method.held(shape.decoding)
         if price is None or price.reads is None or held is None:
             return None

@@ -49,7 +49,7 @@ class LogitMoments(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What is stored of keys of width d, in numbers and bits.
+    """The stored numbers and bits of keys of width d.
 
     Attributes
     ----------

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _said(captured: Capture, count: int, path: Path) -> str:
-    """Return what a file holds, and what to do with it."""
+    """Return the content of a file, and the commands to go on with."""
     from approx import checks
 
     mask = "causal" if captured.causal else "no mask"

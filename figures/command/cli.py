@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parsed(given: list[str]) -> argparse.Namespace:
-    """Return what is asked; raise SystemExit where the parser answers or refuses."""
+    """Return the parsed arguments; raise SystemExit where the parser answers or refuses."""
     if not given or given == ["help"]:
         return argparse.Namespace(run=_guide)
     if given[0] == "help":
@@ -165,7 +165,7 @@ def _warned(
 
 
 def guide() -> str:
-    """Return what to do first, and every command with a line of its own."""
+    """Return the first steps, and every command with a line of its own."""
     from figures.words.terminal_columns import aligned, indented
 
     first = [f"  {line}" for line in aligned(list(FIRST)).splitlines()]

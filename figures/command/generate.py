@@ -96,7 +96,7 @@ def facts(said: Generated) -> dict[str, Any]:
 
 
 def _text(said: Generated) -> str:
-    """Return what was said, a line a layer, and the finding in plain words."""
+    """Return the generated text, a line a layer, and the finding in plain words."""
     texts = [said.text]
     if said.exact is not None:
         heads = tr("with the plan:"), tr("with exact attention:")

@@ -171,7 +171,7 @@ def heads_of_file(arguments: argparse.Namespace) -> tuple[list[Head | Heads], in
 
 
 def measured(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return how methods are measured on the heads of a file, by names of `diagnose`."""
+    """Return the arguments of `diagnose` for the heads of a file."""
     from analysis.runs import output_files
 
     heads, jobs = heads_of_file(arguments)

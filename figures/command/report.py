@@ -87,13 +87,13 @@ def _folder(arguments: argparse.Namespace, language: str) -> Path:
 
 
 def _holds(arguments: argparse.Namespace, out: Path) -> str:
-    """Return what the folder of a report holds; another report does not replace it."""
+    """Return the identity of a report in its folder; another report does not replace it."""
     file = os.path.relpath(arguments.qk, out) if arguments.qk else "the bundled heads"
     return f"the {arguments.profile or 'default'} report on {file}, in {arguments.lang}"
 
 
 def _found(arguments: argparse.Namespace) -> Results | None:
-    """Return what `expqk model` found, if it is asked for."""
+    """Return the results of `expqk model`, if its folder is given."""
     from figures.report import model_page
 
     if arguments.model is None:

@@ -81,7 +81,7 @@ def _text(table: pd.DataFrame) -> str:
     Parameters
     ----------
     table : DataFrame
-        That of `analysis.advice.target.needed`, of one target.
+        The result of `analysis.advice.target.needed` for one target.
     """
     best = cheapest(table)
     heads = table.drop_duplicates(HEAD)

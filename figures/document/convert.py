@@ -180,7 +180,7 @@ def executable() -> str:
 
 
 def pandoc(*arguments: str, text: str, folder: Path) -> str:
-    """Return what pandoc makes of `text`, working in `folder` and with no settings of the user."""
+    """Return the output of pandoc for `text`, working in `folder`, without settings of the user."""
     try:
         process = subprocess.run(
             [executable(), f"--data-dir={_HERE}", *arguments],

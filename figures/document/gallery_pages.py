@@ -38,7 +38,7 @@ writes one as PDF, SVG and PNG, its table as CSV, and its finding and caption as
 
 
 def sentence(name: str) -> str:
-    """Return what a figure shows, in one sentence: the first line of its module.
+    """Return the first line of a figure's module: one sentence on its content.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def pages() -> dict[str, Path]:
 
 
 def _sections(page: Path) -> dict[str, str]:
-    """Return what a page says of each figure, by its name; nothing where there is no page."""
+    """Return the section of each figure on a page, by name; none where there is no page."""
     text = page.read_text("utf-8") if page.exists() else ""
     _, *parts = re.split(r"^## (\w+)\n", text, flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2]))

@@ -1,4 +1,4 @@
-"""How figures and tables show methods: the name that people know, colour, line and marker."""
+"""The looks of methods in figures and tables: the name that people know, colour, line, marker."""
 
 import functools
 import hashlib
@@ -92,7 +92,7 @@ def look(spec: str) -> dict[str, Any]:
 
 
 def reference_look(spec: str) -> dict[str, Any]:
-    """Return how a line of a method is drawn: broad, pale and unmarked if it sees all logits.
+    """Return the look of a method's line: broad, pale and unmarked if it sees all logits.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def reference_look(spec: str) -> dict[str, Any]:
 
 
 def references() -> str:
-    """Return what the words for methods that see all logits mean."""
+    """Return the meaning of the words for methods that see all logits."""
     return tr(
         "Methods that see all logits are references. bound: provably the best of its class. "
         "best found: the best that a search found. reference: it optimises another error."

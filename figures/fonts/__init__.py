@@ -33,7 +33,7 @@ def in_figures(language: str) -> list[str]:
 
 @functools.cache
 def characters() -> frozenset[str]:
-    """Return what the fonts can show."""
+    """Return the characters that the fonts have."""
     from matplotlib import font_manager
 
     return frozenset(map(chr, font_manager.get_font(FONT).get_charmap()))

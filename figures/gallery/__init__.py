@@ -29,7 +29,7 @@ REPORTED: dict[str, tuple[str, ...]] = {
 
 
 class FigureModule(Protocol):
-    """What a figure module offers.
+    """The functions of a figure's module.
 
     One that also has ``panels(table)``, a figure a temperature, is moved through on the page of a
     report.
@@ -48,7 +48,7 @@ class FigureModule(Protocol):
         """Return the title in a report: a sentence with the numbers of its table."""
 
     def caption(self, table: pd.DataFrame) -> str:
-        """Return what the figure shows, at most 45 words with the finding."""
+        """Return the caption, at most 45 words with the finding."""
 
 
 class _Gallery(Mapping[str, FigureModule]):

@@ -95,7 +95,7 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def criterion() -> str:
-    """Return what a sample must satisfy to be called reliable."""
+    """Return the criterion by which a sample is reliable."""
     return tr(
         "A sample is reliable if three things hold. The closed-form standard error of the mean is "
         "at most {mean:.0%} of exp(q·k), or of the expectation if that is larger. The standard "

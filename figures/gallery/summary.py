@@ -44,7 +44,7 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 
 def winners(profile: Profile) -> pd.DataFrame:
-    """Return what the advisor names as winner on each input at each temperature.
+    """Return the advisor's winner on each input at each temperature.
 
     Its trials are the advisor's own, whatever the profile, so that both name the same.
     """

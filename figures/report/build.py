@@ -179,7 +179,7 @@ def _computed(profile: Profile, store: Store, seconds: dict[str, float]) -> dict
 
 
 def _studies(profile: Profile) -> dict[str, Callable[[], pd.DataFrame]]:
-    """Return how to compute each table; a study of `BY_CELL` has all processes for itself."""
+    """Return the function of each table; a study of `BY_CELL` has all processes for itself."""
     single = dataclasses.replace(profile, jobs=1, progress=False)
     asked = dict.fromkeys([*BY_CELL, *reported(profile), "polynomial_rank"])
     studies: dict[str, Callable[[], pd.DataFrame]] = {
@@ -207,7 +207,7 @@ def _drawn(name: str, table: pd.DataFrame, folder: Path) -> None:
 
 
 def _timed(language: str, make: Callable[[], T]) -> tuple[float, T]:
-    """Return how many seconds it took to make something in a language, and what was made."""
+    """Return the seconds that a function took in a language, and its result."""
     start = time.perf_counter()
     with speaking(language):
         made = make()
@@ -273,7 +273,7 @@ def render(
 
 
 def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:
-    """Return what the templates speak of."""
+    """Return the variables of the templates."""
     shown = {name: (FIGURES[name], computed[name]) for name in reported(profile)}
     errors, best, advice = computed["error"], computed["winners"], computed[ADVICE]
     parts, samples = computed["decomposition"], computed["moments"]
@@ -349,7 +349,7 @@ def _in_markdown(
 
 
 def _said(name: str, module: FigureModule, table: pd.DataFrame) -> str:
-    """Return what a figure found, in bold, and what it shows; the text begins with the first's."""
+    """Return the finding of a figure, in bold, and the caption; the first begins the report."""
     found = "" if name == SUMMARY else f"**{module.finding(table)}** "
     return found + module.caption(table)
 

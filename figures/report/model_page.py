@@ -100,7 +100,7 @@ def source(found: Results, out: Path, command: str) -> str:
 
 
 def _rest(found: Results) -> dict[str, Any]:
-    """Return what was found and stands neither in the plan nor in a table beside a figure."""
+    """Return the results that stand neither in the plan nor in a table beside a figure."""
     return {
         "differing": found.differing,
         "positions": found.positions,
@@ -110,7 +110,7 @@ def _rest(found: Results) -> dict[str, Any]:
 
 
 def load_results(folder: Path) -> Results:
-    """Return what `expqk model` found, from the folder that it wrote.
+    """Return the results of `expqk model`, from the folder that it wrote.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def context(found: Results) -> dict[str, Any]:
 
 
 def beforehand(run: Run) -> str:
-    """Return what will be done."""
+    """Return the steps of the run."""
     return tr(
         "{model}: {layers} layers of {heads} heads; {tokens} tokens to choose on, {tokens} "
         "to measure on. If you stop it, the same command continues where it was.",
@@ -210,7 +210,7 @@ def title(found: Results) -> str:
 
 
 def answers(found: Results) -> list[str]:
-    """Return what was asked and found, in five sentences."""
+    """Return the questions and their answers, in five sentences."""
     facts, single = found.plan.facts, _beside(found)
     advised = advice(found.advice)
     kept = sum(one.verdict == KEEP for one in advised)
@@ -251,7 +251,7 @@ def answers(found: Results) -> list[str]:
 
 
 def _against_single(found: Results, one: dict[str, Any] | None) -> str:
-    """Return how the plan compares with the best single method at its budget."""
+    """Return a comparison of the plan with the best single method at its budget."""
     if found.gain is None or one is None:
         return tr("No single method for all heads is so cheap.")
     known = {
@@ -447,7 +447,7 @@ def finding_map(found: Results) -> str:
 
 
 def caption_map(found: Results) -> str:
-    """Return what the map shows."""
+    """Return the caption of the map."""
     return tr(
         "Above: the best method at {budget}, a small letter for a tie, grey where none is "
         "worth using. Below: the plan, grey where exact.",
@@ -505,7 +505,7 @@ def _points(ones: list[dict[str, Any]], exact: float) -> pd.DataFrame:
 
 
 def finding_frontier(found: Results) -> str:
-    """Return what the plan and one method for all do to the next word at the budget."""
+    """Return the effect of the plan, and of one method for all, on the next word at the budget."""
     facts, one = found.plan.facts, _beside(found)
     known = {
         "share": facts["price"] / facts["exact_price"],
@@ -522,7 +522,7 @@ def finding_frontier(found: Results) -> str:
 
 
 def caption_frontier(found: Results) -> str:
-    """Return what the frontier shows."""
+    """Return the caption of the frontier."""
     return tr(
         "KL of the next word over {positions} held-out positions, with standard errors. "
         "Predicted: the sum over heads replaced alone.",

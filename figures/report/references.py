@@ -1,4 +1,4 @@
-"""What the report cites, by key; the list is printed in this order."""
+"""The sources that the report cites, by key; the list is printed in this order."""
 
 REFERENCES = {
     "rational": "A. I. Aptekarev, *Sharp constants for rational approximations of analytic "

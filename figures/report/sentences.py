@@ -28,7 +28,7 @@ MOST = 12  # heads that a sentence names; more are counted
 
 
 def advised(profile: Profile) -> pd.DataFrame:
-    """Return what the advisor measures at the temperature nearest 1, without its warnings."""
+    """Return the advisor's table at the temperature nearest 1, without its warnings."""
     return diagnose(
         profile.advised or profile.inputs,
         budget=profile.budget,
@@ -68,7 +68,7 @@ def _worth(table: pd.DataFrame) -> str:
 
 
 def to_use(table: pd.DataFrame) -> str:
-    """Return what to use where, and where to keep exact attention."""
+    """Return the advice: a method for each input, or exact attention."""
     by_method: dict[str, list[str]] = {}
     kept, dear = [], []
     affordable = set(table[table.budget >= table.exact_price].input)
@@ -150,7 +150,7 @@ def _listed(names: list[str]) -> str:
 
 
 def masks(inputs: Iterable[Head]) -> str:
-    """Return what queries see, by the names of the inputs with a mask; "" if there is none."""
+    """Return a sentence on the inputs with a mask; "" if there is none."""
     named: dict[str, list[str]] = {}
     for x in inputs:
         if not x.mask.is_full:
@@ -178,7 +178,7 @@ def _seen(x: Head) -> str:
 
 
 def exact_cost(profile: Profile) -> str:
-    """Return what exact attention costs in the currency of the budget."""
+    """Return the cost of exact attention in the currency of the budget."""
     prices = [getattr(Exact().price(**x.shape.given), profile.currency) for x in profile.inputs]
     return amounts.amount_text(amounts.span(map(round, prices)), profile.currency)
 
@@ -305,7 +305,7 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
 
 
 def features(table: pd.DataFrame) -> str:
-    """Return how many positive features the budget pays for; "" if for none."""
+    """Return the number of positive features that the budget pays for; "" if none."""
     specs = looks.of_methods(table, "positive").method.unique()
     return amounts.span(vars(parse(spec))["m"] for spec in specs) if len(specs) else ""
 

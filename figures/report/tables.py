@@ -25,7 +25,7 @@ _SCRIPT = re.compile(
 
 
 def literal(text: str) -> str:
-    r"""Return what pandoc's Markdown reads as this text: no mark in it is markup.
+    r"""Return a text with its marks escaped, so that none is markup of pandoc's Markdown.
 
     Control characters and runs of blanks become one blank.
 
@@ -64,7 +64,7 @@ def raised(caption: str) -> str:
 
 
 def facts(x: Head) -> dict[str, str]:
-    """Return what decides how hard an input is, at t = 1, formatted."""
+    """Return the numbers that tell how hard an input is, at t = 1, formatted."""
     facts = describe(x.at_temperature(1.0))
     return {
         tr("input"): x.name,
@@ -112,7 +112,7 @@ def best_table(best: pd.DataFrame) -> pd.DataFrame:
 
 
 def lies_table(table: pd.DataFrame) -> pd.DataFrame:
-    """Return what draws of positive features say of their deviation, and what is so, formatted."""
+    """Return the deviation of positive features, estimated from draws and exact, formatted."""
     part = looks.of_methods(table, "positive")
     temperatures = [t for t in _ends(table.temperature) if t >= 1] or _ends(table.temperature)
     rows = []

@@ -10,7 +10,7 @@ from figures.words.translation import spoken
 
 
 def render(name: str, **context: Any) -> str:
-    """Return NAME.md.j2, or NAME.zh.md.j2 in Chinese, with what it speaks of."""
+    """Return NAME.md.j2, or NAME.zh.md.j2 in Chinese, filled with its variables."""
     language = spoken()
     file = f"{name}.md.j2" if language == "en" else f"{name}.{language}.md.j2"
     text = (
@@ -21,7 +21,7 @@ def render(name: str, **context: Any) -> str:
 
 @functools.cache
 def environment() -> Any:  # of jinja2, an extra
-    """Return what reads templates.
+    """Return Jinja's environment for the templates.
 
     Raises
     ------

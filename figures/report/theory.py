@@ -1,4 +1,4 @@
-"""What theory predicts beside what was measured: ranks, degrees, bias and variance."""
+"""Predictions of theory beside measurements: ranks, degrees, bias and variance."""
 
 import math
 
@@ -40,7 +40,7 @@ def bounded(ranks: pd.DataFrame) -> pd.DataFrame:
 
 
 def rank_table(ranks: pd.DataFrame) -> pd.DataFrame:
-    """Return what `bounded` found, a row an input."""
+    """Return the result of `bounded`, a row an input."""
     wide = ranks[ranks.temperature.isin(SHOWN)]
     rows = []
     for (name, d), part in wide.groupby(["input", "d"], sort=False):
@@ -53,7 +53,7 @@ def rank_table(ranks: pd.DataFrame) -> pd.DataFrame:
 
 
 def comparison(computed: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return what theory says of each quantity, what was measured, and where they part.
+    """Return the prediction of each quantity, its measurement, and where they part.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def _moments(table: pd.DataFrame) -> list[tuple[str, ...]]:
 
 
 def _limit(count: int) -> float:
-    """Return what the largest of so many |z| exceeds in at most CHANCE, by Bonferroni's bound."""
+    """Return the limit that the largest of so many |z| exceeds with probability ≤ CHANCE."""
     return float(ndtri(1 - CHANCE / (2 * count)))
 
 

@@ -1,4 +1,4 @@
-"""What `analysis.advice.diagnose` found, as text, as JSON and as a map of layers × heads."""
+"""The table of `analysis.advice.diagnose` as text, as JSON and as a map of layers × heads."""
 
 import math
 import re
@@ -92,7 +92,7 @@ def _said(sentence: Sentence) -> str:
 
 
 def plan(dry: DryRun) -> str:
-    """Return what would be measured, and about how long it takes."""
+    """Return the methods that would be measured, and about how long it takes."""
     first = tr(
         "{count} methods on {heads} heads, about {seconds:.0f} s:",
         count=len(dry.methods), heads=dry.heads, seconds=dry.seconds,
@@ -446,7 +446,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what the map shows, with the numbers of its table."""
+    """Return the caption of the map, with the numbers of its table."""
     advised = advice(table)
     used = [one for one in advised if one.verdict != KEEP]
     wins = pd.Series([looks.label(one.winner) for one in used], dtype=str).value_counts()

@@ -62,7 +62,7 @@ def text(plan: Plan) -> str:
 
 
 def nothing_to_approximate(plan: Plan) -> str:
-    """Return that the budget pays for exact attention in every head; "" if it does not."""
+    """Return a sentence if the budget pays for exact attention in every head, else ""."""
     facts = plan.facts
     if facts.get("budget", 0.0) < facts["exact_price"]:
         return ""
@@ -74,7 +74,7 @@ def nothing_to_approximate(plan: Plan) -> str:
 
 
 def checked(plan: Plan, misfits: Sequence[str]) -> str:
-    """Return what of a plan does not fit a model, or that all of it does, as a paragraph."""
+    """Return a paragraph: which parts of a plan do not fit a model, or that all of it fits."""
     if misfits:
         said = tr("The plan of {model} does not fit:", model=plan.model)
         return "\n".join([said, *(f"- {one}" for one in misfits)])
@@ -90,7 +90,7 @@ def checked(plan: Plan, misfits: Sequence[str]) -> str:
 
 
 def method_counts(plan: Plan) -> Counter[str]:
-    """Return how many heads of a plan have each method, exact attention included."""
+    """Return the number of heads of a plan with each method, exact attention included."""
     names = Counter(looks.label(str(method)) for method in plan.heads.values())
     if exact := plan.facts["exact_heads"]:
         names[tr("exact attention")] = exact

@@ -1,1 +1,1 @@
-"""What readers read: translation, amounts, columns of a terminal."""
+"""Words: translation, amounts, numbers as text, columns of a terminal."""

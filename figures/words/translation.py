@@ -1,4 +1,4 @@
-"""What figures and reports say, in English or in the language in force."""
+"""Translation of figures and reports into the language in force."""
 
 import contextlib
 import functools
