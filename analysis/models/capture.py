@@ -356,14 +356,14 @@ def _assemble(
         q,
         k,
         v,
-        first.scaling,
-        first.causal,
-        token_ids,
-        name,
-        tuple(layers) if some else (),
-        windows if any(windows) else (),
-        tokens,
-        np.stack(sinks) if sinks else None,
+        scaling=first.scaling,
+        causal=first.causal,
+        token_ids=token_ids,
+        model=name,
+        layers=tuple(layers) if some else (),
+        windows=windows if any(windows) else (),
+        tokens=tokens,
+        sinks=np.stack(sinks) if sinks else None,
     )
 
 

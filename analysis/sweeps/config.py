@@ -61,6 +61,7 @@ class Synthetic:
     """
 
     kind: ClassVar[str]
+    generator: ClassVar[Callable[..., Head]]
     n: int
     d: int
     seed: int | None = None
@@ -86,8 +87,7 @@ class Synthetic:
         """Return the head of this kind."""
         checks.integer("seed", rng, least=0)
         names = [f.name for f in dataclasses.fields(self) if f.name not in SHARED]
-        make: Callable[..., Head] = getattr(data, self.kind)
-        return make(**{name: getattr(self, name) for name in names}, rng=rng)
+        return type(self).generator(**{name: getattr(self, name) for name in names}, rng=rng)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,6 +95,7 @@ class Gaussian(Synthetic):
     """`analysis.inputs.gaussian`."""
 
     kind = "gaussian"
+    generator = data.gaussian
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,6 +103,7 @@ class Sphere(Synthetic):
     """`analysis.inputs.sphere`."""
 
     kind = "sphere"
+    generator = data.sphere
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,6 +111,7 @@ class Clustered(Synthetic):
     """`analysis.inputs.clustered`."""
 
     kind = "clustered"
+    generator = data.clustered
     clusters: int | None = None
     spread: float = 0.3
     shared: bool = False
@@ -119,6 +122,7 @@ class Generative(Synthetic):
     """`analysis.inputs.generative`."""
 
     kind = "generative"
+    generator = data.generative
     delta: float
     size: int = 2
     shared: bool = True
