@@ -7,10 +7,10 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 
@@ -23,7 +23,7 @@ from analysis.experiments.profile import Profile, nearest_to_one, rank_1_price
 from analysis.models.pipeline import Results
 from analysis.runs import engines, output_files, tasks
 from analysis.runs.store import Store
-from analysis.runs.tasks import Application
+from analysis.runs.tasks import Task
 from figures.document import figure_files
 from figures.document.convert import check_notes, to_html, to_pdf
 from figures.document.notes import NAME as NOTES, skeleton
@@ -34,7 +34,6 @@ from figures.report.references import REFERENCES
 from figures.words import amounts, numbers
 from figures.words.translation import in_words, mark, share_of, speaking, spoken, tr
 
-T = TypeVar("T")
 SOURCE = "report.md"
 STORE = "store"  # the tables of finished studies, in the folder of a report
 SUMMARY, ADVICE = "summary", "advice"
@@ -111,7 +110,6 @@ def build(
     check_notes(out / SOURCE if ours else None, out / NOTES)
     command = command or shlex.join(["expqk", *sys.argv[1:]])
     seconds: dict[str, float] = {}
-    together = functools.partial(_together, profile, seconds)
     folder = out.absolute()  # a worker keeps its own current folder
     store = Store(
         output_files.inside(folder, folder / STORE / "KEY").parent,
@@ -120,8 +118,8 @@ def build(
     computed = _computed(profile, store, seconds)
     kept, shown = [name for name in computed if name not in seconds], reported(profile)
     computed[SUMMARY] = summary.compose(computed["error"], computed["winners"])
-    files_of = {name: functools.partial(_drawn, name, computed[name], folder) for name in shown}
-    together("drawing", files_of)
+    parts = [Part(name, functools.partial(_drawn, name, folder), i) for i, name in enumerate(shown)]
+    _results(profile, seconds, "drawing", parts, [computed[name] for name in shown])
     for name in sorted(computed.keys() - {*shown}):
         style.save_table(name, computed[name], out)
     if model is not None:
@@ -131,8 +129,8 @@ def build(
     if not (out / NOTES).exists():
         with output_files.replacing(out / NOTES) as temporary:
             temporary.write_text(skeleton(text, tr(ABOUT_NOTES)), "utf-8")
-    pages = {name: functools.partial(_pages, [name], folder) for name in PAGES}
-    together("pages", pages)
+    parts = [Part(name, functools.partial(_pages, [name])) for name in PAGES]
+    _results(profile, seconds, "pages", parts, [folder])
     about = {"holds": holds, "command": command, "seed": profile.seed, "kept": kept}
     output_files.describe(out, {**about, "seconds": seconds, **_machine()})
     return edited
@@ -146,54 +144,86 @@ def _files(profile: Profile, out: Path, model: Results | None) -> Iterator[str]:
         yield from figure_files.files(name, out)
 
 
-def _together(
-    profile: Profile, seconds: dict[str, float], label: str, jobs: Mapping[str, Callable[[], T]]
-) -> dict[str, T]:
-    """Return the result of each job, by name, and add how many seconds it took."""
-    pieces = [Application(_timed, (spoken(), job)) for job in jobs.values()]
-    taken = engines.results(pieces, jobs=profile.jobs, progress=profile.progress, label=label)
-    for name, (passed, _) in zip(jobs, taken):
-        seconds[name] = seconds.get(name, 0.0) + passed
-    return {name: made for name, (_, made) in zip(jobs, taken)}
+@dataclasses.dataclass(frozen=True)
+class Part(Task):
+    """A study, a figure or a page of a report: a task whose outcome is a table.
+
+    Parameters
+    ----------
+    name : str
+    make : callable
+        Maps the shared object to a table; or writes files, which gives an empty one.
+    place : int
+    decisive : tuple
+        What decides the outcome beside the name.
+    language : str
+    """
+
+    name: str
+    make: Callable[[Any], pd.DataFrame | None]
+    place: int = 0
+    decisive: tuple[str, ...] = ()
+    language: str = dataclasses.field(default_factory=spoken)
+
+    def about(self) -> dict[str, Any]:
+        """Return what decides the outcome."""
+        return {"name": self.name, "decisive": self.decisive}
+
+    def run(self, shared: Any) -> pd.DataFrame:
+        """Return the table, made in the language; its attribute "seconds" is not stored."""
+        start = time.perf_counter()
+        with speaking(self.language):
+            made = self.make(shared)
+        table = pd.DataFrame() if made is None else made
+        table.attrs["seconds"] = time.perf_counter() - start
+        return table
+
+
+def _results(
+    profile: Profile,
+    seconds: dict[str, float],
+    label: str,
+    parts: Sequence[Part],
+    shared: Sequence[Any],
+    store: Store | None = None,
+) -> dict[str, pd.DataFrame]:
+    """Return the table of each part, by name, and add how many seconds it took now."""
+    made = engines.results(
+        parts, shared, jobs=profile.jobs, progress=profile.progress, label=label, store=store
+    )
+    for part, table in zip(parts, made):
+        if "seconds" in table.attrs:  # it was not in the store
+            seconds[part.name] = seconds.get(part.name, 0.0) + table.attrs.pop("seconds")
+    return {part.name: table for part, table in zip(parts, made)}
 
 
 def _computed(profile: Profile, store: Store, seconds: dict[str, float]) -> dict[str, pd.DataFrame]:
     """Return the tables of all studies; only those that are in no folder are computed."""
-    studies = _studies(profile)
     made_by = tasks.code("figures"), *_hardware().values(), profile.key
-    keys = {name: tasks.key(name, *made_by) for name in studies}
-    earlier = {name: store.get(key) for name, key in keys.items()}
-    computed: dict[str, pd.DataFrame] = {x: t for x, t in earlier.items() if t is not None}
-    left = {
-        name: functools.partial(_stored, store, keys[name], study)
-        for name, study in studies.items()
-        if name not in computed
-    }
-    for name in BY_CELL:
-        if name in left:
-            seconds[name], computed[name] = _timed(spoken(), left.pop(name))
-    begun = sorted(left, key=lambda name: name not in LONG)
-    computed |= _together(profile, seconds, "studies", {name: left[name] for name in begun})
-    store.keep_only(keys.values())
+    parts = [Part(name, make, 0, made_by) for name, make in _studies(profile).items()]
+    parts.sort(key=lambda part: part.name not in LONG)
+    whole = [part for part in parts if part.name in BY_CELL]
+    others = [part for part in parts if part.name not in BY_CELL]
+    single = dataclasses.replace(profile, jobs=1, progress=False)
+    computed = _results(single, seconds, "studies", whole, [profile], store)
+    computed |= _results(profile, seconds, "studies", others, [single], store)
+    store.keep_only([part.key for part in parts])
     return computed
 
 
-def _studies(profile: Profile) -> dict[str, Callable[[], pd.DataFrame]]:
+def _studies(profile: Profile) -> dict[str, Callable[[Profile], pd.DataFrame]]:
     """Return the function of each table; a study of `BY_CELL` has all processes for itself."""
-    single = dataclasses.replace(profile, jobs=1, progress=False)
     asked = dict.fromkeys([*BY_CELL, *reported(profile), "polynomial_rank"])
-    studies: dict[str, Callable[[], pd.DataFrame]] = {
-        name: functools.partial(FIGURES[name].compute, profile if name in BY_CELL else single)
-        for name in asked
-        if name != SUMMARY
+    studies: dict[str, Callable[[Profile], pd.DataFrame]] = {
+        name: FIGURES[name].compute for name in asked if name != SUMMARY
     }
-    studies["decomposition"] = functools.partial(decomposition.compute, single)
-    studies["winners"] = functools.partial(summary.winners, single)
-    studies[ADVICE] = functools.partial(sentences.advised, single)
-    return studies
+    return studies | {
+        "decomposition": decomposition.compute, "winners": summary.winners,
+        ADVICE: sentences.advised,
+    }  # fmt: skip
 
 
-def _drawn(name: str, table: pd.DataFrame, folder: Path) -> None:
+def _drawn(name: str, folder: Path, table: pd.DataFrame) -> None:
     """Draw a figure for the pages, and again what `expqk figures` has written there before."""
     there = {path.suffix.removeprefix(".") for path in (folder / "figures").glob(f"{name}.*")}
     formats = tuple(kind for kind in style.FORMATS if kind == "svg" or kind in there)
@@ -204,21 +234,6 @@ def _drawn(name: str, table: pd.DataFrame, folder: Path) -> None:
         formats,
         figure_files.title_and_text(name, table) if "txt" in there else None,
     )
-
-
-def _timed(language: str, make: Callable[[], T]) -> tuple[float, T]:
-    """Return the seconds that a function took in a language, and its result."""
-    start = time.perf_counter()
-    with speaking(language):
-        made = make()
-    return time.perf_counter() - start, made
-
-
-def _stored(store: Store, key: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-    """Compute the table of a study and keep it."""
-    table = make()
-    store.put(key, table)
-    return table
 
 
 def rebuild(out: Path) -> None:

@@ -111,7 +111,7 @@ def test_what_an_earlier_run_computed_is_kept_in_the_folder(small, tmp_path, mon
     """Whoever stops a report, or wants it in Chinese, does not pay for its tables twice."""
     counted = Counter()
 
-    def table(name):
+    def table(name, profile):
         counted[name] += 1
         return pd.DataFrame({"name": [name], "value": [0.1 + 0.2]})
 
@@ -167,10 +167,10 @@ def test_the_same_command_gives_the_same_bytes(made, small, tmp_path):
     files, others = (
         sorted(p.relative_to(out) for p in out.rglob("*") if p.is_file()) for out in (made, again)
     )
-    assert {p.suffix for p in files} == {".md", ".html", ".pdf", ".json", ".csv", ".svg"}
+    assert {p.suffix for p in files} == {".md", ".html", ".pdf", ".json", ".csv", ".svg", ".sha256"}
     assert files == others
     for path in files:
-        if path.name != "manifest.json":
+        if path.name not in ("manifest.json", "written.sha256"):  # with seconds, and their hash
             assert (again / path).read_bytes() == (made / path).read_bytes(), path
 
 
