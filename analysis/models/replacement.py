@@ -231,6 +231,7 @@ class Passage:
         self.seed = checks.integer("seed", seed, least=0)
         every = os.cpu_count() or 1
         self.jobs = checks.integer("jobs", every if jobs is None else jobs, least=1)
+        memory.keep()
         self.positions = np.arange(self.skip, n)
         self.states: list[Any] = []
         self.shapes: list[Shape] = []

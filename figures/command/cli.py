@@ -93,12 +93,10 @@ def _parsed(given: list[str]) -> argparse.Namespace:
         from approx.estimate import memory
 
         memory.set_limit(arguments.max_memory)
-    if hasattr(arguments, "jobs"):
+    if arguments.jobs < 1:
         from approx import checks
-        from approx.estimate import memory
 
-        checks.integer("jobs", arguments.jobs, least=1)
-        memory.keep()  # a command that may use processes computes for more than a moment
+        checks.integer("jobs", arguments.jobs, least=1)  # raises in its words, before any work
     return arguments
 
 
@@ -190,7 +188,7 @@ def parser(*asked: str) -> argparse.ArgumentParser:
             more = getattr(command, "MORE", "")
             one.description = textwrap.fill(f"{about} {more}".rstrip(), WIDTH)
             one.epilog = "\n".join(["examples:", *(f"  {each}" for each in command.EXAMPLES)])
-            one.set_defaults(run=command.run)
+            one.set_defaults(run=command.run, jobs=1)  # of commands without the option
             options.add(one, "max-memory")
             command.add(one)
     return top
