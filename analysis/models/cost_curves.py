@@ -117,12 +117,8 @@ def curves(
         raise ValueError(
             f"the passages must have one length, from which prices follow, got {sorted(lengths)}"
         )
-    model, shapes, store, before = (
-        passages[0].model,
-        passages[0].shapes,
-        done or Store(None),
-        start or {},
-    )
+    model, shapes = passages[0].model, passages[0].shapes
+    store, before = done or Store(None), start or {}
     asked = choices(budget, currency, methods, width=min(shape.d for shape in shapes), since=since)
     screened = screen and len(passages) == 1  # a size may help only on the mean
     distinct = list(dict.fromkeys(shapes))

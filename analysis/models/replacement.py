@@ -17,14 +17,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from analysis.inputs import Heads
 from analysis.models.attention_hook import Call
 from analysis.models.language_model import HOOKED, HeadIndex, LanguageModel
 from analysis.runs import engines, tasks
 from analysis.runs.seeds import seed_sequence
-from analysis.runs.store import Store
 from approx import Method, checks
 from approx.checks import Array
 from approx.estimate import memory
@@ -123,32 +121,20 @@ class Pass(tasks.Task):
 
 
 def outcomes(
-    passes: Sequence[Pass],
-    passage: Passage,
-    *,
-    scheduler: Any = None,
-    store: Store | None = None,
-    progress: bool = False,
+    passes: Sequence[Pass], passage: Passage, *, scheduler: Any = None, **how: Any
 ) -> list[Any]:
-    """Return the outcomes of passes in their order; those in the store are not computed again.
+    """Return the outcomes of passes in their order, by `engines.results`; equal ones run once.
 
     Each worker of the Dask cluster ``scheduler`` gets the passage once.
     """
-    done = store or Store(None)
-    found = {one.key: done.get(one.key) for one in passes}
-    left = {one.key: one for one in passes if found[one.key] is None}  # equal ones run once
+    unique = {one.key: one for one in passes}
     jobs = passage.jobs if scheduler else 1
-    bar = tqdm(
-        total=len(found), initial=len(found) - len(left), disable=not progress, desc="passes",
-        leave=False,
+    found = engines.results(
+        unique.values(), [passage], jobs=jobs, scheduler=scheduler, copied=True, label="passes",
+        **how,
     )  # fmt: skip
-    streamed = engines.stream(left.values(), [passage], jobs=jobs, scheduler=scheduler, copied=True)
-    with bar:
-        for one, outcome in streamed if left else ():
-            found[one.key] = outcome
-            done.put(one.key, outcome)
-            bar.update()
-    return [found[one.key] for one in passes]
+    every = dict(zip(unique, found))
+    return [every[one.key] for one in passes]
 
 
 def perplexity(surprisal: Array) -> float:
