@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from analysis.experiments.profile import Profile
-from analysis.moments.tail_shape import pareto_k, reliable_k
 from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row
 from approx.checks import Array, required
@@ -19,9 +18,6 @@ DIFFERENCES = (1.0, 2.0, 3.0)  # |q − k| of sines and cosines
 COUNTS = tuple(2**i for i in range(2, 14))
 REPEATS = 256
 DELTA = 0.1  # the probability with which an error may be above its bound
-TAILS = tuple(np.arange(0.5, 4.01, 0.25).tolist())  # |q + k| at which k̂ is taken
-DRAWS = (100, 1000, 10_000)
-SAMPLES = 32  # draws of a sample
 
 
 def terms(family: str, distance: float, count: int, seed: np.random.SeedSequence) -> Array:
@@ -74,38 +70,19 @@ def _errors(family: str, distance: float, seed: int) -> list[Row]:
     var, rows = variance(family, distance), list[Row]()
     for m in COUNTS:
         error = np.abs(x[:, :m].mean(axis=1) - 1)
-        values = {
-            "median": float(np.median(error)),
-            "quantile": float(np.quantile(error, 1 - DELTA)),
-            "deviation": math.sqrt(var / m),
-        }
-        if family == "trigonometric":  # |cos| ≤ 1 times e^{D²/2}
-            values["bernstein"] = bernstein(var, math.exp(distance**2 / 2) + 1, m, DELTA)
+        if family == "positive":
+            values = {"median": float(np.median(error)), "deviation": math.sqrt(var / m)}
+        else:
+            largest = math.exp(distance**2 / 2) + 1  # |cos| ≤ 1 times e^{D²/2}
+            values = {
+                "quantile": float(np.quantile(error, 1 - DELTA)),
+                "bernstein": bernstein(var, largest, m, DELTA),
+            }
         rows += [(family, distance, m, metric, value) for metric, value in values.items()]
     return rows
 
 
-def _tails(distance: float, seed: int) -> list[Row]:
-    stream = seed_sequence(seed, "concentration", "tails", str(distance))
-    x = terms("positive", distance, SAMPLES * DRAWS[-1], stream).reshape(SAMPLES, -1)
-    var, rows = variance("positive", distance), list[Row]()
-    for m in DRAWS:
-        k = np.array([pareto_k(row[:m]) for row in x])
-        flagged = (k > reliable_k(m)).mean()
-        values = {"k": k.mean(), "flagged": flagged, "deviation": math.sqrt(var / m)}
-        rows += [("tail", distance, m, metric, float(value)) for metric, value in values.items()]
-    return rows
-
-
-def _study(family: str, distance: float, seed: int) -> list[Row]:
-    return _tails(distance, seed) if family == "tail" else _errors(family, distance, seed)
-
-
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return errors of one entry over exp(q·k) against frequencies, and k̂ of samples of terms."""
-    places = [
-        *(("positive", s) for s in SUMS),
-        *(("trigonometric", s) for s in DIFFERENCES),
-        *(("tail", s) for s in TAILS),
-    ]
-    return profile.study(_study, [(*place, profile.seed) for place in places], "norms", COLUMNS)
+    """Return errors of one entry over exp(q·k) against frequencies."""
+    places = [*(("positive", s) for s in SUMS), *(("trigonometric", s) for s in DIFFERENCES)]
+    return profile.study(_errors, [(*place, profile.seed) for place in places], "norms", COLUMNS)

@@ -17,9 +17,7 @@ from figures.words.translation import tr
 
 TITLE = "Sines and cosines against positive features"
 ORDER = 80
-COLUMNS = ("length", "angle", "columns", "metric", "value")
-ANGLES = {"π/4": 0.25, "π/2": 0.5, "3π/4": 0.75, "0.9π": 0.9, "0.99π": 0.99}  # over π
-QUOTED = (1.0, 2.0)
+COLUMNS = ("length", "angle", "metric", "value")
 SLICES = (0.5, 1.0, 1.5, 2.0)
 TICKS = [0.0, math.pi / 4, math.pi / 2, 3 * math.pi / 4, math.pi]
 NAMES = ["0", "45°", "90°", "135°", "180°"]
@@ -45,22 +43,15 @@ def crossover(length: float, columns: int) -> float:
 def compute(profile: Profile) -> pd.DataFrame:
     """Return the ratio in closed form; the profile does not matter.
 
-    Columns: length |q| = |k|, angle φ, columns of the positive features (1: as many
-    frequencies; 2: as many columns as sin/cos). Metrics: ratio (r of the errors along φ), quoted
-    (r at published angles), crossover (the angle where r = 1).
+    Columns: length |q| = |k|, angle φ. Metrics: ratio (r of the errors along φ), crossover (the
+    angle where r = 1).
     """
     rows: list[Row] = []
     fine = np.linspace(-math.pi, math.pi, 360)
-    for length in sorted({*np.linspace(0.1, 2.0, 39).round(9).tolist(), *SLICES}):
-        rows += [(length, np.nan, c, "crossover", crossover(length, c)) for c in (1, 2)]
     for length in SLICES:
+        rows.append((length, np.nan, "crossover", crossover(length, 1)))
         ratio = np.exp(np.clip(log_ratio(length, fine), -690, 690))
-        rows += [(length, a, 1, "ratio", v) for a, v in zip(fine, ratio)]
-    places = math.pi * np.array(list(ANGLES.values()))
-    for length in QUOTED:
-        rows += [
-            (length, a, 1, "quoted", v) for a, v in zip(places, np.exp(log_ratio(length, places)))
-        ]
+        rows += [(length, a, "ratio", v) for a, v in zip(fine, ratio)]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -84,8 +75,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def finding(table: pd.DataFrame) -> str:
-    at = table[(table.metric == "crossover") & (table["columns"] == 1)]
-    angles = at[at.length.isin(SLICES)].value
+    angles = table[table.metric == "crossover"].value
     return tr(
         "Sines and cosines beat positive features where the angle of q and k is below {least:.0f}° "
         "to {most:.0f}°.",

@@ -48,14 +48,3 @@ def test_errors_are_below_bernstein_and_follow_the_deviation():
     ratio = rows[8192, "median"] / rows[8192, "deviation"]
     # of a normal law Φ⁻¹(¾); the median of 256 has the error 1/(2·0.318·√256)·... = 8 %
     assert ratio == pytest.approx(scipy.stats.norm.ppf(0.75), rel=5 * 0.08)
-
-
-def test_the_tail_is_heavier_where_the_norm_is():
-    light, heavy = (
-        {(m, metric): value for _, _, m, metric, value in study._tails(s, 0)} for s in (0.5, 4.0)
-    )
-    for m in study.DRAWS:
-        assert light[m, "flagged"] < 0.1
-        assert heavy[m, "flagged"] == 1
-        assert light[m, "deviation"] < heavy[m, "deviation"]
-    assert light[10_000, "k"] < light[100, "k"]  # the prior of ½ weighs less
