@@ -101,7 +101,7 @@ def test_a_key_depends_on_the_code(tmp_path, monkeypatch):
     assert len({*codes, before}) == 7  # what Python compiled decides nothing
     monkeypatch.setattr(tasks.metadata, "version", lambda name: f"{name} 99")
     assert tasks.code.__wrapped__("one_package") not in codes
-    assert tasks.version().endswith(tasks.CODE[:12])
+    assert tasks.version.__wrapped__().endswith(tasks.CODE[:12])
     monkeypatch.setattr(tasks, "CODE", codes[0])
     assert tasks.key("a head") != asked
 
@@ -200,3 +200,46 @@ def test_processes_that_write_at_once_are_all_recorded(tmp_path):
     names = [f"data/{i}.csv" for i in range(80)]
     assert all((tmp_path / name).is_file() for name in names)
     output_files.refuse_edited(tmp_path, names)
+
+
+CONFIG = """
+temperatures = [1.0]
+methods = ["zero", "taylor(degree=1)", "top_k(k=2)"]
+inputs = [{kind = "gaussian", n = 8, d = 4}]
+"""
+COMMANDS = {
+    "diagnose": ["diagnose", "qk.npz", "--budget", "4", "--method", "top_k", "--json", "--out"],
+    "target": ["target", "qk.npz", "--tv", "0.5", "--method", "top_k", "--json", "--out"],
+    "sweep": ["sweep", "own.toml", "--store"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_is_stopped_continues_and_repairs(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.savez("qk.npz", **{name: rng.standard_normal((3, 16, 4)) for name in "qk"})
+    (tmp_path / "own.toml").write_text(CONFIG)
+    put, puts = Store.put, []
+
+    def stopped(self, key, outcome):
+        put(self, key, outcome)
+        puts.append(key)
+        if len(puts) == 2:
+            raise KeyboardInterrupt
+
+    def run(folder):
+        status = main([*COMMANDS[command], folder, "--jobs", "1"])
+        return status, capsys.readouterr().out.replace(folder, "")
+
+    whole = run("whole")
+    monkeypatch.setattr(Store, "put", stopped)
+    assert run("mine")[0] == 130
+    assert run("mine") == whole
+    assert len(puts) == len({*puts}) == 3  # each once
+    (path,) = (tmp_path / "mine").rglob(f"{puts[0]}.*")
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    assert run("mine") == whole
+    assert puts[3:] == puts[:1]
