@@ -160,13 +160,13 @@ def test_the_command_says_it_of_each_head_or_of_all(tmp_path, capsys, monkeypatc
     file = tmp_path / "qk.npz"
     np.savez(file, q=x.q[None].repeat(2, 0), k=x.k[None].repeat(2, 0), causal=1)
     asked = []
-    one_by_one = theories.parallel
+    one_by_one = theories.engines.results
 
     def counted(*arguments, jobs, **options):
         asked.append(jobs)
         return one_by_one(*arguments, **options)
 
-    monkeypatch.setattr(theories, "parallel", counted)
+    monkeypatch.setattr(theories.engines, "results", counted)
     assert main(["theory", str(file), "--jobs", "3"]) == 0
     assert asked == [1]  # for so few entries no process is begun
     assert capsys.readouterr().out
