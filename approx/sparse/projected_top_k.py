@@ -135,9 +135,10 @@ class ProjectedTopK(SupportMethod):
     def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
         if window:
             return WindowKeys(d, c, window, self, rng)
-        if self.by != "channels":
+        selector = self.selector(d)
+        if not isinstance(selector, Channels):
             return None
-        r = int(self.selector(d).numbers(d).read)
+        r = int(selector.numbers(d).read)
 
         def scores(q: Array, K: Array) -> Array:
             channels = np.argsort(-np.abs(q), kind="stable")[:r]
@@ -147,13 +148,14 @@ class ProjectedTopK(SupportMethod):
         return ChosenKeys(d, c, scores, self.k, looks=r)
 
     def selection(self, shape: Shape) -> Price:
-        cost = self.selector(shape.d).numbers(shape.d)
-        kept = 0.0 if self.by == "channels" else NUMBER * cost.key * shape.l / shape.n
+        selector = self.selector(shape.d)
+        cost, of_keys = selector.numbers(shape.d), isinstance(selector, Channels)
+        kept = 0.0 if of_keys else NUMBER * cost.key * shape.l / shape.n  # keys are stored anyway
         reads = float(shape.most * cost.read + cost.mapped)
         return Price(
             0.0,
             reads,
             float(shape.seen(shape.l) * cost.read + cost.fitted(shape)),
             kept,
-            unshared=reads if self.by == "channels" else None,
+            unshared=reads if of_keys else None,  # each query has its own channels
         )
