@@ -109,7 +109,13 @@ def stream(
 
 
 def results(tasks: Iterable[Task], shared: Sequence[Any] = (None,), **how: Any) -> list[Any]:
-    """Return the outcomes in the order of the tasks; the parameters are those of `stream`."""
+    """Return the outcomes in the order of the tasks; the parameters are those of `stream`.
+
+    A single task runs in this process.
+    """
+    total = how.get("total", len(tasks) if isinstance(tasks, Sized) else None)
+    if total is not None and total <= 1:
+        how["jobs"] = min(how.get("jobs", 1), 1)
     found = {number: outcome for number, _, outcome in _numbered(tasks, shared, **how)}
     return [found[number] for number in sorted(found)]
 
@@ -133,13 +139,17 @@ def _numbered(
         total = len(tasks)
     kept = store or None  # a store without a folder holds nothing
     known: list[tuple[int, K, Any]] = []
+    keys: dict[int, str] = {}  # of what runs: a key may be a hash of big arrays
 
     def left() -> Iterator[tuple[int, K]]:
         """Yield what the store does not hold just before it starts: others may write there."""
         for number, task in enumerate(tasks):
-            outcome = None if kept is None else kept.get(task.key)
-            if outcome is None and kept is not None and not retry_failed:
-                outcome = kept.failure(task.key)
+            outcome = None
+            if kept is not None:
+                keys[number] = key = task.key
+                outcome = kept.get(key)
+                if outcome is None and not retry_failed:
+                    outcome = kept.failure(key)
             if outcome is None:
                 yield number, task
             else:
@@ -149,16 +159,16 @@ def _numbered(
         todo = left()
         if (first := next(todo, None)) is not None:
             memory.keep()
-            with _engine(jobs if total is None else min(jobs, total), scheduler, copied) as engine:
+            with _engine(jobs, jobs if total is None else total, scheduler, copied) as engine:
                 run = Runner(memory.explicit_limit(), guard)
                 yield from _loop(engine, run, itertools.chain([first], todo), shared)
 
     with tqdm(total=total, desc=label, leave=False, disable=not progress) as bar:
         for number, task, outcome in computed():
             if kept is not None and isinstance(outcome, Failure):
-                kept.fail(task.key, outcome, **task.about())
+                kept.fail(keys.pop(number), outcome, **task.about())
             elif kept is not None:
-                kept.put(task.key, outcome)
+                kept.put(keys.pop(number), outcome)
             bar.update(1 + len(known))
             yield from (known.pop() for _ in range(len(known)))
             yield number, task, outcome
@@ -167,12 +177,12 @@ def _numbered(
 
 
 @contextlib.contextmanager
-def _engine(jobs: int, scheduler: Any, copied: bool) -> Iterator[Serial]:
-    with client(scheduler, jobs) as connected:
+def _engine(jobs: int, total: int, scheduler: Any, copied: bool) -> Iterator[Serial]:
+    with client(scheduler, min(jobs, total)) as connected:
         if connected is not None:
             yield _Cluster(connected, copied)
-        else:
-            yield _Processes(jobs) if jobs > 1 else Serial()
+        else:  # one task, too, has a process of its own, which it may kill
+            yield _Processes(min(jobs, total)) if jobs > 1 else Serial()
 
 
 def _loop(

@@ -218,6 +218,19 @@ def test_a_killed_loky_worker_costs_only_what_it_was_doing(tmp_path, monkeypatch
     assert len(written) == len(set(written)) == 7  # what was there was not computed again
 
 
+def dies_at_first(folder):
+    try:
+        (folder / "died").mkdir()
+    except FileExistsError:
+        return "done"
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_last_task_that_was_lost_once_runs_again(tmp_path):
+    task = Application(dies_at_first, (tmp_path,))
+    assert list(engines.stream([task], jobs=2)) == [(task, "done")]
+
+
 def poison(approximation, inputs):
     if approximation.rank == 3:
         os.kill(os.getpid(), signal.SIGKILL)
