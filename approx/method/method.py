@@ -53,16 +53,17 @@ class Method(ABC):
     label: ClassVar[str]  # the name that people know: a `Label` if variants have names of their own
     class_name: ClassVar[str] = "low rank"  # methods of one class are compared at one price
     examples: ClassVar[tuple[str, ...]] = ()  # for tests: one for each important field
+    _draws: ClassVar[frozenset[str]] = frozenset()  # RANDOM, if so said in words
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "name" in vars(cls) and "label" not in vars(cls):
             cls.label = cls.name.replace("_", " ")
-        if "deterministic" in vars(cls):
-            raise TypeError(
-                f"{cls.__name__} defines deterministic, which follows from its tags: leave it out, "
-                "and add RANDOM to the tags of a method that draws"
-            )
+        if "deterministic" in vars(cls):  # another way to say RANDOM, kept as a tag
+            cls._draws = frozenset() if vars(cls)["deterministic"] else frozenset({RANDOM})
+            if isinstance(stated := vars(cls).get("tags"), frozenset):
+                cls.tags = stated | cls._draws  # type: ignore[assignment, method-assign]
+            del cls.deterministic
         if "approximate" in vars(cls):
             raise TypeError(
                 f"{cls.__name__} defines approximate: define evaluate(self, q, k, mask, rng) "
@@ -90,7 +91,7 @@ class Method(ABC):
     @property
     def tags(self) -> frozenset[str]:
         """What the method is, see `approx.method.tags`; by default, what its parts make it."""
-        return composed([part.tags for part in self.parts.values()])
+        return composed([part.tags for part in self.parts.values()]) | self._draws
 
     @property
     def deterministic(self) -> bool:

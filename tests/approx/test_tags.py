@@ -10,15 +10,16 @@ and by scales: by less than `roundings` of its terms, which bounds what any orde
 
 import math
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 from small import NAMES, roundings, sizes, small
 
-from approx import Mask
+from approx import Mask, Method
 from approx.compressed_logits.normal_levels import ROTATIONS
-from approx.method.tags import AUTOREGRESSIVE, DRAWS_BY_ROW, INVARIANCES, ROW_LOCAL
+from approx.method.tags import AUTOREGRESSIVE, DRAWS_BY_ROW, INVARIANCES, RANDOM, ROW_LOCAL
 from approx.projections import PROJECTIONS
 from approx.sparse.key_scores import SCORES
 
@@ -308,3 +309,11 @@ def test_attention_is_invariant_to_what_is_declared_and_to_nothing_else(name):
         else:  # of some draws
             seeds = range(SEED, SEED + (8 if law else 1))
             assert any(gap(method, change, seed) > 1e-6 for seed in seeds), f"declare {change}"
+
+
+@pytest.mark.parametrize("tags", [frozenset(), frozenset({ROW_LOCAL})])
+def test_a_class_may_say_in_words_that_it_draws(tags):
+    said = {"name": "mine", "deterministic": False, "evaluate": Method.evaluate}
+    mine = dataclass(frozen=True)(type("Mine", (Method,), said | ({"tags": tags} if tags else {})))
+    mine.__abstractmethods__ = frozenset()
+    assert (mine().tags, mine().deterministic) == (tags | {RANDOM}, False)

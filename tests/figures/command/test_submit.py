@@ -30,7 +30,6 @@ def file(tmp_path):
         ("(Method)", "", "one subclass of approx.Method, .* got none"),
         ("@dataclass(frozen=True)", "", "got none"),
         ('"random_centres"', '"nystrom"', "with a new name, got RandomCentres"),
-        ("name, tags, s", "name, deterministic, s", "TypeError: RandomCentres defines determ"),
         ("name, tags, sized_by", "title, tags, sized_by", "got RandomCentres"),
         (
             SOURCE[-9:],
