@@ -1,7 +1,6 @@
 """``expqk generate``."""
 
 import argparse
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -74,23 +73,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def facts(said: Generated) -> dict[str, Any]:
-    """Return one object for JSON; what is not known is null."""
+    """Return one object for JSON."""
     found: dict[str, Any] = {
         "text": said.text,
         "tokens": list(said.tokens),
         "prompt_tokens": said.prompt_tokens,
-        "tokens_per_second": _number(said.per_second),
+        "tokens_per_second": said.per_second,
         "layers": said.layers.to_dict("records"),
     }
     if said.exact is None:
         return found
     return found | {
-        "agreement": _number(said.agreement),
+        "agreement": said.agreement,
         "parts_at": said.parts_at,
         "exact": {
             "text": said.exact.text,
             "tokens": list(said.exact.tokens),
-            "tokens_per_second": _number(said.exact.per_second),
+            "tokens_per_second": said.exact.per_second,
         },
     }
 
@@ -138,7 +137,3 @@ def _sentences(said: Generated) -> Iterator[str]:
         "positions. It writes {speed:.1f} tokens per second on this CPU.",
         same=said.agreement, speed=exact.per_second,
     )  # fmt: skip
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import sys
@@ -192,15 +193,30 @@ def show(
     arguments: argparse.Namespace, table: pd.DataFrame, text: Callable[[pd.DataFrame], str]
 ) -> None:
     """Print a table of heads as text, or as JSON if it is asked for."""
-    from figures.show import diagnosis
-
-    print(as_json(diagnosis.objects(table)) if arguments.json else text(table))
+    print(as_json(table.to_dict("records")) if arguments.json else text(table))
 
 
 def as_json(value: object) -> str:
     """Return JSON with the characters of every language, escaped where the terminal lacks them."""
     plain = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    return json.dumps(value, ensure_ascii=plain, indent=2)
+    return json.dumps(json_value(value), ensure_ascii=plain, indent=2)
+
+
+def json_value(value: Any) -> Any:
+    """Return a value as JSON has it: null for a number that is not finite, sentences in words."""
+    import numpy as np
+
+    from analysis.sentences import Sentence
+    from figures.words.translation import tr
+
+    if isinstance(value, dict):
+        return {str(name): json_value(x) for name, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(x) for x in value]
+    if isinstance(value, Sentence):
+        return tr(value.message, **value.values)
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def settings(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from analysis.models.plan import Plan, check_weights
 from analysis.models.substitute import by_run, substitute
 from approx import parse
 from figures.command import options
-from figures.show.diagnosis import json_value
 from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import mark, speaking, tr
 
@@ -129,7 +128,7 @@ def _needle(arguments: argparse.Namespace) -> int:
 
 
 def objects(found: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return one object a run, for JSON: what is not a finite number there is null.
+    """Return one object a run, for JSON.
 
     ``layers`` has the error of the residual stream behind each layer, and ``replaced`` the errors
     of each head that was.
@@ -141,13 +140,7 @@ def objects(found: pd.DataFrame) -> list[dict[str, Any]]:
             index=["layer", "head"], columns="metric", values="value"
         )
         replaced = heads.reset_index().to_dict("records")
-        every.append(
-            {str(name): json_value(value) for name, value in row.items()}
-            | {
-                "layers": [json_value(value) for value in behind.value],
-                "replaced": [{str(k): json_value(v) for k, v in one.items()} for one in replaced],
-            }
-        )
+        every.append(row | {"layers": behind.value.tolist(), "replaced": replaced})
     return every
 
 

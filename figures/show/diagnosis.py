@@ -1,4 +1,4 @@
-"""The table of `analysis.advice.diagnose` as text, as JSON and as a map of layers × heads."""
+"""The table of `analysis.advice.diagnose` as text and as a map of layers × heads."""
 
 import math
 import re
@@ -68,23 +68,6 @@ OF_CLASSES = (  # as `Method.class_name` names them
 MASKS = mark("full"), mark("causal"), mark("intervals")  # as `Mask` names itself
 MOST_MARGIN = 99
 SLACK = 1e-6  # relative: an error so near the bound, which is rounded down, counts as equal
-
-
-def objects(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return one object a (layer, head, method), for JSON: what is not a number there is null."""
-    return [
-        {str(name): json_value(value) for name, value in row.items()}
-        for row in table.to_dict("records")
-    ]
-
-
-def json_value(value: Any) -> Any:
-    """Return a value as JSON has it: null where it is no number, sentences in words."""
-    if isinstance(value, list):
-        return [_said(sentence) for sentence in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _said(sentence: Sentence) -> str:

@@ -32,7 +32,7 @@ from approx import METHODS, Method, parse
 from approx.method.evaluation import obstacle
 from approx.method.prices import Shape, price_at
 from figures.command import substitute as substitution
-from figures.show.diagnosis import json_value
+from figures.command.options import json_value
 from figures.words.markdown import insert
 from figures.words.translation import LANGUAGES, mark, speaking, tr, twin
 from studies.lm import pages

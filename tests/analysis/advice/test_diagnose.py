@@ -28,6 +28,7 @@ from approx.estimate import exact
 from approx.method.prices import CURRENCIES
 from approx.method.tags import INVARIANT
 from approx.sparse.exact import Exact
+from figures.command import options
 from figures.command.cli import main
 from figures.show import diagnosis
 from figures.words.translation import speaking
@@ -203,7 +204,7 @@ def test_text_json_and_map(table, tmp_path):
     assert "Nyström" in text
     assert "best found" in text
     assert all(f"\n{x.layer}.{x.head} " in text for x in table.itertuples() if x.layer >= 0)
-    objects = json.loads(json.dumps(diagnosis.objects(table), allow_nan=False))
+    objects = json.loads(options.as_json(table.to_dict("records")))
     assert len(objects) == len(table)
     assert {
         "spec",
@@ -216,7 +217,7 @@ def test_text_json_and_map(table, tmp_path):
     } <= set(objects[0])
     assert objects[2]["expected_kernel_relative_frobenius"] is None  # Nyström: none known
     single = pd.DataFrame({"a": np.array([0.5, np.nan], np.float32)})
-    assert diagnosis.objects(single) == [{"a": 0.5}, {"a": None}]
+    assert options.json_value(single.to_dict("records")) == [{"a": 0.5}, {"a": None}]
     assert "nan" not in diagnosis.caption(table)
     assert len(diagnosis.draw(table).axes) == 2  # the map and its colours
 

@@ -11,7 +11,7 @@ from each import each
 from analysis.models.generation import Generated
 from analysis.models.substitute import by_run
 from analysis.sweeps import table
-from figures.command import generate as generation, substitute as substitution
+from figures.command import generate as generation, options, substitute as substitution
 from figures.command.cli import main
 from figures.words.terminal_columns import COLUMNS
 from figures.words.translation import speaking
@@ -76,7 +76,7 @@ def test_text_names_the_nearest_that_can_be_run():
 
 
 def test_json_has_every_layer_and_head_and_no_infinity():
-    found = substitution.objects(made_up())
+    found = options.json_value(substitution.objects(made_up()))
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert [one["method"] for one in found] == list(RUNS)
     assert found[3]["kl"] is None
@@ -144,7 +144,7 @@ def test_generation_alone_and_of_equal_texts():
     (replace(SAID, seconds=0.0, agreement=math.nan), None, None),  # one token: JSON has no NaN
 ])  # fmt: skip
 def test_generation_as_json(said, agreement, speed):
-    found = json.loads(json.dumps(generation.facts(said), allow_nan=False))
+    found = json.loads(options.as_json(generation.facts(said)))
     assert found["tokens_per_second"] == speed
     assert found["agreement"] == agreement
     assert found["parts_at"] == 2

@@ -122,7 +122,9 @@ def test_advice_says_the_same_in_chinese():
     assert len(said) >= 4
 
     def spoken():
-        warnings = [one for row in diagnosis.objects(table) for one in row["warnings"]]
+        warnings = [
+            one for row in options.json_value(table.to_dict("records")) for one in row["warnings"]
+        ]
         return [diagnosis.text(table), diagnosis.caption(table), *warnings]
 
     before = spoken()
