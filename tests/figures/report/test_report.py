@@ -215,12 +215,12 @@ def _flat(text):
 
 def test_what_was_drawn_in_other_formats_is_drawn_again(found, tmp_path):
     """A PDF beside the new SVG must not show the table of an earlier report."""
-    report._drawn("rank", found["rank"], tmp_path)
+    report._drawn("rank", tmp_path, found["rank"])
     assert {p.name for p in (tmp_path / "figures").iterdir()} == {"rank.svg"}
     for ending in ("pdf", "txt"):
         with output_files.recorded(tmp_path, f"figures/rank.{ending}") as path:
             path.write_bytes(b"old")
-    report._drawn("rank", found["rank"], tmp_path)
+    report._drawn("rank", tmp_path, found["rank"])
     assert {p.name for p in (tmp_path / "figures").iterdir()} == {
         "rank.svg",
         "rank.pdf",
