@@ -12,7 +12,7 @@ from numba.core.registry import cpu_target
 from numba.core.typed_passes import BaseNativeLowering, NativeLowering
 from numba.extending import overload
 
-from approx.kernels.garbage import uncollected
+from approx.kernels.jit import uncollected
 
 
 class _WideFunction(Lower):  # type: ignore[misc]

@@ -24,11 +24,10 @@ prefer-vector-width=512 (in ``compiler``)
 
 import contextlib
 import functools
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
-
-from approx.kernels.garbage import uncollected
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,6 +38,21 @@ OPTIONS: dict[str, Any] = {
     "no_cfunc_wrapper": True,
 }
 SAFE = {"contract", "nsz"}
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Switch Python's garbage collection off, for code that allocates much and keeps it.
+
+    Importing Numba and compiling are such code, and each collection visits all objects.
+    """
+    searches = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if searches:
+            gc.enable()
 
 
 class Kernel:
