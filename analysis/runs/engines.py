@@ -100,62 +100,28 @@ def stream(
     total : int, optional
         The number of tasks, if they have no length.
     """
-    how: dict[str, Any] = {
-        "jobs": jobs, "scheduler": scheduler, "guard": guard, "copied": copied, "store": store,
-        "retry_failed": retry_failed, "progress": progress, "label": label, "total": total,
-    }  # fmt: skip
-    for _, task, outcome in _numbered(tasks, shared, **how):
-        yield task, outcome
-
-
-def results(tasks: Iterable[Task], shared: Sequence[Any] = (None,), **how: Any) -> list[Any]:
-    """Return the outcomes in the order of the tasks; the parameters are those of `stream`.
-
-    A single task runs in this process.
-    """
-    total = how.get("total", len(tasks) if isinstance(tasks, Sized) else None)
-    if total is not None and total <= 1:
-        how["jobs"] = min(how.get("jobs", 1), 1)
-    found = {number: outcome for number, _, outcome in _numbered(tasks, shared, **how)}
-    return [found[number] for number in sorted(found)]
-
-
-def _numbered(
-    tasks: Iterable[K],
-    shared: Sequence[Any],
-    *,
-    jobs: int = 1,
-    scheduler: Any = None,
-    guard: bool = False,
-    copied: bool = False,
-    store: Store | None = None,
-    retry_failed: bool = False,
-    progress: bool = False,
-    label: str = "tasks",
-    total: int | None = None,
-) -> Iterator[tuple[int, K, Any]]:
     checks.integer("jobs", jobs, least=1)
     if total is None and isinstance(tasks, Sized):
         total = len(tasks)
     kept = store or None  # a store without a folder holds nothing
-    known: list[tuple[int, K, Any]] = []
+    known: list[tuple[K, Any]] = []
     keys: dict[int, str] = {}  # of what runs: a key may be a hash of big arrays
 
-    def left() -> Iterator[tuple[int, K]]:
+    def left() -> Iterator[K]:
         """Yield what the store does not hold just before it starts: others may write there."""
-        for number, task in enumerate(tasks):
+        for task in tasks:
             outcome = None
             if kept is not None:
-                keys[number] = key = task.key
+                keys[id(task)] = key = task.key
                 outcome = kept.get(key)
                 if outcome is None and not retry_failed:
                     outcome = kept.failure(key)
             if outcome is None:
-                yield number, task
+                yield task
             else:
-                known.append((number, task, outcome))
+                known.append((task, outcome))
 
-    def computed() -> Iterator[tuple[int, K, Any]]:
+    def computed() -> Iterator[tuple[K, Any]]:
         todo = left()
         if (first := next(todo, None)) is not None:
             memory.keep()
@@ -164,16 +130,36 @@ def _numbered(
                 yield from _loop(engine, run, itertools.chain([first], todo), shared)
 
     with tqdm(total=total, desc=label, leave=False, disable=not progress) as bar:
-        for number, task, outcome in computed():
+        for task, outcome in computed():
             if kept is not None and isinstance(outcome, Failure):
-                kept.fail(keys.pop(number), outcome, **task.about())
+                kept.fail(keys[id(task)], outcome, **task.about())
             elif kept is not None:
-                kept.put(keys.pop(number), outcome)
+                kept.put(keys[id(task)], outcome)
             bar.update(1 + len(known))
             yield from (known.pop() for _ in range(len(known)))
-            yield number, task, outcome
+            yield task, outcome
         bar.update(len(known))
         yield from known
+
+
+def results(tasks: Iterable[Task], shared: Sequence[Any] = (None,), **how: Any) -> list[Any]:
+    """Return the outcomes in the order of the tasks; the parameters are those of `stream`.
+
+    A single task runs in this process.
+    """
+    if isinstance(tasks, Sized):
+        how["total"] = len(tasks)
+    if how.get("total") in (0, 1):
+        how["jobs"] = min(how.get("jobs", 1), 1)
+    places: dict[int, list[int]] = {}  # of a task that runs, by its id; it may be given twice
+
+    def placed() -> Iterator[Task]:
+        for place, task in enumerate(tasks):
+            places.setdefault(id(task), []).append(place)
+            yield task
+
+    found = {places[id(task)].pop(): x for task, x in stream(placed(), shared, **how)}
+    return [found[place] for place in sorted(found)]
 
 
 @contextlib.contextmanager
@@ -186,21 +172,21 @@ def _engine(jobs: int, total: int, scheduler: Any, copied: bool) -> Iterator[Ser
 
 
 def _loop(
-    engine: Serial, run: Runner, tasks: Iterator[tuple[int, K]], shared: Sequence[Any]
-) -> Iterator[tuple[int, K, Any]]:
-    """Yield the number of each task, the task and its outcome; what is lost runs again."""
-    fresh = ((number, task, 0) for number, task in tasks)
-    again: list[tuple[int, K, int]] = []  # lost before, with the number of losses
-    alone: list[tuple[int, K, int]] = []
-    running: dict[Future[Any], tuple[int, K, int]] = {}
+    engine: Serial, run: Runner, tasks: Iterable[K], shared: Sequence[Any]
+) -> Iterator[tuple[K, Any]]:
+    """Yield each task and its outcome; what is lost runs again."""
+    fresh = ((task, 0) for task in tasks)
+    again: list[tuple[K, int]] = []  # lost before, with the number of losses
+    alone: list[tuple[K, int]] = []
+    running: dict[Future[Any], tuple[K, int]] = {}
 
-    def submit(number: int, task: K, losses: int) -> None:
+    def submit(task: K, losses: int) -> None:
         try:
             future = engine.submit(run, task, runs.version(*task.libraries))
         except engine.lost as error:  # the workers died before this task was there
             future = Future()
             future.set_exception(error)
-        running[future] = number, task, losses
+        running[future] = task, losses
 
     killed = True
     try:
@@ -218,20 +204,20 @@ def _loop(
                 print(engine.silence(len(running)), file=sys.stderr, flush=True)
             lost = False
             for future in done:
-                number, task, losses = running.pop(future)
+                task, losses = running.pop(future)
                 try:
                     outcome = future.result()
                 except engine.lost as error:
                     lost = True
                     if losses <= TOGETHER:
-                        (again if losses < TOGETHER else alone).append((number, task, losses + 1))
+                        (again if losses < TOGETHER else alone).append((task, losses + 1))
                         continue
                     if isinstance(error, CancelledError):  # it has no message
                         error = LostError("every worker that held its input was lost")
                     if not run.guard:
                         raise error
                     outcome = Failure.from_error(error)
-                yield number, task, outcome
+                yield task, outcome
             if lost:
                 engine.open(shared)
         killed = False
