@@ -12,6 +12,7 @@ import naive
 import numpy as np
 import pandas as pd
 import pytest
+from refusals import refuses
 
 from analysis import inputs
 from analysis.advice import diagnose as advising, measurement
@@ -183,13 +184,11 @@ def test_sentences_keep_their_numbers_in_another_process():
 )
 def test_bad_arguments(changed, match):
     arguments = {"budget": BUDGET, "methods": [parse(TRIVIAL)]} | changed
-    with pytest.raises(ValueError, match=match):
-        diagnose(inputs.gaussian(8, 4, rng=0), **arguments)
+    refuses(match, diagnose, inputs.gaussian(8, 4, rng=0), **arguments)
 
 
 def test_what_are_no_inputs_and_no_methods_and_a_budget_beyond_the_matrix():
-    with pytest.raises(ValueError, match="inputs must not be empty"):
-        diagnose([], budget=4)
+    refuses("inputs must not be empty", diagnose, [], budget=4)
     with pytest.raises(TypeError, match="methods must be a sequence of methods, got Uniform"):
         diagnose(inputs.gaussian(8, 4, rng=0), budget=4, methods=parse(TRIVIAL))
     x, methods = inputs.gaussian(8, 4, rng=0), [parse(TRIVIAL), parse("top_k(k=3)")]

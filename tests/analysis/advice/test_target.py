@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import example, given, settings, strategies as st
+from refusals import refuses
 
 from analysis import inputs
 from analysis.advice import target as asking
@@ -207,17 +208,12 @@ def test_a_method_without_a_size_on_so_few_keys_is_left_out():
 
 def test_what_cannot_be_asked_is_refused():
     x = inputs.gaussian(8, 2, rng=0)
-    with pytest.raises(ValueError, match="target must be finite and > 0, got 0"):
-        needed(x, 0.0)
-    with pytest.raises(ValueError, match=r"a target tv must be < 1, .* got 2"):
-        needed(x, [0.1, 2.0])
-    with pytest.raises(ValueError, match="target must be a number or several, got none"):
-        needed(x, [])
-    with pytest.raises(ValueError, match="metric must be one of attention_tv, "):
-        needed(x, 0.1, metric="tv")
+    refuses("target must be finite and > 0, got 0", needed, x, 0.0)
+    refuses(r"a target tv must be < 1, .* got 2", needed, x, [0.1, 2.0])
+    refuses("target must be a number or several, got none", needed, x, [])
+    refuses("metric must be one of attention_tv, ", needed, x, 0.1, metric="tv")
     blind = Head("blind", x.q, x.k)
-    with pytest.raises(ValueError, match="needs values, and blind has no v"):
-        needed(blind, 0.1, metric="output_relative_error")
+    refuses("needs values, and blind has no v", needed, blind, 0.1, metric="output_relative_error")
     rows = [parse("nystromformer()")]
     assert needed(x, 0.1, metric="kernel_relative_max", methods=rows).left_out[0] == [
         "nystromformer(): it does not estimate exp(q·k)"

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from naive import attention_errors
+from refusals import refuses
 from small import NAMES, hiding, made
 
 from analysis import inputs
@@ -322,15 +323,12 @@ def test_certificates_of_a_real_head_are_tight_with_codes():
 
 def test_what_does_not_fit_is_named():
     Q, K, V, estimate = head("top_k(k=4)")
-    with pytest.raises(ValueError, match="the estimate has shape"):
-        certificates.row_bounds(estimate, Q, K[:9])
+    refuses("the estimate has shape", certificates.row_bounds, estimate, Q, K[:9])
     with pytest.raises(ValueError, match="known must hold boxes"):
         certificates.row_bounds(estimate, Q, K, known=PageBoxes.from_keys(K[:9]))
     with pytest.raises(ValueError, match="no boxes of these values"):
         certificates.row_bounds(estimate, Q, K, V, known=PageBoxes.from_keys(K))
     with pytest.raises(ValueError, match="dropped is of 9 rows"):
         certificates.row_bounds(estimate, Q, K, dropped=residuals.OffSupport(*np.zeros((3, 9))))
-    with pytest.raises(ValueError, match="bits must be"):
-        PageBoxes.from_keys(K, bits=9)
-    with pytest.raises(ValueError, match="the estimate has shape"):
-        residuals.off_support(estimate, Q, K[:9])
+    refuses("bits must be", PageBoxes.from_keys, K, bits=9)
+    refuses("the estimate has shape", residuals.off_support, estimate, Q, K[:9])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from each import each
+from refusals import refuses
 
 from analysis import inputs
 from analysis.bounds import sampling_intervals
@@ -272,8 +273,7 @@ def test_where_nothing_is_proved_it_is_refused(spec, text):
     Q = K = np.eye(4)
     method = parse(spec)
     estimate = method.approximate(Q, K, rng=0)
-    with pytest.raises(ValueError, match=text):
-        sampling_intervals.upper_bounds(estimate, Q, K, method=method)
+    refuses(text, sampling_intervals.upper_bounds, estimate, Q, K, method=method)
 
 
 def test_what_does_not_fit_is_refused():

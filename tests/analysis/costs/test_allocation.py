@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings, strategies as st
+from refusals import refuses
 
 from analysis.costs.allocation import allocate, cheapest, hull
 
@@ -38,8 +39,7 @@ def test_against_every_choice(seed, heads, sizes, quarters):
     table, budget = curves(seed, heads, sizes), quarters / 4
     possible = [damage for price, damage in every(table) if price <= budget]
     if not possible:
-        with pytest.raises(ValueError, match="raise the budget"):
-            allocate(table, budget)
+        refuses("raise the budget", allocate, table, budget)
         return
     found = allocate(table, budget)
     assert len(found.chosen) == heads == len(found.chosen.groupby(["layer", "head"]))
@@ -59,8 +59,7 @@ def test_the_cheapest_against_every_choice(seed, heads, sizes, quarters):
     table, damage = curves(seed, heads, sizes), quarters / 4
     possible = [price for price, harm in every(table) if harm <= damage]
     if not possible:
-        with pytest.raises(ValueError, match="no choice has less damage than"):
-            cheapest(table, damage)
+        refuses("no choice has less damage than", cheapest, table, damage)
         return
     found = cheapest(table, damage)
     assert len(found.chosen) == heads == len(found.chosen.groupby(["layer", "head"]))
@@ -103,16 +102,11 @@ def test_the_hull_is_what_some_multiplier_chooses(seed, count):
 
 def test_what_is_no_curve():
     table = curves(0, 2, 2)
-    with pytest.raises(ValueError, match="must have the columns price"):
-        allocate(table.drop(columns="price"), 3.0)
-    with pytest.raises(ValueError, match="finite and >= 0"):
-        allocate(table.assign(damage=np.nan), 3.0)
-    with pytest.raises(ValueError, match="must have rows"):
-        allocate(table[:0], 3.0)
-    with pytest.raises(ValueError, match="must have the columns layer"):
-        cheapest(table.drop(columns="layer"), 3.0)
-    with pytest.raises(ValueError, match="damage must be"):
-        cheapest(table, 0.0)
+    refuses("must have the columns price", allocate, table.drop(columns="price"), 3.0)
+    refuses("finite and >= 0", allocate, table.assign(damage=np.nan), 3.0)
+    refuses("must have rows", allocate, table[:0], 3.0)
+    refuses("must have the columns layer", cheapest, table.drop(columns="layer"), 3.0)
+    refuses("damage must be", cheapest, table, 0.0)
 
 
 def test_the_steps_that_save_most_come_first_wherever_their_heads_are():

@@ -2,6 +2,7 @@
 
 import pytest
 from each import each
+from refusals import refuses
 
 from analysis.costs.budget import WORDING, amount_text, match, price_of_keys, stored
 from analysis.inputs import gaussian
@@ -55,7 +56,5 @@ def test_budgets_of_as_many_keys_buy_as_many_in_every_currency():
         assert match([parse("top_k")], paid - 1e-9, x, currency).fitting == [parse("top_k(k=8)")]
     assert amount_text(388.0, "bytes") == "388 bytes per query row"
     assert amount_text("9–12", "stored") == "9–12 stored values per query row"
-    with pytest.raises(ValueError, match="currency must be one of stored, reads"):
-        amount_text(1.0, "seconds")
-    with pytest.raises(ValueError, match="currency must be one of stored, reads"):
-        price_of_keys(1.0, x, "seconds")
+    refuses("currency must be one of stored, reads", amount_text, 1.0, "seconds")
+    refuses("currency must be one of stored, reads", price_of_keys, 1.0, x, "seconds")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from each import each
+from refusals import refuses
 from small import hiding, member
 
 from analysis import inputs
@@ -467,8 +468,7 @@ def test_what_does_not_fit_is_refused(change, message):
     Q, K, V = points(4, 6, 2)
     arguments = {"Q": Q, "K": K, "V": V} | change
     estimate = parse("one").approximate(Q, K)
-    with pytest.raises(ValueError, match=message):
-        compare(estimate, **arguments)
+    refuses(message, compare, estimate, **arguments)
 
 
 def test_estimates_of_other_masks_are_refused():
@@ -482,8 +482,7 @@ def test_estimates_of_other_masks_are_refused():
         with pytest.raises(ValueError, match=r"an estimate has the mask .*, not .*: give approx"):
             compare_all([estimate, estimates[i - 1]], Q, K)
         assert compare(estimate, Q, K) == compare(estimate, Q, K, mask=estimate.mask)
-    with pytest.raises(ValueError, match=r"the estimate has the mask window\(2\), so causal"):
-        estimates[2].seen("causal")
+    refuses(r"the estimate has the mask window\(2\), so causal", estimates[2].seen, "causal")
 
 
 # The kernel
@@ -578,8 +577,7 @@ def test_kernel_errors_alone_are_those_of_the_whole(monkeypatch):
             whole, alone = compare(estimate, Q, K), compare(estimate, Q, K, attention=False)
             assert alone == {name: whole[name] for name in alone}
             assert {name.split("_")[0] for name in whole.keys() - alone.keys()} == {"attention"}
-    with pytest.raises(ValueError, match="V gives the error of attention's output"):
-        compare(estimate, Q, K, V, attention=False)
+    refuses("V gives the error of attention's output", compare, estimate, Q, K, V, attention=False)
 
 
 @pytest.fixture
@@ -673,8 +671,7 @@ def test_what_does_not_belong_to_a_comparison_is_refused():
         compare_all([estimate, estimate], Q, K, temperatures=[1.0])
     with pytest.raises(ValueError, match="temperatures must be finite and > 0"):
         compare_all([estimate], Q, K, temperatures=[0.0])
-    with pytest.raises(ValueError, match="temperatures must have 1 dimensions"):
-        compare_all([estimate], Q, K, temperatures=1.0)
+    refuses("temperatures must have 1 dimensions", compare_all, [estimate], Q, K, temperatures=1.0)
     with pytest.raises(TypeError, match="approximations must be a sequence, got"):
         compare_all(estimate, Q, K)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.integrate
+from refusals import refuses
 
 from analysis import inputs
 from analysis.experiments import scaling
@@ -51,8 +52,7 @@ def test_top_k_is_the_first_of_all_and_no_share_is_refused():
         first = next(k for k, tv in enumerate(rest) if tv <= epsilon)
         assert scaling.top_k(logits, epsilon) == first
     for sigma, epsilon in ((-1.0, 0.1), (1.0, 0.0), (math.nan, 0.1), (1.0, 1.0)):
-        with pytest.raises(ValueError, match="sigma must be finite and >= 0, epsilon between"):
-            scaling.share(sigma, epsilon)
+        refuses("sigma must be finite and >= 0, epsilon between", scaling.share, sigma, epsilon)
 
 
 def test_sizes_are_those_of_the_last_queries(monkeypatch):

@@ -12,6 +12,7 @@ import files
 import naive
 import numpy as np
 import pytest
+from refusals import refuses
 
 from analysis.errors import metrics
 from analysis.inputs import Head, Heads, clustered, gaussian, generative, load, sample, sphere
@@ -74,10 +75,8 @@ def test_clustered_points_lie_around_common_centres():
     np.testing.assert_array_equal(points[:5], points[5:10])
     assert len(np.unique(clustered(64, 2, spread=0, rng=0).q, axis=0)) == 64 // 8
     assert len(np.unique(clustered(3, 2, spread=0, rng=0).q, axis=0)) == 1
-    with pytest.raises(ValueError, match="clusters must be <= 4"):
-        clustered(4, 2, clusters=5, rng=0)
-    with pytest.raises(ValueError, match="size must be <= 4"):
-        generative(4, 2, 0.1, size=5, rng=0)
+    refuses("clusters must be <= 4", clustered, 4, 2, clusters=5, rng=0)
+    refuses("size must be <= 4", generative, 4, 2, 0.1, size=5, rng=0)
 
 
 def test_generative_model_has_unit_clusters():
@@ -175,8 +174,7 @@ def test_the_mask_of_inputs_is_checked():
     assert few.mask == Mask.full(3, 4)
     with pytest.raises(TypeError, match='mask must be None, "causal" or a Mask'):
         dataclasses.replace(x, mask=(None,))  # which many heads may have
-    with pytest.raises(ValueError, match="one mask per head is needed, got 2 masks"):
-        many(mask=(None, "causal"))
+    refuses("one mask per head is needed, got 2 masks", many, mask=(None, "causal"))
 
 
 def test_digest_depends_on_content_alone():
@@ -253,10 +251,8 @@ def test_many_heads_are_not_one():
     assert len(x) == len(list(x)) == 3
     for name in ("Q", "K", "V", "digest"):
         assert not hasattr(x, name)
-    with pytest.raises(ValueError, match=r"no layer 1, head 1; it has 0\.1, 0\.2, 4\.0"):
-        x.at(1, 1)
-    with pytest.raises(ValueError, match="it is a single head"):
-        gaussian(2, 2, rng=0).at(0, 1)
+    refuses(r"no layer 1, head 1; it has 0\.1, 0\.2, 4\.0", x.at, 1, 1)
+    refuses("it is a single head", gaussian(2, 2, rng=0).at, 0, 1)
     assert gaussian(2, 2, rng=0).at(0, 0).layer == -1  # the one head of a file is 0.0, too
     assert [x.at(0, 2).at(0, 2).name, x.at(0, 2).layer] == ["x b", 0]
     with pytest.raises(ValueError, match="ids must name each of 3 heads"):
@@ -394,10 +390,8 @@ def test_heads_of_a_file_are_found_by_layer_and_head(tmp_path):
     np.testing.assert_array_equal(load(one, head=1).q, content["q"][1])
     path = files.write(tmp_path, arrays(2, 3, 5, 4))
     for place in ((0, None), (None, 0)):
-        with pytest.raises(ValueError, match="give both layer and head"):
-            load(path, *place)
-    with pytest.raises(ValueError, match=r"no layer 2, head 9; it has 0\.0"):
-        load(path, 2, 9)
+        refuses("give both layer and head", load, path, *place)
+    refuses(r"no layer 2, head 9; it has 0\.0", load, path, 2, 9)
 
 
 def test_a_folder_is_memory_mapped(tmp_path):

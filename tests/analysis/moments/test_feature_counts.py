@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from analysis.moments.expected_errors import expected_error, features_needed
 from approx import parse
@@ -54,8 +55,7 @@ def test_features_needed_of_a_method_with_a_part():
     found = int(features_needed(parse(spec.format("")), 0.03, Q, K))
     assert expected_error(parse(spec.format(f"(m={found})")), Q, K) <= 0.03
     assert expected_error(parse(spec.format(f"(m={found - 1})")), Q, K) > 0.03
-    with pytest.raises(ValueError, match="has no size m"):
-        features_needed(parse("centered(taylor(degree=1))"), 0.1, Q, K)
+    refuses("has no size m", features_needed, parse("centered(taylor(degree=1))"), 0.1, Q, K)
 
 
 @pytest.mark.parametrize("length", [16.0, 26.2])  # 26.2: 1.4e300 features, nearly 2^1000
@@ -78,8 +78,7 @@ def test_features_needed_are_inf_beyond_floats(length, error):
 def test_features_needed_are_refused_where_no_variance_is_known():
     with pytest.raises(ValueError, match=r"known in closed form.* give an m, .*monte_carlo"):
         features_needed(parse("positive(projection='sobol')"), 0.1, [[0.1]], [[0.1]])
-    with pytest.raises(ValueError, match="has no size m"):
-        features_needed(parse("taylor(degree=1)"), 0.1, [[0.1]], [[0.1]])
+    refuses("has no size m", features_needed, parse("taylor(degree=1)"), 0.1, [[0.1]], [[0.1]])
 
 
 # The expected error of a whole matrix, against its mean over draws

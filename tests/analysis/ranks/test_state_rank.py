@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from each import each
 from hypothesis import given, settings, strategies as st
+from refusals import refuses
 from small import hiding
 
 from analysis import inputs
@@ -160,8 +161,7 @@ def test_fewer_states_than_the_least_are_not_as_near():
         assert state_rank.lower_bound(P, m, partition="best") <= error
         assert state_rank.lower_bound(P, m - 1, partition="best") > error
     assert state_rank.least_states(np.eye(8), 0.0) == 0
-    with pytest.raises(ValueError, match="error must be >= 0, got -1"):
-        state_rank.least_states(P, -1)
+    refuses("error must be >= 0, got -1", state_rank.least_states, P, -1)
 
 
 # Found
@@ -202,18 +202,11 @@ def test_what_has_no_state_is_refused():
     P = np.tril(np.ones((4, 4)))
     with pytest.raises(ValueError, match="a profile needs intervals that begin at key 0"):
         state_rank.profile(P, Mask.window(4, 4, 2))
-    with pytest.raises(ValueError, match="weights are 0 wherever a query sees a key"):
-        state_rank.lower_bound(np.triu(P.T, 1), 1)
-    with pytest.raises(ValueError, match="a profile needs two keys that queries see, got one"):
-        state_rank.profile(P[:1, :1])
-    with pytest.raises(ValueError, match="m must be a number of states, or several of them"):
-        state_rank.lower_bound(P, [])
-    with pytest.raises(ValueError, match="partition must be one of"):
-        state_rank.lower_bound(P, 1, partition="all")
-    with pytest.raises(ValueError, match="the mask is for 3 queries"):
-        state_rank.lower_bound(P, 1, mask=Mask.causal(3, 4))
+    refuses("weights are 0 wherever a query sees a key", state_rank.lower_bound, np.triu(P.T, 1), 1)
+    refuses("a profile needs two keys that queries see, got one", state_rank.profile, P[:1, :1])
+    refuses("m must be a number of states, or several of them", state_rank.lower_bound, P, [])
+    refuses("partition must be one of", state_rank.lower_bound, P, 1, partition="all")
+    refuses("the mask is for 3 queries", state_rank.lower_bound, P, 1, mask=Mask.causal(3, 4))
     for bad in (np.ones((3, 3)), np.tril(np.ones((4, 3)))):
-        with pytest.raises(ValueError, match="weights must be square and 0 above the diagonal"):
-            recurrence(bad, 1)
-    with pytest.raises(ValueError, match="weights must have at most 1024 rows, got 1025"):
-        recurrence(np.eye(1025), 1)
+        refuses("weights must be square and 0 above the diagonal", recurrence, bad, 1)
+    refuses("weights must have at most 1024 rows, got 1025", recurrence, np.eye(1025), 1)
