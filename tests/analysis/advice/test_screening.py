@@ -11,7 +11,7 @@ from analysis import inputs
 from analysis.advice import diagnose as advising
 from analysis.advice.diagnose import cannot_win, diagnose, dry_run, winners
 from analysis.advice.measurement import FEW, WORTH, HeadSample
-from analysis.advice.target import needed, smallest
+from analysis.advice.target import needed
 from analysis.costs import candidates
 from analysis.costs.candidates import TRIVIAL
 from approx import parse
@@ -102,18 +102,6 @@ def test_winners_are_those_of_the_advice(head, table):
     assert (first.winner[0], first.attention_tv[0]) == (best.spec, best.attention_tv)
     assert first.uniform_attention_tv[0] == table[table.spec == TRIVIAL].attention_tv.iloc[0]
     assert winners(head, budget=16.0, temperatures=[]).empty
-
-
-@given(st.integers(1, 60), st.integers(0, 60), st.integers(1, 70))
-def test_where_a_search_begins_does_not_change_where_errors_fall(most, first, near):
-    """The first size that reaches the target is found from anywhere."""
-
-    def error(size):
-        assert 1 <= size <= most
-        return 0.0 if size >= first else 1.0
-
-    expected = max(first, 1) if max(first, 1) <= most else None
-    assert smallest(error, 0.5, most, falls=True, near=near) == expected
 
 
 def test_a_search_that_begins_with_few_queries_measures_fewer_sizes(head, monkeypatch):
