@@ -6,16 +6,18 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from small import few, problems
+from small import few, problems, truth
 
 from approx import METHODS, Mask, ResourceLimitError, parse
 from approx.estimate import exact, memory
+from approx.estimate.corrections import Support
 from approx.method.tags import AUTOREGRESSIVE, POSITIONAL
 from approx.sparse import pages, vertical_slash
 from approx.sparse.key_scores import SCORES
 from approx.sparse.reformer import Reformer
 from approx.sparse.smyrf import Smyrf
 from approx.sparse.support import SupportMethod
+from approx.sparse.top_k import TopK
 from approx.supports.hashing import xbox
 
 SUPPORTS = [name for name, method in METHODS.items() if issubclass(method, SupportMethod)]
@@ -42,6 +44,27 @@ def support(A):
 
 
 # Any support
+
+
+@pytest.mark.parametrize("name", SUPPORTS)
+@few
+@given(problem=problems(), data=st.data())
+def test_exp_on_the_support_and_nothing_off_it(name, problem, data):
+    Q, K, _, seed = problem
+    size = data.draw(st.integers(1, len(K)))
+    A = filled(name, size).approximate(Q, K, rng=seed)
+    assert A.rank == 0
+    assert A.replaces
+    assert isinstance(A.correction, Support)
+    s = A.sparse
+    assert s.has_canonical_format  # sorted, no entry twice
+    assert s.dtype == A.dtype
+    on, D = support(A), A.to_dense()
+    assert on.sum() == A.nnz == A.parameters
+    assert (D[~on] == 0).all()
+    # d ≤ 4 products ≤ 1, one exponential
+    exp = naive.kernel(Q.astype(float), K.astype(float))
+    np.testing.assert_allclose(D[on], exp[on], rtol=22 * np.finfo(A.dtype).eps)
 
 
 SHORT = [  # every support, and rules and mixtures of others, of five keys or in pages of two
@@ -258,6 +281,19 @@ def test_true_denominator_keeps_the_weights_of_exact_attention(name, problem):
     assert (A.nnz, A.space, alone.space) == (alone.nnz, "attention", "kernel")
     kept = np.where(on, weights, 0).sum(axis=1, keepdims=True)  # the other convention: 1/mass
     np.testing.assert_allclose(kept * alone.attend(V), A.attend(V), rtol=0, atol=1e-14)
+
+
+@given(problem=problems(), data=st.data())
+def test_top_k_holds_the_largest(problem, data):
+    Q, K, _, _ = problem
+    k = data.draw(st.integers(1, len(K)))
+    on, x = support(TopK(k).approximate(Q, K)), truth(Q, K)
+    assert (on.sum(axis=1) == k).all()
+    # q·k rounded in another order may swap what differs by d roundings of 4
+    slack = 16 * np.finfo(Q.dtype).eps
+    for row, chosen in zip(x, on):
+        if not chosen.all():
+            assert row[chosen].min() >= row[~chosen].max() - slack
 
 
 def test_how_many_keys_a_row_has_where_it_is_not_known_before_a_run():
