@@ -22,18 +22,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from each import each
-from entries import (
-    ARGUMENTS,
-    ARRAYS,
-    BOTH,
-    KINDS,
-    METHOD,
-    SHAPE,
-    D,
-    X,
-    clean,
-    points,
-)
+from entries import ARGUMENTS, ARRAYS, BOTH, KINDS, METHOD, SHAPE, D, X, clean, points
 from hypothesis import example, given, strategies as st
 from small import NAMES, SIZED, dense, small, under
 

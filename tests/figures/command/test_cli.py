@@ -5,6 +5,7 @@ import json
 import os
 import re
 import runpy
+import shlex
 import sys
 import tomllib
 from importlib import metadata
@@ -56,51 +57,42 @@ def test_the_version_is_that_of_the_project(installed, monkeypatch, capsys):
     assert end.value.code == 0
 
 
-def test_methods_lists_the_registry(capsys):
-    assert run("methods") == 0
-    text = capsys.readouterr().out
+def test_methods_lists_the_registry(printed):
+    text = printed("methods")
     assert all(re.search(rf"^{name}\(", text, re.MULTILINE) for name in METHODS)
-    assert run("methods", "--json") == 0
-    assert json.loads(capsys.readouterr().out) == listing()
+    assert json.loads(printed("methods", "--json")) == listing()
 
 
-def test_methods_describes_one(capsys):
-    assert run("methods", "positive") == 0
-    text = capsys.readouterr().out
-    for part in ("exp(ω_r·x − |x|²/2)", "(e^{|q+k|²} − 1)/m", "Cost:", "ICLR 2021"):
-        assert part in text
-    assert f"Projections: {', '.join(PROJECTIONS)}" in text
-    assert run("methods", "regularized") == 0
-    assert capsys.readouterr().out.endswith("Projections: regularized, regularized_iid.\n")
-    assert run("methods", "taylor") == 0
-    assert "Projections" not in capsys.readouterr().out
-    assert run("methods", "positive", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+@pytest.mark.parametrize(("name", "parts"), {
+    "positive": ("exp(ω_r·x − |x|²/2)", "(e^{|q+k|²} − 1)/m", "Cost:", "ICLR 2021",
+                 f"Projections: {', '.join(PROJECTIONS)}"),
+    "regularized": ("Projections: regularized, regularized_iid.\n",),
+    "snapkv": ("snapkv = columns(by='snapkv', recent=16, window=16)    [draws: none; runnable]",),
+    "magicpig": ("Under a mask: by default a row depends on more than what came before",),
+    "StreamingLLM": ("streaming_llm = sink_window(sinks=4)",),  # as people know it
+    "flash": ("FLASH is mixed chunk attention. FlashAttention is exact attention",),
+}.items())  # fmt: skip
+def test_a_method_is_described_with_its_own_fields(name, parts, printed):
+    text = printed("methods", name)
+    assert [part for part in parts if part not in text] == []
+
+
+def test_a_description_for_machines_and_who_can_run_it(printed):
+    assert "Projections" not in printed("methods", "taylor")
+    found = json.loads(printed("methods", "positive", "--json"))
     assert found["method"] == "positive(m, projection='iid')"
-    assert found["description"] in text
+    assert found["description"] in printed("methods", "positive")
     assert found["projections"] == list(PROJECTIONS)
-
-
-def test_a_familiar_name_is_described_with_its_own_fields(capsys):
-    for name, page in {
-        "snapkv": "snapkv = columns(by='snapkv', recent=16, window=16)    [draws: none; runnable]",
-        "magicpig": "Under a mask: by default a row depends on more than what came before",
-    }.items():
-        assert run("methods", name) == 0
-        assert page in capsys.readouterr().out
     for name, use in {"snapkv": "runnable", "columns": "all logits"}.items():
-        assert run("methods", name, "--json") == 0
-        assert json.loads(capsys.readouterr().out)["use"] == use
+        assert json.loads(printed("methods", name, "--json"))["use"] == use
 
 
-def test_figures_of_a_file(tensors, tmp_path, capsys):
+def test_figures_of_a_file(tensors, tmp_path, printed):
     out = tmp_path / "out"
-    status = run(
+    written = printed(
         "figures", "spectrum", "--qk", tensors, "--heads", "1.2,0.0", "--profile", "quick",
         "--jobs", 1, "--format", "png", "--out", out,
-    )  # fmt: skip
-    assert status == 0
-    written = capsys.readouterr().out.splitlines()
+    ).splitlines()  # fmt: skip
     files = "data/spectrum.csv", "figures/spectrum.txt", "figures/spectrum.png"
     assert written == [str(out / name) for name in files]
     table = pd.read_csv(out / files[0])
@@ -109,13 +101,11 @@ def test_figures_of_a_file(tensors, tmp_path, capsys):
     assert "my heads 1.2" in (out / "data/spectrum.csv").read_text("utf-8")
 
 
-def test_figures_without_names_are_listed(capsys, tmp_path, monkeypatch):
+def test_figures_without_names_are_listed(printed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run("figures") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed("figures").splitlines()
     assert [line.split()[0] for line in lines] == list(FIGURES)
-    assert run("figures", "--lang", "zh") == 0
-    assert not set(lines) & set(capsys.readouterr().out.splitlines())
+    assert not {*lines} & {*printed("figures", "--lang", "zh").splitlines()}
     assert not list(tmp_path.iterdir())
 
 
@@ -148,45 +138,40 @@ def test_a_figure_is_drawn_from_its_csv_unless_told_otherwise(tmp_path, capsys, 
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "\0\0", "a,b\n1,2,3,4\n5\n"])
-def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, capsys):
+def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, refused):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/break_even.csv").write_text(text)
-    assert run("figures", "break_even", "--out", tmp_path) == 1
-    said = capsys.readouterr().err
+    said = refused("figures", "break_even", "--out", tmp_path)
     assert re.search("no table of the figure break_even .*: move it, and it is computed", said)
-    assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["figures", "eror"], f"did you mean 'error'? `expqk figures` lists all {len(NAMES)}\n"),
-        (["figures", "xyz"], f"unknown figure 'xyz'. `expqk figures` lists all {len(NAMES)}\n"),
-        (
-            ["methods", "postive"],
-            "unknown method 'postive', did you mean 'positive' or 'shifted_positive'? "
-            f"`expqk methods` lists all {len(METHODS)}\n",
-        ),
-        (
-            ["claims", "FL-Z"],
-            "unknown claim 'FL-Z', did you mean 'FL-9', 'FL-8' or 'FL-7'? Without an id, all 83",
-        ),
-        (["figures", "--seed", "1"], "which figures? Names of them, or all"),
-        (["figures", "all", "--qk", "nowhere.npz"], "no such file"),
-        (["figures", "all", "--budget", "nan"], "budget must be finite and > 0"),
-        (["figures", "all", "--seed", "-1"], "seed must be >= 0"),
-        (["report", "--rebuild", "--out", "nowhere"], "there is no nowhere"),
-        (["report", "--rebuild", "--out", "no where"], "report.md: run without --rebuild first"),
-    ],
-)
-def test_errors_are_one_line_and_exit_1(arguments, message, capsys, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("line", "message"), [
+    ("figures eror", f"did you mean 'error'? `expqk figures` lists all {len(NAMES)}\n"),
+    ("figures xyz", f"unknown figure 'xyz'. `expqk figures` lists all {len(NAMES)}\n"),
+    ("methods postive", "unknown method 'postive', did you mean 'positive' or 'shifted_positive'? "
+                        f"`expqk methods` lists all {len(METHODS)}\n"),
+    ("claims FL-Z", "unknown claim 'FL-Z', did you mean 'FL-9', 'FL-8' or 'FL-7'? Without an id, "
+                    "all 83"),
+    ("figures --seed 1", "which figures? Names of them, or all"),
+    ("figures all --qk nowhere.npz", "no such file"),
+    ("figures all --budget nan", "budget must be finite and > 0"),
+    ("figures all --seed -1", "seed must be >= 0"),
+    ("report --rebuild --out nowhere", "there is no nowhere"),
+    ("report --rebuild --title x", "--rebuild takes all but notes.md from report.md"),
+    ("report --rebuild --out 'no where'", "report.md: run without --rebuild first"),
+    ("figures spectrum --profile quick --max-memory 10K",
+     "would take 1.13 MiB, and the limit is 10 KiB: lower the number of heads"),
+    ("substitute model.gguf text.txt", "give at least one --method SPEC or --plan FILE"),
+    ("substitute model.gguf text.txt --method exct()", "did you mean 'exact'"),
+    ("substitute model.gguf text.txt --plan none.json", "there is no file"),
+])  # fmt: skip
+def test_errors_are_one_line_and_exit_1(line, message, refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run(*arguments) == 1
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert captured.err.startswith("expqk: ")
-    assert captured.err.count("\n") == 1
-    assert not captured.out
+    (tmp_path / "model.gguf").touch()
+    (tmp_path / "text.txt").write_text("we the people", "utf-8")
+    said = refused(*shlex.split(line))
+    assert message in said
+    assert said.startswith("expqk: ")
 
 
 def test_reports_with_one_folder_name_are_told_apart():
@@ -216,49 +201,38 @@ def test_reports_with_one_folder_name_are_told_apart():
     ],
 )
 def test_the_first_that_is_wrong_is_said_the_model_before_the_text(
-    line, capsys, tmp_path, monkeypatch
+    line, refused, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").mkdir()
     (tmp_path / "short.txt").write_text("a")
     for text in ("nowhere.txt", "short.txt"):
-        assert run(*line.replace("MODEL", "nowhere").replace("TEXT", text).split()) == 1
-        said = capsys.readouterr().err
+        said = refused(*line.replace("MODEL", "nowhere").replace("TEXT", text).split())
         assert said.startswith("expqk: a model is a local folder with a config.json or a GGUF file")
         assert said.endswith("got nowhere\n")
     (tmp_path / "model/config.json").write_text("{}")
-    assert run(*line.replace("MODEL", "model").replace("TEXT", "nowhere.txt").split()) == 1
-    assert capsys.readouterr().err == "expqk: there is no text nowhere.txt\n"
+    said = refused(*line.replace("MODEL", "model").replace("TEXT", "nowhere.txt").split())
+    assert said == "expqk: there is no text nowhere.txt\n"
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["nonsense"],
-        ["methods", "positive", "--lang", "zh"],
-        ["report", "--heads", "3"],
-        ["report", "--profile", "huge"],
-        ["report", "--max-memory", "much"],
-        ["figures", "--format", "gif"],
-    ],
-)
-def test_usage_errors_exit_2(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
-        run(*arguments)
-    assert stop.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"expqk {arguments[0]}: " if arguments[1:] else "expqk: ")
-    assert said.count("\n") == 1
+SWEEP = "sweep own.toml --store out"
 
 
-def test_max_memory_refuses_before_allocating(capsys):
-    assert run("figures", "spectrum", "--profile", "quick", "--max-memory", "10K") == 1
-    said = capsys.readouterr().err
-    assert "would take 1.13 MiB, and the limit is 10 KiB: lower the number of heads" in said
+@pytest.mark.parametrize("line", [
+    "nonsense", "methods positive --lang zh", "report --heads 3", "report --profile huge",
+    "report --max-memory much", "figures --format gif", f"{SWEEP} --shard 0/3",
+    f"{SWEEP} --shard 4/3", f"{SWEEP} --shard 1", f"{SWEEP} --shard 1/0",
+    f"{SWEEP} --scheduler localhost", f"{SWEEP} --scheduler tcp://nowhere", f"{SWEEP} --jobs many",
+])  # fmt: skip
+def test_usage_errors_exit_2(line, refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command, *more = line.split()
+    assert refused(command, *more, status=2).startswith(f"expqk {command}: " if more else "expqk: ")
+    assert not list(tmp_path.iterdir())
 
 
-def test_every_command_wants_one_job_or_more_and_takes_all_processors_by_default(capsys):
+def test_every_command_wants_one_job_or_more_and_takes_all_processors_by_default(refused):
     two = ["model", "text"]
     given = {
         "report": [], "figures": [], "diagnose": ["x.npz"], "theory": ["x.npz"],
@@ -272,25 +246,20 @@ def test_every_command_wants_one_job_or_more_and_takes_all_processors_by_default
     assert have == {*given}
     for name, required in given.items():
         assert parser(name).parse_args([name, *required]).jobs == (os.cpu_count() or 1)
-        assert run(name, *required, "--jobs", 0) == 1
-        assert capsys.readouterr().err == "expqk: jobs must be >= 1, got 0\n"
+        assert refused(name, *required, "--jobs", 0) == "expqk: jobs must be >= 1, got 0\n"
 
 
-def test_lengths_that_do_not_fit_are_those_of_the_file(tensors, capsys):
-    assert run("theory", tensors, "--jobs", 1, "--max-memory", "40K") == 1
-    said = capsys.readouterr().err
+def test_lengths_that_do_not_fit_are_those_of_the_file(tensors, refused):
+    said = refused("theory", tensors, "--jobs", 1, "--max-memory", "40K")
     assert "matrices of a head would take 45 KiB, and the limit is 40 KiB: lower n or l" in said
     assert said.endswith("lengths of q and k in my heads.npz: a shorter text has less\n")
 
 
-@pytest.mark.parametrize(
-    ("tokens", "said"),
-    [
-        (5, "All 5 tokens of the text; "),
-        (90, "The text is cut to the first 5 of its 90 tokens (--max-tokens); "),
-        (None, "The first 5 tokens of the text (--max-tokens); "),
-    ],
-)
+@pytest.mark.parametrize(("tokens", "said"), [
+    (5, "All 5 tokens of the text; "),
+    (90, "The text is cut to the first 5 of its 90 tokens (--max-tokens); "),
+    (None, "The first 5 tokens of the text (--max-tokens); "),
+])  # fmt: skip
 def test_a_text_that_is_cut_is_said_to_be(tokens, said, tmp_path, capsys, monkeypatch):
     from analysis.models import capture, checkpoints
 
@@ -313,7 +282,7 @@ def on_a_terminal(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
 
 
-def test_the_command_alone_is_a_guide(capsys, monkeypatch):
+def test_the_command_alone_is_a_guide(capsys, printed, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["expqk"])
     outputs = []
     for module in ("figures", "expqk"):  # python -m expqk
@@ -328,63 +297,44 @@ def test_the_command_alone_is_a_guide(capsys, monkeypatch):
         assert re.search(rf"^  {name} +{re.escape(about)}$", said, re.MULTILINE), name
     for line in re.findall(r"^  expqk (\w+)", said, re.MULTILINE):
         assert line in COMMANDS
-    assert run("help") == 0
-    assert capsys.readouterr().out == said
+    assert printed("help") == said
 
 
-def test_help_of_a_command_is_its_help_and_a_wrong_one_is_corrected(capsys):
+def test_help_of_a_command_is_its_help_and_a_wrong_one_is_corrected(capsys, refused):
     for arguments in (["help", "methods"], ["methods", "--help"]):
         with pytest.raises(SystemExit) as end:
             run(*arguments)
         assert end.value.code == 0
     one, other = capsys.readouterr().out.split("usage: ")[1:]
     assert one == other
+    wrong = "unknown command 'diagnos', did you mean 'diagnose'? `expqk` lists all"
     for arguments in (["diagnos", "qk.npz"], ["help", "diagnos"]):
-        with pytest.raises(SystemExit) as end:
-            run(*arguments)
-        assert end.value.code == 2
-        wrong = (
-            f"unknown command 'diagnos', did you mean 'diagnose'? `expqk` lists all {len(COMMANDS)}"
-        )
-        assert capsys.readouterr().err == f"expqk: {wrong}\n"
+        assert refused(*arguments, status=2) == f"expqk: {wrong} {len(COMMANDS)}\n"
 
 
 @pytest.mark.parametrize("columns", [60, 120])
-def test_methods_fit_a_terminal(columns, capsys, monkeypatch):
+def test_methods_fit_a_terminal(columns, printed, monkeypatch):
     on_a_terminal(monkeypatch, columns)
-    assert run("methods") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed("methods").splitlines()
     assert max(map(width, lines)) <= columns
     assert sorted(re.findall(r"^  (\w+)", "\n".join(lines), re.MULTILINE)) == sorted(METHODS)
     starred = {line.split("*")[0].strip() for line in lines if re.match(r"  \w+\*", line)}
     assert starred == {name for name in METHODS if ORACLE in parse(name).tags}
 
 
-def test_methods_are_found_by_the_names_that_people_know(capsys):
-    assert run("methods", "StreamingLLM") == 0
-    assert capsys.readouterr().out.startswith("streaming_llm = sink_window(sinks=4)")
-    assert run("methods", "flash") == 0
-    said = capsys.readouterr().out
-    assert said.startswith("FLASH is mixed chunk attention. FlashAttention is exact attention")
-
-
-def test_a_table_is_cut_on_a_terminal_only(tensors, capsys, monkeypatch):
+def test_a_table_is_cut_on_a_terminal_only(tensors, printed, monkeypatch):
     command = "diagnose", tensors, "--heads", "0.0", "--budget", 8, "--jobs", 1, "--trials", 1
     specs = "scatterbrain(low_rank=positive(m=1), sparse=sink_window(k=6, sinks=1))", "uniform()"
     command += tuple(part for spec in specs for part in ("--method", spec))
-    assert run(*command) == 0
-    whole = capsys.readouterr().out
+    whole = printed(*command)
     rows = [line for line in whole.splitlines() if line.startswith(("Scatterbrain", "uniform"))]
     found = [str(parse(spec)) for spec in specs]
     assert [any(row.endswith(spec) for row in rows) for spec in found] == [True, True]
     assert max(map(width, whole.splitlines())) > 80
     on_a_terminal(monkeypatch, 80)
-    assert run(*command) == 0
-    cut = capsys.readouterr().out.splitlines()
-    assert 75 < max(map(width, cut)) <= 80
+    assert 75 < max(map(width, printed(*command).splitlines())) <= 80
     on_a_terminal(monkeypatch, 50)
-    assert run(*command) == 0
-    _, prose = capsys.readouterr().out.split("Budget 8 stored")
+    _, prose = printed(*command).split("Budget 8 stored")
     prose = re.split("Not measured|Warnings", prose)[0]
     assert max(map(width, prose.splitlines())) <= 50
 

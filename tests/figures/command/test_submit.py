@@ -7,7 +7,6 @@ from acceptance import pages
 import approx
 from analysis.errors import metrics
 from analysis.inputs import sample
-from figures.command.cli import main
 from figures.command.submit import load
 
 PAGE = pages.ROOT / "docs/tutorials/adding_a_method.md"
@@ -21,43 +20,32 @@ def file(tmp_path):
     return path
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("class RandomC", "clas RandomC", r"fails: SyntaxError: .*line 9"),
-        ("import numpy", "import nunpy", "fails: ModuleNotFoundError"),
-        ("def evaluate", "def approximate", "fails: TypeError: RandomCentres defines approximate"),
-        ("(Method)", "", "one subclass of approx.Method, .* got none"),
-        ("@dataclass(frozen=True)", "", "got none"),
-        ('"random_centres"', '"nystrom"', "with a new name, got RandomCentres"),
-        ("name, tags, sized_by", "title, tags, sized_by", "got RandomCentres"),
-        (
-            SOURCE[-9:],
-            SOURCE[-9:] + "@dataclass(frozen=True)\nclass B(RandomCentres):\n    name = 'b'\n",
-            "got (B, RandomCentres|RandomCentres, B)",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ("class RandomC", "clas RandomC", r"fails: SyntaxError: .*line 9"),
+    ("import numpy", "import nunpy", "fails: ModuleNotFoundError"),
+    ("def evaluate", "def approximate", "fails: TypeError: RandomCentres defines approximate"),
+    ("(Method)", "", "one subclass of approx.Method, .* got none"),
+    ("@dataclass(frozen=True)", "", "got none"),
+    ('"random_centres"', '"nystrom"', "with a new name, got RandomCentres"),
+    ("name, tags, sized_by", "title, tags, sized_by", "got RandomCentres"),
+    (SOURCE[-9:],
+     SOURCE[-9:] + "@dataclass(frozen=True)\nclass B(RandomCentres):\n    name = 'b'\n",
+     "got (B, RandomCentres|RandomCentres, B)"),
+])  # fmt: skip
 def test_a_file_that_is_none_is_refused(file, old, new, message):
     file.write_text(SOURCE.replace(old, new), "utf-8")
     with pytest.raises(ValueError, match=message):
         load(file)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("np\n", "np; raise SystemExit(3)\n", ", line 3: the file fails: SystemExit: 3\n"),
-        ("rank: int | None = None", "rank: int", ": give rank a default: None, if"),
-        ("self.rank, r", "self.rnk, r", ", line 14: RandomCentres fails: AttributeError: "),
-    ],
-)
-def test_an_error_of_the_file_is_one_sentence(file, old, new, message, capsys):
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ("np\n", "np; raise SystemExit(3)\n", ", line 3: the file fails: SystemExit: 3\n"),
+    ("rank: int | None = None", "rank: int", ": give rank a default: None, if"),
+    ("self.rank, r", "self.rnk, r", ", line 14: RandomCentres fails: AttributeError: "),
+])  # fmt: skip
+def test_an_error_of_the_file_is_one_sentence(file, old, new, message, refused):
     file.write_text(SOURCE.replace(old, new), "utf-8")
-    assert main(["submit", str(file)]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"expqk: {file.name}{message}")
-    assert said.count("\n") == 1
+    assert refused("submit", file).startswith(f"expqk: {file.name}{message}")
 
 
 def test_another_kind_of_file_is_refused(tmp_path):
@@ -65,10 +53,9 @@ def test_another_kind_of_file_is_refused(tmp_path):
         load(tmp_path / "none.py")
 
 
-def test_the_command_prints_the_errors_of_the_method(file, capsys):
+def test_the_command_prints_the_errors_of_the_method(file, printed, refused):
     """The median of five draws is between the extremes of twenty others."""
-    assert main(["submit", str(file), "--budget", "16"]) == 0
-    said = capsys.readouterr().out
+    said = printed("submit", file, "--budget", 16)
     assert max(map(len, said.splitlines())) <= 80
     rows = [line.split() for line in said.splitlines() if line.startswith("→")]
     assert [row[1:4] for row in rows] == [["random_centres(rank=8)", "8", "16"]] * 3
@@ -77,7 +64,6 @@ def test_the_command_prints_the_errors_of_the_method(file, capsys):
     tv = [metrics.compare(each, x.Q, x.K)["attention_tv"] for each in drawn]
     assert np.min(tv) - 0.005 <= float(rows[0][4]) <= np.max(tv) + 0.005  # printed to 2 digits
     assert "random_centres" not in approx.METHODS
-    assert main(["submit", str(file), "--lang", "zh"]) == 0
-    assert "总变差" in capsys.readouterr().out
-    assert main(["submit", str(file), "--budget", "1"]) == 1
-    assert "nothing of random_centres() fits 1 stored values" in capsys.readouterr().err
+    assert "总变差" in printed("submit", file, "--lang", "zh")
+    said = refused("submit", file, "--budget", 1)
+    assert "nothing of random_centres() fits 1 stored values" in said

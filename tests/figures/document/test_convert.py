@@ -76,23 +76,23 @@ def folder(tmp_path_factory):
     return folder
 
 
+def converted(convert, folder, markdown):
+    """Write a document beside the figures; return its page, or the bytes of its PDF."""
+    source, out = folder / "other.md", folder / "out"
+    source.write_text(markdown, encoding="utf-8")
+    out.unlink(missing_ok=True)
+    convert(source, out)
+    return out.read_text(encoding="utf-8") if convert is to_html else out.read_bytes()
+
+
 @pytest.fixture(scope="module")
 def page(folder):
-    to_html(folder / "report.md", folder / "report.html")
-    return (folder / "report.html").read_text(encoding="utf-8")
+    return converted(to_html, folder, MARKDOWN)
 
 
 @pytest.fixture(scope="module")
 def pdf(folder):
-    to_pdf(folder / "report.md", folder / "report.pdf")
-    return (folder / "report.pdf").read_bytes()
-
-
-def written(folder, markdown):
-    """A document of its own beside the figures."""
-    path = folder / "other.md"
-    path.write_text(markdown, encoding="utf-8")
-    return path
+    return converted(to_pdf, folder, MARKDOWN)
 
 
 def pages_of(pdf):
@@ -142,12 +142,9 @@ def test_pdf_has_text_captions_and_numbers_and_no_date(pdf):
 
 @pytest.mark.parametrize(("convert", "fixture"), [(to_html, "page"), (to_pdf, "pdf")])
 def test_same_bytes_again(convert, fixture, folder, tmp_path, request):
+    shutil.copytree(folder, tmp_path / "elsewhere")
     first = request.getfixturevalue(fixture)
-    copy = tmp_path / "elsewhere"
-    shutil.copytree(folder, copy)
-    convert(copy / "report.md", copy / "again")
-    again = (copy / "again").read_bytes()
-    assert again == (first.encode() if isinstance(first, str) else first)
+    assert converted(convert, tmp_path / "elsewhere", MARKDOWN) == first
 
 
 CODE = r"""```{=typst}
@@ -158,15 +155,12 @@ CODE = r"""```{=typst}
 """
 
 
-def test_markup_in_the_text_stays_text(folder, tmp_path):
+def test_markup_in_the_text_stays_text(folder):
     """panic() would end the PDF with an error."""
-    source = written(folder, CODE)
-    to_pdf(source, tmp_path / "x.pdf")
-    to_html(source, tmp_path / "x.html")
-    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    page, pdf = (converted(convert, folder, CODE) for convert in (to_html, to_pdf))
     assert page.count("<script") == 1  # of every page
     assert not re.search(r"<[^>]*evil\.example", page)
-    text = text_of((tmp_path / "x.pdf").read_bytes())
+    text = text_of(pdf)
     assert text is None or "a--b" in text
 
 
@@ -179,13 +173,12 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_of_a_user_is_text_wherever_it_stands(name, folder, tmp_path):
+def test_a_name_of_a_user_is_text_wherever_it_stands(name, folder):
     """Of a head, of an input, of an author, of a report: each goes through `literal`."""
     said = literal(name)
     beginning = '{% from "parts.j2" import header with context %}{{ header() }}'
-    head = (
-        templates.environment().from_string(beginning).render(title=said, authors=[said], lang="en")
-    )
+    template = templates.environment().from_string(beginning)
+    head = template.render(title=said, authors=[said], lang="en")
     source = f"""{head}
 
 # {said}
@@ -198,8 +191,7 @@ def test_a_name_of_a_user_is_text_wherever_it_stands(name, folder, tmp_path):
 
 ![{said}](figures/error.svg){{#fig:own}}
 """
-    to_html(written(folder, source), tmp_path / "x.html")
-    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    page = converted(to_html, folder, source)
     body = page[page.index("<body>") : page.index("<script>")]
     plain = " ".join(html.unescape(re.sub("<[^>]*>", "", body)).split())
     assert plain.count(" ".join(name.split())) == 8  # with the contents
@@ -209,25 +201,15 @@ def test_a_name_of_a_user_is_text_wherever_it_stands(name, folder, tmp_path):
     assert not re.search(r"<[^>]*\sonclick=", page)
     assert page.count("<table>") == 1
     assert page.count("<img") == 1
-    to_pdf(written(folder, source), tmp_path / "x.pdf")
-    text = text_of((tmp_path / "x.pdf").read_bytes())
+    text = text_of(converted(to_pdf, folder, source))
     assert text is None or "root:" not in text
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "../secret.svg",
-        "figures/%2e%2e/%2e%2e/secret.svg",
-        "/etc/secret.svg",
-        "file:///etc/secret.svg",
-        "https://evil.example/x.svg",
-        "//evil.example/x.svg",
-        "data:image/svg+xml,x.svg",
-        r"..\\secret.svg",
-        "figures/link.svg",
-    ],
-)
+@pytest.mark.parametrize("target", [
+    "../secret.svg", "figures/%2e%2e/%2e%2e/secret.svg", "/etc/secret.svg",
+    "file:///etc/secret.svg", "https://evil.example/x.svg", "//evil.example/x.svg",
+    "data:image/svg+xml,x.svg", r"..\\secret.svg", "figures/link.svg",
+])  # fmt: skip
 @pytest.mark.parametrize("write", [to_html, to_pdf])
 def test_a_figure_outside_the_folder_is_refused(write, target, folder, tmp_path):
     inner = tmp_path / "inner"
@@ -235,29 +217,21 @@ def test_a_figure_outside_the_folder_is_refused(write, target, folder, tmp_path)
     (tmp_path / "secret.svg").write_text("<svg/>")
     (inner / "figures" / "link.svg").symlink_to(tmp_path / "secret.svg")
     with pytest.raises(ValueError, match="a figure must lie in the folder"):
-        write(written(inner, f"![x]({target})"), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+        converted(write, inner, f"![x]({target})")
+    assert not (inner / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("markdown", "error", "message"),
-    [
-        ("![x](figures/none.svg)", RuntimeError, "pandoc: Could not fetch resource figures/none"),
-        ("See @fig:none.", ValueError, "@fig:none refers to no figure"),
-        (r"$\nonsense{x}$", RuntimeError, r"Could not convert TeX math \\nonsense{x}$"),
-        ("---\ntitle: [\n---", RuntimeError, "pandoc: .*YAML"),
-    ],
-)
-def test_errors_say_what_is_wrong(markdown, error, message, folder, tmp_path):
-    with pytest.raises(error, match=message):
-        to_html(written(folder, markdown), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_what_typst_cannot_read_is_said(folder, tmp_path):
-    with pytest.raises(RuntimeError, match=r"typst: .*figures/none\.svg"):
-        to_pdf(written(folder, "![x](figures/none.svg)"), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize(("write", "markdown", "message"), [
+    (to_html, "![x](figures/none.svg)", "pandoc: Could not fetch resource figures/none"),
+    (to_pdf, "![x](figures/none.svg)", r"typst: .*figures/none\.svg"),
+    (to_html, "See @fig:none.", "@fig:none refers to no figure"),
+    (to_html, r"$\nonsense{x}$", r"Could not convert TeX math \\nonsense{x}$"),
+    (to_html, "---\ntitle: [\n---", "pandoc: .*YAML"),
+])  # fmt: skip
+def test_errors_say_what_is_wrong(write, markdown, message, folder):
+    with pytest.raises(ValueError if "@" in markdown else RuntimeError, match=message):
+        converted(write, folder, markdown)
+    assert not (folder / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -270,11 +244,10 @@ def test_missing_extra_names_the_install_line(convert, module, folder, tmp_path,
 
 
 def test_output_replaces_a_symlink(folder, tmp_path):
-    kept = tmp_path / "kept"
-    kept.write_text("kept")
-    (tmp_path / "out").symlink_to(kept)
-    to_html(written(folder, "text"), tmp_path / "out")
-    assert kept.read_text() == "kept"
+    (tmp_path / "kept").write_text("kept")
+    (tmp_path / "out").symlink_to(tmp_path / "kept")
+    to_html(folder / "report.md", tmp_path / "out")
+    assert (tmp_path / "kept").read_text() == "kept"
     assert not (tmp_path / "out").is_symlink()
 
 
@@ -297,15 +270,12 @@ abstract: 文
 """
 
 
-def test_chinese_has_its_words_and_needs_no_font_of_the_machine(folder, tmp_path):
-    to_pdf(written(folder, CHINESE), tmp_path / "x.pdf")
-    pdf = (tmp_path / "x.pdf").read_bytes()
+def test_chinese_has_its_words_and_needs_no_font_of_the_machine(folder):
+    pdf = converted(to_pdf, folder, CHINESE)
     assert b"ExpqkSerifSC" in pdf
     assert pages_of(pdf) == 1
     many = "".join(sorted(c for c in characters() if "\u4e00" <= c < "\u6000"))
-    source = written(folder, f"{CHINESE}\n{many}")  # more than an argument may hold
-    to_html(source, tmp_path / "x.html")
-    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    page = converted(to_html, folder, f"{CHINESE}\n{many}")  # more than an argument may hold
     font = re.search(r"data:font/woff;base64,([\w+/=]+)", page)
     assert "font-src data:" in page
     shown = TTFont(io.BytesIO(base64.b64decode(font[1]))).getBestCmap()
@@ -314,18 +284,16 @@ def test_chinese_has_its_words_and_needs_no_font_of_the_machine(folder, tmp_path
     assert 'lang="zh-CN"' in page
     for words in ("目录", "摘要", "<strong>表\N{NO-BREAK SPACE}1</strong>", "<p>中文，见"):
         assert words in page
-    to_html(written(folder, "English"), tmp_path / "x.html")
-    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    page = converted(to_html, folder, "English")
     assert "font-src" not in page
     assert "@font-face" not in page
 
 
-def test_wide_table_fits_and_long_table_breaks(folder, tmp_path):
+def test_wide_table_fits_and_long_table_breaks(folder):
     names = ["kernel_relative_frobenius", "attention_relative_frobenius", "output_relative_error"]
     head = "| " + " | ".join(names * 4) + " |\n" + "|--:" * 12 + "|\n"
     rows = ("| " + " | ".join(["6.370e-01"] * 12) + " |\n") * 60
-    to_pdf(written(folder, head + rows), tmp_path / "x.pdf")
-    pdf = (tmp_path / "x.pdf").read_bytes()
+    pdf = converted(to_pdf, folder, head + rows)
     assert pages_of(pdf) >= 2
     if shutil.which("pdftotext") is None:
         return
@@ -339,14 +307,13 @@ def test_wide_table_fits_and_long_table_breaks(folder, tmp_path):
     assert boxes.count(">6.370e-01<") == 12 * 60  # numbers that touch would be one word
 
 
-def test_tables_of_every_width(folder, tmp_path):
+def test_tables_of_every_width(folder):
     """Also where the columns just do not fit, and none has a word to break."""
     tables = [
         "|" + " 6.37e-01 |" * columns + "\n" + "|--:" * columns + "|\n" + "| 1 " * columns + "|\n"
         for columns in range(1, 25)
     ]
-    to_pdf(written(folder, "\n\n".join(tables)), tmp_path / "x.pdf")
-    assert pages_of((tmp_path / "x.pdf").read_bytes()) >= 1
+    assert pages_of(converted(to_pdf, folder, "\n\n".join(tables))) >= 1
 
 
 PANELS = r"""---
@@ -370,19 +337,12 @@ SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">{}<circle r=
 
 def test_a_figure_with_panels_has_a_slider_and_each_picture_its_title(tmp_path):
     (tmp_path / "figures" / "x").mkdir(parents=True)
-    titles = {
-        "x": "How &lt;x&gt; moves",
-        "x/t=10": "At ten",
-        "x/t=0.25": "At a quarter",
-        "x/t=1": "At one",
-        "y": "",
-    }
+    titles = {"x": "How &lt;x&gt; moves", "x/t=10": "At ten", "x/t=0.25": "At a quarter",
+              "x/t=1": "At one", "y": ""}  # fmt: skip
     for radius, (name, title) in enumerate(titles.items()):
         drawing = SVG.format(f"<title>{title}</title>" if title else "", radius)
         (tmp_path / "figures" / f"{name}.svg").write_text(drawing)
-    (tmp_path / "report.md").write_text(PANELS)
-    to_html(tmp_path / "report.md", tmp_path / "page")
-    page = (tmp_path / "page").read_text("utf-8")
+    page = converted(to_html, tmp_path, PANELS)
     assert re.search(r'type="range" min="0" max="2"\s+value="1"', page)  # t = 1 first
     pictures = re.findall(r"<img[^>]*>", page)
     alts = [html.unescape(re.search(r'alt="([^"]*)"', x)[1]) for x in pictures]

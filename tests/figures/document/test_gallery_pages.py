@@ -17,6 +17,7 @@ from figures.words.translation import speaking, tr
 
 ROOT = Path(__file__).parents[3]
 MOST = 2.5e6  # bytes of all pictures: they are in git
+NUMBER = re.compile(r"[0-9]+\.[0-9]+")
 
 
 @pytest.mark.listed
@@ -25,10 +26,8 @@ def test_the_page_shows_every_figure_in_order():
     parts = re.split(r"^## (\w+)\n", text, flags=re.MULTILINE)
     assert parts[1::2] == list(FIGURES), "run make gallery"
     for name, part in zip(parts[1::2], parts[2::2]):
-        picture = re.search(r"!\[.*\]\((.*)\)", part)[1]
-        assert (
-            ROOT / gallery_pages.PAGE.parent / picture
-        ).resolve() == ROOT / f"docs/gallery/{name}.png"
+        picture = ROOT / gallery_pages.PAGE.parent / re.search(r"!\[.*\]\((.*)\)", part)[1]
+        assert picture.resolve() == ROOT / f"docs/gallery/{name}.png"
         assert f"{gallery_pages.sentence(name)} `expqk figures {name}`" in part
         assert "\n\n**" in part, "run make gallery"
         assert re.search(r"\.png\)\n\n\S", part), "no caption: run make gallery"
@@ -45,12 +44,9 @@ def test_the_chinese_page_says_the_same():
     for name, body, original in zip(FIGURES, chinese[2::2], english[2::2]):
         with speaking("zh"):
             assert f"![{tr(FIGURES[name].TITLE)}](../docs/gallery/{name}.png)" in body
-        assert numbers(body) == numbers(original.partition(f"`expqk figures {name}`")[2])
-
-
-def numbers(text):
-    """How often each number with a point stands in a text."""
-    return Counter(re.findall(r"[0-9]+\.[0-9]+", text))
+        said = original.partition(f"`expqk figures {name}`")[2]
+        # how often each number with a point stands in it
+        assert Counter(NUMBER.findall(body)) == Counter(NUMBER.findall(said))
 
 
 @pytest.mark.listed

@@ -115,18 +115,12 @@ def test_a_rebuild_merges_the_notes_and_leaves_both_sources_as_they_are(folder):
     assert (folder / NAME).read_text() == DOCUMENT
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "<!-- after: secnd -->\nx",
-            "unknown place 'secnd', did you mean 'second'. Known: first, in",
-        ),
-        ("<!-- after: fig:y -->\nx", "notes.md: unknown place 'fig:y'"),
-        ("\nText.", "line 2 of notes.md must be a mark such as <!-- after: fig:error -->"),
-        ("<!-- after: first -->\nx\n<!-- after first -->", "line 3 of notes.md must be a mark"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("<!-- after: secnd -->\nx", "unknown place 'secnd', did you mean 'second'. Known: first, in"),
+    ("<!-- after: fig:y -->\nx", "notes.md: unknown place 'fig:y'"),
+    ("\nText.", "line 2 of notes.md must be a mark such as <!-- after: fig:error -->"),
+    ("<!-- after: first -->\nx\n<!-- after first -->", "line 3 of notes.md must be a mark"),
+])  # fmt: skip
 def test_a_mark_that_leads_nowhere_is_said(folder, text, message):
     (folder / "notes.md").write_text(text)
     with pytest.raises(ValueError, match=message):
@@ -135,9 +129,7 @@ def test_a_mark_that_leads_nowhere_is_said(folder, text, message):
 
 
 def test_notes_are_what_follows_their_marks():
-    text = (
-        "\n  <!--after:a-->\n1\n\n2\n\n<!-- after: fig:b -->\n<!-- why? -->\n<!-- after: a -->\n3"
-    )
+    text = "\n  <!--after:a-->\n1\n\n2\n\n<!-- after: b -->\n<!-- why? -->\n<!-- after: a -->\n3"
     assert notes(text) == [Note("a", "1\n\n2"), Note("a", "3")]  # no text, no note
     assert notes("\n") == []
     header = {"t": "Header", "c": [1, ["a", [], []], []]}

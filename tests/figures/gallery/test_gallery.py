@@ -7,13 +7,7 @@ import as_printed
 import numpy as np
 import pandas as pd
 import pytest
-from drawing import (
-    caption_states_numbers,
-    drawn_from_its_csv,
-    has_the_columns,
-    speaks_chinese,
-    spoken,
-)
+from drawing import drawn_from_its_csv, has_the_columns, speaks_chinese, spoken
 
 from analysis import inputs
 from analysis.costs import candidates
@@ -51,9 +45,7 @@ def test_a_figure_is_that_of_its_table(name, tmp_path):
     table = as_printed.table_of(name, stored())
     has_the_columns(name, table)
     drawn_from_its_csv(name, table, tmp_path)
-    said = spoken(name, table)
-    caption_states_numbers(said)
-    speaks_chinese(name, table, said)
+    speaks_chinese(name, table, spoken(name, table))
 
 
 ALONE = ("coupling_gain", "inverse_temperature", "polynomial_rank", "sketches")
@@ -96,11 +88,9 @@ def test_sparse_plus_low_rank_is_never_above_the_better_of_the_two(tables):
 
 
 def test_inputs_of_another_shape_have_oracles_of_another_rank(tables):
-    table = tables["error"]
+    table, rank = tables["error"], r"^truncated_svd\(rank=\d+"
     first = table.input == table.input.iloc[0]
-    other = table.method.str.replace(
-        r"^truncated_svd\(rank=\d+", "truncated_svd(rank=99", regex=True
-    )
+    other = table.method.str.replace(rank, "truncated_svd(rank=99", regex=True)
     renamed = table.assign(method=table.method.mask(first, other))
     assert renamed.method.nunique() > table.method.nunique()
     for space in FROBENIUS:
@@ -221,20 +211,10 @@ def test_no_sentence_calls_nearest_what_another_picture_is_nearer_than(best, tab
     assert f"{' or '.join(explore.SPECS.values())} has the least" in module.finding(alike)
 
 
-# Legends say of a decomposition that it sees all logits
-
-
-def legend(figure):
-    texts = [text for legend in figure.legends for text in legend.get_texts()]
-    return [" ".join(text.get_text().split()) for text in texts]
-
-
-def computed(name, x):
-    return FIGURES[name].compute(Profile("quick", (x,), (1.0,), 4.0, trials=1, draws=2))
-
-
-def test_a_legend_names_a_method_once():
-    figure = FIGURES["error"].draw(computed("error", inputs.gaussian(32, 2, rng=0)))
-    names = legend(figure)
+def test_a_legend_names_a_method_once_and_says_that_a_decomposition_sees_all_logits():
+    one = Profile("quick", (inputs.gaussian(32, 2, rng=0),), (1.0,), 4.0, trials=1, draws=2)
+    figure = FIGURES["error"].draw(FIGURES["error"].compute(one))
+    texts = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    names = [" ".join(text.split()) for text in texts]
     assert len({*names}) == len(names)
     assert "largest entries of the matrix (sees all logits)" in names

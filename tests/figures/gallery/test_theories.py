@@ -1,6 +1,7 @@
 """Figures of the theory: published values, what their tables must satisfy, planted faults seen."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from analysis.sweeps.sweep import COLUMNS
 from approx import parse
 from approx.estimate import exact
 from approx.estimate.approximation import Approximation
+from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.positive import Positive
 from figures.gallery import (
     FIGURES,
@@ -25,38 +27,21 @@ from figures.gallery import (
     ratio_bias,
 )
 
-NAMES = (
-    "coupling_gain", "inverse_temperature", "log_variance", "performer_error", "performer_ratio",
-    "ratio_bias", "raw_qr",
-)  # fmt: skip
+SMALL = Profile("small", (inputs.gaussian(8, 4, rng=0),), (1.0,), 32.0, trials=2, draws=200)
 
 
-@pytest.fixture(scope="module")
-def small():
-    return Profile("small", (inputs.gaussian(8, 4, rng=0),), (1.0,), 32.0, trials=2, draws=200)
-
-
-@pytest.fixture(scope="module")
-def tables(small):
-    with pytest.MonkeyPatch.context() as patch:
-        # biased, and where the delta method is exact
-        patch.setattr(ratio_bias, "TEMPERATURES", (0.5, 64.0))
-        few = dataclasses.replace(small, draws=60)
-        return {
-            name: FIGURES[name].compute(few if name == "ratio_bias" else small) for name in NAMES
-        }
+@functools.cache
+def table(name):
+    return FIGURES[name].compute(SMALL)
 
 
 # performer_ratio
 
 
-@pytest.mark.parametrize(
-    ("length", "values"),
-    [
-        (1.0, (0.00601, 0.4323, 17.85, 231.1, 2.66e4)),
-        (2.0, (4.99e-6, 0.4998, 4.53e4, 6.27e6, 1.12e9)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("length", "values"), [
+    (1.0, (0.00601, 0.4323, 17.85, 231.1, 2.66e4)),
+    (2.0, (4.99e-6, 0.4998, 4.53e4, 6.27e6, 1.12e9)),
+])  # fmt: skip
 def test_ratio_is_that_of_the_published_figure(length, values):
     angles = np.pi * np.array([0.25, 0.5, 0.75, 0.9, 0.99])
     found = np.exp(performer_ratio.log_ratio(length, angles))
@@ -64,9 +49,8 @@ def test_ratio_is_that_of_the_published_figure(length, values):
     np.testing.assert_allclose(found, values, rtol=5e-3)
 
 
-def test_ratio_is_the_closed_form_everywhere(tables):
-    table = tables["performer_ratio"]
-    part = table[table.metric == "ratio"]
+def test_ratio_is_the_closed_form_everywhere():
+    part = table("performer_ratio").query("metric == 'ratio'")
     part = part[part.angle.abs() < 3.1]
     D2, z2 = (2 * part.length**2 * (1 + s * np.cos(part.angle)) for s in (-1, 1))
     expected = 2 * np.sinh(D2 / 2) ** 2 / np.expm1(z2)
@@ -86,28 +70,24 @@ def test_sines_and_cosines_win_below_the_published_angles(columns, angles):
 # coupling_gain
 
 
-def ratios(table, coupling, metric="mse_ratio"):
-    part = table[table.metric == metric]
-    part = part[part.method.map(FIGURES["coupling_gain"]._coupling) == coupling]
+def ratios(coupling, metric="mse_ratio"):
+    part = table("coupling_gain")
+    part = part[(part.metric == metric) & (part.method.map(coupling_gain._coupling) == coupling)]
     return part.pivot(index="squared_sum", columns="d", values="value")
 
 
-def test_couplings_gain_as_theory_says(tables):
-    table = tables["coupling_gain"]
-    simplex, orthogonal, bound = (
-        ratios(table, name) for name in ("simplex", "orthogonal", "Theorem 2")
-    )
+def test_couplings_gain_as_theory_says():
+    simplex, orthogonal, bound = map(ratios, ("simplex", "orthogonal", "Theorem 2"))
     assert (simplex <= orthogonal + 1e-9).all(axis=None)  # 24 nodes of quadrature: 1e-12 or so
     assert (orthogonal <= bound + 1e-12).all(axis=None)
     assert (bound <= 1 + 1e-12).all(axis=None)
     for name in ("orthogonal", "simplex", "zero_mean", "antithetic"):
-        last = ratios(tables["coupling_gain"], name).iloc[-1]
         # relative covariances are ≥ −1 each, (b − 1) of them beside e^30
-        np.testing.assert_allclose(last, 1.0, atol=64 * np.exp(-30.0) * 2)
-    few = ratios(tables["coupling_gain"], "orthogonal", "few_mse_ratio").loc[coupling_gain.AT]
+        np.testing.assert_allclose(ratios(name).iloc[-1], 1.0, atol=64 * np.exp(-30.0) * 2)
+    few = ratios("orthogonal", "few_mse_ratio").loc[coupling_gain.AT]
     assert (few.sort_index().diff().dropna() > 0).all()
     # two blocks of d grow with d: their gain does not vanish
-    many = ratios(tables["coupling_gain"], "orthogonal").loc[coupling_gain.AT]
+    many = orthogonal.loc[coupling_gain.AT]
     assert (many.sort_index().diff().dropna() < 0).all()
     K = 1.4333294145603403
     found = K**2 * coupling_gain.theorem_bound(4, 4, (1.91,))[0]
@@ -117,11 +97,11 @@ def test_couplings_gain_as_theory_says(tables):
 # log_variance
 
 
-def test_families_are_ordered_as_theory_orders_them(tables):
-    table = tables["log_variance"]
-    wide = table.assign(family=table.method.str.split("(").str[0]).pivot(
+def test_families_are_ordered_as_theory_orders_them():
+    family = table("log_variance").method.str.split("(").str[0]
+    wide = table("log_variance").assign(family=family).pivot(
         index=["input", "norm"], columns="family", values="value"
-    )
+    )  # fmt: skip
     assert (wide.trigonometric < wide.random_phase).all()
     # cosh x − 1 of a pair is below (e^x − 1)/2 of two
     assert (wide.hyperbolic < wide.positive).all()
@@ -193,15 +173,11 @@ def test_concentration_is_one_minus_the_entropy():
 # raw_qr
 
 
-def scores(table, projection):
-    part = table[table.projection == projection]
-    return ((part.value - 1) / part.stderr).abs()
-
-
-def test_haar_is_unbiased_in_every_direction_and_raw_qr_is_not(tables):
-    table = tables["raw_qr"]
-    assert (scores(table, "Haar") <= 5).all()
-    assert (scores(table, "raw QR") > 5).sum() >= 10
+def test_haar_is_unbiased_in_every_direction_and_raw_qr_is_not():
+    found = table("raw_qr").set_index("projection")
+    score = ((found.value - 1) / found.stderr).abs()
+    assert (score["Haar"] <= 5).all()
+    assert (score["raw QR"] > 5).sum() >= 10
 
 
 def test_bias_of_raw_qr_is_the_one_measured_elsewhere():
@@ -227,8 +203,6 @@ def test_raw_qr_is_orthogonal_in_blocks_and_harmless_where_features_are_even():
         gram = block @ block.T
         off = gram - np.diag(np.diag(gram))
         assert np.abs(off).max() < 1e-13 * np.diag(gram).max()
-    from approx.random_features.hyperbolic import Hyperbolic
-
     K = np.ones((1, 4)) / 2
     found = monte_carlo(Hyperbolic(64, RawQR()), np.zeros((1, 4)), K, draws=500, rng=0)
     assert abs(found.z[0, 0]) <= 5
@@ -238,14 +212,16 @@ def test_raw_qr_is_orthogonal_in_blocks_and_harmless_where_features_are_even():
 # inverse_temperature
 
 
-def test_sampled_variance_holds_the_line_where_it_is_believable(tables):
-    table = tables["inverse_temperature"]
-    x = inputs.gaussian(inverse_temperature.COUNT, inverse_temperature.D, rng=0)
-    pair, seen = inverse_temperature.pair(x), {0.0: 0, 1.0: 0}
-    wide = table.pivot_table(index=["method", "temperature"], columns="metric", values="value")
+X = inputs.gaussian(inverse_temperature.COUNT, inverse_temperature.D, rng=0)
+PAIR = inverse_temperature.pair(X)
+
+
+def test_sampled_variance_holds_the_line_where_it_is_believable():
+    seen = {0.0: 0, 1.0: 0}
+    wide = table("inverse_temperature").pivot_table("value", ["method", "temperature"], "metric")
     for (spec, t), row in wide.dropna(subset=["believable"]).iterrows():
-        at = x.at_temperature(t)
-        known = parse(spec).moments(at.Q, at.K).log_relative_variance[pair]
+        at = X.at_temperature(t)
+        known = parse(spec).moments(at.Q, at.K).log_relative_variance[PAIR]
         seen[row.believable] += 1
         # hot enough that fourth moments are those of a normal sample: ln has √(2/draws) = 0.1
         if t >= 8:
@@ -256,52 +232,40 @@ def test_sampled_variance_holds_the_line_where_it_is_believable(tables):
 
 def test_a_sample_that_missed_its_tail_is_not_believable():
     """At 1000 draws and t = 1.6 the variance of hyperbolic features comes out 4 times too small."""
-    x = inputs.gaussian(inverse_temperature.COUNT, inverse_temperature.D, rng=0)
     method = parse(f"hyperbolic(m={inverse_temperature.M})")
-    at = inverse_temperature.pair(x)
-    rows = inverse_temperature._rows(x, method, at, 1000, 0)
+    rows = inverse_temperature._rows(X, method, PAIR, 1000, 0)
     found = pd.DataFrame(rows, columns=list(COLUMNS))
     found = found[found.temperature == 1.6].set_index("metric").value
-    cold = x.at_temperature(1.6)
-    known = method.moments(cold.Q, cold.K).log_relative_variance[at]
+    cold = X.at_temperature(1.6)
+    known = method.moments(cold.Q, cold.K).log_relative_variance[PAIR]
     assert found["sampled_high"] < known - np.log(2)  # two standard errors do not see it
     assert not found["believable"]
 
 
-def test_positive_features_end_as_a_straight_line(tables):
-    table = tables["inverse_temperature"]
-    part = table[table.method == inverse_temperature.SPECS[0]]
-    line = part[part.metric == "log_relative_variance"].set_index("temperature").value
-    square = part[part.metric == "squared_sum"].set_index("temperature").value
-    expected = np.log(np.expm1(square) / inverse_temperature.M)
-    np.testing.assert_allclose(line, expected, rtol=1e-12, atol=1e-12)
+def test_positive_features_end_as_a_straight_line():
+    part = table("inverse_temperature").set_index(["method", "metric", "temperature"]).value
+    part = part[inverse_temperature.SPECS[0]]
+    expected = np.log(np.expm1(part["squared_sum"]) / inverse_temperature.M)
+    np.testing.assert_allclose(part["log_relative_variance"], expected, rtol=1e-12, atol=1e-12)
 
 
 # performer_error
 
 
-def medians(table, spec):
-    return table[table.method == spec].groupby(["metric", "budget"]).value.median()
-
-
-def test_with_eps_a_performer_is_uniform_attention(tables):
-    table = tables["performer_error"]
-    budget = 2.0 * performer_error.M
-    measured = table[table.metric == "output_relative_error"]
+def test_with_eps_a_performer_is_uniform_attention():
+    measured = table("performer_error").query("metric == 'output_relative_error'")
+    median = measured.groupby(["method", "budget"]).value.median()
     uniform = measured[measured.method == "uniform()"].value.iloc[0]
     # softmax of logits N(0, 1) against equal weights: √(1 − 1/e) = 0.795 as l → ∞
     assert abs(uniform - np.sqrt(1 - np.exp(-1))) < 0.05
-    faulty = medians(table, performer_error.WITH_EPS)["output_relative_error", budget]
-    honest = medians(table, f"positive(m={performer_error.M})")["output_relative_error", budget]
-    assert abs(faulty - uniform) < 0.05
-    assert honest > 1.5 * uniform
+    m = performer_error.M
+    assert abs(median[performer_error.WITH_EPS, 2.0 * m] - uniform) < 0.05
+    assert median[f"positive(m={m})", 2.0 * m] > 1.5 * uniform
 
 
-def test_the_answer_to_the_question_as_it_was_asked(tables):
-    table = tables["performer_error"]
-    found = (
-        table[table.metric == "mean_absolute_error"].groupby("method").value.agg(["mean", "sem"])
-    )
+def test_the_answer_to_the_question_as_it_was_asked():
+    asked = table("performer_error").query("metric == 'mean_absolute_error'")
+    found = asked.groupby("method").value.agg(["mean", "sem"])
     faulty = found.loc[performer_error.faulty_label(performer_error.EPS)]
     # reported: 73.28 % with a standard deviation of 1.99 % over five inputs
     error = np.hypot(faulty["sem"], 0.0199 / np.sqrt(5))
@@ -310,15 +274,13 @@ def test_the_answer_to_the_question_as_it_was_asked(tables):
     assert found.loc[performer_error.faulty_label(0.0), "mean"] > 1
 
 
-def test_expected_kernel_error_falls_as_one_over_the_root_of_m(tables):
-    table = tables["performer_error"]
-    line = table[
-        (table.metric == "expected_kernel_relative_frobenius")
-        & table.method.str.match(r"positive\(m=\d+\)")
-    ]
+def test_expected_kernel_error_falls_as_one_over_the_root_of_m():
+    found = table("performer_error").set_index("metric")
+    line = found.loc["expected_kernel_relative_frobenius"]
+    line = line[line.method.str.match(r"positive\(m=\d+\)")]
     scaled = line.value * np.sqrt(line.budget)
     np.testing.assert_allclose(scaled, scaled.iloc[0], rtol=1e-9)
-    needed = table[table.metric == "features_needed"].set_index("method").value
+    needed = found.loc["features_needed"].set_index("method").value
     assert needed.min() > 1e9
     m = performer_error.M
     assert needed[f"generalized_exponential(m={m})"] < needed[f"positive(m={m})"]
@@ -334,9 +296,11 @@ def test_features_needed_are_of_the_inputs_that_are_plotted():
 # ratio_bias
 
 
-def test_ratio_bias_is_seen_where_it_is_large_and_expanded_where_it_is_small(tables):
-    table = tables["ratio_bias"]
-    wide = table.pivot(index=["method", "temperature"], columns="metric", values="value")
+def test_ratio_bias_is_seen_where_it_is_large_and_expanded_where_it_is_small(monkeypatch):
+    # biased, and where the delta method is exact
+    monkeypatch.setattr(ratio_bias, "TEMPERATURES", (0.5, 64.0))
+    found = FIGURES["ratio_bias"].compute(dataclasses.replace(SMALL, draws=60))
+    wide = found.pivot(index=["method", "temperature"], columns="metric", values="value")
     assert (wide.delta_bias.notna() <= (wide.largest_variance <= ratio_bias.SMALL)).all()
     flat = wide.loc["uniform()"]
     np.testing.assert_allclose(flat.sampled_bias, flat.delta_bias, rtol=1e-9)  # nothing is drawn
@@ -347,21 +311,14 @@ def test_ratio_bias_is_seen_where_it_is_large_and_expanded_where_it_is_small(tab
 # Scatterbrain's theorem: published numbers, agreement
 
 
-@pytest.fixture(scope="module")
-def collisions(small):
-    with pytest.MonkeyPatch.context() as patch:  # the other hashes obey the same law
-        patch.setattr(collision, "SUPPORTS", collision.SUPPORTS[:1] + collision.SUPPORTS[3:])
-        return collision.compute(dataclasses.replace(small, draws=150))
-
-
-def test_scatterbrain_has_one_minus_p_of_the_error_of_its_features(collisions):
-    z = FIGURES["collision"].theorem_scores(collisions)
+def test_scatterbrain_has_one_minus_p_of_the_error_and_only_if_independent_no_bias(monkeypatch):
+    # the other hashes obey the same law
+    monkeypatch.setattr(collision, "SUPPORTS", collision.SUPPORTS[:1] + collision.SUPPORTS[3:])
+    found = collision.compute(dataclasses.replace(SMALL, draws=150))
+    z = FIGURES["collision"].theorem_scores(found)
     assert len(z) == 3 * collision.SHOWN
     assert z.max() <= 5
-
-
-def test_only_an_independent_support_leaves_no_bias(collisions):
-    part = collisions[collisions.part == "dependence"]
+    part = found[found.part == "dependence"]
     z = (part.value / part.stderr).abs().groupby(part.case).max()
     assert z["independent"] <= 5
     for case in ("one stream", "largest estimates"):

@@ -177,23 +177,15 @@ def test_the_same_command_gives_the_same_bytes(made, small, tmp_path):
 def test_title_authors_and_names_of_inputs_are_text(small, edited, found):
     name = "_x_ 1.2 --y... ^z^ a|b"
     renamed = [dataclasses.replace(x, name=name) for x in small.inputs[:1]]
-    found = {
-        key: table.assign(input=table.input.replace(small.inputs[0].name, name))
-        if "input" in table
-        else table
-        for key, table in found.items()
-    }
-    text = report.render(
-        dataclasses.replace(small, inputs=(*renamed, *small.inputs[1:])),
-        found,
-        f"expqk report --title '{HOSTILE} ```'",
-        title=HOSTILE,
-        authors=(HOSTILE[::-1], "李\n雷"),
-    )
-    (edited / "report.md").write_text(text, "utf-8")
-    report._pages(["index.html"], edited)
-    (edited / "report.md").write_text(_about(text), "utf-8")
-    report._pages(["report.pdf"], edited)
+    found = {key: table.replace({"input": {small.inputs[0].name: name}}) if "input" in table
+             else table for key, table in found.items()}  # fmt: skip
+    mine = dataclasses.replace(small, inputs=(*renamed, *small.inputs[1:]))
+    command, authors = f"expqk report --title '{HOSTILE} ```'", (HOSTILE[::-1], "李\n雷")
+    text = report.render(mine, found, command, title=HOSTILE, authors=authors)
+    beginning = text[: text.index("\n---\n", 4)] + "\n---\n"  # title, authors and abstract
+    for source, page in ((text, "index.html"), (beginning, "report.pdf")):
+        (edited / "report.md").write_text(source, "utf-8")
+        report._pages([page], edited)
     page = html.unescape(re.sub("<[^<>]*>", "", (edited / "index.html").read_text("utf-8")))
     page = " ".join(page.split())  # what is seen
     for said in (HOSTILE, HOSTILE[::-1], "李 雷", f"--title '{HOSTILE} ```'"):
@@ -204,11 +196,6 @@ def test_title_authors_and_names_of_inputs_are_text(small, edited, found):
         assert seen is None or _flat(said) in _flat(seen)
 
 
-def _about(text):
-    """Return title, authors and abstract of a report."""
-    return text[: text.index("\n---\n", 4)] + "\n---\n"
-
-
 def _flat(text):
     return "".join(text.replace("-", "").split())
 
@@ -216,25 +203,19 @@ def _flat(text):
 def test_what_was_drawn_in_other_formats_is_drawn_again(found, tmp_path):
     """A PDF beside the new SVG must not show the table of an earlier report."""
     report._drawn("rank", tmp_path, found["rank"])
-    assert {p.name for p in (tmp_path / "figures").iterdir()} == {"rank.svg"}
+    assert [*tmp_path.glob("figures/*")] == [tmp_path / "figures/rank.svg"]
     for ending in ("pdf", "txt"):
         with output_files.recorded(tmp_path, f"figures/rank.{ending}") as path:
             path.write_bytes(b"old")
     report._drawn("rank", tmp_path, found["rank"])
-    assert {p.name for p in (tmp_path / "figures").iterdir()} == {
-        "rank.svg",
-        "rank.pdf",
-        "rank.txt",
-    }
+    assert {p.suffix for p in tmp_path.glob("figures/rank.*")} == {".svg", ".pdf", ".txt"}
     assert (tmp_path / "figures/rank.pdf").read_bytes().startswith(b"%PDF")
     assert (tmp_path / "figures/rank.txt").read_text("utf-8").startswith(FIGURES["rank"].TITLE)
 
 
 def test_what_is_missing_or_too_small_is_said_before_anything_is_computed(
-    tmp_path, monkeypatch, capsys, small
+    tmp_path, monkeypatch, refused, small
 ):
-    from figures.command.cli import main
-
     poor = dataclasses.replace(small, budget=1.0)
     with pytest.raises(ValueError, match=r"at least 2 stored values per query row, .* got 1"):
         report.build(poor, tmp_path / "mine")
@@ -242,26 +223,17 @@ def test_what_is_missing_or_too_small_is_said_before_anything_is_computed(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "pypandoc", None)
     monkeypatch.setattr(report, "build", lambda *given, **options: pytest.fail("computed"))
-    assert main(["report"]) == 1
-    assert "a report needs pandoc: pip install" in capsys.readouterr().err
+    assert "a report needs pandoc: pip install" in refused("report")
 
 
-def test_title_and_authors_reach_the_report_and_a_rebuild_takes_none(
-    tmp_path, monkeypatch, made, text, capsys
-):
-    from figures.command.cli import main
-
+def test_title_and_authors_reach_the_report(tmp_path, monkeypatch, printed, text):
     given = {}
     monkeypatch.setattr(report, "build", lambda profile, out, **about: given.update(about))
     options = ["--title", HOSTILE, "--author", "A", "--author", "B"]
-    assert main(["report", "--profile", "quick", "--out", str(tmp_path), *options]) == 0
+    printed("report", "--profile", "quick", "--out", tmp_path, *options)
     assert {path.name for path in given.pop("beside")} == {"report-quick", "report-quick-zh"}
     assert given.pop("holds") == "the quick report on the bundled heads, in en"
     assert given == {"title": HOSTILE, "authors": ["A", "B"], "model": None}
-    from figures.command.cli import main
-
-    assert main(["report", "--rebuild", "--out", str(made), "--title", "x"]) == 1
-    assert "--rebuild takes all but notes.md from report.md" in capsys.readouterr().err
     assert tables.literal(report.TITLE).replace("\\", "\\\\") in text
 
 
@@ -282,16 +254,16 @@ def chinese(small, found):
 def test_chinese_is_emphasised_by_weight(chinese):
     """No Chinese font is slanted: typst leaves such emphasis out, browsers bend the characters."""
 
-    def slanted(text):
-        return re.findall(r"\*[^*\n]+\*", re.sub(r"\$[^$]*\$|\\\*|\*\*", "", text))
+    def slanted(*texts):
+        plain = (re.sub(r"\$[^$]*\$|\\\*|\*\*", "", text) for text in texts)
+        found = [x for text in plain for x in re.findall(r"\*[^*\n]+\*", text)]
+        return found, [x for x in found if re.search("[一-鿿]", x)]
 
-    def chinese_among(texts):
-        return [x for x in texts if re.search("[一-鿿]", x)]
-
-    said = polib.pofile(str(resources.files("figures") / "locale" / "zh_CN.po"))
-    assert "*The Approximation of One Matrix by Another of Lower Rank*" in slanted(chinese)
-    assert chinese_among(slanted(chinese) + [x for e in said for x in slanted(e.msgstr)]) == []
-    assert chinese_among(slanted("它*确实*是 **低秩**加*sparse*")) == ["*确实*"]
+    entries = polib.pofile(str(resources.files("figures") / "locale" / "zh_CN.po"))
+    found, wrong = slanted(chinese, *(entry.msgstr for entry in entries))
+    assert "*The Approximation of One Matrix by Another of Lower Rank*" in found
+    assert wrong == []
+    assert slanted("它*确实*是 **低秩**加*sparse*")[1] == ["*确实*"]
 
 
 def test_the_pdf_in_chinese_has_headings_and_every_character(chinese, edited):
@@ -305,11 +277,6 @@ def test_the_pdf_in_chinese_has_headings_and_every_character(chinese, edited):
     source = resources.files("figures.report").joinpath("report.zh.md.j2").read_text("utf-8")
     assert lacks(chinese) == lacks(source) == set()
     assert lacks("龘") == {"龘"}
-
-
-def _formulas(text):
-    found = re.findall(r"\$\$.*?\$\$|\$[^$\n]+\$", text, re.DOTALL)
-    return Counter(re.sub(r"\\text\{[^{}]*\}|\s", "", formula) for formula in found)
 
 
 # Bias and variance
@@ -337,13 +304,12 @@ def test_sampled_parts_make_the_mean_squared_error_of_their_draws(small):
 
 
 def test_moments_of_a_heavy_tailed_sample_are_not_printed():
-    place = {"method": "nystrom(rank=4)", "temperature": 1.0, "budget": 8.0}
-    values = {"log_squared_bias": 0.0, "log_variance": 0.0, "closed_form": 0.0}
+    zero = "log_squared_bias", "log_variance", "closed_form"
     rows = [
-        place | {"input": name, "metric": metric, "value": value}
-        for name, fine in (("a", 1.0), ("b", 0.0))
-        for metric, value in {**values, "reliable": fine}.items()
-    ]
+        {"method": "nystrom(rank=4)", "temperature": 1.0, "budget": 8.0, "input": name,
+         "metric": metric, "value": fine * (metric == "reliable")}
+        for name, fine in (("a", 1.0), ("b", 0.0)) for metric in (*zero, "reliable")
+    ]  # fmt: skip
     found = tables.decomposition_table(pd.DataFrame(rows))
     assert found[["a", "b"]].values.tolist() == [["1 + 1", "not reliable"]]
 
@@ -356,9 +322,7 @@ def test_the_advice_says_what_it_costs_in_multiply_adds(small, found):
     for x, spec, cell in zip(small.inputs, found["advice"].spec[found["advice"].winner], said):
         paid = parse(spec).price(**x.shape.given).multiply_adds
         full = (x.d + x.v.shape[1]) * x.mask.entries / x.n  # two products over what is seen
-        assert cell.replace("\N{NO-BREAK SPACE}", " ") == f"{paid:.0f} ({paid / full:.0%})".replace(
-            "%", " %"
-        )
+        assert cell.replace("\N{NO-BREAK SPACE}", " ") == f"{paid:.0f} ({100 * paid / full:.0f} %)"
 
 
 def test_a_report_says_its_currency_and_not_the_default(small, found):
@@ -393,12 +357,9 @@ def test_the_first_table_answers_what_the_report_asks(text, found):
         "Entries or low rank?", "Which methods can a model run?",
     ]  # fmt: skip
     assert FIGURES["rank"].finding(found["rank"]) in rows[0]
-    table = found["moments"]
-    cold = table[
-        (table.metric == "log_relative_variance")
-        & table.method.str.startswith("positive")
-        & (table.temperature == table.temperature.min())
-    ].value
+    table = found["moments"].set_index(["metric", "temperature"]).sort_index()
+    cold = table.loc["log_relative_variance", found["moments"].temperature.min()]
+    cold = cold[cold.method.str.startswith("positive")].value
     tens = [f"$10^{{{log / 2 / math.log(10):.1f}}}$" for log in (cold.min(), cold.max())]
     assert f"is {'–'.join(tens)} at t = 0.25 and " in rows[1]
     assert text.count(summary.finding(found["summary"])) == 1
@@ -444,7 +405,9 @@ def test_the_default_budget_of_few_queries_of_many_keys_pays_for_rank_1(tmp_path
 def _places(text):
     """Return headings, places, references and questions in their order, and the formulas."""
     marks = (r"^#+ ", r"\{#[\w:-]+", r"@fig:\w+")
-    return [re.findall(mark, text, re.MULTILINE) for mark in marks], _formulas(text)
+    formulas = re.findall(r"\$\$.*?\$\$|\$[^$\n]+\$", text, re.DOTALL)
+    plain = Counter(re.sub(r"\\text\{[^{}]*\}|\s", "", formula) for formula in formulas)
+    return [re.findall(mark, text, re.MULTILINE) for mark in marks], plain
 
 
 def _section(text, name):
@@ -554,9 +517,8 @@ def test_it_can_be_made_again(made, text, found, small):
     end = text[text.index("# Appendix: how this was made") :]
     assert "```\nexpqk report --out mine\n```" in end
     assert f"seed {small.seed}," in end
-    for name, version in json.loads((made / "manifest.json").read_text("utf-8"))[
-        "versions"
-    ].items():
+    manifest = json.loads((made / "manifest.json").read_text("utf-8"))
+    for name, version in manifest["versions"].items():
         assert f"{tables.literal(name)} {version}" in end
     for x in small.inputs:
         assert x.digest()[:16] in end
@@ -602,10 +564,8 @@ def test_theory_and_measurement_are_compared(found):
     stderr = found["moments"][found["moments"].metric == "sampled_bias"]
     stderr = stderr.set_index(["input", "method", "temperature"]).stderr.reindex(sure.index)
     z = ((sure.sampled_bias - sure.relative_bias) / stderr).abs()
-    assert (
-        f"|z| is at most {z.max():.1f} (reliable samples: {len(z)}); chance"
-        in table.measured["bias"]
-    )
+    bias = table.measured["bias"]
+    assert f"|z| is at most {z.max():.1f} (reliable samples: {len(z)}); chance" in bias
     assert theory._limit(1) == pytest.approx(2.576, abs=0.001)  # of the normal law, 1 % beyond
     assert "nothing measured contradicts it" in theory.agreement(found["moments"])
     shifted = found["moments"].metric == "sampled_bias"

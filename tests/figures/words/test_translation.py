@@ -189,10 +189,7 @@ def test_wrapped_text_is_all_there_and_fits(text, size):
 def test_columns_of_a_terminal_with_chinese_in_them():
     assert terminal_columns.wrap("宽度为 n；而不是 d。", 9) == ["宽度为", "n；而不是", "d。"]
     assert terminal_columns.wrap("一二三四。", 8) == ["一二三", "四。"]
-    assert terminal_columns.wrap("按通道的 top-k（SparQ）", 16) == [
-        "按通道的 top-k",
-        "（SparQ）",
-    ]
+    assert terminal_columns.wrap("按通道的 top-k（SparQ）", 16) == ["按通道的 top-k", "（SparQ）"]
     text = "The causal normaliser is (g−1)c, the tokens summed over; a well-known one."
     assert terminal_columns.wrap(text, 20) == textwrap.wrap(text, 20)
     for text in ("秩", "rank", "e\u0301"):
