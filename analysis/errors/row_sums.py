@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.runs import engines
+from analysis.runs.threads import in_threads
 from approx import Approximation, checks
 from approx.checks import Array
 from approx.estimate import exact, masks
@@ -358,7 +358,7 @@ class Comparison:
         stripes = [slice(i, min(i + height, count)) for i in range(0, count, height)]
         for approximation, _ in self.estimates:
             approximation.low.prepare()  # once, before the threads start
-        done = engines.threads(functools.partial(_sums, self), stripes, jobs)
+        done = in_threads(functools.partial(_sums, self), stripes, jobs)
         # as plain numbers: for records, NumPy compares the names of fields
         return [np.concatenate([x.view(np.float64) for x in some]).view(ROW) for some in zip(*done)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from analysis.models.attention_hook import looking_back
-from analysis.runs import engines
+from analysis.runs.threads import in_threads
 from approx import Method, parse
 from approx.checks import Array
 from approx.decoding.cache import Cache, storage
@@ -110,7 +110,7 @@ class HeadCaches:
         for head in self.owners.values():
             if not self.caches[head].asks:
                 self.caches[head].extend(k[head // self.group], v[head // self.group])
-        return np.array(engines.threads(one, range(len(q)), self.jobs))
+        return np.array(in_threads(one, range(len(q)), self.jobs))
 
     @staticmethod
     def _answer(cache: Cache, q: Array, k: Array, v: Array, sink: float) -> Array:

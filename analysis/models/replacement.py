@@ -23,6 +23,7 @@ from analysis.models.attention_hook import Call
 from analysis.models.language_model import HOOKED, HeadIndex, LanguageModel
 from analysis.runs import engines, tasks
 from analysis.runs.seeds import seed_sequence
+from analysis.runs.threads import in_threads
 from approx import Method, checks
 from approx.checks import Array
 from approx.estimate import memory
@@ -509,7 +510,7 @@ class Passage:
             return estimate.attend(head.V), {name: found[name] for name in ERRORS if name in found}
 
         pairs = sorted(heads)
-        return dict(zip(pairs, engines.threads(one, pairs, self.jobs)))
+        return dict(zip(pairs, in_threads(one, pairs, self.jobs)))
 
     @functools.cached_property
     def digest(self) -> str:

@@ -20,5 +20,5 @@ gets the one at index ``task.place``. `engines.results` returns the outcomes in 
 tasks, and takes those that a folder keeps under their `Task.key` from there.
 
 Modules: `tasks`, `engines` (serial, processes, Dask, and the one loop), `store`, `output_files`
-(files written whole, and the record of an output folder), `seeds`.
+(files written whole, and the record of an output folder), `threads` (of one process), `seeds`.
 """

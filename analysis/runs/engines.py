@@ -17,12 +17,11 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from concurrent.futures import (
     FIRST_COMPLETED,
     CancelledError,
     Future,
-    ThreadPoolExecutor,
     wait,
 )  # fmt: skip
 from concurrent.futures.process import BrokenProcessPool
@@ -41,7 +40,6 @@ from analysis.runs.tasks import Failure, Runner, Task
 from approx import checks
 from approx.checks import Array
 from approx.estimate import memory
-from approx.kernels.threads import one_thread
 
 MAPPED = 2**15  # arrays with more bytes are mapped from a file instead of sent
 IDLE = 300  # seconds after which a process without a task ends
@@ -433,30 +431,3 @@ def client(scheduler: Any, jobs: int = 1) -> Iterator[Any]:
     else:
         with Client(scheduler, timeout=PATIENCE) as connected:
             yield connected
-
-
-def threads(function: Callable[[T], R], items: Sequence[T], jobs: int) -> list[R]:
-    """Return function(item) for each item, in order, from threads, each with BLAS on one thread.
-
-    Items should have equal work, in products and kernels, which release the interpreter's lock. Big
-    arrays are in memory once. After an error or Ctrl-C, only running items finish.
-    """
-    stop = threading.Event()
-
-    def share(part: Sequence[T]) -> list[R]:
-        try:
-            with one_thread():
-                return [function(item) for item in part if not stop.is_set()]
-        except BaseException:
-            stop.set()
-            raise
-
-    jobs = min(jobs, len(items))
-    if jobs <= 1:  # this thread keeps its arrays for the next call
-        return share(items)
-    with ThreadPoolExecutor(jobs) as executor:
-        try:
-            shares = list(executor.map(share, [items[i::jobs] for i in range(jobs)]))
-        finally:
-            stop.set()
-    return [shares[i % jobs][i // jobs] for i in range(len(items))]

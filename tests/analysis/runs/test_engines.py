@@ -29,6 +29,7 @@ from analysis.inputs import Head, Heads, gaussian
 from analysis.runs import engines
 from analysis.runs.seeds import seed_sequence
 from analysis.runs.tasks import Application, Task
+from analysis.runs.threads import in_threads
 from analysis.sweeps.store import CellsFailed, SweepStore, read
 from analysis.sweeps.sweep import errors, sweep
 from approx import parse
@@ -182,7 +183,7 @@ def test_an_error_in_a_thread_waits_for_no_other_item(stop, error):
         done.append(number)
 
     with pytest.raises(error):
-        engines.threads(work, range(last), 2)
+        in_threads(work, range(last), 2)
     assert len(done) < 0.75 * last  # the other thread has half of them
 
 
