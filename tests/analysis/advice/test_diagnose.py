@@ -40,15 +40,17 @@ BUDGET = 12.0
 
 @pytest.fixture(scope="module")
 def heads():
-    whole = inputs.sample()
-    part = dataclasses.replace(whole, q=whole.q[:, :64], k=whole.k[:, :64], v=whole.v[:, :64])
-    few = inputs.gaussian(64, 4, rng=0)
-    return [*part.heads(), few]
+    return [*inputs.sample().first(64).heads(), inputs.gaussian(64, 4, rng=0)]
+
+
+def measured(x, *specs, budget=BUDGET, **options):
+    """Return the diagnosis of methods that specs name."""
+    return diagnose(x, budget=budget, methods=[parse(spec) for spec in specs], **options)
 
 
 @pytest.fixture(scope="module")
 def table(heads):
-    return diagnose(heads, budget=BUDGET, methods=[parse(s) for s in SPECS], trials=3, seed=1)
+    return measured(heads, *SPECS, trials=3, seed=1)
 
 
 def brute_force(x, spec, trials, seed):
@@ -56,16 +58,12 @@ def brute_force(x, spec, trials, seed):
     method = parse(spec).within(BUDGET, n=x.n, l=x.l, d=x.d)
     if method is None:
         return None
-    truth = naive.kernel(x.Q, x.K)
-    truth /= truth.sum(axis=1, keepdims=True)
     found = []
     children = np.random.default_rng(seed_sequence(seed, x.digest(), str(method))).spawn(trials)
     for child in children[:1] if method.deterministic else children:
         estimate = method.approximate(x.Q, x.K, rng=child)
         dense = estimate.block(slice(None), shift=estimate.row_log())
-        total = dense.sum(axis=1, keepdims=True)
-        rows = 0.5 * np.abs(dense / np.where(total > 0, total, 1.0) - truth).sum(axis=1)
-        found.append(np.where(total[:, 0] > 0, rows, 1.0).mean())
+        found.append(naive.errors(dense, naive.kernel(x.Q, x.K))["attention_tv"])
     return float(np.median(found)), (estimate.rank * (x.n + x.l) + estimate.nnz) / x.n
 
 
@@ -103,63 +101,50 @@ def test_a_tie_goes_to_the_cheaper():
 def test_expected_error_is_the_mean_of_squares():
     x = inputs.gaussian(24, 4, rng=0).at_temperature(16.0)  # |q + k|² is small: to be believed
     method = parse("positive(m=8)")
-    row = diagnose(x, budget=16.0, methods=[method], temperature=16.0).iloc[0]
+    row = measured(x, str(method), budget=16.0, temperature=16.0).iloc[0]
     truth = naive.kernel(x.Q, x.K)
-    errors = [
-        np.square(method.approximate(x.Q, x.K, rng=s).to_dense() - truth).sum()
-        for s in range(400)
-    ]  # fmt: skip
-    squares = np.array(errors) / np.square(truth).sum()
-    z = (squares.mean() - row.expected_kernel_relative_frobenius**2) / (
-        squares.std(ddof=1) / math.sqrt(len(squares))
-    )
-    assert abs(z) < 5
-    assert row.features_needed == pytest.approx(
-        8 * (row.expected_kernel_relative_frobenius / 0.1) ** 2
-    )
+    draws = (method.approximate(x.Q, x.K, rng=seed).to_dense() for seed in range(400))
+    squares = np.array([np.square(A - truth).sum() for A in draws]) / np.square(truth).sum()
+    expected = row.expected_kernel_relative_frobenius**2
+    assert abs(squares.mean() - expected) < 5 * squares.std(ddof=1) / math.sqrt(len(squares))
+    assert row.features_needed == pytest.approx(8 * expected / 0.1**2)
     count = math.ceil(row.features_needed)
-    enough, fewer = (parse(f"positive(m={m})") for m in (count, count - 1))
-    found = diagnose(
-        x, budget=1e6, methods=[enough, fewer], temperature=16.0, trials=1
-    ).expected_kernel_relative_frobenius
-    assert found[0] <= 0.1 < found[1]
+    specs = (f"positive(m={m})" for m in (count, count - 1))
+    found = measured(x, *specs, budget=1e6, temperature=16.0, trials=1)
+    enough, fewer = found.expected_kernel_relative_frobenius
+    assert enough <= 0.1 < fewer
 
 
 def test_uniform_attention_may_be_the_best():
     x = inputs.gaussian(32, 8, rng=0).at_temperature(1e6)
-    methods = [parse(s) for s in (TRIVIAL, "positive(m=2)", "sliding_window(width=2)")]
-    found = advice(diagnose(x, budget=8.0, methods=methods, temperature=1e6))[0]
-    assert found.winner == TRIVIAL
-    assert found.verdict == KEEP
-    assert (
-        found.sentence
-        == "keep exact attention: nothing at this budget beats uniform in total variation"
-    )
-    alone = advice(diagnose(x, budget=8.0, methods=[parse("top_k(k=2)")]))[0]
-    assert alone.winner == ""
-    assert alone.sentence == "keep exact attention: none of these methods can be run"
+    specs = TRIVIAL, "positive(m=2)", "sliding_window(width=2)"
+    found = advice(measured(x, *specs, budget=8.0, temperature=1e6))[0]
+    said = "keep exact attention: nothing at this budget beats uniform in total variation"
+    assert (found.winner, found.verdict, found.sentence) == (TRIVIAL, KEEP, said)
+    alone = advice(measured(x, "top_k(k=2)", budget=8.0))[0]
+    said = "keep exact attention: none of these methods can be run"
+    assert (alone.winner, alone.sentence) == ("", said)
 
 
 def test_warnings_say_what_is_wrong():
     rng = np.random.default_rng(0)
     q = 4 * rng.standard_normal((32, 8))
     long = Head("long", q, q, rng.standard_normal((32, 2)))  # |x|²/2 ≈ 22 > ln 10⁶
-    said = " ".join(diagnose(long, budget=8.0, methods=[parse("positive()")]).warnings[0])
+    said = " ".join(measured(long, "positive()", budget=8.0).warnings[0])
     assert "relative variance 10^" in said
     assert "adding eps = 1e-06 after the shift turns this head into uniform attention" in said
     short = Head("short", q / 10, q / 10, long.v)
-    fine = diagnose(short, budget=8.0, methods=[parse(TRIVIAL), parse("positive()")])
+    fine = measured(short, TRIVIAL, "positive()", budget=8.0)
     assert "eps" not in " ".join(fine.warnings[1])
     assert fine.warnings[0] == []
-    signed = diagnose(long, budget=8.0, methods=[parse("trigonometric()")])
+    signed = measured(long, "trigonometric()", budget=8.0)
     assert "rows have no positive sum: their output is 0" in " ".join(signed.warnings[0])
-    bound = diagnose(long, budget=8.0, methods=[parse("top_k()")])
-    assert bound.warnings[0][0].startswith("needs all logits")
+    assert measured(long, "top_k()").warnings[0][0].startswith("needs all logits")
 
 
 def test_features_beyond_the_largest_float_are_inf():
     q = np.full((1, 1), math.sqrt(250.0))  # |q + k|² = 1000: an error of e^500/√m
-    table = diagnose(Head("cold", q, q, q), budget=8.0, methods=[parse("positive(m=4)")])
+    table = measured(Head("cold", q, q, q), "positive(m=4)", budget=8.0)
     assert 1e200 < table.expected_kernel_relative_frobenius[0] < math.inf
     assert table.features_needed[0] == math.inf
     assert "relative variance >10^308" in " ".join(table.warnings[0])
@@ -189,31 +174,22 @@ def test_bad_arguments(changed, match):
 
 def test_what_are_no_inputs_and_no_methods_and_a_budget_beyond_the_matrix():
     refuses("inputs must not be empty", diagnose, [], budget=4)
+    x = inputs.gaussian(8, 4, rng=0)
     with pytest.raises(TypeError, match="methods must be a sequence of methods, got Uniform"):
-        diagnose(inputs.gaussian(8, 4, rng=0), budget=4, methods=parse(TRIVIAL))
-    x, methods = inputs.gaussian(8, 4, rng=0), [parse(TRIVIAL), parse("top_k(k=3)")]
-    vast, whole = (
-        diagnose(x, budget=b, methods=methods).drop(columns="budget") for b in (1e308, 16)
-    )
-    pd.testing.assert_frame_equal(vast, whole)
+        diagnose(x, budget=4, methods=parse(TRIVIAL))
+    vast, whole = (measured(x, TRIVIAL, "top_k(k=3)", budget=b) for b in (1e308, 16))
+    pd.testing.assert_frame_equal(*(one.drop(columns="budget") for one in (vast, whole)))
 
 
-def test_text_json_and_map(table, tmp_path):
+def test_text_json_and_map(table):
     text = diagnosis.text(table)
     assert "Nyström" in text
     assert "best found" in text
     assert all(f"\n{x.layer}.{x.head} " in text for x in table.itertuples() if x.layer >= 0)
     objects = json.loads(options.as_json(table.to_dict("records")))
     assert len(objects) == len(table)
-    assert {
-        "spec",
-        "budget",
-        "attention_tv",
-        "expected_kernel_relative_frobenius",
-        "runnable",
-        "winner",
-        "warnings",
-    } <= set(objects[0])
+    names = {"spec", "budget", "attention_tv", "runnable", "winner", "warnings"}
+    assert names <= set(objects[0])
     assert objects[2]["expected_kernel_relative_frobenius"] is None  # Nyström: none known
     single = pd.DataFrame({"a": np.array([0.5, np.nan], np.float32)})
     assert options.json_value(single.to_dict("records")) == [{"a": 0.5}, {"a": None}]
@@ -275,14 +251,12 @@ def test_the_gap_of_a_class_is_between_what_needs_all_logits_and_what_runs():
 def test_no_budget_is_asked_for_what_none_buys():
     adaptive = "vattention(k=2, sparse=sink_window(k=4))"
     said = r"sampled\(.*\): the inputs decide how much it reads, so no budget buys it"
-    with pytest.raises(ValueError, match="no method fits 12 stored values per query .*" + said):
-        diagnose(causal(), budget=BUDGET, methods=[parse(adaptive)])
-    table = diagnose(causal(), budget=BUDGET, methods=[parse(adaptive), parse(TRIVIAL)])
+    none = "no method fits 12 stored values per query .*" + said
+    refuses(none, measured, causal(), adaptive)
+    table = measured(causal(), adaptive, TRIVIAL)
     assert re.match(said, table.left_out[0][0])
-    with pytest.raises(
-        ValueError, match=r"cannot set its sizes\. Give the sizes, such as sampled\("
-    ):
-        diagnose(causal(), budget=BUDGET, methods=[parse("vattention")])
+    sizes = r"cannot set its sizes\. Give the sizes, such as sampled\("
+    refuses(sizes, measured, causal(), "vattention")
 
 
 def test_methods_have_names_that_tell_them_apart():
@@ -291,7 +265,7 @@ def test_methods_have_names_that_tell_them_apart():
         "scatterbrain(low_rank=positive(m=4), sparse=sliding_window(width=4))",
         "scatterbrain(low_rank=positive(m=4), sparse=sink_window(k=4))",
     ]  # fmt: skip
-    table = diagnose(causal(), budget=BUDGET, methods=[parse(s) for s in specs], trials=1)
+    table = measured(causal(), *specs, trials=1)
     text = diagnosis.text(table)
     _, methods, *_ = text.split("\n\n")
     for name in (*specs[:2], "top-k of each row", "window)", "sink)"):
@@ -311,8 +285,7 @@ def causal(n=96, l=96, d=8, spread=2.0):
 
 def test_what_reads_the_future_never_wins_under_a_causal_mask():
     x = causal()
-    reads = [parse("constant()"), parse("shifted_positive(m=4)")]
-    table = diagnose(x, budget=BUDGET, methods=[*reads, parse("random(k=1)")])
+    table = measured(x, "constant()", "shifted_positive(m=4)", "random(k=1)")
     assert table.autoregressive.tolist() == [False, False, True]
     assert table.runnable.tolist() == [False, False, True]
     assert table.attention_tv.idxmin() != table.winner.idxmax()  # it would have won
@@ -323,11 +296,10 @@ def test_what_reads_the_future_never_wins_under_a_causal_mask():
         assert found.runnable.tolist() == [not needed]
         said = " ".join(diagnosis.text(found).split())
         assert ("a causal model can run it token by token only if block is given" in said) == needed
-    found = diagnose(x, budget=BUDGET, methods=[parse("coreset()")], trials=1)
+    found = measured(x, "coreset()", trials=1)
     assert "a causal model cannot run it token by token" in " ".join(found.warnings[0])
     full = dataclasses.replace(x, mask=None)
-    found = diagnose(full, budget=BUDGET, methods=[reads[1]], trials=1)
-    assert found.runnable.all()
+    assert measured(full, "shifted_positive(m=4)", trials=1).runnable.all()
     assert "not causal" in diagnosis.text(table)
 
 
@@ -343,24 +315,21 @@ def test_a_method_that_refuses_masks_is_left_out_by_name():
 
 def test_verdicts():
     x = causal()
-    specs = ["uniform()", "sliding_window(width=8)"]
-    table = diagnose(x, budget=BUDGET, methods=[parse(s) for s in specs])
-    tvs = dict(zip(table.spec, table.attention_tv))
-    share = tvs[specs[1]] / tvs[specs[0]]
+    specs = TRIVIAL, "sliding_window(width=8)"
+    table = measured(x, *specs).set_index("spec")
+    share = table.attention_tv[specs[1]] / table.attention_tv[TRIVIAL]
     for accept, verdict in ((share * 1.001, USE), (share * 0.999, KEEP)):
-        again = diagnose(x, budget=BUDGET, methods=[parse(s) for s in specs], accept=accept)
+        again = measured(x, *specs, accept=accept)
         assert set(again.verdict) == {verdict}
         assert advice(again)[0].verdict == verdict
-    close = [*specs, "sliding_window(width=9)"]
-    tied = diagnose(x, budget=BUDGET, methods=[parse(s) for s in close], accept=1.0)
-    one = advice(tied)[0]
+    one = advice(measured(x, *specs, "sliding_window(width=9)", accept=1.0))[0]
     assert 1 < one.margin < 1.05
     assert one.verdict == TIED
     assert one.sentence.endswith(f"a tie with {one.runner_up}")
-    rich = diagnose(x, budget=48.5, methods=[parse(s) for s in specs])  # (1 + … + 96)/96
+    rich = measured(x, *specs, budget=48.5)  # (1 + … + 96)/96
     assert set(rich.verdict) == {KEEP}
     assert "the budget buys every entry" in advice(rich)[0].sentence
-    less = diagnose(x, budget=48.4, methods=[parse(s) for s in specs], accept=1.0)
+    less = measured(x, *specs, budget=48.4, accept=1.0)
     assert set(less.verdict) == {USE}
     assert f" ≤ total variation {advice(less)[0].attention_tv:.3f}, " in advice(less)[0].sentence
 
@@ -412,21 +381,18 @@ def test_a_sample_of_queries_is_measured_as_those_rows_are(mask, specs):
 def test_methods_that_are_compared_together_have_the_bits_of_each_alone(monkeypatch):
     x = causal(n=40, l=64)
     specs = TRIVIAL, "positive(m=4)", "columns(k=6)", "top_k(k=6)", "random(k=6)"
-    asked = {"budget": 1e3, "methods": [parse(s) for s in specs], "rows": 10, "trials": 3}
-    together = diagnose(x, **asked)
-    monkeypatch.setattr(
-        measurement, "SHARE", 10**15
-    )  # nothing fits: each estimate has its own pass
-    pd.testing.assert_frame_equal(diagnose(x, **asked), together, check_exact=True)
+    asked = {"budget": 1e3, "rows": 10, "trials": 3}
+    together = measured(x, *specs, **asked)
+    monkeypatch.setattr(measurement, "SHARE", 10**15)  # nothing fits: each has its own pass
+    pd.testing.assert_frame_equal(measured(x, *specs, **asked), together, check_exact=True)
 
 
 def test_every_bound_is_below_what_is_measured_and_of_the_measured_queries():
     x = causal(n=40, l=64)
     specs = [TRIVIAL, "top_k(k=6)", "random(k=6)", "columns(k=6, by='h2o')", "positive(m=2)",
              "scatterbrain(low_rank=positive(m=2), sparse=top_k(k=2))"]  # fmt: skip
-    methods = [parse(s) for s in specs]
     for rows in (None, 10):
-        table = diagnose(x, budget=1e3, methods=methods, rows=rows).set_index("spec")
+        table = measured(x, *specs, budget=1e3, rows=rows).set_index("spec")
         assert (table.bound.isna() == (table["class"] == "sparse + low rank")).all()
         assert (table.bound.dropna() <= table.attention_tv_least[table.bound.notna()]).all()
         picked = np.arange(40) if rows is None else (np.arange(10) * 40 + 20) // 10
@@ -434,7 +400,7 @@ def test_every_bound_is_below_what_is_measured_and_of_the_measured_queries():
         lost = 1 - held[: 6 * len(picked)].sum() / len(picked)
         assert table.bound[specs[1]] == table.bound[specs[2]] == pytest.approx(lost, abs=1e-9)
     assert (table.certificate.notna() <= table.winner).all()
-    alone = diagnose(x, budget=1e3, methods=methods[2:3], rows=10)
+    alone = measured(x, specs[2], budget=1e3, rows=10)
     (drawn,) = alone.itertuples()
     assert drawn.bound <= drawn.attention_tv_least < drawn.attention_tv < drawn.certificate < 1
     one = advice(alone)[0]
@@ -481,7 +447,7 @@ def test_a_method_pays_from_the_least_length_with_fewer_multiply_adds(mask):
         "scatterbrain(positive(m=2), sliding_window(width=3))", "projected_top_k(k=2, r=2)",
         "quantised(bits=2)", "top_k(k=2, per='head')",
     )  # fmt: skip
-    table = diagnose(x, budget=1e3, methods=[parse(spec) for spec in specs], trials=1)
+    table = measured(x, *specs, budget=1e3, trials=1)
 
     def work(method, n):
         return method.price(n=n, l=n, d=4, c=x.V.shape[1], mask=mask).multiply_adds
@@ -500,8 +466,7 @@ def test_an_oracle_of_a_large_matrix_is_left_out_by_name(monkeypatch):
     for module in (advising, measurement):
         monkeypatch.setattr(module, "MOST_ENTRIES", 1000)
     x = causal()
-    methods = [parse("truncated_svd(rank=2)"), parse("top_k(k=4)"), parse(TRIVIAL)]
-    table = diagnose(x, budget=BUDGET, methods=methods)
+    table = measured(x, "truncated_svd(rank=2)", "top_k(k=4)", TRIVIAL)
     assert table.spec.tolist() == ["top_k(k=4)", TRIVIAL]
     assert table.left_out[0] == [
         "truncated_svd(rank=2): it decomposes the whole matrix, which has more than 1000 entries"
@@ -525,16 +490,16 @@ def test_the_text_fits_a_terminal(table, capsys, monkeypatch):
 
 
 def test_no_budget_is_asked_for_where_every_size_costs_more_than_exact_attention():
-    x, taylor = inputs.gaussian(8, 8, rng=0), parse("taylor")
+    x = inputs.gaussian(8, 8, rng=0)
     said = r"taylor\(\): every size costs more than exact attention"
     for budget in (8, 100000):  # exact attention costs 8
-        with pytest.raises(ValueError, match=rf"no method fits {budget} stored .*: {said}"):
-            diagnose(x, budget=budget, methods=[taylor])
-        table = diagnose(x, budget=budget, methods=[taylor, parse(TRIVIAL)])
+        none = rf"no method fits {budget} stored .*: {said}"
+        refuses(none, measured, x, "taylor", budget=budget)
+        table = measured(x, "taylor", TRIVIAL, budget=budget)
         assert re.fullmatch(said, table.left_out[0][0])
-    with pytest.raises(ValueError, match="raise the budget"):  # a size that is given is not capped
-        diagnose(x, budget=8, methods=[parse("taylor(degree=2)")])
-    table = diagnose(x, budget=7, methods=[taylor, parse(TRIVIAL)])
+    # a size that is given is not capped
+    refuses("raise the budget", measured, x, "taylor(degree=2)", budget=8)
+    table = measured(x, "taylor", TRIVIAL, budget=7)
     assert table.left_out[0] == ["taylor(): no size fits the budget"]
 
 
@@ -545,15 +510,10 @@ def test_methods_are_ranked_by_the_error_that_is_asked_for():
     v[:8] = 20.0
     x = dataclasses.replace(x, q=3 * x.q, v=v, mask="causal")
     specs = TRIVIAL, "sliding_window(width=8)", "sink_window(k=8)", "positive(m=4)", "top_k(k=4)"
-    methods = [parse(s) for s in specs]
-    by_tv = diagnose(x, budget=12, methods=methods, trials=2)
-    by = diagnose(x, budget=12, methods=methods, trials=2, metric="output_relative_error")
-    for name in (
-        "attention_tv",
-        "output_relative_error",
-        "reads",
-        "expected_kernel_relative_frobenius",
-    ):
+    metric = "output_relative_error"
+    by_tv = measured(x, *specs, trials=2)
+    by = measured(x, *specs, trials=2, metric=metric)
+    for name in ("attention_tv", metric, "reads", "expected_kernel_relative_frobenius"):
         np.testing.assert_array_equal(by[name], by_tv[name])  # the same draws
     runs = by[by.runnable]
     assert by.spec[by.winner].tolist() == [runs.spec[runs.output_relative_error.idxmin()]]
@@ -566,29 +526,24 @@ def test_methods_are_ranked_by_the_error_that_is_asked_for():
     uniform = float(by.output_relative_error[by.spec == TRIVIAL].iloc[0])
     share = float(runs.output_relative_error.min()) / uniform
     for accept, verdict in ((share * 1.001, TIED), (share * 0.999, KEEP)):
-        found = diagnose(
-            x, budget=12, methods=methods, trials=2, metric="output_relative_error", accept=accept
-        )
+        found = measured(x, *specs, trials=2, metric=metric, accept=accept)
         assert set(found.verdict) == {verdict}
         assert advice(found)[0].uniform.output_relative_error == uniform
-    losing = set(
-        by.spec[(by.output_relative_error >= uniform) & (by.spec != TRIVIAL) & by.runnable]
-    )
+    losing = set(by.spec[(by[metric] >= uniform) & (by.spec != TRIVIAL) & by.runnable])
     said = "output error no better than uniform attention's"
     assert {r.spec for r in by.itertuples() if said in r.warnings and r.runnable} == losing
-    with pytest.raises(ValueError, match=r"the error of the output needs values, and a has no v: "):
-        diagnose(Head("a", x.q, x.k), budget=12, metric="output_relative_error")
-    with pytest.raises(ValueError, match="metric must be one of attention_tv, output_relative_err"):
-        diagnose(x, budget=12, metric="output")
+    text = "the error of the output needs values, and a has no v: "
+    refuses(text, diagnose, Head("a", x.q, x.k), budget=12, metric=metric)
+    text = "metric must be one of attention_tv, output_relative_err"
+    refuses(text, diagnose, x, budget=12, metric="output")
 
 
 def test_what_saves_nothing_but_stored_values_is_not_advised():
     """24 keys of width 32: boxes of two keys are read, multiplied and kept, and 20 of 24 keys."""
     x = inputs.gaussian(24, 32, rng=0)
-    specs = [TRIVIAL, "pages(k=20, size=2)"]
-    found = diagnose(x, budget=20, methods=[parse(s) for s in specs], accept=1.0)
+    found = measured(x, TRIVIAL, "pages(k=20, size=2)", budget=20, accept=1.0)
     dear = found[found.winner].iloc[0]
-    assert dear.spec == specs[1]
+    assert dear.spec == "pages(k=20, size=2)"
     assert dear.budget < dear.exact_price == 24
     # as many numbers in boxes as keys have, and 20 keys with their values
     assert dear.reads == 24 * 32 + 20 * 64 > dear.exact_reads == 24 * 64
@@ -597,8 +552,7 @@ def test_what_saves_nothing_but_stored_values_is_not_advised():
     assert dear.verdict == KEEP
     assert "saves nothing but stored values" in advice(found)[0].sentence
     # a state of 8 features keeps less, so that it is advised, with a warning
-    specs = [TRIVIAL, "coreset(rank=8, tau='queries')"]
-    found = diagnose(x, budget=20, methods=[parse(s) for s in specs], accept=1.0)
+    found = measured(x, TRIVIAL, "coreset(rank=8, tau='queries')", budget=20, accept=1.0)
     best = found[found.winner].iloc[0]
     assert best.verdict == USE
     many = best.multiply_adds / best.exact_multiply_adds
@@ -614,17 +568,16 @@ def test_budgets_of_every_currency_are_kept(currency):
     x = causal(n=48, l=48)
     exact = getattr(parse("exact()").price(**x.shape.given), currency)
     specs = TRIVIAL, "sink_window()", "top_k()", "nystrom()", "truncated_svd(space='attention')"
-    asked = {"currency": currency, "methods": [parse(s) for s in specs], "trials": 1}
+    asked = {"currency": currency, "trials": 1}
     share = 0.51234
-    found = diagnose(x, budget=share * exact, **asked)
+    found = measured(x, *specs, budget=share * exact, **asked)
     assert len(found) >= 4
     assert (found[currency].dropna() <= share * exact * (1 + 1e-12)).all()
     assert (found.exact_price == exact).all()
     assert set(found.currency) == {currency}
-    with pytest.raises(ValueError, match="no method fits"):
-        diagnose(x, budget=1e-9, currency=currency, methods=[parse("sink_window()")])
+    refuses("no method fits", measured, x, "sink_window()", budget=1e-9, currency=currency)
     # what exact attention costs is enough, however much is offered
-    huge = diagnose(x, budget=1e15, **asked)
+    huge = measured(x, *specs, budget=1e15, **asked)
     assert (huge[currency].dropna() <= exact).all()
     assert set(huge.verdict) == {KEEP}
     assert set(huge.budget) == {1e15}
@@ -633,9 +586,8 @@ def test_budgets_of_every_currency_are_kept(currency):
 def test_what_needs_the_queries_of_all_tokens_is_left_out_by_name():
     whole = dataclasses.replace(inputs.gaussian(40, 4, rng=0), mask="causal")
     last = dataclasses.replace(whole, q=whole.q[-8:], mask=Mask.causal(8, 40))
-    methods = [parse(s) for s in ("uniform()", "columns(by='h2o')", "columns(by='key_norm')")]
     for x, lacks in ((whole, False), (last, True)):
-        table = diagnose(x, budget=8.0, methods=methods)
+        table = measured(x, TRIVIAL, "columns(by='h2o')", "columns(by='key_norm')", budget=8.0)
         said = [str(one) for one in table.left_out.iloc[0]]
         assert table["class"].tolist().count("columns") == 2 - lacks
         assert said == [
