@@ -1,5 +1,6 @@
 """Bounds of sampled rows: against plain loops, and how often they fail, over all draws."""
 
+import functools
 import itertools
 import math
 
@@ -10,8 +11,8 @@ from each import each
 from refusals import refuses
 
 from analysis import inputs
-from analysis.bounds import sampling_intervals
 from analysis.bounds.concentration import PROVED, lower, upper
+from analysis.bounds.sampling_intervals import NORMAL, upper_bounds
 from approx import Approximation, Mask, parse
 from approx.baselines import Zero
 from approx.combinations.sampled import Sampled
@@ -75,8 +76,6 @@ def twin(i, estimate, Q, K, V, delta, kind, size):
     S = max(N * high[j] * far[j] for j in high)
     L, half = math.log(8 / delta), math.log(4 / delta) / (2 * b)
     deviation = math.sqrt(np.mean((sizes / S) ** 2) + half) + math.sqrt(half)
-    if kind == "normal":
-        raise NotImplementedError
     chance = S * (2 * L / b + math.sqrt(2 * L / b) * deviation)
     sure = np.linalg.norm(vectors.mean(axis=0) - vectors.sum(axis=0) / N)
     sure += sum(high[j] * far[j] for j in unread)
@@ -97,7 +96,7 @@ def test_bounds_are_those_of_plain_loops(kind):
     for mask in ("causal", None):
         estimate = method.approximate(x.Q, x.K, mask=mask, rng=0)
         given = {"delta": 0.2, "kind": kind, "size": 8}
-        found = sampling_intervals.upper_bounds(estimate, x.Q, x.K, x.V, method=method, **given)
+        found = upper_bounds(estimate, x.Q, x.K, x.V, method=method, **given)
         for i in (15, 29):
             expected = twin(i, estimate, x.Q, x.K, x.V, **given)
             np.testing.assert_allclose(
@@ -130,10 +129,8 @@ def test_over_all_draws_no_bound_fails_for_more_than_delta(kind):
         true = truth(estimate, Q, K, V)
         for delta in (0.5, 0.1):
             for largest in ("boxes", np.full(len(Q), K[1:].max())):
-                found = sampling_intervals.upper_bounds(
-                    estimate, Q, K, V, method=method, delta=delta, kind=kind, largest=largest,
-                    size=3,
-                )  # fmt: skip
+                asked = {"delta": delta, "kind": kind, "largest": largest, "size": 3}
+                found = upper_bounds(estimate, Q, K, V, method=method, **asked)
                 for name, exactly in zip(ERRORS, true):
                     assert (found[name] < exactly - TINY).mean() <= delta
 
@@ -142,10 +139,10 @@ def test_the_normal_one_fails_where_one_key_has_all():
     K = np.array([0.0, *[0.0] * 7, 5.0])[:, None]
     estimate, Q = all_draws(np.ones((1, 1)), K, 4)
     method = parse("sampled(sparse=sink_window(k=1), k=4)")
-    found = sampling_intervals.upper_bounds(estimate, Q, K, method=method, kind="normal", size=9)
+    found = upper_bounds(estimate, Q, K, method=method, kind="normal", size=9)
     failed = found.row_sum < truth(estimate, Q, K, K)[0] - TINY
     assert failed.mean() == pytest.approx(0.5)  # half of all draws miss the key
-    assert set(found.assumes) == {sampling_intervals.NORMAL}
+    assert set(found.assumes) == {NORMAL}
 
 
 def test_a_page_of_one_key_leaves_nothing_to_chance():
@@ -153,7 +150,7 @@ def test_a_page_of_one_key_leaves_nothing_to_chance():
     K = rng.standard_normal((9, 2))
     estimate, Q = all_draws(rng.standard_normal((1, 2)), K, 4)
     method = parse("sampled(sparse=sink_window(k=1), k=4)")
-    found = sampling_intervals.upper_bounds(estimate, Q, K, method=method, size=1)
+    found = upper_bounds(estimate, Q, K, method=method, size=1)
     for name, exactly in zip(ERRORS, truth(estimate, Q, K, K)[:2]):
         np.testing.assert_allclose(found[name], exactly, atol=TINY)
 
@@ -166,13 +163,10 @@ def test_bounds_of_the_output_follow_the_unit_of_the_values(kind):
     estimate = method.approximate(Q, K, rng=0)
     unit = 2.0**-560  # its square is no float
     one, small = (
-        sampling_intervals.upper_bounds(estimate, Q, K, v, method=method, kind=kind, size=4)
+        upper_bounds(estimate, Q, K, v, method=method, kind=kind, size=4).output_absolute_error
         for v in (V, unit * V)
     )
-    # its log, some 400, rounds by 1e-13
-    np.testing.assert_allclose(
-        small.output_absolute_error / unit, one.output_absolute_error, rtol=1e-12
-    )
+    np.testing.assert_allclose(small / unit, one, rtol=1e-12)  # its log, some 400, rounds by 1e-13
 
 
 def test_draws_with_replacement_count_as_often_as_they_are_drawn():
@@ -181,17 +175,13 @@ def test_draws_with_replacement_count_as_often_as_they_are_drawn():
     n = 200
     mask = Mask(np.zeros(n, int), np.full(n, 12), 12, True)
     Q = np.tile(rng.standard_normal((1, 2)), (n, 1))
-    for spec in (
-        "sampled(design='multinomial', k=10)",
-        "sampled(sparse=sink_window(k=3), design='multinomial', sizes='bound', k=10)",
-    ):
-        method = parse(spec)
+    for more in ("", ", sparse=sink_window(k=3), sizes='bound'"):
+        method = parse(f"sampled(design='multinomial', k=10{more})")
         estimate = method.approximate(Q, K, mask=mask, rng=0)
         true = truth(estimate, Q, K, V)
         for kind in PROVED:
-            found = sampling_intervals.upper_bounds(
-                estimate, Q, K, V, method=method, delta=0.3, kind=kind, size=4
-            )  # fmt: skip
+            asked = {"delta": 0.3, "kind": kind, "size": 4}
+            found = upper_bounds(estimate, Q, K, V, method=method, **asked)
             assert (found.drawn == 10).all()
             for name, exactly in zip(ERRORS, true):
                 # 5 standard errors of a share of 0.3
@@ -205,7 +195,7 @@ def test_what_is_read_whole_is_exact():
     x = inputs.gaussian(12, 4, rng=0).at_temperature(1.0)
     method = Sampled(k=12)
     estimate = method.approximate(x.Q, x.K, mask="causal", rng=0)
-    found = sampling_intervals.upper_bounds(estimate, x.Q, x.K, x.V, method=method)
+    found = upper_bounds(estimate, x.Q, x.K, x.V, method=method)
     assert found[list(ERRORS)].to_numpy().max() < TINY
     assert not found.unread.any()
 
@@ -215,10 +205,9 @@ def test_the_least_that_top_k_holds_bounds_the_rest():
     method = parse("sampled(sparse=top_k(k=16), k=16)")
     estimate = x.approximate(method, rng=0)
     true = truth(estimate, x.Q, x.K, x.V)
+    asked = {"method": method, "kind": "betting"}
     by_boxes, by_held = (
-        sampling_intervals.upper_bounds(
-            estimate, x.Q, x.K, x.V, method=method, kind="betting", largest=largest
-        )
+        upper_bounds(estimate, x.Q, x.K, x.V, largest=largest, **asked)
         for largest in ("boxes", "held")
     )
     for name, exactly in zip(ERRORS, true):
@@ -232,7 +221,7 @@ def test_each_row_has_as_many_draws_as_its_pilot_asked_for():
     x = inputs.gaussian(64, 4, rng=0).at_temperature(0.7)
     method = Sampled(k=8, epsilon=0.2, delta=0.1)
     estimate = x.approximate(method, rng=0)
-    found = sampling_intervals.upper_bounds(estimate, x.Q, x.K, method=method, kind="hoeffding")
+    found = upper_bounds(estimate, x.Q, x.K, method=method, kind="hoeffding")
     some = found[found.unread > 0]
     assert some.drawn.nunique() > 5
     assert (some.drawn + some.unread == 64).all()
@@ -245,14 +234,12 @@ def test_large_logits_give_neither_nan_nor_warning():
     for spec in ("sampled(k=4)", "sampled(design='multinomial', sizes='bound', k=4)"):
         method = parse(spec)
         estimate = method.approximate(Q, K, rng=0)
-        for largest in ("boxes", "read"):
-            for kind in (*PROVED, "normal"):
-                found = sampling_intervals.upper_bounds(
-                    estimate, Q, K, K, method=method, kind=kind, largest=largest, size=8
-                )
-                assert not found[list(ERRORS)].isna().any(axis=None)
-                assert (found.attention_tv <= 1).all()
-                assert (found.output_absolute_error < np.inf).all()
+        for largest, kind in itertools.product(("boxes", "read"), (*PROVED, "normal")):
+            asked = {"method": method, "kind": kind, "largest": largest, "size": 8}
+            found = upper_bounds(estimate, Q, K, K, **asked)
+            assert not found[list(ERRORS)].isna().any(axis=None)
+            assert (found.attention_tv <= 1).all()
+            assert (found.output_absolute_error < np.inf).all()
 
 
 @each(
@@ -263,36 +250,25 @@ def test_large_logits_give_neither_nan_nor_warning():
         ("sampled(k=2, shared=True)", "not of one that is shared"),
         ("sampled(k=2, weighted=False)", "not of weighted=False"),
         ("sampled(k=2, low_rank=positive(m=2))", "nothing of low rank is beneath"),
-        (
-            "sampled(design='multinomial', sparse=random(k=2), k=2)",
-            "supports that draw nothing",
-        ),
+        ("sampled(design='multinomial', sparse=random(k=2), k=2)", "supports that draw nothing"),
     ],
 )
 def test_where_nothing_is_proved_it_is_refused(spec, text):
     Q = K = np.eye(4)
     method = parse(spec)
     estimate = method.approximate(Q, K, rng=0)
-    refuses(text, sampling_intervals.upper_bounds, estimate, Q, K, method=method)
+    refuses(text, upper_bounds, estimate, Q, K, method=method)
 
 
 def test_what_does_not_fit_is_refused():
     x = inputs.gaussian(8, 2, rng=0)
     method = Sampled(k=2)
     estimate = method.approximate(x.Q, x.K, rng=0)
-    for other in (
-        parse("top_k(k=2)").approximate(x.Q, x.K),
-        parse("sampled(sparse=top_k(k=2), design='multinomial', k=3)").approximate(x.Q, x.K, rng=0),
-    ):
-        with pytest.raises(ValueError, match="the estimate is not one that"):
-            sampling_intervals.upper_bounds(other, x.Q, x.K, method=method)
-    with pytest.raises(ValueError, match="the estimate is not one that"):
-        sampling_intervals.upper_bounds(
-            estimate, x.Q, x.K, method=Sampled(k=3, design="multinomial")
-        )
-    with pytest.raises(ValueError, match='largest="held" needs the support top_k'):
-        sampling_intervals.upper_bounds(estimate, x.Q, x.K, method=method, largest="held")
-    with pytest.raises(ValueError, match="largest must be a log for each of 8 queries"):
-        sampling_intervals.upper_bounds(estimate, x.Q, x.K, method=method, largest=[1.0])
-    with pytest.raises(ValueError, match="the estimate has shape"):
-        sampling_intervals.upper_bounds(estimate, x.Q[:4], x.K, method=method)
+    asked = functools.partial(upper_bounds, estimate, x.Q, x.K, method=method)
+    for spec in ("top_k(k=2)", "sampled(sparse=top_k(k=2), design='multinomial', k=3)"):
+        other = parse(spec).approximate(x.Q, x.K, rng=0)
+        refuses("the estimate is not one that", upper_bounds, other, x.Q, x.K, method=method)
+    refuses("the estimate is not one that", asked, method=Sampled(k=3, design="multinomial"))
+    refuses('largest="held" needs the support top_k', asked, largest="held")
+    refuses("largest must be a log for each of 8 queries", asked, largest=[1.0])
+    refuses("the estimate has shape", upper_bounds, estimate, x.Q[:4], x.K, method=method)

@@ -207,15 +207,9 @@ def test_extreme_logits_give_numbers_or_none():
     assert np.isnan(rows(without, keys=4).loc["columns"].measured)
 
 
-@each(
-    "call, text",
-    [
-        (lambda: theory.predictions(head(), epsilon=1.0), "epsilon must be below 1"),
-        (lambda: theory.predictions(head(n=8), keys=9), "keys must be at most 8"),
-    ],
-)
-def test_errors_say_what_is_wrong(call, text):
-    refuses(text, call)
+def test_errors_say_what_is_wrong():
+    refuses("epsilon must be below 1", theory.predictions, head(), epsilon=1.0)
+    refuses("keys must be at most 8", theory.predictions, head(n=8), keys=9)
 
 
 @each("scale", [0.3, 1.0, 3.0])

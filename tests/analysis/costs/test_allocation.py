@@ -33,45 +33,33 @@ def every(table):
         yield price / len(parts), damage
 
 
-@settings(max_examples=20)
-@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4), st.integers(2, 32))
-def test_against_every_choice(seed, heads, sizes, quarters):
-    table, budget = curves(seed, heads, sizes), quarters / 4
-    possible = [damage for price, damage in every(table) if price <= budget]
-    if not possible:
-        refuses("raise the budget", allocate, table, budget)
-        return
-    found = allocate(table, budget)
-    assert len(found.chosen) == heads == len(found.chosen.groupby(["layer", "head"]))
-    assert found.price <= budget * (1 + 1e-12)
-    assert found.price == pytest.approx(found.chosen.price.mean())
-    assert found.damage == pytest.approx(found.chosen.damage.sum())
-    best = min(possible)
-    assert found.least <= best + 1e-9 <= found.damage + 2e-9
-    # at most the damage of one step of one hull is lost
-    largest = table.groupby(["layer", "head"]).damage.agg(np.ptp).max()
-    assert found.damage <= best + largest + 1e-9
-
-
+@pytest.mark.parametrize(
+    ("find", "limited", "sought", "text"),
+    [
+        (allocate, "price", "damage", "raise the budget"),
+        (cheapest, "damage", "price", "no choice has less damage than"),
+    ],
+)
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4), st.integers(1, 40))
-def test_the_cheapest_against_every_choice(seed, heads, sizes, quarters):
-    table, damage = curves(seed, heads, sizes), quarters / 4
-    possible = [price for price, harm in every(table) if harm <= damage]
+def test_against_every_choice(find, limited, sought, text, seed, heads, sizes, quarters):
+    table, limit = curves(seed, heads, sizes), quarters / 4
+    choices = [dict(zip(("price", "damage"), choice)) for choice in every(table)]
+    possible = [choice[sought] for choice in choices if choice[limited] <= limit]
     if not possible:
-        refuses("no choice has less damage than", cheapest, table, damage)
+        refuses(text, find, table, limit)
         return
-    found = cheapest(table, damage)
+    found = find(table, limit)
     assert len(found.chosen) == heads == len(found.chosen.groupby(["layer", "head"]))
     assert list(found.chosen.columns) == list(table.columns)
-    assert found.damage <= damage * (1 + 1e-12)
+    assert getattr(found, limited) <= limit * (1 + 1e-12)
     assert found.price == pytest.approx(found.chosen.price.mean())
     assert found.damage == pytest.approx(found.chosen.damage.sum())
-    best = min(possible)
-    assert found.least <= best + 1e-9 <= found.price + 2e-9
-    # at most one step of one head is lost
-    largest = table.groupby(["layer", "head"]).price.agg(np.ptp).max()
-    assert found.price <= best + largest / heads + 1e-9
+    best, reached = min(possible), getattr(found, sought)
+    assert found.least <= best + 1e-9 <= reached + 2e-9
+    # at most one step of one head is lost, of a hull's damage or of a mean of prices
+    largest = table.groupby(["layer", "head"])[sought].agg(np.ptp).max()
+    assert reached <= best + largest / (1 if sought == "damage" else heads) + 1e-9
 
 
 @pytest.mark.parametrize("multiplier", [0.1, 0.35, 0.7, 1.3])

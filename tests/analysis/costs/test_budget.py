@@ -1,8 +1,11 @@
 """Methods at equal budget: stored values per query row, or another currency."""
 
+import dataclasses
+
 import pytest
 from each import each
 from refusals import refuses
+from small import TEMPLATES
 
 from analysis.costs.budget import WORDING, amount_text, match, price_of_keys, stored
 from analysis.inputs import gaussian
@@ -17,13 +20,11 @@ SHAPE = (24, 5)  # n = l, d
 @each("budget", [1.0, 7.9, 16.0, 33.3])
 def test_what_is_filled_stores_no_more_than_the_budget(name, budget):
     x = gaussian(*SHAPE, rng=0)
-    template = (
-        "scatterbrain(low_rank=positive(), sparse=top_k())" if name == "scatterbrain" else name
-    )
-    fitting, absent = match([parse(template)], budget, x)
+    template = parse(TEMPLATES["scatterbrain"] if name == "scatterbrain" else name)
+    fitting, absent = match([template], budget, x)
     assert len(fitting) + len(absent) == 1
     if absent:
-        assert absent == [parse(template)]  # unfilled, to be named as it was given
+        assert absent == [template]  # unfilled, to be named as it was given
         return
     estimate = fitting[0].approximate(x.Q, x.K, rng=0)
     price = fitting[0].price(n=x.n, l=x.l, d=x.d)
@@ -34,17 +35,15 @@ def test_what_is_filled_stores_no_more_than_the_budget(name, budget):
 
 
 def test_fewer_queries_than_keys_pay_more_for_factors_and_what_does_not_fit_is_named():
-    rng_inputs = gaussian(8, 5, rng=0)
-    longer = type(rng_inputs)("x", rng_inputs.q[:2], rng_inputs.k)
+    x = gaussian(8, 5, rng=0)
+    longer = dataclasses.replace(x, q=x.q[:2])
     found = match([parse("positive"), parse("top_k")], 32, longer).fitting
     assert [str(m) for m in found] == ["positive(m=6)", "top_k(k=8)"]  # 6·(2 + 8)/2 = 30
     estimate = found[0].approximate(longer.Q, longer.K, rng=0)
     assert stored(estimate) == 30
     given = [parse(spec) for spec in ("zero", "trigonometric", "top_k", "positive(m=16)")]
-    assert match(given, 3.9, gaussian(*SHAPE, rng=0)) == (
-        [given[0], parse("top_k(3)")],
-        given[1::2],
-    )
+    expected = [given[0], parse("top_k(3)")], given[1::2]
+    assert match(given, 3.9, gaussian(*SHAPE, rng=0)) == expected
 
 
 def test_budgets_of_as_many_keys_buy_as_many_in_every_currency():

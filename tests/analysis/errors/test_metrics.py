@@ -74,14 +74,10 @@ IN_KERNEL_SPACE = [
 @each(
     ("n", "l", "mask", "stripe"),  # all rows at once, two by two, one by one
     [
-        (7, 12, None, None),
-        (11, 11, "causal", None),
-        (5, 8, "causal", 16),
-        (5, 8, 3, 16),
-        (1, 9, None, 1),
-        (1, 9, 0, 1),
+        (7, 12, None, None), (11, 11, "causal", None), (5, 8, "causal", 16), (5, 8, 3, 16),
+        (1, 9, None, 1), (1, 9, 0, 1),
     ],
-)
+)  # fmt: skip
 def test_compare_is_its_definition(monkeypatch, name, n, l, mask, stripe):
     Q, K, V = points(n, l, 3)
     mask = masked(mask, n, l)
@@ -151,10 +147,10 @@ def test_a_window_keeps_a_sink_that_it_would_lose_as_a_key():
         assert 0.029 < tv("turboquant(bits=2)") < 0.032
         assert x.at_temperature(2.0).sink == 3.0
         assert x.digest() != dataclasses.replace(x, sinks=5.0).digest()
-        with pytest.raises(ValueError, match="no place for an attention sink"):
-            x.approximate(parse("truncated_svd(rank=2, space='attention')"))
-        with pytest.raises(ValueError, match=r"the attention sink -inf, and made has 6"):
-            x.compare(parse("exact()").approximate(x.Q, x.K, mask="causal"))
+        rows, plain = parse("truncated_svd(rank=2, space='attention')"), parse("exact()")
+        refuses("no place for an attention sink", x.approximate, rows)
+        plain = plain.approximate(x.Q, x.K, mask="causal")
+        refuses("the attention sink -inf, and made has 6", x.compare, plain)
 
 
 def test_output_error_does_not_depend_on_the_scale_of_values():
@@ -196,20 +192,6 @@ def test_softmax_rows_are_used_as_they_are_and_fitted_ones_divided_as_distributi
 
 
 # Row sums that are not positive
-
-
-@pytest.mark.parametrize("space", ["kernel", "attention"])
-@pytest.mark.parametrize("mask", [None, "causal", Mask([1, 0, 2, 3], [3, 4, 3, 4], 4)])
-def test_a_row_whose_sum_is_not_positive_counts_as_zero(mask, space):
-    Q, K, V = points(4, 4, 2)
-    left = np.array([[1.0], [-1.0], [0.0], [1.0]])  # of softmax rows that of −1 stays as it is
-    right = np.array([[0.5], [1.0], [1.5], [2.0]])
-    estimate = Approximation.from_factors(left, right, space=space, mask=mask)
-    found = compare(estimate, Q, K, V, spectral=True)
-    assert found["nonpositive_rows"] == 2
-    assert found["attention_kl"] == found["attention_kl_reverse"] == math.inf
-    expected = naive.errors(left * right[:, 0], naive.kernel(Q, K), V, mask, space)
-    assert_errors(found, expected, 64 * EPS)
 
 
 def test_zero_is_wrong_by_exactly_one_at_any_scale():
@@ -270,10 +252,7 @@ EXTREME = {
 
 
 @pytest.mark.parametrize("name", IN_KERNEL_SPACE)
-@each(
-    ("dtype", "mask"),
-    [(np.float64, None), (np.float32, "causal"), (np.float64, 3)],
-)
+@each(("dtype", "mask"), [(np.float64, None), (np.float32, "causal"), (np.float64, 3)])
 @each("case", EXTREME)
 def test_at_logits_of_ten_thousand(name, case, mask, dtype):
     Q, K = (np.array(x, dtype) for x in EXTREME[case])
@@ -369,7 +348,7 @@ def test_sampled_rows_are_unbiased_over_all_subsets():
         order[rest] = np.setdiff1d(np.arange(n), subset)
         found.append(sampled(data, rows, order))
     whole = compare(Approximation.from_factors(data[3], data[4]), *data[:3])
-    means = ("attention_tv", "attention_kl", "attention_kl_reverse", "negative_fraction")
+    means = {"attention_tv", "attention_kl", "attention_kl_reverse", "negative_fraction"}
     for name in means:
         values = np.array([x[name] for x in found])
         squares = np.array([x[f"{name}_stderr"] ** 2 for x in found])
@@ -378,7 +357,7 @@ def test_sampled_rows_are_unbiased_over_all_subsets():
     assert whole.keys() == {name for name in found[0] if not name.endswith("_stderr")}
     with_errors = {name.removesuffix("_stderr") for name in found[0] if name.endswith("_stderr")}
     ratios = {name for name in whole if name.endswith(("frobenius", "output_relative_error"))}
-    assert with_errors == ratios | {*means}
+    assert with_errors == ratios | means
 
 
 def test_a_sample_of_rows_knows_the_error_of_attention_but_not_of_the_kernel():
@@ -403,13 +382,8 @@ def test_standard_errors_of_sampled_rows_cover_the_truth():
     whole = compare(Approximation.from_factors(data[3], data[4]), *data[:3])
     rng = np.random.default_rng(1)
     found = [sampled(data, rows, rng.permutation(n)) for _ in range(repeats)]
-    for name in (
-        "attention_tv",
-        "attention_kl",
-        "attention_relative_frobenius",
-        "kernel_relative_frobenius",
-        "output_relative_error",
-    ):
+    ratios = {name for name in whole if name.endswith(("frobenius", "output_relative_error"))}
+    for name in {"attention_tv", "attention_kl"} | ratios:
         z = np.array([(x[name] - whole[name]) / x[f"{name}_stderr"] for x in found])
         # |z| > 3.5 happens at a rate of 8·10⁻⁴ (Student, 99); skewed rows triple it at most
         outside = (np.abs(z) > 3.5).sum()
@@ -454,33 +428,40 @@ def test_sampled_causal_rows_are_those_of_the_dense_matrix(spec):
 # Refusals
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"Q": np.zeros((5, 2))}, "shape"),
-        ({"K": np.zeros((5, 2))}, "shape"),
-        ({"mask": "causal"}, "an estimate has the mask full, not causal: give approximate"),
-        ({"mask": Mask.full(5, 6)}, "the mask is for 5 queries and 6 keys, but there are 4 and 6"),
-        ({"rows": 5}, "rows must be <= 4"),
-    ],
-)
-def test_what_does_not_fit_is_refused(change, message):
+def test_what_does_not_fit_is_refused():
     Q, K, V = points(4, 6, 2)
-    arguments = {"Q": Q, "K": K, "V": V} | change
-    estimate = parse("one").approximate(Q, K)
-    refuses(message, compare, estimate, **arguments)
+    estimate, other = parse("one").approximate(Q, K), np.zeros((5, 2))
+    refuses("shape", compare, estimate, other, K, V)
+    refuses("shape", compare, estimate, Q, other, V)
+    refuses("the mask is for 5 queries and 6 keys, but there are 4 and 6", compare, estimate, Q, K,
+            V, mask=Mask.full(5, 6))  # fmt: skip
+    refuses("rows must be <= 4", compare, estimate, Q, K, V, rows=5)
+    for name, metric in (("attention_tv", len), ("runnable", len), ("mine", 1.0)):
+        text = f"functions under names of their own, got '{name}'"
+        refuses(text, compare, estimate, Q, K, extra={name: metric})
+    for ts, text in (
+        ([1.0], "2 approximations need as many temperatures, got 1"),
+        ([1.0, 0.0], "temperatures must be finite and > 0"),
+        (1.0, "temperatures must have 1 dimensions"),
+    ):
+        refuses(text, compare_all, [estimate, estimate], Q, K, temperatures=ts)
+    with pytest.raises(TypeError, match="approximations must be a sequence, got"):
+        compare_all(estimate, Q, K)
+    worst = {"worst": lambda x: x["tv"].max()}
+    refuses("unknown sum of rows 'tv'", compare, estimate, Q, K, attention=False, extra=worst)
+    text = "V gives the error of attention's output"
+    refuses(text, compare, estimate, Q, K, V, attention=False)
 
 
 def test_estimates_of_other_masks_are_refused():
     Q, K, _ = points(4, 6, 2)
     every = [None, "causal", Mask.window(4, 6, 2), Mask([0, 1, 0, 2], [6, 5, 4, 3], 6)]
     estimates = [parse("one").approximate(Q, K, mask=mask) for mask in every]
+    text = r"an estimate has the mask .*, not .*: give approx"
+    refuses("the mask full, not causal", compare, estimates[0], Q, K, mask="causal")
     for i, estimate in enumerate(estimates):
-        other = every[i - 1] if i != 1 else Mask.full(4, 6)
-        with pytest.raises(ValueError, match=r"an estimate has the mask .*, not .*: give approx"):
-            compare(estimate, Q, K, mask=other)
-        with pytest.raises(ValueError, match=r"an estimate has the mask .*, not .*: give approx"):
-            compare_all([estimate, estimates[i - 1]], Q, K)
+        refuses(text, compare, estimate, Q, K, mask=every[i - 1] if i != 1 else Mask.full(4, 6))
+        refuses(text, compare_all, [estimate, estimates[i - 1]], Q, K)
         assert compare(estimate, Q, K) == compare(estimate, Q, K, mask=estimate.mask)
     refuses(r"the estimate has the mask window\(2\), so causal", estimates[2].seen, "causal")
 
@@ -500,33 +481,6 @@ ROWS = {  # logits, estimate at scale e^row_log
 }
 
 
-def test_tiles_of_a_row_join_at_their_own_scales():
-    # exact and estimate, tile by tile; the estimate at its scale
-    tiles = [
-        ([-700.0, -701.0], [0.0, 0.0], 900.0),
-        ([3.0, 2.0], [1.0, -0.5], 0.25),
-        ([500.0, 499.0], [1.0, 3.0], 1.0),
-        ([2.0, 1.0], [2.0, 0.5], -3.0),
-    ]
-
-    def sums(tile):
-        x, e, row_log = tile
-        table = np.empty(1, row_sums.ROW)
-        every = np.array([0]), np.array([len(x)])
-        arrays = np.array([x]), np.array([e]), np.array([row_log]), *every
-        row_sums.fill(*arrays, -math.inf, True, False, False, table)
-        return table
-
-    for some in itertools.permutations(tiles, 2):
-        x = np.concatenate([t[0] for t in some])
-        level = max(t[2] for t in some if any(t[1]))
-        e = np.concatenate([np.array(t[1]) * math.exp(min(t[2] - level, 0)) for t in some])
-        found = row_sums._joined([sums(t) for t in some])
-        expected = sums((x, e, level))
-        for name in row_sums.SUMS["kernel"]:
-            np.testing.assert_allclose(found[name], expected[name], rtol=20 * EPS)
-
-
 @pytest.mark.kernel
 @pytest.mark.parametrize("space", ["kernel", "attention"])
 @pytest.mark.parametrize(("first", "stop"), [(0, 4), (0, 1), (0, 2), (1, 3), (3, 4)])
@@ -543,7 +497,7 @@ def test_rows_of_every_kind(name, first, stop, space):
     expected = naive.errors(e, np.exp(Q), V, mask, space, row_log)
     expected.pop("kernel_relative_spectral", None)
     # a few dozen operations on numbers of order 1, exp to 2 ulp
-    assert_errors(found, expected, 100 * EPS)
+    assert_errors(found, expected, 64 * EPS)
 
 
 # Several estimates
@@ -569,7 +523,7 @@ def test_compare_all_is_compare_of_each(mask):
 
 
 def test_kernel_errors_alone_are_those_of_the_whole(monkeypatch):
-    Q, K, V = points(9, 9, 2)
+    Q, K, _ = points(9, 9, 2)
     for tile in (row_sums.TILE, (2, 2)):
         monkeypatch.setattr(row_sums, "TILE", tile)
         for spec, mask in (("relu()", None), ("positive(m=4)", "causal"), ("relu()", "causal")):
@@ -577,7 +531,6 @@ def test_kernel_errors_alone_are_those_of_the_whole(monkeypatch):
             whole, alone = compare(estimate, Q, K), compare(estimate, Q, K, attention=False)
             assert alone == {name: whole[name] for name in alone}
             assert {name.split("_")[0] for name in whole.keys() - alone.keys()} == {"attention"}
-    refuses("V gives the error of attention's output", compare, estimate, Q, K, V, attention=False)
 
 
 @pytest.fixture
@@ -655,25 +608,6 @@ def test_a_metric_of_ones_own_is_made_of_the_same_sums(mask, rows):
     if rows:
         expected["again_stderr"] = alone["attention_tv_stderr"]
     assert new == expected
-
-
-def test_what_does_not_belong_to_a_comparison_is_refused():
-    Q, K, _ = points(4, 4, 2)
-    estimate = parse("one").approximate(Q, K)
-    with pytest.raises(ValueError, match="unknown sum of rows 'tv'"):
-        compare(estimate, Q, K, attention=False, extra={"worst": lambda x: x["tv"].max()})
-    for name, metric in (("attention_tv", len), ("runnable", len), ("mine", 1.0)):
-        with pytest.raises(ValueError, match=f"functions under names of their own, got '{name}'"):
-            compare(estimate, Q, K, extra={name: metric})
-    Q, K, _ = points(3, 3, 2)
-    estimate = parse("one()").approximate(Q, K)
-    with pytest.raises(ValueError, match="2 approximations need as many temperatures, got 1"):
-        compare_all([estimate, estimate], Q, K, temperatures=[1.0])
-    with pytest.raises(ValueError, match="temperatures must be finite and > 0"):
-        compare_all([estimate], Q, K, temperatures=[0.0])
-    refuses("temperatures must have 1 dimensions", compare_all, [estimate], Q, K, temperatures=1.0)
-    with pytest.raises(TypeError, match="approximations must be a sequence, got"):
-        compare_all(estimate, Q, K)
 
 
 # Memory

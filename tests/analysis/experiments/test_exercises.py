@@ -55,15 +55,14 @@ def solved(number, seed):
         return {"seed": seed, "error": np.linalg.norm(e - low) / np.linalg.norm(e), "tv": tv}
     if number == 6:
         p = softmax(exercises.model_head(17, 4))
-        left = [
-            [
-                np.mean([row[first : max(first, i + 1 - w)].sum() for i, row in enumerate(p)])
-                for w in range(257)
-            ]
-            for first in (0, 1)
-        ]
-        without, with_sink = (next(w for w in range(1, 257) if some[w] <= 0.1) for some in left)
-        return {"without": without, "with_sink": with_sink}
+
+        def least(first):
+            for w in range(1, 257):
+                lost = [row[first : max(first, i + 1 - w)].sum() for i, row in enumerate(p)]
+                if np.mean(lost) <= 0.1:
+                    return w
+
+        return {"without": least(0), "with_sink": least(1)}
     if number == 7:
         return {"sigma": 0.5 * seed, "factor": math.exp(seed**2 / 8), "corrected": 1}
     if number == 8:

@@ -97,13 +97,12 @@ def test_no_pivots_are_better_than_the_best_rank():
     x = next(iter(inputs.sample().heads()))
     table = study.compute(Profile("small", (x,), (1.0, 8.0), 32.0, trials=2, draws=10))
     assert [*table] == [*study.COLUMNS]
-    wide = table.pivot_table(
-        index=["temperature", "rank"], columns=["metric", "pivots"], values="value"
-    )
+    index, columns = ["temperature", "rank"], ["metric", "pivots"]
+    wide = table.pivot_table(index=index, columns=columns, values="value")
     for pivots in study.PIVOTS:
         assert (wide["error", pivots] > wide["best", "any"] * (1 - 1e-9)).all()
     # 32 draws: the mean is below what bounds its expectation, but for five standard errors
-    stderr = table[table.pivots == "random"].set_index(["temperature", "rank"]).stderr.dropna()
+    stderr = table[table.pivots == "random"].set_index(index).stderr.dropna()
     assert (wide["error", "random"] < wide["bound", "random"] + 5 * stderr).all()
     at = x.first(512).at_temperature(8.0)
     w = np.linalg.eigvalsh(np.exp(at.K @ at.K.T))

@@ -10,6 +10,7 @@ from sklearn.utils.extmath import randomized_range_finder
 from analysis import inputs
 from analysis.experiments import randomised_svd as study
 from analysis.experiments.profile import Profile
+from approx.estimate import exact
 
 S = np.concatenate([[1.0, 0.7, 0.5, 0.4], 0.3 * np.arange(1, 60) ** -0.7])
 
@@ -17,9 +18,8 @@ S = np.concatenate([[1.0, 0.7, 0.5, 0.4], 0.3 * np.arange(1, 60) ** -0.7])
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_the_range_is_that_of_scikit_learn(steps):
     A = np.random.default_rng(0).standard_normal((40, 30)) @ np.diag(0.8 ** np.arange(30))
-    peer = randomized_range_finder(
-        A, size=9, n_iter=steps, power_iteration_normalizer="QR", random_state=3
-    )
+    asked = {"power_iteration_normalizer": "QR", "random_state": 3}
+    peer = randomized_range_finder(A, size=9, n_iter=steps, **asked)
     omega = np.random.RandomState(3).normal(size=(30, 9))
     for columns in (9, 5):  # nested
         Q = study.range_basis(A, omega, steps)[:, :columns]
@@ -72,19 +72,13 @@ def test_errors_are_between_the_best_and_the_bound():
     x = next(iter(inputs.sample().heads())).first(128)
     table = study.compute(Profile("small", (x,), (0.5, 4.0), 32.0, trials=3, draws=10))
     assert [*table] == [*study.COLUMNS]
-    wide = table.pivot_table(
-        index=["temperature", "oversampling"], columns=["metric", "steps"], values="value"
-    )
+    index, columns = ["temperature", "oversampling"], ["metric", "steps"]
+    wide = table.pivot_table(index=index, columns=columns, values="value")
     for steps in study.STEPS:  # six draws, and factors above 1.3
         mean, least = wide["spectral", steps], wide["spectral_least", -1]
         assert (mean.dropna() > 0.999 * least.dropna()).all()
         assert (mean.dropna() < wide["spectral_bound", steps].dropna()).all()
     at = x.at_temperature(4.0)
-    s = np.linalg.svd(_softmax(at), compute_uv=False)
+    s = np.linalg.svd(exact.softmax(at.Q, at.K), compute_uv=False)
     least = s[study.K + 8] / s[0]
     assert wide.loc[(4.0, 8), ("spectral_least", -1)] == pytest.approx(least, rel=1e-9)
-
-
-def _softmax(x):
-    e = np.exp(x.Q @ x.K.T)
-    return e / e.sum(axis=1, keepdims=True)

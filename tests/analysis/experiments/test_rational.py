@@ -25,9 +25,8 @@ def test_the_line_has_the_constant_of_halphen():
     with mpmath.workdps(30):
         a = [abs(sum((-1) ** d * d for d in range(1, k + 1) if k % d == 0)) for k in range(1, 90)]
         s = mpmath.findroot(lambda s: mpmath.polyval([*a[::-1], 0], s) - mpmath.mpf(1) / 8, 0.1)
-        assert rational.halphen_line(3) == pytest.approx(
-            float(2 * s**3 * mpmath.sqrt(s)), rel=1e-14
-        )
+        expected = float(2 * s**3 * mpmath.sqrt(s))
+        assert rational.halphen_line(3) == pytest.approx(expected, rel=1e-14)
 
 
 def test_the_tail_is_that_of_bessel_functions(errors):
@@ -54,9 +53,8 @@ def test_the_best_on_the_half_line_is_what_a_search_finds_and_nears_its_line(err
 
     start = np.array([0.95, 0.05, 0.0])
     for _ in range(3):
-        start = scipy.optimize.minimize(
-            worst, start, method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-9}
-        ).x
+        close = {"xatol": 1e-8, "fatol": 1e-9}
+        start = scipy.optimize.minimize(worst, start, method="Nelder-Mead", options=close).x
     best = errors["half_line", "best"]
     assert best[1] == pytest.approx(worst(start), rel=2e-3)
     ratio = best / errors["half_line", "halphen"]

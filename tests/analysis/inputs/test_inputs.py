@@ -198,17 +198,11 @@ def test_digest_depends_on_content_alone():
     moved = x.q.copy()
     moved[-1, -1] = np.nextafter(moved[-1, -1], 9)
     for change in (
-        {"q": moved},
-        {"q": x.k, "k": x.q},
-        {"v": None},
-        {"v": x.v[:, :2]},
-        {"scaling": 0.5},
-        {"mask": "causal"},
+        {"q": moved}, {"q": x.k, "k": x.q}, {"v": None}, {"v": x.v[:, :2]}, {"scaling": 0.5},
+        {"head": 3}, {"q": x.q.astype(np.float32)}, {"mask": "causal"},
         {"mask": Mask(np.zeros(6, int), np.full(6, 6), 6, looks_back=True)},
-        {"head": 3},
-        {"q": x.q.astype(np.float32)},
         {"q": x.q.reshape(4, 6), "k": x.k.reshape(4, 6)},
-    ):
+    ):  # fmt: skip
         assert dataclasses.replace(x, **change).digest() != x.digest(), change
 
 
@@ -227,10 +221,8 @@ def test_heads_are_inputs_of_their_own():
     x = many(scaling=0.3, mask=("causal", window, None))
     heads = list(x.heads())
     assert [(y.name, y.layer, y.head) for y in heads] == [
-        ("x a", 0, 1),
-        ("x b", 0, 2),
-        ("x c", 4, 0),
-    ]
+        ("x a", 0, 1), ("x b", 0, 2), ("x c", 4, 0)
+    ]  # fmt: skip
     for i, y in enumerate(heads):
         assert (y.n, y.l, y.d, y.scaling) == (5, 5, 4, 0.3)
         assert y.mask == (Mask.causal(5, 5), window, Mask.full(5, 5))[i]
@@ -329,23 +321,22 @@ def test_grouped_keys_are_shared(tmp_path, write, groups, heads):
 @pytest.mark.parametrize("write", WRITERS)
 def test_masks_of_a_file(tmp_path, write):
     content = arrays(2, 3, 5, 4, keys=(2, 3, 7, 4))
-    causal = content | {"causal": np.array(True)}
+    causal = {"causal": True}
     first, stop = np.array([0, 3, 1, 2, 0]), np.array([1, 7, 2, 7, 5])
+
+    def windows(*widths):
+        return [Mask.window(5, 7, w) if w else Mask.causal(5, 7) for w in widths]
+
     for facts, expected in (
-        (causal, [Mask.causal(5, 7)] * 6),
-        (causal | {"window": np.array(2)}, [Mask.window(5, 7, 2)] * 6),
-        (
-            causal | {"window": np.array([0, 3])},  # one for each layer
-            [*[Mask.causal(5, 7)] * 3, *[Mask.window(5, 7, 3)] * 3],
-        ),
-        (
-            causal | {"window": np.array([[1, 2, 3], [4, 5, 0]])},
-            [*(Mask.window(5, 7, w) for w in range(1, 6)), Mask.causal(5, 7)],
-        ),
-        (content | {"first": first, "stop": stop}, [Mask(first, stop, 7)] * 6),
-        (content | {"stop": stop}, [Mask(0 * stop, stop, 7)] * 6),
-        (causal | {"causal": np.array(False)}, [Mask.full(5, 7)] * 6),
+        (causal, windows(0) * 6),
+        (causal | {"window": 2}, windows(2) * 6),
+        (causal | {"window": [0, 3]}, windows(0, 0, 0, 3, 3, 3)),  # one for each layer
+        (causal | {"window": [[1, 2, 3], [4, 5, 0]]}, windows(1, 2, 3, 4, 5, 0)),
+        ({"first": first, "stop": stop}, [Mask(first, stop, 7)] * 6),
+        ({"stop": stop}, [Mask(0 * stop, stop, 7)] * 6),
+        ({"causal": False}, [Mask.full(5, 7)] * 6),
     ):
+        facts = content | {name: np.array(fact) for name, fact in facts.items()}
         for old in tmp_path.glob("data*"):
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         x = load(write(tmp_path, facts))
@@ -371,9 +362,8 @@ def write_path(folder):
 @pytest.mark.parametrize("write", WRITERS)
 def test_heads_without_layers_and_their_original_indices(tmp_path, write):
     content = arrays(3, 5, 4, keys=(1, 5, 4))
-    x = load(
-        write(tmp_path, content | {"layers": np.array([0, 4, 0]), "heads": np.array([8, 4, 2])})
-    )
+    places = {"layers": np.array([0, 4, 0]), "heads": np.array([8, 4, 2])}
+    x = load(write(tmp_path, content | places))
     assert [(y.layer, y.head) for y in x.heads()] == [(0, 8), (4, 4), (0, 2)]
     one = load(write_path(tmp_path), 4, 4)
     np.testing.assert_array_equal(one.q, content["q"][1])
@@ -403,9 +393,6 @@ def test_a_folder_is_memory_mapped(tmp_path):
         assert isinstance(y, np.memmap)
         assert not y.flags.writeable
     assert isinstance(x.at(1, 2).digest(), str)
-
-
-# Precision of files
 
 
 def test_bfloat16_is_decoded_exactly(tmp_path):

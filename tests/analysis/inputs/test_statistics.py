@@ -8,14 +8,9 @@ import pytest
 from refusals import refuses
 from small import hiding
 
-from analysis.inputs import Head
+from analysis.inputs import Head, statistics
 from analysis.inputs.head_kinds import KINDS, kind, shares
-from analysis.inputs.statistics import (
-    describe,
-    gaussian_entropy,
-    gaussian_logits,
-    weight_statistics,
-)
+from analysis.inputs.statistics import gaussian_entropy, gaussian_logits, weight_statistics
 from approx.estimate import exact
 
 
@@ -40,7 +35,7 @@ def test_describe_is_its_definition(monkeypatch, mask, scale, stripe, sinks):
             shares = [w / sum(weights) for w in weights if w > 0]
             entropies.append(-sum(p * math.log(p) for p in shares) / math.log(len(row)))
     flat = [v for row in logits for v in row]
-    found = describe(x)
+    found = statistics.describe(x)
     # sums of at most 35 terms: a few hundred roundings of the largest
     close = {"rel": 1e-12, "abs": 1e-12}
     assert found["logit_min"] == pytest.approx(min(flat), **close)
@@ -124,15 +119,10 @@ def test_kind_is_where_the_majority_goes(numbers, expected):
     assert kind(dict(zip(("sink", "recent", "far", "effective_keys"), numbers))) == expected
 
 
-@pytest.mark.parametrize(
-    ("shape", "ids", "options", "message"),
-    [
-        ((40, 41), np.arange(40), {}, r"weights must be \(n, n\)"),
-        ((40, 40), np.arange(39), {}, "token_ids n integers"),
-        ((40, 40), np.zeros(40), {}, "token_ids n integers"),
-        ((8, 8), np.arange(8), {}, "n must be >= 33, got 8"),
-        ((40, 40), np.arange(40), {"first": 40}, "first must be <= 39, got 40"),
-    ],
-)
-def test_weights_and_tokens_that_do_not_fit_are_refused(shape, ids, options, message):
-    refuses(message, shares, np.zeros(shape), ids, **{"first": 35} | options)
+def test_weights_and_tokens_that_do_not_fit_are_refused():
+    square, ids = np.zeros((40, 40)), np.arange(40)
+    refuses(r"weights must be \(n, n\)", shares, np.zeros((40, 41)), ids, first=35)
+    refuses("token_ids n integers", shares, square, ids[:39], first=35)
+    refuses("token_ids n integers", shares, square, np.zeros(40), first=35)
+    refuses("n must be >= 33, got 8", shares, square[:8, :8], ids[:8], first=35)
+    refuses("first must be <= 39, got 40", shares, square, ids, first=40)

@@ -1,5 +1,6 @@
 """Blocks of draws: the draws of `approximate`, many at once and at several temperatures."""
 
+import itertools
 import math
 
 import naive
@@ -9,7 +10,7 @@ from small import FEATURES, points
 
 from analysis.moments import ratio_samples as together
 from analysis.moments.simulation import monte_carlo
-from approx import METHODS, Parts, parse
+from approx import Parts, parse
 from approx.combinations.scatterbrain import Scatterbrain
 from approx.estimate import memory
 from approx.random_features.features import Frame
@@ -18,19 +19,21 @@ from approx.random_features.trigonometric import Trigonometric
 
 EPS = np.finfo(float).eps
 
-BLOCKS = {
-    "positive": "positive(m=3)",
-    "one draw a block": "positive(m=5000)",
-    "blocks of frequencies": "positive(m=6, projection='orthogonal')",
-    "pairs of both signs": "hyperbolic(m=6)",
-    "a tilt": "generalized_exponential(m=4)",
-    "a shift": "shifted_positive(m=4, a=None)",
-    "a tilt for every direction": "dense_exponential(m=4)",
-    "waves": "trigonometric(m=6)",
-    "tilted waves": "generalized_trigonometric(m=6)",
-    "a support": "scatterbrain(low_rank=positive(m=4), sparse=top_k(k=2))",
-    "waves beside a support": "scatterbrain(low_rank=trigonometric(m=4), sparse=sliding_window(1))",
-}
+BLOCKS = (
+    "positive(m=3)",
+    "positive(m=5000)",  # one draw a block
+    "positive(m=6, projection='orthogonal')",
+    "hyperbolic(m=6)",
+    "generalized_exponential(m=4)",
+    "shifted_positive(m=4, a=None)",
+    "dense_exponential(m=4)",
+    "trigonometric(m=6)",
+    "generalized_trigonometric(m=6)",
+    "scatterbrain(low_rank=positive(m=4), sparse=top_k(k=2))",
+    "scatterbrain(low_rank=trigonometric(m=4), sparse=sliding_window(1))",
+)
+COMPOSED = sorted(name for name, kind in FEATURES.items() if kind.composed)
+COUPLED = ("iid", "orthogonal", "simplex", "sobol", "regularized")
 LADDER = (0.5, 1.0, 3.0)
 
 
@@ -55,15 +58,21 @@ def block_score(method, dtype=np.float64, size=0.7):
     return worst / (300 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_blocks_equal_the_factors_of_every_draw(kind, dtype):
-    method = parse(BLOCKS[kind])
+@pytest.mark.parametrize(
+    ("spec", "dtype"),
+    [*itertools.product(BLOCKS, (np.float64, np.float32))]
+    + [
+        (f"{f}(m=12, projection='{p}')", np.float64)
+        for f in COMPOSED
+        for p in COUPLED
+        if f != "regularized" or p == f
+    ],
+)
+def test_blocks_equal_the_factors_of_every_draw(spec, dtype):
+    """Nothing looks at this again while Monte Carlo runs."""
+    method = parse(spec)
     assert together.family(method) is not None
     assert block_score(method, dtype) <= 1
-
-
-COMPOSED = sorted(name for name, kind in FEATURES.items() if kind.composed)
 
 
 def test_a_family_of_its_own_is_left_to_itself():
@@ -71,16 +80,6 @@ def test_a_family_of_its_own_is_left_to_itself():
     assert others >= {"random_phase", "poisson", "geometric"}  # they draw phases, or counts
     assert all(together.family(parse(f"{name}(m=4)")) is None for name in others)
     assert together.family(parse("scatterbrain(sparse=lsh())")) is None  # a support that is drawn
-
-
-@pytest.mark.parametrize("projection", ["iid", "orthogonal", "simplex", "sobol", "regularized"])
-@pytest.mark.parametrize("name", COMPOSED)
-def test_draws_of_every_family_are_those_of_approximate(name, projection):
-    """Nothing looks at this again while Monte Carlo runs."""
-    if name != "regularized" or projection == "regularized":
-        method = METHODS[name](m=12, projection=projection)
-        assert together.family(method) is not None
-        assert block_score(method) <= 1
 
 
 # Subclasses
