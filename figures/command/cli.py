@@ -115,6 +115,9 @@ def _failed(error: Exception, arguments: argparse.Namespace) -> int:
         text = str(error)
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             text = f"{error.filename}: {error.strerror}"  # without the number of the error
+        name, blank, rest = text.partition(" ")  # a check names the argument first
+        if "_" in name and name in vars(arguments):
+            text = f"--{name.replace('_', '-')}{blank}{rest}"
         file = getattr(arguments, "file", None) or getattr(arguments, "qk", None)
         if file is not None and {"n", "l"} & set(getattr(error, "lower", ())):
             text += f"; n and l are the lengths of q and k in {file.name}: a shorter text has less"

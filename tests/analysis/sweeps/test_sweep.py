@@ -268,7 +268,6 @@ from typing import ClassVar
 import numpy as np
 from approx import Method, Parts, Size
 from approx.method.tags import RANDOM
-from approx.method.tags import RANDOM
 
 @dataclasses.dataclass(frozen=True)
 class Mine(Method):
@@ -301,7 +300,7 @@ def test_own_method_of_a_script(monkeypatch):
     assert len(mine) == 2 * 2
     assert mine.value.between(0, 1).all()
     figure = error.draw(found[found.temperature == 2.0])
-    assert "mine(m=8)" in [text.get_text() for text in figure.findobj(Text)]
+    assert "mine" in [text.get_text() for text in figure.findobj(Text)]
 
 
 def test_methods_that_draw_nothing_have_one_trial():

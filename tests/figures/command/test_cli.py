@@ -19,7 +19,7 @@ from approx import METHODS, parse
 from approx.method.tags import ORACLE
 from approx.projections import PROJECTIONS
 from figures.command import methods as listing_of, report
-from figures.command.cli import COMMANDS, main, parser
+from figures.command.cli import COMMANDS, _failed, main, parser
 from figures.command.methods import listing
 from figures.document import figure_files
 from figures.gallery import FIGURES, NAMES
@@ -172,6 +172,11 @@ def test_errors_are_one_line_and_exit_1(line, message, refused, tmp_path, monkey
     said = refused(*shlex.split(line))
     assert message in said
     assert said.startswith("expqk: ")
+
+
+def test_an_argument_that_a_message_begins_with_is_an_option(capsys):
+    assert _failed(ValueError("max_tokens must be >= 2"), argparse.Namespace(max_tokens=1)) == 1
+    assert capsys.readouterr().err == "expqk: --max-tokens must be >= 2\n"
 
 
 def test_reports_with_one_folder_name_are_told_apart():
