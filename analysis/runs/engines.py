@@ -26,12 +26,12 @@ from concurrent.futures import (
 )  # fmt: skip
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from joblib.externals import loky  # type: ignore[import-untyped]
 from joblib.externals.loky import process_executor  # type: ignore[import-untyped]
-from joblib.externals.loky.backend import resource_tracker  # type: ignore[import-untyped]
+from joblib.externals.loky.backend import reduction, resource_tracker  # type: ignore[import-untyped]
 from tqdm import tqdm
 
 from analysis.runs import tasks as runs
@@ -271,58 +271,60 @@ class _Processes(Serial):
     """
 
     lost = (BrokenProcessPool, process_executor.ShutdownExecutorError)
-    runs = 0  # runs that have processes now; they share the files of arrays
-    folder: ClassVar[Path]
-    files: ClassVar[dict[int, Path]] = {}  # files of big arrays, by the id of the array
+    pool: Any = None
 
     def __init__(self, jobs: int) -> None:
         self.jobs, self.width = jobs, 2 * jobs
-        if _Processes.runs == 0:
-            _Processes.folder = Path(tempfile.mkdtemp(prefix="expqk-"))
-            resource_tracker.register(str(_Processes.folder), "folder")  # if this one is killed
-        _Processes.runs += 1
+        self.files: dict[int, Path] = {}  # of big arrays, by the id of the array
+        self.folder = Path(tempfile.mkdtemp(prefix="expqk-"))
+        resource_tracker.register(str(self.folder), "folder")  # if this process is killed
 
     def open(self, shared: Sequence[Any]) -> None:
         self.shared = shared
         threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
         with _interrupts_ignored():  # new processes inherit this: Ctrl-C is for this one alone
             self.pool = loky.get_reusable_executor(
-                self.jobs, timeout=IDLE, initializer=_begin, initargs=(os.getpid(),), env=threads,
-                job_reducers=dict.fromkeys((np.ndarray, np.memmap), _mapped), result_reducers={},
-            )  # fmt: skip
+                self.jobs, timeout=IDLE, initializer=_begin, initargs=(os.getpid(),), env=threads
+            )
             self.pool.submit(int)
 
     def submit(self, run: Runner, task: Task, asked: str) -> Future[Any]:
-        future: Future[Any] = self.pool.submit(run, task, self.shared[task.place], asked)
+        held: list[Array] = []  # files stay until their arrays are gone and no task needs them
+
+        def mapped(array: Array) -> Any:
+            """Reduce a big array to its file, which is written once, for workers to map."""
+            if array.nbytes <= MAPPED or array.dtype.hasobject:
+                return np.asarray(array).__reduce_ex__(5)
+            held.append(array)
+            if (number := id(array)) not in self.files:
+                path = self.folder / f"{time.monotonic_ns()}.npy"
+                np.save(path, array, allow_pickle=False)
+                self.files[number] = path
+                weakref.finalize(array, _forget, self.files, number)
+            return np.load, (self.files[number], "r")
+
+        reducers = dict.fromkeys((np.ndarray, np.memmap), mapped)
+        sent = reduction.dumps((run, task, self.shared[task.place], asked), reducers)
+        future: Future[Any] = self.pool.submit(_run, bytes(sent))
+        future.add_done_callback(lambda _: held.clear())
         return future
 
     def stop(self, *, kill: bool) -> None:
-        if kill:
+        if kill and self.pool is not None:
             self.pool.shutdown(kill_workers=True)
-        _Processes.runs -= 1
-        if _Processes.runs == 0:
-            _Processes.files.clear()
-            shutil.rmtree(_Processes.folder, ignore_errors=True)
-            resource_tracker.unregister(str(_Processes.folder), "folder")
+        self.files.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        resource_tracker.unregister(str(self.folder), "folder")
 
 
-def _mapped(array: Array) -> tuple[Any, ...]:
-    """Reduce a big array to its file, which is written once, for a worker to map."""
-    if array.nbytes <= MAPPED or array.dtype.hasobject:
-        return np.asarray(array).__reduce_ex__(5)  # type: ignore[return-value]
-    files, number = _Processes.files, id(array)
-    if number not in files:
-        path = _Processes.folder / f"{time.monotonic_ns()}.npy"
-        np.save(path, array, allow_pickle=False)
-        files[number] = path
-        weakref.finalize(array, _forget, files, number, path)
-    return np.load, (files[number], "r")
+def _run(sent: bytes) -> Any:
+    run, *arguments = reduction.loads(sent)
+    return run(*arguments)
 
 
-def _forget(files: dict[int, Path], number: int, path: Path) -> None:
-    if files.get(number) == path:
-        del files[number]
-    path.unlink(missing_ok=True)
+def _forget(files: dict[int, Path], number: int) -> None:
+    if (path := files.pop(number, None)) is not None:
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -9,9 +9,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +234,34 @@ def test_a_last_task_that_was_lost_once_runs_again(tmp_path):
     assert list(engines.stream([task], jobs=2)) == [(task, "done")]
 
 
+def test_a_task_for_which_no_worker_is_left_runs_again(monkeypatch):
+    submit, refused = engines._Processes.submit, []
+
+    def once(self, run, task, asked):
+        if not refused:
+            refused.append(task)
+            raise BrokenProcessPool  # as a pool does whose workers died after the last look at it
+        return submit(self, run, task, asked)
+
+    monkeypatch.setattr(engines._Processes, "submit", once)
+    assert processes(abs, [-3, 2, -1]) == [3, 2, 1]
+    assert len(refused) == 1
+
+
+def test_a_run_that_ends_early_costs_another_in_this_process_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    big = [np.full(2**16, number) for number in range(8)]
+    tasks = [Application(np.max, (x,)) for x in big]
+    with contextlib.closing(engines.stream(tasks, jobs=2)) as one:
+        first, outcome = next(one)
+        other = engines.stream(tasks, jobs=2)
+        found = [next(other)]
+    found += other
+    assert outcome == first.arguments[0][0]
+    assert sorted(x for _, x in found) == [*range(8)]
+    assert not [*tmp_path.glob("expqk-*")]
+
+
 def poison(approximation, inputs):
     if approximation.rank == 3:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -430,6 +460,21 @@ def test_loky_maps_inputs_from_one_file():
     assert set(found[found.metric == "mapped"].value) == {3.0}
     assert len(found[~found.metric.isin(["mapped", "pid"])].metric.unique()) == 3
     assert os.getpid() not in set(found[found.metric == "pid"].value)
+
+
+class Fresh:
+    """An object that is sent with an array of its own each time."""
+
+    def __getstate__(self):
+        return {"x": np.ones(2**16)}
+
+
+def total(shared):
+    return shared.x.sum()
+
+
+def test_an_array_that_is_gone_after_it_was_sent_arrives():
+    assert engines.results([Given(total)] * 4, [Fresh()], jobs=2) == [2**16] * 4
 
 
 def blas(approximation, inputs):
