@@ -13,12 +13,9 @@ from analysis.bounds.concentration import KINDS, PROVED, lower, upper
 
 TIGHT = 1e-9  # halving ends at 2⁻⁴⁰; a sum of b ≤ 80 terms has some 10² roundings
 POPULATIONS = (
-    [0.0] * 7 + [1.0],
-    [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0],
-    [math.exp(-j) for j in range(8)],
-    [0.5] * 8,
+    [0.0] * 7 + [1.0], [0.0] * 4 + [1.0] * 4, [math.exp(-j) for j in range(8)], [0.5] * 8,
     [0.9, 1.0, 0.95, 0.2, 1.0, 0.85, 1.0, 0.99],
-)
+)  # fmt: skip
 
 
 def twin(x, delta, kind, N=None):

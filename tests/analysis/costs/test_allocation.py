@@ -14,15 +14,10 @@ from analysis.costs.allocation import allocate, cheapest, hull
 def curves(seed, heads, sizes):
     rng = np.random.default_rng(seed)
     count = heads * sizes
-    return pd.DataFrame(
-        {
-            "layer": np.repeat(np.arange(heads) // 2, sizes),
-            "head": np.repeat(np.arange(heads) % 2, sizes),
-            "price": rng.integers(1, 9, count).astype(float),
-            "damage": rng.integers(0, 20, count) / 4,
-            "method": np.arange(count),
-        }
-    )
+    head = np.repeat(np.arange(heads), sizes)
+    table = pd.DataFrame({"layer": head // 2, "head": head % 2})
+    table["price"] = rng.integers(1, 9, count).astype(float)
+    return table.assign(damage=rng.integers(0, 20, count) / 4, method=np.arange(count))
 
 
 def every(table):

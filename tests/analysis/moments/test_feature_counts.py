@@ -81,7 +81,7 @@ def test_features_needed_are_refused_where_no_variance_is_known():
 # The expected error of a whole matrix, against its mean over draws
 
 
-@pytest.mark.parametrize("projection", ["orthogonal", "antithetic"])
+@pytest.mark.parametrize("projection", ["iid", "orthogonal", "antithetic"])
 def test_expected_error_is_the_mean_over_draws(projection):
     rng = np.random.default_rng(2)
     Q, K = rng.standard_normal((4, 3)) * 0.3, rng.standard_normal((5, 3)) * 0.3

@@ -6,7 +6,6 @@ import pytest
 from analysis.moments.normalised import normalised_moments
 from approx import parse
 from approx.estimate import exact
-from approx.random_features.positive import Positive
 
 
 @pytest.mark.parametrize(
@@ -74,17 +73,3 @@ def test_the_delta_method_of_biased_and_unknown_methods():
     wide = np.eye(3)
     assert normalised_moments(parse("positive(m=4, projection='simplex')"), wide, wide) is None
     assert normalised_moments(parse("leverage(m=2)"), Q, K) is None
-
-
-def test_the_bias_of_a_ratio_is_noticed_without_the_covariance():
-    """With independent keys (a diagonal covariance) the delta method fails the same check."""
-    rng = np.random.default_rng(6)
-    Q, K = rng.standard_normal((3, 4)) * 0.3, rng.standard_normal((5, 4)) * 0.3
-    right = normalised_moments(parse("positive(m=800)"), Q, K)
-
-    class Diagonal(Positive):
-        def _covariance(self, Q, K, i, mask):
-            return np.diag(np.diag(super()._covariance(Q, K, i, mask)))
-
-    wrong = normalised_moments(Diagonal(m=800), Q, K)
-    assert (np.abs(wrong.bias - right.bias) > 0.2 * np.abs(right.bias).max()).any()

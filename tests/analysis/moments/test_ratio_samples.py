@@ -6,6 +6,7 @@ import math
 import naive
 import numpy as np
 import pytest
+from each import each
 from small import FEATURES, points
 
 from analysis.moments import ratio_samples as together
@@ -19,19 +20,13 @@ from approx.random_features.trigonometric import Trigonometric
 
 EPS = np.finfo(float).eps
 
-BLOCKS = (
-    "positive(m=3)",
-    "positive(m=5000)",  # one draw a block
-    "positive(m=6, projection='orthogonal')",
-    "hyperbolic(m=6)",
-    "generalized_exponential(m=4)",
-    "shifted_positive(m=4, a=None)",
-    "dense_exponential(m=4)",
-    "trigonometric(m=6)",
-    "generalized_trigonometric(m=6)",
+BLOCKS = (  # of 5000 features one draw is a block
+    "positive(m=3)", "positive(m=5000)", "positive(m=6, projection='orthogonal')",
+    "hyperbolic(m=6)", "generalized_exponential(m=4)", "shifted_positive(m=4, a=None)",
+    "dense_exponential(m=4)", "trigonometric(m=6)", "generalized_trigonometric(m=6)",
     "scatterbrain(low_rank=positive(m=4), sparse=top_k(k=2))",
     "scatterbrain(low_rank=trigonometric(m=4), sparse=sliding_window(1))",
-)
+)  # fmt: skip
 COMPOSED = sorted(name for name, kind in FEATURES.items() if kind.composed)
 COUPLED = ("iid", "orthogonal", "simplex", "sobol", "regularized")
 LADDER = (0.5, 1.0, 3.0)
@@ -118,11 +113,8 @@ class Off(Scatterbrain):
         return self.low_rank.evaluate(q, k, mask, rng)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [Doubled(m=2), Weighted(m=2), Swollen(m=2), Halved(m=2), Off(Positive(m=2), parse("top_k(1)"))],
-    ids=lambda method: type(method).__name__,
-)
+@each("method", [*(kind(m=2) for kind in (Doubled, Weighted, Swollen, Halved)),
+                 Off(Positive(m=2), parse("top_k(1)"))])  # fmt: skip
 def test_a_subclass_is_not_taken_for_its_parent(method):
     """Whatever it overrides, what is sampled is what its `evaluate` does."""
     assert together.family(method) is None
