@@ -56,5 +56,5 @@ def _default_memory_limit():
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread(request):
     # Two BLAS threads on a busy machine make small decompositions 20 times slower.
-    with threadpool_limits(1 if "low_rank" in request.path.parts else None):
+    with threadpool_limits(1 if {"low_rank", "ranks"} & {*request.path.parts} else None):
         yield

@@ -106,14 +106,10 @@ def test_a_text_without_repetition_has_no_induction():
 
 @pytest.mark.parametrize(
     ("numbers", "expected"),
-    [
-        ((0.6, 0.2, 0.2, 3), "sink"),
-        ((0.1, 0.8, 0.1, 3), "local"),
-        ((0.1, 0.1, 0.8, 32), "retrieval"),
-        ((0.1, 0.1, 0.8, 33), "broad"),
-        ((0.5, 0.1, 0.4, 33), "mixed"),
-    ],
-)
+    [((0.6, 0.2, 0.2, 3), "sink"), ((0.1, 0.8, 0.1, 3), "local"),
+     ((0.1, 0.1, 0.8, 32), "retrieval"), ((0.1, 0.1, 0.8, 33), "broad"),
+     ((0.5, 0.1, 0.4, 33), "mixed")],
+)  # fmt: skip
 def test_kind_is_where_the_majority_goes(numbers, expected):
     assert expected in KINDS
     assert kind(dict(zip(("sink", "recent", "far", "effective_keys"), numbers))) == expected

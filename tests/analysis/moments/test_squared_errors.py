@@ -97,15 +97,10 @@ def test_dependent_supports_have_no_closed_form_and_are_exact_where_they_say():
 
 
 @pytest.mark.parametrize(
-    ("method", "limit"),
-    [
-        (Positive(m=1), 2.0),  # (3 + 3(N − 1))/N − 1, N = 1
-        (Positive(m=4), 2.0),
-        (Hyperbolic(m=2), 14.0),  # 15 − 1
-        (Hyperbolic(m=8), (15 + 9) / 4 - 1),
-        (Trigonometric(m=2), 14.0),
-    ],
-)
+    ("method", "limit"),  # (E e⁴ + 3(N − 1))/N − 1 at N frequencies, E e⁴ = 3 or, of pairs, 15
+    [(Positive(m=1), 2.0), (Positive(m=4), 2.0), (Hyperbolic(m=2), 14.0),
+     (Hyperbolic(m=8), (15 + 9) / 4 - 1), (Trigonometric(m=2), 14.0)],
+)  # fmt: skip
 def test_the_variance_of_a_square_has_a_limit_where_nothing_varies_much(method, limit):
     """Never less than it is: at |q ± k| = h the difference to the limit is O(h²) of it."""
     sign = 1.0 if isinstance(method, Trigonometric) else -1.0

@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 from refusals import refuses
 from scipy.sparse.linalg import aslinearoperator
 from small import member
-from threadpoolctl import threadpool_limits
 
 from analysis.inputs import Head
 from analysis.ranks import position_rank, rank
@@ -20,13 +19,6 @@ from approx.estimate import memory
 from approx.low_rank.krylov import Streamed
 
 EPS = np.finfo(float).eps
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """Two BLAS threads on a busy machine make small matrices several times slower."""
-    with threadpool_limits(1):
-        yield
 
 
 def matrix(n, l, seed=0, decay=0.5):
