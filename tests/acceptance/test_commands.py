@@ -1,5 +1,6 @@
 """Every command that a page prints is run as a user would: from a wheel, on files with blanks."""
 
+import itertools
 import json
 import re
 import shlex
@@ -26,30 +27,26 @@ NAMES = {  # what stands on a page for something of the reader's
     "NAME": "top_k",
     "名字": "top_k",
 }
+ONE_HEAD = "--profile", "quick", "--heads", "0.3", "--jobs", "1"
 SMALLER = {  # what is too slow for each run of the tests: options that make it smaller
     "expqk report": ("--qk", TENSORS, "--profile", "quick", "--out", OUT),
     "expqk report --qk qk.safetensors": ("--profile", "quick", "--out", OUT),
     'expqk report --profile full --lang zh --title "My title" --author "My Name"': (
-        "--profile", "quick", "--qk", HEADS, "--heads", "0.3", "--jobs", "1",
-    ),
-    'expqk report --qk qk.npz --lang zh --author "My Name"': (
-        "--profile", "quick", "--heads", "0.3", "--jobs", "1",
-    ),
-    "expqk figures error --qk qk.npz": ("--profile", "quick", "--heads", "0.3", "--jobs", "1"),
+        "--qk", HEADS, *ONE_HEAD),
+    'expqk report --qk qk.npz --lang zh --author "My Name"': ONE_HEAD,
+    "expqk figures error --qk qk.npz": ONE_HEAD,
     "expqk figures performer_error": ("--profile", "quick", "--format", "svg", "--jobs", "1"),
     "expqk diagnose analysis/data/minilm.npz": ("--heads", "4.4", "--trials", "1"),
 }  # fmt: skip
 MORE = {"expqk diagnose --currency reads": (FOLDER,)}  # a page leaves out what comes last
 BEFORE = {  # what a reader has done before
-    "expqk exercise check 7 answers.json": (
-        'printf \'{"sigma": 1, "factor": 1.6487, "corrected": 1}\' > answers.json'
-    ),
+    "expqk exercise check 7 answers.json":
+        'printf \'{"sigma": 1, "factor": 1.6487, "corrected": 1}\' > answers.json',
     "expqk report --rebuild": "mkdir report && printf '# 最终\\n' > report/report.md",
-    "expqk report --rebuild --out mine": (
-        "mkdir mine && printf '# 最终\\n\\n$e^{q\\\\cdot k}$\\n' > mine/report.md"
-    ),
+    "expqk report --rebuild --out mine":
+        "mkdir mine && printf '# 最终\\n\\n$e^{q\\\\cdot k}$\\n' > mine/report.md",
     "expqk verify quick": "expqk sweep 'my sweep (最终).toml' --store quick",
-}
+}  # fmt: skip
 REPORT = ("index.html", "report.pdf", "report.md", "notes.md", "manifest.json")
 JSON = (  # what pages do not print one by one: every --json is for machines
     f"expqk diagnose {shlex.quote(UNMASKED)} --json",
@@ -61,9 +58,7 @@ JSON = (  # what pages do not print one by one: every --json is for machines
 )
 # `make report` and `make test` do the same from a bare clone.
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-INSTALL = re.compile(
-    r"python3 -m venv \.venv|pip install (?:-c constraints\.txt )?-e '\.\[(\w+)\]'"
-)
+INSTALL = r"python3 -m venv \.venv|pip install (?:-c constraints\.txt )?-e '\.\[(\w+)\]'"
 
 
 def helps():
@@ -74,12 +69,9 @@ def helps():
 
 def printed():
     """Return every command of a page or a help text."""
-    helped = [
-        pages.Printed(f"{name} --help", each)
-        for name, text in helps().items()
-        for each in pages.examples(text)
-    ]
-    return [*pages.printed(), *helped]
+    helped = ((f"{name} --help", each) for name, text in helps().items()
+              for each in pages.examples(text))  # fmt: skip
+    return [*pages.printed(), *itertools.starmap(pages.Printed, helped)]
 
 
 def runs(printed):
@@ -95,7 +87,7 @@ def unrun(printed):
 
 
 def _of_tree(command):
-    if install := INSTALL.fullmatch(command):
+    if install := re.fullmatch(INSTALL, command):
         return install[1] is None or install[1] in PROJECT["optional-dependencies"]
     if target := re.match(r"make ([\w-]+)", command):
         rule = rf"^{target[1]}:"
@@ -167,9 +159,7 @@ def test_every_command_of_a_page_is_run_and_exists():
 
 
 def test_a_command_that_nothing_runs_is_noticed(shell):
-    text = (
-        "```sh\n.venv/bin/expqk report --qk my.npz  # new\n```\n`python -m new` and `make nothing`"
-    )
+    text = "```sh\n.venv/bin/expqk report --qk my.npz  # new\n```\n`python -m new`, `make nothing`"
     found = [pages.Printed("page", each) for each in pages.commands(text)]
     assert [each.command for each in unrun(found)] == ["python -m new", "make nothing"]
     assert runs(found) == ["expqk report --qk my.npz"]
@@ -192,11 +182,8 @@ def test_help_is_help(name, shell):
 
 
 BLOCKS = {page: pages.blocks(text) for page, text in pages.pages().items()}
-RUN = [
-    page
-    for page, blocks in BLOCKS.items()
-    if any(kind == "python" for kind, _ in blocks) and ".zh-CN" not in page
-]
+RUN = [page for page, blocks in BLOCKS.items()
+       if "python" in dict(blocks) and ".zh-CN" not in page]  # fmt: skip
 
 
 @pytest.mark.parametrize("page", RUN)

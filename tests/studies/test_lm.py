@@ -35,21 +35,29 @@ from studies.lm import (
 from studies.lm.peers import comparison
 
 
+def heads(tokens):
+    """Return the first tokens of the four bundled heads of SmolLM2."""
+    return [x.first(tokens) for x in inputs.sample("smollm2").heads()]
+
+
+def cells(text):
+    """Return the rows of a table in Markdown, without its heading."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in lines}) == 1
+    return [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines[2:]]
+
+
 def answer():
     """Return the tables of three heads and three methods, one of them with all logits."""
     tv = {"uniform()": (0.5, 0.6, 0.9), "top_k(k=2)": (0.0, 0.1, 0.2), "nystrom()": (0.4, 0.7, 0.1)}
     reads = {"uniform()": np.nan, "top_k(k=2)": 16.0, "nystrom()": 8.0}
     won = {"uniform()": (False, True, False), "nystrom()": (True, False, True)}
     return pd.DataFrame(
-        {
-            "layer": 3, "head": head, "n": 8, "spec": spec, "attention_tv": values[head],
-            "runnable": spec in won, "winner": won.get(spec, (False,) * 3)[head],
-            "standing": "" if spec in won else "bound",
-            "kind": ("sink", "broad", "sink")[head], "warnings": [],
-            "reads": reads[spec], "exact_reads": 64.0,
-        }
-        for spec, values in tv.items()
-        for head in range(3)
+        {"layer": 3, "head": head, "n": 8, "spec": spec, "attention_tv": values[head],
+         "runnable": spec in won, "winner": won.get(spec, (False,) * 3)[head],
+         "standing": "" if spec in won else "bound", "kind": ("sink", "broad", "sink")[head],
+         "warnings": [], "reads": reads[spec], "exact_reads": 64.0}
+        for spec, values in tv.items() for head in range(3)
     )  # fmt: skip
 
 
@@ -61,14 +69,14 @@ def test_summary_and_markdown_have_medians_wins_and_their_kinds():
     assert rows.loc["nystrom()", list(KINDS)].tolist() == [2, 0, 0, 0, 0]
     assert rows.loc["uniform()", list(KINDS)].tolist() == [0, 0, 0, 1, 0]
     kinds = answer().drop_duplicates("head").kind
-    lines = command.markdown(command.summary(answer()), kinds, "Title").splitlines()
-    assert lines[2] == (
+    text = command.markdown(command.summary(answer()), kinds, "Title")
+    first, _, last = cells(text)
+    assert (
         "| method | median tv | quartiles | reads | wins (3) | sink (2) | local (0) "
-        "| retrieval (0) | broad (1) | mixed (0) |"
-    )
-    assert lines[4] == "| `top_k(k=2)` | 0.100 | 0.050–0.150 | 25.0% | bound |  |  |  |  |  |"
-    assert "| `uniform()` | 0.600 | 0.550–0.750 |  | 1 | 0 |" in lines[6]
-    assert {line.count("|") for line in lines[2:]} == {11}
+        "| retrieval (0) | broad (1) | mixed (0) |\n"
+    ) in text
+    assert first == ["top_k(k=2)", "0.100", "0.050–0.150", "25.0%", "bound", *[""] * 5]
+    assert last[:6] == ["uniform()", "0.600", "0.550–0.750", "", "1", "0"]
 
 
 def test_heads_of_some_layers_keep_their_numbers():
@@ -86,7 +94,7 @@ def test_heads_of_some_layers_keep_their_numbers():
 
 
 def test_methods_at_equal_reads_are_the_largest_that_fit():
-    head = next(iter(inputs.sample("smollm2").heads())).first(96)
+    head = heads(96)[0]
     shape = {"n": 96, "l": 96, "d": 64, "c": 64, "mask": head.mask}
     found = states.at_reads(20 * 128, head)
     # leaves of 32 do not fit, nor 16 near keys, a sink and two blocks by means
@@ -100,22 +108,17 @@ def test_methods_at_equal_reads_are_the_largest_that_fit():
 
 
 def test_tables_of_states_are_medians_over_heads():
-    heads = [x.first(72) for x in inputs.sample("smollm2").heads()][1:3]
-    errors, methods = states.medians(heads, 20)
-    bounds = [
-        state_rank.lower_bound(exact.softmax(x.Q, x.K, x.mask), 8, mask=x.mask) for x in heads
-    ]
+    some, window = heads(72)[1:3], parse("sink_window(k=20)")
+    errors, methods = states.medians(some, 20)
+    weights = [(exact.softmax(x.Q, x.K, x.mask), x.mask) for x in some]
+    bounds = [state_rank.lower_bound(P, 8, mask=mask) for P, mask in weights]
     assert errors.loc["lower bound", 8] == np.median(bounds)
     assert errors.loc["m states, best found"].isna().tolist() == [False] * 4 + [True]
-    named = methods.set_index("method")
-    tv = [
-        x.compare(x.approximate(states.parse("sink_window(k=20)")))["attention_tv"] for x in heads
-    ]
-    assert named.loc["`sink_window(k=20)`", "attention_tv"] == np.median(tv)
-    assert named.loc["`sink_window(k=20)`", "reads"] == 20
-    lines = pages.numbers(methods).splitlines()
-    assert len(lines) == 2 + len(methods)
-    assert len({line.count("|") for line in lines}) == 1
+    named = methods.set_index("method").loc[f"`{window}`"]
+    tv = [x.compare(x.approximate(window))["attention_tv"] for x in some]
+    assert named.attention_tv == np.median(tv)
+    assert named.reads == 20
+    assert len(cells(pages.numbers(methods))) == len(methods)
 
 
 def test_supports_are_compared_row_by_row_and_numbers_where_they_agree():
@@ -132,8 +135,7 @@ def test_tables_of_certificates_are_medians_and_shares_of_rows(monkeypatch):
     spec, low = "sink_window(k=32)", "truncated_svd(rank=2, space='attention')"
     boxes = certificates.BOXES, certificates.CODES[4]
     monkeypatch.setattr(certificates, "METHODS", {spec: boxes, low: (certificates.NORMS,)})
-    heads = [next(iter(inputs.sample("smollm2").heads())).first(96)]
-    rows = certificates.measured(heads, first=64)
+    rows = certificates.measured(heads(96)[:1], first=64)
     assert (rows.value >= rows.truth * (1 - 1e-9) - 1e-12).all()
     table = certificates.summary(rows).set_index(["method", "knows", "bits"])
     assert len(table) == 3
@@ -147,7 +149,7 @@ def test_tables_of_certificates_are_medians_and_shares_of_rows(monkeypatch):
 
 
 def test_guards_hold_and_the_cheapest_is_shown(monkeypatch):
-    x = next(iter(inputs.sample("smollm2").heads())).first(160)
+    x = heads(160)[0]
     monkeypatch.setattr(certificates, "SUPPORTS", {"sink_window": "sink_window(k={})"})
     monkeypatch.setattr(certificates, "KEYS", (32, 64))
     guard = pd.DataFrame(certificates.guarded(x))
@@ -157,42 +159,29 @@ def test_guards_hold_and_the_cheapest_is_shown(monkeypatch):
     assert best.reads.tolist() == guard.groupby("allowed").share.min().tolist()
 
 
-def won():
-    """Return made-up winners of four heads in each currency."""
-    names = {  # the method without its size, by currency
-        0: ("top", "top", "top", "top", "top"),
-        1: ("top", "sink", "top", "top", "sink"),
-        2: ("top", "sink", "sink", "top", "sink"),
-        3: ("top", "page", "top", "top", "page"),
-    }
-    return pd.DataFrame(
-        {"layer": 2, "head": head, "currency": currency, "asked": asked, "budget": 128.0}
-        for head, methods in names.items()
-        for currency, asked in zip(CURRENCIES, methods)
-    )
-
-
 def test_winners_of_each_currency_are_counted_and_the_advisors():
-    x = next(iter(inputs.sample("smollm2").heads()))
-    said = command.by_currency(x, won())
+    names = ("top top top top top", "top sink top top sink",  # without sizes, by currency
+             "top sink sink top sink", "top page top top page")  # fmt: skip
+    made_up = pd.DataFrame(
+        {"layer": 2, "head": head, "currency": currency, "asked": asked, "budget": 128.0}
+        for head, methods in enumerate(names)
+        for currency, asked in zip(CURRENCIES, methods.split())
+    )
+    said = command.by_currency(heads(300)[0], made_up)
     assert "It is not the same method in every currency on 3 of 4 heads." in said
     assert "stored and reads on 1, stored and multiply-adds on 3," in said
-    rows = [[x.strip() for x in line.split("|")[1:-1]] for line in said.splitlines()[4:]]
-    assert rows == [
-        ["`top`", "4", "1", "3", "4", "1"],
-        ["`sink`", "0", "2", "1", "0", "2"],
-        ["`page`", "0", "1", "0", "0", "1"],
-    ]
-    heads = [x.first(64) for x in inputs.sample("smollm2").heads()][2:]
-    table = command.compared(heads, keys=12)
+    rows = [" ".join(row) for row in cells(said)]
+    assert rows == ["top 4 1 3 4 1", "sink 0 2 1 0 2", "page 0 1 0 0 1"]
+    x, *_ = some = heads(64)[2:]
+    table = command.compared(some, keys=12)
     for currency, part in table.groupby("currency", sort=False):
-        budget = price_of_keys(12, heads[0], str(currency))
+        budget = price_of_keys(12, x, str(currency))
         assert (part.budget == budget).all()
         for asked, spec in zip(part.asked, part.winner):
-            filled = parse(asked).within(budget, currency=currency, **heads[0].shape.given)
+            filled = parse(asked).within(budget, currency=currency, **x.shape.given)
             assert str(filled) == spec
-    found = diagnose(heads[0], budget=12 * 128, currency="reads")
-    first = table[(table["head"] == heads[0].head) & (table.currency == "reads")]
+    found = diagnose(x, budget=12 * 128, currency="reads")
+    first = table[(table["head"] == x.head) & (table.currency == "reads")]
     assert first.winner.tolist() == found.spec[found.winner].tolist()
 
 
@@ -231,11 +220,10 @@ def test_tables_of_a_model_have_a_line_a_method_and_the_least_kl_first():
     assert "| 1.00 ± 0.01 | inf | 0.250 ± 0.01 | 40.0 | 50% | 20% |" in text
     for language in ("en", "zh"):
         with speaking(language):
-            lines = substitute.block(replaced_records()).splitlines()[2:]
-        assert len(lines) == 2 + len(substitute.ROWS)
-        assert len({line.count("|") for line in lines}) == 1
-        assert "| 0 | 0 | 0 | 30.0 | 100% | 0 |" in lines[2]
-        assert lines[-1].endswith("| 4.00 | 4.00 | 4.00 | 40.0 | 50% | 0.250 |")
+            rows = cells(substitute.block(replaced_records()))
+        assert len(rows) == len(substitute.ROWS)
+        assert rows[0][-6:] == ["0", "0", "0", "30.0", "100%", "0"]
+        assert rows[-1][-6:] == ["4.00", "4.00", "4.00", "40.0", "50%", "0.250"]
 
 
 def test_pages_show_the_numbers_that_were_measured():
@@ -265,24 +253,20 @@ def test_methods_that_a_model_can_run_fit_what_keys_cost():
 
 
 def test_what_a_target_needs_is_summarised_over_heads():
-    heads = [x.first(64) for x in inputs.sample("smollm2").heads()]
     methods = [parse(spec) for spec in ("sink_window()", "sliding_window()", "top_k()")]
-    table = needed(heads, 0.1, currency="reads", methods=methods)
-    kinds = pd.Series(
-        ["sink", "local", "broad", "sink"],
-        index=pd.MultiIndex.from_tuples([(x.layer, x.head) for x in heads]),
-    )
-    lines = targets.markdown(table, kinds, "Title").splitlines()
-    first = [table[(table.layer == x.layer) & table.reached & table.runnable] for x in heads]
-    share = np.median([part.share.min() for part in first])
-    assert f"costs a median of {share:.1%} of exact attention" in lines[2]
-    assert "sink (2)" in lines[2]
-    rows = {line.split("|")[1].strip(" `"): line.split("|")[2:-1] for line in lines[6:]}
+    table = needed(heads(64), 0.1, currency="reads", methods=methods)
+    kinds = pd.Series({(x.layer, x.head): kind for x, kind in
+                       zip(heads(64), ("sink", "local", "broad", "sink"))})  # fmt: skip
+    text = targets.markdown(table, kinds, "Title")
+    some = table[table.reached & table.runnable].groupby(["layer", "head"]).share.min()
+    assert f"costs a median of {some.median():.1%} of exact attention" in text
+    assert "sink (2)" in text.splitlines()[2]
+    rows = {name: row for name, *row in cells(text)}
     assert set(rows) == {"sink_window()", "sliding_window()", "top_k()", "exact()"}
     found = table[(table.method == "sink_window()") & table.reached]
     assert int(rows["sink_window()"][1]) == len(found)
     assert float(rows["sink_window()"][3]) == found["size"].median()
-    assert rows["top_k()"][0].strip() == "bound"
+    assert rows["top_k()"][0] == "bound"
 
 
 def test_heads_and_text_for_lengths(tmp_path):
@@ -299,13 +283,12 @@ def test_reads_by_length_are_a_table(tmp_path):
     """The whole study, as ``make lm-study`` runs it, on files of two lengths."""
     files = []
     for l in (64, 128):
-        heads = [x.first(l) for x in inputs.sample("smollm2").heads()]
-        arrays = {name: np.stack([getattr(x, name)[None] for x in heads], 1) for name in "qkv"}
+        arrays = {name: np.stack([getattr(x, name)[None] for x in heads(l)], 1) for name in "qkv"}
         files.append(tmp_path / f"last 16 of {l}.npz")
         np.savez(files[-1], **arrays | {"q": arrays["q"][:, :, -16:]}, causal=1)
     page = tmp_path / "lengths.md"
     reads_by_length.main([*map(str, files), "--jobs", "1", "--summary", str(page)])
-    rows = [line.split("|")[1:-1] for line in page.read_text("utf-8").splitlines() if "|" in line]
-    assert [int(row[0]) for row in rows[2:]] == [64, 128]
-    for row in rows[2:]:
+    rows = cells(page.read_text("utf-8"))
+    assert [int(row[0]) for row in rows] == [64, 128]
+    for row in rows:
         assert sum(map(int, row[1:7])) == 4  # each head has one cheapest method

@@ -1,5 +1,6 @@
 """Tables of figures: published values, and what they must satisfy."""
 
+import functools
 import math
 
 import mpmath
@@ -14,30 +15,28 @@ from figures.gallery import FIGURES, jacobian, position_rank, rounding, sketches
 WIDTHS = 32, 64, 128  # of sketches
 
 
-def first(n, temperatures):
-    """Return a profile of the first tokens of one bundled head."""
-    head = next(iter(inputs.sample().heads())).first(n)
-    return Profile("small", (head,), temperatures, 32.0, trials=2, draws=60)
+HEAD = next(iter(inputs.sample().heads()))
 
 
-@pytest.fixture(scope="module")
-def tables():
-    narrow = Profile("small", (inputs.gaussian(8, 4, rng=0),), (1.0,), 32.0, trials=2, draws=60)
-    names = "position_rank", "length", "jacobian", "break_even"
-    asked = dict.fromkeys(names, first(64, (0.5, 2.0))) | {"sketches": narrow}
-    asked |= dict.fromkeys(("polynomial_rank", "rounding"), first(96, (1.0,)))
-    with pytest.MonkeyPatch.context() as patch:
-        # the widest take most of the time and obey the same laws
-        patch.setattr(sketches, "SIZES", WIDTHS)
-        return {name: FIGURES[name].compute(profile) for name, profile in asked.items()}
+def compute(name, head, temperatures):
+    profile = Profile("small", (head,), temperatures, 32.0, trials=2, draws=60)
+    return FIGURES[name].compute(profile)
+
+
+@functools.cache
+def table(name):
+    """Return the table of the first tokens of a bundled head."""
+    n, temperatures = (96, (1.0,)) if name == "polynomial_rank" else (64, (0.5, 2.0))
+    return compute(name, HEAD.first(n), temperatures)
 
 
 # polynomial_rank
 
 
-def test_the_epsilon_rank_is_within_its_bound(tables):
-    table = tables["polynomial_rank"]
-    wide = table.pivot(index=["input", "temperature"], columns="method", values="value")
+def test_the_epsilon_rank_is_within_its_bound():
+    wide = table("polynomial_rank").pivot(
+        index=["input", "temperature"], columns="method", values="value"
+    )
     assert (wide.exact <= wide.minimax).all()
     assert wide.minimax.min() < 96  # it says something somewhere
 
@@ -62,8 +61,9 @@ def crossing(table, degree, dtype):
     return float(-wide.index[above].max()) if above.any() else math.nan
 
 
-def test_rounding_as_published(tables):
-    at = tables["rounding"].set_index(["degree", "dtype", "x"]).value
+def test_rounding_as_published():
+    found = table("rounding")
+    at = found.set_index(["degree", "dtype", "x"]).value
     assert at[62, "exact", -16.0] < 1e-4
     # one rounding error or another: within 10 of what was published, 4.2e-4
     # published as the error of float64: it is that of the polynomial, float64 rounds by 1e-10
@@ -74,34 +74,29 @@ def test_rounding_as_published(tables):
             # Horner: 2n roundings of terms that add up to at most e^|x|
             assert value <= 2 * (degree + 4) * np.finfo(dtype).eps * math.exp(2 * -x)
     # in float32 rounding is above truncation up to a larger |x|
-    table = tables["rounding"]
     for degree in rounding.DEGREES:  # beyond, and not at the place before
-        x = -crossing(table, degree, "float64")
+        x = -crossing(found, degree, "float64")
         later = [at[degree, "exact", y] > at[degree, "float64", y]
                  for y in rounding.PLACES if y <= x + 0.5]  # fmt: skip
         assert not later[0]
         assert all(later[1:])
-    assert crossing(table, 33, "float32") > crossing(table, 33, "float64")
+    assert crossing(found, 33, "float32") > crossing(found, 33, "float64")
 
 
 # Figures of attention itself
 
 
-def test_positions_at_the_logits_reach_their_bound(tables):
-    table = tables["position_rank"]
-    at = table[table["where"] == "logits"].pivot_table(
-        index="d_p", columns="metric", values="value", aggfunc="min"
-    ).loc[list(position_rank.WIDTHS)]  # fmt: skip
+def test_positions_at_the_logits_reach_their_bound():
+    found = table("position_rank").set_index(["where", "metric", "d_p"]).value.sort_index()
+    least = found["logits"].groupby(["metric", "d_p"]).min().unstack("metric")
+    at = least.loc[list(position_rank.WIDTHS)]
     assert (at["logits"] == at["bound"]).all()
     assert (at["construction"] == at["bound"]).all()
-    at_input = table[(table["where"] == "input") & (table.metric == "logits")]
-    assert (at_input.value == position_rank.D_H).all()
+    assert (found["input", "logits"] == position_rank.D_H).all()
 
 
-def test_the_deficit_of_entropy_is_that_predicted(tables):
-    wide = tables["length"].pivot_table(
-        index=["scale", "n"], columns="metric", values=["value", "stderr"]
-    )
+def test_the_deficit_of_entropy_is_that_predicted():
+    wide = table("length").pivot_table(["value", "stderr"], ["scale", "n"], "metric")
     made = wide.drop("temperature")
     off = (made["value", "entropy"] - made["value", "predicted_entropy"]).abs()
     n = made.index.get_level_values("n")
@@ -109,20 +104,18 @@ def test_the_deficit_of_entropy_is_that_predicted(tables):
     assert (off < 5 * made["stderr", "entropy"] + 4 * math.exp(1.5) / n).all()
 
 
-def test_without_the_root_of_d_the_curve_is_shifted_by_it(tables):
-    table = tables["jacobian"]
-    at = table[table.metric == "jacobian_norm"].set_index(
-        ["scaled", "d", "temperature"]
-    ).value.sort_index()  # fmt: skip
+def test_without_the_root_of_d_the_curve_is_shifted_by_it():
+    found = table("jacobian").set_index(["metric", "scaled", "d", "temperature"]).sort_index()
+    at = found.value["jacobian_norm"]
     for d in jacobian.WIDTHS:
         for t in jacobian.TEMPERATURES:
             if t / math.sqrt(d) >= min(jacobian.TEMPERATURES):
                 assert at[False, d, t] == at[True, d, t / math.sqrt(d)]
 
 
-def test_a_ratio_is_one_at_the_break_even_length(tables):
-    table = tables["break_even"]
-    for _, part in table[table.metric != "of_size"].groupby("kind"):
+def test_a_ratio_is_one_at_the_break_even_length():
+    found = table("break_even")
+    for _, part in found[found.metric != "of_size"].groupby("kind"):
         n = part[part.metric == "break_even"].value.iloc[0]
         ratios = part[part.metric == "ratio"]
         assert (ratios[ratios.n >= n].value < 1).all()
@@ -133,11 +126,12 @@ def test_a_ratio_is_one_at_the_break_even_length(tables):
 
 
 @pytest.fixture(scope="module")
-def wide(tables):
-    keys = ["temperature", "budget", "method"]
-    return (
-        tables["sketches"].pivot_table(index=keys, columns="metric", values="value").reset_index()
-    )
+def wide():
+    with pytest.MonkeyPatch.context() as patch:
+        # the widest take most of the time and obey the same laws
+        patch.setattr(sketches, "SIZES", WIDTHS)
+        found = compute("sketches", inputs.gaussian(8, 4, rng=0), (1.0,))
+    return found.pivot_table("value", ["temperature", "budget", "method"], "metric").reset_index()
 
 
 def test_expected_errors_fall_as_the_root_of_the_width(wide):

@@ -152,11 +152,6 @@ def test_with_eps_is_its_formula(eps):
     np.testing.assert_allclose(found, naive_with_eps(x.Q, x.K, omega, eps), rtol=1e-13)
 
 
-def test_with_eps_refuses_what_is_no_eps():
-    with pytest.raises(ValueError, match="eps must be finite and > 0"):
-        with_eps(Positive(2), [[0.0]], [[0.0]], eps=-1.0)
-
-
 def test_concentration_is_one_minus_the_entropy():
     p = np.array([[0.5, 0.25, 0.125, 0.125], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
     scaled = Approximation.from_factors(p, np.eye(4), np.array([900.0, -900.0, 0.0]))

@@ -17,29 +17,8 @@ stored = functools.cache(as_printed.tables)
 FROBENIUS = "attention_relative_frobenius"
 
 
-def title(name, table=None):
-    return FIGURES[name].finding(stored()[name] if table is None else table)
-
-
-def wide(table, index, metric, columns="method"):
-    return table[table.metric == metric].pivot_table("value", index, columns, aggfunc="median")
-
-
-def better(first, second, of="cases"):
-    """Return how a title counts where one error is below another."""
-    return share(int((first < second).sum()), len(first), of)
-
-
-def entries_and_low_rank(table, metric):
-    """Return, by input, errors of the largest entries and of the truncated SVD by temperature."""
-    part = table[table.metric == metric]
-    for name, own in part.groupby("input"):
-        errors = own.pivot_table("value", "temperature", "method")
-        sparse, low = (
-            errors.filter(regex=pattern).squeeze()
-            for pattern in (r"godec\(.*rank=0.*space='attention'", r"svd\(.*space='attention'\)")
-        )
-        yield name, sparse, low
+def title(name):
+    return FIGURES[name].finding(stored()[name])
 
 
 def test_entries_win_below_each_crossing_and_low_rank_above():
@@ -69,21 +48,25 @@ def test_no_printed_crossover_is_contradicted_by_the_best_found_of_both_classes(
     for x in inputs.sample().heads():
         for factor in (0.9, 1.1) if x.name in printed else ():
             at = x.at_temperature(factor * printed[x.name])
-            members = ([parse(s).within(32, **at.shape.given) for s in some] for some in BEST_FOUND)
-            tv = [
-                min(at.compare(at.approximate(member))["attention_tv"] for member in some)
-                for some in members
-            ]
+            tv = []
+            for some in BEST_FOUND:
+                members = (at.approximate(parse(s).within(32, **at.shape.given)) for s in some)
+                tv.append(min(at.compare(member)["attention_tv"] for member in members))
             assert (tv[0] < tv[1]) == (factor < 1), (x.name, factor, tv)
     assert len(printed) == 2
 
 
 def test_the_crossings_of_the_errors_are_within_the_range_of_the_title():
     low, high = map(float, re.search(r"t ≈ ([\d.]+)–([\d.]+)", title("error")).groups())
-    places = [
-        (sparse.index[sparse < svd].max(), (sparse > svd).idxmax())  # temperatures around it
-        for _, sparse, svd in entries_and_low_rank(stored()["error"], FROBENIUS)
-    ]
+    places, table = [], stored()["error"]
+    for _, own in table[table.metric == FROBENIUS].groupby("input"):
+        errors = own.pivot_table("value", "temperature", "method")
+        entries, svd = (
+            errors.filter(regex=pattern).squeeze()
+            for pattern in (r"godec\(.*rank=0.*space='attention'", r"svd\(.*space='attention'\)")
+        )
+        # temperatures around it
+        places.append((entries.index[entries < svd].max(), (entries > svd).idxmax()))
     below, above = zip(*places)
     assert min(below) <= low <= min(above)
     assert max(below) <= high <= max(above)
