@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import test_approximation as contract
+from acceptance.pages import blocks
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -19,11 +20,6 @@ from approx import METHODS
 
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
 NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
-
-
-def blocks(text):
-    """Return the code blocks as (language, text) pairs."""
-    return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 def differences(said, found):

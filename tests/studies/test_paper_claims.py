@@ -38,30 +38,24 @@ def test_the_page_and_the_command_have_every_claim(ledger, capsys):
         __main__.main(["FL-1"])
 
 
-BUGS = {  # what is wrong: (where, name, original → wrong, claims that see it)
-    "softmax is over queries": (
-        exact, "softmax", lambda f: lambda *a: f(*a) / f(*a).sum(axis=0), "HA-2 H2O-Ea",
-    ),
-    "top-k takes the smallest": (
-        TopK, "pattern", lambda f: lambda self, Q, *a: f(self, -Q, *a), "TOPP-3",
-    ),
-    "bounds forget the signs of queries": (
-        boxes, "highest", lambda f: lambda Q, lo, hi: Q @ hi.T, "QUEST-1 QUEST-2",
-    ),
-    "angles are halved": (
-        Collisions, "_angles", lambda f: lambda self, *a: f(self, *a) / 2, "MP-1 MP-Ea",
-    ),
+BUGS = {  # what is wrong: where, name, original → wrong, claims that see it
+    "softmax is over queries":
+        (exact, "softmax", lambda f: lambda *a: f(*a) / f(*a).sum(axis=0), "HA-2 H2O-Ea"),
+    "top-k takes the smallest":
+        (TopK, "pattern", lambda f: lambda self, Q, *a: f(self, -Q, *a), "TOPP-3"),
+    "bounds forget the signs of queries":
+        (boxes, "highest", lambda f: lambda Q, lo, hi: Q @ hi.T, "QUEST-1 QUEST-2"),
+    "angles are halved":
+        (Collisions, "_angles", lambda f: lambda self, *a: f(self, *a) / 2, "MP-1 MP-Ea"),
     "halves are the first ones": (
         thinning, "halves",
         lambda f: lambda points, *a: np.tile(np.arange(points.shape[1] // 2), (len(points), 1)),
-        "THIN-1 THIN-Ea",
-    ),
+        "THIN-1 THIN-Ea"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("bug", BUGS)
-def test_planted_bugs_turn_verdicts(bug, monkeypatch):
-    where, name, wrong, seen_by = BUGS[bug]
+@pytest.mark.parametrize(("where", "name", "wrong", "seen_by"), BUGS.values(), ids=BUGS)
+def test_planted_bugs_turn_verdicts(where, name, wrong, seen_by, monkeypatch):
     monkeypatch.setattr(where, name, wrong(getattr(where, name)))
     judged = claims.check(*seen_by.split(), modules=MODULES)
     assert {claim.id: claim.verdict for claim in judged} == dict.fromkeys(seen_by.split(), FAILS)

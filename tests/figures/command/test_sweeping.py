@@ -157,43 +157,44 @@ def test_a_failing_cell_gives_exit_1_until_it_is_repaired(here, capsys, printed,
 # verify
 
 
-def test_verify_names_what_differs_and_what_was_altered(here, capsys, printed):
+def test_verify_names_what_differs_and_what_was_altered(here, capsys):
+    def verified(status, *more):
+        capsys.readouterr()
+        assert run("verify", "out", *more) == status
+        return "".join(capsys.readouterr())
+
     assert start() == 0
-    text = printed("verify", "out", "--part", 1, "--jobs", 1)
-    assert text == "8 cells: 8 computed again, 0 differ; 0 altered, 0 not done\n"
-    assert "8 cells: 3 computed again" in printed("verify", "out")
-    path = here / "out/manifest.json"
-    path.write_text(re.sub(r'"numpy": "[^"]*"', '"numpy": "1.0"', path.read_text()))
-    assert run("verify", "out") == 0
-    captured = capsys.readouterr()
-    assert captured.err.startswith("note: written with numpy 1.0, now ")
-    path.write_text(re.sub(r'"numpy": "[^"]*"', f'"numpy": "{np.__version__}"', path.read_text()))
-    shown = (here / "out/table.csv").read_text("utf-8")  # which people read
-    (here / "out/table.csv").write_text(shown.replace("0.", "1.", 1), "utf-8")
-    assert run("verify", "out", "--part", 0) == 1
-    assert capsys.readouterr().err == "altered: out/table.csv is not the table of the cells\n"
-    (here / "out/table.csv").write_text(shown, "utf-8")
+    said = verified(0, "--part", 1, "--jobs", 1)
+    assert said == "8 cells: 8 computed again, 0 differ; 0 altered, 0 not done\n"
+    assert "8 cells: 3 computed again" in verified(0)
+    manifest, table = here / "out/manifest.json", here / "out/table.csv"  # which people read
+    written, shown = (path.read_text("utf-8") for path in (manifest, table))
+    manifest.write_text(re.sub(r'"numpy": "[^"]*"', '"numpy": "1.0"', written))
+    assert "\nnote: written with numpy 1.0, now " in verified(0)
+    manifest.write_text(written)
+    table.write_text(shown.replace("0.", "1.", 1), "utf-8")
+    said = verified(1, "--part", 0)
+    assert said.endswith("\naltered: out/table.csv is not the table of the cells\n")
+    table.write_text(shown, "utf-8")
     kept = SweepStore("out")
     keys = kept.manifest["cells"]
     rows = kept.get(keys[2])
     *rest, value, stderr = rows[0]
     wrong = (*rest, value * (1 + 2**-52), stderr)  # in one bit, with its checksum
     kept.put(keys[2], [wrong, *rows[1:]])
-    assert run("verify", "out", "--part", 1, "--jobs", 1) == 1
-    captured = capsys.readouterr()
-    assert "8 computed again, 1 differ; 0 altered" in captured.out
-    assert captured.err.startswith("differs: top_k(k=6) on gaussian, trial -1, budget 6, ")
-    assert keys[2] in captured.err
+    said = verified(1, "--part", 1, "--jobs", 1)
+    assert "8 computed again, 1 differ; 0 altered" in said
+    assert "\ndiffers: top_k(k=6) on gaussian, trial -1, budget 6, " in said
+    assert keys[2] in said
     (path,) = (here / "out/cells").glob(f"{keys[0]}.*")
     path.write_bytes(path.read_bytes()[:-1])
-    assert run("verify", "out", "--part", 0) == 1
-    captured = capsys.readouterr()
-    assert "1 altered, 0 not done" in captured.out
-    assert f"altered: positive(m=3) on gaussian, trial 0, budget 6, {keys[0]}" in captured.err
+    said = verified(1, "--part", 0)
+    assert "1 altered, 0 not done" in said
+    assert f"altered: positive(m=3) on gaussian, trial 0, budget 6, {keys[0]}" in said
     for path in (here / "out/cells").iterdir():
         path.unlink()
-    assert run("verify", "out") == 1  # of nothing, nothing is verified
-    assert "0 computed again, 0 differ; 0 altered, 8 not done" in capsys.readouterr().out
+    # of nothing, nothing is verified
+    assert "0 computed again, 0 differ; 0 altered, 8 not done" in verified(1)
 
 
 def test_verify_chooses_by_its_seed_and_needs_a_config(here, refused, monkeypatch):

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawing import drawn_from_its_csv, has_the_columns, speaks_chinese, spoken
+from refusals import refuses
 
 from analysis import inputs
 from analysis.costs import candidates
@@ -25,9 +26,8 @@ from figures.words.terminal_columns import ends
 
 @pytest.fixture(scope="module")
 def small():
-    heads = inputs.gaussian(48, 8, rng=0), next(iter(inputs.sample().heads()))
-    cut = tuple(dataclasses.replace(x, q=x.q[:48], k=x.k[:48], v=x.v[:48]) for x in heads)
-    return Profile("small", cut, (0.25, 1.0, 8.0), 32.0, trials=2, draws=60)
+    heads = inputs.gaussian(48, 8, rng=0), next(iter(inputs.sample().heads())).first(48)
+    return Profile("small", heads, (0.25, 1.0, 8.0), 32.0, trials=2, draws=60)
 
 
 @pytest.fixture(scope="module")
@@ -115,10 +115,8 @@ def test_profiles_and_heads_of_a_file():
     assert (small.budget, small.currency) == (32.0, "stored")
     reads = profile("quick", currency="reads")
     assert (reads.budget, reads.currency) == (32 * (32 + 32), "reads")  # 32 keys of MiniLM
-    with pytest.raises(ValueError, match="profile must be one of "):
-        profile("huge")
-    with pytest.raises(ValueError, match="budget must be finite and > 0"):
-        profile("quick", budget=-1)
+    refuses("profile must be one of ", profile, "huge")
+    refuses("budget must be finite and > 0", profile, "quick", budget=-1)
     q = np.ones((1, 9, 4, 2)) * np.arange(9)[None, :, None, None]  # range of head h grows as h
     k = np.tile([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]], (1, 9, 1, 1))
     many = inputs.Heads("file", q[0], k[0], ids=tuple((0, head, f"0.{head}") for head in range(9)))

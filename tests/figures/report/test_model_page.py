@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pandas as pd
 import pytest
 from drawing import english, long, numbers
+from refusals import refuses
 
 from analysis.models.next_tokens import Change
 from analysis.models.pipeline import Results
@@ -223,8 +224,7 @@ def test_what_was_found_is_read_back(stderr, tmp_path, quick):
 
 def test_a_folder_without_a_run_is_said_to_have_none(tmp_path, quick, refused):
     for folder in (tmp_path / "nothing", tmp_path):
-        with pytest.raises(ValueError, match="holds nothing that `expqk model` of this version"):
-            model_page.load_results(folder)
+        refuses("holds nothing that `expqk model` of this version", model_page.load_results, folder)
     output_files.describe(tmp_path, {"command": "expqk report", "seed": 0})
     for more, message in (
         (["--qk", tmp_path / "qk.npz"], "holds nothing that `expqk model`"),
@@ -236,18 +236,14 @@ def test_a_folder_without_a_run_is_said_to_have_none(tmp_path, quick, refused):
 
 def test_heads_of_another_model_are_refused():
     heads = [SimpleNamespace(layer=a, head=b, d=64) for a in (0, 1) for b in (0, 1)]
-    asked = SimpleNamespace(inputs=heads[:1], advised=heads, given=(4, 200))
-    model_page.refuse_other(made_up(), asked)
-    asked.given = (6, 200)
-    with pytest.raises(ValueError, match="2 layers of 2 heads, and the file has 6 heads: give"):
-        model_page.refuse_other(made_up(), asked)
+    asked = SimpleNamespace(inputs=heads[:1], advised=heads, given=(6, 200))
+    refuse = model_page.refuse_other
+    refuses("2 layers of 2 heads, and the file has 6 heads: give", refuse, made_up(), asked)
     asked.given = (4, 200)
-    for change in ({"layer": 2}, {"d": 32}):
-        vars(heads[3]).update(change)
+    refuse(made_up(), asked)
+    for heads[3].layer, heads[3].d in ((2, 64), (1, 32)):
         what = f"has a head {heads[3].layer}.1 of width {heads[3].d}: give heads"
-        with pytest.raises(ValueError, match=what):
-            model_page.refuse_other(made_up(), asked)
-        heads[3].layer = 1
+        refuses(what, refuse, made_up(), asked)
 
 
 def test_a_report_says_what_the_page_says():

@@ -18,6 +18,7 @@ import pandas as pd
 import polib
 import pytest
 from drawing import english, has_the_columns, numbers, text_of
+from refusals import refuses
 from test_model_page import made_up
 
 from analysis import inputs, moments
@@ -217,9 +218,8 @@ def test_what_is_missing_or_too_small_is_said_before_anything_is_computed(
     tmp_path, monkeypatch, refused, small
 ):
     poor = dataclasses.replace(small, budget=1.0)
-    with pytest.raises(ValueError, match=r"at least 2 stored values per query row, .* got 1"):
-        report.build(poor, tmp_path / "mine")
-    assert not (tmp_path / "mine").exists()
+    refuses("at least 2 stored values per query row, .* got 1", report.build, poor, tmp_path / "no")
+    assert not (tmp_path / "no").exists()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "pypandoc", None)
     monkeypatch.setattr(report, "build", lambda *given, **options: pytest.fail("computed"))
@@ -483,9 +483,7 @@ def test_a_file_has_its_heads_and_says_what_is_left_out(small, found, tmp_path):
     assert 1 < len(own.advised) <= ADVISED
     assert "mine 0.3" in [x.name for x in own.advised]
     assert {x.n for x in (*own.inputs, *own.advised)} == {128}
-    said = sentences.rows_taken(own)
-    assert "The file has 12 heads. This report shows mine 0.3;" in said
-    assert "The report measures the first 128 of 150 queries of each head" in said
+    assert own.given == (12, 150)
     assert sentences.rows_taken(small) == ""  # which is made by hand, of all there is
     mine = dataclasses.replace(small, advised=small.inputs, given=(9, 40))
     model = made_up()
@@ -561,9 +559,8 @@ def test_theory_and_measurement_are_compared(found):
     assert len(sure)
     ratio = sure.sampled_variance / np.exp(sure.log_relative_variance)
     assert table.measured["variance"].startswith(f"{ratio.min():.2f}–{ratio.max():.2f} of it")
-    stderr = found["moments"][found["moments"].metric == "sampled_bias"]
-    stderr = stderr.set_index(["input", "method", "temperature"]).stderr.reindex(sure.index)
-    z = ((sure.sampled_bias - sure.relative_bias) / stderr).abs()
+    stderr = found["moments"].pivot_table("stderr", sure.index.names, "metric").sampled_bias
+    z = ((sure.sampled_bias - sure.relative_bias) / stderr[sure.index]).abs()
     bias = table.measured["bias"]
     assert f"|z| is at most {z.max():.1f} (reliable samples: {len(z)}); chance" in bias
     assert theory._limit(1) == pytest.approx(2.576, abs=0.001)  # of the normal law, 1 % beyond

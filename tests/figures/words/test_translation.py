@@ -124,15 +124,13 @@ def test_advice_says_the_same_in_chinese():
     said = {sentence.message for row in table.warnings for sentence in row}
     assert len(said) >= 4
 
-    def spoken():
-        warnings = [
-            one for row in options.json_value(table.to_dict("records")) for one in row["warnings"]
-        ]
-        return [diagnosis.text(table), diagnosis.caption(table), *warnings]
+    def spoken(language):
+        with speaking(language):
+            rows = options.json_value(table.to_dict("records"))
+            warnings = [one for row in rows for one in row["warnings"]]
+            return [diagnosis.text(table), diagnosis.caption(table), *warnings]
 
-    before = spoken()
-    with speaking("zh"):
-        after = spoken()
+    before, after = spoken("en"), spoken("zh")
     assert [numbers(text) for text in after] == [numbers(text) for text in before]
     specs = re.compile(r"--metric output|--references|(--method )?\"?\w+\(.*\)")
     assert english(specs.sub("", " ".join(after))) == {"long"}
@@ -194,6 +192,5 @@ def test_columns_of_a_terminal_with_chinese_in_them():
     assert terminal_columns.wrap(text, 20) == textwrap.wrap(text, 20)
     for text in ("秩", "rank", "e\u0301"):
         assert terminal_columns.width(terminal_columns.pad(text, 8)) == 8
-    rows = [("滑动窗口", "0.911"), ("Nyström", "0.538")]
-    columns = aligned([("method", "tv"), *rows])
+    columns = aligned([("method", "tv"), ("滑动窗口", "0.911"), ("Nyström", "0.538")])
     assert columns == "method    tv\n滑动窗口  0.911\nNyström   0.538"
