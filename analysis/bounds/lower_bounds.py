@@ -142,8 +142,7 @@ def bound(
 
     Examples
     --------
-    >>> from approx.sparse.support import SupportMethod
-    from approx import parse
+    >>> from approx import parse
     >>> from analysis.inputs import gaussian
     >>> x = gaussian(16, 4, rng=0)
     >>> method = parse("top_k(k=2)")

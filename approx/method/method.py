@@ -53,16 +53,13 @@ class Method(ABC):
     label: ClassVar[str]  # the name that people know: a `Label` if variants have names of their own
     class_name: ClassVar[str] = "low rank"  # methods of one class are compared at one price
     examples: ClassVar[tuple[str, ...]] = ()  # for tests: one for each important field
-    _draws: ClassVar[frozenset[str]] = frozenset()  # RANDOM, if so said in words
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "name" in vars(cls) and "label" not in vars(cls):
             cls.label = cls.name.replace("_", " ")
         if "deterministic" in vars(cls):  # another way to say RANDOM, kept as a tag
-            cls._draws = frozenset() if vars(cls)["deterministic"] else frozenset({RANDOM})
-            if isinstance(stated := vars(cls).get("tags"), frozenset):
-                cls.tags = stated | cls._draws  # type: ignore[assignment, method-assign]
+            cls.tags = _drawing(cls.__name__, cls.tags, cls.deterministic)  # type: ignore[method-assign]
             del cls.deterministic
         if "approximate" in vars(cls):
             raise TypeError(
@@ -91,7 +88,7 @@ class Method(ABC):
     @property
     def tags(self) -> frozenset[str]:
         """What the method is, see `approx.method.tags`; by default, what its parts make it."""
-        return composed([part.tags for part in self.parts.values()]) | self._draws
+        return composed([part.tags for part in self.parts.values()])
 
     @property
     def deterministic(self) -> bool:
@@ -400,3 +397,17 @@ class Method(ABC):
     def __str__(self) -> str:
         """Return the spec that `approx.parse` reads, without defaults."""
         return printing.spec(self)
+
+
+def _drawing(name: str, tags: Any, deterministic: Any) -> Any:
+    """Return the tags, perhaps of a parent, of a class that says whether it draws by itself."""
+    said = frozenset() if checks.flag(f"{name}.deterministic", deterministic) else {RANDOM}
+    if not isinstance(tags, property):
+        return frozenset(tags) - {RANDOM} | said
+
+    def drawing(method: Method) -> frozenset[str]:
+        of_parts = composed([part.tags for part in method.parts.values()])
+        stated: frozenset[str] = tags.__get__(method)
+        return stated - {RANDOM} | said | of_parts & {RANDOM}
+
+    return property(drawing)

@@ -17,7 +17,7 @@ import pytest
 from scipy.stats import ks_2samp
 from small import NAMES, roundings, sizes, small
 
-from approx import Mask, Method
+from approx import METHODS, Mask, Method
 from approx.compressed_logits.normal_levels import ROTATIONS
 from approx.method.tags import AUTOREGRESSIVE, DRAWS_BY_ROW, INVARIANCES, RANDOM, ROW_LOCAL
 from approx.projections import PROJECTIONS
@@ -317,3 +317,15 @@ def test_a_class_may_say_in_words_that_it_draws(tags):
     mine = dataclass(frozen=True)(type("Mine", (Method,), said | ({"tags": tags} if tags else {})))
     mine.__abstractmethods__ = frozenset()
     assert (mine().tags, mine().deterministic) == (tags | {RANDOM}, False)
+
+
+@pytest.mark.parametrize("name", ["sink_window", "random", "top_k", "scatterbrain"])
+def test_a_child_may_say_that_it_draws_or_not(name):
+    """Whether the tags of its parent are stated, or follow from fields or parts."""
+    parent = METHODS[name]
+    for draws in (True, False):
+        child = dataclass(frozen=True)(type("Mine", (parent,), {"deterministic": not draws}))()
+        assert child.deterministic == (not draws and name != "scatterbrain")  # its features draw
+        assert child.tags - {RANDOM} == parent().tags - {RANDOM}
+    with pytest.raises(TypeError, match=r"Mine\.deterministic must be True or False"):
+        type("Mine", (parent,), {"deterministic": property(lambda self: True)})
