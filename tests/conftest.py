@@ -1,4 +1,4 @@
-"""Settings for every test: Numba's cache, Hypothesis, the memory limit."""
+"""Settings for every test: Numba's cache, Hypothesis, the memory limit; the command line."""
 
 import fcntl
 import functools
@@ -58,3 +58,36 @@ def _one_thread(request):
     # Two BLAS threads on a busy machine make small decompositions 20 times slower.
     with threadpool_limits(1 if {"low_rank", "ranks"} & {*request.path.parts} else None):
         yield
+
+
+@pytest.fixture
+def printed(capsys):
+    """Return what runs a command, which must succeed, and returns what it prints."""
+
+    from figures.command.cli import main
+
+    def run(*arguments):
+        capsys.readouterr()
+        assert main([str(a) for a in arguments]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys):
+    """Return what runs a command that is refused, and returns why: one line, and no output."""
+
+    from figures.command.cli import main
+
+    def run(*arguments, status=1):
+        capsys.readouterr()
+        try:
+            found = main([str(a) for a in arguments])
+        except SystemExit as stop:
+            found = stop.code
+        out, said = capsys.readouterr()
+        assert (found, out, said.count("\n"), said[:5]) == (status, "", 1, "expqk"), said
+        return said
+
+    return run

@@ -30,7 +30,6 @@ from approx.method.prices import CURRENCIES
 from approx.method.tags import INVARIANT
 from approx.sparse.exact import Exact
 from figures.command import options
-from figures.command.cli import main
 from figures.show import diagnosis
 from figures.words.translation import speaking
 
@@ -170,34 +169,30 @@ def test_text_json_and_map(table):
     assert len(diagnosis.draw(table).axes) == 2  # the map and its colours
 
 
-def test_the_command(tmp_path, capsys):
+def test_the_command(tmp_path, printed, refused):
     x = inputs.gaussian(24, 4, rng=0)
     file = tmp_path / "qk.npz"
     np.savez(file, q=x.q[None].repeat(2, 0), k=x.k[None].repeat(2, 0), v=x.v[None].repeat(2, 0))
     out = tmp_path / "out"
-    options = ["--budget", "8", "--method", TRIVIAL, "--method", "positive()", "--jobs", "1"]
-    assert main(["diagnose", str(file), *options, "--heads", "0.1", "--out", str(out)]) == 0
-    assert "Performer" in capsys.readouterr().out
+    methods = ["--method", TRIVIAL, "--method", "positive()", "--jobs", "1"]
+    asked = ["diagnose", file, *methods, "--budget", "8"]
+    assert "Performer" in printed(*asked, "--heads", "0.1", "--out", out)
     assert {p.name for p in out.rglob("diagnosis.*")} == {
         "diagnosis.csv", "diagnosis.txt", "diagnosis.pdf", "diagnosis.svg", "diagnosis.png",
     }  # fmt: skip
-    assert main(["diagnose", str(file), *options, "--json", "--metric", "output"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(printed(*asked, "--json", "--metric", "output"))
     assert [(row["layer"], row["head"]) for row in found] == [(0, 0), (0, 0), (0, 1), (0, 1)]
     assert {row["metric"] for row in found} == {"output_relative_error"}
-    assert main(["diagnose", str(file), *options, "--lang", "zh"]) == 0
-    assert "每个查询行存储 8 个数" in capsys.readouterr().out
-    assert main(["diagnose", str(file), *options[2:], "--currency", "bytes"]) == 0
-    assert "Budget 388 bytes per query row" in capsys.readouterr().out  # of 32 exact keys
-    assert main(["diagnose", str(file), *options, "--dry-run"]) == 0
-    said = capsys.readouterr().out
+    assert "每个查询行存储 8 个数" in printed(*asked, "--lang", "zh")
+    said = printed("diagnose", file, *methods, "--currency", "bytes")
+    assert "Budget 388 bytes per query row" in said  # of 32 exact keys
+    said = printed(*asked, "--dry-run")
     assert "2 methods on 2 heads" in said
     assert "positive(m=4)" in said
-    assert main(["diagnose", str(file), "--heads", "7.7"]) == 1
-    assert "no layer 7, head 7" in capsys.readouterr().err
+    assert "no layer 7, head 7" in refused("diagnose", file, "--heads", "7.7")
     np.savez(tmp_path / "b.npz", q=x.q, k=x.k)
-    assert main(["diagnose", str(tmp_path / "b.npz"), *options, "--metric", "output"]) == 1
-    assert "needs values, and b has no v" in capsys.readouterr().err
+    said = refused("diagnose", tmp_path / "b.npz", *methods, "--metric", "output")
+    assert "needs values, and b has no v" in said
 
 
 def test_the_gap_of_a_class_is_between_what_needs_all_logits_and_what_runs():

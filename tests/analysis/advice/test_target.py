@@ -19,7 +19,6 @@ from analysis.inputs import Head
 from analysis.runs.seeds import seed_sequence
 from approx import parse
 from approx.method.prices import CURRENCIES
-from figures.command.cli import main
 from figures.command.target import ERRORS
 
 N = 24
@@ -193,25 +192,21 @@ def test_what_cannot_be_asked_is_refused():
     ]
 
 
-def test_command_says_what_a_target_needs(tmp_path, capsys):
+def test_command_says_what_a_target_needs(tmp_path, printed):
     x = inputs.sample("smollm2").first(48)
     path = tmp_path / "qk.npz"
     np.savez(path, q=x.q[:2], k=x.k[:2], v=x.v[:2], causal=1)
-    given = ["target", str(path), "--method", "sink_window", "--jobs", "1"]
-    methods = ["--method", "top_k", "--currency", "reads"]
-    assert main([*given, *methods, "--tv", "0.1", "--json", "--out", str(tmp_path / "out")]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    given = ["target", path, "--method", "sink_window", "--jobs", "1"]
+    both = [*given, "--method", "top_k", "--currency", "reads", "--tv", "0.1"]
+    rows = json.loads(printed(*both, "--json", "--out", tmp_path / "out"))
     assert {row["metric"] for row in rows} == {"attention_tv"}
     assert len(rows) == 2 * 3
     assert (tmp_path / "out" / "data" / "needed.csv").exists()
-    assert main([*given, *methods, "--tv", "0.1", "--rows", "24"]) == 0
-    said = capsys.readouterr().out
+    said = printed(*both, "--rows", "24")
     assert max(map(len, said.splitlines())) <= 80
     for part in ("head cheapest", "numbers read per new", '--method "sink_window(k=', "24 of 48"):
         assert part in " ".join(said.split())
-    assert main([*given, *methods, "--tv", "0.1", "--lang", "zh"]) == 0
-    assert "目标" in capsys.readouterr().out
+    assert "目标" in printed(*both, "--lang", "zh")
     assert {metric for metric, _ in ERRORS.values()} == {*METRICS}
     for option, (metric, _) in ERRORS.items():
-        assert main([*given, f"--{option}", "0.25"]) == 0
-        assert f"Target {metric} ≤ 0.25" in capsys.readouterr().out
+        assert f"Target {metric} ≤ 0.25" in printed(*given, f"--{option}", "0.25")

@@ -23,7 +23,6 @@ from approx.low_rank.coreset import Coreset
 from approx.low_rank.thinning import thinned
 from approx.polynomials import error_bounds
 from figures.command import options, theory as theories
-from figures.command.cli import main
 
 TIGHT = 1e-9  # decompositions of 40 × 40, and sums of some 10³ terms
 
@@ -156,7 +155,7 @@ def test_sampling_rank_states_and_columns_are_those_of_plain_sums(mask):
     assert one.predicted <= one.measured
 
 
-def test_the_command_says_it_of_each_head_or_of_all(tmp_path, capsys, monkeypatch):
+def test_the_command_says_it_of_each_head_or_of_all(tmp_path, printed, monkeypatch):
     x = head(n=16)
     file = tmp_path / "qk.npz"
     np.savez(file, q=x.q[None].repeat(2, 0), k=x.k[None].repeat(2, 0), causal=1)
@@ -168,17 +167,14 @@ def test_the_command_says_it_of_each_head_or_of_all(tmp_path, capsys, monkeypatc
         return one_by_one(*arguments, **options)
 
     monkeypatch.setattr(theories.engines, "results", counted)
-    assert main(["theory", str(file), "--jobs", "3"]) == 0
+    assert printed("theory", file, "--jobs", "3")
     assert asked == [1]  # for so few entries no process is begun
-    assert capsys.readouterr().out
     monkeypatch.setattr(options, "OWN_PROCESS", 256)
-    assert main(["theory", str(file), "--jobs", "3"]) == 0
+    said = printed("theory", file, "--jobs", "3")
     assert asked == [1, 3]
-    said = capsys.readouterr().out
     assert said.count("bounded entries") == 4  # two heads, both, and what it is
     assert max(map(len, said.splitlines())) <= theories.COLUMNS
-    assert main(["theory", str(file), "--heads", "0.1", "--json", "--lang=zh"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(printed("theory", file, "--heads", "0.1", "--json", "--lang=zh"))
     assert [one["theory"] for one in found] == [str(theory.name) for theory in THEORIES]
     assert [one["met"] for one in found if one["theory"] == "rank"] == [False]
     one = rows(head(n=24)).reset_index()
