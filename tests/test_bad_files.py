@@ -280,25 +280,22 @@ BY_HEAD = np.stack([HEADS[0], -HEADS[0], HEADS[0]], 2).swapaxes(0, 1)  # (16, 2,
 BITS = (HEADS[0].view("u4") >> 16).astype("u2")  # which have no further bits
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ({"q": BITS, "k": BITS}, HEADS[0]),
-        ({"q": BITS.view("i2"), "k": BITS}, HEADS[0]),
-        ({"q": BITS.view("V2"), "k": BITS.view("V2")}, HEADS[0]),
-        ({"q": SIDE, "k": SIDE}, HEADS),
-        ({"q": SIDE[0], "k": SIDE[0]}, HEADS[0]),
-        ({"q": SIDE[0], "k": SIDE[0, :, :260]}, HEADS[0]),  # grouped queries
-        ({"q": HEADS[0].ravel(), "k": HEADS[0].ravel()}, HEADS[0]),
-        ({"x.bin": HEADS[0]}, HEADS[0]),
-        ({f"layer_{i}_{x}": HEADS[i] for x in "qk" for i in range(12)}, HEADS),
-        ({f"l[{i // 2}].h{i % 2 * 8 + 2}_{x}": HEADS[i] for x in "qk" for i in range(12)}, HEADS),
-        ({"blocks.3.attn.Wqkv": np.concatenate([SIDE, -SIDE, SIDE], -1)}, SIDE),
-        ({"c.qkv": np.concatenate([SIDE, -SIDE[..., :260], SIDE[..., :260]], -1)}, SIDE),
-        ({"query_key_value": BY_HEAD.reshape(16, -1)}, HEADS[0]),
-        ({"query_key_value": np.stack([HEADS, -HEADS, HEADS], 1)}, HEADS),
-    ],
-)
+@pytest.mark.parametrize(("content", "expected"), [
+    ({"q": BITS, "k": BITS}, HEADS[0]),
+    ({"q": BITS.view("i2"), "k": BITS}, HEADS[0]),
+    ({"q": BITS.view("V2"), "k": BITS.view("V2")}, HEADS[0]),
+    ({"q": SIDE, "k": SIDE}, HEADS),
+    ({"q": SIDE[0], "k": SIDE[0]}, HEADS[0]),
+    ({"q": SIDE[0], "k": SIDE[0, :, :260]}, HEADS[0]),  # grouped queries
+    ({"q": HEADS[0].ravel(), "k": HEADS[0].ravel()}, HEADS[0]),
+    ({"x.bin": HEADS[0]}, HEADS[0]),
+    ({f"layer_{i}_{x}": HEADS[i] for x in "qk" for i in range(12)}, HEADS),
+    ({f"l[{i // 2}].h{i % 2 * 8 + 2}_{x}": HEADS[i] for x in "qk" for i in range(12)}, HEADS),
+    ({"blocks.3.attn.Wqkv": np.concatenate([SIDE, -SIDE, SIDE], -1)}, SIDE),
+    ({"c.qkv": np.concatenate([SIDE, -SIDE[..., :260], SIDE[..., :260]], -1)}, SIDE),
+    ({"query_key_value": BY_HEAD.reshape(16, -1)}, HEADS[0]),
+    ({"query_key_value": np.stack([HEADS, -HEADS, HEADS], 1)}, HEADS),
+])  # fmt: skip
 def test_what_a_message_says_to_save_is_right(tmp_path, content, expected):
     [*names], [first, *_] = content, content.values()
     path = tmp_path / ("x.bin" if names == ["x.bin"] else "x.npz")

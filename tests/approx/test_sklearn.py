@@ -52,10 +52,7 @@ def test_names_and_errors():
         ({"n_components": 0}, "n_components must be >= 1, got 0"),
         ({"scale": -1}, "scale must be finite and > 0, got -1"),
         ({"projection": "square"}, "projection"),
-        (
-            {"projection": "moment_matched", "n_components": 3},
-            "needs n_components >= 4 at d=3",
-        ),
+        ({"projection": "moment_matched", "n_components": 3}, "needs n_components >= 4 at d=3"),
     ]:
         with pytest.raises(ValueError, match=match):
             SoftmaxKernelSampler(**parameters).fit(X)

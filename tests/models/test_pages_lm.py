@@ -157,15 +157,12 @@ def test_a_command_does_what_the_page_says(printed, shell):
         assert (shell.folder / name).stat().st_size > 0, name
 
 
-@pytest.mark.parametrize(
-    "printed",
-    [
-        f"{SUBSTITUTE}{FEW} --json",
-        f"expqk substitute MODEL_DIR TEXT --plan plan.json{FEW} --json",
-        "expqk diagnose qk.npz --trials 1 --json",
-        f"{GENERATE} --max-tokens 64 --tokens 4 --json",
-    ],
-)
+@pytest.mark.parametrize("printed", [
+    f"{SUBSTITUTE}{FEW} --json",
+    f"expqk substitute MODEL_DIR TEXT --plan plan.json{FEW} --json",
+    "expqk diagnose qk.npz --trials 1 --json",
+    f"{GENERATE} --max-tokens 64 --tokens 4 --json",
+])  # fmt: skip
 def test_what_is_for_machines_can_be_read_by_them(printed, shell):
     settled(shell, PLAN, WITH_TORCH[PLAN].says)
     settled(shell, NPZ, WITH_TORCH[NPZ].says)

@@ -28,13 +28,10 @@ def every(table):
         yield price / len(parts), damage
 
 
-@pytest.mark.parametrize(
-    ("find", "limited", "sought", "text"),
-    [
-        (allocate, "price", "damage", "raise the budget"),
-        (cheapest, "damage", "price", "no choice has less damage than"),
-    ],
-)
+@pytest.mark.parametrize(("find", "limited", "sought", "text"), [
+    (allocate, "price", "damage", "raise the budget"),
+    (cheapest, "damage", "price", "no choice has less damage than"),
+])  # fmt: skip
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4), st.integers(1, 40))
 def test_against_every_choice(find, limited, sought, text, seed, heads, sizes, quarters):

@@ -148,14 +148,11 @@ def test_monte_carlo_takes_what_no_query_sees_for_nothing(spec):
 # What inputs are like
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        [3.0, -1.0, 2.0, -0.0, 5.0, 1e-300], [7.0] * 9, [1.0] * 5 + [2.0] * 5,
-        [1.0] * 6 + [2.0] * 5,
-        [-np.inf, -1e308, 0.0, np.nextafter(0, 1), 1.0, np.nextafter(1, 2), 1e308],
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("numbers", [
+    [3.0, -1.0, 2.0, -0.0, 5.0, 1e-300], [7.0] * 9, [1.0] * 5 + [2.0] * 5,
+    [1.0] * 6 + [2.0] * 5,
+    [-np.inf, -1e308, 0.0, np.nextafter(0, 1), 1.0, np.nextafter(1, 2), 1e308],
+])  # fmt: skip
 def test_the_median_of_many_numbers_is_that_of_all(monkeypatch, numbers):
     monkeypatch.setattr(exact, "STRIPE", 2)
     parts = [np.array(numbers[i : i + 3]) for i in range(0, len(numbers), 3)]

@@ -416,14 +416,11 @@ def test_other_numbers_are_converted(tmp_path, kind):
         np.testing.assert_array_equal(found.q, content["q"].astype(dtype), strict=True)
 
 
-@pytest.mark.parametrize(
-    ("stem", "name"),
-    [
-        ("my heads_v1.2 (最终)", "my heads_v1.2 (最终)"), ("../a|b $x$ <i> `c`", "a|b $x$ <i> `c`"),
-        (".u\u0308", ".u\u0308"), ("a\n\tb\x1b[31m", "a b [31m"), ("a\udcff\u202eb", "a b"),
-        ("x" * 100 + "1.1", "x" * 19 + "..." + "x" * 15 + "1.1"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("stem", "name"), [
+    ("my heads_v1.2 (最终)", "my heads_v1.2 (最终)"), ("../a|b $x$ <i> `c`", "a|b $x$ <i> `c`"),
+    (".u\u0308", ".u\u0308"), ("a\n\tb\x1b[31m", "a b [31m"), ("a\udcff\u202eb", "a b"),
+    ("x" * 100 + "1.1", "x" * 19 + "..." + "x" * 15 + "1.1"),
+])  # fmt: skip
 def test_heads_have_the_name_of_their_file_in_one_line(tmp_path, stem, name):
     (tmp_path / "in").mkdir()
     path = tmp_path / "in" / f"{stem}.npz"

@@ -89,15 +89,12 @@ def test_chosen_heads_come_in_order_with_their_own_keys(tmp_path, ending):
     np.testing.assert_array_equal(found["v"], [c.v[2, 1], c.v[0, 0], c.v[1, 1]], strict=True)
 
 
-@pytest.mark.parametrize(
-    ("heads", "sources"),
-    [
-        ([(2, 3), (2, 2), (0, 0), (0, 1)], [(2, 1), (0, 0)]),
-        ([(0, 0), (0, 1), (1, 2)], [(0, 0), (0, 0), (1, 1)]),
-        ([(0, 0), (0, 2), (0, 1), (0, 3)], [(0, 0), (0, 1), (0, 0), (0, 1)]),
-        ([(1, 1)], [(1, 0)]),
-    ],
-)
+@pytest.mark.parametrize(("heads", "sources"), [
+    ([(2, 3), (2, 2), (0, 0), (0, 1)], [(2, 1), (0, 0)]),
+    ([(0, 0), (0, 1), (1, 2)], [(0, 0), (0, 0), (1, 1)]),
+    ([(0, 0), (0, 2), (0, 1), (0, 3)], [(0, 0), (0, 1), (0, 0), (0, 1)]),
+    ([(1, 1)], [(1, 0)]),
+])  # fmt: skip
 def test_groups_of_one_length_store_their_keys_once(tmp_path, heads, sources):
     c = made_up()
     save(c, tmp_path / "x.npz", heads=heads)
@@ -117,17 +114,14 @@ def test_some_layers_say_which(tmp_path):
     np.testing.assert_array_equal(whole.at(7, 1).q, c.q[1, 1])
 
 
-@pytest.mark.parametrize(
-    ("windows", "heads", "expected"),
-    [
-        ((), None, None),
-        ((0, 3, 2), None, [0, 3, 2]),
-        ((3, 3, 3), None, 3),
-        ((0, 3, 2), [(2, 0), (0, 1)], [2, 0]),
-        ((0, 3, 2), [(1, 0), (1, 3)], 3),
-        ((0, 3, 2), [(0, 0)], None),
-    ],
-)
+@pytest.mark.parametrize(("windows", "heads", "expected"), [
+    ((), None, None),
+    ((0, 3, 2), None, [0, 3, 2]),
+    ((3, 3, 3), None, 3),
+    ((0, 3, 2), [(2, 0), (0, 1)], [2, 0]),
+    ((0, 3, 2), [(1, 0), (1, 3)], 3),
+    ((0, 3, 2), [(0, 0)], None),
+])  # fmt: skip
 def test_windows_are_one_for_all_or_one_a_row(tmp_path, windows, heads, expected):
     save(made_up(windows=windows), tmp_path / "x.npz", heads=heads)
     found = read(tmp_path / "x.npz")
@@ -136,15 +130,12 @@ def test_windows_are_one_for_all_or_one_a_row(tmp_path, windows, heads, expected
         np.testing.assert_array_equal(found["window"], np.array(expected), strict=True)
 
 
-@pytest.mark.parametrize(
-    ("heads", "changes", "message"),
-    [
-        ([], {}, "at least one"),
-        ([(3, 0)], {}, "layer must be <= 2, got 3"),
-        ([(0, 4)], {}, "head must be <= 3, got 4"),
-        ([(5, 0)], {"layers": (0, 4, 9)}, r"one of those captured, \(0, 4, 9\), got 5"),
-    ],
-)
+@pytest.mark.parametrize(("heads", "changes", "message"), [
+    ([], {}, "at least one"),
+    ([(3, 0)], {}, "layer must be <= 2, got 3"),
+    ([(0, 4)], {}, "head must be <= 3, got 4"),
+    ([(5, 0)], {"layers": (0, 4, 9)}, r"one of those captured, \(0, 4, 9\), got 5"),
+])  # fmt: skip
 def test_heads_that_are_not_there_are_refused(tmp_path, heads, changes, message):
     with pytest.raises(ValueError, match=message):
         save(dataclasses.replace(made_up(), **changes), tmp_path / "x.npz", heads=heads)
@@ -197,18 +188,15 @@ def test_missing_safetensors_is_named_with_its_install_line(tmp_path, monkeypatc
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"max_tokens": 1}, ValueError, "max_tokens must be >= 2, got 1"),
-        ({"max_tokens": 8.0}, TypeError, "max_tokens must be an integer"),
-        ({"dtype": "float8"}, ValueError, "dtype must be one of float16, float32, float64"),
-        ({"layers": []}, ValueError, "layers must name at least one layer"),
-        ({"layers": [0, -1]}, ValueError, "layer must be >= 0, got -1"),
-        ({"check": "no"}, TypeError, "check must be True or False"),
-        ({"layers": [0], "heads": [(0, 1)]}, ValueError, "layers follow from heads: leave them"),
-    ],
-)
+@pytest.mark.parametrize(("options", "error", "message"), [
+    ({"max_tokens": 1}, ValueError, "max_tokens must be >= 2, got 1"),
+    ({"max_tokens": 8.0}, TypeError, "max_tokens must be an integer"),
+    ({"dtype": "float8"}, ValueError, "dtype must be one of float16, float32, float64"),
+    ({"layers": []}, ValueError, "layers must name at least one layer"),
+    ({"layers": [0, -1]}, ValueError, "layer must be >= 0, got -1"),
+    ({"check": "no"}, TypeError, "check must be True or False"),
+    ({"layers": [0], "heads": [(0, 1)]}, ValueError, "layers follow from heads: leave them"),
+])  # fmt: skip
 def test_bad_options_are_refused(folder, options, error, message):
     with pytest.raises(error, match=message):
         capture(folder, folder / "text.txt", **options)
@@ -227,15 +215,12 @@ def test_model_may_be_one_gguf_file(tmp_path):
     assert "gguf_file" not in Place.from_path(tmp_path)[2]
 
 
-@pytest.mark.parametrize(
-    ("given", "name"),
-    [
-        (".", "my model (最终)"),
-        ("../my model (最终)/", "my model (最终)"),
-        ("../link", "my model (最终)"),
-        ("../models--org--SmolLM2-135M/snapshots/93efa2f097d5", "SmolLM2-135M"),
-    ],
-)
+@pytest.mark.parametrize(("given", "name"), [
+    (".", "my model (最终)"),
+    ("../my model (最终)/", "my model (最终)"),
+    ("../link", "my model (最终)"),
+    ("../models--org--SmolLM2-135M/snapshots/93efa2f097d5", "SmolLM2-135M"),
+])  # fmt: skip
 def test_a_model_has_the_name_of_its_folder_or_repository(given, name, tmp_path, monkeypatch):
     own = tmp_path / "my model (最终)"
     for folder in (own, tmp_path / "models--org--SmolLM2-135M/snapshots/93efa2f097d5"):
@@ -340,17 +325,14 @@ def attention(c):
 
 
 @with_torch
-@pytest.mark.parametrize(
-    ("kind", "changes", "kv_heads", "causal", "windows"),
-    [
-        ("esm", {}, 4, False, ()),
-        ("llama", {}, 2, True, ()),
-        ("gpt2", {}, 4, True, ()),
-        ("mistral", {"sliding_window": 8}, 2, True, (8, 8)),
-        ("gemma3_text", LOCAL_FIRST, 2, True, (7, 0)),
-        ("gpt_oss", {"sliding_window": 7}, 2, True, (7, 0)),
-    ],
-)
+@pytest.mark.parametrize(("kind", "changes", "kv_heads", "causal", "windows"), [
+    ("esm", {}, 4, False, ()),
+    ("llama", {}, 2, True, ()),
+    ("gpt2", {}, 4, True, ()),
+    ("mistral", {"sliding_window": 8}, 2, True, (8, 8)),
+    ("gemma3_text", LOCAL_FIRST, 2, True, (7, 0)),
+    ("gpt_oss", {"sliding_window": 7}, 2, True, (7, 0)),
+])  # fmt: skip
 def test_capture_reproduces_the_attention_of_the_model(kind, changes, kv_heads, causal, windows):
     model = build(kind, **changes)
     if kind == "gpt_oss":
@@ -380,16 +362,13 @@ def test_capture_reproduces_the_attention_of_the_model(kind, changes, kv_heads, 
 
 
 @with_torch
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        ("llama", {}),
-        ("gpt2", {}),
-        ("mistral", {"sliding_window": 5}),
-        ("gemma3_text", LOCAL_FIRST),
-        ("gpt_oss", {"sliding_window": 5}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "changes"), [
+    ("llama", {}),
+    ("gpt2", {}),
+    ("mistral", {"sliding_window": 5}),
+    ("gemma3_text", LOCAL_FIRST),
+    ("gpt_oss", {"sliding_window": 5}),
+])  # fmt: skip
 def test_a_text_read_in_pieces_has_the_last_queries_and_all_keys_of_the_whole(
     kind, changes, monkeypatch
 ):
@@ -470,15 +449,12 @@ def test_float16_is_the_rounded_capture_or_refused():
 
 
 @with_torch
-@pytest.mark.parametrize(
-    ("kind", "changes", "message"),
-    [
-        ("gemma2", {"attn_logit_softcapping": 50.0}, "soft-cap"),
-        ("bloom", {}, "ALiBi"),
-        ("mpnet", {}, "cannot be taken"),
-        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "in scaling|output differs"),  # 4.56
-    ],
-)
+@pytest.mark.parametrize(("kind", "changes", "message"), [
+    ("gemma2", {"attn_logit_softcapping": 50.0}, "soft-cap"),
+    ("bloom", {}, "ALiBi"),
+    ("mpnet", {}, "cannot be taken"),
+    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "in scaling|output differs"),  # 4.56
+])  # fmt: skip
 def test_attention_that_q_k_v_cannot_represent_is_refused(kind, changes, message):
     model = build(kind, **changes)
     with pytest.raises(ValueError, match=message):
@@ -579,22 +555,19 @@ def test_what_a_model_has_not_is_refused_before_it_is_read(tmp_path, monkeypatch
 
 
 @with_torch
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("config.json", (b'_layers": 2', b'_layers": 3'), r"9 arrays .* as layers\.2\."),
-        ("config.json", (b'_size": 48', b'_size": 40'), "6 arrays .* in another shape"),
-        ("config.json", (b'_size": 32', b'_size": "32"'), r"config\.json cannot be .*hidden"),
-        ("config.json", (b'_heads": 4', b'_heads": 3'), "cannot be read: .*mult|another shape"),
-        ("config.json", (b'_layers": 2', b'_layers": -2'), r"json cannot be .* -2"),
-        ("tokenizer.json", (b'"version"', b"version"), r"read: .+; tokenizer\.json is no JSON$"),
-        ("tokenizer.json", (b'"people": 3', b'"people": 300'), "gives token 300, .* has only 50"),
-        ("model.safetensors", (b"\0" * 4, b""), r"model\.safetensors cannot be read: "),
-        ("model.safetensors.index.json", (b"", b'{"weight_map": {"": "b.bin"}}'), "b.bin, which"),
-        ("model.safetensors.index.json", (b"", b'{"weight_map": []}'), r"json cannot be read"),
-        ("model.gguf", (b"", b"GGUF\3\0\0\0" + bytes(12)), r"model\.gguf cannot be read: "),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "change", "message"), [
+    ("config.json", (b'_layers": 2', b'_layers": 3'), r"9 arrays .* as layers\.2\."),
+    ("config.json", (b'_size": 48', b'_size": 40'), "6 arrays .* in another shape"),
+    ("config.json", (b'_size": 32', b'_size": "32"'), r"config\.json cannot be .*hidden"),
+    ("config.json", (b'_heads": 4', b'_heads": 3'), "cannot be read: .*mult|another shape"),
+    ("config.json", (b'_layers": 2', b'_layers": -2'), r"json cannot be .* -2"),
+    ("tokenizer.json", (b'"version"', b"version"), r"read: .+; tokenizer\.json is no JSON$"),
+    ("tokenizer.json", (b'"people": 3', b'"people": 300'), "gives token 300, .* has only 50"),
+    ("model.safetensors", (b"\0" * 4, b""), r"model\.safetensors cannot be read: "),
+    ("model.safetensors.index.json", (b"", b'{"weight_map": {"": "b.bin"}}'), "b.bin, which"),
+    ("model.safetensors.index.json", (b"", b'{"weight_map": []}'), r"json cannot be read"),
+    ("model.gguf", (b"", b"GGUF\3\0\0\0" + bytes(12)), r"model\.gguf cannot be read: "),
+])  # fmt: skip
 def test_a_damaged_model_is_one_sentence_that_names_the_file(tmp_path, name, change, message):
     model_dir, text = saved(tmp_path, "llama")
     path = model_dir / name

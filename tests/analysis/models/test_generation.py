@@ -250,19 +250,16 @@ def test_generate_says_what_the_model_says_and_compares(tmp_path):
 
 
 @with_torch
-@pytest.mark.parametrize(
-    ("choice", "options", "message"),
-    [
-        (Plan("other.Q4_1", {}), {}, "the plan is for the model other.Q4_1, and this is model"),
-        (Plan("model", {(3, 0): parse("exact()")}), {}, "has no head 3.0: its layers are 0 to 2"),
-        (parse("nystrom(rank=4)"), {}, "no model can run nystrom.*: reads tokens that the mask"),
-        (parse("top_k(k=4)"), {}, "no model can run top_k.*: needs all logits"),
-        (parse("sink_window()"), {}, "is a template"),
-        (parse("snapkv(k=64)"), {}, "has no cache|no model can run"),
-        (parse("exact()"), {"tokens": 0}, "tokens must be >= 1"),
-        (Plan("model", {}), {"heads": [(0, 0)]}, "a plan names its own heads"),
-    ],
-)
+@pytest.mark.parametrize(("choice", "options", "message"), [
+    (Plan("other.Q4_1", {}), {}, "the plan is for the model other.Q4_1, and this is model"),
+    (Plan("model", {(3, 0): parse("exact()")}), {}, "has no head 3.0: its layers are 0 to 2"),
+    (parse("nystrom(rank=4)"), {}, "no model can run nystrom.*: reads tokens that the mask"),
+    (parse("top_k(k=4)"), {}, "no model can run top_k.*: needs all logits"),
+    (parse("sink_window()"), {}, "is a template"),
+    (parse("snapkv(k=64)"), {}, "has no cache|no model can run"),
+    (parse("exact()"), {"tokens": 0}, "tokens must be >= 1"),
+    (Plan("model", {}), {"heads": [(0, 0)]}, "a plan names its own heads"),
+])  # fmt: skip
 def test_what_cannot_run_is_one_line(tmp_path, choice, options, message):
     model, _ = saved(tmp_path)
     with pytest.raises((ValueError, TypeError), match=message) as caught:
@@ -277,15 +274,12 @@ MLA = {
 
 
 @with_torch
-@pytest.mark.parametrize(
-    ("kind", "changes", "message"),
-    [
-        ("gemma2", {"attn_logit_softcapping": 50.0}, "a soft-cap on the logits"),
-        ("deepseek_v3", MLA, "multi-head latent attention"),
-        ("bloom", {}, r"does not call its attention .*ALiBi"),
-        ("falcon_mamba", {}, "of the kind falcon_mamba has no attention heads"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "changes", "message"), [
+    ("gemma2", {"attn_logit_softcapping": 50.0}, "a soft-cap on the logits"),
+    ("deepseek_v3", MLA, "multi-head latent attention"),
+    ("bloom", {}, r"does not call its attention .*ALiBi"),
+    ("falcon_mamba", {}, "of the kind falcon_mamba has no attention heads"),
+])  # fmt: skip
 def test_models_that_no_plan_fits_are_refused_by_whoever_would_run_one(
     kind, changes, message, tmp_path
 ):

@@ -108,17 +108,14 @@ def test_results_follow_from_advice_curves_and_measurements(tmp_path):
     assert found.about["date"] == "2026-11-23"
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model": "other"}, "another model, tiny and not other"),
-        ({"tokens": 300}, "another tokens, 200 and not 300"),
-        ({"text_sha256": "35"}, "another text sha256, 34 and not 35"),
-        ({"budget": None}, "another budget, 64.0 and not None"),
-        ({"code": "c1"}, "another code, c0de and not c1"),
-        ({"torch": "3"}, "another torch, 2 and not 3"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"model": "other"}, "another model, tiny and not other"),
+    ({"tokens": 300}, "another tokens, 200 and not 300"),
+    ({"text_sha256": "35"}, "another text sha256, 34 and not 35"),
+    ({"budget": None}, "another budget, 64.0 and not None"),
+    ({"code": "c1"}, "another code, c0de and not c1"),
+    ({"torch": "3"}, "another torch, 2 and not 3"),
+])  # fmt: skip
 def test_a_run_that_was_asked_something_else_is_refused(tmp_path, changes, message):
     for now in (NOW, {"date": "later"}):
         assert pipeline.beginning(Store(tmp_path), ASKED, now) == NOW
@@ -239,16 +236,13 @@ def test_a_run_is_what_its_parts_are_one_by_one(tiny, monkeypatch):
 
 
 @with_torch
-@pytest.mark.parametrize(
-    ("words", "options", "message"),
-    [
-        (300, {}, "the text gives 150 tokens to choose a plan on and 150 to measure it on, and"),
-        (0, {}, "the text gives 0 tokens to choose a plan on and 0 to measure"),
-        (500, {"max_tokens": 191}, "max_tokens must be >= 192, got 191"),
-        (500, {"budget": 0}, "budget must be"),
-        (500, {"currency": "gold"}, "currency must be one of"),
-    ],
-)
+@pytest.mark.parametrize(("words", "options", "message"), [
+    (300, {}, "the text gives 150 tokens to choose a plan on and 150 to measure it on, and"),
+    (0, {}, "the text gives 0 tokens to choose a plan on and 0 to measure"),
+    (500, {"max_tokens": 191}, "max_tokens must be >= 192, got 191"),
+    (500, {"budget": 0}, "budget must be"),
+    (500, {"currency": "gold"}, "currency must be one of"),
+])  # fmt: skip
 def test_bad_input_is_one_line(tiny, words, options, message):
     tiny[1].write_text(" ".join(["w3"] * words), encoding="utf-8")
     with pytest.raises(ValueError, match=message) as caught:

@@ -20,32 +20,29 @@ def test_file_reads_back_with_heads_in_order_and_facts_kept(tmp_path):
     assert list(written["heads"]) == ["2.3", "10.0"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ("[1]", "one JSON object"),
-        ("{", "and this is none"),
-        ("[" * 100_000, "and this is none"),
-        (GOOD | {"heads": [1]}, "one JSON object"),
-        (GOOD | {"heads": {"3": "exact()"}}, "LAYER.HEAD such as 3.1, got '3'"),
-        (GOOD | {"heads": {"03.1": "exact()"}}, "LAYER.HEAD such as 3.1, got '03.1'"),
-        (GOOD | {"heads": {"3.1": 7}}, "head 3.1: a spec must be text, got 7"),
-        (GOOD | {"heads": {"3.1": "sink_windw(k=2)"}}, "head 3.1: unknown method 'sink_windw'"),
-        (GOOD | {"heads": {"3.1": "top_k()"}}, r"head 3.1: top_k\(\) is a template"),
-        (
-            GOOD | {"heads": {"3.1": f"sink_window(k={10**24})"}},
-            "head 3.1: k must be <= 2147483647",
-        ),
-        (GOOD | {"model": 3}, "model must be a name, got 3"),
-        (GOOD | {"budget": -1}, "budget must be finite and > 0, got -1"),
-        (GOOD | {"budget": float("nan")}, "budget must be finite and > 0, got nan"),
-        (GOOD | {"target_kl": "x"}, "target_kl must be finite and > 0, got 'x'"),
-        (GOOD | {"currency": "dollars"}, "currency must be one of stored, reads"),
-        (GOOD | {"model_sha256": "ab"}, "model_sha256 must be a mapping of files to their SHA-256"),
-        (GOOD | {"model_sha256": {"a.gguf": 7}}, "model_sha256 of a.gguf must be text, got 7"),
-        ('{"model": "a", "heads": {"0.1": "exact()", "0.1": "one()"}}', "0.1 is there twice"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "message"), [
+    ("[1]", "one JSON object"),
+    ("{", "and this is none"),
+    ("[" * 100_000, "and this is none"),
+    (GOOD | {"heads": [1]}, "one JSON object"),
+    (GOOD | {"heads": {"3": "exact()"}}, "LAYER.HEAD such as 3.1, got '3'"),
+    (GOOD | {"heads": {"03.1": "exact()"}}, "LAYER.HEAD such as 3.1, got '03.1'"),
+    (GOOD | {"heads": {"3.1": 7}}, "head 3.1: a spec must be text, got 7"),
+    (GOOD | {"heads": {"3.1": "sink_windw(k=2)"}}, "head 3.1: unknown method 'sink_windw'"),
+    (GOOD | {"heads": {"3.1": "top_k()"}}, r"head 3.1: top_k\(\) is a template"),
+    (
+        GOOD | {"heads": {"3.1": f"sink_window(k={10**24})"}},
+        "head 3.1: k must be <= 2147483647",
+    ),
+    (GOOD | {"model": 3}, "model must be a name, got 3"),
+    (GOOD | {"budget": -1}, "budget must be finite and > 0, got -1"),
+    (GOOD | {"budget": float("nan")}, "budget must be finite and > 0, got nan"),
+    (GOOD | {"target_kl": "x"}, "target_kl must be finite and > 0, got 'x'"),
+    (GOOD | {"currency": "dollars"}, "currency must be one of stored, reads"),
+    (GOOD | {"model_sha256": "ab"}, "model_sha256 must be a mapping of files to their SHA-256"),
+    (GOOD | {"model_sha256": {"a.gguf": 7}}, "model_sha256 of a.gguf must be text, got 7"),
+    ('{"model": "a", "heads": {"0.1": "exact()", "0.1": "one()"}}', "0.1 is there twice"),
+])  # fmt: skip
 def test_bad_file_is_one_line_that_names_it(tmp_path, changed, message):
     path = tmp_path / "plan.json"
     path.write_text(changed if isinstance(changed, str) else json.dumps(changed), "utf-8")

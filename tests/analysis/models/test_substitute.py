@@ -294,23 +294,16 @@ def test_method_that_reads_the_future_says_so(folder):
 
 
 @with_torch
-@pytest.mark.parametrize(
-    ("choice", "options", "message"),
-    [
-        (Plan("other", {}), {}, "the plan is for the model other, and this is model"),
-        (Plan("model", {(3, 0): parse("exact()")}), {}, "model has no head 3.0: its layers are"),
-        (
-            parse("exact()"),
-            {"heads": [(0, 4)]},
-            "model has no head 0.4: its layers are 0 to 2",
-        ),
-        (parse("taylor()"), {"budget": 8}, r"taylor\(\) has no size that costs at most 8 "),
-        (parse("linformer(rank=4)"), {}, "cannot be used under a mask: "),
-        (parse("exact()"), {"skip": 89}, "skip must be <= 88, got 89"),
-        (parse("exact()"), {"max_tokens": 1}, "max_tokens must be >= 2"),
-        ("exact()", {}, "every choice must be a method or a plan"),
-    ],
-)
+@pytest.mark.parametrize(("choice", "options", "message"), [
+    (Plan("other", {}), {}, "the plan is for the model other, and this is model"),
+    (Plan("model", {(3, 0): parse("exact()")}), {}, "model has no head 3.0: its layers are"),
+    (parse("exact()"), {"heads": [(0, 4)]}, "model has no head 0.4: its layers are 0 to 2"),
+    (parse("taylor()"), {"budget": 8}, r"taylor\(\) has no size that costs at most 8 "),
+    (parse("linformer(rank=4)"), {}, "cannot be used under a mask: "),
+    (parse("exact()"), {"skip": 89}, "skip must be <= 88, got 89"),
+    (parse("exact()"), {"max_tokens": 1}, "max_tokens must be >= 2"),
+    ("exact()", {}, "every choice must be a method or a plan"),
+])  # fmt: skip
 def test_bad_choice_is_one_line(folder, choice, options, message):
     with pytest.raises((ValueError, TypeError), match=message) as caught:
         substitute(*folder, choice if not isinstance(choice, str) else [choice], **options)

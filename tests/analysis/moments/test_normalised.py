@@ -8,15 +8,12 @@ from approx import parse
 from approx.estimate import exact
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "positive(m=400)",
-        "scatterbrain(positive(m=200), top_k(k=1))",
-        pytest.param("trigonometric(m=800)", marks=pytest.mark.slow),
-        pytest.param("positive(m=400, projection='orthogonal')", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("spec", [
+    "positive(m=400)",
+    "scatterbrain(positive(m=200), top_k(k=1))",
+    pytest.param("trigonometric(m=800)", marks=pytest.mark.slow),
+    pytest.param("positive(m=400, projection='orthogonal')", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_the_delta_method(spec):
     """Bias and variance of a ratio to first order: 20 % of the largest, at m ≥ 200 where R ≪ 1."""
     rng = np.random.default_rng(6)
@@ -38,13 +35,10 @@ def test_the_delta_method(spec):
     np.testing.assert_allclose(found.bias.sum(axis=1), 0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("q", "keys", "m", "lower"),
-    [
-        (0.6, (0.4, 0.3), 86, 0.14), (0.6, (0.4, 0.3), 6, 0.56),
-        (1.2, (0.36, 0.3), 520, 0.36), (1.2, (0.36, 0.3), 35, 0.79),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("q", "keys", "m", "lower"), [
+    (0.6, (0.4, 0.3), 86, 0.14), (0.6, (0.4, 0.3), 6, 0.56),
+    (1.2, (0.36, 0.3), 520, 0.36), (1.2, (0.36, 0.3), 35, 0.79),
+])  # fmt: skip
 def test_the_true_variance_is_lower_than_the_delta_method_says(q, keys, m, lower):
     """The numbers of the docstring, at R_jj = .02 and .3."""
     K = np.array(keys)

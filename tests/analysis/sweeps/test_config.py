@@ -56,23 +56,20 @@ def test_a_budget_may_be_left_out():
     assert {cell.budget for cell in loads(text).plan().cells} == {-1.0}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('kind = "gaussian"\nn = 6\nd = 2', inputs.gaussian(6, 2, rng=0)),
-        ('kind = "gaussian"\nn = 6\nd = 2\nseed = 5', inputs.gaussian(6, 2, rng=5)),
-        ('kind = "sphere"\nn = 6\nd = 2', inputs.sphere(6, 2, rng=0)),
-        (
-            'kind = "clustered"\nn = 6\nd = 2\nclusters = 2\nspread = 0\nshared = true',
-            inputs.clustered(6, 2, 2, 0.0, True, rng=0),
-        ),
-        ('kind = "clustered"\nn = 6\nd = 2', inputs.clustered(6, 2, rng=0)),
-        (
-            'kind = "generative"\nn = 6\nd = 2\ndelta = 0.5\nsize = 3\nshared = false',
-            inputs.generative(6, 2, 0.5, 3, shared=False, rng=0),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ('kind = "gaussian"\nn = 6\nd = 2', inputs.gaussian(6, 2, rng=0)),
+    ('kind = "gaussian"\nn = 6\nd = 2\nseed = 5', inputs.gaussian(6, 2, rng=5)),
+    ('kind = "sphere"\nn = 6\nd = 2', inputs.sphere(6, 2, rng=0)),
+    (
+        'kind = "clustered"\nn = 6\nd = 2\nclusters = 2\nspread = 0\nshared = true',
+        inputs.clustered(6, 2, 2, 0.0, True, rng=0),
+    ),
+    ('kind = "clustered"\nn = 6\nd = 2', inputs.clustered(6, 2, rng=0)),
+    (
+        'kind = "generative"\nn = 6\nd = 2\ndelta = 0.5\nsize = 3\nshared = false',
+        inputs.generative(6, 2, 0.5, 3, shared=False, rng=0),
+    ),
+])  # fmt: skip
 def test_synthetic_inputs_are_those_of_the_functions(text, expected):
     (found,) = heads(with_inputs(text))
     assert found.digest() == expected.digest()
@@ -119,48 +116,45 @@ def test_files_are_found_beside_the_config(tmp_path):
 # Refusals
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (("trials = 2", "trails = 2"), "unknown key 'trails', did you mean 'trials'? Known:"),
-        (("n = 8", "n = 8\nnn = 4"), "unknown key 'inputs[0].nn', did you mean 'inputs[0].n'?"),
-        (("n = 8", "n = 8\nclusters = 4"), "unknown key 'inputs[0].clusters'"),
-        (('"gaussian"', '"gausian"'), "inputs[0]: unknown kind 'gausian', did you mean"),
-        (('kind = "gaussian"', ""), "inputs[0].kind is missing: one of gaussian, "),
-        (('kind = "gaussian"', "kind = 3"), "inputs[0].kind must be text in one line, got 3"),
-        (("n = 8", ""), "inputs[0].n is missing"),
-        (('methods = ["positive", "zero"]', ""), "methods is missing"),
-        (("[0.5, 1]", "[0.5, nan]"), "temperatures[1] must be finite, got nan"),
-        (("[0.5, 1]", f"[1{'0' * 400}]"), "temperatures[0] must be finite, got inf"),
-        (("[0.5, 1]", "[0.5, -1]"), "temperatures[1]: temperature must be finite and > 0"),
-        (("[0.5, 1]", "[]"), "temperatures must not be empty"),
-        (("[0.5, 1]", "1.0"), "temperatures must be a list, got 1.0"),
-        (("[0.5, 1]", "[1.0, 0.5, 1]"), "temperatures[2]: 1 is given twice"),
-        (("[0.5, 1]", "[true]"), "temperatures[0] must be a number, got True"),
-        (("[4, 8.0]", "[4, 0]"), "budgets[1]: budget must be finite and > 0, got 0.0"),
-        (("[4, 8.0]", "[8, 8.0]"), "budgets[1]: 8.0 is given twice"),
-        (("[4, 8.0]", "[4]\ncurrency = 'keys'"), "currency must be one of stored, reads"),
-        (("budgets = [4, 8.0]", "currency = 'reads'"), "says what a budget counts: give a budget"),
-        (('"positive", "zero"', '"taylor(degree=9)"'), "budgets: no method fits 8 stored values"),
-        (('"positive", "zero"', '"zero", "zero"'), "methods[1]: 'zero' is given twice"),
-        (('"positive", "zero"', '"zero()", "zero"'), "method zero() is given twice"),
-        (('"positive", "zero"', '"zero", "postive"'), "methods[1]: unknown method 'postive', did"),
-        (('"positive", "zero"', '"zero", 3'), "methods[1] must be text in one line, got 3"),
-        (("budgets = [4, 8.0]", ""), "positive() is a template: give its size, or a budget"),
-        (("trials = 2", "trials = 2.0"), "trials must be an integer, got 2.0"),
-        (("seed = 3", "seed = -1"), "seed must be >= 0, got -1"),
-        (("n = 8", "n = 0"), "inputs[0]: n must be >= 1, got 0"),
-        (("n = 8", "n = '8'"), "inputs[0].n must be an integer, got '8'"),
-        (("n = 8", "n = 8\nwindow = 2"), "inputs[0]: window is the keys that a causal query"),
-        (("n = 8", "n = 8\ncausal = true\nwindow = 9"), "inputs[0]: window must be <= 8, got 9"),
-        (("n = 8", "n = 8\ncausal = 1"), "inputs[0].causal must be true or false, got 1"),
-        (("[[inputs]]", "[inputs]"), "inputs must be a list, got {'d': 3, 'kind'"),
-        (("seed = 3", "seed = 3\nseed = 4"), "Cannot overwrite a value (at line 3, column 9)"),
-        (("seed = 3", "seed ="), "Invalid value (at line 2, column"),
-        (("seed = 3", "seed = " + "[" * 10_000), "recursion"),
-        (("seed = 3", "seed = " + "9" * 5000), "Exceeds the limit"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "message"), [
+    (("trials = 2", "trails = 2"), "unknown key 'trails', did you mean 'trials'? Known:"),
+    (("n = 8", "n = 8\nnn = 4"), "unknown key 'inputs[0].nn', did you mean 'inputs[0].n'?"),
+    (("n = 8", "n = 8\nclusters = 4"), "unknown key 'inputs[0].clusters'"),
+    (('"gaussian"', '"gausian"'), "inputs[0]: unknown kind 'gausian', did you mean"),
+    (('kind = "gaussian"', ""), "inputs[0].kind is missing: one of gaussian, "),
+    (('kind = "gaussian"', "kind = 3"), "inputs[0].kind must be text in one line, got 3"),
+    (("n = 8", ""), "inputs[0].n is missing"),
+    (('methods = ["positive", "zero"]', ""), "methods is missing"),
+    (("[0.5, 1]", "[0.5, nan]"), "temperatures[1] must be finite, got nan"),
+    (("[0.5, 1]", f"[1{'0' * 400}]"), "temperatures[0] must be finite, got inf"),
+    (("[0.5, 1]", "[0.5, -1]"), "temperatures[1]: temperature must be finite and > 0"),
+    (("[0.5, 1]", "[]"), "temperatures must not be empty"),
+    (("[0.5, 1]", "1.0"), "temperatures must be a list, got 1.0"),
+    (("[0.5, 1]", "[1.0, 0.5, 1]"), "temperatures[2]: 1 is given twice"),
+    (("[0.5, 1]", "[true]"), "temperatures[0] must be a number, got True"),
+    (("[4, 8.0]", "[4, 0]"), "budgets[1]: budget must be finite and > 0, got 0.0"),
+    (("[4, 8.0]", "[8, 8.0]"), "budgets[1]: 8.0 is given twice"),
+    (("[4, 8.0]", "[4]\ncurrency = 'keys'"), "currency must be one of stored, reads"),
+    (("budgets = [4, 8.0]", "currency = 'reads'"), "says what a budget counts: give a budget"),
+    (('"positive", "zero"', '"taylor(degree=9)"'), "budgets: no method fits 8 stored values"),
+    (('"positive", "zero"', '"zero", "zero"'), "methods[1]: 'zero' is given twice"),
+    (('"positive", "zero"', '"zero()", "zero"'), "method zero() is given twice"),
+    (('"positive", "zero"', '"zero", "postive"'), "methods[1]: unknown method 'postive', did"),
+    (('"positive", "zero"', '"zero", 3'), "methods[1] must be text in one line, got 3"),
+    (("budgets = [4, 8.0]", ""), "positive() is a template: give its size, or a budget"),
+    (("trials = 2", "trials = 2.0"), "trials must be an integer, got 2.0"),
+    (("seed = 3", "seed = -1"), "seed must be >= 0, got -1"),
+    (("n = 8", "n = 0"), "inputs[0]: n must be >= 1, got 0"),
+    (("n = 8", "n = '8'"), "inputs[0].n must be an integer, got '8'"),
+    (("n = 8", "n = 8\nwindow = 2"), "inputs[0]: window is the keys that a causal query"),
+    (("n = 8", "n = 8\ncausal = true\nwindow = 9"), "inputs[0]: window must be <= 8, got 9"),
+    (("n = 8", "n = 8\ncausal = 1"), "inputs[0].causal must be true or false, got 1"),
+    (("[[inputs]]", "[inputs]"), "inputs must be a list, got {'d': 3, 'kind'"),
+    (("seed = 3", "seed = 3\nseed = 4"), "Cannot overwrite a value (at line 3, column 9)"),
+    (("seed = 3", "seed ="), "Invalid value (at line 2, column"),
+    (("seed = 3", "seed = " + "[" * 10_000), "recursion"),
+    (("seed = 3", "seed = " + "9" * 5000), "Exceeds the limit"),
+])  # fmt: skip
 def test_refusals_name_the_key(change, message):
     assert change[0] in GOOD
     with pytest.raises(ConfigError) as found:

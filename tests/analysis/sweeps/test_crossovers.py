@@ -26,15 +26,12 @@ def test_power_laws_cross_where_they_do():
     assert crossing(t, 2 * t, 2 * t**0.0) == 1.0  # on the grid
 
 
-@pytest.mark.parametrize(
-    ("sparse", "expected"),
-    [
-        ([0.4, 0.2, 0.4, 0.4], math.nan), ([0.2, 0.4, 0.4, 0.4], math.nan),  # only touch
-        ([0.1, 0.2, 0.1, 0.1], math.nan), ([0.2, 0.2, 0.2, 0.2], math.nan),
-        ([0.4, 0.2, 0.1, 0.4], 2**2.5), ([0.1, 0.2, 0.1, 0.4], 2**2.5),  # a touch before
-        ([0.1, 0.2, 0.2, 0.4], 2.0), ([0.1, 0.2, 0.0, 0.4], math.nan),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("sparse", "expected"), [
+    ([0.4, 0.2, 0.4, 0.4], math.nan), ([0.2, 0.4, 0.4, 0.4], math.nan),  # only touch
+    ([0.1, 0.2, 0.1, 0.1], math.nan), ([0.2, 0.2, 0.2, 0.2], math.nan),
+    ([0.4, 0.2, 0.1, 0.4], 2**2.5), ([0.1, 0.2, 0.1, 0.4], 2**2.5),  # a touch before
+    ([0.1, 0.2, 0.2, 0.4], 2.0), ([0.1, 0.2, 0.0, 0.4], math.nan),
+])  # fmt: skip
 def test_a_touch_is_no_crossing(sparse, expected):
     found = crossing([1, 2, 4, 8], sparse, [0.2] * 4)
     assert found == pytest.approx(expected, rel=1e-14, nan_ok=True)
@@ -75,16 +72,13 @@ def test_no_crossing_is_nan_and_errors_of_zero_or_infinity_are_passed_over():
     assert found == pytest.approx(8**0.5, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("place", "value", "rule"),
-    [
-        (0, 1.0, "temperatures must have 1 dimensions"),
-        (0, [0.0, 1.0], "temperatures must be > 0 and increase"),
-        (0, [2.0, 1.0], r"temperatures must be > 0 and increase, got \[2.0, 1.0\]"),
-        (1, [1.0, -1.0], r"sparse must be an error >= 0 .*, got \[1.0, -1.0\]"),
-        (2, [1.0], "low_rank must be an error >= 0 for each of 2 temperatures"),
-    ],
-)
+@pytest.mark.parametrize(("place", "value", "rule"), [
+    (0, 1.0, "temperatures must have 1 dimensions"),
+    (0, [0.0, 1.0], "temperatures must be > 0 and increase"),
+    (0, [2.0, 1.0], r"temperatures must be > 0 and increase, got \[2.0, 1.0\]"),
+    (1, [1.0, -1.0], r"sparse must be an error >= 0 .*, got \[1.0, -1.0\]"),
+    (2, [1.0], "low_rank must be an error >= 0 for each of 2 temperatures"),
+])  # fmt: skip
 def test_what_is_no_curve(place, value, rule):
     curves = [[1.0, 2.0], [1.0, 2.0], [2.0, 1.0]]
     curves[place] = value

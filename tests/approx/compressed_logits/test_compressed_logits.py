@@ -163,15 +163,12 @@ def test_recent_keys_are_exact_and_the_others_rounded():
 # Selection
 
 
-@pytest.mark.parametrize(
-    ("fields", "twin"),
-    [
-        ("by='pca'", lambda Q, K: naive.projected_logits(Q, K, 2, True)),
-        ("centred=False", lambda Q, K: naive.projected_logits(Q, K, 2, False)),
-        ("by='svd'", lambda Q, K: naive.best_logits(Q, K, 2)),
-        ("by='channels'", lambda Q, K: naive.channel_logits(Q, K, 2, False)),
-    ],
-)
+@pytest.mark.parametrize(("fields", "twin"), [
+    ("by='pca'", lambda Q, K: naive.projected_logits(Q, K, 2, True)),
+    ("centred=False", lambda Q, K: naive.projected_logits(Q, K, 2, False)),
+    ("by='svd'", lambda Q, K: naive.best_logits(Q, K, 2)),
+    ("by='channels'", lambda Q, K: naive.channel_logits(Q, K, 2, False)),
+])  # fmt: skip
 def test_the_keys_are_those_of_the_largest_compressed_logits(fields, twin):
     Q, K = drawn()
     for mask in (Mask.full(N, L), Mask.causal(N, L), Mask([0, 1, 2, 2, 3, 3, 5], [9] * 7, L)):

@@ -28,20 +28,17 @@ def intervals(draw, ordered=False):
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("first", "stop", "l", "message"),
-    [
-        ([0], [0], 3, "every query must see a key, first < stop, got first=0, stop=0 for query 0"),
-        ([0, 2], [3, 1], 3, "see a key, first < stop, got first=2, stop=1 for query 1"),
-        ([0, -1], [1, 1], 3, "first must be >= 0, got first=-1, stop=1 for query 1"),
-        ([0], [4], 3, "stop must be at most l=3, got first=0, stop=4 for query 0"),
-        ([3], [4], 3, "stop must be at most l=3"),
-        ([0], [2**62], 3, "stop must be at most l=3"),
-        ([0], np.array([2**64 - 1], np.uint64), 3, "stop must be at most l, got 18446744073709551"),
-        ([0, 0], [1], 3, r"one entry per query, got shapes \(2,\) and \(1,\)"),
-        ([0], [1], 0, "l must be >= 1, got 0"),
-    ],
-)
+@pytest.mark.parametrize(("first", "stop", "l", "message"), [
+    ([0], [0], 3, "every query must see a key, first < stop, got first=0, stop=0 for query 0"),
+    ([0, 2], [3, 1], 3, "see a key, first < stop, got first=2, stop=1 for query 1"),
+    ([0, -1], [1, 1], 3, "first must be >= 0, got first=-1, stop=1 for query 1"),
+    ([0], [4], 3, "stop must be at most l=3, got first=0, stop=4 for query 0"),
+    ([3], [4], 3, "stop must be at most l=3"),
+    ([0], [2**62], 3, "stop must be at most l=3"),
+    ([0], np.array([2**64 - 1], np.uint64), 3, "stop must be at most l, got 18446744073709551"),
+    ([0, 0], [1], 3, r"one entry per query, got shapes \(2,\) and \(1,\)"),
+    ([0], [1], 0, "l must be >= 1, got 0"),
+])  # fmt: skip
 def test_intervals_that_no_query_can_have(first, stop, l, message):
     with pytest.raises(ValueError, match=message):
         Mask(first, stop, l)

@@ -40,13 +40,10 @@ def test_exactly_the_limit_fits():
         memory.reserve(1001, "it", "n")
 
 
-@pytest.mark.parametrize(
-    ("nbytes", "written"),
-    [
-        (1001, "1001 B"), (12_800_000_000, "11.9 GiB"), (10**18, "888 PiB"), (2**70, "1.02e+3 EiB"),
-        (10**400, "8.67e+381 EiB"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("nbytes", "written"), [
+    (1001, "1001 B"), (12_800_000_000, "11.9 GiB"), (10**18, "888 PiB"), (2**70, "1.02e+3 EiB"),
+    (10**400, "8.67e+381 EiB"),
+])  # fmt: skip
 def test_the_error_says_what_how_much_the_limit_and_what_to_lower(nbytes, written, monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=2**34))
     memory.set_limit(1000)
@@ -83,17 +80,14 @@ def test_dense_matrices_are_refused_before_they_are_made():
         parse("robust_pca").approximate(x, x)  # a truncated SVD would stream it
 
 
-@pytest.mark.parametrize(
-    ("spec", "rows", "limit", "said"),
-    [
-        ("positive(m=1000000000000)", 1, None, "lower m, n or l"),
-        ("trigonometric(m=1000000000000000000000000000000)", 1, None, "lower m, n or l"),
-        ("coreset(rank=4)", 4, 1000, r"coreset\(rank=4\) would take .* lower rank"),
-        ("nystrom(rank=8)", 4, 1000, r"nystrom\(rank=8\) would take .* lower rank"),
-        ("lsh('cross_polytope', hashes=1, buckets=4096)", 64, 2**20,
-         "a cross-polytope hash would take .* lower buckets"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("spec", "rows", "limit", "said"), [
+    ("positive(m=1000000000000)", 1, None, "lower m, n or l"),
+    ("trigonometric(m=1000000000000000000000000000000)", 1, None, "lower m, n or l"),
+    ("coreset(rank=4)", 4, 1000, r"coreset\(rank=4\) would take .* lower rank"),
+    ("nystrom(rank=8)", 4, 1000, r"nystrom\(rank=8\) would take .* lower rank"),
+    ("lsh('cross_polytope', hashes=1, buckets=4096)", 64, 2**20,
+     "a cross-polytope hash would take .* lower buckets"),
+])  # fmt: skip
 def test_a_method_is_refused_before_it_draws_or_decomposes(spec, rows, limit, said):
     memory.set_limit(limit)
     with pytest.raises(ResourceLimitError, match=said):

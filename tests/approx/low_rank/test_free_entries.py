@@ -140,24 +140,21 @@ def test_order_orientation_sign_and_scale_do_not_matter_where_the_split_is_uniqu
         assert_array_equal(on, change(S.reshape(L.shape)) != 0)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda D: godec(D, 1, 3.5), "k must be between 0 and l = 3"),
-        (lambda D: godec(D, 1, -0.5), "k must be between 0 and l = 3"),
-        (lambda D: godec(D, 1, math.nan), "k must be between 0 and l = 3"),
-        (lambda D: godec(D, 1, 1, starts=[D.T]), "shape"),
-        (lambda D: at_budget(D, 1, ranks=[2]), "no rank of"),
-        (lambda D: at_budget(D, 1, ranks=[-1]), "every rank must be >= 0"),
-        (lambda D: inexact_alm(D, rho=0.9), "rho must be finite and >= 1"),
-        (lambda D: acc_alt_proj(D, 1, tolerance=-1.0), "tolerance must be finite and > 0"),
-        (lambda D: acc_alt_proj(D, 1, max_iterations=0), "max_iterations must be >= 1"),
-        (lambda D: stable_pca(D, 0.1, 0.0), "lam must be finite and > 0"),
-        (lambda D: stable_pca(D, 0.1, tolerance=0.0), "tolerance must be finite and > 0"),
-        (lambda D: stable_pca(D, 0.1, gap_tolerance=0.0), "gap_tolerance must be finite"),
-        (lambda D: stable_pca(D, -1.0), "delta must be finite and >= 0"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda D: godec(D, 1, 3.5), "k must be between 0 and l = 3"),
+    (lambda D: godec(D, 1, -0.5), "k must be between 0 and l = 3"),
+    (lambda D: godec(D, 1, math.nan), "k must be between 0 and l = 3"),
+    (lambda D: godec(D, 1, 1, starts=[D.T]), "shape"),
+    (lambda D: at_budget(D, 1, ranks=[2]), "no rank of"),
+    (lambda D: at_budget(D, 1, ranks=[-1]), "every rank must be >= 0"),
+    (lambda D: inexact_alm(D, rho=0.9), "rho must be finite and >= 1"),
+    (lambda D: acc_alt_proj(D, 1, tolerance=-1.0), "tolerance must be finite and > 0"),
+    (lambda D: acc_alt_proj(D, 1, max_iterations=0), "max_iterations must be >= 1"),
+    (lambda D: stable_pca(D, 0.1, 0.0), "lam must be finite and > 0"),
+    (lambda D: stable_pca(D, 0.1, tolerance=0.0), "tolerance must be finite and > 0"),
+    (lambda D: stable_pca(D, 0.1, gap_tolerance=0.0), "gap_tolerance must be finite"),
+    (lambda D: stable_pca(D, -1.0), "delta must be finite and >= 0"),
+])  # fmt: skip
 def test_bad_input_of_a_solver_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call(np.ones((2, 3)))

@@ -80,16 +80,13 @@ def test_exact_recovery_is_not_run_again():
     assert (confirmed.left == alone.left).all()
 
 
-@pytest.mark.parametrize(
-    "D",
-    [
-        attention(24),
-        attention(40, temperature=0.25)[:, :24],
-        attention(40, temperature=4.0)[:24],
-        np.random.default_rng(1).standard_normal((30, 20)),
-        naive.golden(60, 3, 0.05)[0] + naive.golden(60, 3, 0.05)[1],
-    ],
-)
+@pytest.mark.parametrize("D", [
+    attention(24),
+    attention(40, temperature=0.25)[:, :24],
+    attention(40, temperature=4.0)[:24],
+    np.random.default_rng(1).standard_normal((30, 20)),
+    naive.golden(60, 3, 0.05)[0] + naive.golden(60, 3, 0.05)[1],
+])  # fmt: skip
 def test_objective_equals_that_of_the_plain_solver(D):
     lam = max(D.shape) ** -0.5
     parts = inexact_alm(D, gap_tolerance=1e-6)
@@ -187,18 +184,15 @@ def test_the_method_finds_rank_and_entry_of_a_kernel():
 
 
 @pytest.mark.parametrize("mask", [None, "causal"])
-@pytest.mark.parametrize(
-    "solve",
-    [
-        lambda D, mask: inexact_alm(D, mask=mask, max_iterations=5),
-        lambda D, mask: inexact_alm(D[:50], mask=mask),
-        lambda D, mask: acc_alt_proj(D, 3, mask=mask, max_iterations=2),
-        lambda D, mask: godec(D, 3, 2.0, mask=mask),
-        lambda D, mask: at_budget(D, 8.0, mask=mask),
-        lambda D, mask: stable_pca(D, 0.1, mask=mask),
-        lambda D, mask: stable_pca(D, 1.0, mask=mask),
-    ],
-)
+@pytest.mark.parametrize("solve", [
+    lambda D, mask: inexact_alm(D, mask=mask, max_iterations=5),
+    lambda D, mask: inexact_alm(D[:50], mask=mask),
+    lambda D, mask: acc_alt_proj(D, 3, mask=mask, max_iterations=2),
+    lambda D, mask: godec(D, 3, 2.0, mask=mask),
+    lambda D, mask: at_budget(D, 8.0, mask=mask),
+    lambda D, mask: stable_pca(D, 0.1, mask=mask),
+    lambda D, mask: stable_pca(D, 1.0, mask=mask),
+])  # fmt: skip
 def test_the_residual_says_what_is_reached(solve, mask):
     D = 1e-3 * attention(64, temperature=0.5)
     parts = solve(D, mask)

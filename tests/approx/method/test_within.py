@@ -108,16 +108,13 @@ def test_the_weights_of_what_is_held_count_in_bytes(mask):
             assert 0.5 * budget < found.price(**shape).bytes <= budget
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "top_p(p=0.6)",
-        "scatterbrain(sparse=top_p(), low_rank=positive(m=4))",
-        "true_denominator(sparse=top_p())",
-        "sampled(sparse=top_p(), k=4)",
-        "centered(magicpig(sparse=sink_window(k=4)))",
-    ],
-)
+@pytest.mark.parametrize("spec", [
+    "top_p(p=0.6)",
+    "scatterbrain(sparse=top_p(), low_rank=positive(m=4))",
+    "true_denominator(sparse=top_p())",
+    "sampled(sparse=top_p(), k=4)",
+    "centered(magicpig(sparse=sink_window(k=4)))",
+])  # fmt: skip
 def test_what_is_adaptive_or_holds_an_adaptive_part_fits_no_budget(spec):
     assert ADAPTIVE in parse(spec).tags
     assert parse(spec).within(100.0, n=24, l=24, d=3) is None
@@ -132,43 +129,40 @@ def test_a_budget_has_a_known_currency():
     assert METHODS["godec"]().within(99, n=9, l=9, d=2, currency="reads") is None
 
 
-@pytest.mark.parametrize(
-    ("spec", "budget", "filled"),
-    [
-        ("positive", 16, "positive(m=10)"),  # m·64/40 ≤ 16
-        ("positive", 1.6, "positive(m=1)"),
-        ("positive", 1.5, None),
-        ("trigonometric", 16, "trigonometric(m=10)"),
-        ("trigonometric", 15.9, "trigonometric(m=8)"),
-        ("trigonometric", 3.1, None),
-        ("truncated_svd", 16, "truncated_svd(rank=10)"),
-        ("truncated_svd(space='attention')", 1000, "truncated_svd(rank=24, space='attention')"),
-        ("top_k", 16, "top_k(k=16)"),
-        ("top_k", 16.9, "top_k(k=16)"),
-        ("top_k", 1000, "top_k(k=24)"),
-        ("top_k", 0.9, None),
-        ("sliding_window", 16, "sliding_window(width=20)"),  # rows at the ends have fewer
-        ("sliding_window", 1000, "sliding_window(width=24)"),
-        ("taylor", 16, "taylor(degree=2)"),  # C(5, 2) = 10 columns
-        ("taylor", 15.9, "taylor(degree=1)"),
-        ("taylor", 6.3, None),
-        ("tensor_power", 16, "tensor_power(n=2)"),
-        ("zero", 1, "zero()"),
-        ("uniform", 1, "uniform()"),
-        ("scatterbrain(positive, top_k)", 32, "scatterbrain(positive(m=10), top_k(k=16))"),
-        # a given size is spent first, the template has what is left
-        ("scatterbrain(positive(m=10), top_k)", 20, "scatterbrain(positive(m=10), top_k(k=4))"),
-        ("scatterbrain(positive, top_k(k=4))", 20, "scatterbrain(positive(m=10), top_k(k=4))"),
-        ("scatterbrain(positive(m=10), top_k(k=4))", 20, "scatterbrain(positive(10), top_k(4))"),
-        ("scatterbrain(positive(m=10), top_k(k=4))", 19.9, None),
-        ("scatterbrain(positive(m=10), top_k)", 16, None),
-        ("scatterbrain(positive, top_k(k=4))", 4, None),
-        ("scatterbrain(positive, top_k)", 1.9, None),
-        ("scatterbrain(zero, top_k)", 16, "scatterbrain(zero(), top_k(k=16))"),
-        ("scatterbrain(taylor, top_k)", 32, "scatterbrain(taylor(2), top_k(16))"),
-        ("scatterbrain(positive, top_k)", 1000, "scatterbrain(positive(m=610), top_k(k=24))"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "budget", "filled"), [
+    ("positive", 16, "positive(m=10)"),  # m·64/40 ≤ 16
+    ("positive", 1.6, "positive(m=1)"),
+    ("positive", 1.5, None),
+    ("trigonometric", 16, "trigonometric(m=10)"),
+    ("trigonometric", 15.9, "trigonometric(m=8)"),
+    ("trigonometric", 3.1, None),
+    ("truncated_svd", 16, "truncated_svd(rank=10)"),
+    ("truncated_svd(space='attention')", 1000, "truncated_svd(rank=24, space='attention')"),
+    ("top_k", 16, "top_k(k=16)"),
+    ("top_k", 16.9, "top_k(k=16)"),
+    ("top_k", 1000, "top_k(k=24)"),
+    ("top_k", 0.9, None),
+    ("sliding_window", 16, "sliding_window(width=20)"),  # rows at the ends have fewer
+    ("sliding_window", 1000, "sliding_window(width=24)"),
+    ("taylor", 16, "taylor(degree=2)"),  # C(5, 2) = 10 columns
+    ("taylor", 15.9, "taylor(degree=1)"),
+    ("taylor", 6.3, None),
+    ("tensor_power", 16, "tensor_power(n=2)"),
+    ("zero", 1, "zero()"),
+    ("uniform", 1, "uniform()"),
+    ("scatterbrain(positive, top_k)", 32, "scatterbrain(positive(m=10), top_k(k=16))"),
+    # a given size is spent first, the template has what is left
+    ("scatterbrain(positive(m=10), top_k)", 20, "scatterbrain(positive(m=10), top_k(k=4))"),
+    ("scatterbrain(positive, top_k(k=4))", 20, "scatterbrain(positive(m=10), top_k(k=4))"),
+    ("scatterbrain(positive(m=10), top_k(k=4))", 20, "scatterbrain(positive(10), top_k(4))"),
+    ("scatterbrain(positive(m=10), top_k(k=4))", 19.9, None),
+    ("scatterbrain(positive(m=10), top_k)", 16, None),
+    ("scatterbrain(positive, top_k(k=4))", 4, None),
+    ("scatterbrain(positive, top_k)", 1.9, None),
+    ("scatterbrain(zero, top_k)", 16, "scatterbrain(zero(), top_k(k=16))"),
+    ("scatterbrain(taylor, top_k)", 32, "scatterbrain(taylor(2), top_k(16))"),
+    ("scatterbrain(positive, top_k)", 1000, "scatterbrain(positive(m=610), top_k(k=24))"),
+])  # fmt: skip
 def test_by_hand(spec, budget, filled):
     found = parse(spec).within(budget, **SHAPE)
     assert found == (None if filled is None else parse(filled))
@@ -227,16 +221,13 @@ def test_a_template_inside_another_method(spec):
         parse(spec).approximate(np.ones((4, 2)), np.ones((4, 2)))
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        *METHODS,
-        *ALIASES,
-        "sampled(epsilon=0.5, delta=0.1)",
-        "scatterbrain(sparse=top_p(), low_rank=trigonometric())",
-        "sampled(sparse=pages(), design='lsh', hashes=2, tables=3)",
-    ],
-)
+@pytest.mark.parametrize("spec", [
+    *METHODS,
+    *ALIASES,
+    "sampled(epsilon=0.5, delta=0.1)",
+    "scatterbrain(sparse=top_p(), low_rank=trigonometric())",
+    "sampled(sparse=pages(), design='lsh', hashes=2, tables=3)",
+])  # fmt: skip
 def test_a_budget_fills_every_template_that_does_not_say_what_to_give_instead(spec):
     method = parse(spec)
     if not method.is_template:

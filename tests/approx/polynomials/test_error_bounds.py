@@ -43,13 +43,10 @@ MAKE = {
 }
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        pytest.param(line, marks=[pytest.mark.slow] if line.startswith(("16", "8 1e-4")) else [])
-        for line in TABLE.strip().splitlines()
-    ],
-)
+@pytest.mark.parametrize("line", [
+    pytest.param(line, marks=[pytest.mark.slow] if line.startswith(("16", "8 1e-4")) else [])
+    for line in TABLE.strip().splitlines()
+])  # fmt: skip
 def test_minimum_degrees_as_published(line):
     B, epsilon, *degrees = line.split()
     found = [error_bounds.minimum_degree(m, float(B), float(epsilon), norm) for m, norm in COLUMNS]
@@ -250,16 +247,13 @@ def test_the_theorem_on_matrices(d, B, epsilon, seed):
     assert (s > epsilon * s[0]).sum() <= found
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("tayler", 3, 1.0), "method must be one of taylor"),
-        (("taylor", 3, -1.0), "bound must be finite"),
-        (("taylor", 3, 1e30), "bound must be <= 4.5e\\+15"),  # hyp1f1 looped for ever there
-        (("tensor_power", 0, 1.0), "n must be >= 1"),
-        (("taylor", 3, 1.0, "absolute"), "norm must be one of relative, scaled"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("tayler", 3, 1.0), "method must be one of taylor"),
+    (("taylor", 3, -1.0), "bound must be finite"),
+    (("taylor", 3, 1e30), "bound must be <= 4.5e\\+15"),  # hyp1f1 looped for ever there
+    (("tensor_power", 0, 1.0), "n must be >= 1"),
+    (("taylor", 3, 1.0, "absolute"), "norm must be one of relative, scaled"),
+])  # fmt: skip
 def test_bad_arguments(arguments, message):
     for f in (error_bounds.error_bound, error_bounds.sup_error):
         with pytest.raises(ValueError, match=message):

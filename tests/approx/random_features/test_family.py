@@ -36,18 +36,15 @@ def variance(method, Q=q, K=k):
     return np.exp(method.moments(Q, K).log_relative_variance)
 
 
-@pytest.mark.parametrize(
-    ("method", "golden"),
-    [
-        (Positive(m=1), 5.753088798531287),
-        (Hyperbolic(m=2), 2.4505845925633746),
-        (Trigonometric(m=2), 0.11249823075003052),
-        (GeneralizedExponential(m=1), 2.2129000032907866),
-        (Positive(m=4), 2.954834172872 / EXACT**2),
-        (Positive(m=4, projection="orthogonal"), 2.663311320548 / EXACT**2),
-        (Positive(m=4, projection="simplex"), 2.199015028110 / EXACT**2),
-    ],
-)
+@pytest.mark.parametrize(("method", "golden"), [
+    (Positive(m=1), 5.753088798531287),
+    (Hyperbolic(m=2), 2.4505845925633746),
+    (Trigonometric(m=2), 0.11249823075003052),
+    (GeneralizedExponential(m=1), 2.2129000032907866),
+    (Positive(m=4), 2.954834172872 / EXACT**2),
+    (Positive(m=4, projection="orthogonal"), 2.663311320548 / EXACT**2),
+    (Positive(m=4, projection="simplex"), 2.199015028110 / EXACT**2),
+])  # fmt: skip
 def test_golden_variances(method, golden):
     # given to 12 digits and more; the sums have fewer than 100 roundings
     assert variance(method)[0, 0] == pytest.approx(golden, rel=1e-12)
@@ -64,15 +61,12 @@ def clouds():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("spec", "same", "inputs"),
-    [
-        ("generalized_exponential(m=6, a=0.0)", "positive(m=6)", "free"),
-        ("generalized_trigonometric(m=4, a=0.0)", "trigonometric(m=4)", "free"),
-        ("positive(m=12, projection='antithetic')", "hyperbolic(m=12)", "free"),
-        ("shifted_positive(m=6)", "positive(m=6)", "centred"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "same", "inputs"), [
+    ("generalized_exponential(m=6, a=0.0)", "positive(m=6)", "free"),
+    ("generalized_trigonometric(m=4, a=0.0)", "trigonometric(m=4)", "free"),
+    ("positive(m=12, projection='antithetic')", "hyperbolic(m=12)", "free"),
+    ("shifted_positive(m=6)", "positive(m=6)", "centred"),
+])  # fmt: skip
 def test_families_with_nothing_to_choose_are_equal(spec, same, inputs):
     """A = 0, pairs ±ω, no shift: for the same draw, so the same estimate."""
     Q, K = clouds()[inputs]
@@ -80,23 +74,20 @@ def test_families_with_nothing_to_choose_are_equal(spec, same, inputs):
     np.testing.assert_allclose(found, want, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("spec", "same", "inputs"),
-    [
-        ("generalized_trigonometric(m=4, a=0.0)", "trigonometric(m=4)", "free"),
-        ("shifted_positive(m=4)", "centered(positive(m=4))", "free"),
-        ("shifted_positive(m=4, a=None)", "centered(generalized_exponential(m=4))", "free"),
-        ("positive(m=12, projection='antithetic')", "hyperbolic(m=12)", "free"),
-        # cosh takes each value twice
-        ("hyperbolic(m=24, projection='antithetic')", "hyperbolic(m=12)", "free"),
-        # M_q = M_k: T = I
-        ("dense_exponential(m=4)", "dense_exponential(m=4, form='sderf')", "same"),
-        # mean (q + k)(q + k)ᵀ a multiple of I: A = aI
-        ("dense_exponential(m=4, form='sderf')", "generalized_exponential(m=4)", "axes"),
-        # mean q_c² = mean k_c²: the diagonal T is I
-        ("dense_exponential(m=4, form='saderf')", "generalized_exponential(m=4)", "reversed"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "same", "inputs"), [
+    ("generalized_trigonometric(m=4, a=0.0)", "trigonometric(m=4)", "free"),
+    ("shifted_positive(m=4)", "centered(positive(m=4))", "free"),
+    ("shifted_positive(m=4, a=None)", "centered(generalized_exponential(m=4))", "free"),
+    ("positive(m=12, projection='antithetic')", "hyperbolic(m=12)", "free"),
+    # cosh takes each value twice
+    ("hyperbolic(m=24, projection='antithetic')", "hyperbolic(m=12)", "free"),
+    # M_q = M_k: T = I
+    ("dense_exponential(m=4)", "dense_exponential(m=4, form='sderf')", "same"),
+    # mean (q + k)(q + k)ᵀ a multiple of I: A = aI
+    ("dense_exponential(m=4, form='sderf')", "generalized_exponential(m=4)", "axes"),
+    # mean q_c² = mean k_c²: the diagonal T is I
+    ("dense_exponential(m=4, form='saderf')", "generalized_exponential(m=4)", "reversed"),
+])  # fmt: skip
 def test_variances_of_equal_methods_are_equal(spec, same, inputs):
     found, want = (log_variance(x, *clouds()[inputs]) for x in (spec, same))
     close = 1e-9 if inputs == "same" else 1e-12  # T has a ridge

@@ -67,14 +67,11 @@ def power_ratio(Q, K, p):
     return (1 + Q @ K.T / p) ** p / np.exp(Q @ K.T)
 
 
-@pytest.mark.parametrize(
-    ("law", "m", "degree", "d"),
-    [
-        ("rademacher", 1, 1, 4), ("rademacher", 1, 2, 2), ("rademacher", 1, 3, 1),
-        ("rademacher", 2, 2, 1), ("rademacher", 3, 1, 2), ("rademacher", 2, 3, 1),
-        ("gaussian", 1, 1, 3), ("gaussian", 1, 2, 1), ("gaussian", 2, 1, 2), ("gaussian", 1, 3, 1),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("law", "m", "degree", "d"), [
+    ("rademacher", 1, 1, 4), ("rademacher", 1, 2, 2), ("rademacher", 1, 3, 1),
+    ("rademacher", 2, 2, 1), ("rademacher", 3, 1, 2), ("rademacher", 2, 3, 1),
+    ("gaussian", 1, 1, 3), ("gaussian", 1, 2, 1), ("gaussian", 2, 1, 2), ("gaussian", 1, 3, 1),
+])  # fmt: skip
 def test_products(law, m, degree, d):
     """Each Gaussian w enters with power 4: three nodes are exact."""
     Q, K = points(d)
@@ -85,19 +82,16 @@ def test_products(law, m, degree, d):
     np.testing.assert_allclose(mean, power_ratio(Q, K, degree), rtol=ROUNDING)
 
 
-@pytest.mark.parametrize(
-    ("m", "degree", "d"),
-    [
-        (1, 2, 1),
-        (2, 2, 1),
-        (3, 2, 1),
-        (4, 1, 2),
-        (2, 1, 3),
-        (4, 1, 1),
-        pytest.param(5, 1, 2, marks=pytest.mark.slow),
-        pytest.param(2, 3, 1, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("m", "degree", "d"), [
+    (1, 2, 1),
+    (2, 2, 1),
+    (3, 2, 1),
+    (4, 1, 2),
+    (2, 1, 3),
+    (4, 1, 1),
+    pytest.param(5, 1, 2, marks=pytest.mark.slow),
+    pytest.param(2, 3, 1, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_tensor_sketch_over_every_hash_and_sign(m, degree, d):
     Q, K = points(d)
     method = TensorSketch(m=m, degree=degree)
@@ -112,14 +106,11 @@ def test_tensor_sketch_over_every_hash_and_sign(m, degree, d):
     np.testing.assert_allclose(mean, power_ratio(Q, K, degree), rtol=ROUNDING)
 
 
-@pytest.mark.parametrize(
-    ("law", "inner", "degree", "d"),
-    [
-        ("rademacher", 1, 2, 3), ("rademacher", 2, 4, 1), ("rademacher", 3, 2, 2),
-        ("rademacher", 4, 2, 2), ("rademacher", 1, 6, 2), ("gaussian", 1, 2, 2),
-        ("gaussian", 2, 2, 1), ("gaussian", 1, 4, 1),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("law", "inner", "degree", "d"), [
+    ("rademacher", 1, 2, 3), ("rademacher", 2, 4, 1), ("rademacher", 3, 2, 2),
+    ("rademacher", 4, 2, 2), ("rademacher", 1, 6, 2), ("gaussian", 1, 2, 2),
+    ("gaussian", 2, 2, 1), ("gaussian", 1, 4, 1),
+])  # fmt: skip
 def test_squared_sketch(law, inner, degree, d):
     """Each w enters with power 8: five nodes are exact."""
     Q, K = points(d)
@@ -170,16 +161,13 @@ def degree_draws(method, Q, K, count, last):
 
 
 @pytest.mark.parametrize("law", ["geometric", "poisson"])
-@pytest.mark.parametrize(
-    ("last", "d", "first"),
-    [
-        (8, 1, 3),
-        (3, 2, 0),
-        (4, 2, 2),
-        pytest.param(5, 2, 1, marks=pytest.mark.slow),
-        pytest.param(5, 2, 3, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("last", "d", "first"), [
+    (8, 1, 3),
+    (3, 2, 0),
+    (4, 2, 2),
+    pytest.param(5, 2, 1, marks=pytest.mark.slow),
+    pytest.param(5, 2, 3, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_random_maclaurin_over_every_degree_and_sign(law, last, d, first):
     """What degrees above ``last`` add falls faster than geometrically: at most twice the first."""
     Q, K = points(d, 0.6 if d == 1 else 0.3)

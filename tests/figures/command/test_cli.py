@@ -191,20 +191,17 @@ def test_reports_with_one_folder_name_are_told_apart():
     assert report._holds(usual, Path("out")) == report._holds(given[0], Path("out"))
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "model MODEL TEXT --out out --budget -1",
-        "model MODEL TEXT --held-out TEXT --out out",
-        "capture MODEL TEXT --out x.pt",
-        "capture MODEL TEXT --out x.npz --max-tokens 1",
-        "substitute MODEL TEXT",
-        "substitute MODEL TEXT --method postive",
-        "substitute MODEL TEXT --plan nowhere.json",
-        "plan MODEL TEXT --budget 64 --out .",
-        "plan MODEL TEXT TEXT --budget -1 --method postive --out plan.json",
-    ],
-)
+@pytest.mark.parametrize("line", [
+    "model MODEL TEXT --out out --budget -1",
+    "model MODEL TEXT --held-out TEXT --out out",
+    "capture MODEL TEXT --out x.pt",
+    "capture MODEL TEXT --out x.npz --max-tokens 1",
+    "substitute MODEL TEXT",
+    "substitute MODEL TEXT --method postive",
+    "substitute MODEL TEXT --plan nowhere.json",
+    "plan MODEL TEXT --budget 64 --out .",
+    "plan MODEL TEXT TEXT --budget -1 --method postive --out plan.json",
+])  # fmt: skip
 def test_the_first_that_is_wrong_is_said_the_model_before_the_text(
     line, refused, tmp_path, monkeypatch
 ):

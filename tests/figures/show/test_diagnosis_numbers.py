@@ -217,27 +217,24 @@ def row(**changes):
     } | changes  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, None),
-        # 10 % of the kernel's norm with m features: a relative variance of m/100
-        ({"features_needed": 900.0}, "relative variance 9: 10 % error needs 900 features"),
-        ({"features_needed": 900.0, "attention_tv": 0.8}, "relative variance 9: no affordable "
-         "number of random features beats uniform attention here"),
-        ({"features_needed": 1e7}, "relative variance 10^5.0: 10 % error needs 10^7.0 features"),
-        ({"nonpositive_rows": 3.0}, "3 of 64 rows have no positive sum: their output is 0"),
-        ({"attention_tv_most": 0.31}, "draws differ: total variation 0.19 to 0.31"),
-        ({"pays_from": 85.0}, "exact attention needs fewer operations up to n = 84"),
-        ({"pays_from": math.inf}, None),  # the price says it, below
-        ({"multiply_adds": 21.364, "exact_multiply_adds": 10.0},
-         "costs 2.14 times exact attention's multiply-adds"),
-        ({"reads": 15.0, "exact_reads": 10.0}, "costs 1.5 times exact attention's reads"),
-        ({"bytes": 14.0, "exact_bytes": 10.0}, "costs 1.4 times exact attention's bytes"),
-        ({"bytes": 14.0, "exact_bytes": 10.0, "reads": math.nan, "exact_reads": 1.0},
-         "costs 1.4 times exact attention's bytes"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "said"), [
+    ({}, None),
+    # 10 % of the kernel's norm with m features: a relative variance of m/100
+    ({"features_needed": 900.0}, "relative variance 9: 10 % error needs 900 features"),
+    ({"features_needed": 900.0, "attention_tv": 0.8}, "relative variance 9: no affordable "
+     "number of random features beats uniform attention here"),
+    ({"features_needed": 1e7}, "relative variance 10^5.0: 10 % error needs 10^7.0 features"),
+    ({"nonpositive_rows": 3.0}, "3 of 64 rows have no positive sum: their output is 0"),
+    ({"attention_tv_most": 0.31}, "draws differ: total variation 0.19 to 0.31"),
+    ({"pays_from": 85.0}, "exact attention needs fewer operations up to n = 84"),
+    ({"pays_from": math.inf}, None),  # the price says it, below
+    ({"multiply_adds": 21.364, "exact_multiply_adds": 10.0},
+     "costs 2.14 times exact attention's multiply-adds"),
+    ({"reads": 15.0, "exact_reads": 10.0}, "costs 1.5 times exact attention's reads"),
+    ({"bytes": 14.0, "exact_bytes": 10.0}, "costs 1.4 times exact attention's bytes"),
+    ({"bytes": 14.0, "exact_bytes": 10.0, "reads": math.nan, "exact_reads": 1.0},
+     "costs 1.4 times exact attention's bytes"),
+])  # fmt: skip
 def test_warnings_have_the_numbers_of_their_row(changes, said):
     x = inputs.gaussian(64, 8, rng=0)
     found = list(caveats.warnings(x, parse("positive(m=8)"), row(**changes), 0.8, None))
