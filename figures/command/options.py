@@ -203,7 +203,10 @@ def as_json(value: object) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """Return a value as JSON has it: null for a number that is not finite, sentences in words."""
+    """Return a value as JSON has it: null for what is not finite, lists of sentences in words.
+
+    A single sentence, such as the name of a theorem, is a key for machines: it stays English.
+    """
     import numpy as np
 
     from analysis.sentences import Sentence
@@ -212,9 +215,8 @@ def json_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(name): json_value(x) for name, x in value.items()}
     if isinstance(value, list | tuple):
-        return [json_value(x) for x in value]
-    if isinstance(value, Sentence):
-        return tr(value.message, **value.values)
+        said = (tr(x.message, **x.values) if isinstance(x, Sentence) else x for x in value)
+        return [json_value(x) for x in said]
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
