@@ -66,6 +66,8 @@ def test_text_names_the_nearest_that_can_be_run():
         ", its own 30. Heads that were replaced: 3.",
         "The best method that can be run is nearer(): the likeliest next token stays the same",
         "Within two standard errors of it: near().",
+        "all logits: a reference.",
+        "future: it reads later tokens",
     ):
         assert sentence in whole, sentence
     with speaking("zh"):
