@@ -25,7 +25,7 @@ from approx import METHODS, parse
 from approx.method import Label
 from approx.method.prices import CURRENCIES
 from figures import fonts
-from figures.command import cli, options
+from figures.command import options
 from figures.document.convert import pandoc
 from figures.drawing import looks
 from figures.gallery import FIGURES
@@ -76,22 +76,21 @@ def catalogue():
 @pytest.mark.listed
 def test_every_message_is_translated_with_its_values():
     used, known = messages(), catalogue()
-    used -= {
-        x.name.replace("_", " ") for x in METHODS.values()
-    } - known.keys()  # no label of its own
+    unnamed = {x.name.replace("_", " ") for x in METHODS.values()}  # if without a label of its own
+    used -= unnamed - known.keys()
     wrong = faults(used, known)
     missing = [polib.POEntry(msgid=message) for message in used if not known.get(message)]
     entries = "\n".join(entry.__unicode__(wrapwidth=100) for entry in missing)
     assert not wrong, "\n".join([*wrong, "", "to fill in, in figures/locale/zh_CN.po:", entries])
 
 
-def test_the_font_has_every_character_and_is_embedded(tmp_path, capsys):
+def test_the_font_has_every_character_and_is_embedded(tmp_path, printed):
     assert without_glyph("".join(catalogue().values()).replace("$", "")) == set()
     assert without_glyph("熵") == set()
     assert without_glyph("龘") == {"龘"}
     assert without_glyph("⟨q⟩ $x$") == {"⟨", "⟩"}  # DejaVu's, which is not asked beside a formula
-    arguments = ["figures", "break_even", "--profile", "quick", "--lang", "zh"]
-    assert cli.main([*arguments, "--format", "pdf", "--out", str(tmp_path)]) == 0
+    printed("figures", "break_even", "--profile", "quick", "--lang", "zh", "--format", "pdf",
+            "--out", tmp_path)  # fmt: skip
     pdf = (tmp_path / "figures" / "break_even.pdf").read_bytes()
     assert fonts.FAMILY.replace(" ", "").encode() in pdf
     caption = (tmp_path / "figures" / "break_even.txt").read_text("utf-8")
