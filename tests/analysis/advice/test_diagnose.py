@@ -302,16 +302,13 @@ def test_verdicts():
     assert f" ≤ total variation {advice(less)[0].attention_tv:.3f}, " in advice(less)[0].sentence
 
 
-@pytest.mark.parametrize(
-    ("mask", "specs"),
-    [
-        ("causal", ["uniform()", "top_k(k=4)", "positive(m=4)",
-                    "scatterbrain(low_rank=positive(m=2), sparse=top_k(k=2))"]),
-        # positions that 10 queries alone would not have
-        (None, ["sliding_window(width=6)", "sink_window(k=6)", "strided(k=8)", "chunk(size=8)",
-                "flash(size=8)", "cosformer(M=64)"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("mask", "specs"), [
+    ("causal", ["uniform()", "top_k(k=4)", "positive(m=4)",
+                "scatterbrain(low_rank=positive(m=2), sparse=top_k(k=2))"]),
+    # positions that 10 queries alone would not have
+    (None, ["sliding_window(width=6)", "sink_window(k=6)", "strided(k=8)", "chunk(size=8)",
+            "flash(size=8)", "cosformer(M=64)"]),
+])  # fmt: skip
 def test_a_sample_of_queries_is_measured_as_those_rows_are(mask, specs):
     x = dataclasses.replace(causal(n=40, l=64), mask=mask)
     methods = [parse(s) for s in specs]
