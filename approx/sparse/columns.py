@@ -24,7 +24,7 @@ from approx.method.tags import (
     SHIFT,
     collect,
 )
-from approx.sparse.key_scores import SCORES, KeyScore
+from approx.sparse.eviction_scores import SCORES, KeyScore
 from approx.sparse.sliding_window import window
 from approx.sparse.support import Rivals, SupportMethod
 from approx.supports import eviction, patterns

@@ -21,7 +21,7 @@ from approx import METHODS, Mask, Method
 from approx.compressed_logits.normal_levels import ROTATIONS
 from approx.method.tags import AUTOREGRESSIVE, DRAWS_BY_ROW, INVARIANCES, RANDOM, ROW_LOCAL
 from approx.projections import PROJECTIONS
-from approx.sparse.key_scores import SCORES
+from approx.sparse.eviction_scores import SCORES
 
 D, SEED = 3, 5
 MASKS = {  # and the row that is looked at

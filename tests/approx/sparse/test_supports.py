@@ -13,7 +13,7 @@ from approx.estimate import exact, memory
 from approx.estimate.corrections import Support
 from approx.method.tags import AUTOREGRESSIVE, POSITIONAL
 from approx.sparse import pages, vertical_slash
-from approx.sparse.key_scores import SCORES
+from approx.sparse.eviction_scores import SCORES
 from approx.sparse.reformer import Reformer
 from approx.sparse.smyrf import Smyrf
 from approx.sparse.support import SupportMethod

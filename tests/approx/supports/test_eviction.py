@@ -9,9 +9,9 @@ from test_supports import support
 
 from analysis import inputs
 from approx import Mask, parse
-from approx.sparse import key_scores
+from approx.sparse import eviction_scores
 from approx.sparse.columns import Columns
-from approx.sparse.key_scores import SCORES
+from approx.sparse.eviction_scores import SCORES
 
 some = settings(max_examples=max(1, settings().max_examples // 5))
 
@@ -49,7 +49,7 @@ def twin(Q, K, mask, method):
 def test_scores_are_pooled_over_free_keys_alone(pooling, pooled):
     """Of weights 1/10, 2/10, 3/10, 4/10 the last is of a key that is kept anyway."""
     free = np.array([True, True, True, False])
-    found = key_scores.SnapKV(1, 3, pooling).pooled(np.log([[1.0, 2.0, 3.0, 4.0]]), free)
+    found = eviction_scores.SnapKV(1, 3, pooling).pooled(np.log([[1.0, 2.0, 3.0, 4.0]]), free)
     np.testing.assert_allclose(found[free], np.array(pooled) / 10, rtol=1e-14)
 
 
@@ -139,7 +139,7 @@ def test_the_expected_score_is_the_mean_over_gaussian_queries():
     K = 0.5 * rng.standard_normal((6, d))
     queries = rng.standard_normal((draws, d)) @ root.T + mean
     found = np.exp(queries @ K.T).mean(axis=0)
-    want = np.exp(key_scores.expected(K, mean, covariance))
+    want = np.exp(eviction_scores.expected(K, mean, covariance))
     spread = np.einsum("ja,ab,jb->j", K, covariance, K)
     assert spread.max() < 1  # so that a sample of this size has a variance to be believed
     z = (found / want - 1) / np.sqrt(np.expm1(spread) / draws)
@@ -150,7 +150,7 @@ def test_the_expected_score_is_the_mean_over_gaussian_queries():
 
 def test_a_gaussian_that_is_fitted_in_parts_is_that_of_the_whole():
     x = np.random.default_rng(2).standard_normal((30, 3)) + 5
-    fit = key_scores.RunningCovariance(3)
+    fit = eviction_scores.RunningCovariance(3)
     for part in np.split(x, [1, 1, 7, 20]):
         fit.add(part)
     # means of 30 numbers near 5, squares of numbers near 1
