@@ -67,7 +67,8 @@ def drawn_texts(figure):
             texts += [ax.xaxis.label, ax.yaxis.label]
             for axis in (ax.xaxis, ax.yaxis):
                 low, high = sorted(axis.get_view_interval())
-                ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+                ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+                ticks = [tick for tick in ticks if low <= tick.get_loc() <= high]
                 texts += [text for tick in ticks for text in (tick.label1, tick.label2)]
     hidden = {*axes, *(x for ax in panels if not ax.get_visible() for x in ax.findobj(Text))}
     texts += [text for text in figure.findobj(Text) if text not in hidden]

@@ -36,6 +36,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 curve = _seen(part[part.method == method])
                 ax.plot(curve.degree, curve.value, color=colour, marker=marker, label=tr(name))
             ax.set(yscale="log", xlim=(0, None), ylim=(ROUNDING, None), xlabel=tr("degree"))
+            ax.xaxis.get_major_locator().set_params(integer=True)
         axes[0].set_title(tr("x from −{b:g} to {b:g}", b=table.bound.min()))
         axes[1].set_title(tr("x ≤ 0"))
         axes[0].set_ylabel(tr("largest error of exp(x) / largest exp(x)"))
