@@ -12,8 +12,8 @@ ORDER = 340
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw the ε-rank and its bound against temperature of up to three inputs."""
-    heads = table.input.unique().tolist()[:3]
+    """Draw the ε-rank and its bound against temperature."""
+    heads = _drawn(table)
     with style.style():
         figure = Figure(figsize=(7.0, 3.0))
         axes = figure.subplots(1, len(heads), sharey=True, squeeze=False)[0]
@@ -40,9 +40,14 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def _drawn(table: pd.DataFrame) -> list[str]:
+    """Return the inputs that are drawn; the report has a table of all."""
+    return table.input.unique().tolist()[:3]
+
+
 def finding(table: pd.DataFrame) -> str:
     from_here = []
-    bounds = table[table.method == "minimax"]
+    bounds = table[(table.method == "minimax") & table.input.isin(_drawn(table))]
     for _, part in bounds.groupby("input", sort=False):
         bound = part.set_index("temperature").value.sort_index()
         useful = (bound < part.n.iloc[0])[::-1].cummin()

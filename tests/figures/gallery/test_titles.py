@@ -5,6 +5,7 @@ import re
 
 import as_printed
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis import inputs
@@ -114,3 +115,11 @@ CLAIMS = {check.__name__: check for check in (sketches, frontier, state_rank)}
 @pytest.mark.parametrize("name", CLAIMS)
 def test_a_title_is_true_of_its_table(name):
     assert CLAIMS[name](stored()[name]) in title(name)
+
+
+def test_the_title_of_ranks_speaks_of_the_inputs_that_are_drawn():
+    table = stored()["polynomial_rank"]
+    table = pd.concat([table.assign(input=table.input + x) for x in ("", " again")])
+    module = FIGURES["polynomial_rank"]
+    assert len(module.draw(table).axes) == 3
+    assert "all three inputs" in module.finding(table)
