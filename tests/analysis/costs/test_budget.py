@@ -1,13 +1,14 @@
 """Methods at equal budget: stored values per query row, or another currency."""
 
 import dataclasses
+import math
 
 import pytest
 from each import each
 from refusals import refuses
 from small import TEMPLATES
 
-from analysis.costs.budget import WORDING, amount_text, match, price_of_keys, stored
+from analysis.costs.budget import WORDING, amount_text, cost, match, price_of_keys, stored
 from analysis.inputs import gaussian
 from approx import METHODS, parse
 from approx.baselines import Baseline
@@ -41,8 +42,16 @@ def test_fewer_queries_than_keys_pay_more_for_factors_and_what_does_not_fit_is_n
     assert [str(m) for m in found] == ["positive(m=6)", "top_k(k=8)"]  # 6·(2 + 8)/2 = 30
     estimate = found[0].approximate(longer.Q, longer.K, rng=0)
     assert stored(estimate) == 30
-    given = [parse(spec) for spec in ("zero", "trigonometric", "top_k", "positive(m=16)")]
-    expected = [given[0], parse("top_k(3)")], given[1::2]
+    specs = (
+        "zero",
+        "trigonometric",
+        "top_k",
+        "positive(m=16)",
+        "top_k(k=2)",
+        "sampled(epsilon=0.5, delta=0.1)",
+    )
+    given = [parse(spec) for spec in specs]
+    expected = [given[0], parse("top_k(3)"), given[4]], given[1::2]
     assert match(given, 3.9, gaussian(*SHAPE, rng=0)) == expected
 
 
@@ -53,6 +62,9 @@ def test_budgets_of_as_many_keys_buy_as_many_in_every_currency():
         paid = price_of_keys(9, x, currency)
         assert match([parse("top_k")], paid, x, currency).fitting == [parse("top_k(k=9)")]
         assert match([parse("top_k")], paid - 1e-9, x, currency).fitting == [parse("top_k(k=8)")]
+        assert cost(parse("top_k(k=9)"), x.shape, currency) == paid
+    assert math.isnan(cost(parse("top_k"), x.shape, "stored"))
+    assert price_of_keys(30.5, x) == 30.5  # of more keys than there are
     assert amount_text(388.0, "bytes") == "388 bytes per query row"
     assert amount_text("9–12", "stored") == "9–12 stored values per query row"
     refuses("currency must be one of stored, reads", amount_text, 1.0, "seconds")

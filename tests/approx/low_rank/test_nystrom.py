@@ -171,6 +171,7 @@ def test_the_recursion_is_its_formula_for_some_half_of_the_points(monkeypatch):
         misses.append(np.abs(np.clip(3 / (2 * gamma) * np.diag(rest), 0, 1) - found).max())
     assert min(misses) < 1e-12 < sorted(misses)[1]
     assert (found < 1).sum() >= 4
+    assert nystrom.work_of_choice(10**6, 9, "leverage", 3) == 10**6 * 32 * (32 + 3)  # SAMPLE·4 each
 
 
 # Landmarks of the past
