@@ -7,6 +7,7 @@ import math
 import numpy as np
 from hypothesis import settings, strategies as st
 
+from analysis.moments import monte_carlo
 from approx import METHODS, Mask, parse
 from approx.estimate import exact
 from approx.estimate.corrections import Support, coordinates
@@ -209,6 +210,28 @@ def hot(dtype, n=6, d=3):
     assert logits.min() < -9999
     assert logits.max() > 9000
     return Q.astype(dtype), K.astype(dtype)
+
+
+def assert_moments(method, Q, K, mask=None, draws=400):
+    """Compare mean and variance of draws with what a method says of itself: |z| ≤ 5 each."""
+    known = method.moments(Q, K, mask=mask)
+    found = monte_carlo(method, Q, K, mask=mask, draws=draws, rng=1)
+    varies = known.log_relative_variance > -60
+    assert varies.any()
+    assert np.abs(found.z).max() <= 5
+    off = np.abs(found.variance - np.exp(known.log_relative_variance))
+    assert (off <= 5 * found.variance_stderr)[varies].all()
+    assert (found.variance[~varies] < 1e-24).all()
+
+
+def assert_covariance(method, Q, K, row, mask=None, draws=500):
+    """Compare the covariance of a row of draws with what a method says of itself: |z| ≤ 5."""
+    x = [method.approximate(Q, K, mask=mask, rng=t).to_dense()[row] for t in range(draws)]
+    x = np.array(x) / np.exp(truth(Q, K))[row]
+    x -= x.mean(axis=0)
+    products = np.einsum("tj,tl->tjl", x, x)
+    off = products.sum(axis=0) / (draws - 1) - method.covariance(Q, K, row=row, mask=mask)
+    assert (np.abs(off) <= 5 * products.std(axis=0) / math.sqrt(draws) + 1e-14).all()
 
 
 def truth(Q, K):

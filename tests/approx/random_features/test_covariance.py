@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from small import FEATURES, nodes
+from small import FEATURES, assert_covariance, nodes
 
 from analysis.advice.pitfalls import RawQR
 from analysis.moments import expected_error, features_needed
@@ -63,14 +63,7 @@ def test_covariance_of_keys_by_quadrature(spec):
 def test_covariance_of_keys_by_sampling(spec):
     rng = np.random.default_rng(5)
     Q, K = rng.standard_normal((3, 3)) * 0.3, rng.standard_normal((4, 3)) * 0.3
-    method = parse(spec)
-    T = 500
-    draws = [method.approximate(Q, K, rng=t).to_dense()[1] for t in range(T)]
-    x = np.array(draws) / exact.kernel(Q, K)[1] - 1
-    products = np.einsum("tj,tl->tjl", x, x)
-    difference = products.mean(axis=0) - method.covariance(Q, K, row=1)
-    stderr = products.std(axis=0) / math.sqrt(T)
-    assert (np.abs(difference) <= 5 * stderr + 1e-14).all()
+    assert_covariance(parse(spec), Q, K, 1)
 
 
 @pytest.mark.parametrize("spec", [*SPECS, *SAMPLED])

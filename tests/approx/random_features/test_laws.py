@@ -4,14 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from small import FEATURES, points
+from small import FEATURES, assert_moments, points
 
 from analysis.moments import monte_carlo
 from approx import METHODS, parse
 from approx.projections import PROJECTIONS
 
 BOUND = 5.0
-DRAWS = 400
 FAMILIES = {  # with the fields that matter; others as they are
     "generalized_trigonometric": "generalized_trigonometric(m=24, a=-0.05{})",
     "shifted and tilted": "shifted_positive(m=12, a=None{})",
@@ -37,21 +36,10 @@ def near(d):
     return 0.8 * x, 0.9 * x + 0.15 / math.sqrt(d)
 
 
-def scores(method, Q, K, draws=DRAWS):
-    """Return |z| of mean and variance; the standard error of a variance is the sample's own."""
-    known = method.moments(Q, K)
-    found = monte_carlo(method, Q, K, draws=draws, rng=1)
-    varies = known.log_relative_variance > -60
-    difference = found.variance - np.exp(known.log_relative_variance)
-    z = np.abs(difference[varies] / found.variance_stderr[varies])
-    assert (found.variance[~varies] < 1e-24).all()
-    return np.abs(found.z).max(), z.max(initial=0.0)
-
-
 @pytest.mark.parametrize("name", FAMILIES)
 def test_independent_frequencies(name):
     projection = ", projection='regularized_iid'" if name == "regularized" else ""
-    assert max(scores(parse(FAMILIES[name].format(projection)), *near(4))) <= BOUND
+    assert_moments(parse(FAMILIES[name].format(projection)), *near(4))
 
 
 @pytest.mark.parametrize(
@@ -67,14 +55,14 @@ def test_coupled_frequencies(name, projection, d):
         assert projection == "moment_matched"  # no tilt
         assert name == "generalized_exponential"
         return
-    assert max(scores(method, *near(d))) <= BOUND
+    assert_moments(method, *near(d))
 
 
 @pytest.mark.parametrize("projection", ["antithetic", "zero_mean"])
 @pytest.mark.parametrize("name", ["sderf", "aderf"])
 def test_gaussian_couplings_of_a_dense_tilt(name, projection):
     method = parse(FAMILIES[name].format(f", projection='{projection}'"))
-    assert max(scores(method, *near(4))) <= BOUND
+    assert_moments(method, *near(4))
     orthogonal = parse(FAMILIES[name].format(", projection='orthogonal'"))
     assert orthogonal.moments(*near(4)) is None  # its law does not turn with u
 

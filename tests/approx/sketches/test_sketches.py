@@ -6,8 +6,8 @@ import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from small import assert_moments
 
-from analysis.moments import monte_carlo
 from approx import Approximation, parse
 from approx.sketches.product_sketch import ProductSketch
 from approx.sketches.products import forms
@@ -25,7 +25,6 @@ SAMPLED = (  # one of each way to draw: test_enumeration.py has the moments of t
     "tensor_sketch(m=3, degree=3)",
     "squared_sketch(inner=3, degree=2, law='gaussian')",
 )
-DRAWS = 400
 
 
 def points(seed=0, d=3):
@@ -35,18 +34,9 @@ def points(seed=0, d=3):
     return u[:3], np.vstack([u[3:], -u[:1]])
 
 
-def score(method, Q, K, draws=DRAWS, rng=1):
-    """Return the largest |z| of mean and variance against what the method says of itself."""
-    found, known = monte_carlo(method, Q, K, draws=draws, rng=rng), method.moments(Q, K)
-    difference = found.variance - np.exp(known.log_relative_variance)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        z = np.abs(difference) / found.variance_stderr
-    return max(np.abs(found.z).max(), np.nan_to_num(z).max())
-
-
 @pytest.mark.parametrize("spec", SAMPLED)
 def test_mean_and_variance_are_those_of_the_closed_form(spec):
-    assert score(parse(spec), *points()) <= 5
+    assert_moments(parse(spec), *points())
 
 
 # Identities
@@ -103,24 +93,17 @@ def test_degrees_follow_their_law(law, first):
 # The zero map
 
 
-def half_unit(d=4):
-    """Return Q, K with |x| = 1/2."""
-    u = np.random.default_rng(0).standard_normal((7, d))
-    u *= 0.5 / np.linalg.norm(u, axis=1, keepdims=True)
-    return u[:3], u[3:]
-
-
 def fitted(m, degree, seed):
     """Return its sketch of (1 + x/degree)^degree."""
     kernel_approximation = pytest.importorskip("sklearn.kernel_approximation")
     return kernel_approximation.PolynomialCountSketch(
         gamma=1 / degree, degree=degree, coef0=1, n_components=m, random_state=seed
-    ).fit(half_unit()[0])
+    ).fit(points(d=4)[0])
 
 
 @pytest.mark.parametrize(("m", "degree"), [(4, 2), (5, 3), (64, 4)])
 def test_the_same_hashes_give_the_sketch_of_scikit_learn(m, degree):
-    Q, K = half_unit()
+    Q, K = points(d=4)
     found = fitted(m, degree, 0)
     hashes = Hashes(found.indexHash_, found.bitHash_.astype(float))
     left, right, log = Approximation(
