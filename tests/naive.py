@@ -143,6 +143,21 @@ def stable_pursuit(D, delta, lam, steps=4000, step=1.0):
     return X, Y
 
 
+def pursuit(D, lam, on=True, rho=1.05, tolerance=1e-9):
+    """Return min ‖L‖_* + λ Σ |D − L| over what is on, by inexact ALM with a full SVD a step."""
+    mu = 1.25 / np.linalg.norm(D, 2)
+    Y = np.where(on, D / max(np.linalg.norm(D, 2), np.abs(D).max() / lam), 0.0)
+    S, Z = np.zeros_like(D), D
+    while np.linalg.norm(Z) > tolerance * np.linalg.norm(D):
+        U, s, Vt = np.linalg.svd(D - S + Y / mu, full_matrices=False)
+        L = (U * np.maximum(s - 1 / mu, 0)) @ Vt
+        W = D - L + Y / mu
+        S = np.sign(W) * np.maximum(np.abs(W) - np.where(on, lam, 0.0) / mu, 0)
+        Z = D - L - S
+        Y, mu = Y + mu * Z, rho * mu
+    return np.linalg.norm(L, "nuc") + lam * np.abs(np.where(on, D - L, 0.0)).sum()
+
+
 def golden(n, rank, corruption):
     """The reference's instances: A Bᵀ, and 5 mean |A Bᵀ| times ±U(½, 1½) at random places."""
     rng = np.random.default_rng(0)
