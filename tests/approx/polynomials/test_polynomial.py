@@ -107,15 +107,21 @@ def test_clenshaw_is_within_its_rounding_also_beyond_the_interval(degree, B, x):
 
 
 @pytest.mark.kernel
-def test_kernels_by_hand():
-    p = Polynomial.from_coefficients([1.0, 2.0, 3.0], basis="chebyshev", bound=2.0)
-    x = np.array([[0.0, 1.0, -2.0, 4.0], [2.0, 0.5, 0.0, 1.0]])  # one row beyond the interval
-    t = x / 2
-    terms = np.array([np.ones_like(t), 2 * t, 3 * (2 * t**2 - 1)])
-    np.testing.assert_allclose(p(x), terms.sum(axis=0), rtol=0, atol=64 * EPS * 25)
-    np.testing.assert_array_equal(
-        Polynomial.from_coefficients([3.0], basis="chebyshev", bound=2.0)(x), 3.0
-    )
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("basis", ["monomial", "chebyshev"])
+def test_rows_of_any_length_at_their_scale(basis, dtype):
+    """Entries on both sides of a block's end, a short last block, a row beyond the interval."""
+    c, x = [0.5, -1.0, 0.25, 0.125], np.outer([1, 2], np.linspace(-2, 2, 2 * LANES + 3))
+    x = x.astype(dtype)
+    given = {"basis": basis} | ({"bound": 2.0} if basis == "chebyshev" else {})
+    t = x.astype(float)
+    y = np.polynomial.Chebyshev(c)(t / 2) if "bound" in given else np.polynomial.Polynomial(c)(t)
+    got = Polynomial.from_coefficients(c, **given).scaled(x, np.array([0, math.log(2)], dtype))
+    # a dozen roundings of terms that add up to at most 17
+    np.testing.assert_allclose(got, y / [[1], [2]], rtol=0, atol=15 * np.finfo(dtype).eps * 17)
+    flat = Polynomial.from_coefficients([3.0] if "bound" in given else [3.0, 1.0, 1.0], **given)
+    np.testing.assert_allclose(flat.scaled(np.zeros((2, 3)), np.zeros(2)), 3.0, rtol=4 * EPS)
+    assert flat.scaled(np.zeros((2, 0)), np.zeros(2)).shape == (2, 0)
 
 
 def test_a_sum_that_cancels_loses_no_digit_to_its_scale():
@@ -347,16 +353,3 @@ def test_factors_that_would_cancel_are_not_used_for_products():
     assert A.low.polynomial.log_loss > 9
     assert not A.low._factors_are_cheaper(1)
     assert Taylor(60).approximate(x, x).low._factors_are_cheaper(1)
-
-
-@pytest.mark.parametrize("basis", ["monomial", "chebyshev"])
-def test_rows_longer_than_the_lanes_of_the_kernel(basis):
-    """Entries on both sides of a block's end, and a last block that is short."""
-    c = np.array([0.5, -1.0, 0.25, 0.125])
-    x = np.linspace(-2, 2, 2 * LANES + 3)
-    p = Polynomial.from_coefficients(
-        c, basis=basis, **({"bound": 2.0} if basis != "monomial" else {})
-    )
-    y = np.polynomial.Chebyshev(c)(x / 2) if basis == "chebyshev" else np.polyval(c[::-1], x)
-    # a dozen roundings of terms of at most 2
-    np.testing.assert_allclose(p.scaled(x[None].copy(), np.zeros(1))[0], y, atol=30 * EPS)
