@@ -161,6 +161,7 @@ def a_support_holds_exp_and_leaves_the_rest_to_the_low_rank_part(case):
     D, S, bound = A.to_dense(), A.sparse, case.error * case.scale
     low = Approximation(A.low, mask=A.mask).to_dense()
     assert S.format == "csr"
+    assert S.dtype == A.dtype
     assert S.shape == A.shape
     assert S.has_canonical_format
     on = np.zeros(A.shape, bool)
@@ -462,24 +463,29 @@ def test_a_causal_row_is_scaled_by_what_it_sees(dtype):
     "spec",
     ["tensor_power(n=1000000)", "scatterbrain(tensor_power(n=1000000), sliding_window(1))"],
 )
-def test_rows_of_negative_logits_do_not_vanish(dtype, x, spec, monkeypatch):
-    # e^−x at the scale e^x of a bound by |x| would underflow
+@pytest.mark.parametrize("masked", [False, True])
+def test_rows_of_negative_logits_do_not_vanish(dtype, x, spec, masked, monkeypatch):
+    # e^−x at the scale e^x of a bound by |x| would underflow, or at p(0) = 1 of what is not seen
     monkeypatch.setattr(Elementwise, "_factors_are_cheaper", lambda *_: False)
-    Q, K = np.array([[-1.0], [1.0]], dtype), np.array([[x], [x - 1]], dtype)
-    V = np.array([1.0, 2.0], dtype)
-    A = parse(spec).approximate(Q, K, rng=0)
+    Q, K = np.array([[-1.0], [1.0]], dtype), np.array([[x], [x - 1], [0]][: 2 + masked], dtype)
+    V, mask = np.array([1.0, 2.0, 9.0][: 2 + masked], dtype), Mask([0, 0], [2 - masked, 2], len(K))
+    seen = mask.visible()
+    A = parse(spec).approximate(Q, K, mask=mask, rng=0)
     # (1 + x/n)^n = e^x up to x²/2n
     bound = x * x / 1e6 + 100 * np.finfo(dtype).eps * x
-    np.testing.assert_allclose(A.attend(V), exact.attention(Q, K, V), rtol=bound)
+    np.testing.assert_allclose(A.attend(V), exact.attention(Q, K, V, mask=mask), rtol=bound)
     logits = Q @ K.T
     for log in (A.row_log(), A.row_log(logits=logits)):
         values = A.block(ALL, shift=log, logits=logits)
         assert 0.5 < values.max(axis=1).min() <= values.max() <= 1 + bound
-        np.testing.assert_allclose(np.log(values) + log[:, None], logits, rtol=0, atol=bound)
+        assert not values[~seen].any()
+        found = (np.log(np.where(seen, values, 1)) + log[:, None])[seen]
+        np.testing.assert_allclose(found, logits[seen], rtol=0, atol=bound)
     assert metrics.compare(A, Q, K)["kernel_relative_frobenius"] < bound
     W = np.ones((2, 1), dtype)
     if x < 80 or dtype == np.float64:
-        np.testing.assert_allclose(A.T @ W, np.exp(logits.astype(float)).T @ W, rtol=bound)
+        want = np.where(seen, np.exp(logits.astype(float)), 0)
+        np.testing.assert_allclose(A.T @ W, want.T @ W, rtol=bound)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -579,18 +585,6 @@ def test_the_error_of_the_correction_is_at_most_two_thirds_of_the_digits():
         got, want = A @ np.ones(4), A.to_dense() @ np.ones(4)
         eps = np.finfo(float).eps
         assert abs(got[0] - want[0]) <= 4 * eps ** (2 / 3) * want[0]
-
-
-def test_a_method_without_a_meaning_under_masks_says_why():
-    Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 4, 3))
-    for name in NAMES:
-        method = small(name, 4, 4, 3)
-        if method.refusal is None:
-            continue
-        for use in (method.approximate, method.moments):
-            with pytest.raises(ValueError, match="cannot be used under a mask: "):
-                use(Q, K, mask="causal")
-        assert method.approximate(Q, K, mask=Mask.full(4, 4), rng=0).shape == (4, 4)
 
 
 # Symmetries

@@ -10,7 +10,6 @@ from small import few, problems, truth
 
 from approx import METHODS, Mask, ResourceLimitError, parse
 from approx.estimate import exact, memory
-from approx.estimate.corrections import Support
 from approx.method.tags import AUTOREGRESSIVE, POSITIONAL
 from approx.sparse import pages, vertical_slash
 from approx.sparse.eviction_scores import SCORES
@@ -44,27 +43,6 @@ def support(A):
 
 
 # Any support
-
-
-@pytest.mark.parametrize("name", SUPPORTS)
-@few
-@given(problem=problems(), data=st.data())
-def test_exp_on_the_support_and_nothing_off_it(name, problem, data):
-    Q, K, _, seed = problem
-    size = data.draw(st.integers(1, len(K)))
-    A = filled(name, size).approximate(Q, K, rng=seed)
-    assert A.rank == 0
-    assert A.replaces
-    assert isinstance(A.correction, Support)
-    s = A.sparse
-    assert s.has_canonical_format  # sorted, no entry twice
-    assert s.dtype == A.dtype
-    on, D = support(A), A.to_dense()
-    assert on.sum() == A.nnz == A.parameters
-    assert (D[~on] == 0).all()
-    # d ≤ 4 products ≤ 1, one exponential
-    exp = naive.kernel(Q.astype(float), K.astype(float))
-    np.testing.assert_allclose(D[on], exp[on], rtol=22 * np.finfo(A.dtype).eps)
 
 
 SHORT = [  # every support, and rules and mixtures of others, of five keys or in pages of two

@@ -53,6 +53,7 @@ def test_scores_are_pooled_over_free_keys_alone(pooling, pooled):
     np.testing.assert_allclose(found[free], np.array(pooled) / 10, rtol=1e-14)
 
 
+@pytest.mark.kernel
 @pytest.mark.parametrize(
     ("by", "evicts"),
     [(by, evicts) for by in SCORES for evicts in (False, True) if evicts or by != "h2o"],
@@ -79,21 +80,6 @@ def test_a_longer_text_by_its_definition(by):
         for mask in (Mask.causal(30, 50), Mask.window(30, 50, 29), Mask.full(30, 50)):
             on = support(method.approximate(Q, K, mask=mask))
             np.testing.assert_array_equal(on, twin(Q, K, mask, method))
-
-
-@pytest.mark.kernel
-def test_heavy_hitters_one_key_a_step():
-    """Under causal and window masks, with sinks that leave a window and keys without a query."""
-    rng = np.random.default_rng(3)
-    Q, K = rng.standard_normal((9, 2)), rng.standard_normal((12, 2))
-    for mask in (Mask.causal(9, 12), Mask.window(9, 12, 6), Mask.full(9, 12)):
-        for fields in ({}, {"sinks": 1, "recent": 2}, {"block": 2}):
-            method = Columns(4, "h2o", **fields)
-            on = support(method.approximate(Q, K, mask=mask))
-            np.testing.assert_array_equal(on, twin(Q, K, mask, method))
-    nothing = Mask([8, 0], [10, 12], 12, looks_back=False)  # the first query's place is before it
-    on = support(Columns(4, "h2o").approximate(Q[:2], K, mask=nothing))
-    assert on.sum(axis=1).tolist() == [0, 4]
 
 
 # What eviction means

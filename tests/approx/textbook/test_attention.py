@@ -42,9 +42,6 @@ def test_kernel_regression_is_softmax_of_its_logits(w):
     Q, K, _ = points(heads=(2,))
     weights = nadaraya_watson(Q, K, w=w)
     np.testing.assert_allclose(weights, softmax(regression_logits(Q, K, w=w)), rtol=TIGHT)
-    # planted: w for w², and logits without |k|²/2
-    assert np.abs(weights - softmax(regression_logits(Q, K, w=w**2))).max() > 0.01 or w == 1
-    assert np.abs(weights - softmax(w * Q @ np.swapaxes(K, -1, -2))).max() > 0.01
     Q, K, _ = points(d=1)
     density = np.exp(-(((Q - K.T) * math.sqrt(w)) ** 2) / 2) / math.sqrt(2 * math.pi)
     want = density / density.sum(axis=1, keepdims=True)

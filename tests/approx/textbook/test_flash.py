@@ -131,10 +131,10 @@ def test_gain_of_a_constant_signal(causal, normaliser, gains):
 def test_the_method_is_the_operator_on_scaled_inputs():
     Q, K = np.random.default_rng(3).standard_normal((2, 12, 4))
     p = Projections(Q, K, Q, K)
-    A = parse("flash(size=4)").approximate(Q, K)
-    np.testing.assert_allclose(
-        A.to_dense(), mixed_chunk(p, 4, width=1).to_dense(), rtol=0, atol=TIGHT
-    )
+    for mask, size in (("causal", 5), (None, 4)):
+        A = parse(f"flash(size={size})").approximate(Q, K, mask=mask)
+        want = mixed_chunk(p, size, causal=mask == "causal", width=1)
+        np.testing.assert_allclose(A.to_dense(), want.to_dense(), rtol=0, atol=TIGHT)
     assert (A.rank, A.nnz) == (4, 48)
     # A constant signal has gain 1 from either part, whatever the number of queries.
     for size in (3, 6, 10**6):  # a chunk has at most all keys
