@@ -80,10 +80,10 @@ class Columns(SupportMethod):
     Frobenius norm of the kernel other columns may be better, because Σ_i exp(q_i·k_j)² counts.
 
     *One set.* Scores use all keys; ``mass``, ``snapkv`` and ``expected`` also use queries, and the
-    other rules are `row_local`. The set is what a cache keeps after an eviction at the end of the
-    prompt, but here the queries of the prompt read it. So it is not autoregressive: later tokens
-    decide which columns a query reads. A row that does not see all columns has fewer entries. Of
-    equal scores (`patterns.rounded`) the first keys are taken.
+    other scores follow from the keys alone. The set is what a cache keeps after an eviction at the
+    end of the prompt, but here the queries of the prompt read it. So it is not autoregressive:
+    later tokens decide which columns a query reads. A row that does not see all columns has fewer
+    entries. Of equal scores (`patterns.rounded`) the first keys are taken.
 
     *Eviction.* With a block, the support of a query is the cache at its position during decoding.
     Keys arrive in order. When the cache holds k keys, it evicts those with the lowest scores until
