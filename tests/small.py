@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 from hypothesis import settings, strategies as st
@@ -124,6 +125,12 @@ def points(d):
     return u / 2
 
 
+def drawn(n, l, d, seed=0, scale=0.7):
+    """Return normal Q (n, d) and K (l, d)."""
+    rng = np.random.default_rng(seed)
+    return scale * rng.standard_normal((n, d)), scale * rng.standard_normal((l, d))
+
+
 def nodes(d, count):
     """Return Gauss–Hermite nodes of N(0, I_d), (count^d, d), and their weights."""
     x, w = np.polynomial.hermite_e.hermegauss(count)
@@ -232,6 +239,16 @@ def assert_covariance(method, Q, K, row, mask=None, draws=500):
     products = np.einsum("tj,tl->tjl", x, x)
     off = products.sum(axis=0) / (draws - 1) - method.covariance(Q, K, row=row, mask=mask)
     assert (np.abs(off) <= 5 * products.std(axis=0) / math.sqrt(draws) + 1e-14).all()
+
+
+def peak(function):
+    """Return the most bytes NumPy and Python held at once during a call."""
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def truth(Q, K):

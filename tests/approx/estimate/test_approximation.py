@@ -261,28 +261,6 @@ def test_products_with_integers_are_those_with_floats(spec):
             np.testing.assert_array_equal(product @ V, product @ V.astype(float))
 
 
-@given(problem=problems())
-def test_replacing_and_adding_differ(problem):
-    Q, K, _, _ = problem
-    low = Factors(np.ones((len(Q), 1)), np.ones((len(K), 1)), np.zeros(len(Q)))
-    pattern = scipy.sparse.csr_array(np.eye(len(Q), len(K)))
-    replaced, added = Approximation(low, Support(pattern)), Approximation(low, Addition(pattern))
-    assert replaced.replaces
-    assert not added.replaces
-    on = np.eye(len(Q), len(K)) > 0
-    np.testing.assert_array_equal(replaced.to_dense(), np.where(on, math.exp(1), 1.0))
-    np.testing.assert_array_equal(added.to_dense(), np.where(on, 2.0, 1.0))
-    np.testing.assert_array_equal(replaced.sparse.toarray(), np.where(on, math.exp(1), 0.0))
-    np.testing.assert_array_equal(added.sparse.toarray(), np.where(on, 1.0, 0.0))
-    # sums of at most 8 terms ≤ e
-    V = np.arange(len(K), dtype=float)
-    for A in (replaced, added):
-        np.testing.assert_allclose(A @ V, A.to_dense() @ V, rtol=32e-16)
-        np.testing.assert_allclose(
-            A.T @ np.ones(len(Q)), A.to_dense().T @ np.ones(len(Q)), rtol=32e-16
-        )
-
-
 def test_an_addition_keeps_its_scale():
     values = scipy.sparse.csr_array(np.array([[0.5, 0.0], [0.0, -0.25]]))
     low = Factors(np.ones((2, 1)), np.full((2, 1), 0.125), np.full(2, 1000.0))

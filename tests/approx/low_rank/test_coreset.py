@@ -8,6 +8,7 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from small import drawn
 
 from approx import Mask
 from approx.low_rank import coreset, thinning
@@ -18,11 +19,6 @@ from approx.low_rank.thinning import halves, thinned
 
 EPS = np.finfo(float).eps
 every_choice = pytest.mark.parametrize("pivots", PIVOTS)
-
-
-def points(n, l, d, seed=0, scale=0.7):
-    rng = np.random.default_rng(seed)
-    return scale * rng.standard_normal((n, d)), scale * rng.standard_normal((l, d))
 
 
 def chosen_by(method, K, rng, monkeypatch):
@@ -44,7 +40,7 @@ def chosen_by(method, K, rng, monkeypatch):
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_what_pivots_leave_is_the_schur_complement(count, rank, seed):
-    X = points(1, count, 3, seed)[1]
+    X = drawn(1, count, 3, seed)[1]
     G, rng, left = gaussian(X, X), np.random.default_rng(seed), []
 
     def pick(rest):
@@ -68,7 +64,7 @@ def test_what_pivots_leave_is_the_schur_complement(count, rank, seed):
 
 def test_pivots_are_drawn_by_what_is_left_of_the_exponential_kernel(monkeypatch):
     """Pairs of pivots, enumerated: P(s, t) = A_ss/tr A · (A/A_ss)_tt/tr(A/A_ss) of A = e^{x·x'}."""
-    K = points(1, 4, 2, seed=3, scale=0.9)[1]
+    K = drawn(1, 4, 2, seed=3, scale=0.9)[1]
     x = K - K.mean(axis=0)
     A = np.exp(x @ x.T)
     want, draws = {}, 1000
@@ -86,7 +82,7 @@ def test_pivots_are_drawn_by_what_is_left_of_the_exponential_kernel(monkeypatch)
 
 @every_choice
 def test_repeated_keys_count_once(pivots):
-    K = np.repeat(points(1, 4, 3)[1], 5, axis=0)
+    K = np.repeat(drawn(1, 4, 3)[1], 5, axis=0)
     A = Coreset(20, pivots, 1.0).approximate(K, K, rng=0)
     assert A.rank == 4
     np.testing.assert_allclose(A.to_dense(), naive.kernel(K, K), rtol=1e-11)
@@ -98,7 +94,7 @@ def test_repeated_keys_count_once(pivots):
 @every_choice
 @pytest.mark.parametrize("tau", [0.6, 1.0, 2.0])
 def test_it_is_the_plain_formula(pivots, tau, monkeypatch):
-    Q, K = points(5, 9, 5)
+    Q, K = drawn(5, 9, 5)
     method = Coreset(4, pivots, tau)
     A = method.approximate(Q, K, rng=1)
     chosen = chosen_by(method, K, 1, monkeypatch)
@@ -113,7 +109,7 @@ def test_it_is_the_plain_formula(pivots, tau, monkeypatch):
 
 @pytest.mark.parametrize("tau", [0.7, 1.0, 1.5])
 def test_the_error_is_below_its_bound(tau, monkeypatch):
-    Q, K = points(30, 40, 4)
+    Q, K = drawn(30, 40, 4)
     Q, K = Q, K - K.mean(axis=0)
     method = Coreset(6, tau=tau)
     A = method.approximate(Q, K, rng=0).to_dense()
@@ -129,7 +125,7 @@ def test_the_error_is_below_its_bound(tau, monkeypatch):
 
 @pytest.mark.parametrize("pivots", ["uniform", "thinning"])
 def test_equal_weights_are_unbiased_with_the_moments_that_they_say(pivots):
-    Q, K = points(2, 10, 2)
+    Q, K = drawn(2, 10, 2)
     method, rng, draws = Coreset(3, pivots, weights="equal"), np.random.default_rng(0), 1000
     ratios = np.array([method.approximate(Q, K, rng=rng).to_dense() for _ in range(draws)])
     ratios /= naive.kernel(Q, K)
@@ -163,7 +159,7 @@ def test_equal_weights_are_unbiased_with_the_moments_that_they_say(pivots):
 def test_a_coreset_of_the_past_is_the_plain_formula_of_each_query(
     pivots, mask, rank, block, monkeypatch
 ):
-    Q, K = points(7, 12, 5)
+    Q, K = drawn(7, 12, 5)
     method = Coreset(rank, pivots, 1.3, block=block)
     A = method.approximate(Q, K, mask=mask, rng=3)
     taken = chosen_by(method, K, 3, monkeypatch)
@@ -186,7 +182,7 @@ def test_a_coreset_of_the_past_is_the_plain_formula_of_each_query(
 @pytest.mark.parametrize("mask", [None, "causal"])
 @pytest.mark.parametrize("rule", ["keys", "queries"])
 def test_a_rule_takes_the_best_of_what_it_tries(rule, mask):
-    Q, K = points(40, 50, 4, scale=1.2)
+    Q, K = drawn(40, 50, 4, scale=1.2)
     A = Coreset(5, tau=rule).approximate(Q, K, mask=mask, rng=3).to_dense()
     rng, on = np.random.default_rng(3), naive.seen(mask, 40, 50)
     x = Q if rule == "queries" else K
@@ -207,7 +203,7 @@ def test_a_rule_takes_the_best_of_what_it_tries(rule, mask):
 
 
 def test_the_radius_rule_is_its_formula():
-    Q, K = points(7, 11, 3)
+    Q, K = drawn(7, 11, 3)
     r_q = max(mpmath.norm(q) for q in Q)
     r_k = max(mpmath.norm(k - K.mean(axis=0)) for k in K)
     rho = mpmath.sqrt(1 + mpmath.exp(mpmath.lambertw(2 / mpmath.e**2) + 2))

@@ -7,6 +7,7 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from small import drawn
 
 from approx import Mask
 from approx.estimate.distances import squared_distances
@@ -15,11 +16,6 @@ from approx.low_rank.nystrom import LANDMARKS, Nystrom, choose, gaussian, levera
 
 EPS = np.finfo(float).eps
 every_choice = pytest.mark.parametrize("landmarks", LANDMARKS)
-
-
-def inputs(n, l, d, seed=0, scale=0.7):
-    rng = np.random.default_rng(seed)
-    return scale * rng.standard_normal((n, d)), scale * rng.standard_normal((l, d))
 
 
 def scale_of(Q, K):
@@ -49,7 +45,7 @@ def unbalanced(n, seed=0):
 @every_choice
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_exact_where_every_point_is_a_landmark(landmarks, n, l, d, seed):
-    Q, K = inputs(n, l, d, seed)
+    Q, K = drawn(n, l, d, seed)
     A = Nystrom(n + l, landmarks).approximate(Q, K, rng=seed)
     assert A.rank <= n + l
     assert_exact(A.to_dense(), naive.kernel(Q, K), Q, K, n + l)
@@ -57,7 +53,7 @@ def test_exact_where_every_point_is_a_landmark(landmarks, n, l, d, seed):
 
 @pytest.mark.parametrize("side", ["queries", "keys"])
 def test_exact_in_the_rows_and_columns_of_landmarks(side, monkeypatch):
-    Q, K = inputs(9, 7, 3)
+    Q, K = drawn(9, 7, 3)
     whole = {"queries": Q, "keys": K}[side]
     monkeypatch.setattr(nystrom, "choose", lambda *_: whole)
     A = Nystrom(3).approximate(Q, K, rng=0).to_dense()
@@ -74,7 +70,7 @@ def test_exact_in_the_rows_and_columns_of_landmarks(side, monkeypatch):
 
 @every_choice
 def test_repeated_points_count_once(landmarks):
-    Q = np.repeat(inputs(4, 1, 3)[0], 5, axis=0)
+    Q = np.repeat(drawn(4, 1, 3)[0], 5, axis=0)
     A = Nystrom(7, landmarks).approximate(Q, Q, rng=0)
     assert A.rank == 4
     assert_exact(A.to_dense(), naive.kernel(Q, Q), Q, Q, 4)
@@ -85,7 +81,7 @@ def test_repeated_points_count_once(landmarks):
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_it_is_the_plain_formula(n, l, rank, seed):
-    Q, K = inputs(n, l, 5, seed)
+    Q, K = drawn(n, l, 5, seed)
     rank = min(rank, n + l)
     Z = choose(np.unique(np.vstack([Q, K]), axis=0), rank, "uniform", np.random.default_rng(seed))
     middle = naive.kernel(Z, Z)
@@ -101,7 +97,7 @@ def test_it_is_the_plain_formula(n, l, rank, seed):
 @every_choice
 @pytest.mark.parametrize("rank", [1, 4, 11])
 def test_rank_and_bound(landmarks, rank):
-    Q, K = inputs(12, 10, 3)
+    Q, K = drawn(12, 10, 3)
     A = Nystrom(rank, landmarks).approximate(Q, K, rng=0)
     assert A.rank == rank
     assert np.linalg.matrix_rank(A.to_dense(), tol=1e-12) == min(rank, 10)
@@ -159,7 +155,7 @@ def test_leverage_scores_are_their_definition():
 
 def test_the_recursion_is_its_formula_for_some_half_of_the_points(monkeypatch):
     """Every half is tried: all of its points are sampled, 8·k shares among four being above 1."""
-    x = inputs(7, 1, 2)[0]
+    x = drawn(7, 1, 2)[0]
     monkeypatch.setattr(nystrom, "EXACT", 4)
     found = leverage_scores(x, 1, np.random.default_rng(0))
     G = np.exp(-np.array([[math.dist(a, b) ** 2 for b in x] for a in x]) / 2)
@@ -197,7 +193,7 @@ def past_factors(Q, K, rank, block, stop, landmarks, seed):
 @pytest.mark.parametrize("mask", ["causal", Mask.window(7, 12, 5), None], ids=str)
 @pytest.mark.parametrize(("rank", "block"), [(1, 3), (3, 3), (9, 2), (9, 30)])
 def test_landmarks_of_the_past_are_the_plain_formula_of_each_query(landmarks, mask, rank, block):
-    Q, K = inputs(7, 12, 5)
+    Q, K = drawn(7, 12, 5)
     A = Nystrom(rank, landmarks, block).approximate(Q, K, mask=mask, rng=3)
     stop = A.mask.stop
     want, known = past_factors(Q, K, rank, block, stop, landmarks, 3)

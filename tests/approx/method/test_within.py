@@ -51,11 +51,16 @@ def test_the_largest_size_that_fits(name, budget, n, l, d):
         assert least.price(**shape).stored > budget
         return
     assert filled.price(**shape).stored <= budget
+    assert_largest(name, filled, budget, shape)
+
+
+def assert_largest(name, filled, budget, shape, currency="stored"):
+    """Check that the next size costs too much, or is larger than any."""
     following = sizes_in_order(name, filled)
-    limit = d if at_most_width(filled) else filled.sized_by.largest(n, l)
-    assert following.price(**shape).stored > budget or size(following) > limit
-    if limit is not None:
-        assert size(filled) <= limit
+    limit = filled.sized_by.largest(shape["n"], shape["l"])
+    limit = shape["d"] if at_most_width(filled) else limit
+    assert getattr(following.price(**shape), currency) > budget or size(following) > limit
+    assert limit is None or size(filled) <= limit
 
 
 def at_most_width(method):
@@ -74,11 +79,8 @@ def test_a_budget_is_filled_in_any_currency(name, currency):
     if price is None:  # no price, or none that fits
         return
     assert getattr(price, currency) <= budget * (1 + 1e-12)
-    if name not in SIZED:
-        return
-    following = sizes_in_order(name, filled)
-    limit = 3 if at_most_width(filled) else filled.sized_by.largest(24, 24)
-    assert getattr(following.price(**shape), currency) > budget or size(following) > limit
+    if name in SIZED:
+        assert_largest(name, filled, budget, shape, currency)
 
 
 @pytest.mark.parametrize(("currency", "each"), [("stored", 1), ("reads", 8)])

@@ -2,13 +2,13 @@
 
 import itertools
 import math
-import tracemalloc
 
 import mpmath
 import naive
 import numpy as np
 import pytest
 from hypothesis import example, given, strategies as st
+from small import peak
 
 from approx import Approximation, ResourceLimitError
 from approx.estimate import exact, memory
@@ -246,16 +246,6 @@ def test_products_of_a_high_degree_in_one_dimension(make):
 
 
 # Too wide
-
-
-def peak(function):
-    """Return the most bytes NumPy and Python held at once during a call."""
-    tracemalloc.start()
-    try:
-        function()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
