@@ -440,24 +440,25 @@ def scaled_values(text, scales):
 
 
 @of_text
-def state(text, features, per_key=None, *, sums=True, once=None):
+def state(text, features, per_key=None, *, sums=True, once=()):
     """Answer from the sums over keys of features times values.
 
-    `features` returns (columns, map of a query); `per_key` is a map of a key, by default the same
-    with parameters that are at hand.
+    `features` returns (columns, parameters, map of a query and these); `per_key` is a map of a
+    key, by default the same with parameters that are at hand.
     """
-    if once:
-        once(text)
-    m, mapped = features(text)
-    keyed = per_key(text) if per_key else None
+    for step in once:
+        step(text)
+    m, held, mapped = features(text)
+    ready = [text.counter.register(x) for x in held]
+    keyed = per_key(text) if per_key else lambda key: text.counter.register(mapped(key, *ready))
     products, alone = [], []
     for key, value in zip(text.new_keys, text.new_values):
-        phi = keyed(key) if keyed else text.counter.register(mapped(key, at_hand=True))
+        phi = keyed(key)
         products.append(phi[:, None] @ value[None, :])
         alone.append(phi)
 
     def answer(row):
-        phi = mapped(row.q)
+        phi = mapped(row.q, *held)
         seen = text.counter.memory(sum(np.asarray(products[j]) for j in row.keys))
         y = phi @ seen
         if sums:
@@ -470,22 +471,16 @@ def state(text, features, per_key=None, *, sums=True, once=None):
 
 
 @of_text
-def linear(text, count, per=1, width=None, function=np.exp):
+def linear(text, count, per=1):
     """Features that are functions of ω·x."""
-    omega = text.counter.memory(np.ones((count, width or text.d)))
-
-    def mapped(x, at_hand=False):
-        x = padded(x, width) if width else x
-        z = (text.counter.register(omega) if at_hand else omega) @ x
-        return np.concatenate([function(z)] * per)
-
-    return count * per, mapped
+    frequencies = text.counter.memory(np.ones((count, text.d)))
+    return count * per, [frequencies], lambda x, w: np.concatenate([np.exp(w @ x)] * per)
 
 
 @of_text
-def coordinates(text, function, per=1):
+def coordinates(text, per=1):
     """Features that are functions of one coordinate each."""
-    return text.d * per, lambda x, at_hand=False: np.concatenate([function(x)] * per)
+    return text.d * per, [], lambda x: np.concatenate([np.exp(x)] * per)
 
 
 @of_text
@@ -493,18 +488,18 @@ def hybrid(text, pairs, signs):
     """Columns of P and T, once as they are and once per sign: 2·2·pairs·(1 + signs)."""
     omega = text.counter.memory(np.ones((2 * pairs + signs, text.d)))
 
-    def mapped(x, at_hand=False):
-        z = (text.counter.register(omega) if at_hand else omega) @ x
+    def mapped(x, omega):
+        z = omega @ x
         waves = np.concatenate([z[: 2 * pairs], -z[: 2 * pairs]])
         return np.concatenate([waves, *(waves * np.sign(s) for s in z[2 * pairs :])])
 
-    return 4 * pairs * (1 + signs), mapped
+    return 4 * pairs * (1 + signs), [omega], mapped
 
 
 @of_text
 def by_search(text, columns):
     """A query's features, which an oracle knows, as it does those of the keys."""
-    return columns, lambda x, at_hand=False: text.counter.register(np.ones(columns))
+    return columns, [], lambda x: text.counter.register(np.ones(columns))
 
 
 @of_text
@@ -513,34 +508,34 @@ def products_of_forms(text, m, degree, width=lambda d: d + 1):
     wide = width(text.d)
     forms = text.counter.memory(np.ones((degree, m, wide)))
 
-    def mapped(x, at_hand=False):
+    def mapped(x, forms):
         x, found = padded(x, wide), 1.0
-        for form in text.counter.register(forms) if at_hand else forms:
+        for form in forms:
             found = found * (form @ x)
         return found
 
-    return m, mapped
+    return m, [forms], mapped
 
 
 @of_text
 def squared_forms(text, inner, degree):
-    _, mapped = products_of_forms(inner, degree // 2)(text)
+    _, forms, mapped = products_of_forms(inner, degree // 2)(text)
     r, s = np.triu_indices(inner)
 
-    def squares(x, at_hand=False):
-        phi = mapped(x, at_hand)
+    def squares(x, forms):
+        phi = mapped(x, forms)
         return phi[r] * phi[s]
 
-    return len(r), squares
+    return len(r), forms, squares
 
 
 @of_text
 def maclaurin(text, m, exact):
     """Products of h + 1 forms, the mean of the geometric law, and monomials of degree < h."""
     fixed = math.comb(text.d + exact - 1, text.d) if exact else 0
-    _, forms = products_of_forms(m - fixed, exact + 1, lambda d: d)(text)
+    _, forms, mapped = products_of_forms(m - fixed, exact + 1, lambda d: d)(text)
     rest = text.counter.register(np.ones(fixed))
-    return m, lambda x, at_hand=False: np.concatenate([forms(x, at_hand), rest])
+    return m, forms, lambda x, forms: np.concatenate([mapped(x, forms), rest])
 
 
 @of_text
@@ -548,9 +543,8 @@ def tensor_sketch(text, m, degree):
     buckets = text.counter.memory(np.zeros((degree, text.d + 1)))
     signs = text.counter.memory(np.ones((degree, text.d + 1)))
 
-    def mapped(x, at_hand=False):
+    def mapped(x, where, sign):
         x, spectrum = padded(x, text.d + 1), 1.0
-        where, sign = (text.counter.register(y) if at_hand else y for y in (buckets, signs))
         for mode in range(degree):
             z = np.zeros(m)
             for c in range(text.d + 1):
@@ -559,7 +553,7 @@ def tensor_sketch(text, m, degree):
             spectrum = spectrum * text.counter.transform(z)
         return text.counter.transform(spectrum)
 
-    return m, mapped
+    return m, [buckets, signs], mapped
 
 
 @of_text
@@ -567,10 +561,10 @@ def monomials(text, degree):
     """All products of at most so many coordinates, whose coefficients are in the state."""
     powers = [p for p in itertools.product(range(degree + 1), repeat=text.d) if sum(p) <= degree]
 
-    def mapped(x, at_hand=False):
+    def mapped(x):
         return text.counter.register([np.prod(np.asarray(x) ** p) for p in powers])
 
-    return len(powers), mapped
+    return len(powers), [], mapped
 
 
 @of_text
@@ -613,7 +607,7 @@ def dense(m, form):
         omega, square = (text.counter.register(np.ones((r, text.d))) for r in (m, text.d))
         return lambda key: np.exp(omega @ (square @ key if form == "aderf" else key))
 
-    return state(linear(m), per_key, once=once)
+    return state(linear(m), per_key, once=[once])
 
 
 def points(text):
@@ -638,20 +632,15 @@ def leverage(text, among):
 
 
 @of_text
-def halvings(text, rank):
-    """Kernel thinning to a power of two of keys; the last round has one bucket of 2·rank."""
+def thinned(text, rank):
+    """A power of two of keys by kernel thinning; the last round has one bucket of 2·rank."""
     rounds = int(math.log2(text.l / rank))
     for left in range(rounds, 0, -1):
         size = max(2, rank * 2**left // 4 ** (left - 1))
         for _ in range(rank * 2**left // size):
             bucket = text.new_keys[:size]
             bucket @ bucket.T
-
-
-@of_text
-def in_turn(text, *steps):
-    for step in steps:
-        step(text)
+    return told(rank)(text)
 
 
 # Landmarks
@@ -661,7 +650,7 @@ def in_turn(text, *steps):
 def kernels(text, rank):
     """A query's kernels with landmarks; their inverse is in the features of the keys."""
     landmarks = text.counter.memory(np.ones((rank, text.d)))
-    return rank, lambda x, at_hand=False: np.exp(landmarks @ x)
+    return rank, [landmarks], lambda x, landmarks: np.exp(landmarks @ x)
 
 
 @of_text
@@ -687,12 +676,7 @@ def kernels_of_the_past(text, rank):
     """A query has its own part of the triangular factor, which it reads."""
     landmarks = text.counter.memory(np.ones((rank, text.d)))
     factor = text.counter.memory(np.ones((rank, rank)))
-
-    def mapped(x, at_hand=False):
-        given = [text.counter.register(y) if at_hand else y for y in (landmarks, factor)]
-        return given[1] @ np.exp(given[0] @ x)
-
-    return rank, mapped
+    return rank, [landmarks, factor], lambda x, landmarks, factor: factor @ np.exp(landmarks @ x)
 
 
 @of_text
@@ -715,14 +699,6 @@ def interpolation(text, rank, tried=1, probes=0):
 def at_hand(rank):
     """The features of a key, which were found before."""
     return lambda text: lambda key: text.counter.register(np.ones(rank))
-
-
-@of_text
-def few_keys(text, rank, once=None):
-    """Rank keys with equal weights."""
-    if once:
-        once(text)
-    return exact_keys(told(rank))(text)
 
 
 @of_text
@@ -1014,11 +990,6 @@ def replaced(text, low, chosen, entry=True):
     return answer
 
 
-def both(low, chosen):
-    """What adds up: a state and named entries."""
-    return replaced(low, chosen, entry=True)
-
-
 @of_text
 def drawn_beside(text, chosen, k, sizes=None, shared=False):
     """The keys of a selection, and k of the others with a weight each."""
@@ -1081,31 +1052,29 @@ TWINS = {
     "squared_sketch(inner=3, degree=4)": lambda x: state(squared_forms(3, 4)),
     "truncated_svd(rank=2)": lambda x: state(by_search(2)),
     "truncated_svd(rank=2, space='attention')": lambda x: state(by_search(2), sums=False),
-    "nystrom(rank=2)": lambda x: state(kernels(2), inverse_kernels(2), once=gram(2)),
-    "nystrom(rank=2, block=3)": lambda x: state(kernels_of_the_past(2), once=gram(2)),
+    "nystrom(rank=2)": lambda x: state(kernels(2), inverse_kernels(2), once=[gram(2)]),
+    "nystrom(rank=2, block=3)": lambda x: state(kernels_of_the_past(2), once=[gram(2)]),
     "nystrom(rank=2, landmarks='kmeans')": lambda x: state(
-        kernels(2), inverse_kernels(2), once=in_turn(gram(2), centroids(2))
+        kernels(2), inverse_kernels(2), once=[gram(2), centroids(2)]
     ),
     "nystrom(rank=2, landmarks='leverage')": lambda x: state(
-        kernels(2), inverse_kernels(2), once=in_turn(gram(2), leverage(points))
+        kernels(2), inverse_kernels(2), once=[gram(2), leverage(points)]
     ),
-    "coreset(rank=2, tau=1.0)": lambda x: state(kernels(2), at_hand(2), once=interpolation(2)),
+    "coreset(rank=2, tau=1.0)": lambda x: state(kernels(2), at_hand(2), once=[interpolation(2)]),
     "coreset(rank=2)": lambda x: state(
-        kernels(2), at_hand(2), once=interpolation(2, tried=9, probes=32)
+        kernels(2), at_hand(2), once=[interpolation(2, tried=9, probes=32)]
     ),
     "coreset(rank=2, tau=1.0, block=3)": lambda x: state(kernels_of_the_past(2)),
     "coreset(rank=2, tau=1.0, pivots='leverage')": lambda x: state(
-        kernels(2),
-        at_hand(2),
-        once=in_turn(interpolation(2), leverage(lambda text: text.new_keys)),
+        kernels(2), at_hand(2), once=[interpolation(2), leverage(lambda text: text.new_keys)]
     ),
-    "coreset(rank=2, pivots='uniform', weights='equal')": lambda x: few_keys(2),
-    "coreset(rank=2, pivots='thinning', weights='equal')": lambda x: few_keys(2, halvings(2)),
+    "coreset(rank=2, pivots='uniform', weights='equal')": lambda x: exact_keys(told(2)),
+    "coreset(rank=2, pivots='thinning', weights='equal')": lambda x: exact_keys(thinned(2)),
     "projection(rank=2, block=3)": lambda x: projection(2, block=3),
     "projection(rank={s}, block=2, pivots='qr')": lambda x: projection(x.s, "qr", 2),
     "projection(rank=2, block=2, pivots='h2o')": lambda x: projection(2, "h2o", 2),
     "projection(rank={s}, pivots='leverage')": lambda x: projection(x.s, "leverage"),
-    "godec(rank=2, k={s})": lambda x: both(state(by_search(2)), told(x.s)),
+    "godec(rank=2, k={s})": lambda x: replaced(state(by_search(2)), told(x.s)),
     "logit_svd(rank=1)": lambda x: of_compressed("svd", 1),
     "key_pca(rank=1)": lambda x: of_compressed("pca", 1),
     "channels(r=1)": lambda x: of_compressed("channels", 1),
@@ -1153,9 +1122,9 @@ TWINS = {
         centred(state(monomials(1))),
         centred(polynomial_of_logits(1)),
     ],
-    "elu()": lambda x: state(coordinates(np.exp)),
-    "relu()": lambda x: state(coordinates(np.exp)),
-    "cosformer()": lambda x: state(coordinates(np.exp, 2)),
+    "elu()": lambda x: state(coordinates()),
+    "relu()": lambda x: state(coordinates()),
+    "cosformer()": lambda x: state(coordinates(2)),
     "rfa(m=4)": lambda x: state(linear(2, 2)),
     "flowformer()": lambda x: flowformer,
     "linformer(rank=2)": lambda x: linformer(2, drawn=False),
@@ -1164,7 +1133,7 @@ TWINS = {
     "nystromformer(rank=2, iterations=3)": lambda x: nystromformer(2, 3),
     "flash(size={s})": lambda x: flash(x.s),
     "randomized_attention(samples=2)": lambda x: randomized_attention(2),
-    "lara(m=3)": lambda x: state(linear(3), once=importance(3)),
+    "lara(m=3)": lambda x: state(linear(3), once=[importance(3)]),
     "eva(m=2, sparse=chunk(size={s}))": lambda x: eva(2, chunk(x.s)),
     "hierarchical(rank=1, leaf=2)": lambda x: hierarchical(1, 2, "svd"),
     "hierarchical(rank=1, leaf=2, space='attention')": lambda x: hierarchical(
