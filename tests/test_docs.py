@@ -60,8 +60,8 @@ def test_the_method_that_a_tutorial_adds_keeps_the_contract(tmp_path, monkeypatc
         del METHODS[name]
 
 
-def shown(source, names):
-    """Run a cell of a notebook; return what it prints, and what its last expression shows."""
+def shown(source, names, count):
+    """Run a numbered cell of a notebook; return what it prints, and its last expression."""
     printed = io.StringIO()
     tree = ast.parse(source)
     last = tree.body.pop().value if isinstance(tree.body[-1], ast.Expr) else None
@@ -75,21 +75,17 @@ def shown(source, names):
         data = {"text/plain": repr(value)}
         if hasattr(value, "_repr_html_"):
             data["text/html"] = value._repr_html_()
-        found.append({"data": data, "metadata": {}, "output_type": "execute_result"})
+        result = {"data": data, "metadata": {}, "output_type": "execute_result"}
+        found.append(result | {"execution_count": count})
     return found
 
 
 def executed(notebook):
     """Run the cells of a notebook from top to bottom, and put what they show into it."""
-    names, count = {"__name__": "__main__"}, 0
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            count += 1
-            cell["outputs"] = shown(cell["source"], names)
-            cell["execution_count"] = count
-            for output in cell["outputs"]:
-                if output["output_type"] == "execute_result":
-                    output["execution_count"] = count
+    names = {"__name__": "__main__"}
+    code = (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    for count, cell in enumerate(code, 1):
+        cell |= {"outputs": shown(cell["source"], names, count), "execution_count": count}
     return notebook
 
 

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 from each import each
+from kernel_coverage import DECORATORS, kernels
 
 ROOT = Path(__file__).parent.parent
 FILES = [
     p for name in ("approx", "analysis", "figures") for p in sorted((ROOT / name).rglob("*.py"))
 ]
-COMPILERS = {"kernel", "summing_kernel", "by_precision"}
 COMPILED_BUILTINS = {"range", "abs", "min", "max", "float", "int", "len", "isinstance"}
 SHARED = "approx.kernels.elementary."  # the caches of kernels are named by its hash
 FORBIDDEN_CALLS = {"compile", "__import__"}
@@ -48,18 +48,12 @@ def foreign_names(source):
 
     Numba bakes both into the machine code and does not notice when that file changes.
     """
-    if not any(word in source for word in COMPILERS):
+    if not any(word in source for word in DECORATORS):
         return 0, []
     tree = parsed(source)
     imported = imports(tree)
-    functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
-    compiled = {
-        f.name: f
-        for f in functions.values()
-        if COMPILERS
-        & {d.id for o in f.decorator_list for d in ast.walk(o) if isinstance(d, ast.Name)}
-    }
-    found = []
+    functions = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+    compiled, found = {kernel.name: kernel for kernel in kernels(tree)}, []
     for kernel in compiled.values():
         for statement in kernel.body:
             for node in ast.walk(statement):
@@ -93,9 +87,9 @@ def forbidden(source):
 
 
 def test_kernels_use_only_their_own_file_and_the_shared_functions():
-    kernels = {name(path): foreign_names(path.read_text("utf-8")) for path in FILES}
-    assert {path: found for path, (_, found) in kernels.items() if found} == {}
-    assert sum(count for count, _ in kernels.values()) >= 8
+    checked = {name(path): foreign_names(path.read_text("utf-8")) for path in FILES}
+    assert {path: found for path, (_, found) in checked.items() if found} == {}
+    assert sum(count for count, _ in checked.values()) >= 8
 
 
 @each("path", FILES, ids=NAMED)
@@ -146,34 +140,23 @@ assert "report" in text.getvalue()
 # Docstrings
 
 
-def methods_by_class(packages):
-    """Return {class: (bases, {method: docstring})} of all classes."""
+def test_every_public_method_has_a_docstring_or_overrides_one_that_has():
     classes = {}
-    for package in packages:
-        for path in (ROOT / package).rglob("*.py"):
-            source = path.read_text("utf-8")
-            for node in ast.walk(parsed(source)) if "class " in source else ():
-                if isinstance(node, ast.ClassDef):
-                    bases = [ast.unparse(base).split(".")[-1] for base in node.bases]
-                    functions = [f for f in node.body if isinstance(f, ast.FunctionDef)]
-                    classes[node.name] = bases, {f.name: ast.get_docstring(f) for f in functions}
-    return classes
-
-
-def without_docstring(classes):
-    """Return the public methods that have no docstring and override none that has one."""
+    for source in (path.read_text("utf-8") for path in FILES):
+        for node in ast.walk(parsed(source)) if "class " in source else ():
+            if isinstance(node, ast.ClassDef):
+                bases = [ast.unparse(base).split(".")[-1] for base in node.bases]
+                functions = [f for f in node.body if isinstance(f, ast.FunctionDef)]
+                classes[node.name] = bases, {f.name: ast.get_docstring(f) for f in functions}
 
     def said(name, method):
         bases, methods = classes.get(name, ((), {}))
         return bool(methods.get(method)) or any(said(base, method) for base in bases)
 
-    return sorted(
-        f"{name}.{method}"
+    public = {
+        f"{name}.{method}": said(name, method)
         for name, (_, methods) in classes.items()
         for method in methods
-        if not (name.startswith("_") or method.startswith("_") or said(name, method))
-    )
-
-
-def test_every_public_method_has_a_docstring_or_overrides_one_that_has():
-    assert without_docstring(methods_by_class(("approx", "analysis", "figures"))) == []
+        if not (name.startswith("_") or method.startswith("_"))
+    }
+    assert [name for name, documented in public.items() if not documented] == []

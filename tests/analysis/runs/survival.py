@@ -49,46 +49,24 @@ def named(folder):
     return {p.name: p.stat().st_mtime_ns for p in (folder / "cells").glob("[0-9a-f]*")}
 
 
-class Slow:
-    """A file that is written in two parts, with something done between them."""
-
-    def __init__(self, file, between):
-        self.file, self.between = file, between
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.file.close()
-
-    def __getattr__(self, name):
-        return getattr(self.file, name)
-
-    def write(self, content):
-        self.file.write(content[: len(content) // 2])
-        self.file.flush()
-        self.between()
-        self.file.write(content[len(content) // 2 :])
-
-
 def watch(at):
     """Call ``at(number of the file, moment)`` while the files of a store are written."""
-    plain, replace, number = Path.open, os.replace, -1
+    write, replace, number = Path.write_text, os.replace, -1
 
-    def opened(self, *arguments, **options):
+    def halved(self, text, *options):
         nonlocal number
-        file = plain(self, *arguments, **options)
-        if not self.name.startswith(".tmp-"):
-            return file
-        number += 1
-        return Slow(file, lambda: at(number, "half written"))
+        if self.name.startswith(".tmp-"):
+            number += 1
+            write(self, text[: len(text) // 2], *options)
+            at(number, "half written")
+        return write(self, text, *options)
 
     def replaced(source, target):
         at(number, "written")
         replace(source, target)
         at(number, "named")
 
-    Path.open, os.replace = opened, replaced
+    Path.write_text, os.replace = halved, replaced
 
 
 def dying(folder, moment):

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
@@ -104,9 +103,6 @@ def test_advice_is_the_same_from_a_cluster(client):
         assert_frame_equal(found, whole, check_exact=True)
         places = found[["layer", "head"]].drop_duplicates()
         assert [*zip(places.layer, places["head"])] == [(-1, -1), (0, 3), (2, 1)]
-    memory.set_limit(20_000)
-    with pytest.raises(memory.ResourceLimitError, match=r"the limit is 19\.5 KiB"):
-        diagnose(gaussian(70, 3, rng=0), budget=9.0, methods=methods, scheduler=client)
 
 
 def test_advice_goes_on_where_it_was(tmp_path, monkeypatch):
@@ -276,11 +272,7 @@ def test_a_cell_that_kills_its_process_is_found_and_the_others_run(tmp_path, how
     found = read(tmp_path)
     assert set(found.method) == {"positive(m=4)", "zero()"}
     failed = [json.loads(p.read_text()) for p in (tmp_path / "cells").glob("*.error.json")]
-    assert {f["kind"] for f in failed} <= {
-        "TerminatedWorkerError",
-        "KilledWorker",
-        "LostError",
-    }
+    assert {f["kind"] for f in failed} <= {"TerminatedWorkerError", "KilledWorker", "LostError"}
 
 
 @pytest.fixture(scope="module")
@@ -355,23 +347,17 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
 # What travels
 
 
-class Counted(Head):
-    """Inputs that count how often they are sent."""
+def test_inputs_travel_to_a_cluster_once(client, monkeypatch):
+    x, sent = gaussian(9, 3, rng=0), []
 
-    sent = 0
+    def reduced(self):
+        sent.append(self.name)
+        return Head, tuple(getattr(self, field.name) for field in dataclasses.fields(self))
 
-    def __reduce__(self):
-        type(self).sent += 1
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return Head, tuple(fields.values())
-
-
-def test_inputs_travel_to_a_cluster_once(client):
-    x = gaussian(9, 3, rng=0)
-    counted = Counted(**{f.name: getattr(x, f.name) for f in dataclasses.fields(x)})
-    found = sweep(METHODS, counted, TEMPERATURES, trials=10, seed=0, scheduler=client)
+    monkeypatch.setattr(Head, "__reduce__", reduced, raising=False)
+    found = sweep(METHODS, x, TEMPERATURES, trials=10, seed=0, scheduler=client)
+    assert sent == ["gaussian"]
     assert_frame_equal(found, sweep(METHODS, x, TEMPERATURES, trials=10, seed=0), check_exact=True)
-    assert Counted.sent == 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -538,35 +524,27 @@ def slowly(approximation, inputs):
     return errors(approximation, inputs)
 
 
-def kill_when(folder, count, pid):
-    """Kill a process as soon as there are so many cells; return the thread that will."""
-
-    def wait():
-        while len(list((folder / "cells").glob("[0-9a-f]*"))) < count:
-            time.sleep(0.002)
-        os.kill(pid, signal.SIGKILL)
-
-    (folder / "cells").mkdir(parents=True)
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
-
-
-def test_a_killed_dask_worker_costs_only_what_it_held(client, tmp_path):
+def test_a_killed_dask_worker_costs_only_what_it_held(client, tmp_path, monkeypatch):
     whole = sweep(METHODS, heads(), TEMPERATURES, **GRID, measure=slowly)
     before = pids(client)
     assert len(before) == 2
     assert os.getpid() not in before
     for nanny in client.cluster.workers.values():
         nanny.auto_restart = False  # it would start another worker, which no test needs
-    store = tmp_path / "store"
-    thread = kill_when(store, 5, before[0])
+    put, written = SweepStore.put, []
+
+    def killing(self, key, rows):
+        put(self, key, rows)
+        written.append(key)
+        if len(written) == 5:
+            os.kill(before[0], signal.SIGKILL)
+
+    monkeypatch.setattr(SweepStore, "put", killing)
     found = sweep(
-        METHODS, heads(), TEMPERATURES, **GRID, measure=slowly, store=store, scheduler=client
+        METHODS, heads(), TEMPERATURES, **GRID, measure=slowly, store=tmp_path, scheduler=client
     )
-    thread.join()
     assert_frame_equal(found, whole, check_exact=True)
-    assert_frame_equal(read(store), whole, check_exact=True)
+    assert_frame_equal(read(tmp_path), whole, check_exact=True)
 
 
 KEPT = []
@@ -584,15 +562,10 @@ def processes(function, arguments):
     return engines.results([Application(function, (x,)) for x in arguments], jobs=2)
 
 
-def test_big_outcomes_come_back(engine):
-    found = engines.results([Application(np.ones, (2**16,))] * 2, **engine)
-    assert [one.sum() for one in found] == [2**16] * 2
-
-
-def test_results_are_in_the_order_of_the_tasks(engine):
-    tasks = [Application(abs, (x,)) for x in (-3, 2, -1)]
-    assert engines.results(tasks, **engine) == [3, 2, 1]
-    assert engines.results(iter(tasks), **engine) == [3, 2, 1]
+def test_results_are_in_the_order_of_the_tasks_also_where_they_are_big(engine):
+    tasks = [Application(np.full, (2**16, x)) for x in (3, 2, 1)]
+    for given in (tasks, iter(tasks)):
+        assert [{*one.tolist()} for one in engines.results(given, **engine)] == [{3}, {2}, {1}]
     assert engines.results([], **engine) == []
 
 
@@ -625,11 +598,7 @@ def test_every_piece_of_work_has_a_seed_of_its_own():
     seeds = [seed_sequence(0, "a", 1), seed_sequence(0, "a", 2), seed_sequence(1, "a", 1)]
     assert len({tuple(seed.generate_state(4)) for seed in seeds}) == 3
     # as in any other process
-    assert seeds[0].generate_state(4).tolist() == [
-        617499486,
-        3532573581,
-        1364029677,
-        180627191,
-    ]
+    known = [617499486, 3532573581, 1364029677, 180627191]
+    assert seeds[0].generate_state(4).tolist() == known
     with pytest.raises(ValueError, match="seed must be >= 0, got -1"):
         seed_sequence(-1, "a")

@@ -50,6 +50,7 @@ def test_an_outcome_that_was_altered_is_computed_again(tmp_path, damage):
         how = {"a pipe": os.mkfifo, "a folder": os.mkdir}
         how.get(damage, (tmp_path / "other.json").rename)(path)
     assert store.get("head") is None
+    assert store.altered("head")
     if damage != "a folder":
         store.put("head", 1.5)
         assert store.get("head") == 1.5

@@ -91,21 +91,12 @@ def test_every_truncation_and_alteration_is_noticed(tmp_path):
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
         assert SweepStore(tmp_path).get(KEY) is None
+    assert read(tmp_path).empty
     path.write_bytes(content)
     assert SweepStore(tmp_path).done(KEY)
     path.rename(path.with_name(f"{OTHER}.csv"))  # of another cell
     assert not SweepStore(tmp_path).done(OTHER)
     assert SweepStore(tmp_path).altered(OTHER)
-
-
-def test_an_altered_cell_is_computed_again(tmp_path):
-    whole = sweep(METHODS, X, [1.0], **GRID, store=tmp_path)
-    path = shards(tmp_path)[0]
-    path.write_bytes(path.read_bytes()[:-3])
-    assert len(read(tmp_path)) < len(whole)
-    found = sweep(METHODS, X, [1.0], **GRID, store=tmp_path)
-    assert_frame_equal(found, whole, check_exact=True)
-    assert_frame_equal(read(tmp_path), whole, check_exact=True)
 
 
 def test_a_file_is_synced_before_and_after_it_gets_its_name(tmp_path, monkeypatch):
@@ -243,26 +234,15 @@ def test_a_cell_is_known_by_all_that_decides_its_numbers(monkeypatch):
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", '{"format": 1}', '{"format": 2, "cells": []}', '{"format": 1, "cells": [1]}',
-     '{"format": 1, "cells": ["../../etc/passwd"]}', "[" * 100_000],
+     '{"format": 1, "cells": ["../../etc/passwd"]}', "[" * 100_000, None],
 )  # fmt: skip
 def test_a_damaged_manifest_is_one_error(tmp_path, text):
-    (tmp_path / "manifest.json").write_text(text)
+    path = tmp_path / "manifest.json"
+    os.mkfifo(path) if text is None else path.write_text(text)  # a pipe would wait for ever
     with pytest.raises(StoreError, match="manifest"):
         read(tmp_path)
     with pytest.raises(StoreError, match="manifest"):
         sweep(METHODS, X, [1.0], **GRID, store=tmp_path)
-
-
-def test_a_pipe_in_a_store_is_no_file(tmp_path):
-    """Opened, it would wait for ever; a cell that is one was altered."""
-    store, key = SweepStore(tmp_path), "0" * 64
-    store.cells.mkdir()
-    os.mkfifo(store.cells / f"{key}.csv")
-    assert store.get(key) is None
-    assert store.altered(key)
-    os.mkfifo(tmp_path / "manifest.json")
-    with pytest.raises(StoreError, match=r"manifest\.json is not a file"):
-        read(tmp_path)
 
 
 def test_a_folder_of_other_things_is_left_alone(tmp_path):

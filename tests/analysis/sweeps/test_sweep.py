@@ -16,7 +16,6 @@ from analysis.inputs import Heads, gaussian
 from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.sweep import COLUMNS, errors, sweep
 from approx import METHODS, parse
-from approx.estimate import memory
 from approx.projections import Fixed
 from figures.gallery import error
 
@@ -251,12 +250,6 @@ def test_refusals(change, error, message):
     } | change
     with pytest.raises(error, match=message):
         sweep(**arguments)
-
-
-def test_the_memory_limit_goes_with_the_cells():
-    memory.set_limit(1000)
-    with pytest.raises(memory.ResourceLimitError, match="the limit is 1000 B"):
-        run(["truncated_svd(rank=2)", "one"], [small()], [1.0])
 
 
 # A user's own method
