@@ -47,6 +47,16 @@ def ledger(tmp_path_factory):
     return pickle.loads(held)
 
 
+@pytest.fixture(scope="module")
+def client():
+    """A real scheduler and two worker processes, on the loopback."""
+    pytest.importorskip("distributed")
+    from analysis.runs import engines
+
+    with engines.client("local", 2) as connected:
+        yield connected
+
+
 @pytest.fixture(autouse=True)
 def _default_memory_limit():
     yield

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import terminal
+from tiny_models import build, save_tokenizer
 
 from analysis.models.plan import Plan
 from approx import parse
@@ -84,23 +85,10 @@ LONG = {"expqk model MODEL TEXT --out DIR", "expqk report --qk qk.safetensors --
 
 def tiny(folder):
     """Save a random model of Llama's kind and its tokenizer of 50 words; return a text of them."""
-    import tokenizers
-    import torch
-    import transformers
-
-    config = transformers.LlamaConfig(
-        vocab_size=50, hidden_size=64, intermediate_size=48, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, initializer_range=0.4, pad_token_id=0,
-    )  # fmt: skip
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        transformers.LlamaForCausalLM(config).save_pretrained(folder)
-    words = tokenizers.models.WordLevel({f"w{i}": i for i in range(50)}, unk_token="w0")
-    inner = tokenizers.Tokenizer(words)
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=inner, model_input_names=["input_ids", "attention_mask"]
-    ).save_pretrained(folder)
+    changes = {"hidden_size": 64, "head_dim": 16, "max_position_embeddings": 2048}
+    build("llama", "float32", num_hidden_layers=2, **changes).save_pretrained(folder)
+    names = ["input_ids", "attention_mask"]
+    save_tokenizer(folder, [f"w{i}" for i in range(50)], model_input_names=names)
     drawn = np.random.default_rng(1).integers(1, 50, 500)
     return " ".join(f"w{i}" for i in drawn) + " 最终。"
 

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from test_substitute import saved, with_torch
+from test_substitute import saved
+from tiny_models import with_torch
 
 from analysis.advice.verdict import KEEP, advice
 from analysis.costs.allocation import single
@@ -19,7 +20,7 @@ from analysis.models.cost_curves import curves
 from analysis.models.pipeline import ADVICE, Run, halves
 from analysis.models.planner import allocated, heads
 from analysis.models.replacement import Passage, perplexity
-from analysis.runs import engines, tasks
+from analysis.runs import tasks
 from analysis.runs.store import Store
 from analysis.sweeps.store import StoreError, SweepStore
 from approx import parse
@@ -250,18 +251,10 @@ def test_bad_input_is_one_line(tiny, words, options, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.fixture(scope="module")
-def client():
-    """A real scheduler and two worker processes, on the loopback."""
-    pytest.importorskip("torch")
-    pytest.importorskip("distributed")
-    with engines.client("local", 2) as connected:
-        yield connected
-
-
 @with_torch
-def test_a_run_on_a_cluster_writes_the_same_bytes_though_a_worker_dies(tiny, client, tmp_path):
+def test_a_run_on_a_cluster_writes_the_same_bytes_though_a_worker_dies(tiny, request, tmp_path):
     folder, text, _ = tiny
+    client = request.getfixturevalue("client")  # not where there is no torch
     for nanny in client.cluster.workers.values():
         nanny.auto_restart = False
     pids = sorted(client.run(os.getpid).values())

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from refusals import refuses
 
 from analysis.models.plan import Plan
 from approx import parse
@@ -54,13 +55,10 @@ def test_bad_file_is_one_line_that_names_it(tmp_path, changed, message):
 
 def test_what_cannot_be_read_back_is_not_written(tmp_path):
     for facts in ({"price": float("nan")}, {"price": object()}):
-        with pytest.raises(ValueError, match="what JSON holds"):
-            Plan("tiny", {}, facts).write(tmp_path / "plan.json")
-    with pytest.raises(ValueError, match="other names than heads"):
-        Plan("tiny", {}, {"heads": 1})
+        refuses("what JSON holds", Plan("tiny", {}, facts).write, tmp_path / "plan.json")
+    refuses("other names than heads", Plan, "tiny", {}, {"heads": 1})
     with pytest.raises(TypeError, match=r"a head must be \(layer, head\), got 3"):
         Plan("tiny", {3: parse("exact()")})
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="UTF-8"):
-        Plan.read(tmp_path / "binary")
+    refuses("UTF-8", Plan.read, tmp_path / "binary")
     assert not (tmp_path / "plan.json").exists()

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from test_substitute import build, passage, with_torch
+from test_substitute import passage
+from tiny_models import build, with_torch
 
 from analysis.inputs import Head
 from analysis.models import sensitivity

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tiny_models import SIZES, build, save_tokenizer, with_torch
 
 from analysis.models import substitute as module
 from analysis.models.language_model import LanguageModel
@@ -18,34 +19,7 @@ from analysis.models.substitute import substitute
 from approx import Mask, parse
 from approx.method.prices import Shape
 
-# transformers and torch warn of their own futures
-with_torch = pytest.mark.filterwarnings("ignore")
-
 IDS = np.random.default_rng(1).integers(1, 50, 90)
-SIZES = {
-    "vocab_size": 50,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 128,
-    "initializer_range": 0.4,
-    "attn_implementation": "eager",
-    "pad_token_id": 0,
-}
-
-
-def build(kind="llama", dtype="float64", **changes):
-    """Return a random causal model whose heads share keys, its attention far from uniform."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    config = transformers.AutoConfig.for_model(kind, **SIZES | changes)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = transformers.AutoModelForCausalLM.from_config(config)
-    return model.to(getattr(torch, dtype)).eval()
 
 
 def passage(model, **options):
@@ -255,16 +229,9 @@ def folder(tmp_path):
 
 
 def saved(tmp_path, kind="llama", **changes):
-    tokenizers = pytest.importorskip("tokenizers")
-    transformers = pytest.importorskip("transformers")
     build(kind, "float32", **changes).save_pretrained(tmp_path / "model")
-    inner = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({f"w{i}": i for i in range(50)}, unk_token="w0")
-    )
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     most = (SIZES | changes)["max_position_embeddings"]
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=most)
-    fast.save_pretrained(tmp_path / "model")
+    save_tokenizer(tmp_path / "model", [f"w{i}" for i in range(50)], model_max_length=most)
     (tmp_path / "text.txt").write_text(" ".join(f"w{i}" for i in IDS), encoding="utf-8")
     return tmp_path / "model", tmp_path / "text.txt"
 

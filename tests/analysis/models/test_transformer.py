@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from each import each
+from tiny_models import build, with_torch
 from transformer import Transformer, divergence
 
 from analysis.models.language_model import LanguageModel
@@ -72,25 +73,10 @@ NORMS = {"before": "input_layernorm", "after": "post_attention_layernorm"}
 # and weights after it amplify by less than 10, in logits of order 10.
 ROUNDING_32 = 5 * 10 * 10 * float(np.finfo(np.float32).eps)
 
-with_torch = pytest.mark.filterwarnings("ignore")  # transformers and torch warn of their futures
-
 
 def llama():
     """Return the model of transformers with the weights of ours."""
     torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    config = transformers.LlamaConfig(
-        vocab_size=50,
-        hidden_size=32,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        rms_norm_eps=1e-6,
-        attn_implementation="eager",
-        pad_token_id=0,
-    )
     weights = {}
     for name, x in MODEL.weights.items():
         layer, _, part = name.rpartition(".")
@@ -99,7 +85,7 @@ def llama():
             inner = NORMS.get(part, f"{PARTS.get(part[0], 'mlp')}.{part}")
             full = f"model.layers.{layer}.{inner}"
         weights[f"{full}.weight"] = torch.from_numpy(x)
-    model = transformers.LlamaForCausalLM(config).double().eval()
+    model = build(num_hidden_layers=2, intermediate_size=24, rms_norm_eps=1e-6)
     model.load_state_dict(weights)
     return LanguageModel(model, name="llama")
 

@@ -54,14 +54,6 @@ def heads():
     ]
 
 
-@pytest.fixture(scope="module")
-def client():
-    """A real scheduler and two worker processes, on the loopback."""
-    pytest.importorskip("distributed")
-    with engines.client("local", 2) as connected:
-        yield connected
-
-
 def pids(client):
     return sorted(client.run(os.getpid).values())
 

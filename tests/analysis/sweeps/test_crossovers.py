@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from refusals import refuses
 
 from analysis.inputs import clustered, gaussian, generative
 from analysis.sweeps.crossovers import COLUMNS, ORACLES, crossing, oracles, regimes, root
@@ -92,12 +93,10 @@ def test_what_is_no_table():
         regimes("x", "error", **NAMES)
     with pytest.raises(ValueError, match="table must have a column value"):
         regimes(sound.drop(columns="value"), "error", **NAMES)
-    with pytest.raises(ValueError, match="metric must be one of error, another, got 'eror'"):
-        regimes(sound, "eror", **NAMES)
+    refuses("metric must be one of error, another, got 'eror'", regimes, sound, "eror", **NAMES)
     with pytest.raises(TypeError, match="both must be a method of the table, got 3"):
         regimes(sound, "error", **NAMES | {"both": 3})
-    with pytest.raises(ValueError, match="budgets must not be empty"):
-        oracles(gaussian(3, 2, rng=0), [1.0], [])
+    refuses("budgets must not be empty", oracles, gaussian(3, 2, rng=0), [1.0], [])
 
 
 def table(**curves):
@@ -182,8 +181,7 @@ def test_oracles_are_the_largest_entries_and_the_svd(space):
         assert errors["both"] <= min(errors["sparse"], errors["low-rank"]) * (1 + 1e-12)
         both = {name: found.value[name][t]["both"] for name in ("rank", "nnz")}
         assert 2 * both["rank"] + both["nnz"] / 24 <= budget
-    with pytest.raises(ValueError, match="space must be one of kernel, attention"):
-        oracles(x, [1.0], [4.0], space="output")
+    refuses("space must be one of kernel, attention", oracles, x, [1.0], [4.0], space="output")
 
 
 @pytest.mark.parametrize(
