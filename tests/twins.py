@@ -61,19 +61,18 @@ def arrays(n, l, d, c, seed=0):
 def count(twin, n, l, d, c, mask):
     """Return the reads of the dearest query that is decoded, and all multiply-adds of a prefill."""
     Q, K, V = arrays(l, l, d, c)
-    counter = Counter()
-    text = Text(Q, K, V, rows_of(mask, l, l), counter)
-    answer, reads = twin(text), []
-    for row in text.rows:
-        before = counter.reads
-        more = answer(row)
-        reads.append(counter.reads - before + (more if isinstance(more, float) else 0))
-    counter = Counter()
-    text = Text(Q[:n] if n <= l else arrays(n, l, d, c)[0], K, V, rows_of(mask, n, l), counter)
-    answer = twin(text)
-    for row in text.rows:
-        answer(row)
-    return max(reads), counter.multiply_adds
+
+    def prefill(Q):
+        counter = Counter()
+        text = Text(Q, K, V, rows_of(mask, len(Q), l), counter)
+        answer, reads = twin(text), []
+        for row in text.rows:
+            before = counter.reads
+            more = answer(row)
+            reads.append(counter.reads - before + (more if isinstance(more, float) else 0))
+        return max(reads), counter.multiply_adds
+
+    return prefill(Q)[0], prefill(Q[:n] if n <= l else arrays(n, l, d, c)[0])[1]
 
 
 def count_group(twin, group, l, d, c, mask, own=False):

@@ -75,16 +75,13 @@ def test_file_holds_the_capture_exactly(tmp_path, ending, layout):
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize(
-    ("heads", "sources"),  # 4 heads on 2 key heads: 0 and 1 share the first, 2 and 3 the second
-    [
-        ([(2, 3), (0, 1), (1, 2)], [(2, 1), (0, 0), (1, 1)]),
-        ([(2, 3), (2, 2), (0, 0), (0, 1)], [(2, 1), (0, 0)]),
-        ([(0, 0), (0, 1), (1, 2)], [(0, 0), (0, 0), (1, 1)]),
-        ([(0, 0), (0, 2), (0, 1), (0, 3)], [(0, 0), (0, 1), (0, 0), (0, 1)]),
-        ([(1, 1)], [(1, 0)]),
-    ],
-)
+@pytest.mark.parametrize(("heads", "sources"), [  # heads 0 and 1 share keys, and 2 and 3 do
+    ([(2, 3), (0, 1), (1, 2)], [(2, 1), (0, 0), (1, 1)]),
+    ([(2, 3), (2, 2), (0, 0), (0, 1)], [(2, 1), (0, 0)]),
+    ([(0, 0), (0, 1), (1, 2)], [(0, 0), (0, 0), (1, 1)]),
+    ([(0, 0), (0, 2), (0, 1), (0, 3)], [(0, 0), (0, 1), (0, 0), (0, 1)]),
+    ([(1, 1)], [(1, 0)]),
+])  # fmt: skip
 def test_chosen_heads_come_in_order_and_groups_of_one_length_store_their_keys_once(
     tmp_path, ending, heads, sources
 ):

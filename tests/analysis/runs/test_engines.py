@@ -393,20 +393,9 @@ def test_an_object_that_cells_change_is_copied_before_the_first_cell(client):
     assert not any(others for _, others in outcomes)
 
 
-@dataclasses.dataclass(frozen=True)
-class Marked(Task):
-    """A task that leaves a file when it begins."""
-
-    folder: Path
-    number: int
-    work: Callable[[int], Any]
-
-    def run(self, shared):
-        (self.folder / str(self.number)).touch()
-        return self.work(self.number)
-
-
-def raise_at_3(number):
+def raise_at_3(folder, number):
+    """Leave a file, and raise an error or take a while."""
+    (folder / str(number)).touch()
     if number == 3:
         raise ZeroDivisionError("as planted")
     time.sleep(0.01)
@@ -418,7 +407,7 @@ def test_tasks_are_made_as_there_is_room_and_an_error_ends_a_run_at_once(engine,
     def tasks():
         for number in range(1000):
             made.append(number)
-            yield Marked(tmp_path, number, raise_at_3)
+            yield Application(raise_at_3, (tmp_path, number))
 
     with pytest.raises(ZeroDivisionError, match="as planted"):
         engines.results(tasks(), **engine)
