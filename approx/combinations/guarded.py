@@ -15,7 +15,7 @@ from approx.method import Rng, generator
 from approx.method.evaluation import checked_inputs
 from approx.method.fields import integer, real
 from approx.method.prices import NUMBER, Price, Shape, entries, price_at
-from approx.method.tags import READS_VALUES, ROTATION, ROW_LOCAL, ROW_SHIFT, collect
+from approx.method.tags import ROTATION, ROW_LOCAL, ROW_SHIFT, collect
 from approx.sparse.sink_window import SinkWindow
 from approx.sparse.support import SupportMethod, a_support
 from approx.supports import key_boxes, patterns
@@ -126,7 +126,7 @@ class Guarded(SupportMethod):
     @property
     def tags(self) -> frozenset[str]:
         lost = collect(ROTATION, ROW_SHIFT, self.bits > 0 and ROW_LOCAL)  # boxes are not rotated
-        return super().tags - lost | {READS_VALUES}
+        return super().tags - lost
 
     def pattern(self, Q: Array, K: Array, mask: Mask, rng: np.random.Generator) -> Pattern:
         kept, found = self._guarded(Q, K, mask, rng)

@@ -18,7 +18,7 @@ from approx.method import Method, Moments, Rng, generator
 from approx.method.evaluation import checked_inputs, evaluated
 from approx.method.fields import ruled
 from approx.method.prices import Price, Shape, entries, price_at
-from approx.method.tags import BY_ROW, POSITIONAL, ROW_LOCAL, SUPPORT
+from approx.method.tags import BY_ROW, POSITIONAL, READS_VALUES, ROW_LOCAL, SUPPORT
 from approx.supports import patterns
 from approx.supports.patterns import Pattern, exact_on
 
@@ -45,11 +45,16 @@ class SupportMethod(Method):
     """A sparse estimate: exp(q·k) on a support, 0 elsewhere.
 
     With rows normalised by their own sums, the estimate is attention restricted to the support.
-    The tags of a subclass are `SUPPORT` and more, or fewer invariances.
+    A subclass states its tags, such as `SUPPORT`; by default those of its parts, and that a query
+    reads values.
     """
 
     class_name = "entries"
     rounds = 1  # a field in supports that are a union of several patterns
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return super().tags | {READS_VALUES}
 
     @property
     def shares_keys(self) -> bool:

@@ -8,12 +8,13 @@ from small import few, peak, problems
 
 from approx import METHODS, Mask, ResourceLimitError, parse
 from approx.estimate import exact, memory
-from approx.method.tags import AUTOREGRESSIVE, POSITIONAL
+from approx.method.tags import AUTOREGRESSIVE, POSITIONAL, READS_VALUES
 from approx.sparse import pages, vertical_slash
 from approx.sparse.eviction_scores import SCORES
 from approx.sparse.reformer import Reformer
 from approx.sparse.smyrf import Smyrf
 from approx.sparse.support import SupportMethod
+from approx.sparse.top_k import TopK
 from approx.supports.hashing import xbox
 
 SUPPORTS = [name for name, method in METHODS.items() if issubclass(method, SupportMethod)]
@@ -260,3 +261,8 @@ def test_how_many_keys_a_row_has_where_it_is_not_known_before_a_run():
     assert parse("sliding_window()").held(mask) is None
     assert parse("guarded(method=top_k(k=2), tv=0.1, size=2, bits=1)").held(mask) is None
     assert parse("sliding_window(width=2)").held(mask).tolist() == [1, 2, 2, 2, 2, 2]
+
+
+def test_a_support_of_ones_own_reads_values_unless_it_says_more():
+    own = type("Own", (SupportMethod,), {"name": "own", "pattern": TopK.pattern})
+    assert own().tags == {READS_VALUES}
