@@ -87,7 +87,7 @@ def stepped(model, choice, prompt, heads=None):
 
 def whole(model, heads):
     """Return the logits of every position with heads replaced on the whole text."""
-    passage = Passage(LanguageModel(model, name="tiny"), IDS, skip=0, jobs=2)
+    passage = Passage(LanguageModel(model, name="tiny"), IDS, skip=0, jobs=1)
     state = passage.replace(heads).state
     return passage.model.logits(IDS, state, np.arange(N)).double().numpy()
 

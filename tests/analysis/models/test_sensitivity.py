@@ -33,7 +33,7 @@ def test_the_prediction_is_its_definition():
 @with_torch
 def test_gradients_at_drawn_tokens_have_the_divergence_as_their_mean_square():
     """E[(Σ g·Δ)²]/2 = Σ KL to second order, with a standard error of √(2/samples) of it."""
-    p = passage(build())
+    p = passage(build(), jobs=1)  # more threads only wait for each other
     method = parse("quantised(bits=9)")
     (pair,) = alone = {(1, 2): method}
     x = p.inputs(1).at(*pair)
