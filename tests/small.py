@@ -125,10 +125,10 @@ def points(d):
     return u / 2
 
 
-def drawn(n, l, d, seed=0, scale=0.7):
+def drawn(n, l, d, seed=0, scale=0.7, dtype=np.float64):
     """Return normal Q (n, d) and K (l, d)."""
     rng = np.random.default_rng(seed)
-    return scale * rng.standard_normal((n, d)), scale * rng.standard_normal((l, d))
+    return tuple((scale * rng.standard_normal((rows, d))).astype(dtype) for rows in (n, l))
 
 
 def nodes(d, count):

@@ -5,7 +5,7 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse
-from small import assert_within, hiding, roundings, sizes
+from small import assert_within, drawn, hiding, roundings, sizes
 
 from approx import Approximation, Mask, parse
 from approx.estimate import masked, memory
@@ -17,12 +17,7 @@ from approx.polynomials.elementwise import Elementwise
 from approx.random_features import exponentials
 
 ALL = slice(None)
-N, L, D = 37, 45, 3
-
-
-def points(n=N, l=L, d=D, dtype=np.float64, scale=0.7):
-    rng = np.random.default_rng(n + l)
-    return tuple((scale * rng.standard_normal((c, d))).astype(dtype) for c in (n, l))
+N, L = 37, 45
 
 
 def low_of(family, Q, K):
@@ -100,7 +95,7 @@ def test_products_are_those_of_the_matrix_that_is_seen(monkeypatch, family, chun
     monkeypatch.setattr(masked, "PIECE", piece)
     monkeypatch.setattr(exponentials, "TILE", 40)  # 10 rows or fewer
     monkeypatch.setattr(elementwise, "TILE", 6)
-    Q, K = points(dtype=dtype)
+    Q, K = drawn(N, L, 3, dtype=dtype)
     rng = np.random.default_rng(1)
     whole = matrix(low_of(family, Q, K))
     for mask in MASKS.values():
@@ -141,7 +136,7 @@ def test_what_is_not_representable_is_an_error_only_where_it_is_seen():
 
 
 def test_what_is_zero_outside_a_narrower_mask_is_not_masked_twice():
-    Q, K = points()
+    Q, K = drawn(N, L, 3)
     low = parse("flash(size=5)").approximate(Q, K, mask=Mask.causal(N, L)).low
     assert isinstance(low, Masked)
     assert isinstance(low.low, Factors)  # so that products stay linear in n
@@ -150,7 +145,7 @@ def test_what_is_zero_outside_a_narrower_mask_is_not_masked_twice():
 
 
 def test_a_mask_leaves_the_factors_as_they_are():
-    Q, K = points()
+    Q, K = drawn(N, L, 3)
     A = parse("positive(m=4)").approximate(Q, K, rng=0)
     B = A.seen("causal")
     assert isinstance(B.low, Masked)
@@ -165,7 +160,7 @@ def test_a_mask_leaves_the_factors_as_they_are():
 
 
 def test_sums_of_chunks_that_do_not_fit_is_refused():
-    Q, K = points(n=512, l=512)
+    Q, K = drawn(512, 512, 3)
     A = parse("positive(m=64)").approximate(Q, K, mask=Mask.window(512, 512, 200), rng=0)
     V = np.ones((512, 64))
     A.low.prepare()

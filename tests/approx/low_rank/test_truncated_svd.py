@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from numpy.testing import assert_allclose
+from small import drawn
 
 from approx.estimate import memory
 from approx.low_rank import exact_matrix, subspace, truncated_svd
@@ -16,11 +17,6 @@ from approx.low_rank.truncated_svd import TruncatedSVD
 EPS = np.finfo(float).eps
 
 
-def inputs(n=30, l=20, d=3, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((n, d)), rng.standard_normal((l, d))
-
-
 def dense(Q, K, space):
     D = np.exp(Q @ K.T)
     return D if space == "kernel" else D / D.sum(axis=1, keepdims=True)
@@ -29,7 +25,7 @@ def dense(Q, K, space):
 @pytest.mark.parametrize("space", ["kernel", "attention"])
 @pytest.mark.parametrize("epsilon", [0.9, 0.1, 1e-2, 1e-4, 1e-12])
 def test_epsilon_gives_the_least_rank_with_that_spectral_error(space, epsilon):
-    Q, K = inputs()
+    Q, K = drawn(30, 20, 3, scale=1)
     D = dense(Q, K, space)
     A = TruncatedSVD(space=space, epsilon=epsilon).approximate(Q, K)
     top = np.linalg.norm(D, 2)
@@ -47,7 +43,7 @@ def test_epsilon_gives_the_least_rank_with_that_spectral_error(space, epsilon):
 @pytest.mark.parametrize("space", ["kernel", "attention"])
 @pytest.mark.parametrize("energy", [0.1, 0.9, 0.99, 1 - 1e-6])
 def test_energy_gives_the_least_rank_with_that_share(space, energy):
-    Q, K = inputs()
+    Q, K = drawn(30, 20, 3, scale=1)
     D = dense(Q, K, space)
     A = TruncatedSVD(space=space, energy=energy).approximate(Q, K)
     # orthogonal parts: ‖A‖² + ‖D − A‖² = ‖D‖²
@@ -80,7 +76,7 @@ def test_least_rank_is_its_definition(values, share, data):
 
 
 def test_all_of_the_energy_a_constant_matrix_and_hot_logits():
-    Q, K = inputs(6, 4)
+    Q, K = drawn(6, 4, 3, scale=1)
     A = TruncatedSVD(energy=1.0).approximate(Q, K)
     D = np.exp(Q @ K.T)
     # of LAPACK's SVD its own tests accept 50 max(n, l) eps·s₁; an entry may be far below s₁
@@ -127,7 +123,7 @@ def assert_nearly_the_best(A, D, rank):
 @pytest.mark.parametrize("shape", [(90, 70), (70, 90)])
 @pytest.mark.parametrize("scale", [0.0, 0.3, 1.0])
 def test_large_matrices(shape, space, fits, scale, monkeypatch):
-    Q, K = inputs(*shape, d=5)
+    Q, K = drawn(*shape, 5, scale=1)
     Q, K = scale * Q, scale * K
     D = dense(Q, K, space)
     if not fits:
@@ -155,7 +151,7 @@ def test_large_matrices(shape, space, fits, scale, monkeypatch):
 
 @pytest.mark.usefixtures("_small_is_large")
 def test_streamed_hot_logits(monkeypatch):
-    Q, K = inputs(90, 70)
+    Q, K = drawn(90, 70, 3, scale=1)
     Q *= 100 / np.linalg.norm(Q, axis=1, keepdims=True)
     K *= 100 / np.linalg.norm(K, axis=1, keepdims=True)
     results = []
@@ -202,7 +198,7 @@ def test_block_krylov_knows_its_error(shape, kind):
 
 
 def test_stripes_are_the_matrix_and_ranks_are_checked():
-    Q, K = inputs(40, 24)
+    Q, K = drawn(40, 24, 3, scale=1)
     row_log = np.linspace(-1, 1, 40)
     for rows, stripe in Streamed(Q, K, row_log):
         np.testing.assert_allclose(stripe, np.exp(Q @ K.T - row_log[:, None])[rows], rtol=1e-14)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small import FEATURES
+from small import FEATURES, drawn
 
 from approx import parse
 from approx.estimate import memory
@@ -12,11 +12,6 @@ from approx.random_features.exponentials import maxima_and_half_squares
 from approx.random_features.features import ExponentialFeatures
 
 FAMILIES = [name for name, kind in FEATURES.items() if issubclass(kind, ExponentialFeatures)]
-
-
-def points(n, l, d, dtype=np.float64, scale=0.7):
-    rng = np.random.default_rng(n + l)
-    return tuple((scale * rng.standard_normal((c, d))).astype(dtype) for c in (n, l))
 
 
 @pytest.mark.kernel
@@ -35,7 +30,7 @@ def test_maxima_and_half_squares_are_those_of_numpy(dtype):
 @pytest.mark.kernel
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_stored_factors_are_exponentials_of_the_logs(dtype):
-    Q, K = points(4, 3, 2, dtype)
+    Q, K = drawn(4, 3, 2, dtype=dtype)
     omega = np.random.default_rng(1).standard_normal((5, 2)).astype(dtype)
     level = np.linspace(-1, 1, 10).astype(dtype)
     low = exponentials.Exponentials(
@@ -58,7 +53,7 @@ def test_stored_factors_are_exponentials_of_the_logs(dtype):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_streamed_product_is_that_of_the_stored_factors(monkeypatch, family, scale, dtype):
     monkeypatch.setattr(exponentials, "TILE", 64)  # 8 rows: several tiles, the last one short
-    Q, K = points(21, 19, 4, dtype, scale)
+    Q, K = drawn(21, 19, 4, scale=scale, dtype=dtype)
     V = np.random.default_rng(3).random((19, 6)).astype(dtype)  # positive: nothing cancels
     low = parse(f"{family}(m=8)").approximate(Q, K, rng=0).low
     y, row_log = low.matmat(V)
@@ -71,7 +66,7 @@ def test_a_streamed_product_is_that_of_the_stored_factors(monkeypatch, family, s
 
 
 def test_features_are_written_where_asked():
-    Q, K = points(21, 3, 4)
+    Q, K = drawn(21, 3, 4)
     low = parse("positive(m=8)").approximate(Q, K, rng=0).low
     before = low.nbytes
     out = np.full((21, 8), np.nan)
@@ -90,7 +85,7 @@ def test_features_are_written_where_asked():
 
 
 def test_a_wide_product_stores_nothing():
-    Q, K = points(9, 9, 4)
+    Q, K = drawn(9, 9, 4)
     for product in ("matmat", "attend"):
         low = parse("positive(m=8)").approximate(Q, K, rng=0).low
         before = low.nbytes
@@ -101,7 +96,7 @@ def test_a_wide_product_stores_nothing():
 
 
 def test_factors_that_do_not_fit_are_refused_and_the_product_is_not():
-    Q, K = points(400, 400, 4)
+    Q, K = drawn(400, 400, 4)
     estimate = parse("positive(m=4096)").approximate(Q, K, rng=0)
     memory.set_limit(2**24)
     assert np.isfinite(estimate.attend(np.ones((400, 4)))).all()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 from small import assert_moments, few
-from test_supports import SUPPORTS, filled, support
+from test_supports import filled, support
 
 from analysis.errors import metrics
 from approx import Mask, parse
@@ -260,26 +260,7 @@ def test_no_other_columns_hold_more_attention(recent, problem, data):
     assert len(np.flatnonzero(on.any(axis=0))) <= k - recent
 
 
-# In Scatterbrain
-
-
-@pytest.mark.parametrize("name", SUPPORTS)
-@some
-@given(problem=masked())
-def test_scatterbrain_under_a_mask(name, problem):
-    """Exp on the support, the low-rank part off it, nothing where a key is not seen."""
-    Q, K, mask, seed = problem
-    method = parse(f"scatterbrain(taylor(degree=2), {filled(name, (len(K) + 1) // 2)})")
-    A = method.approximate(Q, K, mask=mask, rng=seed)
-    low = method.low_rank.approximate(Q, K).to_dense()
-    on, seen = support(A), mask.visible()
-    if method.sparse.deterministic:
-        np.testing.assert_array_equal(on, support(method.sparse.approximate(Q, K, mask=mask)))
-    want = np.where(on, naive.kernel(Q, K), low) * seen
-    # exponents ≤ 4.5 of 2 products; polynomials of 3 terms ≤ 16
-    np.testing.assert_allclose(A.to_dense(), want, rtol=1e-14, atol=1e-13)
-    assert A.nnz == on.sum()
-    assert not on[~seen].any()
+# In Scatterbrain, and moments
 
 
 @pytest.mark.parametrize("mask", [None, Mask([0, 0, 0, 2], [1, 3, 5, 5], 5)], ids=str)
@@ -298,7 +279,7 @@ def test_scatterbrain_under_a_mask(name, problem):
 def test_moments_by_monte_carlo(spec, mask):
     """Of supports and of what stands on them, |q + k| ≤ 1; nothing where a key is not seen."""
     Q, K = np.split(np.random.default_rng(5).uniform(-0.25, 0.25, (9, 4)), [4])
-    K = K[:4] if mask is None else K  # the last one collides in few draws
+    K = K[:4] if mask is None and spec.startswith("lsh") else K  # the last collides in few draws
     method = parse(spec)
     assert_moments(method, Q, K, mask, draws=700)
     if mask is not None:
