@@ -24,8 +24,8 @@ def _ranks(inputs: Head, t: float) -> list[Row]:
     s = exact_singular_values(x)
     logits = np.asarray(exact.logits(x.Q, x.K), np.float64)
     head = (x.name, x.n, x.l, x.d, t)
-    # s is over the largest entry, the bound over e^B
-    largest = s[0] * np.exp(logits.max() - np.abs(logits).max())
+    # s is over the largest entry, the bound over e^B, which may underflow
+    largest = max(s[0] * np.exp(logits.max() - np.abs(logits).max()), np.nextafter(0.0, 1.0))
     bound = epsilon_rank_bound("minimax", logits, x.d, EPSILON, largest=float(largest))
     rank = float(np.sum(s > EPSILON * s[0]))
     return [(*head, "exact", rank), (*head, "minimax", float(bound))]

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from analysis import inputs
+from analysis.experiments import polynomial_rank
 from analysis.experiments.profile import Profile
+from analysis.inputs import Head
 from approx import parse
 from figures.gallery import FIGURES, jacobian, position_rank, rounding, sketches
 
@@ -39,6 +41,12 @@ def test_the_epsilon_rank_is_within_its_bound():
     )
     assert (wide.exact <= wide.minimax).all()
     assert wide.minimax.min() < 96  # it says something somewhere
+
+
+def test_a_head_whose_logits_are_far_below_zero_has_all_ranks_by_polynomials():
+    q, k = np.array([[40.0], [30.0]]), np.array([[-20.0], [1.0]])  # e^{max − B} underflows
+    ranks = polynomial_rank._ranks(Head("far", q, k, scaling=1.0), 1.0)
+    assert [row[-1] for row in ranks] == [1.0, 2.0]
 
 
 # rounding
