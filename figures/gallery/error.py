@@ -130,7 +130,8 @@ def _named(spec: str) -> bool:
     """Return whether a method is a reference of the text, what it is about, or a user's own."""
     label, method = looks.label(spec), looks.method_of(spec)
     reference = isinstance(method, TruncatedSVD) or (isinstance(method, GoDec) and method.rank == 0)
-    return reference or label == spec or label in map(looks.label, NAMED)
+    own = type(method).__module__.partition(".")[0] != "approx"
+    return reference or own or label in map(looks.label, NAMED)
 
 
 def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
