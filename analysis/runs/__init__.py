@@ -1,6 +1,6 @@
 """Runs: tasks, where they run, and the folders that keep their outcomes.
 
-A task is a frozen dataclass whose fields decide its outcome:
+A task is a frozen dataclass whose fields decide its outcome::
 
     @dataclasses.dataclass(frozen=True)
     class Norm(tasks.Task):
@@ -10,7 +10,7 @@ A task is a frozen dataclass whose fields decide its outcome:
             return float(np.linalg.norm(x.Q, self.order))
 
 A list of tasks, perhaps a generator, runs here, in processes (``jobs``) or on a Dask cluster
-(``scheduler``); the outcomes are the same bits everywhere and come as tasks finish:
+(``scheduler``); the outcomes are the same bits everywhere and come as tasks finish::
 
     for task, outcome in engines.stream([Norm(1), Norm(2)], [head], jobs=2):
         print(task.order, outcome)

@@ -83,7 +83,7 @@ def draw(table: pd.DataFrame) -> Figure:
             left.plot(part.index, uniform - part.entropy, label=name, **look)
         left.plot([], [], color="0.2", linestyle="--", label=tr("theory: β²/2"))
         left.set(xscale="log", xlabel=tr("length n"), ylim=(0, None))
-        style.ticks(left, part.index[::2])
+        style.ticks(left, [*part.index[::2]])
         left.set_title(tr("Gaussian logits, standard deviation β"))
         left.set_ylabel(tr("ln n − entropy (0: uniform weights)"))
         part = table[table.scale == "temperature"]
