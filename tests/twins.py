@@ -477,9 +477,9 @@ def linear(text, count, per=1):
 
 
 @of_text
-def coordinates(text, per=1):
+def coordinates(text, per=1, feature=np.exp):
     """Features that are functions of one coordinate each."""
-    return text.d * per, [], lambda x: np.concatenate([np.exp(x)] * per)
+    return text.d * per, [], lambda x: np.concatenate([feature(x)] * per)
 
 
 @of_text

@@ -180,7 +180,7 @@ def test_what_a_twin_reads_is_enough_for_the_answer(spec):
     for word, mask in masks(n, l, method):
         twin = t.TWINS[spec](sizes)
         if spec in FEATURES:
-            twin = t.state(t.coordinates(FEATURES[spec]))
+            twin = t.state(t.coordinates(feature=FEATURES[spec]))
         text = t.Text(Q, K, V, t.rows_of(word, n, l), Counter())
         answer = twin(text)
         for row in text.rows:
