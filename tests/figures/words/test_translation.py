@@ -5,6 +5,7 @@ import html
 import re
 import string
 import textwrap
+import tomllib
 from importlib import resources
 from pathlib import Path
 
@@ -167,6 +168,21 @@ def test_each_word_is_said_once_in_both_languages():
         meanings = [meaning for _, meaning in terms.values()]
         assert all(meaning[-1] in ".。" for meaning in meanings)
         assert len(set(meanings)) == len(meanings)
+
+
+@pytest.mark.listed
+def test_one_word_per_term_in_all_chinese_texts(pytestconfig):
+    kinds = "*.zh-CN.md", "docs/**/*.zh-CN.[mi]*", "figures/**/*.zh-CN.md", "figures/**/*.po"
+    paths = [path for kind in kinds for path in pytestconfig.rootpath.glob(kind)]
+    assert len(paths) > 25
+    known = tomllib.loads(Path(glossary.__file__).with_suffix(".toml").read_text("utf-8"))
+    for word, others in known["avoid"].items():
+        found = [
+            line
+            for path in paths
+            for line in re.findall(rf".*(?:{others}).*", path.read_text("utf-8"))
+        ]
+        assert not found, f"say {word}: {found}"
 
 
 # Columns of a terminal, with Chinese in them
