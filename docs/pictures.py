@@ -1,8 +1,8 @@
 """The pictures of docs/two_lines.md, drawn from what the code of that page computes.
 
 ``python docs/pictures.py`` runs the page from top to bottom, and draws after each block of code
-the picture below it from the names that the code has made. Each file says which section it shows,
-so that a test notices a picture of another text.
+the picture below it, in both languages, from the names that the code has made. Each file says which
+section it shows, so that a test notices a picture of another text.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 from analysis.runs import output_files
 from approx.estimate import exact
 from figures.drawing import looks, style
+from figures.words.translation import LANGUAGES, speaking, tr, twin
 
 PAGE = Path(__file__).with_name("two_lines.md")
 PICTURES = PAGE.parent / "two_lines"
@@ -77,56 +78,55 @@ def sections(page: str) -> tuple[str, list[Section]]:
 def _rank(ax: Axes, names: Names) -> None:
     ax.plot(names["temperatures"], names["ranks"], "o-", color=BLUE)
     ax.axhline(names["easy"].d, color=GREY, linestyle="--", linewidth=1)
-    ax.text(8, names["easy"].d + 3, "rank of the logits", ha="right", color=GREY, fontsize=8)
+    ax.text(8, names["easy"].d + 3, tr("rank of the logits"), ha="right", color=GREY, fontsize=8)
     _temperatures(ax, names)
-    ax.set_ylabel("singular values above 1 %")
+    ax.set_ylabel(tr("singular values above 1 %"))
 
 
 def _variance(ax: Axes, names: Names) -> None:
-    for label, log, colour in zip(
-        ("easy", "middling", "hard"), names["logs"], (BLUE, AMBER, RED), strict=True
-    ):
+    heads = (names[name].name for name in ("easy", "middling", "hard"))
+    for label, log, colour in zip(heads, names["logs"], (BLUE, AMBER, RED), strict=True):
         ax.hist(
             log.ravel() / np.log(10), bins=60, density=True, color=colour, alpha=0.8, label=label
         )
-    ax.set(xlabel="log10 of the relative variance of a pair", xlim=(0, None))
+    ax.set(xlabel=tr("log10 of the relative variance of a pair"), xlim=(0, None))
     ax.set_yticks([])
     ax.legend()
 
 
 def _mean(ax: Axes, names: Names) -> None:
     ax.axhline(1, color=GREY, linestyle="--", linewidth=1)
-    ax.text(0, 0.9, "what the mean is", color=GREY, fontsize=8, va="top")
+    ax.text(0, 0.9, tr("exact"), color=GREY, fontsize=8, va="top")
     ax.plot(names["norms"], [x.mean[0, 0] for x in names["found"]], "o-", color=RED)
-    ax.set(xlabel="|q + k|", ylabel="mean of 4000 draws", ylim=(0, 1.1))
+    ax.set(xlabel="|q + k|", ylabel=tr("mean of the draws"), ylim=(0, 1.1))
 
 
 def _states(ax: Axes, names: Names) -> None:
     whole = names["average"]
     half = len(whole) // 2
     for matrix, label, colour, marker in (
-        (whole, "the matrix", BLUE, ""),
-        (whole[half:, :half], "later queries × earlier keys", RED, "o"),
+        (whole, tr("whole matrix"), BLUE, ""),
+        (whole[half:, :half], tr("later queries × earlier keys"), RED, "o"),
     ):
         values = np.linalg.svd(matrix, compute_uv=False)
         values = values[values > 1e-12 * values[0]]
         places = np.arange(1, len(values) + 1)
         ax.plot(places, values / values[0], color=colour, marker=marker, label=label)
-    ax.set(xlabel="index", ylabel="singular value", yscale="log", ylim=(3e-4, 2))
+    ax.set(xlabel=tr("index i"), ylabel="$s_i/s_1$", yscale="log", ylim=(3e-4, 2))
     ax.legend()
 
 
 def _crossing(ax: Axes, names: Names) -> None:
     t = names["temperatures"]
     few, low = zip(*map(names["errors"], t))
-    ax.plot(t, few, "^-", color=RED, label="largest entries, 32 per row")
-    ax.plot(t, low, "s-", color=BLUE, label="rank 16, best found")
+    ax.plot(t, few, "^-", color=RED, label=tr("largest entries (sees all logits)"))
+    ax.plot(t, low, "s-", color=BLUE, label=tr("low rank (sees all logits)"))
     ax.axvline(
         names["crossovers"].crossing(t, few, low, errors=names["errors"]),
         color=GREY, linestyle="--", linewidth=1,
     )  # fmt: skip
     _temperatures(ax, names)
-    ax.set(ylabel="total variation", yscale="log", ylim=(1e-4, 1.5))
+    ax.set(ylabel=tr("total variation"), yscale="log", ylim=(1e-4, 1.5))
     ax.legend()
 
 
@@ -136,18 +136,20 @@ def _sink(ax: Axes, names: Names) -> None:
     places = np.arange(32, 32 + len(P))
     window = np.array([row[i - 31 : i + 1].sum() for i, row in zip(places, P, strict=True)])
     parts = window, P[:, 0], 1 - window - P[:, 0]
-    labels = "last 32 keys", "first key", "all others"
+    labels = tr("window"), tr("first key"), tr("all other keys")
     ax.stackplot(places, parts, labels=labels, colors=(BLUE, RED, "0.85"))
-    ax.set(xlabel="query", ylabel="attention", xlim=(32, places[-1]), ylim=(0, 1))
+    ax.set(
+        xlabel=tr("each query"), ylabel=tr("share of attention"), xlim=(32, places[-1]), ylim=(0, 1)
+    )
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), reverse=True)
 
 
 def _bits(ax: Axes, names: Names) -> None:
     errors = names["errors"]
-    ax.plot(names["every"], errors, "o-", color=BLUE, label="keys of so many bits")
+    ax.plot(names["every"], errors, "o-", color=BLUE, label=tr("all keys in that many bits"))
     few = names["tv"](names["broad"], "top_k(k=32)")
-    ax.axhline(few, color=RED, linestyle="--", linewidth=1, label="32 largest keys, exact")
-    ax.set(xlabel="bits", ylabel="total variation", yscale="log")
+    ax.axhline(few, color=RED, linestyle="--", linewidth=1, label=tr("top-k of each row"))
+    ax.set(xlabel=tr("bits per coordinate of a key"), ylabel=tr("total variation"), yscale="log")
     ax.legend()
 
 
@@ -159,12 +161,14 @@ def _certificate(ax: Axes, names: Names) -> None:
     kept[pattern.row, pattern.col] = P[pattern.row, pattern.col]
     true = 1 - kept.sum(axis=1)  # on a support the total variation is what it leaves out
     rows = np.arange(len(true))
-    for bound, label, colour in zip(
-        names["rows"], ("boxes", "2 bits", "4 bits"), (AMBER, BLUE, GREY), strict=True
-    ):
-        ax.plot(rows, bound, ".", markersize=3, color=colour, label=f"proved by {label}")
-    ax.plot(rows, true, color=RED, linewidth=1, label="true")
-    ax.set(xlabel="query", ylabel="total variation", yscale="log", ylim=(1e-4, 1.5))
+    labels = (
+        tr("bound from boxes of {size} keys", size=16),
+        *(tr("bound from boxes and {bits} bits a coordinate", bits=bits) for bits in (2, 4)),
+    )
+    for bound, label, colour in zip(names["rows"], labels, (AMBER, BLUE, GREY), strict=True):
+        ax.plot(rows, bound, ".", markersize=3, color=colour, label=label)
+    ax.plot(rows, true, color=RED, linewidth=1, label=tr("error"))
+    ax.set(xlabel=tr("each query"), ylabel=tr("total variation"), yscale="log", ylim=(1e-4, 1.5))
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 
@@ -175,10 +179,10 @@ def _taylor(ax: Axes, names: Names) -> None:
     for degree, colour in zip((1, 2, 3, 4), (GREY, BLUE, RED, AMBER), strict=True):
         term = term * x / degree
         total = total + term
-        ax.plot(x, total, color=colour, label=f"degree {degree}")
+        ax.plot(x, total, color=colour, label=tr("Taylor, degree {degree}", degree=degree))
     ax.plot(x, np.exp(x), color="black", linestyle="--", label="exp")
     ax.axhline(0, color="0.5", linewidth=0.6)
-    ax.set(xlabel="q·k of this head", ylim=(-40, 40))
+    ax.set(xlabel=tr("logits"), ylim=(-40, 40))
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 
@@ -194,7 +198,7 @@ def _decoding(ax: Axes, names: Names) -> None:
             marker=marker,
             label=spec,
         )
-    ax.set(xscale="log", yscale="log", xlabel="tokens so far", ylabel="numbers read")
+    ax.set(xscale="log", yscale="log", xlabel=tr("length n"), ylabel=tr("numbers read"))
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 
@@ -213,12 +217,12 @@ DRAWN: dict[str, Draw] = {
 
 
 def _temperatures(ax: Axes, names: Names) -> None:
-    ax.set(xscale="log", xlabel="temperature t")
+    ax.set(xscale="log", xlabel=tr("temperature t"))
     style.ticks(ax, names["temperatures"])
 
 
 def picture(section: Section, names: Names) -> bytes:
-    """Return a small PNG of a section, drawn from the names that its code has made."""
+    """Return a small PNG of a section, in the language in force, from the names of its code."""
     with style.style():
         figure = Figure(figsize=(WIDTH, HEIGHT))
         DRAWN[section.picture](figure.subplots(), names)
@@ -234,9 +238,12 @@ def write(page: Path = PAGE, folder: Path = PICTURES) -> list[Path]:
     for section in results:
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(section.code, page.name, "exec"), names)
-        written.append(output_files.inside(folder, folder / f"{section.picture}.png"))
-        with output_files.replacing(written[-1]) as temporary:
-            temporary.write_bytes(picture(section, names))
+        for language in LANGUAGES:
+            with speaking(language):
+                path, drawn = twin(folder / f"{section.picture}.png"), picture(section, names)
+            written.append(output_files.inside(folder, path))
+            with output_files.replacing(path) as temporary:
+                temporary.write_bytes(drawn)
     return written
 
 

@@ -1,8 +1,8 @@
 """The pages that show all figures, and their pictures.
 
 ``python -m figures.document.gallery_pages FOLDER`` writes figures/README.md, its Chinese twin and
-docs/gallery/NAME.png from the tables in FOLDER/data; a figure without a table there keeps what the
-pages have of it. `make gallery` computes those that are missing first.
+the pictures of both in docs/gallery from the tables in FOLDER/data; a figure without a table there
+keeps what the pages have of it. `make gallery` computes those that are missing first.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def page(tables: Mapping[str, pd.DataFrame], before: Mapping[str, str]) -> str:
         parts.append(
             f"## {name}\n\n{how if chinese else f'{sentence(name)} {how}'}\n\n"
             f"**{finding}**\n\n"
-            f"![{tr(module.TITLE)}](../{(PICTURES / name).as_posix()}.png)\n\n"
+            f"![{tr(module.TITLE)}](../{twin(PICTURES / f'{name}.png').as_posix()})\n\n"
             f"{github(wording(name, tables[name], rest))}\n"
         )
     return "\n".join(parts)
@@ -85,7 +85,7 @@ def github(caption: str) -> str:
 
 
 def picture(table: pd.DataFrame, name: str) -> bytes:
-    """Return a figure as a small PNG: few dots, 256 colours."""
+    """Return a figure as a small PNG in the language in force: few dots, 256 colours."""
     with style.style():
         return style.small(FIGURES[name].draw(table), DPI)
 
@@ -99,14 +99,14 @@ def write(folder: Path, root: Path = ROOT) -> list[Path]:
     if missing:
         raise ValueError(f"{folder}/data has no table of {', '.join(missing)}: run make gallery")
     written = []
-    for name, table in tables.items():
-        written.append(output_files.inside(root, root / PICTURES / f"{name}.png"))
-        with output_files.replacing(written[-1]) as temporary:
-            temporary.write_bytes(picture(table, name))
     for language, path in pages().items():
-        written.append(output_files.inside(root, root / path))
-        with output_files.replacing(written[-1]) as temporary, speaking(language):
-            temporary.write_text(page(tables, before[language]), encoding="utf-8")
+        with speaking(language):
+            new = {root / twin(PICTURES / f"{n}.png"): picture(t, n) for n, t in tables.items()}
+            new[root / path] = page(tables, before[language]).encode()
+        for file, content in new.items():
+            written.append(output_files.inside(root, file))
+            with output_files.replacing(file) as temporary:
+                temporary.write_bytes(content)
     return written
 
 

@@ -28,8 +28,8 @@ def speaking(language: str) -> Iterator[None]:
 
 
 def twin(page: Path) -> Path:
-    """Return a page in the language in force: X.md, or X.zh-CN.md in Chinese."""
-    return page.with_suffix(".zh-CN.md") if spoken() == "zh" else page
+    """Return a page or picture in the language in force: X.md, or X.zh-CN.md in Chinese."""
+    return page.with_suffix(f".zh-CN{page.suffix}") if spoken() == "zh" else page
 
 
 def spoken() -> str:

@@ -43,7 +43,7 @@ def test_the_chinese_page_says_the_same():
     assert chinese[1::2] == english[1::2] == list(FIGURES), "run make gallery"
     for name, body, original in zip(FIGURES, chinese[2::2], english[2::2]):
         with speaking("zh"):
-            assert f"![{tr(FIGURES[name].TITLE)}](../docs/gallery/{name}.png)" in body
+            assert f"![{tr(FIGURES[name].TITLE)}](../docs/gallery/{name}.zh-CN.png)" in body
         said = original.partition(f"`expqk figures {name}`")[2]
         # how often each number with a point stands in it
         assert Counter(NUMBER.findall(body)) == Counter(NUMBER.findall(said))
@@ -52,7 +52,7 @@ def test_the_chinese_page_says_the_same():
 @pytest.mark.listed
 def test_pictures_are_there_and_small():
     pictures = {p.stem: p for p in (ROOT / gallery_pages.PICTURES).glob("*.png")}
-    assert set(pictures) == set(FIGURES)
+    assert set(pictures) == {*FIGURES, *(f"{name}.zh-CN" for name in FIGURES)}
     assert sum(p.stat().st_size for p in pictures.values()) < MOST
     for path in pictures.values():
         with Image.open(path) as image:
@@ -87,6 +87,6 @@ def test_a_missing_table_is_named_and_its_section_kept(tmp_path, capsys):
         (root / path).write_text(text.replace("break_even --lang zh", "old"), "utf-8")
     (root / gallery_pages.PICTURES).mkdir(parents=True)
     style.save_table("break_even", FIGURES["break_even"].compute(profile("quick")), tmp_path)
-    assert len(gallery_pages.write(tmp_path, root)) == 3  # its picture, and the two pages
+    assert len(gallery_pages.write(tmp_path, root)) == 4  # its pictures, and the two pages
     for path in gallery_pages.pages().values():
         assert (root / path).read_text("utf-8") == (ROOT / path).read_text("utf-8")

@@ -47,7 +47,8 @@ def messages():
     sayers = ("tr", "mark", "Sentence")
     advisors = (module.__file__ for module in SAYING)
     studies = (FOLDER.parent / "studies/lm").glob("*.py")
-    for file in [*FOLDER.rglob("*.py"), *studies, *map(Path, advisors)]:
+    pages = (FOLDER.parent / "docs").glob("*.py")
+    for file in [*FOLDER.rglob("*.py"), *studies, *pages, *map(Path, advisors)]:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in sayers:
                 found |= {a.value for a in node.args if isinstance(a, ast.Constant)}
