@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVarTuple
+from typing import Any, TypeVarTuple
 
 import numpy as np
 import pandas as pd
@@ -135,6 +135,26 @@ class Profile:
         pieces = [Application(function, given) for given in arguments]
         results = engines.results(pieces, jobs=self.jobs, progress=self.progress, label=label)
         return pd.DataFrame([row for rows in results for row in rows], columns=list(columns))
+
+
+def watch(profile: Profile) -> tuple[Profile, set[str]]:
+    """Return a profile like another, and the names that have been read of it, a growing set.
+
+    Examples
+    --------
+    >>> watched, names = watch(Profile("small", (), (1.0,), 32.0, trials=2, draws=9))
+    >>> _ = watched.grid
+    >>> sorted(names)
+    ['draws', 'grid']
+    """
+    names: set[str] = set()
+
+    class Watched(Profile):
+        def __getattribute__(self, name: str) -> Any:
+            names.add(name)
+            return super().__getattribute__(name)
+
+    return Watched(**vars(profile)), names
 
 
 SIZES = {  # n, temperatures, trials, draws

@@ -41,6 +41,7 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from analysis.experiments.profile import watch
     from analysis.runs import output_files
     from approx import checks
     from figures.document import figure_files
@@ -63,12 +64,17 @@ def run(arguments: argparse.Namespace) -> int:
         files = figure_files.files(name, arguments.out, arguments.format)
         output_files.refuse_edited(arguments.out, files if anew else files[1:])
     profile = options.profile(arguments)
+    unused: dict[str, list[str]] = {}  # figures by the options that do nothing for them
     with speaking(arguments.lang):
         for name in names:
-            module = FIGURES[name]
             saved = None if anew else figure_files.saved(name, arguments.out)
-            table = module.compute(profile) if saved is None else saved
-            if saved is not None:
+            if saved is None:
+                watched, fields = watch(profile)
+                table = FIGURES[name].compute(watched)
+                if left := options.unused(arguments, fields, profile, table):
+                    unused.setdefault(", ".join(left), []).append(name)
+            else:
+                table = saved
                 print(
                     f"expqk: {name} is drawn from {arguments.out / 'data' / name}.csv; "
                     "--recompute computes it anew",
@@ -78,4 +84,6 @@ def run(arguments: argparse.Namespace) -> int:
             read, kinds = saved is not None, arguments.format
             for path in figure_files.save(name, table, arguments.out, kinds, caption, read=read):
                 print(path)
+    for given, unmoved in unused.items():
+        print(f"expqk: nothing in {', '.join(unmoved)} depends on {given}", file=sys.stderr)
     return 0

@@ -236,3 +236,23 @@ def profile(arguments: argparse.Namespace) -> Profile:
     from analysis.experiments.profile import profile
 
     return profile(**settings(arguments), jobs=arguments.jobs, progress=sys.stderr.isatty())
+
+
+def unused(
+    arguments: argparse.Namespace, fields: set[str], profile: Profile, table: pd.DataFrame
+) -> list[str]:
+    """Return the options given on which a figure with this table does not depend.
+
+    ``fields`` of the profile were read. Heads of no use to a figure may have given way to others.
+    """
+    from analysis.experiments.profile import SYNTHETIC
+
+    shown = {x.name for x in profile.inputs} & set(table.get("input", ()))
+    own = shown if arguments.qk else shown.difference(SYNTHETIC)
+    used = {
+        "qk": own, "heads": own, "seed": fields & {"seed"} or shown - own,
+        "profile": fields & {"inputs", "temperatures", "trials", "draws"},
+        "budget": fields & {"budget"}, "currency": fields & {"currency"},
+    }  # fmt: skip
+    given = vars(arguments)
+    return [f"--{name}" for name in used if given[name] is not None and not used[name]]

@@ -33,8 +33,7 @@ def _study(x: Head, t: float, scaled: bool) -> list[Row]:
 
 def compute(profile: Profile) -> pd.DataFrame:
     """Return norms over queries of Gaussian inputs, with and without √d: means and medians."""
-    n = min(COUNT, max(x.n for x in profile.inputs))
-    made = [data.gaussian(n, d, rng=profile.seed) for d in WIDTHS]
+    made = [data.gaussian(COUNT, d, rng=profile.seed) for d in WIDTHS]
     tasks = [(x, t, scaled) for x in made for t in TEMPERATURES for scaled in (True, False)]
     return profile.study(_study, tasks, "gradients", COLUMNS)
 
