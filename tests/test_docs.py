@@ -128,8 +128,8 @@ def test_a_page_in_chinese_has_the_code_numbers_and_parts_of_the_english_one(pat
     for pattern in (r"^#+ ", r"^\|", r"^(?:-|\d\.) "):  # headings, tables, lists
         one, same = (len(re.findall(pattern, text, re.MULTILINE)) for text in prose)
         assert one == same, pattern
-    one, same = (re.findall(r"^#+ .*", text, re.MULTILINE) for text in prose)
-    for pair in zip(one, same):
+    one, same = (re.findall(r"^(?:#| *\|).*", text, re.MULTILINE) for text in prose)
+    for pair in zip(one, same, strict=True):
         assert len({tuple(sorted(NUMBER.findall(line))) for line in pair}) == 1, pair
     assert f"[中文]({chinese(path).name})" in english
     assert f"[English]({path.name})" in other
