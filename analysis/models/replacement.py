@@ -274,8 +274,7 @@ class Passage:
         heads : mapping of (layer, head) to Method
             Layers before the first of these are not run again.
         errors : bool
-            Whether to measure the errors of these heads at their inputs in this pass. This takes
-            about as long as computing the heads.
+            Whether to measure the errors of these heads at their inputs in this pass.
 
         Raises
         ------
@@ -317,26 +316,21 @@ class Passage:
                 found[pair] = error
         return found
 
-    def gradients(self, targets: Sequence[int] | Array | None = None) -> list[Array]:
-        """Return the gradients of the summed surprisal with respect to heads' outputs, by layer.
+    def gradients(self, several: Sequence[Sequence[int] | Array]) -> list[list[Array]]:
+        """Return gradients of the summed surprisal with respect to heads' outputs.
 
         Parameters
         ----------
-        targets : (positions,) or (positions − 1,), optional
-            The tokens whose surprisal counts, by default the next tokens of the text. Tokens drawn
-            from the model itself give the gradients of Fisher's information.
+        several : sequence of (positions,) or (positions − 1,)
+            The tokens whose surprisal counts, from one forward pass for all. Tokens drawn from the
+            model itself give the gradients of Fisher's information.
 
         Returns
         -------
-        list of ndarray
-            (heads, n, c) each: the derivative of Σ −log p(target) with respect to each head's
-            output, before the output projection, at each position of the model itself.
+        list of list of ndarray
+            For each of these and each layer (heads, n, c): the derivative of Σ −log p(target) with
+            respect to each head's output, before the output projection, in the model itself.
         """
-        ids = self.ids[self.skip + 1 :] if targets is None else targets
-        return self.gradients_of([ids])[0]
-
-    def gradients_of(self, several: Sequence[Sequence[int] | Array]) -> list[list[Array]]:
-        """Return the `gradients` of several targets of one length, from one forward pass."""
         import torch
 
         texts = [torch.as_tensor(np.asarray(ids, np.int64)) for ids in several]
@@ -395,17 +389,10 @@ class Passage:
         return kl, same & finite, np.concatenate(surprisal)
 
     def likeliest(self, state: Any) -> tuple[Array, Array]:
-        """Return the likeliest next token of each position, and its probability.
+        """Return the likeliest next token of each position and its probability, 2 × (positions,).
 
-        Parameters
-        ----------
-        state : tensor (1, n, width)
-            A state after the last layer: ``states[-1]``, or ``state`` of a `Replaced`.
-
-        Returns
-        -------
-        tokens, probabilities : (positions,)
-            The probability is NaN if the logits overflowed.
+        They follow from a state after the last layer: ``states[-1]``, or ``state`` of a `Replaced`.
+        The probability is NaN if the logits overflowed.
         """
         tokens = np.empty(len(self.positions), np.int64)
         shares = np.empty(len(self.positions))

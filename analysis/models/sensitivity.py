@@ -24,7 +24,7 @@ Gradients = list[list[Array]]  # by sample and layer, each (heads, n, c)
 def gradients(passage: Passage, samples: int = SAMPLES) -> Gradients:
     """Return loss gradients with respect to heads' outputs, for texts drawn from the model."""
     rng = np.random.default_rng(seed_sequence(passage.seed, "fisher"))
-    return passage.gradients_of([passage.sampled(rng) for _ in range(samples)])
+    return passage.gradients([passage.sampled(rng) for _ in range(samples)])
 
 
 def moved(x: Head, estimate: Approximation, exactly: Array | None = None) -> Array:
