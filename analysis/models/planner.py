@@ -142,10 +142,8 @@ def plan(
     The damage of a head is predicted to second order from gradients of the model's loss
     (`analysis.models.sensitivity`). One Lagrange multiplier chooses the heads' methods
     (`analysis.costs.allocation`), and the prediction is the sum over heads. It is an estimate, as
-    damages of heads do not add exactly; ``kl`` is the measured damage. For a target KL, rounds of
-    measurement on the texts that choose correct the allowed prediction
-    (`analysis.models.planner.aimed`). On ``held_out``, where ``kl`` is measured, the damage differs
-    and can be above the target.
+    damages of heads do not add exactly; ``kl`` is the measured damage. On ``held_out`` it can be
+    above a target KL.
     """
     texts = [text] if isinstance(text, str | os.PathLike) else list(text)
     if (budget is None) == (kl is None):
@@ -219,7 +217,7 @@ def plan(
             found = looks[0].assign(**means)
             chosen, rounds = choose(found)
             placed = heads(chosen.chosen)
-        shares = allocated(found, chosen.price if budget is None else budget, chosen)
+        shares = allocated(found, chosen.price if budget is None else budget) | {1.0: chosen}
         bound = "least_damage" if facts else LEAST_PREDICTED
         least = {s: "least_price" if s == 1 and budget is None else bound for s in shares}
         made = measured(at, shares, scheduler=scheduler, store=done, progress=progress)
@@ -265,19 +263,8 @@ def _earlier(start: str | os.PathLike[str], model_dir: str | os.PathLike[str]) -
     return plan
 
 
-def allocated(
-    found: pd.DataFrame, budget: float, chosen: Allocation | None = None
-) -> dict[float, Allocation]:
-    """Return the choice at each share of a budget in `FRONTIER` that buys one.
-
-    Parameters
-    ----------
-    found : DataFrame
-        The curves.
-    budget : float
-        The mean price per head.
-    chosen : Allocation, optional
-        The choice at the budget itself, if already known.
+def allocated(found: pd.DataFrame, budget: float) -> dict[float, Allocation]:
+    """Return the choice from curves at each share of a mean budget in `FRONTIER` that buys one.
 
     Raises
     ------
@@ -286,9 +273,6 @@ def allocated(
     """
     some = {}
     for share in FRONTIER:
-        if share == 1 and chosen is not None:
-            some[share] = chosen
-            continue
         try:
             some[share] = allocate(found, share * budget)
         except ValueError:
@@ -304,18 +288,10 @@ def assembled(
     frontier: Sequence[dict[str, Any]],
     facts: Mapping[str, Any],
 ) -> Plan:
-    """Return the plan of a model from its curves and measurements.
+    """Return the plan of a model.
 
-    Parameters
-    ----------
-    name : str
-    found : DataFrame
-        The curves.
-    shares : mapping of a share of the budget to a choice
-    frontier : sequence of dict
-        The `numbers` of each choice.
-    facts : mapping
-        The request, as facts of the plan.
+    It follows from its curves, the choice at each share of the budget, the `numbers` of each
+    choice, and the facts of the request.
     """
     exact = float(found[found.method == EXACT].price.mean())
     at_budget = dict(zip(shares, frontier))[1.0]
@@ -343,7 +319,6 @@ def aimed(
     passages : sequence of Passage
         The texts of the curves.
     curves : DataFrame
-        From `analysis.models.cost_curves.curves`, with exact attention.
     target : float
         KL(model ‖ replaced), the mean over passages.
 
@@ -361,8 +336,7 @@ def aimed(
     target, and times the last allowed KL otherwise. There are at most `ROUNDS` rounds. They stop
     when the measured KL is between `NEAR` of the target and the target, or when it is above the
     target although the predicted KL is 0. The choice is the cheapest round with a measured KL of at
-    most the target or, if there is none, the round with the least KL. On other texts the KL
-    differs.
+    most the target or, if there is none, the round with the least KL.
     """
     aim = target
     rounds: list[dict[str, Any]] = []
@@ -379,7 +353,7 @@ def aimed(
         choices.append(some)
         found.append(kl)
         if NEAR * target <= kl <= target or (kl > target and not some.damage):
-            break  # near the target, or no choice has less predicted damage
+            break
         # The predicted damage may be far below the aim; a scaled aim could choose the same again.
         aim = some.damage if kl > target else aim
         aim *= max(target / max(kl, target / STEP), 1 / STEP)
