@@ -164,13 +164,7 @@ def values(V: ArrayLike, l: int, dtype: Any = None, *, name: str = "V", row: str
 
 
 def out(given: Array | None, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return the array to write to: the given one, or a new one.
-
-    Raises
-    ------
-    ValueError
-        The given array has another shape or dtype, or is not C-contiguous.
-    """
+    """Return the array to write to: the given one, if it is C-contiguous and fits, or a new one."""
     if given is None:
         return np.empty(shape, dtype)
     instance("out", given, np.ndarray, "an array")
@@ -224,15 +218,7 @@ def budget_and_shape(budget: float, n: int, l: int, d: int) -> tuple[float, int,
 
 
 def integer(name: str, value: Any, *, least: int, most: int | None = None) -> int:
-    """Return an int in [least, most].
-
-    Raises
-    ------
-    TypeError
-        ``value`` is not an integer; a bool and 3.0 are refused.
-    ValueError
-        ``value`` is out of range.
-    """
+    """Return an int in [least, most]; a bool and 3.0 are refused."""
     if isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be an integer, got {value}")
     try:
@@ -247,15 +233,7 @@ def integer(name: str, value: Any, *, least: int, most: int | None = None) -> in
 
 
 def number(name: str, value: Any, rule: str = "finite") -> float:
-    """Return a finite float.
-
-    Raises
-    ------
-    TypeError
-        ``value`` is not a number, or is complex.
-    ValueError
-        ``value`` is NaN, inf, beyond float64, a bool or text.
-    """
+    """Return a finite float; a bool, text and a complex number are refused."""
     if isinstance(value, complex | np.complexfloating) or np.ndim(value):
         raise TypeError(f"{name} must be a number, got {display(value)}")
     try:

@@ -87,7 +87,6 @@ def diagnose(
     Parameters
     ----------
     inputs : Head, Heads or a sequence of them
-        One or more heads.
     budget : float
         The largest cost per query. Templates are filled to the budget, but never beyond the cost of
         exact attention.
@@ -105,7 +104,7 @@ def diagnose(
     temperature : float
         t.
     trials : int
-        Draws of a random method, at most 1024.
+        Draws of a random method, at most `analysis.advice.measurement.MOST_TRIALS`.
     rows : int, optional
         The number of measured queries, evenly spaced; each is measured against all keys that it
         sees. Methods in which a row needs other queries get all queries. By default all queries up
@@ -210,12 +209,6 @@ def winners(
     **asked: Any,
 ) -> pd.DataFrame:
     """Return the winner and the verdict of `diagnose` at several temperatures.
-
-    Parameters
-    ----------
-    inputs, asked
-        As in `diagnose`.
-    temperatures : sequence of float
 
     Returns
     -------
@@ -332,7 +325,6 @@ class Diagnosis(HeadTask):
             yield named | drawn.row(head.full), drawn
 
     def run(self, shared: bool) -> list[dict[str, Any]]:
-        """Return the rows of the head."""
         head = self.sampled()
         x = head.full  # its Q and K last for this head only
         truth, proved = Expectation(x.Q, x.K, x.mask), self.metric == TV and x.sinks is None
@@ -433,17 +425,8 @@ class Diagnosis(HeadTask):
 def cannot_win(errors: Array, stderrs: Array) -> Array:
     """Return which errors exceed the second least one by more than a tie and chance allow.
 
-    Parameters
-    ----------
-    errors : (methods,)
-        Sample means.
-    stderrs : (methods,)
-        Their standard errors.
-
-    Returns
-    -------
-    (methods,)
-        Whether m − 1.05·m₂ > z·√(s² + (1.05·s₂)²), where m₂ is the second least error.
+    That is m − 1.05·m₂ > z·√(s² + (1.05·s₂)²) for errors m (methods,), of which m₂ is the second
+    least, and their standard errors s.
 
     Examples
     --------

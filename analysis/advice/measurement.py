@@ -98,7 +98,6 @@ class HeadTask(Task):
         """Return the rows of the head; ``shared``: whether to draw a bar on stderr."""
 
     def about(self) -> dict[str, Any]:
-        """Return everything that decides the rows."""
         assert self.head is not None
         methods = None if self.methods is None else list(map(str, self.methods))
         x = {"name": self.head.name, "head": self.head.digest(), "methods": methods}

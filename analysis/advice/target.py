@@ -19,13 +19,7 @@ from scipy.special import ndtri, stdtrit
 from tqdm import tqdm
 
 from analysis.advice import measurement
-from analysis.advice.measurement import (
-    TRIALS,
-    HeadSample,
-    HeadTask,
-    draws,
-    measurable,
-)
+from analysis.advice.measurement import TRIALS, HeadSample, HeadTask, draws, measurable
 from analysis.costs.budget import amounts, cost, price_of_keys, stored
 from analysis.costs.candidates import BOUND, FOUND, standing
 from analysis.inputs import Head, Heads
@@ -69,7 +63,6 @@ def needed(
     Parameters
     ----------
     inputs : Head, Heads or a sequence of them
-        One or more heads.
     target : float or sequence of float
         The largest allowed error. Several targets share their measurements.
     metric : str
@@ -164,7 +157,7 @@ def smallest(
         Maps a size to its error. It is called at most once per size.
     target : float
     most : int
-        The largest size; with 0, `error` is never called.
+        The largest size.
     falls : bool
         Whether the error never grows with the size: then the search has no second stage.
     near : int
@@ -235,12 +228,7 @@ def _nearest(known: dict[int, float], above: int, near: float) -> tuple[int, int
 
 
 def cheapest(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the cheapest method that reaches each target on each head, from `needed`.
-
-    Parameters
-    ----------
-    table : DataFrame
-        The result of `needed`.
+    """Return the cheapest method that reaches each target on each head, from a table of `needed`.
 
     Returns
     -------
@@ -272,10 +260,7 @@ def cheapest(table: pd.DataFrame) -> pd.DataFrame:
 def by_method(table: pd.DataFrame) -> pd.DataFrame:
     """Return the number of heads on which each method reaches a target, and its price there.
 
-    Parameters
-    ----------
-    table : DataFrame
-        The result of `needed` for one target.
+    The table is that of `needed` for one target.
 
     Returns
     -------
@@ -359,7 +344,6 @@ class TargetSearch(HeadTask):
     targets: tuple[float, ...]
 
     def run(self, shared: bool) -> list[dict[str, Any]]:
-        """Return the rows of the head."""
         head = self.sampled()  # its Q and K last for this head only
         possible, left_out = measurable(head, self)
         methods = [*(method for method in possible if method != Exact()), Exact()]

@@ -42,16 +42,7 @@ def low_rank(weights: Weights, m: int, *, sums_to_one: bool = True) -> float:
 
     Without a mask it holds for all matrices of rank ≤ m. Under a mask it holds for every recurrence
     of m states (`analysis.ranks.state_rank`). Both include gates, normalised rows and negative
-    entries.
-
-    Parameters
-    ----------
-    weights : Weights
-        Exact attention, of at most 2^22 entries.
-    m : int
-        Rank, features or states.
-    sums_to_one : bool
-        Whether the rows of the estimates sum to 1.
+    entries. The rows of estimates sum to 1, unless ``sums_to_one`` is False.
 
     Notes
     -----
@@ -76,14 +67,7 @@ def low_rank(weights: Weights, m: int, *, sums_to_one: bool = True) -> float:
 def levels(weights: Weights, rank: int, partition: Partition) -> float:
     """Return a lower bound of attention_tv for any hierarchical estimate with this rank per block.
 
-    Parameters
-    ----------
-    weights : Weights
-        Exact attention, of at most 2^22 entries.
-    rank : int
-        Rank of each block.
-    partition : Partition
-        The blocks of each query. Near keys count as exact.
+    Keys that are near in the partition count as exact.
 
     Examples
     --------
@@ -109,9 +93,7 @@ def bound(
 
     Parameters
     ----------
-    method : Method
-    estimate : Approximation
-        The method's estimate of this head.
+    method, estimate : Method, Approximation
     weights : Weights
         Exact attention of the measured queries.
     stored : int, optional

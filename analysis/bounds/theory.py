@@ -43,14 +43,7 @@ MOST_DEGREE = 2**20  # degree of a polynomial beyond which no rank is computed
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One head, with the quantities that several rows of the table need.
-
-    Parameters
-    ----------
-    x : Head
-    epsilon : float
-    keys, seed : int
-    """
+    """One head, with the quantities that several rows of the table need."""
 
     x: Head
     epsilon: float
@@ -130,13 +123,7 @@ class Outcome(NamedTuple):
 class Theory(NamedTuple):
     """A bound from the literature: its quantity, statement, hypothesis, and check.
 
-    Attributes
-    ----------
-    name, quantity, bound, hypothesis, compared : str
-        ``compared`` says what is predicted and measured.
-    source : str
-    check : callable
-        Maps a `Case` to a `Outcome`.
+    ``compared`` says what is predicted and measured.
     """
 
     name: str
@@ -171,15 +158,8 @@ def _any_basis(head: Case) -> Outcome:
 
 def _temperature(head: Case) -> Outcome:
     dimension = min(int(np.linalg.matrix_rank(a)) for a in (head.q, head.k)) or 1
-    limit = math.log2(max(head.x.n, 2))
-    return Outcome(
-        2 - 1 / dimension,
-        dimension,
-        limit,
-        dimension < limit,
-        head.x.n ** (1 / dimension),
-        math.nan,
-    )
+    limit, root = math.log2(max(head.x.n, 2)), head.x.n ** (1 / dimension)
+    return Outcome(2 - 1 / dimension, dimension, limit, dimension < limit, root, math.nan)
 
 
 def _coreset(head: Case) -> Outcome:
@@ -190,9 +170,7 @@ def _coreset(head: Case) -> Outcome:
     spread = float(1 - norms.min() / norms.max()) if norms.max() > 0 else 0.0
     size = math.exp(rho) if rho < 700 else math.inf
     size *= math.sqrt(x.d) / head.epsilon
-    measured = math.nan
-    if values is not None:
-        measured = _smallest(head, values)
+    measured = math.nan if values is None else _smallest(head, values)
     return Outcome(rho, spread, 0.01, spread < 0.01, size, measured)
 
 

@@ -120,13 +120,6 @@ def cheapest(curves: pd.DataFrame, damage: float) -> Allocation:
 
     min Σ_h price_h/heads  subject to  Σ_h damage_h ≤ damage, one row of its curve for each head h.
 
-    Parameters
-    ----------
-    curves : DataFrame
-        As for `allocate`.
-    damage : float
-        The largest allowed sum of damages, > 0.
-
     Raises
     ------
     ValueError
@@ -162,13 +155,6 @@ def cheapest(curves: pd.DataFrame, damage: float) -> Allocation:
 
 def single(curves: pd.DataFrame, budget: float) -> Allocation | None:
     """Return the one method for all heads with the least predicted damage at a price.
-
-    Parameters
-    ----------
-    curves : DataFrame
-        As for `allocate`, with a column ``method``.
-    budget : float
-        The mean price per head.
 
     Returns
     -------

@@ -26,11 +26,7 @@ WORDING = {
 def amount_text(amount: float | str, currency: str) -> str:
     """Return an amount in words that name its currency.
 
-    Parameters
-    ----------
-    amount : float or str
-        A number, or a range of numbers in words.
-    currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
+    The amount is a number, or a range of numbers in words.
 
     Examples
     --------

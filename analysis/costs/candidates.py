@@ -93,15 +93,7 @@ def in_few_bits(currency: str) -> list[Method]:
 
 
 def standing(method: Method, metric: str, mask: Mask | None = None) -> str:
-    """Return the meaning of a reference's error for its class; "" for a method that can be run.
-
-    Parameters
-    ----------
-    method : Method
-    metric : str
-        A name of `analysis.errors.metrics.compare`.
-    mask : Mask, optional
-        By default every query sees every key.
+    """Return what a reference's error in a metric says of its class; "" for a runnable method.
 
     Returns
     -------

@@ -107,11 +107,6 @@ class _Arrays:
     def at_temperature(self, t: float) -> Self:
         """Return the same inputs at temperature t, relative to the raw arrays.
 
-        Raises
-        ------
-        ValueError
-            t must be finite and > 0.
-
         Examples
         --------
         >>> from analysis.inputs import gaussian

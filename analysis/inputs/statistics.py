@@ -18,11 +18,6 @@ from approx.textbook import attention
 def describe(inputs: Head) -> dict[str, float]:
     """Return the spread of the logits, the entropy of attention and the size of q + k.
 
-    Parameters
-    ----------
-    inputs : Head
-        One head, at its temperature.
-
     Returns
     -------
     dict

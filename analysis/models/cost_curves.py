@@ -83,7 +83,7 @@ def curves(
     scheduler : str or distributed.Client, optional
         A Dask cluster, on which each head is a task; by default processes of this machine.
     done : Store, optional
-        A store of the curves; a choice that it holds is not computed again.
+        A choice that it holds is not computed again.
     progress : bool
 
     Returns
@@ -167,10 +167,7 @@ def curves(
 
 
 class Choices(NamedTuple):
-    """The methods that heads may choose, the average price, and its currency.
-
-    Built by `choices`. ``since`` is as in `curves`.
-    """
+    """The arguments of `curves` that decide which sizes heads may choose; built by `choices`."""
 
     budget: float
     currency: str

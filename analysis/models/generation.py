@@ -445,8 +445,7 @@ def _layer_kind() -> Any:
             self.seen = 0
 
         def lazy_initialization(self, key_states: Any, value_states: Any) -> None:
-            """Do nothing: the caches are made with the first token."""
-            self.is_initialized = True
+            self.is_initialized = True  # the caches are made with the first token
 
         def update(self, keys: Any, values: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
             """Return the new keys and values, which `attend` stores."""

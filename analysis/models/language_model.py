@@ -37,7 +37,6 @@ class LanguageModel:
 
     Attributes
     ----------
-    model, tokenizer, name
     layers, heads : int
         The number of layers, and of heads in each layer. Layers and heads are numbered from 0.
 

@@ -88,16 +88,14 @@ class Run:
 
     Parameters
     ----------
-    model : LanguageModel
+    model, store, jobs, scheduler
+        See `open`.
     chosen_on, measured_on : (n,)
         The tokens of the text that the plan is chosen on, and of the text that it is measured on.
-    store : Store
     settings : dict
         Everything that decides the numbers.
     begun : dict
         The date of the first start, and versions.
-    jobs : int
-    scheduler : str or distributed.Client, optional
     """
 
     model: LanguageModel
@@ -128,10 +126,8 @@ class Run:
 
         Parameters
         ----------
-        model_dir : path
-            See `analysis.models.language_model.LanguageModel.open`.
-        text : path
-            A UTF-8 file.
+        model_dir, text, currency, max_tokens, seed, jobs, scheduler
+            As for `analysis.models.planner.plan`; one text.
         folder : path
             The folder of the store.
         held_out : path, optional
@@ -139,15 +135,6 @@ class Run:
             chooses.
         budget : float, optional
             The average price per query of a head; by default that of 32 exact keys.
-        currency : {"reads", "stored", "multiply_adds", "bytes", "bytes_read"}
-        max_tokens : int
-            The most tokens of each text; both texts are cut to the same length.
-        seed : int
-        jobs : int, optional
-            Threads and processes; by default one per core. The numbers do not depend on it.
-        scheduler : str or distributed.Client, optional
-            A Dask cluster, see `analysis.sweeps.sweep.sweep`. Its tasks are heads, and passes that
-            measure plans.
 
         Raises
         ------

@@ -143,12 +143,7 @@ def fill_to_budget(
 ) -> Method:
     """Return a template filled to a budget, at the shape of the first layer's heads.
 
-    A sized method is returned unchanged.
-
-    Raises
-    ------
-    ValueError
-        No size of the template fits.
+    A sized method is returned unchanged; ValueError if no size of the template fits.
     """
     if not method.is_template:
         return method

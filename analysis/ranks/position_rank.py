@@ -96,10 +96,6 @@ def _sizes(n: int, d: int, d_h: int, d_p: int) -> None:
 def ranks(logits: ArrayLike) -> dict[str, int]:
     """Return the numerical ranks before and after exp.
 
-    Parameters
-    ----------
-    logits : (n, n)
-
     Returns
     -------
     dict

@@ -211,12 +211,6 @@ def summary(
 ) -> dict[str, float]:
     """Return every rank measure of a matrix, an `Approximation` or another operator.
 
-    Parameters
-    ----------
-    matrix_or_operator : (n, l) array or LinearOperator
-    epsilon : float
-        The threshold of ``epsilon_rank`` and ``epsilon_rank_frobenius``.
-
     Notes
     -----
     Cost: as `singular_values`, O(n·l·min(n, l)), or O((n + l)·r²) through factors. For larger

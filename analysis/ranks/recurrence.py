@@ -159,14 +159,7 @@ def ungated(weights: Array, m: int, *, sweeps: int = 50) -> float:
     Its estimate is φ_i·ψ_j below the diagonal, without gates or decay, and exact on the diagonal.
     Entries above the diagonal are free, so that no formula gives the best fit.
 
-    Parameters
-    ----------
-    weights : (n, n)
-        Lower triangular, n ≤ 1024.
-    m : int
-        The number of features, ≥ 1.
-    sweeps : int
-        How often both factors are fitted, ≥ 1.
+    The parameters are those of `recurrence`; a sweep fits both factors.
 
     Returns
     -------

@@ -215,16 +215,7 @@ def lowered(s: Array, shape: tuple[int, ...]) -> Array:
 def rectangles(mask: Mask, least: int = 1) -> list[tuple[Array, slice]]:
     """Return the disjoint dyadic rectangles of later queries and earlier keys.
 
-    Parameters
-    ----------
-    mask : Mask
-    least : int
-        A stretch of at most this many keys is not halved.
-
-    Returns
-    -------
-    list of (queries, keys)
-        All queries of a rectangle see all of its keys.
+    All queries of a rectangle see all of its keys. A stretch of ``least`` keys is not halved.
 
     Examples
     --------
@@ -305,13 +296,7 @@ def least_states(
 ) -> int:
     """Return a lower bound on the number of states of a model whose weights are within an error.
 
-    Parameters
-    ----------
-    weights : (n, l)
-    error : float
-        Relative Frobenius error, ≥ 0.
-    mask, window, partition
-        As in `lower_bound`.
+    The error is the relative Frobenius error; the other parameters are those of `lower_bound`.
 
     Returns
     -------

@@ -27,15 +27,9 @@ TOKEN = secrets.token_hex(4)  # tells this process from a dead one with the same
 
 
 def usable(folder: Path, names: Iterable[str] = (), holds: str | None = None) -> None:
-    """Create an output folder, before any computation.
+    """Create an output folder, before any computation, for files with these names.
 
-    Parameters
-    ----------
-    folder : Path
-    names : iterable of str
-        Files that will be written.
-    holds : str, optional
-        What the folder will hold, as its manifest says.
+    ``holds`` says what it will hold, as its manifest does.
 
     Raises
     ------

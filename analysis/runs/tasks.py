@@ -61,7 +61,6 @@ class Application(Task):
     arguments: tuple[Any, ...]
 
     def run(self, shared: Any) -> Any:
-        """Return function(*arguments)."""
         return self.function(*self.arguments)
 
 
@@ -82,14 +81,9 @@ class Failure:
 
 @dataclasses.dataclass(frozen=True)
 class Runner:
-    """A function that runs a task in any process.
+    """A function that runs a task in any process, under the caller's limit of memory.
 
-    Parameters
-    ----------
-    memory_limit : int or None
-        The caller's limit.
-    guard : bool
-        Whether an exception is returned as a `Failure`.
+    With `guard` it returns an exception as a `Failure`.
     """
 
     memory_limit: int | None

@@ -51,14 +51,10 @@ class SweepStore(Store):
         self.folder: Path = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise StoreError(f"the store {self.folder} is not a folder")
-        if self.folder.is_dir() and not self.manifest and any(self.folder.iterdir()):
-            self._only_cells()
-
-    def _only_cells(self) -> None:
-        """Raise StoreError unless there is nothing but cells, as before a manifest is written."""
-        names = [p.name for p in self.folder.iterdir() if not p.name.startswith(".tmp-")]
-        if set(names) - {"cells"}:
-            raise StoreError(f"{self.folder} is not a store, and it is not empty")
+        if self.folder.is_dir() and not self.manifest:
+            names = {p.name for p in self.folder.iterdir() if not p.name.startswith(".tmp-")}
+            if names - {"cells"}:  # which are there before a manifest is written
+                raise StoreError(f"{self.folder} is not a store, and it is not empty")
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -113,11 +109,9 @@ class SweepStore(Store):
             temporary.write_text(text, "utf-8")
 
     def encoded(self, outcome: Iterable[Row]) -> str:
-        """Return the rows of a cell as CSV with a header."""
         return f"{','.join(KINDS)}\n{table.as_csv(map(table.typed, outcome))}"
 
     def decoded(self, text: str) -> list[Row]:
-        """Return the rows of a cell."""
         return table.parsed(text.partition("\n")[2])
 
     def table(self, keys: Iterable[str]) -> pd.DataFrame:
@@ -136,18 +130,12 @@ class SweepStore(Store):
 
 
 def read(folder: str | Path) -> pd.DataFrame:
-    """Return the table of a store in the order of its sweep, whenever the cells finished.
-
-    Parameters
-    ----------
-    folder : str or Path
-        Written by `analysis.sweeps.sweep.sweep` or ``expqk sweep``; cells that are not done are
-        absent.
+    """Return the table of a store in the order of its sweep; cells that are not done are absent.
 
     Raises
     ------
     StoreError
-        It is not a store.
+        The folder is not one that `analysis.sweeps.sweep.sweep` or ``expqk sweep`` wrote.
     """
     store = existing(folder)
     return store.table(store.manifest["cells"])

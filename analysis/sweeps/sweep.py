@@ -58,16 +58,9 @@ def _in_table(measured: dict[str, float], approximation: Approximation) -> dict[
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Cell(Task):
-    """One method on one head in one trial, at every temperature. The plan holds the head.
+    """One method on one head in one trial, at every temperature.
 
-    Parameters
-    ----------
-    place : int
-        The index of the head in the plan.
-    content : str
-        The digest of that head.
-    mask : str
-        The `Mask.key` of that head.
+    ``place`` is the index of the head in the plan, ``content`` its digest, ``mask`` its `Mask.key`.
     """
 
     place: int
@@ -84,7 +77,6 @@ class Cell(Task):
     currency: str = "stored"
 
     def run(self, x: Head) -> list[Row]:
-        """Return the rows of this cell on its head."""
         rows = []
         seed = seed_sequence(self.seed, self.content, self.label, self.trial)
         head = (x.name, x.layer, x.head, x.n, x.l, x.d)
@@ -158,7 +150,6 @@ class Cell(Task):
 
     @functools.cached_property
     def key(self) -> str:
-        """The hash of `about`, which names the cell in a store."""
         return hashlib.sha256(json.dumps(self.about(), sort_keys=True).encode()).hexdigest()
 
 
@@ -192,14 +183,7 @@ class Absent(NamedTuple):
 
 
 class SweepPlan(NamedTuple):
-    """The cells of a sweep, in the order of its table.
-
-    Attributes
-    ----------
-    heads : list of Head
-    cells : list of Cell
-    absent : list of Absent
-    """
+    """The heads and the cells of a sweep, in the order of its table, and what has no cells."""
 
     heads: list[Head]
     cells: list[Cell]
@@ -425,11 +409,7 @@ def fill(store: SweepStore, planned: SweepPlan, **how: Any) -> list[Cell]:
     Cells run in random order. This makes the predicted remaining time reliable, and two processes
     on one store seldom compute the same cell.
 
-    Parameters
-    ----------
-    store, planned : SweepStore, SweepPlan
-    **how
-        Where cells run, and whether failed ones run again, as in `engines.stream`.
+    The options are those of `engines.stream`.
     """
     left = [cell for cell in planned.cells if not store.done(cell.key)]
     random.SystemRandom().shuffle(left)
@@ -460,10 +440,8 @@ def verify(
     Parameters
     ----------
     store, planned : SweepStore, SweepPlan
-    part : float
-        The share of the finished cells to compute, in [0, 1].
-    least : int
-        The least number of cells to compute.
+    part, least : float, int
+        The share of the finished cells to compute, in [0, 1], and the least number of them.
     seed : int
         The seed of the choice.
     **how

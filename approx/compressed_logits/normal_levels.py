@@ -45,11 +45,6 @@ def lloyd_max(bits: int) -> QuantiserLevels:
     between two levels: c_i = (φ(b_{i−1}) − φ(b_i))/(Φ(b_i) − Φ(b_{i−1})). Then E x·level =
     E level², so the distortion is 1 − E level².
 
-    Parameters
-    ----------
-    bits : int
-        1 to 8.
-
     Notes
     -----
     Newton's method solves x_i − c_i(x) = 0, whose Jacobian is tridiagonal. It starts from the

@@ -141,14 +141,7 @@ def exp_moments(
 ) -> Moments:
     """Return the moments of exp(about + x − less) relative to exp(products), for Gaussian rows.
 
-    Parameters
-    ----------
-    signs : SignSketch
-    q, k : (n, d), (l, d)
-        x estimates q·k.
-    products, less : (n, l)
-    about : (n, l), optional
-        By default 0.
+    x estimates q·k; the other three are (n, l), and about is 0 by default.
     """
     first, second = signs.log_means(exact.logits(q, k), np.sqrt(_square_sizes(q, k)))
     shift = (0.0 if about is None else about) - less - products

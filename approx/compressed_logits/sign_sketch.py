@@ -79,10 +79,7 @@ class SignSketch:
     def log_means(self, products: Array, sizes: Array) -> tuple[Array, Array]:
         """Return log E e^x and log E e^{2x} of an estimate x from Gaussian rows, exactly.
 
-        Parameters
-        ----------
-        products, sizes : (n, l)
-            q·k and |q||k|.
+        ``products`` are q·k and ``sizes`` |q||k|, (n, l).
         """
         unit = self.unit(1) * self.m
         first, second = (

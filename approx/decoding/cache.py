@@ -35,13 +35,7 @@ class Cache(ABC):
         self.tokens = 0
 
     def append(self, k: ArrayLike, v: ArrayLike) -> None:
-        """Add a key (d,) and its value (c,).
-
-        Raises
-        ------
-        TypeError, ValueError
-            k or v does not consist of finite numbers, or has another shape.
-        """
+        """Add a key (d,) and its value (c,)."""
         self.add(self._vector("k", k, self.d), self._vector("v", v, self.c))
         self.tokens += 1
 
@@ -54,12 +48,7 @@ class Cache(ABC):
         """Return the attention of a query (d,) over the keys so far, (c,).
 
         If the sum of the row is ≤ 0 the result is 0, as in `Approximation.attend`. ``sink`` is the
-        logit of an attention sink, which adds to this sum alone.
-
-        Raises
-        ------
-        TypeError, ValueError
-            There is no key yet, or q does not consist of finite numbers, or has another shape.
+        logit of an attention sink, which adds to this sum alone. ValueError: there is no key yet.
         """
         query = self._vector("q", q, self.d)
         if not self.tokens:

@@ -184,15 +184,8 @@ class ChosenKeys(AllKeys):
 class WindowKeys(Cache):
     """The keys of a window, for a method whose rows depend on their query and these keys alone.
 
-    Parameters
-    ----------
-    d, c, window : int
-    method : Method
-    rng : Generator
-        Each query gets a copy.
-    block, lead : int
-        At least ``lead`` keys before the window are stored, too. The position of the first stored
-        key is a multiple of ``block``.
+    Each query gets a copy of ``rng``. At least ``lead`` keys before the window are stored, too. The
+    position of the first stored key is a multiple of ``block``.
     """
 
     def __init__(

@@ -179,11 +179,6 @@ class Approximation(_Operator):
     ) -> Self:
         """Return the approximation diag(e^row_log) left rightᵀ, with 0 outside the mask.
 
-        Parameters
-        ----------
-        left, right : (n, r), (l, r)
-        row_log : (n,) or float
-
         Examples
         --------
         >>> Approximation.from_factors([[1.0], [2.0]], [[3.0]]).to_dense()
@@ -322,12 +317,7 @@ class Approximation(_Operator):
         return out
 
     def seen(self, mask: MaskLike = None) -> Approximation:
-        """Return the estimate under a mask: 0 where a query does not see the key.
-
-        Parameters
-        ----------
-        mask : None, "causal" or Mask
-            None means the estimate's own mask.
+        """Return the estimate under a mask, by default its own, with 0 for unseen keys.
 
         Raises
         ------
@@ -466,10 +456,6 @@ class Approximation(_Operator):
         attention space rows are not normalised. If the method rounds values, V is rounded first.
 
         Accuracy: 4 eps·κ, as docs/accuracy.md defines it.
-
-        Parameters
-        ----------
-        V : (l, c) or (l,)
         """
         n, l = self.shape
         v = checks.values(V, l, self.dtype)

@@ -112,13 +112,7 @@ class Mask:
 
     @classmethod
     def full(cls, n: int, l: int) -> Mask:
-        """Return the mask under which every query sees every key.
-
-        Examples
-        --------
-        >>> Mask.full(2, 3).stop
-        array([3, 3])
-        """
+        """Return the mask under which every query sees every key."""
         return _full(*_sizes(n, l))
 
     @classmethod
@@ -309,13 +303,7 @@ MaskLike = Mask | str | None
 
 
 def as_mask(mask: MaskLike, n: int, l: int) -> Mask:
-    """Return the `Mask` for None (full), "causal", or a `Mask`, which must have shape (n, l).
-
-    Raises
-    ------
-    TypeError, ValueError
-        ``mask`` is something else, or is for other numbers of queries and keys.
-    """
+    """Return the `Mask` for None (full), "causal", or a `Mask`, which must have shape (n, l)."""
     if mask is None:
         return Mask.full(n, l)
     if isinstance(mask, str):

@@ -20,18 +20,7 @@ class Parts:
     `Method.evaluate` returns `Parts`; `Method.approximate` applies the mask and turns them into an
     `Approximation`.
 
-    Parameters
-    ----------
-    low : Low
-        The dense part, usually `Factors`.
-    sparse : Correction, optional
-        S, a `Support` or an `Addition`.
-    space : {"kernel", "attention"}
-        The estimated matrix: exp(q·k), or softmax rows, which are not normalised again.
-    values : callable, optional
-        A map that is applied to the values (l, c) before they are summed, such as rounding.
-    fitted : bool
-        Whether they fit softmax rows as a matrix: total variation then divides rows by their sums.
+    ``sparse`` is S, a `Support` or an `Addition`. The other fields are those of an `Approximation`.
     """
 
     low: Low
@@ -45,11 +34,6 @@ class Parts:
         cls, left: ArrayLike, right: ArrayLike, row_log: ArrayLike = 0.0, *, space: str = "kernel"
     ) -> Self:
         """Return the low-rank part diag(e^row_log) left rightᵀ.
-
-        Parameters
-        ----------
-        left, right : (n, r), (l, r)
-        row_log : (n,) or float
 
         Examples
         --------

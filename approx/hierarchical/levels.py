@@ -45,13 +45,7 @@ class Levels(Low):
     """The sum over the levels of a partition; 0 for near keys and unseen keys.
 
     Every pair of a query and a block has its own scale, so that a row does not depend on keys that
-    its query does not see.
-
-    Parameters
-    ----------
-    partition : Partition
-    terms : list of Terms
-        One per level.
+    its query does not see. There are `Terms` for each level.
     """
 
     partition: Partition

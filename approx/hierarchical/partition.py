@@ -109,15 +109,7 @@ class Partition:
 
 @functools.lru_cache(maxsize=16)  # searches for a rank and the heads of a model repeat calls
 def partition(mask: Mask, leaf: int, sinks: int) -> Partition:
-    """Return the blocks and the near keys of every query.
-
-    Parameters
-    ----------
-    mask : Mask
-    leaf : int
-        Keys of the smallest block.
-    sinks : int
-        Keys before the first block.
+    """Return the blocks, of at least ``leaf`` keys, and the near keys of every query.
 
     Notes
     -----

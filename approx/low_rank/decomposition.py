@@ -136,10 +136,7 @@ def entries(D: Matrix) -> int:
 def balanced(D: Matrix) -> float:
     """Return λ = 1/√(share·max(n, l)), the usual weight of ‖S‖₁, for the share of seen entries.
 
-    References
-    ----------
-    .. [1] E. Candès, X. Li, Y. Ma, J. Wright, "Robust principal component analysis?", JACM 58,
-       2011, theorems 1.1 (all entries are seen) and 1.2 (a share of them).
+    Source: Candès et al., see `robust_pca`, theorems 1.1 (all are seen) and 1.2 (a share of them).
     """
     share = entries(D) / D.size
     return float((share * max(D.shape)) ** -0.5)

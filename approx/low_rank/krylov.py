@@ -80,9 +80,7 @@ def block_krylov(D: Stripes, shape: tuple[int, int], rank: int) -> Triplets:
     ----------
     D : re-iterable of (rows, D[rows])
         Stripes of rows, the same in each pass: a list of one stripe, or `Streamed`.
-    shape : (n, l)
-    rank : int
-        1 ≤ rank ≤ min(n, l).
+    shape, rank : (n, l), int
 
     Raises
     ------

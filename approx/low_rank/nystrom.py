@@ -199,17 +199,8 @@ def factors(
 def past_factors(exponent: Array, g: Array, C: Array, known: Array) -> tuple[Array, Array, Array]:
     """Return factors of exp(exponent) (C Cᵀ)⁻¹ gᵀ, with the landmarks that each row knows.
 
-    Parameters
-    ----------
-    exponent, known : (n, r)
-    g : (l, r)
-    C : (r, r)
-        Lower triangular.
-
-    Returns
-    -------
-    left, right, log : (n, r), (l, r), (n,)
-        The left factor is at the scale e^log.
+    They are left (n, r), at the scale e^log of each row, right (l, r) and log (n,), for exponent
+    and known (n, r), g (l, r) and a lower triangular C (r, r).
     """
     exponent = np.where(known, exponent, -np.inf)
     top = exponent.max(axis=1)
@@ -246,17 +237,7 @@ def _distinct(X: Array) -> Array:
 
 
 def choose(points: Array, rank: int, landmarks: str, rng: np.random.Generator) -> Array:
-    """Return landmarks (rank, d) for distinct points (count, d).
-
-    Parameters
-    ----------
-    points : (count, d)
-    rank : int
-        1 ≤ rank ≤ count.
-    landmarks : {"uniform", "kmeans", "leverage"}
-        See `Nystrom`.
-    rng : Generator
-    """
+    """Return landmarks (rank, d) for distinct points (count, d), by a rule of `Nystrom`."""
     if rank == len(points):
         return points
     if landmarks == "kmeans":
@@ -305,18 +286,7 @@ def leverage_scores(points: Array, k: int, rng: np.random.Generator) -> Array:
 
     γ = Σ_{i>k} λ_i/k. Up to 1024 points the scores are exact; their sum, the effective dimension,
     is at most 2·k. Above, the recursion estimates them by 3/(2γ) (G − G S (SᵀGS + γI)⁻¹ SᵀG)_ii.
-
-    Parameters
-    ----------
-    points : (count, d)
-    k : int
-    rng : Generator
-        Used above 1024 points only.
-
-    References
-    ----------
-    .. [1] C. Musco, C. Musco, "Recursive sampling for the Nyström method", NIPS 2017,
-       definition 1, Eq. (3) and algorithm 3.
+    Source: Musco and Musco, see `Nystrom`.
     """
     count = len(points)
     if count <= EXACT:

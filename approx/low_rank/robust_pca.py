@@ -348,12 +348,8 @@ def acc_alt_proj(
     The result is deterministic. It is exact if D is low-rank + sparse enough and the rank is right.
     If not, ζ falls until S holds the whole residual, so this does not compress attention; `godec`
     limits the number of entries.
-    Cost: O(nl·rank) per iteration, without an SVD of anything wider than 2·rank.
-
-    References
-    ----------
-    .. [1] H. Cai, J.-F. Cai, K. Wei, "Accelerated alternating projections for robust principal
-       component analysis", JMLR 20, 2019, algorithms 1 and 2.
+    Cost: O(nl·rank) per iteration, without an SVD of anything wider than 2·rank. Source: see
+    `AccAltProj`.
 
     Examples
     --------
@@ -469,9 +465,7 @@ class AccAltProj(DecompositionMethod):
     Notes
     -----
     The estimate is deterministic. It is exact if D is low-rank + sparse and the rank is right.
-    Attention is not of this kind: the threshold falls until S holds the whole residual of L. So a
-    budget cannot fill the method; `godec` limits the entries, and `robust_pca` finds the rank. See
-    `acc_alt_proj`.
+    Attention is not of this kind, so that S gets too many entries for a budget (`acc_alt_proj`).
     Cost: O(n·l·rank) operations per iteration, on the dense matrix.
 
     References

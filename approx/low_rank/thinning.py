@@ -77,8 +77,7 @@ def halves(points: Array, delta: float, rng: np.random.Generator) -> Array:
     References
     ----------
     .. [1] R. Dwivedi, L. Mackey, "Generalized kernel thinning", ICLR 2022, algorithm 2 (of its
-       arXiv version), by which [2]_ halves.
-    .. [2] A. Carrell et al., "Low-rank thinning", ICML 2025.
+       arXiv version), by which the source of `thinned` halves.
     """
     G = _kernel(points)
     f = G[:, ::2] - G[:, 1::2]

@@ -176,12 +176,7 @@ class TruncatedSVD(Method):
     def least_rank(self, s: Array, total: float) -> int | None:
         """Return the rank for rank, epsilon or energy; None if that takes more singular values.
 
-        Parameters
-        ----------
-        s : (r,)
-            Leading singular values, descending.
-        total : float
-            Σσ² of all singular values.
+        It follows from the leading ones, descending, and the total Σσ² of all.
         """
         if self.rank is not None:
             return self.rank if self.rank <= len(s) else None

@@ -80,14 +80,9 @@ def _of_each_row(factor: Matrix) -> Callable[[Matrix], Matrix]:
 
 @kernel
 def solve(grams: Any, sides: Any) -> None:
-    """Replace right-hand sides by the solutions of positive definite systems, by Cholesky.
+    """Replace sides_i (r, k) by grams_i⁻¹ sides_i, for positive definite grams_i, by Cholesky.
 
-    Parameters
-    ----------
-    grams : (count, r, r)
-        Only the lower triangles are read.
-    sides : (count, r, k)
-        Overwritten by grams_i⁻¹ sides_i; an unknown whose pivot is lost to rounding becomes 0.
+    Only lower triangles are read. An unknown whose pivot is lost to rounding becomes 0.
     """
     # One loop does the same step of sixteen systems: a small system alone cannot be vectorised.
     count, r = grams.shape[0], grams.shape[1]

@@ -109,14 +109,7 @@ class RandomizedAttention(Method):
 
 
 def mean_softmax(omega: Array, K: Array, mask: MaskLike = None) -> Array:
-    """Return the mean over s of softmax_j(omega_is·k_j − |k_j|²/2) over the seen keys, (n, l).
-
-    Parameters
-    ----------
-    omega : (samples, n, d)
-    K : (l, d)
-    mask : None, "causal" or Mask
-    """
+    """Return the mean over s of softmax_j(omega_is·k_j − |k_j|²/2) over the seen keys, (n, l)."""
     seen = masks.as_mask(mask, omega.shape[1], len(K))
     n = omega.shape[1]
     mean = np.zeros((n, len(K)), omega.dtype)

@@ -365,11 +365,7 @@ def rank_bound(
     Richardson's extrapolation). The error of each entry is at most ε e^B in the scaled norm, and at
     most ε times the entry in the relative norm. Tests hold ranks of polynomials to it.
 
-    Notes
-    -----
-    The rank holds for any number of queries and keys; it is a Python integer of any size. A matrix
-    within ε' in each entry is within ε'√(nl) in spectral norm. So the ε-rank (singular values above
-    ε s₁) is at most this rank for ε' = ε s₁/√(nl): see `epsilon_rank_bound`.
+    The rank holds for any number of queries and keys; for the ε-rank see `epsilon_rank_bound`.
 
     Examples
     --------

@@ -44,13 +44,7 @@ __all__ = [
 
 
 def named(projection: str | Projection) -> Projection:
-    """Return the projection with this name, or the given object itself.
-
-    Raises
-    ------
-    ValueError
-        The name is unknown; the message lists the known ones.
-    """
+    """Return the projection with this name, or the given object itself."""
     if isinstance(projection, Projection):
         return projection
     return PROJECTIONS[checks.one_of("projection", projection, tuple(PROJECTIONS))]

@@ -149,18 +149,8 @@ class Exponentials(Low):
     def query_features(self, out: Array | None = None) -> tuple[Array, Array]:
         """Return φ(Q) (n, rank) divided by the largest entry of each row, and its log (n,).
 
-        Parameters
-        ----------
-        out : (n, rank), optional
-            Where to write, C-contiguous and of the dtype of omega. A new array is slower, because
-            its pages have to be allocated.
-
-        Raises
-        ------
-        ResourceLimitError
-            A new array does not fit into memory.
-        ValueError
-            ``out`` has another shape or dtype.
+        ``out`` is where to write, C-contiguous and of the dtype of omega. A new array is slower,
+        because its pages have to be allocated.
         """
         n = self.shape[0]
         if out is None:
@@ -174,15 +164,7 @@ class Exponentials(Low):
         return out, row_log
 
     def prepare(self) -> Factors:
-        """Build both factors once and store them.
-
-        The largest entry is 1 in each row of the left factor, and in the whole right factor.
-
-        Raises
-        ------
-        ResourceLimitError
-            The factors do not fit into memory.
-        """
+        """Build both factors; the largest entry is 1 in each row of left, and in all of right."""
         return self._factors
 
     def _reserve(self) -> None:

@@ -204,11 +204,6 @@ class ExponentialFeatures(RandomFeatures):
     """Random features that are exponentials, built in log space; two columns are for ±ω."""
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
-        """Return φ(Q) φ(K)ᵀ; both sides share one draw.
-
-        The largest exponents are separated: one shift per query row and one for all keys. The
-        shifts are stored, so the estimate stays unbiased.
-        """
         return Parts(self.product(q, k, *self.frequencies(q, k, rng)))
 
     def product(self, q: Array, k: Array, omega: Array, half: Array) -> Exponentials:

@@ -25,15 +25,7 @@ MOST_DEGREE = 1024  # one draw per degree, and the relative variance grows expon
 
 @dataclasses.dataclass(frozen=True)
 class PowerSketch(Method):
-    """An unbiased estimate of (1 + q·k/p)^p, biased for exp(q·k).
-
-    Parameters
-    ----------
-    m : int, optional
-        Columns of the factors; None: a budget fills it.
-    degree : int
-        p ≥ 1.
-    """
+    """An unbiased estimate of (1 + q·k/p)^p, of degree p ≥ 1, biased for exp(q·k)."""
 
     sized_by = Size("m")
 

@@ -67,13 +67,8 @@ class KeyScore:
     ) -> Array:
         """Return the scores of all keys after all queries, (l,).
 
-        Parameters
-        ----------
-        Q, K, mask
-        window : two arrays (n,)
-            Query i keeps the keys window[0][i] ≤ j < window[1][i] anyway.
-        free : (l,) bool
-            Keys that may be chosen.
+        Query i keeps the keys window[0][i] ≤ j < window[1][i] anyway; keys that are ``free`` may be
+        chosen.
         """
         order = np.argsort(mask.positions, kind="stable")
         scorer = self.scorer(Q[order], K, mask.first[order], mask.stop[order])
@@ -180,13 +175,8 @@ class SnapKV(KeyScore):
     def pooled(self, logits: Array, free: Array) -> Array:
         """Return the attention of some queries to each free key, pooled over neighbours.
 
-        Parameters
-        ----------
-        logits : (queries, l)
-            −inf outside the mask.
-        free : (l,) bool
-            Keys that may be chosen. The other keys take part in the softmax, but not in the
-            pooling. Neighbours beyond the ends count as 0.
+        Logits are −inf outside the mask. Keys that are not free take part in the softmax, but not
+        in the pooling. Neighbours beyond the ends count as 0.
 
         Examples
         --------

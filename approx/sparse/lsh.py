@@ -123,10 +123,7 @@ class LSH(SupportMethod):
     def fitted(self, Q: Array, K: Array, *, mask: MaskLike = None) -> int:
         """Return the least number of hashes with at most `entries` expected entries per row.
 
-        Raises
-        ------
-        ValueError
-            Even 64 hashes leave more entries: vectors of the same direction share every hash.
+        ValueError: even 64 hashes leave more, as vectors of the same direction share every hash.
         """
         return self._fitted(self._collision(Q, K, masks.as_mask(mask, len(Q), len(K))))
 

@@ -85,12 +85,7 @@ class Blocks(NamedTuple):
     def pattern(self, kept: list[Array], limits: Limits, l: int) -> Pattern:
         """Return the keys that each query reads: the cache before its block, and its block so far.
 
-        Parameters
-        ----------
-        kept : list of arrays
-            The keys in the cache before each block that has queries.
-        limits : Limits
-        l : int
+        ``kept`` lists the keys in the cache before each block that has queries.
         """
         filled = self.filled()
         each = np.repeat(np.arange(len(filled)), np.diff(self.bounds)[filled])
@@ -137,15 +132,8 @@ def by_scores(
 ) -> list[Array]:
     """Return the keys in the cache before each block with queries, after evictions by low score.
 
-    Parameters
-    ----------
-    blocks : Blocks
-    limits : Limits
-    l : int
-        Number of keys.
-    score : callable
-        (number of queries so far, keys in the cache, which of them may be evicted) → a score of
-        each key. Of equal scores (`patterns.rounded`) the oldest keys are evicted.
+    ``score`` maps (number of queries so far, keys in the cache, which of them may be evicted) to a
+    score of each key. Of equal scores (`patterns.rounded`) the oldest keys are evicted.
     """
     keys, kept = np.arange(min(limits.k, l)), []
     for b, low in enumerate(blocks.lows):

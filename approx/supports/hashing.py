@@ -37,11 +37,7 @@ def sign(x: Array, omega: Array) -> Array:
 def cross_polytope(x: Array, omega: Array) -> Array:
     """Return the vertex of the cross-polytope nearest to x mapped by omega, (n, hashes).
 
-    Parameters
-    ----------
-    x : (n, d)
-    omega : (hashes, b/2, d)
-        Vertex c < b/2 is +w_c, vertex b/2 + c is −w_c.
+    Of omega (hashes, b/2, d), vertex c < b/2 is +w_c, and vertex b/2 + c is −w_c.
     """
     codes = np.empty((len(x), len(omega)), np.int64)
     for h, w in enumerate(omega):

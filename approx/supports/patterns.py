@@ -63,12 +63,7 @@ def same_chunk(places: Array, l: int, size: int) -> Pattern:
 
 
 def same_bucket(queries: Array, keys: Array) -> Pattern:
-    """Return the pattern of pairs of a query and a key with equal labels.
-
-    Parameters
-    ----------
-    queries, keys : (n,), (l,)
-        Integer labels.
+    """Return the pattern of pairs of a query and a key with equal integer labels, (n,) and (l,).
 
     Notes
     -----
@@ -186,12 +181,8 @@ def exact_on(pattern: Pattern, q: Array, k: Array, mask: Mask) -> Support:
 def by_stripes(Q: Array, K: Array, mask: Mask, chosen: Callable[[Array, slice], Array]) -> Pattern:
     """Return the pattern that a rule on logits chooses, computed stripe by stripe.
 
-    Parameters
-    ----------
-    Q, K : (n, d), (l, d)
-    mask : Mask
-    chosen : callable
-        (logits, rows) → whether each entry is in the support. Logits are −inf outside the mask.
+    The rule maps (logits, rows) to whether each entry is in the support. Logits are −inf outside
+    the mask.
     """
     counts, keys = [], []
     for rows in exact.stripes(len(Q), len(K)):

@@ -82,13 +82,7 @@ class Unread:
         """Return a bound on tv of softmax restricted to some of the read keys, (rows,).
 
         With R = U + the sum over the other read keys, the bound is R/(R + the sum over ``kept``),
-        plus a margin for logits that are rounded in a precision eps.
-
-        Parameters
-        ----------
-        kept : (entries,) bool
-        eps : float
-            The precision of the estimate's logits.
+        plus a margin for the estimate's logits, which are rounded in a precision eps.
         """
         held = self.over_read(np.where(kept, self.low, 0.0)) * (1 - self.round)
         rest = self.over_read(np.where(kept, 0.0, self.high)) * (1 + self.round) + self.U

@@ -117,11 +117,6 @@ def simple_normalisation(scores: ArrayLike) -> tuple[Array, float]:
 
     A row has weights if all a_j ≥ 0 and the sum is positive. A row whose sum is 0 gives zeros.
 
-    Raises
-    ------
-    ValueError
-        There are no rows, or the rows are empty.
-
     Examples
     --------
     >>> simple_normalisation([[1.0, 3.0], [2.0, -1.0]])
@@ -148,13 +143,7 @@ def _rows(name: str, given: ArrayLike) -> Array:
 def additive_scores(
     Q: ArrayLike, K: ArrayLike, W_q: ArrayLike, W_k: ArrayLike, w_v: ArrayLike
 ) -> Array:
-    """Return w_vᵀ tanh(W_q q + W_k k) for every pair, (…, n, l).
-
-    Parameters
-    ----------
-    Q, K : (…, n, a), (…, l, b)
-        Queries and keys; their widths a and b may differ.
-    W_q, W_k, w_v : (h, a), (h, b), (h,)
+    """Return w_vᵀ tanh(W_q q + W_k k) for every pair, (…, n, l); the widths of q and k may differ.
 
     Notes
     -----
@@ -202,15 +191,7 @@ def dot_product_attention(
 def self_attention(
     X: ArrayLike, W_q: ArrayLike, W_k: ArrayLike, W_v: ArrayLike, *, causal: bool = False
 ) -> Array:
-    """Return softmax(X W_q (X W_k)ᵀ/√b) X W_v, (…, n, c).
-
-    Parameters
-    ----------
-    X : (…, n, d)
-    W_q, W_k : (d, b)
-        The scale is 1/√b.
-    W_v : (d, c)
-    """
+    """Return softmax(X W_q (X W_k)ᵀ/√b) X W_v, (…, n, c), for W_q, W_k (d, b) and W_v (d, c)."""
     x = checks.array("X", X)
     names = ("W_q", "W_k", "W_v")
     q, k, v = (_projected(x, name, W) for name, W in zip(names, (W_q, W_k, W_v)))
@@ -228,11 +209,7 @@ def multi_head_attention(
 ) -> Array:
     """Return `self_attention` of every head, concatenated and multiplied by W_o, (n, d_out).
 
-    Parameters
-    ----------
-    X : (n, d)
-    W_q, W_k, W_v : (heads, d, b), (heads, d, b), (heads, d, c)
-    W_o : (heads·c, d_out)
+    W_q, W_k and W_v have a leading axis for heads; W_o is (heads·c, d_out).
     """
     heads = self_attention(checks.array("X", X, ndim=2)[None], W_q, W_k, W_v, causal=causal)
     joined = np.moveaxis(heads, 0, 1).reshape(heads.shape[1], -1)
@@ -382,11 +359,6 @@ def jacobian_norm(weights: ArrayLike) -> Array:
 
     It equals √(Σp² − 2Σp³ + (Σp²)²): ½ for two equal weights, √(1/l − 1/l²) for l equal weights,
     and 0 where softmax is saturated.
-
-    Raises
-    ------
-    ValueError
-        There are no rows, or the rows are empty.
 
     Examples
     --------

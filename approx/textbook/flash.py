@@ -144,10 +144,7 @@ def local_quadratic(
 ) -> Addition:
     """Return relu²(Q Kᵀ)/(size·width) within chunks, n·size entries if size | n.
 
-    Parameters
-    ----------
-    width : int, optional
-        s of the normaliser; by default the width of Q. Give 1 if Q and K are already scaled.
+    The width is by default that of Q. Give 1 if Q and K are already scaled.
     """
     n, l = len(Q), len(K)
     causal = checks.causal(causal, n, l)
