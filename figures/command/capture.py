@@ -18,28 +18,17 @@ EXAMPLES = ("expqk capture MODEL_DIR TEXT --out qk.safetensors",)
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser, "a UTF-8 text file")
-    parser.add_argument(
-        "--out", type=Path, required=True, help="the file to write: .npz or .safetensors"
-    )
+    about = "the file to write: .npz or .safetensors"
+    options.add(parser, "out", metavar="FILE", required=True, help=about)
     options.add_kept(parser, "keep these only [all]")
     options.add(parser, "max-tokens")
-    parser.add_argument(
-        "--queries",
-        type=int,
-        metavar="R",
-        help="keep the queries of the last R tokens only, and all keys [all]",
-    )
-    parser.add_argument(
-        "--dtype",
-        choices=("float16", "float32", "float64"),
-        default="float16",
-        help="type of the stored numbers [float16]",
-    )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="run a second time with the model's own attention and compare",
-    )
+    about = "keep the queries of the last R tokens only, and all keys [all]"
+    parser.add_argument("--queries", type=int, metavar="R", help=about)
+    types = ("float16", "float32", "float64")
+    about = "type of the stored numbers [float16]"
+    parser.add_argument("--dtype", choices=types, default=types[0], help=about)
+    about = "run a second time with the model's own attention and compare"
+    parser.add_argument("--check", action="store_true", help=about)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,16 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out.suffix not in (".npz", ".safetensors"):
         raise ValueError(f"--out must end in .npz or .safetensors, got {arguments.out}")
     heads = arguments.heads
-    captured = capture(
-        arguments.model,
-        arguments.text,
-        layers=arguments.layers,
-        heads=heads,
-        max_tokens=arguments.max_tokens,
-        queries=arguments.queries,
-        dtype=arguments.dtype,
-        check=arguments.check,
-    )
+    how = options.given(arguments, "layers", "heads", "max_tokens", "queries", "dtype", "check")
+    captured = capture(arguments.model, arguments.text, **how)
     save(captured, arguments.out, heads=heads)
     count = captured.q.shape[0] * captured.q.shape[1] if heads is None else len(heads)
     if arguments.check:

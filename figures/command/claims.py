@@ -38,12 +38,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def add_ids(parser: argparse.ArgumentParser, one: str, several: str) -> None:
     """Add the ids of the claims to check, and how they are checked and printed."""
-    parser.add_argument(
-        "ids",
-        nargs="*",
-        metavar="ID",
-        help=f"an id such as {one}, or the beginning of ids, such as {several} [all]",
-    )
+    about = f"an id such as {one}, or the beginning of ids, such as {several} [all]"
+    parser.add_argument("ids", nargs="*", metavar="ID", help=about)
     options.add(parser, "json", help="for machines, in English")
     options.add(parser, "jobs")
 

@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 from figures.command import options
 
@@ -17,28 +16,16 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--metric", choices=METRICS, default="tv", help="the error by which methods are ranked [tv]"
     )
     options.add(parser, "method", "references", "trials", "rows")
-    parser.add_argument(
-        "--no-screening",
-        action="store_true",
-        help="measure every method on all queries, even if it loses a first test on 64 of them",
-    )
-    parser.add_argument(
-        "--accept",
-        type=float,
-        default=0.5,
-        metavar="SHARE",
-        help="keep exact attention if no error is below this share of uniform attention's [0.5]",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="say what would be measured, and about how long"
-    )
+    about = "measure every method on all queries, even if it loses a first test on 64 of them"
+    parser.add_argument("--no-screening", dest="screen", action="store_false", help=about)
+    about = "keep exact attention if no error is below this share of uniform attention's [0.5]"
+    parser.add_argument("--accept", type=float, default=0.5, metavar="SHARE", help=about)
+    about = "say what would be measured, and about how long"
+    parser.add_argument("--dry-run", action="store_true", help=about)
     options.add(parser, "lang", "seed", "jobs", "scheduler")
     options.add(parser, "json", help="one object per (layer, head, method)")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        help="folder for the table and a map of the winners; a stopped run continues there",
-    )
+    about = "folder for the table and a map of the winners; a stopped run continues there"
+    options.add(parser, "out", help=about)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,19 +38,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.out is not None:
         output_files.usable(arguments.out, style.files("diagnosis"))
-    asked = options.measured(arguments)
-    asked |= {"metric": METRICS[arguments.metric], "accept": arguments.accept}
-    asked["screen"] = not arguments.no_screening
-    asked["budget"] = arguments.budget
+    asked = options.measured(arguments) | options.given(arguments, "accept", "screen", "budget")
+    asked["metric"] = METRICS[arguments.metric]
     if arguments.budget is None:
         first = next(asked["inputs"][0].heads())
         asked["budget"] = budget.price_of_keys(budget.KEYS, first, arguments.currency)
     with speaking(arguments.lang):
         if arguments.dry_run:
-            del (
-                asked["scheduler"],
-                asked["finished"],
-            )  # this process tells about how long heads take
+            del asked["scheduler"], asked["finished"]  # this process tells how long heads take
             print(diagnosis.plan(dry_run(**asked)))
             return 0
         table = diagnose(**asked, progress=sys.stderr.isatty())

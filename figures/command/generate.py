@@ -20,33 +20,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--plan", type=Path, metavar="FILE", help="a file that `expqk plan` wrote")
-    asked.add_argument(
-        "--method",
-        metavar="SPEC",
-        help="in place of a plan: one method, for all heads or for --heads",
-    )
-    parser.add_argument(
-        "--heads", type=options.heads, metavar="L.H,…", help="heads that --method computes [all]"
-    )
-    parser.add_argument(
-        "--prompt",
-        required=True,
-        metavar="TEXT",
-        help="the words, or a UTF-8 file that contains them",
-    )
-    parser.add_argument(
-        "--max-tokens", type=int, metavar="N", help="number of tokens of the prompt to read [all]"
-    )
-    parser.add_argument(
-        "--tokens",
-        type=int,
-        default=64,
-        metavar="N",
-        help="number of tokens to generate, at most [64]",
-    )
-    parser.add_argument(
-        "--compare", action="store_true", help="also generate with exact attention, and compare"
-    )
+    about = "in place of a plan: one method, for all heads or for --heads"
+    asked.add_argument("--method", metavar="SPEC", help=about)
+    options.add(parser, "heads", help="heads that --method computes [all]")
+    about = "the words, or a UTF-8 file that contains them"
+    parser.add_argument("--prompt", required=True, metavar="TEXT", help=about)
+    about = "number of tokens of the prompt to read [all]"
+    options.add(parser, "max-tokens", default=None, help=about)
+    about = "number of tokens to generate, at most [64]"
+    parser.add_argument("--tokens", type=int, default=64, metavar="N", help=about)
+    about = "also generate with exact attention, and compare"
+    parser.add_argument("--compare", action="store_true", help=about)
     options.add(parser, "lang", "seed", "jobs", "json")
 
 
@@ -56,17 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     if len(words) < 256 and Path(words).is_file():
         [words] = checkpoints.texts(arguments.model, words)
     choice = Plan.read(arguments.plan) if arguments.plan else parse(arguments.method)
-    said = generate(
-        arguments.model,
-        words,
-        choice,
-        tokens=arguments.tokens,
-        heads=arguments.heads,
-        max_tokens=arguments.max_tokens,
-        compare=arguments.compare,
-        seed=arguments.seed,
-        jobs=arguments.jobs,
-    )
+    how = options.given(arguments, "tokens", "heads", "max_tokens", "compare", "seed", "jobs")
+    said = generate(arguments.model, words, choice, **how)
     with speaking(arguments.lang):
         print(options.as_json(facts(said)) if arguments.json else _text(said))
     return 0

@@ -99,7 +99,6 @@ def _row(one: Method) -> dict[str, Any]:
     ]
     line = (inspect.getdoc(method) or "").splitlines()[0].rstrip(".")
     kept = sorted(tag.removeprefix("row ") for tag in one.tags & INVARIANCES)
-    kept = sorted(tag.removeprefix("row ") for tag in one.tags & INVARIANCES)
     return {
         "method": f"{name}({', '.join(fields)})",
         "draws": _draws(one),
@@ -137,11 +136,6 @@ def about(name: str) -> dict[str, Any]:
     """Return the row of one method, with its docstring and the projections it takes.
 
     What it is and needs is said of the fields that a familiar name stands for.
-
-    Raises
-    ------
-    ValueError
-        An unknown name, with a suggestion.
     """
     one = parse(name)
     method = type(one)

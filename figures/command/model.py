@@ -3,7 +3,6 @@
 import argparse
 import shlex
 import sys
-from pathlib import Path
 
 from figures.command import options
 
@@ -12,13 +11,8 @@ EXAMPLES = ("expqk model MODEL_DIR TEXT --out mine",)
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser, "UTF-8; its first half chooses, the second measures")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="folder for the page; a stopped run continues there",
-    )
+    about = "folder for the page; a stopped run continues there"
+    options.add(parser, "out", required=True, help=about)
     about = "a text to measure on, instead of the second half of TEXT"
     options.add(parser, "held-out", help=about)
     about = "what a query row of a head may cost on average, in the unit of --currency"
@@ -39,18 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
     checkpoints.texts(arguments.model, arguments.text, arguments.held_out)
     with speaking(arguments.lang):
         model_page.usable(arguments.out)
-        over = Run.open(
-            arguments.model,
-            arguments.text,
-            arguments.out / "store",
-            held_out=arguments.held_out,
-            budget=arguments.budget,
-            currency=arguments.currency,
-            max_tokens=arguments.max_tokens,
-            seed=arguments.seed,
-            jobs=arguments.jobs,
-            scheduler=arguments.scheduler,
-        )
+        names = "held_out", "budget", "currency", "max_tokens", "seed", "jobs", "scheduler"
+        how = options.given(arguments, *names)
+        over = Run.open(arguments.model, arguments.text, arguments.out / "store", **how)
         print(paragraphs([model_page.beforehand(over)]), file=sys.stderr)
         found = over.results(progress=sys.stderr.isatty())
         command = shlex.join(["expqk", *sys.argv[1:]])

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from figures.words.translation import LANGUAGES as LANGUAGES
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from approx import Method
 
 PROFILES = ("quick", "default", "full")
-LANGUAGES = ("en", "zh")
 CURRENCIES = ("stored", "reads", "multiply_adds", "bytes", "bytes_read")
 OWN_PROCESS = 2**20  # entries of heads; fewer are measured before another process has begun
 
@@ -118,6 +119,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "scheduler": {"type": scheduler, "metavar": "tcp://HOST:PORT",
         "help": "address of a Dask cluster, or local"},
     "json": {"action": "store_true", "help": "for machines"},
+    "out": {"type": Path, "metavar": "DIR"},
 }
 # fmt: on
 
@@ -126,6 +128,11 @@ def add(parser: argparse._ActionsContainer, *names: str, **changes: Any) -> None
     """Add options by their names in `OPTIONS`, with other values of some keywords."""
     for name in names:
         parser.add_argument(f"--{name}", **OPTIONS[name] | changes)
+
+
+def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return the values of options as keyword arguments of the same names."""
+    return {name: getattr(arguments, name) for name in names}
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
@@ -177,9 +184,9 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
 
     heads, jobs = heads_of_file(arguments)
     names = ("scheduler", "currency", "references", "temperature", "trials", "rows", "seed")
-    given = {name: getattr(arguments, name) for name in names}
     out = arguments.out and output_files.inside(arguments.out, arguments.out / "heads/KEY").parent
-    return given | {"inputs": heads, "methods": methods(arguments), "jobs": jobs, "finished": out}
+    more = {"inputs": heads, "methods": methods(arguments), "jobs": jobs, "finished": out}
+    return given(arguments, *names) | more
 
 
 def methods(arguments: argparse.Namespace) -> list[Method] | None:

@@ -24,36 +24,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     asked = parser.add_mutually_exclusive_group(required=True)
     about = "average cost per query and head, in the unit of --currency"
     options.add(asked, "budget", help=about)
-    asked.add_argument(
-        "--kl",
-        type=float,
-        metavar="NATS",
-        help="in place of a budget: the cheapest plan with at most this KL(model ‖ replaced) "
-        "per token",
-    )
-    asked.add_argument(
-        "--check", type=Path, metavar="FILE", help="only say whether this plan fits the model"
-    )
-    parser.add_argument(
-        "--from", dest="start", type=Path, metavar="FILE",
-        help="start from this plan; measurements saved in the folder FILE.heads are used again",
-    )  # fmt: skip
-    parser.add_argument(
-        "--in-place", type=int, default=0, metavar="ROUNDS",
-        help="measure each head again, this many times, while the other heads use the plan [0]",
-    )  # fmt: skip
+    about = "in place of a budget: the cheapest plan with at most this KL(model ‖ replaced)"
+    asked.add_argument("--kl", type=float, metavar="NATS", help=f"{about} per token")
+    about = "only say whether this plan fits the model"
+    asked.add_argument("--check", type=Path, metavar="FILE", help=about)
+    about = "start from this plan; measurements saved in the folder FILE.heads are used again"
+    parser.add_argument("--from", dest="start", type=Path, metavar="FILE", help=about)
+    about = "measure each head again, this many times, while the other heads use the plan [0]"
+    parser.add_argument("--in-place", type=int, default=0, metavar="ROUNDS", help=about)
     options.add(parser, "currency", default="reads")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="the plan to write; beside it, FILE.heads lets a stopped run continue",
-    )
+    about = "the plan to write; beside it, FILE.heads lets a stopped run continue"
+    options.add(parser, "out", metavar="FILE", help=about)
     options.add(parser, "held-out")
-    parser.add_argument(
-        "--needle", type=float, default=0.0, metavar="WEIGHT",
-        help="weight of the KL at the answer about a fact; the text itself has weight 1 [0]",
-    )  # fmt: skip
+    about = "weight of the KL at the answer about a fact; the text itself has weight 1 [0]"
+    parser.add_argument("--needle", type=float, default=0.0, metavar="WEIGHT", help=about)
     options.add(parser, "method", "max-tokens", "lang", "seed", "jobs", "scheduler")
 
 
@@ -66,24 +50,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out.is_dir():
         raise IsADirectoryError(f"--out must be a file, got the folder {arguments.out}")
     heads = arguments.out.with_name(f"{arguments.out.name}.heads")
+    how = options.given(
+        arguments, "budget", "kl", "currency", "start", "in_place", "needle", "held_out",
+        "max_tokens", "seed", "jobs", "scheduler",
+    )  # fmt: skip
     found = plan(
-        arguments.model,
-        arguments.text,
-        budget=arguments.budget,
-        kl=arguments.kl,
-        currency=arguments.currency,
-        methods=options.methods(arguments),
-        start=arguments.start,
-        in_place=arguments.in_place,
-        needle=arguments.needle,
-        held_out=arguments.held_out,
-        max_tokens=arguments.max_tokens,
-        seed=arguments.seed,
-        jobs=arguments.jobs,
-        scheduler=arguments.scheduler,
+        arguments.model, arguments.text, methods=options.methods(arguments), **how,
         progress=sys.stderr.isatty(),
         finished=output_files.inside(arguments.out.parent, heads / "KEY").parent,
-    )
+    )  # fmt: skip
     found.write(arguments.out)
     with speaking(arguments.lang):
         print(plans.text(found))

@@ -16,7 +16,7 @@ from analysis.models.language_model import LanguageModel
 from analysis.models.needle import ANSWER, FACT, needle
 from analysis.models.plan import Plan, check_weights
 from analysis.models.substitute import by_run, substitute
-from approx import parse
+from approx import Method, parse
 from figures.command import options
 from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import mark, speaking, tr
@@ -31,74 +31,41 @@ USES = mark("runnable"), mark("all logits"), mark("future")
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser, "a UTF-8 text file")
-    parser.add_argument(
-        "--method", action="append", default=[], metavar="SPEC", help="one run for each; repeatable"
-    )
+    options.add(parser, "method", default=[], help="one run for each; repeatable")
     parser.add_argument(
         "--plan", action="append", default=[], type=Path, metavar="FILE", help="one run for each"
     )
     options.add(parser, "budget", "currency")
     options.add_kept(parser, "computed by --method [all]")
     options.add(parser, "max-tokens")
-    parser.add_argument(
-        "--skip",
-        type=int,
-        default=64,
-        metavar="N",
-        help="number of first positions that are read but not measured [64]",
-    )
-    parser.add_argument(
-        "--no-errors",
-        action="store_true",
-        help="do not measure the errors of heads: takes half the time",
-    )
-    parser.add_argument(
-        "--dtype",
-        choices=("float32", "float64"),
-        default="float32",
-        help="number type of the model [float32]",
-    )
-    parser.add_argument(
-        "--needle",
-        action="store_true",
-        help="instead: is a fact known that stands in TEXT at five depths, of 512, 1024, … tokens "
-        "up to --max-tokens?",
-    )
+    about = "number of first positions that are read but not measured [64]"
+    parser.add_argument("--skip", type=int, default=64, metavar="N", help=about)
+    about = "do not measure the errors of heads: takes half the time"
+    parser.add_argument("--no-errors", dest="errors", action="store_false", help=about)
+    about = "number type of the model [float32]"
+    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32", help=about)
+    about = "instead: is a fact known that stands in TEXT at five depths, of 512, 1024, … tokens"
+    parser.add_argument("--needle", action="store_true", help=f"{about} up to --max-tokens?")
     options.add(parser, "lang", "seed", "jobs", "scheduler")
     options.add(parser, "json", help="one object per run")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="folder that keeps each run; a stopped command continues there",
-    )
+    about = "folder that keeps each run; a stopped command continues there"
+    options.add(parser, "out", help=about)
 
 
 def run(arguments: argparse.Namespace) -> int:
     checkpoints.texts(arguments.model, arguments.text)
     if not (arguments.method or arguments.plan):
         raise ValueError("give at least one --method SPEC or --plan FILE")
+    plans: dict[str, Plan | Method] = {path.stem: Plan.read(path) for path in arguments.plan}
+    choices = plans | {spec: parse(spec) for spec in arguments.method}
+    how = options.given(arguments, "max_tokens", "seed", "jobs")
+    how |= {"progress": sys.stderr.isatty(), "finished": arguments.out}
     if arguments.needle:
-        return _needle(arguments)
-    found = substitute(
-        arguments.model,
-        arguments.text,
-        {path.stem: Plan.read(path) for path in arguments.plan}
-        | {spec: parse(spec) for spec in arguments.method},
-        heads=arguments.heads,
-        layers=arguments.layers,
-        budget=arguments.budget,
-        currency=arguments.currency,
-        max_tokens=arguments.max_tokens,
-        skip=arguments.skip,
-        errors=not arguments.no_errors,
-        dtype=arguments.dtype,
-        seed=arguments.seed,
-        jobs=arguments.jobs,
-        scheduler=arguments.scheduler,
-        progress=sys.stderr.isatty(),
-        finished=arguments.out,
+        return _needle(arguments, choices, how)
+    how |= options.given(
+        arguments, "heads", "layers", "budget", "currency", "skip", "errors", "dtype", "scheduler"
     )
+    found = substitute(arguments.model, arguments.text, choices, **how)
     with speaking(arguments.lang):
         if arguments.json:
             print(options.as_json(objects(found)))
@@ -107,20 +74,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _needle(arguments: argparse.Namespace) -> int:
-    choices = {path.stem: Plan.read(path) for path in arguments.plan}
-    check_weights(choices.values(), [Place.from_path(arguments.model)])
+def _needle(
+    arguments: argparse.Namespace, choices: dict[str, Plan | Method], how: dict[str, Any]
+) -> int:
+    plans = [x for x in choices.values() if isinstance(x, Plan)]
+    check_weights(plans, [Place.from_path(arguments.model)])
     model = LanguageModel.open(arguments.model, dtype=arguments.dtype)
-    found = needle(
-        model,
-        checkpoints.read(arguments.text),
-        choices | {spec: parse(spec) for spec in arguments.method},
-        max_tokens=arguments.max_tokens,
-        seed=arguments.seed,
-        jobs=arguments.jobs,
-        progress=sys.stderr.isatty(),
-        finished=arguments.out,
-    )
+    found = needle(model, checkpoints.read(arguments.text), choices, **how)
     with speaking(arguments.lang):
         objects = found.to_dict("records")
         print(options.as_json(objects) if arguments.json else needle_text(found))
@@ -145,16 +105,7 @@ def objects(found: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _text(found: pd.DataFrame, name: str, skip: int = replacement.SKIP) -> str:
-    """Return a line a run, what its columns mean, and what follows in plain words.
-
-    Parameters
-    ----------
-    found : DataFrame
-    name : str
-        Of the text.
-    skip : int
-        Positions of it that are not counted.
-    """
+    """Return a line a run, what its columns mean, and what follows in plain words."""
     rows = by_run(found)
     lines = [tuple(map(tr, HEADS)), *map(_line, rows.itertuples())]
     said = paragraphs([*_legend(found, rows, name, skip), *_results(rows)])

@@ -21,28 +21,15 @@ SHOWN = 5  # cells named where many failed
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "config",
-        type=Path,
-        metavar="CONFIG.toml",
-        help="a config, or one of quick.toml, report.toml, full.toml",
-    )
-    parser.add_argument(
-        "--store",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="folder for the cells; an existing one is continued",
-    )
+    about = "a config, or one of quick.toml, report.toml, full.toml"
+    parser.add_argument("config", type=Path, metavar="CONFIG.toml", help=about)
+    about = "folder for the cells; an existing one is continued"
+    parser.add_argument("--store", type=Path, required=True, metavar="DIR", help=about)
     options.add(parser, "jobs", "scheduler")
-    parser.add_argument(
-        "--shard", type=_shard, metavar="i/N", help="compute part i of N only, i from 1 to N"
-    )
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="only say how many cells there are, and about how long they take",
-    )
+    about = "compute part i of N only, i from 1 to N"
+    parser.add_argument("--shard", type=_shard, metavar="i/N", help=about)
+    about = "only say how many cells there are, and about how long they take"
+    parser.add_argument("--dry-run", action="store_true", help=about)
     parser.add_argument("--retry-failed", action="store_true", help="try failed cells again")
 
 
@@ -71,10 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     begin()
     if not all(store.done(key) for key in whole.keys):
         (store.folder / TABLE).unlink(missing_ok=True)  # it may be that of a smaller sweep
-    failed = sweeping.fill(
-        store, planned, retry_failed=arguments.retry_failed, jobs=arguments.jobs,
-        scheduler=arguments.scheduler, progress=sys.stderr.isatty(), label="cells",
-    )  # fmt: skip
+    how = options.given(arguments, "retry_failed", "jobs", "scheduler")
+    failed = sweeping.fill(store, planned, **how, progress=sys.stderr.isatty(), label="cells")
     begin()
     for cell in failed[:SHOWN]:
         print(f"failed: {sweeping.described_failure(store, cell)}", file=sys.stderr)

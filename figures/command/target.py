@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,14 +12,7 @@ from analysis.runs import output_files
 from approx.sparse.exact import Exact
 from figures.command import options
 from figures.drawing import looks, style
-from figures.show.diagnosis import (
-    HEAD,
-    head_name,
-    left_out,
-    masks,
-    names_of,
-    section,
-)
+from figures.show.diagnosis import HEAD, head_name, left_out, masks, names_of, section
 from figures.words.amounts import UNITS
 from figures.words.numbers import percent, three_digits
 from figures.words.terminal_columns import aligned, paragraphs
@@ -58,7 +50,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "lang", "seed", "jobs", "scheduler")
     options.add(parser, "json", help="one object per (layer, head, method)")
     about = "folder for the table and the finished heads; a stopped run continues there"
-    parser.add_argument("--out", type=Path, metavar="DIR", help=about)
+    options.add(parser, "out", help=about)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -76,13 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _text(table: pd.DataFrame) -> str:
-    """Return a line per head, a line per method, what the numbers are, and the specs to paste.
-
-    Parameters
-    ----------
-    table : DataFrame
-        The result of `analysis.advice.target.needed` for one target.
-    """
+    """Return a line per head, a line per method, what the numbers are, and the specs to paste."""
     best = cheapest(table)
     heads = table.drop_duplicates(HEAD)
     some = table.drop_duplicates("method")  # a label needs a size

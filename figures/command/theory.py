@@ -71,11 +71,8 @@ def _head(part: pd.DataFrame) -> str:
     first = part.iloc[0]
     title = tr(
         "{input}: n = {n}, d = {d}, mask {mask}",
-        input=first.input,
-        n=first.n,
-        d=first.d,
-        mask=mask_name(first["mask"]),
-    )
+        input=first.input, n=first.n, d=first.d, mask=mask_name(first["mask"]),
+    )  # fmt: skip
     rows = [
         (
             tr(row["theory"]), _number(row["value"]),

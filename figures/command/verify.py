@@ -16,13 +16,8 @@ SHOWN = 5  # cells named where there are many
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", type=Path, metavar="STORE")
-    parser.add_argument(
-        "--part",
-        type=float,
-        default=0.05,
-        metavar="SHARE",
-        help="share of the cells to compute again, 0 to 1 [0.05]",
-    )
+    about = "share of the cells to compute again, 0 to 1 [0.05]"
+    parser.add_argument("--part", type=float, default=0.05, metavar="SHARE", help=about)
     options.add(parser, "seed", "jobs")
 
 
@@ -42,15 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"{store.folder} cannot be computed again: since it was written, its inputs, the "
             f"methods or the version of expqk have changed"
         )
-    checked = verify(
-        store,
-        planned,
-        part=arguments.part,
-        seed=arguments.seed,
-        jobs=arguments.jobs,
-        progress=sys.stderr.isatty(),
-        label="cells",
-    )
+    how = options.given(arguments, "part", "seed", "jobs")
+    checked = verify(store, planned, **how, progress=sys.stderr.isatty(), label="cells")
     _print_changed(manifest.get("versions"))
     altered = [cell for cell in checked.missing if store.altered(cell.key)]
     _print("altered", altered)

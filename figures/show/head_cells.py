@@ -28,15 +28,7 @@ def draw(
 ) -> None:
     """Draw the cells of (column, row), the first row on top.
 
-    Parameters
-    ----------
-    ax : Axes
-    cells : mapping of (column, row) to ColouredCell
-    columns, rows : sequence of int
-    size : float
-        Of the words, in points.
-    edge : float, optional
-        Width of the white lines between cells.
+    ``size`` is that of words, in points, and ``edge`` the width of white lines between cells.
     """
     for (column, row), cell in cells.items():
         x, y = columns.index(column), rows.index(row)

@@ -108,21 +108,16 @@ def _target(facts: Mapping[str, Any]) -> Iterator[str]:
     if mine["kl"] is None or mine["kl"] > target:
         yield tr(
             "On the texts that it was chosen on, the plan does not reach the target, a KL of "
-            "{target:.3g}, in {count} rounds. The nearest is {kl}.",
-            count=count,
-            **known,
-        )
+            "{target:.3g}, in {count} rounds. The nearest is {kl}.", count=count, **known,
+        )  # fmt: skip
     else:
         yield tr(
             "On the texts that chose it the KL is {kl}, at most the target of {target:.3g}: in "
             "round {number} of {count} a prediction of {aim:.3g} was allowed. In round 1, where "
             "the prediction was the target, the KL was {first}.",
-            number=facts["rounds"].index(mine) + 1,
-            count=count,
-            aim=mine["aim"],
-            first=or_infinity(first["kl"], ".3g"),
-            **known,
-        )
+            number=facts["rounds"].index(mine) + 1, count=count, aim=mine["aim"],
+            first=or_infinity(first["kl"], ".3g"), **known,
+        )  # fmt: skip
     if facts["measured_on"] not in facts["chosen_on"]:
         ratio = or_infinity(None if facts["kl"] is None else facts["kl"] / target, ".2f")
         yield tr(

@@ -25,11 +25,7 @@ UNITS = {
 def amount_text(amount: float | str, currency: str) -> str:
     """Return an amount in a currency, such as "32 stored values per query row".
 
-    Parameters
-    ----------
-    amount : float or str
-        A number, or a range of them in words.
-    currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
+    The amount is a number, or a range of numbers in words.
     """
     number = amount if isinstance(amount, str) else f"{amount:g}"
     return tr(budgets.WORDING[currency], amount=number)

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
-from approx import checks
-
 LANGUAGES = ("en", "zh")
 _CATALOGUES = {"zh": "zh_CN*.po"}  # of figures and report; of the claims
 _spoken: ContextVar[str] = ContextVar("spoken", default="en")
@@ -18,6 +16,8 @@ _TOUCHING = re.compile(r"(?<=[0-9])(?=[\u4e00-\u9fff])|(?<=[\u4e00-\u9fff])(?=[0
 @contextlib.contextmanager
 def speaking(language: str) -> Iterator[None]:
     """Say everything in a language, "en" or "zh"."""
+    from approx import checks  # `expqk --help` imports this module, and NumPy takes long
+
     if language in _CATALOGUES:
         _catalogue(language)  # fails here if polib is missing, not in the middle of a figure
     before = _spoken.set(checks.one_of("language", language, LANGUAGES))
