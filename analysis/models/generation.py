@@ -445,7 +445,8 @@ def _layer_kind() -> Any:
             self.seen = 0
 
         def lazy_initialization(self, key_states: Any, value_states: Any) -> None:
-            self.is_initialized = True  # the caches are made with the first token
+            """Do nothing: the caches are made with the first token."""
+            self.is_initialized = True
 
         def update(self, keys: Any, values: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
             """Return the new keys and values, which `attend` stores."""
