@@ -284,8 +284,8 @@ def _specs(advised: list[Advice]) -> list[str]:
     """Return the winners that are advised as options of the command line, most frequent first."""
     won = pd.Series([one.winner for one in advised if one.verdict != KEEP], dtype=str)
     return [
-        f'  --method "{spec}"  ({tr("heads: {count}", count=count)})'
-        for spec, count in won.value_counts().items()
+        tr("{name} ({count})", name=f'  --method "{spec}" ', count=tr("heads: {count}", count=n))
+        for spec, n in won.value_counts().items()
     ]
 
 
@@ -443,6 +443,6 @@ def caption(table: pd.DataFrame) -> str:
     if used:
         text += tr(
             " To use: {names}.",
-            names=tr(", ").join(f"{name} {count}" for name, count in wins.items()),
+            names=tr(", ").join(tr("{name} {count}", name=x, count=n) for x, n in wins.items()),
         )
     return text

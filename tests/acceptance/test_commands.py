@@ -182,8 +182,10 @@ def test_help_is_help(name, shell):
 
 
 BLOCKS = {page: pages.blocks(text) for page, text in pages.pages().items()}
-RUN = [page for page, blocks in BLOCKS.items()
-       if "python" in dict(blocks) and ".zh-CN" not in page]  # fmt: skip
+RUN = [  # of Chinese pages those that show what a command says in Chinese
+    page for page, text in pages.pages().items() if "python" in dict(BLOCKS[page])
+    and (".zh-CN" not in page or re.search("^expqk .* --lang zh$", text, re.MULTILINE))
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("page", RUN)

@@ -67,6 +67,7 @@ WITH_TORCH = {  # what a page prints: how it is run
     SUBSTITUTE: Run(FEW),
     PLAN: Run(FEW, ("plan.json",), r"plan\.json"),
     GENERATE: Run(" --max-tokens 64 --tokens 4", after=(PLAN,)),
+    f"{GENERATE} --lang zh": Run(" --max-tokens 64 --tokens 4", after=(PLAN,)),
     "expqk plan MODEL_DIR --check plan.json": Run(after=(PLAN,)),
     "expqk plan MODEL_DIR TEXT --from plan.json --budget 2048 --out cheaper.json": Run(
         FEW, ("cheaper.json",), r"cheaper\.json", (PLAN,)
