@@ -1,6 +1,7 @@
 """Squared bias and variance of one method of each family, over the whole kernel matrix."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from analysis.moments.tail_shape import pareto_k, reliable_k
 from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row, head, numbers, with_currency
 from approx import Method, parse
+from approx.checks import Array
 from approx.estimate import exact
 
 COUNT = 256  # queries and keys at most: a closed form is a matrix for each method
@@ -53,7 +55,7 @@ def bias_and_variance(method: Method, x: Head, seed: int) -> dict[str, float]:
     ``closed_form`` is 1, or 0 where both are of `SAMPLES` draws; then ``pareto_k`` is the tail
     shape of their squared distances, and ``reliable`` says whether it is small enough.
     """
-    if (known := _closed(method, x)) is not None:
+    if (known := closed_form(method, x)) is not None:
         bias, variance, shape = *known, math.nan
     else:
         seeds = seed_sequence(seed, x.digest(), str(method))
@@ -67,7 +69,8 @@ def bias_and_variance(method: Method, x: Head, seed: int) -> dict[str, float]:
     }
 
 
-def _closed(method: Method, x: Head) -> tuple[float, float] | None:
+def closed_form(method: Method, x: Head) -> tuple[float, float] | None:
+    """Return log squared bias and log variance over ‖exact‖²_F, or None where none is known."""
     known = method.moments(x.Q, x.K, mask=x.mask)
     if known is None:
         return None
@@ -82,18 +85,23 @@ def _closed(method: Method, x: Head) -> tuple[float, float] | None:
 
 
 def _sampled(method: Method, x: Head, seed: np.random.SeedSequence) -> tuple[float, ...]:
-    """Return both from draws, and the tail shape of the terms of the variance.
-
-    The mean of the draws is off by its own variance, which is taken away.
-    """
     truth = exact.kernel(x.Q, x.K)
     x.mask.hide(truth)
     norm = float(np.linalg.norm(truth))
     streams = np.random.default_rng(seed).spawn(SAMPLES)
     draws = [x.approximate(method, rng=rng).to_dense() / norm for rng in streams]
-    mean = np.mean(draws, axis=0)
-    squares = np.square([np.linalg.norm(draw - mean) for draw in draws])
-    variance = float(squares.sum()) / (SAMPLES - 1)
-    bias = max(0.0, float(np.linalg.norm(mean - truth / norm)) ** 2 - variance / SAMPLES)
+    bias, variance, shape = of_draws(draws, truth / norm)
     with np.errstate(divide="ignore"):
-        return float(np.log(bias)), float(np.log(variance)), pareto_k(squares)
+        return float(np.log(bias)), float(np.log(variance)), shape
+
+
+def of_draws(draws: Sequence[Array] | Array, truth: Array) -> tuple[float, float, float]:
+    """Return squared bias and variance of drawn matrices, and the tail shape of the latter's terms.
+
+    The mean of the draws is off by its own variance, which is taken away.
+    """
+    mean, count = np.mean(draws, axis=0), len(draws)
+    squares = np.square([np.linalg.norm(draw - mean) for draw in draws])
+    variance = float(squares.sum()) / (count - 1)
+    bias = max(0.0, float(np.linalg.norm(mean - truth)) ** 2 - variance / count)
+    return bias, variance, pareto_k(squares)

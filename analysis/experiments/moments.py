@@ -5,15 +5,19 @@ import math
 
 import numpy as np
 import pandas as pd
+from scipy.special import logsumexp
 
 from analysis.costs import budget
+from analysis.experiments.decomposition import closed_form, of_draws
 from analysis.experiments.profile import Profile, nearest_to_one, trials
 from analysis.inputs import Head
-from analysis.moments import MonteCarlo, features_needed, monte_carlo
+from analysis.moments import MonteCarlo, features_needed, monte_carlo, normalised_moments
+from analysis.moments.tail_shape import reliable_k
 from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row, head, numbers, with_currency
 from approx import Method, parse
 from approx.checks import required
+from approx.projections.summand import times
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 
@@ -21,6 +25,12 @@ MATCHED = ("positive", "trigonometric", "scatterbrain(low_rank=positive(), spars
 OWN_PRICE = ("taylor(degree=2)", "tensor_power(n=2)")
 TARGET = 0.1  # relative Frobenius error of the whole kernel matrix
 TV, MANY, DRAWS = 0.1, 4096, 5  # features, and draws, of which the total variation is measured
+COUNT, MOST_DRAWS = 64, 200  # queries and keys of the matrices, and draws of them at most
+GRIDS = {  # temperatures of the matrices: high ones, as the delta method needs them
+    "quick": (0.25, 1.0, 4.0, 16.0, 64.0),
+    "default": (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0),
+}
+SMALL = 0.3  # above this largest relative variance the delta method is unreliable
 QUANTILE = 0.9  # quantile of q·k: such a pair matters, but no small support holds it
 
 
@@ -91,18 +101,77 @@ def _tv(method: Method, x: Head, seed: int) -> tuple[float, float]:
     return float(np.mean(tv)), float(np.std(tv, ddof=1) / math.sqrt(DRAWS))
 
 
-def compute(profile: Profile) -> pd.DataFrame:
-    """Return closed-form and sampled moments of one pair of each input.
+def _matrices(x: Head, method: Method, paid: float, t: float, draws: int, seed: int) -> list[Row]:
+    at = x.at_temperature(t)
+    known = required(method.moments(at.Q, at.K, mask=at.mask))
+    with np.errstate(over="ignore"):
+        bias, deviation = np.exp(np.array(required(closed_form(method, at))) / 2)
+    found = {"kernel_bias": bias, "kernel_deviation": deviation}
+    log = at.logits()
+    at.mask.hide(log, fill=-np.inf)
+    norm = float(logsumexp(2 * log)) / 2
+    weights = np.exp(log - logsumexp(log, axis=1, keepdims=True))
+    size = float(np.linalg.norm(weights))
+    source = np.random.default_rng(seed_sequence(seed, x.digest(), str(method), "matrices"))
+    streams = source.spawn(1 if method.deterministic else draws)
+    kernel, attention = np.empty((2, len(streams), *log.shape))
+    for i, rng in enumerate(streams):
+        estimate = at.approximate(method, rng=rng)
+        scale = np.asarray(estimate.row_log(), np.float64)
+        values = np.asarray(estimate.block(slice(None), shift=scale), np.float64)
+        total = values.sum(axis=1, keepdims=True)
+        attention[i] = np.divide(values, total, out=np.zeros_like(values), where=total > 0)
+        kernel[i] = times(values, scale[:, None] - norm)
+    drawn = {
+        "kernel": (kernel, np.exp(log - norm)),
+        "attention": (attention / size, weights / size),
+    }
+    for space, (sample, truth) in drawn.items():
+        if method.deterministic or not np.isfinite(sample).all():
+            continue
+        square, variance, shape = of_draws(sample, truth)
+        found |= {
+            f"sampled_{space}_bias": math.sqrt(square),
+            f"sampled_{space}_deviation": math.sqrt(variance),
+            f"sampled_{space}_noise": math.sqrt(variance / draws),
+            f"sampled_{space}_reliable": float(shape <= reliable_k(draws)),
+        }
+    if method.deterministic:
+        off = float(np.linalg.norm(attention[0] - weights)) / size
+        found |= {"attention_bias": off, "attention_deviation": 0.0}
+    elif known.log_relative_variance.max() <= math.log(SMALL):
+        delta = required(normalised_moments(method, at.Q, at.K, mask=at.mask))
+        found["attention_bias"] = float(np.linalg.norm(delta.bias)) / size
+        found["attention_deviation"] = math.sqrt(delta.variance.sum()) / size
+    return numbers(head(at, method, paid), **found)
 
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return moments of exp(q·k) and of normalised attention, and of one pair of each input.
+
+    {kernel,attention}_{bias,deviation} are of the first 64 queries and keys of the main input, over
+    the Frobenius norm of the exact matrix: in closed form, and for attention exact without chance
+    or by the delta method, where the largest relative variance of an entry is at most 0.3.
+    sampled_{…} are of draws: the bias has its noise taken out, and is to be believed above twice of
+    it only; reliable is 1 where Pareto k̂ of the squared distances is small enough.
+
+    The other rows are closed-form and sampled moments of one pair of each input.
     features_needed and attention_tv_of_many, at the temperature nearest 1, are of the whole matrix:
     how many features a kernel error of 10 % takes, and the total variation of many positive
     features.
     """
-    tasks = []
-    for x in profile.inputs:
+    tasks, whole = [], []
+    main, count = profile.main.first(COUNT), min(profile.draws, MOST_DRAWS)
+    for x in (*profile.inputs, main):
         specs = map(parse, MATCHED)
         matched = budget.match(specs, profile.budget, x, profile.currency).fitting
         for method in [*matched, *(parse(spec) for spec in OWN_PRICE)]:
             at = profile.budget if method in matched else -1.0
-            tasks.append((x, method, at, profile.temperatures, profile.draws, profile.seed))
-    return with_currency(profile.study(_study, tasks, "moments"), profile.currency)
+            if x is main:
+                grid = GRIDS[profile.grid]
+                whole += [(x, method, at, t, count, profile.seed) for t in grid]
+            else:
+                tasks.append((x, method, at, profile.temperatures, profile.draws, profile.seed))
+    studies = (_study, tasks, "moments"), (_matrices, whole, "bias and variance")
+    table = pd.concat([profile.study(*one) for one in studies], ignore_index=True)
+    return with_currency(table, profile.currency)

@@ -81,6 +81,12 @@ class Profile:
         """Which grid a figure with one of its own takes: "quick" or "default"."""
         return "quick" if self.draws <= SIZES["quick"][-1] else "default"
 
+    @property
+    def main(self) -> Head:
+        """The input of a figure that shows one: the middle one of the real heads, if there are."""
+        real = [x for x in self.inputs if x.name not in SYNTHETIC] or self.inputs
+        return real[len(real) // 2]
+
     def causal(self, n: int) -> list[Head]:
         """Return the causal heads at t = 1, or else those of the bundled language model.
 

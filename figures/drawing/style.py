@@ -251,7 +251,9 @@ class PointName(Annotation):
         super().draw(renderer)
 
 
-def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:
+def legend(
+    figure: Figure, axes: Axes | list[Axes], columns: int = 3, *, below: bool = False
+) -> None:
     """Name the curves of panels below them, or many on the right, and what triangles are."""
     handles: dict[str, Any] = {}
     panels = axes if isinstance(axes, list) else [axes]
@@ -260,7 +262,7 @@ def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:
             handles.setdefault(label, handle)
     if not handles:
         return
-    many = len(handles) > MOST
+    many = len(handles) > MOST and not below
     if any(line.get_gid() == "beyond" for ax in panels for line in ax.lines):
         handles[tr("off the scale")] = Line2D([], [], **dots("0.4", "^", 4.5))
     figure.legend(

@@ -23,8 +23,8 @@ NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 # default adds what its pages allow, the full one everything.
 CORE = ("summary", "rational", "rank", "moments", "error")
 REPORTED: dict[str, tuple[str, ...]] = {
-    "quick": (*CORE, "explore"),
-    "default": (*CORE, "explore", "float_softmax", "concentration", "frontier"),
+    "quick": (*CORE, "error_by_rank", "explore"),
+    "default": (*CORE, "error_by_rank", "explore", "float_softmax", "concentration", "frontier"),
 }
 
 

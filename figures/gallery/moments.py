@@ -1,97 +1,125 @@
 """Bias and variance against temperature: closed form as lines, Monte Carlo as markers."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.experiments.moments import compute as compute
+from analysis.experiments.profile import nearest_to_one
 from analysis.moments.simulation import DISTANCE, MEAN, VARIANCE
 from figures.drawing import looks, style
 from figures.words.numbers import raised_power
-from figures.words.translation import tr
+from figures.words.translation import mark, tr
 
 TITLE = "Bias and variance against temperature"
 ORDER = 40
-DRAWN = "positive", "trigonometric"
-FLOOR, CEILING = 1e-3, 1e8  # limits of the axis
-MOST = 600.0  # the largest logarithm whose exponential is taken
+FAMILIES = (  # in the order of the report; the features of one that is not named here come last
+    "positive", "trigonometric", "taylor", "tensor_power", "scatterbrain",
+)  # fmt: skip
+PANELS = {
+    ("kernel", "bias"): mark("exp(q·k): bias"),
+    ("kernel", "deviation"): mark("exp(q·k): deviation"),
+    ("attention", "bias"): mark("attention: bias"),
+    ("attention", "deviation"): mark("attention: deviation"),
+}
+FLOOR, CEILING = 1e-4, 1e4  # limits of the axis
+ZERO = FLOOR / 12  # where 0 is drawn, below the break of the axis
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw one panel an input: the standard deviation, draws at the edge where beyond it."""
-    inputs, temperatures = table.input.unique().tolist(), sorted(table.temperature.unique())
+    """Draw bias and deviation of both matrices in four panels, with 0 below the axis."""
+    part = looks.of_methods(table[table.metric.isin(_shown())], *FAMILIES)
+    specs = looks.order(part.method)
     with style.style():
-        x, y = tr("temperature t"), style.lines(tr("standard deviation over exp(q·k)"), 20)
-        figure, axes = style.tiles(len(inputs), x, y, height=1.9)
-        for ax, name in zip(axes, inputs):
-            for spec in looks.order(looks.of_methods(table, *DRAWN).method):
-                part = table[(table.input == name) & (table.method == spec)]
-                at = {m: p.set_index("temperature") for m, p in part.groupby("metric")}
-                if part.empty or not np.isfinite(at["log_relative_variance"].value).any():
-                    continue  # it fits the budget on other inputs only
-                variance = at["log_relative_variance"].value
-                deviation = np.exp((variance / 2).clip(upper=MOST))
+        figure = Figure(figsize=(7.0, 2.75))
+        axes = list(figure.subplots(1, len(PANELS), sharex=True, sharey=True))
+        for ax, ((space, what), title) in zip(axes, PANELS.items()):
+            ax.axhspan(ZERO / 2.5, FLOOR / 1.7, color="0.96", zorder=0)
+            exact = 0
+            for spec in specs:
+                own = part[part.method == spec]
+                wide = own.pivot_table("value", "temperature", "metric")
                 look = looks.look(spec) | {"marker": "o"}
-                ax.plot(deviation.index, deviation, **look | {"marker": ""})
-                if "believable" not in at:
-                    continue
-                for believable in (0.0, 1.0):
-                    marks = np.sqrt(
-                        at["sampled_variance"].value[at["believable"].value == believable]
-                    )
-                    face = {"markerfacecolor": look["color"] if believable else "white"}
-                    dots = look | {"linestyle": "", "label": None} | face
-                    ax.plot(marks.index, marks, **dots)
-                    style.beyond(ax, marks, (FLOOR, CEILING), **dots)
-            ax.set(xscale="log", yscale="log", ylim=(FLOOR / 2, CEILING * 2), title=name)
-            style.ticks(ax, temperatures)
-        style.key(
-            axes[0],
-            line=tr("closed form"),
-            mark=tr("measured"),
-            hollow=tr("measured, not reliable"),
-        )
-        style.legend(figure, axes, columns=2)
+                values = _column(wide, f"{space}_{what}").dropna()
+                height = ZERO * 1.5 ** (exact - 1)
+                exact += int((values == 0).any())
+                _line(ax, values.where(values != 0, height), height, look)
+                _marks(ax, wide, space, what, look)
+            ax.set(xscale="log", yscale="log", ylim=(ZERO / 2.5, CEILING), title=tr(title))
+            ax.set_yticks([ZERO, *10.0 ** np.arange(-4, 5, 2)])
+            ax.set_yticklabels(["0", *(f"$10^{{{power}}}$" for power in range(-4, 5, 2))])
+            style.ticks(ax, [0.25, 1, 4, 16, 64])
+            ax.set_xlabel(tr("temperature t"))
+        axes[0].set_ylabel(tr("relative Frobenius norm"))
+        style.key(axes[0], mark=tr("measured"), hollow=tr("measured, not reliable"))
+        style.legend(figure, axes, below=True)
     return figure
 
 
-def hidden(table: pd.DataFrame) -> pd.Series | None:
-    """Return the place at which draws show least of the deviation of positive features.
+def _shown() -> list[str]:
+    """Return the metrics of the matrices."""
+    own = [f"{space}_{what}" for space, what in PANELS]
+    rest = [f"sampled_{s}_{x}" for s in ("kernel", "attention") for x in ("noise", "reliable")]
+    return [*own, *(f"sampled_{name}" for name in own), *rest]
 
-    It has input, temperature, and the logarithms of the closed-form and the sampled deviation;
-    None where no positive feature fits the budget.
-    """
-    part = looks.of_methods(table, "positive")
-    if "sampled_variance" not in set(part.metric):
-        return None
-    keys = ["input", "temperature"]
-    wide = part.pivot_table(index=keys, columns="metric", values="value", sort=False).reset_index()
-    with np.errstate(divide="ignore"):
-        wide = wide.assign(
-            closed=wide.log_relative_variance / 2, sampled=np.log(wide.sampled_variance) / 2
-        )
-    wide = wide[np.isfinite(wide.closed)]
-    return None if wide.empty else wide.loc[(wide.closed - wide.sampled).idxmax()]
+
+def _column(wide: pd.DataFrame, name: str) -> pd.Series:
+    return wide[name] if name in wide else pd.Series(np.nan, wide.index)
+
+
+def _line(ax: Axes, values: pd.Series, zero: float, look: dict[str, Any]) -> None:
+    """Draw the known values; what is below the axis, but not 0, ends at its floor."""
+    inside = values.where((values >= FLOOR) | (values == zero))
+    ax.plot(inside.index, inside, **look | {"marker": ""})
+    style.beyond(ax, values[values != zero], (FLOOR, np.inf), color=look["color"])
+
+
+def _marks(ax: Axes, wide: pd.DataFrame, space: str, what: str, look: dict[str, Any]) -> None:
+    """Draw what was measured: a bias above twice its noise; of exp(q·k) if it is reliable."""
+    values = _column(wide, f"sampled_{space}_{what}")
+    noise, sure = (_column(wide, f"sampled_{space}_{x}") for x in ("noise", "reliable"))
+    values = values[(noise > 0) & ((values > 2 * noise) | (what == "deviation"))]
+    thin = look | {"marker": "", "label": None, "linewidth": 0.7, "alpha": 0.6}
+    if space == "attention":
+        ax.plot(values.index, values, **thin)
+    for reliable in (0.0, 1.0) if space == "attention" else (1.0,):
+        face = {"markerfacecolor": look["color"] if reliable else "white"}
+        dots = look | {"linestyle": "", "label": None} | face
+        some = values[sure == reliable]
+        ax.plot(some.index, some.where(some >= FLOOR), **dots)
+        style.beyond(ax, some, (FLOOR, CEILING), **dots)
 
 
 def finding(table: pd.DataFrame) -> str:
-    worst = hidden(table)
-    if worst is None:
-        return tr("Nothing random fits this budget.")
+    own = looks.of_methods(table, "positive")
+    wide = own[own.metric.isin(_shown())].pivot_table(
+        "value", ["input", "temperature"], "metric", sort=False
+    ).reset_index()  # fmt: skip
+    sure = wide[_column(wide, "sampled_attention_reliable") == 1.0]
+    if sure.empty:
+        return tr("No sample of positive features at this budget is reliable.")
+    row = sure.loc[sure.temperature == nearest_to_one(sure.temperature)].iloc[0]
     return tr(
-        "Draws hide the variance: {name} at t = {t:g} has deviation {closed}, its draws show "
-        "{sampled}.",
-        name=worst.input,
-        t=worst.temperature,
-        closed=raised_power(worst.closed),
-        sampled=raised_power(worst.sampled),
+        "On {name} at t = {t:g}, positive features estimate exp(q·k) with bias {zero:g} and "
+        "deviation {kernel}; normalised, with bias {bias:.2g} and deviation {deviation:.2g}.",
+        name=row.input,
+        t=row.temperature,
+        zero=row.kernel_bias,
+        kernel=raised_power(math.log(row.kernel_deviation)),
+        bias=row.sampled_attention_bias,
+        deviation=row.sampled_attention_deviation,
     )
 
 
 def caption(table: pd.DataFrame) -> str:
-    return tr("Standard deviation of one estimate of exp(q·k), over exp(q·k).")
+    return tr(
+        "Relative to the exact matrix. Lines: closed form, delta method. A bias is drawn where "
+        "above twice its noise."
+    )
 
 
 def criterion() -> str:

@@ -318,7 +318,7 @@ def _deviation(logs: pd.Series) -> str:
 
 def _random(table: pd.DataFrame) -> tuple[str, str]:
     sure = tr(
-        "Deviation and kernel error: in closed form; a simulation would miss it (@fig:moments). "
+        "Deviation and kernel error: in closed form; a simulation would miss it (@tbl:lies). "
         "Total variation: means of {draws} draws.",
         draws=in_words(moments.DRAWS),
     )

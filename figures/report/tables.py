@@ -114,7 +114,8 @@ def best_table(best: pd.DataFrame) -> pd.DataFrame:
 def lies_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return the deviation of positive features, estimated from draws and exact, formatted."""
     part = looks.of_methods(table, "positive")
-    temperatures = [t for t in _ends(table.temperature) if t >= 1] or _ends(table.temperature)
+    ends = _ends(table[table.metric == "relative_bias"].temperature)  # those of the pair
+    temperatures = [t for t in ends if t >= 1] or ends
     rows = []
     for (name, t), group in part.groupby(["input", "temperature"], sort=False):
         at = group.set_index("metric")

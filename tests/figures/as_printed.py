@@ -3,8 +3,9 @@
 The tables of as_printed.zip are those of small profiles. They are kept so that a number in a
 caption can change for one reason only, the sentence and what it computes. A figure that gets
 another caption or other columns needs new ones: ``python tests/figures/as_printed.py NAME …``
-computes the table with the quick profile, or takes the stored one again with ``--text``, and writes
-what is printed now. Look at what changed before you keep it.
+computes the table with the quick profile, or with that of test_report with ``--cut``, or takes the
+stored one again with ``--text``, and writes what is printed now. Look at what changed before you
+keep it.
 """
 
 import io
@@ -96,15 +97,18 @@ def write(stored, found):
 
 
 def main(arguments):
+    from test_report import cut
+
     from analysis.experiments.profile import profile
     from figures.gallery import FIGURES
 
     again = "--text" in arguments
-    names = [name for name in arguments if name != "--text"]
+    size = cut() if "--cut" in arguments else profile("quick")
+    names = [name for name in arguments if not name.startswith("--")]
     stored, found = tables(), said()
     for name in names:
         if name in FIGURES and name not in STORED and not again:
-            stored[name] = FIGURES[name].compute(profile("quick"))
+            stored[name] = FIGURES[name].compute(size)
     write(stored, found)
     stored = tables()
     for name in names:
@@ -115,5 +119,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]
+    sys.path[:0] = [str(FOLDER), str(FOLDER.parent), str(FOLDER / "report")]
     main(sys.argv[1:])

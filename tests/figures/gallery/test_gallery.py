@@ -163,24 +163,25 @@ def test_panels_of_an_earlier_run_are_removed(tables, tmp_path):
 @pytest.mark.filterwarnings("error")
 def test_names_of_inputs_are_drawn_as_they_are(tables, tmp_path):
     """Chinese in the font of this project, an emoji as a box; without them the same bytes."""
-    table = tables["moments"]
+    table = tables["error"]
     name = "最终 \N{PILL} {b} $e^x$ "
     named = table.assign(input=name + table.input.astype(str))
-    pdf = save("moments", named, tmp_path, ("pdf",))[1].read_bytes()
+    pdf = save("error", named, tmp_path, ("pdf",))[1].read_bytes()
     assert FAMILY.replace(" ", "").encode() in pdf
-    drawn = FIGURES["moments"].draw(style.drawable(named, style.NAME))
+    drawn = FIGURES["error"].draw(style.drawable(named, style.NAME))
     titles = [ax.get_title() for ax in drawn.axes[: named.input.nunique()]]
     assert titles == [ends(one, style.NAME).replace("$", r"\$") for one in named.input.unique()]
-    assert f"{name}gaussian" in wording("moments", named).replace(r"\$", "$")
-    plain = save("moments", table, tmp_path / "plain", ("pdf",))[1].read_bytes()
+    said = wording("moments", tables["moments"].assign(input=name))
+    assert f" {name} " in said.replace(r"\$", "$")
+    plain = save("error", table, tmp_path / "plain", ("pdf",))[1].read_bytes()
     assert FAMILY.replace(" ", "").encode() not in plain
 
 
 def test_names_of_inputs_stay_apart(tables, tmp_path):
-    table = tables["moments"][tables["moments"].input == "gaussian"]
+    table = tables["error"][tables["error"].input == "gaussian"]
     for name in ("1.10", "NA", "nan"):
-        style.save_table("moments", table.assign(input=name), tmp_path)
-        assert set(saved("moments", tmp_path).input) == {name}
+        style.save_table("error", table.assign(input=name), tmp_path)
+        assert set(saved("error", tmp_path).input) == {name}
     table = pd.DataFrame({"input": ["the first half 1 of it", "the first half 2 of it"]})
     assert style.drawable(table, 12).equals(table)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 
 import numpy as np
 import pandas as pd
@@ -10,12 +11,14 @@ import pytest
 from analysis import inputs
 from analysis.advice.pitfalls import OneStream, RawQR, concentration, with_eps
 from analysis.experiments import collision, performer_error
-from analysis.experiments.profile import Profile
+from analysis.experiments.profile import Profile, trials
 from analysis.moments import expected_error, monte_carlo
 from analysis.sweeps.sweep import COLUMNS
 from approx import parse
 from approx.estimate import exact
 from approx.estimate.approximation import Approximation
+from approx.low_rank.truncated_svd import TruncatedSVD
+from approx.method import FROBENIUS
 from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.positive import Positive
 from figures.gallery import (
@@ -24,9 +27,9 @@ from figures.gallery import (
     inverse_temperature,
     log_variance,
     performer_ratio,
-    ratio_bias,
 )
 
+NUMBERS = "bias", "deviation", "noise"
 SMALL = Profile("small", (inputs.gaussian(8, 4, rng=0),), (1.0,), 32.0, trials=2, draws=200)
 
 
@@ -288,19 +291,77 @@ def test_features_needed_are_of_the_inputs_that_are_plotted():
     assert needed == pytest.approx((one / performer_error.TARGET) ** 2, rel=1e-10)
 
 
-# ratio_bias
+# moments
 
 
-def test_ratio_bias_is_seen_where_it_is_large_and_expanded_where_it_is_small(monkeypatch):
-    # biased, and where the delta method is exact
-    monkeypatch.setattr(ratio_bias, "TEMPERATURES", (0.5, 64.0))
-    found = FIGURES["ratio_bias"].compute(dataclasses.replace(SMALL, draws=60))
-    wide = found.pivot(index=["method", "temperature"], columns="metric", values="value")
-    assert (wide.delta_bias.notna() <= (wide.largest_variance <= ratio_bias.SMALL)).all()
-    flat = wide.loc["uniform()"]
-    np.testing.assert_allclose(flat.sampled_bias, flat.delta_bias, rtol=1e-9)  # nothing is drawn
-    drawn = wide.drop(index="uniform()")
-    assert (drawn.sampled_bias > 2 * drawn.noise).any()
+def test_moments_of_both_matrices_are_those_of_quadrature():
+    """One positive feature in one dimension: an average over one normal number."""
+    q, k = np.array([[0.3], [-0.8], [1.1]]), np.array([[0.9], [-0.4], [0.2], [-1.2]])
+    x, spec = inputs.Head("one", q, k, None, scaling=1.0), "positive(m=1)"
+    found = FIGURES["moments"].compute(Profile("one", (x,), (1.0,), 2.4, trials=1, draws=200))
+    wide = found[found.method == spec].pivot_table("value", "temperature", "metric")
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    for t, row in wide.iterrows():
+        Q, K = (a[:, 0] / np.sqrt(t) for a in (q, k))
+        left, right = (np.exp(np.outer(nodes, a) - a**2 / 2) for a in (Q, K))
+        kernel, exact = left[:, :, None] * right[:, None, :], np.exp(np.outer(Q, K))
+        known = {}
+        for space in FROBENIUS:
+            if space == "attention":
+                kernel, exact = (a / a.sum(axis=-1, keepdims=True) for a in (kernel, exact))
+            mean = np.average(kernel, axis=0, weights=weights)
+            variance = np.average((kernel - mean) ** 2, axis=0, weights=weights).sum()
+            size = np.linalg.norm(exact)
+            known[space] = np.linalg.norm(mean - exact) / size, np.sqrt(variance) / size
+            bias, deviation, noise = (row[f"sampled_{space}_{x}"] for x in NUMBERS)
+            assert abs(bias - known[space][0]) < 5 * noise
+            if row[f"sampled_{space}_reliable"]:  # √(2/200) of the variance if the tail is light
+                assert deviation == pytest.approx(known[space][1], rel=5 * 0.1)
+        assert row.kernel_bias == 0
+        if t > 1:  # 80 nodes hold e^{4ω}
+            assert row.kernel_deviation == pytest.approx(known["kernel"][1], rel=1e-6)
+    # the next order is of |q + k|² ≤ 2.3²/64 of it
+    assert row.attention_bias == pytest.approx(known["attention"][0], rel=0.1)
+    assert row.attention_deviation == pytest.approx(known["attention"][1], rel=0.1)
+
+
+# error_by_rank
+
+
+def test_errors_by_rank_are_those_of_dense_matrices():
+    found = table("error_by_rank").pivot_table("value", ["method", "trial"], "metric")
+    x = SMALL.inputs[0].at_temperature(1.0)
+    logits = x.Q @ x.K.T
+    exact = {"kernel": np.exp(logits)}
+    exact["attention"] = exact["kernel"] / exact["kernel"].sum(axis=1, keepdims=True)
+
+    def errors(estimate):
+        rows = estimate / estimate.sum(axis=1, keepdims=True)
+        pairs = {"kernel": estimate, "attention": rows}.items()
+        return {s: np.linalg.norm(a - exact[s]) / np.linalg.norm(exact[s]) for s, a in pairs}
+
+    expected = {("uniform()", -1, 1): np.ones((8, 8)) * exact["kernel"].mean(axis=1, keepdims=True)}
+    for p in (0, 1, 2, 3):  # with C(d + p, p) columns
+        terms = [logits**j / math.factorial(j) for j in range(p + 1)]
+        expected[f"taylor(degree={p})", -1, math.comb(4 + p, p)] = sum(terms)
+        if p:
+            expected[f"tensor_power(n={p})", -1, math.comb(4 + p, p)] = (1 + logits / p) ** p
+    method = parse("scatterbrain(low_rank=positive(m=4), sparse=top_k(k=2))")
+    for trial, rng in trials(method, SMALL.inputs[0], SMALL.trials, SMALL.seed):
+        expected[str(method), trial, 4] = x.approximate(method, rng=rng).to_dense()
+    for (spec, trial, rank), dense in expected.items():
+        row = found.loc[spec, trial]
+        assert row["rank"] == rank
+        for space, error in errors(dense).items():
+            assert row[FROBENIUS[space]] == pytest.approx(error, rel=1e-9)
+    for space, A in exact.items():
+        for r in range(1, 8):
+            U, s, Vh = np.linalg.svd(A)
+            best = (U[:, :r] * s[:r]) @ Vh[:r]
+            error = np.linalg.norm(best - A) / np.linalg.norm(A)
+            row = found.loc[str(TruncatedSVD(r, space)), -1]
+            assert row[FROBENIUS[space]] == pytest.approx(error, rel=1e-9, abs=1e-12)
+            assert row["rank"] == r
 
 
 # Scatterbrain's theorem: published numbers, agreement

@@ -1,0 +1,159 @@
+"""Error of exp(q·k) and of normalised attention against rank, for every family."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.experiments.profile import Profile
+from analysis.inputs import Head
+from analysis.ranks import rank
+from analysis.sweeps.table import Row, head, numbers
+from approx import Approximation
+from approx.low_rank.godec import GoDec
+from approx.low_rank.truncated_svd import TruncatedSVD
+from approx.method import FROBENIUS
+from figures.drawing import looks, style
+from figures.gallery.error import in_space
+from figures.words import amounts
+from figures.words.translation import mark, tr
+
+TITLE = "Error against rank"
+ORDER = 25
+COUNT, ENTRIES = 256, 8  # queries and keys; entries of the sparse part, per query
+RANKS = {"quick": (4, 16, 64), "default": (2, 4, 8, 16, 32, 64, 128)}
+WIDE = 256, 1024, 4096  # features, more than which no matrix of this size has use for
+DEGREES = 0, 1, 2, 3  # of polynomials; (1 + x/n)^n has none of degree 0
+RANDOM = "positive", "trigonometric"
+POLYNOMIALS = {"taylor": mark("truncated Taylor"), "tensor_power": mark("(1 + x/n)ⁿ")}
+REFERENCES = "godec", "truncated_svd"  # which see all logits
+COMPARED = "truncated_svd", "positive", "scatterbrain"
+SHOWN = 64  # the rank of the title, or the next below
+FLOOR, CEILING = 1e-3, 1e4
+
+
+def _measure(approximation: Approximation, inputs: Head) -> dict[str, float]:
+    errors = inputs.compare(approximation)
+    shown = {name: errors[name] for name in (*FROBENIUS.values(), "attention_tv") if name in errors}
+    return shown | {"rank": float(approximation.rank)}
+
+
+def _least(x: Head, space: str) -> list[Row]:
+    """Return the error of the best matrix of each rank, by Eckart and Young."""
+    squares = np.square(rank.exact_singular_values(x, space))
+    left = np.sqrt(np.maximum(squares[::-1].cumsum()[::-1] / squares.sum(), 0.0))
+    rows = []
+    for r, error in enumerate(left[1:], start=1):
+        at = head(x, TruncatedSVD(r, space))
+        rows += numbers(at, **{FROBENIUS[space]: error, "rank": r})
+    return rows
+
+
+def compute(profile: Profile) -> pd.DataFrame:
+    """Return errors and rank of each family at t = 1, of the first queries of the main input.
+
+    A decomposition is measured in its own space. The truncated SVD is the best matrix of its rank
+    as it is, before its rows are divided by their sums.
+    """
+    x = profile.main.first(COUNT).at_temperature(1.0)
+    k, most = min(ENTRIES, x.l // 8 + 1), min(x.n, x.l)
+    specs = ["uniform()"]
+    ranks = [r for r in RANKS[profile.grid] if r < most]
+    specs += [f"{name}(m={m})" for name in RANDOM for m in (*ranks, *WIDE)]
+    for r in ranks:
+        specs += [f"scatterbrain(low_rank=positive(m={r}), sparse=top_k(k={k}))"]
+        specs += [f"godec(rank={r}, k={k}, space={space!r})" for space in FROBENIUS]
+    specs += [f"taylor({p})" for p in DEGREES] + [f"tensor_power({p})" for p in DEGREES if p]
+    one = dataclasses.replace(profile, inputs=(x,))
+    table = one.sweep(specs, temperatures=(1.0,), measure=_measure, label="errors by rank")
+    least = profile.study(_least, [(x, space) for space in FROBENIUS], "singular values")
+    return pd.concat([table, least], ignore_index=True)
+
+
+def _medians(table: pd.DataFrame, space: str) -> pd.DataFrame:
+    """Return family, rank and median error over draws of each method of a panel."""
+    own = table[[in_space(spec, space) for spec in table.method]]
+    wide = own.pivot_table("value", ["method", "trial"], "metric", sort=False)
+    wide = wide.groupby("method", sort=False).median().rename(columns={FROBENIUS[space]: "error"})
+    names = [method.name for method in map(looks.method_of, wide.index) if method is not None]
+    return wide.assign(family=names)[["family", "rank", "error"]]
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw the error of exp(q·k) on the left, and that of normalised attention on the right."""
+    names = {"kernel": "exp(q·k)", "attention": tr("row-normalised attention")}
+    most, n = 1.0, min(table.n.iloc[0], table.l.iloc[0])
+    with style.style():
+        figure = Figure(figsize=(7.0, 2.9))
+        axes = list(figure.subplots(1, 2, sharex=True, sharey=True))
+        for ax, (space, title) in zip(axes, names.items()):
+            medians, top = _medians(table, space), ax.get_xaxis_transform()
+            for family in medians.family.unique():
+                ordered = medians[medians.family == family].sort_values("rank")
+                values = ordered.set_index("rank").error
+                look = looks.look(ordered.index[0])
+                if family in REFERENCES:
+                    ax.plot(values.index, values, **look | looks.PALE)
+                    continue
+                if family == "uniform":
+                    ax.axhline(values.iloc[0], **look)
+                    continue
+                if family in POLYNOMIALS:
+                    look |= {"linestyle": "", "label": tr(POLYNOMIALS[family])}
+                style.curve(ax, values, (FLOOR, CEILING), **look)
+            for width, degree in zip(_widths(medians), DEGREES):
+                ax.annotate(
+                    f"$p={degree}$", (width, 1.0), (0, -2), ha="center", va="top", xycoords=top,
+                    textcoords="offset points", size=style.SMALL,
+                )  # fmt: skip
+            most = max(most, medians["rank"].max())
+            ax.axvline(n, color="0.4", linewidth=0.8, linestyle=":")
+            ax.set(
+                xscale="log",
+                yscale="log",
+                xlim=(0.5, 2.0 * most),
+                ylim=(FLOOR / 1.4, CEILING * 30),
+                title=title,
+            )
+            ax.set_xlabel(tr("rank: columns of the factors"))
+        axes[0].set_ylabel(tr("relative Frobenius error"))
+        style.legend(figure, axes, below=True)
+    return figure
+
+
+def _widths(medians: pd.DataFrame) -> list[float]:
+    return sorted(medians[medians.family == "taylor"]["rank"])
+
+
+def finding(table: pd.DataFrame) -> str:
+    medians = _medians(table, "attention")
+    shown = medians[medians["rank"] <= SHOWN]
+    common = set.intersection(*(set(shown[shown.family == name]["rank"]) for name in COMPARED))
+    if not common:
+        return tr("No rank of this figure is below the number of queries and keys.")
+    at = shown[shown["rank"] == max(common)].set_index("family").error
+    return tr(
+        "At rank {r} on {name}, attention's error is {svd:.2g} for the best matrix, "
+        "{positive:.2g} for positive features, {scatterbrain:.2g} for Scatterbrain with {k} "
+        "entries per query.",
+        r=int(max(common)),
+        name=table.input.iloc[0],
+        k=_entries(table),
+        svd=at["truncated_svd"],
+        positive=at["positive"],
+        scatterbrain=at["scatterbrain"],
+    )
+
+
+def _entries(table: pd.DataFrame) -> int:
+    """Return the entries per query of the sparse parts."""
+    return next(int(m.k or 0) for m in map(looks.method_of, table.method) if isinstance(m, GoDec))
+
+
+def caption(table: pd.DataFrame) -> str:
+    return tr(
+        "{n} queries and keys, t = 1; medians. p: degree; dotted: full rank; pale: found from the "
+        "whole matrix.",
+        n=amounts.span([*table.n, *table.l]),
+    )
