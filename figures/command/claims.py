@@ -105,7 +105,15 @@ def _table(claims: list[Claim], width: int) -> str:
             line
             for what, expected in claim.expected.items()
             for line in itertools.zip_longest(
-                *map(wrap, (tr(what), expected, value_text(claim.observed[what])), sizes[3:]),
+                *map(
+                    wrap,
+                    (
+                        tr(what),
+                        expected.replace("not ", tr("not ")),
+                        value_text(claim.observed[what]),
+                    ),
+                    sizes[3:],
+                ),
                 fillvalue="",
             )
         ]
