@@ -7,6 +7,7 @@ from itertools import accumulate, count
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from analysis import inputs
 from analysis.inputs import Head
@@ -37,7 +38,7 @@ def check(number: int, answers: dict[str, Any]) -> tuple[Judged, Sentence]:
         if field.annotation is int:
             checks.integer(name, answers[name], least=0, most=2**31)
         elif field.annotation is float:
-            checks.number(name, answers[name])
+            checks.number(name, answers[name], "a finite number")
     return judge(**answers), hint
 
 
@@ -58,6 +59,12 @@ def model_head(layer: int, head: int, t: float = 1.0) -> Head:
     return inputs.sample("smollm2").at(layer, head).first(256).at_temperature(t)
 
 
+def lookup(seed: int) -> tuple[Array, Array]:
+    """Return queries and keys (64, 64): exp(q·k) is 3 to 7 for one key a query, all others 1."""
+    Q = math.sqrt(math.log(3 + seed % 5)) * np.eye(64)
+    return Q, np.random.default_rng(seed).permutation(Q)
+
+
 def weights(x: Head) -> Array:
     """Return the attention weights of a head."""
     return np.asarray(exact.softmax(x.Q, x.K, x.mask))
@@ -69,6 +76,11 @@ def z_of_means(seed: int) -> float:
     drawn = [method.approximate(q, q, rng=rng).to_dense()[0, 0] for _ in range(200)]
     spread = math.sqrt(math.expm1(2.0) / 16 / 200)  # |q + k|² = 2
     return float((np.mean(drawn) / math.exp(0.5) - 1) / spread)
+
+
+def _near(answer: float, truth: float) -> bool:
+    """Whether an answer is within half a unit of the third digit, but for its own rounding."""
+    return abs(answer - truth) <= 0.5000001 * 10.0 ** (math.floor(math.log10(truth)) - 2)
 
 
 def _biased(seed: int, share: float) -> Judged:
@@ -92,7 +104,8 @@ def _degree(B: float, degree: int) -> Judged:  # |Σ_{j ≤ n} (−B)^j/j! − e
 def _rank(head: str, temperature: float, rank: int) -> Judged:  # leaves a tenth of the norm
     checks.one_of("head", head, ("17.4", "11.1", "0.0", "17.3"))
     layer, number = map(int, head.split("."))
-    x = model_head(layer, number, checks.positive("temperature", temperature))
+    checks.positive("1/temperature", 1 / checks.positive("temperature", temperature), most=100)
+    x = model_head(layer, number, checks.positive("temperature", temperature, most=100))
     s = np.linalg.svd(weights(x), compute_uv=False) ** 2
     needed = int(np.argmax(s.sum() - np.cumsum(s) <= 0.01 * s.sum())) + 1
     return {"rank": rank == needed, "head": 38 <= needed <= 42}
@@ -115,7 +128,7 @@ def _window(without: int, with_sink: int) -> Judged:  # the least windows with t
 
 def _unbiased_logit(sigma: float, factor: float, corrected: float) -> Judged:
     truth = math.exp(checks.positive("sigma", sigma, most=30.0) ** 2 / 2)  # E e^{σg}
-    return {"factor": f"{factor:.3g}" == f"{truth:.3g}", "corrected": f"{corrected:.3g}" == "1"}
+    return {"factor": _near(factor, truth), "corrected": _near(corrected, 1.0)}
 
 
 # sign and ratio of the bias at the largest weight
@@ -126,27 +139,35 @@ def _normalised(seed: int, sign: int, ratio: float) -> Judged:
     return {"sign": sign == int(one > 0), "ratio": bool(abs(ratio * half / one - 1) <= 0.05)}
 
 
-def _best_rank(seed: int, error: float, tv: float) -> Judged:
-    x = gaussian_head(seed)
-    s = np.linalg.svd(np.exp(x.Q @ x.K.T), compute_uv=False) ** 2
-    left = math.sqrt(s[4:].sum() / s.sum())
-    nearest = x.compare(parse("truncated_svd(rank=4)").approximate(x.Q, x.K))["attention_tv"]
-    return {"error": f"{error:.3g}" == f"{left:.3g}", "tv": f"{tv:.3g}" == f"{nearest:.3g}"}
+# D = 11ᵀ + (s − 1)P, P a permutation: one singular value is s + 63, the others are s − 1
+def _sum(seed: int, rank: int, entries: int, values: int) -> Judged:
+    s = 3 + seed % 5
+    left = 64 * (63 + s**2) / 100  # a hundredth of ‖D‖²
+    judged = {"rank": rank == 64 - left // (s - 1) ** 2, "entries": entries == 64**2 - left // 1}
+    return judged | {"values": values == 128 + 64}
 
 
-def _reads(m: int, d: int, keys: int) -> Judged:
-    return {"keys": keys == (m * (d + 1) + m * d) // (2 * checks.integer("d", d, least=1))}
+def _landmarks(seed: int, error: float, distance: float, landmarks: int, best: int) -> Judged:
+    if not 0 < error < 1:
+        raise ValueError(f"error must be above 0 and below 1, got {error}")
+    K = gaussian_head(seed).K
+    A = np.exp(K @ K.T)
+    C = np.tril(scipy.linalg.lapack.dpstrf(A, lower=1)[0])  # the pivot with most left, each time
+    taken = np.square(C).sum(axis=0), np.linalg.eigvalsh(A)[::-1]
+    few, least = (int(np.argmax(np.cumsum(x) >= 0.9 * A.trace())) + 1 for x in taken)
+    judged = {"distance": _near(distance, math.sqrt(-math.log1p(-error)))}
+    return judged | {"landmarks": landmarks == few, "best": best == least}
 
 
 EXERCISES = (
     (_biased, Sentence("a mean of many draws is nearly normal: how often is it so far off?")),
     (_features, Sentence("the relative variance is (e^s − 1)/m, with s the square of |q + k|")),
     (_degree, Sentence("the relative error is largest at x = −B, where terms up to e^B cancel")),
-    (_rank, Sentence("what is left has a tenth of the norm, not of its square")),
+    (_rank, Sentence("a rank of 38 to 42 leaves a tenth of the norm, not of its square")),
     (_keys, Sentence("tv of the k largest entries is the weight of all others")),
     (_window, Sentence("tv is the weight outside; the window ends with the query's own key")),
     (_unbiased_logit, Sentence("complete the square in the integral of e^(σg) over a normal g")),
-    (_normalised, Sentence("to first order the bias is ã(ãᵀRã − (Rã)_j): how does R depend on m?")),
-    (_best_rank, Sentence("which singular values are left (Eckart–Young)?")),
-    (_reads, Sentence("a key comes with its value, a state with its sums and its frequencies")),
+    (_normalised, Sentence("the bias is about a_j(aᵀRa − (Ra)_j): how does R depend on m?")),
+    (_sum, Sentence("D is 1 everywhere, plus s − 1 at the keys found: what is left of D?")),
+    (_landmarks, Sentence("a landmark z leaves A − aaᵀ/a_z, with a its column of A")),
 )
