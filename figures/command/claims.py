@@ -103,15 +103,11 @@ def _table(claims: list[Claim], width: int) -> str:
         left = map(wrap, (claim.id, tr(claim.verdict), tr(claim.statement)), sizes)
         right = [
             line
-            for what, expected in claim.expected.items()
+            for what, due in claim.expected.items()
             for line in itertools.zip_longest(
                 *map(
                     wrap,
-                    (
-                        tr(what),
-                        expected.replace("not ", tr("not ")),
-                        value_text(claim.observed[what]),
-                    ),
+                    (tr(what), due.replace("not ", tr("not ")), value_text(claim.observed[what])),
                     sizes[3:],
                 ),
                 fillvalue="",
