@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import math
 import os
 import shutil
@@ -17,13 +18,9 @@ import tempfile
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    CancelledError,
-    Future,
-    wait,
-)  # fmt: skip
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, TypeVar
@@ -161,16 +158,16 @@ def results(tasks: Iterable[Task], shared: Sequence[Any] = (None,), **how: Any) 
 
 
 @contextlib.contextmanager
-def _engine(jobs: int, total: int, scheduler: Any, copied: bool) -> Iterator[Serial]:
+def _engine(jobs: int, total: int, scheduler: Any, copied: bool) -> Iterator[_Engine]:
     with client(scheduler, min(jobs, total)) as connected:
         if connected is not None:
             yield _Cluster(connected, copied)
         else:  # one task, too, has a process of its own, which it may kill
-            yield _Processes(min(jobs, total)) if jobs > 1 else Serial()
+            yield _Processes(min(jobs, total)) if jobs > 1 else _Serial()
 
 
 def _loop(
-    engine: Serial, run: Runner, tasks: Iterable[K], shared: Sequence[Any]
+    engine: _Engine, run: Runner, tasks: Iterable[K], shared: Sequence[Any]
 ) -> Iterator[tuple[K, Any]]:
     """Yield each task and its outcome; what is lost runs again."""
     fresh = ((task, 0) for task in tasks)
@@ -225,8 +222,8 @@ def _loop(
         engine.stop(kill=killed)
 
 
-class Serial:
-    """The caller's thread, which runs a task when it is submitted; other engines differ from it.
+class _Engine(ABC):
+    """A place where tasks run.
 
     Attributes
     ----------
@@ -246,8 +243,23 @@ class Serial:
         """Take the shared objects, before the first task and after workers were killed."""
         self.shared = shared
 
+    @abstractmethod
     def submit(self, run: Runner, task: Task, asked: str) -> Future[Any]:
         """Begin run(task, shared[task.place], asked)."""
+
+    def silence(self, running: int) -> str:
+        """Return a line about workers that do not answer."""
+        return f"no worker has answered for {self.patience} s: {running} tasks left"
+
+    def stop(self, *, kill: bool) -> None:
+        """Release the shared objects; `kill`: end the workers, too."""
+        self.shared = ()
+
+
+class _Serial(_Engine):
+    """The caller's thread, which runs a task when it is submitted."""
+
+    def submit(self, run: Runner, task: Task, asked: str) -> Future[Any]:
         future: Future[Any] = Future()
         try:
             future.set_result(run(task, self.shared[task.place], asked))
@@ -255,15 +267,8 @@ class Serial:
             future.set_exception(error)
         return future
 
-    def silence(self, running: int) -> str:
-        """Return a line about workers that do not answer."""
-        raise NotImplementedError
 
-    def stop(self, *, kill: bool) -> None:
-        """Release the shared objects; `kill`: end the workers, too."""
-
-
-class _Processes(Serial):
+class _Processes(_Engine):
     """Processes of this machine, which map big arrays from files.
 
     loky has one pool per process. If its workers are killed, another run in this process loses
@@ -355,7 +360,7 @@ def _begin(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class _Cluster(Serial):
+class _Cluster(_Engine):
     """A Dask cluster. It has several tasks for each thread, and more as workers join.
 
     Each shared object is one item of a list: Dask would scatter the values of a dict one by one,
@@ -388,8 +393,7 @@ class _Cluster(Serial):
         return future
 
     def silence(self, running: int) -> str:
-        workers = len(self.connected.nthreads())
-        return f"no worker has answered for {PATIENCE} s: {workers} workers, {running} tasks left"
+        return f"{super().silence(running)}, {len(self.connected.nthreads())} workers"
 
     def stop(self, *, kill: bool) -> None:
         self.pool.shutdown(wait=False)
@@ -423,12 +427,11 @@ def client(scheduler: Any, jobs: int = 1) -> Iterator[Any]:
         yield scheduler
     elif scheduler == "local":
         quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-        with (
-            LocalCluster(
-                n_workers=jobs, threads_per_worker=1, host="127.0.0.1", scheduler_kwargs=quiet
-            ) as cluster,
-            Client(cluster) as connected,
-        ):
+        local = LocalCluster(
+            n_workers=jobs, threads_per_worker=1, host="127.0.0.1", scheduler_kwargs=quiet,
+            silence_logs=logging.CRITICAL,  # the errors of tasks are the caller's
+        )  # fmt: skip
+        with local as cluster, Client(cluster) as connected:
             yield connected
     else:
         with Client(scheduler, timeout=PATIENCE) as connected:

@@ -127,7 +127,7 @@ def test_silence_of_a_cluster_is_told(client, monkeypatch, capsys):
     pauses = [Application(time.sleep, (0.4,))] * 2
     assert engines.results(pauses, scheduler=client) == [None, None]
     said = capsys.readouterr().err.splitlines()
-    assert said[0] == "no worker has answered for 0.1 s: 2 workers, 2 tasks left"
+    assert said[0] == "no worker has answered for 0.1 s: 2 tasks left, 2 workers"
 
 
 def test_many_budgets_are_one_table_that_each_gives_alone(tmp_path):
@@ -236,6 +236,7 @@ def test_a_task_for_which_no_worker_is_left_runs_again(monkeypatch):
     assert len(refused) == 1
 
 
+@pytest.mark.filterwarnings("default:Exception in thread Executor")  # loky's own, at a kill
 def test_a_run_that_ends_early_costs_another_in_this_process_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     big = [np.full(2**16, number) for number in range(8)]
@@ -412,6 +413,13 @@ def test_tasks_are_made_as_there_is_room_and_an_error_ends_a_run_at_once(engine,
     with pytest.raises(ZeroDivisionError, match="as planted"):
         engines.results(tasks(), **engine)
     assert len(list(tmp_path.iterdir())) <= len(made) < 100
+
+
+def test_what_ends_a_run_on_a_local_cluster_is_said_once(capfd, tmp_path):
+    tasks = [Application(raise_at_3, (tmp_path, number)) for number in range(8)]
+    with pytest.raises(ZeroDivisionError, match="as planted"):
+        engines.results(tasks, scheduler="local", jobs=2)
+    assert "".join(capfd.readouterr()) == ""  # Dask logs a traceback in the worker
 
 
 def where(approximation, inputs):
