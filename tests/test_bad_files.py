@@ -482,16 +482,6 @@ def test_the_name_of_a_file_is_no_formula_of_a_spreadsheet(tmp_path, monkeypatch
     pd.testing.assert_frame_equal(figure_files.saved("error", tmp_path), table)
 
 
-@each("ending", ["npz", "safetensors"])
-@each("layout", [np.asfortranarray, lambda x: x[..., ::-1, :], lambda x: x.swapaxes(0, 1)])
-def test_arrays_that_are_not_contiguous_are_saved_as_they_are(tmp_path, ending, layout):
-    q = layout(np.random.default_rng(0).standard_normal((2, 2, 5, 4)).astype(np.float32))
-    found = capture.Capture(q, q, q, 0.5, False, np.arange(5))
-    capture.save(found, tmp_path / f"x.{ending}")
-    heads = load(tmp_path / f"x.{ending}", dtype="float32")
-    np.testing.assert_array_equal(heads.q, q.reshape(heads.q.shape))
-
-
 def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
     style.save_table("x", pd.DataFrame({"x": [1]}), tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # half of it would be read later

@@ -287,8 +287,8 @@ def guarded(text, chosen, size, bits):
 
 
 @of_text
-def projected_top_k(text, k, r, by, given_axes=False):
-    logits = compressed(by, r, given_axes)(text)
+def projected_top_k(text, k, r, by):
+    logits = compressed(by, r)(text)
 
     def keys(row):
         logits(row)
@@ -351,7 +351,7 @@ def exact_keys(text, chosen):
 
 
 @of_text
-def compressed(text, by, r, given_axes=False):
+def compressed(text, by, r):
     """Logits of a query with all keys that it sees, from r numbers of each."""
     K, counter, d = text.new_keys, text.counter, text.d
     if by == "channels":
@@ -362,9 +362,8 @@ def compressed(text, by, r, given_axes=False):
 
         return of_channels
     axes = counter.memory(np.eye(d)[:, :r])
-    if not given_axes:
-        K.T @ K
-        counter.decomposition(d)
+    K.T @ K
+    counter.decomposition(d)
     if by == "svd":
         text.Q.T @ text.Q
         counter.decomposition(d)  # the other factor, and the product, and its own
@@ -990,18 +989,15 @@ def replaced(text, low, chosen, entry=True):
 
 
 @of_text
-def drawn_beside(text, chosen, k, sizes=None, shared=False):
+def drawn_beside(text, chosen, k, sizes=None):
     """The keys of a selection, and k of the others with a weight each."""
     keys = chosen(text)
-    given = text.counter.memory(np.ones(text.l))
     boxes = text.counter.memory(np.ones((math.ceil(text.l / 16), 2, text.d)))
 
     def found(row):
         held = keys(row)
         if sizes == "bound":
             boxes[sorted({j // 16 for j in row.keys})].reshape(-1, text.d) @ row.q
-        elif sizes and not shared:
-            given[list(row.keys)] + 0.0
         rest = [j for j in row.keys if j not in held]
         return held + turned(rest, row.head * k)[:k]
 
@@ -1026,24 +1022,11 @@ def centred(text, twin, queries=True):
 # What a spec's twin is, given n, l, d and sizes that suit them: h about l/2, s about l/4.
 TWINS = {
     "zero()": lambda x: nothing,
-    "one()": lambda x: running_sum,
-    "constant()": lambda x: running_sum,
-    "uniform()": lambda x: running_sum,
-    "positive(m=3)": lambda x: state(linear(3)),
+    **dict.fromkeys(("one()", "constant()", "uniform()"), lambda x: running_sum),
     "trigonometric(m=6)": lambda x: state(linear(3, 2)),
-    "random_phase(m=3)": lambda x: state(linear(3)),
-    "hyperbolic(m=4)": lambda x: state(linear(2, 2)),
-    "generalized_exponential(m=3)": lambda x: state(linear(3)),
-    "generalized_trigonometric(m=4)": lambda x: state(linear(2, 2)),
-    "shifted_positive(m=3)": lambda x: state(linear(3)),
     "dense_exponential(m=3)": lambda x: dense(3, "aderf"),
     "dense_exponential(m=3, form='sderf')": lambda x: dense(3, "sderf"),
-    "dense_exponential(m=3, form='saderf')": lambda x: state(linear(3)),
-    "poisson(m=3)": lambda x: state(linear(3)),
-    "geometric(m=3)": lambda x: state(linear(3)),
     "angular_hybrid(m=24, signs=2)": lambda x: state(hybrid(2, 2)),
-    "regularized(m=3)": lambda x: state(linear(3)),
-    "leverage(m=3)": lambda x: state(linear(3)),
     "random_maclaurin(m=5)": lambda x: state(maclaurin(5, 0)),
     "random_maclaurin(m=8, exact=2)": lambda x: state(maclaurin(8, 2)),
     "product_sketch(m=3, degree=3)": lambda x: state(products_of_forms(3, 3)),
@@ -1121,10 +1104,8 @@ TWINS = {
         centred(state(monomials(1))),
         centred(polynomial_of_logits(1)),
     ],
-    "elu()": lambda x: state(coordinates()),
-    "relu()": lambda x: state(coordinates()),
+    **dict.fromkeys(("elu()", "relu()"), lambda x: state(coordinates())),
     "cosformer()": lambda x: state(coordinates(2)),
-    "rfa(m=4)": lambda x: state(linear(2, 2)),
     "flowformer()": lambda x: flowformer,
     "linformer(rank=2)": lambda x: linformer(2, drawn=False),
     "linformer(rank=2, combinations='gaussian')": lambda x: linformer(2, drawn=True),
@@ -1184,6 +1165,14 @@ for by in ("mass", "snapkv", "expected", "key_norm", "key_diff", "leverage", "cu
     }
 SUPPORTS["columns(k={h}, by='h2o')"] = lambda x: evicted(x.h, "h2o")
 TWINS |= {spec: lambda x, of=of: exact_keys(of(x)) for spec, of in SUPPORTS.items()}
+for spec in (
+    "positive(m=3)", "random_phase(m=3)", "generalized_exponential(m=3)", "shifted_positive(m=3)",
+    "dense_exponential(m=3, form='saderf')", "poisson(m=3)", "geometric(m=3)", "regularized(m=3)",
+    "leverage(m=3)",
+):  # fmt: skip
+    TWINS[spec] = lambda x: state(linear(3))
+for spec in ("hyperbolic(m=4)", "generalized_trigonometric(m=4)", "rfa(m=4)"):
+    TWINS[spec] = lambda x: state(linear(2, 2))
 for spec, degree in (
     ("taylor(degree=1)", 1), ("taylor(degree=3)", 3), ("tensor_power(n=2)", 2),
     ("richardson(n=1)", 2), ("chebyshev(degree=2)", 2), ("minimax(degree=2)", 2),

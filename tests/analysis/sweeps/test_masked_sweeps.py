@@ -5,13 +5,11 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from pandas.testing import assert_frame_equal
 
 from analysis.costs.budget import match
 from analysis.inputs import gaussian, load
-from analysis.sweeps import store as stores
 from analysis.sweeps.config import ConfigError, loads
-from analysis.sweeps.sweep import plan, sweep, verify
+from analysis.sweeps.sweep import plan
 from approx import METHODS, Mask, parse
 from approx.baselines import One
 
@@ -104,24 +102,6 @@ def folder(tmp_path):
     np.save(path / "causal.npy", 1)
     np.save(path / "window.npy", [0, 5])
     return path
-
-
-def test_a_file_of_shared_keys_sweeps_the_same_in_processes_and_in_a_store(folder, tmp_path):
-    whole = load(folder)
-    assert len(whole.k) == 4  # of 8 heads
-    head = whole.at(1, 3)
-    np.testing.assert_array_equal(head.k, np.load(folder / "k.npy")[1, 1])
-    assert str(head.mask) == "window(5)"
-    methods = [parse(s) for s in ("positive", "sliding_window")]
-    options = GRID | {"budget": 8.0}
-    expected = sweep(methods, whole, TEMPERATURES, **options)
-    for how in ({"jobs": 2}, {"store": tmp_path / "store"}):
-        found = sweep(methods, whole, TEMPERATURES, **options, **how)
-        assert_frame_equal(found, expected, check_exact=True)
-    kept = stores.existing(tmp_path / "store")
-    checked = verify(kept, plan(methods, whole, TEMPERATURES, **options), part=1.0)
-    assert len(checked.again) == 16
-    assert checked.differing == checked.missing == []
 
 
 def test_some_heads_of_a_file_bring_their_keys_and_masks(folder):

@@ -76,29 +76,6 @@ def test_any_float_is_the_same_as_text(values):
 # Whole files
 
 
-def test_every_truncation_and_alteration_is_noticed(tmp_path):
-    kept = SweepStore(tmp_path)
-    kept.open([KEY, OTHER])
-    kept.put(KEY, [row(x) for x in HARD])
-    (path,) = shards(tmp_path)
-    content = path.read_bytes()
-    rng = np.random.default_rng(0)
-    for length in [0, 1, len(content) - 1, *rng.integers(0, len(content), 20).tolist()]:
-        path.write_bytes(content[:length])
-        assert not SweepStore(tmp_path).done(KEY), length
-    for place in rng.integers(0, len(content), 60).tolist():
-        damaged = bytearray(content)
-        damaged[place] ^= 1 << int(rng.integers(8))
-        path.write_bytes(damaged)
-        assert SweepStore(tmp_path).get(KEY) is None
-    assert read(tmp_path).empty
-    path.write_bytes(content)
-    assert SweepStore(tmp_path).done(KEY)
-    path.rename(path.with_name(f"{OTHER}.csv"))  # of another cell
-    assert not SweepStore(tmp_path).done(OTHER)
-    assert SweepStore(tmp_path).altered(OTHER)
-
-
 def test_a_file_is_synced_before_and_after_it_gets_its_name(tmp_path, monkeypatch):
     kept, calls = SweepStore(tmp_path), []
     sync, replace = os.fsync, os.replace

@@ -1,6 +1,5 @@
 """Every number that `diagnose` prints, of a table whose numbers are written down here by hand."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -9,8 +8,9 @@ import pytest
 
 from analysis import inputs
 from analysis.advice import caveats
-from analysis.advice.diagnose import diagnose, winners
+from analysis.advice.diagnose import diagnose
 from analysis.advice.verdict import advice, gaps
+from analysis.inputs import statistics
 from analysis.sentences import Sentence, thousandths
 from approx import parse
 from figures.command import target as targets, theory as theories
@@ -258,43 +258,14 @@ def test_numbers_that_differ_among_heads_are_an_example():
     ]  # fmt: skip
 
 
-def test_facts_of_a_head_are_those_of_its_arrays():
-    """By NumPy, from the raw arrays; the temperature is 2, the mask causal."""
-    x = dataclasses.replace(inputs.gaussian(24, 4, rng=5), mask="causal")
-    specs = ["uniform()", "sliding_window(width=4)", "top_k(k=4)"]
-    table = diagnose(x, budget=6.0, methods=[parse(s) for s in specs], temperature=2.0)
-    found = table.iloc[0]
-    q, k = x.q / 2, x.k / 2  # √(t·√d) = 2
-    logits = np.where(np.tri(24, dtype=bool), q @ k.T, -np.inf)
-    seen = logits[np.tri(24, dtype=bool)]
-    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    squares = [((a + b) ** 2).sum() for i, a in enumerate(q) for b in k[: i + 1]]
-    entropy = [-(r[: i + 1] * np.log(r[: i + 1])).sum() / math.log(i + 1)
-               for i, r in enumerate(p) if i]  # fmt: skip
-    expected = {
-        "n": 24, "l": 24, "d": 4, "temperature": 2.0, "measured": 24, "budget": 6.0,
-        "exact_price": 12.5,  # (1 + … + 24)/24 entries a row
-        "exact_reads": 24 * (4 + 4),  # the last query reads all keys and values
-        "logit_min": seen.min(), "logit_max": seen.max(), "logit_std": seen.std(),
-        "row_entropy": np.mean(entropy), "median_squared_sum": np.median(squares),
-        "query_norm": np.median(np.sqrt((q**2).sum(axis=1))),
-        "key_norm": np.median(np.sqrt((k**2).sum(axis=1))),
-    }  # fmt: skip
-    for name, number in expected.items():
-        assert found[name] == pytest.approx(number, rel=1e-12), name
-    window = np.where(np.tri(24, k=-4, dtype=bool), 0, p)
-    lost = 1 - window.sum(axis=1)
-    columns = table.set_index("spec")
-    assert columns.attention_tv[specs[1]] == pytest.approx(lost.mean(), rel=1e-9)
-    held = (1 + 2 + 3 + 21 * 4) / 24
-    assert columns.stored[specs[1]] == pytest.approx(held)
-    assert columns.reads[specs[1]] == 4 * (4 + 4)
-    flat = 1 / np.arange(1, 25)[:, None]
-    uniform = 0.5 * np.where(np.tri(24), abs(p - flat), 0).sum(axis=1).mean()
-    (won,) = winners(x, budget=6.0, temperatures=[2.0]).itertuples()
-    assert won.uniform_attention_tv == pytest.approx(uniform, rel=1e-9)
-    assert columns.attention_tv[specs[0]] == pytest.approx(uniform, rel=1e-9)
-    assert (won.n, won.l, won.d, won.temperature, won.budget) == (24, 24, 4, 2.0, 6.0)
+def test_facts_of_a_head_are_those_of_its_scaled_arrays():
+    x = inputs.gaussian(24, 4, rng=5)
+    found = diagnose(x, budget=6.0, methods=[parse("uniform()")], temperature=2.0).iloc[0]
+    for name, points in (("query", x.q), ("key", x.k)):  # √(t·√d) = 2
+        norm = np.median(np.linalg.norm(points / 2, axis=1))
+        assert found[f"{name}_norm"] == pytest.approx(norm, rel=1e-12)
+    facts = statistics.describe(x.at_temperature(2.0))
+    assert found[[*facts]].to_dict() == facts
 
 
 def test_what_theory_says_has_the_numbers_of_its_table():
