@@ -30,7 +30,7 @@ class Strided(ByPlace):
     References
     ----------
     .. [1] R. Child, S. Gray, A. Radford, I. Sutskever, "Generating long sequences with sparse
-       transformers", arXiv:1904.10509, section 4.3 (A⁽²⁾, with one stride for all rows).
+       transformers", arXiv:1904.10509, 2019, section 4.3 (A⁽²⁾, with one stride for all rows).
 
     Examples
     --------

@@ -29,8 +29,7 @@ from figures.document.convert import check_notes, to_html, to_pdf
 from figures.document.notes import NAME as NOTES, skeleton
 from figures.drawing import style
 from figures.gallery import FIGURES, FigureModule, moments, reported, summary
-from figures.report import model_page, sentences, tables, templates, theory
-from figures.report.references import REFERENCES
+from figures.report import model_page, references, sentences, tables, templates, theory
 from figures.words import amounts, numbers
 from figures.words.translation import in_words, mark, share_of, speaking, spoken, tr
 
@@ -280,11 +279,7 @@ def render(
         "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0)),
         **_context(*_in_markdown(profile, computed)),
     }
-    cited = re.findall(
-        r"\]\(#ref-(\w+)\)", templates.render("report", references=REFERENCES, **context)
-    )
-    references = {key: text for key, text in REFERENCES.items() if key in cited}
-    return templates.render("report", references=references, **context).strip() + "\n"
+    return templates.render("report", **context).strip() + "\n"
 
 
 def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, Any]:
@@ -326,6 +321,8 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "quantile": numbers.spaced_percent(QUANTILE),
         "features": sentences.features(samples),
         "criterion": moments.criterion(),
+        "bias_sentence": sentences.bias_of_polynomials(samples),
+        "needed_sentence": sentences.features_needed(samples),
         "lies_table": tables.lies_table(computed["moments"]),
         "crossing_table": None if crossings.empty else crossings,
         "nearest": f"{nearest_to_one(profile.temperatures):g}",
@@ -341,6 +338,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "advised_trials": in_words(measurement.TRIALS),
         "tie": f"{TIE:g}×",
         "best_table": tables.best_table(best),
+        "best_sources": tr(", ").join(map(references.cited, best.winner.unique())),
     }
 
 

@@ -1,55 +1,122 @@
-"""The sources that the report cites, by key; the list is printed in this order."""
+r"""The works that the report cites.
 
-REFERENCES = {
-    "rational": "A. I. Aptekarev, *Sharp constants for rational approximations of analytic "
-    "functions*, Sbornik Mathematics 193, 2002.",
-    "blanchard": "P. Blanchard, D. J. Higham and N. J. Higham, *Accurately Computing the "
-    "Log-Sum-Exp and Softmax Functions*, IMA J. Numerical Analysis 41, 2021.",
-    "scatterbrain": "B. Chen, T. Dao, E. Winsor, Z. Song, A. Rudra and C. Ré, *Scatterbrain: "
-    "Unifying Sparse and Low-rank Attention Approximation*, NeurIPS 2021.",
-    "candes": "E. J. Candès, X. Li, Y. Ma and J. Wright, *Robust Principal Component Analysis?*, "
-    "J. ACM 58, 2011.",
-    "performer": "K. Choromanski et al., *Rethinking Attention with Performers*, ICLR 2021.",
-    "hybrid": "K. Choromanski et al., *Hybrid Random Features*, ICLR 2022.",
-    "smyrf": "G. Daras, N. Kitaev, A. Odena and A. G. Dimakis, *SMYRF: Efficient Attention using "
-    "Asymmetric Clustering*, NeurIPS 2020.",
-    "states": "P. Dewilde and A.-J. van der Veen, *Time-Varying Systems and Computations*, "
-    "Kluwer 1998.",
-    "eckart": "C. Eckart and G. Young, *The Approximation of One Matrix by Another of Lower Rank*, "
-    "Psychometrika 1, 1936.",
-    "halko": "N. Halko, P.-G. Martinsson and J. A. Tropp, *Finding Structure with Randomness*, "
-    "SIAM Review 53, 2011.",
-    "indyk": "P. Indyk and R. Motwani, *Approximate Nearest Neighbors*, STOC 1998.",
-    "squared": "P. Kacham, V. Mirrokni and P. Zhong, *PolySketchFormer: Fast Transformers via "
-    "Sketching Polynomial Kernels*, ICML 2024.",
-    "kar": "P. Kar and H. Karnick, *Random Feature Maps for Dot Product Kernels*, AISTATS 2012.",
-    "reformer": "N. Kitaev, Ł. Kaiser and A. Levskaya, *Reformer: The Efficient Transformer*, "
-    "ICLR 2020.",
-    "tables": "V. Likhosherstov et al., *Chefs' Random Tables: Non-Trigonometric Random Features*, "
-    "NeurIPS 2022.",
-    "dense": "V. Likhosherstov et al., *FAVOR#: Sharp Attention Kernel Approximations via New "
-    "Classes of Positive Random Features*, arXiv 2302.00787, 2023.",
-    "alm": "Z. Lin, M. Chen and Y. Ma, *The Augmented Lagrange Multiplier Method for Exact "
-    "Recovery of Corrupted Low-Rank Matrices*, arXiv 1009.5055, 2010.",
-    "tensorsketch": "N. Pham and R. Pagh, *Fast and Scalable Polynomial Kernels via Explicit "
-    "Feature Maps*, KDD 2013.",
-    "fourier": "A. Rahimi and B. Recht, *Random Features for Large-Scale Kernel Machines*, "
-    "NIPS 2007.",
-    "simplex": "I. Reid, K. Choromanski, V. Likhosherstov and A. Weller, *Simplex Random "
-    "Features*, ICML 2023.",
-    "remez": "E. Remez, *Sur la détermination des polynômes d'approximation de degré donnée*, "
-    "1934.",
-    "richardson": "L. F. Richardson, *The Approximate Arithmetical Solution by Finite "
-    "Differences*, 1911.",
-    "trefethen": "L. N. Trefethen, *Approximation Theory and Approximation Practice*, SIAM 2013.",
-    "pareto": "A. Vehtari, D. Simpson, A. Gelman, Y. Yao and J. Gabry, *Pareto Smoothed Importance "
-    "Sampling*, J. Machine Learning Research 25, 2024.",
-    "nystrom": "C. Williams and M. Seeger, *Using the Nyström Method to Speed up Kernel "
-    "Machines*, NIPS 2000.",
-    "orthogonal": "F. X. Yu et al., *Orthogonal Random Features*, NIPS 2016.",
-    "bigbird": "M. Zaheer et al., *Big Bird: Transformers for Longer Sequences*, NeurIPS 2020.",
-    "lara": "L. Zheng, C. Wang and L. Kong, *Linear Complexity Randomized Self-Attention "
-    "Mechanism*, ICML 2022.",
-    "godec": "T. Zhou and D. Tao, *GoDec: Randomized Low-rank & Sparse Matrix Decomposition in "
-    "Noisy Case*, ICML 2011.",
-}
+The works on a method are in the docstring of its class, in its section "References"; `OTHERS` has
+the rest, written in the same way. The key of a work is surname, year and first word of the title.
+A text cites by the mark ``[@key]``, or ``[@one; @two]``; `numbered` makes a number of each.
+"""
+
+import functools
+import inspect
+import re
+import unicodedata
+
+from approx import METHODS, Method
+from approx.method import Label
+from figures.drawing import looks
+
+OTHERS = """
+.. [1] A. I. Aptekarev, "Sharp constants for rational approximations of analytic functions",
+   Sbornik Mathematics 193, 2002.
+.. [2] P. Blanchard, D. J. Higham, N. J. Higham, "Accurately Computing the Log-Sum-Exp and Softmax
+   Functions", IMA J. Numerical Analysis 41, 2021.
+.. [3] P. Dewilde, A.-J. van der Veen, "Time-Varying Systems and Computations", Kluwer 1998.
+.. [4] N. Halko, P.-G. Martinsson, J. A. Tropp, "Finding Structure with Randomness", SIAM Review 53,
+   2011.
+.. [5] R. A. Horn, C. R. Johnson, "Matrix Analysis", 2nd edition, Cambridge 2013.
+.. [6] Z. Lin, M. Chen, Y. Ma, "The Augmented Lagrange Multiplier Method for Exact Recovery of
+   Corrupted Low-Rank Matrices", 2010, arXiv 1009.5055.
+.. [7] I. Reid, K. Choromanski, V. Likhosherstov, A. Weller, "Simplex Random Features", ICML 2023.
+.. [8] L. N. Trefethen, "Approximation Theory and Approximation Practice", SIAM 2013.
+.. [9] A. Vehtari, D. Simpson, A. Gelman, Y. Yao, J. Gabry, "Pareto Smoothed Importance Sampling",
+   J. Machine Learning Research 25, 2024.
+.. [10] F. X. Yu et al., "Orthogonal Random Features", NIPS 2016.
+"""
+LIST = "[@*]"  # where the list of works stands
+_ENTRY = re.compile(
+    r'([^"]+), "([^"]+)", (.*?\b((?:1[789]|20)\d\d)\b(?!\.\d)(?:, arXiv[: ]\d{4}\.\d{4,5})?)'
+)
+_MARK = re.compile(r"\[@([a-z0-9]+(?:; @[a-z0-9]+)*)\]")
+
+
+def works(text: str) -> dict[str, str]:
+    r"""Return the works of a section "References" by their keys; an entry without author is none.
+
+    Examples
+    --------
+    >>> works('.. [1] A. Bé, C. Do, "On exp",\n   ABC 2021, section 3.\n\nExamples')
+    {'be2021on': 'A. Bé, C. Do, *On exp*, ABC 2021.'}
+    """
+    found = {}
+    for entry in re.findall(r"^\.\. \[\d+\] (.+?)(?=^\.\. |^\s*$|\Z)", text, re.S | re.M):
+        if match := _ENTRY.match(" ".join(entry.split())):
+            authors, title, where, year = match.groups()
+            first = authors.split(",")[0].removesuffix(" et al.").split()[-1]
+            key = _plain(first) + year + _plain(re.split(r"[\s:-]", title)[0])
+            found[key] = f"{authors}, *{title}*, {where}."
+    return found
+
+
+def _plain(word: str) -> str:
+    letters = unicodedata.normalize("NFKD", word.casefold())
+    return re.sub("[^a-z0-9]", "", letters)
+
+
+@functools.cache
+def every() -> dict[str, str]:
+    """Return all works by their keys: of all methods, and the others."""
+    found = works(OTHERS)
+    for method in METHODS.values():
+        for key, text in works(inspect.getdoc(method) or "").items():
+            found[key] = max(text, found.get(key, ""), key=len)  # some give a short title
+    return found
+
+
+def sources(method: Method) -> list[str]:
+    """Return the keys of the works on a method and its parts: that which its label names, or one.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> sources(parse("projected_top_k(by='channels')"))
+    ['ribar2024sparq']
+    """
+    own = works(inspect.getdoc(type(method)) or "")
+    names = re.findall(r"\b[A-Z]\w*[A-Za-z]", Label(method.label).choose(method))
+    named = [key for key, text in own.items() if any(name in text for name in names)]
+    keys = (named or [*own])[:1]
+    for part in vars(method).values():
+        if isinstance(part, Method):
+            keys += sources(part)
+    return list(dict.fromkeys(keys))
+
+
+def cited(spec: str) -> str:
+    """Return the label of a method with a mark that cites its works."""
+    method = looks.method_of(spec)
+    keys = [] if method is None else sources(method)
+    return f"{looks.label(spec)} [@{'; @'.join(keys)}]" if keys else looks.label(spec)
+
+
+def numbered(text: str) -> str:
+    """Return a text with a number for each citation, and with the works that it cites.
+
+    Raises
+    ------
+    ValueError
+        A key that no work has.
+    """
+    known = every()
+    keys = {key for mark in _MARK.findall(text) for key in mark.split("; @")}
+    if keys - known.keys():
+        raise ValueError(f"no work has the key {', '.join(sorted(keys - known.keys()))}")
+    numbers = {key: place for place, key in enumerate(sorted(keys), 1)}
+
+    def links(match: re.Match[str]) -> str:
+        each = sorted(match[1].split("; @"))
+        return f"[{', '.join(f'[{numbers[key]}](#ref-{key})' for key in each)}]"
+
+    lines = []
+    for key, number in numbers.items():
+        authors, rest = known[key].split(",", 1)
+        lines.append(f"{number}. [{authors}]{{#ref-{key}}},{rest}")
+    return _MARK.sub(links, text).replace(LIST, "\n".join(lines))

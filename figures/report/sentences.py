@@ -18,6 +18,7 @@ from approx import parse
 from approx.sparse.exact import Exact
 from figures.drawing import looks
 from figures.gallery import rank, summary
+from figures.report.references import cited
 from figures.show.diagnosis import MOST_MARGIN
 from figures.words import amounts, numbers
 from figures.words.translation import in_words, mark, share, share_of, tr
@@ -199,7 +200,7 @@ def _adds(best: Any) -> str:
 def _row(name: str, part: pd.DataFrame, one: Advice) -> dict[str, str]:
     best = part[part.winner].iloc[0] if one.winner else None
     kept = one.verdict == KEEP
-    nearest = looks.label(one.winner) if one.winner else "–"
+    nearest = cited(one.winner) if one.winner else "–"
     use = tr("keep exact (nearest: {name})", name=nearest) if kept else nearest
     runner = "–" if math.isnan(one.margin) else f"{min(one.margin, MOST_MARGIN):.2f}×"
     runner = f"> {MOST_MARGIN}×" if one.margin > MOST_MARGIN else runner
@@ -231,19 +232,19 @@ def _drawn(best: Any) -> str:
 
 
 def answers(computed: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the table of the first pages: four questions, their answers, and how sure these are.
+    """Return the table of the first page: what is asked, the answers, and how sure these are.
 
     Parameters
     ----------
     computed : dict of DataFrame
         summary, advice, rank, moments.
     """
-    sure = tr("Computed from all singular values, without draws.")
+    sure = tr("Computed from all singular values.")
     rows = [
-        (tr("How does the rank depend on t?"), rank.finding(computed["rank"]), sure),
-        (tr("How do bias and variance depend on t?"), *_random(computed["moments"])),
-        (tr("Entries or low rank?"), *_class(computed["summary"])),
-        (tr("Which methods can a model run?"), *_runnable(computed["advice"])),
+        (tr("rank"), rank.finding(computed["rank"]), sure),
+        (tr("bias and variance"), *_random(computed["moments"])),
+        (tr("entries or low rank"), *_class(computed["summary"])),
+        (tr("methods that can be run"), *_runnable(computed["advice"])),
     ]
     return pd.DataFrame(rows, columns=[tr("question"), tr("answer"), tr("how sure")])
 
@@ -256,14 +257,13 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
             "in this currency."
         ), "–"
     sure = tr(
-        "Computed without draws; a crossover is where both curves meet. No support of as many "
-        "entries has less error; a better low rank may exist."
+        "Computed without draws. No support of as many entries has less error; a better low rank "
+        "may exist."
     )
     said = tr(
-        "In total variation at {grid} temperatures, the largest entries beat the best low rank "
-        "found on {crossing} below a crossover, and lose above. The best sparse + low-rank split "
-        "found (GoDec) has the least error of the three in {share}.",
-        grid=in_words(table.temperature.nunique()),
+        "Below a crossover the largest entries, above it the best low rank found, on {crossing}. "
+        "The best sum of both found (GoDec) has the least total variation of the three in "
+        "{share}.",
         crossing=share_of(crossed > 0),
         share=share(*summary.together(table), mark("cases")),
     )
@@ -272,7 +272,7 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
 
 def _runnable(table: pd.DataFrame) -> tuple[str, str]:
     groups = _groups(table)
-    names = pd.Series([looks.label(one.winner) for _, _, one in groups if one.winner], dtype=str)
+    names = pd.Series([cited(one.winner) for _, _, one in groups if one.winner], dtype=str)
     tv = np.array([one.attention_tv for _, _, one in groups])
     uniform = np.array([one.uniform.attention_tv for _, _, one in groups])
     winners = tr(", ").join(
@@ -284,8 +284,8 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
     spread = np.maximum(most - middle, middle - least).max()
     return (
         tr(
-            "Least error at t = {t:g}: {winners}. Their total variation is {least} to "
-            "{most}; that of uniform attention is {low} to {high}. Worth using on {share}.",
+            "At t = {t:g}: {winners}. Their total variation is {least} to {most}, that of uniform "
+            "attention {low} to {high}. Worth using on {share}.",
             t=table.temperature.iloc[0],
             winners=winners,
             least=numbers.three_decimals(float(np.nanmin(tv))),
@@ -295,7 +295,7 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
             share=_worth(table),
         ),
         tr(
-            "Medians of {draws} draws. The draws {spread}. Other heads and other texts may differ.",
+            "Medians of {draws} draws, which {spread}.",
             draws=in_words(measurement.TRIALS),
             spread=tr("differ from their median by at most {spread:.2g}", spread=spread)
             if spread >= numbers.LEAST_SHOWN
@@ -317,40 +317,66 @@ def _deviation(logs: pd.Series) -> str:
 
 
 def _random(table: pd.DataFrame) -> tuple[str, str]:
-    sure = tr(
-        "Deviation and kernel error: in closed form; a simulation would miss it (@tbl:lies). "
-        "Total variation: means of {draws} draws.",
-        draws=in_words(moments.DRAWS),
+    sure = tr("In closed form, for one pair of each input; a simulation would miss it.")
+    positive = looks.of_methods(table, "positive")
+    closed = positive[positive.metric == "log_relative_variance"]
+    if closed.empty:
+        return tr("No positive feature fits this budget."), sure
+    ends = closed.temperature.min(), closed.temperature.max()
+    cold, hot = (_deviation(closed.value[closed.temperature == t]) for t in ends)
+    said = tr(
+        "Polynomials have bias only, random features variance only. {held} positive features have "
+        "a standard deviation, over the entry, of {cold} at t = {coldest:g} and {hot} at "
+        "t = {hottest:g}.",
+        cold=cold,
+        hot=hot,
+        coldest=ends[0],
+        hottest=ends[1],
+        held=features(closed),
     )
+    return said, sure
+
+
+def bias_of_polynomials(table: pd.DataFrame) -> str:
+    """Return the bias of the polynomials of one pair, at the temperature nearest 1."""
+    nearest = nearest_to_one(table.temperature)
+    part = table[(table.metric == "relative_bias") & (table.temperature == nearest)]
+    taylor, power = (looks.of_methods(part, name) for name in ("taylor", "tensor_power"))
+    degree = vars(parse(taylor.method.iloc[0]))["degree"]
+    first, second = (
+        tr("{low:.2f} to {high:.2f}", low=part.value.min(), high=part.value.max()).replace("-", "−")
+        for part in (taylor, power)
+    )
+    return tr(
+        "At t = {t:g} the bias of this pair at degree {degree} is {first} (Taylor) and {second} "
+        "(tensor power).",
+        t=nearest,
+        degree=degree,
+        first=first,
+        second=second,
+    )
+
+
+def features_needed(table: pd.DataFrame) -> str:
+    """Return how many positive features a small error takes; "" if none fits the budget."""
     positive = looks.of_methods(table, "positive")
     needed = positive[positive.metric == "features_needed"]
     if needed.empty:
-        return tr("No positive feature fits this budget."), sure
+        return ""
     needed = needed[needed.temperature == nearest_to_one(needed.temperature)]
-    closed = positive[positive.metric == "log_relative_variance"]
-    ends = closed.temperature.min(), closed.temperature.max()
-    cold, hot = (_deviation(closed.value[closed.temperature == t]) for t in ends)
     tv = table[table.metric == "attention_tv_of_many"].value
-    return (
-        tr(
-            "The {held} positive features that the budget pays for have no bias. Their standard "
-            "deviation, over the entry, is {cold} at t = {coldest:g} and {hot} at t = {hottest:g}. "
-            "At t = {t:g}, an expected kernel error of {error} takes {least} to {most} features. "
-            "With {many}, the total variation is {low} to {high}, at most {tv:g} on {reached}.",
-            cold=cold,
-            hot=hot,
-            coldest=ends[0],
-            hottest=ends[1],
-            error=numbers.spaced_percent(moments.TARGET),
-            t=needed.temperature.iloc[0],
-            least=numbers.formula_count(needed.value.min()),
-            most=numbers.formula_count(needed.value.max()),
-            held=features(needed),
-            many=moments.MANY,
-            low=numbers.three_decimals(tv.min()),
-            high=numbers.three_decimals(tv.max()),
-            tv=moments.TV,
-            reached=share_of(tv <= moments.TV),
-        ),
-        sure,
+    return tr(
+        "At t = {t:g}, an expected kernel error of {error} takes {least} to {most} positive "
+        "features. With {many}, the total variation is {low} to {high} (means of {draws} draws), "
+        "at most {tv:g} on {reached}.",
+        t=needed.temperature.iloc[0],
+        error=numbers.spaced_percent(moments.TARGET),
+        least=numbers.formula_count(needed.value.min()),
+        most=numbers.formula_count(needed.value.max()),
+        many=moments.MANY,
+        low=numbers.three_decimals(tv.min()),
+        high=numbers.three_decimals(tv.max()),
+        draws=in_words(moments.DRAWS),
+        tv=moments.TV,
+        reached=share_of(tv <= moments.TV),
     )

@@ -12,6 +12,7 @@ from analysis.inputs import Head
 from analysis.inputs.statistics import describe
 from figures.drawing import looks
 from figures.gallery import error
+from figures.report.references import cited
 from figures.words.numbers import formula_power, three_decimals, unbroken
 from figures.words.translation import tr
 
@@ -161,7 +162,7 @@ def decomposition_table(table: pd.DataFrame) -> pd.DataFrame:
         return " + ".join(formula_power(float(np.exp(min(x, 700))), x) for x in parts) + own_price
 
     def name(row: Any) -> str:
-        return f"{looks.label(row.method)}{'' if row.closed_form else '†'}"
+        return f"{cited(row.method)}{'' if row.closed_form else '†'}"
 
     rows = list(wide.itertuples())
     named = wide.assign(family=[name(row) for row in rows], cell=[cell(row) for row in rows])

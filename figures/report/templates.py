@@ -4,19 +4,18 @@ import functools
 from importlib import resources
 from typing import Any
 
+from figures.report.references import numbered
 from figures.report.tables import literal
 from figures.words.markdown import table
 from figures.words.translation import spoken
 
 
 def render(name: str, **context: Any) -> str:
-    """Return NAME.md.j2, or NAME.zh.md.j2 in Chinese, filled with its variables."""
+    """Return NAME.md.j2, or NAME.zh.md.j2 in Chinese, filled; its citations are numbered."""
     language = spoken()
     file = f"{name}.md.j2" if language == "en" else f"{name}.{language}.md.j2"
-    text = (
-        environment().get_template(file).render(context, lang="zh-CN" if language == "zh" else "en")
-    )
-    return str(text)
+    context["lang"] = "zh-CN" if language == "zh" else "en"
+    return numbered(environment().get_template(file).render(context))
 
 
 @functools.cache

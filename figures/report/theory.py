@@ -76,7 +76,7 @@ def _degree(table: pd.DataFrame) -> tuple[str, ...]:
     best = at["half_line", "best"] / at["half_line", "halphen"]
     return (
         tr("degree"),
-        tr("Bessel tail; {line}", line="$2\\cdot9.28903^{-p-1/2}$"),
+        tr("Bessel tail; {line}", line="$2\\cdot9.28903^{-N-1/2}$"),
         tr(
             "best polynomial: {least:.2f} to {most:.2f} of the tail; best rational: {low:.2f} to "
             "{high:.2f} of the line",
@@ -85,7 +85,7 @@ def _degree(table: pd.DataFrame) -> tuple[str, ...]:
             low=best.min(),
             high=best.max(),
         ),
-        tr("the tail falls only from degree B = {b:g} on", b=rational.B),
+        tr("for B = {b:g}; the errors are over the largest entry", b=rational.B),
     )
 
 
@@ -95,7 +95,7 @@ def _rank(table: pd.DataFrame) -> tuple[str, ...]:
     cases = mark("cases")
     return (
         tr("rank"),
-        tr("ε-rank ≤ {width}", width=r"$\binom{d+p}{p}$"),
+        tr("ε-rank ≤ {width}", width=r"$\binom{d+N}{N}$"),
         tr("it holds in {share}", share=share_of(held, cases)),
         tr("the bound is below n and l in {share}", share=share_of(low, cases)),
     )
