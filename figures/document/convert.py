@@ -36,6 +36,7 @@ from urllib.parse import quote, unquote
 from analysis.inputs import text_files
 from analysis.runs.output_files import replacing
 from figures import fonts
+from figures.document import layout
 from figures.document.notes import Note, merged, notes as own_notes
 from figures.words.translation import speaking, tr
 
@@ -107,6 +108,8 @@ def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
 def to_pdf(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
     """Write `markdown` as a PDF of A4 pages, without a date: the same input gives the same bytes.
 
+    Every figure and table is in its section, as `figures.document.layout` says.
+
     Chinese is shown in the font of this project; a document with characters that it lacks as
     well, Korean or rare ones, uses the fonts of the machine.
 
@@ -140,17 +143,28 @@ def to_pdf(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
     chinese = fonts.EAST_ASIAN.search(source) is not None
     author = document["meta"].get("author", {"t": "MetaList", "c": []})
     people = author["c"] if author["t"] == "MetaList" else [author]
-    given = json.dumps([fonts.SERIF_FAMILY] * chinese)
+    inputs = {
+        "author": ", ".join(map(_plain, people)),
+        "fonts": json.dumps([fonts.SERIF_FAMILY] * chinese),
+    }
+    how: dict[str, Any] = {
+        "root": markdown.parent,
+        "font_paths": [fonts.SERIF.parent] * chinese,
+        # two machines may have two versions of a font
+        "ignore_system_fonts": not fonts.lacks(source),
+    }
+
+    def places(fit: layout.Fit) -> list[layout.Place]:
+        given = inputs | {"fit": json.dumps(fit)}
+        answer = typst.query(
+            source.encode(), "<places>", field="value", one=True, sys_inputs=given, **how
+        )
+        return layout.places(json.loads(answer))
+
     try:
-        pdf: bytes = typst.compile(  # type: ignore[call-overload]
-            source.encode(),
-            root=markdown.parent,
-            font_paths=[fonts.SERIF.parent] * chinese,
-            # two machines may have two versions of a font
-            ignore_system_fonts=not fonts.lacks(source),
-            sys_inputs={"author": ", ".join(map(_plain, people)), "fonts": given},
-            format="pdf",
-            timestamp=0,
+        inputs["fit"] = json.dumps(layout.fitted(places))
+        pdf: bytes = typst.compile(
+            source.encode(), sys_inputs=inputs, format="pdf", timestamp=0, **how
         )
     except RuntimeError as error:
         raise RuntimeError(f"typst: {_first_line(str(error))}") from error
@@ -265,19 +279,42 @@ def _words(language: str) -> dict[str, str]:
 
 
 def _set(blocks: list[Node], words: dict[str, str]) -> list[Node]:
-    """Return the blocks with the contents at their mark, smaller from an appendix on."""
-    contents = {
-        "t": "RawBlock",
-        "c": ["typst", f"#contents[{words['toc-title']}]\n#show: floating"],
-    }
-    placed = [contents if _is_contents(block) else block for block in blocks]
-    appendices = (i for i, block in enumerate(placed) if _is_appendix(block))
-    first = next(appendices, len(placed))
-    return [*placed[:first], _typst("#show: smaller"), *placed[first:]]
+    """Return the blocks with the contents at their mark, and marks for the layout of pages.
+
+    From an appendix on the text is smaller.
+    """
+    placed: list[Node] = []
+    for block, after in zip(blocks, [*blocks[1:], None]):
+        if _is_contents(block):
+            placed.append(_typst(f"#contents[{words['toc-title']}]"))
+            continue
+        if _is_appendix(block) and not any(map(_is_appendix, placed)):
+            placed.append(_typst("#show: smaller"))
+        text = block if block["t"] in ("Figure", "Table") else _walk(block, _ended)
+        leads = _leads(block, after)
+        placed += [_typst("#lead["), text, _typst("]")] if leads else [text]
+    return placed
 
 
-def _typst(markup: str) -> Node:
-    return {"t": "RawBlock", "c": ["typst", markup]}
+def _ended(node: Node) -> Node:
+    """Return a paragraph with a mark for the layout before its last word.
+
+    A mark after it would go to the next page with what follows.
+    """
+    if node["t"] not in ("Para", "Plain"):
+        return node
+    return node | {"c": [*node["c"][:-1], _typst("#ended;", "Inline"), *node["c"][-1:]]}
+
+
+def _leads(block: Node, after: Node) -> bool:
+    """Return whether a paragraph belongs to what follows, and does not end a page."""
+    if block["t"] != "Para" or not after or after["t"] in ("Header", "Figure", "Table"):
+        return False
+    return _plain(block["c"]).endswith((":", "：")) or [x["t"] for x in block["c"]] == ["Strong"]
+
+
+def _typst(markup: str, kind: str = "Block") -> Node:
+    return {"t": f"Raw{kind}", "c": ["typst", markup]}
 
 
 def _is_contents(block: Node) -> bool:
@@ -323,10 +360,7 @@ class _Numbering:
         if kind == "Image":
             _check_inside(self.folder, unquote(node["c"][2][0]))
         if kind == "Str" and self.pdf and _SHORTHAND.search(node["c"]):
-            return {
-                "t": "RawInline",
-                "c": ["typst", f"#{json.dumps(node['c'], ensure_ascii=False)};"],
-            }
+            return _typst(f"#{json.dumps(node['c'], ensure_ascii=False)};", "Inline")
         if kind == "Math" and node["c"][0]["t"] == "DisplayMath" and not self.pdf:
             return {"t": "Span", "c": [_scrolling(self.words["formula"]), [node]]}
         if kind not in ("Figure", "Table"):
@@ -337,6 +371,7 @@ class _Numbering:
             self.count[kind] += 1
             label = f"{label}\N{NO-BREAK SPACE}{self.count[kind]}"
             self.labels[attributes[0]] = label
+            attributes = [attributes[0] or f"{kind}-{self.count[kind]}".lower(), *attributes[1:]]
             head = [{"t": "Strong", "c": [_text(label)]}, _text(self.words["after"])]
             blocks = [{"t": "Plain", "c": head + blocks[0]["c"]}, *blocks[1:]]
         caption = [short, blocks]

@@ -21,6 +21,7 @@ import pytest
 from drawing import english, has_the_columns, numbers, text_of
 from refusals import refuses
 from test_model_page import made_up
+from typeset import faults, typeset
 
 from analysis import inputs, moments
 from analysis.experiments import decomposition
@@ -279,6 +280,16 @@ def test_the_pdf_in_chinese_has_headings_and_every_character(chinese, edited):
     source = resources.files("figures.report").joinpath("report.zh.md.j2").read_text("utf-8")
     assert lacks(chinese) == lacks(source) == set()
     assert lacks("龘") == {"龘"}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_figures_stand_in_their_sections_on_full_pages(
+    language, made, chinese, tmp_path, monkeypatch
+):
+    shutil.copytree(made, tmp_path / "mine")
+    if language == "zh":
+        (tmp_path / "mine/report.md").write_text(chinese, "utf-8")
+    assert faults(*typeset(tmp_path / "mine/report.md", monkeypatch, tmp_path / "out")) == []
 
 
 # Bias and variance
@@ -617,7 +628,7 @@ def test_nothing_reliable_is_said(found):
 
 @pytest.mark.slow  # the whole report, as the command writes it
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_the_bundled_heads_fill_eight_to_eleven_pages(language, tmp_path):
+def test_the_bundled_heads_fill_eight_to_eleven_pages(language, tmp_path, monkeypatch):
     with speaking(language):
         report.build(profile(jobs=2), tmp_path, command="expqk report")
         title = tr(report.TITLE)
@@ -625,3 +636,4 @@ def test_the_bundled_heads_fill_eight_to_eleven_pages(language, tmp_path):
     assert 8 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 11
     seen = text_of(pdf)
     assert seen is None or "".join(title.split()) in "".join(seen.split())
+    assert faults(*typeset(tmp_path / "report.md", monkeypatch, tmp_path / "out")) == []

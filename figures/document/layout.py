@@ -1,0 +1,106 @@
+"""Where the figures and tables of a PDF stand: in their sections, on pages that are full.
+
+A figure stands where its text has it. If the page has no room for it, the pictures of the page
+shrink a little; if that is not enough, the figure goes to the top of the next page, and text of
+its section fills this one.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+BOTTOM = 270.0  # mm from the top of the paper, where the text of a page of template.typ ends
+EMPTY = 15.0  # mm below a text that need not be filled
+APART = 5.0  # mm between a figure and what is above it
+LONG = 120.0  # mm of a table that breaks: half of a page
+SMALLEST = 0.8  # of the size of a picture: letters of 7 points then have 5.6
+
+Fit = dict[str, tuple[float, str]]  # by label: the size of its picture; "here", "next" or "breaks"
+
+
+class Place(NamedTuple):
+    """Where a figure or table stands, or a paragraph, which has no name, ends: page, mm on it."""
+
+    name: str
+    image: bool
+    page: int
+    top: float
+    bottom: float
+    picture: float  # the height of what can shrink
+
+
+def places(marks: list[Any]) -> list[Place]:
+    """Return the places that the marks (name, image?, page, mm) of template.typ show.
+
+    Examples
+    --------
+    >>> figure = [["fig:x", True, 1, 45.0], ["fig:x", True, 1, 90.0], ["fig:x", True, 1, 100.0]]
+    >>> places([["", False, 1, 40.0], *figure])[1]
+    Place(name='fig:x', image=True, page=1, top=45.0, bottom=100.0, picture=45.0)
+    """
+    found: dict[Any, list[Any]] = {}
+    for i, mark in enumerate(marks):  # of a paragraph there is one
+        found.setdefault(mark[0] or i, []).append(mark)
+    return [
+        Place(name, image, page, at[0][3], bottom, at[len(at) // 2][3] - at[0][3])
+        for at in found.values()
+        for name, image, page, bottom in at[-1:]
+    ]
+
+
+def fitted(places: Callable[[Fit], list[Place]]) -> Fit:
+    """Return the sizes and places of the figures that would leave a page empty where they are.
+
+    Parameters
+    ----------
+    places : callable
+        Maps a fit to all places of the document, in the order of its text.
+    """
+    found = places({})
+    long = [x.name for x in found if x.name and not x.image and x.bottom - x.top > LONG]
+    fit: Fit = dict.fromkeys(long, (1.0, "breaks"))
+    found = places(fit) if fit else found
+    before = {x.name: x for x in found}
+    decided = set(fit)
+    while late := next(_late(found, fit, decided, before), None):
+        name, page, smaller = late
+        decided.add(name)
+        if smaller:
+            tried = places(fit | smaller)
+            if any(x.name == name and x.page == page for x in tried):
+                fit, found = fit | smaller, tried
+                continue
+        tried = places(fit | {name: (1.0, "next")})
+        if any(x.name == name and x.page > page for x in tried):  # not at the top of this one
+            fit, found = fit | {name: (1.0, "next")}, tried
+    return fit
+
+
+def _late(
+    found: list[Place], fit: Fit, decided: set[str], before: dict[str, Place]
+) -> Iterator[tuple[str, int, Fit]]:
+    """Yield figures that leave their page, the page, and sizes of pictures that give it room."""
+    flow, floating = Place("", False, 1, 0, 0, 0), {False: (0, 0.0), True: (0, 0.0)}
+    for one in found:
+        if fit.get(one.name, (1, ""))[1] == "next":
+            floating[one.image] = one.page, one.bottom
+            continue
+        if one.name and one.name not in decided:
+            last = max(x.bottom for x in (flow, *found) if x.page == flow.page)
+            if (one.page, one.bottom) < floating[one.image]:  # it would overtake another
+                yield one.name, one.page, {}
+            elif one.page > flow.page and BOTTOM - last > EMPTY:
+                needed = last + APART + before[one.name].bottom - before[one.name].top - BOTTOM
+                there = [x.name for x in found if x.image and (x == one or x.page == flow.page)]
+                behind = floating[one.image][0] > flow.page
+                smaller = {} if behind else _smaller([before[x] for x in there], fit, needed)
+                yield one.name, flow.page, smaller
+        flow = one
+
+
+def _smaller(figures: list[Place], fit: Fit, needed: float) -> Fit:
+    """Return sizes of pictures that are so much less high together; none if that is too small."""
+    sizes = {x.name: fit.get(x.name, (1.0, "here")) for x in figures}
+    high = {x.name: x.picture * sizes[x.name][0] for x in figures if sizes[x.name][1] == "here"}
+    factor = 1 - needed / max(sum(high.values()), 1e-9)
+    smaller: Fit = {name: (round(sizes[name][0] * factor, 3), "here") for name in high}
+    return smaller if high and min(smaller.values())[0] >= SMALLEST else {}
