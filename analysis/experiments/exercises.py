@@ -169,5 +169,8 @@ EXERCISES = (
     (_unbiased_logit, Sentence("complete the square in the integral of e^(σg) over a normal g")),
     (_normalised, Sentence("the bias is about a_j(aᵀRa − (Ra)_j): how does R depend on m?")),
     (_sum, Sentence("D is 1 everywhere, plus s − 1 at the keys found: what is left of D?")),
-    (_landmarks, Sentence("a landmark z leaves A − aaᵀ/a_z, with a its column of A")),
+    (
+        _landmarks,
+        Sentence("z leaves A − aaᵀ/a_z, a its column; best is to leave small eigenvalues"),
+    ),
 )

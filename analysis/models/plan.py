@@ -128,11 +128,8 @@ class Plan:
         ValueError
             The text is not a plan; the message names the error and its place.
         """
-        try:
-            found = json.loads(text, object_pairs_hook=_once)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"a plan is one JSON object, and this is none: {error}") from None
-        if not isinstance(found, dict) or not isinstance(found.get("heads"), dict):
+        found = text_files.json_object("a plan", text)
+        if not isinstance(found.get("heads"), dict):
             raise ValueError('a plan is one JSON object {"model": …, "heads": {"3.1": SPEC, …}}')
         heads = {_pair(name): _method(name, spec) for name, spec in found.pop("heads").items()}
         return cls(found.pop("model", None), heads, found)
@@ -239,15 +236,6 @@ def _other_weights(plan: Plan, digests: Mapping[str, str]) -> list[str]:
         f"the weights in {one_line(name)} are not those that the plan was made for"
         for name in sorted(other)
     ]
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict; raise ValueError if it has a name twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"{one_line(twice, 60)} is there twice")
-    return found
 
 
 def _pair(name: str) -> HeadIndex:

@@ -1,7 +1,6 @@
 """``expqk exercise``."""
 
 import argparse
-import json
 from pathlib import Path
 
 from figures.command import options
@@ -25,10 +24,8 @@ def run(arguments: argparse.Namespace) -> int:
     from analysis.inputs import text_files
     from figures.words.translation import speaking, tr
 
-    try:
-        answers = json.loads(text_files.read_text(arguments.answers))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{arguments.answers} is no JSON: {error}") from None
+    text = text_files.read_text(arguments.answers)
+    answers = text_files.json_object(str(arguments.answers), text)
     judged, hint = check(arguments.number, answers)
     with speaking(arguments.lang):
         for what, right in judged.items():

@@ -171,5 +171,6 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys, refused):
     assert "1.64" not in said
     assert main(["exercise", "check", "7", str(path), "--lang", "zh"]) == 1
     assert "正确" in capsys.readouterr().out
-    path.write_text("[", "utf-8")
-    assert "is no JSON" in refused("exercise", "check", "7", path)
+    for text in ("[", "[1]", "null", "9" * 5000, "[" * 100_000, '{"sigma": 1, "sigma": 2}'):
+        path.write_text(text, "utf-8")
+        assert f"{path} must be one JSON object: " in refused("exercise", "check", "7", path)

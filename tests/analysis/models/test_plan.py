@@ -23,8 +23,8 @@ def test_file_reads_back_with_heads_in_order_and_facts_kept(tmp_path):
 
 @pytest.mark.parametrize(("changed", "message"), [
     ("[1]", "one JSON object"),
-    ("{", "and this is none"),
-    ("[" * 100_000, "and this is none"),
+    ("{", "one JSON object: Expecting"),
+    ("[" * 100_000, "one JSON object: maximum"),
     (GOOD | {"heads": [1]}, "one JSON object"),
     (GOOD | {"heads": {"3": "exact()"}}, "LAYER.HEAD such as 3.1, got '3'"),
     (GOOD | {"heads": {"03.1": "exact()"}}, "LAYER.HEAD such as 3.1, got '03.1'"),
