@@ -24,7 +24,7 @@ from figures.words.translation import mark, speaking, tr
 EXAMPLES = ('expqk substitute MODEL_DIR TEXT --method "sink_window(k=32)"',)
 HEADS = (
     mark("KL"), mark("perplexity"), mark("same"), mark("tv own"), mark("drifted"), mark("reads"),
-    mark("use"), mark("method"),
+    mark("status"), mark("method"),
 )  # fmt: skip
 USES = mark("runnable"), mark("all logits"), mark("future")
 

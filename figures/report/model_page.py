@@ -224,14 +224,15 @@ def answers(found: Results) -> list[str]:
         budget=amount_text(facts["budget"], facts["currency"]),
         share=facts["budget"] / facts["exact_price"],
     )  # fmt: skip
-    alone = tr(
-        "Each head alone: on {used} of the heads a method is cheaper than exact attention "
-        "and has less than half of uniform attention's error, most often {best}. On {kept} "
-        "of the heads there is none.",
-        used=len(advised) - kept,
-        best=_counted(used, 2) if used else tr("none"),
-        kept=kept,
-    )
+    one = (
+        mark("Each head alone: on {used} of the heads a method is cheaper than exact attention "
+             "and has less than half of uniform attention's error, most often {best}. On {kept} "
+             "of the heads there is none.")
+        if used
+        else mark("Each head alone: on none of the {kept} heads a method is cheaper than exact "
+                  "attention and has less than half of uniform attention's error.")
+    )  # fmt: skip
+    alone = tr(one, used=len(advised) - kept, best=_counted(used, 2), kept=kept)
     together = tr(
         "All heads together: the plan pays more where the model is sensitive, and less elsewhere; "
         "its methods are {methods}.",
@@ -255,7 +256,7 @@ def _against_single(found: Results, one: dict[str, Any] | None) -> str:
     if found.gain is None or one is None:
         return tr("No single method for all heads is so cheap.")
     known = {
-        "name": tr(", ").join([looks.label(one["method"]), one["method"]]),
+        "name": tr("{name} ({count})", name=looks.label(one["method"]), count=one["method"]),
         "kl": kl_of(one),
         "gain": f"{found.gain.mean:.2f} ± {found.gain.stderr:.2f}",
     }
@@ -313,7 +314,7 @@ def plan_table(found: Results) -> pd.DataFrame:
         {
             tr("method"): name,
             tr("heads"): part.total(),
-            tr("most often"): ", ".join(f"`{spec}` {n}" for spec, n in part.most_common(2)),
+            tr("most often"): tr(", ").join(f"`{spec}` {n}" for spec, n in part.most_common(2)),
         }
         for name, part in sorted(rows.items(), key=lambda item: -item[1].total())
     ]

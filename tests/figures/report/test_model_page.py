@@ -81,7 +81,7 @@ def test_sentences_before_the_run_and_five_after_it():
     assert "On 136 positions of the second half of t.txt, which was not used for choosing" in after
     assert "at 75% and moves its next-word distribution by a KL of 0.50 ± 0.06 nats" in after
     assert "Its perplexity on tokens 66…200 goes from 10 to 12.5" in after
-    assert f"sink and window, {WINDOW}. It does worse, by 0.25 ± 0.06: its KL is 0.75" in single
+    assert f"sink and window ({WINDOW}). It does worse, by 0.25 ± 0.06: its KL is 0.75" in single
 
 
 def test_a_plan_that_loses_ties_or_pays_for_everything_is_said_to():
