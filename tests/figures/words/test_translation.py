@@ -172,7 +172,7 @@ def test_each_word_is_said_once_in_both_languages():
 
 @pytest.mark.listed
 def test_one_word_per_term_in_all_chinese_texts(pytestconfig):
-    kinds = "*.zh-CN.md", "docs/**/*.zh-CN.[mi]*", "figures/**/*.zh-CN.md", "figures/**/*.po"
+    kinds = "*.zh-CN.md", "docs/**/*.zh-CN.[mi]*", "figures/**/*.zh*.md*", "figures/**/*.po"
     paths = [path for kind in kinds for path in pytestconfig.rootpath.glob(kind)]
     assert len(paths) > 25
     known = tomllib.loads(Path(glossary.__file__).with_suffix(".toml").read_text("utf-8"))
