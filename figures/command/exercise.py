@@ -29,5 +29,6 @@ def run(arguments: argparse.Namespace) -> int:
     judged, hint = check(arguments.number, answers)
     with speaking(arguments.lang):
         for what, right in judged.items():
-            print(tr("{what}: right", what=what) if right else f"{what}: {tr(hint)}")
+            wrong = tr("{spec}: {reason}", spec=what, reason=tr(hint))
+            print(tr("{what}: right", what=what) if right else wrong)
     return int(not all(judged.values()))
