@@ -48,13 +48,7 @@ class Place(NamedTuple):
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the place of a folder in the format of Hugging Face, or of one GGUF file.
-
-        Raises
-        ------
-        ValueError
-            There is no model, or there are several.
-        """
+        """Return the place of a folder in the format of Hugging Face, or of one GGUF file."""
         path = Path(path)
         # Without trust_remote_code=False transformers would ask at the terminal.
         local = {"local_files_only": True, "trust_remote_code": False}
@@ -275,13 +269,7 @@ def digest(path: str | os.PathLike[str]) -> str:
 
 
 def texts(model_dir: str | os.PathLike[str], *paths: str | os.PathLike[str] | None) -> list[str]:
-    """Return the texts of files that are not None; an error of the model comes first.
-
-    Raises
-    ------
-    OSError, ValueError
-        There is no model or no such file, or the file is not UTF-8.
-    """
+    """Return the texts of files that are not None; an error of the model comes first."""
     Place.from_path(model_dir)
     return [read(path) for path in paths if path is not None]
 

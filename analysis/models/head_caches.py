@@ -86,12 +86,8 @@ class HeadCaches:
     def prompt(self, q: Array, k: Array, v: Array, exactly: Array) -> Array:
         """Return the outputs of the prompt's tokens, and fill the caches for decoding.
 
-        Parameters
-        ----------
-        q, k, v : (heads, n, d), (kv_heads, l, d), (kv_heads, l, c)
-            Scaled, so that logits are q·k. The queries are the last n of l positions.
-        exactly : (heads, n, c)
-            The outputs of exact attention, used for heads whose method is exact attention.
+        Logits are q·k for q (heads, n, d), the last n of l positions, and k (kv_heads, l, d).
+        `exactly` has the outputs of exact attention (heads, n, c), for heads that keep it.
         """
         n, l = q.shape[1], k.shape[1]
         mask = looking_back(n, l, self.window)

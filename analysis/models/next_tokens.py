@@ -41,21 +41,17 @@ class Change(NamedTuple):
 def changed(ids: Array, read: pd.DataFrame, decode: Callable[[Sequence[int]], str]) -> list[Change]:
     """Return three positions where the next token differs: with the most, median and least KL.
 
+    Fewer if there are fewer such positions. Tokens that cannot be shown, such as parts of a
+    character, and the last position, which has no next token, are left out.
+
     Parameters
     ----------
     ids : (n,)
-        The tokens of the text.
     read : DataFrame
         Columns ``kl``, ``own_token``, ``own_probability``, ``plan_token``, ``plan_probability``;
         the index is the position.
     decode : callable
         Maps token ids to text.
-
-    Returns
-    -------
-    list of Change
-        Fewer than three if there are fewer such positions. Tokens that cannot be shown, such as
-        parts of a character, and the last position, which has no next token, are left out.
     """
     differing = read[(read.own_token != read.plan_token) & np.isfinite(read.kl)]
     every = []

@@ -229,10 +229,7 @@ class Config:
     def plan(self, folder: str | Path = ".") -> SweepPlan:
         """Return the cells of the sweep; relative paths of files start at ``folder``.
 
-        Raises
-        ------
-        ConfigError
-            A value is out of range, or the sweep has no cells; the message names the key.
+        ConfigError names the key of a value out of range, and says if the sweep has no cells.
         """
         methods: list[Method] = [
             _at(f"methods[{i}]", parse, spec) for i, spec in enumerate(self.methods)
@@ -261,13 +258,8 @@ class Config:
 def load(path: str | Path) -> Config:
     """Read a config.
 
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    ConfigError
-        The file is not TOML (the message has the line), or a key is unknown, missing or has a wrong
-        type.
+    ConfigError names the line that is not TOML, or the key that is unknown, missing or of a wrong
+    type.
     """
     path = Path(path)
     return loads(read_config(path), path.name)

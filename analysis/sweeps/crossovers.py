@@ -109,14 +109,8 @@ def root(
 ) -> float:
     """Return the temperature at which two methods have equal errors on a head, or NaN.
 
-    Parameters
-    ----------
-    x : Head
-    methods : two of Method
-        Without random draws; the first is the better one below the crossing.
-    metric : str
-    known : dict
-        Both errors at some temperatures, ascending: `crossing` looks between these.
+    The methods draw nothing at random, and the first is the better one below the crossing. `known`
+    has both errors at some temperatures, ascending: `crossing` looks between these.
 
     Examples
     --------

@@ -34,14 +34,7 @@ class CellsFailed(RuntimeError):
 class SweepStore(Store):
     """The cells of a sweep, one file per cell, and their order.
 
-    Parameters
-    ----------
-    folder : str or Path
-
-    Raises
-    ------
-    StoreError
-        The path is a file, or the folder holds something else.
+    A path to a file, or to a folder that holds something else, raises StoreError.
     """
 
     suffix = ".csv"
@@ -58,13 +51,7 @@ class SweepStore(Store):
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """The manifest that `open` wrote; empty if there is none.
-
-        Raises
-        ------
-        StoreError
-            The manifest is damaged, or of a later format.
-        """
+        """The manifest that `open` wrote; empty if there is none, StoreError if it is damaged."""
         path = self.folder / "manifest.json"
         if path.exists() and not path.is_file():  # a pipe, which would never end
             raise StoreError(f"{path} is not a file")

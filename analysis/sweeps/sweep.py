@@ -156,16 +156,8 @@ class Cell(Task):
 class Absent(NamedTuple):
     """A method without cells on an input.
 
-    Attributes
-    ----------
-    method : str
-    budget : float
-        −1 if there is no budget.
-    input : str
-    refusal : str or None
-        Why the method is undefined under the mask of the input; None if no size fits the budget.
-    currency : str
-        The currency of the budget.
+    `refusal` says why the method is undefined under the mask of the input, and is None if no size
+    fits the budget. `budget` is −1 if there is none.
     """
 
     method: str
