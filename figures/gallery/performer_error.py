@@ -8,19 +8,16 @@ from matplotlib.figure import Figure
 from analysis.experiments.performer_error import (
     EPS,
     FAMILIES,
-    SIZES,
     WITH_EPS,
     D,
     M,
     compute as compute,
-    sized,
 )  # fmt: skip
 from figures.drawing import looks, style
 from figures.words.translation import tr
 
 TITLE = "Why a Performer is off by 70 %"
 ORDER = 120
-DRAWN = "positive", "generalized_exponential"
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -29,9 +26,8 @@ def draw(table: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(7.0, 3.4))
         kernel, output = figure.subplots(1, 2)
         measured = table[table.metric == "output_relative_error"]
-        families = _by_family(table)
-        for family in DRAWN:
-            part = families[family]
+        for family in FAMILIES:
+            part = looks.of_methods(table, family)
             look = looks.look(part.method.iloc[0])
             line = part[part.metric == "expected_kernel_relative_frobenius"]
             kernel.plot(line.budget / 2, line.value, **look)
@@ -49,11 +45,6 @@ def draw(table: pd.DataFrame) -> Figure:
             style.ticks(ax, (16, 64, 256, 1024, 4096))
         style.legend(figure, [kernel, output], columns=2)
     return figure
-
-
-def _by_family(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    specs = {str(sized(f, m)): f for f in FAMILIES for m in SIZES}
-    return dict(list(table.groupby(table.method.map(specs))))
 
 
 def finding(table: pd.DataFrame) -> str:

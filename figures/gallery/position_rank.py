@@ -28,12 +28,9 @@ def _of_width(d_p: int, seed: int) -> list[Row]:
     rows: list[Row] = []
     for where, logits in (("input", head.at_input()), ("logits", head.at_logits())):
         place = (N, D, D_H, d_p, 1, where)
-        rows += [(*place, name, float(rank)) for name, rank in position_rank.ranks(logits).items()]
-    built = position_rank.construction(N, D, D_H, d_p)
-    built_rank = position_rank.ranks(built.at_logits())["logits"]
-    bound = min(D_H + d_p, N)
-    place = (N, D, D_H, d_p, 1, "logits")
-    return [*rows, (*place, "construction", float(built_rank)), (*place, "bound", float(bound))]
+        ranks = position_rank.ranks(logits)
+        rows += [(*place, name, float(ranks[name])) for name in ("logits", "exp")]
+    return rows
 
 
 def compute(profile: Profile) -> pd.DataFrame:
@@ -58,15 +55,14 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def finding(table: pd.DataFrame) -> str:
-    one = table[table.metric.isin(["logits", "exp"])]
-    at = one.set_index(["where", "metric", "d_p"]).value.sort_index()
+    at = table.set_index(["where", "metric", "d_p"]).value.sort_index()
     return tr(
         "Positions at the input leave logits of rank {first:g}, at the logits {last:g} (d_p = "
         "{d_p}); after exp no rank is below {after:g} of {n}.",
         first=at["input", "logits"].max(),
         last=at["logits", "logits", D_P],
         d_p=D_P,
-        after=one.value[one.metric == "exp"].min(),
+        after=table.value[table.metric == "exp"].min(),
         n=N,
     )
 

@@ -24,7 +24,6 @@ STATES = {"quick": (4, 16), "default": (4, 8, 16, 32)}
 POSITIONS = {"quick": 12, "default": 32}
 MOST_HEADS = 4
 EPSILON = 1e-2
-WINDOW = 32  # last keys that a model with a window attends to exactly
 LOOKS = {
     "eckart_young": (mark("whole matrix at rank m (SVD)"), looks.PALETTE[2], "--", "v"),
     "ungated": (mark("m features, best found"), looks.PALETTE[1], "-", "s"),
@@ -46,20 +45,14 @@ def _rows(x: Head, states: tuple[int, ...], positions: int) -> list[Row]:
     found = state_rank.profile(P, x.mask, epsilon=EPSILON, positions=positions)
     for position, count in zip(found.position, found.epsilon_rank):
         add("epsilon_rank", count, int(position))
-    whole = rank.summary(P, epsilon=EPSILON)
-    add("epsilon_rank", whole["epsilon_rank"])
-    add("numerical_rank", whole["numerical_rank"])
+    add("epsilon_rank", rank.summary(P, epsilon=EPSILON)["epsilon_rank"])
     bounds = state_rank.lower_bound(P, states, mask=x.mask, partition="best")
-    hybrid = state_rank.lower_bound(P, states, mask=x.mask, window=WINDOW, partition="best")
     s = rank.singular_values(P)
-    ordered = -np.sort(-P, axis=1)
-    for m, bound, beside in zip(states, bounds, hybrid):
+    for m, bound in zip(states, bounds):
         add("lower_bound", bound, m=m)
-        add("lower_bound_beside_a_window", beside, m=m)
         add("recurrence", recurrence(P, m).error, m=m)
         add("ungated", ungated(P, m, sweeps=20), m=m)
         add("eckart_young", np.sqrt(np.square(s[m:]).sum() / np.square(s).sum()), m=m)
-        add("largest_entries", np.linalg.norm(ordered[:, m:]) / np.linalg.norm(P), m=m)
     return rows
 
 

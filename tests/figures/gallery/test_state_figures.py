@@ -43,11 +43,7 @@ def test_ranks_and_errors_are_those_of_the_heads():
     bound = state_rank.lower_bound(P, 4, partition="best")
     assert part["lower_bound", -1, 4] == pytest.approx(bound, rel=1e-9)
     assert part["eckart_young", -1, 4] == pytest.approx(np.linalg.norm(s[4:]) / np.linalg.norm(s))
-    ordered = -np.sort(-P, axis=1)
-    share = np.linalg.norm(ordered[:, 4:]) / np.linalg.norm(P)
-    assert part["largest_entries", -1, 4] == pytest.approx(share)
     wide = found[found.states > 0].pivot_table("value", ["head", "states"], "metric")
-    assert (wide.lower_bound_beside_a_window <= wide.lower_bound).all()
     assert (wide.lower_bound < wide[["recurrence", "ungated", "eckart_young"]].min(axis=1)).all()
 
 

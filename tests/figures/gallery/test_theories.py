@@ -5,7 +5,6 @@ import functools
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from analysis import inputs
@@ -13,7 +12,6 @@ from analysis.advice.pitfalls import OneStream, RawQR, concentration, with_eps
 from analysis.experiments import collision, performer_error
 from analysis.experiments.profile import Profile, trials
 from analysis.moments import expected_error, monte_carlo
-from analysis.sweeps.sweep import COLUMNS
 from approx import parse
 from approx.estimate import exact
 from approx.estimate.approximation import Approximation
@@ -73,9 +71,11 @@ def test_sines_and_cosines_win_below_the_published_angles(columns, angles):
 # coupling_gain
 
 
-def ratios(coupling, metric="mse_ratio"):
+def ratios(coupling):
     part = table("coupling_gain")
-    part = part[(part.metric == metric) & (part.method.map(coupling_gain._coupling) == coupling)]
+    part = part[
+        (part.metric == "mse_ratio") & (part.method.map(coupling_gain._coupling) == coupling)
+    ]
     return part.pivot(index="squared_sum", columns="d", values="value")
 
 
@@ -84,11 +84,9 @@ def test_couplings_gain_as_theory_says():
     assert (simplex <= orthogonal + 1e-9).all(axis=None)  # 24 nodes of quadrature: 1e-12 or so
     assert (orthogonal <= bound + 1e-12).all(axis=None)
     assert (bound <= 1 + 1e-12).all(axis=None)
-    for name in ("orthogonal", "simplex", "zero_mean", "antithetic"):
+    for name in ("orthogonal", "simplex", "zero_mean"):
         # relative covariances are ≥ −1 each, (b − 1) of them beside e^30
         np.testing.assert_allclose(ratios(name).iloc[-1], 1.0, atol=64 * np.exp(-30.0) * 2)
-    few = ratios("orthogonal", "few_mse_ratio").loc[coupling_gain.AT]
-    assert (few.sort_index().diff().dropna() > 0).all()
     # two blocks of d grow with d: their gain does not vanish
     many = orthogonal.loc[coupling_gain.AT]
     assert (many.sort_index().diff().dropna() < 0).all()
@@ -105,20 +103,13 @@ def test_families_are_ordered_as_theory_orders_them():
     wide = table("log_variance").assign(family=family).pivot(
         index=["input", "norm"], columns="family", values="value"
     )  # fmt: skip
-    assert (wide.trigonometric < wide.random_phase).all()
-    # cosh x − 1 of a pair is below (e^x − 1)/2 of two
-    assert (wide.hyperbolic < wide.positive).all()
     # A* minimises the mean log second moment, of which the variance is all but 1 at large norms
     far = wide[wide.index.get_level_values("norm") >= 2]
     for better, worse in (
         ("generalized_exponential", "positive"),
         ("dense_exponential", "generalized_exponential"),
-        ("shifted_positive", "generalized_exponential"),
     ):
         assert (far[better] <= far[worse] + 1e-3).all(), (better, worse)
-    # off the centre the shift is what matters, where inputs are centred it is nothing
-    off = far.xs("clustered, off centre")
-    assert (off.generalized_exponential - off.shifted_positive > 1).all()
 
 
 def test_inputs_have_the_norms_they_are_said_to_have():
@@ -228,23 +219,12 @@ def test_sampled_variance_holds_the_line_where_it_is_believable():
     assert min(seen.values()) >= 3  # both sides are shown
 
 
-def test_a_sample_that_missed_its_tail_is_not_believable():
-    """At 1000 draws and t = 1.6 the variance of hyperbolic features comes out 4 times too small."""
-    method = parse(f"hyperbolic(m={inverse_temperature.M})")
-    rows = inverse_temperature._rows(X, method, PAIR, 1000, 0)
-    found = pd.DataFrame(rows, columns=list(COLUMNS))
-    found = found[found.temperature == 1.6].set_index("metric").value
-    cold = X.at_temperature(1.6)
-    known = method.moments(cold.Q, cold.K).log_relative_variance[PAIR]
-    assert found["sampled_high"] < known - np.log(2)  # two standard errors do not see it
-    assert not found["believable"]
-
-
 def test_positive_features_end_as_a_straight_line():
     part = table("inverse_temperature").set_index(["method", "metric", "temperature"]).value
-    part = part[inverse_temperature.SPECS[0]]
-    expected = np.log(np.expm1(part["squared_sum"]) / inverse_temperature.M)
-    np.testing.assert_allclose(part["log_relative_variance"], expected, rtol=1e-12, atol=1e-12)
+    line = part.sort_index()[inverse_temperature.SPECS[0], "log_relative_variance"]
+    squares = np.square(X.Q[PAIR[0]] + X.K[PAIR[1]]).sum() / line.index
+    expected = np.log(np.expm1(squares) / inverse_temperature.M)
+    np.testing.assert_allclose(line, expected, rtol=1e-12, atol=1e-12)
 
 
 # performer_error
