@@ -191,7 +191,7 @@ def parser(*asked: str) -> argparse.ArgumentParser:
             more = getattr(command, "MORE", "")
             one.description = textwrap.fill(f"{about} {more}".rstrip(), WIDTH)
             one.epilog = "\n".join(["examples:", *(f"  {each}" for each in command.EXAMPLES)])
-            one.set_defaults(run=command.run, jobs=1)  # of commands without the option
+            one.set_defaults(run=command.run, parser=one, jobs=1)  # of commands without the option
             options.add(one, "max-memory")
             command.add(one)
     return top

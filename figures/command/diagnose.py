@@ -36,6 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
     from figures.show import diagnosis
     from figures.words.translation import speaking
 
+    options.refuse_idle(arguments, "dry-run", "scheduler", "json", "out")
+    options.refuse_idle(arguments, "method", "references", "screen")
+    options.refuse_idle(arguments, "references", "screen")
     if arguments.out is not None:
         output_files.usable(arguments.out, style.files("diagnosis"))
     asked = options.measured(arguments) | options.given(arguments, "accept", "screen", "budget")

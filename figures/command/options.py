@@ -135,6 +135,17 @@ def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in names}
 
 
+def refuse_idle(arguments: argparse.Namespace, beside: str, *names: str) -> None:
+    """Refuse those of some options that were given beside one that makes no use of them."""
+    idle = [
+        action.option_strings[0] if action.option_strings else str(action.metavar)
+        for action in arguments.parser._actions
+        if action.dest in names and getattr(arguments, action.dest) not in (action.default, [])
+    ]
+    if idle and getattr(arguments, beside.replace("-", "_")):
+        raise ValueError(f"--{beside} makes no use of {', '.join(idle)}")
+
+
 def add_file(parser: argparse.ArgumentParser) -> None:
     """Add a file of tensors, and which of its heads are looked at."""
     about = "queries and keys: .npz, .safetensors, or a folder of .npy"

@@ -43,6 +43,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     checkpoints.texts(arguments.model, *arguments.text, arguments.held_out)
+    options.refuse_idle(
+        arguments, "check", "text", "start", "in_place", "currency", "out", "held_out", "needle",
+        "method", "max_tokens", "seed", "scheduler",
+    )  # fmt: skip
     if arguments.check is not None:
         return _check(arguments)
     if not arguments.text or arguments.out is None:

@@ -56,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.rebuild:
         if arguments.title or arguments.author or arguments.model:
             raise ValueError("--rebuild takes all but notes.md from report.md: edit it there")
+        folder = ("qk", "profile", "lang") if arguments.out else ()  # else it has their names
+        options.refuse_idle(arguments, "rebuild", "heads", "budget", "currency", "seed", *folder)
         rebuild(out)
     else:
         executable()  # fails before anything is computed

@@ -56,6 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
     checkpoints.texts(arguments.model, arguments.text)
     if not (arguments.method or arguments.plan):
         raise ValueError("give at least one --method SPEC or --plan FILE")
+    of_methods = "heads", "layers", "budget", "currency"
+    options.refuse_idle(arguments, "needle", *of_methods, "skip", "errors", "scheduler")
+    if not arguments.method:
+        options.refuse_idle(arguments, "plan", *of_methods)
     plans: dict[str, Plan | Method] = {path.stem: Plan.read(path) for path in arguments.plan}
     choices = plans | {spec: parse(spec) for spec in arguments.method}
     how = options.given(arguments, "max_tokens", "seed", "jobs")

@@ -49,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     for absent in whole.absent:
         print(f"absent: {absent}", file=sys.stderr)
     if arguments.dry_run:
+        options.refuse_idle(arguments, "dry-run", "scheduler")
         _describe(store, planned, jobs=arguments.jobs, retry_failed=arguments.retry_failed)
         return 0
     about = sweeping.described(whole)

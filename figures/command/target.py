@@ -54,6 +54,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    options.refuse_idle(arguments, "method", "references")
     if arguments.out is not None:
         output_files.usable(arguments.out, style.files("needed"))
     errors = {m: getattr(arguments, name.replace("-", "_")) for name, (m, _) in ERRORS.items()}
