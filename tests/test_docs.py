@@ -127,6 +127,7 @@ def test_a_page_in_chinese_has_the_code_numbers_and_parts_of_the_english_one(pat
     prose = [BLOCK.sub("", text) for text in (english, other)]
     for one, same in zip(blocks(english), blocks(other), strict=True):
         assert alike(one, same), same
+        assert not re.search(r"# [A-Za-z]+ [a-z]+ [^\u4e00-\u9fff]*$", same[1], re.MULTILINE), same
     one, same = (re.findall(r"^!\[.+\]\((.*)\)$", text, re.MULTILINE) for text in prose)
     assert same == [str(chinese(Path(picture))) for picture in one]
     assert all((path.parent / picture).is_file() for picture in same)
