@@ -104,7 +104,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 style.curve(ax, values, (FLOOR, CEILING), **look)
             for width, degree in zip(_widths(medians), DEGREES):
                 ax.annotate(
-                    f"$p={degree}$", (width, 1.0), (0, -2), ha="center", va="top", xycoords=top,
+                    f"$N={degree}$", (width, 1.0), (0, -2), ha="center", va="top", xycoords=top,
                     textcoords="offset points", size=style.SMALL,
                 )  # fmt: skip
             most = max(most, medians["rank"].max())
@@ -153,7 +153,7 @@ def _entries(table: pd.DataFrame) -> int:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "{n} queries and keys, t = 1; medians. p: degree; dotted: full rank; pale: found from the "
+        "{n} queries and keys, t = 1; medians. N: degree; dotted: full rank; pale: found from the "
         "whole matrix.",
         n=amounts.span([*table.n, *table.l]),
     )

@@ -17,8 +17,7 @@ import pandas as pd
 from analysis.advice import measurement
 from analysis.advice.verdict import TIE
 from analysis.costs.budget import amount_text
-from analysis.experiments import decomposition, polynomial_rank, rational
-from analysis.experiments.moments import QUANTILE
+from analysis.experiments import decomposition, moments as experiment, polynomial_rank, rational
 from analysis.experiments.profile import Profile, nearest_to_one, rank_1_price
 from analysis.models.pipeline import Results
 from analysis.runs import engines, output_files, tasks
@@ -299,6 +298,8 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "own": len(profile.advised),
         "trials": profile.trials,
         "draws": profile.draws,
+        "matrix_draws": min(profile.draws, experiment.MOST_DRAWS),
+        "matrix_size": min(experiment.COUNT, max(x.n for x in profile.inputs)),
         "seed": profile.seed,
         "profile": profile.name,
         "n": max(max(x.n, x.l) for x in profile.inputs),
@@ -318,7 +319,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "ranked": ranks.n.max(),
         "rank_temperatures": [f"{t:g}" for t in sorted(ranks.temperature.unique())],
         "rank_table": theory.rank_table(ranks),
-        "quantile": numbers.spaced_percent(QUANTILE),
+        "quantile": numbers.spaced_percent(experiment.QUANTILE),
         "features": sentences.features(samples),
         "criterion": moments.criterion(),
         "bias_sentence": sentences.bias_of_polynomials(samples),

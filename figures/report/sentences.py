@@ -239,14 +239,14 @@ def answers(computed: dict[str, pd.DataFrame]) -> pd.DataFrame:
     computed : dict of DataFrame
         summary, advice, rank, moments.
     """
-    sure = tr("Computed from all singular values.")
     rows = [
-        (tr("rank"), rank.finding(computed["rank"]), sure),
+        (tr("rank"), rank.finding(computed["rank"]), tr("From all singular values.")),
         (tr("bias and variance"), *_random(computed["moments"])),
         (tr("entries or low rank"), *_class(computed["summary"])),
-        (tr("methods that can be run"), *_runnable(computed["advice"])),
+        (tr("runnable methods"), *_runnable(computed["advice"])),
     ]
-    return pd.DataFrame(rows, columns=[tr("question"), tr("answer"), tr("how sure")])
+    said = [(name, tr("{said} {sure}", said=said, sure=sure).strip()) for name, said, sure in rows]
+    return pd.DataFrame(said, columns=[tr("question"), tr("answer, and how sure it is")])
 
 
 def _class(table: pd.DataFrame) -> tuple[str, str]:
@@ -255,15 +255,11 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
         return tr(
             "These methods are matched by stored values only, so they are not compared "
             "in this currency."
-        ), "–"
-    sure = tr(
-        "Computed without draws. No support of as many entries has less error; a better low rank "
-        "may exist."
-    )
+        ), ""
+    sure = tr("No support of as many entries has less error; a better low rank may exist.")
     said = tr(
-        "Below a crossover the largest entries, above it the best low rank found, on {crossing}. "
-        "The best sum of both found (GoDec) has the least total variation of the three in "
-        "{share}.",
+        "On {crossing}, entries below a crossover and low rank above it. The best sum of both "
+        "found (GoDec) has the least total variation of the three in {share}.",
         crossing=share_of(crossed > 0),
         share=share(*summary.together(table), mark("cases")),
     )
@@ -317,7 +313,7 @@ def _deviation(logs: pd.Series) -> str:
 
 
 def _random(table: pd.DataFrame) -> tuple[str, str]:
-    sure = tr("In closed form, for one pair of each input; a simulation would miss it.")
+    sure = tr("Closed form, one pair of each input.")
     positive = looks.of_methods(table, "positive")
     closed = positive[positive.metric == "log_relative_variance"]
     if closed.empty:
@@ -325,8 +321,8 @@ def _random(table: pd.DataFrame) -> tuple[str, str]:
     ends = closed.temperature.min(), closed.temperature.max()
     cold, hot = (_deviation(closed.value[closed.temperature == t]) for t in ends)
     said = tr(
-        "Polynomials have bias only, random features variance only. {held} positive features have "
-        "a standard deviation, over the entry, of {cold} at t = {coldest:g} and {hot} at "
+        "Polynomials have bias only, random features variance only. The deviation of {held} "
+        "positive features, over the entry, is {cold} at t = {coldest:g} and {hot} at "
         "t = {hottest:g}.",
         cold=cold,
         hot=hot,

@@ -366,14 +366,14 @@ def test_the_first_table_answers_what_the_report_asks(text, found):
     """Rank from singular values, the deviation from the closed form of the moments of one pair."""
     rows = _section(text, "answer").split("\n| ")[2:]
     assert [row.partition(" |")[0] for row in rows] == [
-        "rank", "bias and variance", "entries or low rank", "methods that can be run",
+        "rank", "bias and variance", "entries or low rank", "runnable methods",
     ]  # fmt: skip
     assert FIGURES["rank"].finding(found["rank"]) in rows[0]
     table = found["moments"].set_index(["metric", "temperature"]).sort_index()
     cold = table.loc["log_relative_variance", found["moments"].temperature.min()]
     cold = cold[cold.method.str.startswith("positive")].value
     tens = [f"$10^{{{log / 2 / math.log(10):.1f}}}$" for log in (cold.min(), cold.max())]
-    assert f"over the entry, of {'–'.join(tens)} at t = 0.25 and " in rows[1]
+    assert f"over the entry, is {'–'.join(tens)} at t = 0.25 and " in rows[1]
     assert text.count(summary.finding(found["summary"])) == 1
 
 
