@@ -166,7 +166,7 @@ def _certificate(ax: Axes, names: Names) -> None:
         *(tr("bound from boxes and {bits} bits a coordinate", bits=bits) for bits in (2, 4)),
     )
     for bound, label, colour in zip(names["rows"], labels, (AMBER, BLUE, GREY), strict=True):
-        ax.plot(rows, bound, ".", markersize=3, color=colour, label=label)
+        ax.plot(rows, bound, ".", markersize=3, color=colour, label=style.lines(label, 28))
     ax.plot(rows, true, color=RED, linewidth=1, label=tr("error"))
     ax.set(xlabel=tr("each query"), ylabel=tr("total variation"), yscale="log", ylim=(1e-4, 1.5))
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
