@@ -1,6 +1,5 @@
 """Small examples of every method, the strategy of their inputs, the error bound of their sums."""
 
-import dataclasses
 import itertools
 import math
 import tracemalloc
@@ -8,18 +7,14 @@ import tracemalloc
 import numpy as np
 from hypothesis import settings, strategies as st
 
-from analysis.moments import monte_carlo
 from approx import METHODS, Mask, parse
 from approx.estimate import exact
-from approx.estimate.corrections import Support, coordinates
-from approx.estimate.masked import Masked
-from approx.method.filling import resized
-from approx.polynomials.elementwise import Elementwise
 from approx.projections import Fixed
 from approx.projections.summand import Entries
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
+from approx.testing import sized
 
 # Parts of other kinds together
 MIXED = (
@@ -60,20 +55,6 @@ def small(name, n, l, d):
         omega = np.random.default_rng(7).standard_normal((3, d))
         return FIXED[name](projection=Fixed(omega, [0.5, 0.3, 0.2]))
     return sized(parse(EXAMPLES[name][0] if name in EXAMPLES else name), n, l, d)
-
-
-def sized(method, n, l, d):
-    opened = {name: part for name, part in method.parts.items() if part.is_template}
-    if opened:
-        parts = {name: sized(part, n, l, d) for name, part in opened.items()}
-        return sized(dataclasses.replace(method, **parts), n, l, d)
-    if not method.is_template:
-        return method
-    size = method.sized_by
-    if size is not None and (size.counts == "entries" or (size.most and method != type(method)())):
-        return resized(method, (l + 1) // 2)
-    budgets = (x * (n + l) / n for x in (2, 4, 8, 16, 64))
-    return next(filter(None, (method.within(x, n=n, l=l, d=d) for x in budgets)))
 
 
 # Sized by default, and larger than the matrices of tests
@@ -166,69 +147,10 @@ def under(name, Q, K, seed=0, masks=("causal", "hiding")):
                 yield made(name, Q, K, seed, mask)[0]
 
 
-def sizes(A):
-    """Return Σ_r |left_ir right_jr| + |S_ij| at the row scale, (n, l), and that scale.
-
-    Each way of adding the terms of an entry differs from their true sum by at most
-    ``roundings(A)`` times this.
-    """
-    left, right, log = (np.asarray(x, np.float64) for x in A.scaled_factors())
-    row_log = np.asarray(A.row_log(), np.float64)
-    size = np.abs(left) @ np.abs(right).T * np.exp(log - row_log)[:, None]
-    size += np.finfo(A.dtype).tiny / np.finfo(A.dtype).eps  # products below it have fewer digits
-    low = A.low.low if isinstance(A.low, Masked) else A.low
-    if isinstance(low, Elementwise) and low.polynomial.basis == "chebyshev":
-        # Clenshaw's rule adds c_k T_k(x/B), which need not be small where x is
-        size += np.exp(low.row_log().astype(np.float64) - row_log)[:, None]
-    size[~A.mask.visible()] = 0.0
-    if isinstance(A.correction, Support) and A.correction.weights is not None:
-        at = coordinates(A.correction.matrix)
-        size[at] *= 1.0 + A.correction.weights
-    if A.correction is not None:
-        size += np.abs(A.correction.scaled(row_log.astype(A.dtype)).toarray())
-    return size, row_log
-
-
-def roundings(A):
-    """Return the relative error of a sum of ``rank`` products at |x| ≤ 1, d ≤ 4.
-
-    One eps a term of the sum; each term is a product of exponentials, powers and weights whose
-    exponents are ≤ 16 in size (|ω·x| + |x|²/2, log-scales, logits ≤ 4), and e^y carries |y| eps:
-    four of them.
-    """
-    return (A.rank + A.nnz + sum(A.shape) + 64) * float(np.finfo(A.dtype).eps)
-
-
 def dense(A):
     """Return the estimate at its row scale in float64, and the scale."""
     row_log = A.row_log()
     return A.block(slice(None), shift=row_log).astype(np.float64), row_log.astype(np.float64)
-
-
-def hot(dtype, n=6, d=3):
-    """Return Q, K whose logits reach −10⁴ and come near 10⁴."""
-    rng = np.random.default_rng(3)
-    Q, K = rng.standard_normal((2, n, d))
-    Q[0], K[0] = -K[1], K[1]  # −|k|² for two keys
-    K[2] = -Q[1]
-    Q *= 100 / np.linalg.norm(Q, axis=1, keepdims=True)
-    K *= 100 / np.linalg.norm(K, axis=1, keepdims=True)
-    logits = Q @ K.T
-    assert logits.min() < -9999
-    assert logits.max() > 9000
-    return Q.astype(dtype), K.astype(dtype)
-
-
-def assert_moments(method, Q, K, mask=None, draws=400):
-    """Compare mean and variance of draws with what a method says of itself: |z| ≤ 5 each."""
-    known = method.moments(Q, K, mask=mask)
-    found = monte_carlo(method, Q, K, mask=mask, draws=draws, rng=1)
-    varies = known.log_relative_variance > -60
-    assert varies.any()
-    assert np.abs(found.z).max() <= 5
-    off = np.abs(found.variance - np.exp(known.log_relative_variance))
-    assert (off <= 5 * found.variance_stderr)[varies].all()
-    assert (found.variance[~varies] < 1e-24).all()
 
 
 def assert_covariance(method, Q, K, row, mask=None, draws=500):

@@ -10,12 +10,12 @@ from scipy.special import logsumexp
 from analysis.costs import budget
 from analysis.experiments.profile import Profile, nearest_to_one
 from analysis.inputs import Head
-from analysis.moments.tail_shape import pareto_k, reliable_k
 from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row, head, numbers, with_currency
 from approx import Method, parse
 from approx.checks import Array
 from approx.estimate import exact
+from approx.sample_moments import pareto_k, reliable_k
 
 COUNT = 256  # queries and keys at most: a closed form is a matrix for each method
 SAMPLES = 100  # draws of a method without closed form

@@ -7,14 +7,14 @@ normalised attention, and the tail shape of a sample.
 
 from typing import TYPE_CHECKING
 
+from approx.sample_moments import MonteCarlo as MonteCarlo, pareto_k as pareto_k
+
 _HOMES = {
-    "MonteCarlo": "simulation",
     "NormalisedMoments": "normalised",
     "expected_error": "expected_errors",
     "features_needed": "expected_errors",
     "monte_carlo": "simulation",
     "normalised_moments": "normalised",
-    "pareto_k": "tail_shape",
 }
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
         NormalisedMoments as NormalisedMoments,
         normalised_moments as normalised_moments,
     )
-    from analysis.moments.simulation import MonteCarlo as MonteCarlo, monte_carlo as monte_carlo
-    from analysis.moments.tail_shape import pareto_k as pareto_k
+    from analysis.moments.simulation import monte_carlo as monte_carlo
 else:
     from approx import _lazy
 

@@ -7,14 +7,13 @@ are lognormal. For |q + k|² above about 2 the sample variance of their estimate
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr
 
 from analysis.moments.ratio_samples import Point, RatioDraws, family
-from approx import Approximation, Method, Moments, checks
+from approx import Method, checks
 from approx.checks import Array
 from approx.estimate import exact, memory
 from approx.estimate.masks import Mask, MaskLike
@@ -23,46 +22,7 @@ from approx.kernels.threads import one_thread
 from approx.method import Rng, generator
 from approx.method.evaluation import checked_inputs
 from approx.projections.summand import times
-
-# A sample is reliable up to these limits: the squared relative standard errors of its mean and of
-# its variance, and the distance of its variance from the closed form in standard errors.
-MEAN, VARIANCE, DISTANCE = 0.01, 0.1, 3.0
-
-
-class MonteCarlo(NamedTuple):
-    """Sample moments of estimate/exact over independent draws, entry by entry, (n, l).
-
-    An invisible pair has mean 1 and variance 0, as in `Method.moments`.
-
-    Attributes
-    ----------
-    mean, variance
-        The moments of estimate/exact. If the estimate is unbiased, the mean is 1 and the variance
-        is the relative variance.
-    mean_stderr
-        From the closed-form variance if it is known, else from the sample.
-    variance_stderr
-        From the sample's fourth moment.
-    z
-        (mean − 1 − relative bias)/mean_stderr: standard normal if the closed form holds (or, if no
-        closed form is known, if the estimate is unbiased); 0 without variance and difference.
-    p_value : float
-        The p-value of the largest |z|, corrected for the number of visible entries (Bonferroni).
-    believable
-        Whether the sample is reliable. The standard error of the mean, from the known variance or
-        else the sample variance, must be at most 10 % of exact, or of the expectation if that is
-        larger. The standard error of the sample variance must be at most 32 % (√0.1) of it. A
-        sample cannot show a heavy tail that was never drawn. So if the closed form is known, the
-        sample variance must also be within three of its standard errors of the closed form.
-    """
-
-    mean: Array
-    variance: Array
-    mean_stderr: Array
-    variance_stderr: Array
-    z: Array
-    p_value: float
-    believable: Array
+from approx.sample_moments import MonteCarlo, ratio, rounding, tested
 
 
 @overload
@@ -159,7 +119,7 @@ def monte_carlo(
 
     def one(sample: _PairMoments, seed: np.random.SeedSequence) -> Array:
         estimate = method.approximate(sample.q, sample.k, mask=seen, rng=stream(seed))
-        return _ratio(estimate, sample.truth + sample.log_unit, space)
+        return ratio(estimate, sample.truth + sample.log_unit, space)
 
     many = None
     if space == "kernel" and samples and family(method) is not None:
@@ -243,50 +203,7 @@ class _PairMoments:
         fourth[np.isinf(variance)] = np.inf
         log = self.log_unit
         spread = times(np.sqrt(fourth / draws), 2 * log)
-        lengths = np.linalg.norm(self.q, axis=1)[:, None] * np.linalg.norm(self.k, axis=1)
-        eps = np.finfo(self.q.dtype).eps
-        rounding = 1024 * eps * (1.0 + lengths)  # rounding of exponents, and of long sums
         mean = times(mean, log)
         self.mask.hide(mean, fill=1.0)
         sampled = mean, times(variance, 2 * log), spread
-        return _tested(*sampled, self.known, draws, rounding, self.mask.entries)
-
-
-def _ratio(estimate: Approximation, truth: Array, space: str) -> Array:
-    """Return estimate/exp(truth), after row normalisation in attention space."""
-    if space == "kernel" and estimate.space == "attention":
-        raise ValueError("the method estimates softmax rows: use space='attention'")
-    shift = np.asarray(estimate.row_log(), np.float64)
-    x = np.asarray(estimate.block(slice(None), shift=shift), np.float64)
-    if space == "attention" and estimate.space == "kernel":
-        total = x.sum(axis=1)
-        x = np.divide(x, total[:, None], out=np.zeros_like(x), where=total[:, None] > 0)
-        shift = np.zeros_like(shift)
-    return times(x, shift[:, None] - truth)
-
-
-def _tested(
-    mean: Array,
-    variance: Array,
-    variance_stderr: Array,
-    known: Moments | None,
-    draws: int,
-    rounding: Array,
-    entries: int,
-) -> MonteCarlo:
-    expected = 1.0 + (known.relative_bias if known else np.zeros_like(mean))
-    with np.errstate(over="ignore"):
-        spread = np.exp(known.log_relative_variance) if known else variance
-    stderr = np.sqrt(spread / draws)
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        difference = mean - expected
-        alike = np.abs(difference) <= rounding * (1.0 + np.abs(expected))
-        z = np.where(alike | (stderr == np.inf), 0.0, difference / stderr)
-        z[np.isinf(mean) & np.isinf(expected)] = 0.0
-        relative = np.where((variance > 0) & (spread > 0), variance_stderr / variance, 0.0)
-        agrees = np.abs(variance - spread) <= DISTANCE * variance_stderr + rounding**2
-        believable = spread <= MEAN * draws * np.maximum(expected, 1.0) ** 2
-    largest = float(np.abs(z).max())
-    p_value = min(1.0, 2.0 * float(ndtr(-largest)) * entries)
-    believable &= agrees & (relative**2 <= VARIANCE)
-    return MonteCarlo(mean, variance, stderr, variance_stderr, z, p_value, believable)
+        return tested(*sampled, self.known, draws, rounding(self.q, self.k), self.mask.entries)

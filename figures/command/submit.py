@@ -14,20 +14,16 @@ import pandas as pd
 from analysis.inputs import sample
 from analysis.sweeps.sweep import sweep
 from approx import METHODS, Method, parse
+from approx.testing import check_method, verdict
 from figures.command import options
 from figures.drawing import looks
 from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import speaking, tr
 
 EXAMPLES = ("expqk submit my_method.py",)
-MORE = (
-    "The file defines one subclass of approx.Method, a frozen dataclass with evaluate. The command "
-    "runs the file: give it only code that you trust."
-)
+MORE = "The command runs the file, which defines one approx.Method: give it code that you trust."
 BESIDE = "uniform()", "positive", "nystrom", "top_k", "truncated_svd(space='attention')"
-COLUMNS = {  # metric → format
-    "rank": ".0f", "stored": ".3g", "attention_tv": ".2f", "output_relative_error": ".2g",
-}  # fmt: skip
+COLUMNS = {"rank": ".0f", "stored": ".3g", "attention_tv": ".2f", "output_relative_error": ".2g"}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -37,34 +33,33 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the rows of each head, the nearest method first, with an arrow at one's own."""
+    """Print what each check says of the method, and its rows among others, with an arrow."""
     own, heads, budget = load(arguments.file), list(sample().heads()), arguments.budget
     asked: dict[str, Any] = {"trials": 5, "seed": arguments.seed, "budget": budget}
-    with _blamed(arguments.file, own.__name__):
+    with _blamed(arguments.file, own.__name__), speaking(arguments.lang):
         table = sweep([mine := own()], heads, [1.0], **asked)
+        checked = [(name, *verdict(check)) for name, check in check_method(own)]
     if table.empty:
         raise ValueError(f"nothing of {mine} fits {budget:g} stored values: raise --budget")
-    own_specs = set(table.method)
-    table = pd.concat([table, sweep([*map(parse, BESIDE)], heads, [1.0], **asked)])
+    own_specs, beside = set(table.method), [*map(parse, BESIDE)]
+    table = pd.concat([table, sweep(beside, heads, [1.0], **asked)])
     wide = table.pivot_table("value", ["input", "method"], "metric", aggfunc="median", sort=False)
     with speaking(arguments.lang):
-        titles = tr("method"), tr("rank"), tr("stored"), tr("tv"), tr("output")
-        lines: list[tuple[str, ...]] = [("", *titles)]
+        print(aligned([(tr(x), tr(name) + why) for name, x, why in checked], wrapped={1: 65}))
+        lines = [("", tr("method"), tr("rank"), tr("stored"), tr("tv"), tr("output"))]
         for head, rows in wide.groupby("input", sort=False):
-            lines.append(("", str(head), *[""] * len(COLUMNS)))
-            rows = rows.sort_values("attention_tv", kind="stable").reset_index("method")
-            for row in rows.to_dict("records"):
-                spec = str(row["method"])
-                ours = spec in own_specs
-                cells = [f"{row[column]:{form}}" for column, form in COLUMNS.items()]
-                lines.append(("→" if ours else "", spec if ours else looks.label(spec), *cells))
+            lines.append(("", str(head), "", "", "", ""))
+            for (_, spec), row in rows.sort_values("attention_tv", kind="stable").iterrows():
+                rank, stored, tv, off = (f"{row[name]:{form}}" for name, form in COLUMNS.items())
+                arrow, name = ("→", spec) if spec in own_specs else ("", looks.label(spec))
+                lines.append((arrow, name, rank, stored, tv, off))
         about = tr(
             "Budget: {budget:g} stored values per query row, t = 1. tv: total variation of the "
             "attention weights, median of five draws; output: relative error of P V.",
             budget=budget,
         )
-        print(aligned(lines, wrapped={1: 30}), "", paragraphs([about]), sep="\n")
-    return 0
+        print("", aligned(lines, wrapped={1: 30}), "", paragraphs([about]), sep="\n")
+    return int(any(x == "failed" for _, x, _ in checked))
 
 
 def load(path: Path) -> type[Method]:
@@ -80,9 +75,6 @@ def load(path: Path) -> type[Method]:
             f"{path.name} must define one subclass of approx.Method, a frozen dataclass with a "
             f"new name, got {', '.join(x.__name__ for x in found) or 'none'}"
         )
-    fields = dataclasses.fields(found[0])
-    if bare := [x.name for x in fields if x.init and x.default is x.default_factory]:
-        raise ValueError(f"{path.name}: give {bare[0]} a default: None, if the budget fills it")
     return found[0]
 
 

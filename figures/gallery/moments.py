@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.moments import compute as compute
 from analysis.experiments.profile import nearest_to_one
-from analysis.moments.simulation import DISTANCE, MEAN, VARIANCE
+from approx.sample_moments import DISTANCE, MEAN, VARIANCE
 from figures.drawing import looks, style
 from figures.words.numbers import raised_power
 from figures.words.translation import mark, tr

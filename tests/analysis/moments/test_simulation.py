@@ -12,15 +12,15 @@ import scipy.stats
 from refusals import refuses
 from small import points
 
-from analysis.moments import pareto_k, tail_shape
 from analysis.moments.simulation import _update, monte_carlo
-from approx import Parts, parse
+from approx import Parts, parse, sample_moments
 from approx.combinations.scatterbrain import Scatterbrain
 from approx.estimate import exact
 from approx.method import Method
 from approx.method.tags import RANDOM
 from approx.random_features.positive import Positive
 from approx.random_features.trigonometric import Trigonometric
+from approx.sample_moments import pareto_k
 
 EPS = np.finfo(float).eps
 DRAWS = 1000
@@ -249,7 +249,7 @@ def test_the_shape_is_that_of_the_posterior_mean_summed_one_by_one():
     shares = np.array([1 / sum(math.exp(b - a) for b in logs) for a in logs])
     theta = float(shares @ thetas)
     expected = sum(math.log(1 - theta * a) for a in y) / 50
-    assert tail_shape._shape(y) == pytest.approx(expected, rel=1e-10)
+    assert sample_moments._shape(y) == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.parametrize("k", [-0.5, 0.0, 0.3, 0.7, 1.5])
@@ -273,14 +273,14 @@ def test_the_shape_is_near_that_of_maximum_likelihood():
         likely = scipy.stats.genpareto.fit(tail, floc=0)[0]
         # both have the error (1 + k)/√190 of one sample, and most of it in common
         error = (1 + likely) / math.sqrt(190)
-        assert abs(tail_shape._shape(tail / tail[-1]) - likely) < 0.5 * error
+        assert abs(sample_moments._shape(tail / tail[-1]) - likely) < 0.5 * error
 
 
 def test_a_tail_is_shrunk_and_has_neither_scale_nor_sign():
     for draws, size in ((100, 20), (400, 60)):
         x = np.sort(np.random.default_rng(4).pareto(1.0, draws))
         tail = x[-size:] - x[-size - 1]
-        shape = tail_shape._shape(tail / tail[-1])
+        shape = sample_moments._shape(tail / tail[-1])
         assert pareto_k(x) == pytest.approx((size * shape + 5) / (size + 10), rel=1e-12)
     x = np.random.default_rng(2).standard_t(2, 500)
     k = pareto_k(x)

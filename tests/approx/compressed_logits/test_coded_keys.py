@@ -8,7 +8,7 @@ import naive
 import numpy as np
 import pytest
 from scipy import integrate, stats
-from small import assert_covariance, assert_moments
+from small import assert_covariance
 
 from analysis.errors.metrics import compare
 from approx import Mask, parse
@@ -16,6 +16,7 @@ from approx.compressed_logits.normal_levels import lloyd_max, rotated
 from approx.compressed_logits.sign_sketch import SignSketch, _quadrant
 from approx.compressed_logits.turboquant import rotation_moments
 from approx.method.tags import AUTOREGRESSIVE
+from approx.testing import assert_moments
 
 # Max 1960, table I: the upper levels and the distortion of 2, 4 and 8 levels
 RUNS = 20_000
@@ -186,7 +187,7 @@ KERNELS = (
 @pytest.mark.parametrize("spec", KERNELS)
 def test_mean_variance_and_covariance_of_exp(spec):
     (Q, K), method, mask = drawn(size=0.5), parse(spec), Mask.causal(3, 4)
-    assert_moments(method, Q, K, mask, draws=RUNS // 4)
+    assert_moments(method, Q, K, mask=mask, draws=RUNS // 4)
     assert_covariance(method, Q, K, 2, mask, draws=RUNS // 4)
 
 

@@ -12,14 +12,12 @@ import scipy.sparse
 from hypothesis import given
 from small import (
     NAMES,
+    SPECS,
     assert_within,
     dense,
     few,
-    hot,
     made,
     problems,
-    roundings,
-    sizes,
     small,
     truth,
     under,
@@ -41,11 +39,24 @@ from approx.method.tags import AUTOREGRESSIVE, ORACLE, POSITIONAL, SPECTRAL
 from approx.polynomials.elementwise import Elementwise
 from approx.projections import PROJECTIONS
 from approx.sparse.top_k import TopK
+from approx.testing import (
+    assert_consistent,
+    check_method,
+    extreme_inputs,
+    roundings,
+    term_sizes,
+    verdict,
+)
 
 ALL = slice(None)
 EXAMPLE = {name: small(name, 2, 2, 1) for name in NAMES}
-RANDOM = [name for name, method in EXAMPLE.items() if not method.deterministic]
-DETERMINISTIC = [name for name in NAMES if name not in RANDOM]
+DETERMINISTIC = [name for name, method in EXAMPLE.items() if method.deterministic]
+UNDECIDED = (  # of 400 draws
+    "product_sketch(m=4, law='gaussian')",
+    "squared_sketch(inner=2, degree=6, law='gaussian')",
+    "lsh(family='cross_polytope', hashes=1)",
+    "lsh(family='e2', hashes=2, width=1.5)",
+)
 
 every_method = pytest.mark.parametrize("name", NAMES)
 
@@ -56,59 +67,31 @@ every_method = pytest.mark.parametrize("name", NAMES)
 class Case:
     """An estimate, its entries at its row scale, and how far sums of their terms may be off."""
 
-    def __init__(self, A, problem, rng):
-        self.A, self.rng = A, rng
+    def __init__(self, A, problem):
+        self.A = A
         self.Q, self.K, self.V, _ = problem
         self.values, self.row_log = dense(A)
-        self.error = roundings(A) * sizes(A)[0]
+        self.error = roundings(A) * term_sizes(A)[0]
         self.scale = np.exp(self.row_log)[:, None]
 
 
-def place(size, rng):
-    """Draw a slice or an array of indices, of any order; both may be empty."""
-    if rng.random() < 0.5:
-        return rng.integers(0, size, rng.integers(0, 7))
-    ends = (None if rng.random() < 0.3 else int(x) for x in rng.integers(-size - 1, size + 2, 2))
-    return slice(*ends, int(rng.choice([-2, -1, 1, 2])))
-
-
-def blocks_are_pieces_of_the_whole(case):
-    A, (n, l), shift = case.A, case.A.shape, case.rng.uniform(-3, 3)
-    rows, cols = place(n, case.rng), place(l, case.rng)
-    logits = (case.Q @ case.K.T)[rows][:, cols]
-    np.testing.assert_array_equal(case.values[~naive.seen(A.mask, n, l)], 0.0)
-    log = A.row_log(rows)
+def blocks_take_logits_and_an_output(case):
+    A, rows = case.A, slice(None, None, -2)
+    logits, log = (case.Q @ case.K.T)[rows], A.row_log(rows)
+    np.testing.assert_array_equal(case.values[~naive.seen(A.mask, *A.shape)], 0.0)
     assert_within(log, case.row_log[rows], roundings(A))
-    bound = case.error[rows][:, cols] * math.exp(-shift)
-    want = case.values[rows][:, cols] * math.exp(-shift)
-    at = log + A.dtype.type(shift)
-    assert_within(A.block(rows, cols, shift=at), want, 2 * bound)
-    assert_within(A.block(rows, cols, shift=at, logits=logits), want, bound)
+    assert_within(A.block(rows, shift=log, logits=logits), case.values[rows], case.error[rows])
     out = np.full_like(logits, np.nan)
-    assert A.block(rows, cols, shift=log, out=out) is out
-    np.testing.assert_array_equal(out, A.block(rows, cols, shift=log))
+    assert A.block(rows, shift=log, out=out) is out
+    np.testing.assert_array_equal(out, A.block(rows, shift=log))
 
 
-def dense_is_the_unshifted_block(case):
-    A, D = case.A, case.A.to_dense()
-    assert D.dtype == A.dtype == np.result_type(case.Q, case.K)
-    np.testing.assert_array_equal(D, A.block(ALL))
-    np.testing.assert_array_equal(D, A.block(np.arange(len(D)), ALL, shift=0.0))
-    assert_within(D, case.values * case.scale, case.error * case.scale)
-
-
-def products_are_those_of_the_dense_matrix(case):
+def vectors_are_columns(case):
     A, V = case.A, case.V
     D = A.to_dense().astype(np.float64)
-    W = case.rng.uniform(-1, 1, (len(D), 3)).astype(A.dtype)
-    # a correction on the support adds its own roundings to those of both products
     bound = 3 * case.error * case.scale
-    assert_within(A @ V, D @ V, bound @ np.abs(V))
     assert_within(A.matvec(V[:, 0]), D @ V[:, 0], bound @ np.abs(V[:, 0]))
-    # the adjoint adds rows at one common scale
-    assert_within(A.T @ W, D.T @ W, bound.T @ np.abs(W))
-    assert_within(A.rmatvec(W[:, 0]), D.T @ W[:, 0], bound.T @ np.abs(W[:, 0]))
-    assert (A @ V).dtype == A.dtype
+    assert_within(A.rmatvec(D[:, 0].astype(A.dtype)), D.T @ D[:, 0], bound.T @ np.abs(D[:, 0]))
     y, log = A.scaled_matmat(V)
     assert_within(y * np.exp(log.astype(np.float64))[:, None], D @ V, bound @ np.abs(V))
 
@@ -119,7 +102,7 @@ def factors_give_the_estimate_without_the_sparse_part(case):
         return
     low = Approximation(A.low, space=A.space)
     D = low.to_dense().astype(np.float64)
-    size, row_log = sizes(low)
+    size, row_log = term_sizes(low)
     bound = 2 * roundings(low) * size * np.exp(row_log)[:, None]
     left, right = A.factors()
     assert (left.shape, right.shape) == ((len(case.Q), A.rank), (len(case.K), A.rank))
@@ -188,35 +171,6 @@ def a_support_holds_exp_and_leaves_the_rest_to_the_low_rank_part(case):
     np.testing.assert_allclose(D[on], exp[on], rtol=tolerance, atol=0)
 
 
-def attention(case):
-    """Return the normalised estimate times V; an error bound; which rows are certain."""
-    D, V, error = case.values, case.V, 4 * case.error
-    if case.A.values is not None:
-        V = case.A.values(V.astype(case.A.dtype))
-    if case.A.space == "attention":
-        return D @ V * case.scale, error @ np.abs(V) * case.scale, np.full(len(D), True)
-    total, doubt = D.sum(axis=1), error.sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        out = np.where(total[:, None] > 0, D @ V / total[:, None], 0.0)
-        # (y + δy)/(t + δt) for |δt| ≤ t/2
-        bound = 2 * (error @ np.abs(V) + np.abs(out) * doubt[:, None]) / np.abs(total)[:, None]
-    bound[total <= 0] = 0.0
-    return out, bound, np.abs(total) >= 2 * doubt
-
-
-def attend_is_the_normalised_estimate_times_v(case):
-    A, V, (want, bound, certain) = case.A, case.V, attention(case)
-    got = A.attend(V)
-    assert got.shape == (len(case.Q), V.shape[1])
-    assert got.dtype == A.dtype
-    assert np.isfinite(got).all()
-    assert_within(got[certain], want[certain], bound[certain])
-    if A.values is None:  # which may round all columns of a value together
-        vector = A.attend(V[:, 0])
-        assert_within(vector[certain], want[certain, 0], bound[certain, 0])
-    assert A.attend(V[:, :0]).shape == (len(case.Q), 0)
-
-
 def rows_of_attention_sum_to_one_or_are_zero(case):
     A, one = case.A, np.ones(len(case.K), case.Q.dtype)
     if A.space == "kernel":  # numerator and denominator are the same sum
@@ -228,12 +182,10 @@ def rows_of_attention_sum_to_one_or_are_zero(case):
 
 
 CHECKS = (
-    blocks_are_pieces_of_the_whole,
-    dense_is_the_unshifted_block,
-    products_are_those_of_the_dense_matrix,
+    blocks_take_logits_and_an_output,
+    vectors_are_columns,
     factors_give_the_estimate_without_the_sparse_part,
     a_support_holds_exp_and_leaves_the_rest_to_the_low_rank_part,
-    attend_is_the_normalised_estimate_times_v,
     rows_of_attention_sum_to_one_or_are_zero,
 )
 
@@ -242,13 +194,22 @@ CHECKS = (
 @few
 @given(problem=problems())
 def test_one_matrix_whatever_is_asked(name, problem):
-    Q, K, _, seed = problem
-    rng = np.random.default_rng(seed)
+    Q, K, V, seed = problem
     for A in under(name, Q, K, seed, ["hiding"]):
         sizes_count_what_is_stored(A, len(Q), len(K))  # before it has stored more
-        case = Case(A, problem, rng)
+        assert_consistent(A, V, rng=seed)
+        assert A.attend(V[:, :0]).shape == (len(Q), 0)
+        case = Case(A, problem)
         for check in CHECKS:
             check(case)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_method_passes_the_checks_of_a_method_of_ones_own(spec):
+    for name, check in check_method(parse(spec)):
+        found, why = verdict(check)
+        undecided = found == "cannot tell" and name == "moments" and spec in UNDECIDED
+        assert found == "passed" or undecided, f"{name}{why}"
 
 
 @pytest.mark.parametrize("spec", ["taylor(degree=2)", "top_k(k=2)", "truncated_svd(rank=1)"])
@@ -292,16 +253,10 @@ def test_attention_is_an_array_of_its_own(shape, mask):
 @every_method
 def test_stripes_of_any_height_give_the_same_attention(name, monkeypatch):
     Q, K = np.random.default_rng(0).uniform(-1, 1, (2, 8, 3))
-    V = np.random.default_rng(1).uniform(-1, 1, (8, 2))
     for A in under(name, Q, K):
-        case = Case(A, (Q, K, V, 0), None)
-        want, bound, certain = attention(case)
-        assert certain.any() or name == "zero()"
-        D, error = A.to_dense(), 3 * case.error * case.scale
         for entries in (1, 20):  # one row, or two
             monkeypatch.setattr(exact, "STRIPE", entries)
-            assert_within(A.attend(V)[certain], want[certain], bound[certain])
-            assert_within(A.T @ V, D.T @ V, error.T @ np.abs(V))
+            assert_consistent(A, K[:, :2])
 
 
 def test_rows_are_divided_by_positive_sums_and_softmax_rows_by_none():
@@ -317,57 +272,20 @@ def test_rows_are_divided_by_positive_sums_and_softmax_rows_by_none():
     np.testing.assert_array_equal(A.seen("causal").attend([1.0, 5.0]), [0.25, -11.0])
 
 
-# Randomness
-
-
-@every_method
-def test_same_seed_same_bits(name):
-    Q, K = np.random.default_rng(0).standard_normal((2, 6, 3))
-
-    def bits(rng):
-        return dense(made(name, Q, K, rng)[0])[0].tobytes()
-
-    first, sequence = bits(5), np.random.SeedSequence(5)
-    # a seed is no state: the second run is the first
-    for same in (np.random.default_rng(5), sequence, sequence, np.random.default_rng(sequence)):
-        assert bits(same) == first
-    if name in DETERMINISTIC:
-        assert {bits(None), bits(1)} == {first}
-        return
-    # few hashes agree by chance in one draw of ten or so: not in all of twenty
-    rng = np.random.default_rng(0)
-    assert bits(0) != bits(1)
-    assert bits(rng) != bits(rng)
-    assert any(bits(None) != first for _ in range(20))
-
-
 # Logits of ±10⁴
 
 
+def test_extreme_inputs_are_extreme():
+    for dtype in (np.float64, np.float32):
+        Q, K = extreme_inputs(dtype)
+        logits = Q @ K.T
+        assert -10_001 < logits.min() < -9999
+        assert logits.max() > 9000
+
+
 @every_method
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_hot_logits_are_finite_at_their_row_scale(name, dtype):
-    Q, K = hot(dtype)
-    V = np.random.default_rng(0).standard_normal((len(K), 2)).astype(dtype)
-    method = small(name, len(Q), len(K), Q.shape[1])
-    for A in under(name, Q, K, masks=["causal" if dtype == np.float64 else "hiding"]):
-        values, row_log = dense(A)
-        assert np.isfinite(values).all()
-        assert np.isfinite(row_log).all()
-        assert np.abs(values).max() <= 4 * max(A.rank, 1)
-        given_logits = A.row_log(logits=Q @ K.T)
-        assert np.isfinite(A.block(ALL, shift=given_logits, logits=Q @ K.T)).all()
-        assert np.isfinite(A.attend(V)).all()
-        assert all(np.isfinite(x).all() for x in A.scaled_factors())
-        y, log = A.scaled_matmat(V)
-        assert np.isfinite(y).all()
-        assert np.isfinite(log).all()
-        moments = method.moments(Q, K, mask=A.mask)
-        if moments is not None:
-            assert not np.isnan(np.concatenate(moments)).any()
-        covariance = method.covariance(Q, K, row=1, mask=A.mask)
-        assert covariance is None or not np.isnan(covariance).any()
-    assert_sums_without_nan(method, Q, K)
+def test_sums_of_extreme_moments_are_no_nan(name):
+    assert_sums_without_nan(small(name, 6, 6, 3), *extreme_inputs(np.float64))
 
 
 def assert_sums_without_nan(method, Q, K):
@@ -382,7 +300,7 @@ def assert_sums_without_nan(method, Q, K):
 @pytest.mark.parametrize("projection", PROJECTIONS)
 def test_moments_of_every_coupling_are_never_nan(projection, size):
     """Of every family, |q·k| from 0 through 10⁻³²⁰ and 200 to 10¹⁰."""
-    Q, K = (size * x for x in hot(np.float64))
+    Q, K = (size * x for x in extreme_inputs(np.float64))
     for name, method in METHODS.items():
         fields = {f.name for f in dataclasses.fields(method)}
         if "projection" not in fields or (name == "regularized" and "regular" not in projection):
@@ -398,7 +316,7 @@ def test_moments_of_every_coupling_are_never_nan(projection, size):
 @every_method
 def test_what_is_not_representable_is_an_overflow_error_never_inf(name):
     for dtype, sign in itertools.product((np.float64, np.float32), (1, -1)):
-        Q, K = hot(dtype)
+        Q, K = extreme_inputs(dtype)
         A, _ = made(name, Q * dtype(sign), K)
         edge = math.log(np.finfo(dtype).max)
         values, row_log = dense(A)
@@ -580,7 +498,7 @@ def test_permuting_queries_permutes_rows(name, problem):
     A, _ = made(name, Q, K, seed)
     B, _ = made(name, Q[order], K, seed)
     D, _ = dense(A)
-    size = sizes(A)[0]
+    size = term_sizes(A)[0]
     if A.correction is not None and len(np.unique(truth(Q, K))) < truth(Q, K).size:
         return  # ties
     got = B.block(ALL, shift=A.row_log()[order])
@@ -691,7 +609,7 @@ def test_moments_without_chance_are_the_relative_error(name, problem):
         if A.space == "attention":
             assert moments is None
             return
-        size, row_log = sizes(A)
+        size, row_log = term_sizes(A)
         bound = 2 * roundings(A) * (size * np.exp(row_log)[:, None] / true + 1)
         want = np.where(naive.seen(A.mask, *A.shape), A.to_dense() / true - 1, 0.0)
         assert_within(moments.relative_bias, want, bound)

@@ -5,7 +5,7 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse
-from small import assert_within, drawn, hiding, roundings, sizes
+from small import assert_within, drawn, hiding
 
 from approx import Approximation, Mask, parse
 from approx.estimate import masked, memory
@@ -15,6 +15,7 @@ from approx.estimate.memory import ResourceLimitError
 from approx.polynomials import elementwise
 from approx.polynomials.elementwise import Elementwise
 from approx.random_features import exponentials
+from approx.testing import roundings, term_sizes
 
 ALL = slice(None)
 N, L = 37, 45
@@ -74,7 +75,7 @@ assert {name for name, mask in MASKS.items() if not mask.is_ordered} == {"out of
 
 def of_sums(A):
     """Return what the entries of a product may be off by, for each entry of V that is 1."""
-    size, row_log = sizes(A)
+    size, row_log = term_sizes(A)
     return 3 * roundings(A) * size * np.exp(row_log)[:, None] + np.finfo(A.dtype).tiny
 
 

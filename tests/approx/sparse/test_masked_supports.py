@@ -7,7 +7,7 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
-from small import assert_moments, few
+from small import few
 from test_supports import filled, support
 
 from analysis.errors import metrics
@@ -15,6 +15,7 @@ from approx import Mask, parse
 from approx.sparse.random import Random
 from approx.sparse.threshold import Threshold
 from approx.sparse.top_k import TopK
+from approx.testing import assert_moments
 
 some = settings(max_examples=max(1, settings().max_examples // 3))
 
@@ -281,7 +282,7 @@ def test_moments_by_monte_carlo(spec, mask):
     Q, K = np.split(np.random.default_rng(5).uniform(-0.25, 0.25, (9, 4)), [4])
     K = K[:4] if mask is None and spec.startswith("lsh") else K  # the last collides in few draws
     method = parse(spec)
-    assert_moments(method, Q, K, mask, draws=700)
+    assert_moments(method, Q, K, mask=mask, draws=700)
     if mask is not None:
         bias, log_variance = method.moments(Q, K, mask=mask)
         assert not bias[~mask.visible()].any()

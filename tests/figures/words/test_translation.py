@@ -14,6 +14,7 @@ import polib
 import pytest
 from drawing import english, numbers, without_glyph
 from hypothesis import given, strategies as st
+from small import EXAMPLES
 
 import figures
 from analysis.advice import caveats, diagnose, measurement, target
@@ -25,6 +26,7 @@ from analysis.inputs import Head
 from approx import METHODS, parse
 from approx.method import Label
 from approx.method.prices import CURRENCIES
+from approx.testing import check_method
 from figures import fonts
 from figures.command import options
 from figures.document.convert import pandoc
@@ -44,6 +46,8 @@ def messages():
     found = {module.TITLE for module in FIGURES.values()}
     found |= {name for method in METHODS.values() for name in Label(method.label).names}
     found |= set(VERDICTS) | set(budget.WORDING.values())
+    found |= {name for specs in EXAMPLES.values() for name, _ in check_method(parse(specs[0]))}
+    found |= {"passed", "failed", "cannot tell"}
     sayers = ("tr", "mark", "Sentence")
     advisors = (module.__file__ for module in SAYING)
     studies = (FOLDER.parent / "studies/lm").glob("*.py")
