@@ -12,7 +12,6 @@ from analysis.experiments.decomposition import closed_form, of_draws
 from analysis.experiments.profile import Profile, nearest_to_one, trials
 from analysis.inputs import Head
 from analysis.moments import MonteCarlo, features_needed, monte_carlo, normalised_moments
-from analysis.moments.tail_shape import reliable_k
 from analysis.runs.seeds import seed_sequence
 from analysis.sweeps.table import Row, head, numbers, with_currency
 from approx import Method, parse
@@ -20,6 +19,7 @@ from approx.checks import required
 from approx.projections.summand import times
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
+from approx.sample_moments import reliable_k
 
 MATCHED = ("positive", "trigonometric", "scatterbrain(low_rank=positive(), sparse=top_k())")
 OWN_PRICE = ("taylor(degree=2)", "tensor_power(n=2)")

@@ -1,5 +1,6 @@
 """What every method declares: `tags` and `refusal`, no less and no more than what holds."""
 
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -203,7 +204,8 @@ def test_attention_is_invariant_to_what_is_declared_and_to_nothing_else(name):
             assert any(moves(method, change, draws=draws) for draws in (200, 1500)), change
         else:  # of some draws
             seeds = range(SEED, SEED + (8 if law else 1))
-            assert any(moves(method, change, seed=seed) for seed in seeds), f"declare {change}"
+            cases = itertools.product((None, "causal")[: 2 - bool(method.refusal)], seeds)
+            assert any(moves(method, change, mask, seed=seed) for mask, seed in cases), change
 
 
 @pytest.mark.parametrize("tags", [frozenset(), frozenset({ROW_LOCAL})])

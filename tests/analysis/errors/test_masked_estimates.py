@@ -18,12 +18,12 @@ from analysis.experiments.profile import quartiles
 from analysis.inputs import Head, Heads, gaussian, statistics as describing
 from analysis.inputs.statistics import weight_statistics
 from analysis.moments import expected_error, features_needed, monte_carlo, normalised_moments
-from analysis.moments.simulation import MonteCarlo
 from analysis.moments.squared_errors import squared_error
 from analysis.ranks import rank
 from analysis.sweeps.crossovers import oracles
 from approx import Mask, parse
 from approx.estimate import exact
+from approx.sample_moments import MonteCarlo
 
 EPS = np.finfo(float).eps
 N, L, D = 5, 7, 3

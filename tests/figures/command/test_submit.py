@@ -40,7 +40,7 @@ def test_a_file_that_is_none_is_refused(file, old, new, message):
 
 @pytest.mark.parametrize(("old", "new", "message"), [
     ("np\n", "np; raise SystemExit(3)\n", ", line 3: the file fails: SystemExit: 3\n"),
-    ("rank: int | None = None", "rank: int", ": give rank a default: None, if"),
+    ("rank: int | None = None", "rank: int", ": RandomCentres fails: TypeError: "),
     ("self.rank, r", "self.rnk, r", ", line 14: RandomCentres fails: AttributeError: "),
 ])  # fmt: skip
 def test_an_error_of_the_file_is_one_sentence(file, old, new, message, refused):
