@@ -27,6 +27,12 @@ def softmax(x):
     return p / p.sum(axis=1, keepdims=True)
 
 
+def fewest(parts, share):
+    """Return how many of the largest parts leave at most a share of their sum."""
+    rest = np.append(np.cumsum(np.sort(np.ravel(parts)))[::-1], 0.0)
+    return int(np.argmax(rest <= share * rest[0]))
+
+
 def solved(number, seed):
     """Return right answers, by another route than the check's."""
     rng = np.random.default_rng(seed)
@@ -44,13 +50,11 @@ def solved(number, seed):
         return {"B": B, "degree": n}
     if number == 4:
         t = 2.0 if seed == 1 else 1.95
-        s = np.linalg.eigvalsh((p := softmax(exercises.model_head(0, 0, t))) @ p.T)[::-1]
-        rank = next(r for r in range(256) if s[r:].sum() <= 0.01 * s.sum())
-        return {"head": "0.0", "temperature": t, "rank": rank}
+        p = softmax(exercises.model_head(0, 0, t))
+        return {"head": "0.0", "temperature": t, "rank": fewest(np.linalg.eigvalsh(p @ p.T), 0.01)}
     if number == 5:
-        p = -np.sort(-softmax(inputs.gaussian(64, 16, rng=seed).at_temperature(1.0)), axis=1)
-        k = next(k for k in range(65) if np.mean(p[:, k:].sum(axis=1)) <= 0.1)
-        return {"seed": seed, "k": k}
+        p = np.sort(softmax(inputs.gaussian(64, 16, rng=seed).at_temperature(1.0)), axis=1)
+        return {"seed": seed, "k": fewest(p.mean(axis=0), 0.1)}
     if number == 6:
         p = softmax(exercises.model_head(17, 4))
 
@@ -62,7 +66,7 @@ def solved(number, seed):
 
         return {"without": least(0), "with_sink": least(1)}
     if number == 7:
-        return {"sigma": 0.5 * seed, "factor": math.exp(seed**2 / 8), "corrected": 1}
+        return {"sigma": 0.5 * seed, "factor": math.exp(seed**2 / 8), "corrected": 1.0}
     if number == 8:
         q, k = 0.5 * rng.standard_normal(4), 0.5 * rng.standard_normal((6, 4))
         best = int((k @ q).argmax())
@@ -75,27 +79,16 @@ def solved(number, seed):
         D = np.exp(Q @ K.T)
         split = parse("robust_pca()").approximate(Q, K)
         np.testing.assert_allclose(split.to_dense(), D, rtol=1e-6)
-
-        def least(squares):
-            left = np.append(np.cumsum(np.sort(squares.ravel()))[::-1], 0.0)
-            return int(np.argmax(left <= 0.01 * (D**2).sum()))
-
-        rank = least(np.linalg.svd(D, compute_uv=False) ** 2)
-        return {"seed": seed, "rank": rank, "entries": least(D**2), "values": split.parameters}
+        rank, entries = (fewest(x, 0.01) for x in (np.linalg.svd(D)[1] ** 2, D**2))
+        return {"seed": seed, "rank": rank, "entries": entries, "values": split.parameters}
     K = inputs.gaussian(64, 16, rng=seed).at_temperature(1.0).K
-    A, landmarks = np.exp(K @ K.T), 0
-    left = A.copy()
+    A, left, landmarks = np.exp(K @ K.T), np.exp(K @ K.T), 0
     while left.trace() > 0.1 * A.trace():
         z = left.diagonal().argmax()
         left -= np.outer(left[:, z], left[z]) / left[z, z]
         landmarks += 1
-    w = np.linalg.svd(A, compute_uv=False)
-    best = next(r for r in range(65) if w[r:].sum() <= 0.1 * w.sum())
-    distance = math.sqrt(-math.log(1 - 0.3 * seed))
-    return {
-        "seed": seed, "error": 0.3 * seed, "distance": distance, "landmarks": landmarks,
-        "best": best,
-    }  # fmt: skip
+    places = {"distance": math.sqrt(-math.log(1 - 0.3 * seed)), "landmarks": landmarks}
+    return {"seed": seed, "error": 0.3 * seed} | places | {"best": fewest(np.linalg.svd(A)[1], 0.1)}
 
 
 def said(number):
