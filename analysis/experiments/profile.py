@@ -144,15 +144,7 @@ class Profile:
 
 
 def watch(profile: Profile) -> tuple[Profile, set[str]]:
-    """Return a profile like another, and the names that have been read of it, a growing set.
-
-    Examples
-    --------
-    >>> watched, names = watch(Profile("small", (), (1.0,), 32.0, trials=2, draws=9))
-    >>> _ = watched.grid
-    >>> sorted(names)
-    ['draws', 'grid']
-    """
+    """Return a profile like another, and the names that have been read of it, a growing set."""
     names: set[str] = set()
 
     class Watched(Profile):
