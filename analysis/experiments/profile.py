@@ -109,18 +109,20 @@ class Profile:
         self,
         specs: Iterable[str],
         *,
+        inputs: tuple[Head, ...] = (),
+        trials: int = 0,
         budget: float | None = None,
         currency: str = "stored",
         temperatures: tuple[float, ...] | None = None,
         measure: Measure = errors,
         label: str = "cells",
     ) -> pd.DataFrame:
-        """Run the methods of some specs over this profile's inputs and temperatures."""
+        """Run methods by their specs over inputs and temperatures, by default the profile's."""
         return sweep(
             [parse(spec) for spec in specs],
-            self.inputs,
+            inputs or self.inputs,
             temperatures or self.temperatures,
-            trials=self.trials,
+            trials=trials or self.trials,
             seed=self.seed,
             budget=budget,
             currency=currency,

@@ -1,7 +1,5 @@
 """Error of exp(q·k) and of normalised attention against rank, for every family."""
 
-import dataclasses
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -65,8 +63,9 @@ def compute(profile: Profile) -> pd.DataFrame:
         specs += [f"scatterbrain(low_rank=positive(m={r}), sparse=top_k(k={k}))"]
         specs += [f"godec(rank={r}, k={k}, space={space!r})" for space in FROBENIUS]
     specs += [f"taylor({p})" for p in DEGREES] + [f"tensor_power({p})" for p in DEGREES if p]
-    one = dataclasses.replace(profile, inputs=(x,))
-    table = one.sweep(specs, temperatures=(1.0,), measure=_measure, label="errors by rank")
+    table = profile.sweep(
+        specs, inputs=(x,), temperatures=(1.0,), measure=_measure, label="errors by rank"
+    )
     least = profile.study(_least, [(x, space) for space in FROBENIUS], "singular values")
     return pd.concat([table, least], ignore_index=True)
 

@@ -1,6 +1,5 @@
 """Rank measures against temperature, of exact and of the estimates."""
 
-import dataclasses
 from typing import Any
 
 import pandas as pd
@@ -52,12 +51,9 @@ def compute(profile: Profile) -> pd.DataFrame:
     """Return every rank measure of exact and of the estimates, at every temperature."""
     grid = [(x, t, s) for x in profile.inputs for t in profile.temperatures for s in SPACES]
     exact = profile.study(_of_exact, grid, "exact ranks")
-    once = dataclasses.replace(profile, trials=1)
-    matched = once.sweep(
-        MATCHED, budget=profile.budget, currency=profile.currency, measure=_of_estimate,
-        label="ranks",
-    )  # fmt: skip
-    priced = once.sweep(OWN_PRICE, measure=_of_estimate, label="ranks")
+    once: dict[str, Any] = {"trials": 1, "measure": _of_estimate, "label": "ranks"}
+    matched = profile.sweep(MATCHED, budget=profile.budget, currency=profile.currency, **once)
+    priced = profile.sweep(OWN_PRICE, **once)
     return pd.concat([exact, matched, priced], ignore_index=True)
 
 

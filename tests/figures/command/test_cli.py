@@ -143,7 +143,7 @@ def test_a_figure_is_drawn_from_its_csv_unless_told_otherwise(tmp_path, capsys, 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_depends_on_the_options_that_it_is_not_said_to_ignore(name):
     made, real = inputs.gaussian(24, 4, rng=0), inputs.sample("smollm2").at(0, 0).first(48)
-    small = Profile("small", (made, real), (1.0, 4.0), 16.0, trials=2, draws=8)
+    small = Profile("small", (made, real), (1.0, 4.0), 16.0, trials=2, draws=30)
     cut = made.first(20), real.first(40)
     changed = {
         "heads": {"inputs": (made, real.first(40))},
