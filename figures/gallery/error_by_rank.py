@@ -6,9 +6,11 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.profile import Profile
 from analysis.inputs import Head
+from analysis.moments import expected_error
 from analysis.ranks import rank
 from analysis.sweeps.table import Row, head, numbers
-from approx import Approximation
+from approx import Approximation, parse
+from approx.checks import required
 from approx.low_rank.godec import GoDec
 from approx.low_rank.truncated_svd import TruncatedSVD
 from approx.method import FROBENIUS
@@ -28,13 +30,19 @@ POLYNOMIALS = {"taylor": mark("truncated Taylor"), "tensor_power": mark("(1 + x/
 REFERENCES = "godec", "truncated_svd"  # which see all logits
 COMPARED = "truncated_svd", "positive", "scatterbrain"
 SHOWN = 64  # the rank of the title, or the next below
-FLOOR, CEILING = 1e-3, 1e4
+EXPECTED = "expected_kernel_relative_frobenius"
+FLOOR, CEILINGS = 1e-3, {"kernel": 1e8, "attention": 1e2}
 
 
 def _measure(approximation: Approximation, inputs: Head) -> dict[str, float]:
     errors = inputs.compare(approximation)
-    shown = {name: errors[name] for name in (*FROBENIUS.values(), "attention_tv") if name in errors}
+    shown = {name: errors[name] for name in FROBENIUS.values() if name in errors}
     return shown | {"rank": float(approximation.rank)}
+
+
+def _expected(x: Head, spec: str) -> list[Row]:
+    error = required(expected_error(parse(spec), x.Q, x.K, mask=x.mask))
+    return numbers(head(x, parse(spec)), **{EXPECTED: error})
 
 
 def _least(x: Head, space: str) -> list[Row]:
@@ -51,32 +59,36 @@ def _least(x: Head, space: str) -> list[Row]:
 def compute(profile: Profile) -> pd.DataFrame:
     """Return errors and rank of each family at t = 1, of the first queries of the main input.
 
-    A decomposition is measured in its own space. The truncated SVD is the best matrix of its rank
-    as it is, before its rows are divided by their sums.
+    expected_kernel_relative_frobenius is the root mean square over draws, in closed form. A
+    decomposition is measured in its own space. The truncated SVD is the best matrix of its rank as
+    it is, before its rows are divided by their sums.
     """
     x = profile.main.first(COUNT).at_temperature(1.0)
     k, most = min(ENTRIES, x.l // 8 + 1), min(x.n, x.l)
-    specs = ["uniform()"]
     ranks = [r for r in RANKS[profile.grid] if r < most]
-    specs += [f"{name}(m={m})" for name in RANDOM for m in (*ranks, *WIDE)]
-    for r in ranks:
-        specs += [f"scatterbrain(low_rank=positive(m={r}), sparse=top_k(k={k}))"]
-        specs += [f"godec(rank={r}, k={k}, space={space!r})" for space in FROBENIUS]
+    random = [f"{name}(m={m})" for name in RANDOM for m in (*ranks, *WIDE)]
+    random += [f"scatterbrain(low_rank=positive(m={r}), sparse=top_k(k={k}))" for r in ranks]
+    specs = ["uniform()", *random]
+    specs += [f"godec(rank={r}, k={k}, space={s!r})" for r in ranks for s in FROBENIUS]
     specs += [f"taylor({p})" for p in DEGREES] + [f"tensor_power({p})" for p in DEGREES if p]
     table = profile.sweep(
         specs, inputs=(x,), temperatures=(1.0,), measure=_measure, label="errors by rank"
     )
+    expected = profile.study(_expected, [(x, spec) for spec in random], "expected errors")
     least = profile.study(_least, [(x, space) for space in FROBENIUS], "singular values")
-    return pd.concat([table, least], ignore_index=True)
+    return pd.concat([table, expected, least], ignore_index=True)
 
 
-def _medians(table: pd.DataFrame, space: str) -> pd.DataFrame:
-    """Return family, rank and median error over draws of each method of a panel."""
+def _curves(table: pd.DataFrame, space: str) -> pd.DataFrame:
+    """Return family, rank and error of each method: expected, or the median over draws."""
     own = table[[in_space(spec, space) for spec in table.method]]
     wide = own.pivot_table("value", ["method", "trial"], "metric", sort=False)
-    wide = wide.groupby("method", sort=False).median().rename(columns={FROBENIUS[space]: "error"})
+    wide = wide.groupby("method", sort=False).median()
+    errors = wide[FROBENIUS[space]]
+    if space == "kernel":
+        errors = wide[EXPECTED].fillna(errors)
     names = [method.name for method in map(looks.method_of, wide.index) if method is not None]
-    return wide.assign(family=names)[["family", "rank", "error"]]
+    return wide.assign(family=names, error=errors)[["family", "rank", "error"]]
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -85,11 +97,12 @@ def draw(table: pd.DataFrame) -> Figure:
     most, n = 1.0, min(table.n.iloc[0], table.l.iloc[0])
     with style.style():
         figure = Figure(figsize=(7.0, 2.9))
-        axes = list(figure.subplots(1, 2, sharex=True, sharey=True))
+        axes = list(figure.subplots(1, 2, sharex=True))
         for ax, (space, title) in zip(axes, names.items()):
-            medians, top = _medians(table, space), ax.get_xaxis_transform()
-            for family in medians.family.unique():
-                ordered = medians[medians.family == family].sort_values("rank")
+            curves, top = _curves(table, space), ax.get_xaxis_transform()
+            ceiling = CEILINGS[space]
+            for family in curves.family.unique():
+                ordered = curves[curves.family == family].sort_values("rank")
                 values = ordered.set_index("rank").error
                 look = looks.look(ordered.index[0])
                 if family in REFERENCES:
@@ -100,19 +113,22 @@ def draw(table: pd.DataFrame) -> Figure:
                     continue
                 if family in POLYNOMIALS:
                     look |= {"linestyle": "", "label": tr(POLYNOMIALS[family])}
-                style.curve(ax, values, (FLOOR, CEILING), **look)
-            for width, degree in zip(_widths(medians), DEGREES):
+                style.beyond(ax, values, (FLOOR, ceiling), color=look["color"])
+                ax.plot(values.index, values.where(values.between(FLOOR, ceiling)), **look)
+            for width, degree in zip(_widths(curves), DEGREES):
                 ax.annotate(
                     f"$N={degree}$", (width, 1.0), (0, -2), ha="center", va="top", xycoords=top,
                     textcoords="offset points", size=style.SMALL,
                 )  # fmt: skip
-            most = max(most, medians["rank"].max())
+            most = max(most, curves["rank"].max())
             ax.axvline(n, color="0.4", linewidth=0.8, linestyle=":")
+            ax.annotate(f"{n}", (n, 0.0), (2, 2), xycoords=top, textcoords="offset points",
+                        size=style.SMALL)  # fmt: skip
             ax.set(
                 xscale="log",
                 yscale="log",
                 xlim=(0.5, 2.0 * most),
-                ylim=(FLOOR / 1.4, CEILING * 30),
+                ylim=(FLOOR / 1.4, ceiling * (ceiling / FLOOR) ** 0.15),
                 title=title,
             )
             ax.set_xlabel(tr("rank: columns of the factors"))
@@ -121,13 +137,13 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _widths(medians: pd.DataFrame) -> list[float]:
-    return sorted(medians[medians.family == "taylor"]["rank"])
+def _widths(curves: pd.DataFrame) -> list[float]:
+    return sorted(curves[curves.family == "taylor"]["rank"])
 
 
 def finding(table: pd.DataFrame) -> str:
-    medians = _medians(table, "attention")
-    shown = medians[medians["rank"] <= SHOWN]
+    curves = _curves(table, "attention")
+    shown = curves[curves["rank"] <= SHOWN]
     common = set.intersection(*(set(shown[shown.family == name]["rank"]) for name in COMPARED))
     if not common:
         return tr("No rank of this figure is below the number of queries and keys.")
@@ -152,7 +168,7 @@ def _entries(table: pd.DataFrame) -> int:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "{n} queries and keys, t = 1; medians. N: degree; dotted: full rank; pale: found from the "
-        "whole matrix.",
+        "{n} queries and keys, t = 1. Left: in expectation; right: medians. N: degree; pale: from "
+        "the whole matrix.",
         n=amounts.span([*table.n, *table.l]),
     )

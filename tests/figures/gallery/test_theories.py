@@ -22,6 +22,7 @@ from approx.random_features.positive import Positive
 from figures.gallery import (
     FIGURES,
     coupling_gain,
+    error_by_rank,
     inverse_temperature,
     log_variance,
     performer_ratio,
@@ -334,6 +335,10 @@ def test_errors_by_rank_are_those_of_dense_matrices():
         assert row["rank"] == rank
         for space, error in errors(dense).items():
             assert row[FROBENIUS[space]] == pytest.approx(error, rel=1e-9)
+    squares = np.square(x.Q[:, None] + x.K).sum(axis=2)
+    variance = np.square(exact["kernel"]) * np.expm1(squares) / 4
+    known = np.sqrt(variance.sum()) / np.linalg.norm(exact["kernel"])
+    assert found.loc["positive(m=4)", -1][error_by_rank.EXPECTED] == pytest.approx(known, rel=1e-9)
     for space, A in exact.items():
         for r in range(1, 8):
             U, s, Vh = np.linalg.svd(A)
