@@ -168,6 +168,7 @@ class _Draws:
 
     def require(self, holds: Array, message: str, raised: Any = AssertionError, **of: Any) -> None:
         """Raise an error for the first entry where something does not hold, with its numbers."""
+        __tracebackhide__ = True
         for i, j in np.argwhere(~holds)[:1]:
             numbers = {name: x[i, j] if np.ndim(x) else x for name, x in of.items()}
             raise raised(f"{self.method}: entry ({i}, {j}) {message.format(**numbers)}")
@@ -206,7 +207,7 @@ class _Draws:
             "error": found.mean_stderr,
             "of": "of the sample" if known is None else "stated",
         }
-        self.require(near, said + ": z = {z:.1f}, standard error {error:.2g} ({of})", **numbers)
+        self.require(near, said + ": z = {z:.3g}, standard error {error:.2g} ({of})", **numbers)
         self.require_light(shape)
         wide = (
             "cannot be judged: at a standard error of {error:.2g} ({of}) a bias of one half is lost"

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import test_approximation as contract
 from acceptance.pages import BLOCK, blocks
 from matplotlib.figure import Figure
 from PIL import Image
 
 from approx import METHODS
+from approx.testing import check_method
 
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
 NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
@@ -52,12 +52,8 @@ def test_the_method_that_a_tutorial_adds_keeps_the_contract(tmp_path, monkeypatc
     with contextlib.redirect_stdout(io.StringIO()):
         exec(compile(code, "adding_a_method.md", "exec"), names)
     (name,) = set(METHODS) - set(known)
-    try:
-        contract.test_one_matrix_whatever_is_asked(name)
-        for dtype in ("float64", "float32"):
-            contract.test_hot_logits_are_finite_at_their_row_scale(name, dtype)
-    finally:
-        del METHODS[name]
+    for _, check in check_method(METHODS.pop(name)):
+        check()
 
 
 def shown(source, names, count):

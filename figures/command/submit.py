@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
                 lines.append((arrow, name, rank, stored, tv, off))
         about = tr(
             "Budget: {budget:g} stored values per query row, t = 1. tv: total variation of the "
-            "attention weights, median of five draws; output: relative error of P V.",
+            "attention weights, median of 5 draws; output: relative error of P V.",
             budget=budget,
         )
         print("", aligned(lines, wrapped={1: 30}), "", paragraphs([about]), sep="\n")

@@ -87,9 +87,11 @@ def files(tmp_path_factory):
     np.savez(folder / UNMASKED, **heads((2,), (2,), 24, 8))
     save_file(heads((1, 4), (1, 2), 24, 8) | {"causal": np.ones(1)}, folder / TENSORS)
     page = (ROOT / "docs/tutorials/adding_a_method.md").read_text("utf-8")
-    method = next(code for _, code in pages.blocks(page) if "class RandomCentres" in code)
+    method, test = (next(code for _, code in pages.blocks(page) if word in code)
+                    for word in ("class MyFeatures", "def test_my_features"))  # fmt: skip
     for name in (METHOD, "my_method.py"):  # the second as the page calls it
         (folder / name).write_text(method, "utf-8")
+    (folder / "test_my_method.py").write_text(test, "utf-8")
     (folder / FOLDER).mkdir()
     for name, array in heads((), (), 24, 8).items():
         np.save(folder / FOLDER / f"{name}.npy", array)

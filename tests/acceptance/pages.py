@@ -12,7 +12,7 @@ TENSORS, FOLDER = "my heads (最终).safetensors", "my heads v1.2"
 METHOD = "my method (最终).py"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`([^`]+)`")
-BEGINS = ("expqk ", "make ", "pip ", "python -m ", "python3 -m ")
+BEGINS = ("expqk ", "pytest test_", "make ", "pip ", "python -m ", "python3 -m ")
 WORD = re.compile(r"expqk \w+")  # a text speaks of a command, and does not print one
 EXAMPLE = re.compile(r"^  (expqk .*?)(?:  .*)?$", re.MULTILINE)
 

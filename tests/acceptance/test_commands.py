@@ -76,7 +76,7 @@ def printed():
 
 def runs(printed):
     """Return the commands that are run here: those that need neither torch nor a clone."""
-    own = {each.command for each in printed if each.command.startswith("expqk ")}
+    own = {each.command for each in printed if each.command.startswith(("expqk ", "pytest "))}
     return sorted(own - WITH_TORCH.keys(), key=lambda command: (command not in SMALLER, command))
 
 
@@ -123,6 +123,9 @@ def settled_with_files(command, shell):
     files = [path for path in set(shell.folder.rglob("*")) - before if path.is_file()]
     assert [str(path) for path in files if not path.stat().st_size] == []
     words = shlex.split(command)
+    if words[0] == "pytest":  # its caches
+        assert "1 passed" in done.stdout
+        return
     writes = words[1] in ("report", "figures") or {"--out", "--export", "--store"} & {*words}
     assert bool(files) == (bool(writes) and "--dry-run" not in words)
     if words[1] == "report" and "--rebuild" not in words:
@@ -156,6 +159,14 @@ def test_every_command_of_a_page_is_run_and_exists():
         assert set(re.findall(r"`expqk (\w+)", text)) <= KNOWN.keys(), page
     rule = re.search(r"^report:.*\n\t(.*)", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     assert rule[1] == "$(BIN)/expqk report --out $(REPORT) $(ARGS)"
+
+
+@pytest.mark.parametrize("language", ["", ".zh-CN"])
+def test_the_method_of_the_first_page_is_that_of_the_tutorial(language):
+    tutorial = {code for _, code in BLOCKS["docs/tutorials/adding_a_method.md"]}
+    codes = [code for _, code in BLOCKS[f"README{language}.md"] if "MyFeatures" in code]
+    assert len(codes) == 2
+    assert {*codes} <= tutorial
 
 
 def test_a_command_that_nothing_runs_is_noticed(shell):

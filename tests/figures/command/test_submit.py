@@ -7,10 +7,11 @@ from acceptance import pages
 import approx
 from analysis.errors import metrics
 from analysis.inputs import sample
+from figures.command.cli import main
 from figures.command.submit import load
 
 PAGE = pages.ROOT / "docs/tutorials/adding_a_method.md"
-SOURCE = next(c for _, c in pages.blocks(PAGE.read_text("utf-8")) if "class RandomCentres" in c)
+SOURCE = next(c for _, c in pages.blocks(PAGE.read_text("utf-8")) if "class MyFeatures" in c)
 
 
 @pytest.fixture
@@ -21,16 +22,16 @@ def file(tmp_path):
 
 
 @pytest.mark.parametrize(("old", "new", "message"), [
-    ("class RandomC", "clas RandomC", r"fails: SyntaxError: .*line 9"),
+    ("class MyF", "clas MyF", r"fails: SyntaxError: .*line 8"),
     ("import numpy", "import nunpy", "fails: ModuleNotFoundError"),
-    ("def evaluate", "def approximate", "fails: TypeError: RandomCentres defines approximate"),
+    ("def evaluate", "def approximate", "fails: TypeError: MyFeatures defines approximate"),
     ("(Method)", "", "one subclass of approx.Method, .* got none"),
     ("@dataclass(frozen=True)", "", "got none"),
-    ('"random_centres"', '"nystrom"', "with a new name, got RandomCentres"),
-    ("name, tags, sized_by", "title, tags, sized_by", "got RandomCentres"),
+    ('"my_features"', '"nystrom"', "with a new name, got MyFeatures"),
+    ("name, sized_by, det", "title, sized_by, det", "got MyFeatures"),
     (SOURCE[-9:],
-     SOURCE[-9:] + "@dataclass(frozen=True)\nclass B(RandomCentres):\n    name = 'b'\n",
-     "got (B, RandomCentres|RandomCentres, B)"),
+     SOURCE[-9:] + "@dataclass(frozen=True)\nclass B(MyFeatures):\n    name = 'b'\n",
+     "got (B, MyFeatures|MyFeatures, B)"),
 ])  # fmt: skip
 def test_a_file_that_is_none_is_refused(file, old, new, message):
     file.write_text(SOURCE.replace(old, new), "utf-8")
@@ -40,8 +41,8 @@ def test_a_file_that_is_none_is_refused(file, old, new, message):
 
 @pytest.mark.parametrize(("old", "new", "message"), [
     ("np\n", "np; raise SystemExit(3)\n", ", line 3: the file fails: SystemExit: 3\n"),
-    ("rank: int | None = None", "rank: int", ": RandomCentres fails: TypeError: "),
-    ("self.rank, r", "self.rnk, r", ", line 14: RandomCentres fails: AttributeError: "),
+    ("m: int | None = None", "m: int", ": MyFeatures fails: TypeError: "),
+    ("(self.m, q", "(self.n, q", ", line 13: MyFeatures fails: AttributeError: "),
 ])  # fmt: skip
 def test_an_error_of_the_file_is_one_sentence(file, old, new, message, refused):
     file.write_text(SOURCE.replace(old, new), "utf-8")
@@ -58,12 +59,30 @@ def test_the_command_prints_the_errors_of_the_method(file, printed, refused):
     said = printed("submit", file, "--budget", 16)
     assert max(map(len, said.splitlines())) <= 80
     rows = [line.split() for line in said.splitlines() if line.startswith("→")]
-    assert [row[1:4] for row in rows] == [["random_centres(rank=8)", "8", "16"]] * 3
+    assert [row[1:4] for row in rows] == [["my_features(m=8)", "8", "16"]] * 3
     x = next(sample().heads()).at_temperature(1.0)
     drawn = [load(file)(8).approximate(x.Q, x.K, rng=seed) for seed in range(20)]
     tv = [metrics.compare(each, x.Q, x.K)["attention_tv"] for each in drawn]
     assert np.min(tv) - 0.005 <= float(rows[0][4]) <= np.max(tv) + 0.005  # printed to 2 digits
-    assert "random_centres" not in approx.METHODS
-    assert "总变差" in printed("submit", file, "--lang", "zh")
+    assert "my_features" not in approx.METHODS
+    assert [line.split()[0] for line in said.splitlines()[:8]] == ["passed"] * 8
+    chinese = printed("submit", file, "--lang", "zh")
+    assert chinese.startswith("通过  拒绝")
+    assert "总变差" in chinese
     said = refused("submit", file, "--budget", 1)
-    assert "nothing of random_centres() fits 1 stored values" in said
+    assert "nothing of my_features() fits 1 stored values" in said
+
+
+def test_a_failed_check_is_a_sentence_and_the_exit_status(file, capsys):
+    file.write_text(SOURCE.replace("/ self.m, top", ", top"), "utf-8")
+    assert main(["submit", str(file)]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "passed price failed moments: my_features(m=16): entry (0, 0) is 1" in said
+    assert "→ my_features(m=16) 16" in said
+
+
+def test_a_check_that_cannot_tell_is_no_failure(file, capsys):
+    file.write_text(SOURCE.replace("1e-300) / self.m)", "1e-300) * 1e9)"), "utf-8")
+    assert main(["submit", str(file)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "cannot tell unbiased: my_features(m=16): entry (0, 0) cannot be judged" in said
