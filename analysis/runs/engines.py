@@ -432,6 +432,7 @@ def client(scheduler: Any, jobs: int = 1) -> Iterator[Any]:
             silence_logs=logging.CRITICAL,  # the errors of tasks are the caller's
         )  # fmt: skip
         with local as cluster, Client(cluster) as connected:
+            connected.amm.stop()  # it drops copies that no task waits for at the moment
             yield connected
     else:
         with Client(scheduler, timeout=PATIENCE) as connected:
