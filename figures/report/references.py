@@ -25,11 +25,16 @@ OTHERS = """
 .. [5] R. A. Horn, C. R. Johnson, "Matrix Analysis", 2nd edition, Cambridge 2013.
 .. [6] Z. Lin, M. Chen, Y. Ma, "The Augmented Lagrange Multiplier Method for Exact Recovery of
    Corrupted Low-Rank Matrices", 2010, arXiv 1009.5055.
-.. [7] I. Reid, K. Choromanski, V. Likhosherstov, A. Weller, "Simplex Random Features", ICML 2023.
-.. [8] L. N. Trefethen, "Approximation Theory and Approximation Practice", SIAM 2013.
-.. [9] A. Vehtari, D. Simpson, A. Gelman, Y. Yao, J. Gabry, "Pareto Smoothed Importance Sampling",
+.. [7] Y. Nakatsukasa, O. Sète, L. N. Trefethen, "The AAA Algorithm for Rational Approximation",
+   SIAM J. Scientific Computing 40, 2018.
+.. [8] I. Reid, K. Choromanski, V. Likhosherstov, A. Weller, "Simplex Random Features", ICML 2023.
+.. [9] L. N. Trefethen, "Approximation Theory and Approximation Practice", SIAM 2013.
+.. [10] A. Vaswani et al., "Attention Is All You Need", NIPS 2017.
+.. [11] A. Vehtari, D. Simpson, A. Gelman, Y. Yao, J. Gabry, "Pareto Smoothed Importance Sampling",
    J. Machine Learning Research 25, 2024.
-.. [10] F. X. Yu et al., "Orthogonal Random Features", NIPS 2016.
+.. [12] W. Wang et al., "MiniLM: Deep Self-Attention Distillation for Task-Agnostic Compression of
+   Pre-Trained Transformers", NeurIPS 2020.
+.. [13] F. X. Yu et al., "Orthogonal Random Features", NIPS 2016.
 """
 LIST = "[@*]"  # where the list of works stands
 _ENTRY = re.compile(

@@ -339,10 +339,7 @@ def bias_of_polynomials(table: pd.DataFrame) -> str:
     part = table[(table.metric == "relative_bias") & (table.temperature == nearest)]
     taylor, power = (looks.of_methods(part, name) for name in ("taylor", "tensor_power"))
     degree = vars(parse(taylor.method.iloc[0]))["degree"]
-    first, second = (
-        tr("{low:.2f} to {high:.2f}", low=part.value.min(), high=part.value.max()).replace("-", "−")
-        for part in (taylor, power)
-    )
+    first, second = (_signed(part.value) for part in (taylor, power))
     return tr(
         "At t = {t:g} the bias of this pair at degree {degree} is {first} (Taylor) and {second} "
         "(tensor power).",
@@ -351,6 +348,13 @@ def bias_of_polynomials(table: pd.DataFrame) -> str:
         first=first,
         second=second,
     )
+
+
+def _signed(values: pd.Series) -> str:
+    """Return the range of biases."""
+    ends = [float(values.min()), float(values.max())]
+    low, high = ("−" * (x < 0) + numbers.formula_power(abs(x)) for x in ends)
+    return tr("{low} to {high}", low=low, high=high)
 
 
 def features_needed(table: pd.DataFrame) -> str:
