@@ -62,20 +62,20 @@ def mark(message: str) -> str:
 
 
 _WORDS = (
-    mark("none"), mark("one"), mark("two"), mark("three"), mark("four"), mark("five"), mark("six"),
-    mark("seven"), mark("eight"), mark("nine"), mark("ten"), mark("eleven"), mark("twelve"),
+    "none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+    "twelve",
 )  # fmt: skip
 
 
 def in_words(count: int) -> str:
-    """Return a count as English writes it: up to twelve in words.
+    """Return a count as the language in force writes it: in English up to twelve in words.
 
     Examples
     --------
     >>> in_words(3), in_words(13)
     ('three', '13')
     """
-    return tr(_WORDS[count]) if count < len(_WORDS) else str(count)
+    return _WORDS[count] if spoken() == "en" and count < len(_WORDS) else str(count)
 
 
 def share(count: int, total: int, of: str = mark("inputs")) -> str:
