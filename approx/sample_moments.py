@@ -78,7 +78,7 @@ def rounding(q: Array, k: Array) -> Array:
     return np.asarray(1024 * np.finfo(q.dtype).eps * (1.0 + lengths))
 
 
-def tested(
+def statistics(
     mean: Array,
     variance: Array,
     variance_stderr: Array,

@@ -16,7 +16,7 @@ Examples
 >>> assert_unbiased(parse("taylor(degree=1)"), x, x)
 Traceback (most recent call last):
     ...
-AssertionError: taylor(degree=1): entry (0, 0) is 0.973 of exp(q·k), and nothing is drawn
+AssertionError: taylor(degree=1): entry (0, 0) is 0.9735 of exp(q·k), not 1, and nothing is drawn
 """
 
 from __future__ import annotations
@@ -25,45 +25,27 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from approx import checks
+from approx import checks, sample_moments as sample
 from approx.checks import Array
 from approx.estimate import exact, memory
 from approx.estimate.approximation import Approximation
-from approx.estimate.corrections import Support, coordinates
+from approx.estimate.corrections import Support
 from approx.estimate.low import Factors
 from approx.estimate.masked import Masked
 from approx.estimate.masks import ALL, Mask, MaskLike
-from approx.method import Method, Moments, Rng, generator
+from approx.kernels.pattern_products import coordinates
+from approx.method import Method, Moments, Rng, generator, tags
 from approx.method.evaluation import checked_inputs
 from approx.method.filling import is_fillable, resized, with_sizes
 from approx.method.prices import CURRENCIES
-from approx.method.tags import (
-    AUTOREGRESSIVE,
-    DRAWS_BY_ROW,
-    INVARIANCES,
-    POSITIONAL,
-    ROTATION,
-    ROW_LOCAL,
-    SHIFT,
-)
 from approx.polynomials.elementwise import Elementwise
-from approx.sample_moments import (
-    LEAST_DRAWS,
-    VARIANCE,
-    MonteCarlo,
-    pareto_k,
-    ratio,
-    reliable_k,
-    rounding,
-    tested,
-)
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -95,7 +77,7 @@ def heads(*, max_norm: float = 0.5, mask: MaskLike = None) -> SearchStrategy[tup
     st, norm = _strategies(), checks.positive("max_norm", max_norm)
     size = st.integers(1, 4)
 
-    @st.composite
+    @st.composite  # type: ignore[untyped-decorator]
     def pairs(draw: Callable[[Any], Any]) -> tuple[Array, Array]:
         n, l, d = draw(size), draw(size), draw(size)
         if isinstance(mask, Mask):
@@ -145,10 +127,10 @@ class _Draws:
         alone = self.count == 1 or method.deterministic
         streams = [source] if alone else source.spawn(self.count)
         drawn = (method.approximate(q, k, mask=self.mask, rng=stream) for stream in streams)
-        self.ratios = np.array([ratio(estimate, logits, "kernel") for estimate in drawn])
+        self.ratios = np.array([sample.ratio(estimate, logits, "kernel") for estimate in drawn])
         self.ratios[:, ~self.mask.visible()] = 1.0
         self.require(np.isfinite(self.ratios).all(axis=0), "the estimate is not finite")
-        self.rounding = rounding(q, k)
+        self.rounding = sample.rounding(q, k)
         self.known = method.moments(q, k, mask=self.mask)
 
     def stated(self) -> Moments:
@@ -157,14 +139,14 @@ class _Draws:
             raise ValueError(f"{self.method} states no moments: its class has no _moments for them")
         return self.known
 
-    def tested(self, known: Moments | None) -> MonteCarlo:
+    def tested(self, known: Moments | None) -> sample.MonteCarlo:
         """Return the moments of the sample, the mean tested against known ones or else 1."""
         x, count = self.ratios, self.count
         mean, variance = x.mean(axis=0), x.var(axis=0, ddof=min(len(x) - 1, 1))
         fourth = ((x - mean) ** 4).mean(axis=0) - variance**2 * (count - 3) / max(count - 1, 1)
         stderr = np.sqrt(np.fmax(fourth, 0.0) / count)
         entries = self.mask.entries
-        return tested(mean, variance, stderr, known, count, self.rounding, entries)
+        return sample.statistics(mean, variance, stderr, known, count, self.rounding, entries)
 
     def require(self, holds: Array, message: str, raised: Any = AssertionError, **of: Any) -> None:
         """Raise an error for the first entry where something does not hold, with its numbers."""
@@ -178,8 +160,8 @@ class _Draws:
         shape = np.full(at.shape, -math.inf)
         for i, j in np.argwhere(at):
             column = terms[:, i, j]
-            alike = len(column) < LEAST_DRAWS or np.ptp(column) == 0
-            shape[i, j] = math.inf if alike else pareto_k(column)
+            alike = len(column) < sample.LEAST_DRAWS or np.ptp(column) == 0
+            shape[i, j] = math.inf if alike else sample.pareto_k(column)
         return shape
 
     def require_light(self, shape: Array) -> None:
@@ -187,7 +169,7 @@ class _Draws:
         few = "cannot be judged: {count} draws, too few or all alike, have no standard error"
         self.require(shape < math.inf, few, Undecided, count=self.count)
         heavy = "cannot be judged: Pareto k̂ = {k:.2f} of {count} draws, above {limit:.2f}"
-        limit = reliable_k(self.count)
+        limit = sample.reliable_k(self.count)
         self.require(shape <= limit, heavy, Undecided, k=shape, count=self.count, limit=limit)
 
     def compare_means(self, expected: Array, z: float) -> None:
@@ -195,23 +177,19 @@ class _Draws:
         known = None if self.known is None else self.known._replace(relative_bias=expected - 1.0)
         found = self.tested(known)
         settled = np.abs(found.mean - expected) <= self.rounding * (1 + np.abs(expected))
-        said = "is {mean:.4g} of exp(q·k) where {expected:.4g} is expected"
+        said = "is {mean:.4g} of exp(q·k), not {expected:.4g}"
         numbers: dict[str, Any] = {"mean": found.mean, "expected": expected, "z": found.z}
         if self.method.deterministic:
             self.require(settled, said + ", and nothing is drawn", **numbers)
             return
         shape = self.tails(self.ratios - expected, ~settled & (known is None))
         narrow = settled | (z * found.mean_stderr <= GROSS * np.maximum(np.abs(expected), 1.0))
-        near = settled | (np.abs(found.z) <= z) | (shape > reliable_k(self.count)) | ~narrow
-        numbers |= {
-            "error": found.mean_stderr,
-            "of": "of the sample" if known is None else "stated",
-        }
+        near = settled | (np.abs(found.z) <= z) | (shape > sample.reliable_k(self.count)) | ~narrow
+        of = "of the sample" if known is None else "stated"
+        numbers |= {"error": found.mean_stderr, "of": of}
         self.require(near, said + ": z = {z:.3g}, standard error {error:.2g} ({of})", **numbers)
         self.require_light(shape)
-        wide = (
-            "cannot be judged: at a standard error of {error:.2g} ({of}) a bias of one half is lost"
-        )
+        wide = "cannot be judged: a standard error of {error:.2g} ({of}) hides a bias of one half"
         self.require(narrow, wide, Undecided, **numbers)
 
     def compare_variances(self, z: float) -> None:
@@ -222,13 +200,13 @@ class _Draws:
         # the second: of a law of two values by half, whose fourth moment shows no error
         error = np.hypot(found.variance_stderr, z * spread / self.count)
         settled = (log_variance <= -60) & (spread <= (2 * self.rounding) ** 2)
-        narrow = settled | ((spread > 0) & (error**2 <= VARIANCE * spread**2))
+        narrow = settled | ((spread > 0) & (error**2 <= sample.VARIANCE * spread**2))
         far = ~settled & (np.abs(spread - stated) > z * error)
         narrow &= ~far | (spread > stated) | (error <= SURE * spread)  # else a tail may be unseen
         shape = self.tails((self.ratios - found.mean) ** 2, far)
         numbers = {"spread": spread, "stated": stated, "error": error}
         said = "has variance {spread:.3g}, standard error {error:.2g}, where {stated:.3g} is stated"
-        self.require(~far | (shape > reliable_k(self.count)) | ~narrow, said, **numbers)
+        self.require(~far | (shape > sample.reliable_k(self.count)) | ~narrow, said, **numbers)
         self.require_light(shape)
         wide = "cannot be judged: the standard error of its variance {spread:.2g} is {error:.2g}"
         self.require(narrow, wide, Undecided, **numbers)
@@ -357,10 +335,11 @@ class _Row:
         y, log = A.scaled_matmat(V)
         return entries, y[i] * np.exp(log[i] - self.scale), A.attend(V)[i]
 
-    def require_same(self, change: str, Q: Array, K: Array, V: Array, mask: Mask, i: int) -> None:
+    def require_same(self, change: str, arrays: Sequence[Array], mask: Mask, i: int) -> None:
         """Raise AssertionError if the row, now the i-th, changes by more than rounding."""
         gaps = [math.inf]
         with np.errstate(all="ignore"), contextlib.suppress(OverflowError):
+            Q, K, V = arrays
             after = self._values(self.method.approximate(Q, K, mask=mask, rng=SEED), V, i)
             gaps = [float(np.abs(x - y).max()) for x, y in zip(self.values, after)]
         for gap, unit in zip(gaps, self.units):
@@ -396,16 +375,15 @@ def assert_autoregressive(
     for row in rows:
         before, at, seen = (row.q, row.k, row.v), (row.i + 1, row.stop, row.stop), row.mask
         cut = Mask(seen.first[: row.i + 1], seen.stop[: row.i + 1], row.stop, looks_back=True)
-        row.require_same(
-            "if later tokens are cut off", *(x[:a] for x, a in zip(before, at)), cut, row.i
-        )
+        shorter = [x[:a] for x, a in zip(before, at)]
+        row.require_same("if later tokens are cut off", shorter, cut, row.i)
         moved = [np.r_[x[:a], x[a:] + x.dtype.type(1e-3)] for x, a in zip(before, at)]
-        row.require_same("if later tokens move", *moved, seen, row.i)
+        row.require_same("if later tokens move", moved, seen, row.i)
         draw = np.random.default_rng(2).uniform
         other = [np.r_[x[:a], draw(-1.5, 1.5, x[a:].shape)] for x, a in zip(before, at)]
         other[1][row.stop] *= 400 / np.linalg.norm(other[1][row.stop])
         other = [x.astype(row.k.dtype) for x in other]
-        row.require_same("if later tokens are replaced", *other, seen, row.i)
+        row.require_same("if later tokens are replaced", other, seen, row.i)
 
 
 def assert_row_local(method: Method, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None) -> None:
@@ -417,10 +395,10 @@ def assert_row_local(method: Method, Q: ArrayLike, K: ArrayLike, *, mask: MaskLi
     """
     for row in _rows(method, Q, K, mask):
         some = np.array([row.i]), np.unique([0, row.i, len(row.q) - 1])
-        for rows in (np.arange(row.i + 1),) if DRAWS_BY_ROW in method.tags else some:
+        for rows in (np.arange(row.i + 1),) if tags.DRAWS_BY_ROW in method.tags else some:
             at = int(np.flatnonzero(rows == row.i)[0])
-            left = row.q[rows], row.k, row.v, row.mask.take(rows)
-            row.require_same("without other queries", *left, at)
+            left = row.q[rows], row.k, row.v
+            row.require_same("without other queries", left, row.mask.take(rows), at)
 
 
 def assert_invariant(
@@ -449,7 +427,7 @@ def assert_invariant(
     Power: without chance, but for a law. There, 200 draws show in half of all runs that the
     distribution functions of one entry differ by 0.27.
     """
-    checks.one_of("to", to, tuple(sorted(INVARIANCES)))
+    checks.one_of("to", to, tuple(sorted(tags.INVARIANCES)))
     q, k, seen = checked_inputs(method, Q, K, mask)
     source = np.random.default_rng(4)
     turn = np.linalg.qr(source.standard_normal((q.shape[1],) * 2))[0].astype(q.dtype)
@@ -458,8 +436,8 @@ def assert_invariant(
     if to == "scale":
         powers = (7, 100, -100, 200, -200) if q.dtype == np.float64 else (7, 20, -20)
         changes = [(np.ldexp(q, e), np.ldexp(k, -e)) for e in powers]
-    seed = generator(rng).bit_generator.seed_seq  # type: ignore[attr-defined]
-    log = method.approximate(q, k, mask=seen, rng=seed).row_log() if to == SHIFT else None
+    seed: Any = generator(rng).bit_generator.seed_seq
+    log = method.approximate(q, k, mask=seen, rng=seed).row_log() if to == tags.SHIFT else None
     before, moved = _bounded(method, q, k, seen, seed, log), 0.0
     for x, y in changes:
         unit = log if log is None else log + q @ b
@@ -470,7 +448,7 @@ def assert_invariant(
         moved = max(moved, float(gap.max()))
     if moved < INTACT:
         return
-    if to != ROTATION or method.deterministic:
+    if to != tags.ROTATION or method.deterministic:
         raise AssertionError(f"{method} is not invariant to a {to}: an entry moves by {moved:.2g}")
     (q, k), streams = changes[0], generator(rng).spawn(2 * draws)
     laws = [(Q, K, streams[:draws]), (q, k, streams[draws:])]
@@ -635,12 +613,8 @@ def assert_seeded(method: Method, Q: ArrayLike, K: ArrayLike) -> None:
         raise AssertionError(f"{method}: one seed gives two estimates: draw from rng alone")
     alike = all(bits(seed) == first for seed in range(20)) and bits(None) == first
     if alike != method.deterministic:
-        tag = (
-            "has the tag RANDOM, and 20 seeds give one estimate"
-            if alike
-            else "draws: tag it RANDOM"
-        )
-        raise AssertionError(f"{method} {tag}")
+        wrong = "is RANDOM, and 20 seeds give one estimate" if alike else "draws: tag it RANDOM"
+        raise AssertionError(f"{method} {wrong}")
 
 
 # Price
@@ -651,8 +625,9 @@ def assert_price(
 ) -> None:
     """Compare the method's price with what its estimate stores, and fill it to budgets.
 
-    Stored values and bytes must not exceed the price, and be the price without a sparse part. In
-    every currency, `within` must give a size that fits, of which the next one does not.
+    Stored values must not exceed the price, and must be the price if there is no sparse part. Bytes
+    are at least 8 per stored value, but for codes. In every currency, `within` must find a size
+    that fits and of which the next one does not.
 
     Notes
     -----
@@ -672,6 +647,8 @@ def assert_price(
     as_many = A.nnz == 0 and isinstance(low, Factors)
     if stored > price.stored * (1 + ROUNDED) or (as_many and stored < price.stored * (1 - ROUNDED)):
         raise AssertionError(f"{method} stores {stored:g} values per row, not {price.stored:g}")
+    if price.bytes < 8 * stored * (1 - ROUNDED) and not price.codes:
+        raise AssertionError(f"{method} stores {8 * stored:g} bytes per row, not {price.bytes:g}")
     size = method.sized_by
     if size is None or method.parts or not size.integer or size.instead:
         return
@@ -716,7 +693,7 @@ def assert_decodes(method: Method, Q: Array, K: Array, *, rng: Rng = 0) -> None:
 # All of it
 
 
-def sized(method: Any, n: int, l: int, d: int) -> Method:
+def sized(method: Any, n: int, l: int, d: int) -> Any:
     """Return the method at a small size, if its own is open or does not fit n, l and d."""
     parts = {name: sized(part, n, l, d) for name, part in method.parts.items() if part.is_template}
     if parts:
@@ -764,16 +741,16 @@ def check_method(method: type[Method] | Method) -> Iterator[tuple[str, Callable[
             f"finite at logits of 10⁴, {dtype}",
             partial(_each, assert_finite, one, masks, dtype=dtype),
         )
-    if AUTOREGRESSIVE in one.tags and not one.refusal:
+    if tags.AUTOREGRESSIVE in one.tags and not one.refusal:
         yield "autoregressive", partial(assert_autoregressive, small, Q, K)
-    if ROW_LOCAL in one.tags:
-        at = masks[-1:] if one.tags & {DRAWS_BY_ROW, POSITIONAL} else masks
+    if tags.ROW_LOCAL in one.tags:
+        at = masks[-1:] if one.tags & {tags.DRAWS_BY_ROW, tags.POSITIONAL} else masks
         yield "row local", partial(_each, assert_row_local, small, at, Q, K)
-    for tag in sorted(one.tags & INVARIANCES):
+    for tag in sorted(one.tags & tags.INVARIANCES):
         yield f"invariant to a {tag}", partial(assert_invariant, small, Q, K, tag)
     if small.price(n=12, l=12, d=3) is not None:
         yield "price", partial(_each, assert_price, small, masks, Q, K)
-    if AUTOREGRESSIVE in one.tags and small._cache(3, 3, generator(0), 0) is not None:
+    if tags.AUTOREGRESSIVE in one.tags and small._cache(3, 3, generator(0), 0) is not None:
         yield "cache", partial(assert_decodes, small, Q, K)
     if one.deterministic or one.space != "kernel":
         return
@@ -834,6 +811,6 @@ def _assert_one_matrix(method: Method) -> None:
         masks = None, *(["causal"] if n <= l else []), Mask(first, last + 1, l)
         for mask in masks[: 1 if method.refusal else 3]:
             A = sized(method, n, l, d).approximate(Q, K, mask=mask, rng=0)
-            if (A.shape, A.dtype) != ((n, l), dtype):
+            if A.shape != (n, l) or A.dtype != dtype:
                 raise AssertionError(f"{method}: {A!r} of {n} × {l} entries in {np.dtype(dtype)}")
             assert_consistent(A, K[:, :2])

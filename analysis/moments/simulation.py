@@ -22,7 +22,7 @@ from approx.kernels.threads import one_thread
 from approx.method import Rng, generator
 from approx.method.evaluation import checked_inputs
 from approx.projections.summand import times
-from approx.sample_moments import MonteCarlo, ratio, rounding, tested
+from approx.sample_moments import MonteCarlo, ratio, rounding, statistics
 
 
 @overload
@@ -206,4 +206,4 @@ class _PairMoments:
         mean = times(mean, log)
         self.mask.hide(mean, fill=1.0)
         sampled = mean, times(variance, 2 * log), spread
-        return tested(*sampled, self.known, draws, rounding(self.q, self.k), self.mask.entries)
+        return statistics(*sampled, self.known, draws, rounding(self.q, self.k), self.mask.entries)

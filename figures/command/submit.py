@@ -17,13 +17,17 @@ from approx import METHODS, Method, parse
 from approx.testing import check_method, verdict
 from figures.command import options
 from figures.drawing import looks
-from figures.words.terminal_columns import aligned, paragraphs
-from figures.words.translation import speaking, tr
+from figures.words.terminal_columns import aligned, wrap
+from figures.words.translation import mark, speaking, tr
 
 EXAMPLES = ("expqk submit my_method.py",)
 MORE = "The command runs the file, which defines one approx.Method: give it code that you trust."
 BESIDE = "uniform()", "positive", "nystrom", "top_k", "truncated_svd(space='attention')"
 COLUMNS = {"rank": ".0f", "stored": ".3g", "attention_tv": ".2f", "output_relative_error": ".2g"}
+ABOUT = mark(
+    "Budget: {budget:g} stored values per query row, t = 1. tv: total variation of the "
+    "attention weights, median of 5 draws; output: relative error of P V."
+)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what each check says of the method, and its rows among others, with an arrow."""
     own, heads, budget = load(arguments.file), list(sample().heads()), arguments.budget
     asked: dict[str, Any] = {"trials": 5, "seed": arguments.seed, "budget": budget}
-    with _blamed(arguments.file, own.__name__), speaking(arguments.lang):
+    with _blamed(arguments.file, own.__name__):
         table = sweep([mine := own()], heads, [1.0], **asked)
         checked = [(name, *verdict(check)) for name, check in check_method(own)]
     if table.empty:
@@ -46,19 +50,16 @@ def run(arguments: argparse.Namespace) -> int:
     wide = table.pivot_table("value", ["input", "method"], "metric", aggfunc="median", sort=False)
     with speaking(arguments.lang):
         print(aligned([(tr(x), tr(name) + why) for name, x, why in checked], wrapped={1: 65}))
-        lines = [("", tr("method"), tr("rank"), tr("stored"), tr("tv"), tr("output"))]
+        titles = "", tr("method"), tr("rank"), tr("stored"), tr("tv"), tr("output")
+        body: list[tuple[str, ...]] = [titles]
         for head, rows in wide.groupby("input", sort=False):
-            lines.append(("", str(head), "", "", "", ""))
-            for (_, spec), row in rows.sort_values("attention_tv", kind="stable").iterrows():
-                rank, stored, tv, off = (f"{row[name]:{form}}" for name, form in COLUMNS.items())
-                arrow, name = ("→", spec) if spec in own_specs else ("", looks.label(spec))
-                lines.append((arrow, name, rank, stored, tv, off))
-        about = tr(
-            "Budget: {budget:g} stored values per query row, t = 1. tv: total variation of the "
-            "attention weights, median of 5 draws; output: relative error of P V.",
-            budget=budget,
-        )
-        print("", aligned(lines, wrapped={1: 30}), "", paragraphs([about]), sep="\n")
+            body.append(("", str(head), "", "", "", ""))
+            rows = rows.sort_values("attention_tv", kind="stable").reset_index("method")
+            for row in rows.to_dict("records"):
+                spec, ours = str(row["method"]), row["method"] in own_specs
+                cells = [f"{row[name]:{form}}" for name, form in COLUMNS.items()]
+                body.append(("→" * ours, spec if ours else looks.label(spec), *cells))
+        print("", aligned(body, wrapped={1: 30}), "", *wrap(tr(ABOUT, budget=budget), 80), sep="\n")
     return int(any(x == "failed" for _, x, _ in checked))
 
 
@@ -71,10 +72,9 @@ def load(path: Path) -> type[Method]:
     classes = {x for x in values if isinstance(x, type) and x.__module__ == path.stem}
     found = [x for x in classes if issubclass(x, Method) and dataclasses.is_dataclass(x)]
     if len(found) != 1 or getattr(found[0], "name", None) in {None, *METHODS}:
-        raise ValueError(
-            f"{path.name} must define one subclass of approx.Method, a frozen dataclass with a "
-            f"new name, got {', '.join(x.__name__ for x in found) or 'none'}"
-        )
+        names = ", ".join(x.__name__ for x in found) or "none"
+        rule = "one subclass of approx.Method, a frozen dataclass with a new name"
+        raise ValueError(f"{path.name} must define {rule}, got {names}")
     return found[0]
 
 

@@ -147,13 +147,13 @@ def far(norm):
 def test_a_heavy_tail_cannot_be_judged():
     """The variance at |q + k| = 4 is 9·10⁶/m: a sample of 400 draws has a mean far below 1."""
     for method in (Waves(m=8), Waves(m=8, bug="factor"), parse("positive(m=4096)")):
-        with pytest.raises(Undecided, match="a bias of one half is lost"):
+        with pytest.raises(Undecided, match="hides a bias of one half"):
             assert_unbiased(method, *far(4.0), draws=40)
         with pytest.raises(Undecided, match=r"standard error of its variance|Pareto"):
             assert_variance(method, *far(4.0))
     with pytest.raises(Undecided, match=r"Pareto k̂ = \d\.\d\d of 400 draws, above 0\.62"):
         assert_unbiased(Waves(m=8, stated=False), *far(4.0), draws=400)
-    with pytest.raises(Undecided, match="a bias of one half is lost"):
+    with pytest.raises(Undecided, match="hides a bias of one half"):
         assert_unbiased(parse("sampled(k=1)"), np.zeros((1, 2)), np.zeros((400, 2)), draws=30)
 
 
