@@ -16,14 +16,14 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba-$(shell $(PYTHON) -c 'import ha
 export PYTHONDONTWRITEBYTECODE :=
 # Of what is installed a small part is ever imported: bytecode is written when a module is.
 QUICKLY := --quiet --no-compile
-REPORT ?= report
+# The folder of a report: report, and with the profile, language and file of ARGS in its name.
+REPORT ?=
 ARGS ?=
 
 .PHONY: report test acceptance types interpreted in-bounds accuracy web-test bench claims versions processors lm lm-study peers docs docs-read format study fuzz mutants gallery clean
 
 report: .venv/.report
-	$(BIN)/expqk report --out $(REPORT) $(ARGS)
-	@echo "Open $(REPORT)/index.html or $(REPORT)/report.pdf"
+	$(BIN)/expqk report $(and $(REPORT),--out '$(REPORT)') $(ARGS)
 
 # Two at a time of what runs on one core, the longest first.
 BESIDE := $(MAKE) --no-print-directory --jobs 2

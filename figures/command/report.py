@@ -39,26 +39,42 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rebuild",
         action="store_true",
-        help="only make HTML and PDF again, from your edited OUT/report.md and OUT/notes.md",
+        help="only make the pages again, from your edited OUT/report.md and OUT/notes.md",
     )
+    parser.add_argument(
+        "--format",
+        type=_formats,
+        default=("html", "pdf"),
+        help="html, pdf, docx (Word), tex (XeLaTeX or LuaLaTeX), separated by commas [html,pdf]",
+    )
+    parser.add_argument(
+        "--final", action="store_true", help="to hand in: refuse a question without your text"
+    )
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    kinds = tuple(text.split(","))
+    if not set(kinds) <= {"html", "pdf", "docx", "tex"}:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a list of html, pdf, docx, tex")
+    return kinds
 
 
 def run(arguments: argparse.Namespace) -> int:
     from figures.document.convert import executable
     from figures.document.notes import NAME as NOTES
-    from figures.report.build import build, rebuild
+    from figures.report.build import FORMATS, SOURCE, build, open_questions, rebuild
     from figures.words.translation import speaking
 
     out = arguments.out or _folder(arguments, arguments.lang)
     beside = [_folder(arguments, language) for language in options.LANGUAGES]
     holds = _holds(arguments, out)
-    written = ["index.html", "report.pdf", "report.md"]
+    written = [*(FORMATS[kind] for kind in arguments.format), SOURCE]
     if arguments.rebuild:
         if arguments.title or arguments.author or arguments.model:
             raise ValueError("--rebuild takes all but notes.md from report.md: edit it there")
         folder = ("qk", "profile", "lang") if arguments.out else ()  # else it has their names
         options.refuse_idle(arguments, "rebuild", "heads", "budget", "currency", "seed", *folder)
-        rebuild(out)
+        rebuild(out, arguments.format, final=arguments.final)
     else:
         executable()  # fails before anything is computed
 
@@ -72,12 +88,17 @@ def run(arguments: argparse.Namespace) -> int:
                 model=model,
                 beside=beside,
                 holds=holds,
+                formats=arguments.format,
+                final=arguments.final,
+                said=lambda line: print(f"expqk: {line}", file=sys.stderr, flush=True),
             )
         if edited:
             print(f"expqk: report.md was edited: it is kept as {edited}", file=sys.stderr)
         written.append(NOTES)
     for name in written:
         print(out / name)
+    if left := open_questions(out):
+        print(f"expqk: unanswered: {', '.join(left)}: write them in {out / NOTES}", file=sys.stderr)
     return 0
 
 

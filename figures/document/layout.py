@@ -17,7 +17,7 @@ SMALLEST = 0.8  # of the size of a picture: letters of 7 points then have 5.6
 Fit = dict[str, tuple[float, str]]  # by label: the size of its picture; "here", "next" or "breaks"
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where a figure or table stands, or a paragraph, which has no name, ends: page, mm on it."""
 
     name: str
@@ -28,26 +28,26 @@ class Place(NamedTuple):
     picture: float  # the height of what can shrink
 
 
-def places(marks: list[Any]) -> list[Place]:
+def places(marks: list[Any]) -> list[Position]:
     """Return the places that the marks (name, image?, page, mm) of template.typ show.
 
     Examples
     --------
     >>> figure = [["fig:x", True, 1, 45.0], ["fig:x", True, 1, 90.0], ["fig:x", True, 1, 100.0]]
     >>> places([["", False, 1, 40.0], *figure])[1]
-    Place(name='fig:x', image=True, page=1, top=45.0, bottom=100.0, picture=45.0)
+    Position(name='fig:x', image=True, page=1, top=45.0, bottom=100.0, picture=45.0)
     """
     found: dict[Any, list[Any]] = {}
     for i, mark in enumerate(marks):  # of a paragraph there is one
         found.setdefault(mark[0] or i, []).append(mark)
     return [
-        Place(name, image, page, at[0][3], bottom, at[len(at) // 2][3] - at[0][3])
+        Position(name, image, page, at[0][3], bottom, at[len(at) // 2][3] - at[0][3])
         for at in found.values()
         for name, image, page, bottom in at[-1:]
     ]
 
 
-def fitted(places: Callable[[Fit], list[Place]]) -> Fit:
+def fitted(places: Callable[[Fit], list[Position]]) -> Fit:
     """Return the sizes and places of the figures that would leave a page empty where they are.
 
     Parameters
@@ -76,10 +76,10 @@ def fitted(places: Callable[[Fit], list[Place]]) -> Fit:
 
 
 def _late(
-    found: list[Place], fit: Fit, decided: set[str], before: dict[str, Place]
+    found: list[Position], fit: Fit, decided: set[str], before: dict[str, Position]
 ) -> Iterator[tuple[str, int, Fit]]:
     """Yield figures that leave their page, the page, and sizes of pictures that give it room."""
-    flow, floating = Place("", False, 1, 0, 0, 0), {False: (0, 0.0), True: (0, 0.0)}
+    flow, floating = Position("", False, 1, 0, 0, 0), {False: (0, 0.0), True: (0, 0.0)}
     for one in found:
         if fit.get(one.name, (1, ""))[1] == "next":
             floating[one.image] = one.page, one.bottom
@@ -97,7 +97,7 @@ def _late(
         flow = one
 
 
-def _smaller(figures: list[Place], fit: Fit, needed: float) -> Fit:
+def _smaller(figures: list[Position], fit: Fit, needed: float) -> Fit:
     """Return sizes of pictures that are so much less high together; none if that is too small."""
     sizes = {x.name: fit.get(x.name, (1.0, "here")) for x in figures}
     high = {x.name: x.picture * sizes[x.name][0] for x in figures if sizes[x.name][1] == "here"}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from approx import checks
 
 NAME = "notes.md"
-_MARK = re.compile(r"<!--\s*after:\s*(\S+)\s*-->")
+_MARK = re.compile(r"<!--\s*(?:after:\s*(\S+)|(references))\s*-->")
 _COMMENT = re.compile(r"<!--(?!\s*after\b).*-->")
 
 
@@ -33,12 +33,17 @@ def notes(text: str) -> list[Note]:
     >>> notes("<!-- after: fig:error -->\nSo it is.")
     [Note(place='fig:error', text='So it is.')]
     """
+    return [note for note in _marked(text) if note.place]
+
+
+def _marked(text: str) -> list[Note]:
+    """Return the notes of a file, and as a note without a place its references."""
     found: list[Note] = []
     for number, line in enumerate(text.splitlines(), 1):
-        if _COMMENT.fullmatch(line.strip()):
-            continue
         if mark := _MARK.fullmatch(line.strip()):
-            found.append(Note(mark[1], ""))
+            found.append(Note(mark[1] or "", ""))
+        elif _COMMENT.fullmatch(line.strip()):
+            continue
         elif line.lstrip().startswith("<!-- after") or (line.strip() and not found):
             raise ValueError(
                 f"line {number} of {NAME} must be a mark such as <!-- after: fig:error -->, which "
@@ -49,31 +54,56 @@ def notes(text: str) -> list[Note]:
     return [Note(note.place, note.text.strip("\n")) for note in found if note.text.strip()]
 
 
-def skeleton(markdown: str, first: str) -> str:
+def sources(text: str) -> str:
+    r"""Return the references of a file of notes: what follows ``<!-- references -->``.
+
+    Examples
+    --------
+    >>> sources("<!-- after: rank -->\nSee [@a].\n<!-- references -->\n- @a: A. Smith, *T*, 2020.")
+    '- @a: A. Smith, *T*, 2020.'
+    """
+    found = "\n".join(note.text for note in _marked(text) if not note.place)
+    return re.sub(r"^\s*```.*$", "", found, flags=re.MULTILINE).strip()
+
+
+def unanswered(markdown: str, text: str) -> list[str]:
+    """Return the places of the questions of a document to which notes have no answer."""
+    answered = {note.place for note in notes(text)}
+    return [place for place, _ in _asked(markdown) if place not in answered]
+
+
+def _asked(markdown: str) -> list[tuple[str, str]]:
+    """Return the place and the text of each question of a document."""
+    return re.findall(r"^::: \{#(\S+)\}\n((?:>.*\n)+):::$", markdown, re.MULTILINE)
+
+
+def skeleton(markdown: str, first: str, last: str) -> str:
     r"""Return a file of notes with a mark for each question that a document asks its reader.
 
     Parameters
     ----------
     markdown : str
         The document; a question is a quote in a ``::: {#PLACE}`` of its own.
-    first : str
-        What the file says first, in a comment.
+    first, last : str
+        What the file says first, and of references, in comments.
 
     Examples
     --------
-    >>> print(skeleton("::: {#own-rank}\n> Why?\n:::\n", "Write below."))
+    >>> print(skeleton("::: {#own-rank}\n> Why?\n:::\n", "Write below.", "Yours."))
     <!-- Write below. -->
     <BLANKLINE>
     <!-- after: own-rank -->
     <!-- Why? -->
     <BLANKLINE>
+    <!-- references -->
+    <!-- Yours. -->
+    <BLANKLINE>
     """
-    asked = re.findall(r"^::: \{#(\S+)\}\n((?:>.*\n)+):::$", markdown, re.MULTILINE)
     marks = [
         f"<!-- after: {place} -->\n<!-- {' '.join(re.sub('[>*]', '', quote).split())} -->\n"
-        for place, quote in asked
+        for place, quote in _asked(markdown)
     ]
-    return "\n".join([f"<!-- {first} -->\n", *marks])
+    return "\n".join([f"<!-- {first} -->\n", *marks, f"<!-- references -->\n<!-- {last} -->\n"])
 
 
 def merged(blocks: list[Any], notes: list[tuple[str, list[Any]]]) -> list[Any]:

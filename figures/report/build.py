@@ -19,16 +19,18 @@ from analysis.advice.verdict import TIE
 from analysis.costs.budget import amount_text
 from analysis.experiments import decomposition, moments as experiment, polynomial_rank, rational
 from analysis.experiments.profile import Profile, nearest_to_one, rank_1_price
+from analysis.inputs import text_files
 from analysis.models.pipeline import Results
 from analysis.runs import engines, output_files, tasks
 from analysis.runs.store import Store
 from analysis.runs.tasks import Task
 from figures.document import figure_files
 from figures.document.convert import check_notes, to_html, to_pdf
-from figures.document.notes import NAME as NOTES, skeleton
+from figures.document.manuscript import to_docx, to_tex
+from figures.document.notes import NAME as NOTES, skeleton, unanswered
 from figures.drawing import style
 from figures.gallery import FIGURES, FigureModule, moments, reported, summary
-from figures.report import model_page, references, sentences, tables, templates, theory
+from figures.report import duration, model_page, references, sentences, tables, templates, theory
 from figures.words import amounts, numbers
 from figures.words.translation import in_words, mark, share_of, speaking, spoken, tr
 
@@ -41,6 +43,10 @@ TITLE = mark("Rank, bias, variance and error of exp(q·k) across temperatures")
 ABOUT_NOTES = mark(
     "Write your text below a mark: it takes the place of the question. Then: expqk report "
     "--rebuild --out DIR"
+)
+ABOUT_SOURCES = mark(
+    "Your references: BibTeX, or lines such as - @smith2020: A. Smith, *Title*, 2020. Cite one as "
+    "[@smith2020]."
 )
 PACKAGES = (
     "expqk", "numpy", "scipy", "numba", "pandas", "matplotlib", "typst", "pypandoc_binary",
@@ -57,6 +63,9 @@ def build(
     model: Results | None = None,
     beside: Iterable[Path] = (),
     holds: str = "report",
+    formats: Iterable[str] = ("html", "pdf"),
+    final: bool = False,
+    said: Callable[[str], None] | None = None,
 ) -> Path | None:
     """Compute everything and write the report.
 
@@ -84,6 +93,12 @@ def build(
         Folders of the same report in other languages, whose tables are used again.
     holds : str
         What the folder holds then; one that holds anything else is refused.
+    formats : iterable of str
+        Of `FORMATS`; what is there in another and was not edited is made again, too.
+    final : bool
+        Make no pages if a question has no answer in notes.md.
+    said : callable, optional
+        Is given a line on how long this takes, before anything is computed.
 
     Returns
     -------
@@ -103,7 +118,8 @@ def build(
             f"budget must be at least {amount_text(least, profile.currency)}, the price of rank 1, "
             f"got {profile.budget:g}"
         )
-    output_files.usable(out, _files(profile, out, model), holds)
+    pages = _asked(formats, out)
+    output_files.usable(out, [*pages, *_files(profile, out, model)], holds)
     ours = not output_files.edited(out, SOURCE)
     check_notes(out / SOURCE if ours else None, out / NOTES)
     command = command or shlex.join(["expqk", *sys.argv[1:]])
@@ -113,7 +129,7 @@ def build(
         output_files.inside(folder, folder / STORE / "KEY").parent,
         *(other.absolute() / STORE for other in beside),
     )
-    computed = _computed(profile, store, seconds)
+    computed = _computed(profile, store, seconds, said)
     kept, shown = [name for name in computed if name not in seconds], reported(profile)
     computed[SUMMARY] = summary.compose(computed["error"], computed["winners"])
     parts = [Part(name, functools.partial(_drawn, name, folder), i) for i, name in enumerate(shown)]
@@ -126,8 +142,10 @@ def build(
     edited = output_files.put(out, SOURCE, text)
     if not (out / NOTES).exists():
         with output_files.replacing(out / NOTES) as temporary:
-            temporary.write_text(skeleton(text, tr(ABOUT_NOTES)), "utf-8")
-    parts = [Part(name, functools.partial(_pages, [name])) for name in PAGES]
+            temporary.write_text(skeleton(text, tr(ABOUT_NOTES), tr(ABOUT_SOURCES)), "utf-8")
+    if final:
+        _refuse_open(out)
+    parts = [Part(name, functools.partial(_pages, [name])) for name in pages]
     _results(profile, seconds, "pages", parts, [folder])
     about = {"holds": holds, "command": command, "seed": profile.seed, "kept": kept}
     output_files.describe(out, {**about, "seconds": seconds, **_machine()})
@@ -135,8 +153,8 @@ def build(
 
 
 def _files(profile: Profile, out: Path, model: Results | None) -> Iterator[str]:
-    """Yield the names of all files that `build` may write, but for its source and the notes."""
-    yield from (*PAGES, output_files.MANIFEST)
+    """Yield the names of all files that `build` may write, but for its pages, source and notes."""
+    yield output_files.MANIFEST
     drawn = () if model is None else model_page.FIGURES
     for name in (SUMMARY, *_studies(profile), *drawn):
         yield from figure_files.files(name, out)
@@ -195,10 +213,18 @@ def _results(
     return {part.name: table for part, table in zip(parts, made)}
 
 
-def _computed(profile: Profile, store: Store, seconds: dict[str, float]) -> dict[str, pd.DataFrame]:
+def _computed(
+    profile: Profile,
+    store: Store,
+    seconds: dict[str, float],
+    said: Callable[[str], None] | None = None,
+) -> dict[str, pd.DataFrame]:
     """Return the tables of all studies; only those that are in no folder are computed."""
     made_by = tasks.code("figures"), *_hardware().values(), profile.key
     parts = [Part(name, make, 0, made_by) for name, make in _studies(profile).items()]
+    if said is not None:
+        kept = [part.name for part in parts if store.done(part.key)]
+        said(duration.forecast(profile, kept, len(parts)))
     parts.sort(key=lambda part: part.name not in LONG)
     whole = [part for part in parts if part.name in BY_CELL]
     others = [part for part in parts if part.name not in BY_CELL]
@@ -234,11 +260,31 @@ def _drawn(name: str, folder: Path, table: pd.DataFrame) -> None:
     )
 
 
-def rebuild(out: Path) -> None:
-    """Turn report.md, perhaps edited, and notes.md into index.html and report.pdf."""
+def rebuild(out: Path, formats: Iterable[str] = ("html", "pdf"), *, final: bool = False) -> None:
+    """Turn report.md, perhaps edited, and notes.md into pages, as `build` does."""
     if not (out / SOURCE).exists():
         raise FileNotFoundError(f"there is no {out / SOURCE}: run without --rebuild first")
-    _pages(PAGES, out)
+    if final:
+        _refuse_open(out)
+    _pages(_asked(formats, out), out)
+
+
+def open_questions(out: Path) -> list[str]:
+    """Return the places of a report's questions that notes.md does not answer."""
+    notes = text_files.read_text(out / NOTES) if (out / NOTES).exists() else ""
+    return unanswered(text_files.read_text(out / SOURCE), notes)
+
+
+def _refuse_open(out: Path) -> None:
+    if left := open_questions(out):
+        raise ValueError(f"unanswered: {', '.join(left)}; write your text in {out / NOTES}")
+
+
+def _asked(formats: Iterable[str], out: Path) -> list[str]:
+    """Return the names of the pages to make: what is asked for, and what is there as written."""
+    names = {FORMATS[kind] for kind in formats}
+    names |= {x for x in PAGES if (out / x).is_file() and not output_files.edited(out, x)}
+    return [name for name in PAGES if name in names]
 
 
 def _pages(names: Iterable[str], out: Path) -> None:
@@ -248,7 +294,10 @@ def _pages(names: Iterable[str], out: Path) -> None:
             PAGES[name](out / SOURCE, path, notes=out / NOTES)
 
 
-PAGES: dict[str, Callable[..., None]] = {"index.html": to_html, "report.pdf": to_pdf}
+PAGES: dict[str, Callable[..., None]] = {
+    "index.html": to_html, "report.pdf": to_pdf, "report.docx": to_docx, "report.tex": to_tex,
+}  # fmt: skip
+FORMATS = {name.rpartition(".")[2]: name for name in PAGES}
 
 
 def render(

@@ -1,11 +1,13 @@
 """What a reader edited in the folder of a report is never lost, and notes beside it join it."""
 
 import json
+import re
 
 import pytest
 
 from figures.command.cli import main
 from figures.document.convert import to_html, to_pdf
+from figures.document.manuscript import to_tex
 from figures.document.notes import Note, merged, notes
 from figures.report import build as report
 
@@ -126,6 +128,63 @@ def test_a_mark_that_leads_nowhere_is_said(folder, text, message):
     with pytest.raises(ValueError, match=message):
         to_html(folder / NAME, folder / "page", notes=folder / "notes.md")
     assert not (folder / "page").exists()
+
+
+BIBTEX = """```bibtex
+@article{smith, author={Smith, Ann}, title={On $x^2$}, journal={J. Things}, year={2020}}
+@book{li2021,
+  author = {Li, Lei}, title = {Other}, publisher = {P}, year = {2021}}
+```"""
+OWN = (
+    "<!-- after: second -->\nSee [@li2021; @known] and [@smith], not @home.\n<!-- references -->\n"
+)
+LISTED = "# References\n\n1. [A. Known]{#ref-known}, *Title*, 1999.\n"
+
+
+@pytest.mark.parametrize(
+    "given", [BIBTEX, "- @smith: Ann Smith, 2020.\n- @li2021: Lei Li, *Other*."]
+)
+def test_own_references_are_numbered_after_those_of_the_report(folder, given):
+    (folder / NAME).write_text(f"{DOCUMENT}\n{LISTED}")
+    (folder / "notes.md").write_text(OWN + given)
+    for write, seen in ((to_html, r"<[^>]*>"), (to_tex, r"\\hyperref\[[^]]*\]|[{}]|\\item")):
+        write(folder / NAME, folder / "out", notes=folder / "notes.md")
+        text = " ".join(re.sub(seen, "", (folder / "out").read_text("utf-8")).split())
+        assert "See [3], [1] and [2], not @home." in text
+        places = [text.index(word) for word in ("A. Known", "Smith", "Other")]
+        assert places == sorted(places)
+    (folder / "notes.md").write_text(OWN.replace("@smith", "@smit") + given)
+    with pytest.raises(ValueError, match=r"unknown reference 'smit', did you mean 'smith'\?"):
+        to_html(folder / NAME, folder / "out", notes=folder / "notes.md")
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ("Smith, 2020", "must be BibTeX, or a line such as"),
+    ("- @known: mine", "the report has a reference known already"),
+    ("@article{smith, author={", "are no BibTeX"),
+])  # fmt: skip
+def test_references_that_cannot_be_read_are_said(folder, given, message):
+    (folder / NAME).write_text(f"{DOCUMENT}\n{LISTED}")
+    (folder / "notes.md").write_text(f"<!-- references -->\n{given}\n")
+    with pytest.raises(ValueError, match=message):
+        to_html(folder / NAME, folder / "out", notes=folder / "notes.md")
+
+
+def test_to_hand_in_every_question_needs_an_answer(folder, capsys):
+    (folder / NAME).write_text("::: {#own-a}\n> Why?\n:::\n\n::: {#own-b}\n> How?\n:::\n")
+    (folder / "notes.md").write_text("<!-- after: own-a -->\nSo.\n")
+    command = ["report", "--rebuild", "--out", str(folder), "--format", "docx"]
+    assert main(command) == 0
+    said = f"expqk: unanswered: own-b: write them in {folder / 'notes.md'}\n"
+    assert capsys.readouterr().err == said
+    before = (folder / "report.docx").read_bytes()
+    assert main([*command, "--final"]) == 1
+    assert "unanswered: own-b" in capsys.readouterr().err
+    assert (folder / "report.docx").read_bytes() == before
+    (folder / "notes.md").write_text("<!-- after: own-a -->\n1\n<!-- after: own-b -->\n2\n")
+    assert main([*command, "--final"]) == 0
+    assert capsys.readouterr().err == ""
+    assert not (folder / "index.html").exists()
 
 
 def test_notes_are_what_follows_their_marks():

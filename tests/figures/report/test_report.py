@@ -33,7 +33,7 @@ from approx.method import Label
 from figures.document import figure_files
 from figures.fonts import SERIF, lacks
 from figures.gallery import CORE, FIGURES, REPORTED, reported, summary
-from figures.report import build as report, references, sentences, tables, theory
+from figures.report import build as report, duration, references, sentences, tables, theory
 from figures.words import translation
 from figures.words.translation import speaking, tr
 
@@ -101,12 +101,13 @@ def test_all_parts_are_there_and_recorded_without_times(made, small):
     names = {path.relative_to(made).as_posix() for path in made.rglob("*.*") if path.is_file()}
     kept = {name for name in names if name.startswith("store/")}
     assert written == names - kept - {output_files.RECORD, "notes.md"}
-    assert written - {"report.md"} <= {*report._files(small, made, None)}
+    pages = {"index.html", "report.pdf"}
+    assert written - {"report.md"} <= {*report._files(small, made, None)} | pages
     manifest = json.loads((made / "manifest.json").read_text("utf-8"))
     assert manifest["command"] == "expqk report --out mine"
     assert {"numpy", "numba", "typst"} <= set(manifest["versions"])
     assert manifest["blas"]
-    assert set(manifest["seconds"]) == {*REPORTED["quick"], *PARTS, *report.PAGES}
+    assert set(manifest["seconds"]) == {*REPORTED["quick"], *PARTS, *pages}
     assert manifest["kept"] == []
     assert not re.search(r"\d (?:s|seconds)\b", (made / "report.md").read_text("utf-8"))
 
@@ -164,6 +165,35 @@ def test_the_first_figure_and_one_drawn_again_are_those_of_their_tables(found, m
     assert [path.name for path in written[-2:]] == ["rank.svg", "t=1.svg"]
     for path in written:
         assert path.read_bytes() == (made / path.relative_to(tmp_path)).read_bytes(), path.name
+
+
+def test_a_word_file_that_was_edited_stays_and_one_that_was_not_is_made_again(edited):
+    (edited / "report.md").write_text("# One\n")
+    report.rebuild(edited, ["docx"])
+    first = (edited / "report.docx").read_bytes()
+    (edited / "report.md").write_text("# Two\n")
+    report.rebuild(edited, ["html"])
+    second = (edited / "report.docx").read_bytes()
+    assert first != second
+    (edited / "report.docx").write_bytes(b"mine")
+    report.rebuild(edited, ["html"])
+    assert (edited / "report.docx").read_bytes() == b"mine"
+    with pytest.raises(FileExistsError, match=r"report\.docx was edited"):
+        report.rebuild(edited, ["docx"])
+
+
+def test_the_time_that_is_foretold_is_of_the_studies_and_of_their_inputs():
+    for name in ("quick", "default"):
+        asked = profile(name)
+        known = json.loads(duration.MEASURED.read_text("utf-8"))[name]["seconds"]
+        assert {"index.html", "report.pdf"} <= known.keys()
+        studies = report._studies(asked).keys()  # of a new figure the seconds are not known
+        assert len(known.keys() & studies) > 0.8 * len(studies), "python -m figures.report.duration"
+    whole = duration.expected(asked, [])
+    assert duration.expected(asked, ["error"]) < whole
+    assert duration.expected(dataclasses.replace(asked, inputs=asked.inputs * 9), []) > 2 * whole
+    assert re.fullmatch(r"about \d+ (s|minutes) on 1 core, .*; 1 of 3 tables are kept",
+                        duration.forecast(asked, ["error"], 3))  # fmt: skip
 
 
 @pytest.mark.slow  # its parts are above: tables, figures, and pages; `render` is below
@@ -233,11 +263,15 @@ def test_what_is_missing_or_too_small_is_said_before_anything_is_computed(
 def test_title_and_authors_reach_the_report(tmp_path, monkeypatch, printed, text):
     given = {}
     monkeypatch.setattr(report, "build", lambda profile, out, **about: given.update(about))
+    monkeypatch.setattr(report, "open_questions", lambda out: [])
     options = ["--title", HOSTILE, "--author", "A", "--author", "B"]
+    options += ["--format", "html,docx", "--final"]
     printed("report", "--profile", "quick", "--out", tmp_path, *options)
     assert {path.name for path in given.pop("beside")} == {"report-quick", "report-quick-zh"}
     assert given.pop("holds") == "the quick report on the bundled heads, in en"
-    assert given == {"title": HOSTILE, "authors": ["A", "B"], "model": None}
+    assert given.pop("said")
+    assert given == {"title": HOSTILE, "authors": ["A", "B"], "model": None,
+                     "formats": ("html", "docx"), "final": True}  # fmt: skip
     assert tables.literal(report.TITLE).replace("\\", "\\\\") in text
 
 

@@ -1,0 +1,122 @@
+"""A document as a file to go on writing in, for Word or for LaTeX, with its pictures."""
+
+import json
+import os
+import re
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from analysis.runs.output_files import recorded, replacing
+from figures import fonts
+from figures.document.convert import pandoc, prepared
+from figures.document.numbering import Node, walk
+
+DPI = 300
+EAST_ASIAN = "SimSun"  # Word has it, other programs take their own for it
+PREAMBLE = r"\usepackage{float}\floatplacement{figure}{H}"  # a figure stays where its text has it
+PAGE = "geometry:a4paper,margin=25mm", "colorlinks:true", "fontsize:11pt"
+
+
+def to_docx(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
+    """Write `markdown` for Word: formulas that it can edit, pictures of 300 dots an inch.
+
+    Parameters
+    ----------
+    markdown, out, notes
+        As in `figures.document.convert.to_html`.
+
+    Raises
+    ------
+    ImportError, ValueError, RuntimeError
+        As `to_html`.
+    """
+    document, _ = prepared(markdown, notes, "docx")
+    with tempfile.TemporaryDirectory() as name, replacing(out) as temporary:
+        folder = Path(name)
+
+        def drawn(node: Node) -> Node:
+            if picture := _svg(node):
+                png = Path(picture).with_suffix(".png")
+                (folder / png).parent.mkdir(parents=True, exist_ok=True)
+                (folder / png).write_bytes(_picture(markdown.parent, picture, "png"))
+                node["c"][2][0] = quote(png.as_posix())
+            return node
+
+        made = folder / "made.docx"
+        pandoc(
+            "--from=json", "--to=docx", "--number-sections", f"--output={made}",
+            f"--resource-path={folder}{os.pathsep}.",  # the drawn ones before others of the name
+            text=json.dumps(walk(document, drawn)), folder=markdown.parent,
+        )  # fmt: skip
+        with zipfile.ZipFile(made) as parts, zipfile.ZipFile(temporary, "w") as whole:
+            for part in parts.infolist():  # its date is that of the format's beginning
+                about = zipfile.ZipInfo(part.filename)
+                whole.writestr(about, _finished(part.filename, parts.read(part)), 8)
+
+
+def _finished(name: str, content: bytes) -> bytes:
+    """Return a part of a file of Word, with an East Asian font by name and without a date."""
+    if name == "word/styles.xml":
+        return re.sub(rb'w:eastAsiaTheme="\w+"', b'w:eastAsia="%b"' % EAST_ASIAN.encode(), content)
+    if name == "docProps/core.xml":
+        return re.sub(rb"<dcterms:(created|modified)\b.*?</dcterms:\1>", b"", content)
+    return content
+
+
+def to_tex(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
+    """Write `markdown` for XeLaTeX or LuaLaTeX; its pictures become PDF beside those it has.
+
+    Parameters
+    ----------
+    markdown, out, notes
+        As in `figures.document.convert.to_html`; pictures are found from the folder of `markdown`.
+
+    Raises
+    ------
+    ImportError, ValueError, RuntimeError
+        As `to_html`.
+    FileExistsError
+        A PDF of a picture was edited.
+    """
+    document, _ = prepared(markdown, notes, "latex")
+    folder = markdown.parent
+
+    def drawn(node: Node) -> Node:
+        if picture := _svg(node):
+            name = Path(picture).with_suffix(".pdf").as_posix()
+            with recorded(folder, name) as path:
+                path.write_bytes(_picture(folder, picture, "pdf"))
+            node["c"][2][0] = quote(name)
+        return node
+
+    text = json.dumps(walk(document, drawn), ensure_ascii=False)
+    variables = [*PAGE, f"header-includes:{PREAMBLE}"]
+    if fonts.EAST_ASIAN.search(text):  # ctex finds the Chinese fonts of a system
+        chinese = document["meta"].pop("lang")["c"] != "en"
+        variables += ["documentclass:ctexart", *(["classoption:scheme=plain"] * (not chinese))]
+        text = json.dumps(document, ensure_ascii=False)
+    source = pandoc(
+        "--from=json", "--to=latex", "--standalone", "--number-sections", "--wrap=preserve",
+        *(f"--variable={variable}" for variable in variables), text=text, folder=folder,
+    )  # fmt: skip
+    with replacing(out) as temporary:
+        temporary.write_text(source, encoding="utf-8")
+
+
+def _svg(node: Node) -> str:
+    """Return the file of a picture that neither Word nor LaTeX shows; "" of another node."""
+    file = unquote(node["c"][2][0]) if node["t"] == "Image" else ""
+    return file if file.endswith(".svg") else ""
+
+
+def _picture(folder: Path, name: str, kind: str) -> bytes:
+    """Return an SVG as PNG or PDF."""
+    import typst
+
+    page = f"#set page(width: auto, height: auto, margin: 0pt)\n#image({json.dumps(name)})"
+    how: dict[str, Any] = {"root": folder, "format": kind, "ppi": DPI, "timestamp": 0}
+    drawing: bytes = typst.compile(page.encode(), ignore_system_fonts=True, **how)
+    return drawing

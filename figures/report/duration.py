@@ -1,0 +1,73 @@
+"""How long a report takes: the seconds of its studies on one machine, at the speed of this one.
+
+``python -m figures.report.duration FOLDER …`` writes these seconds, from the manifests of reports
+of the bundled heads that ``expqk report --jobs 1 --profile PROFILE`` has just written.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from analysis.experiments.profile import SIZES, Profile, profile
+from analysis.runs import output_files
+
+MEASURED = Path(__file__).with_name("seconds.json")
+REPEATS = 5
+
+
+def expected(asked: Profile, kept: Collection[str]) -> float:
+    """Return about how many seconds a report takes whose studies are computed but for those kept.
+
+    The seconds of a study grow with the entries of the inputs and shrink with the processes.
+    """
+    measured = json.loads(MEASURED.read_text("utf-8"))
+    own = measured[asked.name]
+    studies = sum(seconds for name, seconds in own["seconds"].items() if name not in kept)
+    pages = sum(seconds for name, seconds in own["seconds"].items() if "." in name)
+    size = _entries(asked) / own["entries"] / asked.jobs
+    return float(_speed() / measured["speed"] * ((studies - pages) * size + pages))
+
+
+def forecast(asked: Profile, kept: Collection[str], studies: int) -> str:
+    """Return how long a report takes and what it does not compute again, as a line to read."""
+    seconds = expected(asked, kept)
+    taken = f"{seconds / 60:.0f} minutes" if seconds > 100 else f"{max(seconds, 5):.0f} s"
+    cores = f"{asked.jobs} core{'s' * (asked.jobs > 1)}"
+    known = f"; {len(kept)} of {studies} tables are kept" if kept else ""
+    return f"about {taken} on {cores}, more where functions are compiled first{known}"
+
+
+def _entries(asked: Profile) -> int:
+    return sum(x.n * x.l for x in asked.inputs)
+
+
+def _speed(clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the seconds of a small computation, the least of a few."""
+    x = np.random.default_rng(0).normal(size=(400, 400))
+    seconds = []
+    with threadpool_limits(1):
+        for _ in range(REPEATS):
+            start = clock()
+            np.linalg.svd(np.exp(x @ x.T / 400))
+            seconds.append(clock() - start)
+    return min(seconds)
+
+
+def main(folders: list[str]) -> int:
+    """Write the seconds of reports in their folders."""
+    measured: dict[str, object] = {"speed": round(_speed(time.process_time), 4)}
+    for name, folder in zip(SIZES, folders, strict=True):
+        seconds = output_files.manifest(Path(folder))["seconds"]
+        rounded = {study: round(taken, 2) for study, taken in sorted(seconds.items())}
+        measured[name] = {"entries": _entries(profile(name)), "seconds": rounded}
+    MEASURED.write_text(json.dumps(measured, indent=1) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
