@@ -13,7 +13,7 @@ from analysis.experiments.profile import profile
 from figures.document import gallery_pages
 from figures.drawing import style
 from figures.gallery import FIGURES
-from figures.words.translation import speaking, tr
+from figures.words.translation import speaking, tr, twin
 
 ROOT = Path(__file__).parents[3]
 MOST = 2.5e6  # bytes of all pictures: they are in git
@@ -21,32 +21,24 @@ NUMBER = re.compile(r"[0-9]+\.[0-9]+")
 
 
 @pytest.mark.listed
-def test_the_page_shows_every_figure_in_order():
-    text = (ROOT / gallery_pages.PAGE).read_text("utf-8")
-    parts = re.split(r"^## (\w+)\n", text, flags=re.MULTILINE)
-    assert parts[1::2] == list(FIGURES), "run make gallery"
-    for name, part in zip(parts[1::2], parts[2::2]):
-        picture = ROOT / gallery_pages.PAGE.parent / re.search(r"!\[.*\]\((.*)\)", part)[1]
-        assert picture.resolve() == ROOT / f"docs/gallery/{name}.png"
-        assert f"{gallery_pages.sentence(name)} `expqk figures {name}`" in part
-        assert "\n\n**" in part, "run make gallery"
-        assert re.search(r"\.png\)\n\n\S", part), "no caption: run make gallery"
-
-
-@pytest.mark.listed
-def test_the_chinese_page_says_the_same():
-    """The same figures, pictures and numbers; titles are Chinese."""
-    english, chinese = (
-        re.split(r"^## (\w+)\n", (ROOT / path).read_text("utf-8"), flags=re.MULTILINE)
-        for path in gallery_pages.pages().values()
-    )
-    assert chinese[1::2] == english[1::2] == list(FIGURES), "run make gallery"
-    for name, body, original in zip(FIGURES, chinese[2::2], english[2::2]):
-        with speaking("zh"):
-            assert f"![{tr(FIGURES[name].TITLE)}](../docs/gallery/{name}.zh-CN.png)" in body
-        said = original.partition(f"`expqk figures {name}`")[2]
+def test_the_pages_show_every_figure_in_order_with_the_same_numbers():
+    bodies = []
+    for language, path in gallery_pages.pages().items():
+        text = (ROOT / path).read_text("utf-8")
+        _, *parts = re.split(r"^## (\w+)\n", text, flags=re.MULTILINE)
+        assert parts[::2] == [*FIGURES], "run make gallery"
+        bodies.append(parts[1::2])
+        with speaking(language):
+            for name, part in zip(*[iter(parts)] * 2):
+                file = twin(gallery_pages.PICTURES / f"{name}.png")
+                finding, caption = part.split(f"\n\n![{tr(FIGURES[name].TITLE)}](../{file})\n\n")
+                assert "\n\n**" in finding, "run make gallery"
+                assert caption.strip(), "no caption: run make gallery"
+    for name, one, other in zip(FIGURES, *bodies):
+        said = one.removeprefix(f"\n{gallery_pages.sentence(name)} `expqk figures {name}`")
+        assert said != one
         # how often each number with a point stands in it
-        assert Counter(NUMBER.findall(body)) == Counter(NUMBER.findall(said))
+        assert Counter(NUMBER.findall(other)) == Counter(NUMBER.findall(said))
 
 
 @pytest.mark.listed
