@@ -48,10 +48,9 @@ RC: dict[str, Any] = {
     "pdf.fonttype": 42,
     "figure.constrained_layout.use": True,
 }
-MOST = 6  # entries of a legend below the panels: more are on their right
 REACHES = (4, 7, 11, 16, 22, 29, 37, 46, 56, 68, 82, 98, 116)  # points from a point to its name
 FORMULA = re.compile(r"(?<!\\)\$(.*?)(?<!\\)\$", re.DOTALL)  # a dollar of a name is escaped
-NAME = 24  # columns of an input's name in a figure
+NAME = 18  # columns of an input's name in a figure
 SMALL = 7.9  # points in a figure 7 inches wide: 7 on paper, where it is 160 mm wide
 ARRANGED: dict[Any, Any] = {"figure.constrained_layout.use": False}  # None, then, is no engine
 
@@ -109,8 +108,8 @@ def panels(
 
 
 def tiles(count: int, x: str, y: str, *, height: float = 2.1) -> tuple[Figure, list[Axes]]:
-    """Return (figure, axes), two panels beside each other, one a row if there is one, all alike."""
-    columns = min(count, 2)
+    """Return (figure, axes), up to four panels beside each other, all alike."""
+    columns = min(count, 4)
     rows = -(-count // columns)
     figure = Figure(figsize=(7.0, height * rows + 0.7))
     axes = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
@@ -118,9 +117,9 @@ def tiles(count: int, x: str, y: str, *, height: float = 2.1) -> tuple[Figure, l
         ax.set_visible(False)
     for ax in axes[:count]:
         ax.xaxis.set_tick_params(labelbottom=True)
-    for ax in axes[:count][-2:]:
-        ax.set_xlabel(x)
-    for ax in axes[:count][::2]:
+    for ax in axes[:count][-columns:]:
+        ax.set_xlabel(lines(x, 18) if columns > 2 else x)
+    for ax in axes[:count][::columns]:
         ax.set_ylabel(y)
     return figure, axes[:count]
 
@@ -194,8 +193,19 @@ def lines(label: str, size: int) -> str:
     return "\n".join(balanced(label, size))
 
 
+def _narrow(ax: Axes) -> bool:
+    """Return whether a panel has more than one other beside it."""
+    place = ax.get_subplotspec()
+    return place is not None and place.get_gridspec().ncols > 2
+
+
 def ticks(ax: Axes, places: Sequence[float]) -> None:
-    """Draw ticks with numbers at these places of the x axis, and no minor ones on either axis."""
+    """Draw ticks with numbers at these places of the x axis, and no minor ones on either axis.
+
+    In a narrow panel every second or fourth place has one.
+    """
+    if _narrow(ax):
+        places = places[:: 1 if len(places) < 5 else 2 if len(places) < 9 else 4]
     ax.set_xticks(places, [f"{place:g}" for place in places])
     ax.minorticks_off()
 
@@ -251,10 +261,8 @@ class PointName(Annotation):
         super().draw(renderer)
 
 
-def legend(
-    figure: Figure, axes: Axes | list[Axes], columns: int = 3, *, below: bool = False
-) -> None:
-    """Name the curves of panels below them, or many on the right, and what triangles are."""
+def legend(figure: Figure, axes: Axes | list[Axes], columns: int = 3) -> None:
+    """Name the curves of panels below them, and what triangles are."""
     handles: dict[str, Any] = {}
     panels = axes if isinstance(axes, list) else [axes]
     for ax in panels:
@@ -262,13 +270,11 @@ def legend(
             handles.setdefault(label, handle)
     if not handles:
         return
-    many = len(handles) > MOST and not below
     if any(line.get_gid() == "beyond" for ax in panels for line in ax.lines):
         handles[tr("off the scale")] = Line2D([], [], **dots("0.4", "^", 4.5))
     figure.legend(
-        list(handles.values()), [lines(label, 24) if many else label for label in handles],
-        loc="outside right center" if many else "outside lower center",
-        ncols=1 if many else columns, handlelength=2.6, columnspacing=1.4,
+        list(handles.values()), list(handles),
+        loc="outside lower center", ncols=columns, handlelength=2.6, columnspacing=1.4,
     )  # fmt: skip
 
 

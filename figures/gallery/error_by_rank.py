@@ -133,7 +133,7 @@ def draw(table: pd.DataFrame) -> Figure:
             )
             ax.set_xlabel(tr("rank: columns of the factors"))
         axes[0].set_ylabel(tr("relative Frobenius error"))
-        style.legend(figure, axes, below=True)
+        style.legend(figure, axes)
     return figure
 
 

@@ -52,11 +52,11 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set(xscale="log", yscale="log", ylim=(ZERO / 2.5, CEILING), title=tr(title))
             ax.set_yticks([ZERO, *10.0 ** np.arange(-4, 5, 2)])
             ax.set_yticklabels(["0", *(f"$10^{{{power}}}$" for power in range(-4, 5, 2))])
-            style.ticks(ax, [0.25, 1, 4, 16, 64])
+            style.ticks(ax, sorted(part.temperature.unique()))
             ax.set_xlabel(tr("temperature t"))
         axes[0].set_ylabel(tr("relative Frobenius norm"))
         style.key(axes[0], mark=tr("measured"), hollow=tr("measured, not reliable"))
-        style.legend(figure, axes, below=True)
+        style.legend(figure, axes)
     return figure
 
 

@@ -24,8 +24,8 @@ MEASURES = {
 }
 MEASURE = "effective_rank"  # which is drawn
 SPACES = ("kernel", "attention")
-MATCHED = ("positive", "scatterbrain(low_rank=positive(), sparse=top_k())", "top_k")
-OWN_PRICE = ("taylor(degree=2)",)
+MATCHED = "positive", "scatterbrain(low_rank=positive(), sparse=top_k())"
+OWN_PRICE = "taylor(degree=2)", "tensor_power(n=2)"
 EXACT: dict[str, dict[str, Any]] = {
     "exact kernel": {
         "label": mark("exact exp(q·k)"), "color": "black", "linestyle": "-", "marker": "",
