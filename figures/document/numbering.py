@@ -16,6 +16,7 @@ from approx import checks
 Node = Any  # one node of pandoc's JSON tree: dict, list, str, number or None
 NONE: list[Any] = ["", [], []]  # attributes
 CHARACTERS = 80  # of a line of the page of a word processor
+_CHINESE = re.compile("[\u3001-\u9fff\uff01-\uff5e]$")
 # pandoc escapes these only where it would also write quotation marks for typst to turn
 _SHORTHAND = re.compile(r"--|-\?|\.\.\.")
 # fonts of TeX have these in formulas only: Greek, superscripts beyond Latin-1, arrows, operators
@@ -47,6 +48,13 @@ def walk(node: Node, change: Callable[[Node], Node]) -> Node:
 def raw(kind: str, markup: str, form: str = "Block") -> Node:
     """Return markup of a kind of document, a block or inline."""
     return {"t": f"Raw{form}", "c": [kind, markup]}
+
+
+def _joined(inlines: list[Node]) -> list[Node]:
+    """Return inlines without the space that an @ needs behind a Chinese character."""
+    wide = [_CHINESE.search(plain(before)) for before in [{}, *inlines]]
+    cited = [after.get("t") == "Cite" for after in [*inlines[1:], {}]]
+    return [x for x, *joined in zip(inlines, wide, cited) if x["t"] != "Space" or not all(joined)]
 
 
 def check_inside(folder: Path, name: str) -> None:
@@ -84,6 +92,8 @@ class Numbering:
     def numbered(self, node: Node) -> Node:
         """Return a figure, a table or a formula as the document shows it."""
         kind = node["t"]
+        if kind in ("Para", "Plain"):
+            return {"t": kind, "c": _joined(node["c"])}
         if kind == "Image":
             check_inside(self.folder, unquote(node["c"][2][0]))
         if kind == "Str" and self.form == "typst" and _SHORTHAND.search(node["c"]):
