@@ -258,8 +258,8 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
         ), ""
     sure = tr("No support of as many entries has less error; a better low rank may exist.")
     said = tr(
-        "On {crossing}, entries below a crossover and low rank above it. The best sum of both "
-        "found (GoDec) has the least total variation of the three in {share}.",
+        "On {crossing}, entries have less error below a crossover, low rank above it. The best "
+        "sum of both found (GoDec) has the least total variation of the three in {share}.",
         crossing=share_of(crossed > 0),
         share=share(*summary.together(table), mark("cases")),
     )
