@@ -31,7 +31,7 @@ COMMANDS = {  # modules of figures.command, each imported when it is asked for
     "generate": "Generate text with a plan, token by token.",
     "model": "Do all of it for one model: advice, a plan, its effect, a page.",
     "exercise": "Check the answers to an exercise of docs/exercises.",
-    "submit": "Check a method of your own, and measure it beside others on the bundled heads.",
+    "submit": "Check a method of your own, and measure it beside others.",
 }
 ABOUT = "How well do cheap attention methods approximate exp(q·k), and which one fits?"
 FIRST = (  # what a student, a researcher with arrays and the owner of a model type first
