@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from approx import checks
+from figures.words.terminal_columns import width
 
 Node = Any  # one node of pandoc's JSON tree: dict, list, str, number or None
 NONE: list[Any] = ["", [], []]  # attributes
@@ -196,18 +197,16 @@ def _symbols(text: str) -> list[Node]:
 
 
 def _widths(columns: list[Node], head: Node, bodies: list[Node], _: Node) -> list[Node]:
-    """Return the columns of a table, with widths if its longest cells are wider than a page."""
+    """Return the columns of a table with their shares of a page: LibreOffice needs widths."""
     rows = [row[1] for row in (*head[1], *(row for body in bodies for row in body[3]))]
     texts = [[plain(row[i][4]) for row in rows] for i in range(len(columns))]
-    longest = [max(map(len, column)) for column in texts]
-    if sum(longest) < CHARACTERS:
-        return columns
-    words = [
-        max(len(word) for text in column for word in (text.split() or [""])) for column in texts
-    ]
-    shares = [max(word, 6 * math.sqrt(long)) for word, long in zip(words, longest)]
-    widths = [{"t": "ColWidth", "c": round(share / sum(shares), 3)} for share in shares]
-    return [[align, width] for (align, _), width in zip(columns, widths)]
+    shares = [2.0 + max(map(width, column)) for column in texts]
+    if sum(shares) > CHARACTERS:
+        words = [max(map(width, " ".join(column).split()), default=0) for column in texts]
+        shares = [max(2 + word, 6 * math.sqrt(share)) for word, share in zip(words, shares)]
+    whole = max(sum(shares), CHARACTERS)
+    sizes = [{"t": "ColWidth", "c": round(share / whole, 3)} for share in shares]
+    return [[align, size] for (align, _), size in zip(columns, sizes)]
 
 
 def _text(text: str) -> Node:

@@ -49,6 +49,9 @@ def test_word_has_headings_figures_tables_formulas_and_no_broken_relation(folder
     assert [text[:9] for text in shown] == ["Figure 1.", "Figure 2."]
     assert texts["TableCaption"][0].startswith("Table\N{NO-BREAK SPACE}1.")
     assert len([*body.iter(f"{WORD}tbl")]) == 1
+    widths = [int(column.get(f"{WORD}w")) for column in body.iter(f"{WORD}gridCol")]
+    assert len(widths) == 2
+    assert min(widths) > 500  # of 7920 twentieths of a point
     assert len([*body.iter(MATH)]) >= FORMULAS - 1  # with that of the title, in plain text
     anchors = {node.get(f"{WORD}anchor") for node in body.iter(f"{WORD}hyperlink")}
     marks = {node.get(f"{WORD}name") for node in body.iter(f"{WORD}bookmarkStart")}
