@@ -105,20 +105,17 @@ def cited(spec: str) -> str:
 def numbered(text: str) -> str:
     """Return a text with a number for each citation, and with the works that it cites.
 
-    Raises
-    ------
-    ValueError
-        A key that no work has.
+    A mark that no work has is no citation: a command may have one.
     """
     known = every()
-    keys = {key for mark in _MARK.findall(text) for key in mark.split("; @")}
-    if keys - known.keys():
-        raise ValueError(f"no work has the key {', '.join(sorted(keys - known.keys()))}")
+    marks = {mark: sorted(mark.split("; @")) for mark in _MARK.findall(text)}
+    keys = {key for each in marks.values() for key in each if known.keys() >= {*each}}
     numbers = {key: place for place, key in enumerate(sorted(keys), 1)}
 
     def links(match: re.Match[str]) -> str:
-        each = sorted(match[1].split("; @"))
-        return f"[{', '.join(f'[{numbers[key]}](#ref-{key})' for key in each)}]"
+        each = marks[match[1]]
+        shown = [f"[{numbers[key]}](#ref-{key})" for key in each if key in numbers]
+        return f"[{', '.join(shown)}]" if len(shown) == len(each) else match[0]
 
     lines = []
     for key, number in numbers.items():
