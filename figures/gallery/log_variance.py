@@ -32,7 +32,7 @@ def kinds(seed: int) -> list[Head]:
     clustered = data.clustered(COUNT, D, rng=seed)
     axes = np.geomspace(2.0, 0.25, D)
     q, k = (x * axes + OFFSET for x in (clustered.q, clustered.k))
-    uneven = dataclasses.replace(clustered, name="clustered, off centre", q=q, k=k)
+    uneven = dataclasses.replace(clustered, name=mark("clustered, off centre"), q=q, k=k)
     return [data.gaussian(COUNT, D, rng=seed), uneven]
 
 
@@ -75,7 +75,7 @@ def draw(table: pd.DataFrame) -> Figure:
             grey = {"color": "0.5", "linewidth": 1.0}
             ax.axvline(_typical(table)[0], label=tr("typical norm"), ls="--", **grey)
             ax.axhline(0.0, label=tr("deviation of 100 %"), **grey)
-            ax.set(xscale="log", ylim=LIMITS, title=name, xlabel=tr("norm of q and of k"))
+            ax.set(xscale="log", ylim=LIMITS, title=tr(name), xlabel=tr("norm of q and of k"))
             ax.set_xticks([0.25, 0.5, 1, 2, 4], ["¼", "½", "1", "2", "4"])
             ax.minorticks_off()
         axes[0].set_ylabel(tr("mean ln of the relative variance"))
