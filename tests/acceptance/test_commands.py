@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import terminal
-from test_docs import differences
+from test_docs import bare, differences
 from test_pages_lm import WITH_TORCH  # `make lm` runs them
 
 from acceptance import pages
@@ -166,8 +166,8 @@ def test_every_command_of_a_page_is_run_and_exists():
 
 @pytest.mark.parametrize("language", ["", ".zh-CN"])
 def test_the_method_of_the_first_page_is_that_of_the_tutorial(language):
-    tutorial = {code for _, code in BLOCKS["docs/tutorials/adding_a_method.md"]}
-    codes = [code for _, code in BLOCKS[f"README{language}.md"] if "MyFeatures" in code]
+    tutorial = {bare(code) for _, code in BLOCKS["docs/tutorials/adding_a_method.md"]}
+    codes = [bare(code) for _, code in BLOCKS[f"README{language}.md"] if "MyFeatures" in code]
     assert len(codes) == 2
     assert {*codes} <= tutorial
 
