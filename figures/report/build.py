@@ -224,7 +224,7 @@ def _computed(
     parts = [Part(name, make, 0, made_by) for name, make in _studies(profile).items()]
     if said is not None:
         kept = [part.name for part in parts if store.done(part.key)]
-        said(duration.forecast(profile, kept, len(parts)))
+        said(duration.forecast(profile, kept, [part.name for part in parts]))
     parts.sort(key=lambda part: part.name not in LONG)
     whole = [part for part in parts if part.name in BY_CELL]
     others = [part for part in parts if part.name not in BY_CELL]

@@ -23,23 +23,27 @@ REPEATS = 5
 def expected(asked: Profile, kept: Collection[str]) -> float:
     """Return about how many seconds a report takes whose studies are computed but for those kept.
 
-    The seconds of a study grow with the entries of the inputs and shrink with the processes.
+    The seconds of a study grow with the entries of the inputs and shrink with the processes. What
+    was not measured takes no time.
     """
     measured = json.loads(MEASURED.read_text("utf-8"))
-    own = measured[asked.name]
+    own = measured.get(asked.name, measured["default"])
     studies = sum(seconds for name, seconds in own["seconds"].items() if name not in kept)
     pages = sum(seconds for name, seconds in own["seconds"].items() if "." in name)
     size = _entries(asked) / own["entries"] / asked.jobs
     return float(_speed() / measured["speed"] * ((studies - pages) * size + pages))
 
 
-def forecast(asked: Profile, kept: Collection[str], studies: int) -> str:
+def forecast(asked: Profile, kept: Collection[str], studies: Collection[str]) -> str:
     """Return how long a report takes and what it does not compute again, as a line to read."""
-    seconds = expected(asked, kept)
-    taken = f"{seconds / 60:.0f} minutes" if seconds > 100 else f"{max(seconds, 5):.0f} s"
+    seconds = max(expected(asked, kept), 5)
+    own = json.loads(MEASURED.read_text("utf-8")).get(asked.name, {"seconds": {}})["seconds"]
+    known = set(studies) - {*kept} <= own.keys()
+    taken = f"{seconds / 60:.0f} minutes" if seconds > 100 else f"{seconds:.0f} s"
     cores = f"{asked.jobs} core{'s' * (asked.jobs > 1)}"
-    known = f"; {len(kept)} of {studies} tables are kept" if kept else ""
-    return f"about {taken} on {cores}, more where functions are compiled first{known}"
+    stored = f"; {len(kept)} of {len(studies)} tables are kept" if kept else ""
+    said = f"{'about' if known else 'more than'} {taken} on {cores}"
+    return f"{said}, longer where functions are compiled first{stored}"
 
 
 def _entries(asked: Profile) -> int:

@@ -49,7 +49,9 @@ BEFORE = {  # what a reader has done before
         "mkdir mine && printf '# 最终\\n\\n$e^{q\\\\cdot k}$\\n' > mine/report.md",
     "expqk verify quick": "expqk sweep 'my sweep (最终).toml' --store quick",
 }  # fmt: skip
-TOLD = re.compile(r"^expqk: (about \d+ (s|minutes) on \d+ core|unanswered: ).*\n?", re.MULTILINE)
+TOLD = re.compile(
+    r"^expqk: ((about|more than) \d+ (s|minutes) on \d+ core|unanswered: ).*\n?", re.MULTILINE
+)
 REPORT = ("index.html", "report.pdf", "report.md", "notes.md", "manifest.json")
 JSON = (  # what pages do not print one by one: every --json is for machines
     f"expqk diagnose {shlex.quote(UNMASKED)} --json",

@@ -192,8 +192,11 @@ def test_the_time_that_is_foretold_is_of_the_studies_and_of_their_inputs():
     whole = duration.expected(asked, [])
     assert duration.expected(asked, ["error"]) < whole
     assert duration.expected(dataclasses.replace(asked, inputs=asked.inputs * 9), []) > 2 * whole
-    assert re.fullmatch(r"about \d+ (s|minutes) on 1 core, .*; 1 of 3 tables are kept",
-                        duration.forecast(asked, ["error"], 3))  # fmt: skip
+    studies = report._studies(asked).keys()
+    for more, word in (({}, "about"), ({"new": None}, "more than")):
+        line = duration.forecast(asked, ["error"], [*studies, *more])
+        counted = f"; 1 of {len(studies) + len(more)} tables are kept"
+        assert re.fullmatch(rf"{word} \d+ (s|minutes) on 1 core, .*{counted}", line)
 
 
 @pytest.mark.slow  # its parts are above: tables, figures, and pages; `render` is below
