@@ -193,19 +193,13 @@ def lines(label: str, size: int) -> str:
     return "\n".join(balanced(label, size))
 
 
-def _narrow(ax: Axes) -> bool:
-    """Return whether a panel has more than one other beside it."""
-    place = ax.get_subplotspec()
-    return place is not None and place.get_gridspec().ncols > 2
-
-
 def ticks(ax: Axes, places: Sequence[float]) -> None:
     """Draw ticks with numbers at these places of the x axis, and no minor ones on either axis.
 
-    In a narrow panel every second or fourth place has one.
+    In a narrow panel at most five places have one.
     """
-    if _narrow(ax):
-        places = places[:: 1 if len(places) < 5 else 2 if len(places) < 9 else 4]
+    if (place := ax.get_subplotspec()) is not None and place.get_gridspec().ncols > 2:
+        places = places[:: max(1, -(-(len(places) - 1) // 4))]
     ax.set_xticks(places, [f"{place:g}" for place in places])
     ax.minorticks_off()
 

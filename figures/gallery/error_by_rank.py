@@ -131,6 +131,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 ylim=(FLOOR / 1.4, ceiling * (ceiling / FLOOR) ** 0.15),
                 title=title,
             )
+            ax.minorticks_off()
             ax.set_xlabel(tr("rank: columns of the factors"))
         axes[0].set_ylabel(tr("relative Frobenius error"))
         style.legend(figure, axes)

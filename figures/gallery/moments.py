@@ -128,7 +128,9 @@ def criterion() -> str:
         "A sample is reliable if three things hold. The closed-form standard error of the mean is "
         "at most {mean:.0%} of exp(q·k), or of the expectation if that is larger. The standard "
         "error of the sample variance is at most {variance:.0%} of that variance. The sample "
-        "variance is within {distance:g} standard errors of its closed form.",
+        "variance is within {distance:g} standard errors of its closed form. A sample of matrices "
+        "is reliable if Pareto k̂ of its squared distances from the mean is low enough for its "
+        "draws.",
         mean=math.sqrt(MEAN),
         variance=math.sqrt(VARIANCE),
         distance=DISTANCE,
