@@ -217,6 +217,9 @@ def stated(assertion):
 
 def test_docstrings_state_the_power_that_follows_from_the_normal_law():
     """A difference b is seen with probability Φ(b/σ − 5): ½ at 5σ, 0.9 at (5 + 1.28)σ."""
+    assertions = [value for name, value in vars(testing).items() if name.startswith("assert_")]
+    assert len(assertions) == 12
+    assert all("    Power: " in assertion.__doc__ for assertion in assertions)
     nine = 5 + norm.ppf(0.9)
     assert "at b = 5σ, 0.9 at b = 6.3σ" in testing.__doc__
     assert round(nine, 1) == 6.3
