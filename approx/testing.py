@@ -429,7 +429,7 @@ def assert_invariant(
     q, k, seen = checked_inputs(method, Q, K, mask)
     source = np.random.default_rng(4)
     turn = np.linalg.qr(source.standard_normal((q.shape[1],) * 2))[0].astype(q.dtype)
-    b = (50.0 * source.choice([-1.0, 1.0], k.shape[1])).astype(k.dtype)
+    b = source.uniform(-50.0, 50.0, k.shape[1]).astype(k.dtype)
     changes = [(q, k + b)] if "shift" in to else [(q @ turn, k @ turn)]
     if to == "scale":
         powers = (7, 100, -100, 200, -200) if q.dtype == np.float64 else (7, 20, -20)
