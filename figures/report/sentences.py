@@ -335,24 +335,21 @@ def _random(table: pd.DataFrame) -> tuple[str, str]:
 
 def bias_of_polynomials(table: pd.DataFrame) -> str:
     """Return the bias of the polynomials of one pair, at the temperature nearest 1."""
-    nearest = nearest_to_one(table.temperature)
-    part = table[(table.metric == "relative_bias") & (table.temperature == nearest)]
+    part = table[table.metric == "relative_bias"]
+    part = part[part.temperature == nearest_to_one(part.temperature)]
     taylor, power = (looks.of_methods(part, name) for name in ("taylor", "tensor_power"))
-    degree = vars(parse(taylor.method.iloc[0]))["degree"]
-    first, second = (_signed(part.value) for part in (taylor, power))
     return tr(
         "At t = {t:g} the bias of this pair at degree {degree} is {first} (Taylor) and {second} "
         "(tensor power).",
-        t=nearest,
-        degree=degree,
-        first=first,
-        second=second,
+        t=part.temperature.iloc[0],
+        degree=vars(parse(taylor.method.iloc[0]))["degree"],
+        first=_signed(taylor.value),
+        second=_signed(power.value),
     )
 
 
-def _signed(values: pd.Series) -> str:
-    """Return the range of biases."""
-    ends = [float(values.min()), float(values.max())]
+def _signed(biases: pd.Series) -> str:
+    ends = float(biases.min()), float(biases.max())
     low, high = ("−" * (x < 0) + numbers.formula_power(abs(x)) for x in ends)
     return tr("{low} to {high}", low=low, high=high)
 
