@@ -287,11 +287,12 @@ def _entries(text: str, folder: Path) -> dict[str, list[Node]]:
     if keys := re.findall(r"^\s*@\w+\s*\{\s*([^\s,{}]+)\s*,", text, re.MULTILINE):
         try:
             how = "--from=bibtex", "--to=json", "--citeproc", "--sandbox"
-            (found,) = json.loads(pandoc(*how, text=text, folder=folder))["blocks"]
+            found = json.loads(pandoc(*how, text=text, folder=folder))["blocks"]
         except RuntimeError as error:
             raise ValueError(f"{NAME}: the references are no BibTeX: {error}") from error
-        entries = {one["c"][0][0].removeprefix("ref-"): one["c"][1] for one in found["c"][1]}
-        return {key: entries[key][0]["c"] for key in keys}
+        parts = [part for block in found for part in block["c"][1]]
+        entries = {part["c"][0][0].removeprefix("ref-"): part["c"][1][0]["c"] for part in parts}
+        return {key: entries[key] for key in keys if key in entries}  # a comment is none
     entry = r"(?:[-*+]|\d+[.)])?\s*@([^\s:]+):\s+(\S.*)"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     matches = [re.fullmatch(entry, line) for line in lines]
@@ -300,8 +301,9 @@ def _entries(text: str, folder: Path) -> dict[str, list[Node]]:
             f"{NAME}: a reference must be BibTeX, or a line such as - @smith2020: A. Smith, "
             f"*Title*, 2020, got {lines[matches.index(None)]!r}"
         )
-    read = {one[1]: _read(one[2], folder)["blocks"][0]["c"] for one in matches if one}
-    return read
+    # as a line of verse, which begins no list
+    read = ((one[1], _read(f"| {one[2]}", folder)["blocks"][0]["c"][0]) for one in matches if one)
+    return dict(read)
 
 
 def _words(language: str) -> dict[str, str]:

@@ -131,6 +131,7 @@ def test_a_mark_that_leads_nowhere_is_said(folder, text, message):
 
 
 BIBTEX = """```bibtex
+@comment{mine, 1}
 @article{smith, author={Smith, Ann}, title={On $x^2$}, journal={J. Things}, year={2020}}
 @book{li2021,
   author = {Li, Lei}, title = {Other}, publisher = {P}, year = {2021}}
