@@ -19,7 +19,7 @@ from approx.checks import required
 from approx.projections.summand import times
 from approx.random_features.features import RandomFeatures
 from approx.random_features.positive import Positive
-from approx.sample_moments import reliable_k
+from approx.sample_moments import VARIANCE, reliable_k
 
 MATCHED = ("positive", "trigonometric", "scatterbrain(low_rank=positive(), sparse=top_k())")
 OWN_PRICE = ("taylor(degree=2)", "tensor_power(n=2)")
@@ -130,11 +130,13 @@ def _matrices(x: Head, method: Method, paid: float, t: float, draws: int, seed: 
         if method.deterministic or not np.isfinite(sample).all():
             continue
         square, variance, shape = of_draws(sample, truth)
+        closed = deviation**2 if space == "kernel" else variance
+        agrees = abs(variance - closed) <= math.sqrt(VARIANCE) * closed < math.inf
         found |= {
             f"sampled_{space}_bias": math.sqrt(square),
             f"sampled_{space}_deviation": math.sqrt(variance),
             f"sampled_{space}_noise": math.sqrt(variance / draws),
-            f"sampled_{space}_reliable": float(shape <= reliable_k(draws)),
+            f"sampled_{space}_reliable": float(agrees and shape <= reliable_k(draws)),
         }
     if method.deterministic:
         off = float(np.linalg.norm(attention[0] - weights)) / size
@@ -153,7 +155,8 @@ def compute(profile: Profile) -> pd.DataFrame:
     the Frobenius norm of the exact matrix: in closed form, and for attention exact without chance
     or by the delta method, where the largest relative variance of an entry is at most 0.3.
     sampled_{…} are of draws: the bias has its noise taken out, and is to be believed above twice of
-    it only; reliable is 1 where Pareto k̂ of the squared distances is small enough.
+    it only; reliable is 1 where Pareto k̂ of the squared distances is small enough,
+    and the variance near its closed form.
 
     The other rows are closed-form and sampled moments of one pair of each input.
     features_needed and attention_tv_of_many, at the temperature nearest 1, are of the whole matrix:

@@ -115,7 +115,11 @@ def draw(table: pd.DataFrame) -> Figure:
                     look |= {"linestyle": "", "label": tr(POLYNOMIALS[family])}
                 style.beyond(ax, values, (FLOOR, ceiling), color=look["color"])
                 ax.plot(values.index, values.where(values.between(FLOOR, ceiling)), **look)
+            left = 0.0
             for width, degree in zip(_widths(curves), DEGREES):
+                if width < 3 * left:  # its name would cover the last
+                    continue
+                left = width
                 ax.annotate(
                     f"$N={degree}$", (width, 1.0), (0, -2), ha="center", va="top", xycoords=top,
                     textcoords="offset points", size=style.SMALL,

@@ -82,10 +82,12 @@ def _marks(ax: Axes, wide: pd.DataFrame, space: str, what: str, look: dict[str, 
     """Draw what was measured: a bias above twice its noise; of exp(q·k) if it is reliable."""
     values = _column(wide, f"sampled_{space}_{what}")
     noise, sure = (_column(wide, f"sampled_{space}_{x}") for x in ("noise", "reliable"))
+    if space == "kernel":
+        values = values.where(values >= FLOOR)
     values = values[(noise > 0) & ((values > 2 * noise) | (what == "deviation"))]
     thin = look | {"marker": "", "label": None, "linewidth": 0.7, "alpha": 0.6}
     if space == "attention":
-        ax.plot(values.index, values, **thin)
+        ax.plot(values.index, values.where(values >= FLOOR), **thin)
     for reliable in (0.0, 1.0) if space == "attention" else (1.0,):
         face = {"markerfacecolor": look["color"] if reliable else "white"}
         dots = look | {"linestyle": "", "label": None} | face
@@ -103,13 +105,14 @@ def finding(table: pd.DataFrame) -> str:
     if sure.empty:
         return tr("No sample of positive features at this budget is reliable.")
     row = sure.loc[sure.temperature == nearest_to_one(sure.temperature)].iloc[0]
+    log = math.log(row.kernel_deviation)
     return tr(
         "On {name} at t = {t:g}, positive features estimate exp(q·k) with bias {zero:g} and "
         "deviation {kernel}; normalised, with bias {bias:.2g} and deviation {deviation:.2g}.",
         name=row.input,
         t=row.temperature,
         zero=row.kernel_bias,
-        kernel=raised_power(math.log(row.kernel_deviation)),
+        kernel=raised_power(log) if log < math.inf else "> 10^308^",
         bias=row.sampled_attention_bias,
         deviation=row.sampled_attention_deviation,
     )
@@ -130,7 +133,7 @@ def criterion() -> str:
         "error of the sample variance is at most {variance:.0%} of that variance. The sample "
         "variance is within {distance:g} standard errors of its closed form. A sample of matrices "
         "is reliable if Pareto k̂ of its squared distances from the mean is low enough for its "
-        "draws.",
+        "draws, and its variance within {variance:.0%} of a closed form.",
         mean=math.sqrt(MEAN),
         variance=math.sqrt(VARIANCE),
         distance=DISTANCE,
