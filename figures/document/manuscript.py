@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from analysis.runs.output_files import recorded, replacing
 from figures import fonts
 from figures.document.convert import pandoc, prepared
-from figures.document.numbering import Node, walk
+from figures.document.numbering import Node, plain, walk
 
 DPI = 300
 EAST_ASIAN = "SimSun"  # Word has it, other programs take their own for it
@@ -92,12 +92,13 @@ def to_tex(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
             node["c"][2][0] = quote(name)
         return node
 
-    text = json.dumps(walk(document, drawn), ensure_ascii=False)
+    document = walk(document, drawn)
     variables = [*PAGE, f"header-includes:{PREAMBLE}"]
-    if fonts.EAST_ASIAN.search(text):  # ctex finds the Chinese fonts of a system
-        chinese = document["meta"].pop("lang")["c"] != "en"
+    if fonts.EAST_ASIAN.search(json.dumps(document, ensure_ascii=False)):
+        chinese = plain(document["meta"].pop("lang")).startswith("zh")
+        # ctex finds the Chinese fonts of a system, and has Chinese words unless the scheme is plain
         variables += ["documentclass:ctexart", *(["classoption:scheme=plain"] * (not chinese))]
-        text = json.dumps(document, ensure_ascii=False)
+    text = json.dumps(document, ensure_ascii=False)
     source = pandoc(
         "--from=json", "--to=latex", "--standalone", "--number-sections", "--wrap=preserve",
         *(f"--variable={variable}" for variable in variables), text=text, folder=folder,

@@ -82,7 +82,10 @@ def test_latex_has_every_part_and_compiles(name, folder):
     source = (folder / f"{name}.tex").read_text("utf-8")
     chinese = name == "chinese" or re.search("[一-鿿]", MARKDOWN)
     assert ("{ctexart}" in source) == bool(chinese)
-    for file in re.findall(r"\\includegraphics\[.*?\]\{(.*?)\}", source):
+    assert ("scheme=plain" in source) == (name == "report")  # its words for "Figure" are English
+    drawings = re.findall(r"\\include\w+\[.*?\]\{(.*?)\}", source)
+    assert len(drawings) == (2 if name == "report" else 0)
+    for file in drawings:
         assert (folder / file).read_bytes().startswith(b"%PDF")
     labels = set(re.findall(r"\\label\{(.*?)\}", source))
     assert {*re.findall(r"\\ref\{(.*?)\}", source)} <= labels
