@@ -12,7 +12,7 @@ from analysis.experiments.moments import compute as compute
 from analysis.experiments.profile import nearest_to_one
 from approx.sample_moments import DISTANCE, MEAN, VARIANCE
 from figures.drawing import looks, style
-from figures.words.numbers import raised_power
+from figures.words.numbers import raised_power, spaced_percent
 from figures.words.translation import mark, tr
 
 TITLE = "Bias and variance against temperature"
@@ -129,13 +129,13 @@ def criterion() -> str:
     """Return the criterion by which a sample is reliable."""
     return tr(
         "A sample is reliable if three things hold. The closed-form standard error of the mean is "
-        "at most {mean:.0%} of exp(q·k), or of the expectation if that is larger. The standard "
-        "error of the sample variance is at most {variance:.0%} of that variance. The sample "
+        "at most {mean} of exp(q·k), or of the expectation if that is larger. The standard "
+        "error of the sample variance is at most {variance} of that variance. The sample "
         "variance is within {distance:g} standard errors of its closed form. A sample of matrices "
         "is reliable if Pareto k̂ of its squared distances from the mean is low enough for its "
-        "draws, and its variance within {variance:.0%} of a closed form.",
-        mean=math.sqrt(MEAN),
-        variance=math.sqrt(VARIANCE),
+        "draws, and its variance within {variance} of a closed form.",
+        mean=spaced_percent(math.sqrt(MEAN)),
+        variance=spaced_percent(math.sqrt(VARIANCE)),
         distance=DISTANCE,
     )
 

@@ -99,7 +99,9 @@ def cited(spec: str) -> str:
     """Return the label of a method with a mark that cites its works."""
     method = looks.method_of(spec)
     keys = [] if method is None else sources(method)
-    return f"{looks.label(spec)} [@{'; @'.join(keys)}]" if keys else looks.label(spec)
+    label = looks.label(spec)
+    blank = "" if label.endswith("）") else " "
+    return f"{label}{blank}[@{'; @'.join(keys)}]" if keys else label
 
 
 def numbered(text: str) -> str:

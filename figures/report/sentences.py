@@ -194,7 +194,7 @@ def _adds(best: Any) -> str:
     if best is None or math.isnan(best.multiply_adds):
         return "–"
     share = numbers.spaced_percent(best.multiply_adds / best.exact_multiply_adds)
-    return numbers.unbroken(f"{best.multiply_adds:.0f} ({share})")
+    return numbers.unbroken(tr("{name} ({count})", name=f"{best.multiply_adds:.0f}", count=share))
 
 
 def _row(name: str, part: pd.DataFrame, one: Advice) -> dict[str, str]:
@@ -284,7 +284,7 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
             "attention {low} to {high}. Worth using on {share}.",
             t=table.temperature.iloc[0],
             winners=winners,
-            least=numbers.three_decimals(float(np.nanmin(tv))),
+            least=numbers.unbroken(numbers.three_decimals(float(np.nanmin(tv)))),
             most=numbers.three_decimals(float(np.nanmax(tv))),
             low=numbers.three_decimals(float(np.nanmin(uniform))),
             high=numbers.three_decimals(float(np.nanmax(uniform))),

@@ -104,7 +104,7 @@ def best_table(best: pd.DataFrame) -> pd.DataFrame:
     def cell(row: dict[Any, Any]) -> str:
         name = looks.label(row["winner"])
         tv, uniform = (three_decimals(row[x]) for x in ("attention_tv", "uniform_attention_tv"))
-        return f"{name} {unbroken(f'{tv} ({uniform})')}"
+        return f"{name} " + unbroken(tr("{name} ({count})", name=tv, count=uniform))
 
     cells = best.assign(cell=[cell(row) for row in best.to_dict("records")])
     wide = cells.pivot(index="temperature", columns="input", values="cell")

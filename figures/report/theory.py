@@ -122,11 +122,11 @@ def _moments(table: pd.DataFrame) -> list[tuple[str, ...]]:
             tr("closed form; 0 for random features"),
             tr(
                 "|z| is at most {z:.1f} (reliable samples: {count}); chance alone exceeds "
-                "{limit:.1f} in at most {chance:.0%} of cases",
+                "{limit:.1f} in at most {chance} of cases",
                 z=z.max(),
                 count=len(z),
                 limit=_limit(len(z)),
-                chance=CHANCE,
+                chance=numbers.spaced_percent(CHANCE),
             )
             if len(z)
             else nothing,
