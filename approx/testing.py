@@ -1,9 +1,9 @@
-"""Tests of a method of one's own: what Hypothesis draws, assertions, and a list of checks.
+"""Tests of a method of one's own: what Hypothesis draws, assertions, and the checks of a class.
 
 `heads` and `seeds` draw small inputs. An assertion compares a method with exp(q·k), with what it
 states of itself (moments, tags, price), or its estimate with itself. It raises AssertionError where
-the method is wrong, and `Undecided` where the sample cannot tell. `check_method` returns all
-checks of a class.
+the method is wrong, and `Undecided` where the sample cannot tell. `check_method` yields the checks
+that apply to a class.
 
 A statistic z is a difference divided by its standard error σ. A difference b moves z by b/σ, so
 that |z| > 5 with probability Φ(b/σ − 5): ½ at b = 5σ, 0.9 at b = 6.3σ.
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 SURE = 0.1  # the relative standard error at which a variance below the stated one is a failure
 GROSS = 0.5  # a sample that would not show this relative bias cannot tell
+TENFOLD = 0.9  # z standard errors of a variance beyond this share of it hide ten times the stated
 DRAWS = 400
 LARGER = 16  # times the size, at which independent features have a sixteenth of the variance
 INTACT = 1e-8  # a change of arctan(weights) that is rounding, of logits of a few hundred
@@ -89,14 +90,14 @@ def heads(*, max_norm: float = 0.5, mask: MaskLike = None) -> SearchStrategy[tup
         x = np.array(entries).reshape(n + l, d) * (norm / math.sqrt(d))
         return x[:n], x[n:]
 
-    found: SearchStrategy[tuple[Array, Array]] = pairs()
-    return found
+    strategy: SearchStrategy[tuple[Array, Array]] = pairs()
+    return strategy
 
 
 def seeds() -> SearchStrategy[int]:
     """Return a strategy of seeds, for ``rng``."""
-    found: SearchStrategy[int] = _strategies().integers(0, 2**32 - 1)
-    return found
+    strategy: SearchStrategy[int] = _strategies().integers(0, 2**32 - 1)
+    return strategy
 
 
 def _strategies() -> Any:
@@ -127,9 +128,13 @@ class _RatioSample:
         drawn = (method.approximate(q, k, mask=self.mask, rng=stream) for stream in streams)
         self.ratios = np.array([sample.ratio(estimate, logits, "kernel") for estimate in drawn])
         self.ratios[:, ~self.mask.visible()] = 1.0
-        self.require(np.isfinite(self.ratios).all(axis=0), "the estimate is not finite")
+        self.require(np.isfinite(self.ratios).all(axis=0), "is not finite")
         self.rounding = sample.rounding(q, k)
         self.known = method.moments(q, k, mask=self.mask)
+        for x in self.known or ():
+            if x.shape != self.mask.shape or np.isnan(x).any():
+                shape = self.mask.shape
+                raise AssertionError(f"{method} states moments that are NaN, or not {shape}")
 
     def stated(self) -> Moments:
         """Return the moments that the method states."""
@@ -198,7 +203,7 @@ class _RatioSample:
         # the second: of a law of two values by half, whose fourth moment shows no error
         error = np.hypot(found.variance_stderr, z * spread / self.count)
         settled = (log_variance <= -60) & (spread <= (2 * self.rounding) ** 2)
-        narrow = settled | ((spread > 0) & (error**2 <= sample.VARIANCE * spread**2))
+        narrow = settled | ((spread > 0) & (z * error <= TENFOLD * spread))
         far = ~settled & (np.abs(spread - stated) > z * error)
         narrow &= ~far | (spread > stated) | (error <= SURE * spread)  # else a tail may be unseen
         shape = self.tails((self.ratios - found.mean) ** 2, far)
@@ -249,8 +254,8 @@ def assert_variance(
     Notes
     -----
     Power: 400 nearly normal draws have σ = 7.1 % of the variance. They show one that is 56 % larger
-    than stated in half of all runs, and 72 % larger in 90 %. Features that are all one have m
-    times the stated variance.
+    than stated in half of all runs, and 72 % larger in 90 %. Features that share one draw have m
+    times the stated variance. If not even tenfold variance would be seen, this is undecided.
     """
     _RatioSample(method, Q, K, mask, draws, rng).compare_variances(z)
 
@@ -275,8 +280,21 @@ def assert_moments(
     standard deviations of one draw in half of all runs, and of 0.31 in 90 %.
     """
     x = _RatioSample(method, Q, K, mask, draws, rng)
-    x.compare_means(1.0 + x.stated().relative_bias, z)
-    x.compare_variances(z)
+    means = partial(x.compare_means, 1.0 + x.stated().relative_bias, z)
+    _decide(means, partial(x.compare_variances, z))
+
+
+def _decide(*assertions: Callable[[], None]) -> None:
+    """Call all assertions. One that fails goes before one that is undecided."""
+    __tracebackhide__ = True
+    undecided = []
+    for assertion in assertions:
+        try:
+            assertion()
+        except Undecided as error:
+            undecided.append(error)
+    if undecided:
+        raise undecided[0]
 
 
 def assert_converges(
@@ -294,11 +312,10 @@ def assert_converges(
 
     Notes
     -----
-    Power: features that are drawn once for all leave the variance as it is. At 400 nearly normal
-    draws the ratio of two variances has σ = 10 %, so that 7.5σ part these features from the limit.
+    Power: features that share one draw leave the variance as it is. At 400 nearly normal draws the
+    ratio of two variances has σ = 10 %: their ratio, 1, is 7.5σ above the limit.
     """
-    size = checks.required(method.sized_by)
-    larger = resized(method, LARGER * getattr(method, size.field))
+    larger = _enlarged(method)
     both = (_RatioSample(one, Q, K, mask, draws, rng).ratios for one in (method, larger))
     small, large = (float(x.var(axis=0).sum()) for x in both)
     if small < ROUNDED**2:
@@ -308,6 +325,11 @@ def assert_converges(
             f"{larger} has {large / small:.2g} of the variance of {method}: its features depend on "
             "each other"
         )
+
+
+def _enlarged(method: Method) -> Method:
+    size = checks.required(method.sized_by)
+    return resized(method, LARGER * getattr(method, size.field))
 
 
 # Tags
@@ -423,7 +445,7 @@ def assert_invariant(
     Notes
     -----
     Power: without chance, but for a law. There, 200 draws show in half of all runs that the
-    distribution functions of one entry differ by 0.27.
+    distribution functions of an entry differ by 0.27, or by 0.31 if it is one of 144.
     """
     checks.one_of("to", to, tuple(sorted(tags.INVARIANCES)))
     q, k, seen = checked_inputs(method, Q, K, mask)
@@ -601,6 +623,8 @@ def assert_finite(method: Method, *, mask: MaskLike = None, dtype: Any = np.floa
 def assert_seeded(method: Method, Q: ArrayLike, K: ArrayLike) -> None:
     """Check that the estimate follows from rng: one seed one estimate, another seed another one.
 
+    Queries and keys must stay as they are.
+
     Notes
     -----
     Power: a random estimate that takes one of two values by half passes for one that ignores rng in
@@ -611,7 +635,10 @@ def assert_seeded(method: Method, Q: ArrayLike, K: ArrayLike) -> None:
         A = method.approximate(Q, K, rng=rng)
         return A.block(ALL, shift=A.row_log()).tobytes()
 
+    kept = np.array(Q), np.array(K)
     first, sequence = bits(5), np.random.SeedSequence(5)
+    if not all(map(np.array_equal, kept, (Q, K))):
+        raise AssertionError(f"{method} writes into its queries or keys")
     if any(bits(rng) != first for rng in (5, np.random.default_rng(5), sequence, sequence)):
         raise AssertionError(f"{method}: one seed gives two estimates: draw from rng alone")
     alike = all(bits(seed) == first for seed in range(20)) and bits(None) == first
@@ -630,11 +657,11 @@ def assert_price(
 
     Stored values must not exceed the price, and must be the price if there is no sparse part. Bytes
     are at least 8 per stored value, but for codes. In every currency, `within` must find a size
-    that fits and of which the next one does not.
+    that fits and of which the next one does not. Reads and multiply-adds are not counted.
 
     Notes
     -----
-    Power: without chance; one number too many or too few is seen.
+    Power: without chance. One stored value too few is seen, and one too many if nothing is sparse.
     """
     q, k, seen = checked_inputs(method, Q, K, mask)
     shape = {"n": len(q), "l": len(k), "d": q.shape[1], "mask": seen}
@@ -647,7 +674,7 @@ def assert_price(
     A = method.approximate(q, k, mask=seen, rng=rng)
     stored = A.parameters / len(q)
     low = A.low.low if isinstance(A.low, Masked) else A.low
-    as_many = A.nnz == 0 and isinstance(low, Factors)
+    as_many = A.correction is None and isinstance(low, Factors)
     if stored > price.stored * (1 + ROUNDED) or (as_many and stored < price.stored * (1 - ROUNDED)):
         raise AssertionError(f"{method} stores {stored:g} values per row, not {price.stored:g}")
     if price.bytes < 8 * stored * (1 - ROUNDED) and not price.codes:
@@ -657,7 +684,7 @@ def assert_price(
         return
     template = dataclasses.replace(method, **{size.field: None})  # type: ignore[type-var]
     for name, cost in costs.items():
-        for budget in () if cost is None else (cost, 2.5 * cost):
+        for budget in (cost, 2.5 * cost) if cost else ():
             _require_filled(template, budget, name, shape)
 
 
@@ -721,13 +748,20 @@ def sized(method: Any, n: int, l: int, d: int) -> Any:
     return with_sizes(method) if found is None else found
 
 
-def check_method(method: type[Method] | Method) -> list[tuple[str, Callable[[], None]]]:
-    """Return (name, check) for what a method must keep, and for what it states of itself.
+def check_method(method: type[Method] | Method) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield (name, check) for what a method must keep, and for what it states of itself.
 
     Parameters
     ----------
     method : a class with a default for each field, or a method
         An open size is filled with a small one.
+
+    Notes
+    -----
+    Power: n and l are at most 12, d at most 4, norms below 2. ``unbiased`` is there if the moments
+    state no bias: it takes 400 draws at 16 times the size. The means of 256 positive features have
+    σ = 0.56 % or less, at one entry 0.14 %, where a factor of 1.01 is 7σ. If no moments are
+    stated, no bias is looked for.
 
     Examples
     --------
@@ -735,13 +769,10 @@ def check_method(method: type[Method] | Method) -> list[tuple[str, Callable[[], 
     >>> for name, check in check_method(METHODS["elu"]):
     ...     check()
 
-    With pytest: ``@pytest.mark.parametrize("name, check", check_method(Mine))``, above
+    With pytest: ``@pytest.mark.parametrize("name, check", list(check_method(Mine)))``, above
     ``def test_mine(name, check): check()``.
     """
-    return list(_checks(method() if isinstance(method, type) else method))
-
-
-def _checks(one: Method) -> Iterator[tuple[str, Callable[[], None]]]:
+    one = method() if isinstance(method, type) else method
     masks: list[Any] = [None] if one.refusal else [None, "causal"]
     small, (Q, K) = sized(one, 12, 12, 3), _head(12, 12, 3)
     yield "refuses bad input", partial(_assert_refuses, small, Q, K)
@@ -765,13 +796,15 @@ def _checks(one: Method) -> Iterator[tuple[str, Callable[[], None]]]:
         return
     columns = one.sized_by is not None and one.sized_by.counts == "columns"
     small = sized(with_sizes(one) if columns and is_fillable(one) else one, 3, 4, 4)
-    Q, K = _head(3, 4, 4, 0.2)
+    Q, K = _head(3, 4, 4, 0.2)  # where 400 draws are nearly normal
     known = small.moments(Q, K)
     unbiased = known is not None and np.abs(known.relative_bias).max() < ROUNDED
     if known is not None:
         yield "moments", partial(_each, assert_moments, small, masks[: 2 - unbiased], Q, K)
     if unbiased:
-        yield "unbiased", partial(_each, assert_unbiased, small, masks[-1:], Q, K, draws=DRAWS)
+        many = _enlarged(small) if columns else small
+        far = _head(3, 4, 4, 0.5)
+        yield "unbiased", partial(assert_unbiased, many, *far, mask=masks[-1], draws=DRAWS)
     if known is None and columns:
         yield "variance falls with the size", partial(assert_converges, small, Q, K)
 
@@ -795,9 +828,8 @@ def _head(n: int, l: int, d: int, most: float = 1.0) -> tuple[Array, Array]:
     return x[:n], x[n:]
 
 
-def _each(check: Any, method: Method, masks: list[Any], *given: Any, **of: Any) -> None:
-    for mask in masks:
-        check(method, *given, mask=mask, **of)
+def _each(check: Any, method: Method, masks: list[Any], *inputs: Any, **options: Any) -> None:
+    _decide(*(partial(check, method, *inputs, mask=mask, **options) for mask in masks))
 
 
 def _assert_refuses(method: Method, Q: Array, K: Array) -> None:
