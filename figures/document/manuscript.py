@@ -15,8 +15,14 @@ from figures.document.convert import pandoc, prepared
 from figures.document.numbering import Node, plain, walk
 
 DPI = 300
-EAST_ASIAN = "SimSun"  # Word has it, other programs take their own for it
-PREAMBLE = r"\usepackage{float}\floatplacement{figure}{H}"  # a figure stays where its text has it
+EAST_ASIAN = b"SimSun"  # Word has it, other programs take their own for it
+PAPER = b"""<w:pgSz w:w="11906" w:h="16838" />
+<w:pgMar w:top="1418" w:right="1418" w:bottom="1418" w:left="1418" w:header="709" w:footer="709"
+w:gutter="0" />"""  # A4 and 25 mm, in twentieths of a point
+PREAMBLE = (  # a figure stays where its text has it; captions of tables take the full width
+    r"\usepackage{float,etoolbox,longtable}\floatplacement{figure}{H}"
+    r"\AtBeginEnvironment{longtable}{\small}\AtBeginDocument{\setlength{\LTcapwidth}{\textwidth}}"
+)
 PAGE = "geometry:a4paper,margin=25mm", "colorlinks:true", "fontsize:11pt"
 
 
@@ -58,9 +64,14 @@ def to_docx(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
 
 
 def _finished(name: str, content: bytes) -> bytes:
-    """Return a part of a file of Word, with an East Asian font by name and without a date."""
+    """Return a part of a file of Word: A4, text of 11 and tables of 9 points, and no date."""
     if name == "word/styles.xml":
-        return re.sub(rb'w:eastAsiaTheme="\w+"', b'w:eastAsia="%b"' % EAST_ASIAN.encode(), content)
+        content = re.sub(rb'w:eastAsiaTheme="\w+"', b'w:eastAsia="%b"' % EAST_ASIAN, content)
+        content = re.sub(rb'(<w:sz(?:Cs)? w:val=)"24"', rb'\1"22"', content)  # half points
+        return content.replace(b"<w:tblPr>", b'<w:rPr><w:sz w:val="18" /></w:rPr><w:tblPr>')
+    if name == "word/document.xml":
+        content = content.replace(b'Layout w:type="fixed"', b'Layout w:type="autofit"')
+        return content.replace(b"</w:sectPr>", PAPER + b"</w:sectPr>")
     if name == "docProps/core.xml":
         return re.sub(rb"<dcterms:(created|modified)\b.*?</dcterms:\1>", b"", content)
     return content
