@@ -810,15 +810,15 @@ def check_method(method: type[Method] | Method) -> Iterator[tuple[str, Callable[
 
 
 def verdict(check: Callable[[], None]) -> tuple[str, str]:
-    """Return "passed", "failed" or "cannot tell", and why."""
+    """Return "passed", "failed" or "cannot tell", and why, "" if it passed."""
     try:
         check()
     except Undecided as error:
-        return "cannot tell", f": {error}"
+        return "cannot tell", str(error)
     except AssertionError as error:
-        return "failed", f": {error}"
+        return "failed", str(error)
     except Exception as error:
-        return "failed", f": {type(error).__name__}: {error}"
+        return "failed", f"{type(error).__name__}: {error}"
     return "passed", ""
 
 

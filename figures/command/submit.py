@@ -49,7 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
     table = pd.concat([table, sweep(beside, heads, [1.0], **asked)])
     wide = table.pivot_table("value", ["input", "method"], "metric", aggfunc="median", sort=False)
     with speaking(arguments.lang):
-        print(aligned([(tr(x), tr(name) + why) for name, x, why in checked], wrapped={1: 65}))
+        said = [
+            tr("{spec}: {reason}", spec=tr(x), reason=why) if why else tr(x)
+            for x, _, why in checked
+        ]
+        print(aligned([(tr(x), what) for (_, x, _), what in zip(checked, said)], wrapped={1: 65}))
         titles = "", tr("method"), tr("rank"), tr("stored"), tr("tv"), tr("output")
         body: list[tuple[str, ...]] = [titles]
         for head, rows in wide.groupby("input", sort=False):

@@ -111,7 +111,7 @@ def references() -> str:
     """Return the meaning of the words for methods that see all logits."""
     return tr(
         "Methods that see all logits are references. bound: provably the best of its class. "
-        "best found: the best that a search found. reference: it optimises another error."
+        "best found: the best that a search found. all logits: it optimises another error."
     )
 
 
