@@ -50,7 +50,7 @@ from approx.polynomials.elementwise import Elementwise
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-SURE = 0.1  # the relative standard error at which a variance below the stated one is a failure
+SURE = 0.1  # the most relative standard error with which a variance below the stated one fails
 GROSS = 0.5  # a sample that would not show this relative bias cannot tell
 TENFOLD = 0.9  # z standard errors of a variance beyond this share of it hide ten times the stated
 DRAWS = 400
@@ -178,19 +178,21 @@ class _RatioSample:
     def compare_means(self, expected: Array, z: float) -> None:
         """Compare the mean with an expected one, by the standard error of the moments if stated."""
         known = None if self.known is None else self.known._replace(relative_bias=expected - 1.0)
-        found = self.tested(known)
-        settled = np.abs(found.mean - expected) <= self.rounding * (1 + np.abs(expected))
-        said = "is {mean:.4g} of exp(q·k), not {expected:.4g}"
-        numbers: dict[str, Any] = {"mean": found.mean, "expected": expected, "z": found.z}
+        moments = self.tested(known)
+        settled = np.abs(moments.mean - expected) <= self.rounding * (1 + np.abs(expected))
+        message = "is {mean:.4g} of exp(q·k), not {expected:.4g}"
+        numbers: dict[str, Any] = {"mean": moments.mean, "expected": expected, "z": moments.z}
         if self.method.deterministic:
-            self.require(settled, said + ", and nothing is drawn", **numbers)
+            self.require(settled, message + ", and nothing is drawn", **numbers)
             return
         shape = self.tails(self.ratios - expected, ~settled & (known is None))
-        narrow = settled | (z * found.mean_stderr <= GROSS * np.maximum(np.abs(expected), 1.0))
-        near = settled | (np.abs(found.z) <= z) | (shape > sample.reliable_k(self.count)) | ~narrow
+        narrow = settled | (z * moments.mean_stderr <= GROSS * np.maximum(np.abs(expected), 1.0))
+        near = (
+            settled | (np.abs(moments.z) <= z) | (shape > sample.reliable_k(self.count)) | ~narrow
+        )
         of = "of the sample" if known is None else "stated"
-        numbers |= {"error": found.mean_stderr, "of": of}
-        self.require(near, said + ": z = {z:.3g}, standard error {error:.2g} ({of})", **numbers)
+        numbers |= {"error": moments.mean_stderr, "of": of}
+        self.require(near, message + ": z = {z:.3g}, standard error {error:.2g} ({of})", **numbers)
         self.require_light(shape)
         wide = "cannot be judged: a standard error of {error:.2g} ({of}) hides a bias of one half"
         self.require(narrow, wide, Undecided, **numbers)
@@ -198,18 +200,20 @@ class _RatioSample:
     def compare_variances(self, z: float) -> None:
         """Compare the sample's variance with the stated one, by its own standard error."""
         log_variance = self.stated().log_relative_variance
-        found, stated = self.tested(self.known), np.exp(log_variance)
-        spread = found.variance
+        moments, stated = self.tested(self.known), np.exp(log_variance)
+        spread = moments.variance
         # the second: of a law of two values by half, whose fourth moment shows no error
-        error = np.hypot(found.variance_stderr, z * spread / self.count)
+        error = np.hypot(moments.variance_stderr, z * spread / self.count)
         settled = (log_variance <= -60) & (spread <= (2 * self.rounding) ** 2)
         narrow = settled | ((spread > 0) & (z * error <= TENFOLD * spread))
         far = ~settled & (np.abs(spread - stated) > z * error)
         narrow &= ~far | (spread > stated) | (error <= SURE * spread)  # else a tail may be unseen
-        shape = self.tails((self.ratios - found.mean) ** 2, far)
+        shape = self.tails((self.ratios - moments.mean) ** 2, far)
         numbers = {"spread": spread, "stated": stated, "error": error}
-        said = "has variance {spread:.3g}, standard error {error:.2g}, where {stated:.3g} is stated"
-        self.require(~far | (shape > sample.reliable_k(self.count)) | ~narrow, said, **numbers)
+        message = (
+            "has variance {spread:.3g}, standard error {error:.2g}, where {stated:.3g} is stated"
+        )
+        self.require(~far | (shape > sample.reliable_k(self.count)) | ~narrow, message, **numbers)
         self.require_light(shape)
         wide = "cannot be judged: the standard error of its variance {spread:.2g} is {error:.2g}"
         self.require(narrow, wide, Undecided, **numbers)
@@ -451,7 +455,7 @@ def assert_invariant(
     q, k, seen = checked_inputs(method, Q, K, mask)
     source = np.random.default_rng(4)
     turn = np.linalg.qr(source.standard_normal((q.shape[1],) * 2))[0].astype(q.dtype)
-    b = source.uniform(-50.0, 50.0, k.shape[1]).astype(k.dtype)
+    b = source.uniform(-50.0, 50.0, k.shape[1:]).astype(k.dtype)
     changes = [(q, k + b)] if "shift" in to else [(q @ turn, k @ turn)]
     if to == "scale":
         powers = (7, 100, -100, 200, -200) if q.dtype == np.float64 else (7, 20, -20)
@@ -529,11 +533,10 @@ def term_sizes(estimate: Approximation) -> tuple[Array, Array]:
 
 
 def roundings(estimate: Approximation) -> float:
-    """Return the relative error of a sum of `rank` products at |x| ≤ 1, d ≤ 4.
+    """Return the relative rounding error of an entry of an estimate, for entries of Q, K near 1.
 
-    One eps a term of the sum; each term is a product of exponentials, powers and weights whose
-    exponents are ≤ 16 in size (|ω·x| + |x|²/2, log-scales, logits ≤ 4), and e^y carries |y| eps:
-    four of them.
+    It is one eps for each term of the sum, and 64 for each term: a product of at most four
+    exponentials e^y with |y| ≤ 16 (|ω·x| + |x|²/2, scales, logits), which carry |y| eps each.
     """
     A = estimate
     return float((A.rank + A.nnz + sum(A.shape) + 64) * np.finfo(A.dtype).eps)
@@ -744,8 +747,7 @@ def sized(method: Any, n: int, l: int, d: int) -> Any:
         return resized(method, (l + 1) // 2)
     budgets = (x * (n + l) / n for x in (2, 4, 8, 16, 64))
     filled = (method.within(x, n=n, l=l, d=d) for x in budgets)
-    found = next(filter(None, filled), None)
-    return with_sizes(method) if found is None else found
+    return next(filter(None, filled), None) or with_sizes(method)
 
 
 def check_method(method: type[Method] | Method) -> Iterator[tuple[str, Callable[[], None]]]:

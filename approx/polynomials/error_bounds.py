@@ -21,7 +21,7 @@ from approx.polynomials.chebyshev import left_out, log_bessel, log_tail
 from approx.polynomials.extrema import peaks
 from approx.polynomials.monomials import width
 from approx.polynomials.powers import log1p_less
-from approx.polynomials.remez import OFF, remez
+from approx.polynomials.remez import remez
 from approx.polynomials.richardson import WEIGHTS
 
 NORMS = ("relative", "scaled")
@@ -406,15 +406,3 @@ def epsilon_rank_bound(
             return rank
         n += 1
     return most
-
-
-def least_squares_bound(n: int, bound: float, weight: str = "relative") -> float:
-    """Return a bound on the root mean square of w(x)·|p(x) − e^x| over the logits of the fit.
-
-    On these logits the least-squares polynomial is at least as good as the minimax polynomial,
-    whose error is at most its level everywhere (4·10⁻⁶ are added, to which a level is right). For
-    the absolute weight the bound is over e^B. Tests of the fit use it as an independent check.
-    """
-    checks.one_of("weight", weight, ("relative", "absolute"))
-    best = remez(checks.integer("n", n, least=0), checks.positive("bound", bound), weight)
-    return best.level * (1 + OFF)

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out.suffix not in (".npz", ".safetensors"):
         raise ValueError(f"--out must end in .npz or .safetensors, got {arguments.out}")
     heads = arguments.heads
-    how = options.given(arguments, "layers", "heads", "max_tokens", "queries", "dtype", "check")
+    how = options.keywords(arguments, "layers", "heads", "max_tokens", "queries", "dtype", "check")
     captured = capture(arguments.model, arguments.text, **how)
     save(captured, arguments.out, heads=heads)
     count = captured.q.shape[0] * captured.q.shape[1] if heads is None else len(heads)

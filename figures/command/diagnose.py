@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     options.refuse_idle(arguments, "references", "screen")
     if arguments.out is not None:
         output_files.usable(arguments.out, style.files("diagnosis"))
-    asked = options.measured(arguments) | options.given(arguments, "accept", "screen", "budget")
+    asked = options.measured(arguments) | options.keywords(arguments, "accept", "screen", "budget")
     asked["metric"] = METRICS[arguments.metric]
     if arguments.budget is None:
         first = next(asked["inputs"][0].heads())

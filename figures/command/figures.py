@@ -7,6 +7,7 @@ from pathlib import Path
 from figures.command import options
 from figures.gallery import FIGURES, NAMES
 
+FORMATS = "pdf", "svg", "png"  # of `figures.drawing.style`, which imports Matplotlib
 EXAMPLES = ("expqk figures error --qk qk.npz", "expqk figures explore")
 MORE = (
     "They go into OUT/figures, with what each shows in NAME.txt, from OUT/data/NAME.csv where that "
@@ -27,17 +28,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder to write to [out]")
     parser.add_argument(
         "--format",
-        type=_formats,
-        default=("pdf", "svg", "png"),
+        type=options.kinds(*FORMATS),
+        default=FORMATS,
         help="file types, separated by commas [pdf,svg,png]",
     )
-
-
-def _formats(text: str) -> tuple[str, ...]:
-    kinds = tuple(text.split(","))
-    if not set(kinds) <= {"pdf", "svg", "png"}:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a list of pdf, svg, png")
-    return kinds
 
 
 def run(arguments: argparse.Namespace) -> int:

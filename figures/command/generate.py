@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if len(words) < 256 and Path(words).is_file():
         [words] = checkpoints.texts(arguments.model, words)
     choice = Plan.read(arguments.plan) if arguments.plan else parse(arguments.method)
-    how = options.given(arguments, "tokens", "heads", "max_tokens", "compare", "seed", "jobs")
+    how = options.keywords(arguments, "tokens", "heads", "max_tokens", "compare", "seed", "jobs")
     said = generate(arguments.model, words, choice, **how)
     with speaking(arguments.lang):
         print(options.as_json(facts(said)) if arguments.json else _text(said))

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     with speaking(arguments.lang):
         model_page.usable(arguments.out)
         names = "held_out", "budget", "currency", "max_tokens", "seed", "jobs", "scheduler"
-        how = options.given(arguments, *names)
+        how = options.keywords(arguments, *names)
         over = Run.open(arguments.model, arguments.text, arguments.out / "store", **how)
         print(paragraphs([model_page.beforehand(over)]), file=sys.stderr)
         found = over.results(progress=sys.stderr.isatty())

@@ -48,12 +48,12 @@ def size(text: str) -> int:
     return int(count)
 
 
-def heads(text: str) -> list[tuple[int, int]]:
+def layer_heads(text: str) -> list[tuple[int, int]]:
     """Return (layer, head) of each.
 
     Examples
     --------
-    >>> heads("0.3,5.11")
+    >>> layer_heads("0.3,5.11")
     [(0, 3), (5, 11)]
     """
     pairs = [re.fullmatch(r"(\d{1,9})\.(\d{1,9})", part.strip()) for part in text.split(",")]
@@ -81,13 +81,25 @@ def layers(text: str) -> list[int]:
     return [layer for first, last in ends for layer in range(first, last + 1)]
 
 
+def kinds(*known: str) -> Callable[[str], tuple[str, ...]]:
+    """Return a reader of file types that are separated by commas."""
+
+    def read(text: str) -> tuple[str, ...]:
+        if not {*(names := text.split(","))} <= {*known}:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a list of {', '.join(known)}")
+        return tuple(names)
+
+    return read
+
+
 # fmt: off
 OPTIONS: dict[str, dict[str, Any]] = {
     "max-memory": {"type": size, "metavar": "SIZE",
         "help": "memory that arrays may take, such as 500M or 4G [half of the free memory]"},
     "qk": {"type": Path, "metavar": "FILE",
         "help": "your queries and keys: .npz, .safetensors, or a folder of .npy"},
-    "heads": {"type": heads, "metavar": "L.H,…", "help": "heads of FILE, as layer.head [all]"},
+    "heads": {"type": layer_heads, "metavar": "L.H,…",
+        "help": "heads of FILE, as layer.head [all]"},
     "layers": {"type": layers, "metavar": "L,L-L,…"},
     "temperature": {"type": float, "default": 1.0, "metavar": "t",
         "help": "temperature relative to the file's own scaling [1]"},
@@ -130,7 +142,7 @@ def add(parser: argparse._ActionsContainer, *names: str, **changes: Any) -> None
         parser.add_argument(f"--{name}", **OPTIONS[name] | changes)
 
 
-def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+def keywords(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Return the values of options as keyword arguments of the same names."""
     return {name: getattr(arguments, name) for name in names}
 
@@ -197,7 +209,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     names = ("scheduler", "currency", "references", "temperature", "trials", "rows", "seed")
     out = arguments.out and output_files.inside(arguments.out, arguments.out / "heads/KEY").parent
     more = {"inputs": heads, "methods": methods(arguments), "jobs": jobs, "finished": out}
-    return given(arguments, *names) | more
+    return keywords(arguments, *names) | more
 
 
 def methods(arguments: argparse.Namespace) -> list[Method] | None:

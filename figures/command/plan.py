@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out.is_dir():
         raise IsADirectoryError(f"--out must be a file, got the folder {arguments.out}")
     heads = arguments.out.with_name(f"{arguments.out.name}.heads")
-    how = options.given(
+    how = options.keywords(
         arguments, "budget", "kl", "currency", "start", "in_place", "needle", "held_out",
         "max_tokens", "seed", "jobs", "scheduler",
     )  # fmt: skip

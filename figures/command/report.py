@@ -43,20 +43,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        type=_formats,
+        type=options.kinds("html", "pdf", "docx", "tex"),
         default=("html", "pdf"),
         help="html, pdf, docx (Word), tex (XeLaTeX or LuaLaTeX), separated by commas [html,pdf]",
     )
     parser.add_argument(
         "--final", action="store_true", help="to hand in: refuse a question without your text"
     )
-
-
-def _formats(text: str) -> tuple[str, ...]:
-    kinds = tuple(text.split(","))
-    if not set(kinds) <= {"html", "pdf", "docx", "tex"}:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a list of html, pdf, docx, tex")
-    return kinds
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -90,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
                 holds=holds,
                 formats=arguments.format,
                 final=arguments.final,
-                said=lambda line: print(f"expqk: {line}", file=sys.stderr, flush=True),
+                announce=lambda line: print(f"expqk: {line}", file=sys.stderr, flush=True),
             )
         if edited:
             print(f"expqk: report.md was edited: it is kept as {edited}", file=sys.stderr)

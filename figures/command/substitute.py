@@ -62,11 +62,11 @@ def run(arguments: argparse.Namespace) -> int:
         options.refuse_idle(arguments, "plan", *of_methods)
     plans: dict[str, Plan | Method] = {path.stem: Plan.read(path) for path in arguments.plan}
     choices = plans | {spec: parse(spec) for spec in arguments.method}
-    how = options.given(arguments, "max_tokens", "seed", "jobs")
+    how = options.keywords(arguments, "max_tokens", "seed", "jobs")
     how |= {"progress": sys.stderr.isatty(), "finished": arguments.out}
     if arguments.needle:
         return _needle(arguments, choices, how)
-    how |= options.given(
+    how |= options.keywords(
         arguments, "heads", "layers", "budget", "currency", "skip", "errors", "dtype", "scheduler"
     )
     found = substitute(arguments.model, arguments.text, choices, **how)

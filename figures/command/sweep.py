@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     begin()
     if not all(store.done(key) for key in whole.keys):
         (store.folder / TABLE).unlink(missing_ok=True)  # it may be that of a smaller sweep
-    how = options.given(arguments, "retry_failed", "jobs", "scheduler")
+    how = options.keywords(arguments, "retry_failed", "jobs", "scheduler")
     failed = sweeping.fill(store, planned, **how, progress=sys.stderr.isatty(), label="cells")
     begin()
     for cell in failed[:SHOWN]:

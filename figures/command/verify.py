@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{store.folder} cannot be computed again: since it was written, its inputs, the "
             f"methods or the version of expqk have changed"
         )
-    how = options.given(arguments, "part", "seed", "jobs")
+    how = options.keywords(arguments, "part", "seed", "jobs")
     checked = verify(store, planned, **how, progress=sys.stderr.isatty(), label="cells")
     _print_changed(manifest.get("versions"))
     altered = [cell for cell in checked.missing if store.altered(cell.key)]

@@ -100,22 +100,10 @@ def to_html(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
 def to_pdf(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
     """Write `markdown` as a PDF of A4 pages, without a date: the same input gives the same bytes.
 
-    Every figure and table is in its section, as `figures.document.layout` says.
-
-    Chinese is shown in the font of this project; a document with characters that it lacks as
-    well, Korean or rare ones, uses the fonts of the machine.
-
-    Parameters
-    ----------
-    markdown, out, notes
-        As in `to_html`.
-
-    Raises
-    ------
-    ImportError, ValueError
-        As `to_html`.
-    RuntimeError
-        The same, or if typst fails.
+    Arguments and errors are those of `to_html`, and RuntimeError if typst fails. Every figure and
+    table is in its section, as `figures.document.layout` says. Chinese is shown in the font of this
+    project; a document with characters that it lacks, Korean or rare ones, uses the fonts of the
+    machine.
     """
     try:
         import typst
@@ -367,4 +355,4 @@ def _is_appendix(block: Node) -> bool:
 
 def _written(text: str) -> Node:
     """Return a metadata value that is written into a page as it is; an argument has a limit."""
-    return {"t": "MetaInlines", "c": [{"t": "RawInline", "c": ["html", text]}]}
+    return {"t": "MetaInlines", "c": [raw("html", text, "Inline")]}

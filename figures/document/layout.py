@@ -18,7 +18,7 @@ Fit = dict[str, tuple[float, str]]  # by label: the size of its picture; "here",
 
 
 class Position(NamedTuple):
-    """Where a figure or table stands, or a paragraph, which has no name, ends: page, mm on it."""
+    """Where a figure or table stands, in mm on its page; or where a paragraph, nameless, ends."""
 
     name: str
     image: bool
@@ -37,60 +37,60 @@ def places(marks: list[Any]) -> list[Position]:
     >>> places([["", False, 1, 40.0], *figure])[1]
     Position(name='fig:x', image=True, page=1, top=45.0, bottom=100.0, picture=45.0)
     """
-    found: dict[Any, list[Any]] = {}
+    grouped: dict[Any, list[Any]] = {}
     for i, mark in enumerate(marks):  # of a paragraph there is one
-        found.setdefault(mark[0] or i, []).append(mark)
+        grouped.setdefault(mark[0] or i, []).append(mark)
     return [
         Position(name, image, page, at[0][3], bottom, at[len(at) // 2][3] - at[0][3])
-        for at in found.values()
+        for at in grouped.values()
         for name, image, page, bottom in at[-1:]
     ]
 
 
 def fitted(places: Callable[[Fit], list[Position]]) -> Fit:
-    """Return the sizes and places of the figures that would leave a page empty where they are.
+    """Return sizes and places of figures that would leave much of a page empty in their places.
 
     Parameters
     ----------
     places : callable
         Maps a fit to all places of the document, in the order of its text.
     """
-    found = places({})
-    long = [x.name for x in found if x.name and not x.image and x.bottom - x.top > LONG]
+    positions = places({})
+    long = [x.name for x in positions if x.name and not x.image and x.bottom - x.top > LONG]
     fit: Fit = dict.fromkeys(long, (1.0, "breaks"))
-    found = places(fit) if fit else found
-    before = {x.name: x for x in found}
+    positions = places(fit) if fit else positions
+    before = {x.name: x for x in positions}
     decided = set(fit)
-    while late := next(_late(found, fit, decided, before), None):
+    while late := next(_late(positions, fit, decided, before), None):
         name, page, smaller = late
         decided.add(name)
         if smaller:
             tried = places(fit | smaller)
             if any(x.name == name and x.page == page for x in tried):
-                fit, found = fit | smaller, tried
+                fit, positions = fit | smaller, tried
                 continue
         tried = places(fit | {name: (1.0, "next")})
         if any(x.name == name and x.page > page for x in tried):  # not at the top of this one
-            fit, found = fit | {name: (1.0, "next")}, tried
+            fit, positions = fit | {name: (1.0, "next")}, tried
     return fit
 
 
 def _late(
-    found: list[Position], fit: Fit, decided: set[str], before: dict[str, Position]
+    positions: list[Position], fit: Fit, decided: set[str], before: dict[str, Position]
 ) -> Iterator[tuple[str, int, Fit]]:
     """Yield figures that leave their page, the page, and sizes of pictures that give it room."""
     flow, floating = Position("", False, 1, 0, 0, 0), {False: (0, 0.0), True: (0, 0.0)}
-    for one in found:
+    for one in positions:
         if fit.get(one.name, (1, ""))[1] == "next":
             floating[one.image] = one.page, one.bottom
             continue
         if one.name and one.name not in decided:
-            last = max(x.bottom for x in (flow, *found) if x.page == flow.page)
+            last = max(x.bottom for x in (flow, *positions) if x.page == flow.page)
             if (one.page, one.bottom) < floating[one.image]:  # it would overtake another
                 yield one.name, one.page, {}
             elif one.page > flow.page and BOTTOM - last > EMPTY:
                 needed = last + APART + before[one.name].bottom - before[one.name].top - BOTTOM
-                there = [x.name for x in found if x.image and (x == one or x.page == flow.page)]
+                there = [x.name for x in positions if x.image and (x == one or x.page == flow.page)]
                 behind = floating[one.image][0] > flow.page
                 smaller = {} if behind else _smaller([before[x] for x in there], fit, needed)
                 yield one.name, flow.page, smaller

@@ -29,15 +29,7 @@ PAGE = "geometry:a4paper,margin=25mm", "colorlinks:true", "fontsize:11pt"
 def to_docx(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
     """Write `markdown` for Word: formulas that it can edit, pictures of 300 dots an inch.
 
-    Parameters
-    ----------
-    markdown, out, notes
-        As in `figures.document.convert.to_html`.
-
-    Raises
-    ------
-    ImportError, ValueError, RuntimeError
-        As `to_html`.
+    Arguments and errors are those of `figures.document.convert.to_html`.
     """
     document, _ = prepared(markdown, notes, "docx")
     with tempfile.TemporaryDirectory() as name, replacing(out) as temporary:
@@ -80,17 +72,8 @@ def _finished(name: str, content: bytes) -> bytes:
 def to_tex(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
     """Write `markdown` for XeLaTeX or LuaLaTeX; its pictures become PDF beside those it has.
 
-    Parameters
-    ----------
-    markdown, out, notes
-        As in `figures.document.convert.to_html`; pictures are found from the folder of `markdown`.
-
-    Raises
-    ------
-    ImportError, ValueError, RuntimeError
-        As `to_html`.
-    FileExistsError
-        A PDF of a picture was edited.
+    Arguments and errors are those of `figures.document.convert.to_html`, and FileExistsError if a
+    PDF of a picture was edited. `out` names the pictures from the folder of `markdown`.
     """
     document, _ = prepared(markdown, notes, "latex")
     folder = markdown.parent

@@ -122,7 +122,7 @@ class Numbering:
         if self.form != "html":
             return {"t": kind, "c": [attributes, caption, *body]}
         if kind == "Figure":
-            sliders = [self._slider(target, label) for target in targets(body[0])]
+            sliders = [self._slider(target, label) for target in _targets(body[0])]
             box = {"t": "Div", "c": [_scrolling(label), described]}
             return {"t": kind, "c": [attributes, caption, [box, *filter(None, sliders)]]}
         bare = {"t": "Table", "c": [["", [], []], [None, []], *body]}
@@ -150,14 +150,14 @@ class Numbering:
             f'data-value="{panel.stem[2:]}" alt="{html.escape(_title(panel))}" />'
             for panel in panels
         )
-        said = f"""<div class="panels" hidden="">
+        panel = f"""<div class="panels" hidden="">
 <p><label>{self.words["temperature"]} <input type="range" min="0" max="{len(panels) - 1}"
 value="{first}" autocomplete="off" /></label> <output aria-live="off"></output></p>
 <div class="scroll" tabindex="0" role="group" aria-label="{label}">
 {pictures}
 </div>
 </div>"""
-        return {"t": "RawBlock", "c": ["html", said]}
+        return raw("html", panel)
 
     def linked(self, node: Node) -> Node:
         """Return a reference as a link; "[1]" if it leads to a source."""
@@ -218,13 +218,13 @@ def _scrolling(label: str) -> Node:
     return ["", ["scroll"], [["tabindex", "0"], ["role", "group"], ["aria-label", label]]]
 
 
-def targets(node: Node) -> list[str]:
+def _targets(node: Node) -> list[str]:
     """Return the file of every picture below a node."""
     if isinstance(node, list):
-        return [target for item in node for target in targets(item)]
+        return [target for item in node for target in _targets(item)]
     if not isinstance(node, dict):
         return []
-    return [node["c"][2][0]] if node.get("t") == "Image" else targets(node.get("c"))
+    return [node["c"][2][0]] if node.get("t") == "Image" else _targets(node.get("c"))
 
 
 def _title(file: Path) -> str:

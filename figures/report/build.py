@@ -65,7 +65,7 @@ def build(
     holds: str = "report",
     formats: Iterable[str] = ("html", "pdf"),
     final: bool = False,
-    said: Callable[[str], None] | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> Path | None:
     """Compute everything and write the report.
 
@@ -97,8 +97,8 @@ def build(
         Of `FORMATS`; what is there in another and was not edited is made again, too.
     final : bool
         Make no pages if a question has no answer in notes.md.
-    said : callable, optional
-        Is given a line on how long this takes, before anything is computed.
+    announce : callable, optional
+        Takes a line on how long this takes, before anything is computed.
 
     Returns
     -------
@@ -129,7 +129,7 @@ def build(
         output_files.inside(folder, folder / STORE / "KEY").parent,
         *(other.absolute() / STORE for other in beside),
     )
-    computed = _computed(profile, store, seconds, said)
+    computed = _computed(profile, store, seconds, announce)
     kept, shown = [name for name in computed if name not in seconds], reported(profile)
     computed[SUMMARY] = summary.compose(computed["error"], computed["winners"])
     parts = [Part(name, functools.partial(_drawn, name, folder), i) for i, name in enumerate(shown)]
@@ -217,14 +217,14 @@ def _computed(
     profile: Profile,
     store: Store,
     seconds: dict[str, float],
-    said: Callable[[str], None] | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of all studies; only those that are in no folder are computed."""
     made_by = tasks.code("figures"), *_hardware().values(), profile.key
     parts = [Part(name, make, 0, made_by) for name, make in _studies(profile).items()]
-    if said is not None:
+    if announce is not None:
         kept = [part.name for part in parts if store.done(part.key)]
-        said(duration.forecast(profile, kept, [part.name for part in parts]))
+        announce(duration.forecast(profile, kept, [part.name for part in parts]))
     parts.sort(key=lambda part: part.name not in LONG)
     whole = [part for part in parts if part.name in BY_CELL]
     others = [part for part in parts if part.name not in BY_CELL]

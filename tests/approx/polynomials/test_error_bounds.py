@@ -12,6 +12,7 @@ from approx.polynomials import error_bounds
 from approx.polynomials.chebyshev import Chebyshev, log_bessel, log_tail
 from approx.polynomials.least_squares import LeastSquares
 from approx.polynomials.minimax import Minimax
+from approx.polynomials.remez import OFF, remez
 from approx.polynomials.richardson import WEIGHTS, Richardson
 from approx.polynomials.taylor import Taylor
 from approx.polynomials.tensor_power import TensorPower
@@ -214,8 +215,8 @@ def test_least_squares_is_at_least_as_good_as_minimax_on_its_logits(weight, n, s
     x = Q @ K.T
     unit = np.exp(x) if weight == "relative" else math.exp(p.bound)
     rms = math.sqrt(np.mean(((p(x) - np.exp(x)) / unit) ** 2))
-    # evaluation rounds by some (n + 2)² eps·Σ|c_k|, B ≤ 3
-    assert rms <= error_bounds.least_squares_bound(n, p.bound, weight) * (1 + 1e-6) + 1e-11
+    # a level is right to OFF; evaluation rounds by some (n + 2)² eps·Σ|c_k|, B ≤ 3
+    assert rms <= remez(n, p.bound, weight).level * (1 + 2 * OFF) + 1e-11
 
 
 # Rank
