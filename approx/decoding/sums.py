@@ -36,11 +36,6 @@ class RunningSums(Cache):
 
     The answer is Σ_r φ(q)_r Σ_j ψ(k_j)_r v_j, divided by the same sum with 1 in place of v_j.
 
-    Parameters
-    ----------
-    d, c : int
-    maps : FeatureMaps
-
     Notes
     -----
     Each feature has a running maximum: nothing overflows, and a feature that is small for all keys

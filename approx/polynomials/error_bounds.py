@@ -2,7 +2,7 @@
 
 Let |q·k| ≤ B. A polynomial of degree n whose largest error on [−B, B] is ε has C(d + n, n)
 monomials, for any number of queries and keys. So a matrix of this rank is within ε of exp(Q Kᵀ) in
-each entry. `rank_bound` is C(d + n, n) for the smallest such n.
+each entry.
 
 The norm ``"relative"`` is max |p(x) − e^x|/e^x, and ``"scaled"`` is max |p(x) − e^x|/e^B. The
 relative norm needs a degree of order B, the scaled norm a degree of order √B.
@@ -354,27 +354,6 @@ def minimum_degree(
         else:
             high = middle
     return high
-
-
-def rank_bound(
-    method: str, bound: float, d: int, epsilon: float, norm: str = "scaled", *, exact: bool = True
-) -> int:
-    """Return C(d + n, n), a rank that suffices for exp(q·k), |q·k| ≤ B, with error ε.
-
-    d is the dimension of q and k; n is the result of `minimum_degree` (times 2 or 4 for
-    Richardson's extrapolation). The error of each entry is at most ε e^B in the scaled norm, and at
-    most ε times the entry in the relative norm. Tests hold ranks of polynomials to it.
-
-    The rank holds for any number of queries and keys; for the ε-rank see `epsilon_rank_bound`.
-
-    Examples
-    --------
-    >>> rank_bound("minimax", 1.0, 64, 1e-2)
-    47905
-    """
-    d = checks.integer("d", d, least=1)
-    n = minimum_degree(method, bound, epsilon, norm, exact=exact)
-    return width(d, n * RAISED.get(method, 1))
 
 
 def epsilon_rank_bound(

@@ -50,10 +50,7 @@ def places(marks: list[Any]) -> list[Position]:
 def fitted(places: Callable[[Fit], list[Position]]) -> Fit:
     """Return sizes and places of figures that would leave much of a page empty in their places.
 
-    Parameters
-    ----------
-    places : callable
-        Maps a fit to all places of the document, in the order of its text.
+    `places` maps a fit to all positions of the document, in the order of its text.
     """
     positions = places({})
     long = [x.name for x in positions if x.name and not x.image and x.bottom - x.top > LONG]

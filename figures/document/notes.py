@@ -80,12 +80,8 @@ def _asked(markdown: str) -> list[tuple[str, str]]:
 def skeleton(markdown: str, first: str, last: str) -> str:
     r"""Return a file of notes with a mark for each question that a document asks its reader.
 
-    Parameters
-    ----------
-    markdown : str
-        The document; a question is a quote in a ``::: {#PLACE}`` of its own.
-    first, last : str
-        What the file says first, and of references, in comments.
+    A question is a quote in a ``::: {#PLACE}`` of its own. ``first`` is the first comment of the
+    file, ``last`` that on references.
 
     Examples
     --------

@@ -6,13 +6,14 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from analysis.costs.budget import match
-from analysis.experiments.profile import Profile, nearest_to_one, trials
+from analysis.experiments.profile import Profile, trials
 from analysis.inputs import Head
 from analysis.sweeps.table import Row, with_currency
 from approx import parse
 from approx.checks import Array
 from approx.estimate import exact
 from figures.drawing import style
+from figures.gallery.summary import at_one
 from figures.words import amounts
 from figures.words.translation import tr
 
@@ -82,12 +83,7 @@ def _picture(about: Row, attention: Array) -> list[Row]:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the pictures of the last input at the temperature nearest 1."""
-    return _pictures(_at_one(table))
-
-
-def _at_one(table: pd.DataFrame) -> pd.DataFrame:
-    here: pd.DataFrame = table[table.temperature == nearest_to_one(table.temperature)]
-    return here
+    return _pictures(at_one(table))
 
 
 def panels(table: pd.DataFrame) -> dict[float, Figure]:
@@ -126,7 +122,7 @@ def _short(value: float) -> str:
 
 
 def finding(table: pd.DataFrame) -> str:
-    here = _at_one(table)
+    here = at_one(table)
     last = here[(here.input == here.input.iloc[-1]) & (here.metric == ERRORS[0])]
     tv = last[last.name.isin(SPECS.values())].set_index("name").value
     if tv.empty:

@@ -164,15 +164,8 @@ def _files(profile: Profile, out: Path, model: Results | None) -> Iterator[str]:
 class Part(Task):
     """A study, a figure or a page of a report: a task whose outcome is a table.
 
-    Parameters
-    ----------
-    name : str
-    make : callable
-        Maps the shared object to a table; or writes files, which gives an empty one.
-    place : int
-    decisive : tuple
-        What decides the outcome beside the name.
-    language : str
+    `make` maps the shared object to a table, or writes files, which gives an empty one. `decisive`
+    is what decides the outcome beside the name.
     """
 
     name: str
@@ -311,13 +304,8 @@ def render(
 ) -> str:
     """Fill the Markdown template; every number in it comes from a table.
 
-    Parameters
-    ----------
-    profile : Profile
-    computed : dict of DataFrame
-        The table of every figure that the profile asks for, and of the studies beside them.
-    command, title, authors, model
-        As in `build`: text, not markup.
+    `computed` has the table of every figure that the profile asks for, and of the studies beside
+    them. Command, title and authors are text, not markup.
     """
     context = {
         "title": tables.literal(title or tr(TITLE)),

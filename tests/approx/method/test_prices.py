@@ -1,6 +1,5 @@
 """Prices are counted: twins that read from counted memory agree with them, to the integer."""
 
-import itertools
 import math
 
 import naive
@@ -9,10 +8,9 @@ import pytest
 import twins as t
 from counting import Counter
 from hypothesis import given, strategies as st
-from small import SIZED, hiding, problems, small
+from small import hiding, problems, small
 
 from approx import METHODS, Mask, Price, parse
-from approx.method.filling import least_size, resized
 from approx.method.prices import CURRENCIES
 from approx.sparse.support import ByPlace, SupportMethod
 
@@ -221,18 +219,6 @@ def test_a_baseline_fits_any_budget_by_itself():
     # in another method it counts: c + 1 = 4 numbers are left for a key of 7
     assert parse("sampled(low_rank=one())").within(10.9, currency="reads", **SHAPE) is None
     assert parse("sampled(low_rank=one())").within(11, currency="reads", **SHAPE).k == 1
-
-
-@pytest.mark.parametrize("name", SIZED)
-def test_a_price_grows_with_the_size_in_every_currency(name):
-    method = METHODS[name]()
-    size = method.sized_by
-    sizes = [size.at(steps) for steps in range(1, 5) if size.at(steps) >= least_size(method, D)]
-    prices = [resized(method, count).price(**SHAPE) for count in sizes]
-    for less, more in itertools.pairwise(prices):
-        for a, b in ([getattr(x, currency) for x in (less, more)] for currency in CURRENCIES):
-            assert (a is None and b is None) or a <= b or name == "reformer"  # more buckets, first
-        assert less.stored <= more.stored
 
 
 @given(problems(dtypes=[np.float64]), st.integers(0, 99))

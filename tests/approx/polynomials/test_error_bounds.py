@@ -222,15 +222,6 @@ def test_least_squares_is_at_least_as_good_as_minimax_on_its_logits(weight, n, s
 # Rank
 
 
-def test_the_rank_a_polynomial_promises():
-    assert error_bounds.rank_bound("minimax", 8.0, 64, 1e-2) == math.comb(64 + 7, 7)
-    assert error_bounds.rank_bound("richardson", 0.5, 3, 1e-2) == math.comb(
-        3 + 2 * error_bounds.minimum_degree("richardson", 0.5, 1e-2, "scaled"), 3
-    )
-    # a Python integer, of any size
-    assert error_bounds.rank_bound("tensor_power", 16.0, 64, 1e-4, "relative") > 2**1000
-
-
 @few
 @given(st.integers(1, 3), st.floats(0.2, 4), st.sampled_from([0.1, 1e-3]), st.integers(0, 99))
 def test_the_theorem_on_matrices(d, B, epsilon, seed):
@@ -238,7 +229,7 @@ def test_the_theorem_on_matrices(d, B, epsilon, seed):
     kernel = np.exp(Q @ K.T)
     n = error_bounds.minimum_degree("minimax", B, epsilon, "scaled")
     p = Minimax(n, B, "absolute").approximate(Q, K)
-    assert p.rank == error_bounds.rank_bound("minimax", B, d, epsilon)
+    assert p.rank == math.comb(d + n, n)
     error = np.abs(p.to_dense() - kernel).max()
     assert error <= epsilon * math.exp(B) * (1 + 1e-6) + 1e-10
     s = np.linalg.svd(kernel, compute_uv=False)
