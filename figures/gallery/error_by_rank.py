@@ -113,6 +113,8 @@ def draw(table: pd.DataFrame) -> Figure:
                     continue
                 if family in POLYNOMIALS:
                     look |= {"linestyle": "", "label": tr(POLYNOMIALS[family])}
+                    if family == "tensor_power":  # around the other where both are alike
+                        look |= {"markerfacecolor": "none", "markersize": 6.5}
                 style.beyond(ax, values, (FLOOR, ceiling), color=look["color"])
                 ax.plot(values.index, values.where(values.between(FLOOR, ceiling)), **look)
             left = 0.0
@@ -126,7 +128,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 )  # fmt: skip
             most = max(most, curves["rank"].max())
             ax.axvline(n, color="0.4", linewidth=0.8, linestyle=":")
-            ax.annotate(f"{n}", (n, 0.0), (2, 2), xycoords=top, textcoords="offset points",
+            ax.annotate(f"$n={n}$", (n, 0.0), (2, 2), xycoords=top, textcoords="offset points",
                         size=style.SMALL)  # fmt: skip
             ax.set(
                 xscale="log",

@@ -128,8 +128,8 @@ def finding(table: pd.DataFrame) -> str:
     if tv.empty:
         return tr("No estimate fits the budget.")
     return tr(
-        "On {input} at t = {t:g}, {best} has the least total variation, {least}; {worst} has the "
-        "most, {most}.",
+        "Of the estimates shown of {input} at t = {t:g}, {best} has the least total variation, "
+        "{least}; {worst} has the most, {most}.",
         input=last.input.iloc[0],
         t=last.temperature.iloc[0],
         best=_least(tv),

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from analysis.experiments.moments import compute as compute
 from analysis.experiments.profile import nearest_to_one
-from approx.sample_moments import DISTANCE, MEAN, VARIANCE
+from approx.sample_moments import DISTANCE, MEAN, VARIANCE, reliable_k
 from figures.drawing import looks, style
 from figures.words.numbers import raised_power, spaced_percent
 from figures.words.translation import mark, tr
@@ -120,22 +120,23 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Relative to the exact matrix. Lines: closed form, delta method. A bias is drawn where "
-        "above twice its noise."
+        "Over the exact matrix's norm. Thick: closed form, delta method; thin: joins measurements. "
+        "Measured biases exceed twice their noise."
     )
 
 
-def criterion() -> str:
-    """Return the criterion by which a sample is reliable."""
+def criterion(draws: int) -> str:
+    """Return when a sample of one entry, and one of so many matrices, is reliable."""
     return tr(
         "A sample is reliable if three things hold. The closed-form standard error of the mean is "
         "at most {mean} of exp(q·k), or of the expectation if that is larger. The standard "
         "error of the sample variance is at most {variance} of that variance. The sample "
         "variance is within {distance:g} standard errors of its closed form. A sample of matrices "
-        "is reliable if Pareto k̂ of its squared distances from the mean is low enough for its "
-        "draws, and its variance within {variance} of a closed form.",
+        "is reliable if Pareto k̂ of its squared distances from the mean is at most {shape:.2f}, "
+        "and its variance within {variance} of the closed form, if there is one.",
         mean=spaced_percent(math.sqrt(MEAN)),
         variance=spaced_percent(math.sqrt(VARIANCE)),
+        shape=reliable_k(draws),
         distance=DISTANCE,
     )
 

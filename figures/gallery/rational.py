@@ -1,10 +1,12 @@
 """Largest error of polynomials and of rational functions for exp against degree."""
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.experiments.rational import compute as compute
 from figures.drawing import looks, style
+from figures.words.numbers import raised_power
 from figures.words.translation import mark, tr
 
 TITLE = "Polynomials and rational functions"
@@ -28,7 +30,7 @@ PANELS = {
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the error against degree, on [−B, B] and on (−∞, 0]."""
     with style.style():
-        figure = Figure(figsize=(7.0, 3.4))
+        figure = Figure(figsize=(7.0, 3.0))
         axes = figure.subplots(1, 2, sharey=True)
         for ax, (interval, looks) in zip(axes, PANELS.items()):
             part = table[table.interval == interval]
@@ -57,13 +59,13 @@ def finding(table: pd.DataFrame) -> str:
     at = _errors(table)
     n = int(table[(table.interval == "interval") & (table.method == "pade")].degree.max()) // 2
     return tr(
-        "At degree {n} on [−{b:g}, {b:g}] the best polynomial errs by {minimax:.1g}, Padé by "
-        "{pade:.1g}; on (−∞, 0] the best rational by {best:.1g}.",
+        "At degree {n} on [−{b:g}, {b:g}] the best polynomial errs by {minimax}, Padé by {pade}; "
+        "on (−∞, 0] the best rational by {best}.",
         n=n,
         b=table.bound.min(),
-        minimax=at["interval", "minimax", n],
-        pade=at["interval", "pade", n],
-        best=at["half_line", "best", n],
+        minimax=raised_power(np.log(at["interval", "minimax", n])),
+        pade=raised_power(np.log(at["interval", "pade", n])),
+        best=raised_power(np.log(at["half_line", "best", n])),
     )
 
 

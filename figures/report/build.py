@@ -358,7 +358,7 @@ def _context(profile: Profile, computed: dict[str, pd.DataFrame]) -> dict[str, A
         "rank_table": theory.rank_table(ranks),
         "quantile": numbers.spaced_percent(experiment.QUANTILE),
         "features": sentences.features(samples),
-        "criterion": moments.criterion(),
+        "criterion": moments.criterion(min(profile.draws, experiment.MOST_DRAWS)),
         "bias_sentence": sentences.bias_of_polynomials(samples),
         "needed_sentence": sentences.features_needed(samples),
         "lies_table": tables.lies_table(computed["moments"]),

@@ -54,7 +54,8 @@ def summary_sentence(table: pd.DataFrame, advice_of: pd.DataFrame) -> str:
     if not summary.crossings(table).empty:
         said.append(tr("Both see all logits first: they are references, and cannot be run."))
     worth = tr(
-        "At t = {t:g}, a method that can be run is worth using on {share}.",
+        "At t = {t:g}, a method that can be run is worth using on {share}: it has less than half "
+        "of the total variation of uniform attention.",
         t=advice_of.temperature.iloc[0],
         share=_worth(advice_of),
     )
@@ -107,8 +108,8 @@ def to_use(table: pd.DataFrame) -> str:
     if left := [name for name in kept if name not in affordable]:
         parts.append(
             tr(
-                "keep exact attention on {inputs}, where no method that can be run has less "
-                "than half of uniform attention's error",
+                "keep exact attention on {inputs}, where no method that was tried and can be run "
+                "has less than half of uniform attention's total variation",
                 inputs=_listed(left),
             )
         )
@@ -258,8 +259,8 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
         ), ""
     sure = tr("No support of as many entries has less error; a better low rank may exist.")
     said = tr(
-        "On {crossing}, entries have less error below a crossover, low rank above it. The best "
-        "sum of both found (GoDec) has the least total variation of the three in {share}.",
+        "On {crossing}, entries have less total variation below a crossover, low rank above it. "
+        "The best sum of both found (GoDec) has the least total variation of the three in {share}.",
         crossing=share_of(crossed > 0),
         share=share(*summary.together(table), mark("cases")),
     )
@@ -321,9 +322,9 @@ def _random(table: pd.DataFrame) -> tuple[str, str]:
     ends = closed.temperature.min(), closed.temperature.max()
     cold, hot = (_deviation(closed.value[closed.temperature == t]) for t in ends)
     said = tr(
-        "Polynomials have bias only, random features variance only. The deviation of {held} "
-        "positive features, over the entry, is {cold} at t = {coldest:g} and {hot} at "
-        "t = {hottest:g}.",
+        "For exp(q·k), polynomials have bias only, random features variance only; normalised "
+        "attention has a bias with both. The relative standard deviation of {held} positive "
+        "features is {cold} at t = {coldest:g} and {hot} at t = {hottest:g}.",
         cold=cold,
         hot=hot,
         coldest=ends[0],
@@ -363,9 +364,10 @@ def features_needed(table: pd.DataFrame) -> str:
     needed = needed[needed.temperature == nearest_to_one(needed.temperature)]
     tv = table[table.metric == "attention_tv_of_many"].value
     return tr(
-        "At t = {t:g}, an expected kernel error of {error} takes {least} to {most} positive "
-        "features. With {many}, the total variation is {low} to {high} (means of {draws} draws), "
-        "at most {tv:g} on {reached}.",
+        "At t = {t:g}, {least} to {most} positive features are needed for a relative Frobenius "
+        "error of exp(q·k) of {error}, the root mean square over draws. With {many}, the total "
+        "variation of attention is {low} to {high} (means of {draws} draws), at most {tv:g} on "
+        "{reached}.",
         t=needed.temperature.iloc[0],
         error=numbers.spaced_percent(moments.TARGET),
         least=numbers.formula_count(needed.value.min()),

@@ -75,7 +75,7 @@ def _degree(table: pd.DataFrame) -> tuple[str, ...]:
     polynomial = at["interval", "minimax"] / at["interval", "bessel_tail"]
     best = at["half_line", "best"] / at["half_line", "halphen"]
     return (
-        tr("degree"),
+        tr("error at degree N"),
         tr("Bessel tail; {line}", line="$2\\cdot9.28903^{-N-1/2}$"),
         tr(
             "best polynomial: {least:.2f} to {most:.2f} of the tail; best rational: {low:.2f} to "

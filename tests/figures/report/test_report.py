@@ -411,7 +411,7 @@ def test_the_first_table_answers_what_the_report_asks(text, found):
     cold = table.loc["log_relative_variance", found["moments"].temperature.min()]
     cold = cold[cold.method.str.startswith("positive")].value
     tens = [f"$10^{{{log / 2 / math.log(10):.1f}}}$" for log in (cold.min(), cold.max())]
-    assert f"over the entry, is {'–'.join(tens)} at t = 0.25 and " in rows[1]
+    assert f"positive features is {'–'.join(tens)} at t = 0.25 and " in rows[1]
     assert text.count(summary.finding(found["summary"])) == 1
 
 
@@ -618,7 +618,7 @@ def test_sections_say_theory_then_measurement_then_meaning(text):
         assert f"#{place}" in said
         assert re.search(r"\$[^$]+\$", said[marks[0] : marks[1]])
     rows = re.findall(r"^\| (\w[\w ]*) \|", _section(text, "meaning"), re.MULTILINE)
-    assert rows == ["quantity", "degree", "rank", "bias", "variance"]
+    assert rows == ["quantity", "error at degree N", "rank", "bias", "variance"]
 
 
 # Theory beside measurement
