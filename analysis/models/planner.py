@@ -208,7 +208,7 @@ def plan(
         if not (in_place and before):
             found = look({})
             chosen, rounds = choose(found)
-            placed = heads(chosen.chosen)
+            placed = methods_by_head(chosen.chosen)
         looks: list[pd.DataFrame] = []
         for _ in range(in_place):
             looks.append(look(placed))
@@ -216,7 +216,7 @@ def plan(
             means = {x: np.mean([one[x] for one in looks], axis=0) for x in averaged}
             found = looks[0].assign(**means)
             chosen, rounds = choose(found)
-            placed = heads(chosen.chosen)
+            placed = methods_by_head(chosen.chosen)
         shares = allocated(found, chosen.price if budget is None else budget) | {1.0: chosen}
         bound = "least_damage" if facts else LEAST_PREDICTED
         least = {s: "least_price" if s == 1 and budget is None else bound for s in shares}
@@ -228,7 +228,9 @@ def plan(
             "weight": needle,
             "depths": list(NEEDLES),
             "predicted_kl": float(shares[1.0].chosen.needle.sum()),
-            "kl": float(np.mean([x.replace(heads(shares[1.0].chosen)).kl.mean() for x in facts])),
+            "kl": float(
+                np.mean([x.replace(methods_by_head(shares[1.0].chosen)).kl.mean() for x in facts])
+            ),
         }
     return assembled(
         model.name,
@@ -296,10 +298,10 @@ def assembled(
     exact = float(found[found.method == EXACT].price.mean())
     at_budget = dict(zip(shares, frontier))[1.0]
     facts = {**facts, "exact_price": exact, **at_budget, "frontier": list(frontier)}
-    return Plan(name, heads(shares[1.0].chosen), facts)
+    return Plan(name, methods_by_head(shares[1.0].chosen), facts)
 
 
-def heads(chosen: pd.DataFrame) -> dict[HeadIndex, Method]:
+def methods_by_head(chosen: pd.DataFrame) -> dict[HeadIndex, Method]:
     """Return the heads that do not stay exact, with their methods, from rows of curves."""
     known = {str(spec): parse(str(spec)) for spec in chosen.method.unique()}
     return {
@@ -346,7 +348,7 @@ def aimed(
         some = cheapest(curves, aim)
         if choices and some.chosen.index.equals(choices[-1].chosen.index):
             break  # the same choice would be measured again
-        replaced = heads(some.chosen)
+        replaced = methods_by_head(some.chosen)
         kl = float(np.mean([passage.replace(replaced).kl.mean() for passage in passages]))
         known = {"aim": aim, "price": some.price, "predicted_kl": some.damage}
         rounds.append(known | {"kl": kl if math.isfinite(kl) else None})
@@ -409,7 +411,7 @@ def measured(
 ) -> dict[K, dict[str, Any]]:
     """Return the outcome of the `Measurement` of each choice, with the options of `outcomes`."""
     passes = [
-        Measurement(passage.digest, heads(some.chosen), name in by_position)
+        Measurement(passage.digest, methods_by_head(some.chosen), name in by_position)
         for name, some in choices.items()
     ]
     return dict(zip(choices, outcomes(passes, passage, **how)))

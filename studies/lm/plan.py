@@ -60,7 +60,7 @@ def main() -> None:
         budget = float(keys * (shape.d + shape.c))
         table = curves(chosen_on, budget, progress=True)
         allocation = allocate(table, budget)
-        heads = planner.heads(allocation.chosen)
+        heads = planner.methods_by_head(allocation.chosen)
         used = Counter(looks.label(str(method)) for method in heads.values())
         said = ", ".join(f"{count} {name}" for name, count in used.most_common())
         lines += [

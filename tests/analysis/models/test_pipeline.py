@@ -18,7 +18,7 @@ from analysis.costs.allocation import single
 from analysis.models import next_tokens, pipeline
 from analysis.models.cost_curves import curves
 from analysis.models.pipeline import ADVICE, Run, halves
-from analysis.models.planner import allocated, heads
+from analysis.models.planner import allocated, methods_by_head
 from analysis.models.replacement import Passage, perplexity
 from analysis.runs import tasks
 from analysis.runs.store import Store
@@ -217,9 +217,11 @@ def test_a_run_is_what_its_parts_are_one_by_one(tiny, monkeypatch):
     assert facts["exact_perplexity"] == perplexity(second.surprisal)
     best = single(table, 64.0)
     assert found.singles[2]["method"] == best.chosen.method.iloc[0]
-    assert found.singles[2]["kl"] == second.replace(heads(best.chosen)).kl.mean()
+    assert found.singles[2]["kl"] == second.replace(methods_by_head(best.chosen)).kl.mean()
     assert found.gain.mean == pytest.approx(found.singles[2]["kl"] - facts["kl"], rel=1e-9)
-    assert heads(best.chosen) == second.everywhere(next(iter(heads(best.chosen).values())))
+    assert methods_by_head(best.chosen) == second.everywhere(
+        next(iter(methods_by_head(best.chosen).values()))
+    )
     x = first.inputs(1).at(1, 2)
     one = next(a for a in advice(found.advice) if (a.layer, a.head) == (1, 2))
     assert one.attention_tv == pytest.approx(

@@ -246,11 +246,11 @@ def test_more_price_buys_less_damage_and_in_the_end_the_model_itself():
     assert measured[2]["exact_heads"] == 12
     assert measured[2]["kl"] == 0.0
     one = allocate(found, 128.0)
-    kl = p.replace(planner.heads(one.chosen)).kl.mean()
+    kl = p.replace(planner.methods_by_head(one.chosen)).kl.mean()
     assert measured[1]["kl"] == kl
     # and the cheapest plan for a KL
     some, rounds = planner.aimed([p], found, 0.05)
-    kl = p.replace(planner.heads(some.chosen)).kl.mean()
+    kl = p.replace(planner.methods_by_head(some.chosen)).kl.mean()
     assert kl <= 0.05
     assert kl in [one["kl"] for one in rounds]
     assert some.price < 1440
@@ -354,7 +354,7 @@ def test_curves_with_a_choice_in_place(tmp_path):
 
     def chosen(*tables):
         damage = np.mean([table.damage for table in tables], axis=0)
-        return planner.heads(allocate(tables[0].assign(damage=damage), 48.0).chosen)
+        return planner.methods_by_head(allocate(tables[0].assign(damage=damage), 48.0).chosen)
 
     first = chosen(look({}))
     second = chosen(look(first))
