@@ -40,7 +40,7 @@ def literal(text: str) -> str:
 
 
 def raised(caption: str) -> str:
-    r"""Return a caption with the e^{x}, e^(x), B^2 and d_h of plain text raised and lowered.
+    r"""Return a caption with the e^{x}, e^(x), B^2, d_h and 2e-05 of plain text raised and lowered.
 
     Brackets of intervals, which need not match, are escaped: a caption stands in brackets. Formulas
     in dollars, and what is raised in Markdown already, stay as they are.
@@ -49,8 +49,8 @@ def raised(caption: str) -> str:
     --------
     >>> print(raised("e^{2 q·k}, $e^{x}$, 10^3^, B^0.5. And e^−|x|, d_h"))
     e^2\ q·k^, $e^{x}$, 10^3^, B^0.5^. And e^−|x|^, d~h~
-    >>> print(raised("on (−∞, 0] or $[0, 1)$"))
-    on (−∞, 0\] or $[0, 1)$
+    >>> print(raised("on (−∞, 0] or $[0, 1)$, 2e-05"))
+    on (−∞, 0\] or $[0, 1)$, 2·10^−5^
     """
 
     def script(match: re.Match[str]) -> str:
@@ -59,7 +59,7 @@ def raised(caption: str) -> str:
         inside = next(x for x in match.groups() if x is not None)
         return "^" + inside.replace(" ", r"\ ") + "^"
 
-    parts = _FORMULA.split(caption)
+    parts = _FORMULA.split(re.sub(r"(?<=\d)e-0?(?=\d)", "·10^−", caption))
     scripts = (p if p.startswith("$") else _SCRIPT.sub(script, p) for p in parts)
     return "".join(p if p.startswith("$") else _BRACKET.sub(r"\\\g<0>", p) for p in scripts)
 
