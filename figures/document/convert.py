@@ -193,8 +193,8 @@ def pandoc(*arguments: str, text: str, folder: Path) -> str:
 
 
 def _first_line(messages: str) -> str:
-    """Return the first line that is neither blank nor a mere notice."""
-    lines = (line.strip() for line in messages.splitlines())
+    """Return the first line that is no mere notice, and what its colon announces."""
+    lines = (line.strip() for line in messages.replace(":\n", ": ").splitlines())
     return next((x for x in lines if x and not x.startswith(("[WARNING]", "[INFO]"))), "no message")
 
 
@@ -269,29 +269,28 @@ def _key(item: list[Node]) -> str:
 
 
 def _entries(text: str, folder: Path) -> dict[str, list[Node]]:
-    """Return the text of each reference, BibTeX or a list ``- @key: text``, by its key."""
-    if not text:
-        return {}
-    if keys := re.findall(r"^\s*@\w+\s*\{\s*([^\s,{}]+)\s*,", text, re.MULTILINE):
+    """Return the text of each reference, BibTeX or in a list ``- @key: text``, by its key."""
+    entry = re.compile(r"^[ \t]*(?:[-*+]|\d+[.)])?[ \t]*@([^\s:]+):[ \t]+(\S.*)$", re.MULTILINE)
+    # as a line of verse, which begins no list
+    found = [(k, _read(f"| {t}", folder)["blocks"][0]["c"][0]) for k, t in entry.findall(text)]
+    rest = entry.sub("", text)
+    if keys := re.findall(r"^\s*@\w+\s*\{\s*([^\s,{}]+)\s*,", rest, re.MULTILINE):
         try:
             how = "--from=bibtex", "--to=json", "--citeproc", "--sandbox"
-            found = json.loads(pandoc(*how, text=text, folder=folder))["blocks"]
+            blocks = json.loads(pandoc(*how, text=rest, folder=folder))["blocks"]
         except RuntimeError as error:
             raise ValueError(f"{NAME}: the references are no BibTeX: {error}") from error
-        parts = [part for block in found for part in block["c"][1]]
+        parts = [part for block in blocks for part in block["c"][1]]
         entries = {part["c"][0][0].removeprefix("ref-"): part["c"][1][0]["c"] for part in parts}
-        return {key: entries[key] for key in keys if key in entries}  # a comment is none
-    entry = r"(?:[-*+]|\d+[.)])?\s*@([^\s:]+):\s+(\S.*)"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    matches = [re.fullmatch(entry, line) for line in lines]
-    if None in matches:
+        found += [(key, entries[key]) for key in keys if key in entries]  # a comment is none
+    elif line := rest.strip():
         raise ValueError(
             f"{NAME}: a reference must be BibTeX, or a line such as - @smith2020: A. Smith, "
-            f"*Title*, 2020, got {lines[matches.index(None)]!r}"
+            f"*Title*, 2020, got {line.splitlines()[0]!r}"
         )
-    # as a line of verse, which begins no list
-    read = ((one[1], _read(f"| {one[2]}", folder)["blocks"][0]["c"][0]) for one in matches if one)
-    return dict(read)
+    for key in (key for i, (key, _) in enumerate(found) if key in dict(found[:i])):
+        raise ValueError(f"{NAME}: two references have the key {key}: rename one")
+    return dict(found)
 
 
 def _words(language: str) -> dict[str, str]:

@@ -170,7 +170,10 @@ value="{first}" autocomplete="off" /></label> <output aria-live="off"></output><
             if bare and not figure and key not in self.sources:
                 return {"t": "Span", "c": [NONE, node["c"][1]]}  # no reference: a name of somebody
             links += [_text(", ")] * bool(links)
-            links.append(self._figure(key) if figure else self._source(key))
+            before, after = one["citationPrefix"], one["citationSuffix"]
+            link = self._figure(key) if figure else self._source(key)
+            whole = [*before, *[{"t": "Space"}] * bool(before), link, *after]
+            links += whole if figure else [_text("["), *whole, _text("]")]
         return {"t": "Span", "c": [NONE, links]}
 
     def _figure(self, key: str) -> Node:
@@ -183,10 +186,9 @@ value="{first}" autocomplete="off" /></label> <output aria-live="off"></output><
 
     def _source(self, key: str) -> Node:
         if key not in self.sources:
-            how = "add it below <!-- references --> in notes.md"
+            how = "Add it below <!-- references --> in notes.md"
             raise ValueError(checks.unknown("reference", key, list(self.sources), how))
-        number = {"t": "Link", "c": [NONE, [_text(f"{self.sources[key]}")], [f"#ref-{key}", ""]]}
-        return {"t": "Span", "c": [NONE, [_text("["), number, _text("]")]]}
+        return {"t": "Link", "c": [NONE, [_text(f"{self.sources[key]}")], [f"#ref-{key}", ""]]}
 
 
 def _symbols(text: str) -> list[Node]:

@@ -137,13 +137,19 @@ BIBTEX = """```bibtex
   author = {Li, Lei}, title = {Other}, publisher = {P}, year = {2021}}
 ```"""
 OWN = (
-    "<!-- after: second -->\nSee [@li2021; @known] and [@smith], not @home.\n<!-- references -->\n"
+    "<!-- after: second -->\nSee [@li2021; @known] and [see @smith, *page 3*], not @home.\n"
+    "<!-- references -->\n"
 )
 LISTED = "# References\n\n1. [A. Known]{#ref-known}, *Title*, 1999.\n"
 
 
 @pytest.mark.parametrize(
-    "given", [BIBTEX, "- @smith: Ann Smith, 2020.\n- @li2021: Lei Li, *Other*."]
+    "given",
+    [
+        BIBTEX,
+        "- @smith: Ann Smith, 2020.\n- @li2021: Lei Li, *Other*.",
+        f"1. @smith: Ann Smith, 2020.\n@book{BIBTEX.partition('@book')[2]}",
+    ],
 )
 def test_own_references_are_numbered_after_those_of_the_report(folder, given):
     (folder / NAME).write_text(f"{DOCUMENT}\n{LISTED}")
@@ -151,7 +157,7 @@ def test_own_references_are_numbered_after_those_of_the_report(folder, given):
     for write, seen in ((to_html, r"<[^>]*>"), (to_tex, r"\\hyperref\[[^]]*\]|[{}]|\\item")):
         write(folder / NAME, folder / "out", notes=folder / "notes.md")
         text = " ".join(re.sub(seen, "", (folder / "out").read_text("utf-8")).split())
-        assert "See [3], [1] and [2], not @home." in text
+        assert re.search(r"See \[3\], \[1\] and \[see 2, (\\emph)?page 3\], not @home\.", text)
         places = [text.index(word) for word in ("A. Known", "Smith", "Other")]
         assert places == sorted(places)
     (folder / "notes.md").write_text(OWN.replace("@smith", "@smit") + given)
@@ -162,7 +168,8 @@ def test_own_references_are_numbered_after_those_of_the_report(folder, given):
 @pytest.mark.parametrize(("given", "message"), [
     ("Smith, 2020", "must be BibTeX, or a line such as"),
     ("- @known: mine", "the report has a reference known already"),
-    ("@article{smith, author={", "are no BibTeX"),
+    ("@article{smith, author={", r"are no BibTeX: .*line 3, column 1.*: unexpected end of input"),
+    ("- @a: A, 2020.\n@book{a, title={A}, year={2020}}", "two references have the key a: rename"),
 ])  # fmt: skip
 def test_references_that_cannot_be_read_are_said(folder, given, message):
     (folder / NAME).write_text(f"{DOCUMENT}\n{LISTED}")
