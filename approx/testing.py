@@ -597,7 +597,9 @@ def extreme_inputs(dtype: Any, n: int = 6, d: int = 3) -> tuple[Array, Array]:
 
 
 def assert_finite(method: Method, *, mask: MaskLike = None, dtype: Any = np.float64) -> None:
-    """Check that entries, factors, attention and moments are finite at logits of ±10⁴.
+    """Check that entries, factors and attention are finite at logits of ±10⁴, and moments no NaN.
+
+    No entry may be far above the scale of its row.
 
     Notes
     -----
@@ -822,6 +824,16 @@ def verdict(check: Callable[[], None]) -> tuple[str, str]:
     except Exception as error:
         return "failed", f"{type(error).__name__}: {error}"
     return "passed", ""
+
+
+def verdicts(method: type[Method] | Method) -> list[tuple[str, str, str]]:
+    """Return name, verdict and reason of all checks, and that no bias is looked for, if none is."""
+    one = method() if isinstance(method, type) else method
+    judged = [(name, *verdict(check)) for name, check in check_method(one)]
+    known = one.deterministic or "moments" in {name for name, *_ in judged}
+    if one.space == "kernel" and not known:
+        judged.append(("moments", "cannot tell", "none are stated, so no bias is looked for"))
+    return judged
 
 
 def _head(n: int, l: int, d: int, most: float = 1.0) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ import pandas as pd
 from analysis.inputs import sample
 from analysis.sweeps.sweep import sweep
 from approx import METHODS, Method, parse
-from approx.testing import check_method, verdict
+from approx.testing import verdicts
 from figures.command import options
 from figures.drawing import looks
 from figures.words.terminal_columns import aligned, wrap
@@ -42,18 +42,18 @@ def run(arguments: argparse.Namespace) -> int:
     asked: dict[str, Any] = {"trials": 5, "seed": arguments.seed, "budget": budget}
     with _blamed(arguments.file, own.__name__):
         table = sweep([mine := own()], heads, [1.0], **asked)
-        checked = [(name, *verdict(check)) for name, check in check_method(own)]
+        checked = verdicts(own)
     if table.empty:
         raise ValueError(f"nothing of {mine} fits {budget:g} stored values: raise --budget")
     own_specs, beside = set(table.method), [*map(parse, BESIDE)]
     table = pd.concat([table, sweep(beside, heads, [1.0], **asked)])
     wide = table.pivot_table("value", ["input", "method"], "metric", aggfunc="median", sort=False)
     with speaking(arguments.lang):
-        said = [
-            tr("{spec}: {reason}", spec=tr(x), reason=why) if why else tr(x)
-            for x, _, why in checked
+        lines = [
+            (tr(x), tr("{spec}: {reason}", spec=tr(name), reason=why) if why else tr(name))
+            for name, x, why in checked
         ]
-        print(aligned([(tr(x), what) for (_, x, _), what in zip(checked, said)], wrapped={1: 65}))
+        print(aligned(lines, wrapped={1: 65}))
         titles = "", tr("method"), tr("rank"), tr("stored"), tr("tv"), tr("output")
         body: list[tuple[str, ...]] = [titles]
         for head, rows in wide.groupby("input", sort=False):
