@@ -88,9 +88,8 @@ def test_a_check_that_cannot_tell_is_no_failure(file, capsys):
     assert main(["submit", str(file)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "cannot tell unbiased: my_features(m=256): entry (0, 0) cannot be judged" in said
-    file.write_text(
-        SOURCE.partition("    def _moments")[0].replace("/ self.m, top", ", top"), "utf-8"
-    )
+    unstated = SOURCE.partition("    def _moments")[0]
+    file.write_text(unstated.replace("/ self.m, top", "* 1.5 / self.m, top"), "utf-8")
     assert main(["submit", str(file)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "cannot tell moments: none are stated, so no bias is looked for" in said
