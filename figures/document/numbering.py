@@ -201,14 +201,26 @@ def _symbols(text: str) -> list[Node]:
 def _widths(columns: list[Node], head: Node, bodies: list[Node], _: Node) -> list[Node]:
     """Return the columns of a table with their shares of a page: LibreOffice needs widths."""
     rows = [row[1] for row in (*head[1], *(row for body in bodies for row in body[3]))]
-    texts = [[plain(row[i][4]) for row in rows] for i in range(len(columns))]
+    texts = [[_visible(row[i][4]) for row in rows] for i in range(len(columns))]
     shares = [2.0 + max(map(width, column)) for column in texts]
-    if sum(shares) > CHARACTERS:
-        words = [max(map(width, " ".join(column).split()), default=0) for column in texts]
-        shares = [max(2 + word, 6 * math.sqrt(share)) for word, share in zip(words, shares)]
+    least = [2.0 + max(map(width, " ".join(column).split(" "))) for column in texts]
+    if sum(shares) > CHARACTERS:  # what no word needs goes to long cells
+        free = max(CHARACTERS - sum(least), 0) / max(sum(shares) - sum(least), 1)
+        shares = [low + free * (most - low) for low, most in zip(least, shares)]
     whole = max(sum(shares), CHARACTERS)
     sizes = [{"t": "ColWidth", "c": round(share / whole, 3)} for share in shares]
     return [[align, size] for (align, _), size in zip(columns, sizes)]
+
+
+def _visible(node: Node) -> str:
+    """Return the text of a cell, about as wide as it is shown; a formula is never broken."""
+
+    def shown(part: Node) -> Node:
+        if part["t"] == "Math":  # a command is one sign
+            return _text(re.sub(r"[\s{}_^]", "", re.sub(r"\\(?:[a-zA-Z]+|.)", "x", part["c"][1])))
+        return _text(part["c"][1]) if part["t"] == "Code" else part
+
+    return plain(walk(node, shown))
 
 
 def _text(text: str) -> Node:

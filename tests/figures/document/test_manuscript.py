@@ -101,3 +101,16 @@ def test_latex_has_every_part_and_compiles(name, folder):
     if engine := next(filter(shutil.which, ("xelatex", "lualatex", "tectonic")), None):
         done = subprocess.run([engine, f"{name}.tex"], cwd=folder, capture_output=True, input=b"x")
         assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_formulas_and_words_that_stay_together_fit_their_columns(folder):
+    formula = r"$\frac1m\sum_{r=1}^m e^{\omega_r\cdot z-(\lVert q\rVert^2+\lVert k\rVert^2)/2}$"
+    table = f"|a|b|c|\n|-|-|-|\n|{'words ' * 40}|{formula}|24144\\ (37\\ %)|\n"
+    (folder / "table.md").write_text(table, "utf-8")
+    to_tex(folder / "table.md", folder / "table.tex")
+    source = (folder / "table.tex").read_text("utf-8")
+    shares = [float(share) for share in re.findall(r"\\real\{(.*?)\}", source)]
+    line = 80  # letters
+    assert shares[1] * line > 20  # that the formula takes
+    assert shares[2] * line > len("24144 (37 %)")
+    assert sum(shares) == pytest.approx(1, abs=0.01)
