@@ -63,7 +63,7 @@ SHAPES = (1, 1, 1), (3, 5, 2), (6, 4, 3), (8, 8, 4)
 
 
 class Undecided(AssertionError):
-    """A sample that cannot tell: too small, or with too heavy a tail. Never a pass."""
+    """A sample that cannot tell: too small, or with too heavy a tail."""
 
 
 # What Hypothesis draws
@@ -232,7 +232,8 @@ def assert_unbiased(
     """Compare the mean of the draws with exp(q·k), entry by entry.
 
     The standard error is that of the closed form, if the method has `moments`, else that of the
-    sample; then there must be 25 draws, and Pareto k̂ of each entry at most `reliable_k`.
+    sample; then there must be 25 draws, and Pareto k̂ of each entry at most `reliable_k`. Pareto k̂
+    cannot see a tail that no draw reached.
 
     Notes
     -----
