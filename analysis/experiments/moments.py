@@ -154,9 +154,9 @@ def compute(profile: Profile) -> pd.DataFrame:
     {kernel,attention}_{bias,deviation} are of the first 64 queries and keys of the main input, over
     the Frobenius norm of the exact matrix: in closed form, and for attention exact without chance
     or by the delta method, where the largest relative variance of an entry is at most 0.3.
-    sampled_{…} are of draws: the bias has its noise taken out, and is to be believed above twice of
-    it only; reliable is 1 where Pareto k̂ of the squared distances is small enough,
-    and the variance near its closed form.
+    sampled_{…} are of draws. From the squared bias its expected noise is subtracted; below twice
+    sampled_{…}_noise it shows nothing. sampled_{…}_reliable is 1 where Pareto k̂ of the squared
+    distances is small enough and, of the kernel, the variance within 32 % of its closed form.
 
     The other rows are closed-form and sampled moments of one pair of each input.
     features_needed and attention_tv_of_many, at the temperature nearest 1, are of the whole matrix:

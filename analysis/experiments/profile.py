@@ -83,7 +83,7 @@ class Profile:
 
     @property
     def main(self) -> Head:
-        """The input of a figure that shows one: the middle one of the real heads, if there are."""
+        """The input of a figure that shows one: the middle real head, or else the middle input."""
         real = [x for x in self.inputs if x.name not in SYNTHETIC] or self.inputs
         return real[len(real) // 2]
 

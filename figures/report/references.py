@@ -77,7 +77,9 @@ def every() -> dict[str, str]:
 
 
 def sources(method: Method) -> list[str]:
-    """Return the keys of the works on a method and its parts: that which its label names, or one.
+    """Return the keys of the works on a method and its parts, one of each.
+
+    It is the work whose entry has a name of the label, or else the first of the docstring.
 
     Examples
     --------
