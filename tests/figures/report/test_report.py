@@ -272,7 +272,7 @@ def test_title_and_authors_reach_the_report(tmp_path, monkeypatch, printed, text
     printed("report", "--profile", "quick", "--out", tmp_path, *options)
     assert {path.name for path in given.pop("beside")} == {"report-quick", "report-quick-zh"}
     assert given.pop("holds") == "the quick report on the bundled heads, in en"
-    assert given.pop("said")
+    assert given.pop("announce")
     assert given == {"title": HOSTILE, "authors": ["A", "B"], "model": None,
                      "formats": ("html", "docx"), "final": True}  # fmt: skip
     assert tables.literal(report.TITLE).replace("\\", "\\\\") in text
