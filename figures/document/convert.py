@@ -334,7 +334,13 @@ def _ended(node: Node) -> Node:
     """
     if node["t"] not in ("Para", "Plain"):
         return node
-    return node | {"c": [*node["c"][:-1], raw("typst", "#ended;", "Inline"), *node["c"][-1:]]}
+    inlines: list[Node] = []
+    for one in node["c"]:
+        marked = one["t"] == "Str" and one["c"][0] in "，。；：、）"
+        if marked and inlines and inlines[-1]["t"] == "Math":  # no line begins with the mark
+            inlines.append(raw("typst", "#sym.wj;", "Inline"))
+        inlines.append(one)
+    return node | {"c": [*inlines[:-1], raw("typst", "#ended;", "Inline"), *inlines[-1:]]}
 
 
 def _leads(block: Node, after: Node) -> bool:
