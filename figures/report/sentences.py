@@ -273,7 +273,7 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
     tv = np.array([one.attention_tv for _, _, one in groups])
     uniform = np.array([one.uniform.attention_tv for _, _, one in groups])
     winners = tr(", ").join(
-        tr("{name} on {count}", name=name, count=in_words(int(count)))
+        tr("{name} on {count}", name=name, count=in_words(int(count))) if len(groups) > 1 else name
         for name, count in names.value_counts().items()
     )
     best = table[table.winner]
@@ -281,14 +281,12 @@ def _runnable(table: pd.DataFrame) -> tuple[str, str]:
     spread = np.maximum(most - middle, middle - least).max()
     return (
         tr(
-            "At t = {t:g}: {winners}. Their total variation is {least} to {most}, that of uniform "
-            "attention {low} to {high}. Worth using on {share}.",
+            "At t = {t:g}: {winners}. The total variation is {tv}, that of uniform attention "
+            "{uniform}. Worth using on {share}.",
             t=table.temperature.iloc[0],
             winners=winners,
-            least=numbers.unbroken(numbers.three_decimals(float(np.nanmin(tv)))),
-            most=numbers.three_decimals(float(np.nanmax(tv))),
-            low=numbers.three_decimals(float(np.nanmin(uniform))),
-            high=numbers.three_decimals(float(np.nanmax(uniform))),
+            tv=_range(*map(numbers.three_decimals, (np.nanmin(tv), np.nanmax(tv)))),
+            uniform=_range(*map(numbers.three_decimals, (np.nanmin(uniform), np.nanmax(uniform)))),
             share=_worth(table),
         ),
         tr(
@@ -352,7 +350,13 @@ def bias_of_polynomials(table: pd.DataFrame) -> str:
 def _signed(biases: pd.Series) -> str:
     ends = float(biases.min()), float(biases.max())
     low, high = ("−" * (x < 0) + numbers.formula_power(abs(x)) for x in ends)
-    return tr("{low} to {high}", low=low, high=high)
+    return _range(low, high)
+
+
+def _range(low: str, high: str) -> str:
+    """Return a range of numbers, one number where they agree."""
+    low = numbers.unbroken(low)
+    return tr("{low} to {high}", low=low, high=high) if low != numbers.unbroken(high) else low
 
 
 def features_needed(table: pd.DataFrame) -> str:
@@ -364,17 +368,14 @@ def features_needed(table: pd.DataFrame) -> str:
     needed = needed[needed.temperature == nearest_to_one(needed.temperature)]
     tv = table[table.metric == "attention_tv_of_many"].value
     return tr(
-        "At t = {t:g}, {least} to {most} positive features are needed for a relative Frobenius "
-        "error of exp(q·k) of {error}, the root mean square over draws. With {many}, the total "
-        "variation of attention is {low} to {high} (means of {draws} draws), at most {tv:g} on "
-        "{reached}.",
+        "At t = {t:g}, {needed} positive features are needed for a relative Frobenius error of "
+        "exp(q·k) of {error}, the root mean square over draws. With {many}, the total variation of "
+        "attention is {range} (means of {draws} draws), at most {tv:g} on {reached}.",
         t=needed.temperature.iloc[0],
         error=numbers.spaced_percent(moments.TARGET),
-        least=numbers.formula_count(needed.value.min()),
-        most=numbers.formula_count(needed.value.max()),
+        needed=_range(*map(numbers.formula_count, needed.value.agg(["min", "max"]))),
         many=moments.MANY,
-        low=numbers.three_decimals(tv.min()),
-        high=numbers.three_decimals(tv.max()),
+        range=_range(*map(numbers.three_decimals, tv.agg(["min", "max"]))),
         draws=in_words(moments.DRAWS),
         tv=moments.TV,
         reached=share_of(tv <= moments.TV),

@@ -426,6 +426,20 @@ def test_a_mask_is_spoken_of_where_there_is_one(small, made, found):
         assert words not in other
 
 
+def test_of_one_input_a_number_is_no_range_and_a_method_has_no_count(found):
+    first = next(iter(found["advice"].input))
+    one = {name: table[table.input == first] for name, table in found.items() if "input" in table}
+    said = sentences._runnable(one["advice"])[0]
+    said += sentences.features_needed(one["moments"])
+    said += sentences.bias_of_polynomials(one["moments"])
+    for pattern in (r"total variation is [^ ]+, that", r"needed for", r"\(Taylor\) and [^ ]+ \("):
+        assert re.search(pattern, said), said
+    assert not re.search(r"(\S+) to \1| on one\b", said)
+    both = sentences._runnable(found["advice"])[0]
+    assert re.search(r"total variation is \S+ to \S+, that of", both)
+    assert re.search(r" on \w+[.,]", both)
+
+
 def test_what_the_queries_see_is_said_of_every_mask():
     x = inputs.gaussian(6, 2, rng=0)
     masks = None, "causal", Mask.window(6, 6, 2), Mask([0] * 6, [1, 2, 2, 5, 3, 4], 6)
