@@ -322,8 +322,10 @@ def _set(blocks: list[Node], words: dict[str, str]) -> list[Node]:
         if _is_appendix(block) and not any(map(_is_appendix, placed)):
             placed.append(raw("typst", "#show: smaller"))
         text = block if block["t"] in ("Figure", "Table") else walk(block, _ended)
-        leads = _leads(block, after)
-        placed += [raw("typst", "#lead["), text, raw("typst", "]")] if leads else [text]
+        formula = block["t"] == "Para" and "DisplayMath" in str(block)
+        whole = formula and len(plain(block["c"])) < 2000  # no page parts it from its words
+        set_as = "lead" if _leads(block, after) else "whole" if whole else ""
+        placed += [raw("typst", f"#{set_as}["), text, raw("typst", "]")] if set_as else [text]
     return placed
 
 

@@ -290,6 +290,14 @@ def test_chinese_has_its_words_and_needs_no_font_of_the_machine(folder):
     assert "@font-face" not in page
 
 
+def test_no_page_begins_with_a_formula_and_no_line_with_a_mark_after_one(folder):
+    parts = [f"{'文' * (37 * i % 97)}公式\n$$F=0$$\n{'文' * i}见 $x+y$；又" for i in range(120)]
+    pdf = converted(to_pdf, folder, "---\nlang: zh\n---\n" + "\n\n".join(parts))
+    if shutil.which("pdftotext"):
+        text = subprocess.run(["pdftotext", "-", "-"], input=pdf, capture_output=True).stdout
+        assert not re.search(r"\f\s*𝐹|\n；", text.decode())
+
+
 def test_wide_table_fits_and_long_table_breaks(folder):
     names = ["kernel_relative_frobenius", "attention_relative_frobenius", "output_relative_error"]
     head = "| " + " | ".join(names * 4) + " |\n" + "|--:" * 12 + "|\n"
