@@ -192,6 +192,8 @@ def test_the_time_that_is_foretold_is_of_the_studies_and_of_their_inputs():
     whole = duration.expected(asked, [])
     assert duration.expected(asked, ["error"]) < whole
     assert duration.expected(dataclasses.replace(asked, inputs=asked.inputs * 9), []) > 2 * whole
+    one = dataclasses.replace(asked, inputs=tuple(x.first(64) for x in asked.inputs[:1]))
+    assert duration.expected(one, []) > duration.expected(profile("quick"), []) / 2
     studies = report._studies(asked).keys()
     for more, word in (({}, "about"), ({"new": None}, "more than")):
         line = duration.forecast(asked, ["error"], [*studies, *more])
