@@ -55,6 +55,7 @@ GROSS = 0.5  # a sample that would not show this relative bias cannot tell
 TENFOLD = 0.9  # z standard errors of a variance beyond this share of it hide ten times the stated
 DRAWS = 400
 LARGER = 16  # times the size, at which independent features have a sixteenth of the variance
+FALLEN = 0.25  # of the variance, which must be left at most
 INTACT = 1e-8  # a change of arctan(weights) that is rounding, of logits of a few hundred
 RARE = 1e-6  # a p-value
 SEED = 5
@@ -310,10 +311,12 @@ def assert_converges(
     mask: MaskLike = None,
     draws: int = DRAWS,
     rng: Rng = 0,
+    z: float = 5.0,
 ) -> None:
     """Compare the variance of the draws, summed over entries, with that at 16 times the size.
 
-    The variance of independent features falls to a sixteenth. It must fall to a quarter.
+    The variance of independent features falls to a sixteenth. It must be z standard errors below a
+    quarter, and fails if it is as many above.
 
     Notes
     -----
@@ -322,14 +325,19 @@ def assert_converges(
     """
     larger = _enlarged(method)
     both = (_RatioSample(one, Q, K, mask, draws, rng).ratios for one in (method, larger))
-    small, large = (float(x.var(axis=0).sum()) for x in both)
-    if small < ROUNDED**2:
-        raise Undecided(f"{method}: all draws are alike")
-    if large > small / 4:
-        raise AssertionError(
-            f"{larger} has {large / small:.2g} of the variance of {method}: its features depend on "
-            "each other"
-        )
+    squares = [((x - x.mean(axis=0)) ** 2).sum(axis=(1, 2)) for x in both]  # of each draw
+    small, large = (float(x.mean()) for x in squares)
+    if draws < sample.LEAST_DRAWS or small < ROUNDED**2:
+        raise Undecided(f"{method}: {draws} draws are too few, or all alike")
+    error = math.hypot(*(x.std() / x.mean() for x in squares if x.any())) / math.sqrt(draws)
+    shape, limit = max(map(sample.pareto_k, squares)), sample.reliable_k(draws)
+    if shape > limit:
+        raise Undecided(f"{method}: Pareto k̂ of its variance is {shape:.2f}, above {limit:.2f}")
+    message = f"{larger} has {large / small:.2g} of the variance of {method}"
+    if large * (1 - z * error) > FALLEN * small:
+        raise AssertionError(f"{message}: its features depend on each other")
+    if large * (1 + z * error) > FALLEN * small:
+        raise Undecided(f"{message}, with a standard error of {100 * error:.0f} %")
 
 
 def _enlarged(method: Method) -> Method:
