@@ -128,7 +128,7 @@ def finding(table: pd.DataFrame) -> str:
     if tv.empty:
         return tr("No estimate fits the budget.")
     return tr(
-        "Of the estimates shown of {input} at t = {t:g}, {best} has the least total variation, "
+        "Of these estimates of {input} at t = {t:g}, {best} has the least total variation, "
         "{least}; {worst} has the most, {most}.",
         input=last.input.iloc[0],
         t=last.temperature.iloc[0],
