@@ -171,6 +171,7 @@ class _RatioSample:
     def require_light(self, shape: Array) -> None:
         """Raise Undecided where Pareto k̂ shows that a mean has no reliable standard error."""
         few = "cannot be judged: {count} draws, too few or all alike, have no standard error"
+        few += "; try draws=400" * (self.count < sample.LEAST_DRAWS)
         self.require(shape < math.inf, few, Undecided, count=self.count)
         heavy = "cannot be judged: Pareto k̂ = {k:.2f} of {count} draws, above {limit:.2f}"
         limit = sample.reliable_k(self.count)

@@ -196,9 +196,9 @@ def test_a_heavy_tail_cannot_be_judged():
 
 
 def test_few_or_equal_draws_cannot_be_judged():
-    with pytest.raises(Undecided, match="1 draws, too few or all alike"):
+    with pytest.raises(Undecided, match=r"1 draws, too few or all alike, .*; try draws=400$"):
         assert_unbiased(Waves(m=10_000, stated=False), Q, K)
-    with pytest.raises(Undecided, match="100 draws, too few or all alike"):
+    with pytest.raises(Undecided, match=r"100 draws, too few or all alike, [^;]*$"):
         assert_unbiased(Waves(m=8, stated=False, bug="ignored"), Q, K, draws=100)
     with pytest.raises(Undecided, match="see all keys"):
         assert_autoregressive(Waves(m=8), Q, K, mask=None)
