@@ -235,7 +235,8 @@ def assert_unbiased(
 
     The standard error is that of the closed form, if the method has `moments`, else that of the
     sample; then there must be 25 draws, and Pareto k̂ of each entry at most `reliable_k`. Pareto k̂
-    cannot see a tail that no draw reached.
+    cannot see a tail that no draw reached. z has the normal law only if the mean nearly has it:
+    at |q + k| = 1.8 the mean of 4096 positive features fails in 3 of 2000 runs.
 
     Notes
     -----

@@ -195,6 +195,15 @@ def test_a_heavy_tail_cannot_be_judged():
         assert_variance(Waves(m=16, bug="tail"), *far(1.0))
 
 
+def test_a_skewed_mean_fails_in_some_of_a_thousand_runs():
+    assert "|q + k| = 1.8 the mean of 4096 positive features fails in 3 of 2000" in (
+        " ".join(assert_unbiased.__doc__.split())
+    )
+    rng, sigma = np.random.default_rng(0), math.sqrt(math.expm1(1.8**2) / 4096)
+    runs = [np.exp(1.8 * rng.standard_normal(4096) - 1.62).mean() - 1 for _ in range(10_000)]
+    assert 0 < np.sum(np.abs(runs) > 5 * sigma) < 35  # 15 expected, of standard deviation 4
+
+
 def test_few_or_equal_draws_cannot_be_judged():
     with pytest.raises(Undecided, match=r"1 draws, too few or all alike, .*; try draws=400$"):
         assert_unbiased(Waves(m=10_000, stated=False), Q, K)
