@@ -63,6 +63,8 @@ def _finished(name: str, content: bytes) -> bytes:
         return content.replace(b"<w:tblPr>", b'<w:rPr><w:sz w:val="18" /></w:rPr><w:tblPr>')
     if name == "word/document.xml":
         content = content.replace(b'Layout w:type="fixed"', b'Layout w:type="autofit"')
+        whole = b"<w:tr><w:trPr><w:cantSplit /></w:trPr><w:tc>"  # no row goes on on the next page
+        content = content.replace(b"<w:tr><w:tc>", whole)
         return content.replace(b"</w:sectPr>", PAPER + b"</w:sectPr>")
     if name == "docProps/core.xml":
         return re.sub(rb"<dcterms:(created|modified)\b.*?</dcterms:\1>", b"", content)

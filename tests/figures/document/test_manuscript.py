@@ -49,6 +49,8 @@ def test_word_has_headings_figures_tables_formulas_and_no_broken_relation(folder
     assert [text[:9] for text in shown] == ["Figure 1.", "Figure 2."]
     assert texts["TableCaption"][0].startswith("Table\N{NO-BREAK SPACE}1.")
     assert len([*body.iter(f"{WORD}tbl")]) == 1
+    rows = [[part.tag for part in row.find(f"{WORD}trPr")] for row in body.iter(f"{WORD}tr")]
+    assert rows == [[f"{WORD}tblHeader"], *[[f"{WORD}cantSplit"]] * 2]
     widths = [int(column.get(f"{WORD}w")) for column in body.iter(f"{WORD}gridCol")]
     assert len(widths) == 2
     assert min(widths) > 500  # of 7920 twentieths of a point
