@@ -57,7 +57,7 @@ def works(text: str) -> dict[str, str]:
             authors, title, where, year = match.groups()
             first = authors.split(",")[0].removesuffix(" et al.").split()[-1]
             key = _plain(first) + year + _plain(re.split(r"[\s:-]", title)[0])
-            found[key] = f"{authors}, *{title}*, {where}."
+            found[key] = f"{authors}, *{title}*, {where.replace('arXiv ', 'arXiv:')}."
     return found
 
 
