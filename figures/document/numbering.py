@@ -203,7 +203,8 @@ def _widths(columns: list[Node], head: Node, bodies: list[Node], _: Node) -> lis
     rows = [row[1] for row in (*head[1], *(row for body in bodies for row in body[3]))]
     texts = [[_visible(row[i][4]) for row in rows] for i in range(len(columns))]
     shares = [2.0 + max(map(width, column)) for column in texts]
-    least = [2.0 + max(map(width, " ".join(column).split(" "))) for column in texts]
+    words = [re.findall("[^ \u2e80-\uffef]+|.", " ".join(column)) for column in texts]
+    least = [2.0 + max(map(width, column), default=0) for column in words]
     if sum(shares) > CHARACTERS:  # what no word needs goes to long cells
         free = max(CHARACTERS - sum(least), 0) / max(sum(shares) - sum(least), 1)
         shares = [low + free * (most - low) for low, most in zip(least, shares)]

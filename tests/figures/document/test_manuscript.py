@@ -105,9 +105,10 @@ def test_latex_has_every_part_and_compiles(name, folder):
         assert done.returncode == 0, done.stdout[-2000:]
 
 
-def test_formulas_and_words_that_stay_together_fit_their_columns(folder):
+@pytest.mark.parametrize("word", ["words ", "文"])
+def test_formulas_and_words_that_stay_together_fit_their_columns(word, folder):
     formula = r"$\frac1m\sum_{r=1}^m e^{\omega_r\cdot z-(\lVert q\rVert^2+\lVert k\rVert^2)/2}$"
-    table = f"|a|b|c|\n|-|-|-|\n|{'words ' * 40}|{formula}|24144\\ (37\\ %)|\n"
+    table = f"|a|b|c|\n|-|-|-|\n|{word * 100}|{formula}|24144\\ (37\\ %)|\n"
     (folder / "table.md").write_text(table, "utf-8")
     to_tex(folder / "table.md", folder / "table.tex")
     source = (folder / "table.tex").read_text("utf-8")
