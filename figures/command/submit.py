@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     table = pd.concat([table, sweep(beside, heads, [1.0], **asked)])
     wide = table.pivot_table("value", ["input", "method"], "metric", aggfunc="median", sort=False)
     with speaking(arguments.lang):
-        lines = [
+        lines: list[tuple[str, ...]] = [
             (tr(x), tr("{spec}: {reason}", spec=tr(name), reason=why) if why else tr(name))
             for name, x, why in checked
         ]

@@ -1,6 +1,7 @@
 """The sentences of the report that a number decides, and what to use: each from a table."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -269,12 +270,12 @@ def _class(table: pd.DataFrame) -> tuple[str, str]:
 
 def _runnable(table: pd.DataFrame) -> tuple[str, str]:
     groups = _groups(table)
-    names = pd.Series([cited(one.winner) for _, _, one in groups if one.winner], dtype=str)
+    names = Counter(cited(one.winner) for _, _, one in groups if one.winner)
     tv = np.array([one.attention_tv for _, _, one in groups])
     uniform = np.array([one.uniform.attention_tv for _, _, one in groups])
     winners = tr(", ").join(
-        tr("{name} on {count}", name=name, count=in_words(int(count))) if len(groups) > 1 else name
-        for name, count in names.value_counts().items()
+        tr("{name} on {count}", name=name, count=in_words(count)) if len(groups) > 1 else name
+        for name, count in names.most_common()
     )
     best = table[table.winner]
     middle, least, most = best.attention_tv, best.attention_tv_least, best.attention_tv_most
