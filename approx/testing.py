@@ -208,7 +208,9 @@ class _RatioSample:
         error = np.hypot(moments.variance_stderr, z * spread / self.count)
         settled = (log_variance <= -60) & (spread <= (2 * self.rounding) ** 2)
         narrow = settled | ((spread > 0) & (z * error <= TENFOLD * spread))
-        far = ~settled & (np.abs(spread - stated) > z * error)
+        # a sample without its rare values has too small a variance, and as small an error
+        larger = np.divide(stated, spread, out=np.ones_like(spread), where=spread > 0)
+        far = ~settled & (np.abs(spread - stated) > z * error * np.maximum(larger, 1.0))
         narrow &= ~far | (spread > stated) | (error <= SURE * spread)  # else a tail may be unseen
         shape = self.tails((self.ratios - moments.mean) ** 2, far)
         numbers = {"spread": spread, "stated": stated, "error": error}

@@ -40,7 +40,7 @@ def near(d):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_independent_frequencies(name):
     projection = ", projection='regularized_iid'" if name == "regularized" else ""
-    draws = 1000 if name == "angular_hybrid" else 400
+    draws = 4000 if name in ("angular_hybrid", "poisson") else 400
     assert_moments(parse(FAMILIES[name].format(projection)), *near(4), draws=draws)
 
 
@@ -57,7 +57,7 @@ def test_coupled_frequencies(name, projection, d):
         assert projection == "moment_matched"  # no tilt
         assert name == "generalized_exponential"
         return
-    assert_moments(method, *near(d))
+    assert_moments(method, *near(d), draws=4000 if projection == "simplex" else 1000)
 
 
 @pytest.mark.parametrize("projection", ["antithetic", "zero_mean"])
