@@ -97,13 +97,7 @@ class SoftmaxKernelSampler(
         return self
 
     def transform(self, X: ArrayLike) -> Array:
-        """Return φ(X), (n, n_components).
-
-        Raises
-        ------
-        ValueError
-            A feature is above the range of the dtype.
-        """
+        """Return φ(X), (n, n_components)."""
         check_is_fitted(self)
         x: Array = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         x = x * math.sqrt(self.scale_)

@@ -81,13 +81,7 @@ def title_and_text(name: str, table: pd.DataFrame) -> str:
 
 
 def saved(name: str, folder: Path) -> pd.DataFrame | None:
-    """Return the table in FOLDER/data/NAME.csv, or None where there is none.
-
-    Raises
-    ------
-    ValueError
-        The file is no table that the figure can draw.
-    """
+    """Return the table in FOLDER/data/NAME.csv, or None where there is none."""
     path = folder / "data" / f"{name}.csv"
     if not os.path.lexists(path):
         return None

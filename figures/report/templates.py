@@ -20,13 +20,7 @@ def render(name: str, **context: Any) -> str:
 
 @functools.cache
 def environment() -> Any:  # of jinja2, an extra
-    """Return Jinja's environment for the templates.
-
-    Raises
-    ------
-    ImportError
-        Jinja is not installed.
-    """
+    """Return Jinja's environment for the templates."""
     try:
         import jinja2
     except ImportError:
