@@ -76,7 +76,7 @@ def count(twin, n, l, d, c, mask):
 
 
 def count_group(twin, group, l, d, c, mask, own=False):
-    """Return what the dearest query of a group of heads reads, per head, if numbers are read once.
+    """Return what the dearest query of a group of heads reads, if numbers are read once.
 
     The heads have one twin, or each its own if what is kept is fitted to its queries.
     """
@@ -97,7 +97,7 @@ def count_group(twin, group, l, d, c, mask, own=False):
             passes.append(counter.passes)
         together = itertools.zip_longest(*passes, fillvalue=set())
         totals.append(sum(len(set.union(*same)) for same in together))
-    return max(totals) / group
+    return max(totals)
 
 
 def of_text(make):

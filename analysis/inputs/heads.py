@@ -169,10 +169,13 @@ class Head(_Arrays):
         e^x/(e^(s/t) + Σ e^x), and the methods choose, round and hide only keys.
     layer, head : int
         Indices in the model; −1 if there are none.
+    group : int
+        The number of heads that share these keys and values, which pay for them once.
     """
 
     layer: int = -1
     head: int = -1
+    group: int = 1
 
     ndim = 2
 
@@ -254,9 +257,9 @@ class Head(_Arrays):
 
     @property
     def shape(self) -> Shape:
-        """The shape for prices: n, l, d, c (d without values), and the mask."""
+        """The shape for prices: n, l, d, c (d without values), the mask and the group."""
         c = self.d if self.V is None else self.V.shape[1]
-        return Shape(self.n, self.l, self.d, c, self.mask)
+        return Shape(self.n, self.l, self.d, c, self.mask, self.group)
 
     def logits(self) -> Array:
         """Return the logits in float64, (n, l); −inf outside the mask."""
@@ -441,4 +444,5 @@ class Heads(_Arrays):
             None if self.sinks is None else self.sinks[index],
             layer,
             head,
+            len(self.q) // len(self.k),
         )

@@ -143,10 +143,10 @@ class Call:
 
     @property
     def shape(self) -> Shape:
-        """The shape of a head, which determines its prices: n, l, d, c and the mask."""
+        """The shape of a head, which determines prices: n, l, d, c, the mask and the group."""
         (_, _, n, d), l = self.q.shape, self.k.shape[2]
         mask = looking_back(n, l, self.seen.window) if self.seen.causal else Mask.full(n, l)
-        return Shape(n, l, d, self.v.shape[-1], mask)
+        return Shape(n, l, d, self.v.shape[-1], mask, self.q.shape[1] // self.k.shape[1])
 
 
 @functools.lru_cache(maxsize=8)

@@ -276,7 +276,14 @@ class Method(ABC):
         return None
 
     def price(
-        self, *, n: int, l: int, d: int, c: int | None = None, mask: MaskLike = None
+        self,
+        *,
+        n: int,
+        l: int,
+        d: int,
+        c: int | None = None,
+        mask: MaskLike = None,
+        group: int = 1,
     ) -> Price | None:
         """Return the cost per query row, or None if only a run shows it.
 
@@ -288,8 +295,13 @@ class Method(ABC):
             Width of the values; d by default.
         mask : None, "causal" or Mask
             Rows that see fewer keys store fewer entries.
+        group : int
+            Heads that share these keys and values. ``reads``, ``bytes_read`` and ``bytes`` are
+            those of the whole group, ``stored`` and ``multiply_adds`` those of one head.
         """
-        return price_at(self, Shape(n, l, d, d if c is None else c, masks.as_mask(mask, n, l)))
+        size = checks.integer("group", group, least=1)
+        seen = masks.as_mask(mask, n, l)
+        return price_at(self, Shape(n, l, d, d if c is None else c, seen, size))
 
     def _price(self, shape: Shape) -> Price | None:
         """Return `price` at a shape; by default the price of the size, or the sum of the parts."""
@@ -314,6 +326,7 @@ class Method(ABC):
         d: int,
         c: int | None = None,
         mask: MaskLike = None,
+        group: int = 1,
         currency: str = "stored",
     ) -> Self | None:
         """Return this method with its size filled to a budget; None if no size fits.
@@ -327,6 +340,8 @@ class Method(ABC):
         c : int, optional
             Width of the values; d by default.
         mask : None, "causal" or Mask
+        group : int
+            Heads that share these keys and values, as in `price`.
         currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
             The unit of the budget, see `approx.Price`. Stored values per query row are
             parameters/n = (rank·(n + l) + nnz)/n.
@@ -350,7 +365,8 @@ class Method(ABC):
         """
         budget, n, l, d = checks.budget_and_shape(budget, n, l, d)
         width = d if c is None else checks.integer("c", c, least=1)
-        shape = Shape(n, l, d, width, masks.as_mask(mask, n, l))
+        size = checks.integer("group", group, least=1)
+        shape = Shape(n, l, d, width, masks.as_mask(mask, n, l), size)
         checks.one_of("currency", currency, prices.CURRENCIES)
         filling.require_fillable(self)
         if self.is_template:

@@ -34,7 +34,6 @@ from typing import Any
 
 import numpy as np
 
-from approx import checks
 from approx.estimate.masks import Mask
 from approx.method.tags import ROW_LOCAL
 
@@ -48,7 +47,7 @@ INDEX = 4  # bytes of a stored index, int32
 class Shape:
     """The number n of queries and l of keys, their width d, the width c of values, and the mask.
 
-    It unpacks into n, l, d and c.
+    It unpacks into n, l, d and c. ``group`` heads share the keys and values.
     """
 
     n: int
@@ -56,6 +55,7 @@ class Shape:
     d: int
     c: int
     mask: Mask | None = None
+    group: int = 1
 
     def __iter__(self) -> Iterator[int]:
         return iter((self.n, self.l, self.d, self.c))
@@ -63,7 +63,8 @@ class Shape:
     @property
     def given(self) -> dict[str, Any]:
         """The shape as keyword arguments of `Method.within` and `Method.price`."""
-        return {"n": self.n, "l": self.l, "d": self.d, "c": self.c, "mask": self.mask}
+        fields = dataclasses.fields(self)
+        return {field.name: getattr(self, field.name) for field in fields}
 
     def seen(self, k: float) -> float:
         """Return the mean over rows of min(k, the number of keys that the row sees)."""
@@ -166,11 +167,12 @@ class Price:
         cost = getattr(self, currency)
         return cost is not None and cost <= budget
 
-    def per_head(self, group: int) -> Price:
-        """Return the price of one head in a group of heads with the same keys and values.
+    def of_group(self, group: int) -> Price:
+        """Return the price of a group of heads with the same keys and values.
 
-        Its reads are (shared + min(group·chosen, most))/group + unshared: an upper bound where
-        heads choose keys, since two heads may choose the same key.
+        Its reads are shared + min(group·chosen, most) + group·unshared: an upper bound where heads
+        choose keys, since two heads may choose the same key. Stored values and multiply-adds stay
+        those of one head.
 
         Notes
         -----
@@ -185,16 +187,15 @@ class Price:
         Three heads share a window of 16 keys; or each chooses 16 of 40 keys, at most all 40:
 
         >>> from approx import parse
-        >>> prices = [parse(x).price(n=40, l=40, d=4) for x in ("sink_window(k=16)", "top_k(k=16)")]
-        >>> [price.per_head(3).reads for price in prices]
-        [42.666666666666664, 106.66666666666667]
+        >>> methods = parse("sink_window(k=16)"), parse("top_k(k=16)")
+        >>> [method.price(n=40, l=40, d=4, group=3).reads for method in methods]
+        [128.0, 320.0]
         """
-        size = checks.integer("group", group, least=1)
-        if self.reads is None:
+        if self.reads is None or group == 1:
             return self
-        chosen, unshared = min(size * self.chosen, self.most), self.unshared or 0.0
-        paid = chosen / (size * self.chosen) if self.chosen else 1 / size
-        reads = (self.reads - self.chosen - unshared + chosen) / size + unshared
+        chosen, unshared = min(group * self.chosen, self.most), self.unshared or 0.0
+        paid = chosen / self.chosen if self.chosen else 1.0
+        reads = self.reads - self.chosen - unshared + chosen + group * unshared
         return dataclasses.replace(
             self, reads=reads, codes=self.codes * paid, code_bytes=self.code_bytes * paid,
             chosen=0.0, unshared=reads,
@@ -226,6 +227,9 @@ def price_at(method: Any, shape: Shape) -> Price | None:
 
 
 def _price(method: Any, shape: Shape) -> Price | None:
+    if shape.group > 1:
+        alone = price_at(method, dataclasses.replace(shape, group=1))
+        return None if alone is None else alone.of_group(shape.group)
     found: Price | None = method._price(shape)
     if found is None or found.unshared is not None:
         return found

@@ -352,6 +352,7 @@ def test_a_window_reads_the_scales_of_each_group_that_it_touches():
     ("inner", "chosen"), [("exact()", False), ("columns(k=64, by='h2o')", True)]
 )
 def test_a_group_of_heads_shares_values_only_where_all_read_them(inner, chosen):
-    price = parse(f"rounded_values({inner}, bits=2)").price(n=512, l=512, d=64, mask="causal")
-    one, four = (price.per_head(group).bytes_read for group in (1, 4))
-    assert four == pytest.approx(one if chosen else one / 4, rel=0.02)  # and H2O's own counts
+    method = parse(f"rounded_values({inner}, bits=2)")
+    at = {"n": 512, "l": 512, "d": 64, "mask": "causal"}
+    one, four = (method.price(**at, group=group).bytes_read for group in (1, 4))
+    assert four == pytest.approx(4 * one if chosen else one, rel=0.02)  # and H2O's own counts
