@@ -55,6 +55,8 @@ def main(argv: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     if not sys.stderr.isatty():  # a log has no use for the progress bars of transformers
         os.environ.setdefault("TQDM_DISABLE", "1")
+    # torch's threads wait for work in a loop unless told otherwise, also while ours compute
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     arguments = argparse.Namespace()
     try:
         arguments = _parsed(sys.argv[1:] if argv is None else argv)
