@@ -182,6 +182,26 @@ def single(curves: pd.DataFrame, budget: float) -> Allocation | None:
     )
 
 
+def undominated(table: pd.DataFrame, price: str = "bytes_read", damage: str = "kl") -> pd.DataFrame:
+    """Return the rows that nothing cheaper beats, cheapest first.
+
+    A row stays unless another has no larger price and no larger damage, and one of them smaller.
+    So rows with equal price and equal damage stay together. Rows with an unknown number go.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"method": list("abcd"), "bytes_read": [4, 2, 2, 3],
+    ...                       "kl": [0.1, 0.5, 0.5, 0.6]})
+    >>> undominated(table).method.tolist()
+    ['b', 'c', 'a']
+    """
+    found = table.dropna(subset=[price, damage]).sort_values([price, damage], kind="stable")
+    least = found.groupby(price)[damage].min()
+    cheaper = least.cummin().shift(fill_value=np.inf)
+    of_row = found[price].map(least), found[price].map(cheaper)
+    return found[(found[damage] == of_row[0]) & (found[damage] < of_row[1])]
+
+
 def hull(price: Array, damage: Array) -> Array:
     """Return the rows on the lower convex hull, from the cheapest, as long as damage falls.
 

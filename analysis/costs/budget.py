@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from analysis.inputs import Head
 from approx import Approximation, Method, checks
+from approx.estimate.masks import Mask
 from approx.method.evaluation import why_not
 from approx.method.filling import is_fillable
 from approx.method.prices import CURRENCIES, Price, Shape, entries, price_at
@@ -18,7 +19,7 @@ WORDING = {
     "stored": "{amount} stored values per query row",
     "reads": "{amount} numbers read per new query",
     "multiply_adds": "{amount} multiply-adds per query row",
-    "bytes": "{amount} bytes per query row",
+    "bytes": "{amount} bytes held in the cache",
     "bytes_read": "{amount} bytes read per new query",
 }
 
@@ -114,6 +115,18 @@ def amounts(price: Price | None) -> dict[str, float]:
 def cost(method: Method, shape: Shape, currency: str) -> float:
     """Return the price of a method in a currency, NaN where it is not known."""
     return amounts(price_at(method, shape))[currency]
+
+
+def held(method: Method, shape: Shape, tokens: int) -> float:
+    """Return the bytes that the cache of a group of heads holds after some tokens, at 16 bits.
+
+    It is NaN where it is not known. The mask is of the same kind: full, causal, or a window.
+    """
+    mask = None
+    if shape.rows.looks_back:
+        within = shape.rows.first.any()
+        mask = Mask.window(tokens, tokens, shape.most if within else tokens)
+    return cost(method, dataclasses.replace(shape, n=tokens, l=tokens, mask=mask), "bytes")
 
 
 def stored(approximation: Approximation, n: int | None = None) -> float:

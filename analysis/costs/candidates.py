@@ -22,6 +22,12 @@ FEW_BITS = (  # candidates where bytes are counted: keys in few bits, the last k
     "turboquant(bits={bits}, form='eden', group=32, corrected=True)",  # no shift of keys matters
 )
 BITS = (2, 3, 4)
+RIVALS = (  # what people deploy, beside which every other method is shown
+    *(f"rounded_values({FEW_BITS[0]}, bits={{bits}})".format(bits=bits) for bits in (*BITS, 8)),
+    "exact()",
+    "columns(by='h2o', recent=16)",
+    "sink_window()",
+)
 RUNNABLE = (
     TRIVIAL,
     "positive()",
@@ -77,6 +83,19 @@ def methods(mask: Mask, *, references: bool = False, currency: str = "stored") -
     runnable = [m for m in every if not obstacle(m, mask)]
     beside = [m for m in _parsed(REFERENCES) if why_not(m, mask) is None]
     return runnable + (beside if references else [])
+
+
+def rivals() -> list[Method]:
+    """Return what people deploy: keys and values in few bits, exact ones, H2O, and a window.
+
+    The last two are templates. A sized method is measured at its own price, whatever the budget.
+
+    Examples
+    --------
+    >>> [str(method) for method in rivals()][-3:]
+    ['exact()', "columns(by='h2o', recent=16)", 'sink_window()']
+    """
+    return _parsed(RIVALS)
 
 
 @functools.cache  # the same for every head

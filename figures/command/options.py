@@ -106,10 +106,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "profile": {"choices": PROFILES, "help":
         "how many inputs, sizes, draws and figures [default]"},
     "budget": {"type": float, "metavar": "B", "help":
-        "what a query row may cost, in the unit of --currency [as much as 32 exact keys]"},
-    "currency": {"choices": CURRENCIES, "default": "stored", "help":
-        "unit of prices: values stored per query row, numbers read per new query, multiply-adds "
-        "or bytes per query row, or bytes read at 16 bits a number [%(default)s]"},
+        "what a method may cost, in the unit of --currency [as much as 32 exact keys]"},
+    "currency": {"choices": CURRENCIES, "default": "bytes_read", "help":
+        "what a price counts: bytes_read (bandwidth: bytes that a new query reads, for all heads "
+        "that share keys), bytes (memory: bytes that the cache of these heads holds), reads "
+        "(numbers that a new query reads), multiply_adds (arithmetic of a query row of a head) or "
+        "stored (values of the estimated matrix, per query row of a head) [%(default)s]"},
     "method": {"action": "append", "metavar": "SPEC",
         "help": "measure this method instead of the usual ones; repeatable"},
     "references": {"action": "store_true", "help":

@@ -17,7 +17,7 @@ UNITS = {
     "stored": mark("stored values per query row"),
     "reads": mark("numbers read per new query"),
     "multiply_adds": mark("multiply-adds per query row"),
-    "bytes": mark("bytes per query row"),
+    "bytes": mark("bytes held in the cache"),
     "bytes_read": mark("bytes read per new query"),
 }
 

@@ -185,7 +185,7 @@ def test_the_command(tmp_path, printed, refused):
     assert {row["metric"] for row in found} == {"output_relative_error"}
     assert "每个查询行存储 8 个数" in printed(*asked, "--lang", "zh")
     said = printed("diagnose", file, *methods, "--currency", "bytes")
-    assert "Budget 388 bytes per query row" in said  # of 32 exact keys
+    assert "Budget 388 bytes held in the cache" in said  # of 32 exact keys
     said = printed(*asked, "--dry-run")
     assert "2 methods on 2 heads" in said
     assert "positive(m=4)" in said

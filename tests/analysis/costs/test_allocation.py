@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from refusals import refuses
 
-from analysis.costs.allocation import allocate, cheapest, hull
+from analysis.costs.allocation import allocate, cheapest, hull, undominated
 
 
 def curves(seed, heads, sizes):
@@ -78,6 +78,23 @@ def test_the_hull_is_what_some_multiplier_chooses(seed, count):
         assert (damage[rows] + multiplier * price[rows]).min() == pytest.approx(least)
     slopes = np.diff(damage[rows]) / np.diff(price[rows])
     assert (np.diff(slopes) > 0).all()
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12))
+def test_what_is_undominated_is_beaten_by_no_row(seed, count):
+    rng = np.random.default_rng(seed)
+    points = rng.integers(0, 4, (count, 2)) * 1.0
+    points[rng.random(points.shape) < 0.1] = np.nan
+    table = pd.DataFrame(points, columns=["bytes_read", "kl"])
+    want = [
+        i
+        for i, x in enumerate(points)
+        if not np.isnan(x).any()
+        and not any((y <= x).all() and (y < x).any() for y in points if not np.isnan(y).any())
+    ]
+    found = undominated(table)
+    assert sorted(found.index) == want
+    assert found.bytes_read.is_monotonic_increasing
 
 
 def test_what_is_no_curve():

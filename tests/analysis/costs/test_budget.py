@@ -65,7 +65,7 @@ def test_budgets_of_as_many_keys_buy_as_many_in_every_currency():
         assert cost(parse("top_k(k=9)"), x.shape, currency) == paid
     assert math.isnan(cost(parse("top_k"), x.shape, "stored"))
     assert price_of_keys(30.5, x) == 30.5  # of more keys than there are
-    assert amount_text(388.0, "bytes") == "388 bytes per query row"
+    assert amount_text(388.0, "bytes") == "388 bytes held in the cache"
     assert amount_text("9–12", "stored") == "9–12 stored values per query row"
     refuses("currency must be one of stored, reads", amount_text, 1.0, "seconds")
     refuses("currency must be one of stored, reads", price_of_keys, 1.0, x, "seconds")
