@@ -221,6 +221,14 @@ def methods(arguments: argparse.Namespace) -> list[Method] | None:
     return None if arguments.method is None else [parse(spec) for spec in arguments.method]
 
 
+def announce(seconds: float) -> None:
+    """Say on stderr about how long a run takes."""
+    from figures.words.translation import tr
+
+    known = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+    print(tr("This takes about {time}.", time=known), file=sys.stderr, flush=True)
+
+
 def show(
     arguments: argparse.Namespace, table: pd.DataFrame, text: Callable[[pd.DataFrame], str]
 ) -> None:
