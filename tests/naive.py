@@ -324,7 +324,7 @@ def levels(numbers, bits):
 
 
 def coded_by_norm(k, levels, R, scale):
-    """Return |k| Rᵀ level(√D R k/|k|)/√D of one key; "eden" makes its product with k that of k."""
+    """Return |k| Rᵀ level(√D R k/|k|)/√D of one key, scaled to k·found = |k|² or |found| = |k|."""
     norm = math.sqrt(sum(x * x for x in k))
     if not norm:
         return np.zeros(len(k))
@@ -335,6 +335,8 @@ def coded_by_norm(k, levels, R, scale):
         codes.append(min(levels, key=lambda level: abs(level - place)))
     found = np.array([norm * sum(R[r][c] * codes[r] for r in range(D)) for c in range(len(k))])
     found /= math.sqrt(D)
+    if scale == "norm":
+        return found * norm / math.sqrt(sum(x * x for x in found))
     return found * (norm**2 / (found @ k)) if scale == "eden" else found
 
 

@@ -25,7 +25,7 @@ from approx.method import Label, Moments
 from approx.method.fields import flag, integer, one_of
 from approx.method.tags import RANDOM, ROTATION, SCALE, SHIFT, collect
 
-FORMS = ("mse", "product", "eden")
+FORMS = ("mse", "product", "eden", "norm")
 NODES = 24
 
 
@@ -87,16 +87,16 @@ class TurboQuant(CodedKeys):
     """Norm and rounded coordinates of a rotated key, and exp of the logits from them.
 
     estimate_ij = exp(q_i·k̂_j), k̂ = |k| Rᵀ level(√d R k/|k|)/√d with a random rotation R and the
-    levels that are best for N(0, 1), in one of three forms.
+    levels that are best for N(0, 1), in one of four forms.
 
     Parameters
     ----------
     bits : int
         Bits of a number of a key, 1 to 8.
-    form : {"mse", "product", "eden"}
+    form : {"mse", "product", "eden", "norm"}
         ``mse`` is k̂ itself. ``product`` rounds to bits − 1 bits, and keeps of the residual of k the
-        signs of d random products and the norm (`qjl`). ``eden`` is k̂·|k|²/(k·k̂), whose scale is
-        stored in place of the norm.
+        signs of d random products and the norm (`qjl`). ``eden`` is k̂·|k|²/(k·k̂) and ``norm`` is
+        k̂·|k|/|k̂|, whose scales are stored in place of the norm.
     rotation : {"orthogonal", "hadamard", "none"}
         Haar distributed; a Hadamard matrix whose columns have random signs, of the next power of
         two; or R = I.
@@ -111,22 +111,27 @@ class TurboQuant(CodedKeys):
     corrected : bool
         Whether half the variance of a logit, computed from what is stored, is subtracted from it.
         With D the distortion of the levels, it is D(1 − D)|q|²|k|²/d for "mse", D|q|²|k̂|²/d for
-        "eden", and that of `qjl` for the residual of "product".
+        "eden" and "norm", and that of `qjl` for the residual of "product".
 
     Notes
     -----
     Over Haar rotations E q·k̂ = A q·k for "mse", where A is `rotation_moments(…).along`. It tends to
-    1 − D for many dimensions, so logits are biased towards 0. The other two forms have unbiased
-    logits. "product" is unbiased under every rotation, at the variance of `qjl` with the distortion
-    of one bit fewer. "eden" has the variance D/(1 − D)·(|q|²|k|² − (q·k)²)/(d − 1) to leading
-    order, as the error of k̂ is orthogonal to k and its direction uniform. Under a Hadamard rotation
-    "eden" is biased, strongly so for keys with a few large channels. In all forms exp is biased.
-    Mean and variance of logits are exact for Haar rotations, except the variance of "eden"; those
-    of exp are exact where R = I. Estimates are positive. Rows are autoregressive where
-    recent ≥ group − 1, because all random numbers are drawn before any key.
+    1 − D for many dimensions, so logits are biased towards 0; those of "norm" tend to √(1 − D) q·k.
+    The other two forms have unbiased logits. "product" is unbiased under every rotation, at the
+    variance of `qjl` with the distortion of one bit fewer. "eden" has the variance
+    D/(1 − D)·(|q|²|k|² − (q·k)²)/(d − 1) to leading order, as the error of k̂ is orthogonal to k and
+    its direction uniform. Under a Hadamard rotation "eden" is biased, strongly so for keys with a
+    few large channels. In all forms exp is biased. But over queries of uniform direction,
+    E exp(q·k̂) depends on |k̂| alone, and "norm" keeps it, whatever the code is.
+    Mean and variance of logits are exact for Haar rotations, except the variance of "eden" and both
+    of "norm"; those of exp are exact where R = I. Estimates are positive. Rows are autoregressive
+    where recent ≥ group − 1, because all random numbers are drawn before any key.
     Cost: d² operations to rotate a query and a key (d log₂ d by Hadamard), d² more for "product".
     A query reads these parameters, the codes, a norm or scale of each key, and two for "product".
 
+    With u = k/|k| and the code c = k̂/|k|, "eden" has the scale s₂ = 1/(u·c) and "norm" s₃ = 1/|c|,
+    the geometric mean of s₂ and of the least-squares scale s₁ = u·c/|c|². "mse" has the scale 1,
+    which s₁ tends to for many dimensions.
     The form "eden" is DRIVE with 1 bit and EDEN with more. RaBitQ with 1 bit is the same rule,
     sign(R u)·(a scale for which u·û = 1). With more bits RaBitQ has equal steps instead, whose
     distortion at the best scale is .1188, .0374, .0115 for 2, 3, 4 bits in place of .1175, .0345,
@@ -153,13 +158,18 @@ class TurboQuant(CodedKeys):
 
     name: ClassVar[str] = "turboquant"
     label = Label(
-        "rotated keys of {bits} bits (TurboQuant)", {"keys of {bits} bits (EDEN)": {"form": "eden"}}
+        "rotated keys of {bits} bits (TurboQuant)",
+        {
+            "keys of {bits} bits (EDEN)": {"form": "eden"},
+            "keys of {bits} bits, norm kept": {"form": "norm"},
+        },
     )
     examples = (
         "turboquant(bits=2)",
         "turboquant(bits=2, form='product', rotation='none', sketch='gaussian')",
         "turboquant(bits=2, form='product', rotation='hadamard')",
         "turboquant(bits=1, form='eden', corrected=True)",
+        "turboquant(bits=2, form='norm')",
         "turboquant(bits=2, group=3)",
     )
 
@@ -230,7 +240,7 @@ class TurboQuant(CodedKeys):
 
     def drawn_logits(self, q: Array, k: Array) -> LogitMoments | None:
         """Return mean and variance over Haar rotations and sketches."""
-        if self.rotation != "orthogonal" or self.group or self.form == "eden":
+        if self.rotation != "orthogonal" or self.group or self.form in ("eden", "norm"):
             return None
         d, x, sizes = q.shape[1], exact.logits(q, k), _square_sizes(q, k)
         across = (sizes - x**2) / max(d - 1, 1)
@@ -326,14 +336,18 @@ class _RotationCoder:
         return np.zeros_like(x) if self._levels is None else self._read(*self._round(x))
 
     def _round(self, x: Array) -> tuple[Array, Array]:
-        """Return the level index of each coordinate, and |k|; for "eden" |k|/(u·û)."""
+        """Return the level index of each coordinate, and |k|, times 1/(u·c) or 1/|c| if so."""
         assert self._levels is not None
         norms, size = np.linalg.norm(x, axis=1), len(self.R)
         y = math.sqrt(size) * (x / np.where(norms > 0, norms, 1.0)[:, None]) @ self.R.T
         places = np.searchsorted(self._levels.borders, y)
-        if self.method.form == "eden":
-            along = np.einsum("ld,ld->l", y, self._levels.levels[places]) / size
-            norms = norms / np.where(along > 0, along, 1.0)
+        if self.method.form in ("eden", "norm"):
+            level = self._levels.levels[places]
+            if self.method.form == "eden":
+                found = np.einsum("ld,ld->l", y, level) / size
+            else:  # a padded rotation loses a part of the levels
+                found = np.linalg.norm(level @ self.R, axis=1) / math.sqrt(size)
+            norms = norms / np.where(found > 0, found, 1.0)
         return places, norms
 
     def _read(self, places: Array, scale: Array) -> Array:

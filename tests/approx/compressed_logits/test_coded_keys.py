@@ -60,7 +60,7 @@ def distortion(levels):
 
 
 @pytest.mark.parametrize("rotation", ["none", "hadamard", "orthogonal"])
-@pytest.mark.parametrize("form", ["mse", "eden"])
+@pytest.mark.parametrize("form", ["mse", "eden", "norm"])
 def test_codes_are_those_of_the_formula(rotation, form):
     _, K = drawn(l=6)
     K[2] = 0
@@ -142,6 +142,22 @@ def test_the_scale_of_eden_makes_logits_unbiased_at_nearly_the_least_variance(sp
     across = np.outer((Q**2).sum(axis=1), (K**2).sum(axis=1)) - (Q @ K.T) ** 2
     # of order 1/d, and the spread of 4000 squares
     np.testing.assert_allclose(x.var(axis=0), D / (1 - D) * across / 31, rtol=0.2)
+
+
+@pytest.mark.parametrize("rotation", ["none", "hadamard", "orthogonal"])
+def test_a_kept_norm_leaves_exp_unbiased_over_directions_of_queries(rotation):
+    """In three dimensions the mean of exp(q·k) over directions of q is sinh(r)/r, r = |q||k|."""
+    _, K = drawn(d=3)
+    K[1] = 0
+    nodes, weights = np.polynomial.legendre.leggauss(24)  # of the cosine of q and k
+    for form, same in (("norm", True), ("mse", False), ("eden", False)):
+        method = parse(f"turboquant(bits=1, form='{form}', rotation='{rotation}')")
+        for k, coded in zip(K, method.codes(K, np.random.default_rng(1)).keys):
+            means = [
+                weights @ np.exp(2 * math.sqrt(sum(x * x for x in key)) * nodes) / 2
+                for key in (k, coded)
+            ]
+            assert (means[1] == pytest.approx(means[0], rel=1e-13)) == (same or not k.any())
 
 
 def test_moments_of_rotations_in_two_dimensions_are_integrals_over_a_circle():
@@ -233,6 +249,7 @@ def test_the_quadrant_of_two_normal_numbers():
         "quantised(bits=2, by='channel', group=9999, levels='normal', recent=0)",
         "turboquant(bits=2, rotation='none')",
         "turboquant(bits=2, form='eden', rotation='none')",
+        "turboquant(bits=2, form='norm', rotation='none')",
         "qjl(m=5)",
     ],
 )
@@ -250,7 +267,7 @@ def test_half_the_variance_that_is_stored_is_subtracted(spec):
 @pytest.mark.parametrize(
     "spec",
     [
-        "turboquant(bits=2)", "turboquant(bits=2, form='eden')",
+        "turboquant(bits=2)", "turboquant(bits=2, form='eden')", "turboquant(bits=2, form='norm')",
         "quantised(bits=2, by='channel', group=99, levels='normal', recent=0)",
     ],
 )  # fmt: skip

@@ -47,6 +47,7 @@ CODED = (
     "turboquant(bits=1, form='product', corrected=True)",
     "eden(bits=1, rotation='hadamard', corrected=True)",
     "eden(bits=4, group=4, recent=9)",
+    "turboquant(bits=2, form='norm', rotation='hadamard')",
 )
 SUMS = (
     "positive(m=32)",
