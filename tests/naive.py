@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import statistics
 
 import mpmath
 import numpy as np
@@ -364,6 +365,14 @@ def page_scores(q, keys, size, first, stop, by):
         return {page: sum(math.exp(np.dot(q, k)) for k in seen) for page, seen in pages.items()}
     if by == "mean":
         return {page: np.dot(q, sum(seen) / len(seen)) for page, seen in pages.items()}
+    if by == "deviation":
+        return {
+            page: sum(
+                x * statistics.fmean(channel) + abs(x) * statistics.pstdev(channel)
+                for x, channel in zip(map(float, q), np.transpose(seen).astype(float).tolist())
+            )
+            for page, seen in pages.items()
+        }
     corners = {page: list(zip(np.min(seen, 0), np.max(seen, 0))) for page, seen in pages.items()}
     return {
         page: max(np.dot(q, corner) for corner in itertools.product(*box))

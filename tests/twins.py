@@ -166,7 +166,7 @@ def strided(text, k):
 def pages(text, k, size, by, current=False):
     """The fullest pages, after the summary of every page that is seen was looked at."""
     starts = range(0, text.l, size)
-    parts = {"box": 2, "mean": 1, "mass": 0}[by]
+    parts = {"box": 2, "mean": 1, "deviation": 2, "mass": 0}[by]
     summaries = text.counter.memory(np.zeros((len(starts), parts, text.d)))
 
     def keys(row):
@@ -1139,6 +1139,9 @@ SUPPORTS = {  # what answers from the keys of a selection
     "projected_top_k(k={s}, r=1, by='channels')": lambda x: projected_top_k(x.s, 1, "channels"),
     "pages(k={h}, size=2)": lambda x: pages(x.h, 2, "box"),
     "pages(k={h}, size=3, by='mean')": lambda x: pages(x.h, 3, "mean"),
+    "pages(k={h}, size=3, by='deviation', current=True)": lambda x: pages(
+        x.h, 3, "deviation", True
+    ),
     "pages(k={h}, size=3, by='mass')": lambda x: pages(x.h, 3, "mass"),
     "pages(k={h}, size=3, current=True)": lambda x: pages(x.h, 3, "box", True),
     "vertical_slash(k={h}, queries=3)": lambda x: vertical_slash(x.h, 3),

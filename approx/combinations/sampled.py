@@ -32,7 +32,7 @@ from approx.method.tags import (
     SHIFT,
     collect,
 )
-from approx.sparse.pages import score_parts
+from approx.sparse.pages import BOX, score_parts
 from approx.sparse.support import ByPlace, SupportMethod, a_support
 from approx.supports import boxes, patterns
 from approx.supports.patterns import exact_on
@@ -456,7 +456,7 @@ class Sampled(Method):
 def _bounds(q: Array, k: Array, mask: Mask) -> Array:
     """Return the most that q·k can be in the box of the seen keys of each page, (n, pages)."""
     most = boxes.highest(q, *boxes.page_boxes(k, PAGE))
-    score_parts(q, k, mask.first, mask.stop, PAGE, True, most)
+    score_parts(q, k, mask.first, mask.stop, PAGE, BOX, most)
     return most
 
 

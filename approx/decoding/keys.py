@@ -201,7 +201,7 @@ class WindowKeys(Cache):
 
 
 class KeptPages(AllKeys):
-    """All keys in pages, each with the box or the mean of its keys.
+    """All keys in pages, each with the box, the mean, or mean and deviation of its keys.
 
     Parameters
     ----------
@@ -210,44 +210,46 @@ class KeptPages(AllKeys):
         Number of keys in a page.
     count : int
         Number of pages that a query reads.
-    by_box : bool
-        Whether pages are scored by their boxes, or by their means.
+    by : {"box", "mean", "deviation"}
+        The score of a page, see `pages`.
     current : bool
         Whether the last page is always read, without a score.
 
     Notes
     -----
-    The box or the mean of the last page changes with each appended key. A query reads the boxes or
-    means of all scored pages, and then the keys of the best pages. Of equal scores the first pages
-    are read. While there are at most ``count`` pages, all are read without a score.
+    The summary of the last page changes with each appended key; beside a mean it may be the sum of
+    squares around it. A query reads the summaries of all scored pages, and then the keys of the
+    best pages. Of equal scores the first pages are read. While there are at most ``count`` pages,
+    all are read without a score.
     """
 
-    def __init__(
-        self, d: int, c: int, size: int, count: int, *, by_box: bool, current: bool
-    ) -> None:
+    def __init__(self, d: int, c: int, size: int, count: int, *, by: str, current: bool) -> None:
         super().__init__(d, c)
-        self.size, self.count, self.by_box, self.current = size, count, by_box, current
-        self.low, self.high, self.means = (Rows(self.d) for _ in range(3))
+        self.size, self.count, self.by, self.current = size, count, by, current
+        # the least and the greatest numbers, the means, or the means and the sums of squares
+        self.summaries = [Rows(self.d) for _ in range(1 if by == "mean" else 2)]
 
     def add(self, k: Array, v: Array) -> None:
         super().add(k, v)
         before = self.tokens % self.size
         if before == 0:
-            for rows in self._summaries:
+            for rows in self.summaries:
                 rows.append(k[None])
-        elif self.by_box:
-            low, high = self.low.array, self.high.array
-            low[-1], high[-1] = np.minimum(low[-1], k), np.maximum(high[-1], k)
-        else:
-            self.means.array[-1] += (k - self.means.array[-1]) / (before + 1)
+            if self.by == "deviation":
+                self.summaries[1].array[-1] = 0.0
+            return
+        first, second = self.summaries[0].array, self.summaries[-1].array
+        if self.by == "box":
+            first[-1], second[-1] = np.minimum(first[-1], k), np.maximum(second[-1], k)
+            return
+        away = k - first[-1]
+        first[-1] += away / (before + 1)
+        if self.by == "deviation":
+            second[-1] += away * (k - first[-1])
 
     def extend(self, K: Array, V: Array) -> None:
         for k, v in zip(K, V):
             self.append(k, v)
-
-    @property
-    def _summaries(self) -> list[Rows]:
-        return [self.low, self.high] if self.by_box else [self.means]
 
     def answer(self, q: Array, sink: float) -> Array:
         places = (self._best(q)[:, None] * self.size + np.arange(self.size)).ravel()
@@ -259,11 +261,12 @@ class KeptPages(AllKeys):
         scored = self._scored
         if not scored:
             return np.arange(-(-self.tokens // self.size))
-        if self.by_box:
-            low, high = self.low.array[:scored], self.high.array[:scored]
-            scores = boxes.highest(q[None], low, high)[0]
-        else:
-            scores = self.means.array[:scored] @ q
+        first, second = self.summaries[0].array[:scored], self.summaries[-1].array[:scored]
+        scores = boxes.highest(q[None], first, second)[0] if self.by == "box" else first @ q
+        if self.by == "deviation":
+            counts = np.full((scored, 1), self.size, second.dtype)
+            counts[-1] = min(self.size, self.tokens - self.size * (scored - 1))
+            scores = scores + np.sqrt(second / counts) @ np.abs(q)
         best = ranked(scores, offset=True)[: self.count - self.current]
         return np.sort(np.append(best, scored) if self.current else best)
 
@@ -274,8 +277,8 @@ class KeptPages(AllKeys):
 
     @property
     def reads(self) -> int:
-        summaries = self._scored * self.d * (2 if self.by_box else 1)
+        summaries = self._scored * self.d * len(self.summaries)
         return summaries + min(self.count * self.size, self.tokens) * (self.d + self.c)
 
     def arrays(self) -> list[Any]:
-        return [*super().arrays(), *self._summaries]
+        return [*super().arrays(), *self.summaries]

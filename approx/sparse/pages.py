@@ -1,6 +1,7 @@
-"""Pages of consecutive keys, chosen for each query by a summary of each page: Quest."""
+"""Pages of consecutive keys, chosen for each query by a summary of each page: Quest, UNIQUE."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -31,6 +32,7 @@ from approx.supports import boxes, patterns
 from approx.supports.patterns import Pattern
 
 Scorer = Callable[[slice], Array]  # rows of queries → the score of each page
+BOX, MEAN, DEVIATION = range(3)  # what `score_parts` sums
 
 
 class PageScore(NamedTuple):
@@ -75,24 +77,35 @@ def _by_mass(Q: Array, K: Array, mask: Mask, size: int) -> Scorer:
 
 def _by_box(Q: Array, K: Array, mask: Mask, size: int) -> Scorer:
     lo, hi = boxes.page_boxes(K, size)
-    return _completed(Q, K, mask, size, True, lambda q: boxes.highest(q, lo, hi))
+    return _completed(Q, K, mask, size, BOX, lambda q: boxes.highest(q, lo, hi))
 
 
 def _by_mean(Q: Array, K: Array, mask: Mask, size: int) -> Scorer:
-    starts = np.arange(0, mask.l, size)
-    lengths = np.diff(starts, append=mask.l)[:, None].astype(K.dtype)
-    means = np.add.reduceat(K, starts) / lengths
-    return _completed(Q, K, mask, size, False, lambda q: q @ means.T)
+    means = _means(K, size)
+    return _completed(Q, K, mask, size, MEAN, lambda q: q @ means.T)
+
+
+def _by_deviation(Q: Array, K: Array, mask: Mask, size: int) -> Scorer:
+    means = _means(K, size)
+    spread = np.sqrt(_means((K - means.repeat(size, axis=0)[: mask.l]) ** 2, size))
+    return _completed(Q, K, mask, size, DEVIATION, lambda q: q @ means.T + np.abs(q) @ spread.T)
+
+
+def _means(x: Array, size: int) -> Array:
+    """Return the mean row of each page."""
+    starts = np.arange(0, len(x), size)
+    lengths = np.diff(starts, append=len(x))[:, None].astype(x.dtype)
+    return np.asarray(np.add.reduceat(x, starts) / lengths)
 
 
 def _completed(
-    Q: Array, K: Array, mask: Mask, size: int, box: bool, whole: Callable[[Array], Array]
+    Q: Array, K: Array, mask: Mask, size: int, by: int, whole: Callable[[Array], Array]
 ) -> Scorer:
     """Return the scores of whole pages, and of the parts of pages that a query sees."""
 
     def scores(rows: slice) -> Array:
         found = whole(Q[rows])
-        score_parts(Q[rows], K, mask.first[rows], mask.stop[rows], size, box, found)
+        score_parts(Q[rows], K, mask.first[rows], mask.stop[rows], size, by, found)
         return found
 
     return scores
@@ -101,6 +114,9 @@ def _completed(
 SCORES = {
     "box": PageScore("pages by boxes (Quest)", _by_box, vectors=2, rotated=False),
     "mean": PageScore("pages by mean key", _by_mean, vectors=1),
+    "deviation": PageScore(
+        "pages by mean and deviation (UNIQUE)", _by_deviation, vectors=2, rotated=False
+    ),
     "mass": PageScore("pages of most attention", _by_mass, vectors=0, all_logits=True),
 }
 
@@ -112,9 +128,10 @@ class Pages(SupportMethod):
     estimate_ij = exp(q_i·k_j) where page ⌊j/size⌋ is among the ⌊k/size⌋ pages with the highest
     scores of those that hold a key seen by query i, else 0. With S the seen keys of a page, it is
 
-        box    Σ_c max(q_c lo_c, q_c hi_c), lo and hi the least and greatest k_c in S,
-        mean   q·(mean of S),
-        mass   Σ_{j ∈ S} exp(q·k_j).
+        box        Σ_c max(q_c lo_c, q_c hi_c), lo and hi the least and greatest k_c in S,
+        mean       q·(mean of S),
+        deviation  q·(mean of S) + Σ_c |q_c| σ_c, σ_c the standard deviation of k_c in S,
+        mass       Σ_{j ∈ S} exp(q·k_j).
 
     Parameters
     ----------
@@ -122,9 +139,9 @@ class Pages(SupportMethod):
         Most entries per row, ≥ size, rounded down to whole pages; None is a template.
     size : int
         Keys per page.
-    by : {"box", "mean", "mass"}
-        The score. The box bounds q·k in the page from above, see `boxes.bounds`; "mass" needs all
-        logits.
+    by : {"box", "mean", "deviation", "mass"}
+        The score. The box bounds q·k in the page from above, see `boxes.bounds`; mean and deviation
+        bound nothing; "mass" needs all logits.
     current : bool
         Whether the page at the query's own position is always chosen.
 
@@ -137,14 +154,20 @@ class Pages(SupportMethod):
     A score uses seen keys only. So a causal query scores its own page by the keys up to its own,
     and the support is autoregressive; a row needs no other query. A page that a query sees in part
     has fewer entries.
-    Cost: 4·n·l·d/size operations to score pages by box, 2·n·l·d/size by mean and 2·n·l·d by mass,
-    by row stripes; at most n·k numbers. A new query reads 2d numbers per page by box and d by mean,
-    except for the current page if that is always chosen, and none if it sees no more pages than it
-    reads: then it costs what exact attention costs. With a few keys more it costs more than that.
+    The score by box is q·(lo + hi)/2 + |q|·(hi − lo)/2, so "deviation" replaces the centre of the
+    box by the mean, and half its width by the deviation. One outlier among s equal keys moves half
+    the width by half its distance, the deviation by √(s − 1)/s of it.
+    Cost: 4·n·l·d/size operations to score pages by box or deviation, 2·n·l·d/size by mean and
+    2·n·l·d by mass, by row stripes; at most n·k numbers. A new query reads 2d numbers per page by
+    box or deviation and d by mean, except for the current page if that is always chosen, and none
+    if it sees no more pages than it reads: then it costs what exact attention costs. With a few
+    keys more it costs more than that.
 
     The authors' code [2]_ also has pages of 16 keys; it runs only in decoding and leaves the first
     two layers exact. Its kernels keep the current page, as ``current`` does. Its evaluation in
     PyTorch scores that page like any other, the default here, and takes at least three pages.
+    Of [3]_ only the abstract was read, which has the mean as representative and the deviation as an
+    offset; a weight of the offset, or a norm other than this sum, may differ.
 
     References
     ----------
@@ -152,6 +175,8 @@ class Pages(SupportMethod):
        efficient long-context LLM inference", ICML 2024, section 3.4, Algorithm 1.
     .. [2] github.com/mit-han-lab/Quest, commit 01c1623: evaluation/quest_attention.py,
        quest/utils/controller.py.
+    .. [3] K. Deng, S. Ling, R. Fan, J. Li, "UNIQUE: universal top-k sparse attention for
+       training-free inference and sparsity-aware training", 2026, arXiv 2605.27740, abstract.
 
     Examples
     --------
@@ -161,13 +186,18 @@ class Pages(SupportMethod):
     array([0, 1], dtype=int32)
     array([2, 3], dtype=int32)
     array([0, 1], dtype=int32)
+    array([0, 1], dtype=int32)
     """
 
     name: ClassVar[str] = "pages"
-    label = Label(SCORES["box"].label, {SCORES[by].label: {"by": by} for by in ("mass", "mean")})
+    label = Label(
+        SCORES["box"].label,
+        {SCORES[by].label: {"by": by} for by in ("mass", "mean", "deviation")},
+    )
     examples = (
         "pages(k=2, size=2)",
         "pages(k=2, size=2, by='mean', current=True)",
+        "pages(k=2, size=2, by='deviation')",
     )
     class_name = "pages"
 
@@ -236,8 +266,8 @@ class Pages(SupportMethod):
             return WindowKeys(d, c, window, self, rng, block=self.size)
         if self.score.all_logits:
             return None
-        count, by_box = (self.k or 0) // self.size, self.score.vectors == 2
-        return KeptPages(d, c, self.size, count, by_box=by_box, current=self.current)
+        count = (self.k or 0) // self.size
+        return KeptPages(d, c, self.size, count, by=self.by, current=self.current)
 
     def pages(self, l: int) -> int:
         """Return how many pages l keys have."""
@@ -288,7 +318,7 @@ class Pages(SupportMethod):
 
 
 @kernel
-def score_parts(Q: Any, K: Any, first: Any, stop: Any, size: int, box: bool, scores: Any) -> None:
+def score_parts(Q: Any, K: Any, first: Any, stop: Any, size: int, by: int, scores: Any) -> None:
     """Write the scores of a query's first and last page, from the keys of them that it sees."""
     for i in range(len(Q)):
         q, begin, end = Q[i], first[i], stop[i]
@@ -301,5 +331,11 @@ def score_parts(Q: Any, K: Any, first: Any, stop: Any, size: int, box: bool, sco
                 lo = hi = mean = K[a, c]
                 for j in range(a + 1, b):
                     lo, hi, mean = min(lo, K[j, c]), max(hi, K[j, c]), mean + K[j, c]
-                total += max(q[c] * lo, q[c] * hi) if box else q[c] * (mean / (b - a))
+                mean = mean / (b - a)
+                total += max(q[c] * lo, q[c] * hi) if by == BOX else q[c] * mean
+                if by == DEVIATION:
+                    square = q.dtype.type(0)
+                    for j in range(a, b):
+                        square += (K[j, c] - mean) ** 2
+                    total += abs(q[c]) * math.sqrt(square / (b - a))
             scores[i, page] = total

@@ -68,6 +68,7 @@ MORE = (
     "pages(k=6, size=3, by='mass')",
     "pages(k=6, size=3, current=True)",
     "pages(k=6, size=3, by='mean')",
+    "pages(k=6, size=3, by='deviation')",
     "columns(k=4, by='snapkv', sinks=1, recent=1, window=3)",
     "columns(k=4, by='key_norm', sinks=1, recent=1)",
     "columns(k=3, block=2)",

@@ -33,6 +33,7 @@ KEPT = (
     "pages(k=64, current=True)",
     "pages(k=48, by='mean')",
     "pages(k=24, size=8, by='mean', current=True)",
+    "pages(k=24, size=8, by='deviation')",
     "projected_top_k(k=24, r=1, by='channels')",
 )
 CODED = (

@@ -1,5 +1,7 @@
 """Pages: which are chosen, and from which keys."""
 
+import math
+
 import naive
 import numpy as np
 import pytest
@@ -7,6 +9,8 @@ from hypothesis import given, strategies as st
 from test_masked_supports import masked
 from test_supports import support
 
+from analysis.bounds.certificates import row_bounds
+from analysis.metrics import compare
 from approx import Mask, parse
 from approx.method.tags import ORACLE
 from approx.sparse.pages import SCORES, Pages
@@ -45,6 +49,22 @@ def test_pages_by_their_definition(by, problem, size, data):
             np.testing.assert_allclose(left, right, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.kernel
+@pytest.mark.parametrize("by", SCORES)
+def test_scores_of_whole_pages_and_of_parts(by):
+    Q, K = np.random.default_rng(0).standard_normal((2, 11, 3))
+    mask = Mask.window(11, 11, 6)
+    x = SCORES[by].scorer(Q, K, mask, 4)(slice(None))
+    for i, (first, stop) in enumerate(zip(mask.first, mask.stop)):
+        want = naive.page_scores(Q[i], K, 4, first, stop, by)
+        found = x[i, list(want)]
+        if by == "mass":  # at the scale of a row
+            found, want = (a / np.max(a) for a in (found, [*want.values()]))
+        else:
+            want = [*want.values()]
+        np.testing.assert_allclose(found, want, rtol=1e-12)
+
+
 def test_scores_are_made_of_what_is_seen():
     """Key 3 would win for page 1 by its box and its mean, and query 0 does not see it."""
     K = np.array([[1.0], [1.0], [0.0], [9.0]])
@@ -52,7 +72,7 @@ def test_scores_are_made_of_what_is_seen():
         on = support(Pages(2, 2, by).approximate(np.ones((2, 1)), K, mask="causal"))
         np.testing.assert_array_equal(on, [[1, 1, 0, 0], [0, 0, 1, 1]])
     K = np.array([[1.0], [1.0], [1.5], [0.0]])  # 1.5 > 1, and e^1.5 < 2e¹
-    for by, want in (("box", [2]), ("mean", [2]), ("mass", [0, 1])):
+    for by, want in (("box", [2]), ("mean", [2]), ("deviation", [2]), ("mass", [0, 1])):
         on = support(Pages(2, 2, by).approximate(np.ones((2, 1)), K, mask="causal"))
         np.testing.assert_array_equal(np.flatnonzero(on[0]), want)
     K = np.array([[0.0], [1.0], [1.2], [0.5]])  # e¹ < e^1.2 + e^0.5, of keys 1 to 3
@@ -64,14 +84,31 @@ def test_scores_are_made_of_what_is_seen():
     np.testing.assert_array_equal(np.flatnonzero(on[2]), [2])  # not page 0, of which it sees key 1
 
 
+def test_mean_and_deviation_bound_no_logit():
+    """One outlier of 16 keys: √15/16 of it in the deviation, all of it in the box."""
+    K = np.zeros((32, 1))
+    K[3], K[16:] = 16.0, 6.0
+    q = np.ones((1, 1))
+    assert naive.page_scores(q[0], K, 16, 0, 32, "deviation") == {
+        0: pytest.approx(1 + math.sqrt(15)), 1: pytest.approx(6)
+    }  # fmt: skip
+    for by, page in (("deviation", 1), ("box", 0)):
+        estimate = Pages(16, 16, by).approximate(q, K)
+        assert estimate.sparse.indices[0] // 16 == page
+        found = compare(estimate, q, K)["attention_tv"]
+        bound = row_bounds(estimate, q, K)  # from boxes, which are read in addition
+        assert (found, 1) <= (bound.attention_tv[0], bound.pages[0])
+
+
 def test_whole_pages_are_bought_and_paid_for():
     assert parse("pages").within(40, n=10, l=40, d=4) == Pages(32)
     assert parse("pages").within(15, n=10, l=40, d=4) is None
     assert parse("pages(size=4)").within(15, n=10, l=40, d=4) == Pages(12, 4)
-    assert [ORACLE in parse(f"pages(by={by!r})").tags for by in SCORES] == [False, False, True]
+    tags = {by: ORACLE in parse(f"pages(by={by!r})").tags for by in SCORES}
+    assert tags == {"box": False, "mean": False, "deviation": False, "mass": True}
 
 
-@pytest.mark.parametrize("by", ["box", "mean"])
+@pytest.mark.parametrize("by", ["box", "mean", "deviation"])
 @pytest.mark.parametrize(("gap", "best"), [(2**-6, 2), (2**-9, 0)])  # below 8 eps·4096 is a tie
 def test_an_offset_of_all_scores_chooses_no_other_pages(by, gap, best):
     K = np.array([[0, 4096], [-1, 4096], [gap, 4096], [0, 4096]], np.float32)
