@@ -358,9 +358,9 @@ class _Row:
     def __init__(self, method: Method, Q: ArrayLike, K: ArrayLike, mask: MaskLike, i: int) -> None:
         self.method, self.i = method, i
         self.q, self.k, self.mask = checked_inputs(method, Q, K, mask)
-        self.v = np.random.default_rng(1).uniform(-1, 1, (len(self.k), 2)).astype(self.k.dtype)
+        self.v = _some_values(self.k)
         self.stop = int(self.mask.stop[self.i])
-        A = method.approximate(self.q, self.k, mask=self.mask, rng=SEED)
+        A = method.approximate(self.q, self.k, mask=self.mask, rng=SEED, V=self.v)
         self.scale = A.row_log(np.array([self.i]))
         self.values = self._values(A, self.v, self.i)
         size, total = term_sizes(A)[0][self.i].sum(), self.values[0].sum()
@@ -377,7 +377,8 @@ class _Row:
         gaps = [math.inf]
         with np.errstate(all="ignore"), contextlib.suppress(OverflowError):
             Q, K, V = arrays
-            after = self._values(self.method.approximate(Q, K, mask=mask, rng=SEED), V, i)
+            A = self.method.approximate(Q, K, mask=mask, rng=SEED, V=V)
+            after = self._values(A, V, i)
             gaps = [float(np.abs(x - y).max()) for x, y in zip(self.values, after)]
         for gap, unit in zip(gaps, self.units):
             if not gap <= unit:
@@ -385,6 +386,11 @@ class _Row:
                     f"{self.method}: row {self.i} changes by {gap:.2g} {change}; rounding explains "
                     f"{unit:.2g}"
                 )
+
+
+def _some_values(K: ArrayLike) -> Array:
+    keys = np.asarray(K)
+    return np.random.default_rng(1).uniform(-1, 1, (len(keys), 2)).astype(keys.dtype)
 
 
 def _rows(method: Method, Q: ArrayLike, K: ArrayLike, mask: MaskLike) -> Iterator[_Row]:
@@ -474,7 +480,9 @@ def assert_invariant(
         powers = (7, 100, -100, 200, -200) if q.dtype == np.float64 else (7, 20, -20)
         changes = [(np.ldexp(q, e), np.ldexp(k, -e)) for e in powers]
     seed: Any = generator(rng).bit_generator.seed_seq
-    log = method.approximate(q, k, mask=seen, rng=seed).row_log() if to == tags.SHIFT else None
+    log = None
+    if to == tags.SHIFT:
+        log = method.approximate(q, k, mask=seen, rng=seed, V=_some_values(k)).row_log()
     before, moved = _bounded(method, q, k, seen, seed, log), 0.0
     for x, y in changes:
         unit = log if log is None else log + q @ b
@@ -497,7 +505,7 @@ def _bounded(
     method: Method, Q: ArrayLike, K: ArrayLike, mask: Mask, rng: Rng, log: Array | None = None
 ) -> Array:
     """Return arctan of the rows of an estimate, divided by their sums or by e^log."""
-    A = method.approximate(Q, K, mask=mask, rng=rng)
+    A = method.approximate(Q, K, mask=mask, rng=rng, V=_some_values(K))
     if A.space == "attention":
         return np.arctan(A.to_dense())
     own = A.row_log()

@@ -427,14 +427,14 @@ def inclusion(sizes, k):
 
 
 def columns(
-    Q, K, mask, k, by, sinks=0, recent=0, block=None, window=32, kernel_size=5, pool="mean"
+    Q, K, mask, k, by, sinks=0, recent=0, block=None, window=32, kernel_size=5, pool="mean", V=None
 ):
     """The support of `columns`, (n, l) bool; None where two scores tie but for rounding."""
     n, l = len(Q), len(K)
     place = [int(mask.stop[i]) - 1 if mask.looks_back else i * l // n for i in range(n)]
     p = attention(Q, K, np.eye(l), mask)
     on = np.zeros((n, l), bool)
-    if block is None and by != "h2o":
+    if block is None and by not in ("h2o", "tova", "output"):
         order = sorted(range(n), key=lambda i: place[i])
         near = [_window(mask, i, place[i], recent, l) for i in range(n)]
         free = range(sinks, l - recent if mask.looks_back else l)
@@ -442,8 +442,14 @@ def columns(
             score = {j: sum(p[i, j] for i in range(n) if j not in near[i]) for j in range(l)}
         else:
             came = [(Q[i], mask.first[i], mask.stop[i]) for i in order]
-            score = _column_scores(by, came, K, range(l), free, window, kernel_size, pool)
-        chosen = _best(score, free, k - sinks - recent, latest=False)
+            how = "snapkv" if by == "critical" else by
+            score = _column_scores(how, came, K, range(l), free, window, kernel_size, pool)
+        room = k - sinks - recent
+        if by == "critical":
+            most = k // 2 - (l - len(free))
+            chosen = _two_stages(score, free, most, room, min(window, n), V, latest=False)
+        else:
+            chosen = _best(score, free, room, latest=False)
         if chosen is None:
             return None
         for i in range(n):
@@ -466,9 +472,16 @@ def columns(
                     score = {key: sum(p[i, key] for i in coming) for key in cache}
                 elif by == "h2o":
                     score = got
+                elif by in ("tova", "output"):
+                    score = _by_last(by, came, K, V, cache)
                 else:
-                    score = _column_scores(by, came, K, cache, free, window, kernel_size, pool)
-                best = _best(score, free, room, latest=by != "mass")
+                    how = "snapkv" if by == "critical" else by
+                    score = _column_scores(how, came, K, cache, free, window, kernel_size, pool)
+                if by == "critical":
+                    most, many = (k - block) // 2 - (len(cache) - len(free)), min(window, len(came))
+                    best = _two_stages(score, free, most, room, many, V, latest=True)
+                else:
+                    best = _best(score, free, room, latest=by != "mass")
                 if best is None:
                     return None
                 cache = [key for key in cache if key not in free or key in best]
@@ -498,6 +511,38 @@ def _best(score, free, count, latest):
         if 0 < worst - next_ < 1e-9 * (1 + abs(worst)):
             return None
     return ranked[:count]
+
+
+def _two_stages(score, free, most, room, queries, V, latest):
+    """The `most` keys of the best scores, then those of the largest (mean score + ε)·‖v‖₁."""
+    chosen = _best(score, free, max(most, 0), latest=False)
+    if chosen is None:
+        return None
+    rest = [j for j in free if j not in chosen]
+    norm = {j: sum(abs(x) for x in V[j]) for j in rest}
+    second = {j: (score[j] / max(queries, 1) + 1e-4) * norm[j] for j in rest}
+    more = _best(second, rest, room - len(chosen), latest)
+    return None if more is None else [*chosen, *more]
+
+
+def _by_last(by, came, K, V, cache):
+    """The last query's weight of each key, or how far its output moves without the key."""
+    if not came:
+        return dict.fromkeys(cache, 0.0)
+    q, first, stop = came[-1]
+    weight = {j: math.exp(q @ K[j]) if first <= j < stop else 0.0 for j in cache}
+    total = sum(weight.values())
+    if by == "tova" or total == 0:
+        return {j: w / (total or 1) for j, w in weight.items()}
+
+    def output(keys):
+        return sum(weight[j] * V[j] for j in keys) / sum(weight[j] for j in keys)
+
+    moved = {}
+    for j in cache:
+        rest = [i for i in cache if i != j and weight[i]]
+        moved[j] = np.linalg.norm(output(rest) - output(cache)) if rest else math.inf
+    return moved
 
 
 def _column_scores(by, came, K, keys, free, window, kernel_size, pool):

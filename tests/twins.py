@@ -203,7 +203,7 @@ def columns(text, k, by, window=32):
 
 def scores_of_keys(text, by, keys, come, window):
     K = text.new_keys[keys]
-    if by == "snapkv":
+    if by in ("snapkv", "critical"):
         for row in come[-window:]:
             seen = keys if len(keys) < text.l else list(row.keys)
             text.new_keys[seen] @ row.q
@@ -226,6 +226,9 @@ def moments(text, rows):
         row.q[:, None] @ row.q[None, :]
 
 
+RUNNING = "h2o", "tova", "output"  # every query scores the keys it reads
+
+
 @of_text
 def evicted(text, k, by, block=1, window=32):
     """A cache of k keys that is cut to k − block before a key comes for which it has no room."""
@@ -240,9 +243,9 @@ def evicted(text, k, by, block=1, window=32):
                 if by == "expected":
                     moments(text, come[fitted:])
                     fitted = len(come)
-                if by != "h2o":
+                if by not in RUNNING:
                     scores_of_keys(text, by, cache, come, window)
-                looked[place] = numbers_looked_at(by, len(cache), len(come), window, text.d)
+                looked[place] = numbers_looked_at(by, len(cache), len(come), window, text)
                 cache = cache[len(cache) - (k - block) :]
         cache = [*cache, place]
         caches.append(list(cache))
@@ -258,11 +261,13 @@ def evicted(text, k, by, block=1, window=32):
     return keys
 
 
-def numbers_looked_at(by, keys, come, window, d):
+def numbers_looked_at(by, keys, come, window, text):
     if by in ("key_norm", "cur"):
         return keys  # a norm was kept of each
-    more = {"expected": d * d + d, "snapkv": min(come, window) * d}.get(by, 0)
-    return 0 if by in ("mass", "h2o") else keys * d + more
+    d, last = text.d, min(come, window)
+    more = {"expected": d * d + d, "snapkv": last * d, "critical": last * d + keys}.get(by, 0)
+    once_more = keys * text.c if by == "output" else 0  # the values
+    return once_more if by in ("mass", *RUNNING) else keys * d + more
 
 
 @of_text
@@ -1160,13 +1165,14 @@ SUPPORTS = {  # what answers from the keys of a selection
     ),
     "guarded(pages(k={h}, size=2), size=3, bits=0)": lambda x: guarded(pages(x.h, 2, "box"), 3, 0),
 }
-for by in ("mass", "snapkv", "expected", "key_norm", "key_diff", "leverage", "cur"):
-    last = ", window=3" if by == "snapkv" else ""
+for by in ("mass", "snapkv", "critical", "expected", "key_norm", "key_diff", "leverage", "cur"):
+    last = ", window=3" if by in ("snapkv", "critical") else ""
     SUPPORTS |= {
         f"columns(k={{h}}, by='{by}'{last})": lambda x, by=by: columns(x.h, by, 3),
         f"columns(k={{h}}, by='{by}', block=2{last})": lambda x, by=by: evicted(x.h, by, 2, 3),
     }
-SUPPORTS["columns(k={h}, by='h2o')"] = lambda x: evicted(x.h, "h2o")
+for by in RUNNING:
+    SUPPORTS[f"columns(k={{h}}, by='{by}')"] = lambda x, by=by: evicted(x.h, by)
 TWINS |= {spec: lambda x, of=of: exact_keys(of(x)) for spec, of in SUPPORTS.items()}
 for spec in (
     "positive(m=3)", "random_phase(m=3)", "generalized_exponential(m=3)", "shifted_positive(m=3)",

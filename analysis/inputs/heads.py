@@ -280,7 +280,9 @@ class Head(_Arrays):
         """
         checks.instance("method", method, Method, "a method")
         try:
-            return method.approximate(self.Q, self.K, mask=self.mask, rng=rng, sink=self.sink)
+            return method.approximate(
+                self.Q, self.K, mask=self.mask, rng=rng, sink=self.sink, V=self.V
+            )
         except ValueError as error:
             error.args = (f"{self.name}: {error}",)
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -100,7 +99,7 @@ class HeadCaches:
                 return np.array([self._answer(cache, *row, self.sinks[head]) for row in rows])
             if method == EXACT:
                 return np.asarray(exactly[head])
-            given: dict[str, Any] = {"rng": self.seed(head), "sink": self.sinks[head]}
+            given = {"rng": self.seed(head), "sink": self.sinks[head], "V": v[of]}
             return method.approximate(q[head], k[of], mask=mask, **given).attend(v[of])
 
         for head in self.owners.values():

@@ -1,4 +1,4 @@
-"""Caches of keys: all, sinks and a window, those with most attention (H2O), the best pages."""
+"""Caches of keys: all, sinks and a window, those with most attention, the best pages."""
 
 from __future__ import annotations
 
@@ -67,6 +67,11 @@ class KeptKeys(Cache):
         The largest number of keys, and the keys that are never evicted.
     heavy : bool
         Whether to evict the keys with the least attention so far, as in H2O, or the oldest keys.
+    scores : callable, optional
+        Maps the weights of a query, the values, and their weighted mean to a score of each key, as
+        in TOVA. When the cache is full, the query evicts the keys with the lowest scores.
+    rereads : bool
+        Whether these scores read the values a second time.
     window : int
         The number of last tokens that a query sees; 0 for all. Hidden keys are evicted first.
 
@@ -77,32 +82,47 @@ class KeptKeys(Cache):
     """
 
     def __init__(
-        self, d: int, c: int, limits: Limits, *, heavy: bool = False, window: int = 0
+        self,
+        d: int,
+        c: int,
+        limits: Limits,
+        *,
+        heavy: bool = False,
+        scores: Callable[[Array, Array, Array], Array] | None = None,
+        rereads: bool = False,
+        window: int = 0,
     ) -> None:
         super().__init__(d, c)
         self.limits, self.heavy, self.window = limits, heavy, window
+        self.scores, self.rereads = scores, rereads
         self.keys, self.values = Rows(self.d), Rows(self.c)
         self.places, self.sums = Rows(), Rows()
-        self.asks = heavy
+        self.asks = heavy or scores is not None
 
     def add(self, k: Array, v: Array) -> None:
-        k_most, block = self.limits.k, self.limits.block
-        if self.tokens >= k_most and (self.tokens - k_most) % block == 0:
-            self._evict()
-        if len(self.keys) == k_most:
+        if self._is_full:
+            self._evict(self.sums.array)
+        if len(self.keys) == self.limits.k:
             return  # the cache is full of sinks
         for rows, x in ((self.keys, k), (self.values, v)):
             rows.append(x[None])
         self.places.append(np.array([self.tokens]))
         self.sums.append(np.zeros(1))
 
-    def _evict(self) -> None:
+    @property
+    def _is_full(self) -> bool:
+        over = self.tokens - self.limits.k
+        return over >= 0 and over % self.limits.block == 0
+
+    def _evict(self, scores: Array) -> None:
         if self.window:
-            self._drop(np.flatnonzero(self.places.array <= self.tokens - self.window))
+            hidden = self.places.array <= self.tokens - self.window
+            self._drop(np.flatnonzero(hidden))
+            scores = scores[~hidden]
         many = len(self.keys) - (self.limits.k - self.limits.block)
         free = np.flatnonzero(self.limits.free(self.places.array, self.tokens))
-        oldest = ranked(-self.sums.array[free]) if self.heavy else np.arange(len(free))
-        self._drop(free[oldest[: max(many, 0)]])
+        worst = ranked(-scores[free])  # of equal scores the oldest keys
+        self._drop(free[worst[: max(many, 0)]])
 
     def _drop(self, places: Array) -> None:
         for rows in (self.keys, self.values, self.places, self.sums):
@@ -114,11 +134,18 @@ class KeptKeys(Cache):
             logits[self.places.array < self.tokens - self.window] = -np.inf
         if self.heavy:
             self.sums.array[:] = self.sums.array + softmax(logits)
-        return np.asarray(softmax(logits, sink) @ self.values.array)
+        values = self.values.array
+        found = np.asarray(softmax(logits, sink) @ values)
+        if self.scores is not None and self._is_full:
+            weights = softmax(logits)
+            mean = found if sink == -np.inf else weights @ values
+            self._evict(self.scores(weights, values, mean))
+        return found
 
     @property
     def reads(self) -> int:
-        return len(self.keys) * (self.d + self.c + self.heavy)
+        again = self.c if self.rereads and self._is_full else 0
+        return len(self.keys) * (self.d + self.c + self.heavy + again)
 
     def arrays(self) -> list[Any]:
         return [self.keys, self.values, *([self.sums] if self.heavy else [])]
@@ -189,8 +216,9 @@ class WindowKeys(Cache):
         l = len(self.keys)
         mask = Mask(np.array([max(l - self.window, 0)]), np.array([l]), l, looks_back=True)
         rng, keys = copy.deepcopy(self.rng), self.keys.array
-        estimate = self.method.approximate(q[None], keys, mask=mask, rng=rng, sink=sink)
-        return np.asarray(estimate.attend(self.values.array)[0])
+        values = self.values.array
+        given: Any = {"mask": mask, "rng": rng, "sink": sink, "V": values}
+        return np.asarray(self.method.approximate(q[None], keys, **given).attend(values)[0])
 
     @property
     def reads(self) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +15,7 @@ from approx.estimate.masks import Mask, MaskLike
 from approx.estimate.parts import Parts
 from approx.method.filling import require_sizes
 from approx.method.prices import Shape
-from approx.method.tags import AUTOREGRESSIVE, ORACLE
+from approx.method.tags import AUTOREGRESSIVE, ORACLE, SCORES_VALUES
 
 if TYPE_CHECKING:
     from approx.method.method import Method  # which imports this module
@@ -40,6 +41,15 @@ def evaluated(method: Method, Q: ArrayLike, K: ArrayLike, mask: MaskLike, rng: R
             f"Parts.from_factors(left, right), got {checks.display(parts)}"
         )
     return parts
+
+
+def with_values(method: Method, V: ArrayLike) -> Method:
+    """Return the method, in which every part that scores keys by their values knows V (l, c)."""
+    if SCORES_VALUES not in method.tags:
+        return method
+    given: dict[str, Any] = {name: with_values(part, V) for name, part in method.parts.items()}
+    given = given or {"values": checks.array("V", V, ndim=2)}
+    return dataclasses.replace(method, **given)  # type: ignore[type-var]
 
 
 def checked_inputs(

@@ -23,7 +23,14 @@ from approx.estimate.approximation import Approximation
 from approx.estimate.masks import Mask, MaskLike
 from approx.estimate.parts import Parts
 from approx.method import filling, prices, printing
-from approx.method.evaluation import Rng, checked_inputs, evaluated, generator, obstacle
+from approx.method.evaluation import (
+    Rng,
+    checked_inputs,
+    evaluated,
+    generator,
+    obstacle,
+    with_values,
+)
 from approx.method.filling import Size
 from approx.method.moments import Moments, realised
 from approx.method.prices import Price, Shape, price_at
@@ -139,6 +146,7 @@ class Method(ABC):
         mask: MaskLike = None,
         rng: Rng = None,
         sink: float = -math.inf,
+        V: ArrayLike | None = None,
     ) -> Approximation:
         """Return the approximation of exp(Q Kᵀ), which is 0 outside the mask.
 
@@ -154,6 +162,8 @@ class Method(ABC):
         sink : float
             The logit of an attention sink, a parameter of the model that takes part in the softmax
             and has no key. It enters the row sums alone; no method selects, rounds or hides it.
+        V : (l, c), optional
+            The values, for methods that score keys by them; the others ignore them.
 
         Raises
         ------
@@ -163,7 +173,8 @@ class Method(ABC):
         ResourceLimitError
             The approximation would not fit into memory. It is raised before large allocations.
         """
-        parts = evaluated(self, Q, K, mask, rng)
+        method = self if V is None else with_values(self, V)
+        parts = evaluated(method, Q, K, mask, rng)
         seen = masks.as_mask(mask, *parts.low.shape)
         why = obstacle(self, seen)
         return Approximation.from_parts(parts, mask=seen, sink=sink, obstacle=why)

@@ -27,7 +27,7 @@ def spec(method: Method) -> str:
     given = [
         f"{f.name}={method.parts.get(f.name) or _value(getattr(method, f.name))}"
         for f in dataclasses.fields(method)  # type: ignore[arg-type]
-        if f.default is dataclasses.MISSING or getattr(method, f.name) != f.default
+        if f.compare and (f.default is dataclasses.MISSING or getattr(method, f.name) != f.default)
     ]
     return f"{method.name}({', '.join(given)})"
 

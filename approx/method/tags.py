@@ -14,6 +14,7 @@ ADAPTIVE = "adaptive"  # the inputs decide how many numbers are stored, so that 
 BUDGETED = "budgeted"  # adaptive, and yet a budget of stored values fills it
 PAST_QUERIES = "past queries"  # a row depends on earlier queries, which inputs may lack
 READS_VALUES = "reads values"  # a query reads rows of V, not sums of them
+SCORES_VALUES = "scores values"  # values decide which keys a query reads: approximate needs V
 OUTERMOST = "outermost"  # no other method may contain it
 
 # Only the contract tests ask for these.
@@ -35,7 +36,7 @@ SUPPORT = INVARIANT | {READS_VALUES}  # exact entries, wherever they are
 RULES: dict[str, Callable[[Iterable[bool]], bool]] = {  # of which parts must have a tag
     AUTOREGRESSIVE: all, ROW_LOCAL: all,
     SHIFT: all, ROW_SHIFT: all, ROTATION: all, SCALE: all,
-    ORACLE: any, RANDOM: any, ADAPTIVE: any, PAST_QUERIES: any,
+    ORACLE: any, RANDOM: any, ADAPTIVE: any, PAST_QUERIES: any, SCORES_VALUES: any,
     POSITIONAL: any, DRAWS_BY_ROW: any, SPECTRAL: any,
 }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """KV cache eviction: one set of keys for many queries, beside the first and the last keys."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,18 +21,22 @@ from approx.method.tags import (
     ROTATION,
     ROW_LOCAL,
     SCALE,
+    SCORES_VALUES,
     SHIFT,
     collect,
 )
-from approx.sparse.eviction_scores import SCORES, KeyScore
+from approx.sparse.eviction_scores import SCORES, KeyScore, SnapKV
 from approx.sparse.sliding_window import window
 from approx.sparse.support import Rivals, SupportMethod
 from approx.supports import eviction, patterns
 from approx.supports.eviction import Blocks, Limits
 from approx.supports.patterns import Pattern
 
-# the fields of one score only, and its name
-OPTIONS = {field.name: by for by, x in SCORES.items() for field in dataclasses.fields(x)}
+# the fields of some scores only
+OPTIONS = {
+    field.name: tuple(by for by, x in SCORES.items() if issubclass(x, SnapKV))
+    for field in dataclasses.fields(SnapKV)
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +50,15 @@ class Columns(SupportMethod):
     ----------
     k : int, optional
         Most entries per row, sinks and recent ones included; None is a template.
-    by : {"mass", "h2o", "snapkv", "expected", "key_norm", "key_diff", "leverage", "cur"}
+    by : str
         The score of a key:
 
         - ``mass``: Σ_i softmax_ij of the queries in whose window it is not (needs all logits).
         - ``h2o``: the attention that the key has got so far, from queries that read the cache [1]_.
+        - ``tova``: the attention that the key got from the last query [9]_.
+        - ``output``: p/(1 − p)·|o − v|, the change of the last query's output o without the key.
         - ``snapkv``: the attention of the last `window` queries, pooled over neighbours [2]_.
+        - ``critical``: for half of the keys as ``snapkv``, then (its mean + 10⁻⁴)·‖v‖₁ [10]_.
         - ``expected``: k·μ + ½ kᵀΣk, the log of the mean of exp(q·k) over q ~ N(μ, Σ), which is
           fitted to the queries [3]_.
         - ``key_norm``: −|k|² [4]_.
@@ -64,13 +71,16 @@ class Columns(SupportMethod):
         Last keys of every query, as in `sliding_window`, ≥ 0.
     block : int, optional
         Keys that arrive between two evictions. None keeps one set for all queries; for ``h2o``,
-        which always evicts, None means 1.
+        ``tova`` and ``output``, which always evict, None means 1.
     window : int
-        For ``snapkv`` only: the number of queries whose attention is the score.
+        For ``snapkv`` and ``critical`` only: the number of queries whose attention is the score.
     kernel_size : int
-        For ``snapkv`` only: the number of neighbouring keys to pool over, odd.
+        For ``snapkv`` and ``critical`` only: the number of neighbouring keys to pool over, odd.
     pooling : {"average", "max"}
-        For ``snapkv`` only: how neighbours are pooled.
+        For ``snapkv`` and ``critical`` only: how neighbours are pooled.
+    values : (l, c), optional
+        The values that ``output`` and ``critical`` score. ``approximate(…, V=V)`` sets them, and so
+        does `Head.approximate`; without values both scores are refused.
 
     Notes
     -----
@@ -79,11 +89,11 @@ class Columns(SupportMethod):
     logits, has the least total variation of all columns beside the same sinks and window. In the
     Frobenius norm of the kernel other columns may be better, because Σ_i exp(q_i·k_j)² counts.
 
-    *One set.* Scores use all keys; ``mass``, ``snapkv`` and ``expected`` also use queries, and the
-    other scores follow from the keys alone. The set is what a cache keeps after an eviction at the
-    end of the prompt, but here the queries of the prompt read it. So it is not autoregressive:
-    later tokens decide which columns a query reads. A row that does not see all columns has fewer
-    entries. Of equal scores (`patterns.rounded`) the first keys are taken.
+    *One set.* Scores use all keys; ``mass``, ``snapkv``, ``critical`` and ``expected`` also use
+    queries, and the other scores follow from the keys alone. The set is what a cache keeps after an
+    eviction at the end of the prompt, but here the queries of the prompt read it. So it is not
+    autoregressive: later tokens decide which columns a query reads. A row that does not see all
+    columns has fewer entries. Of equal scores (`patterns.rounded`) the first keys are taken.
 
     *Eviction.* With a block, the support of a query is the cache at its position during decoding.
     Keys arrive in order. When the cache holds k keys, it evicts those with the lowest scores until
@@ -100,10 +110,11 @@ class Columns(SupportMethod):
     for the others. Eviction takes the scores of k keys (l − k)/block times, ``h2o`` O(n·k·d).
     At most n·k numbers. Prices: one set is selected once, and a query reads at most k keys. With
     eviction, each of `block` queries pays its share of reading the cache (for ``key_norm`` and
-    ``cur``, of reading the stored norms), and ``h2o`` reads k sums.
+    ``cur``, of reading the stored norms), ``h2o`` reads k sums, and ``output`` reads values twice.
 
-    Queries and keys are those after rotation, each head chooses its own keys, and no score is
-    multiplied by norms of values. The authors' code [8]_ fits ``expected`` and ``leverage`` before
+    Queries and keys are those after rotation, and each head chooses its own keys; TOVA's code
+    averages over all heads of a layer. ``critical`` has no output projection W, so that ‖v‖₁ stands
+    for ‖Wv‖₁. The authors' code [8]_ fits ``expected`` and ``leverage`` before
     rotation, averages over the heads that share keys and multiplies ``expected`` and ``cur`` by
     norms of values. H2O's code reads the whole prompt before it evicts; SnapKV's keeps its whole
     window of queries (recent = window). studies/lm/peers.md compares the kept keys.
@@ -124,6 +135,10 @@ class Columns(SupportMethod):
        approximate leverage scores", arXiv:2507.08143, 2025; as in [8]_.
     .. [7] CurDKV, arXiv:2509.15038, 2025; as in [8]_.
     .. [8] NVIDIA/kvpress at 8bb29b9. For [1]_ to [7]_ the code was read, not the papers.
+    .. [9] M. Oren, M. Hassid, N. Yarden, Y. Adi, R. Schwartz, "Transformers are multi-state RNNs",
+       EMNLP 2024; schwartz-lab-NLP/TOVA, ``src/tova_cache.py``, at 9c7d09b.
+    .. [10] Y. Feng et al., "Identify critical KV cache in LLM inference from an output perturbation
+       perspective", arXiv:2502.03805, 2025; as in kvpress 0.5.5.
 
     Examples
     --------
@@ -154,6 +169,7 @@ class Columns(SupportMethod):
     window: int = integer(32)
     kernel_size: int = integer(5)
     pooling: str = one_of("average", ("average", "max"))
+    values: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def score(self) -> KeyScore:
@@ -187,6 +203,7 @@ class Columns(SupportMethod):
             SCALE,
             score.shift_invariant and SHIFT,
             score.all_logits and ORACLE,
+            score.of_values and SCORES_VALUES,
             (self.evicts and not score.all_logits) and AUTOREGRESSIVE,
             (score.keys_alone and not self.evicts) and ROW_LOCAL,  # caches evict unseen keys, too
             (self.evicts and not score.keys_alone) and PAST_QUERIES,
@@ -197,11 +214,11 @@ class Columns(SupportMethod):
         checks.one_of("by", self.by, tuple(SCORES))  # the checks of the base class ask the score
         super().__post_init__()
         for field in dataclasses.fields(self):
-            by, value = OPTIONS.get(field.name, self.by), getattr(self, field.name)
-            if self.by != by and value != field.default:
+            bys, value = OPTIONS.get(field.name, (self.by,)), getattr(self, field.name)
+            if self.by not in bys and value != field.default:
                 raise ValueError(
-                    f"{field.name} is a field of by={by!r} only, got {value!r} with "
-                    f"by={self.by!r}; the last keys of a query are `recent`"
+                    f"{field.name} is a field of by={' or '.join(map(repr, bys))} only, got "
+                    f"{value!r} with by={self.by!r}; the last keys of a query are `recent`"
                 )
         if self.kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {self.kernel_size}")
@@ -265,19 +282,21 @@ class Columns(SupportMethod):
         """Return the price of the scores; mass, a reference, has none.
 
         One set is chosen once. In a cache, each of `block` queries pays its share of an eviction,
-        and a running score reads what it stores with each key in the cache.
+        and a running score reads what it stores with each key in the cache; values are read again.
         """
-        n, l, d, _ = shape
+        n, l, d, c = shape
         assert self.k is not None
         score = self.score
         if not self.evicts:
             return Price(0.0, 0.0, score.one_set_work(shape) / n, 0.0)
         limits, kept = self._limits(self.k), NUMBER * score.stored * min(self.k, l) / n
+        counts = eviction.looked_at(Blocks.from_mask(shape.decoding, limits), limits)
         if score.running:
             per_query = self.held(shape.decoding)
             assert per_query is not None
-            return Price(0.0, float(score.stored * per_query.max()), 0.0, kept)
-        counts = eviction.looked_at(Blocks.from_mask(shape.decoding, limits), limits)
+            sums = float(score.stored * per_query.max())
+            again = c * counts[0].max(initial=0) / limits.block if score.of_values else 0.0
+            return Price(0.0, sums + float(again), 0.0, kept)
         reads = float(score.reads(*counts, d).max(initial=0)) / limits.block
         counts = eviction.looked_at(Blocks.from_mask(shape.rows, limits), limits)
         return Price(0.0, reads, score.work(*counts, d) / n, kept)

@@ -6,12 +6,12 @@ add one, write the class and its line in `SCORES`.
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from approx.checks import Array
-from approx.decoding.cache import Cache
+from approx.decoding.cache import Cache, softmax
 from approx.decoding.keys import KeptKeys
 from approx.estimate import exact
 from approx.estimate.masks import Mask
@@ -21,6 +21,7 @@ from approx.supports import eviction, patterns
 from approx.supports.eviction import Blocks, Limits
 
 NEIGHBOURS = 16  # keys per group of `cur`, as in KVPress
+EPSILON = 1e-4  # is added to attention in `critical`, as in KVPress
 RIDGE = 1e-2  # relative to the mean eigenvalue of KᵀK
 
 # (number of queries so far, keys, which of them may be evicted) → a score of each of these keys
@@ -44,7 +45,9 @@ class KeyScore:
     stored : int
         Numbers stored with each key for its score.
     running : bool
-        Whether every query reads and updates these numbers, so that there are always evictions.
+        Whether every query scores the keys that it reads, so that there are always evictions.
+    of_values : bool
+        Whether the score reads values: the field ``values`` is then (l, c).
     """
 
     label: ClassVar[str] = ""
@@ -53,6 +56,7 @@ class KeyScore:
     shift_invariant: ClassVar[bool] = False
     stored: ClassVar[int] = 0
     running: ClassVar[bool] = False
+    of_values: ClassVar[bool] = False
 
     def scorer(self, Q: Array, K: Array, first: Array, end: Array) -> Scorer:
         """Return a function that scores keys by the queries so far; it is called in order of time.
@@ -153,6 +157,61 @@ class HeavyHitters(KeyScore):
         return KeptKeys(d, c, limits, heavy=True, window=window)
 
 
+class LastAttention(KeyScore):
+    """The attention that the last query paid to each key in the cache (TOVA)."""
+
+    label = "columns of last attention (TOVA)"
+    shift_invariant = True
+    running = True
+
+    def scorer(self, Q: Array, K: Array, first: Array, end: Array) -> Scorer:
+        values = self._checked(len(K))
+
+        def score(come: int, keys: Array, free: Array) -> Array:
+            last = slice(max(come - 1, 0), come)
+            seen = (first[last, None] <= keys) & (keys < end[last, None])
+            if not seen.any():
+                return np.zeros(len(keys))
+            logits = np.where(seen, Q[last] @ K[keys].T, -np.inf)[0]
+            weights, V = softmax(logits), values[keys]
+            return self.of_weights(weights, V, weights @ V)
+
+        return score
+
+    def _checked(self, l: int) -> Array:
+        return np.zeros((l, 0))
+
+    def of_weights(self, weights: Array, V: Array, output: Array) -> Array:
+        """Return the score of each key, from weights (keys,), values (keys, c), and their mean."""
+        return weights
+
+    def cache(self, d: int, c: int, limits: Limits, window: int) -> Cache:
+        scores, again = self.of_weights, self.of_values
+        return KeptKeys(d, c, limits, scores=scores, rereads=again, window=window)
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputChange(LastAttention):
+    """p/(1 − p)·|o − v|: how far the output o of the last query moves if the key is evicted.
+
+    Without key j the weights are p_i/(1 − p_j), so that the output is o + p_j/(1 − p_j)·(o − v_j).
+    """
+
+    label = "columns of least output change"
+    of_values = True
+
+    values: Any
+
+    def _checked(self, l: int) -> Array:
+        return _values(self.values, l)
+
+    def of_weights(self, weights: Array, V: Array, output: Array) -> Array:
+        distance = np.sqrt(((output - V) ** 2).sum(axis=1))
+        change = np.full(len(weights), np.inf)  # if there is no other weight, nothing would be left
+        np.divide(weights * distance, 1 - weights, out=change, where=weights < 1)
+        return change
+
+
 @dataclasses.dataclass(frozen=True)
 class SnapKV(KeyScore):
     """The attention of the last `window` queries, pooled over neighbours (SnapKV)."""
@@ -203,6 +262,39 @@ class SnapKV(KeyScore):
 
     def one_set_work(self, shape: Shape) -> float:
         return float(shape.rows.counts[-self.window :].sum() * shape.d)
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticalKV(SnapKV):
+    """First SnapKV's score a; when half of the keys are chosen, (a + ε)·‖v‖₁ (CriticalKV).
+
+    Here a is a mean over queries. Keys that are kept anyway count among the first half.
+    """
+
+    label = "columns of critical keys (CriticalKV)"
+    stored = 1
+    of_values = True
+
+    values: Any
+    k: int
+    block: int | None
+
+    def scorer(self, Q: Array, K: Array, first: Array, end: Array) -> Scorer:
+        attention = super().scorer(Q, K, first, end)
+        norms = np.abs(_values(self.values, len(K))).sum(axis=1)
+
+        def score(come: int, keys: Array, free: Array) -> Array:
+            mean = attention(come, keys, free) / max(min(come, self.window), 1)
+            first_half = (self.k - (self.block or 0)) // 2 - np.count_nonzero(~free)
+            best = patterns.ranked(mean[free])[: max(first_half, 0)]
+            found = (mean + EPSILON) * norms[keys]
+            found[np.flatnonzero(free)[best]] = 2 * found.max(initial=0.0) or 1.0
+            return np.asarray(found)
+
+        return score
+
+    def reads(self, keys: Array, queries: Array, d: int) -> Array:
+        return super().reads(keys, queries, d) + keys
 
 
 class ExpectedAttention(KeyScore):
@@ -305,7 +397,10 @@ class GroupShare(KeysAlone):
 SCORES: dict[str, type[KeyScore]] = {
     "mass": AttentionMass,
     "h2o": HeavyHitters,
+    "tova": LastAttention,
+    "output": OutputChange,
     "snapkv": SnapKV,
+    "critical": CriticalKV,
     "expected": ExpectedAttention,
     "key_norm": KeyNorm,
     "key_diff": KeyDiff,
@@ -366,6 +461,14 @@ def _mass(Q: Array, K: Array, mask: Mask, first: Array, last: Array) -> Array:
         x[(first[rows, None] <= keys) & (keys < last[rows, None])] = 0.0
         mass[cols] += x.sum(axis=0)
     return mass
+
+
+def _values(values: Any, l: int) -> Array:
+    if values is None:
+        raise ValueError("by='critical' and by='output' score values: give V to approximate")
+    if len(values) != l:
+        raise ValueError(f"V must have one row for each of the {l} keys, got {len(values)}")
+    return np.asarray(values, np.float64)
 
 
 def _near_one(K: Array) -> Array:

@@ -261,7 +261,7 @@ def test_values_of_another_type(spec, message):
     ("columns(k=2, sinks=1, recent=2)", r"k counts sinks and recent keys too.*>= 3, got 2"),
     ("columns(k=4, by='h2o', recent=2, block=4)", r"recent keys and block too.*>= 5, got 4"),
     ("columns(by='snapkv', kernel_size=4)", "kernel_size must be odd, got 4"),
-    ("columns(by='h2o', window=8)", "window is a field of by=.snapkv. only"),
+    ("columns(by='h2o', window=8)", "window is a field of by=.snapkv. or"),
     ("cosformer(M=3)", "M must be >= 4, got 3"),
     ("eva(m=2, size=3)", "m follows from size: leave it out"),
     (

@@ -108,10 +108,10 @@ def at_most(method):
 def test_what_is_stored_is_the_price(spec):
     for n, l, d, c in ((7, 7, 2, 4), (4, 9, 3, 2)):
         method = Sizes(l).method(spec)
-        Q, K, _ = t.arrays(n, l, d, c)
+        Q, K, V = t.arrays(n, l, d, c)
         for _, mask in masks(n, l, method):
             stored = method.price(n=n, l=l, d=d, c=c, mask=mask).stored
-            found = method.approximate(Q, K, mask=mask, rng=0).parameters / n
+            found = method.approximate(Q, K, mask=mask, rng=0, V=V).parameters / n
             if at_most(method):
                 assert found <= stored * (1 + 1e-14)
             else:

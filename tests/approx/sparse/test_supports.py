@@ -77,7 +77,7 @@ def test_of_fewer_keys_than_k_all_are_read(spec, mask):
     for l in range(1, 7):
         Q, K, V = x[:, :l]
         A, price = (
-            method.approximate(Q, K, mask=mask, rng=1),
+            method.approximate(Q, K, mask=mask, rng=1, V=V),
             method.price(n=l, l=l, d=3, mask=mask),
         )
         by_blocks = spec.startswith(("chunk", "strided", "sampl"))
@@ -89,7 +89,8 @@ def test_of_fewer_keys_than_k_all_are_read(spec, mask):
         if isinstance(method, SupportMethod) and price is not None:  # its bound, or what there is
             assert A.nnz <= price.stored * l <= A.mask.entries, l
         if mask and AUTOREGRESSIVE in method.tags:  # a plan for long prompts answers short ones
-            cut = method.approximate(x[0], x[1], mask=mask, rng=1).attend(x[2])[:l]
+            whole = method.approximate(x[0], x[1], mask=mask, rng=1, V=x[2])
+            cut = whole.attend(x[2])[:l]
             np.testing.assert_allclose(cut, A.attend(V), rtol=1e-12, atol=1e-13)
 
 
@@ -140,7 +141,7 @@ def test_rounding_does_not_break_ties(spec):
         if parse(spec).refusal and not mask:
             continue
         want, *others = (
-            parse(spec).approximate(q, k, mask=mask).to_dense()
+            parse(spec).approximate(q, k, mask=mask, V=K).to_dense()
             for q, k in ((Q, K), (Q / 3, 3 * K), (Q @ R, K @ R), (Q * 7 @ R, K / 7 @ R))
         )
         for got in others:  # logits ≤ 5 with rounding errors of some 30 eps; fits amplify them

@@ -29,11 +29,18 @@ def settled(draw, by, evicts, least=1):
     few = sinks + max(recent, 1) + block - 1 if evicts else sinks + recent
     assume(max(few, 1) <= l)
     fields = {"sinks": sinks, "recent": recent, "block": block}
-    if by == "snapkv":
+    if by in ("snapkv", "critical"):
         fields["window"] = draw(st.integers(1, 4))
         fields["kernel_size"] = draw(st.sampled_from([1, 3, 5]))
         fields["pooling"] = draw(st.sampled_from(["average", "max"]))
     return Q, K, mask, Columns(draw(st.integers(max(few, 1), l)), by, **fields)
+
+
+RUNNING = [by for by, score in SCORES.items() if score.running]
+
+
+def values(l):
+    return np.random.default_rng(9).uniform(-1, 1, (l, 2))
 
 
 def twin(Q, K, mask, method):
@@ -41,7 +48,7 @@ def twin(Q, K, mask, method):
     pool = "max" if method.pooling == "max" else "mean"
     return naive.columns(
         Q, K, mask, method.k, method.by, method.sinks, method.recent, method.block,
-        method.window, method.kernel_size, pool,
+        method.window, method.kernel_size, pool, values(len(K)),
     )  # fmt: skip
 
 
@@ -56,7 +63,7 @@ def test_scores_are_pooled_over_free_keys_alone(pooling, pooled):
 @pytest.mark.kernel
 @pytest.mark.parametrize(
     ("by", "evicts"),
-    [(by, evicts) for by in SCORES for evicts in (False, True) if evicts or by != "h2o"],
+    [(by, evicts) for by in SCORES for evicts in (False, True) if evicts or by not in RUNNING],
 )
 @some
 @given(data=st.data())
@@ -64,7 +71,7 @@ def test_one_set_and_eviction_by_their_definition(by, evicts, data):
     Q, K, mask, method = data.draw(settled(by, evicts))
     want = twin(Q, K, mask, method)
     assume(want is not None)
-    on = support(method.approximate(Q, K, mask=mask))
+    on = support(method.approximate(Q, K, mask=mask, V=values(len(K))))
     np.testing.assert_array_equal(on, want)
     assert on.sum(axis=1).max() <= method.k
 
@@ -74,11 +81,11 @@ def test_a_longer_text_by_its_definition(by):
     """So that groups of 16 keys, queries before the last ones and keys between cuts are several."""
     rng = np.random.default_rng(8)
     Q, K = rng.standard_normal((30, 4)), rng.standard_normal((50, 4))
-    last = {"window": 6} if by == "snapkv" else {}
+    last = {"window": 6} if by in ("snapkv", "critical") else {}
     for block in (None, 1, 4):
         method = Columns(24, by, sinks=2, recent=3, block=block, **last)
         for mask in (Mask.causal(30, 50), Mask.window(30, 50, 29), Mask.full(30, 50)):
-            on = support(method.approximate(Q, K, mask=mask))
+            on = support(method.approximate(Q, K, mask=mask, V=values(50)))
             np.testing.assert_array_equal(on, twin(Q, K, mask, method))
 
 
@@ -89,9 +96,9 @@ def test_without_queries_the_scores_of_queries_keep_the_last_keys():
     rng = np.random.default_rng(0)
     Q, K = rng.standard_normal((1, 3)), rng.standard_normal((20, 3))
     want = support(parse("sink_window(k=6, sinks=2)").approximate(Q, K, mask="causal"))
-    for by in ("h2o", "snapkv", "expected"):
-        method = Columns(6, by, sinks=2, block=1)
-        np.testing.assert_array_equal(support(method.approximate(Q, K, mask="causal")), want)
+    for by in ("h2o", "tova", "output", "snapkv", "expected"):
+        found = Columns(6, by, sinks=2, block=1).approximate(Q, K, mask="causal", V=values(20))
+        np.testing.assert_array_equal(support(found), want)
 
 
 def test_snapkv_on_a_head_is_what_its_authors_keep():
@@ -147,6 +154,38 @@ def test_a_gaussian_that_is_fitted_in_parts_is_that_of_the_whole():
 @pytest.mark.parametrize("score", [x for x in SCORES.values() if x.keys_alone])
 def test_keys_of_zeros_have_scores(score):
     assert np.isfinite(score().of_keys(np.zeros((20, 3)))).all()
+
+
+def test_the_output_change_of_one_key_is_that_of_a_softmax_without_it():
+    rng = np.random.default_rng(4)
+    logits, V = 2 * rng.standard_normal(9), rng.standard_normal((9, 3))
+
+    def output(keys):
+        weights = np.exp(logits[keys])
+        return weights @ V[keys] / weights.sum()
+
+    every = np.arange(9)
+    want = [np.linalg.norm(output(np.delete(every, j)) - output(every)) for j in every]
+    weights = np.exp(logits) / np.exp(logits).sum()
+    found = SCORES["output"](V).of_weights(weights, V, weights @ V)
+    # outputs near 1, times p/(1 − p) ≤ 4: some ten roundings on each side
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-13)
+    one = SCORES["output"](V).of_weights(np.array([1.0, 0.0]), V[:2], V[0])
+    assert one.tolist() == [np.inf, 0.0]  # nothing would be left
+
+
+def test_values_reach_the_scores_of_parts_and_of_heads_or_are_asked_for():
+    x = next(inputs.sample("smollm2").heads()).first(80)
+    method = parse("columns(k=8, by='output')")
+    V = np.random.default_rng(0).standard_normal((80, 3))
+    alone = support(method.approximate(x.Q, x.K, mask="causal", V=V))
+    both = parse(f"scatterbrain(low_rank=zero(), sparse={method})")
+    np.testing.assert_array_equal(support(both.approximate(x.Q, x.K, mask="causal", V=V)), alone)
+    assert (support(x.approximate(method)) != alone).any()  # by its own values
+    assert str(Columns(8, "output", values=V)) == str(method)
+    for wrong, message in ((None, "give V to approximate"), (V[1:], "one row for each of the 80")):
+        with pytest.raises(ValueError, match=message):
+            both.approximate(x.Q, x.K, mask="causal", V=wrong)
 
 
 # Fields and prices
