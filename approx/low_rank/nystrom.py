@@ -1,12 +1,14 @@
 """Nyström's method: the kernel matrix of all points from the kernel with a few landmarks."""
 
 import dataclasses
+import hashlib
 import warnings
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
 
+from approx import checks
 from approx.checks import Array
 from approx.estimate.distances import half_square, squared_distances
 from approx.estimate.low import Factors
@@ -14,7 +16,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.low_rank.pivots import cholesky
 from approx.method import MOST_KEYS, Label, Method, Size
-from approx.method.fields import integer, one_of
+from approx.method.fields import integer, ruled
 from approx.method.prices import Price, Shape, low_rank
 from approx.method.tags import BY_ROW, RANDOM, ROTATION
 
@@ -22,6 +24,35 @@ LANDMARKS = ("uniform", "kmeans", "leverage")
 LLOYD = 10  # iterations of k-means
 EXACT = 1024  # up to this number of points, leverage scores are exact
 SAMPLE = 8  # times k: the number of points in each sample of the recursion
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Landmarks:
+    """Landmarks that are given.
+
+    Parameters
+    ----------
+    points : (count, d)
+        One landmark per row, count ≥ 1.
+    """
+
+    points: Any
+
+    def __post_init__(self) -> None:
+        points = checks.array("landmarks", self.points, ndim=2).astype(np.float64)
+        if not points.size:
+            raise ValueError(f"landmarks must hold a point, got shape {points.shape}")
+        object.__setattr__(self, "points", points)
+
+    def __repr__(self) -> str:
+        digest = hashlib.sha256(self.points.tobytes()).hexdigest()[:8]
+        return f"Landmarks({len(self.points)} of width {self.points.shape[1]}, {digest})"
+
+
+def _checked(name: str, value: Any) -> str | Landmarks:
+    if isinstance(value, str):
+        return checks.one_of(name, value, LANDMARKS)
+    return value if isinstance(value, Landmarks) else Landmarks(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +64,13 @@ class Nystrom(Method):
     Parameters
     ----------
     rank : int, optional
-        Number of landmarks, at most all points; None: a budget fills it.
-    landmarks : {"uniform", "kmeans", "leverage"}
+        Number of landmarks, at most all points; None: a budget fills it. It is left out if
+        landmarks are given.
+    landmarks : {"uniform", "kmeans", "leverage"} or array_like (count, d)
         ``uniform`` draws distinct rows of Q and K. ``kmeans`` takes centroids of the rows of Q and
         K, after ten of Lloyd's iterations from k-means++. ``leverage`` draws distinct rows in turn
         with probabilities ∝ their ridge leverage scores (G (G + γI)⁻¹)_ii, which finds rare points.
+        An array has points of your own, in any number, scaled as Q and K are.
     block : int, optional
         Keys per block, if landmarks must come from the past. Key 0 is the first landmark. Each
         block after the first gives one landmark, chosen among its keys by the same rule, until
@@ -67,8 +100,9 @@ class Nystrom(Method):
     about 4·rank points of half of the points, of half of these, and so on. k and the samples are
     smaller than in [2]_ by a factor log rank, so its theorem does not hold here.
 
-    Landmarks from all tokens contain the future, so no language model can run the method token by
-    token; a mask hides entries but changes no landmark. With ``block`` a model can run it. Then
+    Given landmarks draw nothing and depend on no token, so a language model can run the method.
+    Landmarks from all tokens contain the future, so no model can run it token by token; a mask
+    hides entries but changes no landmark. With ``block`` a model can run it, too. Then
     z_1, z_2, … have the order of their blocks, and G(Z, Z) = C Cᵀ with C lower triangular. So the
     first r features of φ(x) = C⁻¹ G(Z, x) follow from the first r landmarks. If query i uses r_i,
 
@@ -100,6 +134,12 @@ class Nystrom(Method):
     >>> Nystrom(rank=2).approximate([[0.0], [0.5]], [[0.5]], rng=0).to_dense().round(6)
     array([[1.      ],
            [1.284025]])
+
+    The queries and keys themselves, given:
+
+    >>> Nystrom(landmarks=[[0.0], [0.5]]).approximate([[0.0], [0.5]], [[0.5]]).to_dense().round(6)
+    array([[1.      ],
+           [1.284025]])
     """
 
     name: ClassVar[str] = "nystrom"
@@ -108,22 +148,46 @@ class Nystrom(Method):
         "nystrom()",
         "nystrom(block=2)",
     )
-    sized_by = Size("rank", counts="rank", most=lambda n, l: MOST_KEYS)
+    sized_by = Size("rank", counts="rank", most=lambda n, l: MOST_KEYS, instead=("given",))
 
     rank: int | None = None
-    landmarks: str = one_of("uniform", LANDMARKS)
+    landmarks: Any = ruled("uniform", _checked)
     block: int | None = integer()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.given and (self.rank, self.block) != (None, None):
+            raise ValueError("rank and block follow from given landmarks: leave them out")
+
+    @property
+    def given(self) -> bool:
+        """Whether landmarks are given."""
+        return isinstance(self.landmarks, Landmarks)
 
     @property
     def tags(self) -> frozenset[str]:
+        if self.given:
+            return BY_ROW
         return frozenset({RANDOM, ROTATION}) | (BY_ROW if self.block is not None else frozenset())
+
+    def _count(self, points: int) -> int:
+        """Return the number of landmarks for a number of queries and keys."""
+        return len(self.landmarks.points) if self.given else min(self.rank or 0, points)
+
+    def _chosen(self, a: Array, b: Array, rng: np.random.Generator) -> Array:
+        """Return distinct landmarks for queries a and keys b."""
+        if not self.given:
+            points = _distinct(np.vstack([a, b]))
+            return choose(points, min(self.rank or 0, len(points)), self.landmarks, rng)
+        if (shape := self.landmarks.points.shape)[1] != a.shape[1]:
+            raise ValueError(f"landmarks must have d={a.shape[1]} columns, got shape {shape}")
+        return _distinct(self.landmarks.points)
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         a, b = (x.astype(np.float64) for x in (q, k))
         if self.block is not None:
             return Parts(self._causal(a, b, self.block, mask, rng, q.dtype))
-        points = _distinct(np.vstack([a, b]))
-        Z = choose(points, min(self.rank or 0, len(points)), self.landmarks, rng)
+        Z = self._chosen(a, b, rng)
         w, U = scipy.linalg.eigh(gaussian(Z, Z), check_finite=False)
         kept = w > len(Z) * np.finfo(np.float64).eps * w[-1]
         root = U[:, kept] / np.sqrt(w[kept])
@@ -159,12 +223,14 @@ class Nystrom(Method):
         The features of the keys are multiplied by the inverse. With ``block`` each query has its
         own part of the inverse, so the features of queries are multiplied by a factor of it, too.
         """
-        if self.rank is None:
+        if self.is_template:
             return None
         n, l, d, _ = shape
-        rank = min(self.rank, n + l)
+        rank = self._count(n + l)
         both = float(rank * (d + rank))
-        if self.block is None:
+        if self.given:
+            chosen = 0.0
+        elif self.block is None:
             chosen = work_of_choice(n + l, rank, self.landmarks, d)
         else:
             count = min(rank, l // self.block) - 1
@@ -175,7 +241,7 @@ class Nystrom(Method):
 
     def _workspace(self, shape: Shape) -> int:
         points = shape.n + shape.l
-        rank = min(self.rank or 0, points)
+        rank = self._count(points)
         leverage = self.landmarks == "leverage"
         wide = min(points, max(EXACT, SAMPLE * rank)) if leverage else rank
         return 8 * (6 * points * rank + 4 * wide**2)

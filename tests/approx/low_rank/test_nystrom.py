@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, strategies as st
 from small import drawn
 
-from approx import Mask
+from approx import Mask, parse
 from approx.estimate.distances import squared_distances
 from approx.low_rank import nystrom
 from approx.low_rank.nystrom import LANDMARKS, Nystrom, choose, gaussian, leverage_scores
+from approx.method.tags import AUTOREGRESSIVE
 
 EPS = np.finfo(float).eps
 every_choice = pytest.mark.parametrize("landmarks", LANDMARKS)
@@ -74,6 +75,63 @@ def test_repeated_points_count_once(landmarks):
     A = Nystrom(7, landmarks).approximate(Q, Q, rng=0)
     assert A.rank == 4
     assert_exact(A.to_dense(), naive.kernel(Q, Q), Q, Q, 4)
+
+
+# Landmarks of one's own
+
+
+def test_given_landmarks_are_those_of_a_rule():
+    Q, K = drawn(9, 7, 3)
+    points = np.unique(np.vstack([Q, K]), axis=0)
+    for rule in LANDMARKS:
+        Z = choose(points, 4, rule, np.random.default_rng(5))
+        own = Nystrom(landmarks=Z[::-1])
+        want = Nystrom(4, rule).approximate(Q, K, rng=5)
+        np.testing.assert_allclose(own.approximate(Q, K).to_dense(), want.to_dense(), rtol=1e-9)
+        assert own.price(n=9, l=7, d=3).reads == Nystrom(4).price(n=9, l=7, d=3).reads
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_means_of_segments_by_the_plain_formula(count):
+    """More landmarks than tokens, too, and a repeated one, which counts once."""
+    Q, K = drawn(12, 12, 2)
+    means = [part.mean(axis=0) for part in np.array_split(np.vstack([Q, K]), min(count, 6))]
+    Z = np.vstack([means, drawn(max(count - 6, 1), 1, 2, seed=3)[0], means[:1]])
+    estimate = Nystrom(landmarks=Z).approximate(Q, K, mask="causal")
+    Z = np.unique(Z, axis=0)
+    middle = np.linalg.pinv(naive.kernel(Z, Z), rcond=1e-13, hermitian=True)
+    want = np.tril(naive.kernel(Q, Z) @ middle @ naive.kernel(Z, K))
+    # where fewer landmarks are independent than given, both invert up to their own cut
+    tolerance = 1e-9 if count < 40 else 1e-5
+    np.testing.assert_allclose(estimate.to_dense(), want, rtol=0, atol=tolerance)
+
+
+def test_rows_with_given_landmarks_depend_on_no_other_token():
+    Q, K = drawn(8, 8, 3)
+    method = Nystrom(landmarks=drawn(4, 1, 3, seed=1)[0])
+    whole = method.approximate(Q, K, mask="causal", rng=0).to_dense()
+    start = method.approximate(Q[:5], K[:5], mask="causal", rng=1).to_dense()
+    np.testing.assert_allclose(whole[:5, :5], start, rtol=1e-12)
+    assert method.deterministic
+    assert AUTOREGRESSIVE in method.tags
+    assert not method.is_template
+
+
+def test_landmarks_that_cannot_be_used():
+    Z = np.ones((2, 3))
+    assert parse("nystrom(landmarks=[[1.0, 2.0]])").landmarks.points.shape == (1, 2)
+    assert str(Nystrom(landmarks=Z)) != str(Nystrom(landmarks=2 * Z))
+    for wrong, message in (
+        ({"rank": 2, "landmarks": Z}, "rank and block follow from given landmarks"),
+        ({"landmarks": Z, "block": 4}, "rank and block follow from given landmarks"),
+        ({"landmarks": np.ones(3)}, "landmarks must have 2 dimensions"),
+        ({"landmarks": np.ones((0, 3))}, "landmarks must hold a point"),
+        ({"landmarks": Z * np.nan}, "landmarks must be finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Nystrom(**wrong)
+    with pytest.raises(ValueError, match=r"landmarks must have d=2 columns, got shape \(2, 3\)"):
+        Nystrom(landmarks=Z).approximate(*drawn(4, 4, 2))
 
 
 # The formula
