@@ -1,0 +1,69 @@
+"""What to deploy if bandwidth is scarce, if memory is, and if neither is."""
+
+import math
+from collections.abc import Hashable
+from typing import Any
+
+import pandas as pd
+
+from figures.words.numbers import or_infinity
+from figures.words.translation import mark, tr
+
+NEGLIGIBLE = {"kl": 0.01, "attention_tv": 0.01}  # errors so small are called negligible
+ERRORS = {"kl": mark("KL"), "attention_tv": mark("tv")}
+LEAST = {  # by what is scarce: the column that is limited, and the sentence
+    "bytes_read": mark(
+        "If bandwidth is scarce: {name}. Of the measured choices that read at most {limit:,.0f} "
+        "bytes per new query of a group of heads, it has the least {error}, {value}."
+    ),
+    "bytes": mark(
+        "If memory is scarce: {name}. Of the measured choices whose cache holds at most "
+        "{limit:,.0f} bytes for a group of heads, it has the least {error}, {value}."
+    ),
+}
+NONE = {
+    "bytes_read": mark("If bandwidth is scarce: no measured choice reads at most {limit:,.0f} "
+                       "bytes per new query of a group of heads."),
+    "bytes": mark("If memory is scarce: no measured choice has a cache of at most {limit:,.0f} "
+                  "bytes for a group of heads."),
+}  # fmt: skip
+
+NEITHER = mark(
+    "If neither is scarce: {name}. It reads {share:.0%} of what exact attention reads, and no "
+    "measured choice that reads less has a {error} of at most {most}; its own is {value}."
+)
+EXACT = mark(
+    "If neither is scarce: exact attention. No cheaper measured choice has a {error} of at most "
+    "{most}."
+)
+
+
+def sentences(table: pd.DataFrame, limit: float, error: str = "kl") -> list[str]:
+    """Return what to use if bandwidth is scarce, if memory is, and if neither is.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row per measured choice: ``name``; ``bytes_read`` and ``bytes`` of a group of heads; and
+        the error, NaN where it is not measured. The row with the most bytes read is exact.
+    limit : float
+        Bytes that may be read per new query, and that may be held, for a group of heads.
+    error : {"kl", "attention_tv"}
+    """
+    rows = table.dropna(subset=[error]).to_dict("records")
+    said = []
+    for scarce, sentence in LEAST.items():
+        fits = [row for row in rows if row[scarce] <= limit * (1 + 1e-9)]
+        best = min(fits, key=lambda row: row[error], default=None)
+        said.append(_of(sentence if best else NONE[scarce], best, error, limit=limit))
+    exact, most = max(row["bytes_read"] for row in rows), NEGLIGIBLE[error]
+    cheap = [row for row in rows if row[error] <= most and row["bytes_read"] < exact]
+    best = min(cheap, key=lambda row: row["bytes_read"], default=None)
+    share = best["bytes_read"] / exact if best else 1.0
+    return [*said, _of(NEITHER if best else EXACT, best, error, share=share, most=most)]
+
+
+def _of(sentence: str, row: dict[Hashable, Any] | None, error: str, **known: float) -> str:
+    best: dict[Hashable, Any] = {"name": "", error: 0.0} if row is None else row
+    value = or_infinity(best[error] if math.isfinite(best[error]) else None, ".2g")
+    return tr(sentence, name=best["name"], error=tr(ERRORS[error]), value=value, **known)
