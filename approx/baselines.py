@@ -34,6 +34,11 @@ class Zero(Baseline):
     -----
     The estimate is biased and deterministic. Cost: none, rank 0.
     Source: a definition.
+
+    Examples
+    --------
+    >>> Zero().approximate([[1.0]], [[1.0]]).to_dense()
+    array([[0.]])
     """
 
     name: ClassVar[str] = "zero"
@@ -56,6 +61,11 @@ class One(Baseline):
     Under a mask each query attends equally to the keys that it sees. The estimate is biased and
     deterministic. Cost: n + l numbers, rank 1.
     Source: a definition.
+
+    Examples
+    --------
+    >>> One().approximate([[1.0]], [[1.0]]).to_dense()
+    array([[1.]])
     """
 
     name: ClassVar[str] = "one"
@@ -74,6 +84,12 @@ class Constant(Baseline):
     -----
     Under a mask it is the mean inside the mask. Cost: 2·n·l·d operations, streamed.
     Source: a definition.
+
+    Examples
+    --------
+    >>> Constant().approximate([[1.0], [1.0]], [[0.0], [1.0]]).to_dense().round(3)
+    array([[1.859, 1.859],
+           [1.859, 1.859]])
     """
 
     name: ClassVar[str] = "constant"

@@ -138,6 +138,11 @@ def pareto_k(draws: ArrayLike) -> float:
     float
         −inf if the tail is constant.
 
+    Raises
+    ------
+    ValueError
+        There are fewer than 25 draws, or a draw is not finite.
+
     Notes
     -----
     Status: an estimate with a standard error of about (1 + k)/√(tail size), shrunk to ½ with a

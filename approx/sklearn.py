@@ -97,7 +97,13 @@ class SoftmaxKernelSampler(
         return self
 
     def transform(self, X: ArrayLike) -> Array:
-        """Return φ(X), (n, n_components)."""
+        """Return φ(X), (n, n_components).
+
+        Raises
+        ------
+        ValueError
+            A feature is above the range of the dtype.
+        """
         check_is_fitted(self)
         x: Array = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         x = x * math.sqrt(self.scale_)

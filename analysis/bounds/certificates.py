@@ -70,6 +70,11 @@ def row_bounds(
         - ``numbers``, ``bits``: numbers, and bits of codes, that were read from the `PageBoxes`
         - ``reason``: why there is no bound, or ""
 
+    Raises
+    ------
+    ValueError
+        Shapes do not fit, or V is given and ``known`` has no boxes of values.
+
     Notes
     -----
     *Support*: the estimate is exact on the keys S, perhaps with weights, and 0 elsewhere. Let M be

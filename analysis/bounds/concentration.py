@@ -66,6 +66,11 @@ def upper(
     (…)
         At most 1.
 
+    Raises
+    ------
+    ValueError
+        A number is outside [0, 1], N < b, or b < 2 for kind "normal", which needs a variance.
+
     Notes
     -----
     ``empirical_bernstein`` is 1 for b < 2. Cost: O(b) per sample; about 400·b logarithms for

@@ -77,7 +77,21 @@ class ReadEntries:
 
 
 def draws(estimate: Approximation, q: Array, k: Array, method: Sampled) -> ReadEntries:
-    """Return the held and the drawn keys of an estimate, given the method that made it."""
+    """Return the held and the drawn keys of an estimate, given the method that made it.
+
+    Raises
+    ------
+    ValueError
+        No bound is proved for this method's draws, or the method did not make this estimate.
+
+    Examples
+    --------
+    >>> method = Sampled(k=2)
+    >>> Q, K = np.zeros((1, 1)), np.zeros((5, 1))
+    >>> found = draws(method.approximate(Q, K, rng=0), Q, K, method)
+    >>> found.count, found.population, found.times
+    (array([2]), array([5]), array([1, 1]))
+    """
     _possible(method)
     support = estimate.correction
     wrong = ValueError(f"the estimate is not one that {method} makes of these Q and K")

@@ -48,6 +48,15 @@ def low_rank(weights: Weights, m: int, *, sums_to_one: bool = True) -> float:
     -----
     Cost: the singular values of the matrix, or of its dyadic rectangles down to max(m, 16) keys.
     The weights cache them for other m.
+
+    Examples
+    --------
+    Each of 8 queries attends to a key of its own; 4 states can represent half of them.
+
+    >>> import numpy as np
+    >>> one = Weights(900.0 * np.eye(8), np.eye(8))
+    >>> [round(low_rank(one, m), 3) for m in (0, 4, 8)]
+    [0.707, 0.354, 0.0]
     """
     checks.integer("m", m, least=0)
     if weights.mask.is_full:
@@ -59,6 +68,14 @@ def levels(weights: Weights, rank: int, partition: Partition) -> float:
     """Return a lower bound of attention_tv for any hierarchical estimate with this rank per block.
 
     Keys that are near in the partition count as exact.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from approx.hierarchical.partition import partition
+    >>> one = Weights(900.0 * np.eye(8), np.eye(8)[[4, 5, 6, 7, 0, 1, 2, 3]])
+    >>> [round(levels(one, r, partition(one.mask, 1, 0)), 3) for r in (1, 4)]
+    [0.375, 0.0]
     """
     return _tails(weights, partition, checks.integer("rank", rank, least=0), 2.0)
 

@@ -48,6 +48,14 @@ def off_support(estimate: Approximation, Q: ArrayLike, K: ArrayLike) -> OffSuppo
     residual singular values and left vectors. If A and B > 0 are the row sums of the exact row and
     of the estimate, whose entries may be negative, then tv ≤ ½(Δ + |A − B|)/B. Of a mechanism,
     whose rows are used as they are, tv ≤ Δ/2. Cost: O(n·l·d), by row stripes.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> x = [[0.0], [1.0]]
+    >>> estimate = parse("truncated_svd(rank=1, space='attention')").approximate(x, x)
+    >>> off_support(estimate, x, x).tv.round(3)
+    array([0.155, 0.125])
     """
     q, k = (x.astype(np.float64) for x in queries_keys(estimate, Q, K))
     parts = [_dropped(estimate, q, k, rows) for rows in exact.stripes(len(q), len(k))]

@@ -106,6 +106,11 @@ def upper_bounds(
         - ``kind``, ``delta``
         - ``assumes``: the assumption that the bounds need and that is not checked
 
+    Raises
+    ------
+    ValueError
+        No bound is proved for the method, or the method did not make this estimate.
+
     Notes
     -----
     Each of the three bounds holds with probability 1 − δ; together they fail with probability 3δ

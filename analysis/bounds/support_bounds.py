@@ -31,6 +31,14 @@ def entries(weights: Weights, count: int) -> float:
     """Return the least mean attention lost by a support with `count` entries in all rows together.
 
     The best such support holds the largest entries of the whole matrix.
+
+    Examples
+    --------
+    One row attends to one key, the other to all four:
+
+    >>> flat = Weights([[900.0], [0.0]], [[1.0], [0.0], [0.0], [0.0]])
+    >>> [round(entries(flat, count), 3) for count in (0, 1, 3, 5)]
+    [1.0, 0.5, 0.25, 0.0]
     """
     return weights.lost(weights.largest(checks.integer("count", count, least=0)))
 
@@ -39,6 +47,12 @@ def keys(weights: Weights, k: int) -> float:
     """Return the least mean attention lost by a support of at most k keys per row.
 
     `top_k` attains it.
+
+    Examples
+    --------
+    >>> flat = Weights([[900.0], [0.0]], [[1.0], [0.0], [0.0], [0.0]])
+    >>> [round(keys(flat, k), 3) for k in (1, 2, 4)]
+    [0.375, 0.25, 0.0]
     """
     checks.integer("k", k, least=0)
     return weights.lost(sum(_best(P, k) for _, P in weights.stripes()))
@@ -59,6 +73,12 @@ def columns(weights: Weights, k: int) -> float:
     (those around the position if the mask does not look back). The set holds the k − r keys with
     the most attention from queries whose window does not contain them. The function returns the
     least loss over r. Keys of the set that a query does not see still count.
+
+    Examples
+    --------
+    >>> flat = Weights([[0.0]] * 4, [[0.0]] * 4, mask="causal")
+    >>> [round(columns(flat, k), 3) for k in (0, 1, 2)]  # 1 + 1/2 + 1/3 + 1/4 in the first column
+    [1.0, 0.479, 0.208]
     """
     checks.integer("k", k, least=0)
     n, l = weights.mask.shape
@@ -94,6 +114,13 @@ def blocks(weights: Weights, k: int, block: int) -> float:
     A query reads any k − block of the keys before its block, and the keys of its block up to its
     own. ``columns(by="mass", block=block)`` without sinks attains it. A set may hold keys that the
     set before did not hold, so that a cache could not always provide it (`evicting` has that).
+
+    Examples
+    --------
+    >>> q = [[900.0], [-900.0], [900.0]]
+    >>> ask = Weights(q, [[1.0], [-1.0], [0.0]], mask="causal")
+    >>> round(blocks(ask, 2, 1), 3), round(evicting(ask, 2), 3)
+    (0.0, 0.0)
     """
     checks.integer("k", k, least=1)
     checks.integer("block", block, least=1, most=k)
@@ -197,6 +224,12 @@ def pages(weights: Weights, count: int, size: int) -> float:
     """Return the least mean attention lost by a support of `count` whole pages of keys per row.
 
     ``pages(by="mass")`` attains it.
+
+    Examples
+    --------
+    >>> flat = Weights([[0.0]], [[0.0]] * 8)
+    >>> round(pages(flat, 1, 2), 3)
+    0.75
     """
     checks.integer("count", count, least=0)
     checks.integer("size", size, least=1)
@@ -211,6 +244,12 @@ def lines(weights: Weights, k: int) -> float:
     A line is a key for all queries or a diagonal. Together, k lines hold at most the sum of the k
     lines with the most attention, and in each row at most its k largest weights. If lines cross,
     neither bound is attained.
+
+    Examples
+    --------
+    >>> flat = Weights([[0.0]] * 3, [[0.0]] * 3, mask="causal")
+    >>> [round(lines(flat, k), 3) for k in (1, 2)]  # the first key holds 1 + 1/2 + 1/3
+    [0.389, 0.111]
     """
     checks.integer("k", k, least=0)
     nothing = np.zeros(0, int)

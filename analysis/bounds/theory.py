@@ -338,6 +338,12 @@ def gap_scale(logits: Array) -> tuple[float, float, int]:
     At inverse temperature b the sum over keys of e^{−bΔ} is b∫e^{−bΔ}N(Δ)dΔ. Because N(Δ) ≤ e^{βΔ},
     the largest weight is at least 1 − β/b for b > β. Because N(Δ) = e^{βΔ} at some Δ, the largest
     weight is at most e^{bΔ}/N(Δ) = e^{−(β − b)Δ} for b < β.
+
+    Examples
+    --------
+    >>> beta, gap, count = gap_scale(np.array([3.0, 1.0, 1.0]))
+    >>> round(beta, 6), gap, count  # log(3)/2
+    (0.549306, 2.0, 3)
     """
     gaps = np.sort(logits.max() - logits)[1:]
     if not len(gaps):
@@ -595,6 +601,13 @@ def predictions(
     that leave the logits unchanged, the code takes the one with the least B.
 
     Cost: O(n·l·min(n, l)) per head for decompositions, and several n × l matrices in memory.
+
+    Examples
+    --------
+    >>> from analysis.inputs import gaussian
+    >>> found = predictions(gaussian(64, 8, rng=0), keys=8)
+    >>> found.set_index("theory").met["rank"], len(found)
+    (np.True_, 14)
     """
     checks.instance("inputs", inputs, Head | Heads, "a Head or Heads")
     inputs.require_no_sinks("theory")

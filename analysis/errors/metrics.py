@@ -276,6 +276,15 @@ def compare_all(
     Notes
     -----
     The product is divided by t, instead of Q and K by √t: a logit may differ by rounding.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> Q = np.array([[1.0]])
+    >>> hot, cold = (parse("one()").approximate(Q / t**0.5, Q / t**0.5) for t in (1e9, 1.0))
+    >>> [round(x["kernel_relative_max"], 6) for x in compare_all(
+    ...     [hot, cold], Q, Q, temperatures=[1e9, 1.0])]
+    [0.0, 0.632121]
     """
     spectral, jobs = checks.flag("spectral", spectral), checks.integer("jobs", jobs, least=1)
     comparison = Comparison.from_estimates(

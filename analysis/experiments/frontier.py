@@ -117,6 +117,14 @@ def costs(x: Head, method: Method, estimates: Sequence[Approximation]) -> list[f
 def guarded_reads(x: Head, method: Method, rng: Rng = None) -> pd.DataFrame:
     """Return the reads of a guarded method in each row of a head, and the bound that it found.
 
+    Parameters
+    ----------
+    x : Head
+    method : Guarded
+        A method with a size.
+    rng : optional
+        As for `approximate`.
+
     Returns
     -------
     DataFrame
@@ -134,6 +142,15 @@ def guarded_reads(x: Head, method: Method, rng: Rng = None) -> pd.DataFrame:
     - all other keys and values, if the bound is not small enough.
 
     Codes are counted by their bits. Boxes of values are not needed.
+
+    Examples
+    --------
+    >>> from analysis.inputs import gaussian
+    >>> from approx import parse
+    >>> x = gaussian(64, 4, rng=0)
+    >>> found = guarded_reads(x, parse("guarded(top_k(k=32), tv=0.5, size=8)"))
+    >>> bool(found.exact.any()), bool((found.share < 1).any())
+    (False, True)
     """
     checks.instance("method", method, Guarded, "a guarded method")
     assert isinstance(method, Guarded)

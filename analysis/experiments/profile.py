@@ -192,6 +192,11 @@ def profile(
         what rank 1 costs if that is more, as it is for few queries of very many keys.
     currency : {"stored", "reads", "multiply_adds", "bytes"}
         What the budget is counted in.
+
+    Raises
+    ------
+    ValueError
+        An unknown name or currency; no such head; a budget ≤ 0.
     """
     checks.one_of("profile", name, tuple(SIZES))
     checks.integer("seed", seed, least=0)

@@ -97,7 +97,13 @@ def share(sigma: ArrayLike, epsilon: ArrayLike) -> np.ndarray:
 
 
 def top_k(logits: np.ndarray, epsilon: float) -> int:
-    """Return the smallest k for which the k largest weights of each row have mean tv ≤ ε."""
+    """Return the smallest k for which the k largest weights of each row have mean tv ≤ ε.
+
+    Examples
+    --------
+    >>> top_k(np.zeros((2, 10)), 0.25)
+    8
+    """
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     ordered = -np.sort(-weights, axis=1)
     held = np.cumsum(ordered, axis=1) / ordered.sum(axis=1, keepdims=True)

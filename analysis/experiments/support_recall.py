@@ -34,6 +34,11 @@ def recall(
         support (it is what as many random keys would find of any other), and ``recall_k`` for
         every k.
 
+    Raises
+    ------
+    ValueError
+        There is no support, or a k is out of range.
+
     Notes
     -----
     A support that is chosen by places, angles or the order of inner products does not depend on the

@@ -28,6 +28,13 @@ def expected_error(
 
     Accuracy: 1000 eps·κ, as docs/accuracy.md defines it.
 
+    Parameters
+    ----------
+    method : Method
+    Q, K : (n, d), (l, d)
+    mask : None, "causal" or Mask
+        The visible keys of each query; None for all. Both norms are over visible entries.
+
     Examples
     --------
     >>> from approx import parse
@@ -83,6 +90,11 @@ def features_needed(
     -------
     float
         A whole number, rounded above 2^53; inf above 2^1000 (1e301), the largest m of a method.
+
+    Raises
+    ------
+    ValueError
+        The method has no size m, or its variance is not known in closed form.
 
     Notes
     -----

@@ -28,6 +28,12 @@ class Weights:
     ----------
     Q, K : (n, d), (l, d)
     mask : None, "causal" or Mask
+
+    Examples
+    --------
+    >>> Weights([[0.0], [0.0]], [[1.0], [1.0]], mask="causal").matrix
+    array([[1. , 0. ],
+           [0.5, 0.5]])
     """
 
     def __init__(self, Q: ArrayLike, K: ArrayLike, mask: MaskLike = None) -> None:

@@ -86,6 +86,16 @@ def singular_values(matrix: ArrayLike | LinearOperator) -> Array:
     every measure is right, also the numerical rank, and the ε-ranks for ε ≥ 10⁻⁶.
     Cost, measured on one thread: at 4096, 6 s by the Gram matrix and 22 s by LAPACK; at 8192, 74 s
     and 220 s, with 2.8 GB. `estimates` takes 20 s there, or 40 s if it computes rows anew.
+
+    Raises
+    ------
+    ResourceLimitError
+        The dense matrix would not fit.
+
+    Examples
+    --------
+    >>> singular_values([[3.0, 0.0], [0.0, 4.0]])
+    array([4., 3.])
     """
     if (
         isinstance(matrix, Approximation)
@@ -205,6 +215,11 @@ def summary(
     -----
     Cost: as `singular_values`, O(n·l·min(n, l)), or O((n + l)·r²) through factors. For larger
     matrices, `estimates` gives some of the measures, with standard errors.
+
+    Examples
+    --------
+    >>> summary(np.eye(4))["stable_rank"]
+    4.0
     """
     A = matrix_or_operator
     if not isinstance(A, LinearOperator):

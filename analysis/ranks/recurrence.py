@@ -69,6 +69,11 @@ def recurrence(weights: Array, m: int, *, sweeps: int = SWEEPS) -> Recurrence:
     sweeps : int
         The number of passes that improve the first choice, ≥ 0.
 
+    Raises
+    ------
+    ValueError
+        The weights are not lower triangular, are all 0, or have too many rows.
+
     Notes
     -----
     The state after k keys is R_k v, with orthonormal rows R_k (m, k) in the span of R_{k−1} and the
@@ -167,6 +172,11 @@ def ungated(weights: Array, m: int, *, sweeps: int = 50) -> float:
     weights. Each row of φ is fitted to the keys before it, and each row of ψ to the queries after
     it, by normal equations with a ridge of 10⁻¹² of their trace. Cost: O(n·m³ + n²·m) operations
     per sweep.
+
+    Examples
+    --------
+    >>> ungated(np.tril(np.ones((8, 8))), 1) < 1e-3
+    True
     """
     P = _causal(weights)
     m, n = checks.integer("m", m, least=1), len(P)

@@ -51,6 +51,11 @@ def profile(
         block's share of the Frobenius norm of all visible weights; and the columns of
         `analysis.ranks.rank.summary`.
 
+    Raises
+    ------
+    ValueError
+        A query does not see key 0, so that blocks are partly invisible, or the shapes differ.
+
     Notes
     -----
     Cost: a singular value decomposition per position, O(positions·n³/8).
@@ -211,6 +216,11 @@ def rectangles(mask: Mask, least: int = 1) -> list[tuple[Array, slice]]:
     """Return the disjoint dyadic rectangles of later queries and earlier keys.
 
     All queries of a rectangle see all of its keys. A stretch of ``least`` keys is not halved.
+
+    Examples
+    --------
+    >>> [(rows.tolist(), keys) for rows, keys in rectangles(Mask.causal(4, 4), 2)]
+    [([2, 3], slice(0, 2, None))]
     """
     found = (_rectangle(mask.first, mask.stop, *cut) for cut in _halves(mask.stop, least))
     return [one for one in found if one is not None]

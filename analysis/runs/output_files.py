@@ -30,6 +30,11 @@ def usable(folder: Path, names: Iterable[str] = (), holds: str | None = None) ->
     """Create an output folder, before any computation, for files with these names.
 
     ``holds`` says what it will hold, as its manifest does.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be written; it holds something else, or a file that was edited.
     """
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"the output folder {folder} is a file")
@@ -142,6 +147,11 @@ def recorded(folder: Path, name: str) -> Iterator[Path]:
     """Yield a temporary name; what is written there is recorded, and then becomes FOLDER/NAME.
 
     In this order, whoever is killed in between finds nothing that seems to be edited.
+
+    Raises
+    ------
+    FileExistsError
+        A file is there that was edited, or that expqk did not write.
     """
     with replacing(inside(folder, folder / name), lasting=False) as temporary:
         yield temporary

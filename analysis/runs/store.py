@@ -41,6 +41,11 @@ class Store:
         Created with the first outcome; None keeps nothing.
     earlier : path
         The folders of earlier runs, whose outcomes are used again.
+
+    Examples
+    --------
+    >>> Store(None).get("a key") is None
+    True
     """
 
     suffix = ".json"

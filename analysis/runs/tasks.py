@@ -128,7 +128,13 @@ CODE = code("approx", "analysis")  # as it is now: a file may change before a ke
 
 @functools.cache
 def version(*others: str) -> str:
-    """Return the version of this package with a hash of its code, and those of other packages."""
+    """Return the version of this package, a hash of its code, and the versions of other packages.
+
+    Examples
+    --------
+    >>> version("numpy") == f"{version()}, numpy {np.__version__}"
+    True
+    """
     names = "".join(f", {name} {metadata.version(name)}" for name in others)
     return f"{metadata.version('expqk')}+{CODE[:12]}{names}"
 

@@ -111,6 +111,14 @@ def root(
 
     The methods draw nothing at random, and the first is the better one below the crossing. `known`
     has both errors at some temperatures, ascending: `crossing` looks between these.
+
+    Examples
+    --------
+    >>> from analysis.inputs import gaussian
+    >>> methods = [parse("top_k(k=2)"), parse("uniform()")]
+    >>> known = {0.5: (0.46, 0.53), 8.0: (0.85, 0.05)}
+    >>> round(root(gaussian(16, 4, rng=0), methods, "attention_tv", known), 2)
+    0.56
     """
 
     def errors(t: float) -> list[float]:
@@ -216,6 +224,13 @@ def oracles(
     the best matrix of a rank if the invisible entries are free. So "low-rank" is the best found
     then; its error is at most that of the SVD of the masked matrix. With the true optimum the
     crossing would be at the same or a lower temperature.
+
+    Examples
+    --------
+    >>> from analysis.inputs import gaussian
+    >>> table = oracles(gaussian(16, 4, rng=0), [1.0], [4.0])
+    >>> table[table.metric == "rank"].value.tolist()[:2]
+    [0.0, 2.0]
     """
     checks.one_of("space", space, ("kernel", "attention"))
     checks.instance("budgets", budgets, Sized, "a sequence of numbers")

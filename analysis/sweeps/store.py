@@ -72,6 +72,11 @@ class SweepStore(Store):
 
         A sweep may grow: one that has all cells of the last one takes its place. Called again at
         the end of a sweep, this notices another sweep that began here at the same moment.
+
+        Raises
+        ------
+        StoreError
+            The store holds cells of another sweep.
         """
         cells = output_files.inside(self.folder, self.folder / "cells/KEY").parent
         for folder in (self.folder, cells):
@@ -112,7 +117,13 @@ class SweepStore(Store):
 
 
 def read(folder: str | Path) -> pd.DataFrame:
-    """Return the table of a store in the order of its sweep; cells that are not done are absent."""
+    """Return the table of a store in the order of its sweep; cells that are not done are absent.
+
+    Raises
+    ------
+    StoreError
+        The folder is not one that `analysis.sweeps.sweep.sweep` or ``expqk sweep`` wrote.
+    """
     store = existing(folder)
     return store.table(store.manifest["cells"])
 

@@ -93,7 +93,16 @@ def harmless(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def as_csv(rows: Iterable[Row]) -> str:
-    r"""Return rows as CSV without a header; floats read back to the last bit."""
+    r"""Return rows as CSV without a header; floats read back to the last bit.
+
+    Examples
+    --------
+    >>> row = ("a, b", -1, -1, 2, 2, 1, 0.1, "zero()", 8.0, -1, "rank", -0.0, math.nan)
+    >>> as_csv([row])
+    '"a, b",-1,-1,2,2,1,0.1,zero(),8.0,-1,rank,-0.0,nan\n'
+    >>> str(parsed(as_csv([row]))) == str([row])
+    True
+    """
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()

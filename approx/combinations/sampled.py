@@ -54,6 +54,11 @@ class Sizes:
     ----------
     values : (l,)
         Numbers > 0.
+
+    Examples
+    --------
+    >>> Sizes([1.0, 2.0])
+    Sizes(2 numbers, dc91ce9a)
     """
 
     values: Any

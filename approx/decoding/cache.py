@@ -117,6 +117,15 @@ class Rows:
     """An array to which rows are appended, and from which rows can be dropped.
 
     Its dtype is the dtype of the first rows; before, the array is empty.
+
+    Examples
+    --------
+    >>> rows = Rows(1)
+    >>> rows.append(np.array([[1.0], [2.0], [3.0]]))
+    >>> rows.drop(np.array([1]))
+    >>> len(rows), rows.array
+    (2, array([[1.],
+           [3.]]))
     """
 
     def __init__(self, *shape: int) -> None:

@@ -66,6 +66,18 @@ class CodedCache(Cache):
         Number of consecutive keys that share scales.
     parameters : int
         Numbers that a query reads in addition, such as the entries of a rotation.
+
+    Examples
+    --------
+    Two of four keys are coded, in one byte each:
+
+    >>> from approx import parse
+    >>> from approx.decoding.cache import storage
+    >>> cache = parse("quantised(bits=2, recent=2)").cache(d=4, c=1)
+    >>> for key in np.eye(4):
+    ...     cache.append(key, [1.0])
+    >>> cache.reads, storage([cache])
+    (24, (16, 2))
     """
 
     def __init__(

@@ -79,6 +79,15 @@ class KeptKeys(Cache):
     -----
     A query reads every stored key. With ``heavy`` it also reads the sum of attention of each key,
     and adds its own attention. So call `attend` exactly once per token, after `append`.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> cache = parse("sink_window(k=2)").cache(d=1, c=1)
+    >>> for value in [1.0, 2.0, 3.0]:
+    ...     cache.append([0.0], [value])
+    >>> cache.places.array, cache.attend([0.5]), cache.reads
+    (array([0, 2]), array([2.]), 4)
     """
 
     def __init__(
@@ -163,6 +172,17 @@ class ChosenKeys(AllKeys):
         Number of keys that a query reads.
     looks : int
         Numbers that the score of a key reads.
+
+    Examples
+    --------
+    The second channel of the query is larger, and in this channel the second key is larger:
+
+    >>> from approx import parse
+    >>> cache = parse("projected_top_k(k=1, r=1, by='channels')").cache(d=2, c=1)
+    >>> for key, value in [([5.0, 0.0], 3.0), ([0.0, 1.0], 4.0)]:
+    ...     cache.append(key, [value])
+    >>> cache.attend([1.0, 2.0]), cache.reads
+    (array([4.]), 5)
     """
 
     def __init__(
@@ -249,6 +269,17 @@ class KeptPages(AllKeys):
     squares around it. A query reads the summaries of all scored pages, and then the keys of the
     best pages. Of equal scores the first pages are read. While there are at most ``count`` pages,
     all are read without a score.
+
+    Examples
+    --------
+    The second page has the largest logits; the query also reads two boxes of two numbers:
+
+    >>> from approx import parse
+    >>> cache = parse("pages(k=2, size=2)").cache(d=1, c=1)
+    >>> for key in [0.0, 1.0, 3.0, 3.0]:
+    ...     cache.append([key], [key])
+    >>> cache.attend([1.0]), cache.reads
+    (array([3.]), 8)
     """
 
     def __init__(self, d: int, c: int, size: int, count: int, *, by: str, current: bool) -> None:

@@ -42,6 +42,15 @@ class RunningSums(Cache):
     does not underflow. `Method.approximate` has one scale for all features of the visible keys, so
     a product below e^−745 of this scale is 0 there, but not here. In addition to the m·(c + 1)
     numbers in the price of a state, the m maxima are read.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> cache = parse("relu").cache(d=1, c=1)
+    >>> for key, value in [(1.0, 4.0), (3.0, 8.0)]:
+    ...     cache.append([key], [value])
+    >>> cache.attend([0.5]), cache.reads
+    (array([7.]), 3)
     """
 
     def __init__(self, d: int, c: int, maps: FeatureMaps) -> None:

@@ -317,7 +317,13 @@ class Approximation(_Operator):
         return out
 
     def seen(self, mask: MaskLike = None) -> Approximation:
-        """Return the estimate under a mask, by default its own, with 0 for unseen keys."""
+        """Return the estimate under a mask, by default its own, with 0 for unseen keys.
+
+        Raises
+        ------
+        ValueError
+            The estimate has another mask already.
+        """
         given = self.mask if mask is None else masks.as_mask(mask, *self.shape)
         if given == self.mask:
             return self
@@ -365,6 +371,11 @@ class Approximation(_Operator):
 
         If S replaces, the low-rank part on the support is subtracted. Where this subtraction would
         lose a third of the digits of a row, the row is summed from its entries instead.
+
+        Raises
+        ------
+        ValueError
+            V has another shape. Its entries are not checked: ``@`` and `attend` check them before.
         """
         if np.ndim(V) != 2 or len(V) != self.shape[1]:
             raise ValueError(f"V must be ({self.shape[1]}, c), got shape {np.shape(V)}")

@@ -53,6 +53,11 @@ class Mask:
         The position of each query among the keys. By default the last key that the query sees if
         the mask looks back, else ⌊i·l/n⌋.
 
+    Raises
+    ------
+    TypeError, ValueError
+        The bounds are not integers of one shape, or a query sees no key or keys beyond l.
+
     Notes
     -----
     Masks of language models are such intervals: causal attention with n ≤ l (the queries are the
@@ -113,6 +118,11 @@ class Mask:
     @classmethod
     def causal(cls, n: int, l: int) -> Mask:
         """Return the mask of n queries at the last n of l positions, which see no later key.
+
+        Raises
+        ------
+        ValueError
+            n > l.
 
         Examples
         --------

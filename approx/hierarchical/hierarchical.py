@@ -296,6 +296,15 @@ class States(Cache):
 
     There is one state per binary digit 1 of the number of leaves before the token's leaf. So there
     are at most log₂(n/leaf) states.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> cache = parse("hierarchical(rank=1, leaf=2, basis='mean')").cache(d=1, c=1)
+    >>> for value in [1.0, 2.0, 3.0, 6.0, 8.0]:
+    ...     cache.append([0.0], [value])
+    >>> cache.attend([0.5]), cache.reads
+    (array([4.]), 6)
     """
 
     def __init__(

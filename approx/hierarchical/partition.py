@@ -114,6 +114,14 @@ def partition(mask: Mask, leaf: int, sinks: int) -> Partition:
     Notes
     -----
     Cost: O(n log(l/leaf)). The blocks depend only on the interval and the position of the query.
+
+    Examples
+    --------
+    >>> causal = partition(Mask.causal(8, 8), leaf=2, sinks=0)
+    >>> [(level.size, level.rows.tolist(), level.blocks.tolist()) for level in causal.levels]
+    [(2, [2, 3, 6, 7], [0, 0, 2, 2]), (4, [4, 5, 6, 7], [0, 0, 0, 0])]
+    >>> causal.near.tolist()
+    [1, 2, 1, 2, 1, 2, 1, 2]
     """
     begin, stop = np.maximum(mask.first, sinks), np.maximum(mask.stop, sinks)
     count = max(-(-(mask.l - sinks) // leaf), 0)  # number of leaves; the last may be short

@@ -45,6 +45,15 @@ class Decomposition:
     spread : float
         (worst − objective)/objective, with the worst error at which another start dropped out; 0
         for a single start.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse import csr_array
+    >>> spike = csr_array(np.array([[0.0, 3.0], [0.0, 0.0]]))
+    >>> parts = Decomposition(np.ones((2, 1)), np.ones((2, 1)), spike, np.nan, 0.0, 1)
+    >>> parts.rank, (parts.low_rank + parts.sparse.toarray()).tolist()
+    (1, [[1.0, 4.0], [1.0, 1.0]])
     """
 
     left: Matrix

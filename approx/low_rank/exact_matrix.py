@@ -29,6 +29,11 @@ def matrix(Q: Array, K: Array, space: str, mask: Mask) -> tuple[Array, float]:
     Under a mask, the scale e^top, or the row sums of softmax, follow from the seen entries. D also
     has the unseen entries, exp(q·k) at the same scale and at most e^700 times it: the completed
     matrix may be nearer to low rank.
+
+    Raises
+    ------
+    ResourceLimitError
+        D and the arrays of its decomposition would not fit into memory.
     """
     n, l = len(Q), len(K)
     arrays = ARRAYS if mask.is_full else MASKED_ARRAYS

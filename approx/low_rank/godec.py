@@ -284,6 +284,11 @@ def godec(
         ``objective`` is ‖D − L − S‖_F, a local optimum, the best found. ``spread`` is the relative
         excess of the worst start's error, when it dropped out. ``gap`` is NaN: no lower bound.
 
+    Raises
+    ------
+    ValueError
+        D is not a finite matrix, or rank or k is out of range.
+
     Notes
     -----
     The result is deterministic. Its error is never above that of the largest entries alone or of
@@ -402,6 +407,11 @@ def at_budget(
         or the truncated SVD at this budget. ``gap`` is NaN; ``spread`` is over the starts of the
         chosen rank.
 
+    Raises
+    ------
+    ValueError
+        D is not a finite matrix, the budget is ≤ 0, or no rank fits.
+
     Notes
     -----
     The result is deterministic. Each rank gives a local optimum, and other ranks are not tried, so
@@ -494,6 +504,12 @@ class GoDec(DecompositionMethod):
     ----------
     .. [1] T. Zhou, D. Tao, "GoDec: Randomized Low-rank & Sparse Matrix Decomposition in Noisy
        Case", ICML 2011, Eq. (2).
+
+    Examples
+    --------
+    >>> GoDec(rank=0, k=1).approximate([[0.0], [1.0]], [[0.0], [2.0]]).to_dense().round(3)
+    array([[1.   , 0.   ],
+           [0.   , 7.389]])
     """
 
     name: ClassVar[str] = "godec"

@@ -30,6 +30,11 @@ class Streamed:
     Q, K : (n, d), (l, d)
     row_log : (n,)
         One number for all rows gives the kernel; log row sums give its row-softmax.
+
+    Examples
+    --------
+    >>> [(rows.stop, D) for rows, D in Streamed(np.zeros((1, 1)), np.ones((2, 1)), np.zeros(1))]
+    [(1, array([[1., 1.]]))]
     """
 
     Q: Array
@@ -76,6 +81,13 @@ def block_krylov(D: Stripes, shape: tuple[int, int], rank: int) -> Triplets:
     D : re-iterable of (rows, D[rows])
         Stripes of rows, the same in each pass: a list of one stripe, or `Streamed`.
     shape, rank : (n, l), int
+
+    Raises
+    ------
+    ValueError
+        The rank is out of range.
+    ResourceLimitError
+        The space would not fit in memory.
 
     Notes
     -----

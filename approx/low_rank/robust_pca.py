@@ -239,6 +239,11 @@ def inexact_alm(
         ``gap`` = (objective − ⟨D, Y⟩ / max(1, ‖Y‖₂)) / objective. The gap may be below 0 by about
         the tolerance, since L + S = D holds to the tolerance. Y is 0 at unseen entries.
 
+    Raises
+    ------
+    ValueError
+        D is not a finite matrix, lam or tolerance is ≤ 0, or rho < 1.
+
     Notes
     -----
     The result is deterministic (random starts come from a fixed seed). It is equivariant under
@@ -418,6 +423,12 @@ class RobustPCA(DecompositionMethod):
     ----------
     .. [1] E. J. Candès, X. Li, Y. Ma, J. Wright, "Robust Principal Component Analysis?",
        J. ACM 58, 2011, Eq. (1.1).
+
+    Examples
+    --------
+    >>> RobustPCA().approximate([[0.0], [0.0]], [[1.0], [1.0]]).to_dense().round(6)
+    array([[1., 1.],
+           [1., 1.]])
     """
 
     name: ClassVar[str] = "robust_pca"
@@ -461,6 +472,12 @@ class AccAltProj(DecompositionMethod):
     ----------
     .. [1] H. Cai, J.-F. Cai, K. Wei, "Accelerated alternating projections for robust principal
        component analysis", JMLR 20, 2019, algorithms 1 and 2.
+
+    Examples
+    --------
+    >>> AccAltProj(rank=1).approximate([[0.0], [0.0]], [[1.0], [1.0]]).to_dense().round(6)
+    array([[1., 1.],
+           [1., 1.]])
     """
 
     name: ClassVar[str] = "acc_alt_proj"

@@ -152,6 +152,11 @@ def stable_pca(
         / objective, with |Y| ≤ λ and Y = 0 at unseen entries. The gap may be below 0 by about the
         tolerance.
 
+    Raises
+    ------
+    ValueError
+        D is not a finite matrix; delta < 0; lam, tolerance or gap_tolerance ≤ 0.
+
     Notes
     -----
     The result is deterministic. Unlike D = L + S, this model suits matrices that are low-rank +
@@ -226,6 +231,12 @@ class StablePCA(DecompositionMethod):
     ----------
     .. [1] Z. Zhou, X. Li, J. Wright, E. Candès, Y. Ma, "Stable principal component pursuit", ISIT
        2010, Eq. (3).
+
+    Examples
+    --------
+    >>> StablePCA(delta=0.5).approximate([[0.0], [0.0]], [[1.0], [1.0]]).to_dense().round(3)
+    array([[0.5, 0.5],
+           [0.5, 0.5]])
     """
 
     name: ClassVar[str] = "stable_pca"

@@ -81,6 +81,11 @@ class TruncatedSVD(Method):
     about 50 passes of 4·n·l·rank operations, and up to rank 64 at most 30 passes of rank times as
     many. ``refine`` adds the dense matrix and about 40 passes of 4·n·l·rank² operations.
 
+    Raises
+    ------
+    ResourceLimitError
+        Neither the matrix nor a wide enough Krylov space fits in memory.
+
     References
     ----------
     .. [1] C. Eckart, G. Young, "The approximation of one matrix by another of lower rank",

@@ -29,6 +29,11 @@ class Elu(FeatureMap):
     ----------
     .. [1] A. Katharopoulos, A. Vyas, N. Pappas, F. Fleuret, "Transformers are RNNs: fast
        autoregressive transformers with linear attention", ICML 2020, Eq. (7).
+
+    Examples
+    --------
+    >>> Elu().approximate([[0.0]], [[0.0], [2.0]]).to_dense()
+    array([[0.25, 0.75]])
     """
 
     name: ClassVar[str] = "elu"

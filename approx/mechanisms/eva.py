@@ -60,6 +60,14 @@ class Eva(Method):
     ----------
     .. [1] L. Zheng, J. Yuan, C. Wang, L. Kong, "Efficient attention via control variates", ICLR
        2023, section 4.
+
+    Examples
+    --------
+    Each chunk holds a query and its key; the other three keys are in the two groups:
+
+    >>> x = [[0.0]] * 4
+    >>> Eva(m=2, sparse=Chunk(size=1)).approximate(x, x, rng=0).to_dense()[0]
+    array([0.25, 0.25, 0.25, 0.25])
     """
 
     name: ClassVar[str] = "eva"

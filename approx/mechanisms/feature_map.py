@@ -89,6 +89,17 @@ def over_seen(factors: Factors, mask: Mask, dtype: np.dtype) -> Parts:
     """Return the factors, each row divided by its sum over the keys that its query sees.
 
     A row whose sum is ≤ 0 becomes a row of zeros.
+
+    Examples
+    --------
+    >>> one = np.ones((2, 1))
+    >>> ones = Factors(one, one, np.zeros(2))
+    >>> from approx import Approximation
+    >>> causal = Mask.causal(2, 2)
+    >>> rows = over_seen(ones, causal, np.dtype(float))
+    >>> Approximation.from_parts(rows, mask=causal).to_dense()
+    array([[1. , 0. ],
+           [0.5, 0.5]])
     """
     sums, log = Masked(factors, mask).matmat(np.ones((mask.l, 1)))
     total = sums[:, 0]

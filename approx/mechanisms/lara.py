@@ -49,6 +49,13 @@ class Lara(FeatureMap):
        ICML 2022, section 3.
     .. [2] E. Veach, L. Guibas, "Optimally combining sampling techniques for Monte Carlo
        rendering", SIGGRAPH 1995: the balance heuristic.
+
+    Examples
+    --------
+    Equal keys have equal weights:
+
+    >>> Lara(m=3).approximate([[1.0]], [[0.5], [0.5]], rng=0).to_dense()
+    array([[0.5, 0.5]])
     """
 
     name: ClassVar[str] = "lara"

@@ -50,6 +50,11 @@ class Linformer(Method):
     ----------
     .. [1] S. Wang, B. Li, M. Khabsa, H. Fang, H. Ma, "Linformer: self-attention with linear
        complexity", 2020, arXiv 2006.04768, Eq. (7) and section 4.
+
+    Examples
+    --------
+    >>> Linformer(rank=1).approximate([[1.0]], [[0.0], [4.0]]).to_dense()
+    array([[0.5, 0.5]])
     """
 
     name: ClassVar[str] = "linformer"

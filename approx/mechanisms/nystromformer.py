@@ -48,6 +48,11 @@ class Nystromformer(Method):
     ----------
     .. [1] Y. Xiong et al., "Nyströmformer: a Nyström-based algorithm for approximating
        self-attention", AAAI 2021, section 3; without its convolution.
+
+    Examples
+    --------
+    >>> Nystromformer(rank=1).approximate([[0.0]], [[1.0], [2.0]]).to_dense()
+    array([[0.5, 0.5]])
     """
 
     name: ClassVar[str] = "nystromformer"

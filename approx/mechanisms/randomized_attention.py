@@ -46,6 +46,13 @@ class RandomizedAttention(Method):
     ----------
     .. [1] L. Zheng, C. Wang, L. Kong, "Linear complexity randomized self-attention mechanism",
        ICML 2022, section 3.
+
+    Examples
+    --------
+    Equal keys have equal weights:
+
+    >>> RandomizedAttention().approximate([[1.0]], [[0.5], [0.5]], rng=0).to_dense()
+    array([[0.5, 0.5]])
     """
 
     name: ClassVar[str] = "randomized_attention"

@@ -50,6 +50,13 @@ class Rfa(Method):
     References
     ----------
     .. [1] H. Peng et al., "Random feature attention", ICLR 2021, Eq. (5), without its gate.
+
+    Examples
+    --------
+    Lengths do not matter:
+
+    >>> Rfa(m=2).approximate([[1.0]], [[1.0], [7.0]], rng=0).to_dense()
+    array([[0.5, 0.5]])
     """
 
     name: ClassVar[str] = "rfa"

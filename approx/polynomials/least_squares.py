@@ -43,6 +43,13 @@ class LeastSquares(PolynomialMethod):
     ----------
     .. [1] G. Golub, C. Van Loan, "Matrix Computations", 4th edition, sections 5.3 and 6.5 (updates
        of a QR factorisation).
+
+    Examples
+    --------
+    Degree 1 is exact at two logits, 0 and 1:
+
+    >>> LeastSquares(degree=1).approximate([[1.0]], [[0.0], [1.0]]).to_dense()
+    array([[1.        , 2.71828183]])
     """
 
     name: ClassVar[str] = "least_squares"

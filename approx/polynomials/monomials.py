@@ -31,6 +31,11 @@ def layout(d: int, degree: int) -> tuple[Array, Array]:
 
     The monomials of degree k are, for i = 0…d−1, x_i times the monomials of degree k − 1 whose
     smallest index is ≥ i. The latter are a contiguous tail, which begins at ``tails[k, i]``.
+
+    Raises
+    ------
+    ResourceLimitError
+        One number per monomial would not fit into memory.
     """
     d, degree = checks.integer("d", d, least=1), checks.integer("degree", degree, least=0)
     memory.reserve(8 * width(d, degree), "the monomials of a row", "d or degree")
@@ -127,6 +132,13 @@ def features(
     out : (rows, width), optional
         The array to write to, C-contiguous and of the dtype of X. Allocating a new array takes as
         long as computing its numbers; reusing one tile of rows is cheaper.
+
+    Raises
+    ------
+    ValueError
+        ``out`` has another shape or dtype.
+    OverflowError
+        The degree is too high for the dtype, according to `keeps_digits`.
 
     Notes
     -----

@@ -201,7 +201,13 @@ class Polynomial:
         return terms, (1 / (self.bound * ratio)).astype(x.dtype), (ratio**-2.0).astype(x.dtype)
 
     def scaled(self, x: Array, shift: Array) -> Array:
-        """Return p(x)·exp(−shift), (rows, cols), by Horner's or Clenshaw's rule; may reuse x."""
+        """Return p(x)·exp(−shift), (rows, cols), by Horner's or Clenshaw's rule; may reuse x.
+
+        Raises
+        ------
+        OverflowError
+            A coefficient at that scale is not representable.
+        """
         terms, inverse, damping = self.scaled_terms(x, shift)
         if self.basis == "monomial":
             _horner_rows(terms, inverse, x)

@@ -33,6 +33,11 @@ class TensorPower(PolynomialMethod):
     ----------
     .. [1] L. Euler, "Introductio in analysin infinitorum", 1748, volume 1, chapter VII: e^x as the
        power (1 + x/n)^n of infinite n.
+
+    Examples
+    --------
+    >>> TensorPower(n=2).approximate([[1.0]], [[2.0]]).to_dense()
+    array([[4.]])
     """
 
     name: ClassVar[str] = "tensor_power"

@@ -63,6 +63,11 @@ class Fixed(Projection):
     weights : (count,), optional
         Numbers ≥ 0 with sum 1; equal by default.
 
+    Raises
+    ------
+    ValueError
+        The shapes do not fit, or the weights are negative or do not sum to 1.
+
     Examples
     --------
     >>> Fixed([[1.0], [-1.0]]).weights

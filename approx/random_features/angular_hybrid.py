@@ -48,6 +48,11 @@ class AngularHybrid(Method):
     References
     ----------
     .. [1] K. Choromanski et al., "Hybrid Random Features", ICLR 2022.
+
+    Examples
+    --------
+    >>> AngularHybrid(m=8).approximate([[1.0]], [[1.0]], rng=0).to_dense().round(12)
+    array([[2.71828183]])
     """
 
     name: ClassVar[str] = "angular_hybrid"

@@ -52,6 +52,11 @@ class DenseExponential(ExponentialFeatures):
     ----------
     .. [1] V. Likhosherstov et al., "FAVOR#: Sharp Attention Kernel Approximations via New Classes
        of Positive Random Features", arXiv 2302.00787, 2023.
+
+    Examples
+    --------
+    >>> DenseExponential(m=4, form="sderf").approximate([[0.0]], [[0.0]], rng=0).to_dense()
+    array([[1.]])
     """
 
     name: ClassVar[str] = "dense_exponential"

@@ -45,6 +45,11 @@ class GeneralizedExponential(ExponentialFeatures):
     References
     ----------
     .. [1] V. Likhosherstov et al., "Chefs' Random Tables", NeurIPS 2022, Theorems 3.1, 3.2.
+
+    Examples
+    --------
+    >>> GeneralizedExponential(m=2, a=0.0).approximate([[0.0]], [[0.0]], rng=0).to_dense()
+    array([[1.]])
     """
 
     name: ClassVar[str] = "generalized_exponential"

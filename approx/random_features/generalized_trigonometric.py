@@ -39,6 +39,12 @@ class GeneralizedTrigonometric(Trigonometric):
     References
     ----------
     .. [1] V. Likhosherstov et al., "Chefs' Random Tables", NeurIPS 2022, Theorem 3.1 with s = −1.
+
+    Examples
+    --------
+    >>> GeneralizedTrigonometric(m=2, a=0.0).approximate(
+    ...     [[1.0]], [[1.0]], rng=0).to_dense().round(12)
+    array([[2.71828183]])
     """
 
     name: ClassVar[str] = "generalized_trigonometric"

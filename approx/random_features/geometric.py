@@ -40,6 +40,11 @@ class Geometric(DiscreteFeatures):
     ----------
     .. [1] V. Likhosherstov et al., "Chefs' Random Tables", NeurIPS 2022: discretely induced
        random features.
+
+    Examples
+    --------
+    >>> Geometric(m=3).approximate([[0.0]], [[0.0]], rng=0).to_dense()
+    array([[1.]])
     """
 
     name: ClassVar[str] = "geometric"

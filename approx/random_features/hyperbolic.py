@@ -30,6 +30,11 @@ class Hyperbolic(ExponentialFeatures):
     References
     ----------
     .. [1] K. Choromanski et al., "Rethinking Attention with Performers", ICLR 2021, Lemmas 1, 2.
+
+    Examples
+    --------
+    >>> Hyperbolic(m=4).approximate([[0.0]], [[0.0]], rng=0).to_dense().round(12)
+    array([[1.]])
     """
 
     name: ClassVar[str] = "hyperbolic"

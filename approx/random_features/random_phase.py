@@ -42,6 +42,11 @@ class RandomPhase(RandomFeatures):
     References
     ----------
     .. [1] D. J. Sutherland, J. Schneider, "On the Error of Random Fourier Features", UAI 2015.
+
+    Examples
+    --------
+    >>> RandomPhase(m=100_000).approximate([[0.5]], [[0.5]], rng=0).to_dense().round(2)
+    array([[1.28]])
     """
 
     name: ClassVar[str] = "random_phase"

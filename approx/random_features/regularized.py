@@ -33,6 +33,11 @@ class RegularizedPositive(Positive):
     References
     ----------
     .. [1] K. Choromanski et al., "Rethinking Attention with Performers", ICLR 2021, Theorem 1.
+
+    Examples
+    --------
+    >>> RegularizedPositive(m=4).approximate([[0.0]], [[0.0]], rng=0).to_dense()
+    array([[1.]])
     """
 
     name: ClassVar[str] = "regularized"

@@ -39,6 +39,11 @@ class Trigonometric(RandomFeatures):
     ----------
     .. [1] A. Rahimi, B. Recht, "Random Features for Large-Scale Kernel Machines", NIPS 2007.
     .. [2] K. Choromanski et al., "Rethinking Attention with Performers", ICLR 2021, Lemma 2.
+
+    Examples
+    --------
+    >>> Trigonometric(m=2).approximate([[1.0]], [[1.0]], rng=0).to_dense().round(12)
+    array([[2.71828183]])
     """
 
     name: ClassVar[str] = "trigonometric"

@@ -51,6 +51,13 @@ class ProductSketch(PowerSketch):
     .. [1] P. Kar, H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 2012.
     .. [2] J. Wacker, M. Kanagawa, M. Filippone, "Improved Random Features for Dot Product Kernels",
        2022: the variances.
+
+    Examples
+    --------
+    At q = k = 0 only the coordinate 1 contributes, and its signs cancel:
+
+    >>> ProductSketch(m=3).approximate([[0.0]], [[0.0]], rng=0).to_dense().round(12)
+    array([[1.]])
     """
 
     name: ClassVar[str] = "product_sketch"

@@ -57,6 +57,17 @@ class RandomMaclaurin(Method):
     ----------
     .. [1] P. Kar, H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 2012:
        Algorithm 1, the geometric law, and H0/1.
+
+    Examples
+    --------
+    With one coordinate and degrees 0 and 1 exact, the estimate is 1 + q k plus one random feature
+    of a degree ≥ 2.
+
+    >>> method = RandomMaclaurin(m=3, exact=2)
+    >>> estimate = method.approximate([[2.0]], [[3.0]], rng=0).to_dense()
+    >>> sums = [1 + 6 + 6**j / math.factorial(j) * 2 ** (j - 1) for j in range(2, 30)]
+    >>> bool(np.isclose(estimate, sums).any())
+    True
     """
 
     name: ClassVar[str] = "random_maclaurin"

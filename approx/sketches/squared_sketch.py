@@ -52,6 +52,11 @@ class SquaredSketch(Method):
     ----------
     .. [1] P. Kacham, V. Mirrokni, P. Zhong, "PolySketchFormer: Fast Transformers via Sketching
        Polynomial Kernels", ICML 2024, section 2: its non-negative sketch, here with products.
+
+    Examples
+    --------
+    >>> SquaredSketch(inner=2, degree=2).approximate([[0.0]], [[0.0]], rng=0).to_dense().round(12)
+    array([[1.]])
     """
 
     name: ClassVar[str] = "squared_sketch"

@@ -116,7 +116,15 @@ class TensorSketch(PowerSketch):
 
 
 def count_sketches(X: Array, hashes: Hashes, m: int) -> tuple[Array, Array]:
-    """Return the convolution of the CountSketches of each row (n, m), and its log scale (n,)."""
+    """Return the convolution of the CountSketches of each row (n, m), and its log scale (n,).
+
+    Examples
+    --------
+    >>> one = Hashes(np.array([[0, 1]]), np.array([[1.0, -1.0]]))
+    >>> y, log = count_sketches(np.array([[3.0, 4.0]]), one, 2)
+    >>> (y * np.exp(log)[:, None]).round(12)
+    array([[ 3., -4.]])
+    """
     product, log = np.ones((len(X), m // 2 + 1), complex), np.zeros(len(X))
     for bucket, sign in zip(*hashes):
         C = csr_array((sign, (np.arange(len(bucket)), bucket)), shape=(len(bucket), m))

@@ -27,6 +27,12 @@ class Exact(ByPlace):
     Cost: 2·n·l·d operations and n·l numbers; under a causal mask half of both. A new query reads
     all keys that it sees, and their values.
     Source: a definition.
+
+    Examples
+    --------
+    >>> Exact().approximate([[0.0], [1.0]], [[0.0], [1.0]], mask="causal").to_dense().round(3)
+    array([[1.   , 0.   ],
+           [1.   , 2.718]])
     """
 
     name: ClassVar[str] = "exact"

@@ -57,6 +57,11 @@ class Random(SupportMethod):
     .. [1] R. W. Floyd, in J. Bentley, "Programming pearls: a sample of brilliance", CACM 30,
        1987, algorithm F2.
     .. [2] M. Zaheer et al., "Big Bird: transformers for longer sequences", NeurIPS 2020.
+
+    Examples
+    --------
+    >>> Random(k=2).approximate([[0.0]], [[0.0]] * 5, rng=0).nnz
+    2
     """
 
     name: ClassVar[str] = "random"

@@ -60,6 +60,15 @@ class Reformer(SupportMethod):
     ----------
     .. [1] N. Kitaev, Ł. Kaiser, A. Levskaya, "Reformer: the efficient transformer", ICLR 2020,
        section 2 and Eq. (5).
+
+    Examples
+    --------
+    >>> x = [[1.0], [-1.0], [2.0], [-2.0]]
+    >>> Reformer(size=2).approximate(x, x, rng=0).to_dense().round(2)
+    array([[ 2.72,  0.  ,  7.39,  0.  ],
+           [ 0.  ,  2.72,  0.  ,  7.39],
+           [ 7.39,  0.  , 54.6 ,  0.  ],
+           [ 0.  ,  7.39,  0.  , 54.6 ]])
     """
 
     name: ClassVar[str] = "reformer"

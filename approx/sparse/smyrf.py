@@ -44,6 +44,14 @@ class Smyrf(SupportMethod):
     .. [1] G. Daras, N. Kitaev, A. Odena, A. G. Dimakis, "SMYRF: efficient attention using
        asymmetric clustering", NeurIPS 2020, section 3. Public code counts a pair once for each
        round that finds it.
+
+    Examples
+    --------
+    Two keys that point in opposite directions go to separate clusters:
+
+    >>> x = [[9.0], [-9.0]]
+    >>> Smyrf(size=1).approximate(x, x, rng=1).sparse.indices
+    array([0, 1], dtype=int32)
     """
 
     name: ClassVar[str] = "smyrf"

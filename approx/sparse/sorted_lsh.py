@@ -46,6 +46,12 @@ class SortedLSH(SupportMethod):
     ----------
     .. [1] I. Han et al., "HyperAttention: long-context attention in near-linear time", ICLR 2024,
        section 3 (sortLSH); its public code.
+
+    Examples
+    --------
+    >>> x = [[9.0], [-9.0]]
+    >>> SortedLSH(size=1, hashes=3).approximate(x, x, rng=1).sparse.indices
+    array([0, 1], dtype=int32)
     """
 
     name: ClassVar[str] = "sorted_lsh"

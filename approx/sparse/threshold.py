@@ -38,6 +38,11 @@ class Threshold(SupportMethod):
     entries in all holds more attention.
     Cost: 2·n·l·d operations to find the support, by row stripes.
     Source: a definition.
+
+    Examples
+    --------
+    >>> Threshold(level=0.5).approximate([[1.0]], [[0.0], [2.0]]).to_dense().round(3)
+    array([[0.   , 7.389]])
     """
 
     name: ClassVar[str] = "threshold"

@@ -51,6 +51,11 @@ class TopP(SupportMethod):
     .. [2] G. Tzachristas et al., "A mathematical theory of top-k sparse attention via total
        variation distance", arXiv:2512.07647; read in its abstract.
     .. [3] github.com/tsinghua-ideal/Twilight, commit 843ebcc: csrc/include/sampling.cuh.
+
+    Examples
+    --------
+    >>> TopP(p=0.5).approximate([[1.0]], [[0.0], [2.0]]).to_dense().round(3)
+    array([[0.   , 7.389]])
     """
 
     name: ClassVar[str] = "top_p"

@@ -36,6 +36,11 @@ class TrueDenominator(Method):
     renormalisation would instead enlarge its entries by 1/mass.
     Cost: that of the support and 2·n·l·d operations for the denominator, which needs all logits.
     Source: a definition.
+
+    Examples
+    --------
+    >>> TrueDenominator(TopK(k=1)).approximate([[0.0]], [[1.0], [2.0]]).to_dense()
+    array([[0. , 0.5]])
     """
 
     name: ClassVar[str] = "true_denominator"

@@ -39,6 +39,11 @@ def bounds(Q: ArrayLike, lo: ArrayLike, hi: ArrayLike) -> tuple[Array, Array]:
     lower, upper : (n, boxes) float64
         Σ_c min(q_c lo_c, q_c hi_c) and Σ_c max(q_c lo_c, q_c hi_c), rounded outwards.
 
+    Raises
+    ------
+    ValueError
+        The shapes do not fit, or an entry of lo is above hi.
+
     Notes
     -----
     The bounds hold for the exact q·k. They also hold for q·k computed in the precision of the

@@ -177,6 +177,15 @@ def xbox(Q: Array, K: Array) -> tuple[Array, Array]:
     ----------
     .. [1] G. Daras, N. Kitaev, A. Odena, A. G. Dimakis, "SMYRF: efficient attention using
        asymmetric clustering", NeurIPS 2020, Eq. (6).
+
+    Examples
+    --------
+    >>> q, k = xbox(np.array([[3.0]]), np.array([[4.0], [0.0]]))
+    >>> q
+    array([[3., 0., 4.]])
+    >>> k
+    array([[4., 3., 0.],
+           [0., 5., 0.]])
     """
     q2, k2 = (np.einsum("ij,ij->i", x, x) for x in (Q, K))
     radius2 = q2.max() + k2.max()

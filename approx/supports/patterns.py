@@ -28,7 +28,18 @@ def lengths(first: Array, last: Array, stride: Array | int = 1) -> Array:
 
 
 def runs(first: Array, last: Array, stride: Array | int = 1) -> Pattern:
-    """Return the pattern whose row i holds first[i], first[i] + stride[i], … below last[i]."""
+    """Return the pattern whose row i holds first[i], first[i] + stride[i], … below last[i].
+
+    Raises
+    ------
+    ResourceLimitError
+        The indices would not fit into memory. It is raised before they are allocated.
+
+    Examples
+    --------
+    >>> runs(np.array([0, 2]), np.array([2, 5]))
+    (array([0, 2, 5]), array([0, 1, 2, 3, 4]))
+    """
     counts = lengths(first, last, stride)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     entries = int(indptr[-1])
@@ -40,7 +51,13 @@ def runs(first: Array, last: Array, stride: Array | int = 1) -> Pattern:
 
 
 def same_chunk(places: Array, l: int, size: int) -> Pattern:
-    """Return the pattern of positions j in the chunk of place_i: ⌊place_i/size⌋ = ⌊j/size⌋."""
+    """Return the pattern of positions j in the chunk of place_i: ⌊place_i/size⌋ = ⌊j/size⌋.
+
+    Examples
+    --------
+    >>> same_chunk(np.array([0, 2]), l=3, size=2)
+    (array([0, 2, 3]), array([0, 1, 2]))
+    """
     first = places // size * size
     return runs(first, np.minimum(first + size, l))
 
@@ -51,6 +68,11 @@ def same_bucket(queries: Array, keys: Array) -> Pattern:
     Notes
     -----
     Cost: O((n + l) log l), and O(1) per pair.
+
+    Examples
+    --------
+    >>> same_bucket(np.array([7, 3]), np.array([3, 7, 7]))
+    (array([0, 2, 3]), array([1, 2, 0]))
     """
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
@@ -108,6 +130,13 @@ def union(patterns: Iterable[Pattern], l: int) -> Pattern:
 
     A single pattern is returned unchanged. For several, memory holds at most the pairs of one
     pattern, and twice the pairs of the union or 2¹⁷.
+
+    Examples
+    --------
+    >>> one = runs(np.array([0]), np.array([2]))
+    >>> two = runs(np.array([1]), np.array([3]))
+    >>> [x.tolist() for x in union([one, two], l=3)]
+    [[0, 3], [0, 1, 2]]
     """
     places: list[Array] = []  # i·l + j for each pair
     count = held = whole = 0

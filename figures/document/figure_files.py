@@ -81,7 +81,13 @@ def title_and_text(name: str, table: pd.DataFrame) -> str:
 
 
 def saved(name: str, folder: Path) -> pd.DataFrame | None:
-    """Return the table in FOLDER/data/NAME.csv, or None where there is none."""
+    """Return the table in FOLDER/data/NAME.csv, or None where there is none.
+
+    Raises
+    ------
+    ValueError
+        The file is no table that the figure can draw.
+    """
     path = folder / "data" / f"{name}.csv"
     if not os.path.lexists(path):
         return None

@@ -23,6 +23,11 @@ def notes(text: str) -> list[Note]:
 
     Other comments, each a line, are for whoever writes the notes, and a note without text is none.
 
+    Raises
+    ------
+    ValueError
+        Something stands before the first mark, or a mark is misspelt.
+
     Examples
     --------
     >>> notes("<!-- after: fig:error -->\nSo it is.")
@@ -103,6 +108,11 @@ def merged(blocks: list[Any], notes: list[tuple[str, list[Any]]]) -> list[Any]:
     A note goes to the end of a section, before the section that follows it, and in place of a
     question (a ``::: {#PLACE}`` of its own). Of ``fig:error`` and ``tbl:error`` the name ``error``
     is enough.
+
+    Raises
+    ------
+    ValueError
+        A place is unknown.
     """
     ends = {name: (end, -start) for name, start, end in _places(blocks)}
     placed: list[tuple[tuple[int, int], list[Any]]] = []

@@ -20,7 +20,13 @@ def render(name: str, **context: Any) -> str:
 
 @functools.cache
 def environment() -> Any:  # of jinja2, an extra
-    """Return Jinja's environment for the templates."""
+    """Return Jinja's environment for the templates.
+
+    Raises
+    ------
+    ImportError
+        Jinja is not installed.
+    """
     try:
         import jinja2
     except ImportError:

@@ -25,6 +25,11 @@ def table(titles: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
 def insert(text: str, begin: str, end: str, block: str) -> str:
     r"""Return a text with what stands between two marks replaced.
 
+    Raises
+    ------
+    ValueError
+        The text has not both marks once.
+
     Examples
     --------
     >>> insert("a <b> old </b> c", "<b>", "</b>", "new")

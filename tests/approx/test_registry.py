@@ -351,6 +351,7 @@ def test_a_docstring_names_every_field_a_cost_and_a_source(name):
     notes = "\n".join(doc["Notes"])
     assert "Cost: " in notes
     assert bool(doc["References"]) != ("Source: " in notes)  # published, or all said on the page
+    assert doc["Examples"]
 
 
 def test_a_projection_is_known_by_its_name():
