@@ -71,7 +71,12 @@ class Expectation:
 
 
 def features_needed(
-    method: Method, error: float, Q: ArrayLike, K: ArrayLike, *, mask: MaskLike = None
+    method: Method,
+    error: float,
+    Q: ArrayLike,
+    K: ArrayLike,
+    *,
+    mask: MaskLike = None,
 ) -> float:
     """Return the least m for which the expected relative Frobenius error is at most ``error``.
 

@@ -186,7 +186,13 @@ class ChosenKeys(AllKeys):
     """
 
     def __init__(
-        self, d: int, c: int, scores: Callable[[Array, Array], Array], k: int, *, looks: int
+        self,
+        d: int,
+        c: int,
+        scores: Callable[[Array, Array], Array],
+        k: int,
+        *,
+        looks: int,
     ) -> None:
         super().__init__(d, c)
         self.scores, self.k, self.looks = scores, k, looks

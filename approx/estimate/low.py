@@ -280,7 +280,12 @@ class Factors(Low):
 
     @classmethod
     def by_key(
-        cls, left: Array, right: Array, row_logs: Array, column_logs: Array, dtype: Any = None
+        cls,
+        left: Array,
+        right: Array,
+        row_logs: Array,
+        column_logs: Array,
+        dtype: Any = None,
     ) -> Factors:
         """Return diag(e^row_logs) left rightᵀ diag(e^column_logs); may scale ``right`` in place.
 

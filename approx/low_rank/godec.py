@@ -382,7 +382,11 @@ def _guess(start: ArrayLike, shape: tuple[int, int], exponent: int) -> Matrix:
 
 
 def at_budget(
-    D: ArrayLike, budget: float, *, mask: MaskLike = None, ranks: Iterable[int] | None = None
+    D: ArrayLike,
+    budget: float,
+    *,
+    mask: MaskLike = None,
+    ranks: Iterable[int] | None = None,
 ) -> Decomposition:
     """Return the best found division of a budget between rank and entries.
 

@@ -48,7 +48,11 @@ class Nearest(NamedTuple):
 
 
 def nearest(
-    P: ArrayLike, rank: int, *, mask: MaskLike = None, starts: Iterable[tuple[Matrix, Matrix]] = ()
+    P: ArrayLike,
+    rank: int,
+    *,
+    mask: MaskLike = None,
+    starts: Iterable[tuple[Matrix, Matrix]] = (),
 ) -> Nearest:
     """Return a matrix of a rank near P in total variation, whose rows sum to 1 under the mask.
 

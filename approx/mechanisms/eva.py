@@ -72,7 +72,10 @@ class Eva(Method):
 
     name: ClassVar[str] = "eva"
     label = "EVA (chunks + groups)"
-    examples = ("eva(m=1, sparse=chunk())", "eva(m=1, sparse=sliding_window(width=1))")
+    examples = (
+        "eva(m=1, sparse=chunk())",
+        "eva(m=1, sparse=sliding_window(width=1))",
+    )
     class_name = "sparse + low rank"
     space = "attention"
     sized_by = Size("m", counts="rank", instead=("size",))

@@ -59,7 +59,10 @@ class Linformer(Method):
 
     name: ClassVar[str] = "linformer"
     label = Label("Linformer, means", {"Linformer, Gaussian": {"combinations": "gaussian"}})
-    examples = ("linformer()", "linformer(rank=1, combinations='gaussian')")
+    examples = (
+        "linformer()",
+        "linformer(rank=1, combinations='gaussian')",
+    )
     space = "attention"
     refusal = "each combination of keys holds later keys, and values"
     sized_by = Size("rank", counts="rank", most=lambda n, l: l)

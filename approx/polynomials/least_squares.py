@@ -54,7 +54,10 @@ class LeastSquares(PolynomialMethod):
 
     name: ClassVar[str] = "least_squares"
     label = "least squares, degree {degree}"
-    examples = ("least_squares(degree=2)", "least_squares(degree=2, weight='absolute')")
+    examples = (
+        "least_squares(degree=2)",
+        "least_squares(degree=2, weight='absolute')",
+    )
     fits_all = True
     sized_by = Size("degree", counts="degree", zero=True)
 

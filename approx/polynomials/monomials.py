@@ -116,7 +116,12 @@ def keeps_digits(d: int, degree: int, dtype: Any) -> bool:
 
 
 def features(
-    X: Array, roots: Array, log_weights: Array, row_log: Array, *, out: Array | None = None
+    X: Array,
+    roots: Array,
+    log_weights: Array,
+    row_log: Array,
+    *,
+    out: Array | None = None,
 ) -> Array:
     """Return e^{−row_log} √(|a_j|·j!/Πα_i!) x^α for every monomial, (rows, width).
 

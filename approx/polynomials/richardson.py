@@ -54,7 +54,10 @@ class Richardson(PolynomialMethod):
     label = Label(
         "Richardson of two powers, n = {n}", {"Richardson of three powers, n = {n}": {"points": 3}}
     )
-    examples = ("richardson(n=2)", "richardson(n=1, points=3)")
+    examples = (
+        "richardson(n=2)",
+        "richardson(n=1, points=3)",
+    )
     sized_by = Size("n", counts="degree")
 
     n: int | None = None

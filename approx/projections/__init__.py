@@ -3,7 +3,13 @@
 from approx import checks
 from approx.projections.base import IID, Antithetic, Projection, ZeroMean
 from approx.projections.point_sets import Fixed, Halton, Sobol
-from approx.projections.rotated import Hadamard, MomentMatched, Orthogonal, Regularized, Simplex
+from approx.projections.rotated import (
+    Hadamard,
+    MomentMatched,
+    Orthogonal,
+    Regularized,
+    Simplex,
+)
 
 PROJECTIONS: dict[str, Projection] = {
     "iid": IID(),

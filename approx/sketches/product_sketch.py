@@ -62,7 +62,10 @@ class ProductSketch(PowerSketch):
 
     name: ClassVar[str] = "product_sketch"
     label = Label("product sketch", {"Gaussian product sketch": {"law": "gaussian"}})
-    examples = ("product_sketch(m=4, degree=3)", "product_sketch(m=4, law='gaussian')")
+    examples = (
+        "product_sketch(m=4, degree=3)",
+        "product_sketch(m=4, law='gaussian')",
+    )
 
     law: str = one_of("rademacher", LAWS)
 

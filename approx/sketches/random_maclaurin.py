@@ -72,7 +72,10 @@ class RandomMaclaurin(Method):
 
     name: ClassVar[str] = "random_maclaurin"
     label = Label("random Maclaurin, geometric", {"random Maclaurin, Poisson": {"law": "poisson"}})
-    examples = ("random_maclaurin(m=5)", "random_maclaurin(m=8, law='poisson', exact=2)")
+    examples = (
+        "random_maclaurin(m=5)",
+        "random_maclaurin(m=8, law='poisson', exact=2)",
+    )
     sized_by = Size("m")
 
     m: int | None = None

@@ -61,7 +61,10 @@ class SquaredSketch(Method):
 
     name: ClassVar[str] = "squared_sketch"
     label = "squared sketch"
-    examples = ("squared_sketch(inner=3)", "squared_sketch(inner=2, degree=6, law='gaussian')")
+    examples = (
+        "squared_sketch(inner=3)",
+        "squared_sketch(inner=2, degree=6, law='gaussian')",
+    )
     sized_by = Size("inner")
 
     inner: int | None = None

@@ -72,7 +72,10 @@ class TensorSketch(PowerSketch):
     name: ClassVar[str] = "tensor_sketch"
     tags = BY_ROW | {RANDOM}
     label = "TensorSketch"
-    examples = ("tensor_sketch(m=5, degree=3)", "tensor_sketch(m=4, degree=2)")
+    examples = (
+        "tensor_sketch(m=5, degree=3)",
+        "tensor_sketch(m=4, degree=2)",
+    )
 
     def hashes(self, d: int, rng: np.random.Generator) -> Hashes:
         """Return buckets and signs of every mode and coordinate, (p, d + 1)."""

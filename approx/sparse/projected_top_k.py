@@ -87,9 +87,15 @@ class ProjectedTopK(SupportMethod):
     name: ClassVar[str] = "projected_top_k"
     label = Label(
         "top-k of compressed logits",
-        {"channel top-k (SparQ)": {"by": "channels"}, "axis top-k (Loki)": {"by": "pca"}},
+        {
+            "channel top-k (SparQ)": {"by": "channels"},
+            "axis top-k (Loki)": {"by": "pca"},
+        },
     )
-    examples = ("projected_top_k()", "projected_top_k(r=1, by='channels')")
+    examples = (
+        "projected_top_k()",
+        "projected_top_k(r=1, by='channels')",
+    )
     sized_by = Size("k", counts="entries")
 
     k: int | None = None

@@ -73,7 +73,10 @@ class Reformer(SupportMethod):
 
     name: ClassVar[str] = "reformer"
     label = "Reformer buckets"
-    examples = ("reformer(size=1, rounds=2)", "reformer(rounds=2, buckets=2, cut='bucket')")
+    examples = (
+        "reformer(size=1, rounds=2)",
+        "reformer(rounds=2, buckets=2, cut='bucket')",
+    )
     sized_by = Size("size", counts="entries")
 
     size: int | None = None

@@ -65,7 +65,10 @@ class TopK(SupportMethod):
 
     name: ClassVar[str] = "top_k"
     label = Label("top-k of each row", {"top-k per head": {"per": "head"}})
-    examples = ("top_k()", "top_k(per='head')")
+    examples = (
+        "top_k()",
+        "top_k(per='head')",
+    )
     sized_by = Size("k", counts="entries")
 
     k: int | None = None

@@ -45,7 +45,10 @@ class TrueDenominator(Method):
 
     name: ClassVar[str] = "true_denominator"
     label = "support with the true denominator"
-    examples = ("true_denominator(top_k())", "true_denominator(random())")
+    examples = (
+        "true_denominator(top_k())",
+        "true_denominator(random())",
+    )
     space = "attention"
 
     sparse: SupportMethod = a_support(TopK())

@@ -86,7 +86,10 @@ class VerticalSlash(SupportMethod):
 
     name: ClassVar[str] = "vertical_slash"
     label = Label("lines and slashes (MInference)", {"best lines and slashes": {"by": "mass"}})
-    examples = ("vertical_slash()", "vertical_slash(vertical=0.6, by='mass', recent=1)")
+    examples = (
+        "vertical_slash()",
+        "vertical_slash(vertical=0.6, by='mass', recent=1)",
+    )
     class_name = "lines"
 
     k: int | None = None

@@ -22,7 +22,10 @@ NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 # What a report shows. The core is in every one, as its tables and sentences are made of it; the
 # default adds what its pages allow, the full one everything.
 CORE = ("summary", "rational", "rank", "moments", "error_by_rank", "error")
-REPORTED: dict[str, tuple[str, ...]] = {"quick": (*CORE, "explore"), "default": (*CORE, "explore")}
+REPORTED: dict[str, tuple[str, ...]] = {
+    "quick": (*CORE, "explore"),
+    "default": (*CORE, "explore"),
+}
 
 
 class FigureModule(Protocol):

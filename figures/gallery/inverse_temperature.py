@@ -46,7 +46,9 @@ def _rows(inputs: Head, method: Method, at: tuple[int, int], draws: int, seed: i
         sample = monte_carlo(method, x.Q, x.K, draws=draws, rng=rng)
         v, error = sample.variance[at], sample.variance_stderr[at]
         rows += numbers(
-            place, sampled_log_variance=(np.log(v), error / v), believable=sample.believable[at]
+            place,
+            sampled_log_variance=(np.log(v), error / v),
+            believable=sample.believable[at],
         )
     return rows
 

@@ -69,5 +69,7 @@ def finding(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     return tr(
-        "Numerical ranks of Gaussian inputs, d = {d}, head size {d_h}, one head.", d=D, d_h=D_H
+        "Numerical ranks of Gaussian inputs, d = {d}, head size {d_h}, one head.",
+        d=D,
+        d_h=D_H,
     )

@@ -70,4 +70,7 @@ def finding(table: pd.DataFrame) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    return tr("Mean error of {k} + p random columns for softmax rows. Dotted: its bounds.", k=K)
+    return tr(
+        "Mean error of {k} + p random columns for softmax rows. Dotted: its bounds.",
+        k=K,
+    )

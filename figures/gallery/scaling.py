@@ -3,7 +3,12 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.experiments.scaling import LAW, TARGET, compute as compute, exponents
+from analysis.experiments.scaling import (
+    LAW,
+    TARGET,
+    compute as compute,
+    exponents,
+)
 from figures.drawing import looks, style
 from figures.words.translation import tr
 

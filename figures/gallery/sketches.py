@@ -124,4 +124,7 @@ def finding(table: pd.DataFrame) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    return tr("Gaussian q, k at d = {d}. Lines: expected error of exp(q·k) in closed form.", d=D)
+    return tr(
+        "Gaussian q, k at d = {d}. Lines: expected error of exp(q·k) in closed form.",
+        d=D,
+    )

@@ -26,7 +26,10 @@ SHOWN = 1e-3, 2.0  # limits of the axis of total variation
 BEST = "runnable"  # roles: this, uniform, and those of the three classes
 CLASSES = ["sparse", "low_rank", "both"]
 LOOKS: dict[str, tuple[str, dict[str, Any]]] = {  # role → label and look
-    "sparse": (mark("largest entries (sees all logits)"), looks.PALE | {"color": looks.PALETTE[6]}),
+    "sparse": (
+        mark("largest entries (sees all logits)"),
+        looks.PALE | {"color": looks.PALETTE[6]},
+    ),
     "low_rank": (mark("low rank (sees all logits)"), looks.PALE | {"color": looks.PALETTE[0]}),
     "uniform": (mark("uniform attention"), {"color": "0.35", "linestyle": "--"}),
     BEST: (mark("best method that can be run"), {"color": "black", "marker": "o"}),
@@ -198,4 +201,7 @@ def finding(table: pd.DataFrame) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    return tr("At {budget}. Named: the best method that can be run.", budget=amounts.budget(table))
+    return tr(
+        "At {budget}. Named: the best method that can be run.",
+        budget=amounts.budget(table),
+    )

@@ -357,7 +357,8 @@ def test_a_causal_row_is_scaled_by_what_it_sees(dtype):
 
 @pytest.mark.parametrize(("dtype", "x"), [(np.float64, 400.0), (np.float32, 60.0)])
 @pytest.mark.parametrize(
-    "spec", ["tensor_power(n=1000000)", "scatterbrain(tensor_power(n=1000000), sliding_window(1))"]
+    "spec",
+    ["tensor_power(n=1000000)", "scatterbrain(tensor_power(n=1000000), sliding_window(1))"],
 )
 @pytest.mark.parametrize("masked", [False, True])
 def test_rows_of_negative_logits_do_not_vanish(dtype, x, spec, masked, monkeypatch):
@@ -487,7 +488,8 @@ def test_the_error_of_the_correction_is_at_most_two_thirds_of_the_digits():
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, one in EXAMPLE.items() if not one.tags & {POSITIONAL, SPECTRAL}]
+    "name",
+    [name for name, one in EXAMPLE.items() if not one.tags & {POSITIONAL, SPECTRAL}],
 )
 @very_few
 @given(problem=problems(least=3))

@@ -249,7 +249,8 @@ def test_products_of_a_high_degree_in_one_dimension(make):
 
 
 @pytest.mark.parametrize(
-    "make", [Taylor(8), TensorPower(8), Richardson(4), Chebyshev(8), Minimax(8), LeastSquares(8)]
+    "make",
+    [Taylor(8), TensorPower(8), Richardson(4), Chebyshev(8), Minimax(8), LeastSquares(8)],
 )
 def test_too_wide_is_refused_before_allocation_and_the_rest_works(make):
     x = points(0, 40, 12) * 0.3

@@ -45,7 +45,8 @@ def test_independent_frequencies(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "d"), [("positive", 1), ("positive", 16), *((name, 4) for name in SHAPES)]
+    ("name", "d"),
+    [("positive", 1), ("positive", 16), *((name, 4) for name in SHAPES)],
 )
 @pytest.mark.parametrize("projection", CLOSED[1:])
 def test_coupled_frequencies(name, projection, d):

@@ -141,7 +141,8 @@ def twin(name, size, sinks, Q, K, mask):
 
 
 @pytest.mark.parametrize(
-    "name", ["top_k", "threshold", "chunk", "strided", "exact", "sliding_window", "sink_window"]
+    "name",
+    ["top_k", "threshold", "chunk", "strided", "exact", "sliding_window", "sink_window"],
 )
 @some
 @given(problem=masked(), data=st.data())

@@ -73,7 +73,8 @@ def test_one_chunk_is_flash_quad_and_the_global_part(causal):
 
 @pytest.mark.parametrize("n", [12, 10])
 @pytest.mark.parametrize(
-    ("causal", "normaliser"), [(False, None), (False, "chunk"), (True, None), (True, "printed")]
+    ("causal", "normaliser"),
+    [(False, None), (False, "chunk"), (True, None), (True, "printed")],
 )
 def test_operator_and_running_sums_are_the_definition(causal, normaliser, n):
     p, V = parts(n, 3), tokens(n, 2)
