@@ -54,7 +54,7 @@ class Seen(NamedTuple):
         if visible.all() and not n == 1 < l:
             return cls(None, False, 0)
         visible = visible.expand(1, 1, n, l)[0, 0]
-        past = torch.ones(n, l, dtype=torch.bool).tril(l - n)
+        past = torch.ones_like(visible).tril(l - n)
         if (visible == past).all():
             return cls(visible, True, 0)
         window = int(visible[-1].sum())  # the last query sees its whole window
@@ -136,9 +136,9 @@ class Call:
 
     def inputs(self, name: str) -> Heads:
         """Return all heads as inputs; the arrays share the model's memory."""
-        q, k, v = (x[0].detach().numpy() for x in (self.q, self.k, self.v))
+        q, k, v = (x[0].detach().cpu().numpy() for x in (self.q, self.k, self.v))
         ids = tuple((self.layer, head, f"{self.layer}.{head}") for head in range(len(q)))
-        sinks = None if self.sinks is None else self.sinks.detach().numpy()
+        sinks = None if self.sinks is None else self.sinks.detach().cpu().numpy()
         return Heads(name, q, k, v, self.scaling, self.shape.mask, sinks=sinks, ids=ids)
 
     @property

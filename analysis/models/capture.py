@@ -79,6 +79,7 @@ def capture(
     max_tokens: int = 512,
     queries: int | None = None,
     dtype: str = "float16",
+    device: str = "cpu",
     check: bool = False,
 ) -> Capture:
     """Return Q, K, V of the attention layers of a local model on the first tokens of a text file.
@@ -105,6 +106,8 @@ def capture(
         entries.
     dtype : {"float16", "float32", "float64"}
         The dtype of the arrays. The model computes in float64 for float64, otherwise in float32.
+    device : str
+        The device of torch on which the model computes, such as "cuda" or "mps".
     check : bool
         Whether to run the model again with its own attention and compare the outputs.
 
@@ -113,13 +116,15 @@ def capture(
     ImportError
         torch, transformers or, for a GGUF file, gguf or accelerate is missing.
     ValueError
-        There is no model, the text has more tokens than the model has positions, a value is too
-        large for the dtype, or the attention is not softmax(scaling q·k) v with one scaling, one
-        shape and a full mask, a causal mask or causal windows.
+        There is no model, the text has more tokens than the model has positions, torch cannot
+        compute on the device, a value is too large for the dtype, or the attention is not
+        softmax(scaling q·k) v with one scaling, one shape and a full mask, a causal mask or causal
+        windows.
 
     Notes
     -----
-    The model runs once on the CPU.
+    The model runs once. By default it computes on the CPU also where torch has another device, so
+    that a file does not depend on the machine's devices.
     """
     integer("max_tokens", max_tokens, least=2)
     one_of("dtype", dtype, DTYPES)
@@ -138,6 +143,8 @@ def capture(
     import torch
     from transformers import AutoModel
 
+    precise = torch.float64 if dtype == "float64" else torch.float32
+    where = checkpoints.usable_device(device, precise)
     with checkpoints.parsed_once():
         config = place.config()
         facts = config.get_text_config()
@@ -150,10 +157,9 @@ def capture(
             integer("head", head, least=0, most=count - 1)
         tokenizer = place.tokenizer()
         token_ids = checkpoints.token_ids(words, tokenizer, config, max_tokens)
-        precise = torch.float64 if dtype == "float64" else torch.float32
         size = _numbers(facts, len(kept or ()), queries or len(token_ids), len(token_ids))
         beside = 2 * size * np.dtype(dtype).itemsize  # the layers one by one, then all in one array
-        model = place.weights(AutoModel, config, precise, beside)
+        model = place.weights(AutoModel, config, precise, beside).to(where)
     tokens: int | None = len(token_ids)
     if tokens == max_tokens:
         short = len(words) <= checkpoints.WHOLE
@@ -248,7 +254,7 @@ def _forward(
 
     model.eval()
     model.config.get_text_config().use_cache = False  # a cache would store every key twice
-    ids = torch.as_tensor(token_ids, dtype=torch.int64)[None]
+    ids = torch.as_tensor(token_ids, dtype=torch.int64, device=model.device)[None]
     pieces = _pieces(len(token_ids), queries)
     layers: dict[int, _Layer] = {}
     calls = 0
@@ -320,7 +326,7 @@ def _agree(name: str, output: Any, expected: Any) -> None:
 def _array(x: Any, dtype: str, number: int) -> Array:
     """Return a contiguous copy of a tensor (1, heads, n, d): the model may reuse its memory."""
     with np.errstate(over="ignore"):
-        array = np.array(x[0].detach().numpy(), dtype, order="C")
+        array = np.array(x[0].detach().cpu().numpy(), dtype, order="C")
     if not np.isfinite(array).all():
         raise ValueError(
             f"layer {number} has values beyond {dtype}, up to {x.abs().max().item():.3g}: "

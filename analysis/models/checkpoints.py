@@ -197,6 +197,26 @@ class Place(NamedTuple):
         return sizes
 
 
+def usable_device(name: str, dtype: Any) -> Any:
+    """Return torch's device of this name, on which a model of ``dtype`` can compute.
+
+    Raises
+    ------
+    ValueError
+        torch has no such device here, it has no numbers of this type, or it computes nothing.
+    """
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.zeros(1, dtype=dtype, device=device).cpu()
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        kind = str(dtype).removeprefix("torch.")
+        what = f"torch cannot compute {kind} on the device {one_line(name, 60)} here"
+        raise ValueError(f"{what}: give cpu, or another device") from error
+    return device
+
+
 @contextmanager
 def parsed_once() -> Iterator[None]:
     """Let transformers parse a GGUF file once, and name its tensors once.

@@ -25,7 +25,7 @@ HOOKED = threading.RLock()  # models have the hooks of one pass at a time
 
 
 class LanguageModel:
-    """A causal language model on the CPU, and its tokenizer; it can start at any layer.
+    """A causal language model and its tokenizer; it can start at any layer.
 
     Parameters
     ----------
@@ -67,7 +67,9 @@ class LanguageModel:
             return _unpickled, (type(self), pickle.dumps(vars(self), protocol=5))
 
     @classmethod
-    def open(cls, model_dir: str | os.PathLike[str], *, dtype: str = "float32") -> Self:
+    def open(
+        cls, model_dir: str | os.PathLike[str], *, dtype: str = "float32", device: str = "cpu"
+    ) -> Self:
         """Return the model of a local folder in the format of Hugging Face, or of a GGUF file.
 
         Parameters
@@ -77,6 +79,9 @@ class LanguageModel:
             read.
         dtype : {"float32", "float64"}
             The dtype in which the model computes.
+        device : str
+            The device of torch on which the model computes, such as "cuda" or "mps". What
+            `analysis.models.replacement` computes of methods, and logits, are on the CPU.
 
         Raises
         ------
@@ -85,7 +90,8 @@ class LanguageModel:
         ValueError
             There is no model, a file is damaged, the weights lack an array of the model or have
             another shape, the model is not causal, it is quantised in another format than
-            GGUF, or its attention is not softmax(scaling q·k) v.
+            GGUF, its attention is not softmax(scaling q·k) v, or torch cannot compute on the
+            device.
         """
         one_of("dtype", dtype, ("float32", "float64"))
         place = Place.from_path(model_dir)
@@ -93,11 +99,13 @@ class LanguageModel:
 
         import torch
 
+        precise = getattr(torch, dtype)
+        where = checkpoints.usable_device(device, precise)
         with checkpoints.parsed_once():
-            return cls._opened(place, getattr(torch, dtype))
+            return cls._opened(place, precise, where)
 
     @classmethod
-    def _opened(cls, place: Place, dtype: Any) -> Self:
+    def _opened(cls, place: Place, dtype: Any, device: Any) -> Self:
         from transformers import AutoModelForCausalLM
 
         config = place.config(runs=True)
@@ -110,7 +118,7 @@ class LanguageModel:
             )
         if type(config) not in AutoModelForCausalLM._model_mapping:
             raise ValueError(f"{place.name} is no causal language model, but {config.model_type}")
-        model = place.weights(AutoModelForCausalLM, config, dtype)
+        model = place.weights(AutoModelForCausalLM, config, dtype).to(device)
         return cls(model, place.tokenizer(), place.name)
 
     def tokens(self, text: str | os.PathLike[str], max_tokens: int = 512) -> Array:
@@ -213,13 +221,13 @@ class LanguageModel:
             stack.enter_context(self._skipping(start, state))
             takes = inspect.signature(self.model.forward).parameters
             fewer = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
-            self.model(input_ids=torch.as_tensor(ids)[None], **fewer)
+            self.model(input_ids=torch.as_tensor(ids, device=self.model.device)[None], **fewer)
         if watch is not None:
             watch(self.layers, last)
         return last
 
     def logits(self, ids: Sequence[int] | Array, state: Any, rows: Sequence[int] | Array) -> Any:
-        """Return the logits of the next token at some positions, a tensor (rows, vocabulary).
+        """Return the logits of the next token at some positions: (rows, vocabulary), on the CPU.
 
         Parameters
         ----------
@@ -232,9 +240,10 @@ class LanguageModel:
         import torch
 
         kept = torch.as_tensor(np.asarray(rows, np.int64))
+        given = torch.as_tensor(ids, device=self.model.device)[None]
         with HOOKED, self._skipping(self.layers, state):
-            output = self.model(input_ids=torch.as_tensor(ids)[None], logits_to_keep=kept)
-        found = output.logits[0]
+            output = self.model(input_ids=given, logits_to_keep=kept.to(given.device))
+        found = output.logits[0].cpu()
         return found if len(found) == len(kept) else found[kept]
 
     @contextmanager

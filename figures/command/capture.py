@@ -27,6 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     types = ("float16", "float32", "float64")
     about = "type of the stored numbers [float16]"
     parser.add_argument("--dtype", choices=types, default=types[0], help=about)
+    options.add(parser, "device")
     about = "run a second time with the model's own attention and compare"
     parser.add_argument("--check", action="store_true", help=about)
 
@@ -39,7 +40,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out.suffix not in (".npz", ".safetensors"):
         raise ValueError(f"--out must end in .npz or .safetensors, got {arguments.out}")
     heads = arguments.heads
-    how = options.keywords(arguments, "layers", "heads", "max_tokens", "queries", "dtype", "check")
+    how = options.keywords(
+        arguments, "layers", "heads", "max_tokens", "queries", "dtype", "device", "check"
+    )
     captured = capture(arguments.model, arguments.text, **how)
     save(captured, arguments.out, heads=heads)
     count = captured.q.shape[0] * captured.q.shape[1] if heads is None else len(heads)

@@ -112,6 +112,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "that share keys), bytes (memory: bytes that the cache of these heads holds), reads "
         "(numbers that a new query reads), multiply_adds (arithmetic of a query row of a head) or "
         "stored (values of the estimated matrix, per query row of a head) [%(default)s]"},
+    "device": {"metavar": "NAME", "default": "cpu", "help":
+        "device of torch that the model computes on, such as cuda or mps; methods compute on the "
+        "CPU [%(default)s]"},
     "method": {"action": "append", "metavar": "SPEC",
         "help": "measure this method instead of the usual ones; repeatable"},
     "references": {"action": "store_true", "help":

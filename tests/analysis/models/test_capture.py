@@ -26,6 +26,7 @@ from analysis.models import attention_hook, capture as module, checkpoints
 from analysis.models.attention_hook import Seen
 from analysis.models.capture import Capture, capture, save
 from analysis.models.checkpoints import Place
+from analysis.models.language_model import LanguageModel
 from approx import parse
 from approx.estimate import memory
 
@@ -478,6 +479,19 @@ def test_capture_reads_a_folder_without_the_network(tmp_path, monkeypatch, dtype
     c = capture(model_dir, text, max_tokens=16, dtype=dtype, check=True)
     assert (c.q.shape, c.q.dtype, c.model, c.tokens) == ((2, 4, 16, 8), dtype, "model", 90)
     assert c.token_ids.tolist() == [1 + i % 3 for i in range(16)]
+
+
+@with_torch
+def test_a_model_computes_on_a_device_that_torch_has(tmp_path):
+    model_dir, text = saved(tmp_path, "llama")
+    named = {"device": "cpu:0"}
+    first, second = (capture(model_dir, text, max_tokens=16, **x) for x in ({}, named))
+    assert all(np.array_equal(getattr(first, x), getattr(second, x)) for x in "qkv")
+    for device in ("meta", "vulkan", "no such"):
+        for dtype in ("float32", "float64"):
+            said = f"torch cannot compute {dtype} on the device {device} here: give cpu"
+            refuses(said, capture, model_dir, text, dtype=dtype, device=device)
+            refuses(said, LanguageModel.open, model_dir, dtype=dtype, device=device)
 
 
 @with_torch
