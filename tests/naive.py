@@ -318,6 +318,31 @@ def channel_logits(Q, K, r, scaled):
     return x
 
 
+def thin_logits(Q, K, r, window, group, recent):
+    """Return causal logits from r channels of each group of keys, chosen when its first is old."""
+    n, (l, d) = len(Q), K.shape
+    x = np.full((n, l), -np.inf)
+    for i in range(n):
+        place = l - n + i
+        for j in range(place + 1):
+            start = j // group * group if group else 0
+            chosen = range(d)
+            if j <= place - recent:
+                until = start + recent - (l - n) if group else n
+                asked = range(max(until - window, 0), max(until, 0))
+                keys = range(start, min(start + (group or l), l))
+                size = {
+                    c: math.fsum(Q[a, c] ** 2 for a in asked or [])
+                    * math.fsum(K[b, c] ** 2 for b in keys)
+                    if asked
+                    else math.fsum(K[b, c] ** 2 for b in keys)
+                    for c in chosen
+                }
+                chosen = sorted(chosen, key=lambda c: -size[c])[:r]
+            x[i, j] = sum(Q[i, c] * K[j, c] for c in chosen)
+    return x
+
+
 def levels(numbers, bits):
     """Return each number as the nearest of 2^bits levels from the least to the largest."""
     of_all = np.linspace(min(numbers), max(numbers), 2**bits)

@@ -392,6 +392,21 @@ def of_compressed(text, by, r):
 
 
 @of_text
+def few_channels(text, r, recent):
+    """Answer from r channels of all keys but the last; the heads of a group choose others."""
+
+    def answer(row):
+        seen = list(row.keys)
+        thin, whole = np.split(seen, [max(len(seen) - recent, 0)])
+        kept = turned(list(range(text.d)), row.head * r)[:r]
+        logits = text.K[np.ix_(thin, kept)] @ row.q[kept], text.K[whole] @ row.q
+        weights = np.exp(np.concatenate(logits))
+        weights @ text.V[seen], weights.sum()
+
+    return answer
+
+
+@of_text
 def coded(text, maps=(), scales=0, of_group=0, group=None, recent=0):
     """Answer from codes of all keys but the last, and from the scales of these.
 
@@ -1065,6 +1080,9 @@ TWINS = {
     "logit_svd(rank=1)": lambda x: of_compressed("svd", 1),
     "key_pca(rank=1)": lambda x: of_compressed("pca", 1),
     "channels(r=1)": lambda x: of_compressed("channels", 1),
+    "key_channels(r=1)": lambda x: few_channels(1, 0),
+    "key_channels(r=1, group=2)": lambda x: few_channels(1, 1),
+    "key_channels(r=1, group=2, recent={s})": lambda x: few_channels(1, x.s),
     "quantised(bits=2)": lambda x: coded(scales=2),
     "quantised(bits=2, group=1, recent={s})": lambda x: coded(scales="2d", recent=x.s),
     "quantised(bits=2, by='channel', group=3, recent=1)": lambda x: coded(

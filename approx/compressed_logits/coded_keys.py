@@ -154,7 +154,7 @@ class CodedKeys(CompressedLogits):
             return Parts(low)
         begin = self._begin(mask)
         exactly = exact_on(patterns.runs(begin, mask.stop), q, k, mask)
-        return Parts(_before(begin, low, mask), exactly)
+        return Parts(before(begin, low, mask), exactly)
 
     def _begin(self, mask: Mask) -> Array:
         """Return the first key that is exact for each query."""
@@ -237,7 +237,7 @@ class CodedKeys(CompressedLogits):
         )
 
 
-def _before(begin: Array, low: Exponential, mask: Mask) -> Exponential:
+def before(begin: Array, low: Exponential, mask: Mask) -> Exponential:
     """Return the entries of the keys before `begin` in each row, 0 elsewhere.
 
     Keys from `begin` on may be coded together with later keys, so row scales must not use them.

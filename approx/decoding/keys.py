@@ -208,6 +208,62 @@ class ChosenKeys(AllKeys):
         return self.tokens * self.looks + chosen
 
 
+class KeptChannels(Cache):
+    """Keys with some of their channels, except the last keys, which are whole; and all values.
+
+    Parameters
+    ----------
+    d, c : int
+    choose : callable
+        (queries (m, d), keys (group, d)) → the channels that these keys keep, (r,).
+    r, group, recent, window : int
+        The fields of `key_channels`; recent ≥ group − 1.
+    """
+
+    asks = True
+
+    def __init__(
+        self,
+        d: int,
+        c: int,
+        choose: Callable[[Array, Array], Array],
+        r: int,
+        group: int,
+        recent: int,
+        window: int,
+    ) -> None:
+        super().__init__(d, c)
+        self.choose, self.group, self.recent, self.window = choose, group, recent, window
+        self.last, self.queries, self.values = Rows(d), Rows(d), Rows(c)
+        self.thin, self.channels = Rows(r), Rows(r)  # of each key, of each group
+
+    def add(self, k: Array, v: Array) -> None:
+        self.last.append(k[None])
+        self.values.append(v[None])
+        if len(self.last) > self.recent:
+            if len(self.thin) % self.group == 0:
+                chosen = self.choose(self.queries.array, self.last.array[: self.group])
+                self.channels.append(chosen[None])
+            self.thin.append(self.last.array[:1, self.channels.array[-1]])
+            self.last.drop(np.zeros(1, np.intp))
+
+    def answer(self, q: Array, sink: float) -> Array:
+        groups = np.arange(len(self.thin)) // self.group
+        logits = (self.thin.array * q[self.channels.array.astype(np.intp)][groups]).sum(axis=1)
+        logits = np.concatenate([logits, self.last.array @ q])
+        if len(self.queries) == self.window:
+            self.queries.drop(np.zeros(1, np.intp))
+        self.queries.append(q[None])
+        return np.asarray(softmax(logits, sink) @ self.values.array)
+
+    @property
+    def reads(self) -> int:
+        return sum(x.array.size for x in (self.thin, self.last, self.values))
+
+    def arrays(self) -> list[Any]:
+        return [self.thin, self.last, self.values, self.queries]
+
+
 class WindowKeys(Cache):
     """The keys of a window, for a method whose rows depend on their query and these keys alone.
 
@@ -292,18 +348,17 @@ class KeptPages(AllKeys):
         super().__init__(d, c)
         self.size, self.count, self.by, self.current = size, count, by, current
         # the least and the greatest numbers, the means, or the means and the sums of squares
-        self.summaries = [Rows(self.d) for _ in range(1 if by == "mean" else 2)]
+        self.first, self.second = Rows(self.d), Rows(self.d)
 
     def add(self, k: Array, v: Array) -> None:
         super().add(k, v)
         before = self.tokens % self.size
         if before == 0:
-            for rows in self.summaries:
-                rows.append(k[None])
-            if self.by == "deviation":
-                self.summaries[1].array[-1] = 0.0
+            self.first.append(k[None])
+            if self.by != "mean":
+                self.second.append(k[None] if self.by == "box" else 0 * k[None])
             return
-        first, second = self.summaries[0].array, self.summaries[-1].array
+        first, second = self.first.array, self.second.array
         if self.by == "box":
             first[-1], second[-1] = np.minimum(first[-1], k), np.maximum(second[-1], k)
             return
@@ -326,7 +381,7 @@ class KeptPages(AllKeys):
         scored = self._scored
         if not scored:
             return np.arange(-(-self.tokens // self.size))
-        first, second = self.summaries[0].array[:scored], self.summaries[-1].array[:scored]
+        first, second = self.first.array[:scored], self.second.array[:scored]
         scores = boxes.highest(q[None], first, second)[0] if self.by == "box" else first @ q
         if self.by == "deviation":
             counts = np.full((scored, 1), self.size, second.dtype)
@@ -342,8 +397,8 @@ class KeptPages(AllKeys):
 
     @property
     def reads(self) -> int:
-        summaries = self._scored * self.d * len(self.summaries)
+        summaries = self._scored * self.d * (1 if self.by == "mean" else 2)
         return summaries + min(self.count * self.size, self.tokens) * (self.d + self.c)
 
     def arrays(self) -> list[Any]:
-        return [*super().arrays(), *self.summaries]
+        return [*super().arrays(), self.first, self.second]

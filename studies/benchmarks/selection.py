@@ -47,7 +47,7 @@ END = "<!-- end of selection -->"
 MORE = (
     "taylor(degree=2)", "tensor_power(n=4)", "richardson(n=2)", "chebyshev(degree=4)",
     "minimax(degree=4)", "least_squares(degree=2)", "nystrom(block=32)",
-    "coreset(pivots='uniform')", "channels(r=16)", "quantised(bits=4)", "qjl(m=128)",
+    "coreset(pivots='uniform')", "channels(r=16)", "think(r=16)", "quantised(bits=4)", "qjl(m=128)",
     "projected_top_k(by='svd')", "columns(by='leverage')", "columns(by='cur')",
     "columns(by='leverage', block=8)", "columns(by='expected', block=8)",
     "columns(by='snapkv', recent=16, window=16, block=8)", "pages(by='mean')",

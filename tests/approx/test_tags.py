@@ -53,6 +53,7 @@ MORE = (
     "quantised(bits=1, by='channel', group=3, recent=2)",
     "quantised(bits=1, by='channel', group=5, recent=3)",
     "projected_top_k(k=3, r=1, by='svd')",
+    "key_channels(r=1, window=2, group=6, recent=1)",
     "centered(positive(m=3), queries=False)",
     "coreset(rank=3, tau='queries')",
     "coreset(rank=3, tau=2.0)",

@@ -67,6 +67,22 @@ def test_the_estimate_is_exp_of_the_compressed_logits(spec):
     assert np.isneginf(under[~on]).all()
 
 
+@pytest.mark.parametrize("n", [9, 4])
+@pytest.mark.parametrize(
+    ("window", "group", "recent"), [(3, 2, 1), (2, 3, 4), (20, 4, 1), (3, None, 0), (2, None, 3)]
+)
+def test_keys_keep_the_channels_of_large_norms(n, window, group, recent):
+    """With fewer queries than keys, the first groups are chosen before there is a query."""
+    Q, K = drawn(n=n)
+    want = naive.thin_logits(Q, K, 2, window, group, recent)
+    groups = f", group={group}" if group else ""
+    spec = f"key_channels(r=2, window={window}, recent={recent}{groups})"
+    got = logits(spec, Q, K, mask="causal")
+    np.testing.assert_allclose(got, want, rtol=0, atol=CLOSE)
+    whole = logits(spec.replace("r=2", f"r={D}"), Q, K)
+    np.testing.assert_allclose(whole, Q @ K.T, rtol=0, atol=CLOSE)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_no_logits_of_a_rank_are_nearer_than_those_of_the_svd(seed):
     Q, K = drawn(seed, n=12, l=15, d=5)

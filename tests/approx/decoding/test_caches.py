@@ -13,7 +13,7 @@ from analysis import inputs
 from approx import METHODS, Mask, parse
 from approx.decoding.cache import Cache, Rows, storage
 from approx.decoding.codes import CodedCache
-from approx.decoding.keys import KeptKeys
+from approx.decoding.keys import KeptChannels, KeptKeys
 from approx.decoding.sums import RunningSums
 from approx.estimate.low import beside_ones
 from approx.method import generator
@@ -38,6 +38,8 @@ KEPT = (
     "pages(k=24, size=8, by='mean', current=True)",
     "pages(k=24, size=8, by='deviation')",
     "projected_top_k(k=24, r=1, by='channels')",
+    "think(r=3)",
+    "think(r=2, window=5, group=4, recent=7)",
 )
 CODED = (
     "quantised(bits=3)",
@@ -205,7 +207,7 @@ class Counted(np.ndarray):
 
 def counted(cache, q):
     """Return how many stored numbers the answer to a query takes."""
-    for name in ("keys", "values", "sums", "tops", "low", "high", "means"):
+    for name in ("keys", "values", "sums", "tops", "first", "second"):
         x = getattr(cache, name, None)
         if isinstance(x, Rows) and len(x):
             x._room = x._room.view(Counted)
@@ -234,11 +236,13 @@ def test_what_is_read_and_held_is_its_price(spec):
         assert numbers == price.reads - price.codes
         assert code_bytes == price.code_bytes
         assert 2 * numbers + code_bytes == price.bytes_read
+    elif isinstance(cache, KeptChannels):
+        assert said == price.reads == numbers - d * min(method.window, n - 1)
     elif isinstance(cache, RunningSums):
         assert numbers == said == price.reads + cache.maps.width
         assert counted(cache, Q[-1]) + cache.maps.parameters == said
     else:
-        page_boxes = {"box": 2, "mean": 1}.get(getattr(method, "by", ""), 0)
+        page_boxes = {"box": 2, "mean": 1, "deviation": 2}.get(getattr(method, "by", ""), 0)
         pages = page_boxes * d * -(-n // getattr(method, "size", n))
         again = c * len(cache.keys) if "output" in spec else 0
         # of the kept keys what is read, else all keys, and what is kept of pages
