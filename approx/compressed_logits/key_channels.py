@@ -64,8 +64,9 @@ class KeyChannels(CompressedLogits):
     ----------
     .. [1] Y. Xu, Z. Jie, H. Dong, L. Wang, X. Lu, A. Zhou, A. Saha, C. Xiong, D. Sahoo, "ThinK:
        thinner key cache by query-driven pruning", ICLR 2025, arXiv 2407.21018.
-    .. [2] github.com/SalesforceAIResearch/ThinK, commit 4243c26, src/kv_pruning_utils.py:
-       key_pruner_query_driven; github.com/NVIDIA/kvpress, presses/think_press.py.
+    .. [2] github.com/SalesforceAIResearch/ThinK, commit d200577,
+       ThinK_eager/src/kv_pruning_utils.py: key_pruner_query_driven; github.com/NVIDIA/kvpress,
+       kvpress/presses/think_press.py.
 
     Examples
     --------

@@ -22,7 +22,7 @@ from analysis.inputs import Head
 from approx import Mask, parse
 from approx.checks import Array
 from approx.combinations.sampled import Sampled, Sizes
-from approx.compressed_logits.normal_levels import rotated
+from approx.compressed_logits.normal_levels import lloyd_max, rotated
 from approx.compressed_logits.sign_sketch import SignSketch
 from approx.estimate.approximation import Approximation
 from approx.low_rank.thinning import thinned
@@ -642,6 +642,56 @@ def eden(clone: Path, x: Head) -> Iterator[Comparison]:
         )
 
 
+def norm_kept(clone: Path, x: Head) -> Iterator[Comparison]:
+    """Let their code round keys and correct the norm, with our rotation and levels."""
+    module = load(clone, "turboquant.polar_quant", bare=("turboquant",))
+    rotation = rotated(x.d, "orthogonal", np.random.default_rng(0))
+    for bits in (1, BITS, 4):
+        codec = module.PolarQuant(x.d, bits)
+        codec.rotation, codec.centroids = rotation, lloyd_max(bits).levels / math.sqrt(x.d)
+        spec = f"turboquant(bits={bits}, form='norm')"
+        yield numbers(
+            f"`PolarQuant(bit_width={bits})` with `norm_correction`; keys of `{spec}`",
+            codec.dequantize(*codec.quantize(x.K)),
+            compressed(spec, x.Q, x.K)[1],
+            "Theirs was given our rotation and levels: its levels of 2 bits have three digits.",
+        )
+
+
+def think(clone: Path, x: Head) -> Iterator[Comparison]:
+    """Let their code prune the keys of a prompt, and put the kept channels back in place."""
+    module, recent = load(clone / "ThinK_eager/src", "kv_pruning_utils"), 2 * GROUP
+    for share in (0.25, 0.5):
+        pruned, _, kept = module.key_pruner_query_driven(
+            tensor(x.K), tensor(x.Q), recent_size=recent, ratio=share
+        )
+        theirs = np.zeros((x.l - recent, x.d))
+        theirs[:, kept[0, 0].numpy()] = pruned[0, 0].numpy()
+        spec = f"key_channels(r={x.d - int(x.d * share)}, recent={recent})"
+        yield numbers(
+            f"`key_pruner_query_driven(recent_size={recent}, ratio={share})`; keys of "
+            f"`key_channels(r={1 - share:g}·d, recent={recent})`",
+            theirs,
+            compressed(spec, x.Q, x.K)[1][:-recent],
+        )
+
+
+def think_press(clone: Path, x: Head) -> Iterator[Comparison]:
+    """Let the press of kvpress set channels of the keys of a prompt to 0."""
+    module = load(clone, "kvpress.presses.think_press", bare=("kvpress", "kvpress.presses"))
+    press = module.ThinKPress(key_channel_compression_ratio=0.5, window_size=GROUP)
+    press.compute_window_queries = lambda *_: tensor(x.Q[-GROUP:])
+    config = SimpleNamespace(num_attention_heads=1)
+    attention = SimpleNamespace(head_dim=x.d, config=config)
+    named = {"hidden_states": None, "position_embeddings": None}
+    keys, _ = press.compress(attention, None, tensor(x.K).clone(), tensor(x.v), None, named)
+    yield numbers(
+        "`ThinKPress(0.5)`, given rotated queries; keys of `key_channels(r=d/2)`",
+        keys[0, 0].numpy(),
+        compressed(f"key_channels(r={x.d // 2})", x.Q, x.K)[1],
+    )
+
+
 Compared = Callable[[Path, Head], Iterator[Comparison]]
 SYSTEMS: dict[str, tuple[str, Compared]] = {
     "StreamingLLM": ("mit-han-lab/streaming-llm", streaming_llm),
@@ -663,4 +713,7 @@ SYSTEMS: dict[str, tuple[str, Compared]] = {
     "KIVI": ("jy-yuan/KIVI", kivi),
     "QJL": ("amirzandieh/QJL", qjl),
     "EDEN": ("amitport/EDEN-Distributed-Mean-Estimation", eden),
+    "norm kept": ("TheTom/turboquant_plus", norm_kept),
+    "ThinK": ("SalesforceAIResearch/ThinK", think),
+    "ThinK in kvpress": ("NVIDIA/kvpress", think_press),
 }
