@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from analysis.inputs import text_files
 from analysis.models.checkpoints import Place, bare_name
@@ -159,7 +159,35 @@ class Plan:
             raise ValueError(f"{one_line(source)}: {error}") from None
 
 
-def misfits(plan: Plan, model_dir: str | os.PathLike[str]) -> list[str]:
+class HeadCounts(NamedTuple):
+    """The layers of a model, heads in each, heads that share keys, their width, other layers."""
+
+    layers: int
+    heads: int
+    group: int
+    d: int
+    other_kinds: tuple[str, ...] = ()  # of layers without full attention, as transformers has them
+
+    @classmethod
+    def from_model(cls, model_dir: str | os.PathLike[str]) -> Self:
+        """Return the counts of a model on disk, from its configuration.
+
+        Raises
+        ------
+        ImportError, ValueError
+            transformers is missing, there is no model, or Q, K, V cannot represent it.
+        """
+        place = Place.from_path(model_dir)
+        place.require("a model")
+        config = place.config(runs=True).get_text_config()
+        heads = int(config.num_attention_heads)
+        keys = int(getattr(config, "num_key_value_heads", None) or heads)
+        d = getattr(config, "head_dim", None) or config.hidden_size // heads
+        kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+        return cls(int(config.num_hidden_layers), heads, heads // keys, int(d), tuple(kinds))
+
+
+def misfits(plan: Plan, model_dir: str | os.PathLike[str], *, decoding: bool = True) -> list[str]:
     """Return the reasons, as sentences, why a plan does not fit a model; empty if it fits.
 
     Parameters
@@ -168,6 +196,8 @@ def misfits(plan: Plan, model_dir: str | os.PathLike[str]) -> list[str]:
         If its facts have the SHA-256 of the model's files, these are compared; otherwise it is not
         known whether the weights are the plan's.
     model_dir : path
+    decoding : bool
+        Whether a method that this package cannot run token by token is a misfit.
 
     Raises
     ------
@@ -175,10 +205,7 @@ def misfits(plan: Plan, model_dir: str | os.PathLike[str]) -> list[str]:
         transformers is missing, there is no model, or Q, K, V cannot represent it.
     """
     place = Place.from_path(model_dir)
-    place.require("a model")
-    facts = place.config(runs=True).get_text_config()
-    layers, heads = int(facts.num_hidden_layers), int(facts.num_attention_heads)
-    d = getattr(facts, "head_dim", None) or facts.hidden_size // heads
+    layers, heads, _, d, _ = HeadCounts.from_model(model_dir)
     found = []
     if why := other_model(plan, {place.name}):
         found.append(why)
@@ -187,7 +214,7 @@ def misfits(plan: Plan, model_dir: str | os.PathLike[str]) -> list[str]:
     absent = [f"{i}.{j}" for i, j in sorted(plan.heads) if not (i < layers and j < heads)]
     if absent:
         found.append(f"the model lacks {len(absent)} of its heads, the first is {absent[0]}")
-    for spec, method in {str(m): m for m in plan.heads.values()}.items():
+    for spec, method in {str(m): m for m in plan.heads.values() if decoding}.items():
         try:
             if why := obstacle(method, Mask.causal(2, 2)):
                 found.append(f"no model can run {spec}: {why}")

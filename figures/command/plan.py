@@ -5,17 +5,20 @@ import sys
 from pathlib import Path
 
 from analysis.models import checkpoints
-from analysis.models.plan import Plan, misfits
+from analysis.models.export import export, nearest
+from analysis.models.plan import HeadCounts, Plan, misfits
 from analysis.models.planner import plan
 from analysis.runs import output_files
 from figures.command import options
 from figures.show import plans
 from figures.words.translation import speaking
 
+ENGINES = "kvpress", "transformers", "llama.cpp"
 EXAMPLES = (
     "expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json",
     "expqk plan MODEL_DIR TEXT --from plan.json --budget 2048 --out cheaper.json",
     "expqk plan MODEL_DIR --check plan.json",
+    "expqk plan MODEL_DIR --from plan.json --export kvpress --out press.py",
 )
 
 
@@ -28,6 +31,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     asked.add_argument("--kl", type=float, metavar="NATS", help=f"{about} per token")
     about = "only say whether this plan fits the model"
     asked.add_argument("--check", type=Path, metavar="FILE", help=about)
+    about = "write the plan of --from as the configuration of an inference engine"
+    asked.add_argument("--export", choices=ENGINES, help=about)
+    about = "with --export: write the nearest plan that the engine can express, FILE.plan.json, too"
+    parser.add_argument("--nearest", action="store_true", help=about)
     about = "start from this plan; measurements saved in the folder FILE.heads are used again"
     parser.add_argument("--from", dest="start", type=Path, metavar="FILE", help=about)
     about = "measure each head again, this many times, while the other heads use the plan [0]"
@@ -45,10 +52,18 @@ def run(arguments: argparse.Namespace) -> int:
     checkpoints.texts(arguments.model, *arguments.text, arguments.held_out)
     options.refuse_idle(
         arguments, "check", "text", "start", "in_place", "currency", "out", "held_out", "needle",
-        "method", "max_tokens", "seed", "scheduler",
+        "method", "max_tokens", "seed", "scheduler", "nearest",
+    )  # fmt: skip
+    options.refuse_idle(
+        arguments, "export", "text", "in_place", "currency", "held_out", "needle", "method",
+        "max_tokens", "seed", "scheduler",
     )  # fmt: skip
     if arguments.check is not None:
         return _check(arguments)
+    if arguments.export is not None:
+        return _export(arguments)
+    if arguments.nearest:
+        raise ValueError("--nearest belongs to --export")
     if not arguments.text or arguments.out is None:
         raise ValueError("a plan is chosen on a TEXT and written to a file: give TEXT and --out")
     if arguments.out.is_dir():
@@ -77,3 +92,26 @@ def _check(arguments: argparse.Namespace) -> int:
     with speaking(arguments.lang):
         print(plans.checked(found, against))
     return int(bool(against))
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    """Write a plan as the configuration of an engine; say on stderr where the engine differs."""
+    if arguments.start is None:
+        raise ValueError("--export writes a plan that there is: give it as --from FILE")
+    chosen, engine, model = Plan.read(arguments.start), arguments.export, arguments.model
+    if against := misfits(chosen, model, decoding=False):
+        raise ValueError(f"{arguments.start}: {against[0]}")
+    counts = HeadCounts.from_model(model)
+    if arguments.nearest:
+        chosen = nearest(chosen, engine, counts)
+    found = export(chosen, engine, counts)
+    if arguments.out is None:
+        print(found.text, end="")
+    else:
+        with output_files.replacing(arguments.out) as temporary:
+            temporary.write_text(found.text, "utf-8")
+        if arguments.nearest:
+            chosen.write(arguments.out.with_name(f"{arguments.out.name}.plan.json"))
+    with speaking(arguments.lang):
+        print(plans.exported(found.differences, engine), file=sys.stderr)
+    return 0

@@ -89,6 +89,12 @@ def checked(plan: Plan, misfits: Sequence[str]) -> str:
     return paragraphs([agree if plan.facts.get("model_sha256") else unknown])
 
 
+def exported(differences: Sequence[str], engine: str) -> str:
+    """Return a paragraph: where an engine computes something else than the plan."""
+    said = tr("{engine} differs from the plan:", engine=engine)
+    return "\n".join([said, *(f"- {one}" for one in differences)])
+
+
 def method_counts(plan: Plan) -> Counter[str]:
     """Return the number of heads of a plan with each method, exact attention included."""
     names = Counter(looks.label(str(method)) for method in plan.heads.values())

@@ -1,0 +1,431 @@
+"""A plan as the configuration of an inference engine: kvpress, transformers or llama.cpp.
+
+`export` writes what the engine can express, and lists where the engine computes something else. It
+refuses any other plan and says why; `nearest` returns the nearest plan that the engine can express.
+"""
+
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import ClassVar, NamedTuple
+
+from analysis.models.language_model import HeadIndex
+from analysis.models.plan import HeadCounts, Plan
+from analysis.sentences import one_line
+from approx import Method, checks
+from approx.combinations.rounded_values import RoundedValues
+from approx.compressed_logits.quantised import Quantised
+from approx.sparse.columns import Columns
+from approx.sparse.exact import Exact
+from approx.sparse.sink_window import SinkWindow
+from approx.sparse.sliding_window import SlidingWindow
+
+LISTED = 3  # reasons that a refusal names, of those that there are
+BLOCK = 32  # numbers that share a scale in llama.cpp
+Differences = list[str]
+
+# Presses that score keys by themselves: what builds them, and where their score differs from ours.
+PRESSES: dict[str, tuple[str, Differences]] = {
+    "key_norm": ("KnormPress()", []),
+    "key_diff": ("KeyDiffPress()", []),
+    "cur": ("CURPress(num_sinks={sinks}, leverage_type='key')", []),
+    "snapkv": ("SnapKVPress(window_size={window}, kernel_size={kernel_size})", []),
+    "tova": ("TOVAPress()", ["it keeps the same keys for all heads of a layer"]),
+    "h2o": (
+        "ObservedAttentionPress()",
+        [
+            "its score is the mean attention from all queries that see the key, not the sum from "
+            "queries that read the cache; it needs attn_implementation='eager'"
+        ],
+    ),
+    "expected": (
+        "ExpectedAttentionPress(n_sink={sinks}, use_vnorm=False)",
+        ["it fits the queries before rotary positions and turns the fit to 512 later positions"],
+    ),
+    "leverage": (
+        "LeverageScorePress()",
+        ["it draws a sketch of the keys before rotary positions"],
+    ),
+}
+PER_LAYER, EAGER = "PerLayerCompressionPress", "ObservedAttentionPress()"
+WITH_SINKS = "cur", "expected"  # whose presses keep the first keys
+BY_QUERIES = "snapkv", "h2o", "expected"  # whose presses average over heads that share keys
+
+
+class Expression(NamedTuple):
+    """How an engine says a method, where it computes something else, and the keys it keeps."""
+
+    words: str
+    differences: Differences
+    keys: int | None = None
+
+
+class Exported(NamedTuple):
+    """The text of a configuration, and where the engine computes something else than the plan."""
+
+    text: str
+    differences: tuple[str, ...]
+
+
+def export(plan: Plan, engine: str, model: HeadCounts) -> Exported:
+    """Return a plan as the configuration of an inference engine.
+
+    Parameters
+    ----------
+    plan : Plan
+    engine : {"kvpress", "transformers", "llama.cpp"}
+        The text is a Python module whose ``press(prompt_tokens)`` builds a press; an object of JSON
+        with the keyword arguments of ``generate``; a line of arguments of llama-server.
+    model : HeadCounts
+        The counts of the plan's model.
+
+    Raises
+    ------
+    ValueError
+        The engine cannot express the plan. The message has the reasons, and the nearest plan.
+    """
+    return EXPORTERS[checks.one_of("engine", engine, tuple(EXPORTERS))](model).exported(plan)
+
+
+def nearest(plan: Plan, engine: str, model: HeadCounts) -> Plan:
+    """Return the nearest plan that an engine can express.
+
+    Where heads must agree, it has the method that most of them have, among those that the engine
+    can express; where there is none, the method that most heads of the plan have, or for kvpress
+    exact attention. Codes of other forms become codes of the engine with as many bits or more.
+
+    Raises
+    ------
+    ValueError
+        No method of the plan has a counterpart in the engine.
+    """
+    return EXPORTERS[checks.one_of("engine", engine, tuple(EXPORTERS))](model).nearest(plan)
+
+
+class Exporter:
+    """What one engine can express of a plan for one model."""
+
+    name: ClassVar[str]
+    about: ClassVar[str]  # what it has, for refusals
+    always: ClassVar[str]  # where it differs from every plan
+    by_layer: ClassVar[bool] = False  # whether layers may differ
+
+    def __init__(self, model: HeadCounts) -> None:
+        self.counts = model
+
+    def expression(self, method: Method) -> Expression:
+        """Return how the engine says a method, or raise ValueError with the reason."""
+        raise NotImplementedError
+
+    def text(self, plan: Plan, layers: list[Expression], differences: Differences) -> str:
+        """Return the configuration, from the expression of each layer."""
+        raise NotImplementedError
+
+    def counterpart(self, method: Method) -> Method | None:
+        """Return the nearest method that the engine can express, None if there is none."""
+        return None if self._why_not(method) else method
+
+    def exported(self, plan: Plan) -> Exported:
+        """Return the configuration, or raise ValueError with the reasons."""
+        layers = self._layers(plan)
+        if reasons := self._reasons(layers):
+            more = f" (and {len(reasons) - LISTED} more)" if len(reasons) > LISTED else ""
+            raise ValueError(
+                f"{self.name} cannot express this plan: {'; '.join(reasons[:LISTED])}{more}. "
+                f"{self._advice(plan)}"
+            )
+        methods = [method for [method] in layers]
+        if all(isinstance(method, Exact) for method in methods):
+            raise ValueError("every head of the plan is exact: there is nothing to export")
+        said = [self.expression(method) for method in methods]
+        every = {str(method): one.differences for method, one in zip(methods, said)}
+        found = [self.always, *(f"{spec}: {x}" for spec, some in every.items() for x in some)]
+        return Exported(self.text(plan, said, found), tuple(found))
+
+    def nearest(self, plan: Plan) -> Plan:
+        """Return the nearest plan that can be exported."""
+        layers = self._layers(plan)
+        whole = self._most(sum((Counter(x) for x in layers), Counter()))
+        if whole is None:
+            raise ValueError(f"no method of the plan has a counterpart: {self.name} {self.about}")
+        heads: dict[HeadIndex, Method] = {}
+        for layer, methods in enumerate(layers):
+            if self.by_layer and all(isinstance(method, Exact) for method in methods):
+                continue
+            method = (self._most(methods) if self.by_layer else None) or whole
+            heads |= {(layer, head): method for head in range(self.counts.heads)}
+        facts = {k: x for k, x in plan.facts.items() if k in ("model_sha256", "version")}
+        return Plan(plan.model, heads, facts | {"nearest_for": self.name})
+
+    def _layers(self, plan: Plan) -> list[Counter[Method]]:
+        """Return how many heads of each layer have which method."""
+        exact = Exact()
+        return [
+            Counter(plan.heads.get((layer, head), exact) for head in range(self.counts.heads))
+            for layer in range(self.counts.layers)
+        ]
+
+    def _reasons(self, layers: list[Counter[Method]]) -> list[str]:
+        if kinds := self.counts.other_kinds:
+            return [f"layers of the kind {', '.join(sorted(kinds))} keep a cache of their own"]
+        found = {}
+        for methods in layers:
+            for method in methods:
+                found[str(method)] = self._why_not(method)
+        reasons = [why for why in found.values() if why]
+        if self.by_layer:
+            return reasons + [
+                f"layer {layer} has {len(methods)} methods, and a layer has one press"
+                for layer, methods in enumerate(layers)
+                if len(methods) > 1
+            ]
+        if len(found) > 1:
+            reasons.append(f"it has {len(found)} methods, and all layers have one cache")
+        return reasons
+
+    def _advice(self, plan: Plan) -> str:
+        try:
+            found = self.nearest(plan)
+        except ValueError as error:
+            return f"There is no nearest plan: {error}"
+        methods = Counter(map(str, found.heads.values())).most_common()
+        used = ", ".join(f"{spec} for {heads} heads" for spec, heads in methods[:LISTED])
+        return f"The nearest plan that it can express has {used}: --nearest exports that one"
+
+    def _most(self, methods: Mapping[Method, int]) -> Method | None:
+        counts: Counter[Method] = Counter()
+        for method, heads in methods.items():
+            if (found := self.counterpart(method)) is not None:
+                counts[found] += heads
+        ranked = sorted(counts, key=lambda method: (-counts[method], str(method)))
+        return ranked[0] if ranked else None
+
+    def _why_not(self, method: Method) -> str:
+        try:
+            self.expression(method)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+
+class Kvpress(Exporter):
+    """Presses that evict keys at the end of the prompt, a press and a size for each layer."""
+
+    name = "kvpress"
+    about = "evicts keys at the end of the prompt, by the scores of its presses"
+    always = "it evicts once, at the end of the prompt, and keeps all keys that come later"
+    by_layer = True
+
+    def expression(self, method: Method) -> Expression:
+        if isinstance(method, Exact):
+            return Expression("", [])
+        if isinstance(method, SinkWindow):
+            return Expression(f"StreamingLLMPress(n_sink={method.sinks})", [], method.k)
+        if isinstance(method, SlidingWindow):
+            return Expression("StreamingLLMPress(n_sink=0)", [], method.width)
+        if not isinstance(method, Columns) or method.by not in PRESSES:
+            raise ValueError(f"no press computes {method}: {self.name} {self.about}")
+        press, fixed = PRESSES[method.by]
+        differences, recent = list(fixed), method.recent
+        if method.sinks and method.by not in WITH_SINKS:
+            differences.append("it may evict the first keys")
+        if method.by == "snapkv":
+            if recent != method.window:
+                differences.append(f"it keeps the last {method.window} keys")
+            if method.pooling != "average":
+                differences.append("it pools by the mean")
+        elif recent:
+            differences.append("it may evict the last keys")
+        if method.by in BY_QUERIES and self.counts.group > 1:
+            differences.append(f"it keeps the same keys for {self.counts.group} heads")
+        return Expression(press.format(**vars(method)), differences, method.k)
+
+    def counterpart(self, method: Method) -> Method | None:
+        return None if isinstance(method, Exact) else super().counterpart(method)
+
+    def text(self, plan: Plan, layers: list[Expression], differences: Differences) -> str:
+        kept: dict[str, dict[int, int]] = {}
+        for layer, said in enumerate(layers):
+            if said.keys is not None:
+                kept.setdefault(said.words, {})[layer] = said.keys
+        if EAGER in kept and len({said.keys for said in layers}) > 1:
+            raise ValueError(
+                f"{EAGER} needs attn_implementation='eager', where all layers keep as many keys"
+            )
+        names = {press.partition("(")[0] for press in kept} | {"ComposedPress", PER_LAYER}
+        return _SCRIPT.format(
+            model=one_line(plan.model),
+            notes="\n".join(_wrapped(f"- {one}.", "", "  ") for one in differences),
+            names=",\n    ".join(sorted(names)),
+            rows="\n".join(
+                f"    (\n        {press},\n{_wrapped(f'{keys},', ' ' * 8, ' ' * 9)}\n    ),"
+                for press, keys in kept.items()
+            ),
+            layers=self.counts.layers,
+        )
+
+
+class RoundedCache(Exporter):
+    """An engine that keeps all keys and values in few bits, alike in all layers."""
+
+    bits: ClassVar[tuple[int, ...]]  # of keys or values in few bits
+
+    @property
+    def group(self) -> int:
+        """Numbers that share two scales."""
+        raise NotImplementedError
+
+    def counterpart(self, method: Method) -> Method | None:
+        values = method if isinstance(method, RoundedValues) else None
+        keys = method if values is None else values.method
+        bits = [getattr(part, "bits", None) for part in (keys, values)]
+        if bits == [None, None] or (bits[0] is None and not isinstance(keys, Exact)):
+            return None
+        least = [min((x for x in self.bits if b and x >= b), default=None) for b in bits]
+        found: Method = Exact() if least[0] is None else Quantised(least[0], group=self.group)
+        if least[1] is not None:
+            found = RoundedValues(found, least[1], group=self.group)
+        return super().counterpart(found)
+
+    def parts(self, method: Method) -> tuple[Quantised | None, RoundedValues | None]:
+        """Return the codes of keys and of values, None where they are exact; or ValueError."""
+        values = method if isinstance(method, RoundedValues) else None
+        keys = method if values is None else values.method
+        if isinstance(keys, Exact):
+            return None, values
+        if not isinstance(keys, Quantised):
+            raise ValueError(f"no cache of it computes {keys}: {self.name} {self.about}")
+        if keys.levels != "uniform" or keys.dither or keys.corrected:
+            raise ValueError(f"{keys}: it rounds to equal steps, without dither or correction")
+        if values and (values.levels != "uniform" or values.by != "token"):
+            raise ValueError(f"{values}: it rounds values to equal steps, by token")
+        return keys, values
+
+
+class Transformers(RoundedCache):
+    """The quantised cache of transformers, with the backend quanto."""
+
+    name = "transformers"
+    about = "rounds all keys and values to 2 or 4 bits, and has no other cache of a chosen size"
+    always = (
+        "keys and values of generated tokens stay exact until there are 128 of them; then it "
+        "rounds everything again, from what it had rounded"
+    )
+    bits = (2, 4)
+
+    @property
+    def group(self) -> int:
+        return min(64, self.counts.d)
+
+    def expression(self, method: Method) -> Expression:
+        keys, values = self.parts(method)
+        if keys is None or values is None or keys.bits != values.bits:
+            raise ValueError(f"{method}: it rounds keys and values to the same number of bits")
+        if keys.bits not in self.bits:
+            raise ValueError(f"{method}: quanto has {_or(self.bits)} bits")
+        differences = []
+        group = min(keys.group, self.counts.d) if keys.by == "token" else keys.group
+        if self.counts.d % group:
+            raise ValueError(f"{method}: the group must divide d = {self.counts.d}")
+        if min(values.group, self.counts.d) != group:
+            differences.append(f"values have groups of {group}")
+        if keys.by == "channel":
+            differences.append(f"the prompt must be a multiple of {group} tokens")
+        if keys.by == "channel" or keys.recent:
+            differences.append("it rounds the last keys of the prompt, too")
+        found = {
+            "backend": "quanto",
+            "nbits": keys.bits,
+            "q_group_size": group,
+            "axis_key": 0 if keys.by == "token" else -1,
+            "axis_value": 0,
+            "residual_length": 128,
+        }
+        return Expression(json.dumps(found), differences)
+
+    def text(self, plan: Plan, layers: list[Expression], differences: Differences) -> str:
+        config = json.loads(layers[0].words)
+        found = {"cache_implementation": "quantized", "cache_config": config}
+        return json.dumps(found, indent=2) + "\n"
+
+
+class LlamaCpp(RoundedCache):
+    """The types of K and V of llama.cpp's cache."""
+
+    name = "llama.cpp"
+    about = "keeps all keys and values as f16, q8_0, q5_1 or q4_1, alike in all layers"
+    always = (
+        "it rotates queries, keys and values before it rounds (Hadamard), unless the environment "
+        "has LLAMA_ATTN_ROT_DISABLE=1; scales have 16 bits"
+    )
+    bits = (4, 5, 8)
+    group = BLOCK
+    types: ClassVar[dict[int | None, str]] = {None: "f16", 4: "q4_1", 5: "q5_1", 8: "q8_0"}
+
+    def expression(self, method: Method) -> Expression:
+        keys, values = self.parts(method)
+        if keys is not None and keys.by != "token":
+            raise ValueError(f"{method}: it rounds keys by token")
+        if self.counts.d % BLOCK:
+            raise ValueError(f"its blocks of {BLOCK} do not divide d = {self.counts.d}")
+        differences, said = [], []
+        for name, part in (("key", keys), ("value", values)):
+            bits = None if part is None else part.bits
+            if bits not in self.types:
+                raise ValueError(f"{method}: it has {_or(self.bits)} bits for each {name}")
+            said.append(f"--cache-type-{name[0]} {self.types[bits]}")
+            if part is not None and min(part.group, self.counts.d) != BLOCK:
+                differences.append(f"{BLOCK} numbers of a {name} share a scale")
+            if bits == 8:
+                differences.append(f"q8_0 rounds each {name} in equal steps around 0")
+        if keys is not None and keys.recent:
+            differences.append("it rounds the last keys, too")
+        return Expression(" ".join(["--flash-attn on", *said]), differences)
+
+    def text(self, plan: Plan, layers: list[Expression], differences: Differences) -> str:
+        return layers[0].words + "\n"
+
+
+EXPORTERS: dict[str, Callable[[HeadCounts], Exporter]] = {
+    kind.name: kind for kind in (Kvpress, Transformers, LlamaCpp)
+}
+
+
+def _or(numbers: tuple[int, ...]) -> str:
+    return " or ".join(map(str, numbers))
+
+
+def _wrapped(text: str, first: str, later: str) -> str:
+    return textwrap.fill(
+        text, 98, initial_indent=first, subsequent_indent=later, break_on_hyphens=False
+    )
+
+
+_SCRIPT = '''"""The press of a plan for {model}, written by expqk for kvpress 0.5.
+
+    with press(prompt_tokens)(model):
+        model.generate(...)
+
+It differs from the plan:
+{notes}
+"""
+
+from kvpress import (
+    {names},
+)
+
+LAYERS = {layers}
+KEYS = [  # a press, and how many keys of a prompt it keeps in each layer
+{rows}
+]
+
+
+def press(prompt_tokens: int) -> ComposedPress:
+    """Return the press for a prompt of so many tokens; half a key keeps rounding exact."""
+    parts = []
+    for kind, keys in KEYS:
+        kept = [(keys.get(layer, prompt_tokens) + 0.5) / prompt_tokens for layer in range(LAYERS)]
+        parts.append(PerLayerCompressionPress(kind, [max(0.0, 1.0 - share) for share in kept]))
+    return ComposedPress(parts)
+'''
