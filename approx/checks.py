@@ -13,6 +13,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]
+Given = Array | None  # an array, where the caller has one
 T = TypeVar("T")
 
 MOST_INTEGER = 2**1000  # within the range of a float

@@ -14,7 +14,7 @@ from analysis.inputs import Head, Heads
 from analysis.runs import engines, tasks
 from analysis.runs.seeds import seed_sequence
 from analysis.runs.tasks import Application
-from analysis.sweeps.sweep import COLUMNS, Measure, errors, sweep
+from analysis.sweeps.sweep import COLUMNS, sweep
 from analysis.sweeps.table import Row
 from approx import Method, checks, parse
 from approx.estimate import exact
@@ -108,29 +108,18 @@ class Profile:
     def sweep(
         self,
         specs: Iterable[str],
-        *,
         inputs: tuple[Head, ...] = (),
-        trials: int = 0,
-        budget: float | None = None,
-        currency: str = "stored",
-        temperatures: tuple[float, ...] | None = None,
-        measure: Measure = errors,
-        label: str = "cells",
+        temperatures: tuple[float, ...] = (),
+        **asked: Any,
     ) -> pd.DataFrame:
-        """Run methods by their specs over inputs and temperatures, by default the profile's."""
-        return sweep(
-            [parse(spec) for spec in specs],
-            inputs or self.inputs,
-            temperatures or self.temperatures,
-            trials=trials or self.trials,
-            seed=self.seed,
-            budget=budget,
-            currency=currency,
-            measure=measure,
-            jobs=self.jobs,
-            progress=self.progress,
-            label=label,
-        )
+        """Run methods by their specs over inputs and temperatures, by default the profile's.
+
+        The options are those of `analysis.sweeps.sweep.sweep`, by default the profile's, too.
+        """
+        own = {name: getattr(self, name) for name in ("trials", "seed", "jobs", "progress")}
+        methods = [parse(spec) for spec in specs]
+        grid = inputs or self.inputs, temperatures or self.temperatures
+        return sweep(methods, *grid, **own | asked)
 
     def study(
         self,

@@ -45,19 +45,6 @@ from approx.low_rank.krylov import Streamed, block_krylov
 from approx.low_rank.subspace import GRAM_SHARE
 from approx.method import Rng, generator
 
-MEASURES = (
-    "numerical_rank",
-    "epsilon_rank",
-    "epsilon_rank_frobenius",
-    "stable_rank",
-    "intrinsic_dimension",
-    "nuclear_ratio",
-    "effective_rank",
-    "energy_effective_rank",
-    "participation_ratio",
-    "energy_rank_90",
-    "singular_value_rank_90",
-)
 ESTIMATED = (
     "stable_rank",
     "intrinsic_dimension",
@@ -65,6 +52,14 @@ ESTIMATED = (
     "effective_rank",
     "energy_effective_rank",
     "participation_ratio",
+)
+MEASURES = (
+    "numerical_rank",
+    "epsilon_rank",
+    "epsilon_rank_frobenius",
+    *ESTIMATED,
+    "energy_rank_90",
+    "singular_value_rank_90",
 )
 LAPACK = 2048  # up to this min(n, l), singular values do not come from a Gram matrix
 MOST_STEPS = 4096  # steps of Lanczos: each probe solves an eigenvalue problem of this size

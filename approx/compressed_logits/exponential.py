@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from approx.checks import Array
+from approx.checks import Array, Given
 from approx.estimate import exact, masks, memory
 from approx.estimate.low import Dense, Low, Rows, ScaledFactors, rescale
 from approx.estimate.masks import ALL, Mask
@@ -79,12 +79,7 @@ class Exponential(Low):
         return np.asarray(self._tops[rows])
 
     def block(
-        self,
-        rows: Rows,
-        cols: Rows,
-        shift: Array,
-        logits: Array | None = None,
-        out: Array | None = None,
+        self, rows: Rows, cols: Rows, shift: Array, logits: Given = None, out: Given = None
     ) -> Array:
         values = np.matmul(self.left[rows], self.right[cols].T, out=out)
         if self.mask is not None:  # unseen logits must not overflow

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from approx.checks import Array
+from approx.checks import Array, Given
 from approx.estimate import exact, memory
 from approx.estimate.masks import ALL, Mask
 from approx.kernels import pattern_products
@@ -187,12 +187,7 @@ class Low(ABC):
 
     @abstractmethod
     def block(
-        self,
-        rows: Rows,
-        cols: Rows,
-        shift: Array,
-        logits: Array | None = None,
-        out: Array | None = None,
+        self, rows: Rows, cols: Rows, shift: Array, logits: Given = None, out: Given = None
     ) -> Array:
         """Return low[rows, cols] · exp(−shift), C-contiguous, in ``out`` or a new array."""
 
@@ -364,12 +359,7 @@ class Factors(Low):
         return np.asarray(self.row_logs[rows])
 
     def block(
-        self,
-        rows: Rows,
-        cols: Rows,
-        shift: Array,
-        logits: Array | None = None,
-        out: Array | None = None,
+        self, rows: Rows, cols: Rows, shift: Array, logits: Given = None, out: Given = None
     ) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):  # rescale raises
             values = np.matmul(self.left[rows], self.right[cols].T, out=out)
@@ -434,12 +424,7 @@ class Dense(Low):
         return np.asarray(self.row_logs[rows])
 
     def block(
-        self,
-        rows: Rows,
-        cols: Rows,
-        shift: Array,
-        logits: Array | None = None,
-        out: Array | None = None,
+        self, rows: Rows, cols: Rows, shift: Array, logits: Given = None, out: Given = None
     ) -> Array:
         values = np.positive(self.values[rows][:, cols], out=out, order="C")
         return rescale(values, self.row_logs[rows] - shift)

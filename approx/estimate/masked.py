@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from approx.checks import Array
+from approx.checks import Array, Given
 from approx.estimate import exact, memory
 from approx.estimate.low import Factors, FeatureRows, Features, Low, Rows, ScaledFactors, rescale
 from approx.estimate.masks import ALL, Mask
@@ -292,12 +292,7 @@ class Masked(Low):
         return self._row_logs[rows]
 
     def block(
-        self,
-        rows: Rows,
-        cols: Rows,
-        shift: Array,
-        logits: Array | None = None,
-        out: Array | None = None,
+        self, rows: Rows, cols: Rows, shift: Array, logits: Given = None, out: Given = None
     ) -> Array:
         """Return low[rows, cols] · exp(−shift), 0 where unseen; only the seen span is computed."""
         if not isinstance(cols, slice) or cols.step not in (None, 1):
@@ -320,12 +315,7 @@ class Masked(Low):
         return out
 
     def _block(
-        self,
-        rows: Rows,
-        cols: Rows,
-        shift: Array,
-        logits: Array | None = None,
-        out: Array | None = None,
+        self, rows: Rows, cols: Rows, shift: Array, logits: Given = None, out: Given = None
     ) -> Array:
         factors = self.low.keyed()
         if factors is None or factors.column_logs is None:

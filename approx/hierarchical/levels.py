@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from approx.checks import Array
+from approx.checks import Array, Given
 from approx.estimate import memory
 from approx.estimate.low import Dense, Low, Rows, ScaledFactors, rescale
 from approx.estimate.masks import ALL, Mask
@@ -100,12 +100,7 @@ class Levels(Low):
         ]
 
     def block(
-        self,
-        rows: Rows,
-        cols: Rows,
-        shift: Array,
-        logits: Array | None = None,
-        out: Array | None = None,
+        self, rows: Rows, cols: Rows, shift: Array, logits: Given = None, out: Given = None
     ) -> Array:
         if not isinstance(cols, slice) or cols.step not in (None, 1):
             entries = self.block(rows, ALL, shift)[:, cols]

@@ -14,30 +14,10 @@ from approx import checks
 from approx.estimate import masks
 from approx.estimate.masks import Mask, MaskLike
 from approx.kernels.jit import kernel
-from approx.low_rank import decomposition
-from approx.low_rank.decomposition import (
-    CSR,
-    Decomposition,
-    Matrix,
-    at_unit_scale,
-    balanced,
-    dense_matrix,
-    filled,
-    normalised,
-    sparse_entries,
-    zeros,
-)
+from approx.low_rank import decomposition, subspace
+from approx.low_rank.decomposition import CSR, Decomposition, Matrix, filled, sparse_entries, zeros
 from approx.low_rank.exact_matrix import SPACES, DecompositionMethod
-from approx.low_rank.subspace import (
-    BLOCK_MARGIN,
-    BLOCK_START,
-    SHRUNK_SHARE,
-    Shrunk,
-    orthonormal,
-    rotate,
-    shrink_singular_values,
-    spectral_norm,
-)
+from approx.low_rank.subspace import Shrunk, rotate, shrink_singular_values, spectral_norm
 from approx.low_rank.thresholding import large_entries, separate
 from approx.method.fields import integer, one_of, real
 from approx.method.tags import SPECTRAL
@@ -157,7 +137,7 @@ def _pursue(
     n, l = D.shape
     known = filled(D)
     rng = np.random.default_rng(0)
-    _, s, start = rotate(known, rng.standard_normal((l, min(l, BLOCK_START))))
+    _, s, start = rotate(known, rng.standard_normal((l, min(l, subspace.BLOCK_START))))
     basis: Matrix | None = start
     penalty = _fast(float(s[0]), rho)
     state, L = np.empty((2, n, l)), np.empty((n, l))
@@ -165,7 +145,7 @@ def _pursue(
     state[1] = known + state[0] / penalty.mu
     size = float(np.linalg.norm(known))
     enough = tolerance * size
-    wide = SHRUNK_SHARE * l if gap_tolerance < math.inf else l
+    wide = subspace.SHRUNK_SHARE * l if gap_tolerance < math.inf else l
     primal: _Primal | None = None
     bound, gap, next_check = -math.inf, math.inf, 0
     for iteration in range(1, max_iterations + 1):
@@ -280,9 +260,9 @@ def inexact_alm(
     >>> parts.rank, parts.sparse.nnz, round(float(parts.sparse[3, 4]), 5)
     (1, 1, 8.0)
     """
-    matrix = dense_matrix(D)
+    matrix = decomposition.dense_matrix(D)
     matrix = decomposition.with_nan(matrix, masks.as_mask(mask, *matrix.shape))
-    lam = balanced(matrix) if lam is None else checks.positive("lam", lam)
+    lam = decomposition.balanced(matrix) if lam is None else checks.positive("lam", lam)
     tolerance = checks.positive("tolerance", tolerance)
     max_iterations = checks.integer("max_iterations", max_iterations, least=1)
     rho = checks.number("rho", rho, "finite and >= 1")
@@ -292,7 +272,7 @@ def inexact_alm(
         gap_tolerance = checks.number("gap_tolerance", gap_tolerance, "> 0")
         if gap_tolerance <= 0:
             raise ValueError(f"gap_tolerance must be > 0, got {gap_tolerance!r}")
-    return at_unit_scale(
+    return decomposition.at_unit_scale(
         matrix, lambda D: _pursue(D, lam, rho, tolerance, max_iterations, gap_tolerance)
     )
 
@@ -305,8 +285,8 @@ def _tangent_svd(Z: Matrix, U: Matrix, V: Matrix) -> tuple[Matrix, Matrix, Matri
     """
     r = U.shape[1]
     ZV, ZtU = (V.T @ Z.T).T, (U.T @ Z).T
-    P, A = orthonormal(np.hstack([U, ZV]))
-    Q, B = orthonormal(np.hstack([V, ZtU]))
+    P, A = subspace.orthonormal(np.hstack([U, ZV]))
+    Q, B = subspace.orthonormal(np.hstack([V, ZtU]))
     core = A[:, :r] @ B[:, r:].T + (A[:, r:] - A[:, :r] @ (U.T @ ZV)) @ B[:, :r].T
     u, s, wt = np.linalg.svd(core)
     return P @ u[:, :r], s, Q @ wt[:r].T
@@ -358,12 +338,12 @@ def acc_alt_proj(
     >>> parts.sparse.nnz, round(float(parts.sparse[3, 4]), 5)
     (1, 8.0)
     """
-    matrix = dense_matrix(D)
+    matrix = decomposition.dense_matrix(D)
     matrix = decomposition.with_nan(matrix, masks.as_mask(mask, *matrix.shape))
     r = checks.integer("rank", rank, least=0, most=min(matrix.shape))
     checks.positive("tolerance", tolerance)
     max_iterations = checks.integer("max_iterations", max_iterations, least=1)
-    scaled, exponent = normalised(matrix)
+    scaled, exponent = decomposition.normalised(matrix)
     if r == 0 or not filled(scaled).any():
         return replace(zeros(matrix.shape, math.nan), sparse=csr_array(filled(matrix)))
     return _project(scaled, r, tolerance, max_iterations).measured(scaled).rescaled(exponent)
@@ -374,7 +354,7 @@ def _project(D: Matrix, r: int, tolerance: float, max_iterations: int) -> Decomp
     n, l = D.shape
     beta = 0.5 * (n * l) ** -0.25
     L, Z = np.zeros_like(D), np.empty_like(D)
-    width = min(r + BLOCK_MARGIN, n, l)
+    width = min(r + subspace.BLOCK_MARGIN, n, l)
     known = filled(D)
     _, s, V = rotate(known, np.random.default_rng(0).standard_normal((l, width)))
     separate(D, L, L, 4 * beta * float(s[0]), 0, 0.0, Z)

@@ -12,17 +12,7 @@ from approx.estimate import masks
 from approx.estimate.masks import Mask, MaskLike
 from approx.kernels.jit import kernel
 from approx.low_rank import decomposition
-from approx.low_rank.decomposition import (
-    Decomposition,
-    Matrix,
-    at_unit_scale,
-    balanced,
-    dense_matrix,
-    filled,
-    hidden,
-    sparse_entries,
-    zeros,
-)
+from approx.low_rank.decomposition import Decomposition, Matrix, filled
 from approx.low_rank.exact_matrix import SPACES, DecompositionMethod
 from approx.low_rank.subspace import BLOCK_START, rotate, shrink_singular_values, spectral_norm
 from approx.method.fields import integer, one_of, real
@@ -75,7 +65,7 @@ def _pursue(
 ) -> Decomposition:
     """Solve the pursuit for D (n, l), n ≥ l, ½ ≤ max |D| < 1; see `stable_pca`."""
     _n, l = D.shape
-    unseen, seen, D = hidden(D), decomposition.entries(D), filled(D)
+    unseen, seen, D = decomposition.hidden(D), decomposition.entries(D), filled(D)
     rng = np.random.default_rng(0)
     basis = rotate(D, rng.standard_normal((l, min(l, BLOCK_START))))[2]
     size = float(np.linalg.norm(D))
@@ -108,7 +98,7 @@ def _pursue(
             off, moved = float(np.linalg.norm(L - P)), float(np.linalg.norm(P - before))
             mu *= float(np.clip(math.sqrt(off / max(moved, LEAST_DIVISOR)), 1 / BALANCE, BALANCE))
     places = np.flatnonzero(S)
-    sparse = sparse_entries(S.ravel()[places], places, D.shape)
+    sparse = decomposition.sparse_entries(S.ravel()[places], places, D.shape)
     return Decomposition(low.left, low.right, sparse, gap, objective, iteration)
 
 
@@ -187,17 +177,17 @@ def stable_pca(
     >>> round(float(np.linalg.norm(rest) / np.linalg.norm(D)), 6)
     0.01
     """
-    matrix = dense_matrix(D)
+    matrix = decomposition.dense_matrix(D)
     matrix = decomposition.with_nan(matrix, masks.as_mask(mask, *matrix.shape))
-    lam = balanced(matrix) if lam is None else checks.positive("lam", lam)
+    lam = decomposition.balanced(matrix) if lam is None else checks.positive("lam", lam)
     if checks.number("delta", delta, "finite and >= 0") < 0:
         raise ValueError(f"delta must be finite and >= 0, got {delta!r}")
     checks.positive("tolerance", tolerance)
     checks.positive("gap_tolerance", gap_tolerance)
     max_iterations = checks.integer("max_iterations", max_iterations, least=1)
     if delta >= 1:
-        return zeros(matrix.shape, 0.0).measured(matrix)
-    return at_unit_scale(
+        return decomposition.zeros(matrix.shape, 0.0).measured(matrix)
+    return decomposition.at_unit_scale(
         matrix, lambda D: _pursue(D, delta, lam, tolerance, max_iterations, gap_tolerance)
     )
 

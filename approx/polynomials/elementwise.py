@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from approx.checks import Array
+from approx.checks import Array, Given
 from approx.estimate import exact, memory
 from approx.estimate.low import Features, Low, Rows, ScaledFactors, rescale
 from approx.estimate.masks import ALL, Mask
@@ -72,12 +72,7 @@ class Elementwise(Low):
         return self._with_offsets(self._scale(rows), rows)
 
     def block(
-        self,
-        rows: Rows,
-        cols: Rows,
-        shift: Array,
-        logits: Array | None = None,
-        out: Array | None = None,
+        self, rows: Rows, cols: Rows, shift: Array, logits: Given = None, out: Given = None
     ) -> Array:
         given = logits if self.elementwise else None
         values = self._values(rows, cols, self._without_offsets(shift, rows), given, out)
@@ -188,12 +183,7 @@ class Elementwise(Low):
         return self.polynomial.log_bound(size.astype(np.float64)).astype(self.dtype)
 
     def _values(
-        self,
-        rows: Rows,
-        cols: Rows,
-        shift: Array,
-        logits: Array | None = None,
-        out: Array | None = None,
+        self, rows: Rows, cols: Rows, shift: Array, logits: Given = None, out: Given = None
     ) -> Array:
         if logits is None or logits.dtype != self.dtype:
             x = np.matmul(self.Q[rows], self.K[cols].T, out=out)

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse
 
 from approx import checks
-from approx.checks import Array
+from approx.checks import Array, Given
 from approx.estimate import memory
 from approx.estimate.low import (
     Factors,
@@ -223,12 +223,7 @@ class Exponentials(Low):
         return self._factors.row_log(rows)
 
     def block(
-        self,
-        rows: Rows,
-        cols: Rows,
-        shift: Array,
-        logits: Array | None = None,
-        out: Array | None = None,
+        self, rows: Rows, cols: Rows, shift: Array, logits: Given = None, out: Given = None
     ) -> Array:
         return self._factors.block(rows, cols, shift, out=out)
 

@@ -94,6 +94,12 @@ def style() -> Iterator[None]:
         yield
 
 
+def row(count: int, height: float, **shared: Any) -> tuple[Figure, list[Any]]:
+    """Return (figure, axes), panels beside each other, as wide as a page of text."""
+    figure = Figure(figsize=(7.0, height))
+    return figure, list(figure.subplots(1, count, squeeze=False, **shared)[0])
+
+
 def panels(
     rows: int, columns: int, x: str = "", y: str = "", *, height: float = 1.9
 ) -> tuple[Figure, Any]:

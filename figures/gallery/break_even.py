@@ -66,8 +66,7 @@ def _work(spec: str, n: int, c: int) -> float:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the ratio against n, and the break-even length against the number of features."""
     with style.style():
-        figure = Figure(figsize=(7.0, 3.4))
-        left, right = figure.subplots(1, 2)
+        figure, (left, right) = style.row(2, 3.4)
         ratios = table[table.metric == "ratio"].groupby("kind", sort=False)
         for (colour, marker), kind, (_, part) in zip(LOOKS, KINDS, ratios):
             left.plot(part.n, part.value, color=colour, marker=marker, label=tr(kind, c=C))

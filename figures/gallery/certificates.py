@@ -25,8 +25,7 @@ def draw(table: pd.DataFrame) -> Figure:
     some = _bounds(table)
     methods = some.method.unique()
     with style.style():
-        figure = Figure(figsize=(7.0, 3.2))
-        axes = figure.subplots(1, len(methods), sharex=True, sharey=True, squeeze=False)[0]
+        figure, axes = style.row(len(methods), 3.2, sharex=True, sharey=True)
         for ax, method in zip(axes, methods):
             for bits, label, colour, marker in LOOKS:
                 rows = some[(some.method == method) & (some.bits == bits)]
@@ -37,7 +36,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set(xscale="log", yscale="log", title=looks.label(method))
             ax.set_xlabel(tr("error: total variation"))
         axes[0].set_ylabel(tr("upper bound of the error"))
-        style.legend(figure, list(axes))
+        style.legend(figure, axes)
     return figure
 
 

@@ -21,8 +21,7 @@ AXES = ("one_minus_p", "mse_ratio")  # of the theorem
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the theorem on the left, and the bias where its condition does not hold on the right."""
     with style.style():
-        figure = Figure(figsize=(7.0, 4.0))
-        left, right = figure.subplots(1, 2)
+        figure, (left, right) = style.row(2, 4.0)
         part = table[table.part == "theorem"]
         x, y = (part[part.metric == metric] for metric in AXES)
         left.plot([0, 1], [0, 1], color="0.4", label=tr("theorem: both are equal"))

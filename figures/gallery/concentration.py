@@ -20,8 +20,7 @@ def draw(table: pd.DataFrame) -> Figure:
         "trigonometric": ("quantile", "bernstein", mark("Bernstein's bound")),
     }
     with style.style():
-        figure = Figure(figsize=(7.0, 3.2))
-        axes = figure.subplots(1, 2, sharey=True)
+        figure, axes = style.row(2, 3.2, sharey=True)
         for ax, (family, (measured, theory, bound)) in zip(axes, panels.items()):
             part = table[table.family == family]
             name = "|q + k| = {s:g}" if family == "positive" else "|q − k| = {s:g}"

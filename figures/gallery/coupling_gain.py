@@ -83,8 +83,7 @@ def compute(profile: Profile) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw a panel for each d: lines in closed form, markers by simulation."""
     with style.style():
-        figure = Figure(figsize=(7.0, 3.6))
-        axes = figure.subplots(1, 2, sharex=True, sharey=True)
+        figure, axes = style.row(2, 3.6, sharex=True, sharey=True)
         for ax, d in zip(axes, sorted(table.d.unique())):
             part = table[table.d == d]
             closed, sampled = (
@@ -106,7 +105,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set_xticks([0.1, 1.0, 10.0], ["0.1", "1", "10"])
         style.key(axes[0], line=tr("closed form"), mark=tr("simulation ± standard error"))
         axes[0].set_ylabel(tr("squared error over the Performer's"))
-        style.legend(figure, list(axes), columns=2)
+        style.legend(figure, axes, columns=2)
     return figure
 
 

@@ -96,8 +96,7 @@ def draw(table: pd.DataFrame) -> Figure:
     names = {"kernel": "exp(q·k)", "attention": tr("row-normalised attention")}
     most, n = 1.0, min(table.n.iloc[0], table.l.iloc[0])
     with style.style():
-        figure = Figure(figsize=(7.0, 2.9))
-        axes = list(figure.subplots(1, 2, sharex=True))
+        figure, axes = style.row(2, 2.9, sharex=True)
         for ax, (space, title) in zip(axes, names.items()):
             curves, top = _curves(table, space), ax.get_xaxis_transform()
             ceiling = CEILINGS[space]

@@ -98,8 +98,7 @@ def _pictures(table: pd.DataFrame) -> Figure:
     names = [name for name in (EXACT, *SPECS.values()) if name in set(last.name)]
     norm = LogNorm(FLOOR, 1, clip=True)
     with style.style():
-        figure = Figure(figsize=(7.0, 2.9))
-        axes = figure.subplots(1, len(names), squeeze=False)[0]
+        figure, axes = style.row(len(names), 2.9)
         for ax, name in zip(axes, names):
             rows = last[last.name == name]
             pixels = rows[rows.metric == WEIGHTS][list(PIXELS)].dropna(axis=1)

@@ -32,8 +32,7 @@ PANELS = (
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the error in rounding units: left against length, right against the largest logit."""
     with style.style():
-        figure = Figure(figsize=(7.0, 4.0))
-        axes = figure.subplots(1, 2)
+        figure, axes = style.row(2, 4.0)
         for ax, (study, x, looks, title) in zip(axes, PANELS):
             part = table[table.study == study]
             for (dtype, formula), (name, colour, marker) in looks.items():

@@ -42,8 +42,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw the norm against t for Gaussian inputs of three widths, with and without √d."""
     norms = table[table.metric == "jacobian_norm"]
     with style.style():
-        figure = Figure(figsize=(7.0, 3.2))
-        axes = figure.subplots(1, 2, sharey=True)
+        figure, axes = style.row(2, 3.2, sharey=True)
         titles = tr("logits q·k/(t√d)"), tr("logits q·k/t, without √d")
         for ax, scaled, title in zip(axes, (True, False), titles):
             for d, (colour, marker) in LOOKS.items():
@@ -55,7 +54,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.axhline(math.sqrt(n - 1) / n, color="0.4", linestyle=":", label=uniform)
             ax.set(xscale="log", xlabel=tr("temperature t"), title=title, ylim=(0, None))
         axes[0].set_ylabel(tr("norm of the gradient of softmax"))
-        style.legend(figure, list(axes), columns=4)
+        style.legend(figure, axes, columns=4)
     return figure
 
 

@@ -90,8 +90,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw the error of logits: lines of theory and markers of runs."""
     rows = wide(table)
     with style.style():
-        figure = Figure(figsize=(7.0, 3.8))
-        ax = figure.subplots()
+        figure, (ax,) = style.row(1, 3.8)
         for form, (name, colour, marker) in NAMES.items():
             part = rows.loc[form]
             ax.plot(part.expected_logit_error, color=colour, label=tr(name))

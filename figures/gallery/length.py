@@ -73,8 +73,7 @@ def compute(profile: Profile) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw ln n − entropy against n, of three scales, and against t, a line an input."""
     with style.style():
-        figure = Figure(figsize=(7.0, 3.6))
-        left, right = figure.subplots(1, 2)
+        figure, (left, right) = style.row(2, 3.6)
         for scale, (name, colour, marker) in SCALE_LOOKS.items():
             part = table[table.scale == scale].pivot_table("value", "n", "metric")
             uniform = np.log(part.index)

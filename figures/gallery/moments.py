@@ -35,8 +35,7 @@ def draw(table: pd.DataFrame) -> Figure:
     part = looks.of_methods(table[table.metric.isin(_shown())], *FAMILIES)
     specs = looks.order(part.method)
     with style.style():
-        figure = Figure(figsize=(7.0, 2.75))
-        axes = list(figure.subplots(1, len(PANELS), sharex=True, sharey=True))
+        figure, axes = style.row(len(PANELS), 2.75, sharex=True, sharey=True)
         for ax, ((space, what), title) in zip(axes, PANELS.items()):
             ax.axhspan(ZERO / 2.5, FLOOR / 1.7, color="0.96", zorder=0)
             exact = 0

@@ -25,8 +25,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw the share of the trace that is left against rank."""
     ts = sorted(table.temperature.unique())
     with style.style():
-        figure = Figure(figsize=(7.0, 3.4))
-        axes = figure.subplots(1, len(ts), squeeze=False)[0]
+        figure, axes = style.row(len(ts), 3.4)
         for ax, t in zip(axes, ts):
             part = table[(table.temperature == t) & (table.value > 0)]
             for (pivots, metric), (name, colour, marker) in LOOKS.items():
@@ -37,7 +36,7 @@ def draw(table: pd.DataFrame) -> Figure:
             ax.set_title(tr("{name}, t = {t:g}", name=part.input.iloc[0], t=t))
             style.ticks(ax, sorted(part["rank"].unique()))
         axes[0].set_ylabel(tr("share of the trace left"))
-        style.legend(figure, list(axes))
+        style.legend(figure, axes)
     return figure
 
 

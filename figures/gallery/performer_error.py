@@ -23,8 +23,7 @@ ORDER = 120
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the kernel error in closed form and the measured error of the output, against m."""
     with style.style():
-        figure = Figure(figsize=(7.0, 3.4))
-        kernel, output = figure.subplots(1, 2)
+        figure, (kernel, output) = style.row(2, 3.4)
         measured = table[table.metric == "output_relative_error"]
         for family in FAMILIES:
             part = looks.of_methods(table, family)

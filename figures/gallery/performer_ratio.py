@@ -58,8 +58,7 @@ def compute(profile: Profile) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the ratio against the angle, a line a length of q and k."""
     with style.style():
-        figure = Figure(figsize=(7.0, 3.6))
-        ax = figure.subplots()
+        figure, (ax,) = style.row(1, 3.6)
         for (length, part), look in zip(table[table.metric == "ratio"].groupby("length"), LOOKS):
             colour, line = look
             ax.plot(part.angle, part.value, color=colour, ls=line, label=f"|q| = |k| = {length:g}")

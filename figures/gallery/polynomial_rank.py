@@ -15,8 +15,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw the ε-rank and its bound against temperature."""
     heads = _drawn(table)
     with style.style():
-        figure = Figure(figsize=(7.0, 3.0))
-        axes = figure.subplots(1, len(heads), sharey=True, squeeze=False)[0]
+        figure, axes = style.row(len(heads), 3.0, sharey=True)
         for ax, name in zip(axes, heads):
             part = table[table.input == name]
             for method, colour, marker, label in (
@@ -36,7 +35,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 )
             )
         axes[0].set_ylabel(tr("rank"))
-        style.legend(figure, list(axes))
+        style.legend(figure, axes)
     return figure
 
 

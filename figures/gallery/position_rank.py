@@ -41,8 +41,7 @@ def compute(profile: Profile) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw rank against d_p for one head, before and after exp."""
     with style.style():
-        figure = Figure(figsize=(7.0, 3.6))
-        ax = figure.subplots()
+        figure, (ax,) = style.row(1, 3.6)
         exp = table[table.metric == "exp"].groupby("d_p").value.min()
         ax.plot(exp, color="0.4", linestyle="--", label=tr("exp(q·k), either way"))
         for where, (label, colour, line, marker) in LOOKS.items():

@@ -30,8 +30,7 @@ PANELS = {
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the error against degree, on [−B, B] and on (−∞, 0]."""
     with style.style():
-        figure = Figure(figsize=(7.0, 3.0))
-        axes = figure.subplots(1, 2, sharey=True)
+        figure, axes = style.row(2, 3.0, sharey=True)
         for ax, (interval, looks) in zip(axes, PANELS.items()):
             part = table[table.interval == interval]
             for method, (name, colour, marker) in looks.items():
@@ -42,7 +41,7 @@ def draw(table: pd.DataFrame) -> Figure:
         axes[0].set_title(tr("x from −{b:g} to {b:g}", b=table.bound.min()))
         axes[1].set_title(tr("x ≤ 0"))
         axes[0].set_ylabel(tr("largest error of exp(x) / largest exp(x)"))
-        style.legend(figure, list(axes))
+        style.legend(figure, axes)
     return figure
 
 

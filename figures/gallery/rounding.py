@@ -55,8 +55,7 @@ def compute(profile: Profile) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw truncation (a colour a degree) and rounding, of the highest degree, against −x."""
     with style.style():
-        figure = Figure(figsize=(7.0, 3.8))
-        ax = figure.subplots()
+        figure, (ax,) = style.row(1, 3.8)
         errors = table[table.value > FLOOR].groupby(["degree", "dtype"])
         for degree, shade in zip(DEGREES, looks.PALETTE):
             part = errors.get_group((degree, "exact"))

@@ -27,8 +27,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw sizes against length, as medians over heads, and shares of Gaussian logits."""
     heads, made = _heads(table), table[table.sigma >= 0]
     with style.style():
-        figure = Figure(figsize=(7.0, 3.6))
-        left, right = figure.subplots(1, 2)
+        figure, (left, right) = style.row(2, 3.6)
         ends = []
         for method in looks.order(heads.method):
             middle = heads[heads.method == method].groupby("l").value.median()

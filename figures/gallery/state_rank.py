@@ -72,8 +72,7 @@ def compute(profile: Profile) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw ranks against position and errors against states, medians over heads."""
     with style.style():
-        figure = Figure(figsize=(7.0, 3.3))
-        left, right = figure.subplots(1, 2)
+        figure, (left, right) = style.row(2, 3.3)
         ranks = table[table.metric == "epsilon_rank"].groupby("position").value.median()
         look = {"color": looks.PALETTE[4]}
         left.axhline(ranks[-1], **look, linestyle="--", label=tr("rank of the whole matrix"))
