@@ -452,14 +452,17 @@ def inclusion(sizes, k):
 
 
 def columns(
-    Q, K, mask, k, by, sinks=0, recent=0, block=None, window=32, kernel_size=5, pool="mean", V=None
-):
+    Q, K, mask, k, by, sinks=0, recent=0, block=None, window=32, kernel_size=5, pool="mean", V=None,
+    prompt=0,
+):  # fmt: skip
     """The support of `columns`, (n, l) bool; None where two scores tie but for rounding."""
     n, l = len(Q), len(K)
     place = [int(mask.stop[i]) - 1 if mask.looks_back else i * l // n for i in range(n)]
     p = attention(Q, K, np.eye(l), mask)
     on = np.zeros((n, l), bool)
-    if block is None and by not in ("h2o", "tova", "output"):
+    running = by in ("h2o", "tova", "output")
+    once = prompt > 0 and block is None and not running
+    if block is None and not running and not once:
         order = sorted(range(n), key=lambda i: place[i])
         near = [_window(mask, i, place[i], recent, l) for i in range(n)]
         free = range(sinks, l - recent if mask.looks_back else l)
@@ -481,17 +484,18 @@ def columns(
             kept = {*range(sinks), *chosen, *near[i]}
             on[i, [j for j in kept if mask.first[i] <= j < mask.stop[i]]] = True
         return on
-    block, recent = block or 1, max(recent, 1)
+    block, recent = (l, recent + 1) if once else (block or 1, max(recent, 1))
+    full = prompt or k
     last = [place[i] if mask.looks_back else min(place[i], int(mask.stop[i]) - 1) for i in range(n)]
     cache, came, got = [], [], {}
     for j in range(l):
-        if j >= k and (j - k) % block == 0:
+        if j >= full and (j - full) % block == 0:
             coming = [i for i in range(n) if j <= last[i] < j + block]
             low = min((mask.first[i] for i in coming), default=0)
             whole = range(low, j)
             cache = [key for key in (whole if by == "mass" else cache) if key >= low]
             free = [key for key in cache if key >= sinks and key <= j - recent]
-            room = k - block - (len(cache) - len(free))
+            room = (k if once else k - block) - (len(cache) - len(free))
             if room < len(free):
                 if by == "mass":
                     score = {key: sum(p[i, key] for i in coming) for key in cache}
@@ -503,7 +507,8 @@ def columns(
                     how = "snapkv" if by == "critical" else by
                     score = _column_scores(how, came, K, cache, free, window, kernel_size, pool)
                 if by == "critical":
-                    most, many = (k - block) // 2 - (len(cache) - len(free)), min(window, len(came))
+                    half, many = (k if once else k - block) // 2, min(window, len(came))
+                    most = half - (len(cache) - len(free))
                     best = _two_stages(score, free, most, room, many, V, latest=True)
                 else:
                     best = _best(score, free, room, latest=by != "mass")

@@ -44,6 +44,15 @@ class Cache(ABC):
         for k, v in zip(K, V):
             self.append(k, v)
 
+    def fill(self, Q: Array, K: Array, V: Array) -> None:
+        """Add keys (n, d) and their values (n, c), for which the queries (n, d) attend exactly."""
+        if not self.asks:
+            self.extend(K, V)
+            return
+        for q, k, v in zip(Q, K, V):
+            self.append(k, v)
+            self.attend(q)
+
     def attend(self, q: ArrayLike, sink: float = -np.inf) -> Array:
         """Return the attention of a query (d,) over the keys so far, (c,).
 

@@ -74,6 +74,8 @@ class KeptKeys(Cache):
         Whether these scores read the values a second time.
     window : int
         The number of last tokens that a query sees; 0 for all. Hidden keys are evicted first.
+    choose : callable, optional
+        Maps queries, keys and values of the prompt to the keys that stay; no later key is evicted.
 
     Notes
     -----
@@ -100,18 +102,20 @@ class KeptKeys(Cache):
         scores: Callable[[Array, Array, Array], Array] | None = None,
         rereads: bool = False,
         window: int = 0,
+        choose: Callable[[Array, Array, Array], Array] | None = None,
     ) -> None:
         super().__init__(d, c)
-        self.limits, self.heavy, self.window = limits, heavy, window
+        self.limits, self.heavy, self.window, self.choose = limits, heavy, window, choose
         self.scores, self.rereads = scores, rereads
         self.keys, self.values = Rows(self.d), Rows(self.c)
+        self.queries = Rows(self.d)  # of the prompt, if they choose
         self.places, self.sums = Rows(), Rows()
-        self.asks = heavy or scores is not None
+        self.asks = heavy or scores is not None or choose is not None
 
     def add(self, k: Array, v: Array) -> None:
         if self._is_full:
             self._evict(self.sums.array)
-        if len(self.keys) == self.limits.k:
+        if self.tokens >= self.limits.full and len(self.keys) == self.limits.k:
             return  # the cache is full of sinks
         for rows, x in ((self.keys, k), (self.values, v)):
             rows.append(x[None])
@@ -120,10 +124,15 @@ class KeptKeys(Cache):
 
     @property
     def _is_full(self) -> bool:
-        over = self.tokens - self.limits.k
+        over = self.tokens - self.limits.full
         return over >= 0 and over % self.limits.block == 0
 
     def _evict(self, scores: Array) -> None:
+        if self.choose is not None:
+            kept = self.choose(self.queries.array, self.keys.array, self.values.array)
+            self._drop(np.setdiff1d(self.places.array, kept))
+            self.queries = Rows(self.d)
+            return
         if self.window:
             hidden = self.places.array <= self.tokens - self.window
             self._drop(np.flatnonzero(hidden))
@@ -138,6 +147,8 @@ class KeptKeys(Cache):
             rows.drop(places)
 
     def answer(self, q: Array, sink: float) -> Array:
+        if self.choose is not None and self.tokens <= self.limits.prompt:
+            self.queries.append(q[None])
         logits = self.keys.array @ q
         if self.window:
             logits[self.places.array < self.tokens - self.window] = -np.inf
@@ -157,7 +168,7 @@ class KeptKeys(Cache):
         return len(self.keys) * (self.d + self.c + self.heavy + again)
 
     def arrays(self) -> list[Any]:
-        return [self.keys, self.values, *([self.sums] if self.heavy else [])]
+        return [self.keys, self.values, self.queries, *([self.sums] if self.heavy else [])]
 
 
 class ChosenKeys(AllKeys):

@@ -8,6 +8,7 @@ import numpy as np
 from approx import checks
 from approx.checks import Array
 from approx.decoding.cache import Cache
+from approx.decoding.keys import KeptKeys
 from approx.estimate.masks import Mask
 from approx.method import Label, Size
 from approx.method.fields import integer, one_of
@@ -37,6 +38,7 @@ OPTIONS = {
     field.name: tuple(by for by, x in SCORES.items() if issubclass(x, SnapKV))
     for field in dataclasses.fields(SnapKV)
 }
+LATER = 2**31 - 1  # more keys than come after a prompt
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +83,10 @@ class Columns(SupportMethod):
     values : (l, c), optional
         The values that ``output`` and ``critical`` score. ``approximate(…, V=V)`` sets them, and so
         does `Head.approximate`; without values both scores are refused.
+    prompt : int
+        First keys that all stay until the last of them has come, so that their queries read them
+        exactly. The first eviction comes then. With block None it is the only one, and all later
+        keys stay beside the k kept ones. The price is that after the prompt. 0: there is none.
 
     Notes
     -----
@@ -101,9 +107,11 @@ class Columns(SupportMethod):
     (so recent = 0 means recent = 1). Scores use the keys in the cache and the queries before the
     block. Of equal scores the oldest keys go; without queries (n < l), rules that use queries keep
     the last keys. An evicted key does not come back; a key that no query of the block sees is
-    evicted too. Eviction is autoregressive, except by ``mass``: that is the best set of earlier
-    keys for the queries of each block, whether evicted before or not, beside the same sinks and
-    recent keys. Under a mask that does not look back, query i reads the keys up to ⌊i·l/n⌋.
+    evicted too. After a prompt, ``h2o`` has the sums of its exact attention, and the last queries
+    of ``snapkv`` are those of the prompt. Eviction is autoregressive, except by ``mass``: that is
+    the best set of earlier keys for the queries of each block, whether evicted before or not,
+    beside the same sinks and recent keys. Under a mask that does not look back, query i reads the
+    keys up to ⌊i·l/n⌋.
 
     Cost: one set takes the scores of all keys: 2·n·l·d operations for ``mass``, by row stripes,
     2·window·l·d for ``snapkv``, 2·(n + l)·d² for ``expected``, 4·l·d² for ``leverage`` and O(l·d)
@@ -158,6 +166,7 @@ class Columns(SupportMethod):
         "columns()",
         "columns(recent=1)",
         "columns(by='h2o')",
+        "columns(k=4, by='snapkv', window=2, prompt=5)",
     )
     class_name = "columns"
 
@@ -170,6 +179,7 @@ class Columns(SupportMethod):
     kernel_size: int = integer(5)
     pooling: str = one_of("average", ("average", "max"))
     values: Any = dataclasses.field(default=None, compare=False, repr=False)
+    prompt: int = integer(0, least=0)
 
     @property
     def score(self) -> KeyScore:
@@ -186,7 +196,12 @@ class Columns(SupportMethod):
     @property
     def evicts(self) -> bool:
         """Whether keys are evicted as others arrive, so that the set changes over the queries."""
-        return self.block is not None or self.score.running
+        return self.block is not None or self.score.running or self.prompt > 0
+
+    @property
+    def _once(self) -> bool:
+        """Whether the only eviction is that after the prompt."""
+        return self.prompt > 0 and self.block is None and not self.score.running
 
     @property
     def _least(self) -> int:
@@ -232,6 +247,8 @@ class Columns(SupportMethod):
     def rivals(self) -> Rivals:
         """Sets of k columns; with eviction, caches of k keys, or for mass one set per block."""
         assert self.k is not None
+        if self.prompt:
+            return None
         if not self.evicts:
             return Rivals("columns", (self.k,))
         if ORACLE in self.tags:
@@ -261,11 +278,24 @@ class Columns(SupportMethod):
         return patterns.union([patterns.runs(first, last), columns], l)
 
     def _limits(self, k: int) -> Limits:
-        return Limits(k, self.block or 1, self.sinks, max(self.recent, 1))
+        if self._once:
+            return Limits(k + LATER, LATER, self.sinks, self.recent + 1, self.prompt)
+        return Limits(k, self.block or 1, self.sinks, max(self.recent, 1), self.prompt)
 
     def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
         assert self.k is not None
-        return self.score.cache(d, c, self._limits(self.k), window)
+        limits = self._limits(self.k)
+        if not self._once:
+            return self.score.cache(d, c, limits, window)
+
+        def choose(Q: Array, K: Array, V: Array) -> Array:
+            n = len(K)
+            seen = Mask.window(n, n, window) if window else Mask.causal(n, n)
+            score = dataclasses.replace(self, values=V).score.scorer(Q, K, seen.first, seen.stop)
+            low = max(n + 1 - window, 0) if window else 0
+            return eviction.reduced(np.arange(low, n), limits, n, score, n)
+
+        return KeptKeys(d, c, limits, window=window, choose=choose)
 
     def _evicted(self, Q: Array, K: Array, mask: Mask, k: int) -> Pattern:
         limits = self._limits(min(k, len(K)))  # nothing is evicted from a cache of all keys
@@ -277,6 +307,11 @@ class Columns(SupportMethod):
         if self.k is None or not self.evicts:
             return super().held(mask)
         return eviction.held(Blocks.from_mask(mask, self._limits(self.k)), self._limits(self.k))
+
+    def longest(self, shape: Shape) -> float:
+        held = self.held(shape.decoding)
+        assert held is not None
+        return float(held[self.prompt if self.prompt < len(held) else 0 :].max())
 
     def selection(self, shape: Shape) -> Price:
         """Return the price of the scores; mass, a reference, has none.
@@ -292,11 +327,9 @@ class Columns(SupportMethod):
         limits, kept = self._limits(self.k), NUMBER * score.stored * min(self.k, l) / n
         counts = eviction.looked_at(Blocks.from_mask(shape.decoding, limits), limits)
         if score.running:
-            per_query = self.held(shape.decoding)
-            assert per_query is not None
-            sums = float(score.stored * per_query.max())
+            sums = score.stored * self.longest(shape)
             again = c * counts[0].max(initial=0) / limits.block if score.of_values else 0.0
             return Price(0.0, sums + float(again), 0.0, kept)
-        reads = float(score.reads(*counts, d).max(initial=0)) / limits.block
+        reads = 0.0 if self._once else float(score.reads(*counts, d).max(initial=0)) / limits.block
         counts = eviction.looked_at(Blocks.from_mask(shape.rows, limits), limits)
         return Price(0.0, reads, score.work(*counts, d) / n, kept)

@@ -92,6 +92,12 @@ class SupportMethod(Method):
         count = None if size is None else getattr(self, size.field)
         return None if count is None else np.minimum(count, mask.counts)
 
+    def longest(self, shape: Shape) -> float:
+        """Return the most keys that a query can hold in decoding, where `held` knows it."""
+        held = self.held(shape.decoding)
+        assert held is not None
+        return float(held.max())
+
     def selection(self, shape: Shape) -> Price:
         """Return the price of choosing the keys, without reading them; 0 by default."""
         return Price(0.0, 0.0, 0.0, 0.0)
@@ -100,9 +106,7 @@ class SupportMethod(Method):
         """Return the price of the keys and of choosing them; it reads those of the longest row."""
         if self.is_template or (held := self.held(shape.rows)) is None:
             return None
-        longest = self.held(shape.decoding)
-        assert longest is not None
-        of_keys = entries(float(longest.max()), shape, mean=float(held.mean()))
+        of_keys = entries(self.longest(shape), shape, mean=float(held.mean()))
         return self.for_heads(of_keys + self.selection(shape), of_keys.reads, shape)
 
     def for_heads(self, price: Price, keys: float | None, shape: Shape) -> Price:

@@ -22,21 +22,28 @@ class Limits(NamedTuple):
 
     Keys come in order. At the positions k, k + block, k + 2·block, … the cache is reduced to
     k − block keys, before the key at this position is added. The first `sinks` keys are never
-    evicted, nor are the last `recent` ≥ 1 keys, which include the coming one.
+    evicted, nor are the last `recent` ≥ 1 keys, which include the coming one. With a ``prompt``,
+    all its keys stay until its end: `prompt` takes the place of the first position k.
     """
 
     k: int
     block: int
     sinks: int
     recent: int
+    prompt: int = 0
+
+    @property
+    def full(self) -> int:
+        """The number of keys before the first eviction."""
+        return self.prompt or self.k
 
     def start(self, b: int) -> int:
-        """Return the first key of block b: 0, k, k + block and so on."""
-        return 0 if b == 0 else self.k + (b - 1) * self.block
+        """Return the first key of block b: 0, `full`, `full` + block and so on."""
+        return 0 if b == 0 else self.full + (b - 1) * self.block
 
     def starts(self, blocks: Array) -> Array:
         """Return `start` of each block in an array."""
-        return np.where(blocks == 0, 0, self.k + (blocks - 1) * self.block)
+        return np.where(blocks == 0, 0, self.full + (blocks - 1) * self.block)
 
     def free(self, keys: Array, start: int) -> Array:
         """Return which keys may be evicted before the block with first key ``start``."""
@@ -70,7 +77,7 @@ class Blocks(NamedTuple):
         end = mask.stop if mask.looks_back else np.minimum(mask.positions + 1, mask.stop)
         order = np.argsort(end, kind="stable")
         first, end = mask.first[order], end[order]
-        block = np.maximum((end - 1 - limits.k) // limits.block + 1, 0)
+        block = np.maximum((end - 1 - limits.full) // limits.block + 1, 0)
         count = int(block[-1]) + 1
         bounds = np.searchsorted(block, np.arange(count + 1))
         lows = np.zeros(count, np.intp)
@@ -135,22 +142,36 @@ def by_scores(
     ``score`` maps (number of queries so far, keys in the cache, which of them may be evicted) to a
     score of each key. Of equal scores (`patterns.rounded`) the oldest keys are evicted.
     """
-    keys, kept = np.arange(min(limits.k, l)), []
+    keys, kept = np.arange(min(limits.full, l)), []
     for b, low in enumerate(blocks.lows):
         if b:
             keys = keys[keys >= low]
             start = limits.start(b)
-            many = len(keys) - (limits.k - limits.block)
-            if many > 0:
-                free = limits.free(keys, start)
-                scores = score(int(blocks.bounds[b]), keys, free)
-                worst = np.flatnonzero(free)[ranked(-scores[free])[:many]]
-                keys = np.delete(keys, worst)
+            keys = reduced(keys, limits, start, score, int(blocks.bounds[b]))
         if blocks.bounds[b] < blocks.bounds[b + 1]:
             kept.append(keys if b else keys[:0])
         if b:
             keys = np.concatenate([keys, np.arange(start, min(start + limits.block, l))])
     return kept
+
+
+def reduced(
+    keys: Array,
+    limits: Limits,
+    start: int,
+    score: Callable[[int, Array, Array], Array],
+    come: int,
+) -> Array:
+    """Return the keys that stay in the cache before the block with first key ``start``.
+
+    ``come`` queries have come so far; `by_scores` describes the score.
+    """
+    many = len(keys) - (limits.k - limits.block)
+    if many <= 0:
+        return keys
+    free = limits.free(keys, start)
+    worst = ranked(-score(come, keys, free)[free])[:many]
+    return np.delete(keys, np.flatnonzero(free)[worst])
 
 
 def heavy_hitters(Q: Array, K: Array, blocks: Blocks, limits: Limits) -> list[Array]:
@@ -159,7 +180,7 @@ def heavy_hitters(Q: Array, K: Array, blocks: Blocks, limits: Limits) -> list[Ar
     A key's score is the sum of the attention weights it has received, each among cached keys.
     """
     kept = np.full((len(blocks.filled()), limits.k), -1)
-    sizes = np.array(limits)
+    sizes = np.array([*limits[:4], limits.full])
     first, end = blocks.first, blocks.end
     _heavy_hitters(Q[blocks.order], K, first, end, blocks.bounds, blocks.lows, sizes, kept)
     counts = np.count_nonzero(kept >= 0, axis=1).tolist()
@@ -195,13 +216,14 @@ def _heavy_hitters(
 ) -> None:
     # A slot of the cache stores a key. `slots` lists the slots of the keys, oldest first, and then
     # the free slots. Logits are summed coordinate by coordinate, for all slots side by side.
-    k, block, sinks, recent = sizes
+    k, block, sinks, recent, full = sizes
     l, d = K.shape
-    keys, sums, slots = np.empty(k, np.int64), np.empty(k), np.arange(k)
-    cached, logits, weights = np.empty((d, k)), np.empty(k), np.empty(k)
+    room = max(k, full)
+    keys, sums, slots = np.empty(room, np.int64), np.empty(room), np.arange(room)
+    cached, logits, weights = np.empty((d, room)), np.empty(room), np.empty(room)
     count, most, start, row = 0, 0, 0, 0
     for b in range(lows.size):
-        stop = min(k if b == 0 else start + block, l)
+        stop = min(full if b == 0 else start + block, l)
         if b > 0:
             for s in range(count - 1, -1, -1):
                 if keys[s] < lows[b]:

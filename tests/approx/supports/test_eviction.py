@@ -48,7 +48,7 @@ def twin(Q, K, mask, method):
     pool = "max" if method.pooling == "max" else "mean"
     return naive.columns(
         Q, K, mask, method.k, method.by, method.sinks, method.recent, method.block,
-        method.window, method.kernel_size, pool, values(len(K)),
+        method.window, method.kernel_size, pool, values(len(K)), method.prompt,
     )  # fmt: skip
 
 
@@ -82,8 +82,8 @@ def test_a_longer_text_by_its_definition(by):
     rng = np.random.default_rng(8)
     Q, K = rng.standard_normal((30, 4)), rng.standard_normal((50, 4))
     last = {"window": 6} if by in ("snapkv", "critical") else {}
-    for block in (None, 1, 4):
-        method = Columns(24, by, sinks=2, recent=3, block=block, **last)
+    for block, prompt in ((None, 0), (1, 0), (4, 0), (None, 33), (1, 35), (4, 10)):
+        method = Columns(24, by, sinks=2, recent=3, block=block, prompt=prompt, **last)
         for mask in (Mask.causal(30, 50), Mask.window(30, 50, 29), Mask.full(30, 50)):
             on = support(method.approximate(Q, K, mask=mask, V=values(50)))
             np.testing.assert_array_equal(on, twin(Q, K, mask, method))
