@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
 import time
 import weakref
@@ -20,15 +21,29 @@ import numpy as np
 import pandas as pd
 
 from analysis.models import checkpoints
-from analysis.models.attention_hook import CACHE_NAMES, Call, Hook, Seen, cache_name
+from analysis.models.attention_hook import (
+    CACHE_NAMES,
+    Call,
+    Hook,
+    Seen,
+    cache_name,
+    looking_back,
+)
 from analysis.models.checkpoints import Place
-from analysis.models.head_caches import EXACT, HeadCaches
+from analysis.models.head_caches import (
+    EXACT,
+    HeadCaches,
+    after_prompt,
+    group_prices,
+    prompt_length,
+)
 from analysis.models.language_model import HeadIndex, LanguageModel
 from analysis.models.plan import Plan, check_weights, other_model
 from analysis.runs.seeds import seed_sequence
 from approx import Mask, Method, checks
 from approx.checks import Array
 from approx.method.evaluation import obstacle
+from approx.method.prices import Shape
 
 MOST = 2**31 - 1  # tokens of a prompt: the limit of a tokenizer's count
 
@@ -45,9 +60,9 @@ class Generated:
         The generated text, without the prompt.
     prompt_tokens : int
     layers : DataFrame
-        One row per layer, at the last token that was read: ``reads``, the numbers that the queries
-        of all heads read, and ``exact_reads``; ``numbers`` and ``code_bytes`` in the caches,
-        counted from the arrays; ``bytes``, at 16 bits per number, and ``exact_bytes``.
+        One row per layer, at the last token that was read: ``bytes_read``, by the price of all
+        groups of heads that share keys, and ``exact_bytes_read``; ``numbers`` and ``code_bytes`` in
+        the caches, counted from the arrays; ``bytes``, at 16 bits per number, and ``exact_bytes``.
     seconds : float
         The time of all tokens except the first, which the pass over the prompt gives.
     exact : Generated or None
@@ -92,6 +107,8 @@ def generate(
     heads: Sequence[HeadIndex] | None = None,
     max_tokens: int | None = None,
     compare: bool = False,
+    setting: str = "rows",
+    prompt_tokens: int | None = None,
     dtype: str = "float32",
     seed: int = 0,
     jobs: int | None = None,
@@ -112,6 +129,8 @@ def generate(
         The prompt is cut to this number of tokens; by default it is not cut.
     compare : bool
         Whether to generate with exact attention, too.
+    setting, prompt_tokens
+        As for `attach`.
     dtype : {"float32", "float64"}
     seed, jobs
         As for `analysis.models.substitute.substitute`, with the same draws.
@@ -127,8 +146,9 @@ def generate(
 
     Notes
     -----
-    As in `substitute`, the methods compute all positions of the prompt at once, and the caches are
-    filled with it. Then each token is computed from the caches alone.
+    In the setting ``rows`` the methods compute all positions of the prompt at once, as in
+    `substitute`, and the caches are filled with it. In the setting ``prompt`` its rows are exact.
+    Then each token is computed from the caches alone.
     """
     checks.integer("tokens", tokens, least=1)
     checks.integer("seed", seed, least=0)
@@ -138,7 +158,11 @@ def generate(
         plan = Plan(plan.model, plan.heads)  # whose weights `attach` need not read again
     model = LanguageModel.open(model_dir, dtype=dtype)
     ids = model.tokens_of(prompt, MOST if max_tokens is None else max_tokens)
-    attach(model.model, plan, heads=heads, name=model.name, seed=seed, jobs=jobs)
+    prompt_length(setting, prompt_tokens, len(ids), len(ids))
+    attach(
+        model.model, plan, heads=heads, setting=setting, prompt_tokens=prompt_tokens,
+        name=model.name, seed=seed, jobs=jobs,
+    )  # fmt: skip
     try:
         found = _said(model, ids, tokens)
     finally:
@@ -171,9 +195,7 @@ def _said(model: LanguageModel, ids: Array, tokens: int) -> Generated:
             if said[-1] in ends:
                 break
     seconds = time.perf_counter() - start
-    layers = pd.DataFrame([_numbers(layer, model.heads) for layer in cache.layers]).rename_axis(
-        "layer"
-    )
+    layers = pd.DataFrame([_numbers(layer) for layer in cache.layers]).rename_axis("layer")
     text = model.tokenizer.decode(said, skip_special_tokens=True)
     return Generated(text, tuple(said), len(ids), layers.reset_index(), seconds)
 
@@ -186,24 +208,23 @@ def _likeliest(model: LanguageModel, ids: Sequence[int]) -> Array:
     return np.asarray(logits.argmax(-1).numpy())
 
 
-def _numbers(layer: Any, heads: int) -> dict[str, int]:
-    """Return the reads and the storage of a layer's heads, and those of exact attention."""
+def _numbers(layer: Any) -> dict[str, float]:
+    """Return the bytes that a layer reads and holds, and those of exact attention."""
     if isinstance(layer, _layer_kind()):
-        found: dict[str, int] = layer.numbers()
+        found: dict[str, float] = layer.numbers()
         return found
     count = layer.keys.numel() + layer.values.numel()
-    reads = count // layer.keys.shape[1] * heads
-    return _row(reads, reads, count, 0, 2 * count)
+    return _row(2 * count, count, 0, 2 * count)
 
 
-def _row(reads: int, exact: int, numbers: int, code_bytes: int, exact_bytes: int) -> dict[str, int]:
+def _row(read: float, numbers: int, code_bytes: int, exact: int) -> dict[str, float]:
     return {
-        "reads": reads,
-        "exact_reads": exact,
+        "bytes_read": read,
+        "exact_bytes_read": exact,
         "numbers": numbers,
         "code_bytes": code_bytes,
         "bytes": 2 * numbers + code_bytes,
-        "exact_bytes": exact_bytes,
+        "exact_bytes": exact,
     }
 
 
@@ -215,6 +236,8 @@ def attach(
     plan: Plan | Method,
     *,
     heads: Sequence[HeadIndex] | None = None,
+    setting: str = "rows",
+    prompt_tokens: int | None = None,
     name: str | None = None,
     seed: int = 0,
     jobs: int | None = None,
@@ -228,6 +251,11 @@ def attach(
     plan : Plan or Method
         A method computes all ``heads``; all other heads stay exact.
     heads : sequence of (layer, head), optional
+    setting : {"rows", "prompt"}
+        Whether methods compute all rows, or those after the prompt; see `head_caches`.
+    prompt_tokens : int, optional
+        In the setting ``prompt``, the number of first tokens whose rows are exact; by default all
+        tokens of the model's first pass.
     name : str, optional
         The name of the model, which must be the plan's; by default the name of its folder. Where
         that is on the disk, its weights, or a GGUF file there, must be the plan's, too.
@@ -254,6 +282,7 @@ def attach(
     if isinstance(plan, Plan) and heads is not None:
         raise ValueError("a plan names its own heads: leave heads out")
     checks.instance("plan", plan, (Plan, Method), "a plan or a method")  # type: ignore[arg-type]
+    prompt = prompt_length(setting, prompt_tokens, MOST, MOST)
     facts = model.config.get_text_config()
     checkpoints.check(model.config, runs=True)
     layers, count = int(facts.num_hidden_layers), int(facts.num_attention_heads)
@@ -273,7 +302,7 @@ def attach(
                 f"the model has no head {layer}.{head}: its layers are 0 to {layers - 1}, and "
                 f"their heads 0 to {count - 1}"
             )
-        if why := obstacle(method, Mask.causal(2, 2)):
+        if why := obstacle(after_prompt(method, prompt), Mask.causal(2, 2)):
             raise ValueError(f"no model can run {method}: {why}")
     if before := _ATTACHED.get(model):
         detach(model)
@@ -284,7 +313,7 @@ def attach(
             before.install()
             _ATTACHED[model] = before
         raise
-    _ATTACHED[model] = _Attached(model, chosen, count, seed, jobs or os.cpu_count() or 1)
+    _ATTACHED[model] = _Attached(model, chosen, count, seed, jobs or os.cpu_count() or 1, prompt)
 
 
 def detach(model: Any) -> None:
@@ -350,10 +379,16 @@ class _Attached(Hook):
     """A model that attends by methods, and the cache layers of the current pass."""
 
     def __init__(
-        self, model: Any, heads: Mapping[HeadIndex, Method], count: int, seed: int, jobs: int
+        self,
+        model: Any,
+        heads: Mapping[HeadIndex, Method],
+        count: int,
+        seed: int,
+        jobs: int,
+        prompt: int = 0,
     ) -> None:
         super().__init__(model, self.attend)
-        self.seed, self.jobs = seed, jobs
+        self.seed, self.jobs, self.prompt = seed, jobs, prompt
         self.methods = {
             layer: [heads.get((layer, head), EXACT) for head in range(count)]
             for layer in sorted({layer for layer, _ in heads})
@@ -497,7 +532,8 @@ def _layer_kind() -> Any:
                 exactly = whole.transpose(1, 2).numpy()
                 sinks = call.sinks
                 logits = None if sinks is None else sinks.detach().to("cpu", kind).numpy()
-                self.rows = [self._caches(K, V, dtype, logits) for _ in Q]
+                counts = np.full(len(Q), n) if real is None else real.sum(axis=1)
+                self.rows = [self._caches(K, V, dtype, logits, int(x)) for x in counts]
             output = np.zeros((len(Q), n, Q.shape[1], V.shape[-1]), dtype)
             for b, caches in enumerate(self.rows):
                 at = np.arange(n) if real is None else np.flatnonzero(real[b])
@@ -520,8 +556,12 @@ def _layer_kind() -> Any:
             if len(at) > 1 and (not seen.causal or seen.window not in (0, self.window)):
                 raise ValueError(f"layer {self.number} does not see what its cache says")
 
-        def _caches(self, K: Array, V: Array, dtype: Any, sinks: Array | None) -> HeadCaches:
+        def _caches(
+            self, K: Array, V: Array, dtype: Any, sinks: Array | None, tokens: int
+        ) -> HeadCaches:
             owner = self.owner
+            if owner.prompt > tokens and owner.prompt != MOST:
+                raise ValueError(f"the prompt has only {tokens} of {owner.prompt} prompt_tokens")
             return HeadCaches(
                 self.methods,
                 K.shape[1],
@@ -532,17 +572,20 @@ def _layer_kind() -> Any:
                 dtype=dtype,
                 jobs=owner.jobs,
                 sinks=sinks,
+                prompt=min(owner.prompt, tokens),
             )
 
-        def numbers(self) -> dict[str, int]:
-            """Return the reads and the storage for the first row of a batch."""
-            caches = self.rows[0]
-            tokens = min(self.seen, self.window) if self.window else self.seen
-            width = caches.caches[0].d + caches.caches[0].c
-            exact = tokens * width
-            heads = len(self.methods)
+        def numbers(self) -> dict[str, float]:
+            """Return the bytes read and held for the first row of a batch."""
+            caches, n = self.rows[0], self.seen
+            d, c = caches.caches[0].d, caches.caches[0].c
+            mask = looking_back(n, n, self.window)
+            prices = group_prices(caches.methods, Shape(n, n, d, c, mask, group=caches.group))
+            read = sum(
+                math.nan if x is None or x.bytes_read is None else x.bytes_read for x in prices
+            )
             numbers, code_bytes = caches.storage
-            kv = heads // caches.group
-            return _row(caches.reads, heads * exact, numbers, code_bytes, 2 * kv * exact)
+            kv, tokens = len(self.methods) // caches.group, min(n, self.window or n)
+            return _row(read, numbers, code_bytes, 2 * kv * tokens * (d + c))
 
     return PlanLayer

@@ -1,19 +1,107 @@
-"""The caches of the heads of one layer for one text, and attention from them."""
+"""The caches of the heads of one layer for one text, and attention from them.
+
+A text is read in one of two settings:
+
+- ``rows``: every row of attention is computed by the method, those of the prompt, too.
+- ``prompt``: the rows of the prompt are exact, and what the method keeps of its keys and values is
+  made from it at its end, as systems do. Rows after it are computed token by token.
+
+After a prompt, the keys of new tokens are treated as by the systems that the methods come from:
+
+- Methods that evict as keys arrive (``sliding_window``, ``sink_window``, ``columns`` by ``h2o`` or
+  with a ``block``) go on: with each token or block they evict. H2O begins with the sums of the
+  prompt's exact attention; a score of last queries begins with those of the prompt.
+- ``columns`` without a block (SnapKV, norms of keys, …) choose once, at the end of the prompt, as a
+  press of kvpress does. All later keys stay, exact, so that what is read grows with the text.
+- Codes (``quantised``, ``turboquant``, ``rounded_values``, …) go on: the prompt is rounded by
+  itself, its last keys stay exact if the method says so, and later keys are rounded as they leave
+  the last ones, as in KIVI.
+- Selection (Quest, SparQ), hierarchies and states go on: each new key is added to all keys, to its
+  block or to the sums.
+- A method that reads later tokens in the setting ``rows`` does so here, and stays a reference.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from analysis.models.attention_hook import looking_back
 from analysis.runs.threads import in_threads
-from approx import Method, parse
+from approx import Method, checks, parse
 from approx.checks import Array
 from approx.decoding.cache import Cache, storage
 from approx.decoding.keys import AllKeys
+from approx.method.prices import Price, Shape, price_at
 
 EXACT = parse("exact()")
+SETTINGS = "rows", "prompt"
+
+
+def prompt_length(setting: str, prompt_tokens: int | None, tokens: int, default: int) -> int:
+    """Return the number of first tokens whose rows are exact: 0 in the setting ``rows``.
+
+    Raises
+    ------
+    ValueError
+        There is no such setting, it has no prompt, or the prompt is longer than the text.
+
+    Examples
+    --------
+    >>> prompt_length("rows", None, 90, 45), prompt_length("prompt", None, 90, 45)
+    (0, 45)
+    """
+    checks.one_of("setting", setting, SETTINGS)
+    if setting == "rows":
+        if prompt_tokens is not None:
+            raise ValueError("prompt_tokens need setting='prompt'")
+        return 0
+    chosen = default if prompt_tokens is None else prompt_tokens
+    return checks.integer("prompt_tokens", chosen, least=1, most=tokens)
+
+
+def group_prices(methods: Sequence[Method], shape: Shape) -> list[Price | None]:
+    """Return the prices of a layer's heads: one for each method of each group that shares keys.
+
+    A price is that of the heads of a group which a method computes, together. It is None if it
+    depends on the inputs.
+
+    Examples
+    --------
+    >>> four, six = (parse(f"sink_window(k={k})") for k in (4, 6))
+    >>> prices = group_prices([four, four, four, six], Shape(9, 9, 8, 8, group=2))
+    >>> [price.reads for price in prices]
+    [64.0, 64.0, 96.0]
+    """
+    found: list[Price | None] = []
+    for first in range(0, len(methods), shape.group):
+        mine = methods[first : first + shape.group]
+        counts, named = Counter(map(str, mine)), {str(method): method for method in mine}
+        for spec, count in counts.items():
+            found.append(price_at(named[spec], dataclasses.replace(shape, group=count)))
+    return found
+
+
+def after_prompt(method: Method, prompt: int) -> Method:
+    """Return the method as it goes on after a prompt; unchanged without one.
+
+    The rows of the prompt are exact in the result only where a later row depends on them.
+
+    Examples
+    --------
+    >>> after_prompt(parse("columns(k=8, by='snapkv')"), 45)
+    Columns(k=8, by='snapkv', prompt=45)
+    """
+    if not prompt:
+        return method
+    fields = {field.name for field in dataclasses.fields(method)}  # type: ignore[arg-type]
+    given: dict[str, Any] = {"prompt": prompt} if "prompt" in fields else {}
+    given |= {name: after_prompt(part, prompt) for name, part in method.parts.items()}
+    return dataclasses.replace(method, **given) if given else method  # type: ignore[type-var]
 
 
 class HeadCaches:
@@ -40,6 +128,8 @@ class HeadCaches:
         Threads that share the heads of a prompt.
     sinks : (heads,), optional
         The logit of each head's attention sink, which no cache holds.
+    prompt : int
+        The number of first tokens whose rows are exact; 0 in the setting ``rows``.
 
     Raises
     ------
@@ -59,7 +149,9 @@ class HeadCaches:
         dtype: np.dtype,
         jobs: int = 1,
         sinks: Array | None = None,
+        prompt: int = 0,
     ) -> None:
+        methods, self.exact_rows = [after_prompt(method, prompt) for method in methods], prompt
         self.sinks = np.full(len(methods), -np.inf) if sinks is None else sinks
         for method in methods if sinks is not None else ():
             if method.space == "attention":
@@ -88,6 +180,8 @@ class HeadCaches:
         Logits are q·k for q (heads, n, d), the last n of l positions, and k (kv_heads, l, d).
         `exactly` has the outputs of exact attention (heads, n, c), for heads that keep it.
         """
+        if self.exact_rows:
+            return self._after_prompt(q, k, v, exactly)
         n, l = q.shape[1], k.shape[1]
         mask = looking_back(n, l, self.window)
 
@@ -107,6 +201,18 @@ class HeadCaches:
                 self.caches[head].extend(k[head // self.group], v[head // self.group])
         return np.array(in_threads(one, range(len(q)), self.jobs))
 
+    def _after_prompt(self, q: Array, k: Array, v: Array, exactly: Array) -> Array:
+        """Return exact outputs of the prompt, and those of later tokens from the caches."""
+        end = self.exact_rows
+
+        def fill(head: int) -> None:
+            of = head // self.group
+            self.caches[head].fill(q[head, :end], k[of, :end], v[of, :end])
+
+        in_threads(fill, list(self.owners.values()), self.jobs)
+        rows = [self.token(q[:, i], k[:, i], v[:, i]) for i in range(end, q.shape[1])]
+        return np.concatenate([exactly[:, :end], *(row[:, None] for row in rows)], axis=1)
+
     @staticmethod
     def _answer(cache: Cache, q: Array, k: Array, v: Array, sink: float) -> Array:
         cache.append(k, v)
@@ -117,11 +223,6 @@ class HeadCaches:
         for head in self.owners.values():
             self.caches[head].append(k[head // self.group], v[head // self.group])
         return np.array([cache.attend(*each) for cache, *each in zip(self.caches, q, self.sinks)])
-
-    @property
-    def reads(self) -> int:
-        """The numbers that the queries of the next token read in all heads."""
-        return sum(cache.reads for cache in self.caches)
 
     @property
     def storage(self) -> tuple[int, int]:

@@ -8,6 +8,7 @@ heads themselves.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
@@ -18,16 +19,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.inputs import Heads
+from analysis.inputs import Head, Heads
 from analysis.models.attention_hook import Call
+from analysis.models.head_caches import after_prompt, prompt_length
 from analysis.models.language_model import HOOKED, HeadIndex, LanguageModel
 from analysis.runs import engines, tasks
 from analysis.runs.seeds import seed_sequence
 from analysis.runs.threads import in_threads
-from approx import Method, checks
+from approx import Mask, Method, checks
 from approx.checks import Array
 from approx.estimate import memory
 from approx.method.prices import Shape
+from approx.method.tags import DRAWS_BY_ROW, ROW_LOCAL
 
 SKIP = 64  # first positions that do not count: there every method sees most of the text
 ROWS = 32  # positions whose logits are in float64 at once
@@ -82,7 +85,7 @@ class Replaced:
         the last entry, leaves the last layer; over the same positions.
     errors : dict of (layer, head) to dict
         ``attention_tv`` and ``output_relative_error`` of `analysis.errors.metrics.compare` for each
-        replaced head at its inputs in this pass, if requested.
+        replaced head at its inputs in this pass, over the same positions, if requested.
     state : tensor (1, n, width)
         The state after the last layer.
     """
@@ -158,9 +161,13 @@ class Passage:
     model : LanguageModel
     ids : (n,)
         The tokens, n ≥ 2.
-    skip : int
+    skip : int, optional
         The first position that counts; earlier ones are only computed. Position i predicts token
-        i + 1.
+        i + 1. By default 64, or the first position after the prompt.
+    setting : {"rows", "prompt"}
+        Whether methods compute all rows, or those after a prompt; see `head_caches`.
+    prompt_tokens : int, optional
+        The length of the prompt; by default half of the tokens.
     seed : int
         The root of the seeds of random methods; each (layer, head) has its own seed.
     jobs : int, optional
@@ -180,7 +187,9 @@ class Passage:
     shapes : list of Shape
         The shape of the heads of each layer, which determines prices: n, l, d, c and the mask.
     ids, positions : (n,), (n − skip,)
-        The tokens, and the positions that count.
+        The tokens, and the positions that count, for every number.
+    prompt : int
+        The number of first tokens whose rows are exact; 0 in the setting ``rows``.
 
     Raises
     ------
@@ -204,7 +213,9 @@ class Passage:
         model: LanguageModel,
         ids: Sequence[int] | Array,
         *,
-        skip: int = SKIP,
+        skip: int | None = None,
+        setting: str = "rows",
+        prompt_tokens: int | None = None,
         seed: int = 0,
         jobs: int | None = None,
         heads: Replacements | None = None,
@@ -214,7 +225,10 @@ class Passage:
         self.heads = {} if heads is None else heads
         self.model, self.ids = model, np.asarray(ids, np.int64)
         n = len(self.ids)
-        self.skip = checks.integer("skip", skip, least=0, most=n - 2)
+        self.setting = setting
+        self.prompt = prompt_length(setting, prompt_tokens, n - 2, n // 2)
+        first = (self.prompt or SKIP) if skip is None else skip
+        self.skip = checks.integer("skip", first, least=self.prompt, most=n - 2)
         self.seed = checks.integer("seed", seed, least=0)
         every = os.cpu_count() or 1
         self.jobs = checks.integer("jobs", every if jobs is None else jobs, least=1)
@@ -241,8 +255,9 @@ class Passage:
         if not heads:
             return self
         return Passage(
-            self.model, self.ids, skip=self.skip, seed=self.seed, jobs=self.jobs, heads=heads
-        )
+            self.model, self.ids, skip=self.skip, setting=self.setting,
+            prompt_tokens=self.prompt or None, seed=self.seed, jobs=self.jobs, heads=heads,
+        )  # fmt: skip
 
     def inputs(self, layer: int) -> Heads:
         """Return Q, K, V of all heads of a layer as the model itself computes them.
@@ -474,12 +489,12 @@ class Passage:
         whole = len(mine) == self.model.heads
         output = (
             torch.empty(1, x.n, len(x.q), x.v.shape[-1], dtype=call.q.dtype)
-            if whole and x.v is not None
+            if whole and x.v is not None and not self.prompt
             else call.output()
         )
         every = {(call.layer, head): method for head, method in mine.items()}
         for (layer, head), (y, error) in self._computed(x, every, errors=found is not None).items():
-            output[0, :, head] = torch.from_numpy(y)
+            output[0, self.prompt :, head] = torch.from_numpy(y)
             if found is not None:
                 found[layer, head] = error
         return output
@@ -487,14 +502,20 @@ class Passage:
     def _computed(
         self, x: Heads, heads: Replacements, *, errors: bool
     ) -> dict[HeadIndex, tuple[Array, dict[str, float]]]:
-        """Return the output and the errors of heads of one layer, by head."""
+        """Return the output after the prompt and the errors of heads of one layer, by head."""
 
         def one(pair: HeadIndex) -> tuple[Array, dict[str, float]]:
-            head = x.at(*pair)
-            estimate = head.approximate(heads[pair], rng=self.draws(*pair))
-            found = head.compare(estimate) if errors else {}
+            method, head, exactly = heads[pair], x.at(*pair), self.prompt
+            if exactly:
+                method = after_prompt(method, exactly)
+                if ROW_LOCAL in method.tags and DRAWS_BY_ROW not in method.tags:
+                    head, exactly = _last(head, exactly), 0
+            estimate = head.approximate(method, rng=self.draws(*pair))
+            counted = np.arange(self.skip - x.n, 0) + head.n
+            found = head.compare(estimate, rows=counted) if errors else {}
             assert head.V is not None
-            return estimate.attend(head.V), {name: found[name] for name in ERRORS if name in found}
+            y = estimate.attend(head.V)[exactly:]
+            return y, {name: found[name] for name in ERRORS if name in found}
 
         pairs = sorted(heads)
         return dict(zip(pairs, in_threads(one, pairs, self.jobs)))
@@ -503,7 +524,7 @@ class Passage:
     def digest(self) -> str:
         """A hash of the text, of the model's states and surprisal, and of the draws."""
         states = [self.states[i].numpy() for i in (0, -1)]
-        about = self.model.name, self.skip, self.seed
+        about = self.model.name, self.skip, self.seed, self.prompt
         return tasks.key(*about, self.ids, *states, self.surprisal)
 
     def draws(self, layer: int, head: int) -> np.random.SeedSequence:
@@ -519,6 +540,13 @@ class Passage:
         chosen = logits[np.arange(len(following)), following].double().numpy()
         found: Array = log_sums[: len(following)] - chosen
         return np.where(np.isfinite(found), found, np.inf)
+
+
+def _last(head: Head, first: int) -> Head:
+    """Return a head with the queries from ``first`` on, and all keys."""
+    assert isinstance(head.mask, Mask)
+    mask = head.mask.take(slice(first, None))
+    return dataclasses.replace(head, q=head.q[first:], mask=mask)
 
 
 class _Stopped(Exception):

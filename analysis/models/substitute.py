@@ -20,7 +20,6 @@ from analysis.models.checkpoints import Place
 from analysis.models.language_model import HeadIndex, LanguageModel
 from analysis.models.plan import Plan, check_weights, other_model
 from analysis.models.replacement import (
-    SKIP,
     Estimated,
     Pass,
     Passage,
@@ -45,7 +44,9 @@ def substitute(
     budget: float | None = None,
     currency: str = "stored",
     max_tokens: int = 512,
-    skip: int = SKIP,
+    skip: int | None = None,
+    setting: str = "rows",
+    prompt_tokens: int | None = None,
     errors: bool = True,
     dtype: str = "float32",
     seed: int = 0,
@@ -71,9 +72,10 @@ def substitute(
         The largest cost per query; templates are filled to it. By default the cost of 32 exact
         keys.
     currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
-    max_tokens, skip : int
-        The text is cut to ``max_tokens`` tokens. Position i predicts token i + 1 and counts from
-        ``skip`` on.
+    max_tokens : int
+        The text is cut to ``max_tokens`` tokens.
+    skip, setting, prompt_tokens
+        As for `Passage`: which positions count, and whether the prompt is read exactly.
     errors : bool
         Whether to measure the errors of heads, which takes as long as everything else.
     dtype : {"float32", "float64"}
@@ -120,7 +122,9 @@ def substitute(
     if layers is not None:
         heads = [(layer, head) for layer in layers for head in range(model.heads)]
     ids = model.tokens_of(words, max_tokens)
-    passage = Passage(model, ids, skip=skip, seed=seed, jobs=jobs)
+    passage = Passage(
+        model, ids, skip=skip, setting=setting, prompt_tokens=prompt_tokens, seed=seed, jobs=jobs
+    )
     runs = {}
     if budget is None and any(isinstance(x, Method) and x.is_template for x in named.values()):
         budget = price_of_keys(KEYS, passage.inputs(0).at(0, 0), currency)

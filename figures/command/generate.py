@@ -31,6 +31,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help=about)
     about = "also generate with exact attention, and compare"
     parser.add_argument("--compare", action="store_true", help=about)
+    options.add(parser, "setting")
+    about = "length of the prompt that is read exactly, for --setting prompt [all of it]"
+    options.add(parser, "prompt-tokens", help=about)
     options.add(parser, "lang", "seed", "jobs", "json")
 
 
@@ -40,7 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
     if len(words) < 256 and Path(words).is_file():
         [words] = checkpoints.texts(arguments.model, words)
     choice = Plan.read(arguments.plan) if arguments.plan else parse(arguments.method)
-    how = options.keywords(arguments, "tokens", "heads", "max_tokens", "compare", "seed", "jobs")
+    how = options.keywords(
+        arguments, "tokens", "heads", "max_tokens", "compare", "setting", "prompt_tokens", "seed",
+        "jobs",
+    )  # fmt: skip
     said = generate(arguments.model, words, choice, **how)
     with speaking(arguments.lang):
         print(options.as_json(facts(said)) if arguments.json else _text(said))
@@ -75,7 +81,7 @@ def _text(said: Generated) -> str:
     if said.exact is not None:
         heads = tr("with the plan:"), tr("with exact attention:")
         texts = [f"{head}\n{one.text}" for head, one in zip(heads, (said, said.exact))]
-    head = [tr("layer"), tr("numbers read"), tr("of exact"), tr("bytes held"), tr("of exact")]
+    head = [tr("layer"), tr("bytes read"), tr("of exact"), tr("bytes held"), tr("of exact")]
     total = said.layers.sum().to_dict() | {"layer": tr("all")}
     every = [*said.layers.to_dict("records"), total]
     rows = [tuple(head), *map(_line, every)]
@@ -85,8 +91,8 @@ def _text(said: Generated) -> str:
 def _line(row: Mapping[Any, Any]) -> tuple[str, ...]:
     return (
         str(row["layer"]),
-        f"{row['reads']:,}",
-        f"{row['reads'] / row['exact_reads']:.0%}",
+        f"{row['bytes_read']:,.0f}",
+        f"{row['bytes_read'] / row['exact_bytes_read']:.0%}",
         f"{row['bytes']:,}",
         f"{row['bytes'] / row['exact_bytes']:.0%}",
     )
@@ -95,9 +101,9 @@ def _line(row: Mapping[Any, Any]) -> tuple[str, ...]:
 def _sentences(said: Generated) -> Iterator[str]:
     yield tr(
         "The prompt has {prompt} tokens. The model writes {count} more, {speed:.1f} per second; "
-        "the table is for the last of them. Numbers read: by its queries, summed over all heads. "
-        "Bytes held: by the arrays of the cache, with 16 bits per number and codes at their own "
-        "bits; what heads of a group share is counted once.",
+        "the table is for the last of them, with 16 bits per number and codes at their own bits. "
+        "Bytes read: by its queries, from the prices of the methods. Bytes held: by the arrays of "
+        "the cache. What heads of a group share is counted once.",
         prompt=said.prompt_tokens, count=len(said.tokens), speed=said.per_second,
     )  # fmt: skip
     exact = said.exact

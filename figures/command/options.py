@@ -131,6 +131,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "first tokens of each text that are read [512]"},
     "held-out": {"type": Path, "metavar": "TEXT",
         "help": "a text to measure on, which is not used for choosing"},
+    "setting": {"choices": ("rows", "prompt"), "default": "rows",
+        "help": "rows: the methods compute every row; prompt: the prompt is read exactly, and is "
+        "evicted or rounded afterwards [rows]"},
+    "prompt-tokens": {"type": int, "metavar": "N",
+        "help": "length of the prompt, for --setting prompt [half of the text]"},
     "jobs": {"type": int, "default": os.cpu_count() or 1, "metavar": "N",
         "help": "processes or threads, at least 1 [one for each processor]"},
     "scheduler": {"type": scheduler, "metavar": "tcp://HOST:PORT",

@@ -69,12 +69,12 @@ def small(kind, **changes):
     return build(kind, **changes)
 
 
-def stepped(model, choice, prompt, heads=None):
+def stepped(model, choice, prompt, heads=None, **options):
     """Return the logits of every position, from a prompt and then token by token."""
     torch = pytest.importorskip("torch")
     from transformers import DynamicCache
 
-    attach(model, choice, heads=heads)
+    attach(model, choice, heads=heads, **options)
     cache, found = DynamicCache(config=model.config), []
     past = {cache_name(model): cache}
     with torch.inference_mode():
@@ -85,9 +85,9 @@ def stepped(model, choice, prompt, heads=None):
     return np.concatenate(found), cache
 
 
-def whole(model, heads):
+def whole(model, heads, **options):
     """Return the logits of every position with heads replaced on the whole text."""
-    passage = Passage(LanguageModel(model, name="tiny"), IDS, skip=0, jobs=1)
+    passage = Passage(LanguageModel(model, name="tiny"), IDS, jobs=1, **{"skip": 0} | options)
     state = passage.replace(heads).state
     return passage.model.logits(IDS, state, np.arange(N)).double().numpy()
 
@@ -95,6 +95,21 @@ def whole(model, heads):
 def everywhere(model, spec):
     layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
     return {(i, j): parse(spec) for i in range(layers) for j in range(heads)}
+
+
+@with_torch
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gpt_oss"])
+def test_after_a_prompt_decoding_gives_the_logits_of_replacement(kind):
+    model = small(kind)
+    once = "columns(k=9, by='snapkv', recent=2, window=8)", "columns(k=9, by='key_norm')"
+    for spec in (*runnable(kind), *once):
+        heads = everywhere(model, spec)
+        expected = whole(model, heads, skip=PROMPT, setting="prompt", prompt_tokens=PROMPT)
+        # the prompt ends with the first pass, or earlier
+        for first, more in ((PROMPT, {}), (PROMPT + 5, {"prompt_tokens": PROMPT})):
+            found, _ = stepped(model, Plan("tiny", heads), first, setting="prompt", **more)
+            assert apart(found[PROMPT:], expected[PROMPT:]) < TOLERANCE, spec
+            assert apart(found[:PROMPT], whole(model, {})[:PROMPT]) < TOLERANCE
 
 
 TOLERANCE = 3 * 90 * np.finfo(np.float32).eps  # norms of three layers round to float32
@@ -140,12 +155,13 @@ def test_what_a_layer_holds_is_counted_once_for_a_group_and_is_its_price():
     width, both = 8, 16
     # a pair of heads shares a window; the other pair has one exact head, and one with sums
     assert first.rows[0].storage == (12 * both + N * both + 20 * (both + 1), 0)
-    assert first.numbers()["reads"] == 2 * 12 * both + N * both + 20 * (both + 1)
+    assert first.numbers()["bytes_read"] == 2 * (12 * both + N * both + 20 * (both + 1))
     # all keys of a pair once; the other pair has one exact head, and codes with two scales
     coded = N * width + 2 * N
     assert second.rows[0].storage == (2 * N * both + coded, N * width * 4 // 8)
-    price = sum(parse(MIXED[1, j]).price(n=N, l=N, d=width, mask="causal").reads for j in (0, 1, 3))
-    assert second.numbers()["reads"] == price + N * both
+    prices = [parse(MIXED[1, j]).price(n=N, l=N, d=width, mask="causal") for j in (0, 1, 3)]
+    read = sum(price.bytes_read for price in prices)
+    assert second.numbers()["bytes_read"] == read + 2 * N * both
     assert second.numbers()["exact_bytes"] == 2 * 2 * N * both
     assert third.keys.shape == (1, 2, N, width)  # no method there: the model's own cache
 
@@ -239,8 +255,9 @@ def test_generate_says_what_the_model_says_and_compares(tmp_path):
     first = other.parts_at
     assert other.tokens[:first] == other.exact.tokens[:first]
     assert other.tokens[first] != other.exact.tokens[first]
-    assert (other.layers.reads == 4 * 2 * 16).all()
-    assert (other.layers.exact_reads == 4 * (90 + len(other.tokens) - 1) * 16).all()
+    assert (other.layers.bytes_read == 2 * 2 * 2 * 16).all()  # by two groups of two heads
+    tokens = 90 + len(other.tokens) - 1
+    assert (other.layers.exact_bytes_read == 2 * 2 * tokens * 16).all()
 
 
 @with_torch

@@ -87,8 +87,8 @@ def test_json_has_every_layer_and_head_and_no_infinity():
 # Generation
 
 LAYERS = pd.DataFrame([
-    {"layer": 0, "reads": 1500, "exact_reads": 6000, "bytes": 3000, "exact_bytes": 4000},
-    {"layer": 1, "reads": 4500, "exact_reads": 6000, "bytes": 6000, "exact_bytes": 4000},
+    {"layer": 0, "bytes_read": 1500, "exact_bytes_read": 6000, "bytes": 3000, "exact_bytes": 4000},
+    {"layer": 1, "bytes_read": 4500, "exact_bytes_read": 6000, "bytes": 6000, "exact_bytes": 4000},
 ])  # fmt: skip
 EXACT = Generated("a blue house", (7, 8, 9), 40, LAYERS, 0.5)
 SAID = Generated("a blue hat", (7, 8, 6), 40, LAYERS, 1.0, EXACT, 2 / 3)
