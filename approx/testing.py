@@ -34,6 +34,7 @@ from numpy.typing import ArrayLike
 
 from approx import checks, sample_moments as sample
 from approx.checks import Array
+from approx.decoding.cache import storage
 from approx.estimate import exact, memory
 from approx.estimate.approximation import Approximation
 from approx.estimate.corrections import Support
@@ -44,7 +45,7 @@ from approx.kernels.pattern_products import coordinates
 from approx.method import Method, Moments, Rng, generator, tags
 from approx.method.evaluation import checked_inputs
 from approx.method.filling import is_fillable, resized, with_sizes
-from approx.method.prices import CURRENCIES
+from approx.method.prices import BITS, CURRENCIES
 from approx.polynomials.elementwise import Elementwise
 
 if TYPE_CHECKING:
@@ -681,9 +682,9 @@ def assert_price(
 ) -> None:
     """Compare the method's price with what its estimate stores, and fill it to budgets.
 
-    Stored values must not exceed the price, and must be the price if there is no sparse part. Bytes
-    are at least 8 per stored value, but for codes. In every currency, `within` must find a size
-    that fits and of which the next one does not. Reads and multiply-adds are not counted.
+    Stored values must not exceed the price, and must be the price if there is no sparse part. In
+    every currency, `within` must find a size that fits and of which the next one does not. Reads
+    and multiply-adds are not counted; `assert_decodes` counts the bytes of a cache.
 
     Notes
     -----
@@ -703,8 +704,6 @@ def assert_price(
     as_many = A.correction is None and isinstance(low, Factors)
     if stored > price.stored * (1 + ROUNDED) or (as_many and stored < price.stored * (1 - ROUNDED)):
         raise AssertionError(f"{method} stores {stored:g} values per row, not {price.stored:g}")
-    if price.bytes < 8 * stored * (1 - ROUNDED) and not price.codes:
-        raise AssertionError(f"{method} stores {8 * stored:g} bytes per row, not {price.bytes:g}")
     size = method.sized_by
     if size is None or method.parts or not size.integer or size.instead:
         return
@@ -735,6 +734,9 @@ def _require_filled(template: Any, budget: float, name: str, shape: dict[str, An
 def assert_decodes(method: Method, Q: Array, K: Array, *, rng: Rng = 0) -> None:
     """Compare the answers of the method's cache, token by token, with rows of `approximate`.
 
+    The price in bytes must be at most what the cache holds at 16 bits a number, and at least half
+    of it: a cache may also hold scales, and fill up the last byte of codes.
+
     Notes
     -----
     Power: without chance, as `assert_consistent`.
@@ -744,11 +746,17 @@ def assert_decodes(method: Method, Q: Array, K: Array, *, rng: Rng = 0) -> None:
     rows, size, total = A.attend(K), term_sizes(A)[0], np.ones(len(Q))
     if A.space == "kernel":
         total = A.block(ALL, shift=A.row_log()).sum(axis=1)
+    price, held = method.price(n=len(Q), l=len(K), d=K.shape[1], mask="causal"), 0
     for i, (q, k) in enumerate(zip(Q, K)):
         cache.append(k, k)
+        numbers, code_bytes = storage([cache])
+        held = max(held, BITS // 8 * numbers + code_bytes)
         gap = np.abs(cache.attend(q) - rows[i]).max()
         if total[i] > 0 and gap > 8 * roundings(A) * size[i].sum() / total[i]:
             raise AssertionError(f"{method}: token {i} of the cache is off by {gap:.2g}")
+    stated = None if price is None else price.bytes
+    if stated is not None and not held / 2 <= stated <= held * (1 + ROUNDED):
+        raise AssertionError(f"{method}: a price of {stated:g} bytes, and its cache holds {held}")
 
 
 # All of it

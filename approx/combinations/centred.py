@@ -11,7 +11,7 @@ from approx.estimate.parts import Parts
 from approx.method import Method, Moments
 from approx.method.evaluation import evaluated
 from approx.method.fields import flag, instance
-from approx.method.prices import Price, Shape, price_at
+from approx.method.prices import OWN, Numbers, Price, Shape, price_at
 from approx.method.tags import AUTOREGRESSIVE, ROW_LOCAL, ROW_SHIFT, SHIFT, collect
 from approx.random_features.positive import Positive
 
@@ -108,4 +108,4 @@ class Centered(Method):
         The mean of the keys scales whole rows, which cancels in attention, so it has no price.
         """
         mean = float(shape.d if self.queries else 0)
-        return Price(0.0, mean, mean * shape.l / shape.n, 0.0, unshared=mean)
+        return Price.from_numbers(0.0, mean * shape.l / shape.n, Numbers(mean, most=OWN))

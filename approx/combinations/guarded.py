@@ -14,7 +14,7 @@ from approx.estimate.masks import Mask
 from approx.method import Rng, generator
 from approx.method.evaluation import checked_inputs
 from approx.method.fields import integer, real
-from approx.method.prices import NUMBER, Price, Shape, entries, price_at
+from approx.method.prices import BITS, SHARED, Numbers, Price, Shape, entries, price_at
 from approx.method.tags import ROTATION, ROW_LOCAL, ROW_SHIFT, collect
 from approx.sparse.sink_window import SinkWindow
 from approx.sparse.support import SupportMethod, a_support
@@ -183,33 +183,33 @@ class Guarded(SupportMethod):
 
     def selection_reads(self, shape: Shape) -> float | None:
         """Return the reads that choose the keys; None if they depend on the inputs."""
-        price, held = price_at(self.method, shape), self.method.held(shape.decoding)
-        if price is None or price.reads is None or held is None:
+        chosen = self._selection(shape)
+        return None if chosen is None else sum(x.read for x in chosen)
+
+    def _selection(self, shape: Shape) -> list[Numbers] | None:
+        price = price_at(self.method, shape)
+        if price is None or price.reads is None:
             return None
-        return price.reads - float(held.max()) * (shape.d + shape.c)
+        return [x for x in price.numbers if not x.kind]
 
     def _price(self, shape: Shape) -> Price | None:
         """Return the largest possible price: all keys, all boxes and all codes."""
-        method, choosing = price_at(self.method, shape), self.selection_reads(shape)
+        method, choosing = price_at(self.method, shape), self._selection(shape)
         held = self.method.held(shape.rows)
         if method is None or choosing is None or held is None or method.multiply_adds is None:
             return None
-        n, l, d, c = shape
-        all_keys = entries(shape.most, shape)
+        _, l, d, c = shape
         most, each = int(self._pages(shape.decoding).max()), self._pages(shape.rows)
-        few = float(most * d * (self.size + 1) if self.bits else 0)
+        boxes, codes, depths = ((2.0 * d, BITS), (d * self.size, self.bits), (d, DEPTH))
         work = method.multiply_adds - float(held.mean()) * (d + c)
         work += float(each.mean()) * d * (1 + (self.size if self.bits else 0))
-        kept = (2 * NUMBER * d * -(-l // self.size) + self._code_bytes(l, d)) / n
-        reads = choosing + 2 * d * most + few
-        known = Price(
-            0.0, reads, work, kept, few, self._code_bytes(most * self.size, d),
-            chosen=shape.exact, most=shape.exact, unshared=0.0 if ROW_LOCAL in self.tags else reads,
-        )  # fmt: skip
-        return all_keys + known
-
-    def _code_bytes(self, l: int, d: int) -> float:
-        return d * (l * self.bits + DEPTH * -(-l // self.size)) / 8 if self.bits else 0.0
+        pages = -(-l // self.size)
+        known = [
+            Numbers(float(most * each), float(pages * each), bits=bits)
+            for each, bits in ((boxes, codes, depths) if self.bits else (boxes,))
+        ]
+        all_keys = entries(shape.most, shape, most=SHARED)
+        return all_keys + Price.from_numbers(0.0, work, *choosing, *known)
 
     def _pages(self, mask: Mask) -> Array:
         return np.asarray((mask.stop - 1) // self.size - mask.first // self.size)

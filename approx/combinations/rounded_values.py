@@ -14,8 +14,8 @@ from approx.estimate.parts import Parts
 from approx.method import Label, Method, Moments
 from approx.method.evaluation import evaluated
 from approx.method.fields import instance, integer, one_of
-from approx.method.prices import Price, Shape, price_at
-from approx.method.tags import AUTOREGRESSIVE, OUTERMOST, READS_VALUES, collect
+from approx.method.prices import Numbers, Price, Shape, price_at
+from approx.method.tags import AUTOREGRESSIVE, OUTERMOST, collect
 from approx.sparse.exact import Exact
 
 
@@ -110,28 +110,16 @@ class RoundedValues(Method):
         price = price_at(self.method, shape)
         if price is None or price.reads is None:
             return price
-        values = _values_read(self.method, shape)
-        scales = 2.0 * values * math.ceil(shape.c / self.group)
-        if self.by == "channel":
-            rows = shape.decoding
-            groups = (rows.stop - 1) // self.group - rows.first // self.group + 1
-            scales = 2.0 * shape.c * min(values, groups.max())
-        more = 1 + scales / price.chosen if price.chosen else 1.0
-        return dataclasses.replace(
-            price,
-            reads=price.reads + scales,
-            codes=price.codes + values * shape.c,
-            code_bytes=price.code_bytes + values * shape.c * self.bits / 8,
-            chosen=price.chosen * more,
-            most=price.most * more,
-        )
+        numbers = [x._replace(bits=self.bits) if x.kind == "values" else x for x in price.numbers]
+        scales = [self._scales(x, shape) for x in numbers if x.kind == "values"]
+        whole = Price.from_numbers(0.0, 0.0, *numbers, *scales)
+        return dataclasses.replace(price, reads=whole.reads, numbers=whole.numbers)
 
-
-def _values_read(method: Method, shape: Shape) -> float:
-    """Return how many single values a query reads, which excludes a state of sums."""
-    if method.parts:
-        return sum(_values_read(part, shape) for part in method.parts.values())
-    one, more = (price_at(method, dataclasses.replace(shape, c=c)) for c in (shape.c, shape.c + 1))
-    if READS_VALUES not in method.tags or one is None or more is None:
-        return 0.0
-    return float((more.reads or 0.0) - (one.reads or 0.0))
+    def _scales(self, values: Numbers, shape: Shape) -> Numbers:
+        """Return the least and the largest of each group of numbers of some values."""
+        if self.by == "token":
+            return values.times(2.0 * math.ceil(shape.c / self.group), of=shape.c)
+        rows = shape.decoding
+        groups = (rows.stop - 1) // self.group - rows.first // self.group + 1
+        most = 2.0 * shape.c * groups.max()
+        return Numbers(min(2.0 * values.read, most), most)

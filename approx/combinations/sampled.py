@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -18,10 +18,9 @@ from approx.combinations.scatterbrain import beneath, replaced
 from approx.estimate.corrections import Support
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
-from approx.method import Label, Method, Moments, Rng, Size, generator
+from approx.method import Label, Method, Moments, Rng, Size, generator, prices
 from approx.method.fields import flag, instance, integer, one_of, real, ruled
-from approx.method.filling import open_size
-from approx.method.prices import INDEX, NUMBER, Price, Shape, price_at
+from approx.method.prices import SHARED, Numbers, Price, Shape, price_at
 from approx.method.tags import (
     ADAPTIVE,
     AUTOREGRESSIVE,
@@ -416,15 +415,13 @@ class Sampled(Method):
         counts = shape.rows.counts
         drawn = float((np.minimum(held + self.k, counts) - held).mean())
         longest = np.minimum(per_query + self.k, shape.decoding.counts).max()
-        read = float(longest - np.max(per_query)) * (shape.d + shape.c)
+        read = float(longest - np.max(per_query))
         entries = drawn + float(np.mean(held))
         work = drawn * (shape.d + shape.c) + entries * low.entry_work
-        weights = entries * NUMBER if self.weighted else 0.0
-        indices = drawn * INDEX + (INDEX if self.sparse is None else 0)
         # keys that every head holds are not drawn
-        most = shape.exact - ((price.reads or 0.0) if isinstance(self.sparse, ByPlace) else 0.0)
-        nbytes = drawn * NUMBER + indices + weights
-        of_keys = Price(drawn, read, work, nbytes, chosen=read, most=most)
+        others = shape.most - (np.max(per_query) if isinstance(self.sparse, ByPlace) else 0)
+        of_keys = prices.entries(read, shape, mean=drawn, held=shape.most, most=others)
+        of_keys = dataclasses.replace(of_keys, multiply_adds=work)
         return price + low + of_keys + self.price_of_sizes(shape)
 
     def price_of_sizes(self, shape: Shape) -> Price:
@@ -438,20 +435,12 @@ class Sampled(Method):
                 for mask in (shape.decoding, shape.rows)
             )
             box, pages = 2.0 * shape.d, -(-shape.l // PAGE)
-            kept = NUMBER * box * pages / shape.n
-            return Price(0.0, box * float(per_query.max()), box * float(of_row.mean()), kept)
+            read = Numbers(box * float(per_query.max()), box * pages, SHARED)
+            return Price.from_numbers(0.0, box * float(of_row.mean()), read)
         if self.sizes is None:
             return Price(0.0, 0.0, 0.0, 0.0)
-        read = 0.0 if self.shared else float(shape.most)
-        return Price(0.0, read, 0.0, NUMBER * shape.l / shape.n)
-
-    def _fill(self, budget: float, shape: Shape, currency: str) -> Self | None:
-        opened = [name for name, part in self.parts.items() if part.is_template]
-        if currency == "bytes" and opened == ["sparse"] and open_size(self) is None:
-            beside = self._beside("sparse", shape)
-            left = 0.0 if beside is None else max(budget - beside.bytes, 0.0)
-            budget -= left * NUMBER / (2 * NUMBER + INDEX)  # held keys have weights too
-        return super()._fill(budget, shape, currency)
+        read = Numbers(0.0 if self.shared else float(shape.most), float(shape.most), SHARED)
+        return Price.from_numbers(0.0, 0.0, read)
 
     def _beside(self, name: str, shape: Shape) -> Price | None:
         nothing: dict[str, Any] = {"sparse": None, "low_rank": Zero()}

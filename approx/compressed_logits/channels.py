@@ -9,7 +9,7 @@ from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits, CompressionCost
 from approx.method import Size
 from approx.method.fields import flag
-from approx.method.prices import INDEX, Price, Shape
+from approx.method.prices import Price, Shape
 from approx.method.tags import BY_ROW, READS_VALUES, ROW_SHIFT, SCALE
 from approx.supports.patterns import largest
 
@@ -78,8 +78,9 @@ class Channels(CompressedLogits):
 
     def _price(self, shape: Shape) -> Price | None:
         price = super()._price(shape)
-        if price is None or price.reads is None:
+        if price is None:
             return price
-        nbytes = price.bytes + float(INDEX * (self.r or 0))
-        keys, most = price.reads - float(shape.most * shape.c), float(shape.most * shape.d)
-        return dataclasses.replace(price, bytes=nbytes, chosen=keys, most=most)
+        keys, values = price.numbers
+        every = float(shape.most * shape.d)
+        keys = keys._replace(held=every, most=every, kind="keys")
+        return Price.from_numbers(price.stored, price.multiply_adds, keys, values)

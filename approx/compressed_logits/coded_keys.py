@@ -18,7 +18,7 @@ from approx.decoding.keys import WindowKeys
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Moments
-from approx.method.prices import INDEX, NUMBER, Price, Shape
+from approx.method.prices import Numbers, Price, Shape
 from approx.method.tags import AUTOREGRESSIVE, POSITIONAL, READS_VALUES, ROW_LOCAL, collect
 from approx.supports import patterns
 from approx.supports.patterns import exact_on
@@ -75,11 +75,6 @@ class Layout(NamedTuple):
     def numbers(self) -> int:
         """Numbers of few bits per key."""
         return sum(count for count, _ in self.codes)
-
-    @property
-    def code_bytes(self) -> float:
-        """Bytes per key of the numbers of few bits."""
-        return sum(count * bits for count, bits in self.codes) / 8
 
 
 class CodedKeys(CompressedLogits):
@@ -221,19 +216,18 @@ class CodedKeys(CompressedLogits):
         n, l, d, c = shape
         layout, rows = self.layout(d), shape.decoding
         recent = shape.seen(min(self.exact_keys, l))  # these are read instead of their codes
-        coded = self._begin(rows) - rows.first
-        read = coded * layout.numbers + (rows.counts - coded) * d + rows.counts * c
-        read = read + self._scales_read(rows, d) + layout.parameters
-        exact = recent * (NUMBER + INDEX) + (INDEX if self.exact_keys else 0)
+        coded, scales = self._begin(rows) - rows.first, self._scales_read(rows, d)
+        read = coded * layout.numbers + (rows.counts - coded) * d + rows.counts * c + scales
+        i = int(read.argmax())
+        numbers = [Numbers(float(coded[i] * count), bits=bits) for count, bits in layout.codes]
         work = (shape.seen(l) - recent) * layout.numbers + recent * d + shape.seen(l) * c
-        most = max(shape.most - self.exact_keys, 0)
-        return Price(
+        return Price.from_numbers(
             self.stored(n, l, d) / n + recent,
-            float(read.max()),
             float(work + layout.mapped * shape.both),
-            (NUMBER * (n * d + self._scales(l, d)) + layout.code_bytes * l) / n + exact,
-            codes=float(most * layout.numbers),
-            code_bytes=most * layout.code_bytes,
+            *numbers,
+            Numbers(float((rows.counts[i] - coded[i]) * d), kind="keys"),
+            Numbers(float(rows.counts[i] * c), kind="values"),
+            Numbers(float(scales[i] + layout.parameters)),
         )
 
 

@@ -15,7 +15,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Size
 from approx.method.fields import integer
-from approx.method.prices import INDEX, NUMBER, Price, Shape
+from approx.method.prices import OWN, SHARED, Numbers, Price, Shape
 from approx.method.tags import (
     AUTOREGRESSIVE,
     PAST_QUERIES,
@@ -148,16 +148,12 @@ class KeyChannels(CompressedLogits):
         recent = shape.seen(min(self.exact_keys, l))  # these are read with all channels
         exact = min(self.exact_keys, shape.most)
         dropped = shape.most - exact
-        places = INDEX * self.r * -(-l // (self.group or l))
-        return Price(
+        queries = float(min(self.window, l - 1) * d)  # which choose the channels of later keys
+        return Price.from_numbers(
             self.stored(n, l, d) / n + recent,
-            float(dropped * self.r + exact * d + shape.most * c),
             float((shape.seen(l) - recent) * self.r + recent * d + shape.seen(l) * c),
-            NUMBER * self.stored(n, l, d) / n
-            + recent * (NUMBER + INDEX)
-            + (INDEX if self.exact_keys else 0)
-            + (NUMBER * min(self.window, n) * d + places) / n,
-            chosen=float(dropped * self.r),
-            most=float(dropped * d),
-            unshared=0.0,
+            Numbers(float(dropped * self.r), most=float(dropped * d)),
+            Numbers(float(exact * d), most=SHARED, kind="keys"),
+            Numbers(float(shape.most * c), most=SHARED, kind="values"),
+            Numbers(0.0, queries, OWN),
         )

@@ -9,7 +9,6 @@ import scipy.linalg
 from approx.checks import Array
 from approx.compressed_logits.method import CompressedLogits, CompressionCost
 from approx.method import Size
-from approx.method.prices import Price, Shape
 from approx.method.tags import READS_VALUES, ROTATION, SCALE
 
 
@@ -71,13 +70,6 @@ class LogitSVD(CompressedLogits):
         fitted = d * d  # Gram matrices, from which the triangular factors follow
         once = 4 * d**3 + 2 * r * d * d  # two decompositions, their product and its SVD; two maps
         return CompressionCost(r, r, r, mapped=r * d, per_query=fitted, per_key=fitted, once=once)
-
-    def _price(self, shape: Shape) -> Price | None:
-        """Return the price of compressed logits; values are as they are, and so shared."""
-        price = super()._price(shape)
-        if price is None or price.reads is None:
-            return price
-        return dataclasses.replace(price, unshared=price.reads - float(shape.most * shape.c))
 
 
 def _qr(x: Array) -> tuple[Array, Array]:

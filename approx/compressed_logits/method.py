@@ -13,7 +13,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method
 from approx.method.filling import resized
-from approx.method.prices import NUMBER, Price, Shape
+from approx.method.prices import SHARED, Numbers, Price, Shape
 
 
 class CompressionCost(NamedTuple):
@@ -78,12 +78,11 @@ class CompressedLogits(Method):
             return None
         n, l, d, c = shape
         cost = self.numbers(d)
-        stored = self.stored(n, l, d) / n
-        return Price(
-            stored,
-            float(shape.most * (cost.read + c) + cost.mapped),
+        return Price.from_numbers(
+            self.stored(n, l, d) / n,
             float(shape.seen(l) * (cost.read + c) + cost.fitted(shape)),
-            NUMBER * stored,
+            Numbers(float(shape.most * cost.read + cost.mapped)),
+            Numbers(float(shape.most * c), most=SHARED, kind="values"),
         )
 
     def stored(self, n: int, l: int, d: int) -> int:

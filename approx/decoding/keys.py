@@ -409,7 +409,9 @@ class KeptPages(AllKeys):
     @property
     def reads(self) -> int:
         summaries = self._scored * self.d * (1 if self.by == "mean" else 2)
-        return summaries + min(self.count * self.size, self.tokens) * (self.d + self.c)
+        missing = -self.tokens % self.size if self.current else 0  # of the last page, which is read
+        keys = min(self.count * self.size - missing, self.tokens)
+        return summaries + keys * (self.d + self.c)
 
     def arrays(self) -> list[Any]:
         return [*super().arrays(), self.first, self.second]

@@ -22,7 +22,7 @@ from approx.low_rank import exact_matrix
 from approx.low_rank.exact_matrix import SPACES
 from approx.method import FROBENIUS, Label, Method, Size
 from approx.method.fields import integer, one_of
-from approx.method.prices import INDEX, NUMBER, Price, Shape, price_at
+from approx.method.prices import Numbers, Price, Shape, price_at
 from approx.method.tags import (
     AUTOREGRESSIVE,
     ORACLE,
@@ -240,13 +240,14 @@ class Hierarchical(Method):
         stored = parts.stored(self.rank) / n
         near, terms = float(parts.near.mean()), float(parts.terms(self.rank).mean())
         state = c + (self.space == "kernel")  # rows of softmax need no row sum
-        width = state + (0 if self.basis == "svd" else SUMMARIES[self.basis].width(d))
-        return Price(
-            stored + near,
-            float((last.terms(self.rank) * width + last.near * (d + c)).max()),
-            terms * width + near * (d + c) + self._work(shape) / n,
-            NUMBER * (stored + float(parts.terms(1).mean())) + (NUMBER + INDEX) * near + INDEX,
-        )
+        basis = SUMMARIES.get(self.basis)
+        width = state + (basis.width(d) if basis else 0)
+        each, more = basis.to_merge(d) if basis else (0, 0)
+        read = last.terms(self.rank) * width + last.near * (d + c)
+        held = read + each * last.terms(self.rank) + more * last.terms(1)
+        work = terms * width + near * (d + c) + self._work(shape) / n
+        numbers = Numbers(float(read.max()), float(held.max()))
+        return Price.from_numbers(stored + near, work, numbers)
 
     def _work(self, shape: Shape) -> float:
         _, l, d, c = shape

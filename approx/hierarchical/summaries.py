@@ -40,6 +40,10 @@ class Summary(Protocol):
         """Return how many numbers a query reads per term, besides the term's state."""
 
     @classmethod
+    def to_merge(cls, d: int) -> tuple[int, int]:
+        """Return how many more numbers are held to merge blocks: per term, and per block."""
+
+    @classmethod
     def work(cls, d: int, rank: int, c: int) -> tuple[int, int]:
         """Return the multiply-adds per key of a leaf, and per merge of two blocks.
 
@@ -97,6 +101,11 @@ class Means:
     def width(cls, d: int) -> int:
         """Return 2·d, the numbers of a mean and a variance."""
         return 2 * d
+
+    @classmethod
+    def to_merge(cls, d: int) -> tuple[int, int]:
+        """Return 1 and 0: the count of a run."""
+        return 1, 0
 
     @classmethod
     def work(cls, d: int, rank: int, c: int) -> tuple[int, int]:
@@ -157,6 +166,11 @@ class Pivots:
     def width(cls, d: int) -> int:
         """Return d, the numbers of a key."""
         return d
+
+    @classmethod
+    def to_merge(cls, d: int) -> tuple[int, int]:
+        """Return 1 and d + 2: the mass of a pivot, and count, mean and spread of the block."""
+        return 1, d + 2
 
     @classmethod
     def work(cls, d: int, rank: int, c: int) -> tuple[int, int]:

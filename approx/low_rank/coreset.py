@@ -30,7 +30,7 @@ from approx.low_rank.pivots import Pick, cholesky
 from approx.low_rank.thinning import kernel_entries, thinned
 from approx.method import MOST_KEYS, Method, Moments, Size
 from approx.method.fields import integer, one_of, ruled
-from approx.method.prices import Price, Shape, entries, low_rank
+from approx.method.prices import Numbers, Price, Shape, entries, low_rank
 from approx.method.tags import AUTOREGRESSIVE, RANDOM, ROTATION, ROW_LOCAL, SCALE, SHIFT, collect
 
 PIVOTS = ("cholesky", "uniform", "leverage", "thinning")
@@ -298,7 +298,8 @@ class Coreset(Method):
             even = entries(rank, shape)
             assert even.multiply_adds is not None
             work = even.multiply_adds + each / n
-            return dataclasses.replace(state, reads=even.reads, multiply_adds=work)
+            assert even.reads is not None
+            return Price.from_numbers(state.stored, work, Numbers(even.reads), entry_work=rank)
         if self.block is not None:
             factor = float(rank * (d + rank))
             once = each * max(min(rank, l // self.block) - 1, 0)

@@ -22,7 +22,7 @@ from approx.low_rank.thresholding import kth_largest, large_entries, separate
 from approx.low_rank.weighted import equations
 from approx.method import FROBENIUS, TV, Label
 from approx.method.fields import integer, one_of, real
-from approx.method.prices import INDEX, NUMBER, Price, Shape, entries, low_rank
+from approx.method.prices import Price, Shape, entries, low_rank
 from approx.method.tags import BUDGETED, SPECTRAL
 
 FRACTIONS = (0.0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)  # of the largest rank, in `at_budget`
@@ -558,12 +558,11 @@ class GoDec(DecompositionMethod):
         The division of a budget depends on the inputs, and so do the other prices.
         """
         if self.budget is not None:
-            most = (NUMBER + INDEX) * self.budget + NUMBER + INDEX  # if all are entries
-            return Price(float(self.budget), None, None, most)
+            return Price(float(self.budget), None, None, None)
         if self.rank is None or self.k is None:
             return None
         low = low_rank(self.rank, shape, sums=self.space == "kernel")
-        of_entries = entries(self.k, shape)
+        of_entries = entries(self.k, shape, held=shape.most)
         taken_off = Price(0.0, 0.0, self.rank * of_entries.stored, 0.0)
         return low + of_entries + taken_off
 

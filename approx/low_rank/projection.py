@@ -17,7 +17,7 @@ from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import MOST_KEYS, Method, Size
 from approx.method.fields import integer, one_of, real
-from approx.method.prices import INDEX, NUMBER, Price, Shape
+from approx.method.prices import Numbers, Price, Shape
 from approx.method.tags import AUTOREGRESSIVE, INVARIANT, collect
 from approx.supports import patterns
 from approx.supports.patterns import exact_on
@@ -186,24 +186,24 @@ class ColumnProjection(Method):
         work += float((per_row + near).sum()) * width
         low = wide * shape.both
         stored = low + float(near.mean())
-        nbytes = NUMBER * (low + 1.0)
-        if not full:
-            nbytes += float(near.mean()) * (NUMBER + INDEX) + INDEX
-        return Price(stored, self._reads(shape), work / n, nbytes)
+        return Price.from_numbers(stored, work / n, self._read(shape))
 
     def _kept(self, keys: slice) -> int:
         return min(self.rank or 0, int(keys.stop - keys.start))
 
-    def _reads(self, shape: Shape) -> float:
+    def _read(self, shape: Shape) -> Numbers:
+        """Return the numbers of the kept keys, and of the keys and queries of the last fit."""
         mask, width = shape.decoding, shape.d + shape.c
         if mask.is_full:
-            return float(min(self.rank or 0, shape.l) * (width + 1))
+            return Numbers(float(min(self.rank or 0, shape.l) * (width + 1)))
         reads = (mask.stop - np.maximum(mask.first, self._starts(mask))) * float(width)
+        held = reads.copy()
         for rows, keys, past in self._fits(mask):
             l, kept = keys.stop - keys.start, self._kept(keys)
-            of_fit = (l * width + len(past) * shape.d) / (self.block or 1) if kept < l else 0.0
-            reads[rows] += kept * (width + 1) + of_fit
-        return float(reads.max())
+            of_fit = l * width + len(past) * shape.d if kept < l else 0.0
+            reads[rows] += kept * (width + 1) + of_fit / (self.block or 1)
+            held[rows] += kept * (width + 1) + of_fit
+        return Numbers(float(reads.max()), float(held.max()))
 
     def _work(self, r: int, l: int, kept: int, d: int, c: int) -> float:
         if kept == l:

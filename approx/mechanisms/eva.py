@@ -16,7 +16,7 @@ from approx.kernels.jit import kernel
 from approx.mechanisms import segments
 from approx.method import Method, Size
 from approx.method.fields import integer, real
-from approx.method.prices import Price, Shape, low_rank, price_at
+from approx.method.prices import Numbers, Price, Shape, low_rank, price_at
 from approx.method.tags import AUTOREGRESSIVE, POSITIONAL, RANDOM, ROW_LOCAL, SCALE, collect
 from approx.sparse.chunk import Chunk
 from approx.sparse.support import SupportMethod, a_support
@@ -153,10 +153,18 @@ class Eva(Method):
         selection = self.sparse.selection(shape)
         reads = self._whole(shape.decoding) * (d + c) + per_query * (d + c + 1)
         work = self._whole(shape.rows) * (d + c) + of_row * (d + 2 * c)
-        stored = low_rank(m, shape) + support
-        found = Price(stored.stored, float(reads.max()), float(work.mean()), stored.bytes)
+        stored = low_rank(m, shape).stored + support.stored
+        i = int(reads.argmax())
+        numbers = [
+            Numbers(float(count), kind=kind)
+            for count, kind in (
+                (self._whole(shape.decoding)[i] * (d + c) + per_query[i], ""),
+                (per_query[i] * d, "keys"),
+                (per_query[i] * c, "values"),
+            )
+        ]
         of_keys = Price(0.0, 0.0, (d + c) * l / n, 0.0)
-        return found + of_keys + dataclasses.replace(selection, bytes=0.0)
+        return Price.from_numbers(stored, float(work.mean()), *numbers) + of_keys + selection
 
     def _whole(self, mask: Mask) -> Array:
         """Return how many groups each query sees whole; without a mask, all of them."""

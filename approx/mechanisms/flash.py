@@ -12,7 +12,7 @@ from approx.estimate.masked import Masked
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method, Size
-from approx.method.prices import Price, Shape, low_rank, price_at
+from approx.method.prices import Numbers, Price, Shape, low_rank, price_at
 from approx.method.tags import BY_ROW, POSITIONAL, ROTATION, SCALE
 from approx.sketches.products import unit
 from approx.sparse.chunk import Chunk
@@ -93,15 +93,15 @@ class Flash(Method):
         if local is None:
             return None
         l, n, state = shape.l, shape.n, shape.d * shape.c
-        stored = low_rank(shape.d, shape) + local
+        stored = low_rank(shape.d, shape).stored + local.stored
         reads, work = (
             self._before(mask) * state + self._near(mask) * (shape.d + shape.c)
             for mask in (shape.decoding, shape.rows)
         )
         of_keys = state * l / n
-        return dataclasses.replace(
-            stored, reads=float(reads.max()), multiply_adds=float(work.mean() + of_keys)
-        )
+        numbers = Numbers(float(reads.max()))
+        total = float(work.mean() + of_keys)
+        return Price.from_numbers(stored, total, numbers, entry_work=shape.d)
 
     def _near(self, mask: Mask) -> Array:
         """Return how many keys of its chunk each query sees."""

@@ -14,7 +14,7 @@ from approx.estimate.masked import Masked
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Method
-from approx.method.prices import Price, Shape, low_rank
+from approx.method.prices import Numbers, Price, Shape, low_rank
 from approx.method.tags import AUTOREGRESSIVE
 
 MOST_FLOW = 1e300  # of a key; larger flows are cut to this
@@ -89,8 +89,8 @@ class Flowformer(Method):
         Rows are not normalised, so the state has no sums of its own.
         """
         flows = float(shape.d * (shape.c + 2))
-        price = low_rank(shape.d, shape)
-        return dataclasses.replace(price, reads=flows, multiply_adds=flows * shape.both)
+        stored = low_rank(shape.d, shape).stored
+        return Price.from_numbers(stored, flows * shape.both, Numbers(flows), entry_work=shape.d)
 
     def _workspace(self, shape: Shape) -> int:
         return 48 * shape.d * (shape.n + shape.l)

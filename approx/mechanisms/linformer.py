@@ -14,7 +14,7 @@ from approx.estimate.parts import Parts
 from approx.mechanisms import segments
 from approx.method import Label, Method, Size
 from approx.method.fields import one_of
-from approx.method.prices import Price, Shape, low_rank
+from approx.method.prices import Numbers, Price, Shape, low_rank
 from approx.method.tags import RANDOM, ROTATION, SCALE, SHIFT, collect
 
 COMBINATIONS = ("mean", "gaussian")
@@ -93,8 +93,9 @@ class Linformer(Method):
         n, l, d, c = shape
         answered = self.rank * (d + c)
         combined = 0.0 if self.deterministic else self.rank * l * (d + c) / n
-        price = low_rank(self.rank, shape)
-        return dataclasses.replace(price, reads=float(answered), multiply_adds=answered + combined)
+        stored, numbers = low_rank(self.rank, shape).stored, Numbers(float(answered))
+        work = answered + combined
+        return Price.from_numbers(stored, work, numbers, entry_work=self.rank)
 
     def _combined(self, K: Array, rank: int, rng: np.random.Generator) -> tuple[Array, Array]:
         if not self.deterministic:

@@ -14,7 +14,7 @@ from approx.estimate.parts import Parts
 from approx.kernels.elementary import exp_rows
 from approx.method import Method
 from approx.method.fields import integer
-from approx.method.prices import Price, Shape, low_rank
+from approx.method.prices import Numbers, Price, Shape, low_rank
 from approx.method.tags import BY_ROW, ORACLE, POSITIONAL, RANDOM, ROTATION, SHIFT
 
 
@@ -97,11 +97,14 @@ class RandomizedAttention(Method):
         for each draw, and every value once.
         """
         n, l, d, c = shape
-        each = (1 + self.samples) * d + c
-        return dataclasses.replace(
-            low_rank(min(n, l), shape),
-            reads=float(shape.most * each + self.samples * d),
-            multiply_adds=shape.seen(l) * each,
+        keys, values = float(shape.most * d), float(shape.most * c)
+        return Price.from_numbers(
+            low_rank(min(n, l), shape).stored,
+            shape.seen(l) * ((1 + self.samples) * d + c),
+            Numbers((1 + self.samples) * keys, keys),
+            Numbers(values),
+            Numbers(float(self.samples * d)),
+            entry_work=min(n, l),
         )
 
     def _workspace(self, shape: Shape) -> int:

@@ -207,8 +207,8 @@ def _most(fits: Callable[[int], bool], high: int) -> int:
 
 
 def _with_part(method: M, name: str, budget: float, shape: Shape, currency: str) -> M | None:
-    beside = method._beside(name, dataclasses.replace(shape, group=1))
-    spent = None if beside is None else getattr(beside.of_group(shape.group), currency)
+    beside = method._beside(name, shape.alone)
+    spent = None if beside is None else getattr(beside.of_group(shape, method.tags), currency)
     if spent is None or (rest := budget - spent) <= 0:
         return None
     found, low = None, 0.0

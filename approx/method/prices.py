@@ -14,11 +14,12 @@ The five currencies:
   on single numbers do not count: exponentials, norms, sums, scales, products of two features,
   comparisons, sorting. In addition, a polynomial of a logit counts its degree, a decomposition of
   an r × r matrix r³, its inverse times a vector r², and a Fourier transform of m numbers m·log₂ m.
-- ``bytes``: the bytes of the stored values, 8 per number and 4 per index. They include a scale for
-  each row of a low-rank part, and the data of every key for a selection: boxes of pages, hashes,
-  sums. Parameters whose number does not grow with the keys do not count.
-- ``bytes_read``: the bytes of ``reads``, 2 per number, as in a cache of 16 bits. Codes count their
-  own bits; their scales and norms have 16 bits.
+- ``bytes``: the memory of a cache, 2 bytes per number. A cache holds what ``reads`` counts, each
+  number once, and what a later query may read: all keys from which a selection chooses.
+- ``bytes_read``: the bytes of ``reads``, 2 per number.
+
+Codes count their own bits; their scales and norms have 16 bits. Heads of a group share their keys:
+``reads``, ``bytes`` and ``bytes_read`` are those of the whole group, the others those of one head.
 
 If inputs or draws decide how much is read, the price is the largest possible amount, row by row.
 For a random size (`random_maclaurin`, `lsh`, the design "poisson") the price is its mean. It is
@@ -29,18 +30,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
-from typing import Any
+import math
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from approx.estimate.masks import Mask
-from approx.method.tags import ROW_LOCAL
+from approx.method.tags import READS_VALUES, ROW_LOCAL
 
 CURRENCIES = ("stored", "reads", "multiply_adds", "bytes", "bytes_read")
-NUMBER = 8  # bytes of a stored number, float64
-READ = 2  # bytes of a number that is read from a cache, bfloat16 or float16
-INDEX = 4  # bytes of a stored index, int32
+BITS = 16  # of a number in a cache, bfloat16 or float16
+SHARED, OWN = 0.0, math.inf  # how many more numbers the heads of a group can read than one of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +74,11 @@ class Shape:
         return float(np.minimum(self.mask.counts, k).mean())
 
     @functools.cached_property
+    def alone(self) -> Shape:
+        """The shape of one head that shares its keys with no other."""
+        return self if self.group == 1 else dataclasses.replace(self, group=1)
+
+    @functools.cached_property
     def rows(self) -> Mask:
         """The keys that each query sees, as a `Mask`."""
         return self.mask or Mask.full(self.n, self.l)
@@ -103,6 +109,44 @@ class Shape:
         return (self.n + self.l) / self.n
 
 
+class Numbers(NamedTuple):
+    """Numbers of one kind that a new query reads, or that a cache holds for it.
+
+    Attributes
+    ----------
+    read : float
+        How many numbers a query of one head reads.
+    held : float, optional
+        How many numbers a cache holds for one head; by default those that are read.
+    most : float, optional
+        How many numbers all heads of a group can read, or hold, if that is more than one head's:
+        `SHARED` for numbers that all read, `OWN` for numbers of one head, else the count from which
+        each head chooses. By default `SHARED` if a row depends on no other query, else `OWN`.
+    bits : float
+        Bits of a number.
+    kind : {"", "keys", "values"}
+        What is read, if it is the keys or the values themselves. No cache holds them twice.
+    """
+
+    read: float
+    held: float | None = None
+    most: float | None = None
+    bits: float = BITS
+    kind: str = ""
+
+    def times(self, each: float, kind: str = "", of: int = 1) -> Numbers:
+        """Return numbers of 16 bits, `each` for every `of` of these."""
+        held, most = (None if x is None else x * each / of for x in (self.held, self.most))
+        return Numbers(self.read * each / of, held, most, kind=kind)
+
+    def of_group(self, group: int, default: float) -> Numbers:
+        """Return the numbers of a group of heads, whose ``most`` is `default` unless it is said."""
+        most = default if self.most is None else self.most
+        held = self.read if self.held is None else self.held
+        read, held = (max(x, min(group * x, most)) for x in (self.read, held))
+        return self._replace(read=read, held=held, most=most)
+
+
 @dataclasses.dataclass(frozen=True)
 class Price:
     """The cost of an estimate per query row, in five currencies.
@@ -120,24 +164,19 @@ class Price:
         Multiply-adds of one query row when all n queries are answered together. Work that is done
         once for all queries is divided by n. Exponentials do not count, and a decomposition of a
         small matrix counts its leading term. It is None if it depends on the inputs alone.
-    bytes : float
-        Bytes stored: float64 numbers, int32 indices, the scales of rows, and the data of every key
-        for a selection.
-    codes, code_bytes : float
-        The count of numbers that are read as codes of few bits, and their bytes.
-    chosen, most : float
-        Of the reads, the numbers in the keys and values that a head chooses for itself, and all
-        numbers to choose from. Heads of a group may choose alike.
-    unshared : float, optional
-        Of the reads, the numbers that belong to one head. By default these are all reads if a row
-        depends on other queries, else none. The other heads of a group share the rest.
+    bytes : float, optional
+        Bytes that a cache holds to answer one new query when l keys are present. It is None if it
+        depends on the inputs alone.
+    numbers : tuple of Numbers
+        What is read and held, by kind. By default the numbers of ``reads`` and ``bytes`` have 16
+        bits, and the heads of a group share them if a row depends on no other query.
     entry_work : float
         The multiply-adds of one entry of a low-rank estimate whose features are computed.
 
     Attributes
     ----------
     bytes_read : float, optional
-        Bytes read to answer one new query, 2·(reads − codes) + code_bytes; None if reads is.
+        Bytes read to answer one new query; None if reads is.
 
     Notes
     -----
@@ -149,30 +188,50 @@ class Price:
     stored: float
     reads: float | None
     multiply_adds: float | None
-    bytes: float
-    codes: float = dataclasses.field(default=0.0, repr=False)
-    code_bytes: float = dataclasses.field(default=0.0, repr=False)
-    chosen: float = dataclasses.field(default=0.0, repr=False)
-    most: float = dataclasses.field(default=0.0, repr=False)
-    unshared: float | None = dataclasses.field(default=None, repr=False)
+    bytes: float | None
+    numbers: tuple[Numbers, ...] = dataclasses.field(default=(), repr=False, compare=False)
     entry_work: float = dataclasses.field(default=0.0, repr=False)
+
+    @classmethod
+    def from_numbers(
+        cls, stored: float, multiply_adds: float | None, *numbers: Numbers, entry_work: float = 0.0
+    ) -> Price:
+        """Return the price of an estimate that reads and holds some numbers."""
+        reads = float(sum(x.read for x in numbers))
+        held = _held(numbers, math.inf, math.inf)
+        return cls(stored, reads, multiply_adds, held, numbers, entry_work)
 
     @property
     def bytes_read(self) -> float | None:
         """Bytes read to answer one new query: 16 bits per number, fewer for codes."""
-        return None if self.reads is None else READ * (self.reads - self.codes) + self.code_bytes
+        if self.reads is None:
+            return None
+        return float(sum(x.read * x.bits for x in self.listed)) / 8
+
+    @property
+    def listed(self) -> tuple[Numbers, ...]:
+        """The numbers that are read and held, which a price of four amounts says together."""
+        if self.numbers or self.reads is None:
+            return self.numbers
+        held = None if self.bytes is None else self.bytes * 8 / BITS
+        return (Numbers(self.reads, held),) if self.reads or held else ()
 
     def within(self, budget: float, currency: str) -> bool:
         """Return whether the price is known in a currency and at most the budget."""
         cost = getattr(self, currency)
         return cost is not None and cost <= budget
 
-    def of_group(self, group: int) -> Price:
+    def of_group(self, shape: Shape, tags: Collection[str]) -> Price:
         """Return the price of a group of heads with the same keys and values.
 
-        Its reads are shared + min(group·chosen, most) + group·unshared: an upper bound where heads
-        choose keys, since two heads may choose the same key. Stored values and multiply-adds stay
-        those of one head.
+        It reads Σ min(group·read, most) numbers: an upper bound where heads choose keys, since two
+        heads may choose the same key. Stored values and multiply-adds stay those of one head.
+
+        Parameters
+        ----------
+        shape : Shape
+        tags : collection of str
+            The tags of the method that has this price for one head.
 
         Notes
         -----
@@ -180,7 +239,7 @@ class Price:
         (`columns` by norms, …); data about all keys for a selection (boxes of pages, sorted lists);
         logits from keys that are compressed by themselves; and states, if a row depends on no other
         query, since all heads of the group then have the same frequencies. Chosen are the keys of
-        every other support. Unshared are numbers that are fitted to the queries of a head.
+        every other support. Numbers that are fitted to the queries of a head are its own.
 
         Examples
         --------
@@ -188,32 +247,27 @@ class Price:
 
         >>> from approx import parse
         >>> methods = parse("sink_window(k=16)"), parse("top_k(k=16)")
-        >>> [method.price(n=40, l=40, d=4, group=3).reads for method in methods]
-        [128.0, 320.0]
+        >>> prices = [method.price(n=40, l=40, d=4, group=3) for method in methods]
+        >>> [(price.reads, price.bytes) for price in prices]
+        [(128.0, 256.0), (320.0, 640.0)]
         """
-        if self.reads is None or group == 1:
+        default = SHARED if ROW_LOCAL in tags else OWN
+        numbers = tuple(x.of_group(shape.group, default) for x in self.listed)
+        if self.reads is None:
             return self
-        chosen, unshared = min(group * self.chosen, self.most), self.unshared or 0.0
-        paid = chosen / self.chosen if self.chosen else 1.0
-        reads = self.reads - self.chosen - unshared + chosen + group * unshared
-        return dataclasses.replace(
-            self, reads=reads, codes=self.codes * paid, code_bytes=self.code_bytes * paid,
-            chosen=0.0, unshared=reads,
-        )  # fmt: skip
+        reads, held = float(sum(x.read for x in numbers)), self.bytes
+        if held is not None:
+            held = _held(numbers, shape.most * shape.d, shape.most * shape.c)
+        return dataclasses.replace(self, reads=reads, bytes=held, numbers=numbers)
 
     def __add__(self, other: Price) -> Price:
         """Return the sum of both prices, of keys and values of one head."""
-        said = self.unshared is not None or other.unshared is not None
         return Price(
             self.stored + other.stored,
             _sum(self.reads, other.reads),
             _sum(self.multiply_adds, other.multiply_adds),
-            self.bytes + other.bytes,
-            self.codes + other.codes,
-            self.code_bytes + other.code_bytes,
-            self.chosen + other.chosen,
-            max(self.most, other.most),
-            (self.unshared or 0.0) + (other.unshared or 0.0) if said else None,
+            _sum(self.bytes, other.bytes),
+            self.listed + other.listed,
             self.entry_work + other.entry_work,
         )
 
@@ -227,16 +281,34 @@ def price_at(method: Any, shape: Shape) -> Price | None:
 
 
 def _price(method: Any, shape: Shape) -> Price | None:
-    if shape.group > 1:
-        alone = price_at(method, dataclasses.replace(shape, group=1))
-        return None if alone is None else alone.of_group(shape.group)
-    found: Price | None = method._price(shape)
-    if found is None or found.unshared is not None:
-        return found
-    return dataclasses.replace(found, unshared=0.0 if ROW_LOCAL in method.tags else found.reads)
+    found: Price | None = method._price(shape.alone)
+    if found is not None and not found.numbers and READS_VALUES in method.tags:
+        found = _with_values(method, found, shape)
+    return None if found is None else found.of_group(shape, method.tags)
+
+
+def _with_values(method: Any, price: Price, shape: Shape) -> Price:
+    """Return a price of four amounts with what it says of values, which wider ones make larger."""
+    wider = method._price(dataclasses.replace(shape.alone, c=shape.c + 1))
+    if not price.reads or wider is None or wider.reads is None or price.bytes is None:
+        return price
+    values = (wider.reads - price.reads) * shape.c
+    rest = Numbers(price.reads - values, max(price.bytes * 8 / BITS - values, 0.0))
+    return dataclasses.replace(price, numbers=(rest, Numbers(values, kind="values")))
 
 
 _cached = functools.lru_cache(maxsize=1024)(_price)
+
+
+def _held(numbers: Iterable[Numbers], keys: float, values: float) -> float:
+    """Return the bytes that a cache holds, which has each of the keys and values at most once."""
+    most, held = {"": math.inf, "keys": keys, "values": values}, 0.0
+    for x in numbers:
+        count = min(x.read if x.held is None else x.held, most[x.kind])
+        held += count * x.bits
+        if x.kind:
+            most[x.kind] -= count
+    return held / 8
 
 
 def _sum(a: float | None, b: float | None) -> float | None:
@@ -276,18 +348,22 @@ def low_rank(
     n, l, _, c = shape
     state = columns * (c + sums)
     stored = columns * (n + l) / n
-    found = Price(stored, None, None, NUMBER * (stored + 1.0), entry_work=columns)
     if mapped is None:
-        return found
+        return Price(stored, None, None, None, entry_work=columns)
     of_keys = columns * c + (mapped if keyed is None else keyed)
-    return dataclasses.replace(
-        found,
-        reads=float(state + (mapped if read is None else read)),
-        multiply_adds=float(state + mapped + (of_keys * l + once) / n),
-    )
+    work = float(state + mapped + (of_keys * l + once) / n)
+    numbers = Numbers(float(state + (mapped if read is None else read)))
+    return Price.from_numbers(stored, work, numbers, entry_work=columns)
 
 
-def entries(k: float, shape: Shape, *, mean: float | None = None) -> Price:
+def entries(
+    k: float,
+    shape: Shape,
+    *,
+    mean: float | None = None,
+    held: float | None = None,
+    most: float | None = None,
+) -> Price:
     """Return the price of k exact entries per row.
 
     Parameters
@@ -297,7 +373,12 @@ def entries(k: float, shape: Shape, *, mean: float | None = None) -> Price:
     shape : Shape
     mean : float, optional
         Mean number of entries per row; by default the mean of min(k, keys that the row sees).
+    held : float, optional
+        The number of keys that a cache holds; by default those that are read.
+    most : float, optional
+        The number of keys that a group of heads can read, see `Numbers`.
     """
-    mean, width = shape.seen(k) if mean is None else mean, shape.d + shape.c
-    read = float(min(k, shape.most) * width)
-    return Price(mean, read, float(mean * width), float(mean * (NUMBER + INDEX) + INDEX))
+    mean, read = shape.seen(k) if mean is None else mean, min(k, shape.most)
+    of_keys = Numbers(float(read), held, most)
+    numbers = of_keys.times(shape.d, "keys"), of_keys.times(shape.c, "values")
+    return Price.from_numbers(mean, float(mean * (shape.d + shape.c)), *numbers)

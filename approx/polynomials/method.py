@@ -1,6 +1,5 @@
 """The base classes of methods that are polynomials of the logits."""
 
-import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from approx.estimate import exact, masks
 from approx.estimate.masks import Mask, MaskLike
 from approx.estimate.parts import Parts
 from approx.method import Method, Size
-from approx.method.prices import Price, Shape, entries, low_rank
+from approx.method.prices import OWN, SHARED, Numbers, Price, Shape, entries, low_rank
 from approx.method.tags import BY_ROW, ROTATION, SCALE
 from approx.polynomials.elementwise import Elementwise
 from approx.polynomials.monomials import width
@@ -64,20 +63,19 @@ class PolynomialMethod(Method):
         try:
             price = low_rank(width(shape.d, degree), shape)
         except OverflowError:
-            price = Price(math.inf, math.inf, math.inf, math.inf)
+            price = Price.from_numbers(math.inf, math.inf, Numbers(math.inf))
         of_logits, horner = entries(shape.l, shape), degree * shape.seen(shape.l)
         assert price.reads is not None
         assert price.multiply_adds is not None
         assert of_logits.reads is not None
         assert of_logits.multiply_adds is not None
-        reads = min(price.reads, of_logits.reads + degree + 1)
-        return dataclasses.replace(
-            price,
-            reads=reads,
-            multiply_adds=min(price.multiply_adds, of_logits.multiply_adds + horner),
-            unshared=reads - shape.exact if reads > shape.exact else None,
-            entry_work=0.0,  # p is a function of the logit, which an exact entry computes anyway
-        )
+        work = min(price.multiply_adds, of_logits.multiply_adds + horner)
+        numbers = price.numbers
+        if price.reads > of_logits.reads + degree + 1:
+            coefficients = Numbers(float(degree + 1), most=OWN)
+            numbers = Numbers(of_logits.reads, most=SHARED), coefficients
+        # p is a function of the logit, which an exact entry computes anyway: no work of an entry
+        return Price.from_numbers(price.stored, work, *numbers)
 
     def _workspace(self, shape: Shape) -> int:
         return 8 * 8 * ((self.highest_power() or 0) + 1)

@@ -12,7 +12,7 @@ from approx.decoding.keys import KeptKeys
 from approx.estimate.masks import Mask
 from approx.method import Label, Size
 from approx.method.fields import integer, one_of
-from approx.method.prices import NUMBER, Price, Shape
+from approx.method.prices import SHARED, Numbers, Price, Shape
 from approx.method.tags import (
     AUTOREGRESSIVE,
     ORACLE,
@@ -255,6 +255,8 @@ class Columns(SupportMethod):
             return Rivals("blocks", (self.k, self.block or 1))
         return Rivals("evicting", (self.k,))
 
+    keeps_all = False
+
     @property
     def shares_keys(self) -> bool:
         return self.score.keys_alone
@@ -324,12 +326,17 @@ class Columns(SupportMethod):
         score = self.score
         if not self.evicts:
             return Price(0.0, 0.0, score.one_set_work(shape) / n, 0.0)
-        limits, kept = self._limits(self.k), NUMBER * score.stored * min(self.k, l) / n
-        counts = eviction.looked_at(Blocks.from_mask(shape.decoding, limits), limits)
+        limits, kept = self._limits(self.k), float(score.stored * min(self.k, l))
+        keys, queries = eviction.looked_at(Blocks.from_mask(shape.decoding, limits), limits)
         if score.running:
-            sums = score.stored * self.longest(shape)
-            again = c * counts[0].max(initial=0) / limits.block if score.of_values else 0.0
-            return Price(0.0, sums + float(again), 0.0, kept)
-        reads = 0.0 if self._once else float(score.reads(*counts, d).max(initial=0)) / limits.block
+            sums = Numbers(float(score.stored * self.longest(shape)), kept)
+            again = c * keys.max(initial=0) / limits.block if score.of_values else 0.0
+            return Price.from_numbers(0.0, 0.0, sums, Numbers(float(again), held=0.0))
+        read = Numbers(0.0)
+        if not self._once:
+            reads = score.reads(keys, queries, d)
+            kept += float((reads - score.reads(keys, 0 * queries, d)).max(initial=0))  # of queries
+            most = SHARED if self.shares_keys else None
+            read = Numbers(float(reads.max(initial=0)) / limits.block, kept, most)
         counts = eviction.looked_at(Blocks.from_mask(shape.rows, limits), limits)
-        return Price(0.0, reads, score.work(*counts, d) / n, kept)
+        return Price.from_numbers(0.0, score.work(*counts, d) / n, read)

@@ -9,7 +9,7 @@ from approx.checks import Array
 from approx.estimate import masks, memory
 from approx.estimate.distances import squared_distances
 from approx.estimate.masks import Mask, MaskLike
-from approx.method import Label, Size, prices
+from approx.method import Label, Size
 from approx.method.fields import integer, one_of, real
 from approx.method.prices import Price, Shape
 from approx.method.tags import BY_ROW, RANDOM, READS_VALUES, ROTATION, SCALE, collect
@@ -150,8 +150,7 @@ class LSH(SupportMethod):
         if self.entries is None:
             return None
         most = shape.seen(shape.l)  # the mean over rows: some may have more than `entries`
-        price = prices.entries(min(self.entries, shape.l), shape, mean=min(self.entries, most))
-        return dataclasses.replace(price, reads=None, multiply_adds=None)
+        return Price(min(self.entries, most), None, None, None)
 
     def _fill(self, budget: float, shape: Shape, currency: str) -> Self | None:
         """Return this method with at most ``budget`` expected entries per row.

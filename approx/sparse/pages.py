@@ -16,7 +16,7 @@ from approx.kernels.elementary import exp_rows
 from approx.kernels.jit import kernel
 from approx.method import TV, Label, Size
 from approx.method.fields import flag, integer, one_of
-from approx.method.prices import NUMBER, Price, Shape, entries
+from approx.method.prices import Numbers, Price, Shape
 from approx.method.tags import (
     BY_ROW,
     ORACLE,
@@ -304,17 +304,15 @@ class Pages(SupportMethod):
         if per_query is None or of_row is None:
             return None
         numbers, width = self.score.vectors * shape.d, shape.d + shape.c
-        kept = NUMBER * numbers * self.pages(shape.l) / shape.n
-        of_keys = entries(float(per_query.max()), shape, mean=float(of_row.mean()))
-        price = of_keys + Price(0.0, 0.0, 0.0, kept)
         reads, work = (
             held * width + numbers * self._scored(mask)
             for held, mask in ((per_query, shape.decoding), (of_row, shape.rows))
         )
-        price = dataclasses.replace(
-            price, reads=float(reads.max()), multiply_adds=float(work.mean())
-        )
-        return self.for_heads(price, of_keys.reads, shape)
+        most = per_query[reads.argmax()]
+        choice = Numbers(float(reads.max() - most * width), float(numbers * self.pages(shape.l)))
+        of_keys = self.price_of_keys(float(most), float(of_row.mean()), shape)
+        of_keys = dataclasses.replace(of_keys, multiply_adds=float(work.mean()))
+        return of_keys + Price.from_numbers(0.0, 0.0, choice)
 
 
 @kernel

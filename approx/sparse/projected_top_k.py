@@ -17,7 +17,7 @@ from approx.estimate.masks import Mask
 from approx.method import Label, Size
 from approx.method.fields import flag, instance, integer, one_of
 from approx.method.filling import resized
-from approx.method.prices import NUMBER, Price, Shape
+from approx.method.prices import Numbers, Price, Shape
 from approx.method.tags import BY_ROW, READS_VALUES, ROTATION, ROW_SHIFT, SCALE, SHIFT, collect
 from approx.sparse.support import SupportMethod
 from approx.sparse.top_k import TopK
@@ -150,12 +150,8 @@ class ProjectedTopK(SupportMethod):
     def selection(self, shape: Shape) -> Price:
         selector = self.selector(shape.d)
         cost, of_keys = selector.numbers(shape.d), isinstance(selector, Channels)
-        kept = 0.0 if of_keys else NUMBER * cost.key * shape.l / shape.n  # keys are stored anyway
-        reads = float(shape.most * cost.read + cost.mapped)
-        return Price(
-            0.0,
-            reads,
-            float(shape.seen(shape.l) * cost.read + cost.fitted(shape)),
-            kept,
-            unshared=reads if of_keys else None,  # each query has its own channels
-        )
+        work = float(shape.seen(shape.l) * cost.read + cost.fitted(shape))
+        numbers = Numbers(float(shape.most * cost.read + cost.mapped))
+        if of_keys:  # they are held anyway, and each query has its own channels
+            numbers = numbers._replace(held=0.0, most=float(shape.most * shape.d))
+        return Price.from_numbers(0.0, work, numbers)

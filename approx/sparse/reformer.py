@@ -9,7 +9,7 @@ from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.method import Size
 from approx.method.fields import integer, one_of
-from approx.method.prices import INDEX, Price, Shape
+from approx.method.prices import Numbers, Price, Shape
 from approx.method.tags import (
     AUTOREGRESSIVE,
     POSITIONAL,
@@ -106,7 +106,7 @@ class Reformer(SupportMethod):
     def selection(self, shape: Shape) -> Price:
         directions = float(self.rounds * self._vertices(shape.l) * shape.d)
         buckets = self.rounds * shape.l
-        return Price(0.0, directions + buckets, directions * shape.both, INDEX * buckets / shape.n)
+        return Price.from_numbers(0.0, directions * shape.both, Numbers(directions + buckets))
 
     def _vertices(self, l: int) -> int:
         if self.buckets is not None:

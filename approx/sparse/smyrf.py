@@ -9,7 +9,7 @@ from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.method import Size
 from approx.method.fields import integer
-from approx.method.prices import NUMBER, Price, Shape
+from approx.method.prices import Numbers, Price, Shape
 from approx.method.tags import RANDOM, READS_VALUES, ROTATION
 from approx.sparse.support import MOST_ROUNDS, SupportMethod
 from approx.supports import patterns
@@ -77,7 +77,7 @@ class Smyrf(SupportMethod):
     def selection(self, shape: Shape) -> Price:
         directions = float(self.rounds * (shape.d + 2))
         places = self.rounds * shape.l
-        return Price(0.0, directions + places, directions * shape.both, NUMBER * places / shape.n)
+        return Price.from_numbers(0.0, directions * shape.both, Numbers(directions + places))
 
 
 def _clusters(queries: Array, keys: Array, size: int) -> patterns.Pattern:

@@ -9,7 +9,7 @@ from approx.checks import Array
 from approx.estimate.masks import Mask
 from approx.method import Size
 from approx.method.fields import integer
-from approx.method.prices import INDEX, Price, Shape
+from approx.method.prices import Numbers, Price, Shape
 from approx.method.tags import POSITIONAL, RANDOM, READS_VALUES, ROTATION, SCALE
 from approx.sparse.support import SupportMethod
 from approx.supports import hashing, patterns
@@ -74,8 +74,7 @@ class SortedLSH(SupportMethod):
 
     def selection(self, shape: Shape) -> Price:
         directions = float(self.hashes * shape.d)
-        kept = INDEX * shape.l / shape.n
-        return Price(0.0, directions + shape.l, directions * shape.both, kept)
+        return Price.from_numbers(0.0, directions * shape.both, Numbers(directions + shape.l))
 
 
 def gray_places(bits: Array) -> Array:

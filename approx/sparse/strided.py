@@ -45,6 +45,7 @@ class Strided(ByPlace):
     name: ClassVar[str] = "strided"
     label = "strides"
     sized_by = Size("k", counts="entries")
+    keeps_all = True
 
     k: int | None = None
 

@@ -17,8 +17,8 @@ from approx.estimate.parts import Parts
 from approx.method import Method, Moments, Rng, generator
 from approx.method.evaluation import checked_inputs, evaluated
 from approx.method.fields import ruled
-from approx.method.prices import Price, Shape, entries, price_at
-from approx.method.tags import BY_ROW, POSITIONAL, READS_VALUES, ROW_LOCAL, SUPPORT
+from approx.method.prices import SHARED, Price, Shape, entries, price_at
+from approx.method.tags import BY_ROW, POSITIONAL, READS_VALUES, SUPPORT
 from approx.supports import patterns
 from approx.supports.patterns import Pattern, exact_on
 
@@ -51,6 +51,7 @@ class SupportMethod(Method):
 
     class_name = "entries"
     rounds = 1  # a field in supports that are a union of several patterns
+    keeps_all = True  # whether a later query may read any key, so that a cache holds all of them
 
     @property
     def tags(self) -> frozenset[str]:
@@ -106,20 +107,14 @@ class SupportMethod(Method):
         """Return the price of the keys and of choosing them; it reads those of the longest row."""
         if self.is_template or (held := self.held(shape.rows)) is None:
             return None
-        of_keys = entries(self.longest(shape), shape, mean=float(held.mean()))
-        return self.for_heads(of_keys + self.selection(shape), of_keys.reads, shape)
+        of_keys = self.price_of_keys(self.longest(shape), float(held.mean()), shape)
+        return of_keys + self.selection(shape)
 
-    def for_heads(self, price: Price, keys: float | None, shape: Shape) -> Price:
-        """Return a price whose reads of keys each head of a group chooses, unless it shares them.
-
-        A choice by a row that depends on other queries belongs to one head.
-        """
-        if price.reads is None or keys is None:
-            return price
-        if self.shares_keys:
-            return dataclasses.replace(price, unshared=0.0)
-        unshared = price.unshared or 0.0 if ROW_LOCAL in self.tags else price.reads - keys
-        return dataclasses.replace(price, chosen=keys, most=shape.exact, unshared=unshared)
+    def price_of_keys(self, longest: float, mean: float, shape: Shape) -> Price:
+        """Return the price of the keys of the longest row, without choosing them."""
+        held = float(shape.most) if self.keeps_all else None
+        most = SHARED if self.shares_keys else float(shape.most)
+        return entries(longest, shape, mean=mean, held=held, most=most)
 
     def _workspace(self, shape: Shape) -> int:
         n, l, d, _ = shape
@@ -167,6 +162,7 @@ class ByPlace(SupportMethod):
     class_name = "window"
     tags = SUPPORT | BY_ROW | {POSITIONAL}
     shares_keys = True
+    keeps_all = False
 
     @abstractmethod
     def reach(self, mask: Mask) -> tuple[Array, Array, Array | int]:

@@ -10,7 +10,7 @@ from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.method import FROBENIUS, TV, Label, Size
 from approx.method.fields import one_of
-from approx.method.prices import Price, Shape, entries
+from approx.method.prices import Price, Shape
 from approx.method.tags import BY_ROW, ORACLE, SUPPORT
 from approx.sparse.support import SupportMethod
 from approx.supports.patterns import Pattern, by_stripes, largest
@@ -102,8 +102,7 @@ class TopK(SupportMethod):
     def _price(self, shape: Shape) -> Price | None:
         if self.per == "row" or self.k is None:
             return super()._price(shape)
-        stored = entries(self.k, shape)
-        return Price(stored.stored, None, None, stored.bytes)
+        return Price(shape.seen(self.k), None, None, None)
 
 
 def _of_head(Q: Array, K: Array, mask: Mask, count: int) -> Pattern:

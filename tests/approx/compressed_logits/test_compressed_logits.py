@@ -237,9 +237,9 @@ def test_products_at_logits_of_ten_thousand(spec):
 def test_bits_count_in_bytes_and_numbers_in_the_others():
     shape = {"n": 6, "l": 10, "d": 4, "c": 3}
     few, many = (parse(f"quantised(bits={bits})").price(**shape) for bits in (2, 8))
-    # 24 numbers of queries, two scales for each of ten keys; 40 numbers of keys at 2/8 bytes
-    assert few.bytes == (8 * (24 + 20) + 40 * 2 / 8) / 6
-    assert many == dataclasses.replace(few, bytes=(8 * (24 + 20) + 40) / 6, code_bytes=40)
+    # two scales for each of ten keys, and its value; 40 numbers of keys at 2/8 bytes
+    assert few.bytes == 2 * (20 + 30) + 40 * 2 / 8
+    assert many == dataclasses.replace(few, bytes=2 * (20 + 30) + 40)
     for spec, scales in (  # 10 keys of 1 and of 2 groups, 4 channels of 2 and of 3
         ("quantised(bits=2)", 20),
         ("quantised(bits=2, group=3)", 40),

@@ -1,5 +1,6 @@
 """Prices are counted: twins that read from counted memory agree with them, to the integer."""
 
+import dataclasses
 import math
 
 import naive
@@ -11,7 +12,9 @@ from hypothesis import given, strategies as st
 from small import hiding, problems, small
 
 from approx import METHODS, Mask, Price, parse
+from approx.combinations.rounded_values import RoundedValues
 from approx.method.prices import CURRENCIES
+from approx.method.tags import ROW_LOCAL
 from approx.sparse.support import ByPlace, SupportMethod
 
 # How much these read, or how it is divided, follows from the inputs, so that no price is known.
@@ -118,44 +121,75 @@ def test_what_is_stored_is_the_price(spec):
                 assert math.isclose(found, stored, rel_tol=1e-14)
 
 
-# Bytes that are kept of every key for a selection, beside the estimate.
-KEPT = {
-    "pages(k=4, size=2)": lambda l, d: 8 * 2 * d * math.ceil(l / 2),
-    "pages(k=4, size=2, by='mean')": lambda l, d: 8 * d * math.ceil(l / 2),
-    "pages(k=4, size=2, by='mass')": lambda l, d: 0,
-    "smyrf(size=2, rounds=3)": lambda l, d: 8 * 3 * l,
-    "sorted_lsh(size=2)": lambda l, d: 4 * l,
-    "reformer(size=2, rounds=3)": lambda l, d: 4 * 3 * l,
-    "projected_top_k(k=2, r=1)": lambda l, d: 8 * l,
-    "projected_top_k(k=2, r=1, by='channels')": lambda l, d: 0,
-    "columns(k=4, by='h2o')": lambda l, d: 8 * 4,
-    "columns(k=4, by='key_norm', block=2)": lambda l, d: 8 * 4,
-    "columns(k=4, by='key_diff', block=2)": lambda l, d: 0,
-    "sampled(k=2, design='systematic', sizes='bound')": lambda l, d: 8 * 2 * d * math.ceil(l / 16),
-    "top_k(k=4)": lambda l, d: 0,
-    "sink_window(k=4)": lambda l, d: 0,
-    "scatterbrain(positive(m=2), random(k=2))": lambda l, d: 0,
-    "scatterbrain(one(), pages(k=4, size=2))": lambda l, d: 8 * 2 * d * math.ceil(l / 2),
+HELD = {  # numbers that a cache holds: k keys, or all keys and what is kept of each
+    "pages(k=4, size=2)": lambda l, d: 2 * l * d + 2 * d * math.ceil(l / 2),
+    "pages(k=4, size=2, by='mean')": lambda l, d: 2 * l * d + d * math.ceil(l / 2),
+    "pages(k=4, size=2, by='mass')": lambda l, d: 2 * l * d,
+    "smyrf(size=2, rounds=3)": lambda l, d: 2 * l * d + 3 * (l + d + 2),
+    "sorted_lsh(size=2)": lambda l, d: 2 * l * d + l + 7 * d,
+    "reformer(size=2, rounds=3)": lambda l, d: 2 * l * d + 3 * (l + d * round(l / 4)),
+    "projected_top_k(k=2, r=1)": lambda l, d: 2 * l * d + l + d,
+    "projected_top_k(k=2, r=1, by='channels')": lambda l, d: 2 * l * d,
+    "channels(r=1)": lambda l, d: 2 * l * d,
+    "columns(k=4)": lambda l, d: 4 * 2 * d,
+    "columns(k=4, by='h2o')": lambda l, d: 4 * (2 * d + 1),
+    "columns(k=4, by='key_norm', block=2)": lambda l, d: 4 * (2 * d + 1),
+    "columns(k=4, by='key_diff', block=2)": lambda l, d: 4 * 2 * d,
+    "columns(k=4, by='snapkv', window=2, block=2)": lambda l, d: 4 * 2 * d + 2 * d,
+    "sampled(k=2, design='systematic', sizes='bound')": lambda l, d: (
+        2 * l * d + 2 * d * math.ceil(l / 16)
+    ),
+    "sampled(sink_window(k=2), k=3)": lambda l, d: 2 * l * d,
+    "top_k(k=4)": lambda l, d: 2 * l * d,
+    "strided(k=4)": lambda l, d: 2 * l * d,
+    "sink_window(k=4)": lambda l, d: 4 * 2 * d,
+    "scatterbrain(positive(m=2), random(k=2))": lambda l, d: 2 * l * d + 2 * (d + 1) + 2 * d,
+    "scatterbrain(one(), pages(k=4, size=2))": lambda l, d: 2 * l * d + 2 * d * 10 + d + 1,
+    "guarded(sink_window(k=2), size=5, bits=0)": lambda l, d: 2 * l * d + 2 * d * 4,
 }
 
 
 @pytest.mark.parametrize("mask", [None, "causal"])
-@pytest.mark.parametrize("spec", KEPT)
-def test_bytes_are_those_of_the_estimate_and_of_what_is_kept_of_the_keys(spec, mask):
+@pytest.mark.parametrize("spec", HELD)
+def test_bytes_are_those_of_a_cache_at_16_bits(spec, mask):
     n, l, d = 7, 20, 3
-    Q, K, _ = t.arrays(n, l, d, d)
-    method = parse(spec)
-    estimate = method.approximate(Q, K, mask=mask, rng=0)
-    low, entries = estimate.maskable.prepare(), estimate.correction.matrix
-    assert entries.indices.dtype == np.int32
-    found = 12 * entries.nnz + 4 * n + (8 * entries.nnz if method.name == "sampled" else 0)
-    if low.rank:
-        found += 8 * (low.rank * (n + l) + n)
-    kept = KEPT[spec](l, d)
-    price = method.price(n=n, l=l, d=d, mask=mask)
-    missing = price.stored * n - estimate.parameters  # entries that it might have
-    each = 20 if method.name == "sampled" else 12
-    assert math.isclose(price.bytes * n, found + kept + each * missing, rel_tol=1e-14)
+    price = parse(spec).price(n=n, l=l, d=d, mask=mask)
+    assert price.bytes == 2 * HELD[spec](l, d)
+
+
+def test_heads_of_a_group_hold_all_keys_once_and_kept_keys_each():
+    shape = {"n": 40, "l": 40, "d": 3, "mask": "causal"}
+    for spec, group, keys, more in (
+        ("top_k(k=4)", 3, 40, 0), ("sink_window(k=4)", 3, 4, 0), ("strided(k=4)", 3, 40, 0),
+        ("columns(k=4, by='h2o')", 3, 12, 12), ("columns(k=16, by='h2o')", 3, 40, 48),
+        ("columns(k=4, by='key_norm', block=2)", 3, 4, 4),
+        ("scatterbrain(nystrom(rank=2), top_k(k=4))", 2, 40, 2 * 2 * (3 + 4)),
+    ):  # fmt: skip
+        price = parse(spec).price(**shape, group=group)
+        assert price.bytes == 2 * (keys * 6 + more), spec
+
+
+def test_a_users_price_of_four_amounts_is_shared_by_its_tags():
+    @dataclasses.dataclass(frozen=True)
+    class Own(METHODS["sink_window"]):
+        local: bool = True
+
+        @property
+        def tags(self):
+            return super().tags - (set() if self.local else {ROW_LOCAL})
+
+        def _price(self, shape):
+            return Price(1.0, 100.0 + 8 * shape.c, 10.0, 500.0)
+
+    shape = {"n": 40, "l": 40, "d": 3, "c": 2}
+    one = Own(k=4).price(**shape, group=1)
+    assert (one.reads, one.bytes, one.bytes_read) == (116, 500, 232)
+    for local, times in ((True, 1), (False, 5)):
+        group = Own(k=4, local=local).price(**shape, group=5)
+        assert (group.reads, group.bytes, group.multiply_adds) == (116 * times, 500 * times, 10)
+    # eight values of two numbers, in four bits, with two scales each
+    coded = RoundedValues(Own(k=4), bits=4).price(**shape)
+    assert (coded.reads, coded.bytes_read) == (116 + 16, 2 * 100 + 16 / 2 + 2 * 16)
 
 
 # Twins that give the answer itself: what they read is enough.

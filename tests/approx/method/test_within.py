@@ -47,13 +47,16 @@ def test_what_is_beside_an_open_part_of_sampled_counts(currency, each):
     assert parse("sampled(sparse=top_k(), k=40)").within(33 * each, **shape) is None
 
 
-@pytest.mark.parametrize("mask", [None, "causal"])
-def test_the_weights_of_what_is_held_count_in_bytes(mask):
-    shape = {"n": 64, "l": 64, "d": 4, "mask": mask}
-    for spec in ("sampled(sparse=top_k(), k=8)", "sampled(sparse=quest(size=4), k=8)"):
-        for budget in (350.0, 1000.0):
-            found = parse(spec).within(budget, currency="bytes", **shape)
-            assert 0.5 * budget < found.price(**shape).bytes <= budget
+def test_memory_buys_what_is_kept_and_no_choice_among_all_keys():
+    shape = {"n": 64, "l": 64, "d": 4, "mask": "causal", "currency": "bytes"}
+    for budget in (350.0, 1000.0):
+        for spec, each in (("sink_window()", 16), ("columns(by='h2o')", 18)):
+            assert parse(spec).within(budget, **shape).k == budget // each
+        for spec in ("top_k()", "sampled(sparse=top_k(), k=8)", "pages(size=4)"):
+            assert parse(spec).within(budget, **shape) is None
+    assert parse("top_k()").within(1024.0, **shape).k == 64
+    for group in (1, 3):  # of three heads, each keeps its own keys
+        assert parse("columns(by='h2o')").within(900, **shape, group=group).k == 50 // group
 
 
 @pytest.mark.parametrize("spec", [
