@@ -8,6 +8,7 @@ from analysis.models import checkpoints
 from analysis.models.export import export, nearest
 from analysis.models.plan import HeadCounts, Plan, misfits
 from analysis.models.planner import plan
+from analysis.models.size_rules import RULES, sized_plan
 from analysis.runs import output_files
 from figures.command import options
 from figures.show import plans
@@ -17,6 +18,7 @@ ENGINES = "kvpress", "transformers", "llama.cpp"
 EXAMPLES = (
     "expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json",
     "expqk plan MODEL_DIR TEXT --from plan.json --budget 2048 --out cheaper.json",
+    "expqk plan MODEL_DIR TEXT --sizes ada --method h2o --budget 4096 --out ada.json",
     "expqk plan MODEL_DIR --check plan.json",
     "expqk plan MODEL_DIR --from plan.json --export kvpress --out press.py",
 )
@@ -45,6 +47,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "held-out")
     about = "weight of the KL at the answer about a fact; the text itself has weight 1 [0]"
     parser.add_argument("--needle", type=float, default=0.0, metavar="WEIGHT", help=about)
+    about = "one --method for all heads, its sizes alike, by layer (PyramidKV) or by head (AdaKV)"
+    parser.add_argument("--sizes", choices=RULES, help=about)
     options.add(parser, "method", "max-tokens", "lang", "seed", "jobs", "scheduler")
 
 
@@ -52,12 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
     checkpoints.texts(arguments.model, *arguments.text, arguments.held_out)
     options.refuse_idle(
         arguments, "check", "text", "start", "in_place", "currency", "out", "held_out", "needle",
-        "method", "max_tokens", "seed", "scheduler", "nearest",
+        "method", "max_tokens", "seed", "scheduler", "nearest", "sizes",
     )  # fmt: skip
     options.refuse_idle(
         arguments, "export", "text", "in_place", "currency", "held_out", "needle", "method",
-        "max_tokens", "seed", "scheduler",
+        "max_tokens", "seed", "scheduler", "sizes",
     )  # fmt: skip
+    options.refuse_idle(arguments, "sizes", "kl", "start", "in_place", "needle", "scheduler")
     if arguments.check is not None:
         return _check(arguments)
     if arguments.export is not None:
@@ -68,6 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError("a plan is chosen on a TEXT and written to a file: give TEXT and --out")
     if arguments.out.is_dir():
         raise IsADirectoryError(f"--out must be a file, got the folder {arguments.out}")
+    if arguments.sizes is not None:
+        return _write(arguments, _sized(arguments))
     heads = arguments.out.with_name(f"{arguments.out.name}.heads")
     how = options.keywords(
         arguments, "budget", "kl", "currency", "start", "in_place", "needle", "held_out",
@@ -78,9 +85,25 @@ def run(arguments: argparse.Namespace) -> int:
         progress=sys.stderr.isatty(),
         finished=output_files.inside(arguments.out.parent, heads / "KEY").parent,
     )  # fmt: skip
+    return _write(arguments, found)
+
+
+def _sized(arguments: argparse.Namespace) -> Plan:
+    """Return a plan with sizes by a rule, for one method and one text."""
+    methods = options.methods(arguments) or []
+    if len(methods) != 1 or len(arguments.text) != 1:
+        raise ValueError("--sizes needs one --method and one TEXT: give a template such as h2o")
+    how = options.keywords(
+        arguments, "budget", "currency", "held_out", "max_tokens", "seed", "jobs"
+    )
+    rule, (method,), (text,) = arguments.sizes, methods, arguments.text
+    return sized_plan(arguments.model, text, rule=rule, method=method, **how)
+
+
+def _write(arguments: argparse.Namespace, found: Plan) -> int:
     found.write(arguments.out)
     with speaking(arguments.lang):
-        print(plans.text(found))
+        print(plans.sizes(found) if arguments.sizes else plans.text(found))
     print(arguments.out, file=sys.stderr)
     return 0
 

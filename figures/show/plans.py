@@ -6,6 +6,7 @@ from typing import Any
 
 from analysis.models.plan import Plan
 from analysis.models.replacement import SKIP
+from approx.checks import required
 from figures.drawing import looks
 from figures.words.amounts import amount_text
 from figures.words.numbers import or_infinity
@@ -59,6 +60,30 @@ def text(plan: Plan) -> str:
             )
         )
     return "\n\n".join(["\n".join(kinds), table, paragraphs(lines)])
+
+
+def sizes(plan: Plan) -> str:
+    """Return the sizes of a plan by a rule, layer by layer, and what becomes of the model."""
+    facts, by_layer = plan.facts, dict[int, list[int]]()
+    for (layer, _), method in sorted(plan.heads.items()):
+        by_layer.setdefault(layer, []).append(getattr(method, required(method.sized_by).field))
+    rows = [
+        (str(layer), str(min(some)), f"{sum(some) / len(some):.1f}", str(max(some)))
+        for layer, some in by_layer.items()
+    ]
+    head = (tr("layer"), tr("fewest keys"), tr("mean of keys"), tr("most keys"))
+    name = looks.label(str(next(iter(plan.heads.values()))))
+    sentence = tr(
+        "With {method} in every head the plan costs {price} per group of heads, {share:.1%} of "
+        "exact attention. On {text} the KL(model ‖ replaced) is {kl} per token, the likeliest next "
+        "token stays at {same:.0%} of the positions, and the perplexity goes from {before:.4g} to "
+        "{after}.",
+        method=name, price=amount_text(facts["price"], facts["currency"]),
+        share=facts["price"] / facts["exact_price"], text=facts["measured_on"],
+        kl=or_infinity(facts["kl"], ".3g"), same=facts["same_top_1"],
+        before=facts["exact_perplexity"], after=or_infinity(facts["perplexity"], ".4g"),
+    )  # fmt: skip
+    return "\n\n".join([aligned([head, *rows]), paragraphs([sentence])])
 
 
 def nothing_to_approximate(plan: Plan) -> str:

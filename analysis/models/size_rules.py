@@ -1,0 +1,243 @@
+"""Sizes of one method for all groups of heads of a model, by a rule: PyramidKV's and AdaKV's."""
+
+import math
+import os
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.models import checkpoints
+from analysis.models.checkpoints import Place
+from analysis.models.language_model import LanguageModel
+from analysis.models.plan import Plan
+from analysis.models.planner import Measurement
+from analysis.models.replacement import SKIP, Passage
+from analysis.sentences import one_line
+from approx import Mask, Method, checks, parse
+from approx.checks import Array
+from approx.method.evaluation import obstacle
+from approx.method.filling import resized
+from approx.method.prices import CURRENCIES, price_at
+from approx.sparse.columns import Columns
+from approx.sparse.eviction_scores import SnapKV
+
+BETA = 20  # of PyramidKV: the last layer gets a share 1/β of the mean size
+FLOOR = 0.2  # of AdaKV: the share of the mean size that each group gets whatever its attention
+RULES = ("uniform", "pyramid", "ada")
+
+
+def pyramid(layers: int, mean: float, most: float) -> Array:
+    """Return the size of each layer by PyramidKV: it falls linearly, with the given mean.
+
+    Parameters
+    ----------
+    layers : int
+    mean, most : float
+        The mean size, and the largest that a layer can use, mean ≤ most.
+
+    Notes
+    -----
+    The last layer has mean/`BETA` and the first 2·mean minus that, but at most ``most``; the last
+    then has 2·mean − most. Sizes exclude keys that each layer keeps anyway.
+
+    References
+    ----------
+    .. [1] Z. Cai et al., "PyramidKV: dynamic KV cache compression based on pyramidal information
+       funneling", arXiv:2406.02069; Zefan-Cai/KVCache-Factory, ``pyramidkv_utils.py`` at c97f9d7.
+
+    Examples
+    --------
+    >>> pyramid(3, 20.0, 100.0)
+    array([39., 20.,  1.])
+    >>> pyramid(3, 20.0, 30.0)
+    array([30., 20., 10.])
+    """
+    first = min(2 * mean - mean / BETA, most)
+    return np.linspace(first, 2 * mean - first, layers)
+
+
+def adaptive(scores: Array, mean: float) -> Array:
+    """Return the size of each group of a layer by AdaKV: one threshold for the scores of all.
+
+    Parameters
+    ----------
+    scores : (groups, keys)
+        The attention that each key gets.
+    mean : float
+        The mean size.
+
+    Notes
+    -----
+    The groups·mean largest scores of the layer are counted for each group; a group gets
+    (1 − `FLOOR`)·count + `FLOOR`·mean.
+
+    References
+    ----------
+    .. [1] Y. Feng et al., "Ada-KV: optimizing KV cache eviction by adaptive budget allocation for
+       efficient LLM inference", arXiv:2407.11550; FFY0/AdaKV, ``snapkv_utils.py`` at efe4e2e.
+
+    Examples
+    --------
+    The four largest scores are three of the first group and one of the second:
+
+    >>> adaptive(np.array([[0.4, 0.3, 0.3], [0.9, 0.1, 0.0]]), 2.0)
+    array([2.8, 1.2])
+    """
+    best = np.argsort(-scores, axis=None, kind="stable")[: round(scores.shape[0] * mean)]
+    counts = np.bincount(best // scores.shape[1], minlength=len(scores))
+    return np.asarray((1 - FLOOR) * counts + FLOOR * mean)
+
+
+def attention(passage: Passage, layer: int, template: Columns) -> Array:
+    """Return the attention that each key gets by SnapKV's score, a mean over groups, (groups, l).
+
+    Keys that the template always keeps get 0. The score has the window, the pooling and the width
+    of the template, whatever its own score.
+    """
+    score = SnapKV(template.window, template.kernel_size, template.pooling)
+    heads = list(passage.inputs(layer).heads())
+    l, group = heads[0].l, heads[0].group
+    free = np.zeros(l, bool)
+    free[template.sinks : l - template.recent] = True
+    none = np.zeros(heads[0].n, np.intp)
+    found = [np.where(free, score.scores(x.Q, x.K, x.mask, (none, none), free), 0.0) for x in heads]
+    return np.asarray(np.mean(np.reshape(found, (-1, group, l)), axis=1))
+
+
+def sized_plan(
+    model_dir: str | os.PathLike[str],
+    text: str | os.PathLike[str],
+    *,
+    rule: str,
+    method: Method,
+    budget: float,
+    currency: str = "bytes_read",
+    held_out: str | os.PathLike[str] | None = None,
+    max_tokens: int = 512,
+    seed: int = 0,
+    jobs: int | None = None,
+) -> Plan:
+    """Return a plan in which every head has one method, with sizes by a rule within a budget.
+
+    Parameters
+    ----------
+    model_dir, text : path
+        The model, and the text whose length, and for "ada" whose attention, decides the sizes.
+    rule : {"uniform", "pyramid", "ada"}
+        One size for all; `pyramid` over layers; `adaptive` over the groups of each layer.
+    method : Method
+        A template whose size counts keys; for "ada" one of `columns`.
+    budget, currency
+        The largest mean price of a group of heads.
+    held_out : path, optional
+        The text on which the plan is measured; by default ``text``.
+    max_tokens, seed, jobs
+        As for `analysis.models.planner.plan`.
+
+    Returns
+    -------
+    Plan
+        Its facts are those of `analysis.models.planner.plan` without predictions and a frontier,
+        and ``sizes``, the rule.
+
+    Raises
+    ------
+    ImportError, ValueError
+        The model or the method cannot be used, or the smallest sizes cost more than the budget.
+
+    Notes
+    -----
+    The total of the sizes is the largest whose mean price is within the budget. A group's price is
+    less than proportional to its size where its heads choose more keys than there are, so that
+    uneven sizes can have a larger total. Sizes are rounded by the largest remainders.
+    """
+    checks.one_of("rule", rule, RULES)
+    checks.one_of("currency", currency, CURRENCIES)
+    checks.positive("budget", budget)
+    size = method.sized_by
+    if size is None or size.counts != "entries" or not method.is_template:
+        raise ValueError(f"sizes by a rule need a template whose size counts keys, got {method}")
+    if rule == "ada" and not isinstance(method, Columns):
+        raise ValueError(f"ada is a rule for columns (h2o, tova, …), got {method}")
+    if why := obstacle(method, Mask.causal(2, 2)):
+        raise ValueError(f"no model can run {method}: {why}")
+    every = checkpoints.texts(model_dir, text, held_out)
+    model = LanguageModel.open(model_dir)
+    passages = [
+        Passage(model, model.tokens_of(words, max_tokens), skip=SKIP, seed=seed, jobs=jobs)
+        for words in every
+    ]
+    passage, at = passages[0], passages[-1]
+    shapes = passage.shapes
+    groups, least = model.heads // shapes[0].group, size.least
+    most = min(shape.most for shape in shapes) - least
+    seen: list[Array] = []
+    if rule == "ada" and isinstance(method, Columns):
+        seen = [attention(passage, layer, method) for layer in range(model.layers)]
+
+    def sizes(total: int) -> Array:
+        """Return the size of each group, (layers, groups), for a total beside the least ones."""
+        mean = total / (model.layers * groups)
+        if rule == "uniform":
+            return np.full((model.layers, groups), least + math.floor(mean))
+        if rule == "pyramid":
+            real = np.repeat(pyramid(model.layers, mean, most), groups).reshape(-1, groups)
+        else:
+            real = np.array([adaptive(scores, mean) for scores in seen])
+        return least + whole_sizes(real.clip(0, most))
+
+    def price(found: Array) -> float:
+        costs = [
+            getattr(price_at(resized(method, int(k)), shape), currency)
+            for shape, row in zip(shapes, found)
+            for k in row
+        ]
+        return float(np.mean(costs))
+
+    low, high = 0, most * model.layers * groups
+    if price(sizes(low)) > budget:
+        raise ValueError(f"the smallest sizes cost {price(sizes(low)):g} a group: raise the budget")
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if price(sizes(middle)) <= budget else (low, middle - 1)
+    chosen = sizes(low)
+    heads = {
+        (i, j): resized(method, int(chosen[i, j // shapes[0].group]))
+        for i in range(model.layers)
+        for j in range(model.heads)
+    }
+    done = Measurement(at.digest, heads).run(at)
+    names = [one_line(Path(each).name) for each in (text, held_out or text)]
+    facts: dict[str, Any] = {
+        "sizes": rule,
+        "budget": float(budget),
+        "currency": currency,
+        "price": price(chosen),
+        "exact_price": float(getattr(price_at(parse("exact()"), shapes[0]), currency)),
+        "chosen_on": [names[0]],
+        "measured_on": names[1],
+        "tokens": len(at.ids),
+        "model_sha256": Place.from_path(model_dir).digests(),
+        "version": metadata.version("expqk"),
+        "exact_perplexity": done["exact_perplexity"],
+        **done["numbers"],
+    }
+    return Plan(model.name, heads, facts)
+
+
+def whole_sizes(sizes: Array) -> Array:
+    """Return integers with the rounded sum of real sizes, by the largest remainders.
+
+    Examples
+    --------
+    >>> whole_sizes(np.array([[1.5, 2.25], [0.25, 3.0]]))
+    array([[2, 2],
+           [0, 3]])
+    """
+    whole = np.floor(sizes).astype(int)
+    more = round(float(sizes.sum())) - int(whole.sum())
+    best = np.argsort(-(sizes - whole), axis=None, kind="stable")[:more]
+    whole.ravel()[best] += 1
+    return whole
