@@ -72,6 +72,9 @@ WITH_TORCH = {  # what a page prints: how it is run
     "expqk plan MODEL_DIR TEXT --from plan.json --budget 2048 --out cheaper.json": Run(
         FEW, ("cheaper.json",), r"cheaper\.json", (PLAN,)
     ),
+    "expqk plan MODEL_DIR TEXT --sizes ada --method h2o --budget 4096 --out ada.json": Run(
+        FEW, ("ada.json",), r"ada\.json"
+    ),
     "expqk report --qk qk.npz --model mine": Run(
         " --profile quick --out 'report a'", tuple(f"report a/{name}" for name in REPORT), "",
         (OWN, NPZ),
