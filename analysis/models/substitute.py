@@ -37,7 +37,7 @@ from analysis.runs.store import Store
 from analysis.sweeps import table
 from approx import Method, checks, parse
 from approx.checks import Array
-from approx.method.prices import READ
+from approx.method.prices import BITS
 from approx.method.tags import AUTOREGRESSIVE, ORACLE
 
 LENGTHS = 4096, 32768, 131072  # tokens after which the memory of a cache is given
@@ -289,7 +289,7 @@ def costs(passage: Passage, heads: Replacements) -> dict[str, float]:
                 held(after_prompt(method, prompt), one, tokens) for method, one in later
             )
     found["bytes_read_share"] = found["bytes_read"] / found["exact_bytes_read"]
-    return found | {"bytes_of_keys": READ * KEYS * (shape.d + shape.c)}
+    return found | {"bytes_of_keys": BITS // 8 * KEYS * (shape.d + shape.c)}
 
 
 def _named(choices: Sequence[Method | Plan]) -> dict[str, Method | Plan]:
