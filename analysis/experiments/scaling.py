@@ -45,7 +45,7 @@ def sizes(x: Head, kind: str, l: int) -> list[Row]:
     x : Head
         One causal head, of which the first l tokens are taken.
     kind : str
-        As `analysis.inputs.head_kinds` names it.
+        A word for the table, such as "sink" or "local".
     l : int
     """
     methods = [parse(spec) for spec, most in MOST_KEYS.items() if l <= most]

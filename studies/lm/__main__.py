@@ -17,10 +17,10 @@ import pandas as pd
 from analysis.advice.diagnose import diagnose, winners
 from analysis.costs import candidates
 from analysis.costs.budget import amount_text, match, price_of_keys
-from analysis.inputs import Head, head_kinds, load
+from analysis.inputs import Head, load
 from analysis.models.capture import capture, save
 from approx.method.prices import CURRENCIES
-from studies.lm import pages, sample
+from studies.lm import head_kinds, pages, sample
 from studies.lm.pages import HEAD
 
 

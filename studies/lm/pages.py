@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from analysis import inputs
-from analysis.inputs import Head, head_kinds
+from analysis.inputs import Head
 from figures.words.markdown import table
+from studies.lm import head_kinds
 
 HEAD = ["layer", "head"]
 

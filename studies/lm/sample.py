@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.inputs import head_kinds
 from analysis.models.capture import Capture, capture, save
 from approx import Mask
 from approx.estimate import exact
+from studies.lm import head_kinds
 
 DATA = Path(__file__).parents[2] / "analysis" / "data"
 TOKENS = 1024

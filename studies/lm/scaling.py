@@ -19,11 +19,11 @@ import numpy as np
 import pandas as pd
 
 from analysis.experiments import scaling
-from analysis.inputs import head_kinds, load
+from analysis.inputs import load
 from analysis.models.capture import capture, save
 from analysis.runs import engines
 from analysis.runs.tasks import Application
-from studies.lm import pages
+from studies.lm import head_kinds, pages
 from studies.lm.sample import DATA
 
 EACH = 3  # heads per kind

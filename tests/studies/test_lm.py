@@ -11,7 +11,6 @@ from analysis import inputs
 from analysis.advice.diagnose import diagnose
 from analysis.advice.target import needed
 from analysis.costs.budget import price_of_keys
-from analysis.inputs.head_kinds import KINDS
 from analysis.models.capture import Capture
 from analysis.ranks import state_rank
 from approx import Mask, parse
@@ -32,6 +31,7 @@ from studies.lm import (
     states,
     substitute,
 )
+from studies.lm.head_kinds import KINDS
 from studies.lm.peers import comparison
 
 

@@ -11,8 +11,8 @@ from refusals import refuses
 
 from analysis import inputs
 from analysis.experiments import scaling
-from analysis.inputs.head_kinds import KINDS
 from approx import parse
+from studies.lm.head_kinds import KINDS
 
 
 @pytest.mark.parametrize(("sigma", "epsilon"), [(0.3, 0.5), (1.0, 0.1), (2.5, 0.02)])

@@ -9,9 +9,9 @@ from refusals import refuses
 from small import hiding
 
 from analysis.inputs import Head, statistics
-from analysis.inputs.head_kinds import KINDS, kind, shares
 from analysis.inputs.statistics import gaussian_entropy, gaussian_logits, weight_statistics
 from approx.estimate import exact
+from studies.lm.head_kinds import KINDS, kind, shares
 
 
 @pytest.mark.parametrize("mask", [None, "causal", hiding(5, 7, 3)])

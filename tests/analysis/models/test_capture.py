@@ -20,7 +20,7 @@ from tiny_models import build, save_tokenizer, with_torch
 
 from analysis.advice.diagnose import diagnose
 from analysis.bounds.theory import predictions
-from analysis.inputs import head_kinds, load, sample
+from analysis.inputs import load, sample
 from analysis.inputs.array_files import InputFileWarning
 from analysis.models import attention_hook, capture as module, checkpoints
 from analysis.models.attention_hook import Seen
@@ -29,6 +29,7 @@ from analysis.models.checkpoints import Place
 from analysis.models.language_model import LanguageModel
 from approx import parse
 from approx.estimate import memory
+from studies.lm import head_kinds
 
 SAMPLE = Path(module.__file__).parents[1] / "data" / "minilm.npz"
 SMOLLM2 = SAMPLE.with_name("smollm2.npz")
