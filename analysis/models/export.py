@@ -49,16 +49,24 @@ PRESSES: dict[str, tuple[str, Differences]] = {
     ),
 }
 PER_LAYER, EAGER = "PerLayerCompressionPress", "ObservedAttentionPress()"
+# Whose presses can evict while it decodes. kvpress orders the keys that it keeps by their scores:
+# a press that goes by places (the first keys, the last, groups) can evict only once.
+GOING_ON = "key_norm", "key_diff", "tova"
+ONCE = "it evicts once, at the end of the prompt, and keeps all keys that come later"
 WITH_SINKS = "cur", "expected"  # whose presses keep the first keys
 BY_QUERIES = "snapkv", "h2o", "expected"  # whose presses average over heads that share keys
 
 
 class Expression(NamedTuple):
-    """How an engine says a method, where it computes something else, and the keys it keeps."""
+    """How an engine says a method, where it computes something else, and the keys it keeps.
+
+    ``block`` keys arrive between two evictions; 0 if there is one eviction, after the prompt.
+    """
 
     words: str
     differences: Differences
     keys: int | None = None
+    block: int = 0
 
 
 class Exported(NamedTuple):
@@ -108,7 +116,6 @@ class Exporter:
 
     name: ClassVar[str]
     about: ClassVar[str]  # what it has, for refusals
-    always: ClassVar[str]  # where it differs from every plan
     by_layer: ClassVar[bool] = False  # whether layers may differ
 
     def __init__(self, model: HeadCounts) -> None:
@@ -120,6 +127,10 @@ class Exporter:
 
     def text(self, plan: Plan, layers: list[Expression], differences: Differences) -> str:
         """Return the configuration, from the expression of each layer."""
+        raise NotImplementedError
+
+    def general(self, layers: list[Expression]) -> Differences:
+        """Return where the engine differs whatever the methods."""
         raise NotImplementedError
 
     def counterpart(self, method: Method) -> Method | None:
@@ -140,7 +151,10 @@ class Exporter:
             raise ValueError("every head of the plan is exact: there is nothing to export")
         said = [self.expression(method) for method in methods]
         every = {str(method): one.differences for method, one in zip(methods, said)}
-        found = [self.always, *(f"{spec}: {x}" for spec, some in every.items() for x in some)]
+        found = [
+            *self.general(said),
+            *(f"{spec}: {x}" for spec, some in every.items() for x in some),
+        ]
         return Exported(self.text(plan, said, found), tuple(found))
 
     def nearest(self, plan: Plan) -> Plan:
@@ -213,17 +227,16 @@ class Kvpress(Exporter):
     """Presses that evict keys at the end of the prompt, a press and a size for each layer."""
 
     name = "kvpress"
-    about = "evicts keys at the end of the prompt, by the scores of its presses"
-    always = "it evicts once, at the end of the prompt, and keeps all keys that come later"
+    about = "evicts keys by the scores of its presses"
     by_layer = True
 
     def expression(self, method: Method) -> Expression:
         if isinstance(method, Exact):
             return Expression("", [])
         if isinstance(method, SinkWindow):
-            return Expression(f"StreamingLLMPress(n_sink={method.sinks})", [], method.k)
+            return Expression(f"StreamingLLMPress(n_sink={method.sinks})", [ONCE], method.k)
         if isinstance(method, SlidingWindow):
-            return Expression("StreamingLLMPress(n_sink=0)", [], method.width)
+            return Expression("StreamingLLMPress(n_sink=0)", [ONCE], method.width)
         if not isinstance(method, Columns) or method.by not in PRESSES:
             raise ValueError(f"no press computes {method}: {self.name} {self.about}")
         press, fixed = PRESSES[method.by]
@@ -235,11 +248,22 @@ class Kvpress(Exporter):
                 differences.append(f"it keeps the last {method.window} keys")
             if method.pooling != "average":
                 differences.append("it pools by the mean")
-        elif recent:
+        elif method.by != "tova" and (recent or method.evicts):
             differences.append("it may evict the last keys")
         if method.by in BY_QUERIES and self.counts.group > 1:
             differences.append(f"it keeps the same keys for {self.counts.group} heads")
-        return Expression(press.format(**vars(method)), differences, method.k)
+        block = (method.block or 1) if method.evicts else 0
+        if block and method.by not in GOING_ON:
+            block = 0
+            differences.append(ONCE)
+        return Expression(press.format(**vars(method)), differences, method.k, block)
+
+    def general(self, layers: list[Expression]) -> Differences:
+        evicting = any(said.block for said in layers)
+        return [ONCE] if evicting and not self._alike(layers) else []
+
+    def _alike(self, layers: list[Expression]) -> bool:
+        return len({(said.words, said.keys, said.block) for said in layers}) == 1
 
     def counterpart(self, method: Method) -> Method | None:
         return None if isinstance(method, Exact) else super().counterpart(method)
@@ -253,17 +277,22 @@ class Kvpress(Exporter):
             raise ValueError(
                 f"{EAGER} needs attn_implementation='eager', where all layers keep as many keys"
             )
-        names = {press.partition("(")[0] for press in kept} | {"ComposedPress", PER_LAYER}
-        return _SCRIPT.format(
-            model=one_line(plan.model),
-            notes="\n".join(_wrapped(f"- {one}.", "", "  ") for one in differences),
-            names=",\n    ".join(sorted(names)),
-            rows="\n".join(
-                f"    (\n        {press},\n{_wrapped(f'{keys},', ' ' * 8, ' ' * 9)}\n    ),"
-                for press, keys in kept.items()
-            ),
-            layers=self.counts.layers,
+        notes = differences or ["as far as is known, in nothing"]
+        about = {
+            "model": one_line(plan.model),
+            "notes": "\n".join(_wrapped(f"- {one}.", "", "  ") for one in notes),
+        }
+        if self._alike(layers) and (block := layers[0].block):
+            [press], keys = kept, (layers[0].keys or 0) - block
+            name = press.partition("(")[0]
+            return _GOING_ON.format(**about, name=name, press=press, keys=keys, block=block)
+        used = {press.partition("(")[0] for press in kept} | {"ComposedPress", PER_LAYER}
+        rows = "\n".join(
+            f"    (\n        {press},\n{_wrapped(f'{keys},', ' ' * 8, ' ' * 9)}\n    ),"
+            for press, keys in kept.items()
         )
+        names = ",\n    ".join(sorted(used))
+        return _SCRIPT.format(**about, names=names, rows=rows, layers=self.counts.layers)
 
 
 class RoundedCache(Exporter):
@@ -308,10 +337,6 @@ class Transformers(RoundedCache):
 
     name = "transformers"
     about = "rounds all keys and values to 2 or 4 bits, and has no other cache of a chosen size"
-    always = (
-        "keys and values of generated tokens stay exact until there are 128 of them; then it "
-        "rounds everything again, from what it had rounded"
-    )
     bits = (2, 4)
 
     @property
@@ -344,6 +369,12 @@ class Transformers(RoundedCache):
         }
         return Expression(json.dumps(found), differences)
 
+    def general(self, layers: list[Expression]) -> Differences:
+        return [
+            "keys and values of generated tokens stay exact until there are 128 of them; then it "
+            "rounds everything again, from what it had rounded"
+        ]
+
     def text(self, plan: Plan, layers: list[Expression], differences: Differences) -> str:
         config = json.loads(layers[0].words)
         found = {"cache_implementation": "quantized", "cache_config": config}
@@ -355,10 +386,6 @@ class LlamaCpp(RoundedCache):
 
     name = "llama.cpp"
     about = "keeps all keys and values as f16, q8_0, q5_1 or q4_1, alike in all layers"
-    always = (
-        "it rotates queries, keys and values before it rounds (Hadamard), unless the environment "
-        "has LLAMA_ATTN_ROT_DISABLE=1; scales have 16 bits"
-    )
     bits = (4, 5, 8)
     group = BLOCK
     types: ClassVar[dict[int | None, str]] = {None: "f16", 4: "q4_1", 5: "q5_1", 8: "q8_0"}
@@ -383,6 +410,12 @@ class LlamaCpp(RoundedCache):
             differences.append("it rounds the last keys, too")
         return Expression(" ".join(["--flash-attn on", *said]), differences)
 
+    def general(self, layers: list[Expression]) -> Differences:
+        return [
+            "it rotates queries, keys and values before it rounds (Hadamard), unless the "
+            "environment has LLAMA_ATTN_ROT_DISABLE=1; scales have 16 bits"
+        ]
+
     def text(self, plan: Plan, layers: list[Expression], differences: Differences) -> str:
         return layers[0].words + "\n"
 
@@ -402,7 +435,7 @@ def _wrapped(text: str, first: str, later: str) -> str:
     )
 
 
-_SCRIPT = '''"""The press of a plan for {model}, written by expqk for kvpress 0.5.
+_DOCUMENT = '''"""The press of a plan for {model}, written by expqk for kvpress 0.5.
 
     with press(prompt_tokens)(model):
         model.generate(...)
@@ -410,7 +443,10 @@ _SCRIPT = '''"""The press of a plan for {model}, written by expqk for kvpress 0.
 It differs from the plan:
 {notes}
 """
-
+'''
+_SCRIPT = (
+    _DOCUMENT
+    + '''
 from kvpress import (
     {names},
 )
@@ -429,3 +465,19 @@ def press(prompt_tokens: int) -> ComposedPress:
         parts.append(PerLayerCompressionPress(kind, [max(0.0, 1.0 - share) for share in kept]))
     return ComposedPress(parts)
 '''
+)
+_GOING_ON = (
+    _DOCUMENT
+    + '''
+from kvpress import DecodingPress, PrefillDecodingPress, {name}
+
+KEYS, BLOCK = {keys}, {block}  # keys after an eviction, keys that arrive before the next
+
+
+def press(prompt_tokens: int) -> PrefillDecodingPress:
+    """Return the press for a prompt of so many tokens; half a key keeps rounding exact."""
+    first, later = {press}, {press}
+    first.compression_ratio = max(0.0, 1.0 - (KEYS + 0.5) / prompt_tokens)
+    return PrefillDecodingPress(first, DecodingPress(later, BLOCK, KEYS))
+'''
+)

@@ -116,6 +116,8 @@ def checked(plan: Plan, misfits: Sequence[str]) -> str:
 
 def exported(differences: Sequence[str], engine: str) -> str:
     """Return a paragraph: where an engine computes something else than the plan."""
+    if not differences:
+        return tr("{engine} differs from the plan in nothing that is known.", engine=engine)
     said = tr("{engine} differs from the plan:", engine=engine)
     return "\n".join([said, *(f"- {one}" for one in differences)])
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from refusals import refuses
 
-from analysis.models.export import EXPORTERS, export, nearest
+from analysis.models.export import EXPORTERS, ONCE, export, nearest
 from analysis.models.plan import HeadCounts, Plan
 from approx import parse
 from approx.compressed_logits.quantised import rounded
@@ -46,9 +46,20 @@ def kvpress(monkeypatch):
     class ComposedPress:
         presses: list = field(default_factory=list)
 
-    for one in (PerLayerCompressionPress, ComposedPress):
+    @dataclass
+    class DecodingPress:
+        base_press: object
+        compression_interval: int
+        target_size: int
+
+    @dataclass
+    class PrefillDecodingPress:
+        prefilling_press: object
+        decoding_press: object
+
+    for one in (PerLayerCompressionPress, ComposedPress, DecodingPress, PrefillDecodingPress):
         setattr(module, one.__name__, one)
-    for name in ("StreamingLLMPress", "SnapKVPress"):
+    for name in ("StreamingLLMPress", "SnapKVPress", "KnormPress", "TOVAPress"):
         setattr(module, name, press(name))
     monkeypatch.setitem(sys.modules, "kvpress", module)
 
@@ -69,20 +80,39 @@ def test_the_press_keeps_as_many_keys_as_the_plan(kvpress):
     assert script["press"](20).presses[0].compression_ratios == [0, 0, 0]
 
 
+@pytest.mark.parametrize(("spec", "keys", "block"), [
+    ("columns(k=32, by='tova')", 31, 1), ("columns(k=24, by='key_norm', block=8)", 16, 8),
+])  # fmt: skip
+def test_one_press_for_all_layers_evicts_while_it_decodes(kvpress, spec, keys, block):
+    """A query reads k keys, its own among them: so the cache has k − block after an eviction."""
+    script = {}
+    exec(export(plan(*[spec] * 3), "kvpress", MODEL).text, script)
+    for n in (33, 97, 4095):
+        press = script["press"](n)
+        assert int(n * (1 - press.prefilling_press.compression_ratio)) == keys
+        later = press.decoding_press
+        assert (later.compression_interval, later.target_size) == (block, keys)
+        assert later.base_press is not press.prefilling_press
+
+
 def test_it_says_where_a_press_differs():
-    always, *others = export(plan(WINDOW, SNAPKV, WINDOW), "kvpress", MODEL).differences
-    assert "keeps all keys that come later" in always
-    assert others == [f"{SNAPKV}: it keeps the same keys for 2 heads"]
-    alone = MODEL._replace(group=1)
-    assert not export(plan(WINDOW, SNAPKV, WINDOW), "kvpress", alone).differences[1:]
+    assert export(plan(WINDOW, SNAPKV, WINDOW), "kvpress", MODEL).differences == (
+        f"{WINDOW}: {ONCE}", f"{SNAPKV}: it keeps the same keys for 2 heads",
+    )  # fmt: skip
+    alone, norm = MODEL._replace(group=1), "columns(k=9, by='key_norm', block=1)"
+    assert not export(plan(SNAPKV, SNAPKV, SNAPKV), "kvpress", alone).differences
+    one, _ = export(plan(norm, SNAPKV, SNAPKV), "kvpress", alone).differences
+    assert one == ONCE  # presses that evict while it decodes have one size for all layers
     for spec, said in {
         "columns(k=9, by='key_norm', sinks=1)": "may evict the first keys",
         "columns(k=9, by='key_diff', recent=2)": "may evict the last keys",
         "columns(k=19, by='snapkv', recent=16, window=8)": "keeps the last 8 keys",
         "columns(k=19, by='snapkv', recent=8, window=8, pooling='max')": "pools by the mean",
         "columns(k=9, by='cur', sinks=1)": "",
+        "columns(k=9, by='key_norm', block=2)": "may evict the last keys",
+        "columns(k=9, by='tova')": "same keys for all heads of a layer",
     }.items():
-        others = export(plan(*[spec] * 3), "kvpress", alone).differences[1:]
+        others = export(plan(*[spec] * 3), "kvpress", alone).differences
         assert [said in one for one in others] == [True] * bool(said), spec
 
 
