@@ -207,6 +207,7 @@ def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, refuse
     ("substitute model.gguf text.txt --plan x --budget 9 --layers 0", "no use of --budget, --lay"),
     ("figures spectrum --profile quick --max-memory 10K",
      "would take 1.13 MiB, and the limit is 10 KiB: lower the number of heads"),
+    ("substitute model.gguf text.txt", "give at least one --method SPEC or --plan FILE"),
     ("substitute model.gguf text.txt --method exct()", "did you mean 'exact'"),
     ("substitute model.gguf text.txt --plan none.json", "there is no file"),
 ])  # fmt: skip
@@ -367,6 +368,33 @@ def test_methods_fit_a_terminal(columns, printed, monkeypatch):
     assert sorted(re.findall(r"^  (\w+)", "\n".join(lines), re.MULTILINE)) == sorted(METHODS)
     starred = {line.split("*")[0].strip() for line in lines if re.match(r"  \w+\*", line)}
     assert starred == {name for name in METHODS if ORACLE in parse(name).tags}
+
+
+def test_methods_that_run_in_a_model(printed):
+    """Sizes and bytes of 32 keys at 4096 tokens, by hand; no features among caches of keys."""
+    rows = {row["method"]: row for row in json.loads(printed("methods", "--runs", "--json"))}
+    every = 4096 * 128 * 2
+    for spec, read, held, after in (
+        ("sink_window(k=32, sinks=4)", 32 * 128 * 2, 32 * 128 * 2, False),
+        ("columns(k=32, by='snapkv', recent=16, window=16)", 32 * 128 * 2, 32 * 128 * 2, True),
+        ("columns(k=32, by='h2o', recent=16)", 32 * 129 * 2, 32 * 129 * 2, False),
+        ("exact()", every, every, False),
+        # 4 bits a number of a key, two bounds for each, and a value
+        ("quantised()", 4096 * (32 + 4 + 128), 4096 * (32 + 4 + 128), False),
+    ):  # fmt: skip
+        row = rows[spec]
+        assert (row["bytes_read"], row["bytes_held"], row["after_prompt"]) == (read, held, after)
+    table = printed("methods", "--runs-in-a-model")
+    shown, last = table.split("Also autoregressive")
+    assert "performer" not in shown
+    assert "performer" in last
+    assert {"streaming_llm", "snapkv", "h2o", "tova", "quest", "sparq", "kivi"} <= set(
+        re.findall(r"\w+", shown)
+    )
+    assert (
+        rows["pages(k=32, current=True)"]["kind"]
+        == "Every key and value, of which each token reads some"
+    )
 
 
 def test_a_table_is_cut_on_a_terminal_only(tensors, printed, monkeypatch):
