@@ -68,8 +68,8 @@ class KeptKeys(Cache):
     heavy : bool
         Whether to evict the keys with the least attention so far, as in H2O, or the oldest keys.
     scores : callable, optional
-        Maps the weights of a query, the values, and their weighted mean to a score of each key, as
-        in TOVA. When the cache is full, the query evicts the keys with the lowest scores.
+        Maps the logits of a query, the values and the output to a score of each key, as in TOVA.
+        When the cache is full, the query evicts the keys with the lowest scores.
     rereads : bool
         Whether these scores read the values a second time.
     window : int
@@ -157,9 +157,8 @@ class KeptKeys(Cache):
         values = self.values.array
         found = np.asarray(softmax(logits, sink) @ values)
         if self.scores is not None and self._is_full:
-            weights = softmax(logits)
-            mean = found if sink == -np.inf else weights @ values
-            self._evict(self.scores(weights, values, mean))
+            output = found if sink == -np.inf else softmax(logits) @ values
+            self._evict(self.scores(logits, values, output))
         return found
 
     @property

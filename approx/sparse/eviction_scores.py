@@ -158,7 +158,7 @@ class HeavyHitters(KeyScore):
 
 
 class LastAttention(KeyScore):
-    """The attention that the last query paid to each key in the cache (TOVA)."""
+    """The log of the attention that the last query paid to each key in the cache (TOVA)."""
 
     label = "columns of last attention (TOVA)"
     shift_invariant = True
@@ -172,27 +172,26 @@ class LastAttention(KeyScore):
             seen = (first[last, None] <= keys) & (keys < end[last, None])
             if not seen.any():
                 return np.zeros(len(keys))
-            logits = np.where(seen, Q[last] @ K[keys].T, -np.inf)[0]
-            weights, V = softmax(logits), values[keys]
-            return self.of_weights(weights, V, weights @ V)
+            logits, V = np.where(seen, Q[last] @ K[keys].T, -np.inf)[0], values[keys]
+            return self.of_logits(logits, V, softmax(logits) @ V)
 
         return score
 
     def _checked(self, l: int) -> Array:
         return np.zeros((l, 0))
 
-    def of_weights(self, weights: Array, V: Array, output: Array) -> Array:
-        """Return the score of each key, from weights (keys,), values (keys, c), and their mean."""
-        return weights
+    def of_logits(self, logits: Array, V: Array, output: Array) -> Array:
+        """Return the score of each key from logits (keys,), values (keys, c) and the output."""
+        return np.asarray(logits - logits.max())
 
     def cache(self, d: int, c: int, limits: Limits, window: int) -> Cache:
-        scores, again = self.of_weights, self.of_values
+        scores, again = self.of_logits, self.of_values
         return KeptKeys(d, c, limits, scores=scores, rereads=again, window=window)
 
 
 @dataclasses.dataclass(frozen=True)
 class OutputChange(LastAttention):
-    """p/(1 − p)·|o − v|: how far the output o of the last query moves if the key is evicted.
+    """The log of p/(1 − p)·|o − v|, by which the last query's output o moves without the key.
 
     Without key j the weights are p_i/(1 − p_j), so that the output is o + p_j/(1 − p_j)·(o − v_j).
     """
@@ -205,11 +204,13 @@ class OutputChange(LastAttention):
     def _checked(self, l: int) -> Array:
         return _values(self.values, l)
 
-    def of_weights(self, weights: Array, V: Array, output: Array) -> Array:
+    def of_logits(self, logits: Array, V: Array, output: Array) -> Array:
         distance = np.sqrt(((output - V) ** 2).sum(axis=1))
-        change = np.full(len(weights), np.inf)  # if there is no other weight, nothing would be left
-        np.divide(weights * distance, 1 - weights, out=change, where=weights < 1)
-        return change
+        weights = np.exp(logits - logits.max())
+        rest = weights.sum() - weights
+        with np.errstate(divide="ignore", invalid="ignore"):  # a change of 0, or no other weight
+            change = logits - logits.max() + np.log(distance) - np.log(rest)
+        return np.where(rest > 0, change, np.inf)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -73,7 +73,8 @@ def support_and_output(
 ) -> tuple[Array, Array]:
     """Return the support of our method on a head, (n, l), and its output, (n, c)."""
     assert x.v is not None
-    estimate = parse(spec).approximate(x.Q, x.K, mask=x.mask if mask else None, rng=rng)
+    seen = x.mask if mask else None
+    estimate = parse(spec).approximate(x.Q, x.K, mask=seen, rng=rng, V=x.v)
     assert estimate.sparse is not None
     return on(estimate.sparse), np.asarray(estimate.attend(x.v))
 

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from scipy.special import ndtri
 
-from analysis.inputs import Head
+from analysis.inputs import Head, Heads
+from analysis.models.size_rules import adaptive, attention, pyramid
 from approx import Mask, parse
 from approx.checks import Array
 from approx.combinations.sampled import Sampled, Sizes
@@ -26,6 +27,7 @@ from approx.compressed_logits.normal_levels import lloyd_max, rotated
 from approx.compressed_logits.sign_sketch import SignSketch
 from approx.estimate.approximation import Approximation
 from approx.low_rank.thinning import thinned
+from approx.sparse.columns import Columns
 from approx.sparse.sorted_lsh import SortedLSH
 from studies.lm.peers.clones import default, load, load_attention, masker, tensor
 from studies.lm.peers.comparison import Comparison, compare, on, restricted, support_and_output
@@ -79,6 +81,24 @@ def h2o(clone: Path, x: Head) -> Iterator[Comparison]:
     yield supports(named, f"columns(k={KEPT}, by='h2o', recent={WINDOW})", support, x, why)
 
 
+def tova(clone: Path, x: Head) -> Iterator[Comparison]:
+    """Let their cache drop the keys with the least attention of the last query."""
+    reduce = load(clone / "src", "tova_cache").TOVACache.reduce
+
+    def evict(kept: Any, weights: Any) -> Any:
+        cache = SimpleNamespace(cache_size=KEPT - 1, key_cache=[kept], value_cache=[kept])
+        reduce(cache, 0, weights)
+        return cache.key_cache[0]
+
+    support = token_by_token(x, evict)
+    named = f"`TOVACache({KEPT - 1})` token by token"
+    why = (
+        "Theirs evicts after a query, whose own key comes on top of the cache: 31 + 1 is 32 here. "
+        "It averages the attention of all heads of a layer; it was given one head."
+    )
+    yield supports(named, f"columns(k={KEPT}, by='tova')", support, x, why)
+
+
 def token_by_token(x: Head, evict: Callable[[Any, Any], Any]) -> Array:
     """Return the keys of each query, (n, l), if a cache evicts after every query.
 
@@ -127,25 +147,91 @@ def kvpress(clone: Path, x: Head) -> Iterator[Comparison]:
          "'expected'", rotation),
         ("cur", "CURPress", {"leverage_type": "key"}, "`CURPress(leverage_type='key')`",
          "'cur', sinks=4", ""),
+        ("tova", "TOVAPress", {}, "`TOVAPress`", "'snapkv', recent=1, window=1, kernel_size=1",
+         "Theirs evicts once, after the prompt; `tova` evicts after each token."),
+        ("criticalkv", "CriticalKVPress", {}, f"`CriticalKVPress(SnapKVPress({WINDOW}))`, W = I",
+         recent.replace("snapkv", "critical"), "Theirs has the output projection W."),
     ):  # fmt: skip
         bare = "kvpress", "kvpress.presses"
-        press = getattr(load(clone, f"kvpress.presses.{name}_press", bare=bare), kind)(**fields)
+        module = load(clone, f"kvpress.presses.{name}_press", bare=bare)
+        if name == "criticalkv":
+            scores = load(clone, "kvpress.presses.snapkv_press", bare=bare)
+            fields, module.ScorerPress = {"press": scores.SnapKVPress(0.0, WINDOW)}, object
+        press = getattr(module, kind)(**fields)
         press.apply_avg_rope = lambda _, mean, covariance, __: (mean, covariance)
 
-        def kept(prompt: Head, press: Any = press) -> Any:
+        def kept(prompt: Head, press: Any = press, name: str = name) -> Any:
             press.compression_ratio = 1 - (KEPT + 0.5) / prompt.l
             q, k = map(tensor, (prompt.q, prompt.k))
             logits = torch.as_tensor(np.where(np.tri(prompt.n), prompt.Q @ prompt.K.T, -np.inf))
             attention = SimpleNamespace(
                 head_dim=x.d,
-                config=SimpleNamespace(num_attention_heads=1, num_key_value_heads=1),
+                num_key_value_groups=1,
+                o_proj=SimpleNamespace(weight=torch.eye(x.d)),
+                config=SimpleNamespace(
+                    num_attention_heads=1, num_key_value_heads=1, head_dim=x.d, hidden_size=x.d
+                ),
                 q_proj=lambda states: states,
                 k_proj=lambda states: k[:, 0],
             )
             weights = torch.softmax(logits, -1)[None, None]
+            if name == "criticalkv":  # values are scored, so that they cannot be positions
+                values = tensor(prompt.v)
+                best = press.score(attention, q[:, 0], k, values, weights, {})[0, 0]
+                return best.topk(KEPT).indices[None, None, :, None]
             return press.compress(attention, q[:, 0], k, places(prompt), weights, {})[1]
 
         yield of_prompts(shown, kept, f"columns(k={KEPT}, by={by})", x, why)
+
+
+def pyramidkv(clone: Path, x: Head) -> Iterator[Comparison]:
+    """Let their clusters choose how many keys each of 30 layers keeps."""
+    module, layers = load(clone / "pyramidkv", "pyramidkv_utils"), 30
+    for capacity in (KEPT, 2 * KEPT):
+        kept = [
+            module.PyramidKVCluster(layers, 1, capacity, layer_idx=layer).update_kv(
+                *map(tensor, (x.k, x.q, x.v)), None, 1
+            )[0].shape[2]
+            for layer in range(layers)
+        ]  # fmt: skip
+        most = x.l - 1.0
+        first, *_, last = pyramid(layers, capacity - 1.0, most)
+        step = (math.ceil(first) - math.floor(last)) // (layers - 1)
+        ours = 1 + math.ceil(first) - step * np.arange(layers)
+        yield numbers(
+            f"`PyramidKVCluster(30, 1, {capacity})`, sizes of layers; `pyramid` with its step "
+            "rounded down", kept, ours,
+            "Theirs rounds the step between layers down, so that their mean is above the "
+            "capacity; ours keeps the mean.",
+        )  # fmt: skip
+
+
+def adakv(clone: Path, x: Head) -> Iterator[Comparison]:
+    """Let their cluster share keys among a layer of three heads, at three temperatures."""
+    module = load(
+        clone / "adaptive_snapkv/monkeypatch",
+        "snapkv_utils",
+        absent=("flash_attn", "tiny_api_cuda"),
+    )
+    q, capacity = np.array([x.q, x.q / 2, x.q / 4]), WINDOW + 110  # a fifth of 110 is whole
+    cluster = module.AdaptiveSnapKVCluster(
+        WINDOW, 7, "maxpool", capacity, 0.2, 0, False, 0, 1, gqa_support=True, gqa_func="mean"
+    )
+    k, v = (torch.as_tensor(np.array([each] * 3))[None] for each in (x.k, x.v))
+    cluster.update_kv(k, torch.as_tensor(q)[None], v)
+    template = parse(
+        f"columns(by='snapkv', recent={WINDOW}, window={WINDOW}, kernel_size=7, pooling='max')"
+    )
+    assert isinstance(template, Columns)
+    ids = tuple((0, i, "") for i in range(3))
+    heads = Heads(x.name, q, np.array([x.k] * 3), np.array([x.v] * 3), mask="causal", ids=ids)
+    layer: Any = SimpleNamespace(inputs=lambda _: heads)
+    scores = attention(layer, 0, template)[:, : x.l - WINDOW]
+    ours = WINDOW + np.round(adaptive(scores, capacity - WINDOW))
+    yield numbers(
+        f"`AdaptiveSnapKVCluster({WINDOW}, 7, 'maxpool', {capacity}, 0.2)`, sizes of a layer's "
+        "heads, q at three scales; `adaptive`", cluster.head_lens.numpy(), ours,
+    )  # fmt: skip
 
 
 def places(x: Head) -> torch.Tensor:
@@ -696,8 +782,11 @@ Compared = Callable[[Path, Head], Iterator[Comparison]]
 SYSTEMS: dict[str, tuple[str, Compared]] = {
     "StreamingLLM": ("mit-han-lab/streaming-llm", streaming_llm),
     "H2O": ("FMInference/H2O", h2o),
+    "TOVA": ("schwartz-lab-NLP/TOVA", tova),
     "SnapKV": ("FasterDecoding/SnapKV", snapkv),
     "kvpress": ("NVIDIA/kvpress", kvpress),
+    "PyramidKV": ("Zefan-Cai/KVCache-Factory", pyramidkv),
+    "AdaKV": ("FFY0/AdaKV", adakv),
     "Quest": ("mit-han-lab/Quest", quest),
     "MInference": ("microsoft/MInference", minference),
     "top-p": ("skylight-org/sparse-attention-hub", top_p),

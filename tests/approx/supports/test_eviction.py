@@ -166,12 +166,11 @@ def test_the_output_change_of_one_key_is_that_of_a_softmax_without_it():
 
     every = np.arange(9)
     want = [np.linalg.norm(output(np.delete(every, j)) - output(every)) for j in every]
-    weights = np.exp(logits) / np.exp(logits).sum()
-    found = SCORES["output"](V).of_weights(weights, V, weights @ V)
+    found = np.exp(SCORES["output"](V).of_logits(logits, V, output(every)))
     # outputs near 1, times p/(1 − p) ≤ 4: some ten roundings on each side
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-13)
-    one = SCORES["output"](V).of_weights(np.array([1.0, 0.0]), V[:2], V[0])
-    assert one.tolist() == [np.inf, 0.0]  # nothing would be left
+    one = SCORES["output"](V).of_logits(np.array([0.0, -np.inf]), V[:2], V[0])
+    assert one.tolist() == [np.inf, -np.inf]  # nothing would be left
 
 
 def test_values_reach_the_scores_of_parts_and_of_heads_or_are_asked_for():
