@@ -58,7 +58,8 @@ class Columns(SupportMethod):
         - ``mass``: Σ_i softmax_ij of the queries in whose window it is not (needs all logits).
         - ``h2o``: the attention that the key has got so far, from queries that read the cache [1]_.
         - ``tova``: the attention that the key got from the last query [9]_.
-        - ``output``: p/(1 − p)·|o − v|, the change of the last query's output o without the key.
+        - ``output``: p/(1 − p)·|o − v|, the change of the last query's output o without the key
+          [11]_.
         - ``snapkv``: the attention of the last `window` queries, pooled over neighbours [2]_.
         - ``critical``: for half of the keys as ``snapkv``, then (its mean + 10⁻⁴)·‖v‖₁ [10]_.
         - ``expected``: k·μ + ½ kᵀΣk, the log of the mean of exp(q·k) over q ~ N(μ, Σ), which is
@@ -147,6 +148,7 @@ class Columns(SupportMethod):
        EMNLP 2024; schwartz-lab-NLP/TOVA, ``src/tova_cache.py``, at 9c7d09b.
     .. [10] Y. Feng et al., "Identify critical KV cache in LLM inference from an output perturbation
        perspective", arXiv:2502.03805, 2025; as in kvpress 0.5.5.
+    .. [11] DropKV, NVIDIA/kvpress#284, sums the square over some last queries.
 
     Examples
     --------

@@ -13,6 +13,7 @@ DOCUMENTS = {
     "HA": "HyperAttention",
     "KDE": "KDEformer",
     "H2O": "H2O",
+    "DROPKV": "DropKV",
     "QUEST": "Quest",
     "MINF": "MInference",
     "TOPP": "Top-k and top-p attention",

@@ -104,6 +104,36 @@ def early_keys() -> Iterator[Check]:
     yield printed(above("last of the 32 heaviest keys", 32, int(kept.max()) + 1))
 
 
+@claim("DROPKV-1", "DropKV, NVIDIA/kvpress#284: the residual of one evicted key, and a score of it")
+def evicted_sets() -> Iterator[Check]:
+    """Without key j the output is o + p_j/(1 − p_j)·(o − v_j). Without the keys of a set it is
+    o + Σ p_j (o − v_j)/(1 − Σ p_j), sums over the set, and not o plus the changes by its keys."""
+    one, every, apart = 0.0, 0.0, []
+    for head, weights in attended_heads():
+        V, p = required(head.V), weights[-1]
+        best = np.argsort(-p)
+
+        def output(kept: Array, p: Array = p, V: Array = V) -> Array:
+            return np.asarray(p[kept] @ V[kept] / p[kept].sum())
+
+        o = p @ V
+        single = (p / (1 - p))[:, None] * (o - V)
+        for some in (best[:1], best[1:2], best[64:65]):
+            moved = output(np.delete(best, np.flatnonzero(np.isin(best, some)))) - o
+            one = max(one, difference(single[some].sum(axis=0), moved))
+        some = best[1:33]  # the sink of attention stays
+        moved = output(np.setdiff1d(best, some)) - o
+        every = max(every, difference((p[some] @ (o - V[some])) / (1 - p[some].sum()), moved))
+        apart.append(
+            float(np.linalg.norm(single[some].sum(axis=0) - moved) / np.linalg.norm(moved))
+        )
+    few_digits = 1e-9  # a change of 1e-6 of the output keeps ten digits
+    yield at_most("difference, one key", few_digits, one)
+    yield at_most("difference, 32 heaviest keys but one", few_digits, every)
+    yield above("relative gap of the sum of single changes, least of 4 heads", 0.01, min(apart))
+    yield above("largest of 4 heads", 0.1, max(apart))
+
+
 # Quest
 
 

@@ -40,7 +40,7 @@ def test_the_page_and_the_command_have_every_claim(ledger, capsys):
 
 BUGS = {  # what is wrong: where, name, original → wrong, claims that see it
     "softmax is over queries":
-        (exact, "softmax", lambda f: lambda *a: f(*a) / f(*a).sum(axis=0), "HA-2 H2O-Ea"),
+        (exact, "softmax", lambda f: lambda *a: f(*a) / f(*a).sum(axis=0), "HA-2 H2O-Ea DROPKV-1"),
     "top-k takes the smallest":
         (TopK, "pattern", lambda f: lambda self, Q, *a: f(self, -Q, *a), "TOPP-3"),
     "bounds forget the signs of queries":
