@@ -32,8 +32,7 @@ def drawn_from_its_csv(name, table, folder):
     module = FIGURES[name]
     again = pd.read_csv(style.save_table(name, table, folder))
     pd.testing.assert_frame_equal(again, table, check_exact=True)
-    with style.style():
-        figure = module.draw(again)
+    figure = module.draw(again)
     if figure.get_layout_engine() is None:  # then only drawing puts its labels in their places
         figure.draw_without_rendering()
     style.arrange(figure)

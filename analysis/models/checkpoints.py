@@ -299,8 +299,10 @@ def read(path: str | os.PathLike[str]) -> str:
     return text_files.read_text(Path(path), "text", MOST_TEXT)
 
 
-def token_ids(words: str, tokenizer: Any, config: Any, max_tokens: int) -> list[int]:
-    """Return the ids of the first tokens of a text, special tokens included.
+def token_ids(
+    words: str, tokenizer: Any, config: Any, max_tokens: int, *, special: bool = True
+) -> list[int]:
+    """Return the ids of the first tokens of a text, with the special tokens around it.
 
     Of a long text a beginning is tokenised, and one twice as long, until both give the same ids.
 
@@ -321,7 +323,8 @@ def token_ids(words: str, tokenizer: Any, config: Any, max_tokens: int) -> list[
     found: list[int] = []
     while True:
         text, before = words[:length], found
-        found = tokenizer(text, truncation=True, max_length=most)["input_ids"]
+        how = {"truncation": True, "max_length": most, "add_special_tokens": special}
+        found = tokenizer(text, **how)["input_ids"]
         if len(text) == len(words) or (found == before and len(found) == most):
             break
         length *= 2

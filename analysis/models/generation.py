@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
 import time
 import weakref
@@ -19,7 +20,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.costs.budget import cost
 from analysis.models import checkpoints
 from analysis.models.attention_hook import (
     CACHE_NAMES,
@@ -34,7 +34,7 @@ from analysis.models.head_caches import (
     EXACT,
     HeadCaches,
     after_prompt,
-    in_groups,
+    group_prices,
     prompt_length,
 )
 from analysis.models.language_model import HeadIndex, LanguageModel
@@ -580,8 +580,10 @@ def _layer_kind() -> Any:
             caches, n = self.rows[0], self.seen
             d, c = caches.caches[0].d, caches.caches[0].c
             mask = looking_back(n, n, self.window)
-            shape = Shape(n, n, d, c, mask, caches.group)
-            read = sum(cost(*one, "bytes_read") for one in in_groups(caches.methods, shape))
+            prices = group_prices(caches.methods, Shape(n, n, d, c, mask, group=caches.group))
+            read = sum(
+                math.nan if x is None or x.bytes_read is None else x.bytes_read for x in prices
+            )
             numbers, code_bytes = caches.storage
             kv, tokens = len(self.methods) // caches.group, min(n, self.window or n)
             return _row(read, numbers, code_bytes, 2 * kv * tokens * (d + c))

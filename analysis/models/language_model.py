@@ -132,11 +132,36 @@ class LanguageModel:
         """
         return self.tokens_of(checkpoints.read(text), max_tokens)
 
-    def tokens_of(self, words: str, max_tokens: int = 512) -> Array:
-        """Return the ids of the first tokens of a text, as `tokens` does for a file."""
+    def tokens_of(self, words: str, max_tokens: int = 512, *, chat: bool = False) -> Array:
+        """Return the ids of the first tokens of a text, as `tokens` does for a file.
+
+        With ``chat``, the text is the message of a user, see `chat`.
+        """
         integer("max_tokens", max_tokens, least=2)
-        found = checkpoints.token_ids(words, self.tokenizer, self.model.config, max_tokens)
+        words, how = (self.chat(words), {"special": False}) if chat else (words, {})
+        found = checkpoints.token_ids(words, self.tokenizer, self.model.config, max_tokens, **how)
         return np.asarray(found, np.int64)
+
+    def chat(self, words: str) -> str:
+        """Return a user's message in the tokenizer's chat template, up to the model's answer.
+
+        Raises
+        ------
+        ValueError
+            The tokenizer has no chat template, or cannot apply it.
+        """
+        if getattr(self.tokenizer, "chat_template", None) is None:
+            raise ValueError(f"the tokenizer of {self.name} has no chat template: leave out chat")
+        message = [{"role": "user", "content": words}]
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(
+                    message, tokenize=False, add_generation_prompt=True
+                )
+            )
+        except Exception as error:  # a template is a program of its author
+            why = one_line(error) or type(error).__name__
+            raise ValueError(f"the chat template of {self.name} fails: {why}") from error
 
     def states(
         self,

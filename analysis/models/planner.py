@@ -17,7 +17,6 @@ from analysis.models import checkpoints
 from analysis.models.checkpoints import Place
 from analysis.models.cost_curves import EXACT, SHARES, curves
 from analysis.models.language_model import HeadIndex, LanguageModel
-from analysis.models.needle import question
 from analysis.models.plan import Plan as Plan, misfits
 from analysis.models.replacement import (
     SKIP,
@@ -28,6 +27,7 @@ from analysis.models.replacement import (
     outcomes,
     perplexity,
 )
+from analysis.models.retrieval import question
 from analysis.runs import engines
 from analysis.runs.store import Store
 from analysis.sentences import one_line
@@ -93,8 +93,8 @@ def plan(
         and those of all earlier rounds.
     needle : float
         The weight of a fact that stands in the first text at the depths `NEEDLES` and is asked for
-        at its end (`analysis.models.needle`). The damage of a head is then its KL on the texts plus
-        this weight times its KL at the tokens of the answer. Only with a budget.
+        at its end (`analysis.models.retrieval`). The damage of a head is then its KL on the texts
+        plus this weight times its KL at the tokens of the answer. Only with a budget.
     held_out : path, optional
         A text that does not choose, on which the plan is measured. By default this is the first
         text, so that the measured damage is too small.

@@ -62,26 +62,27 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw lines in closed form and markers by Monte Carlo, one panel a method."""
-    figure, axes = style.tiles(
-        len(SPECS), tr("inverse temperature 1/t"), tr("ln relative variance")
-    )
-    for ax, spec in zip(axes, SPECS):
-        look, part = {"color": looks.look(spec)["color"]}, table[table.method == spec]
-        at = {m: p.set_index("temperature").value for m, p in part.groupby("metric")}
-        line = at["log_relative_variance"]
-        ax.plot(1 / line.index, line, **look)
-        dots = at["sampled_log_variance"]
-        for t, value, believed in zip(dots.index, dots, at["believable"].reindex(dots.index)):
-            face = {"markerfacecolor": look["color"] if believed else "white"}
-            ax.plot([1 / t], [value], "o", **look | face)
-        ax.set_title(looks.label(spec))
-    style.key(
-        axes[0],
-        line=tr("closed form"),
-        mark=tr("measured"),
-        hollow=tr("measured, not reliable"),
-    )
-    style.legend(figure, axes)
+    with style.style():
+        figure, axes = style.tiles(
+            len(SPECS), tr("inverse temperature 1/t"), tr("ln relative variance")
+        )
+        for ax, spec in zip(axes, SPECS):
+            look, part = {"color": looks.look(spec)["color"]}, table[table.method == spec]
+            at = {m: p.set_index("temperature").value for m, p in part.groupby("metric")}
+            line = at["log_relative_variance"]
+            ax.plot(1 / line.index, line, **look)
+            dots = at["sampled_log_variance"]
+            for t, value, believed in zip(dots.index, dots, at["believable"].reindex(dots.index)):
+                face = {"markerfacecolor": look["color"] if believed else "white"}
+                ax.plot([1 / t], [value], "o", **look | face)
+            ax.set_title(looks.label(spec))
+        style.key(
+            axes[0],
+            line=tr("closed form"),
+            mark=tr("measured"),
+            hollow=tr("measured, not reliable"),
+        )
+        style.legend(figure, axes)
     return figure
 
 

@@ -65,23 +65,24 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one row of panels a projection, one column a norm of q + k."""
-    x, y = tr("width d"), tr("mean of estimate/exact")
-    figure, axes = style.panels(len(PROJECTIONS), len(NORMS), x, y)
-    for row, projection in enumerate(PROJECTIONS):
-        for column, norm in enumerate(NORMS):
-            ax = axes[row, column]
-            part = table[(table.projection == projection) & (table.norm == norm)]
-            for name, line in part.groupby("direction", sort=False):
-                colour, marker = LOOKS[str(name)]
-                ax.errorbar(
-                    line.d, line.value, 2 * line.stderr, color=colour, marker=marker,
-                    label=tr("q + k along {direction}", direction=_long(str(name))),
-                    capsize=2, linewidth=1,
-                )  # fmt: skip
-            ax.axhline(1.0, color="black", linewidth=0.8)
-            ax.set(xscale="log", title=f"{tr(NAMES[projection])}, |q + k| = {norm:g}")
-            style.ticks(ax, WIDTHS)
-    style.legend(figure, list(axes.flat), columns=2)
+    with style.style():
+        x, y = tr("width d"), tr("mean of estimate/exact")
+        figure, axes = style.panels(len(PROJECTIONS), len(NORMS), x, y)
+        for row, projection in enumerate(PROJECTIONS):
+            for column, norm in enumerate(NORMS):
+                ax = axes[row, column]
+                part = table[(table.projection == projection) & (table.norm == norm)]
+                for name, line in part.groupby("direction", sort=False):
+                    colour, marker = LOOKS[str(name)]
+                    ax.errorbar(
+                        line.d, line.value, 2 * line.stderr, color=colour, marker=marker,
+                        label=tr("q + k along {direction}", direction=_long(str(name))),
+                        capsize=2, linewidth=1,
+                    )  # fmt: skip
+                ax.axhline(1.0, color="black", linewidth=0.8)
+                ax.set(xscale="log", title=f"{tr(NAMES[projection])}, |q + k| = {norm:g}")
+                style.ticks(ax, WIDTHS)
+        style.legend(figure, list(axes.flat), columns=2)
     return figure
 
 

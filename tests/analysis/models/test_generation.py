@@ -9,7 +9,6 @@ import os
 
 import numpy as np
 import pytest
-from pandas.testing import assert_frame_equal
 from refusals import refuses
 from test_substitute import saved
 from tiny_models import build, with_torch
@@ -19,7 +18,6 @@ from analysis.models.attention_hook import cache_name
 from analysis.models.checkpoints import Place
 from analysis.models.cost_curves import METHODS
 from analysis.models.language_model import LanguageModel
-from analysis.models.needle import hidden, needle
 from analysis.models.plan import Plan, misfits
 from analysis.models.replacement import Passage
 from analysis.models.substitute import substitute
@@ -356,36 +354,3 @@ def test_a_plan_is_for_the_weights_that_an_index_names(tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     own.name_or_path = ""  # no folder, also not the current one
     attach(own, plan)
-
-
-@with_torch
-def test_a_fact_is_asked_for_where_the_text_ends(tmp_path):
-    folder, _ = saved(tmp_path)
-    model = LanguageModel.open(folder, dtype="float64")
-    filler = " ".join(f"w{i % 50}" for i in range(90))
-    ids, count = hidden(model, filler, 60, 0.5)
-    assert (len(ids), count) == (60, 1)
-    refuses("give a longer one, or lower max_tokens", hidden, model, "w1 w2 w3", 60, 0.5)
-    asked = functools.partial(
-        needle, model, filler, {"all": parse("exact()"), "one": parse("sink_window(k=1)")},
-        max_tokens=60, depths=[0.0, 1.0], finished=tmp_path / "kept",
-    )  # fmt: skip
-    found = asked()
-    with pytest.MonkeyPatch.context() as patch:  # a stopped call goes on: nothing is left to do
-        patch.setattr(Passage, "replace", None)
-        assert_frame_equal(asked(), found, check_exact=True)
-    exact, same, other = (found[found.method == name] for name in ("exact", "all", "one"))
-    np.testing.assert_allclose(exact.log_probability, same.log_probability, atol=TOLERANCE)
-    assert (abs(exact.log_probability.to_numpy() - other.log_probability.to_numpy()) > 0.01).all()
-    logits = whole_of(model, hidden(model, filler, 60, 0.0)[0])
-    shares = logits[-2] - np.logaddexp.reduce(logits[-2])
-    answer = ids[-1]
-    assert exact.log_probability.iloc[0] == pytest.approx(shares[answer], abs=1e-4)
-    assert exact["rank"].iloc[0] == 1 + (shares > shares[answer]).sum()
-
-
-def whole_of(model, ids):
-    torch = pytest.importorskip("torch")
-
-    with torch.inference_mode():
-        return model.model(torch.as_tensor(ids)[None]).logits[0].double().numpy()

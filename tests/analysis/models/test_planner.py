@@ -17,7 +17,7 @@ from test_substitute import IDS, passage, saved
 from tiny_models import build, with_torch
 
 from analysis.costs.allocation import allocate, hull
-from analysis.models import cost_curves, needle as needles, planner, sensitivity
+from analysis.models import cost_curves, planner, retrieval, sensitivity
 from analysis.models.cost_curves import choices, curves
 from analysis.models.language_model import LanguageModel
 from analysis.models.plan import Plan
@@ -312,8 +312,8 @@ def test_a_plan_starts_from_a_plan(tmp_path):
 
 @with_torch
 def test_a_fact_counts_beside_the_text(tmp_path, monkeypatch):
-    monkeypatch.setattr(needles, "FACT", " w4 w5")
-    monkeypatch.setattr(needles, "ANSWER", " w6 w7")
+    monkeypatch.setattr(retrieval, "FACT", " w4 w5")
+    monkeypatch.setattr(retrieval, "ANSWER", " w6 w7")
     folder, text = saved(tmp_path)
     asked = {"max_tokens": 80, "methods": [parse("sink_window()")], "budget": 64.0, "jobs": 1}
     plain = plan_of(folder, text, **asked)
@@ -330,7 +330,8 @@ def test_a_fact_counts_beside_the_text(tmp_path, monkeypatch):
     model = LanguageModel.open(folder)
     kls = []
     for depth in planner.NEEDLES:
-        ids, count = needles.hidden(model, text.read_text(), 81, depth)
+        fact = retrieval.Asked(((depth, " w4 w5 w6 w7."),), " w4 w5", " w6 w7")
+        ids, _, count = retrieval.hidden(model, text.read_text(), 81, fact)
         p = Passage(model, ids, skip=len(ids) - count - 1, jobs=1)
         kls.append(p.replace(some[1.0].heads).kl[:-1].mean())
     # the logits of a text that is one token longer, in float32
