@@ -1,7 +1,6 @@
 """Baselines that every method must beat: estimates with almost no cost and no information."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -41,7 +40,7 @@ class Zero(Baseline):
     array([[0.]])
     """
 
-    name: ClassVar[str] = "zero"
+    name = "zero"
     label = "zero matrix"
     tags = INVARIANT | BY_ROW
 
@@ -68,7 +67,7 @@ class One(Baseline):
     array([[1.]])
     """
 
-    name: ClassVar[str] = "one"
+    name = "one"
     label = "all ones"
     tags = BY_ROW | {ROW_SHIFT, ROTATION, SCALE}
 
@@ -92,7 +91,7 @@ class Constant(Baseline):
            [1.859, 1.859]])
     """
 
-    name: ClassVar[str] = "constant"
+    name = "constant"
     label = "best constant"
     tags = frozenset({ORACLE, ROW_SHIFT, ROTATION, SCALE})  # the mean needs all logits
 
@@ -122,7 +121,7 @@ class Uniform(Baseline):
            [1.859, 1.859]])
     """
 
-    name: ClassVar[str] = "uniform"
+    name = "uniform"
     label = "uniform attention"
     tags = INVARIANT | BY_ROW
 

@@ -1,7 +1,6 @@
 """Any method on queries and keys from which their means are subtracted."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -49,7 +48,7 @@ class Centered(Method):
     array([[2.71828183]])
     """
 
-    name: ClassVar[str] = "centered"
+    name = "centered"
     label = "centred features"
     examples = (
         "centered(positive(m=3))",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -103,7 +103,7 @@ class Guarded(SupportMethod):
            [1., 1.]])
     """
 
-    name: ClassVar[str] = "guarded"
+    name = "guarded"
     label = "guarded, tv ≤ {tv:g}"
     examples = (
         "guarded(sink_window(), tv=0.33, size=4, bits=1)",

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -57,7 +56,7 @@ class RoundedValues(Method):
     array([[0., 1., 0.]])
     """
 
-    name: ClassVar[str] = "rounded_values"
+    name = "rounded_values"
     label = Label(
         "values of {bits} bits",
         {

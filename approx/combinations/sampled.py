@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -170,7 +170,7 @@ class Sampled(Method):
     array([[2., 0., 0., 2.]])
     """
 
-    name: ClassVar[str] = "sampled"
+    name = "sampled"
     label = Label(
         "samples, weighted",
         {

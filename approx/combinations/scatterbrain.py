@@ -1,7 +1,6 @@
 """Scatterbrain: any low-rank method, made exact on any support."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -56,7 +55,7 @@ class Scatterbrain(Method):
     array([[1.   , 7.389]])
     """
 
-    name: ClassVar[str] = "scatterbrain"
+    name = "scatterbrain"
     label = Label(
         "Scatterbrain ({low_rank.name} + {sparse.name})",
         {

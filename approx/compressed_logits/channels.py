@@ -1,7 +1,6 @@
 """SparQ's scores: logits from the channels in which a query is largest."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -52,7 +51,7 @@ class Channels(CompressedLogits):
     array([[ 1.    , 20.0855]])
     """
 
-    name: ClassVar[str] = "channels"
+    name = "channels"
     label = "largest channels (SparQ)"
     tags = BY_ROW | {READS_VALUES, ROW_SHIFT, SCALE}
     examples = (

@@ -1,7 +1,6 @@
 """ThinK: keys without the channels in which recent queries and keys are small."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -76,7 +75,7 @@ class KeyChannels(CompressedLogits):
     array([[20.0855]])
     """
 
-    name: ClassVar[str] = "key_channels"
+    name = "key_channels"
     label = "channels of keys (ThinK)"
     examples = (
         "key_channels(r=1, group=2)",

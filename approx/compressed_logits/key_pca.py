@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -105,7 +105,7 @@ class KeyPCA(CompressedLogits):
     array([[1.      , 2.718282]])
     """
 
-    name: ClassVar[str] = "key_pca"
+    name = "key_pca"
     label = Label("principal axes of keys (Loki)", {"axes of KᵀK": {"centred": False}})
     sized_by = Size("rank")
 

@@ -1,7 +1,6 @@
 """The best logits of a given rank, before exp."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -52,7 +51,7 @@ class LogitSVD(CompressedLogits):
     array([[1.      , 2.718282]])
     """
 
-    name: ClassVar[str] = "logit_svd"
+    name = "logit_svd"
     label = "best logits of rank r (KQ-SVD)"
     tags = frozenset({READS_VALUES, ROTATION, SCALE})
     sized_by = Size("rank")

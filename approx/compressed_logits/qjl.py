@@ -1,7 +1,6 @@
 """QJL: the signs of random products of each key, and its norm."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -56,9 +55,9 @@ class QJL(CodedKeys):
     array([[1.]])
     """
 
-    name: ClassVar[str] = "qjl"
+    name = "qjl"
     label = "signs of keys (QJL)"
-    at_most_width: ClassVar[bool] = False
+    at_most_width = False
     examples = (
         "qjl(m=3)",
         "qjl(m=3, sketch='gaussian')",

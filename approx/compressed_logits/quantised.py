@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -159,7 +159,7 @@ class Quantised(CodedKeys):
     array([[1.]])
     """
 
-    name: ClassVar[str] = "quantised"
+    name = "quantised"
     label = Label(
         "keys of {bits} bits", {"keys of {bits} bits by channel (KIVI)": {"by": "channel"}}
     )

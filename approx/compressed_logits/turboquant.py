@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.special
@@ -156,7 +156,7 @@ class TurboQuant(CodedKeys):
     array([[0.135335]])
     """
 
-    name: ClassVar[str] = "turboquant"
+    name = "turboquant"
     label = Label(
         "rotated keys of {bits} bits (TurboQuant)",
         {

@@ -85,7 +85,7 @@ class Support(Correction):
     """
 
     weights: Array | None = None  # (nnz,) float64, in the order of the entries; None: all 1
-    replaces: ClassVar[bool] = True
+    replaces = True
 
     def row_log(self) -> Array:
         return self._tops
@@ -165,7 +165,7 @@ class Addition(Correction):
     """Values that are added to the low-rank part, stored at scale e^log."""
 
     log: float = 0.0
-    replaces: ClassVar[bool] = False
+    replaces = False
 
     def row_log(self) -> Array:
         return np.full(self.matrix.shape[0], self.log)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -110,7 +110,7 @@ class Hierarchical(Method):
            [2.718, 2.718, 2.718, 2.718]])
     """
 
-    name: ClassVar[str] = "hierarchical"
+    name = "hierarchical"
     label = Label(
         "hierarchical (SVD)",
         {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -135,7 +135,7 @@ class Coreset(Method):
     array([[1.      , 1.648721]])
     """
 
-    name: ClassVar[str] = "coreset"
+    name = "coreset"
     label = "coreset (WildCat)"
     examples = (
         "coreset()",

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -516,7 +516,7 @@ class GoDec(DecompositionMethod):
            [0.   , 7.389]])
     """
 
-    name: ClassVar[str] = "godec"
+    name = "godec"
     label = Label("sparse + low rank (GoDec)", {"largest entries of the matrix": {"rank": 0}})
 
     rank: int | None = integer(least=0)

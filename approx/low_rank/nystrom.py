@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import warnings
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -142,7 +142,7 @@ class Nystrom(Method):
            [1.284025]])
     """
 
-    name: ClassVar[str] = "nystrom"
+    name = "nystrom"
     label = Label("Nyström", {"Nyström, past landmarks": {"block": ...}})
     examples = (
         "nystrom()",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -100,7 +99,7 @@ class ColumnProjection(Method):
            [1. , 7.4, 7.4]])
     """
 
-    name: ClassVar[str] = "projection"
+    name = "projection"
     label = "projection on columns"
     class_name = "sparse + low rank"
     examples = (

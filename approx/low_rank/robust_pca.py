@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -411,7 +411,7 @@ class RobustPCA(DecompositionMethod):
            [1., 1.]])
     """
 
-    name: ClassVar[str] = "robust_pca"
+    name = "robust_pca"
     label = "Robust PCA (pursuit)"
 
     lam: float | None = real()
@@ -460,7 +460,7 @@ class AccAltProj(DecompositionMethod):
            [1., 1.]])
     """
 
-    name: ClassVar[str] = "acc_alt_proj"
+    name = "acc_alt_proj"
     label = "Robust PCA (alternating projections)"
 
     rank: int = integer(1, least=0)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -229,7 +228,7 @@ class StablePCA(DecompositionMethod):
            [0.5, 0.5]])
     """
 
-    name: ClassVar[str] = "stable_pca"
+    name = "stable_pca"
     label = "stable PCA"
 
     delta: float = real(0.1, zero=True)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -107,7 +106,7 @@ class TruncatedSVD(Method):
     array([1., 1., 1.])
     """
 
-    name: ClassVar[str] = "truncated_svd"
+    name = "truncated_svd"
     label = Label("truncated SVD", {"low rank refined for tv": {"refine": "tv"}})
     examples = (
         "truncated_svd()",

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -49,7 +48,7 @@ class CosFormer(FeatureMap):
     array([[0.5, 0.5]])
     """
 
-    name: ClassVar[str] = "cosformer"
+    name = "cosformer"
     label = "cosFormer"
 
     M: int | None = integer()

@@ -1,7 +1,6 @@
 """Linear attention with elu(x) + 1."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -36,7 +35,7 @@ class Elu(FeatureMap):
     array([[0.25, 0.75]])
     """
 
-    name: ClassVar[str] = "elu"
+    name = "elu"
     label = "linear attention, elu + 1"
     tags = BY_ROW
 

@@ -1,7 +1,6 @@
 """EVA: exact attention to some keys, and randomized attention to groups of the others."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -70,7 +69,7 @@ class Eva(Method):
     array([0.25, 0.25, 0.25, 0.25])
     """
 
-    name: ClassVar[str] = "eva"
+    name = "eva"
     label = "EVA (chunks + groups)"
     examples = (
         "eva(m=1, sparse=chunk())",

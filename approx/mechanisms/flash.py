@@ -1,7 +1,6 @@
 """The mixed chunk attention of FLASH as a method."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -55,7 +54,7 @@ class Flash(Method):
            [0.5, 5. ]])
     """
 
-    name: ClassVar[str] = "flash"
+    name = "flash"
     label = "FLASH mixed chunks"
     tags = BY_ROW | {POSITIONAL, ROTATION, SCALE}
     space = "attention"

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy
@@ -58,7 +58,7 @@ class Flowformer(Method):
     array([[0.731059]])
     """
 
-    name: ClassVar[str] = "flowformer"
+    name = "flowformer"
     label = "Flowformer"
     tags = frozenset({AUTOREGRESSIVE})  # keys compete by the flows of earlier queries
     space = "attention"

@@ -1,7 +1,6 @@
 """LARA: randomized attention whose draws all queries share."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -58,7 +57,7 @@ class Lara(FeatureMap):
     array([[0.5, 0.5]])
     """
 
-    name: ClassVar[str] = "lara"
+    name = "lara"
     label = "LARA"
     tags = frozenset({RANDOM, POSITIONAL, SHIFT, ROTATION})  # centred at means of all tokens
     sized_by = Size("m")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -57,7 +56,7 @@ class Linformer(Method):
     array([[0.5, 0.5]])
     """
 
-    name: ClassVar[str] = "linformer"
+    name = "linformer"
     label = Label("Linformer, means", {"Linformer, Gaussian": {"combinations": "gaussian"}})
     examples = (
         "linformer()",

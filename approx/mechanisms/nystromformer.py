@@ -1,7 +1,6 @@
 """Nyströmformer: softmax attention through landmarks."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -55,7 +54,7 @@ class Nystromformer(Method):
     array([[0.5, 0.5]])
     """
 
-    name: ClassVar[str] = "nystromformer"
+    name = "nystromformer"
     label = Label("Nyströmformer", {"Nyströmformer, iterated": {"iterations": ...}})
     tags = INVARIANT | {SPECTRAL}
     space = "attention"

@@ -1,7 +1,6 @@
 """Randomized attention, unbiased for softmax rows at quadratic cost."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -55,7 +54,7 @@ class RandomizedAttention(Method):
     array([[0.5, 0.5]])
     """
 
-    name: ClassVar[str] = "randomized_attention"
+    name = "randomized_attention"
     label = "randomized attention"
     tags = BY_ROW | {ORACLE, RANDOM, POSITIONAL, SHIFT, ROTATION}  # draws by all weights
     space = "attention"

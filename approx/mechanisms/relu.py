@@ -1,7 +1,6 @@
 """Linear attention with relu."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -37,7 +36,7 @@ class Relu(FeatureMap):
            [0.  , 0.  ]])
     """
 
-    name: ClassVar[str] = "relu"
+    name = "relu"
     label = "linear attention, relu"
     tags = BY_ROW | {SCALE}
 

@@ -1,7 +1,6 @@
 """Random feature attention: trigonometric features of unit vectors."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -59,7 +58,7 @@ class Rfa(Method):
     array([[0.5, 0.5]])
     """
 
-    name: ClassVar[str] = "rfa"
+    name = "rfa"
     label = "random feature attention"
     space = "attention"
     sized_by = Trigonometric.sized_by

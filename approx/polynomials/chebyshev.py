@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -52,7 +51,7 @@ class Chebyshev(IntervalMethod):
     array([[1.26606588]])
     """
 
-    name: ClassVar[str] = "chebyshev"
+    name = "chebyshev"
     label = "Chebyshev, degree {degree}"
     examples = (
         "chebyshev(degree=3)",

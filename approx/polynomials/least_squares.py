@@ -1,7 +1,6 @@
 """The polynomial that fits exp best, in least squares, at the given logits."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -52,7 +51,7 @@ class LeastSquares(PolynomialMethod):
     array([[1.        , 2.71828183]])
     """
 
-    name: ClassVar[str] = "least_squares"
+    name = "least_squares"
     label = "least squares, degree {degree}"
     examples = (
         "least_squares(degree=2)",

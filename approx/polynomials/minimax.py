@@ -1,7 +1,6 @@
 """The polynomial with the least maximal relative or absolute error of exp on an interval."""
 
 import dataclasses
-from typing import ClassVar
 
 from approx.method import Label
 from approx.method.fields import one_of
@@ -52,7 +51,7 @@ class Minimax(IntervalMethod):
     array([[0.64805427]])
     """
 
-    name: ClassVar[str] = "minimax"
+    name = "minimax"
     label = Label(
         "relative minimax, degree {degree}",
         {"absolute minimax, degree {degree}": {"weight": "absolute"}},

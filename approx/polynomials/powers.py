@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,7 @@ class Powers(Polynomial):
 
     weights: tuple[float, ...] = (1.0,)
     sizes: tuple[int, ...] = (1,)
-    one_sided: ClassVar[bool] = True
+    one_sided = True
 
     def log_bound(self, size: Array) -> Array:
         """Return log Σ |w_i| (1 + size/n_i)^{n_i}."""

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 from approx.method import Label, Size
 from approx.method.fields import integer
@@ -50,7 +49,7 @@ class Richardson(PolynomialMethod):
     array([[5.]])
     """
 
-    name: ClassVar[str] = "richardson"
+    name = "richardson"
     label = Label(
         "Richardson of two powers, n = {n}", {"Richardson of three powers, n = {n}": {"points": 3}}
     )

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -45,7 +44,7 @@ class Taylor(PolynomialMethod):
     array([[5.]])
     """
 
-    name: ClassVar[str] = "taylor"
+    name = "taylor"
     label = "Taylor, degree {degree}"
     examples = ("taylor(degree=3)",)
     sized_by = Size("degree", counts="degree", zero=True)

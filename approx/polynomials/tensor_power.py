@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 from approx.method import Size
 from approx.polynomials.method import PolynomialMethod
@@ -40,7 +39,7 @@ class TensorPower(PolynomialMethod):
     array([[4.]])
     """
 
-    name: ClassVar[str] = "tensor_power"
+    name = "tensor_power"
     label = "tensor power (1 + x/n)ⁿ, n = {n}"
     examples = ("tensor_power(n=3)",)
     sized_by = Size("n", counts="degree")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -55,7 +54,7 @@ class AngularHybrid(Method):
     array([[2.71828183]])
     """
 
-    name: ClassVar[str] = "angular_hybrid"
+    name = "angular_hybrid"
     label = "angular hybrid features"
 
     m: int | None = None

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -59,9 +58,9 @@ class DenseExponential(ExponentialFeatures):
     array([[1.]])
     """
 
-    name: ClassVar[str] = "dense_exponential"
+    name = "dense_exponential"
     label = "FAVOR# features"
-    composed: ClassVar[bool] = True
+    composed = True
     fits_all = True
 
     form: str = one_of("aderf", ("aderf", "sderf", "saderf"))

@@ -1,7 +1,7 @@
 """Generalised exponential features: FAVOR++."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -52,9 +52,9 @@ class GeneralizedExponential(ExponentialFeatures):
     array([[1.]])
     """
 
-    name: ClassVar[str] = "generalized_exponential"
+    name = "generalized_exponential"
     label = "FAVOR++ features"
-    composed: ClassVar[bool] = True
+    composed = True
 
     a: float | None = ruled(None, checked_tilt)
 

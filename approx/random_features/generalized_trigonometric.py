@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -47,9 +46,9 @@ class GeneralizedTrigonometric(Trigonometric):
     array([[2.71828183]])
     """
 
-    name: ClassVar[str] = "generalized_trigonometric"
+    name = "generalized_trigonometric"
     label = "generalized Fourier features"
-    composed: ClassVar[bool] = True
+    composed = True
 
     a: float | None = ruled(None, checked_tilt)
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -47,7 +46,7 @@ class Geometric(DiscreteFeatures):
     array([[1.]])
     """
 
-    name: ClassVar[str] = "geometric"
+    name = "geometric"
     label = "geometric features"
 
     def parameter(self, frame: Frame) -> Array:

@@ -1,7 +1,6 @@
 """Hyperbolic random features, which use each frequency with both signs."""
 
 import dataclasses
-from typing import ClassVar
 
 from approx.method import Size
 from approx.random_features.features import ExponentialFeatures
@@ -37,8 +36,8 @@ class Hyperbolic(ExponentialFeatures):
     array([[1.]])
     """
 
-    name: ClassVar[str] = "hyperbolic"
+    name = "hyperbolic"
     label = "hyperbolic features"
-    composed: ClassVar[bool] = True
-    per_frequency: ClassVar[int] = 2
+    composed = True
+    per_frequency = 2
     sized_by = Size("m", least=2, step=2, instead=("fixed",))

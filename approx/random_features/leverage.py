@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -55,7 +54,7 @@ class Leverage(Method):
     array([[2.71828183]])
     """
 
-    name: ClassVar[str] = "leverage"
+    name = "leverage"
     label = "leverage-score features"
     tags = frozenset({ORACLE, RANDOM, SPECTRAL, ROTATION})  # proposed by exp(q·k) of all pairs
     sized_by = Size("m")

@@ -1,7 +1,6 @@
 """Poisson random features, whose frequencies are counts."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -49,7 +48,7 @@ class Poisson(DiscreteFeatures):
     array([[2.71828183]])
     """
 
-    name: ClassVar[str] = "poisson"
+    name = "poisson"
     label = "Poisson features"
 
     def parameter(self, frame: Frame) -> Array:

@@ -1,7 +1,6 @@
 """Positive random features: FAVOR+ of the Performer."""
 
 import dataclasses
-from typing import ClassVar
 
 from approx.method import Label
 from approx.random_features.features import ExponentialFeatures
@@ -42,7 +41,7 @@ class Positive(ExponentialFeatures):
     array([[1.]])
     """
 
-    name: ClassVar[str] = "positive"
+    name = "positive"
     label = Label(
         "Performer (positive features)",
         {
@@ -54,4 +53,4 @@ class Positive(ExponentialFeatures):
             "positive features of length √d": {"projection": "regularized"},
         },
     )
-    composed: ClassVar[bool] = True
+    composed = True

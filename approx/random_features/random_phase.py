@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -49,9 +48,9 @@ class RandomPhase(RandomFeatures):
     array([[1.28]])
     """
 
-    name: ClassVar[str] = "random_phase"
+    name = "random_phase"
     label = "random-phase Fourier features"
-    imaginary: ClassVar[bool] = True
+    imaginary = True
 
     @property
     def tags(self) -> frozenset[str]:

@@ -1,7 +1,6 @@
 """Regularised softmax features, whose frequencies all have length √d."""
 
 import dataclasses
-from typing import ClassVar
 
 from approx.method import Label
 from approx.projections import Projection, Regularized, named
@@ -40,9 +39,9 @@ class RegularizedPositive(Positive):
     array([[1.]])
     """
 
-    name: ClassVar[str] = "regularized"
+    name = "regularized"
     label = Label("regularized positive features")
-    composed: ClassVar[bool] = True
+    composed = True
 
     projection: str | Projection = "regularized"
 

@@ -1,7 +1,6 @@
 """Positive features drawn around the mean of q + k."""
 
 import dataclasses
-from typing import ClassVar
 
 from approx.checks import Array
 from approx.method import Label
@@ -48,9 +47,9 @@ class ShiftedPositive(GeneralizedExponential):
     array([[2.71828183]])
     """
 
-    name: ClassVar[str] = "shifted_positive"
+    name = "shifted_positive"
     label = Label("shifted positive features", {"shifted FAVOR++ features": {"a": None}})
-    composed: ClassVar[bool] = True
+    composed = True
     fits_all = True  # μ is a mean of all queries and keys
 
     a: float | None = ruled(0.0, checked_tilt)

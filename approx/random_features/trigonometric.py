@@ -1,7 +1,6 @@
 """Trigonometric random features: the sines and cosines of Rahimi and Recht."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -46,11 +45,11 @@ class Trigonometric(RandomFeatures):
     array([[2.71828183]])
     """
 
-    name: ClassVar[str] = "trigonometric"
+    name = "trigonometric"
     label = "random Fourier features"
-    composed: ClassVar[bool] = True
-    per_frequency: ClassVar[int] = 2
-    imaginary: ClassVar[bool] = True
+    composed = True
+    per_frequency = 2
+    imaginary = True
     sized_by = Size("m", least=2, step=2, instead=("fixed",))
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:

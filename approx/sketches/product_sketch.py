@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import ClassVar
 
 import numpy as np
 
@@ -60,7 +59,7 @@ class ProductSketch(PowerSketch):
     array([[1.]])
     """
 
-    name: ClassVar[str] = "product_sketch"
+    name = "product_sketch"
     label = Label("product sketch", {"Gaussian product sketch": {"law": "gaussian"}})
     examples = (
         "product_sketch(m=4, degree=3)",

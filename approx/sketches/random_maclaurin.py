@@ -4,7 +4,6 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 from itertools import combinations_with_replacement
-from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -70,7 +69,7 @@ class RandomMaclaurin(Method):
     True
     """
 
-    name: ClassVar[str] = "random_maclaurin"
+    name = "random_maclaurin"
     label = Label("random Maclaurin, geometric", {"random Maclaurin, Poisson": {"law": "poisson"}})
     examples = (
         "random_maclaurin(m=5)",

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import ClassVar
 
 import numpy as np
 
@@ -59,7 +58,7 @@ class SquaredSketch(Method):
     array([[1.]])
     """
 
-    name: ClassVar[str] = "squared_sketch"
+    name = "squared_sketch"
     label = "squared sketch"
     examples = (
         "squared_sketch(inner=3)",

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -69,7 +69,7 @@ class TensorSketch(PowerSketch):
     12.0
     """
 
-    name: ClassVar[str] = "tensor_sketch"
+    name = "tensor_sketch"
     tags = BY_ROW | {RANDOM}
     label = "TensorSketch"
     examples = (

@@ -1,7 +1,6 @@
 """Keys of the query's own chunk: block-local attention."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -41,7 +40,7 @@ class Chunk(ByPlace):
            [0., 0., 1.]])
     """
 
-    name: ClassVar[str] = "chunk"
+    name = "chunk"
     label = "chunks"
     sized_by = Size("size", counts="entries")
 

@@ -1,7 +1,6 @@
 """Exact attention as a method: all keys that a query sees, with their price."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -35,7 +34,7 @@ class Exact(ByPlace):
            [1.   , 2.718]])
     """
 
-    name: ClassVar[str] = "exact"
+    name = "exact"
     label = "exact attention"
     tags = SUPPORT | BY_ROW
 

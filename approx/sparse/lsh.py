@@ -1,7 +1,7 @@
 """Locality-sensitive hashing: keys that share a bucket with the query."""
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class LSH(SupportMethod):
     array([0], dtype=int32)
     """
 
-    name: ClassVar[str] = "lsh"
+    name = "lsh"
     label = Label("LSH (angles)", {"LSH after XBOX+": {"transform": "xbox"}})
     examples = (
         "lsh(hashes=2, rounds=2)",

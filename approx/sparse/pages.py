@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -189,7 +189,7 @@ class Pages(SupportMethod):
     array([0, 1], dtype=int32)
     """
 
-    name: ClassVar[str] = "pages"
+    name = "pages"
     label = Label(
         SCORES["box"].label,
         {SCORES[by].label: {"by": by} for by in ("mass", "mean", "deviation")},

@@ -1,7 +1,6 @@
 """The keys with the largest compressed logits, exact: a top k that can be run."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -84,7 +83,7 @@ class ProjectedTopK(SupportMethod):
     array([[0.   , 7.389]])
     """
 
-    name: ClassVar[str] = "projected_top_k"
+    name = "projected_top_k"
     label = Label(
         "top-k of compressed logits",
         {

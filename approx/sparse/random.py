@@ -1,7 +1,7 @@
 """Keys at random: the baseline of every support."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Random(SupportMethod):
     2
     """
 
-    name: ClassVar[str] = "random"
+    name = "random"
     label = "random keys"
     tags = SUPPORT | BY_ROW | {RANDOM, DRAWS_BY_ROW, POSITIONAL}
     sized_by = Size("k", counts="entries")

@@ -1,7 +1,6 @@
 """Reformer: keys of the query's angular bucket, cut into chunks."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -71,7 +70,7 @@ class Reformer(SupportMethod):
            [ 0.  ,  7.39,  0.  , 54.6 ]])
     """
 
-    name: ClassVar[str] = "reformer"
+    name = "reformer"
     label = "Reformer buckets"
     examples = (
         "reformer(size=1, rounds=2)",

@@ -1,7 +1,6 @@
 """StreamingLLM: the first keys (attention sinks) and a window of the last keys."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -56,7 +55,7 @@ class SinkWindow(ByPlace):
            [1., 0., 0., 1.]])
     """
 
-    name: ClassVar[str] = "sink_window"
+    name = "sink_window"
     label = "sink and window"
 
     k: int | None = None

@@ -1,7 +1,6 @@
 """Keys near the query: the local window of sparse transformers."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -46,7 +45,7 @@ class SlidingWindow(ByPlace):
            [0., 0., 1., 1.]])
     """
 
-    name: ClassVar[str] = "sliding_window"
+    name = "sliding_window"
     label = "sliding window"
     sized_by = Size("width", counts="entries")
 

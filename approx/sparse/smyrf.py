@@ -1,7 +1,6 @@
 """SMYRF: balanced clusters of queries and keys by random projections."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -54,7 +53,7 @@ class Smyrf(SupportMethod):
     array([0, 1], dtype=int32)
     """
 
-    name: ClassVar[str] = "smyrf"
+    name = "smyrf"
     label = "SMYRF clusters"
     tags = frozenset({READS_VALUES, RANDOM, ROTATION})
     examples = ("smyrf(size=1, rounds=2)",)

@@ -1,7 +1,6 @@
 """HyperAttention's blocks: queries and keys are sorted by their hashes and cut into blocks."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -54,7 +53,7 @@ class SortedLSH(SupportMethod):
     array([0, 1], dtype=int32)
     """
 
-    name: ClassVar[str] = "sorted_lsh"
+    name = "sorted_lsh"
     label = "sorted LSH blocks"
     tags = frozenset({READS_VALUES, RANDOM, POSITIONAL, ROTATION, SCALE})
     examples = ("sorted_lsh(hashes=2)",)

@@ -1,7 +1,6 @@
 """Every s-th key: the long-range half of sparse transformers."""
 
 import dataclasses
-from typing import ClassVar
 
 from approx.checks import Array
 from approx.estimate.masks import Mask
@@ -42,7 +41,7 @@ class Strided(ByPlace):
            [0., 1., 0., 1.]])
     """
 
-    name: ClassVar[str] = "strided"
+    name = "strided"
     label = "strides"
     sized_by = Size("k", counts="entries")
     keeps_all = True

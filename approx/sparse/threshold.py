@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Threshold(SupportMethod):
     array([[0.   , 7.389]])
     """
 
-    name: ClassVar[str] = "threshold"
+    name = "threshold"
     label = "weights above a level"
     examples = ("threshold(level=0.2)",)
 

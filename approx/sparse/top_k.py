@@ -1,7 +1,6 @@
 """The largest entries of each row, or of a head: a reference that needs all logits."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -63,7 +62,7 @@ class TopK(SupportMethod):
            [1, 1, 1]])
     """
 
-    name: ClassVar[str] = "top_k"
+    name = "top_k"
     label = Label("top-k of each row", {"top-k per head": {"per": "head"}})
     examples = (
         "top_k()",

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -58,7 +57,7 @@ class TopP(SupportMethod):
     array([[0.   , 7.389]])
     """
 
-    name: ClassVar[str] = "top_p"
+    name = "top_p"
     label = "top-p of each row"
     examples = ("top_p(p=0.6)",)
 

@@ -1,7 +1,6 @@
 """Attention weights on a support, with the denominator over all keys."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -43,7 +42,7 @@ class TrueDenominator(Method):
     array([[0. , 0.5]])
     """
 
-    name: ClassVar[str] = "true_denominator"
+    name = "true_denominator"
     label = "support with the true denominator"
     examples = (
         "true_denominator(top_k())",

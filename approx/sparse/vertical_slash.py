@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +84,7 @@ class VerticalSlash(SupportMethod):
            [1., 0., 1.]])
     """
 
-    name: ClassVar[str] = "vertical_slash"
+    name = "vertical_slash"
     label = Label("lines and slashes (MInference)", {"best lines and slashes": {"by": "mass"}})
     examples = (
         "vertical_slash()",

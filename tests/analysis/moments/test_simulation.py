@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from typing import ClassVar
 
 import naive
 import numpy as np
@@ -31,7 +30,7 @@ BOUND = 5.0  # |z|: two-sided 6·10⁻⁷ for one entry, if it is normal
 class Recorded(Method):
     """Ratios to exp(q·k) drawn from a skewed law; nothing is known in closed form."""
 
-    name: ClassVar[str] = "recorded"
+    name = "recorded"
     tags = frozenset({RANDOM})
 
     sink: list = dataclasses.field(default_factory=list)

@@ -1,7 +1,6 @@
 """Sweeps of inputs with masks: keys of cells, refused methods, configs, shared keys of a file."""
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ CONFIG = 'temperatures = [1.0]\nmethods = ["one"]\n[[inputs]]\nkind = "gaussian"
 class Refusing(One):
     """A method that has no meaning under a mask."""
 
-    name: ClassVar[str] = "refusing"
+    name = "refusing"
     refusal = "it mixes all tokens"
 
 

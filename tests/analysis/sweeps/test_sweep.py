@@ -244,7 +244,6 @@ def test_refusals(change, message):
 
 OWN = '''
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 from approx import Method, Parts, Size
@@ -253,7 +252,7 @@ from approx.method.tags import RANDOM
 @dataclasses.dataclass(frozen=True)
 class Mine(Method):
     """Rows of a random subset of the keys, and their mean elsewhere."""
-    name: ClassVar[str] = "mine"
+    name = "mine"
     tags = frozenset({RANDOM})
     sized_by = Size("m")
     m: int | None = None

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import re
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -124,8 +123,8 @@ def test_parts_make_the_whole(here, capsys):
 class Fragile(Method):
     """Fails until it is repaired."""
 
-    name: ClassVar[str] = "fragile"
-    broken: ClassVar[bool] = True
+    name = "fragile"
+    broken = True
     m: int = 1
 
     def evaluate(self, q, k, mask, rng):
