@@ -1,10 +1,14 @@
-"""The choices of each head of a language model: methods, their prices, and predicted damages."""
+"""The choices of each group of heads of a model: methods, their prices, and predicted damages.
+
+A group are the heads of a layer that share keys and values. Its heads use one method, so that what
+they share is read once.
+"""
 
 import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +18,12 @@ from tqdm import tqdm
 from analysis.costs import candidates
 from analysis.costs.allocation import hull
 from analysis.inputs import Head
+from analysis.models.forecast import Forecast
 from analysis.models.replacement import Passage, Replacements
 from analysis.models.sensitivity import SAMPLES, fisher, gradients, moved
 from analysis.runs import engines, tasks
 from analysis.runs.store import Store
+from analysis.runs.threads import in_threads
 from approx import Mask, Method, checks, parse
 from approx.checks import Array
 from approx.estimate import exact
@@ -40,17 +46,21 @@ METHODS = (  # methods that decoding can run, each at the sizes that shares of t
 # shares of the budget
 SHARES = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 3 / 2, 2, 3, 4, 6, 8)
 FIRST = SHARES[2::2]  # measured on every head; they contain the shares at which plans are measured
+MOST = 4.0  # times the budget: dearer choices than this helped no group of SmolLM2 at a budget
 LEAST_DAMAGE = 0.7  # the least damage of a size, as a share of that of the next larger size
 EXACT = "exact()"
-COLUMNS = ["layer", "head", "method", "price", "damage"]
+HERE = 2e10  # entries of the matrices of all choices; fewer are computed in this process
+PASS = 4.0  # a pass takes as long as so many evaluations of a method on every head
+COLUMNS = ["layer", "head", "heads", "method", "price", "damage"]
 
 
 def curves(
     passages: Sequence[Passage],
     budget: float,
     *,
-    currency: str = "reads",
+    currency: str = "bytes_read",
     methods: Sequence[Method] | None = None,
+    most: float = math.inf,
     since: float | None = None,
     start: Replacements | None = None,
     samples: int = SAMPLES,
@@ -58,41 +68,50 @@ def curves(
     scheduler: Any = None,
     done: Store | None = None,
     progress: bool = False,
+    announce: Callable[[float], None] | None = None,
+    looks: int = 1,
+    passes: int = 0,
 ) -> pd.DataFrame:
-    """Return the prices and predicted damages of all choices of each head.
+    """Return the prices and predicted damages of all choices of each group of heads.
 
     Parameters
     ----------
     passages : sequence of Passage
         Texts for one model; the damage is the mean over them.
     budget : float
-        The average price per query of a head.
-    currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
+        The average price per query of a group; in ``stored`` and ``multiply_adds``, of a head.
+    currency : {"bytes_read", "reads", "bytes", "stored", "multiply_adds"}
     methods : sequence of Method, optional
         Templates are filled to several shares of the budget, from 1/16 to 8. The default is
         `METHODS` and, in bytes, keys and values in few bits. Exact attention is always a choice.
+    most : float
+        Choices that cost more than this times the budget are left out, except those of
+        `analysis.costs.candidates.rivals`: `MOST` where only a plan at the budget is asked for.
     since : float, optional
         The budget of earlier curves. Their sizes are used again; sizes for ``budget`` are added
         outside their range of prices only.
     start : mapping of (layer, head) to Method, optional
-        An earlier plan: each of its heads may also keep that method.
+        An earlier plan: a group may also have any method that one of its heads has there.
     samples : int
         Backward passes per passage.
     screen : bool
-        Whether to leave out sizes that cannot help a head, see Notes; for a single passage only.
+        Whether to leave out sizes that cannot help a group, see Notes; for a single passage only.
     scheduler : str or distributed.Client, optional
-        A Dask cluster, on which each head is a task; by default processes of this machine.
+        A Dask cluster, on which each group is a task; by default processes of this machine.
     done : Store, optional
         A choice that it holds is not computed again.
     progress : bool
+    announce, looks, passes
+        Gets the expected seconds of so many curves as these and so many passes that follow them,
+        see `analysis.models.forecast.Forecast`.
 
     Returns
     -------
     DataFrame
-        One row per head and choice: ``layer``, ``head``, ``method``, ``price`` in the currency and
-        ``damage``, that of `analysis.models.sensitivity.fisher`: an estimate of KL(model
-        ‖ replaced) with only this head replaced, to second order in its error. It is 0 for exact
-        attention.
+        One row per group and choice: ``layer``; ``head``, its first; ``heads``, their number;
+        ``method``; ``price`` of the group in the currency; and ``damage``, the sum over its heads
+        of that of `analysis.models.sensitivity.fisher`: an estimate of KL(model ‖ replaced) with
+        only this head replaced, to second order in its error. It is 0 for exact attention.
 
     Raises
     ------
@@ -119,50 +138,74 @@ def curves(
         )
     model, shapes = passages[0].model, passages[0].shapes
     store, before = done or Store(None), start or {}
-    asked = choices(budget, currency, methods, width=min(shape.d for shape in shapes), since=since)
+    width = min(shape.d for shape in shapes)
+    asked = choices(budget, currency, methods, most=most, width=width, since=since)
     screened = screen and len(passages) == 1  # a size may help only on the mean
     distinct = list(dict.fromkeys(shapes))
     sized = [_sized(asked, shape, screened) for shape in distinct]
     places = [distinct.index(shape) for shape in shapes]
     drawn = functools.cache(lambda text: gradients(passages[text], samples))
-    every = [*itertools.product(range(model.layers), range(len(passages)), range(model.heads))]
+    every = [
+        (layer, text, first)
+        for layer, text in itertools.product(range(model.layers), range(len(passages)))
+        for first in range(0, model.heads, shapes[layer].group)
+    ]
     found: dict[tuple[int, int, int], dict[str, float]] = {}
+    work = [len(sized[place]) * shape.group for place, shape in zip(places, shapes)]
+    whole = sum(work[layer] for layer, _, _ in every)
+    replaced = passes * PASS * model.layers * model.heads
+    forecast = Forecast(looks * whole + replaced, announce)
+    # a process of its own needs some seconds, to import and to load kernels
+    short = scheduler is None and whole * len(passages[0].ids) ** 2 < HERE
+    jobs = min(passages[0].jobs, len(every))
 
-    def own(layer: int, head: int) -> dict[str, Method]:
-        method = before.get((layer, head))
-        return {} if method is None else {str(method): method}
+    def own(layer: int, first: int) -> dict[str, Method]:
+        heads = range(first, first + shapes[layer].group)
+        return {str(before[at]): before[at] for at in ((layer, head) for head in heads)
+                if at in before}  # fmt: skip
 
     def left() -> Iterator[Curve]:
         inputs = functools.lru_cache(maxsize=1)(lambda layer, text: passages[text].inputs(layer))
-        for layer, text, head in every:
-            place, passage = places[layer], passages[text]
-            key = tasks.key(passage.digest, layer, head, samples)
-            known = found[layer, text, head] = store.get(key) or {}
-            if wanted(sized[place], own(layer, head), known) <= {*known}:
+        for layer, text, first in every:
+            place, passage, group = places[layer], passages[text], shapes[layer].group
+            heads = range(first, first + group)
+            key = tasks.key(passage.digest, layer, first, samples, *([group] if group > 1 else []))
+            known = found[layer, text, first] = store.get(key) or {}
+            if wanted(sized[place], own(layer, first), known) <= {*known}:
                 bar.update()
+                forecast.left -= work[layer]
                 continue
             yield Curve(
-                place=place, name=key, where=(layer, text, head),
-                x=inputs(layer, text).at(layer, head),
-                gradients=np.array([sample[layer][head] for sample in drawn(text)], np.float64),
-                draws=passage.draws(layer, head), positions=len(passage.positions),
-                own=own(layer, head), known=known,
+                place=place, name=key, where=(layer, text, first),
+                group=[inputs(layer, text).at(layer, head) for head in heads],
+                gradients=[
+                    np.array([sample[layer][head] for sample in drawn(text)], np.float64)
+                    for head in heads
+                ],
+                draws=[passage.draws(layer, head) for head in heads],
+                positions=len(passage.positions), own=own(layer, first), known=known,
+                threads=jobs if short else 1,
             )  # fmt: skip
 
     with tqdm(total=len(every), disable=not progress, desc="curves", leave=False) as bar:
-        jobs = min(passages[0].jobs, len(every))
-        for task, damages in engines.stream(left(), sized, jobs=jobs, scheduler=scheduler):
+        processes = 1 if short else jobs
+        for task, damages in engines.stream(left(), sized, jobs=processes, scheduler=scheduler):
             found[task.where] = damages
             store.put(task.key, damages)
             bar.update()
+            forecast.add(work[task.where[0]])
     rows = []
-    for layer, text, head in every:
-        damages, shape, table = found[layer, text, head], shapes[layer], sized[places[layer]]
+    for layer, text, first in every:
+        damages, shape, table = found[layer, text, first], shapes[layer], sized[places[layer]]
         prices = {spec: option.price for spec, option in table.items()}
-        prices |= {x: _priced(method, asked, shape) for x, method in own(layer, head).items()}
-        some = wanted(table, own(layer, head), damages)
-        rows += [(layer, head, x, price, damages[x]) for x, price in prices.items() if x in some]
-    means = pd.DataFrame(rows, columns=COLUMNS).groupby(COLUMNS[:3], sort=False, as_index=False)
+        prices |= {x: _priced(method, asked, shape) for x, method in own(layer, first).items()}
+        some = wanted(table, own(layer, first), damages)
+        rows += [
+            (layer, first, shape.group, x, price, damages[x])
+            for x, price in prices.items()
+            if x in some
+        ]
+    means = pd.DataFrame(rows, columns=COLUMNS).groupby(COLUMNS[:4], sort=False, as_index=False)
     return means.agg({"price": "mean", "damage": "mean"})
 
 
@@ -172,6 +215,7 @@ class Choices(NamedTuple):
     budget: float
     currency: str
     methods: tuple[Method, ...]
+    most: float = math.inf
     since: float | None = None
 
     def amounts(self) -> list[float]:
@@ -179,7 +223,7 @@ class Choices(NamedTuple):
 
         Examples
         --------
-        >>> choices(64.0, since=32.0).amounts()[-3:]
+        >>> choices(64.0, "reads", since=32.0).amounts()[-3:]
         [256.0, 384.0, 512.0]
         """
         mine = [share * self.budget for share in SHARES]
@@ -187,16 +231,17 @@ class Choices(NamedTuple):
         return before + [x for x in mine if not before[0] <= x <= before[-1]]
 
     def first(self) -> set[float]:
-        """Return the prices whose sizes are measured on every head."""
+        """Return the prices whose sizes are measured on every group."""
         mine = {share * self.budget for share in FIRST}
         return mine if self.since is None else mine | {share * self.since for share in FIRST}
 
 
 def choices(
     budget: float,
-    currency: str = "reads",
+    currency: str = "bytes_read",
     methods: Sequence[Method] | None = None,
     *,
+    most: float = math.inf,
     width: float = math.inf,
     since: float | None = None,
 ) -> Choices:
@@ -210,18 +255,20 @@ def choices(
     checks.positive("budget", budget)
     checks.one_of("currency", currency, CURRENCIES)
     usual = [*map(parse, METHODS), *candidates.in_few_bits(currency)]
-    chosen = usual if methods is None else list(methods)
+    if len(usual) > len(METHODS):  # few bits cost less where bytes are counted
+        usual += candidates.rivals()
+    chosen = list(dict.fromkeys(usual)) if methods is None else list(methods)
     if methods is None:  # choosing r channels needs keys of that width
         chosen = [method for method in chosen if (getattr(method, "r", None) or 0) <= width]
     for method in chosen:
         checks.instance("every method", method, Method, "a method")
         if why := obstacle(method, Mask.causal(2, 2)):
             raise ValueError(f"no model can run {method}: {why}; leave it out")
-    return Choices(float(budget), currency, tuple(chosen), since)
+    return Choices(float(budget), currency, tuple(chosen), most, since)
 
 
 class Option(NamedTuple):
-    """A method, its price, its template, and whether it is measured on every head."""
+    """A method, its price, its template, and whether it is measured on every group."""
 
     method: Method
     price: float
@@ -234,33 +281,37 @@ Sized = dict[str, Option]
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Curve(tasks.Task):
-    """The damages of the choices of a head on one text; all heads of a shape share the options.
+    """The damages of the choices of a group of heads on a text; a shape's groups share options.
 
     Attributes
     ----------
     name : str
         The key, which no choice decides: a store adds new choices to the old ones.
     where : (layer, text, head)
-    x : Head
-    gradients : (samples, n, c)
-    draws : SeedSequence
-        The seed of random methods.
+        The first head of the group.
+    group : list of Head
+    gradients : list of (samples, n, c)
+    draws : list of SeedSequence
+        The seeds of random methods, head by head.
     positions : int
         The number of positions that count.
     own : mapping of a spec to a method
-        Further choices of this head.
+        Further choices of this group.
     known : mapping of a spec to a damage
+    threads : int
+        Threads that share the heads.
     """
 
     place: int
     name: str
     where: tuple[int, int, int]
-    x: Head
-    gradients: Array
-    draws: np.random.SeedSequence
+    group: Sequence[Head]
+    gradients: Sequence[Array]
+    draws: Sequence[np.random.SeedSequence]
     positions: int
     own: Mapping[str, Method]
     known: Mapping[str, float]
+    threads: int = 1
 
     @property
     def key(self) -> str:
@@ -273,25 +324,28 @@ class Curve(tasks.Task):
         for _ in range(2):  # the first sizes decide which others may help
             some = wanted(sized, self.own, found)
             left = {x: method for x, method in methods.items() if x in some - {*found}}
-            found |= dict(self._damages(left))
+            heads = range(len(self.group))
+            every = in_threads(functools.partial(self._damages, left), heads, self.threads)
+            found |= {spec: float(sum(damages[spec] for damages in every)) for spec in left}
         return found
 
-    def _damages(self, methods: Mapping[str, Method]) -> Iterator[tuple[str, float]]:
-        one = self.x
+    def _damages(self, methods: Mapping[str, Method], head: int) -> dict[str, float]:
+        """Return the damage of each method on one head of the group."""
+        one, draws, slopes = self.group[head], self.draws[head], self.gradients[head]
         assert one.V is not None
         exactly = exact.attention(one.Q, one.K, one.V, mask=one.mask, sink=one.sink)
-        unused = np.random.default_rng(self.draws)  # these methods draw nothing
+        unused = np.random.default_rng(draws)  # these methods draw nothing
+        found = dict.fromkeys(methods, 0.0)
         for spec, method in methods.items():
-            damage = 0.0
             if spec != EXACT:
-                rng = unused if method.deterministic else self.draws
+                rng = unused if method.deterministic else draws
                 change = moved(one, one.approximate(method, rng=rng), exactly)
-                damage = fisher(change, self.gradients) / self.positions
-            yield spec, damage
+                found[spec] = fisher(change, slopes) / self.positions
+        return found
 
 
 def wanted(sized: Sized, own: Collection[str], found: Mapping[str, float]) -> set[str]:
-    """Return the first sizes and, once these are known, the others that may help a head."""
+    """Return the first sizes and, once these are known, the others that may help a group."""
     first = {spec for spec, option in sized.items() if option.first} | {*own}
     return first | _useful(sized, found) if first <= {*found} else first
 
@@ -317,6 +371,7 @@ def _useful(sized: Sized, found: Mapping[str, float]) -> set[str]:
 def _sized(asked: Choices, shape: Shape, screened: bool) -> Sized:
     """Return all sizes by spec, and exact attention."""
     found: Sized = {}
+    always = [method for method in candidates.rivals() if not method.is_template]
     for method in [*asked.methods, parse(EXACT)]:
         for amount in asked.amounts():
             filled = method
@@ -327,7 +382,9 @@ def _sized(asked: Choices, shape: Shape, screened: bool) -> Sized:
                 filled = within
             spec, first = str(filled), not screened or amount in asked.first()
             first = first or (spec in found and found[spec].first)
-            found[spec] = Option(filled, _priced(filled, asked, shape), str(method), first)
+            price = _priced(filled, asked, shape)
+            if price <= asked.most * asked.budget or method in always:
+                found[spec] = Option(filled, price, str(method), first)
     return found
 
 

@@ -1,16 +1,18 @@
-"""One run over a language model: advice for every head, a plan, and the effect of the plan.
+"""One run over a language model: a plan, its effect, and that of single methods beside it.
 
-A `Run` reads a text. It gives advice for each head alone (`analysis.advice.diagnose`), chooses a
-method for every head at an average price (`analysis.models.cost_curves`,
-`analysis.models.planner`), and measures this plan and the best single method on text that was not
-used for the choice. A folder keeps what is finished, so that a stopped run continues where it was.
+A `Run` reads a text. It chooses a method for every group of heads at an average price
+(`analysis.models.cost_curves`, `analysis.models.planner`), and measures this plan, the best single
+method and those that people deploy on text that was not used for the choice. On request it also
+gives advice for each head alone (`analysis.advice.diagnose`), and plans at other prices. A folder
+keeps what is finished, so that a stopped run continues where it was.
 """
 
 import dataclasses
 import datetime
+import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -19,11 +21,12 @@ import numpy as np
 import pandas as pd
 
 from analysis.advice.diagnose import diagnose
-from analysis.costs.allocation import Allocation, single
+from analysis.costs.allocation import Allocation, allocate, single
 from analysis.costs.budget import KEYS, price_of_keys
+from analysis.costs.candidates import rivals
 from analysis.models import checkpoints, planner
 from analysis.models.checkpoints import Place
-from analysis.models.cost_curves import curves
+from analysis.models.cost_curves import MOST, curves
 from analysis.models.language_model import LanguageModel
 from analysis.models.next_tokens import Change, changed
 from analysis.models.plan import Plan
@@ -35,7 +38,7 @@ from analysis.sentences import one_line
 from analysis.sweeps.store import StoreError
 from approx import checks
 from approx.checks import Array
-from approx.method.prices import CURRENCIES
+from approx.method.prices import CURRENCIES, Shape
 
 LEAST_TOKENS = SKIP + FEWEST * BLOCK  # tokens of a text; with fewer a KL has no standard error
 NEAR = 200  # the halves of a text are cut at a blank within so many characters after its middle
@@ -56,30 +59,34 @@ class Results(NamedTuple):
     about : dict
         The settings: names, digests, tokens, budget, seed; the date, and versions.
     advice : DataFrame
-        One row per head and method, for `analysis.advice.verdict.advice`.
+        If requested, one row per head and method, for `analysis.advice.verdict.advice`; otherwise
+        one row per head: ``layer``, ``head``, and the width ``d`` of its keys.
     plan : Plan
         As `analysis.models.planner.plan` returns it.
-    singles : list of dict
-        For each price of the frontier: the single ``method`` with the least predicted damage for
-        all heads, and its numbers from `analysis.models.planner.measured`. A price that buys no
-        method is left out.
     changes : list of Change
         Three positions where the next word differs: with the largest, the middle and the least KL.
     differing, positions : int
         The number of positions where the next word differs, and of all measured positions.
+    best : str or None
+        The single method for all heads with the least predicted damage at the budget; None if none
+        fits.
     gain : Estimated or None
-        KL of the single method at the budget minus KL of the plan, position by position; None if no
-        single method fits.
+        KL of this method minus KL of the plan, position by position.
     """
 
     about: dict[str, Any]
     advice: pd.DataFrame
     plan: Plan
-    singles: list[dict[str, Any]]
     changes: list[Change]
     differing: int
     positions: int
+    best: str | None
     gain: Estimated | None
+
+    @property
+    def diagnosed(self) -> bool:
+        """Whether there is advice for each head alone."""
+        return "verdict" in self.advice
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -116,7 +123,9 @@ class Run:
         *,
         held_out: File | None = None,
         budget: float | None = None,
-        currency: str = "reads",
+        currency: str = "bytes_read",
+        frontier: bool = False,
+        diagnosed: bool = False,
         max_tokens: int = 512,
         seed: int = 0,
         jobs: int | None = None,
@@ -126,7 +135,7 @@ class Run:
 
         Parameters
         ----------
-        model_dir, text, currency, max_tokens, seed, jobs, scheduler
+        model_dir, text, currency, frontier, max_tokens, seed, jobs, scheduler
             As for `analysis.models.planner.plan`; one text.
         folder : path
             The folder of the store.
@@ -134,7 +143,9 @@ class Run:
             A text to measure on; by default the second half of ``text``, and the first half
             chooses.
         budget : float, optional
-            The average price per query of a head; by default that of 32 exact keys.
+            The average price per query of a group of heads; by default that of 32 exact keys.
+        diagnosed : bool
+            Whether to give advice for each head alone.
 
         Raises
         ------
@@ -168,6 +179,8 @@ class Run:
             "tokens": len(shortest),
             "budget": budget,
             "currency": currency,
+            "frontier": frontier,
+            "diagnosed": diagnosed,
             "seed": seed,
             "code": tasks.CODE[:12],
             "version": metadata.version("expqk"),
@@ -185,49 +198,69 @@ class Run:
         begun = beginning(store, settings, now)
         return cls(model, first, second, store, settings, begun, jobs, scheduler)
 
-    def results(self, *, progress: bool = False) -> Results:
-        """Compute what is not finished, and return the results."""
+    def results(
+        self, *, progress: bool = False, announce: Callable[[float], None] | None = None
+    ) -> Results:
+        """Compute what is not finished, and return the results.
+
+        ``announce`` gets the expected seconds of a long run.
+        """
         asked, layers = self.settings, range(self.model.layers)
         currency, seed = asked["currency"], asked["seed"]
         passage = Passage(self.model, self.chosen_on, seed=seed, jobs=self.jobs)
         budget = asked["budget"] or price_of_keys(KEYS, passage.inputs(0).at(0, 0), currency)
+        every = [
+            (layer, head, passage.shapes[layer].d)
+            for layer in layers
+            for head in range(self.model.heads)
+        ]
+        told = pd.DataFrame(every, columns=["layer", "head", "d"])
         with engines.client(self.scheduler, self.jobs) as cluster:  # one cluster for all
             how: dict[str, Any] = {"scheduler": cluster, "progress": progress}
-            told = diagnose(
-                [passage.inputs(layer) for layer in layers], budget=budget, currency=currency,
-                seed=seed, jobs=self.jobs, finished=self.store.folder, **how,
-            )  # fmt: skip
+            if asked["diagnosed"]:
+                told = diagnose(
+                    [passage.inputs(layer) for layer in layers], budget=budget, currency=currency,
+                    seed=seed, jobs=self.jobs, finished=self.store.folder, **how,
+                )  # fmt: skip
+                told = told[ADVICE].assign(input=self.model.name)
             found = curves(
-                [passage], budget, currency=currency, screen=True, done=self.store, **how
-            )
-            shares = planner.allocated(found, budget)
-            alone = {x: single(found, x * budget) for x in planner.FRONTIER}
-            choices = {("plan", x): some for x, some in shares.items()}
-            choices |= {("single", x): some for x, some in alone.items() if some is not None}
+                [passage], budget, currency=currency, screen=True, done=self.store,
+                most=math.inf if asked["frontier"] else MOST, announce=announce,
+                passes=len(rivals()), **how,
+            )  # fmt: skip
+            shares = {1.0: allocate(found, budget)}
+            if asked["frontier"]:
+                shares = planner.allocated(found, budget)
+            alone = planner.beside(
+                found, [budget, *(x * budget for x in shares)], currency, passage.shapes
+            )  # fmt: skip
             held_out = Passage(self.model, self.measured_on, seed=seed, jobs=self.jobs)
             measured = planner.measured(
-                held_out, choices, by_position=[("plan", 1.0), ("single", 1.0)], store=self.store,
-                **how,
+                held_out, {**shares, **alone}, by_position=[1.0, _best(found, budget)],
+                store=self.store, **how,
             )  # fmt: skip
-        return self.assembled(told[ADVICE].assign(input=self.model.name), found, choices, measured)
+        return self.assembled(told, found, shares, alone, measured, passage.shapes, budget)
 
     def assembled(
         self,
         told: pd.DataFrame,
         found: pd.DataFrame,
-        choices: Mapping[tuple[str, float], Allocation],
-        measured: Mapping[tuple[str, float], Mapping[str, Any]],
+        shares: Mapping[float, Allocation],
+        alone: Mapping[str, Allocation],
+        measured: Mapping[Any, Mapping[str, Any]],
+        shapes: Sequence[Shape],
+        budget: float,
     ) -> Results:
         """Return the results from advice, curves, choices and their measurements."""
-        asked = self.settings
-        shares = {share: some for (kind, share), some in choices.items() if kind == "plan"}
+        asked, exact_perplexity = self.settings, measured[1.0]["exact_perplexity"]
         plan = planner.assembled(
             self.model.name,
             found,
             shares,
-            [planner.numbers(some, measured["plan", share]) for share, some in shares.items()],
+            [planner.numbers(some, measured[x], shapes) for x, some in shares.items()],
+            planner.singles(found, alone, measured, shapes, exact_perplexity),
             {
-                "budget": float(told.budget.iloc[0]),
+                "budget": float(budget),
                 "currency": asked["currency"],
                 "chosen_on": [self._half("first half")],
                 "measured_on": asked["held_out"] or self._half("second half"),
@@ -239,22 +272,17 @@ class Run:
                     if asked[name]
                 },
                 "version": asked["version"],
-                "exact_perplexity": measured["plan", 1.0]["exact_perplexity"],
+                "exact_perplexity": exact_perplexity,
             },
         )
-        singles = [
-            {"method": str(some.chosen.method.iloc[0]), **planner.numbers(some, measured[name])}
-            for name, some in choices.items()
-            if name[0] == "single"
-        ]
-        read = measured["plan", 1.0]["positions"].set_index("position")
-        gain = None
-        if ("single", 1.0) in measured:
-            gain = _gain(measured["single", 1.0]["positions"].set_index("position").kl, read.kl)
+        read = measured[1.0]["positions"].set_index("position")
+        best, gain = _best(found, budget), None
+        if best in measured:
+            gain = _gain(measured[best]["positions"].set_index("position").kl, read.kl)
         changes = changed(self.measured_on, read, self.model.tokenizer.decode)
         differing = int((read.own_token != read.plan_token).sum())
         about = {**asked, **self.begun}
-        return Results(about, told, plan, singles, changes, differing, len(read), gain)
+        return Results(about, told, plan, changes, differing, len(read), best, gain)
 
     def _half(self, which: str) -> str:
         text = self.settings["text"]
@@ -297,6 +325,12 @@ def halves(words: str) -> tuple[str, str]:
     near = range(middle, min(middle + NEAR, len(words)))
     at = next((i for i in near if words[i].isspace()), middle)
     return words[:at], words[at:].lstrip()
+
+
+def _best(found: pd.DataFrame, budget: float) -> str | None:
+    """Return the single method with the least predicted damage within a budget."""
+    best = single(found, budget)
+    return None if best is None else str(best.chosen.method.iloc[0])
 
 
 def _gain(alone: pd.Series, plan: pd.Series) -> Estimated:

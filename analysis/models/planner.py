@@ -1,8 +1,14 @@
-"""Planning: cost curves of every head, one Lagrange multiplier, and a measurement of the model."""
+"""Planning: cost curves of groups of heads, one Lagrange multiplier, and what the model does.
 
+Beside a plan stand single methods for all heads: those that people deploy, and the one that the
+curves predict to be the best at the budget.
+"""
+
+import functools
 import math
 import os
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -12,10 +18,12 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from analysis.costs.allocation import HEAD, Allocation, allocate, cheapest
+from analysis.costs import budget as prices
+from analysis.costs.allocation import HEAD, Allocation, allocate, cheapest, single, undominated
+from analysis.costs.candidates import rivals
 from analysis.models import checkpoints
 from analysis.models.checkpoints import Place
-from analysis.models.cost_curves import EXACT, SHARES, curves
+from analysis.models.cost_curves import EXACT, MOST, SHARES, curves
 from analysis.models.language_model import HeadIndex, LanguageModel
 from analysis.models.plan import Plan as Plan, misfits
 from analysis.models.replacement import (
@@ -32,14 +40,16 @@ from analysis.runs import engines
 from analysis.runs.store import Store
 from analysis.sentences import one_line
 from approx import Method, checks, parse
-from approx.method.prices import CURRENCIES, price_at
+from approx.checks import Array
+from approx.method.prices import CURRENCIES, Shape, price_at
 
 FRONTIER = (0.25, 0.5, 1.0, 2.0, 4.0)  # shares of the budget at which plans are measured as well
 ROUNDS = 4  # rounds for a target: the first, and three corrections
-NEAR = 0.9  # a measured KL between this share of the target and the target is good enough
+CLOSE = 0.9  # a measured KL between this share of the target and the target is good enough
 LEAST_PREDICTED = "least_predicted_kl"
 NEEDLES = (0.25, 0.75)  # depths of a fact in the texts that a plan is chosen for
 DAMAGES = "damage", "needle", "kl"  # columns of curves that are means over rounds
+LENGTHS = (4096, 32768, 131072)  # tokens at which the memory of the cache is said
 STEP = 8.0  # a correction changes the allowed predicted KL by at most this factor
 
 K = TypeVar("K", bound=Hashable)
@@ -51,8 +61,9 @@ def plan(
     *,
     budget: float | None = None,
     kl: float | None = None,
-    currency: str = "reads",
+    currency: str = "bytes_read",
     methods: Sequence[Method] | None = None,
+    frontier: bool = False,
     start: str | os.PathLike[str] | None = None,
     in_place: int = 0,
     needle: float = 0.0,
@@ -63,6 +74,7 @@ def plan(
     scheduler: Any = None,
     progress: bool = False,
     finished: str | os.PathLike[str] | None = None,
+    announce: Callable[[float], None] | None = None,
 ) -> Plan:
     """Return a plan: the least predicted damage within a budget, or the least price within a KL.
 
@@ -74,17 +86,20 @@ def plan(
         The texts that choose the plan: the first tokens of each UTF-8 file, as many as the shortest
         text has.
     budget : float
-        The largest mean price per query of a head.
+        The largest mean price per query of a group of heads that share keys and values. In
+        ``stored`` and ``multiply_adds`` it is that of one head.
     kl : float
         A target instead of a budget: the largest KL(model ‖ replaced) of the next token.
-    currency : {"reads", "stored", "multiply_adds", "bytes", "bytes_read"}
+    currency : {"bytes_read", "reads", "bytes", "stored", "multiply_adds"}
     methods : sequence of Method, optional
-        The choices of a head, see `analysis.models.cost_curves.curves`; exact attention is always a
-        choice.
+        The choices of a group, see `analysis.models.cost_curves.curves`; exact attention is always
+        a choice.
+    frontier : bool
+        Whether to choose and measure plans at the shares `FRONTIER` of the budget as well.
     start : path, optional
-        The file of an earlier plan of this model. Each head can also keep its earlier method, so
-        that the predicted damage at this price is not above the earlier plan's. If the earlier plan
-        has the same currency, methods have the sizes of its curves, and numbers in the folder
+        The file of an earlier plan of this model. Each group can also keep its earlier method, so
+        that the predicted damage at this price is not above that of an earlier plan by groups. If
+        it has the same currency, methods have the sizes of its curves, and numbers in the folder
         FILE.heads beside it are not computed again.
     in_place : int
         The number of rounds that measure curves with a choice in place: heads get the inputs of the
@@ -107,15 +122,18 @@ def plan(
         the passes that measure plans. The rounds of a target KL run one after the other in this
         process.
     finished : path, optional
-        A folder that keeps the curve of each head and the measurements of each plan, so that a
+        A folder that keeps the curve of each group and the measurements of each plan, so that a
         stopped call can resume.
+    announce : callable, optional
+        Gets the expected seconds of a long run, see `analysis.models.forecast.Forecast`.
 
     Returns
     -------
     Plan
         Heads that stay exact are left out. Its facts:
 
-        - ``budget``, ``currency``; ``price``, the mean over all heads; ``exact_price``
+        - ``budget``, ``currency``; ``price``, the mean over all groups of heads; ``exact_price``;
+          ``group``, the most heads of a group
         - ``chosen_on``, ``measured_on``: the names of the texts; ``tokens``: their length
         - ``model_sha256``, ``text_sha256``, by name of the file; ``version`` of expqk
         - ``started_from``: the name of the earlier plan's file; ``in_place``: the rounds;
@@ -125,7 +143,11 @@ def plan(
           bound of it for any choice from the same curves within the price
         - ``kl``, ``kl_stderr``, ``same_top_1``, ``perplexity``: measured with all heads replaced at
           once; ``exact_perplexity``
-        - ``frontier``: price, prediction and measurement of plans at other budgets
+        - ``bytes_read``, ``bytes``: read and held for a group of heads; ``memory``: the bytes that
+          all caches of the model hold, by number of tokens
+        - ``frontier``: price, prediction and measurement of the plan, and of plans at other budgets
+        - ``singles``: the same of single methods for all heads, see `beside`; ``kl`` is absent
+          where it is only predicted
 
         With a target KL, ``target_kl`` replaces ``budget``; ``least_price``, a lower bound on the
         price of any choice with as small a predicted KL, replaces ``least_predicted_kl``; and
@@ -184,7 +206,9 @@ def plan(
             """Return the curves on the texts and on the fact, with some heads in place."""
             given: dict[str, Any] = {
                 "currency": currency, "methods": methods, "since": since, "start": before,
-                "scheduler": scheduler, "done": done, "progress": progress,
+                "scheduler": scheduler, "done": done, "progress": progress, "announce": announce,
+                "most": MOST if kl is None and not frontier else math.inf,
+                "looks": max(in_place, 1) * (2 if facts else 1), "passes": len(rivals()),
             }  # fmt: skip
             found, *told = (
                 curves([x.with_heads(placed) for x in some], about, **given)
@@ -217,11 +241,15 @@ def plan(
             found = looks[0].assign(**means)
             chosen, rounds = choose(found)
             placed = methods_by_head(chosen.chosen)
-        shares = allocated(found, chosen.price if budget is None else budget) | {1.0: chosen}
+        own = chosen.price if budget is None else budget
+        shares = (allocated(found, own) if frontier else {}) | {1.0: chosen}
         bound = "least_damage" if facts else LEAST_PREDICTED
         least = {s: "least_price" if s == 1 and budget is None else bound for s in shares}
-        made = measured(at, shares, scheduler=scheduler, store=done, progress=progress)
-    frontier = [numbers(some, made[share], least[share]) for share, some in shares.items()]
+        alone = beside(found, [own, *(x * own for x in shares)], currency, at.shapes)
+        made = measured(
+            at, {**shares, **alone}, scheduler=scheduler, store=done, progress=progress
+        )  # fmt: skip
+    rows = [numbers(some, made[x], at.shapes, least[x]) for x, some in shares.items()]
     demands: dict[str, Any] = {"target_kl": kl, "rounds": rounds} if kl else {"budget": budget}
     if facts:
         demands["needle"] = {
@@ -236,7 +264,8 @@ def plan(
         model.name,
         found,
         shares,
-        frontier,
+        rows,
+        singles(found, alone, made, at.shapes, perplexity(at.surprisal)),
         {
             **demands,
             "currency": currency,
@@ -288,27 +317,121 @@ def assembled(
     found: pd.DataFrame,
     shares: Mapping[float, Allocation],
     frontier: Sequence[dict[str, Any]],
+    singles: Sequence[dict[str, Any]],
     facts: Mapping[str, Any],
 ) -> Plan:
     """Return the plan of a model.
 
     It follows from its curves, the choice at each share of the budget, the `numbers` of each
-    choice, and the facts of the request.
+    choice and of `singles`, and the facts of the request.
     """
     exact = float(found[found.method == EXACT].price.mean())
     at_budget = dict(zip(shares, frontier))[1.0]
-    facts = {**facts, "exact_price": exact, **at_budget, "frontier": list(frontier)}
+    facts = {
+        **facts, "exact_price": exact, "group": int(found.heads.max()), **at_budget,
+        "frontier": list(frontier), "singles": list(singles),
+    }  # fmt: skip
     return Plan(name, methods_by_head(shares[1.0].chosen), facts)
 
 
 def methods_by_head(chosen: pd.DataFrame) -> dict[HeadIndex, Method]:
     """Return the heads that do not stay exact, with their methods, from rows of curves."""
     known = {str(spec): parse(str(spec)) for spec in chosen.method.unique()}
+    rows = zip(chosen.layer, chosen["head"], chosen.heads, chosen.method)
     return {
         (int(layer), int(head)): known[spec]
-        for layer, head, spec in zip(chosen.layer, chosen["head"], chosen.method)
+        for layer, first, heads, spec in rows
         if spec != EXACT
+        for head in range(first, first + heads)
     }
+
+
+def beside(
+    found: pd.DataFrame, budgets: Sequence[float], currency: str, shapes: Sequence[Shape]
+) -> dict[str, Allocation]:
+    """Return the single methods for all heads that are measured beside plans, by their specs.
+
+    They are the method with the least predicted damage at each budget, and what people deploy
+    (`analysis.costs.candidates.rivals`) but exact attention. A template has the size that the first
+    budget buys, or else the least size among the curves.
+    """
+
+    def filled(method: Method) -> Method | None:
+        amounts = [share * budgets[0] for share in SHARES if share >= 1]
+        sizes = (method.within(x, currency=currency, **shapes[0].given) for x in amounts)
+        return next(filter(None, sizes), None) if method.is_template else method
+
+    best = [single(found, budget) for budget in budgets]
+    specs = [str(x.chosen.method.iloc[0]) for x in best if x is not None]
+    specs += [str(filled(method)) for method in rivals()]
+    groups = found.groupby("method").size()
+    whole = groups[groups == groups[EXACT]].index
+    return {
+        spec: Allocation(
+            chosen := found[found.method == spec],
+            float(chosen.price.mean()), float(chosen.damage.sum()), least=0.0, multiplier=0.0,
+        )
+        for spec in specs
+        if spec != EXACT and spec in whole
+    }  # fmt: skip
+
+
+def singles(
+    found: pd.DataFrame,
+    alone: Mapping[str, Allocation],
+    made: Mapping[Any, Mapping[str, Any]],
+    shapes: Sequence[Shape],
+    exact_perplexity: float,
+) -> list[dict[str, Any]]:
+    """Return a row per single method for all heads, cheapest first.
+
+    Rows have ``method`` and the `numbers` of methods that are measured, and of exact attention. Of
+    other methods that no cheaper one beats in predicted damage, the measured numbers are left out.
+    """
+    groups = found.groupby("method", as_index=False, sort=False).agg(
+        groups=("price", "size"), price=("price", "mean"), kl=("damage", "sum")
+    )
+    whole = groups[groups.groups == groups.groups.max()]
+    line = set(undominated(whole, "price").method)
+    rows = []
+    for row in whole.sort_values("price", kind="stable").itertuples():
+        spec = str(row.method)
+        if spec in line | {*alone, EXACT}:
+            chosen = found[found.method == spec]
+            known = footprint(chosen, shapes)
+            price = {"method": spec, "price": float(row.price), "predicted_kl": float(row.kl)}
+            rows.append(price | known | (made[spec]["numbers"] if spec in alone else {}))
+        if spec == EXACT:
+            rows[-1] |= {
+                "kl": 0.0, "kl_stderr": 0.0, "same_top_1": 1.0,
+                "perplexity": exact_perplexity,
+            }  # fmt: skip
+    return rows
+
+
+def footprint(chosen: pd.DataFrame, shapes: Sequence[Shape]) -> dict[str, Any]:
+    """Return what a choice reads and holds, in bytes at 16 bits a number.
+
+    Returns
+    -------
+    dict
+        ``bytes_read`` and ``bytes``, means over groups of heads; and ``memory``: for each number of
+        tokens in `LENGTHS` the bytes that all caches of the model hold. None if it is not known.
+    """
+    counts = Counter((str(x.method), shapes[int(str(x.layer))]) for x in chosen.itertuples())
+    each = [count * _held(spec, shape) for (spec, shape), count in counts.items()]
+    totals = [float(x) if math.isfinite(x) else None for x in np.sum(each, axis=0)]
+    read, held = (None if x is None else x / len(chosen) for x in totals[:2])
+    memory = {str(tokens): x for tokens, x in zip(LENGTHS, totals[2:])}
+    return {"bytes_read": read, "bytes": held, "memory": memory}
+
+
+@functools.cache
+def _held(spec: str, shape: Shape) -> Array:
+    """Return the bytes that a group of heads reads, those that it holds, and at each length."""
+    method = parse(spec)
+    now = [prices.cost(method, shape, x) for x in ("bytes_read", "bytes")]
+    return np.array(now + [prices.held(method, shape, tokens) for tokens in LENGTHS])
 
 
 def aimed(
@@ -336,7 +459,7 @@ def aimed(
     The first round allows the target as predicted KL. Damages of heads do not add exactly. So each
     later round allows target/measured times the last predicted KL if the measured KL was above the
     target, and times the last allowed KL otherwise. There are at most `ROUNDS` rounds. They stop
-    when the measured KL is between `NEAR` of the target and the target, or when it is above the
+    when the measured KL is between `CLOSE` of the target and the target, or when it is above the
     target although the predicted KL is 0. The choice is the cheapest round with a measured KL of at
     most the target or, if there is none, the round with the least KL.
     """
@@ -354,7 +477,7 @@ def aimed(
         rounds.append(known | {"kl": kl if math.isfinite(kl) else None})
         choices.append(some)
         found.append(kl)
-        if NEAR * target <= kl <= target or (kl > target and not some.damage):
+        if CLOSE * target <= kl <= target or (kl > target and not some.damage):
             break
         # The predicted damage may be far below the aim; a scaled aim could choose the same again.
         aim = some.damage if kl > target else aim
@@ -418,7 +541,10 @@ def measured(
 
 
 def numbers(
-    some: Allocation, found: Mapping[str, Any], least: str = LEAST_PREDICTED
+    some: Allocation,
+    found: Mapping[str, Any],
+    shapes: Sequence[Shape],
+    least: str = LEAST_PREDICTED,
 ) -> dict[str, Any]:
     """Return price and prediction of a choice, and the numbers of its `Measurement`.
 
@@ -426,8 +552,8 @@ def numbers(
     -------
     dict
         ``price``, ``predicted_kl``, the bound of the choice under the name ``least``,
-        ``exact_heads``, ``kl``, ``kl_stderr``, ``same_top_1``, ``perplexity``; None replaces
-        numbers that are not finite.
+        ``exact_heads``, those of `footprint`, ``kl``, ``kl_stderr``, ``same_top_1``,
+        ``perplexity``; None replaces numbers that are not finite.
     """
     known = {
         "price": some.price,
@@ -435,5 +561,6 @@ def numbers(
         least: max(some.least, 0.0),
     }
     finite = {name: value if math.isfinite(value) else None for name, value in known.items()}
-    exact = int((some.chosen.method == EXACT).sum())
-    return {**finite, "exact_heads": exact, **found["numbers"]}
+    exact = int(some.chosen.heads[some.chosen.method == EXACT].sum())
+    held = footprint(some.chosen, shapes)
+    return {**finite, "exact_heads": exact, **held, **found["numbers"]}

@@ -15,9 +15,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "out", required=True, help=about)
     about = "a text to measure on, instead of the second half of TEXT"
     options.add(parser, "held-out", help=about)
-    about = "what a query row of a head may cost on average, in the unit of --currency"
+    about = "what a group of heads that share keys may cost on average, in the unit of --currency"
     options.add(parser, "budget", help=f"{about} [as much as 32 exact keys]")
-    options.add(parser, "currency", default="reads")
+    options.add(parser, "currency", "frontier")
+    about = "name the best method of each head alone, too: takes three times as long"
+    parser.add_argument("--diagnose", dest="diagnosed", action="store_true", help=about)
     about = "first tokens of each half, or of each text, that are read [512]"
     options.add(parser, "max-tokens", help=about)
     options.add(parser, "lang", "seed", "jobs", "scheduler")
@@ -33,11 +35,13 @@ def run(arguments: argparse.Namespace) -> int:
     checkpoints.texts(arguments.model, arguments.text, arguments.held_out)
     with speaking(arguments.lang):
         model_page.usable(arguments.out)
-        names = "held_out", "budget", "currency", "max_tokens", "seed", "jobs", "scheduler"
-        how = options.keywords(arguments, *names)
+        how = options.keywords(
+            arguments, "held_out", "budget", "currency", "frontier", "diagnosed", "max_tokens",
+            "seed", "jobs", "scheduler",
+        )  # fmt: skip
         over = Run.open(arguments.model, arguments.text, arguments.out / "store", **how)
         print(paragraphs([model_page.beforehand(over)]), file=sys.stderr)
-        found = over.results(progress=sys.stderr.isatty())
+        found = over.results(progress=sys.stderr.isatty(), announce=options.announce)
         command = shlex.join(["expqk", *sys.argv[1:]])
         written = model_page.build(found, arguments.out, command=command)
         print(paragraphs(model_page.answers(found)))

@@ -117,6 +117,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "CPU [%(default)s]"},
     "method": {"action": "append", "metavar": "SPEC",
         "help": "measure this method instead of the usual ones; repeatable"},
+    "frontier": {"action": "store_true", "help":
+        "choose and measure plans at a quarter, half, twice and four times the price, too"},
     "references": {"action": "store_true", "help":
         "also measure references, which need all logits: bounds and the best found (slow)"},
     "trials": {"type": int, "default": 5, "metavar": "N",

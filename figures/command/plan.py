@@ -27,7 +27,7 @@ EXAMPLES = (
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser, "UTF-8 files that the plan is chosen on", nargs="*")
     asked = parser.add_mutually_exclusive_group(required=True)
-    about = "average cost per query and head, in the unit of --currency"
+    about = "average cost of a group of heads that share keys, in the unit of --currency"
     options.add(asked, "budget", help=about)
     about = "in place of a budget: the cheapest plan with at most this KL(model ‖ replaced)"
     asked.add_argument("--kl", type=float, metavar="NATS", help=f"{about} per token")
@@ -41,7 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="start", type=Path, metavar="FILE", help=about)
     about = "measure each head again, this many times, while the other heads use the plan [0]"
     parser.add_argument("--in-place", type=int, default=0, metavar="ROUNDS", help=about)
-    options.add(parser, "currency", default="reads")
+    options.add(parser, "currency", "frontier")
     about = "the plan to write; beside it, FILE.heads lets a stopped run continue"
     options.add(parser, "out", metavar="FILE", help=about)
     options.add(parser, "held-out")
@@ -55,14 +55,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     checkpoints.texts(arguments.model, *arguments.text, arguments.held_out)
     options.refuse_idle(
-        arguments, "check", "text", "start", "in_place", "currency", "out", "held_out", "needle",
-        "method", "max_tokens", "seed", "scheduler", "nearest", "sizes",
+        arguments, "check", "text", "start", "in_place", "currency", "frontier", "out", "held_out",
+        "needle", "method", "max_tokens", "seed", "scheduler", "nearest", "sizes",
     )  # fmt: skip
     options.refuse_idle(
-        arguments, "export", "text", "in_place", "currency", "held_out", "needle", "method",
-        "max_tokens", "seed", "scheduler", "sizes",
+        arguments, "export", "text", "in_place", "currency", "frontier", "held_out", "needle",
+        "method", "max_tokens", "seed", "scheduler", "sizes",
     )  # fmt: skip
-    options.refuse_idle(arguments, "sizes", "kl", "start", "in_place", "needle", "scheduler")
+    options.refuse_idle(
+        arguments, "sizes", "kl", "start", "in_place", "needle", "frontier", "scheduler"
+    )
     if arguments.check is not None:
         return _check(arguments)
     if arguments.export is not None:
@@ -77,12 +79,12 @@ def run(arguments: argparse.Namespace) -> int:
         return _write(arguments, _sized(arguments))
     heads = arguments.out.with_name(f"{arguments.out.name}.heads")
     how = options.keywords(
-        arguments, "budget", "kl", "currency", "start", "in_place", "needle", "held_out",
-        "max_tokens", "seed", "jobs", "scheduler",
+        arguments, "budget", "kl", "currency", "frontier", "start", "in_place", "needle",
+        "held_out", "max_tokens", "seed", "jobs", "scheduler",
     )  # fmt: skip
     found = plan(
         arguments.model, arguments.text, methods=options.methods(arguments), **how,
-        progress=sys.stderr.isatty(),
+        progress=sys.stderr.isatty(), announce=options.announce,
         finished=output_files.inside(arguments.out.parent, heads / "KEY").parent,
     )  # fmt: skip
     return _write(arguments, found)

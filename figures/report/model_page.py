@@ -21,6 +21,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
 from analysis.advice.verdict import KEEP, TIED, advice
+from analysis.costs.allocation import undominated
 from analysis.experiments.profile import Profile
 from analysis.models.language_model import HeadIndex
 from analysis.models.next_tokens import Change
@@ -49,7 +50,6 @@ WIDTH = 7.0  # inches of a figure
 COLOURS = [colour for colour in looks.PALETTE if colour not in ("#94a4a2", "#717581")]  # no greys
 LETTERED = 40  # with more layers, a head has no room for a letter
 MOST_NAMED = 3  # methods of a plan that a sentence names
-PLANNED = "plan"  # instead of a method, in the table of prices
 
 
 def usable(out: Path) -> None:
@@ -104,6 +104,7 @@ def _rest(found: Results) -> dict[str, Any]:
     return {
         "differing": found.differing,
         "positions": found.positions,
+        "best": found.best,
         "gain": found.gain and [_plain(number) for number in found.gain],
         "changes": [change._asdict() for change in found.changes],
     }
@@ -122,16 +123,14 @@ def load_results(folder: Path) -> Results:
         output_files.refuse_edited(folder, (output_files.MANIFEST, *tables, PLAN))
         about = output_files.manifest(folder)
         rest = about.pop(FOUND)
-        price = pd.read_csv(folder / "data" / f"{PRICE}.csv")
-        singles = price[price.method != PLANNED].to_dict("records")
         return Results(
             {name: about[name] for name in about if name not in (COMMAND, "holds")},
             pd.read_csv(folder / "data" / f"{HEADS}.csv"),
             Plan.read(folder / PLAN),
-            [{str(name): _known(value) for name, value in one.items()} for one in singles],
             [Change(**change) for change in rest["changes"]],
             rest["differing"],
             rest["positions"],
+            rest["best"],
             rest["gain"] and Estimated(*map(float, rest["gain"])),
         )
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -144,11 +143,6 @@ def load_results(folder: Path) -> Results:
 def _plain(number: float) -> float | str:
     """Return a number as JSON holds it, which has none that is not finite."""
     return number if math.isfinite(number) else str(number)
-
-
-def _known(value: Any) -> Any:
-    """Return a cell of a table, None where it is empty."""
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def refuse_other(found: Results, profile: Profile) -> None:
@@ -177,7 +171,7 @@ def context(found: Results) -> dict[str, Any]:
         "found": found,
         "title": title(found),
         "summary": answers(found),
-        "heads": len(found.advice.drop_duplicates(["layer", "head"])),
+        "heads": _heads(found),
         "share": f"{facts['price'] / facts['exact_price']:.1%}",
         "same": f"{facts['same_top_1']:.0%}",
         "kl": kl_of(facts),
@@ -187,7 +181,8 @@ def context(found: Results) -> dict[str, Any]:
         "plan_table": plan_table(found),
         "price_finding": finding_frontier(found),
         "price_caption": caption_frontier(found),
-        "price_table": frontier_table(found),
+        "price_table": plans.table(found.plan),
+        "price_legend": plans.legend(found.plan),
         "texts": [(about[name], about[f"{name}_sha256"]) for name in ("text", "held_out")],
     }
 
@@ -210,29 +205,17 @@ def title(found: Results) -> str:
 
 
 def answers(found: Results) -> list[str]:
-    """Return the questions and their answers, in five sentences."""
-    facts, single = found.plan.facts, _beside(found)
-    advised = advice(found.advice)
-    kept = sum(one.verdict == KEEP for one in advised)
-    used = Counter(looks.label(one.winner) for one in advised if one.verdict != KEEP)
+    """Return what to deploy, the question, and what the plan does, each in a sentence or two."""
+    facts = found.plan.facts
     planned, paid = plans.method_counts(found.plan), plans.nothing_to_approximate(found.plan)
     asked = tr(
         "The question: which cheaper methods can compute the {heads} attention heads of "
-        "{model}? The budget is {budget} and head on average, {share:.1%} of what exact "
-        "attention costs after {tokens} tokens.",
-        heads=len(advised), model=found.about["model"], tokens=facts["tokens"],
-        budget=amount_text(facts["budget"], facts["currency"]),
+        "{model}? The budget is {budget} and group of {group} heads on average, {share:.1%} of "
+        "what exact attention costs after {tokens} tokens.",
+        heads=_heads(found), model=found.about["model"], tokens=facts["tokens"],
+        budget=amount_text(facts["budget"], facts["currency"]), group=facts["group"],
         share=facts["budget"] / facts["exact_price"],
     )  # fmt: skip
-    one = (
-        mark("Each head alone: on {used} of the heads a method is cheaper than exact attention "
-             "and has less than half of uniform attention's error, most often {best}. On {kept} "
-             "of the heads there is none.")
-        if used
-        else mark("Each head alone: on none of the {kept} heads a method is cheaper than exact "
-                  "attention and has less than half of uniform attention's error.")
-    )  # fmt: skip
-    alone = tr(one, used=len(advised) - kept, best=_counted(used, 2), kept=kept)
     together = tr(
         "All heads together: the plan pays more where the model is sensitive, and less elsewhere; "
         "its methods are {methods}.",
@@ -248,7 +231,29 @@ def answers(found: Results) -> list[str]:
         last=facts["tokens"], same=facts["same_top_1"], kl=kl_of(facts),
         before=facts["exact_perplexity"], perplexity=or_infinity(facts["perplexity"], ".3g"),
     )  # fmt: skip
-    return [asked, paid or alone, together, after, _against_single(found, single)]
+    alone = [paid or _alone(found)] if paid or found.diagnosed else []
+    deployed = plans.deployed(found.plan)
+    return [*deployed, asked, *alone, together, after, _against_single(found, _beside(found))]
+
+
+def _alone(found: Results) -> str:
+    """Return on how many heads a method is worth using, each head by itself."""
+    advised = advice(found.advice)
+    kept = sum(one.verdict == KEEP for one in advised)
+    used = Counter(looks.label(one.winner) for one in advised if one.verdict != KEEP)
+    one = (
+        mark("Each head alone: on {used} of the heads a method is cheaper than exact attention "
+             "and has less than half of uniform attention's error, most often {best}. On {kept} "
+             "of the heads there is none.")
+        if used
+        else mark("Each head alone: on none of the {kept} heads a method is cheaper than exact "
+                  "attention and has less than half of uniform attention's error.")
+    )  # fmt: skip
+    return tr(one, used=len(advised) - kept, best=_counted(used, 2), kept=kept)
+
+
+def _heads(found: Results) -> int:
+    return len(found.advice.drop_duplicates(["layer", "head"]))
 
 
 def _against_single(found: Results, one: dict[str, Any] | None) -> str:
@@ -280,10 +285,9 @@ def _against_single(found: Results, one: dict[str, Any] | None) -> str:
 
 
 def _beside(found: Results) -> dict[str, Any] | None:
-    """Return the dearest single method within the budget, or None."""
-    most = found.plan.facts["budget"] * (1 + 1e-9)
-    at = [one for one in found.singles if one["price"] <= most]
-    return max(at, key=lambda single: float(single["price"]), default=None)
+    """Return the single method that is predicted to be the best at the budget, or None."""
+    every = (one for one in found.plan.facts["singles"] if "kl" in one)
+    return next((one for one in every if one["method"] == found.best), None)
 
 
 def _counted(names: Counter[str], most: int) -> str:
@@ -326,35 +330,6 @@ def plan_table(found: Results) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def frontier_table(found: Results) -> pd.DataFrame:
-    """Return a row per budget: its price, what the plan does, what one method for all does.
-
-    That method is the dearest of those measured that costs at most 5 % more than the plan; its own
-    price stands beside it, since sizes are whole numbers and neither spends its budget entirely.
-    """
-    exact = found.plan.facts["exact_price"]
-    singles = {round(float(one["price"]), 6): one for one in found.singles}
-    rows = []
-    for one in found.plan.facts["frontier"]:
-        cheaper = [p for p in singles if p <= one["price"] * 1.05]
-        single = singles[max(cheaper)] if cheaper else None
-        rows.append({
-            tr("price"): f"{one['price']:.0f}",
-            tr("of exact"): f"{one['price'] / exact:.1%}",
-            tr("KL, predicted"): or_infinity(one["predicted_kl"], ".3f"),
-            tr("KL, measured"): kl_of(one),
-            tr("same first choice"): f"{one['same_top_1']:.0%}",
-            tr("perplexity"): or_infinity(one["perplexity"], ".3g"),
-            tr("one method for all: KL"): "–" if single is None else kl_of(single),
-            tr("which (of exact)"): "–" if single is None else tr(
-                "{name} ({count})",
-                name=looks.label(single["method"]),
-                count=f"{single['price'] / exact:.1%}",
-            ),
-        })  # fmt: skip
-    return pd.DataFrame(rows)
-
-
 def draw(found: Results, out: Path, formats: tuple[str, ...] = style.FORMATS) -> None:
     """Draw both figures, each with its table and its title, into OUT/figures and OUT/data."""
     for name, table, drawn, title, said in (
@@ -371,39 +346,41 @@ def draw(found: Results, out: Path, formats: tuple[str, ...] = style.FORMATS) ->
 
 
 def frame(found: Results) -> pd.DataFrame:
-    """Return the numbers of the frontier, a row a measurement."""
-    planned = [{"method": PLANNED, **one} for one in found.plan.facts["frontier"]]
-    return pd.DataFrame([*planned, *found.singles])
+    """Return the numbers of the line, a row a choice, without the memory at other lengths."""
+    return plans.choices(found.plan).drop(columns="memory")
 
 
 def draw_map(found: Results) -> Figure:
-    """Draw layers × heads twice: the nearest method of each by itself, and that of the plan."""
+    """Draw layers × heads: the plan and, if asked for, the best method of each head alone above."""
     rows = found.advice
     places: list[HeadIndex] = list(zip(rows.layer.tolist(), rows["head"].tolist()))
-    verdicts = dict(zip(places, rows.verdict))
-    winners = {at: spec for at, spec, won in zip(places, rows.spec, rows.winner) if won}
     planned = {at: str(method) for at, method in found.plan.heads.items()}
+    verdicts, winners, tied = {}, {}, set()
+    if found.diagnosed:
+        verdicts = dict(zip(places, rows.verdict))
+        winners = {at: spec for at, spec, won in zip(places, rows.spec, rows.winner) if won}
+        tied = {at for at, verdict in verdicts.items() if verdict == TIED}
     specs = looks.order([*winners.values(), *planned.values()])
     labels = {spec: looks.label(spec) for spec in specs}
     alone = {at: "" if verdict == KEEP else labels[winners[at]] for at, verdict in verdicts.items()}
-    plan = dict.fromkeys(verdicts, "") | {at: labels[spec] for at, spec in planned.items()}
+    plan = dict.fromkeys(places, "") | {at: labels[spec] for at, spec in planned.items()}
     shown = {*alone.values(), *plan.values()}
     names = [name for name in dict.fromkeys(labels.values()) if name in shown]
     swatches = {name: (COLOURS[i % len(COLOURS)], string.ascii_uppercase[i % 26])
              for i, name in enumerate(names)}  # fmt: skip
-    tied = {at for at, verdict in verdicts.items() if verdict == TIED}
-    layers, heads = (1 + max(at[i] for at in verdicts) for i in (0, 1))
+    layers, heads = (1 + max(at[i] for at in places) for i in (0, 1))
     cell = (WIDTH - 0.9) / max(layers, 12)
+    maps = [(tr("all heads together: the plan"), plan, set[HeadIndex]())]
+    if found.diagnosed:
+        maps.insert(0, (tr("each head by itself: the nearest method"), alone, tied))
     with style.style():
-        figure = Figure(
-            figsize=(WIDTH, 2 * (heads * cell + 0.5) + 0.25 * (len(names) / 3 + 1) + 0.3)
-        )
-        axes = figure.subplots(2, 1, sharex=True)
-        _cells(axes[0], alone, swatches, layers, heads, tied)
-        _cells(axes[1], plan, swatches, layers, heads, set())
-        axes[0].set_title(tr("each head by itself: the nearest method"))
-        axes[1].set_title(tr("all heads together: the plan"))
-        axes[1].set_xlabel(tr("layer"))
+        height = len(maps) * (heads * cell + 0.5) + 0.25 * (len(names) / 3 + 1) + 0.3
+        figure = Figure(figsize=(WIDTH, height))
+        every = figure.subplots(len(maps), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (title, cells, small) in zip(every, maps):
+            _cells(axes, cells, swatches, layers, heads, small)
+            axes.set_title(title)
+        every[-1].set_xlabel(tr("layer"))
         handles = [
             Patch(facecolor=colour, edgecolor="0.6", lw=0.4, label=f"{letter}  {name}")
             for name, (colour, letter) in swatches.items()
@@ -438,71 +415,73 @@ def _cells(
 
 
 def finding_map(found: Results) -> str:
-    """Return on how many heads a method is worth using, and how many the plan keeps exact."""
+    """Return how many heads the plan keeps exact, and on how many a method is worth using alone."""
+    exact = _heads(found) - len(found.plan.heads)
+    if not found.diagnosed:
+        return tr(
+            "The plan keeps {exact} of {heads} heads exact.", exact=exact, heads=_heads(found)
+        )
     verdicts = found.advice.drop_duplicates(["layer", "head"]).verdict
     return tr(
         "A method is worth using on {share}; the plan keeps {exact} exact.",
         share=share(int((verdicts != KEEP).sum()), len(verdicts), mark("attention heads")),
-        exact=len(verdicts) - len(found.plan.heads),
+        exact=exact,
     )
 
 
 def caption_map(found: Results) -> str:
     """Return the caption of the map."""
+    facts = found.plan.facts
+    budget = amount_text(facts["budget"], facts["currency"])
+    if not found.diagnosed:
+        return tr(
+            "The methods of the plan at {budget} of a group of heads on average; grey where exact.",
+            budget=budget,
+        )  # fmt: skip
     return tr(
         "Above: the best method at {budget}, a small letter for a tie, grey where none is "
         "worth using. Below: the plan, grey where exact.",
-        budget=amount_text(found.plan.facts["budget"], found.plan.facts["currency"]),
+        budget=budget,
     )
 
 
 def draw_frontier(found: Results) -> Figure:
-    """Draw the KL of plans, and of one method for all heads, against price."""
-    facts = found.plan.facts
+    """Draw the KL of plans, and of single methods for all heads, against bytes read."""
+    known = plans.choices(found.plan)
+    exact = known.bytes_read.max()
+    known = known[known.bytes_read < exact]
+    known = known.assign(share=known.bytes_read / exact)
+    planned = known.method == plans.PLANNED
+    seen = known.kl.notna() & np.isfinite(known.kl) & (known.kl > 0)
     with style.style():
-        figure = Figure(figsize=(WIDTH, 3.4))
+        figure = Figure(figsize=(WIDTH, 3.6))
         ax = figure.subplots()
-        plans = _points(facts["frontier"], facts["exact_price"])
-        singles = _points(found.singles, facts["exact_price"])
-        for points, name, colour, marker in (
-            (plans, tr("plan, measured"), looks.PALETTE[0], "o"),
-            (singles, tr("one method for all heads, measured"), looks.PALETTE[2], "s"),
-        ):
+        line = undominated(known[seen])
+        ax.plot(line.share, line.kl, color="0.6", lw=1, marker="", drawstyle="steps-post",
+                label=tr("nothing measured here is better for fewer bytes"))  # fmt: skip
+        for rows, name, colour, marker in (
+            (known[seen & planned], tr("plan, measured"), looks.PALETTE[0], "o"),
+            (known[seen & ~planned], tr("one method for all heads, measured"),
+             looks.PALETTE[2], "s"),
+        ):  # fmt: skip
             ax.errorbar(
-                points.share, points.kl, yerr=points.stderr, color=colour, marker=marker,
-                label=name, capsize=2,
+                rows.share, rows.kl, yerr=rows.kl_stderr.fillna(0.0).astype(float), color=colour,
+                marker=marker, linestyle="", label=name, capsize=2,
             )  # fmt: skip
-        ax.plot(
-            plans.share, plans.predicted, color=looks.PALETTE[0], linestyle=":", marker="",
-            label=tr("plan, predicted"),
-        )  # fmt: skip
-        for name, share, kl in zip(singles.method, singles.share, singles.kl):
+        rows = known[~planned & (known.predicted_kl > 0)]
+        ax.plot(rows.share, rows.predicted_kl, color=looks.PALETTE[2], marker=".", ms=3,
+                linestyle="", label=tr("one method for all heads, predicted"))  # fmt: skip
+        for row in known[seen].itertuples():
+            name = looks.label(str(row.method)) if row.method != plans.PLANNED else str(row.name)
             ax.annotate(
-                looks.label(name), (share, kl), (4, 4),
+                name, (row.share, row.kl), (4, 4),
                 textcoords="offset points", fontsize=style.SMALL, color="0.3",
             )  # fmt: skip
-        ax.set(xscale="log", yscale="log", xlabel=tr("price, share of exact attention"))
+        ax.set(xscale="log", yscale="log", xlabel=tr("bytes read, share of exact attention"))
         ax.set_ylabel(tr("KL(model ‖ replaced), nats"))
-        places = [share for share in plans.share if share > 0]
-        ax.set_xticks(places)
         ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
-        ax.minorticks_off()
         style.legend(figure, ax)
     return figure
-
-
-def _points(ones: list[dict[str, Any]], exact: float) -> pd.DataFrame:
-    """Return share, KL, standard error and prediction of measurements whose KL a log can show."""
-    rows = [
-        (
-            one["price"] / exact, one["kl"], one["kl_stderr"] or 0.0, one["predicted_kl"],
-            one.get("method", ""),
-        )
-        for one in ones
-        if one["kl"]
-    ]  # fmt: skip
-    names = ["share", "kl", "stderr", "predicted", "method"]
-    return pd.DataFrame(rows, columns=names).sort_values("share")
 
 
 def finding_frontier(found: Results) -> str:
@@ -525,7 +504,7 @@ def finding_frontier(found: Results) -> str:
 def caption_frontier(found: Results) -> str:
     """Return the caption of the frontier."""
     return tr(
-        "KL of the next word over {positions} held-out positions, with standard errors. "
-        "Predicted: the sum over heads replaced alone.",
+        "KL of the next word over {positions} held-out positions, with standard errors, against "
+        "the bytes that a new query reads. Predicted: the sum over heads replaced alone.",
         positions=found.positions,
     )

@@ -1,34 +1,34 @@
 """A plan as text: what its heads are computed by, its price, and what becomes of the model."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
+from analysis.costs.allocation import undominated
 from analysis.models.plan import Plan
 from analysis.models.replacement import SKIP
 from approx.checks import required
 from figures.drawing import looks
+from figures.show import scarcity
 from figures.words.amounts import amount_text
 from figures.words.numbers import or_infinity
 from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import tr
 
+PLANNED = "plan"  # instead of a method, in the table of choices
+EXACT = "exact()"
+
 
 def text(plan: Plan) -> str:
-    """Return the methods of a plan, its frontier as a table, and the finding in plain words."""
+    """Return what to deploy, the choices as a table, the methods of the plan, and the finding."""
     facts = plan.facts
     names = method_counts(plan).most_common()
     kinds = [tr("{count} heads: {name}", count=n, name=name) for name, n in names]
-    head = [tr("price"), tr("KL predicted"), tr("KL measured"), tr("same"), tr("perplexity")]
-    rows = [tuple(head)]
-    for one in facts["frontier"]:
-        error = "" if one["kl_stderr"] is None else f" ±{one['kl_stderr']:.2g}"
-        rows.append((
-            f"{one['price']:.0f}", f"{one['predicted_kl']:.3g}",
-            or_infinity(one["kl"], ".3g") + error,
-            f"{one['same_top_1']:.0%}", or_infinity(one["perplexity"], ".4g"),
-        ))  # fmt: skip
-    table = aligned(rows)
+    shown = table(plan)
+    rows = [tuple(map(str, shown.columns)), *shown.itertuples(index=False, name=None)]
     sentence = tr(
         "The plan costs {price} on average, {share:.1%} of exact attention. On {text} the model "
         "moves by a KL of {kl} (predicted: {predicted:.3g}), keeps its first choice at "
@@ -59,7 +59,86 @@ def text(plan: Plan) -> str:
                 "another text as --held-out."
             )
         )
-    return "\n\n".join(["\n".join(kinds), table, paragraphs(lines)])
+    first = paragraphs([*deployed(plan), *legend(plan)])
+    return "\n\n".join([first, aligned(rows), "\n".join(kinds), paragraphs(lines)])
+
+
+def choices(plan: Plan) -> pd.DataFrame:
+    """Return a row per plan and per single method for all heads, by bytes read of a group.
+
+    Columns are ``name``, ``method`` (a spec, "plan", or "exact()") and the numbers of the plan's
+    facts. ``kl`` is inf where it is infinite, and NaN where it is only predicted.
+    """
+    facts = plan.facts
+    many = len(facts["frontier"]) > 1
+    named = tr("the plan at {price:,.0f}") if many else tr("the plan")
+    rows = [
+        {**one, "method": PLANNED, "name": named.format(price=one["price"])}
+        for one in facts["frontier"]
+    ]
+    rows += [{**one, "name": named_size(one["method"])} for one in facts["singles"]]
+    for one in rows:
+        kl = one.get("kl", math.nan)
+        one["kl"] = math.inf if kl is None else kl
+    found = pd.DataFrame(rows).sort_values(["bytes_read", "kl"], kind="stable")
+    return found.reset_index(drop=True)
+
+
+def named_size(spec: str) -> str:
+    """Return the label of a method with the size that its label leaves out."""
+    name = looks.label(spec)
+    if spec == EXACT or name == spec or "rounded" in spec:
+        return name
+    return tr("{name} ({count})", name=name, count=spec)
+
+
+def deployed(plan: Plan) -> list[str]:
+    """Return what to use if bandwidth is scarce, if memory is, and if neither is."""
+    facts = plan.facts
+    bytes_ = facts.get("budget") if facts["currency"] in ("bytes_read", "bytes") else None
+    return scarcity.sentences(choices(plan), bytes_ or facts["bytes_read"])
+
+
+def table(plan: Plan) -> pd.DataFrame:
+    """Return the measured choices as they are printed: their bytes, KL and memory."""
+    known = choices(plan)
+    known = known[known.kl.notna()]
+    best = set(undominated(known).index)
+    exact = known.bytes_read.max()
+    rows = []
+    for at, one in known.iterrows():
+        error = one.kl_stderr
+        rows.append({
+            tr("choice"): one["name"] + (" *" if at in best else ""),
+            tr("bytes read"): f"{one.bytes_read:,.0f}",
+            tr("of exact"): f"{one.bytes_read / exact:.1%}",
+            tr("bytes held"): f"{one.bytes:,.0f}",
+            tr("KL predicted"): or_infinity(one.predicted_kl, ".3g"),
+            tr("KL measured"): or_infinity(one.kl if math.isfinite(one.kl) else None, ".3g")
+            + (f" ±{error:.2g}" if error is not None and error > 0 else ""),
+            tr("same"): f"{one.same_top_1:.0%}",
+            **{tr("MB at {tokens}k", tokens=int(tokens) // 1024): f"{held / 1e6:.3g}"
+               for tokens, held in one.memory.items()},
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def legend(plan: Plan) -> list[str]:
+    """Return what the columns of `table` count, and what is not measured."""
+    facts = plan.facts
+    said = tr(
+        "Bytes are those of a group of {group} heads that share keys, after {tokens} tokens; MB, "
+        "those of all caches of the model. Nothing here that reads fewer bytes has a smaller KL "
+        "than a choice with *.",
+        group=facts["group"], tokens=facts["tokens"],
+    )  # fmt: skip
+    predicted = int(choices(plan).kl.isna().sum())
+    more = tr(
+        "Further single methods in the plan's file: {count}. By prediction no cheaper one beats "
+        "them; they were not measured.",
+        count=predicted,
+    )  # fmt: skip
+    return [said, more][: 1 + (predicted > 0)]
 
 
 def sizes(plan: Plan) -> str:

@@ -16,19 +16,21 @@ from tiny_models import with_torch
 from analysis.advice.verdict import KEEP, advice
 from analysis.costs.allocation import single
 from analysis.models import next_tokens, pipeline
-from analysis.models.cost_curves import curves
+from analysis.models.cost_curves import MOST, curves
 from analysis.models.pipeline import ADVICE, Run, halves
-from analysis.models.planner import allocated, methods_by_head
+from analysis.models.planner import allocated, beside, methods_by_head
 from analysis.models.replacement import Passage, perplexity
 from analysis.runs import tasks
 from analysis.runs.store import Store
 from analysis.sweeps.store import StoreError, SweepStore
-from approx import parse
+from approx import Mask, parse
+from approx.method.prices import Shape
 
 ASKED = {
     "model": "tiny", "model_sha256": {"a.gguf": "12"}, "text": "t.txt", "text_sha256": "34",
     "held_out": None, "held_out_sha256": None, "tokens": 200, "budget": 64.0,
-    "currency": "reads", "seed": 0, "code": "c0de", "version": "0", "torch": "2",
+    "currency": "reads", "frontier": True, "diagnosed": True, "seed": 0, "code": "c0de",
+    "version": "0", "torch": "2",
     "transformers": "4",
 }  # fmt: skip
 NOW = {"date": "2026-11-23"}
@@ -62,28 +64,29 @@ def made_up(folder):
         ]
     )  # fmt: skip
     rows = [
-        (*where, *option)
+        (*where, 1, *option)
         for where in every
         for option in ((WINDOW, 64.0, 0.25 + where[0]), (EXACT, 3200.0, 0.0))
     ]
-    found = pd.DataFrame(rows, columns=["layer", "head", "method", "price", "damage"])
-    choices = {("plan", x): some for x, some in allocated(found, 64.0).items()}
-    choices |= {("single", x): single(found, 64.0 * x) for _, x in [*choices]}
+    found = pd.DataFrame(rows, columns=["layer", "head", "heads", "method", "price", "damage"])
+    shapes = [Shape(200, 200, 8, 8, Mask.causal(200, 200))] * 2
+    shares, alone = allocated(found, 64.0), beside(found, [64.0], "reads", shapes)
     tokens, kl = zip((5, 1.0), (6, 3.0), (7, 0.5), (150, 2.0), *[(150, 1.0)] * 124)
     read = pd.DataFrame({"position": range(64, 192), "kl": kl, "plan_token": tokens})
     read = read.assign(own_token=150, own_probability=0.5, plan_probability=0.25)
-    positions = {  # half a nat more than the plan at one position of four
-        "plan": read, "single": read.assign(kl=[1 + i % 4 // 3 for i in range(128)])
-    }  # fmt: skip
+    kinds = {x: (some, read) for x, some in shares.items()}
+    # half a nat more than the plan at one position of four
+    kinds |= {x: (some, read.assign(kl=[1 + i % 4 // 3 for i in range(128)]))
+              for x, some in alone.items()}  # fmt: skip
     measured = {
-        (kind, share): {
+        name: {
             "numbers": {"kl": 2 * some.damage, "kl_stderr": None, "same_top_1": 0.75},
             "exact_perplexity": 10.0,
-            "positions": positions[kind] if share == 1 else None,
+            "positions": positions,
         }
-        for (kind, share), some in choices.items()
+        for name, (some, positions) in kinds.items()
     }
-    return run.assembled(told, found, choices, measured)
+    return run.assembled(told, found, shares, alone, measured, shapes, 64.0)
 
 
 def test_results_follow_from_advice_curves_and_measurements(tmp_path):
@@ -102,7 +105,11 @@ def test_results_follow_from_advice_curves_and_measurements(tmp_path):
     assert (facts["exact_perplexity"], facts["exact_price"]) == (10.0, 3200.0)
     assert facts["chosen_on"] == ["t.txt, first half"]
     assert [one["price"] for one in facts["frontier"]] == [64.0] * 3  # a quarter buys nothing
-    assert [one["method"] for one in found.singles] == [WINDOW] * 3
+    assert (found.best, found.diagnosed) == (WINDOW, True)
+    window, exact = facts["singles"]
+    assert (window["method"], window["kl"], window["price"]) == (WINDOW, 6.0, 64.0)
+    assert window["bytes_read"] == 2 * 64.0  # four keys and values of width 8
+    assert (exact["method"], exact["kl"], exact["perplexity"]) == (EXACT, 0.0, 10.0)
     assert (found.differing, found.positions) == (3, 128)
     assert found.gain.mean == (31 + 0.0 - 2.0 + 0.5 - 0.0) / 128
     assert [change.position for change in found.changes] == [65, 64, 66]
@@ -181,7 +188,7 @@ def tiny(tmp_path):
 
 @with_torch
 def test_a_run_is_what_its_parts_are_one_by_one(tiny, monkeypatch):
-    options = {"max_tokens": 192, "budget": 64.0, "jobs": 1}
+    options = {"max_tokens": 192, "budget": 512.0, "jobs": 1, "diagnosed": True}
     run = Run.open(*tiny, **options)
     assert run.settings["code"] == tasks.CODE[:12]
     assert run.settings["torch"] == importlib.metadata.version("torch")
@@ -190,7 +197,7 @@ def test_a_run_is_what_its_parts_are_one_by_one(tiny, monkeypatch):
     def killed(self, name, outcome):
         put(self, name, outcome)
         names.append(name)
-        if len(names) in (5, 19, 26):  # in the advice, in the curves, in the measurements
+        if len(names) in (5, 16, 20):  # in the advice, in the curves, in the measurements
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Store, "put", killed)
@@ -200,7 +207,8 @@ def test_a_run_is_what_its_parts_are_one_by_one(tiny, monkeypatch):
         run = Run.open(*tiny, **options)
     found = run.results()
     facts = found.plan.facts
-    assert len(set(names)) == len(names) >= 2 * 12 + len(facts["frontier"])
+    made = [one for one in facts["singles"] if "kl" in one and one["method"] != EXACT]
+    assert len(set(names)) == len(names) == 12 + 6 + 1 + len(made)
     kept = {path: path.read_bytes() for path in run.store.folder.iterdir()}
     for path, text in kept.items():
         path.write_bytes(text[:-9] + bytes([text[-9] ^ 1]) + text[-8:])
@@ -211,14 +219,15 @@ def test_a_run_is_what_its_parts_are_one_by_one(tiny, monkeypatch):
 
     words = halves(tiny[1].read_text("utf-8"))
     first, second = (Passage(run.model, run.model.tokens_of(part, 192), jobs=1) for part in words)
-    table = curves([first], 64.0, screen=True)
+    table = curves([first], 512.0, screen=True, most=MOST)
     kl = second.replace(found.plan.heads).kl
     assert facts["kl"] == kl.mean()
     assert facts["exact_perplexity"] == perplexity(second.surprisal)
-    best = single(table, 64.0)
-    assert found.singles[2]["method"] == best.chosen.method.iloc[0]
-    assert found.singles[2]["kl"] == second.replace(methods_by_head(best.chosen)).kl.mean()
-    assert found.gain.mean == pytest.approx(found.singles[2]["kl"] - facts["kl"], rel=1e-9)
+    best = single(table, 512.0)
+    assert found.best == best.chosen.method.iloc[0]
+    row = next(one for one in made if one["method"] == found.best)
+    assert row["kl"] == second.replace(methods_by_head(best.chosen)).kl.mean()
+    assert found.gain.mean == pytest.approx(row["kl"] - facts["kl"], rel=1e-9)
     assert methods_by_head(best.chosen) == second.everywhere(
         next(iter(methods_by_head(best.chosen).values()))
     )
@@ -234,7 +243,7 @@ def test_a_run_is_what_its_parts_are_one_by_one(tiny, monkeypatch):
     assert largest.kl == kl[place]
     assert largest.plan == run.model.tokenizer.decode([int(logits.argmax())])
     assert largest.plan_probability == pytest.approx(logits.max().item(), rel=1e-6)  # float32
-    with pytest.raises(StoreError, match=r"another budget, 64\.0 and not 128\.0"):
+    with pytest.raises(StoreError, match=r"another budget, 512\.0 and not 128\.0"):
         Run.open(*tiny, **options | {"budget": 128.0})
 
 
