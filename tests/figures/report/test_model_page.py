@@ -20,6 +20,7 @@ from approx import parse
 from figures.document.convert import to_html
 from figures.drawing import style
 from figures.report import model_page, templates
+from figures.show import plans
 from figures.words import translation
 from figures.words.translation import speaking
 
@@ -30,11 +31,12 @@ def measured(price, kl, **others):
     return {
         "price": price, "predicted_kl": kl / 2, "least_predicted_kl": kl / 4, "exact_heads": 1,
         "kl": kl, "kl_stderr": None if kl is None else kl / 8, "same_top_1": 0.75,
-        "perplexity": 12.5,
+        "perplexity": 12.5, "bytes_read": 2 * price, "bytes": 2 * price,
+        "memory": {"4096": 1e6, "32768": 2e6, "131072": 4e6},
     } | others  # fmt: skip
 
 
-def made_up(single=0.75, changes=None, stderr=0.0625):
+def made_up(single=0.75, changes=None, stderr=0.0625, diagnosed=True):
     """Return what a run over four heads of a model with an odd name might find."""
     verdicts = {(0, 0): "use", (0, 1): "tie", (1, 0): "keep exact", (1, 1): "use"}
     rows = [
@@ -51,7 +53,8 @@ def made_up(single=0.75, changes=None, stderr=0.0625):
     facts = {
         "budget": 4096.0, "currency": "reads", "chosen_on": ["t.txt, first half"],
         "measured_on": "t.txt, second half", "tokens": 200, "exact_perplexity": 10.0,
-        "exact_price": 25600.0, **frontier[1], "frontier": frontier,
+        "exact_price": 25600.0, "group": 2, **frontier[1], "frontier": frontier,
+        "singles": [] if single is None else [measured(4096.0, single, method=WINDOW)],
     }  # fmt: skip
     change = Change(80, "we the *people*", " of", " of", 0.75, " and", 0.5, 1.25)
     about = {
@@ -60,21 +63,38 @@ def made_up(single=0.75, changes=None, stderr=0.0625):
         "budget": None, "currency": "reads", "seed": 0, "version": "0", "date": "2026-11-23",
         "versions": {"torch": "2.13.0"}, "python": "3.11.7",
     }  # fmt: skip
-    singles = [] if single is None else [measured(4096.0, single, method=WINDOW)]
+    predicted = measured(3000.0, 0.8, method=HITTERS)
+    for name in ("kl", "kl_stderr", "same_top_1", "perplexity"):
+        del predicted[name]
+    exact = measured(25600.0, 0.0, method="exact()", kl_stderr=0.0)
+    facts["singles"] += [predicted, exact]
     gain = None if single is None else Estimated(single - 0.5, stderr)
     every = [change] if changes is None else changes
     return Results(
-        about, pd.DataFrame(rows), Plan("a*b", heads, facts), singles, every, 34, 136, gain
-    )
+        about, pd.DataFrame(rows) if diagnosed else heads_alone(), Plan("a*b", heads, facts),
+        every, 34, 136, None if single is None else WINDOW, gain,
+    )  # fmt: skip
 
 
-def test_sentences_before_the_run_and_five_after_it():
+def heads_alone():
+    rows = [(layer, head, 64) for layer in (0, 1) for head in (0, 1)]
+    return pd.DataFrame(rows, columns=["layer", "head", "d"])
+
+
+def test_sentences_before_the_run_and_after_it():
     tiny = SimpleNamespace(name="tiny", layers=30, heads=9)
     said = model_page.beforehand(SimpleNamespace(model=tiny, settings={"tokens": 400}))
     assert "tiny: 30 layers of 9 heads; 400 tokens to choose on, 400 to measure on." in said
     said = [one.replace("\N{NO-BREAK SPACE}", " ") for one in model_page.answers(made_up())]
-    asked, alone, together, after, single = said
+    bandwidth, memory, neither, asked, alone, together, after, single = said
+    assert bandwidth.startswith("If bandwidth is scarce: the plan at 4,000. Of the measured")
+    assert "at most 8,000 bytes for a group" in memory
+    assert neither.startswith("If neither is scarce: exact attention. No cheaper measured choice")
+    plain = model_page.answers(made_up(diagnosed=False))
+    assert len(plain) == 7
+    assert not any("Each head alone" in one for one in plain)
     assert "4 attention heads of a*b? The budget is 4096 numbers read per new query" in asked
+    assert "and group of 2 heads on average" in asked
     assert "16.0% of what exact attention costs after 200 tokens" in asked
     assert "on 3 of the heads a method is cheaper than exact attention and has less than" in alone
     assert "most often sink and window (3). On 1 of the heads there is none" in alone
@@ -93,7 +113,7 @@ def test_a_plan_that_loses_ties_or_pays_for_everything_is_said_to():
     assert "does better, so use it" in model_page.answers(infinite)[-1]
     found = made_up()
     found.plan.facts["budget"] = 25600.0
-    alone = model_page.answers(found)[1]
+    alone = model_page.answers(found)[4]
     assert "pays for exact attention in every head, which costs 25600 numbers read" in alone
 
 
@@ -102,18 +122,20 @@ def test_tables_have_a_row_a_method_and_a_row_a_price():
     plan = model_page.plan_table(found)
     assert plan.heads.tolist() == [2, 1, 1]
     assert plan["most often"].tolist() == [f"`{WINDOW}` 2", f"`{HITTERS}` 1", "–"]
-    shown = model_page.frontier_table(found).replace("\N{NO-BREAK SPACE}", " ", regex=True)
+    shown = plans.table(found.plan)
     for column, cells in {
-        "price": ["2048", "4000", "8192"],
-        "of exact": ["8.0%", "15.6%", "32.0%"],
-        "KL, predicted": ["0.750", "0.250", "0.031"],
-        "same first choice": ["75%"] * 3,
-        "KL, measured": ["1.50 ± 0.19", "0.50 ± 0.06", "0.062 ± 0.008"],
-        "one method for all: KL": ["–", "0.75 ± 0.09", "0.75 ± 0.09"],
-        # 2 % dearer than the plan beside it, and half as dear
-        "which (of exact)": ["–", *["sink and window (16.0%)"] * 2],
-    }.items():
+        "choice": [
+            "the plan at 2,048 *", "the plan at 4,000 *",
+            "sink and window (sink_window(k=32))", "the plan at 8,192 *", "exact attention *",
+        ],
+        "bytes read": ["4,096", "8,000", "8,192", "16,384", "51,200"],
+        "of exact": ["8.0%", "15.6%", "16.0%", "32.0%", "100.0%"],
+        "KL predicted": ["0.75", "0.25", "0.375", "0.0312", "0"],
+        "KL measured": ["1.5 ±0.19", "0.5 ±0.062", "0.75 ±0.094", "0.0625 ±0.0078", "0"],
+        "MB at 32k": ["2"] * 5,
+    }.items():  # fmt: skip
         assert shown[column].tolist() == cells
+    assert plans.legend(found.plan)[1].startswith("Further single methods in the plan's file: 1.")
 
 
 def test_captions_have_the_numbers_of_the_run():
@@ -122,6 +144,9 @@ def test_captions_have_the_numbers_of_the_run():
         "A method is worth using on three of the four attention heads; the plan keeps 1 exact."
     )
     assert "best method at 4096 numbers read per new query" in model_page.caption_map(found)
+    plain = made_up(diagnosed=False)
+    assert model_page.finding_map(plain) == "The plan keeps 1 of 4 heads exact."
+    assert model_page.caption_map(plain).startswith("The methods of the plan at 4096 numbers")
     assert "over 136 held-out positions" in model_page.caption_frontier(found)
     assert model_page.finding_frontier(found) == (
         "At 15.6% of exact attention's price the plan has a KL of 0.50, one method for all heads "
@@ -139,18 +164,22 @@ def test_captions_have_the_numbers_of_the_run():
 def test_the_page_shows_names_and_words_as_they_are_in_both_languages(tmp_path, monkeypatch):
     found = made_up()
     monkeypatch.setattr(translation, "_WORDS", ())  # small counts are digits in Chinese only
+    for diagnosed in (True, False):
+        page = model_page.source(made_up(diagnosed=diagnosed), tmp_path, "expqk")
+        assert ("what serves each head by itself" in page) == diagnosed
+        model_page.draw(made_up(diagnosed=diagnosed), tmp_path / "drawn", ("png",))
     said = model_page.source(found, tmp_path, "expqk model M T --out DIR")
     assert r"… we the \*people\* **▁**" in said
     assert "The model: **of** (75%). The plan: **and** (50%). The text: of. KL 1.25 at" in said
     assert "At 34 of 136 positions the likeliest next word" in said
-    assert "expqk plan MODEL_DIR TEXT --budget 8192 --out" in said
+    assert "expqk plan MODEL_DIR TEXT --budget 8192 --currency reads --out" in said
     plain = said.replace("\\", "")
     assert "a*b: a.gguf (SHA-256 b1b1b1b1b1b1b1b1…); text: t.txt (SHA-256 7777777777777" in plain
     assert "), 200 tokens to choose on and as many to measure on; seed 0; 2026-11-23;" in plain
     assert "Python 3.11.7, torch 2.13.0." in plain
     with speaking("zh"):
         chinese = model_page.source(found, tmp_path, "expqk model M T --out DIR")
-        assert not english("\n".join(model_page.answers(found)[:4]))  # the last has a spec
+        assert not english("\n".join(model_page.answers(found)[:-1]))  # the last has a spec
     assert numbers(chinese) == numbers(said)
     assert re.findall(r"[@#](?:fig|tbl):\w+", chinese) == re.findall(r"[@#](?:fig|tbl):\w+", said)
     (tmp_path / "report.md").write_text(said, encoding="utf-8")
@@ -217,7 +246,8 @@ def test_a_command_of_several_lines_stays_code(tmp_path, quick):
 @pytest.mark.parametrize("stderr", [0.0625, math.inf])
 def test_what_was_found_is_read_back(stderr, tmp_path, quick):
     found = made_up(stderr=stderr)
-    found.singles.append(measured(9000.0, 2.0, method=HITTERS) | {"kl": None})  # beyond every float
+    beyond = measured(9000.0, 2.0, method=HITTERS) | {"kl": None}  # every float
+    found.plan.facts["singles"].append(beyond)
     model_page.build(found, tmp_path, command="expqk")
     again = model_page.load_results(tmp_path)
     pd.testing.assert_frame_equal(again.advice, found.advice, check_exact=True)
