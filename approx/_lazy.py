@@ -39,6 +39,11 @@ def attribute(package: str, homes: Mapping[str, str] = NONE) -> Callable[[str], 
     return found
 
 
+def modules_of(package: str) -> None:
+    """Let a package import its modules on demand; a type checker knows only what is imported."""
+    vars(sys.modules[package])["__getattr__"] = attribute(package)
+
+
 class Shortcuts(MetaPathFinder, Loader):
     """Let modules of subpackages be imported by shorter public paths; the objects are the same.
 

@@ -1,8 +1,5 @@
 """Supports: entries on which the estimate is exp(q·k) itself."""
 
-from typing import TYPE_CHECKING
+from approx import _lazy
 
-if not TYPE_CHECKING:  # a checker would let every name pass
-    from approx import _lazy
-
-    __getattr__ = _lazy.attribute(__name__)
+_lazy.modules_of(__name__)
