@@ -29,54 +29,34 @@ RULES = ("uniform", "pyramid", "ada")
 
 
 def pyramid(layers: int, mean: float, most: float) -> Array:
-    """Return the size of each layer by PyramidKV: it falls linearly, with the given mean.
+    """Return the size of each layer by PyramidKV [1]_: it falls linearly, with the given mean.
 
-    Parameters
-    ----------
-    layers : int
-    mean, most : float
-        The mean size, and the largest that a layer can use, mean ≤ most.
-
-    Notes
-    -----
-    The last layer has mean/`BETA` and the first 2·mean minus that, but at most ``most``; the last
-    then has 2·mean − most. Sizes exclude keys that each layer keeps anyway.
+    The last layer has mean/`BETA` and the first 2·mean minus that, but at most ``most`` ≥ mean; the
+    last then has 2·mean − most. Sizes exclude keys that each layer keeps anyway.
 
     References
     ----------
-    .. [1] Z. Cai et al., "PyramidKV: dynamic KV cache compression based on pyramidal information
-       funneling", arXiv:2406.02069; Zefan-Cai/KVCache-Factory, ``pyramidkv_utils.py`` at c97f9d7.
+    .. [1] Z. Cai et al., arXiv:2406.02069; Zefan-Cai/KVCache-Factory, ``pyramidkv_utils.py`` at
+       c97f9d7, which rounds the step between layers down.
 
     Examples
     --------
-    >>> pyramid(3, 20.0, 100.0)
-    array([39., 20.,  1.])
-    >>> pyramid(3, 20.0, 30.0)
-    array([30., 20., 10.])
+    >>> pyramid(3, 20.0, 100.0), pyramid(3, 20.0, 30.0)
+    (array([39., 20.,  1.]), array([30., 20., 10.]))
     """
     first = min(2 * mean - mean / BETA, most)
     return np.linspace(first, 2 * mean - first, layers)
 
 
 def adaptive(scores: Array, mean: float) -> Array:
-    """Return the size of each group of a layer by AdaKV: one threshold for the scores of all.
+    """Return the size of each group of a layer by AdaKV [1]_: one threshold for all their scores.
 
-    Parameters
-    ----------
-    scores : (groups, keys)
-        The attention that each key gets.
-    mean : float
-        The mean size.
-
-    Notes
-    -----
-    The groups·mean largest scores of the layer are counted for each group; a group gets
-    (1 − `FLOOR`)·count + `FLOOR`·mean.
+    The groups·mean largest scores (groups, keys) of the layer are counted for each group, which
+    gets (1 − `FLOOR`)·count + `FLOOR`·mean.
 
     References
     ----------
-    .. [1] Y. Feng et al., "Ada-KV: optimizing KV cache eviction by adaptive budget allocation for
-       efficient LLM inference", arXiv:2407.11550; FFY0/AdaKV, ``snapkv_utils.py`` at efe4e2e.
+    .. [1] Y. Feng et al., arXiv:2407.11550; FFY0/AdaKV, ``snapkv_utils.py`` at efe4e2e.
 
     Examples
     --------
@@ -91,10 +71,10 @@ def adaptive(scores: Array, mean: float) -> Array:
 
 
 def attention(passage: Passage, layer: int, template: Columns) -> Array:
-    """Return the attention that each key gets by SnapKV's score, a mean over groups, (groups, l).
+    """Return the attention that keys get by SnapKV's score, a mean over each group, (groups, l).
 
-    Keys that the template always keeps get 0. The score has the window, the pooling and the width
-    of the template, whatever its own score.
+    Keys that the template always keeps get 0. The window and the pooling are the template's,
+    whatever its own score.
     """
     score = SnapKV(template.window, template.kernel_size, template.pooling)
     heads = list(passage.inputs(layer).heads())
@@ -130,28 +110,17 @@ def sized_plan(
     method : Method
         A template whose size counts keys; for "ada" one of `columns`.
     budget, currency
-        The largest mean price of a group of heads.
+        The largest mean price of a group of heads. The total of the sizes is the largest within it.
     held_out : path, optional
         The text on which the plan is measured; by default ``text``.
     max_tokens, seed, jobs
-        As for `analysis.models.planner.plan`.
-
-    Returns
-    -------
-    Plan
-        Its facts are those of `analysis.models.planner.plan` without predictions and a frontier,
-        and ``sizes``, the rule.
+        As for `analysis.models.planner.plan`, whose facts the plan has, but for predictions and a
+        frontier; ``sizes`` is the rule.
 
     Raises
     ------
     ImportError, ValueError
         The model or the method cannot be used, or the smallest sizes cost more than the budget.
-
-    Notes
-    -----
-    The total of the sizes is the largest whose mean price is within the budget. A group's price is
-    less than proportional to its size where its heads choose more keys than there are, so that
-    uneven sizes can have a larger total. Sizes are rounded by the largest remainders.
     """
     checks.one_of("rule", rule, RULES)
     checks.one_of("currency", currency, CURRENCIES)
@@ -169,55 +138,48 @@ def sized_plan(
         Passage(model, model.tokens_of(words, max_tokens), skip=SKIP, seed=seed, jobs=jobs)
         for words in every
     ]
-    passage, at = passages[0], passages[-1]
-    shapes = passage.shapes
-    groups, least = model.heads // shapes[0].group, size.least
-    most = min(shape.most for shape in shapes) - least
+    passage, at, least = passages[0], passages[-1], size.least
+    shapes, layers, group = passage.shapes, model.layers, passage.shapes[0].group
+    groups, most = model.heads // group, min(shape.most for shape in shapes) - least
     seen: list[Array] = []
     if rule == "ada" and isinstance(method, Columns):
-        seen = [attention(passage, layer, method) for layer in range(model.layers)]
+        seen = [attention(passage, layer, method) for layer in range(layers)]
 
     def sizes(total: int) -> Array:
         """Return the size of each group, (layers, groups), for a total beside the least ones."""
-        mean = total / (model.layers * groups)
+        mean = total / (layers * groups)
         if rule == "uniform":
-            return np.full((model.layers, groups), least + math.floor(mean))
-        if rule == "pyramid":
-            real = np.repeat(pyramid(model.layers, mean, most), groups).reshape(-1, groups)
-        else:
+            return np.full((layers, groups), least + math.floor(mean))
+        real = np.tile(pyramid(layers, mean, most)[:, None], groups)
+        if rule == "ada":
             real = np.array([adaptive(scores, mean) for scores in seen])
         return least + whole_sizes(real.clip(0, most))
 
     def price(found: Array) -> float:
-        costs = [
-            getattr(price_at(resized(method, int(k)), shape), currency)
-            for shape, row in zip(shapes, found)
-            for k in row
-        ]
-        return float(np.mean(costs))
+        each = [(shape, k) for shape, row in zip(shapes, found.tolist()) for k in row]
+        return float(np.mean([getattr(price_at(resized(method, k), x), currency) for x, k in each]))
 
-    low, high = 0, most * model.layers * groups
-    if price(sizes(low)) > budget:
-        raise ValueError(f"the smallest sizes cost {price(sizes(low)):g} a group: raise the budget")
+    low, high = 0, most * layers * groups
+    if (cheapest := price(sizes(low))) > budget:
+        raise ValueError(f"the smallest sizes cost {cheapest:g} a group: raise the budget")
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if price(sizes(middle)) <= budget else (low, middle - 1)
     chosen = sizes(low)
     heads = {
-        (i, j): resized(method, int(chosen[i, j // shapes[0].group]))
-        for i in range(model.layers)
+        (i, j): resized(method, int(chosen[i, j // group]))
+        for i in range(layers)
         for j in range(model.heads)
     }
     done = Measurement(at.digest, heads).run(at)
-    names = [one_line(Path(each).name) for each in (text, held_out or text)]
     facts: dict[str, Any] = {
         "sizes": rule,
         "budget": float(budget),
         "currency": currency,
         "price": price(chosen),
         "exact_price": float(getattr(price_at(parse("exact()"), shapes[0]), currency)),
-        "chosen_on": [names[0]],
-        "measured_on": names[1],
+        "chosen_on": [one_line(Path(text).name)],
+        "measured_on": one_line(Path(held_out or text).name),
         "tokens": len(at.ids),
         "model_sha256": Place.from_path(model_dir).digests(),
         "version": metadata.version("expqk"),
@@ -238,6 +200,5 @@ def whole_sizes(sizes: Array) -> Array:
     """
     whole = np.floor(sizes).astype(int)
     more = round(float(sizes.sum())) - int(whole.sum())
-    best = np.argsort(-(sizes - whole), axis=None, kind="stable")[:more]
-    whole.ravel()[best] += 1
+    whole.ravel()[np.argsort(whole - sizes, axis=None, kind="stable")[:more]] += 1
     return whole
