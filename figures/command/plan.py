@@ -20,7 +20,7 @@ EXAMPLES = (
     "expqk plan MODEL_DIR TEXT --from plan.json --budget 2048 --out cheaper.json",
     "expqk plan MODEL_DIR TEXT --sizes ada --method h2o --budget 4096 --out ada.json",
     "expqk plan MODEL_DIR --check plan.json",
-    "expqk plan MODEL_DIR --from plan.json --export kvpress --out press.py",
+    "expqk plan MODEL_DIR --from plan.json --export kvpress --nearest --out press.py",
 )
 
 
@@ -33,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     asked.add_argument("--kl", type=float, metavar="NATS", help=f"{about} per token")
     about = "only say whether this plan fits the model"
     asked.add_argument("--check", type=Path, metavar="FILE", help=about)
-    about = "write the plan of --from as the configuration of an inference engine"
+    about = "write the plan of --from, or one --method, as the configuration of an engine"
     asked.add_argument("--export", choices=ENGINES, help=about)
     about = "with --export: write the nearest plan that the engine can express, FILE.plan.json, too"
     parser.add_argument("--nearest", action="store_true", help=about)
@@ -121,12 +121,17 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _export(arguments: argparse.Namespace) -> int:
     """Write a plan as the configuration of an engine; say on stderr where the engine differs."""
-    if arguments.start is None:
-        raise ValueError("--export writes a plan that there is: give it as --from FILE")
-    chosen, engine, model = Plan.read(arguments.start), arguments.export, arguments.model
-    if against := misfits(chosen, model, decoding=False):
-        raise ValueError(f"{arguments.start}: {against[0]}")
+    engine, model, asked = arguments.export, arguments.model, options.methods(arguments)
+    if (arguments.start is None) == (asked is None) or (asked and len(asked) > 1):
+        raise ValueError("--export writes a plan, --from FILE, or one --method for all heads")
     counts = HeadCounts.from_model(model)
+    if asked:
+        pairs = [(layer, head) for layer in range(counts.layers) for head in range(counts.heads)]
+        chosen = Plan(checkpoints.Place.from_path(model).name, dict.fromkeys(pairs, asked[0]))
+    else:
+        chosen = Plan.read(arguments.start)
+        if against := misfits(chosen, model, decoding=False):
+            raise ValueError(f"{arguments.start}: {against[0]}")
     if arguments.nearest:
         chosen = nearest(chosen, engine, counts)
     found = export(chosen, engine, counts)

@@ -63,7 +63,8 @@ JSON = (  # what pages do not print one by one: every --json is for machines
 )
 # `make report` and `make test` do the same from a bare clone.
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-INSTALL = r"python3 -m venv \.venv|pip install (?:-c constraints\.txt )?-e '\.\[(\w+)\]'"
+VENV = r"python3 -m venv \.venv"
+INSTALL = rf"{VENV}|(?:{VENV} && \.venv/bin/)?pip install (?:-c constraints\.txt )?-e '\.\[(\w+)\]'"
 
 
 def helps():

@@ -201,7 +201,7 @@ def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, refuse
     ("sweep quick.toml --store x --dry --scheduler local", "--dry-run makes no use of --scheduler"),
     ("plan model.gguf text.txt --check x --from y", "--check makes no use of TEXT, --from\n"),
     ("plan model.gguf text.txt --export kvpress", "--export makes no use of TEXT\n"),
-    ("plan model.gguf --export kvpress", "--export writes a plan that there is: give it as --from"),
+    ("plan model.gguf --export kvpress", "--export writes a plan, --from FILE, or one --method"),
     ("plan model.gguf text.txt --kl 1 --nearest", "--nearest belongs to --export\n"),
     ("substitute model.gguf text.txt --method x --retrieval --skip 9", "no use of --skip\n"),
     ("substitute model.gguf text.txt --plan x --budget 9 --layers 0", "no use of --budget, --lay"),
