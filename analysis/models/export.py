@@ -229,6 +229,7 @@ class Kvpress(Exporter):
     name = "kvpress"
     about = "evicts keys by the scores of its presses"
     by_layer = True
+    eager = True  # whether the nearest plan may have the press that needs eager attention
 
     def expression(self, method: Method) -> Expression:
         if isinstance(method, Exact):
@@ -266,14 +267,26 @@ class Kvpress(Exporter):
         return len({(said.words, said.keys, said.block) for said in layers}) == 1
 
     def counterpart(self, method: Method) -> Method | None:
-        return None if isinstance(method, Exact) else super().counterpart(method)
+        if isinstance(method, Exact) or (not self.eager and getattr(method, "by", "") == "h2o"):
+            return None
+        return super().counterpart(method)
+
+    def nearest(self, plan: Plan) -> Plan:
+        found = super().nearest(plan)
+        layers = [self.expression(method) for [method] in self._layers(found)]
+        self.eager = self._sizes_suit(layers)
+        return found if self.eager else super().nearest(plan)
+
+    def _sizes_suit(self, layers: list[Expression]) -> bool:
+        """Return whether all layers keep as many keys, or none needs eager attention."""
+        return len({said.keys for said in layers}) == 1 or EAGER not in {x.words for x in layers}
 
     def text(self, plan: Plan, layers: list[Expression], differences: Differences) -> str:
         kept: dict[str, dict[int, int]] = {}
         for layer, said in enumerate(layers):
             if said.keys is not None:
                 kept.setdefault(said.words, {})[layer] = said.keys
-        if EAGER in kept and len({said.keys for said in layers}) > 1:
+        if not self._sizes_suit(layers):
             raise ValueError(
                 f"{EAGER} needs attn_implementation='eager', where all layers keep as many keys"
             )

@@ -135,13 +135,16 @@ def _export(arguments: argparse.Namespace) -> int:
     if arguments.nearest:
         chosen = nearest(chosen, engine, counts)
     found = export(chosen, engine, counts)
+    with speaking(arguments.lang):
+        differences = plans.exported(found.differences, engine)
     if arguments.out is None:
         print(found.text, end="")
-    else:
-        with output_files.replacing(arguments.out) as temporary:
-            temporary.write_text(found.text, "utf-8")
-        if arguments.nearest:
-            chosen.write(arguments.out.with_name(f"{arguments.out.name}.plan.json"))
-    with speaking(arguments.lang):
-        print(plans.exported(found.differences, engine), file=sys.stderr)
+        print(differences, file=sys.stderr)
+        return 0
+    with output_files.replacing(arguments.out) as temporary:
+        temporary.write_text(found.text, "utf-8")
+    if arguments.nearest:
+        chosen.write(arguments.out.with_name(f"{arguments.out.name}.plan.json"))
+    print(differences)
+    print(arguments.out, file=sys.stderr)
     return 0

@@ -189,6 +189,15 @@ def test_nearest_plan_has_what_most_heads_of_a_layer_have():
     assert {layer for layer, _ in found.heads} == {1, 2}
 
 
+def test_nearest_plan_has_no_press_that_its_other_layers_exclude():
+    h2o = "columns(k=9, by='h2o')"
+    alike = nearest(plan((h2o, h2o, h2o, WINDOW), h2o, h2o), "kvpress", MODEL)
+    assert {str(method) for method in alike.heads.values()} == {h2o}
+    mixed = nearest(plan((h2o, h2o, h2o, WINDOW), SNAPKV, h2o), "kvpress", MODEL)
+    assert [str(mixed.heads[layer, 0]) for layer in range(3)] == [WINDOW, SNAPKV, SNAPKV]
+    export(mixed, "kvpress", MODEL)
+
+
 def test_nearest_code_has_as_many_bits_or_more():
     eden = "turboquant(bits=3, form='eden')"
     mixed = plan(f"rounded_values({eden}, bits=3)", eden, WINDOW)
