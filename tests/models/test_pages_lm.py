@@ -27,6 +27,7 @@ MODEL, TEXT = "my model v1.2 (最终)", "my text, v1.2 (最终).txt"
 SUBSTITUTE = 'expqk substitute MODEL_DIR TEXT --method "sink_window(k=32)"'
 PLAN = "expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json"
 GENERATE = "expqk generate MODEL_DIR --plan plan.json --prompt TEXT --compare"
+FOUR_BITS = '"rounded_values(quantised(bits=4), bits=4)"'
 PAGE = ("index.html", "report.md", "plan.json", "manifest.json")
 REPORT = ("index.html", "report.pdf", "report.md", "notes.md", "manifest.json")
 HEADS = " --heads 0.1,1.2"  # of 8, or of the 270 of SmolLM2
@@ -69,6 +70,14 @@ WITH_TORCH = {  # what a page prints: how it is run
     GENERATE: Run(" --max-tokens 64 --tokens 4", after=(PLAN,)),
     f"{GENERATE} --lang zh": Run(" --max-tokens 64 --tokens 4", after=(PLAN,)),
     "expqk plan MODEL_DIR --check plan.json": Run(after=(PLAN,)),
+    "expqk plan MODEL_DIR --from plan.json --export kvpress --nearest --out press.py": Run(
+        "", ("press.py", "press.py.plan.json"), r"press\.py", (PLAN,)
+    ),
+    f"expqk plan MODEL_DIR --export transformers --method {FOUR_BITS} --out cache.json": Run(
+        "", ("cache.json",), r"cache\.json"
+    ),
+    "expqk plan MODEL_DIR --export llama.cpp --method "
+    '"rounded_values(quantised(group=32), group=32)"': Run(says=r"llama\.cpp differs from .*"),
     "expqk plan MODEL_DIR TEXT --from plan.json --budget 2048 --out cheaper.json": Run(
         FEW, ("cheaper.json",), r"cheaper\.json", (PLAN,)
     ),
@@ -144,6 +153,8 @@ def settled(shell, printed, says=""):
 def test_a_command_does_what_the_page_says(printed, shell):
     if shell.model != "tiny" and printed in LONG:
         pytest.skip("it differs from another by a name")
+    if shell.model == "tiny" and ("llama.cpp" in printed or "kvpress" in printed):
+        pytest.skip("its heads are narrower than a block, and its plan evicts nothing")
     settled(shell, printed, WITH_TORCH[printed].says)
     for name in WITH_TORCH[printed].files:
         assert (shell.folder / name).stat().st_size > 0, name
