@@ -9,6 +9,7 @@ import itertools
 import naive
 import numpy as np
 import pytest
+from refusals import refuses
 
 from approx import Mask, parse
 from approx.combinations.designs.by_size import Multinomial, PoissonSampling, Systematic, inclusion
@@ -295,11 +296,8 @@ def test_bounds_of_pages_are_sizes():
 def test_sizes_are_checked():
     with pytest.raises(TypeError, match=r'must be "bound" or approx\.combinations'):
         Sampled(k=2, design="poisson", sizes=[1.0])
-    with pytest.raises(ValueError, match="leave out shared"):
-        Sampled(k=2, design="poisson", sizes="bound", shared=True)
-    with pytest.raises(ValueError, match="sizes must be > 0, got 0"):
-        Sizes([1.0, 0.0])
-    with pytest.raises(ValueError, match="sizes belong to systematic, poisson, multinomial"):
-        Sampled(k=2, sizes=Sizes([1.0]))
+    refuses("leave out shared", Sampled, k=2, design="poisson", sizes="bound", shared=True)
+    refuses("sizes must be > 0, got 0", Sizes, [1.0, 0.0])
+    refuses("sizes belong to systematic, poisson, multinomial", Sampled, k=2, sizes=Sizes([1.0]))
     with pytest.raises(ValueError, match="one per key, 6, got 1"):
         Sampled(k=2, design="poisson", sizes=Sizes([1.0])).approximate(Q, K)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from hypothesis import given, strategies as st
+from refusals import refuses
 from small import hiding
 
 from approx import Mask, parse
@@ -40,8 +41,7 @@ def intervals(draw, ordered=False):
     ([0], [1], 0, "l must be >= 1, got 0"),
 ])  # fmt: skip
 def test_intervals_that_no_query_can_have(first, stop, l, message):
-    with pytest.raises(ValueError, match=message):
-        Mask(first, stop, l)
+    refuses(message, Mask, first, stop, l)
 
 
 @pytest.mark.parametrize("bad", [[0.0], 0, [[0]], [], [True], ["0"], [None], [10**30], None])
@@ -54,15 +54,12 @@ def test_bounds_that_are_no_integers(bad):
 def test_sizes_that_are_none():
     for make in (Mask.full, Mask.causal, lambda n, l: Mask.window(n, l, 1)):
         for n, l in ((0, 3), (3, 0), (-1, 3)):
-            with pytest.raises(ValueError, match="must be >= 1"):
-                make(n, l)
+            refuses("must be >= 1", make, n, l)
         with pytest.raises(TypeError, match="n must be an integer"):
             make(2.0, 3)
     for make in (Mask.causal, lambda n, l: Mask.window(n, l, 2)):
-        with pytest.raises(ValueError, match="n of l positions, so n must be <= l, got 3"):
-            make(3, 2)
-    with pytest.raises(ValueError, match="width must be >= 1, got 0"):
-        Mask.window(2, 3, 0)
+        refuses("n of l positions, so n must be <= l, got 3", make, 3, 2)
+    refuses("width must be >= 1, got 0", Mask.window, 2, 3, 0)
     with pytest.raises(TypeError, match="looks_back must be True or False, got 1"):
         Mask([0], [1], 1, looks_back=1)
 
@@ -228,8 +225,7 @@ def test_queries_that_are_taken_keep_their_positions():
         alone = method.approximate(q[picked], k, mask=Mask.full(40, 40).take(picked))
         np.testing.assert_array_equal(alone.to_dense(), whole[picked])
     for places, match in (([1, 2, 3], "one entry per query"), ([0, 60, 1, 2], "must lie in")):
-        with pytest.raises(ValueError, match=match):
-            Mask(part.first, part.stop, 60, places=places)
+        refuses(match, Mask, part.first, part.stop, 60, places=places)
 
 
 @pytest.mark.kernel

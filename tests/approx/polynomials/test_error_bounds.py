@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from refusals import refuses
 from small import few
 
 from approx.polynomials import error_bounds
@@ -180,10 +181,8 @@ def test_degrees_whose_errors_are_nothing_or_not_to_be_found():
         for n in (2**20, 2**53):
             for norm in error_bounds.NORMS:
                 assert error_bounds.sup_error(method, n, 1.0, norm) == 0
-        with pytest.raises(ValueError, match="n must be <= 16384, got 1048576"):
-            error_bounds.sup_error(method, 2**20, 1e6)
-    with pytest.raises(ValueError, match="n must be <= 9007199254740992"):
-        error_bounds.error_bound("taylor", 2**53 + 1, 1.0)
+        refuses("n must be <= 16384, got 1048576", error_bounds.sup_error, method, 2**20, 1e6)
+    refuses("n must be <= 9007199254740992", error_bounds.error_bound, "taylor", 2**53 + 1, 1.0)
 
 
 @pytest.mark.parametrize(("n", "B"), [(5, 800.0), (2500, 800.0), (3700, 1000.0)])
@@ -248,5 +247,4 @@ def test_the_theorem_on_matrices(d, B, epsilon, seed):
 ])  # fmt: skip
 def test_bad_arguments(arguments, message):
     for f in (error_bounds.error_bound, error_bounds.sup_error):
-        with pytest.raises(ValueError, match=message):
-            f(*arguments)
+        refuses(message, f, *arguments)

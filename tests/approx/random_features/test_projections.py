@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 from hypothesis import example, given, strategies as st
+from refusals import refuses
 from scipy.special import factorial, poch
 from small import few, summand
 
@@ -71,8 +72,7 @@ def test_moment_matching_needs_more_frequencies_than_coordinates():
                  "hyperbolic(m=8{})", "angular_hybrid(m=32{})"):  # fmt: skip
         method = parse(spec.format(", projection='moment_matched'"))
         for use, Q in ("approximate", x), ("moments", x), ("covariance", x[:1]):
-            with pytest.raises(ValueError, match=r"needs m >= \d+ at width 4, got \d+"):
-                getattr(method, use)(Q, x)
+            refuses(r"needs m >= \d+ at width 4, got \d+", getattr(method, use), Q, x)
         assert least_size(method, 4) == 5 * method.sized_by.step
     for template, one in (("positive(projection='moment_matched')", 1),
                           ("angular_hybrid(projection='moment_matched')", 8)):  # fmt: skip
@@ -256,8 +256,7 @@ def test_log_cosh(x):
 
 @pytest.mark.parametrize("weights", [[0.5], [0.5, 0.6], [1.5, -0.5]])
 def test_fixed_weights_are_as_many_not_negative_and_sum_to_one(weights):
-    with pytest.raises(ValueError, match="weights must be 2 numbers >= 0 with sum 1, got"):
-        Fixed([[1.0], [-1.0]], weights)
+    refuses("weights must be 2 numbers >= 0 with sum 1, got", Fixed, [[1.0], [-1.0]], weights)
 
 
 def test_names():
@@ -266,8 +265,7 @@ def test_names():
     for name, projection in PROJECTIONS.items():
         assert parse("positive").__class__(projection=projection).projection == name
     assert Antithetic().blocks(5, 2) == [(2, 2), (1, 1)]
-    with pytest.raises(ValueError, match="directions must be one of orthogonal, iid"):
-        Regularized("simplex")
+    refuses("directions must be one of orthogonal, iid", Regularized, "simplex")
 
 
 def test_independent_frequencies_have_no_covariance():

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from approx.estimate import exact
 from approx.textbook.attention import (
@@ -186,13 +187,10 @@ SHAPES = r"Q and K must be \(…, n, d\)"
     ],
 )  # fmt: skip
 def test_refusals(use, message):
-    with pytest.raises(ValueError, match=message):
-        use()
+    refuses(message, use)
 
 
 @pytest.mark.parametrize("use", [nadaraya_watson, regression_logits, relu_squared])
 def test_what_no_kernel_of_points_takes(use):
-    with pytest.raises(ValueError, match="must be representable in float64, got entries up to"):
-        use([[1e200]], [[1.0]])
-    with pytest.raises(ValueError, match=SHAPES):
-        use([1.0], [1.0])
+    refuses("must be representable in float64, got entries up to", use, [[1e200]], [[1.0]])
+    refuses(SHAPES, use, [1.0], [1.0])
