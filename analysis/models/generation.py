@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import os
 import time
 import weakref
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.costs.budget import cost
 from analysis.models import checkpoints
 from analysis.models.attention_hook import (
     CACHE_NAMES,
@@ -34,7 +34,7 @@ from analysis.models.head_caches import (
     EXACT,
     HeadCaches,
     after_prompt,
-    group_prices,
+    in_groups,
     prompt_length,
 )
 from analysis.models.language_model import HeadIndex, LanguageModel
@@ -580,10 +580,8 @@ def _layer_kind() -> Any:
             caches, n = self.rows[0], self.seen
             d, c = caches.caches[0].d, caches.caches[0].c
             mask = looking_back(n, n, self.window)
-            prices = group_prices(caches.methods, Shape(n, n, d, c, mask, group=caches.group))
-            read = sum(
-                math.nan if x is None or x.bytes_read is None else x.bytes_read for x in prices
-            )
+            shape = Shape(n, n, d, c, mask, caches.group)
+            read = sum(cost(*one, "bytes_read") for one in in_groups(caches.methods, shape))
             numbers, code_bytes = caches.storage
             kv, tokens = len(self.methods) // caches.group, min(n, self.window or n)
             return _row(read, numbers, code_bytes, 2 * kv * tokens * (d + c))

@@ -36,7 +36,7 @@ from approx import Method, checks, parse
 from approx.checks import Array
 from approx.decoding.cache import Cache, storage
 from approx.decoding.keys import AllKeys
-from approx.method.prices import Price, Shape, price_at
+from approx.method.prices import Shape
 
 EXACT = parse("exact()")
 SETTINGS = "rows", "prompt"
@@ -64,25 +64,25 @@ def prompt_length(setting: str, prompt_tokens: int | None, tokens: int, default:
     return checks.integer("prompt_tokens", chosen, least=1, most=tokens)
 
 
-def group_prices(methods: Sequence[Method], shape: Shape) -> list[Price | None]:
-    """Return the prices of a layer's heads: one for each method of each group that shares keys.
+def in_groups(methods: Sequence[Method], shape: Shape) -> list[tuple[Method, Shape]]:
+    """Return each method of each group of a layer's heads, with the shape of its price.
 
-    A price is that of the heads of a group which a method computes, together. It is None if it
-    depends on the inputs.
+    The heads of a group that a method computes share the keys, and have one price.
 
     Examples
     --------
+    >>> from approx.method.prices import price_at
     >>> four, six = (parse(f"sink_window(k={k})") for k in (4, 6))
-    >>> prices = group_prices([four, four, four, six], Shape(9, 9, 8, 8, group=2))
-    >>> [price.reads for price in prices]
-    [64.0, 64.0, 96.0]
+    >>> layer = in_groups([four, four, four, six], Shape(9, 9, 8, 8, group=2))
+    >>> [(method.k, one.group, price_at(method, one).reads) for method, one in layer]
+    [(4, 2, 64.0), (4, 1, 64.0), (6, 1, 96.0)]
     """
-    found: list[Price | None] = []
+    found = []
     for first in range(0, len(methods), shape.group):
         mine = methods[first : first + shape.group]
         counts, named = Counter(map(str, mine)), {str(method): method for method in mine}
         for spec, count in counts.items():
-            found.append(price_at(named[spec], dataclasses.replace(shape, group=count)))
+            found.append((named[spec], dataclasses.replace(shape, group=count)))
     return found
 
 

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ import numpy as np
 
 from analysis.inputs import Head, Heads
 from analysis.models.attention_hook import Call
-from analysis.models.head_caches import after_prompt, prompt_length
+from analysis.models.head_caches import EXACT, after_prompt, prompt_length
 from analysis.models.language_model import HOOKED, HeadIndex, LanguageModel
 from analysis.runs import engines, tasks
 from analysis.runs.seeds import seed_sequence
@@ -234,6 +234,7 @@ class Passage:
         self.jobs = checks.integer("jobs", every if jobs is None else jobs, least=1)
         memory.keep()
         self.positions = np.arange(self.skip, n)
+        self._step: Callable[[], None] = _no_step
         self.states: list[Any] = []
         self.shapes: list[Shape] = []
         self.check(self.heads)
@@ -249,6 +250,15 @@ class Passage:
                 self._logits[rows] = model.logits(self.ids, self.states[-1], self.positions[rows])
                 self._log_sums[rows] = self._logits[rows].double().logsumexp(1)
         self.surprisal = self._surprisal(slice(0, None), self._logits, self._log_sums.numpy())
+
+    @contextmanager
+    def watched(self, step: Callable[[], None]) -> Iterator[None]:
+        """Call a function with each layer of a pass with replaced heads, or of errors of heads."""
+        self._step, before = step, self._step
+        try:
+            yield
+        finally:
+            self._step = before
 
     def with_heads(self, heads: Replacements) -> Passage:
         """Return a passage of the same text with these heads in place; without heads, self."""
@@ -307,6 +317,8 @@ class Passage:
             return self._output(call, mine, found if errors else None)
 
         def watch(layer: int, state: Any) -> None:
+            if layer < self.model.layers:
+                self._step()
             own = self.states[layer][0, self.skip :].double()
             residual[layer] = (state[0, self.skip :].double() - own).norm() / own.norm()
 
@@ -325,6 +337,7 @@ class Passage:
         self.check(heads)
         found: dict[HeadIndex, dict[str, float]] = {}
         for layer in sorted({layer for layer, _ in heads}):
+            self._step()
             x = self.inputs(layer)
             mine = {pair: method for pair, method in heads.items() if pair[0] == layer}
             for pair, (_, error) in self._computed(x, mine, errors=True).items():
@@ -486,6 +499,8 @@ class Passage:
         if not all(torch.isfinite(x).all() for x in (call.q, call.k, call.v)):
             return torch.full_like(call.output(), torch.nan)  # an earlier layer overflowed
         x = call.inputs(self.model.name)
+        if found is None:  # exact heads are those of the model
+            mine = {head: method for head, method in mine.items() if method != EXACT}
         whole = len(mine) == self.model.heads
         output = (
             torch.empty(1, x.n, len(x.q), x.v.shape[-1], dtype=call.q.dtype)
@@ -540,6 +555,10 @@ class Passage:
         chosen = logits[np.arange(len(following)), following].double().numpy()
         found: Array = log_sums[: len(following)] - chosen
         return np.where(np.isfinite(found), found, np.inf)
+
+
+def _no_step() -> None:
+    """Do nothing, which unlike a lambda can be pickled."""
 
 
 def _last(head: Head, first: int) -> Head:

@@ -1,22 +1,28 @@
 """The effect of cheaper attention on a language model: some heads by methods, the rest exact.
 
 `substitute` runs a local model once for each of several methods or plans. It returns one table with
-the KL of the next token, the perplexity, and the errors of heads and layers. To keep a model loaded
-between calls, use `analysis.models.replacement`.
+the KL of the next token, the perplexity, the bytes that are read and held, and the errors of heads
+and layers. To keep a model loaded between calls, use `analysis.models.replacement`.
 """
 
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from tqdm import tqdm
 
-from analysis.costs.budget import KEYS, amount_text, price_of_keys
+from analysis.costs.budget import KEYS, amount_text, cost, held, price_of_keys
+from analysis.costs.candidates import rivals
 from analysis.models import checkpoints
 from analysis.models.checkpoints import Place
+from analysis.models.cost_curves import METHODS
+from analysis.models.forecast import Forecast
+from analysis.models.head_caches import EXACT, after_prompt, in_groups
 from analysis.models.language_model import HeadIndex, LanguageModel
 from analysis.models.plan import Plan, check_weights, other_model
 from analysis.models.replacement import (
@@ -30,29 +36,36 @@ from analysis.models.replacement import (
 from analysis.runs.store import Store
 from analysis.sweeps import table
 from approx import Method, checks, parse
-from approx.method.prices import price_at
+from approx.checks import Array
+from approx.method.prices import BITS
 from approx.method.tags import AUTOREGRESSIVE, ORACLE
+
+LENGTHS = 4096, 32768, 131072  # tokens after which the memory of a cache is given
+MORE = "columns(by='tova')", "pages(size=8, current=True)"  # by default, beside those of `plan`
+AFTER_PROMPT = "columns(by='snapkv', recent=8, window=16)", "columns(by='key_norm', recent=8)"
+ESTIMATES = "kl", "same_top_1", "perplexity"  # with standard errors
 
 
 def substitute(
     model_dir: str | os.PathLike[str],
     text: str | os.PathLike[str],
-    choices: Method | Plan | Sequence[Method | Plan] | Mapping[str, Method | Plan],
+    choices: Method | Plan | Sequence[Method | Plan] | Mapping[str, Method | Plan] | None = None,
     *,
     heads: Sequence[HeadIndex] | None = None,
     layers: Sequence[int] | None = None,
     budget: float | None = None,
-    currency: str = "stored",
+    currency: str = "bytes_read",
     max_tokens: int = 512,
     skip: int | None = None,
     setting: str = "rows",
     prompt_tokens: int | None = None,
-    errors: bool = True,
+    errors: bool = False,
     dtype: str = "float32",
     seed: int = 0,
     jobs: int | None = None,
     scheduler: Any = None,
     progress: bool = False,
+    announce: Callable[[float], None] | None = None,
     finished: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
     """Return the damage to a local language model whose heads are computed by methods.
@@ -63,21 +76,22 @@ def substitute(
         A folder in the format of Hugging Face, or a GGUF file, see `LanguageModel.open`.
     text : path
         A UTF-8 file; its first tokens are read.
-    choices : Method or Plan, or a sequence of them, or a mapping from their labels
+    choices : Method or Plan, or a sequence of them, or a mapping from their labels; optional
         One run for each. A method computes all ``heads``, a plan its own heads. The label of a
-        template that the budget fills is the filled spec.
+        template that the budget fills is the filled spec. By default `usual`: methods that
+        decoding can run, beside keys and values in few bits and exact ones.
     heads, layers : sequence of (layer, head), sequence of int; optional
         The heads that methods compute, or the layers in which methods compute all heads; not both.
     budget : float, optional
-        The largest cost per query; templates are filled to it. By default the cost of 32 exact
-        keys.
+        The largest cost, in bytes and numbers read that of a group of heads which share keys;
+        templates are filled to it. By default the cost of 32 exact keys.
     currency : {"stored", "reads", "multiply_adds", "bytes", "bytes_read"}
     max_tokens : int
         The text is cut to ``max_tokens`` tokens.
     skip, setting, prompt_tokens
         As for `Passage`: which positions count, and whether the prompt is read exactly.
     errors : bool
-        Whether to measure the errors of heads, which takes as long as everything else.
+        Whether to measure the errors of heads, which takes longer than everything else.
     dtype : {"float32", "float64"}
         The dtype of the model and of the estimates.
     seed, jobs
@@ -85,7 +99,9 @@ def substitute(
     scheduler : str or distributed.Client, optional
         A Dask cluster whose tasks are the runs, see `analysis.sweeps.sweep.sweep`.
     progress : bool
-        Whether to show a bar on stderr.
+        Whether to show a bar of layers on stderr.
+    announce : callable, optional
+        Called with the expected seconds, if they are many; see `Forecast`. Not with a scheduler.
     finished : path, optional
         A folder that keeps the numbers of each run, so that a stopped call can resume.
 
@@ -95,10 +111,17 @@ def substitute(
         One row per number, in the columns of `analysis.sweeps.table`; `by_run` has one row per
         run.
 
-        - Of the whole model (layer and head are −1): ``kl``, ``same_top_1``, ``perplexity``,
-          ``exact_perplexity``; ``heads``, the number of replaced heads; ``oracle_heads``, those by
-          methods that need all logits; ``future_heads``, those by methods that read later tokens;
-          ``reads_share``, the reads of a new query as a share of exact attention's; ``seconds``
+        - Of the whole model (layer and head are −1): ``kl``, ``kl_median``, ``kl_99``, the 99 %
+          quantile, and ``kl_largest``; ``same_top_1``; ``perplexity``, ``exact_perplexity``, and
+          ``surprisal_correlation``, between both models over positions; ``first_position`` that
+          counts, and ``prompt_tokens``, 0 in the setting ``rows``; ``heads``, the number of
+          replaced heads; ``oracle_heads``, those by methods that need all logits;
+          ``future_heads``, those by methods that read later tokens; ``seconds``
+        - Of a group of heads that share keys, as a mean over all groups of the model, after the
+          last token: ``bytes_read`` for a new query, and ``bytes`` held; ``exact_bytes_read``;
+          ``bytes_read_share`` of it. Of all groups together: ``bytes_4096`` and so on, held after
+          so many tokens (with a prompt of the same share); ``exact_bytes_4096`` and so on;
+          ``bytes_of_keys``, which 32 exact keys read
         - Of a layer: ``residual_relative_error`` of the state after it
         - Of a head: ``attention_tv`` and ``output_relative_error``, with the prefix ``own_`` at the
           head's inputs in the model itself, and ``drifted_`` at its inputs with the other heads
@@ -110,7 +133,8 @@ def substitute(
         The model cannot be used, it lacks a head, a plan is for another model, a template has no
         size that fits the budget, or a method is undefined under the mask.
     """
-    one = isinstance(choices, Method | Plan)
+    one, default = isinstance(choices, Method | Plan), choices is None
+    choices = [] if choices is None else choices
     named = choices if isinstance(choices, Mapping) else _named([choices] if one else choices)  # type: ignore[list-item, arg-type]
     for choice in named.values():
         checks.instance("every choice", choice, (Method, Plan), "a method or a plan")  # type: ignore[arg-type]
@@ -126,8 +150,12 @@ def substitute(
         model, ids, skip=skip, setting=setting, prompt_tokens=prompt_tokens, seed=seed, jobs=jobs
     )
     runs = {}
-    if budget is None and any(isinstance(x, Method) and x.is_template for x in named.values()):
+    templates = any(isinstance(x, Method) and x.is_template for x in named.values())
+    if budget is None and (default or templates):
         budget = price_of_keys(KEYS, passage.inputs(0).at(0, 0), currency)
+    if default:
+        assert budget is not None
+        named = _named(usual(passage, budget, currency))
     for label, choice in named.items():
         if isinstance(choice, Plan):
             runs[label] = heads_of_plan(passage, choice)
@@ -135,7 +163,7 @@ def substitute(
         sized = choice if budget is None else fill_to_budget(passage, choice, budget, currency)
         runs[str(sized) if choice.is_template else label] = passage.everywhere(sized, heads)
     found = measure(
-        passage, runs, errors=errors, progress=progress, scheduler=scheduler,
+        passage, runs, errors=errors, progress=progress, announce=announce, scheduler=scheduler,
         done=None if finished is None else Store(finished),
     )  # fmt: skip
     found["budget"] = -1.0 if budget is None else float(budget)
@@ -157,6 +185,19 @@ def fill_to_budget(
     return sized
 
 
+def usual(passage: Passage, budget: float, currency: str = "bytes_read") -> list[Method]:
+    """Return rivals at their own price, and methods that decoding can run, filled to a budget.
+
+    Those that fit at no size are left out.
+    """
+    more = AFTER_PROMPT if passage.prompt else ()
+    known: list[Method] = []
+    for method in (*rivals(), *(parse(spec) for spec in (*METHODS, *MORE, *more))):
+        sized = method.within(budget, currency=currency, **passage.shapes[0].given)
+        known += [method if not method.is_template else sized]  # type: ignore[list-item]
+    return list(dict.fromkeys(method for method in known if method is not None))
+
+
 def heads_of_plan(passage: Passage, plan: Plan) -> Replacements:
     """Return the heads of a plan; raise ValueError if it is for another model."""
     if why := other_model(plan, {passage.model.name}):
@@ -169,16 +210,31 @@ def measure(
     passage: Passage,
     runs: Mapping[str, Replacements],
     *,
-    errors: bool = True,
+    errors: bool = False,
     progress: bool = False,
+    announce: Callable[[float], None] | None = None,
     scheduler: Any = None,
     done: Store | None = None,
 ) -> pd.DataFrame:
     """Return the table of `substitute` for an existing passage, with one run per label."""
-    found = outcomes(
-        [Damage(passage.digest, heads, errors) for heads in runs.values()],
-        passage, scheduler=scheduler, store=done, progress=progress,
-    )  # fmt: skip
+    passes = [Damage(passage.digest, heads, errors) for heads in runs.values()]
+    if scheduler is not None:
+        found = outcomes(passes, passage, scheduler=scheduler, store=done, progress=progress)
+    else:
+        layers = sum(
+            (1 + errors) * passage.model.layers
+            for key in {one.key for one in passes}
+            if done is None or not done.done(key)
+        )
+        forecast = Forecast(layers, announce)
+        with tqdm(total=layers, unit=" layers", disable=not progress, leave=False) as bar:
+
+            def step() -> None:
+                bar.update()
+                forecast.add(1)
+
+            with passage.watched(step):
+                found = outcomes(passes, passage, store=done)
     every = []
     for label, rows in zip(runs, found):
         for layer, head, metric, value, stderr in rows:
@@ -194,7 +250,7 @@ def by_run(found: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``method``; every number of the whole model under its name; ``kl_stderr``,
+        ``method``; every number of the whole model and of groups under its name; ``kl_stderr``,
         ``same_top_1_stderr`` and ``perplexity_stderr``; the mean errors of the replaced heads; and
         ``residual_relative_error`` after the last layer.
     """
@@ -202,7 +258,7 @@ def by_run(found: pd.DataFrame) -> pd.DataFrame:
     for label, part in found.groupby("method", sort=False):
         whole = part[part.layer < 0].set_index("metric")
         row: dict[Any, Any] = {"method": label} | dict(whole.value.items())
-        for name in ("kl", "same_top_1", "perplexity"):
+        for name in ESTIMATES:
             row[f"{name}_stderr"] = whole.stderr[name]
         row |= dict(part[part["head"] >= 0].groupby("metric").value.mean().items())
         behind = part[part.metric == "residual_relative_error"]
@@ -211,23 +267,29 @@ def by_run(found: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def reads_share(passage: Passage, heads: Replacements) -> float:
-    """Return the reads of a new query as a share of exact attention's, over all heads.
+def costs(passage: Passage, heads: Replacements) -> dict[str, float]:
+    """Return the bytes of `substitute` that are read and held, with some heads replaced.
 
-    It is NaN if the price of a method is not known. Reads that a group of heads could share count
-    for each head, in both terms.
+    They are NaN if the price of a method is not known.
     """
-    exact = parse("exact()")
-    total = part = 0.0
-    for layer, shape in enumerate(passage.shapes):
-        whole = price_at(exact, shape)
-        assert whole is not None
-        assert whole.reads is not None
-        for head in range(passage.model.heads):
-            total += whole.reads
-            price = whole if (layer, head) not in heads else price_at(heads[layer, head], shape)
-            part += math.nan if price is None or price.reads is None else price.reads
-    return part / total
+    groups = passage.model.layers * passage.model.heads // passage.shapes[0].group
+    found: dict[str, float] = {}
+    for prefix, replaced in (("", heads), ("exact_", {})):
+        now, later = [], []
+        for layer, shape in enumerate(passage.shapes):
+            mine = [replaced.get((layer, head), EXACT) for head in range(passage.model.heads)]
+            every = in_groups(mine, shape)
+            now += [(after_prompt(method, passage.prompt), one) for method, one in every]
+            later += every
+        for currency in ("bytes_read", "bytes"):
+            found[prefix + currency] = sum(cost(*one, currency) for one in now) / groups
+        for tokens in LENGTHS:
+            prompt = tokens * passage.prompt // len(passage.ids)
+            found[f"{prefix}bytes_{tokens}"] = sum(
+                held(after_prompt(method, prompt), one, tokens) for method, one in later
+            )
+    found["bytes_read_share"] = found["bytes_read"] / found["exact_bytes_read"]
+    return found | {"bytes_of_keys": BITS // 8 * KEYS * (shape.d + shape.c)}
 
 
 def _named(choices: Sequence[Method | Plan]) -> dict[str, Method | Plan]:
@@ -262,15 +324,21 @@ class Damage(Pass):
         ):
             value, stderr = perplexity(surprisal), Estimated.from_positions(surprisal).stderr
             whole[name] = value, value * stderr  # to first order
-        methods = self.heads.values()
-        for name, value in (
-            ("heads", len(methods)),
-            ("oracle_heads", sum(ORACLE in method.tags for method in methods)),
-            ("future_heads", sum(AUTOREGRESSIVE not in method.tags for method in methods)),
-            ("reads_share", reads_share(passage, self.heads)),
-            ("seconds", seconds),
-        ):
-            whole[name] = value, math.nan
+        methods = [after_prompt(method, passage.prompt) for method in self.heads.values()]
+        numbers = {
+            "kl_median": _quantile(done.kl, 0.5),
+            "kl_99": _quantile(done.kl, 0.99),
+            "kl_largest": float(done.kl.max()),
+            "surprisal_correlation": _correlation(passage.surprisal, done.surprisal),
+            "first_position": passage.skip,
+            "prompt_tokens": passage.prompt,
+            "heads": len(methods),
+            "oracle_heads": sum(ORACLE in method.tags for method in methods),
+            "future_heads": sum(AUTOREGRESSIVE not in method.tags for method in methods),
+            **costs(passage, self.heads),
+            "seconds": seconds,
+        }
+        whole |= {name: (float(value), math.nan) for name, value in numbers.items()}
         rows = [(-1, -1, name, *number) for name, number in whole.items()]
         rows += [
             (layer, -1, "residual_relative_error", float(error), math.nan)
@@ -282,3 +350,15 @@ class Damage(Pass):
             for where, named in errors.items()
             for name, error in named.items()
         ]
+
+
+def _quantile(x: Array, share: float) -> float:
+    with np.errstate(invalid="ignore"):  # of two infinite numbers
+        found = float(np.quantile(x, share))
+    return math.inf if math.isnan(found) else found
+
+
+def _correlation(x: Array, y: Array) -> float:
+    if not (len(x) > 1 and np.isfinite(x).all() and np.isfinite(y).all() and x.std() and y.std()):
+        return math.nan
+    return float(np.corrcoef(x, y)[0, 1])

@@ -3,46 +3,61 @@
 import argparse
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from analysis.costs.allocation import undominated
 from analysis.costs.candidates import NEEDS
 from analysis.models import checkpoints, replacement
 from analysis.models.checkpoints import Place
 from analysis.models.language_model import LanguageModel
 from analysis.models.plan import Plan, check_weights
 from analysis.models.retrieval import retrieval
-from analysis.models.substitute import by_run, substitute
+from analysis.models.substitute import LENGTHS, by_run, substitute
 from approx import Method, parse
 from figures.command import options
 from figures.show import retrieval as facts
+from figures.show.scarcity import sentences
 from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import mark, speaking, tr
 
 EXAMPLES = ('expqk substitute MODEL_DIR TEXT --method "sink_window(k=32)"',)
 HEADS = (
-    mark("KL"), mark("perplexity"), mark("same"), mark("tv own"), mark("drifted"), mark("reads"),
-    mark("status"), mark("method"),
+    mark("KL"), mark("median"), mark("99%"), mark("largest"), mark("same"), mark("perplexity"),
+    mark("bytes read"), mark("method"),
 )  # fmt: skip
-USES = mark("runnable"), mark("all logits"), mark("future")
+LINE = (
+    mark("bytes read"), mark("of exact"), mark("bytes held"), "4k", "32k", "128k", mark("KL"),
+    mark("method"),
+)  # fmt: skip
+ERRORS = (
+    mark("tv own"), mark("drifted"), mark("output own"), mark("drifted"), mark("residual"),
+    mark("method"),
+)  # fmt: skip
+FUTURE = mark("future")
+MEMORY = [f"bytes_{tokens}" for tokens in LENGTHS]
+OF_HEADS = [f"{what}_{name}" for name in replacement.ERRORS for what in ("own", "drifted")]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser, "a UTF-8 text file")
-    options.add(parser, "method", default=[], help="one run for each; repeatable")
+    about = "one run for each; repeatable [keys in few bits, H2O, windows, and what may beat them]"
+    options.add(parser, "method", default=[], help=about)
     parser.add_argument(
         "--plan", action="append", default=[], type=Path, metavar="FILE", help="one run for each"
     )
     options.add(parser, "budget", "currency")
     options.add_kept(parser, "computed by --method [all]")
     options.add(parser, "max-tokens")
-    about = "number of first positions that are read but not measured [64]"
-    parser.add_argument("--skip", type=int, default=64, metavar="N", help=about)
-    about = "do not measure the errors of heads: takes half the time"
-    parser.add_argument("--no-errors", dest="errors", action="store_false", help=about)
+    options.add(parser, "setting", "prompt-tokens")
+    about = "number of first positions that are read but not measured [64; the prompt]"
+    parser.add_argument("--skip", type=int, metavar="N", help=about)
+    about = "also measure the errors of heads, which takes longer than everything else"
+    parser.add_argument("--errors", action="store_true", help=about)
     about = "number type of the model [float32]"
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32", help=about)
     about = "instead: are facts found that stand in TEXT at five depths, of 512, 1024, … tokens"
@@ -51,16 +66,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chat", action="store_true", help=about)
     options.add(parser, "lang", "seed", "jobs", "scheduler")
     options.add(parser, "json", help="one object per run")
-    about = "folder that keeps each run; a stopped command continues there"
+    about = "folder that keeps each run, where a stopped command continues, and gets a figure"
     options.add(parser, "out", help=about)
 
 
 def run(arguments: argparse.Namespace) -> int:
     checkpoints.texts(arguments.model, arguments.text)
-    if not (arguments.method or arguments.plan):
-        raise ValueError("give at least one --method SPEC or --plan FILE")
     of_methods = "heads", "layers", "budget", "currency"
-    idle = "heads", "layers", "skip", "errors", "scheduler"
+    idle = "heads", "layers", "skip", "errors", "scheduler", "prompt_tokens"
     options.refuse_idle(arguments, "retrieval", *idle)
     if arguments.chat and not arguments.retrieval:
         raise ValueError("--chat is for --retrieval: the text itself is read as it is")
@@ -73,14 +86,20 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.retrieval:
         return _retrieval(arguments, choices, how)
     how |= options.keywords(
-        arguments, "heads", "layers", "budget", "currency", "skip", "errors", "dtype", "scheduler"
-    )
-    found = substitute(arguments.model, arguments.text, choices, **how)
+        arguments, "heads", "layers", "budget", "currency", "skip", "setting", "prompt_tokens",
+        "errors", "dtype", "scheduler",
+    )  # fmt: skip
     with speaking(arguments.lang):
+        announce = options.announce
+        found = substitute(
+            arguments.model, arguments.text, choices or None, **how, announce=announce
+        )
+        if arguments.out is not None:
+            draw(by_run(found), arguments.out)
         if arguments.json:
             print(options.as_json(objects(found)))
         else:
-            print(_text(found, arguments.text.name, arguments.skip))
+            print(_text(found, arguments.text.name))
     return 0
 
 
@@ -90,7 +109,7 @@ def _retrieval(
     plans = [x for x in choices.values() if isinstance(x, Plan)]
     check_weights(plans, [Place.from_path(arguments.model)])
     model = LanguageModel.open(arguments.model, dtype=arguments.dtype)
-    how |= options.keywords(arguments, "budget", "currency", "chat")
+    how |= options.keywords(arguments, "budget", "currency", "chat", "setting")
     words = checkpoints.read(arguments.text)
     found = retrieval(model, words, choices, announce=options.announce, **how)
     with speaking(arguments.lang):
@@ -116,12 +135,35 @@ def objects(found: pd.DataFrame) -> list[dict[str, Any]]:
     return every
 
 
-def _text(found: pd.DataFrame, name: str, skip: int = replacement.SKIP) -> str:
-    """Return a line a run, what its columns mean, and what follows in plain words."""
+def _text(found: pd.DataFrame, name: str) -> str:
+    """Return a line a run, the line of the best, what columns mean, and what follows from them."""
     rows = by_run(found)
-    lines = [tuple(map(tr, HEADS)), *map(_line, rows.itertuples())]
-    said = paragraphs([*_legend(found, rows, name, skip), *_results(rows)])
-    return f"{aligned(lines, cut=-1)}\n\n{said}"
+    tables = [aligned([tuple(map(tr, HEADS)), *map(_line, rows.itertuples())], cut=-1)]
+    tables.append(paragraphs(_legend(found, rows, name)))
+    if set(OF_HEADS) <= set(rows):
+        tables += [aligned([tuple(map(tr, ERRORS)), *map(_errors, rows.itertuples())], cut=-1)]
+        tables.append(paragraphs([_of_heads()]))
+    if len(best := best_rows(rows)) > 1:
+        lines = [tuple(map(tr, LINE)), *map(_best, best.itertuples())]
+        tables += [aligned(lines, cut=-1), paragraphs(_results(rows, found))]
+    return "\n\n".join(tables)
+
+
+def best_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs that can be run and that nothing cheaper beats, and exact attention."""
+    return undominated(_measured(rows))
+
+
+def _measured(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs that can be run and whose price is known, with exact attention."""
+    runs = rows[[use(row) == "runnable" for row in rows.itertuples()]]
+    runs = runs[np.isfinite(runs.kl) & runs.bytes_read.notna()].assign(name=runs.method)
+    if "exact()" in set(runs.method):
+        return runs
+    first = rows.iloc[0]
+    exact: dict[str, Any] = {x: first[f"exact_{x}"] for x in ("bytes_read", "bytes", *MEMORY)}
+    exact |= {"method": "exact()", "name": "exact()", "kl": 0.0, "bytes_read_share": 1.0}
+    return pd.concat([runs, pd.DataFrame([exact])], ignore_index=True)
 
 
 def use(row: Any) -> str:
@@ -129,39 +171,67 @@ def use(row: Any) -> str:
 
     It is "future" where a method reads later tokens, and "all logits" where one needs them.
     """
-    return "future" if row.future_heads else NEEDS if row.oracle_heads else "runnable"
+    return FUTURE if row.future_heads else NEEDS if row.oracle_heads else "runnable"
 
 
 def _line(row: Any) -> tuple[str, ...]:
-    stderr = "" if math.isnan(row.kl_stderr) else f" ±{row.kl_stderr:.2g}"
-    errors = [getattr(row, f"{what}_attention_tv", math.nan) for what in ("own", "drifted")]
+    known = "" if use(row) == "runnable" else f" ({tr(use(row))})"
     return (
-        f"{row.kl:.3g}{stderr}",
+        f"{row.kl:.3g}{_error(row.kl_stderr, '.2g')}",
+        *(f"{x:.2g}" for x in (row.kl_median, row.kl_99, row.kl_largest)),
+        f"{row.same_top_1:.0%}{_error(row.same_top_1_stderr, '.0%')}",
         f"{row.perplexity:.4g}",
-        f"{row.same_top_1:.0%}",
-        *("" if math.isnan(error) else f"{error:.3f}" for error in errors),
-        "" if math.isnan(row.reads_share) else f"{row.reads_share:.0%}",
-        tr(use(row)),
-        row.method,
+        "" if math.isnan(row.bytes_read) else f"{row.bytes_read:,.0f}",
+        f"{row.method}{known}",
     )
 
 
-def _legend(found: pd.DataFrame, rows: pd.DataFrame, name: str, skip: int) -> Iterator[str]:
+def _error(stderr: float, spec: str) -> str:
+    return "" if math.isnan(stderr) else f" ±{stderr:{spec}}"
+
+
+def _errors(row: Any) -> tuple[str, ...]:
+    errors = [getattr(row, name) for name in OF_HEADS]
+    cells = ("" if math.isnan(error) else f"{error:.3f}" for error in errors)
+    return *cells, f"{row.residual_relative_error:.0%}", row.method
+
+
+def _best(row: Any) -> tuple[str, ...]:
+    return (
+        f"{row.bytes_read:,.0f}", f"{row.bytes_read_share:.0%}", f"{row.bytes:,.0f}",
+        *(f"{getattr(row, name) / 2**20:,.1f}" for name in MEMORY), f"{row.kl:.3g}", row.method,
+    )  # fmt: skip
+
+
+def _legend(found: pd.DataFrame, rows: pd.DataFrame, name: str) -> Iterator[str]:
+    first, prompt = int(rows.first_position.iloc[0]), int(rows.prompt_tokens.iloc[0])
     yield tr(
-        "{model} reads the first {n} tokens of {text}. Perplexity is that of tokens "
-        "{first}…{n}, its own {perplexity:.4g}. Heads that were replaced: {heads}.",
-        model=found.input.iloc[0], n=found.n.iloc[0], text=name, first=skip + 2,
-        perplexity=rows.exact_perplexity.iloc[0],
+        "{model} reads the first {n} tokens of {text}. Every number counts the positions {first} "
+        "to {last}; position i predicts token i + 1. The model's own perplexity is "
+        "{perplexity:.4g}. Heads that were replaced: {heads}.",
+        model=found.input.iloc[0], n=found.n.iloc[0], text=name, first=first,
+        last=found.n.iloc[0] - 1, perplexity=rows.exact_perplexity.iloc[0],
         heads=tr(", ").join(f"{count:g}" for count in dict.fromkeys(rows.heads)),
     )  # fmt: skip
+    if prompt:
+        yield tr(
+            "Setting prompt: the first {prompt} tokens are read exactly; then the cache is evicted "
+            "or rounded, and later tokens are computed from it. (--setting rows: every row by the "
+            "method.)",
+            prompt=prompt,
+        )
+    else:
+        yield tr(
+            "Setting rows: the methods compute every row of attention, those of the prompt, too. "
+            "(--setting prompt: the prompt exact, evicted or rounded afterwards, as in systems.)"
+        )
     yield tr(
-        "KL: of the next token, KL(model ‖ replaced) in nats, with its standard error over "
-        "blocks of {block} positions. same: how often both think the same token the likeliest. "
-        "KL and same leave out the first {skip} positions, tv does not. "
-        "tv: total variation of the replaced heads' attention weights, a mean over heads, at "
-        "what they get in the model itself (own) and at what they get with the others replaced "
-        "(drifted). reads: to answer one new query, as a share of what exact attention reads.",
-        block=replacement.BLOCK, skip=skip,
+        "KL: of the next token, KL(model ‖ replaced) in nats: its mean with a standard error over "
+        "blocks of {block} positions, its median, its 99 % quantile, its largest. same: how often "
+        "both think the same token the likeliest. bytes read: for a new query after the last "
+        "token, by a group of heads that share keys, at 16 bits per number and codes at their own; "
+        "exact attention reads {exact:,.0f}.",
+        block=replacement.BLOCK, exact=rows.exact_bytes_read.iloc[0],
     )  # fmt: skip
     uses = {use(row) for row in rows.itertuples()}
     if NEEDS in uses:
@@ -169,29 +239,39 @@ def _legend(found: pd.DataFrame, rows: pd.DataFrame, name: str, skip: int) -> It
             "all logits: a reference. It needs all logits, so no model can run it. It bounds "
             "the error of attention in its class, but not the KL."
         )
-    if "future" in uses:
+    if FUTURE in uses:
         yield tr(
             "future: it reads later tokens, so no model can run it, and its result may look "
             "too good."
         )
 
 
-def _results(rows: pd.DataFrame) -> Iterator[str]:
-    every: Iterable[Any] = rows.itertuples()
-    runs = [row for row in every if use(row) == "runnable" and math.isfinite(row.kl)]
-    if not runs:
-        return
-    best = min(runs, key=lambda row: row.kl)
+def _of_heads() -> str:
+    return tr(
+        "tv: total variation of the replaced heads' attention weights; output: relative error of "
+        "their outputs; both over the same positions, as means over heads, at what they get in the "
+        "model itself (own) and at what they get with the others replaced (drifted). residual: "
+        "relative error of the state behind the last layer."
+    )
+
+
+def _results(rows: pd.DataFrame, found: pd.DataFrame) -> Iterator[str]:
     yield tr(
-        "The best method that can be run is {method}: the likeliest next token stays the "
-        "same at {same:.0%} of the positions, perplexity goes from {exact:.4g} to "
-        "{perplexity:.4g}, and the residual stream behind the last layer is off by "
-        "{residual:.0%}.",
-        method=best.method, same=best.same_top_1, exact=best.exact_perplexity,
-        perplexity=best.perplexity, residual=best.residual_relative_error,
-    )  # fmt: skip
-    if close := [r.method for r in runs if r is not best and _tied(r, best)]:
-        yield tr("Within two standard errors of it: {methods}.", methods=tr(", ").join(close))
+        "These are not beaten by anything measured that reads less or as much. bytes held: by the "
+        "cache of a group of heads; 4k, 32k, 128k: MiB held for the whole model after so many "
+        "tokens."
+    )
+    measured, limit = _measured(rows), rows.bytes_of_keys.iloc[0]
+    if found.get("currency", found.method).iloc[0] == "bytes_read" and found.budget.iloc[0] > 0:
+        limit = found.budget.iloc[0]
+    yield from sentences(measured, limit)
+    fits = [row for row in measured.itertuples() if row.bytes_read <= limit * (1 + 1e-9)]
+    best = min(fits, key=lambda row: row.kl, default=None)
+    if close := [row.method for row in fits if row is not best and _tied(row, best)]:
+        yield tr(
+            "At that price, within two standard errors of {best}: {methods}.",
+            best=best.method, methods=tr(", ").join(close),
+        )  # fmt: skip
 
 
 def _tied(row: Any, best: Any) -> bool:
@@ -201,3 +281,33 @@ def _tied(row: Any, best: Any) -> bool:
     than a paired comparison would.
     """
     return bool(row.kl - best.kl < 2 * math.hypot(row.kl_stderr, best.kl_stderr))
+
+
+def draw(rows: pd.DataFrame, out: Path) -> Path:
+    """Write a figure of KL against bytes read, with the line that nothing cheaper beats."""
+    from matplotlib.figure import Figure
+
+    from figures.drawing import looks, style
+
+    measured, best = _measured(rows), best_rows(rows)
+    shown = measured[measured.kl > 0]
+    with style.style():
+        figure = Figure(figsize=(6.4, 4.0))
+        ax = figure.subplots()
+        ax.errorbar(
+            shown.bytes_read, shown.kl, yerr=shown.kl_stderr.fillna(0.0),
+            **style.dots(looks.PALETTE[0], "o", 4), capsize=2,
+        )  # fmt: skip
+        line = best[best.kl > 0]
+        ax.plot(line.bytes_read, line.kl, color=looks.PALETTE[2], marker="")
+        for row in shown.itertuples():
+            ax.annotate(
+                row.name, (row.bytes_read, row.kl), (4, 3), textcoords="offset points",
+                fontsize=style.SMALL, color="0.3",
+            )  # fmt: skip
+        ax.set(xscale="log", yscale="log", xlabel=tr("bytes read by a group of heads"))
+        ax.set_ylabel(tr("KL(model ‖ replaced), nats"))
+        path = out / "kl-by-bytes.png"
+        out.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(style.drawing(figure, "png"))
+    return path

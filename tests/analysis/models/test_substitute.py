@@ -5,6 +5,7 @@ They need torch and transformers, so `make lm` runs them and `make test` skips t
 
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -111,7 +112,8 @@ def test_errors_are_of_what_a_head_gets():
     own, drifted = p.own_errors(heads), p.replace(heads, errors=True).errors
     for (layer, head), error in own.items():
         x = p.inputs(layer).at(layer, head)
-        expected = x.compare(x.approximate(parse("sink_window(k=6)")))
+        estimate = x.approximate(parse("sink_window(k=6)"))
+        expected = x.compare(estimate, rows=np.arange(16, 90))  # the positions of the KL
         assert error == {name: expected[name] for name in ERRORS}
         assert (drifted[layer, head] == error) == (layer == 0)  # drift begins behind layer 0
 
@@ -207,14 +209,26 @@ def shapes(windows, n=40):
     return [Shape(n, n, 8, 8, mask) for mask in masks]
 
 
-def test_reads_are_a_share_of_those_of_exact_attention_in_every_layer():
-    p = SimpleNamespace(shapes=shapes((0, 10)), model=SimpleNamespace(heads=3))
-    four = parse("sink_window(k=4)")
-    # a new query reads 40 keys in layer 0 and 10 in layer 1, by each of three heads
-    assert module.reads_share(p, {}) == 1
-    assert module.reads_share(p, {(0, 0): four}) == pytest.approx((4 + 2 * 40 + 30) / 150)
-    assert module.reads_share(p, {(1, i): four for i in range(3)}) == pytest.approx(132 / 150)
-    assert math.isnan(module.reads_share(p, {(1, 2): parse("top_p(p=0.5)")}))
+def test_bytes_are_those_of_groups_of_heads_in_every_layer():
+    two = [replace(shape, group=2) for shape in shapes((0, 10))]
+    p = SimpleNamespace(
+        shapes=two, model=SimpleNamespace(layers=2, heads=4), prompt=0, ids=np.arange(40)
+    )
+    four, key = parse("sink_window(k=4)"), 2 * 16  # bytes of a key and its value
+    # a new query reads 40 keys in layer 0 and 10 in layer 1, by each of two groups
+    exact = (2 * 40 + 2 * 10) * key / 4
+    assert module.costs(p, {})["bytes_read"] == module.costs(p, {})["exact_bytes_read"] == exact
+    one = module.costs(p, {(0, 0): four, (0, 1): four})
+    assert one["bytes_read"] == (4 + 40 + 2 * 10) * key / 4
+    assert one["bytes_read_share"] == pytest.approx(64 / 100)
+    # half of a group reads its own keys and those of its exact head
+    assert module.costs(p, {(0, 0): four})["bytes_read"] == (4 + 2 * 40 + 2 * 10) * key / 4
+    assert one["bytes_of_keys"] == 32 * key
+    assert math.isnan(module.costs(p, {(1, 2): parse("top_p(p=0.5)")})["bytes_read"])
+    # after a prompt of 20, all later keys stay beside those that were chosen
+    p.prompt = 20
+    once = {(0, head): parse("columns(k=8, by='key_norm')") for head in range(4)}
+    assert module.costs(p, once)["bytes_read"] == (2 * (8 + 20) + 2 * 10) * key / 4
 
 
 def test_templates_are_filled_and_sized_methods_stay():
@@ -240,19 +254,41 @@ def saved(tmp_path, kind="llama", **changes):
 @with_torch
 def test_table_has_every_number_and_its_summary_a_row_a_run(folder):
     plan = Plan("model", {(1, 2): parse("top_k(k=4)")}, {"name": "mine"})
-    found = substitute(*folder, [parse("sliding_window()"), plan], budget=8, skip=16, jobs=1)
-    assert found.metric[found.layer < 0].nunique() == 9
+    how = {"budget": 8, "currency": "stored", "skip": 16, "jobs": 1, "errors": True}
+    found = substitute(*folder, [parse("sliding_window()"), plan], **how)
     rows = module.by_run(found).set_index("method")
     assert rows.index.tolist() == ["sliding_window(width=8)", "mine"]
     assert rows.heads.tolist() == [12, 1]
     assert rows.oracle_heads.tolist() == [0, 1]
     assert rows.future_heads.tolist() == [0, 0]
-    assert rows.reads_share.tolist() == [8 / 90, (11 + 4 / 90) / 12]
+    # of six groups of two heads one has a head of its own keys
+    assert rows.bytes_read_share.tolist() == pytest.approx([8 / 90, (6 + 4 / 90) / 6])
+    assert (rows.kl_median < rows.kl_99).all()
+    assert (rows.kl_99 < rows.kl_largest).all()
+    assert (abs(rows.surprisal_correlation) < 1).all()
+    assert rows.first_position.tolist() == [16, 16]
     assert rows.kl.iloc[0] > rows.kl.iloc[1] > 0
     assert rows.exact_perplexity.nunique() == 1
     tv = found[(found.metric == "own_attention_tv") & (found.method == "mine")]
     assert tv[["layer", "head"]].to_numpy().tolist() == [[1, 2]]
     assert rows.own_attention_tv["mine"] == tv.value.iloc[0]
+
+
+@with_torch
+def test_by_default_rivals_and_what_decoding_runs_are_measured(folder):
+    steps = []
+    found = substitute(*folder, heads=[(1, 0)], setting="prompt", jobs=1)
+    rows = module.by_run(found).set_index("method")
+    assert (rows.future_heads == 0).all()
+    assert (rows.first_position == 45).all()
+    assert rows.kl["exact()"] == 0
+    # of 3 layers of 2 groups one group reads 8 columns and, as every other, all that came later
+    assert {"sink_window(k=32)", "columns(k=32, by='key_norm', recent=8)"} <= set(rows.index)
+    p = passage(build())
+    with p.watched(lambda: steps.append(1)):
+        p.replace(everywhere(p, "exact()"))
+        p.own_errors(everywhere(p, "exact()", [(1, 0)]))
+    assert len(steps) == 3 + 1
 
 
 @with_torch
@@ -267,6 +303,10 @@ def test_method_that_reads_the_future_says_so(folder):
     (Plan("model", {(3, 0): parse("exact()")}), {}, "model has no head 3.0: its layers are"),
     (parse("exact()"), {"heads": [(0, 4)]}, "model has no head 0.4: its layers are 0 to 2"),
     (parse("taylor()"), {"budget": 8}, r"taylor\(\) has no size that costs at most 8 "),
+    (parse("exact()"), {"setting": "decode"}, "setting must be one of"),
+    (parse("exact()"), {"prompt_tokens": 9}, "prompt_tokens need setting='prompt'"),
+    (parse("exact()"), {"setting": "prompt", "prompt_tokens": 89}, "prompt_tokens must be <= 88"),
+    (parse("exact()"), {"setting": "prompt", "skip": 44}, "skip must be >= 45, got 44"),
     (parse("linformer(rank=4)"), {}, "cannot be used under a mask: "),
     (parse("exact()"), {"skip": 89}, "skip must be <= 88, got 89"),
     (parse("exact()"), {"max_tokens": 1}, "max_tokens must be >= 2"),

@@ -207,7 +207,6 @@ def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, refuse
     ("substitute model.gguf text.txt --plan x --budget 9 --layers 0", "no use of --budget, --lay"),
     ("figures spectrum --profile quick --max-memory 10K",
      "would take 1.13 MiB, and the limit is 10 KiB: lower the number of heads"),
-    ("substitute model.gguf text.txt", "give at least one --method SPEC or --plan FILE"),
     ("substitute model.gguf text.txt --method exct()", "did you mean 'exact'"),
     ("substitute model.gguf text.txt --plan none.json", "there is no file"),
 ])  # fmt: skip

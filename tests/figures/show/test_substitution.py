@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -9,76 +10,103 @@ import pytest
 from each import each
 
 from analysis.models.generation import Generated
-from analysis.models.substitute import by_run
+from analysis.models.substitute import LENGTHS, by_run
 from analysis.sweeps import table
 from figures.command import generate as generation, options, substitute as substitution
 from figures.words.terminal_columns import COLUMNS
 from figures.words.translation import speaking
 
-RUNS = {  # label: KL, its standard error, heads by oracles, heads that read the future
-    "near()": (0.5, 0.1, 0, 0),
-    "nearer()": (0.4, 0.1, 0, 0),
-    "top()": (0.1, 0.02, 3, 0),
-    "later()": (math.inf, math.inf, 0, 3),
+RUNS = {  # label: KL, its error, heads by oracles, heads that read the future, bytes read, held
+    "near()": (0.5, 0.1, 0, 0, 4096.0, 4096.0),
+    "nearer()": (0.4, 0.1, 0, 0, 8192.0, 65536.0),
+    "codes()": (0.005, 0.001, 0, 0, 16384.0, 16384.0),
+    "dear()": (0.45, 0.1, 0, 0, 8192.0, 8192.0),
+    "top()": (0.1, 0.02, 3, 0, 4096.0, 65536.0),
+    "later()": (math.inf, math.inf, 0, 3, math.nan, math.nan),
 }
 
 
-def made_up():
+def made_up(prompt=0):
     rows = []
-    for label, (kl, stderr, oracle, future) in RUNS.items():
+    for label, (kl, stderr, oracle, future, read, held) in RUNS.items():
+        whole = {
+            "kl": (kl, stderr), "same_top_1": (0.75, 0.02), "perplexity": (40.0, 3.0),
+            "kl_median": kl / 2, "kl_99": 3 * kl, "kl_largest": 4 * kl,
+            "exact_perplexity": (30.0, 2.0), "surprisal_correlation": 0.9,
+            "first_position": prompt or 16, "prompt_tokens": prompt,
+            "heads": 3, "oracle_heads": oracle, "future_heads": future, "seconds": 2.0,
+            "bytes_read": read, "bytes": held, "bytes_read_share": read / 65536,
+            "exact_bytes_read": 65536.0, "exact_bytes": 65536.0, "bytes_of_keys": 8192,
+        }  # fmt: skip
+        whole |= {f"bytes_{tokens}": held * tokens for tokens in LENGTHS}
+        whole |= {f"exact_bytes_{tokens}": 65536.0 * tokens for tokens in LENGTHS}
         numbers = [
-            (-1, -1, "kl", kl, stderr), (-1, -1, "same_top_1", 0.75, 0.02),
-            (-1, -1, "perplexity", 40.0, 3.0), (-1, -1, "exact_perplexity", 30.0, 2.0),
-            (-1, -1, "heads", 3, math.nan), (-1, -1, "oracle_heads", oracle, math.nan),
-            (-1, -1, "future_heads", future, math.nan),
-            (-1, -1, "reads_share", math.nan if future else 0.0625, math.nan),
-            (-1, -1, "seconds", 2.0, math.nan),
+            (-1, -1, name, *(x if isinstance(x, tuple) else (x, math.nan)))
+            for name, x in whole.items()
+        ]
+        numbers += [
             (0, -1, "residual_relative_error", 0.1, math.nan),
             (1, -1, "residual_relative_error", 0.3, math.nan),
-        ]  # fmt: skip
+        ]
         for head in range(3):
-            numbers += [(0, head, "own_attention_tv", 0.1 * head, math.nan)]
-            numbers += [(0, head, "drifted_attention_tv", 0.2 * head, math.nan)]
+            for name in ("attention_tv", "output_relative_error"):
+                numbers += [(0, head, f"own_{name}", 0.1 * head, math.nan)]
+                numbers += [(0, head, f"drifted_{name}", 0.2 * head, math.nan)]
         rows += [("tiny", *x[:2], 90, 90, 8, 1.0, label, -1.0, -1, *x[2:]) for x in numbers]
-    return table.frame(rows)
+    return table.with_currency(table.frame(rows), "bytes_read")
 
 
 def test_summary_has_a_row_a_run_in_order():
     rows = by_run(made_up())
     assert rows.method.tolist() == list(RUNS)
-    assert rows.kl_stderr.tolist() == [0.1, 0.1, 0.02, math.inf]
-    assert rows.own_attention_tv.tolist() == pytest.approx([0.1] * 4)
-    assert rows.residual_relative_error.tolist() == [0.3] * 4  # behind the last layer
+    assert rows.kl_stderr.tolist() == [0.1, 0.1, 0.001, 0.1, 0.02, math.inf]
+    assert rows.own_attention_tv.tolist() == pytest.approx([0.1] * 6)
+    assert rows.residual_relative_error.tolist() == [0.3] * 6  # behind the last layer
 
 
-def test_text_names_the_nearest_that_can_be_run():
-    said = substitution._text(made_up(), "t.txt", 16)
-    lines = said.splitlines()
-    assert lines[1].split() == (
-        ["0.5", "±0.1", "40", "75%", "0.100", "0.200", "6%", "runnable", "near()"]
-    )
-    assert lines[4].split()[-3:] == ["0.200", "future", "later()"]
-    assert max(map(len, lines)) <= COLUMNS
-    whole = " ".join(lines)
+def test_text_has_the_line_that_nothing_cheaper_beats_and_what_to_deploy():
+    said = substitution._text(made_up(), "t.txt")
+    lines = [line.split() for line in said.splitlines()]
+    cells = ["0.5", "±0.1", "0.25", "1.5", "2", "75%", "±2%", "40", "4,096", "near()"]
+    assert cells in lines
+    assert ["0.100", "0.200", "0.100", "0.200", "30%", "near()"] in lines
+    held = [f"{16384 * tokens / 2**20:,.1f}" for tokens in LENGTHS]
+    assert ["16,384", "25%", "16,384", *held, "0.005", "codes()"] in lines
+    best = substitution.best_rows(by_run(made_up()))
+    assert best.method.tolist() == ["near()", "nearer()", "codes()", "exact()"]
+    # neither what is dearer and worse, nor a reference
+    whole = " ".join(said.split())
     for sentence in (
-        "tiny reads the first 90 tokens of t.txt. Perplexity is that of tokens 18…90",
-        "KL and same leave out the first 16 positions, tv does not.",
-        ", its own 30. Heads that were replaced: 3.",
-        "The best method that can be run is nearer(): the likeliest next token stays the same",
-        "Within two standard errors of it: near().",
+        "tiny reads the first 90 tokens of t.txt. Every number counts the positions 16 to 89",
+        "perplexity is 30. Heads that were replaced: 3.",
+        "Setting rows: the methods compute every row",
+        "If bandwidth is scarce: nearer().",
+        "If memory is scarce: dear().",
+        "If neither is scarce: codes(). It reads 25%",
+        "At that price, within two standard errors of nearer(): near(), dear().",
         "all logits: a reference.",
         "future: it reads later tokens",
     ):
         assert sentence in whole, sentence
+    after = " ".join(substitution._text(made_up(45), "t.txt").split())
+    assert "positions 45 to 89" in after
+    assert "Setting prompt: the first 45 tokens are read exactly" in after
     with speaking("zh"):
-        assert "能运行的方法中" in substitution._text(made_up(), "t.txt")
+        chinese = substitution._text(made_up(), "t.txt") + substitution._text(made_up(45), "t.txt")
+    assert not set(re.findall(r"[a-z]{4,}", chinese)) - {"near", "nearer", "codes", "dear",
+        "exact", "later", "tiny", "setting", "rows", "prompt"}  # fmt: skip
+
+
+def test_figure_has_every_run_that_can_be_run(tmp_path):
+    path = substitution.draw(by_run(made_up()), tmp_path / "new")
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_json_has_every_layer_and_head_and_no_infinity():
     found = options.json_value(substitution.objects(made_up()))
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert [one["method"] for one in found] == list(RUNS)
-    assert found[3]["kl"] is None
+    assert found[5]["kl"] is None
     assert found[0]["layers"] == [0.1, 0.3]
     assert [one["head"] for one in found[0]["replaced"]] == [0, 1, 2]
     assert found[0]["replaced"][2]["drifted_attention_tv"] == pytest.approx(0.4)
