@@ -1,9 +1,10 @@
 """Advice for the heads of a model: the best approximation at a budget, and its verdict.
 
 Every method is run. The winner of a head is the method with the lowest measured error at the
-budget, among those that a model with the head's mask can run. A first pass on a few queries
-excludes methods that cannot win; the others are measured on all queries. A method that sees all
-logits is a reference, measured on request: a bound of its class, or the best found
+budget, among those that a model with the head's mask can run. What people deploy is always measured
+(`analysis.costs.candidates.rivals`), with 32 keys if the budget buys no size. A first pass on a few
+queries excludes methods that cannot win; the others are measured on all queries. A method that sees
+all logits is a reference, measured on request: a bound of its class, or the best found
 (`analysis.costs.candidates.standing`). The advice is to keep exact attention if no method is much
 better than the mean of V, if the winner saves only stored values, or if the budget buys all visible
 keys.
@@ -39,8 +40,9 @@ from analysis.advice.measurement import (
 from analysis.advice.verdict import OUTPUT, TIE, verdict, winner
 from analysis.bounds.lower_bounds import bound
 from analysis.costs import budget
+from analysis.costs.allocation import undominated
 from analysis.costs.break_even import break_even
-from analysis.costs.candidates import TRIVIAL, standing
+from analysis.costs.candidates import TRIVIAL, rivals, standing
 from analysis.inputs import Head, Heads
 from analysis.inputs.statistics import describe
 from analysis.moments.expected_errors import Expectation
@@ -52,7 +54,7 @@ from approx.checks import Array
 from approx.kernels.threads import one_thread
 from approx.method import TV
 from approx.method.evaluation import obstacle
-from approx.method.filling import is_fillable, with_sizes
+from approx.method.filling import is_fillable, resized, with_sizes
 from approx.method.prices import price_at
 from approx.method.tags import ADAPTIVE, AUTOREGRESSIVE, ORACLE, ROW_LOCAL
 from approx.random_features.features import RandomFeatures
@@ -94,7 +96,8 @@ def diagnose(
         The currency of the budget, see `approx.Price`: by default stored values per query.
     methods : sequence of Method, optional
         Templates are filled to the budget; a template with no size that fits is left out. The
-        default is `analysis.costs.candidates.methods`: all methods that can be run under the mask.
+        default is `analysis.costs.candidates.methods`: all methods that can be run under the mask,
+        and unless stored values are counted, `rivals`, whatever they cost.
     references : bool
         Adds the references to the default: methods that see all logits. They take longer to measure
         than all runnable methods together.
@@ -125,10 +128,13 @@ def diagnose(
     DataFrame
         One row per (layer, head, method). Columns of the method:
 
-        - ``spec``; ``class``, such as "columns"; ``budget``, ``currency``
+        - ``method`` as it was given; ``spec``; ``class``, such as "columns"; ``budget``,
+          ``currency``; ``affordable``: whether the budget buys it
         - ``stored`` (values per query row), ``reads`` (numbers read to answer one new query),
-          ``multiply_adds`` and ``bytes``, all per query, see `approx.Price`; NaN if not known
-          before a run
+          ``multiply_adds``, ``bytes`` and ``bytes_read``, see `approx.Price`; ``bytes_4096``, …:
+          the bytes that its cache holds after so many tokens; NaN if not known before a run
+        - ``undominated``: whether it is runnable and no runnable method on this head that reads as
+          few bytes has less error, see `analysis.costs.allocation.undominated`
         - ``attention_tv``: the median over trials; ``attention_tv_least``, ``attention_tv_most``:
           its range; ``attention_tv_stderr``: its standard error over the measured queries (0 if all
           were measured)
@@ -149,13 +155,14 @@ def diagnose(
         - ``autoregressive``; ``oracle``: whether the method needs all logits; ``standing`` in the
           metric, see `analysis.costs.candidates.standing`; ``runnable``: whether the method does
           not need all logits and is autoregressive if the mask looks back
-        - ``winner``: the runnable method with the lowest error in the metric; among equals the one
-          that stores least
+        - ``winner``: the runnable method with the lowest error in the metric that the budget buys;
+          among equals the one that stores least
         - ``warnings``: a list of `analysis.sentences.Sentence`
 
         Columns of the head:
 
-        - ``metric``; ``mask``; ``measured``, the number of queries
+        - ``group``, the number of heads that share its keys; ``metric``; ``mask``; ``measured``,
+          the number of queries
         - ``exact_price``, ``exact_reads``, ``exact_multiply_adds``, ``exact_bytes``: the cost of
           exact attention, in the currency and in the others
         - ``verdict``: "use" the winner, "tie" with the runner-up (a ratio of errors below 1.05), or
@@ -318,9 +325,11 @@ class Diagnosis(HeadTask):
     ) -> Iterator[tuple[dict[str, Any], Draws]]:
         """Yield the errors and the price of each method on one head, and its draws."""
         for drawn in draws(head, methods, trials=self.trials, seed=self.seed, held=held):
+            asked = {**head.full.shape.given, "currency": self.currency}
             named = {
                 "spec": str(drawn.method), "class": drawn.method.class_name,
                 "budget": self.budget, "currency": self.currency,
+                "affordable": drawn.method.within(self.budget, **asked) is not None,
             }  # fmt: skip
             yield named | drawn.row(head.full), drawn
 
@@ -330,7 +339,8 @@ class Diagnosis(HeadTask):
         truth, proved = Expectation(x.Q, x.K, x.mask), self.metric == TV and x.sinks is None
         weights = Weights.from_head(head.sample) if proved else None
         best: dict[str, Any] | None = None
-        fitting, left_out = _fitting(head, self)
+        given, left_out = _fitting(head, self)
+        fitting = [method for method, _ in given]
         few, tried, lost = self.screened(head, fitting)
         unknown = dict.fromkeys(("bound", "certificate", "nonpositive_rows"), math.nan) | {
             "winner": False,
@@ -363,14 +373,17 @@ class Diagnosis(HeadTask):
             known[row["spec"]] = row
             if winner([*known.values()], self.metric) is row:
                 best, winning = row, drawn
-        rows = [known[str(method)] for method in fitting]
+        rows = [known[str(method)] | {"method": str(template)} for method, template in given]
         peaked = any(isinstance(method, Positive) for method in fitting)
         facts = _facts(head.sample)
         eps = caveats.collapsing_eps(x, facts["row_entropy"]) if peaked else None
-        if best is not None:
-            best["winner"] = True
-        if best is not None and proved:
-            best["certificate"] = certificate(head, winning, trials=self.trials, seed=self.seed)
+        runnable = pd.DataFrame([row for row in rows if row["runnable"]], columns=[*rows[0]])
+        line = set(undominated(runnable, damage=self.metric).spec)
+        for row in rows:
+            row["undominated"] = row["spec"] in line
+            row["winner"] = row["spec"] == (best or {}).get("spec")
+            if row["winner"] and proved:
+                row["certificate"] = certificate(head, winning, trials=self.trials, seed=self.seed)
         uniform = _uniform(rows, self.metric)
         place = head.place() | {
             "metric": self.metric, "exact_price": self.exact_price(x), **exact_prices(x),
@@ -389,8 +402,12 @@ class Diagnosis(HeadTask):
         few = head.few(self.seed) if self.screen and alone else None
         if few is None:
             return head, [], []
-        runnable = [method for method in methods if not obstacle(method, head.full.mask)]
-        tried = list(self.measured(few, runnable))
+        asked = {**head.full.shape.given, "currency": self.currency}
+        could = [
+            method for method in methods
+            if not obstacle(method, head.full.mask) and method.within(self.budget, **asked)
+        ]  # fmt: skip
+        tried = list(self.measured(few, could))
         rows = pd.DataFrame([row for row, _ in tried])
         metric, other = self.metric, OUTPUT if self.metric == TV else TV
         lost = cannot_win(rows[metric].to_numpy(), rows[f"{metric}_stderr"].to_numpy())
@@ -439,25 +456,35 @@ def cannot_win(errors: Array, stderrs: Array) -> Array:
         return np.asarray(errors - TIE * errors[second] > -ndtri(WRONG) * chance)
 
 
-def _fitting(head: HeadSample, about: Diagnosis) -> tuple[list[Method], list[Sentence]]:
-    """Return the methods to measure, filled to the budget, and why others are left out."""
+def _fitting(
+    head: HeadSample, about: Diagnosis
+) -> tuple[list[tuple[Method, Method]], list[Sentence]]:
+    """Return the methods to measure, filled to the budget, and why others are left out.
+
+    Each has the method that was given beside it. What people deploy is there at any price.
+    """
     x = head.full
     possible, left_out = measurable(head, about)
     capped = about.budget >= about.exact_price(x)  # more would not buy more of a template
-    fitting: list[Method] = []
+    fitting: dict[str, tuple[Method, Method]] = {}
     lacking: list[Method] = []
+    always = rivals() if about.currency != "stored" else []
     for method in possible:
         most = min(about.budget, about.exact_price(x)) if method.is_template else about.budget
         matched = budget.match([method], most, x, about.currency)
-        fitting += matched.fitting
-        lacking += matched.absent
+        deployed = [method] if method in always else []  # at its own price
+        if deployed and method.is_template:
+            deployed = [resized(method, budget.KEYS)] if about.methods is None else []
+        for one in matched.fitting or deployed:
+            fitting.setdefault(str(one), (one, method))
+        lacking += [] if deployed else matched.absent
     absent = [_absent(method, capped) for method in lacking]
     if not fitting:
         amount = budget.amount_text(about.budget, about.currency)
         never = all(ADAPTIVE in one.tags or (capped and one.is_template) for one in lacking)
         why = "; ".join([*left_out, *absent]) if never else "raise the budget"
         raise ValueError(f"no method fits {amount} of {x.name}: {why}")
-    return list({str(method): method for method in fitting}.values()), left_out + absent
+    return list(fitting.values()), left_out + absent
 
 
 def _absent(method: Method, capped: bool) -> Sentence:

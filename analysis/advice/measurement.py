@@ -18,7 +18,7 @@ import pandas as pd
 
 from analysis.bounds import certificates
 from analysis.costs import candidates
-from analysis.costs.budget import amounts, stored
+from analysis.costs.budget import amounts, memory, stored
 from analysis.errors import metrics
 from analysis.inputs import Head, Heads
 from analysis.ranks.attention_weights import MOST_ENTRIES
@@ -29,7 +29,7 @@ from analysis.runs.tasks import Task
 from analysis.sentences import Sentence
 from approx import Approximation, Method, checks
 from approx.checks import Array
-from approx.estimate import memory
+from approx.estimate import memory as limits
 from approx.method.evaluation import why_not
 from approx.method.prices import CURRENCIES, price_at
 from approx.method.tags import ORACLE, PAST_QUERIES, ROW_LOCAL
@@ -197,7 +197,8 @@ class HeadSample(NamedTuple):
         x = self.full
         return {
             "input": x.name, "layer": x.layer, "head": x.head, "n": x.n, "l": x.l, "d": x.d,
-            "temperature": x.temperature, "mask": str(x.mask), "measured": len(self.picked),
+            "group": x.group, "temperature": x.temperature, "mask": str(x.mask),
+            "measured": len(self.picked),
         }  # fmt: skip
 
     def inputs(self, method: Method) -> Head:
@@ -246,6 +247,7 @@ class Draws(NamedTuple):
         output = self.middle("output_relative_error")
         return {
             **amounts(price_at(self.method, x.shape)),
+            **memory(self.method, x.shape),
             "stored": stored(self.estimates[-1], x.n),
             "attention_tv": self.middle("attention_tv"),
             "attention_tv_least": min(tv),
@@ -287,7 +289,7 @@ def draws(
     drawn_before = held or {}
     complete: list[Draws] = []  # complete except for errors of held estimates
     waiting: list[tuple[Approximation, list[dict[str, float]]]] = []
-    size, most = 0, memory.limit() // SHARE
+    size, most = 0, limits.limit() // SHARE
 
     def compare(at: Head) -> None:
         nonlocal size
@@ -361,6 +363,8 @@ def measurable(head: HeadSample, about: HeadTask) -> tuple[list[Method], list[Se
     mask, left_out = head.full.mask, []
     if (methods := about.methods) is None:
         methods = candidates.methods(mask, references=about.references, currency=about.currency)
+        if about.currency != "stored":
+            methods += [method for method in candidates.rivals() if method not in methods]
     possible: list[Method] = []
     for method in methods:
         large = len(head.picked) * head.full.l > MOST_ENTRIES

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from analysis.advice import measurement
 from analysis.advice.measurement import TRIALS, HeadSample, HeadTask, draws, measurable
-from analysis.costs.budget import amounts, cost, price_of_keys, stored
+from analysis.costs.budget import MEMORY, amounts, cost, memory, price_of_keys, stored
 from analysis.costs.candidates import BOUND, FOUND, standing
 from analysis.inputs import Head, Heads
 from analysis.sentences import Sentence
@@ -96,13 +96,14 @@ def needed(
           and over queries if not all were measured
         - ``sure``: whether the error is at most the target with a confidence of 95 % (one-sided;
           Student's t for draws)
-        - ``stored``, ``reads``, ``multiply_adds``, ``bytes``: see `approx.Price`; NaN if unknown
+        - ``stored``, ``reads``, ``multiply_adds``, ``bytes``, ``bytes_read``: see `approx.Price`;
+          ``bytes_4096``, …: the bytes that its cache holds after so many tokens; NaN if unknown
         - ``price``: the price in the currency; ``share``: its ratio to exact attention's price
         - ``sizes``: how many sizes were measured
 
-        Columns of the head: ``mask``, ``measured``, as in `analysis.advice.diagnose.diagnose`;
-        ``metric``, ``target``, ``currency``; ``left_out``, sentences that name the methods that
-        were not measured, with the reason.
+        Columns of the head: ``group``, ``mask``, ``measured``, as in
+        `analysis.advice.diagnose.diagnose`; ``metric``, ``target``, ``currency``; ``left_out``,
+        sentences that name the methods that were not measured, with the reason.
 
     Raises
     ------
@@ -289,6 +290,29 @@ def by_method(table: pd.DataFrame) -> pd.DataFrame:
     return made.sort_values(by, ascending=rising, kind="stable", ignore_index=True)
 
 
+def choices(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the runnable methods with their prices if they are used where they reach the target.
+
+    The table is that of `needed` for one target. On a head where a method does not reach the
+    target, exact attention is kept.
+
+    Returns
+    -------
+    DataFrame
+        One row per method: ``reached``, on how many heads; the means over all heads of
+        ``bytes_read``, ``bytes``, ``bytes_4096``, …. A method that reaches the target on no head,
+        or has no price in bytes, is left out.
+    """
+    place, prices = ["input", "layer", "head"], ["bytes_read", "bytes", *MEMORY]
+    exact = table[table.spec == str(Exact())].set_index(place)[prices]
+    rows = []
+    for method, part in table[table.runnable & table.reached].groupby("method", sort=False):
+        known = part.set_index(place)[prices].reindex(exact.index).fillna(exact)
+        if part.bytes_read.notna().all():
+            rows.append({"method": method, "reached": len(part), **known.mean()})
+    return pd.DataFrame(rows, columns=["method", "reached", *prices])
+
+
 class Family(NamedTuple):
     """The sized methods of a template that may cost less than exact attention, smallest first.
 
@@ -472,5 +496,5 @@ def _price(method: Method, estimate: Approximation, head: HeadSample) -> dict[st
     price = price_at(method, x.shape)
     if price is None and not estimate.nnz:
         price = low_rank(estimate.rank, x.shape)  # such as uniform attention
-    known = amounts(price)
+    known = amounts(price) | memory(method, x.shape)
     return known if price is not None else known | {"stored": stored(estimate, x.n)}

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from analysis.advice.caveats import price_ratios, price_warnings
+from analysis.costs.budget import MEMORY
 from analysis.costs.candidates import TRIVIAL
 from analysis.sentences import thousandths
 from approx.method import TV
@@ -55,7 +56,7 @@ def verdict(
         or not is_cheaper({**best, **exact})
     ):
         return KEEP
-    errors = sorted(row[metric] for row in rows if row["runnable"] and not row.get("screened"))
+    errors = sorted(row[metric] for row in _could_win(rows))
     return TIED if len(errors) > 1 and errors[1] < TIE * errors[0] else USE
 
 
@@ -79,7 +80,7 @@ def is_cheaper(row: Mapping[Any, Any]) -> bool:
 def winner(rows: Sequence[dict[str, Any]], metric: str = TV) -> dict[str, Any] | None:
     """Return the runnable row with the least error, then the fewest stored values, or None.
 
-    A ``screened`` row cannot win.
+    A ``screened`` row cannot win, nor one that is not ``affordable``.
 
     Examples
     --------
@@ -87,8 +88,33 @@ def winner(rows: Sequence[dict[str, Any]], metric: str = TV) -> dict[str, Any] |
     >>> winner([row, row | {"stored": 2.0}])["stored"]
     2.0
     """
-    runnable = [row for row in rows if row["runnable"] and not row.get("screened")]
-    return min(runnable, key=lambda row: rank(row, metric), default=None)
+    return min(_could_win(rows), key=lambda row: rank(row, metric), default=None)
+
+
+def _could_win(rows: Sequence[dict[Any, Any]]) -> list[dict[Any, Any]]:
+    return [
+        row
+        for row in rows
+        if row["runnable"] and not row.get("screened") and row.get("affordable", True)
+    ]
+
+
+def choices(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the methods that can be run on all heads, with their prices and errors there.
+
+    Returns
+    -------
+    DataFrame
+        One row per method as it was given: ``spec`` on the first head, the means over heads of
+        ``bytes_read``, ``bytes``, ``bytes_4096``, …, the median of the metric, and ``about``:
+        whether the errors on some heads are of a few queries only. A method without a price in
+        bytes is left out.
+    """
+    metric, heads = metric_of(table), len(table.drop_duplicates(["input", "layer", "head"]))
+    runs = table[table.runnable].groupby("method", sort=False)
+    found = runs[["bytes_read", "bytes", *MEMORY]].mean().join(runs[metric].median())
+    found = found.assign(spec=runs.spec.first(), about=runs.screened.any())
+    return found[runs.size() == heads].dropna(subset=["bytes_read"]).reset_index()
 
 
 def rank(row: dict[str, Any], metric: str = TV) -> tuple[float, float]:
@@ -122,7 +148,8 @@ def gaps(table: pd.DataFrame) -> pd.DataFrame:
     """
     metric = metric_of(table)
     rows = []
-    for place, part in table.groupby(["input", "layer", "head", "class"], sort=False):
+    known = table[table.affordable] if "affordable" in table else table
+    for place, part in known.groupby(["input", "layer", "head", "class"], sort=False):
         (oracle, least, says), (best, error, _) = (
             _least(part[part[which]], metric) for which in ("oracle", "runnable")
         )
@@ -210,7 +237,7 @@ def _advice(part: list[_Row]) -> Advice:
     metric = str(about.get("metric", TV))
     other = OUTPUT if metric == TV else TV
     rows = sorted(part, key=lambda row: (*_last(row[metric]), *_last(row["stored"])))
-    others = [row for row in rows if row["runnable"] and not row["winner"] and not row["screened"]]
+    others = [row for row in _could_win(rows) if not row["winner"]]
     first = next((row for row in rows if row["winner"]), {})
     uniform = next((row for row in rows if row["spec"] == TRIVIAL), {})
     oracle = next((row for row in rows if row["oracle"]), {})

@@ -1,6 +1,7 @@
 """Methods filled to an equal budget, in any currency of `approx.Price`, and budgets in words."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from approx.method.filling import is_fillable
 from approx.method.prices import CURRENCIES, Price, Shape, entries, price_at
 
 KEYS = 32  # the budget of a report is the price of this many exact keys
+LENGTHS = 4096, 32768, 131072  # tokens after which the memory of a cache is said
+MEMORY = tuple(f"bytes_{tokens}" for tokens in LENGTHS)  # columns of tables
 
 # An amount in words, for every table, figure and message; `figures.words.amounts` translates it.
 WORDING = {
@@ -42,13 +45,13 @@ def price_of_keys(keys: float, inputs: Head, currency: str = "stored") -> float:
     """Return the cost of a number of exact keys and their values, for a query that sees them all.
 
     This makes budgets in different currencies comparable: k stored values, k·(d + c) reads or
-    multiply-adds, 12·k + 4 bytes, and 2·k·(d + c) bytes read.
+    multiply-adds, and 2·k·(d + c) bytes read, or held.
 
     Examples
     --------
     >>> from analysis.inputs import gaussian
     >>> [price_of_keys(32, gaussian(8, 64, rng=0), currency) for currency in CURRENCIES]
-    [32.0, 4096.0, 4096.0, 388.0, 8192.0]
+    [32.0, 4096.0, 4096.0, 8192.0, 8192.0]
     """
     checks.one_of("currency", currency, CURRENCIES)
     l = max(inputs.l, math.ceil(keys))
@@ -121,12 +124,28 @@ def held(method: Method, shape: Shape, tokens: int) -> float:
     """Return the bytes that the cache of a group of heads holds after some tokens, at 16 bits.
 
     It is NaN where it is not known. The mask is of the same kind: full, causal, or a window.
+
+    Examples
+    --------
+    >>> from approx import parse
+    >>> shape = Shape(n=8, l=8, d=64, c=64, group=3)
+    >>> [held(parse(spec), shape, 4096) for spec in ("exact()", "sink_window(k=32)")]
+    [1048576.0, 8192.0]
     """
-    mask = None
-    if shape.rows.looks_back:
-        within = shape.rows.first.any()
-        mask = Mask.window(tokens, tokens, shape.most if within else tokens)
-    return cost(method, dataclasses.replace(shape, n=tokens, l=tokens, mask=mask), "bytes")
+    width = shape.most if shape.rows.first.any() else None
+    later = _at(tokens, shape.d, shape.c, shape.group, bool(shape.rows.looks_back), width)
+    return cost(method, later, "bytes")
+
+
+@functools.lru_cache(maxsize=32)  # one shape, whose masks are large, for all methods
+def _at(tokens: int, d: int, c: int, group: int, back: bool, width: int | None) -> Shape:
+    mask = Mask.window(tokens, tokens, tokens if width is None else width) if back else None
+    return Shape(tokens, tokens, d, c, mask, group)
+
+
+def memory(method: Method, shape: Shape) -> dict[str, float]:
+    """Return the bytes of `held` after each of `LENGTHS`, by the names in `MEMORY`."""
+    return {name: held(method, shape, tokens) for name, tokens in zip(MEMORY, LENGTHS)}
 
 
 def stored(approximation: Approximation, n: int | None = None) -> float:

@@ -88,7 +88,7 @@ def methods(mask: Mask, *, references: bool = False, currency: str = "stored") -
 def rivals() -> list[Method]:
     """Return what people deploy: keys and values in few bits, exact ones, H2O, and a window.
 
-    The last two are templates. A sized method is measured at its own price, whatever the budget.
+    The last two are templates. `analysis.advice.diagnose` measures all of them at any budget.
 
     Examples
     --------

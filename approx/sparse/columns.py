@@ -333,7 +333,8 @@ class Columns(SupportMethod):
         if score.running:
             sums = Numbers(float(score.stored * self.longest(shape)), kept)
             again = c * keys.max(initial=0) / limits.block if score.of_values else 0.0
-            return Price.from_numbers(0.0, 0.0, sums, Numbers(float(again), held=0.0))
+            reread = Numbers(float(again), held=0.0, kind="values")
+            return Price.from_numbers(0.0, 0.0, sums, reread)
         read = Numbers(0.0)
         if not self._once:
             reads = score.reads(keys, queries, d)

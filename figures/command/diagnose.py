@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     from analysis.costs import budget
     from analysis.runs import output_files
     from figures.drawing import style
-    from figures.show import diagnosis
+    from figures.show import diagnosis, price_line
     from figures.words.translation import speaking
 
     options.refuse_idle(arguments, "dry-run", "scheduler", "json", "out")
@@ -55,6 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
         options.show(arguments, table, diagnosis.text)
         if arguments.out is not None:
             drawn, said = diagnosis.draw(table), diagnosis.caption(table)
-            for path in style.save("diagnosis", table, drawn, arguments.out, caption=said):
+            paths = style.save("diagnosis", table, drawn, arguments.out, caption=said)
+            if (line := diagnosis.draw_line(table)) is not None:
+                paths.append(price_line.write(line, arguments.out))
+            for path in paths:
                 print(path, file=sys.stderr)
     return 0

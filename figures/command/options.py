@@ -116,7 +116,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "device of torch that the model computes on, such as cuda or mps; methods compute on the "
         "CPU [%(default)s]"},
     "method": {"action": "append", "metavar": "SPEC",
-        "help": "measure this method instead of the usual ones; repeatable"},
+        "help": "measure this method, beside what people deploy, instead of the usual ones; "
+        "repeatable"},
     "frontier": {"action": "store_true", "help":
         "choose and measure plans at a quarter, half, twice and four times the price, too"},
     "references": {"action": "store_true", "help":
@@ -225,10 +226,14 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def methods(arguments: argparse.Namespace) -> list[Method] | None:
-    """Return the methods of ``--method``; None are the usual ones."""
+    """Return the methods of ``--method``, beside what people deploy; None are the usual ones."""
+    from analysis.costs.candidates import rivals
     from approx import parse
 
-    return None if arguments.method is None else [parse(spec) for spec in arguments.method]
+    if arguments.method is None:
+        return None
+    asked = [parse(spec) for spec in arguments.method]
+    return asked + [x for x in rivals() if x not in asked and arguments.currency != "stored"]
 
 
 def announce(seconds: float) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.advice.target import by_method, cheapest, needed
+from analysis.advice.target import by_method, cheapest, choices, needed
 from analysis.runs import output_files
 from approx.sparse.exact import Exact
 from figures.command import options
 from figures.drawing import looks, style
+from figures.show import price_line, scarcity
 from figures.show.diagnosis import HEAD, head_name, left_out, masks, names_of, section
 from figures.words.amounts import UNITS
 from figures.words.numbers import percent, three_digits
@@ -65,6 +66,13 @@ def run(arguments: argparse.Namespace) -> int:
         options.show(arguments, table, _text)
         if arguments.out is not None:
             print(style.save_table("needed", table, arguments.out), file=sys.stderr)
+            known = choices(table)
+            labels = known.method.map(_names(table))
+            drawn = price_line.draw(
+                known.assign(name=labels), "bytes", limit=known.bytes_read.min(),
+                about=tr("bytes held"),
+            )  # fmt: skip
+            print(price_line.write(drawn, arguments.out), file=sys.stderr)
     return 0
 
 
@@ -72,16 +80,14 @@ def _text(table: pd.DataFrame) -> str:
     """Return a line per head, a line per method, what the numbers are, and the specs to paste."""
     best = cheapest(table)
     heads = table.drop_duplicates(HEAD)
-    some = table.drop_duplicates("method")  # a label needs a size
-    labels = names_of(list(some.spec))
-    names = {method: labels[spec] for method, spec in zip(some.method, some.spec)}
-    names[EXACT] = tr("exact attention")
+    names = _names(table)
     found = by_method(table)
     lines = [_head(row, names) for row in best.itertuples()]
     rows = [_method(row, names) for row in found[found.reached > 0].to_dict("records")]
     every = [tuple(map(tr, HEADS)), *lines]
     shown = every if table.oracle.any() else [line[:-2] for line in every]  # without references
     parts = [
+        *_deployed(table, names),
         aligned(shown, wrapped={1: NAME, 5: NAME}),
         aligned([tuple(map(tr, METHODS)), *rows], cut=-1, wrapped={0: NAME}),
     ]
@@ -95,6 +101,48 @@ def _text(table: pd.DataFrame) -> str:
         section(tr("Not measured:"), left_out(heads)),
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def _names(table: pd.DataFrame) -> dict[str, str]:
+    some = table.drop_duplicates("method")  # a label needs a size
+    labels = names_of(list(some.spec))
+    names = {method: labels[spec] for method, spec in zip(some.method, some.spec)}
+    return names | {EXACT: tr("exact attention")}
+
+
+def _deployed(table: pd.DataFrame, names: dict[str, str]) -> Iterator[str]:
+    """Yield the methods of which no other reads and holds less, and what to deploy."""
+    known, heads = choices(table), len(table.drop_duplicates(HEAD))
+    known = known.assign(name=known.method.map(names))
+    first = table.iloc[0]
+    yield paragraphs([
+        tr(
+            "No other measured method reads less than these without holding more. read, held: "
+            "bytes of all heads that share keys (here {group}), after {tokens} tokens, in the mean "
+            "over {heads} heads; where a method does not reach the target, exact attention is "
+            "kept. KiB: what their cache holds after more tokens; no error is measured there.",
+            heads=heads, group=first.group, tokens=first.l,
+        )
+    ])  # fmt: skip
+    yield price_line.line(
+        known, "bytes", tr("reached"), lambda row: tr("{below} of {heads}", below=row.reached,
+                                                      heads=heads)
+    )  # fmt: skip
+    read, held = (known.iloc[int(known[by].argmin())] for by in ("bytes_read", "bytes"))
+    exact = known.loc[known.method == EXACT].iloc[0]
+    yield paragraphs([
+        tr(
+            "If bandwidth is scarce: {name}. It reads {share:.0%} of what exact attention reads, "
+            "the least of what was measured.",
+            name=read["name"], share=read.bytes_read / exact.bytes_read,
+        ),
+        tr(
+            "If memory is scarce: {name}. Its cache holds {share:.0%} of what exact attention's "
+            "does, the least of what was measured.",
+            name=held["name"], share=held.bytes / exact.bytes,
+        ),
+        tr("If neither is scarce: exact attention, which has no error."), scarcity.of_heads(),
+    ])  # fmt: skip
 
 
 def _head(row: Any, names: dict[str, str]) -> tuple[str, ...]:

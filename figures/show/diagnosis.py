@@ -1,5 +1,6 @@
 """The table of `analysis.advice.diagnose` as text and as a map of layers × heads."""
 
+import dataclasses
 import math
 import re
 import string
@@ -26,15 +27,19 @@ from analysis.advice.verdict import (
     USE,
     Advice,
     advice,
+    choices,
     gaps,
     is_cheaper,
     metric_of,
 )
+from analysis.costs.budget import KEYS
 from analysis.costs.candidates import TRIVIAL
 from analysis.sentences import Sentence, thousandths
+from approx import Method, parse
 from approx.method import TV
+from approx.sparse.exact import Exact
 from figures.drawing import looks, style
-from figures.show import head_cells
+from figures.show import head_cells, price_line, scarcity
 from figures.show.head_cells import GREY
 from figures.words import amounts
 from figures.words.numbers import percent, three_digits
@@ -42,6 +47,7 @@ from figures.words.terminal_columns import COLUMNS, aligned, indented, paragraph
 from figures.words.translation import mark, tr
 
 HEAD = ["input", "layer", "head"]
+EXACT = str(Exact())
 NAME = 25  # columns of a method's name in a table
 WIDE = 40  # columns of text beside the map
 MOST_OTHERS = 12  # heads that are listed because another method has less of the other error
@@ -86,13 +92,14 @@ def plan(dry: DryRun) -> str:
 
 
 def text(table: pd.DataFrame) -> str:
-    """Return a line per head, a line per method, the specs to paste, and the warnings by kind."""
+    """Return what to deploy, a line per head, a line per method, specs to paste, and warnings."""
     advised = advice(table)
     heads = table.drop_duplicates(HEAD)
     names = names_of(list(dict.fromkeys(table.spec)))
     lines = [_head(row, one, names) for row, one in zip(heads.itertuples(), advised)]
     titles = HEADS if metric_of(table) == TV else BY_OUTPUT
     parts = [
+        *deployed(table, names),
         aligned(_known([_titles(titles), *lines]), wrapped={1: NAME}),
         aligned(_known([_titles(FAMILIES), *_families(table, names)]), cut=-1, wrapped={0: NAME}),
     ]
@@ -106,6 +113,42 @@ def text(table: pd.DataFrame) -> str:
         section(tr("Warnings (number of heads):"), _warnings(table, names)),
     ]  # fmt: skip
     return "\n\n".join(filter(None, parts))
+
+
+def deployed(table: pd.DataFrame, names: dict[str, str]) -> Iterator[str]:
+    """Yield the methods that nothing cheaper beats, and what to deploy; nothing without exact."""
+    if (known := _choices(table, names)) is None:
+        return
+    metric, first = metric_of(table), table.iloc[0]
+    yield paragraphs([
+        tr(
+            "No other measured method that reads as little has less error (median over {heads} "
+            "heads). read, held: bytes of all heads that share keys (here {group}), after {tokens} "
+            "tokens. KiB: what their cache holds after more tokens; no error is measured there.",
+            heads=len(table.drop_duplicates(HEAD)), group=first.group, tokens=first.l,
+        )
+    ])  # fmt: skip
+    title = tr(scarcity.ERRORS[metric])
+    yield price_line.line(known, metric, title, lambda row: three_digits(getattr(row, metric)))
+    said = scarcity.sentences(known, limit(table), metric)
+    yield paragraphs([*said, scarcity.of_heads()])
+
+
+def limit(table: pd.DataFrame) -> float:
+    """Return the budget, or as many bytes as 32 exact keys have if it does not count bytes."""
+    first = table.iloc[0]
+    if first.currency in ("bytes", "bytes_read"):
+        return float(first.budget)
+    return float(KEYS / first.l * first.exact_bytes_read)
+
+
+def _choices(table: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame | None:
+    """Return the methods that all heads can run, with exact attention; None if it is not there."""
+    if EXACT not in set(table.spec):
+        return None
+    known = choices(table)
+    about = known.about.map({True: "≈ ", False: ""})
+    return known.assign(name=about + known.spec.map(names))
 
 
 def section(title: str, lines: Sequence[str]) -> str:
@@ -323,9 +366,33 @@ def _use(one: Advice, names: dict[str, str]) -> str:
 
 
 def names_of(specs: Sequence[str]) -> dict[str, str]:
-    """Return the label of each spec; of those that share one, the spec."""
-    count = Counter(map(looks.label, specs))
-    return {spec: looks.label(spec) if count[looks.label(spec)] == 1 else spec for spec in specs}
+    """Return the label of each spec; those that share one say in which fields they differ."""
+    alike: dict[str, dict[str, dict[str, Any]]] = {}
+    for spec in specs:
+        alike.setdefault(looks.label(spec), {})[spec] = _fields(parse(spec))
+    named = {}
+    for label, some in alike.items():
+        for spec, own in some.items():
+            others = [fields for other, fields in some.items() if other != spec]
+            apart = [
+                f"{name}={value}"
+                for name, value in own.items()
+                if any(fields.get(name) != value for fields in others)
+            ]
+            named[spec] = ", ".join([label, *apart]) if apart or not others else spec
+    return named
+
+
+def _fields(method: Method) -> dict[str, Any]:
+    """Return the fields of a method and its parts that are not their defaults."""
+    known: dict[str, Any] = {}
+    for field in dataclasses.fields(method):  # type: ignore[arg-type]
+        value = getattr(method, field.name)
+        if isinstance(value, Method):
+            known |= _fields(value)
+        elif value != field.default:
+            known[field.name] = value
+    return known
 
 
 def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
@@ -340,6 +407,7 @@ def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...
         below = part[metric] < uniform.reindex(part.index)
         middle = part.median(numeric_only=True)
         wins = tr(part.standing.iloc[0]) if part.oracle.all() else f"{int(part.winner.sum())}"
+        wins = wins if part.get("affordable", part.runnable | True).any() else tr("above budget")
         signed = middle.attention_tv > 1 and middle.negative_fraction > 0
         about = "≈ " if part.screened.any() else ""
         rows.append(
@@ -382,6 +450,15 @@ def _warnings(table: pd.DataFrame, names: dict[str, str]) -> list[str]:
         said = tr("{what}: {methods}", what=what, methods=of)
         lines += indented(said, f"  {counts[kind]:3d}  ")
     return lines
+
+
+def draw_line(table: pd.DataFrame) -> Figure | None:
+    """Draw error against bytes read, with the line that nothing cheaper beats."""
+    metric = metric_of(table)
+    known = _choices(table, names_of(list(dict.fromkeys(table.spec))))
+    if known is None:
+        return None
+    return price_line.draw(known, metric, limit=limit(table), about=tr(ABOUT[metric]))
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -9,8 +9,10 @@ import pandas as pd
 from figures.words.numbers import or_infinity
 from figures.words.translation import mark, tr
 
-NEGLIGIBLE = {"kl": 0.01, "attention_tv": 0.01}  # errors so small are called negligible
-ERRORS = {"kl": mark("KL"), "attention_tv": mark("tv")}
+ERRORS = {
+    "kl": mark("KL"), "attention_tv": mark("tv"), "output_relative_error": mark("output error"),
+}  # fmt: skip
+NEGLIGIBLE = dict.fromkeys(ERRORS, 0.01)  # errors so small are called negligible
 LEAST = {  # by what is scarce: the column that is limited, and the sentence
     "bytes_read": mark(
         "If bandwidth is scarce: {name}. Of the measured choices that read at most {limit:,.0f} "
@@ -38,6 +40,15 @@ EXACT = mark(
 )
 
 
+def of_heads() -> str:
+    """Return why commands that look at heads may name another method than those of a model."""
+    return tr(
+        "These are errors of heads. Which method changes the model least is another question, "
+        "which `expqk model` and `expqk plan` answer with the KL of the model: they may name "
+        "another one."
+    )
+
+
 def sentences(table: pd.DataFrame, limit: float, error: str = "kl") -> list[str]:
     """Return what to use if bandwidth is scarce, if memory is, and if neither is.
 
@@ -48,7 +59,7 @@ def sentences(table: pd.DataFrame, limit: float, error: str = "kl") -> list[str]
         the error, NaN where it is not measured. The row with the most bytes read is exact.
     limit : float
         Bytes that may be read per new query, and that may be held, for a group of heads.
-    error : {"kl", "attention_tv"}
+    error : {"kl", "attention_tv", "output_relative_error"}
     """
     rows = table.dropna(subset=[error]).to_dict("records")
     said = []

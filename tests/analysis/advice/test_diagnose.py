@@ -19,7 +19,7 @@ from analysis.advice import diagnose as advising, measurement
 from analysis.advice.diagnose import diagnose, dry_run
 from analysis.advice.verdict import KEEP, TIED, USE, advice, gaps
 from analysis.costs.break_even import _break_even
-from analysis.costs.candidates import BOUND, FOUND, RUNNABLE, TRIVIAL, in_few_bits
+from analysis.costs.candidates import BOUND, FOUND, RUNNABLE, TRIVIAL, in_few_bits, rivals
 from analysis.inputs import Head
 from analysis.moments.expected_errors import expected_error
 from analysis.runs.seeds import seed_sequence
@@ -175,7 +175,7 @@ def test_the_command(tmp_path, printed, refused):
     np.savez(file, q=x.q[None].repeat(2, 0), k=x.k[None].repeat(2, 0), v=x.v[None].repeat(2, 0))
     out = tmp_path / "out"
     methods = ["--method", TRIVIAL, "--method", "positive()", "--jobs", "1"]
-    asked = ["diagnose", file, *methods, "--budget", "8"]
+    asked = ["diagnose", file, *methods, "--budget", "8", "--currency", "stored"]
     assert "Performer" in printed(*asked, "--heads", "0.1", "--out", out)
     assert {p.name for p in out.rglob("diagnosis.*")} == {
         "diagnosis.csv", "diagnosis.txt", "diagnosis.pdf", "diagnosis.svg", "diagnosis.png",
@@ -184,8 +184,10 @@ def test_the_command(tmp_path, printed, refused):
     assert [(row["layer"], row["head"]) for row in found] == [(0, 0), (0, 0), (0, 1), (0, 1)]
     assert {row["metric"] for row in found} == {"output_relative_error"}
     assert "每个查询行存储 8 个数" in printed(*asked, "--lang", "zh")
-    said = printed("diagnose", file, *methods, "--currency", "bytes")
-    assert "Budget 388 bytes held in the cache" in said  # of 32 exact keys
+    said = printed("diagnose", file, *methods)
+    assert "Budget 512 bytes read per new query" in said  # of 32 exact keys
+    for word in ("If bandwidth is scarce", "keys and values of 4 bits", "exact attention"):
+        assert word in " ".join(said.split())
     said = printed(*asked, "--dry-run")
     assert "2 methods on 2 heads" in said
     assert "positive(m=4)" in said
@@ -236,13 +238,42 @@ def test_methods_have_names_that_tell_them_apart():
     table = measured(causal(), *specs, trials=1)
     text = diagnosis.text(table)
     _, methods, *_ = text.split("\n\n")
-    for name in (*specs[:2], "top-k of each row", "window)", "sink)"):
+    quest = [f"pages by boxes (Quest), size={size}" for size in (4, 2)]
+    assert list(diagnosis.names_of(specs).values())[:2] == quest
+    for name in ("top-k of each row", "window)", "sink)"):
         assert len(re.findall(rf"\n{re.escape(name)}( |\n|$)", methods)) == 1, name
     assert methods.count("\nScatterbrain (Performer +  ") == 2
     two = table[table.spec.isin(specs[:2])].assign(
         warnings=[[Sentence("slow")] for _ in specs[:2]], runnable=True
     )
-    assert "slow: pages(k=8, size=4) 1, pages(k=8, size=2) 1" in diagnosis.text(two)
+    said = " ".join(diagnosis.text(two).split())
+    assert f"slow: {quest[0]} 1, {quest[1]} 1" in said
+
+
+def test_what_people_deploy_is_measured_at_any_price_and_wins_only_within_the_budget():
+    x = dataclasses.replace(causal(spread=1.0), group=3)
+    asked = {"budget": 8 * 32.0, "currency": "bytes_read", "trials": 1}
+    found = diagnose(x, **asked).set_index("method")
+    h2o = "columns(by='h2o', recent=16)"
+    dear = [*(str(method) for method in rivals() if not method.is_template), h2o]
+    assert {str(method) for method in rivals()} <= set(found.index)
+    assert not found.affordable[dear].any()
+    assert not found.winner[dear].any()
+    others = found.drop(index=dear)
+    assert (others.bytes_read[others.affordable] <= 256).all()
+    assert found[found.winner].attention_tv.item() == others.attention_tv[others.runnable].min()
+    assert found.attention_tv["exact()"] < 1e-9
+    # three heads read a window once, and each its own keys of H2O with a sum, at least 16 of them
+    assert found.spec["sink_window()"] == "sink_window(k=8)"
+    assert found.spec[h2o] == "columns(k=32, by='h2o', recent=16)"
+    assert found.bytes[h2o] == 3 * 32 * 17 * 2
+    for row in found[found.runnable].itertuples():
+        less = found[found.runnable & (found.bytes_read <= row.bytes_read)]
+        beaten = (less.attention_tv < row.attention_tv) | (
+            (less.attention_tv == row.attention_tv) & (less.bytes_read < row.bytes_read)
+        )
+        assert row.undominated == (not beaten.any())
+    assert set(diagnose(x, methods=[parse("sink_window()")], **asked).spec) == {"sink_window(k=8)"}
 
 
 def causal(n=96, l=96, d=8, spread=2.0):
@@ -513,7 +544,7 @@ def test_what_saves_nothing_but_stored_values_is_not_advised():
     # as many numbers in boxes as keys have, and 20 keys with their values
     assert dear.reads == 24 * 32 + 20 * 64 > dear.exact_reads == 24 * 64
     assert dear.multiply_adds > dear.exact_multiply_adds
-    assert dear.bytes > dear.exact_bytes == 12 * 24 + 4
+    assert dear.bytes == 2 * 24 * (64 + 32) > dear.exact_bytes == 2 * 24 * 64
     assert dear.verdict == KEEP
     assert "saves nothing but stored values" in advice(found)[0].sentence
     # a state of 8 features keeps less, so that it is advised, with a warning

@@ -303,7 +303,8 @@ def test_what_a_target_needs_has_the_numbers_of_its_table():
          "currency": "stored", "left_out": [], "method": method, "size": size,
          "spec": method if size != size else method.replace("()", f"(k={size:.0f})"),
          "error": error, "price": price, "share": price / 64, "reached": reached, "sure": sure,
-         "oracle": method == "top_k()",
+         "oracle": method == "top_k()", "group": 3, "bytes_read": 32 * price,
+         "bytes": 32 * price, "bytes_4096": 9e4, "bytes_32768": 9e5, "bytes_131072": 9e6,
          "standing": "bound" * (method == "top_k()"), "runnable": method != "top_k()"}
         for method, both in specs.items()
         for head, (size, error, price, reached, sure) in enumerate(both)
@@ -323,6 +324,10 @@ def test_what_a_target_needs_has_the_numbers_of_its_table():
         "The cheapest reference, which sees all logits, costs a median of 8%.",
         "On 2 heads, 16 of 64 queries were measured.",
         '1.1 --method "sink_window(k=24)"',
+        # the mean over both heads of 32 bytes a key: 8 and 24 keys of 64
+        "sink and window 512 25% 512 2 of 2 88 879 8,789",
+        "If bandwidth is scarce: sink and window. It reads 25% of what exact attention reads",
+        "share keys (here 3), after 64 tokens",
     )
     alone = targets._text(table[table.method.isin(["exact()", "top_k()"])])
     check(alone, "1.0 not with less than exact 100% top-k of each row 6%")
