@@ -12,7 +12,7 @@ from approx.decoding.keys import KeptKeys
 from approx.estimate.masks import Mask
 from approx.method import Label, Size
 from approx.method.fields import integer, one_of
-from approx.method.prices import SHARED, Numbers, Price, Shape
+from approx.method.prices import SHARED, Numbers, Price, Shape, entries
 from approx.method.tags import (
     AUTOREGRESSIVE,
     ORACLE,
@@ -316,6 +316,13 @@ class Columns(SupportMethod):
         held = self.held(shape.decoding)
         assert held is not None
         return float(held[self.prompt if self.prompt < len(held) else 0 :].max())
+
+    def price_of_keys(self, longest: float, mean: float, shape: Shape) -> Price:
+        if not self._once or longest <= (kept := float(self.k or 0)):
+            return super().price_of_keys(longest, mean, shape)
+        # the keys after the prompt are the same for all heads
+        later = entries(longest - kept, shape, mean=0.0, most=SHARED)
+        return super().price_of_keys(kept, mean, shape) + later
 
     def selection(self, shape: Shape) -> Price:
         """Return the price of the scores; mass, a reference, has none.

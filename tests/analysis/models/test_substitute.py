@@ -229,6 +229,9 @@ def test_bytes_are_those_of_groups_of_heads_in_every_layer():
     p.prompt = 20
     once = {(0, head): parse("columns(k=8, by='key_norm')") for head in range(4)}
     assert module.costs(p, once)["bytes_read"] == (2 * (8 + 20) + 2 * 10) * key / 4
+    # each head chooses its own, and all share the later ones
+    once = {(0, head): parse("columns(k=8, by='snapkv', window=4)") for head in range(4)}
+    assert module.costs(p, once)["bytes_read"] == (2 * (2 * 8 + 20) + 2 * 10) * key / 4
 
 
 def test_templates_are_filled_and_sized_methods_stay():
