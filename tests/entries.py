@@ -19,7 +19,6 @@ from analysis.bounds import (
     certificates,
     lower_bounds,
     residuals,
-    sampling_intervals,
     support_bounds,
 )
 from analysis.costs import budget
@@ -45,7 +44,7 @@ KINDS = (
     "positive", "fixed waves", "taylor", "truncated_svd", "top_k", "scatterbrain", "elu", "lsh",
     "poisson", "sampled", "quantised",
 )  # fmt: skip
-METHOD, DRAWN, SPARSE = map(parse, ("positive(m=2)", "sampled(k=2)", BOTH))
+METHOD, SPARSE = map(parse, ("positive(m=2)", BOTH))
 
 
 def clean(call):
@@ -205,8 +204,6 @@ ENTRIES = [
     entry(certificates.row_bounds, estimate=S, Q=Q, K=K, V=V, entries=True,
           then=lambda table: table.output_absolute_error.to_numpy()),
     entry(residuals.off_support, estimate=A, Q=Q, K=K, then=lambda found: found.tv),
-    entry(sampling_intervals.upper_bounds, estimate=DRAWN.approximate(Q, K, rng=0), Q=Q, K=K, V=V,
-          method=DRAWN, then=lambda table: table.output_absolute_error.to_numpy()),
     entry(moments.monte_carlo, method=METHOD, Q=Q, K=K, mask=None, draws=at(2, 3), rng=0),
     entry(moments.expected_error, method=METHOD, Q=Q, K=K, mask=None),
     entry(moments.normalised_moments, method=METHOD, Q=Q, K=K, mask=None),

@@ -98,8 +98,7 @@ def row_bounds(
 
     The bounds are rigorous: they include every rounding, outwards. The entries are the rounded
     ones that `Approximation.block` returns at its own scale; further roundings of `attend` are not
-    included. The bounds hold for any mask and with certainty; for bounds that hold with a given
-    probability see `analysis.bounds.sampling_intervals`.
+    included. The bounds hold for any mask and with certainty.
 
     Cost: O(n·(l·d/size + keys·d)); with codes or entries O(n·l·d). By row stripes.
 
