@@ -1,7 +1,5 @@
 """Guarded: a support in rows with a certificate of its error, exact rows elsewhere."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Keys in few bits: packed codes with their scales, and exact last keys."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import numpy as np

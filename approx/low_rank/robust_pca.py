@@ -84,8 +84,9 @@ class _Penalty:
 
     def doubted(self, D: Matrix, Y: Matrix) -> _Penalty:
         """Return the penalty for the next iterations if the gap does not confirm the result."""
-        if not self.slow:
-            return _proving(D, Y)
+        if not self.slow:  # a constant μ, of the norms of Y and D, at which Y soon gives a bound
+            mu = PROVING_MU * float(np.linalg.norm(Y) / np.linalg.norm(filled(D)))
+            return _Penalty(mu, 1.0, math.inf, RELAXATION, left=PROVING)
         return self if self.proves else _careful(D, math.sqrt(self.rho))
 
 
@@ -98,12 +99,6 @@ def _careful(D: Matrix, rho: float = CAREFUL_RHO) -> _Penalty:
     """Return a slow, over-relaxed schedule, whose first μ is a quarter of that of Candès et al."""
     mu = decomposition.entries(D) / (16 * float(np.abs(filled(D)).sum()))
     return _Penalty(mu, rho, math.inf, RELAXATION)
-
-
-def _proving(D: Matrix, Y: Matrix) -> _Penalty:
-    """Return a constant μ at which Y soon gives a bound, from the norms of Y and D."""
-    mu = PROVING_MU * float(np.linalg.norm(Y) / np.linalg.norm(filled(D)))
-    return _Penalty(mu, 1.0, math.inf, RELAXATION, left=PROVING)
 
 
 class _Primal(NamedTuple):
@@ -120,14 +115,6 @@ def _primal(D: Matrix, low: Shrunk, state: Matrix, mu: float, lam: float) -> _Pr
     values = D.ravel()[places] - T[places] + Y[places] / mu
     objective = low.nuclear + lam * float(np.abs(values).sum())
     return _Primal(low.left, low.right, sparse_entries(values, places, D.shape), objective)
-
-
-def _dual_bound(D: Matrix, Y: Matrix) -> float:
-    """Return ⟨D, Y⟩ / max(1, ‖Y‖₂), a lower bound on the optimum.
-
-    |Y| ≤ λ holds exactly. At unseen entries Y = 0 exactly, and D is 0 here.
-    """
-    return float(np.vdot(D, Y)) / max(1.0, spectral_norm(Y))
 
 
 def _pursue(
@@ -162,7 +149,9 @@ def _pursue(
             if converged or primal is None:
                 found = _primal(D, low, state, mu, lam)
                 primal = found if primal is None else min(primal, found, key=lambda x: x.objective)
-            bound = max(bound, _dual_bound(known, state[0]))
+            # ⟨D, Y⟩/max(1, ‖Y‖₂): |Y| ≤ λ holds exactly, and Y = 0 at unseen entries
+            dual = float(np.vdot(known, state[0])) / max(1.0, spectral_norm(state[0]))
+            bound = max(bound, dual)
             gap = (primal.objective - bound) / max(primal.objective, LEAST_DIVISOR)
             if last or abs(gap) <= gap_tolerance:
                 break

@@ -79,7 +79,8 @@ def halves(points: Array, delta: float, rng: np.random.Generator) -> Array:
     .. [1] R. Dwivedi, L. Mackey, "Generalized kernel thinning", ICLR 2022, algorithm 2 (of its
        arXiv version), by which the source of `thinned` halves.
     """
-    G = _kernel(points)
+    dots = points @ points.transpose(0, 2, 1)  # the scale is common, and no entry overflows at it
+    G = np.exp(dots - np.diagonal(dots, axis1=1, axis2=2).max())
     f = G[:, ::2] - G[:, 1::2]
     f = f[:, :, ::2] - f[:, :, 1::2]  # ⟨f_i, f_j⟩
     buckets, pairs, _ = f.shape
@@ -93,9 +94,3 @@ def halves(points: Array, delta: float, rng: np.random.Generator) -> Array:
         added += signs[:, i, None] * f[:, i]
     signs *= rng.choice([-1.0, 1.0], (buckets, 1))
     return np.asarray(np.arange(0, 2 * pairs, 2) + (signs < 0))
-
-
-def _kernel(points: Array) -> Array:
-    """Return e^{x·y} within each bucket, at a common scale at which no entry overflows."""
-    dots = points @ points.transpose(0, 2, 1)
-    return np.asarray(np.exp(dots - np.diagonal(dots, axis1=1, axis2=2).max()))

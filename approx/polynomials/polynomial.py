@@ -169,13 +169,10 @@ class Polynomial:
         s = np.maximum(size / self.bound, 1.0)
         return np.asarray(s + np.sqrt(s - 1) * np.sqrt(s + 1))  # the product could overflow
 
-    def log_terms(self, size: Array) -> Array:
-        """Return log(|c_k| r^k), a bound on each term for |x| ≤ size, (rows, n + 1)."""
-        return monomials.log_powers(self._ratio(size), self.log_coefficients)
-
     def log_bound(self, size: Array) -> Array:
         """Return log Σ_k |c_k| r^k, a finite upper bound on log |p(x)| for |x| ≤ size."""
-        terms = self.log_terms(np.maximum(size, SMALLEST))
+        ratio = self._ratio(np.maximum(size, SMALLEST))
+        terms = monomials.log_powers(ratio, self.log_coefficients)
         return np.asarray(np.maximum(np.logaddexp.reduce(terms, axis=1), -1e6))  # p = 0
 
     def log_size(self, x: Array) -> Array:

@@ -1,7 +1,5 @@
 """``expqk claims``."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import math
