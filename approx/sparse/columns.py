@@ -237,7 +237,7 @@ class Columns(SupportMethod):
             )
 
     @property
-    def rivals(self) -> Rivals:
+    def rivals(self) -> Rivals | None:
         """Sets of k columns; with eviction, caches of k keys, or for mass one set per block."""
         assert self.k is not None
         if self.prompt:
