@@ -25,48 +25,36 @@ LISTED = 3  # reasons that a refusal names, of those that there are
 BLOCK = 32  # numbers that share a scale in llama.cpp
 Differences = list[str]
 
-# Presses that score keys by themselves: what builds them, and where their score differs from ours.
-PRESSES: dict[str, tuple[str, Differences]] = {
-    "key_norm": ("KnormPress()", []),
-    "key_diff": ("KeyDiffPress()", []),
-    "cur": ("CURPress(num_sinks={sinks}, leverage_type='key')", []),
-    "snapkv": ("SnapKVPress(window_size={window}, kernel_size={kernel_size})", []),
-    "tova": ("TOVAPress()", ["it keeps the same keys for all heads of a layer"]),
+# By the score of `columns`: what builds a press, and where its score differs from ours.
+PRESSES = {
+    "key_norm": ("KnormPress()", ""),
+    "key_diff": ("KeyDiffPress()", ""),
+    "cur": ("CURPress(num_sinks={sinks}, leverage_type='key')", ""),
+    "snapkv": ("SnapKVPress(window_size={window}, kernel_size={kernel_size})", ""),
+    "tova": ("TOVAPress()", "it keeps the same keys for all heads of a layer"),
     "h2o": (
         "ObservedAttentionPress()",
-        [
-            "its score is the mean attention from all queries that see the key, not the sum from "
-            "queries that read the cache; it needs attn_implementation='eager'"
-        ],
+        "its score is the mean attention from all queries that see the key, not the sum from "
+        "queries that read the cache; it needs attn_implementation='eager'",
     ),
     "expected": (
         "ExpectedAttentionPress(n_sink={sinks}, use_vnorm=False)",
-        ["it fits the queries before rotary positions and turns the fit to 512 later positions"],
+        "it fits the queries before rotary positions and turns the fit to 512 later positions",
     ),
-    "leverage": (
-        "LeverageScorePress()",
-        ["it draws a sketch of the keys before rotary positions"],
-    ),
+    "leverage": ("LeverageScorePress()", "it draws a sketch of the keys before rotary positions"),
 }
 PER_LAYER, EAGER = "PerLayerCompressionPress", "ObservedAttentionPress()"
-# Whose presses can evict while it decodes. kvpress orders the keys that it keeps by their scores:
-# a press that goes by places (the first keys, the last, groups) can evict only once.
-GOING_ON = "key_norm", "key_diff", "tova"
 ONCE = "it evicts once, at the end of the prompt, and keeps all keys that come later"
 WITH_SINKS = "cur", "expected"  # whose presses keep the first keys
 BY_QUERIES = "snapkv", "h2o", "expected"  # whose presses average over heads that share keys
 
 
 class Expression(NamedTuple):
-    """How an engine says a method, where it computes something else, and the keys it keeps.
-
-    ``block`` keys arrive between two evictions; 0 if there is one eviction, after the prompt.
-    """
+    """How an engine says a method, where it computes something else, and the keys it keeps."""
 
     words: str
     differences: Differences
     keys: int | None = None
-    block: int = 0
 
 
 class Exported(NamedTuple):
@@ -116,6 +104,7 @@ class Exporter:
 
     name: ClassVar[str]
     about: ClassVar[str]  # what it has, for refusals
+    always: ClassVar[tuple[str, ...]] = ()  # where it differs from every plan
     by_layer: ClassVar[bool] = False  # whether layers may differ
 
     def __init__(self, model: HeadCounts) -> None:
@@ -127,11 +116,7 @@ class Exporter:
 
     def text(self, plan: Plan, layers: list[Expression], differences: Differences) -> str:
         """Return the configuration, from the expression of each layer."""
-        raise NotImplementedError
-
-    def general(self, layers: list[Expression]) -> Differences:
-        """Return where the engine differs whatever the methods."""
-        raise NotImplementedError
+        return layers[0].words
 
     def counterpart(self, method: Method) -> Method | None:
         """Return the nearest method that the engine can express, None if there is none."""
@@ -151,11 +136,8 @@ class Exporter:
             raise ValueError("every head of the plan is exact: there is nothing to export")
         said = [self.expression(method) for method in methods]
         every = {str(method): one.differences for method, one in zip(methods, said)}
-        found = [
-            *self.general(said),
-            *(f"{spec}: {x}" for spec, some in every.items() for x in some),
-        ]
-        return Exported(self.text(plan, said, found), tuple(found))
+        found = [f"{spec}: {one}" for spec, some in every.items() for one in some]
+        return Exported(self.text(plan, said, [*self.always, *found]), (*self.always, *found))
 
     def nearest(self, plan: Plan) -> Plan:
         """Return the nearest plan that can be exported."""
@@ -240,31 +222,22 @@ class Kvpress(Exporter):
             return Expression("StreamingLLMPress(n_sink=0)", [ONCE], method.width)
         if not isinstance(method, Columns) or method.by not in PRESSES:
             raise ValueError(f"no press computes {method}: {self.name} {self.about}")
-        press, fixed = PRESSES[method.by]
-        differences, recent = list(fixed), method.recent
+        press, differs = PRESSES[method.by]
+        differences = [differs] if differs else []
         if method.sinks and method.by not in WITH_SINKS:
             differences.append("it may evict the first keys")
         if method.by == "snapkv":
-            if recent != method.window:
+            if method.recent != method.window:
                 differences.append(f"it keeps the last {method.window} keys")
             if method.pooling != "average":
                 differences.append("it pools by the mean")
-        elif method.by != "tova" and (recent or method.evicts):
+        elif method.by != "tova" and (method.recent or method.evicts):
             differences.append("it may evict the last keys")
         if method.by in BY_QUERIES and self.counts.group > 1:
             differences.append(f"it keeps the same keys for {self.counts.group} heads")
-        block = (method.block or 1) if method.evicts else 0
-        if block and method.by not in GOING_ON:
-            block = 0
+        if method.evicts:
             differences.append(ONCE)
-        return Expression(press.format(**vars(method)), differences, method.k, block)
-
-    def general(self, layers: list[Expression]) -> Differences:
-        evicting = any(said.block for said in layers)
-        return [ONCE] if evicting and not self._alike(layers) else []
-
-    def _alike(self, layers: list[Expression]) -> bool:
-        return len({(said.words, said.keys, said.block) for said in layers}) == 1
+        return Expression(press.format(**vars(method)), differences, method.k)
 
     def counterpart(self, method: Method) -> Method | None:
         if isinstance(method, Exact) or (not self.eager and getattr(method, "by", "") == "h2o"):
@@ -291,58 +264,49 @@ class Kvpress(Exporter):
                 f"{EAGER} needs attn_implementation='eager', where all layers keep as many keys"
             )
         notes = differences or ["as far as is known, in nothing"]
-        about = {
-            "model": one_line(plan.model),
-            "notes": "\n".join(_wrapped(f"- {one}.", "", "  ") for one in notes),
-        }
-        if self._alike(layers) and (block := layers[0].block):
-            [press], keys = kept, (layers[0].keys or 0) - block
-            name = press.partition("(")[0]
-            return _GOING_ON.format(**about, name=name, press=press, keys=keys, block=block)
         used = {press.partition("(")[0] for press in kept} | {"ComposedPress", PER_LAYER}
         rows = "\n".join(
             f"    (\n        {press},\n{_wrapped(f'{keys},', ' ' * 8, ' ' * 9)}\n    ),"
             for press, keys in kept.items()
         )
-        names = ",\n    ".join(sorted(used))
-        return _SCRIPT.format(**about, names=names, rows=rows, layers=self.counts.layers)
+        return _SCRIPT.format(
+            model=one_line(plan.model), layers=self.counts.layers, rows=rows,
+            notes="\n".join(_wrapped(f"- {one}.", "", "  ") for one in notes),
+            names=",\n    ".join(sorted(used)),
+        )  # fmt: skip
 
 
 class RoundedCache(Exporter):
     """An engine that keeps all keys and values in few bits, alike in all layers."""
 
     bits: ClassVar[tuple[int, ...]]  # of keys or values in few bits
-
-    @property
-    def group(self) -> int:
-        """Numbers that share two scales."""
-        raise NotImplementedError
+    most: ClassVar[int]  # numbers that share two scales, at most d
 
     def counterpart(self, method: Method) -> Method | None:
-        values = method if isinstance(method, RoundedValues) else None
-        keys = method if values is None else values.method
+        keys, values = _parts(method)
         bits = [getattr(part, "bits", None) for part in (keys, values)]
         if bits == [None, None] or (bits[0] is None and not isinstance(keys, Exact)):
             return None
-        least = [min((x for x in self.bits if b and x >= b), default=None) for b in bits]
-        found: Method = Exact() if least[0] is None else Quantised(least[0], group=self.group)
-        if least[1] is not None:
-            found = RoundedValues(found, least[1], group=self.group)
+        of_keys, of_values = (
+            min((x for x in self.bits if b and x >= b), default=None) for b in bits
+        )
+        group = min(self.most, self.counts.d)
+        found: Method = Exact() if of_keys is None else Quantised(of_keys, group=group)
+        if of_values is not None:
+            found = RoundedValues(found, of_values, group=group)
         return super().counterpart(found)
 
-    def parts(self, method: Method) -> tuple[Quantised | None, RoundedValues | None]:
+    def codes(self, method: Method) -> tuple[Quantised | None, RoundedValues | None]:
         """Return the codes of keys and of values, None where they are exact; or ValueError."""
-        values = method if isinstance(method, RoundedValues) else None
-        keys = method if values is None else values.method
-        if isinstance(keys, Exact):
-            return None, values
-        if not isinstance(keys, Quantised):
+        keys, values = _parts(method)
+        if not isinstance(keys, Exact | Quantised):
             raise ValueError(f"no cache of it computes {keys}: {self.name} {self.about}")
-        if keys.levels != "uniform" or keys.dither or keys.corrected:
-            raise ValueError(f"{keys}: it rounds to equal steps, without dither or correction")
-        if values and (values.levels != "uniform" or values.by != "token"):
-            raise ValueError(f"{values}: it rounds values to equal steps, by token")
-        return keys, values
+        equal = isinstance(keys, Exact) or not (keys.dither or keys.corrected)
+        if not equal or "normal" in {getattr(part, "levels", "") for part in (keys, values)}:
+            raise ValueError(f"{method}: it rounds to equal steps, without dither or correction")
+        if values and values.by != "token":
+            raise ValueError(f"{values}: it rounds values by token")
+        return None if isinstance(keys, Exact) else keys, values
 
 
 class Transformers(RoundedCache):
@@ -350,48 +314,35 @@ class Transformers(RoundedCache):
 
     name = "transformers"
     about = "rounds all keys and values to 2 or 4 bits, and has no other cache of a chosen size"
-    bits = (2, 4)
-
-    @property
-    def group(self) -> int:
-        return min(64, self.counts.d)
+    always = (
+        "keys and values of generated tokens stay exact until there are 128 of them; then it "
+        "rounds everything again, from what it had rounded",
+    )
+    bits, most = (2, 4), 64
 
     def expression(self, method: Method) -> Expression:
-        keys, values = self.parts(method)
+        (keys, values), d = self.codes(method), self.counts.d
         if keys is None or values is None or keys.bits != values.bits:
             raise ValueError(f"{method}: it rounds keys and values to the same number of bits")
         if keys.bits not in self.bits:
-            raise ValueError(f"{method}: quanto has {_or(self.bits)} bits")
+            raise ValueError(f"{method}: quanto has 2 or 4 bits")
+        by_token = keys.by == "token"
+        group = min(keys.group, d) if by_token else keys.group
+        if d % group:
+            raise ValueError(f"{method}: the group must divide d = {d}")
         differences = []
-        group = min(keys.group, self.counts.d) if keys.by == "token" else keys.group
-        if self.counts.d % group:
-            raise ValueError(f"{method}: the group must divide d = {self.counts.d}")
-        if min(values.group, self.counts.d) != group:
+        if min(values.group, d) != group:
             differences.append(f"values have groups of {group}")
-        if keys.by == "channel":
+        if not by_token:
             differences.append(f"the prompt must be a multiple of {group} tokens")
-        if keys.by == "channel" or keys.recent:
+        if keys.recent or not by_token:
             differences.append("it rounds the last keys of the prompt, too")
-        found = {
-            "backend": "quanto",
-            "nbits": keys.bits,
-            "q_group_size": group,
-            "axis_key": 0 if keys.by == "token" else -1,
-            "axis_value": 0,
-            "residual_length": 128,
-        }
-        return Expression(json.dumps(found), differences)
-
-    def general(self, layers: list[Expression]) -> Differences:
-        return [
-            "keys and values of generated tokens stay exact until there are 128 of them; then it "
-            "rounds everything again, from what it had rounded"
-        ]
-
-    def text(self, plan: Plan, layers: list[Expression], differences: Differences) -> str:
-        config = json.loads(layers[0].words)
+        config = {
+            "backend": "quanto", "nbits": keys.bits, "q_group_size": group,
+            "axis_key": 0 if by_token else -1, "axis_value": 0, "residual_length": 128,
+        }  # fmt: skip
         found = {"cache_implementation": "quantized", "cache_config": config}
-        return json.dumps(found, indent=2) + "\n"
+        return Expression(json.dumps(found, indent=2) + "\n", differences)
 
 
 class LlamaCpp(RoundedCache):
@@ -399,38 +350,32 @@ class LlamaCpp(RoundedCache):
 
     name = "llama.cpp"
     about = "keeps all keys and values as f16, q8_0, q5_1 or q4_1, alike in all layers"
-    bits = (4, 5, 8)
-    group = BLOCK
+    always = (
+        "it rotates queries, keys and values before it rounds (Hadamard), unless the environment "
+        "has LLAMA_ATTN_ROT_DISABLE=1; scales have 16 bits",
+    )
+    bits, most = (4, 5, 8), BLOCK
     types: ClassVar[dict[int | None, str]] = {None: "f16", 4: "q4_1", 5: "q5_1", 8: "q8_0"}
 
     def expression(self, method: Method) -> Expression:
-        keys, values = self.parts(method)
+        keys, values = self.codes(method)
         if keys is not None and keys.by != "token":
             raise ValueError(f"{method}: it rounds keys by token")
         if self.counts.d % BLOCK:
             raise ValueError(f"its blocks of {BLOCK} do not divide d = {self.counts.d}")
-        differences, said = [], []
+        differences, said = [], "--flash-attn on"
         for name, part in (("key", keys), ("value", values)):
             bits = None if part is None else part.bits
             if bits not in self.types:
-                raise ValueError(f"{method}: it has {_or(self.bits)} bits for each {name}")
-            said.append(f"--cache-type-{name[0]} {self.types[bits]}")
+                raise ValueError(f"{method}: it has 4, 5 or 8 bits for each {name}")
+            said += f" --cache-type-{name[0]} {self.types[bits]}"
             if part is not None and min(part.group, self.counts.d) != BLOCK:
                 differences.append(f"{BLOCK} numbers of a {name} share a scale")
             if bits == 8:
                 differences.append(f"q8_0 rounds each {name} in equal steps around 0")
         if keys is not None and keys.recent:
             differences.append("it rounds the last keys, too")
-        return Expression(" ".join(["--flash-attn on", *said]), differences)
-
-    def general(self, layers: list[Expression]) -> Differences:
-        return [
-            "it rotates queries, keys and values before it rounds (Hadamard), unless the "
-            "environment has LLAMA_ATTN_ROT_DISABLE=1; scales have 16 bits"
-        ]
-
-    def text(self, plan: Plan, layers: list[Expression], differences: Differences) -> str:
-        return layers[0].words + "\n"
+        return Expression(said + "\n", differences)
 
 
 EXPORTERS: dict[str, Callable[[HeadCounts], Exporter]] = {
@@ -438,8 +383,9 @@ EXPORTERS: dict[str, Callable[[HeadCounts], Exporter]] = {
 }
 
 
-def _or(numbers: tuple[int, ...]) -> str:
-    return " or ".join(map(str, numbers))
+def _parts(method: Method) -> tuple[Method, RoundedValues | None]:
+    """Return the method of the keys, and that of the values if they are rounded."""
+    return (method.method, method) if isinstance(method, RoundedValues) else (method, None)
 
 
 def _wrapped(text: str, first: str, later: str) -> str:
@@ -448,7 +394,7 @@ def _wrapped(text: str, first: str, later: str) -> str:
     )
 
 
-_DOCUMENT = '''"""The press of a plan for {model}, written by expqk for kvpress 0.5.
+_SCRIPT = '''"""The press of a plan for {model}, written by expqk for kvpress 0.5.
 
     with press(prompt_tokens)(model):
         model.generate(...)
@@ -456,10 +402,7 @@ _DOCUMENT = '''"""The press of a plan for {model}, written by expqk for kvpress 
 It differs from the plan:
 {notes}
 """
-'''
-_SCRIPT = (
-    _DOCUMENT
-    + '''
+
 from kvpress import (
     {names},
 )
@@ -478,19 +421,3 @@ def press(prompt_tokens: int) -> ComposedPress:
         parts.append(PerLayerCompressionPress(kind, [max(0.0, 1.0 - share) for share in kept]))
     return ComposedPress(parts)
 '''
-)
-_GOING_ON = (
-    _DOCUMENT
-    + '''
-from kvpress import DecodingPress, PrefillDecodingPress, {name}
-
-KEYS, BLOCK = {keys}, {block}  # keys after an eviction, keys that arrive before the next
-
-
-def press(prompt_tokens: int) -> PrefillDecodingPress:
-    """Return the press for a prompt of so many tokens; half a key keeps rounding exact."""
-    first, later = {press}, {press}
-    first.compression_ratio = max(0.0, 1.0 - (KEYS + 0.5) / prompt_tokens)
-    return PrefillDecodingPress(first, DecodingPress(later, BLOCK, KEYS))
-'''
-)

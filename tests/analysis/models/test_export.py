@@ -46,20 +46,9 @@ def kvpress(monkeypatch):
     class ComposedPress:
         presses: list = field(default_factory=list)
 
-    @dataclass
-    class DecodingPress:
-        base_press: object
-        compression_interval: int
-        target_size: int
-
-    @dataclass
-    class PrefillDecodingPress:
-        prefilling_press: object
-        decoding_press: object
-
-    for one in (PerLayerCompressionPress, ComposedPress, DecodingPress, PrefillDecodingPress):
+    for one in (PerLayerCompressionPress, ComposedPress):
         setattr(module, one.__name__, one)
-    for name in ("StreamingLLMPress", "SnapKVPress", "KnormPress", "TOVAPress"):
+    for name in ("StreamingLLMPress", "SnapKVPress"):
         setattr(module, name, press(name))
     monkeypatch.setitem(sys.modules, "kvpress", module)
 
@@ -80,29 +69,12 @@ def test_the_press_keeps_as_many_keys_as_the_plan(kvpress):
     assert script["press"](20).presses[0].compression_ratios == [0, 0, 0]
 
 
-@pytest.mark.parametrize(("spec", "keys", "block"), [
-    ("columns(k=32, by='tova')", 31, 1), ("columns(k=24, by='key_norm', block=8)", 16, 8),
-])  # fmt: skip
-def test_one_press_for_all_layers_evicts_while_it_decodes(kvpress, spec, keys, block):
-    """A query reads k keys, its own among them: so the cache has k − block after an eviction."""
-    script = {}
-    exec(export(plan(*[spec] * 3), "kvpress", MODEL).text, script)
-    for n in (33, 97, 4095):
-        press = script["press"](n)
-        assert int(n * (1 - press.prefilling_press.compression_ratio)) == keys
-        later = press.decoding_press
-        assert (later.compression_interval, later.target_size) == (block, keys)
-        assert later.base_press is not press.prefilling_press
-
-
 def test_it_says_where_a_press_differs():
     assert export(plan(WINDOW, SNAPKV, WINDOW), "kvpress", MODEL).differences == (
         f"{WINDOW}: {ONCE}", f"{SNAPKV}: it keeps the same keys for 2 heads",
     )  # fmt: skip
-    alone, norm = MODEL._replace(group=1), "columns(k=9, by='key_norm', block=1)"
+    alone = MODEL._replace(group=1)
     assert not export(plan(SNAPKV, SNAPKV, SNAPKV), "kvpress", alone).differences
-    one, _ = export(plan(norm, SNAPKV, SNAPKV), "kvpress", alone).differences
-    assert one == ONCE  # presses that evict while it decodes have one size for all layers
     for spec, said in {
         "columns(k=9, by='key_norm', sinks=1)": "may evict the first keys",
         "columns(k=9, by='key_diff', recent=2)": "may evict the last keys",
@@ -112,7 +84,9 @@ def test_it_says_where_a_press_differs():
         "columns(k=9, by='key_norm', block=2)": "may evict the last keys",
         "columns(k=9, by='tova')": "same keys for all heads of a layer",
     }.items():
-        others = export(plan(*[spec] * 3), "kvpress", alone).differences
+        others = [
+            x for x in export(plan(*[spec] * 3), "kvpress", alone).differences if ONCE not in x
+        ]
         assert [said in one for one in others] == [True] * bool(said), spec
 
 
@@ -136,7 +110,7 @@ def test_it_says_where_a_press_differs():
     ),
     (("quantised(bits=4, levels='normal', group=32)",) * 3, "llama.cpp", "rounds to equal steps"),
     (("quantised(bits=4, by='channel', group=32)",) * 3, "llama.cpp", "rounds keys by token"),
-    (("quantised(bits=3, group=32)",) * 3, "llama.cpp", "it has 4 or 5 or 8 bits for each key"),
+    (("quantised(bits=3, group=32)",) * 3, "llama.cpp", "it has 4, 5 or 8 bits for each key"),
 ])  # fmt: skip
 def test_what_an_engine_lacks_is_refused_with_the_reason(layers, engine, reason):
     refuses(reason, export, plan(*layers), engine, MODEL)

@@ -157,24 +157,6 @@ def test_layers_may_have_other_presses_and_sizes(tiny):
     np.testing.assert_allclose(damage(exact, other), passage.replace(plan.heads).kl, rtol=1e-6)
 
 
-def test_a_press_that_goes_by_places_scrambles_them_while_it_decodes(tiny):
-    """Why StreamingLLM is exported to evict once: the cache is not the first and the last keys."""
-    import kvpress
-
-    model, ids = tiny
-    _, exact = continued(model, ids, 40)
-    window = kvpress.StreamingLLMPress(n_sink=4)
-    press = kvpress.PrefillDecodingPress(
-        kvpress.StreamingLLMPress(0.5, n_sink=4), kvpress.DecodingPress(window, 1, 20)
-    )
-    _, cache = continued(model, ids, 40, lambda _: press)
-    # in the first layer keys do not depend on what was evicted
-    there, every = (x.layers[0].keys[0, 0].numpy() for x in (cache, exact))
-    places = np.abs(there[:, None] - every[None]).max(axis=2).argmin(axis=1)
-    assert len(set(places)) == 20
-    assert set(places) != {*range(4), *range(44, 60)}
-
-
 def test_a_group_of_a_channel_must_divide_the_prompt(tiny):
     pytest.importorskip("optimum.quanto")
     model, ids = tiny
