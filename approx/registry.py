@@ -244,9 +244,15 @@ def _value(node: ast.expr, spec: str) -> Any:
         ) from None
 
 
+SIZES = {"pyramidkv": "pyramid", "adakv": "ada"}  # rules for sizes, which are no methods
+
+
 def _named(name: str) -> Method:
     if name in ALIASES:
         return parse(ALIASES[name])
+    if name in SIZES:
+        rule = f"expqk plan --sizes {SIZES[name]} --method h2o"
+        raise ValueError(f"{name} is a rule for the sizes of a method: {rule}")
     if name not in METHODS:
         listed = f"`expqk methods` lists all {len(METHODS)}"
         known = [*METHODS, *ALIASES]

@@ -146,6 +146,7 @@ def test_a_name_is_known_as_people_write_it(name, method):
     ("topk", r"unknown method 'topk', did you mean 'top_k'\? `"),
     ("H2O(k=32)", r"unknown method 'H2O', did you mean 'h2o'\?"),
     ("linear_attention", r"unknown method 'linear_attention', did you mean 'elu'\?"),
+    ("adakv(k=32)", "a rule for the sizes of a method: expqk plan --sizes ada"),
     ("qqq(m=3)", r"unknown method 'qqq'\. `expqk methods` lists all \d+$"),
     ("sampled(desing='lsh')", "did you mean 'design' .* `expqk methods sampled` lists all 14"),
     ("positive(n=3)", r"unknown field of positive 'n'.* Known: m, projection"),
