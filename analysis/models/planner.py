@@ -49,7 +49,6 @@ CLOSE = 0.9  # a measured KL between this share of the target and the target is 
 LEAST_PREDICTED = "least_predicted_kl"
 NEEDLES = (0.25, 0.75)  # depths of a fact in the texts that a plan is chosen for
 DAMAGES = "damage", "needle", "kl"  # columns of curves that are means over rounds
-LENGTHS = (4096, 32768, 131072)  # tokens at which the memory of the cache is said
 STEP = 8.0  # a correction changes the allowed predicted KL by at most this factor
 
 K = TypeVar("K", bound=Hashable)
@@ -416,13 +415,13 @@ def footprint(chosen: pd.DataFrame, shapes: Sequence[Shape]) -> dict[str, Any]:
     -------
     dict
         ``bytes_read`` and ``bytes``, means over groups of heads; and ``memory``: for each number of
-        tokens in `LENGTHS` the bytes that all caches of the model hold. None if it is not known.
+        tokens in `budget.LENGTHS` the bytes that all caches of the model hold. None: not known.
     """
     counts = Counter((str(x.method), shapes[int(str(x.layer))]) for x in chosen.itertuples())
     each = [count * _held(spec, shape) for (spec, shape), count in counts.items()]
     totals = [float(x) if math.isfinite(x) else None for x in np.sum(each, axis=0)]
     read, held = (None if x is None else x / len(chosen) for x in totals[:2])
-    memory = {str(tokens): x for tokens, x in zip(LENGTHS, totals[2:])}
+    memory = {str(tokens): x for tokens, x in zip(prices.LENGTHS, totals[2:])}
     return {"bytes_read": read, "bytes": held, "memory": memory}
 
 
@@ -431,7 +430,7 @@ def _held(spec: str, shape: Shape) -> Array:
     """Return the bytes that a group of heads reads, those that it holds, and at each length."""
     method = parse(spec)
     now = [prices.cost(method, shape, x) for x in ("bytes_read", "bytes")]
-    return np.array(now + [prices.held(method, shape, tokens) for tokens in LENGTHS])
+    return np.array(now + [prices.held(method, shape, tokens) for tokens in prices.LENGTHS])
 
 
 def aimed(

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from analysis.costs.budget import KEYS, amount_text, cost, held, price_of_keys
+from analysis.costs.budget import KEYS, LENGTHS, amount_text, cost, held, price_of_keys
 from analysis.costs.candidates import rivals
 from analysis.models import checkpoints
 from analysis.models.checkpoints import Place
@@ -40,7 +40,6 @@ from approx.checks import Array
 from approx.method.prices import BITS
 from approx.method.tags import AUTOREGRESSIVE, ORACLE
 
-LENGTHS = 4096, 32768, 131072  # tokens after which the memory of a cache is given
 MORE = "columns(by='tova')", "pages(size=8, current=True)"  # by default, beside those of `plan`
 AFTER_PROMPT = "columns(by='snapkv', recent=8, window=16)", "columns(by='key_norm', recent=8)"
 ESTIMATES = "kl", "same_top_1", "perplexity"  # with standard errors

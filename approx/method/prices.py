@@ -149,24 +149,16 @@ class Numbers(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Price:
-    """The cost of an estimate per query row, in five currencies.
+    """The cost of an estimate in five currencies, which the module's docstring defines.
 
     Parameters
     ----------
     stored : float
         Stored values, (rank·(n + l) + nnz)/n, without indices. A polynomial counts the width of
         its monomials even if it is evaluated elementwise.
-    reads : float, optional
-        Numbers read to answer one new query when l keys are present, including the selection of
-        keys. k exact keys are k·(d + c) numbers, and a state of m features is m·(c + 1). Writes do
-        not count. It is None if it depends on the inputs alone.
-    multiply_adds : float, optional
-        Multiply-adds of one query row when all n queries are answered together. Work that is done
-        once for all queries is divided by n. Exponentials do not count, and a decomposition of a
-        small matrix counts its leading term. It is None if it depends on the inputs alone.
-    bytes : float, optional
-        Bytes that a cache holds to answer one new query when l keys are present. It is None if it
-        depends on the inputs alone.
+    reads, multiply_adds, bytes : float, optional
+        k exact keys are k·(d + c) numbers read, and a state of m features is m·(c + 1). They are
+        None if they depend on the inputs alone.
     numbers : tuple of Numbers
         What is read and held, by kind. By default the numbers of ``reads`` and ``bytes`` have 16
         bits, and the heads of a group share them if a row depends on no other query.
@@ -180,9 +172,8 @@ class Price:
 
     Notes
     -----
-    The module's docstring defines the currencies. For a method that needs all logits, the price
-    counts the result of its search but not the search, so it cannot be run at this price. Prices
-    can be added.
+    For a method that needs all logits, the price counts the result of its search but not the
+    search, so it cannot be run at this price. Prices can be added.
     """
 
     stored: float

@@ -11,13 +11,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.costs.allocation import undominated
+from analysis.costs.budget import MEMORY
 from analysis.costs.candidates import NEEDS
 from analysis.models import checkpoints, replacement
 from analysis.models.checkpoints import Place
 from analysis.models.language_model import LanguageModel
 from analysis.models.plan import Plan, check_weights
 from analysis.models.retrieval import retrieval
-from analysis.models.substitute import LENGTHS, by_run, substitute
+from analysis.models.substitute import by_run, substitute
 from approx import Method, parse
 from figures.command import options
 from figures.show import retrieval as facts
@@ -39,7 +40,6 @@ ERRORS = (
     mark("method"),
 )  # fmt: skip
 FUTURE = mark("future")
-MEMORY = [f"bytes_{tokens}" for tokens in LENGTHS]
 OF_HEADS = [f"{what}_{name}" for name in replacement.ERRORS for what in ("own", "drifted")]
 
 

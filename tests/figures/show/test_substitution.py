@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from each import each
 
+from analysis.costs.budget import LENGTHS
 from analysis.models.generation import Generated
-from analysis.models.substitute import LENGTHS, by_run
+from analysis.models.substitute import by_run
 from analysis.sweeps import table
 from figures.command import generate as generation, options, substitute as substitution
 from figures.words.terminal_columns import COLUMNS
