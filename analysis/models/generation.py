@@ -107,6 +107,7 @@ def generate(
     heads: Sequence[HeadIndex] | None = None,
     max_tokens: int | None = None,
     compare: bool = False,
+    chat: bool = False,
     setting: str = "rows",
     prompt_tokens: int | None = None,
     dtype: str = "float32",
@@ -129,6 +130,9 @@ def generate(
         The prompt is cut to this number of tokens; by default it is not cut.
     compare : bool
         Whether to generate with exact attention, too.
+    chat : bool
+        Whether the prompt is a user's message, which the tokenizer's chat template surrounds. It is
+        then not cut.
     setting, prompt_tokens
         As for `attach`.
     dtype : {"float32", "float64"}
@@ -142,7 +146,8 @@ def generate(
     Raises
     ------
     ImportError, ValueError
-        As for `attach`; or the prompt has fewer than 2 tokens, or too many for the model.
+        As for `attach`; or the prompt has fewer than 2 tokens, or too many for the model, or the
+        tokenizer has no chat template.
 
     Notes
     -----
@@ -152,12 +157,14 @@ def generate(
     """
     checks.integer("tokens", tokens, least=1)
     checks.integer("seed", seed, least=0)
+    if checks.flag("chat", chat) and max_tokens is not None:
+        raise ValueError("max_tokens would cut the end of the chat template: leave it out")
     place = Place.from_path(model_dir)
     if isinstance(plan, Plan):
         check_weights([plan], [place])
         plan = Plan(plan.model, plan.heads)  # whose weights `attach` need not read again
     model = LanguageModel.open(model_dir, dtype=dtype)
-    ids = model.tokens_of(prompt, MOST if max_tokens is None else max_tokens)
+    ids = model.tokens_of(prompt, MOST if max_tokens is None else max_tokens, chat=chat)
     prompt_length(setting, prompt_tokens, len(ids), len(ids))
     attach(
         model.model, plan, heads=heads, setting=setting, prompt_tokens=prompt_tokens,

@@ -319,8 +319,8 @@ class Passage:
         def watch(layer: int, state: Any) -> None:
             if layer < self.model.layers:
                 self._step()
-            own = self.states[layer][0, self.skip :].double()
-            residual[layer] = (state[0, self.skip :].double() - own).norm() / own.norm()
+            own = self.states[layer][0, self.skip :].cpu().double()  # mps has no float64
+            residual[layer] = (state[0, self.skip :].cpu().double() - own).norm() / own.norm()
 
         with self._computing():
             state = self.model.states(
@@ -378,7 +378,7 @@ class Passage:
             for ids in texts:
                 loss = torch.nn.functional.cross_entropy(logits, ids, reduction="sum")
                 by_layer = torch.autograd.grad(loss, leaves, retain_graph=ids is not texts[-1])
-                found.append([x[0].transpose(0, 1).numpy() for x in by_layer])
+                found.append([x[0].transpose(0, 1).cpu().numpy() for x in by_layer])
         return found
 
     def sampled(self, rng: np.random.Generator) -> Array:
@@ -503,7 +503,7 @@ class Passage:
             mine = {head: method for head, method in mine.items() if method != EXACT}
         whole = len(mine) == self.model.heads
         output = (
-            torch.empty(1, x.n, len(x.q), x.v.shape[-1], dtype=call.q.dtype)
+            call.q.new_empty(1, x.n, len(x.q), x.v.shape[-1])
             if whole and x.v is not None and not self.prompt
             else call.output()
         )
@@ -538,7 +538,7 @@ class Passage:
     @functools.cached_property
     def digest(self) -> str:
         """A hash of the text, of the model's states and surprisal, and of the draws."""
-        states = [self.states[i].numpy() for i in (0, -1)]
+        states = [self.states[i].cpu().numpy() for i in (0, -1)]
         about = self.model.name, self.skip, self.seed, self.prompt
         return tasks.key(*about, self.ids, *states, self.surprisal)
 

@@ -60,6 +60,7 @@ def substitute(
     prompt_tokens: int | None = None,
     errors: bool = False,
     dtype: str = "float32",
+    device: str = "cpu",
     seed: int = 0,
     jobs: int | None = None,
     scheduler: Any = None,
@@ -93,6 +94,8 @@ def substitute(
         Whether to measure the errors of heads, which takes longer than everything else.
     dtype : {"float32", "float64"}
         The dtype of the model and of the estimates.
+    device : str
+        As for `LanguageModel.open`; methods compute on the CPU.
     seed, jobs
         As for `Passage`.
     scheduler : str or distributed.Client, optional
@@ -141,7 +144,7 @@ def substitute(
         raise ValueError("layers follow from heads: leave them out")
     [words] = checkpoints.texts(model_dir, text)
     check_weights([x for x in named.values() if isinstance(x, Plan)], [Place.from_path(model_dir)])
-    model = LanguageModel.open(model_dir, dtype=dtype)
+    model = LanguageModel.open(model_dir, dtype=dtype, device=device)
     if layers is not None:
         heads = [(layer, head) for layer in layers for head in range(model.heads)]
     ids = model.tokens_of(words, max_tokens)

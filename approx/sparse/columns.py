@@ -57,11 +57,11 @@ class Columns(SupportMethod):
 
         - ``mass``: Σ_i softmax_ij of the queries in whose window it is not (needs all logits).
         - ``h2o``: the attention that the key has got so far, from queries that read the cache [1]_.
-        - ``tova``: the attention that the key got from the last query [9]_.
+        - ``tova``: the attention that the key got from the last query [8]_.
         - ``output``: p/(1 − p)·|o − v|, the change of the last query's output o without the key
-          [11]_.
+          [10]_.
         - ``snapkv``: the attention of the last `window` queries, pooled over neighbours [2]_.
-        - ``critical``: for half of the keys as ``snapkv``, then (its mean + 10⁻⁴)·‖v‖₁ [10]_.
+        - ``critical``: for half of the keys as ``snapkv``, then (its mean + 10⁻⁴)·‖v‖₁ [9]_.
         - ``expected``: k·μ + ½ kᵀΣk, the log of the mean of exp(q·k) over q ~ N(μ, Σ), which is
           fitted to the queries [3]_.
         - ``key_norm``: −|k|² [4]_.
@@ -121,34 +121,25 @@ class Columns(SupportMethod):
     eviction, each of `block` queries pays its share of reading the cache (for ``key_norm`` and
     ``cur``, of reading the stored norms), ``h2o`` reads k sums, and ``output`` reads values twice.
 
-    Queries and keys are those after rotation, and each head chooses its own keys; TOVA's code
-    averages over all heads of a layer. ``critical`` has no output projection W, so that ‖v‖₁ stands
-    for ‖Wv‖₁. The authors' code [8]_ fits ``expected`` and ``leverage`` before
-    rotation, averages over the heads that share keys and multiplies ``expected`` and ``cur`` by
-    norms of values. H2O's code reads the whole prompt before it evicts; SnapKV's keeps its whole
-    window of queries (recent = window). studies/lm/peers.md compares the kept keys.
+    Queries and keys are those after rotation, each head chooses its own keys, and ‖v‖₁ stands for
+    ‖Wv‖₁ with the output projection W. The code of TOVA averages over the heads of a layer, kvpress
+    over those that share keys; it fits ``expected`` and ``leverage`` before rotation, and its
+    ``expected`` and ``cur`` have a factor of norms of values. studies/lm/peers.md has the rest.
 
     References
     ----------
-    .. [1] Z. Zhang et al., "H2O: heavy-hitter oracle for efficient generative inference of large
-       language models", NeurIPS 2023; FMInference/H2O, ``h2o_hf/utils_real_drop``, at ac75c2a.
-    .. [2] Y. Li et al., "SnapKV: LLM knows what you are looking for before generation", NeurIPS
-       2024; FasterDecoding/SnapKV at e216ddc.
-    .. [3] A. Devoto, M. Jeblick, S. Jégou, "Expected attention: KV cache compression by estimating
-       attention from future queries distribution", 2025; as in [8]_.
+    .. [1] H2O, arXiv:2306.14048; FMInference/H2O, ``h2o_hf/utils_real_drop``, at ac75c2a.
+    .. [2] SnapKV, arXiv:2404.14469; FasterDecoding/SnapKV at e216ddc.
+    .. [3] Expected Attention, arXiv:2510.00636. For [1]_ to [7]_ the code was read, not the papers,
+       for [3]_ to [7]_ that of NVIDIA/kvpress at 8bb29b9.
     .. [4] A. Devoto, Y. Zhao, S. Scardapane, P. Minervini, "A simple and effective L2 norm-based
-       strategy for KV cache compression", EMNLP 2024; as in [8]_.
-    .. [5] J. Park et al., "KeyDiff: key similarity-based KV cache eviction for long-context LLM
-       inference in resource-constrained environments", arXiv:2504.15364, 2025; as in [8]_.
-    .. [6] V. Chari, B. Van Durme, "Compactor: calibrated query-agnostic KV cache compression with
-       approximate leverage scores", arXiv:2507.08143, 2025; as in [8]_.
-    .. [7] CurDKV, arXiv:2509.15038, 2025; as in [8]_.
-    .. [8] NVIDIA/kvpress at 8bb29b9. For [1]_ to [7]_ the code was read, not the papers.
-    .. [9] M. Oren, M. Hassid, N. Yarden, Y. Adi, R. Schwartz, "Transformers are multi-state RNNs",
-       EMNLP 2024; schwartz-lab-NLP/TOVA, ``src/tova_cache.py``, at 9c7d09b.
-    .. [10] Y. Feng et al., "Identify critical KV cache in LLM inference from an output perturbation
-       perspective", arXiv:2502.03805, 2025; as in kvpress 0.5.5.
-    .. [11] DropKV, NVIDIA/kvpress#284, sums the square over some last queries.
+       strategy for KV cache compression", EMNLP 2024.
+    .. [5] KeyDiff, arXiv:2504.15364.
+    .. [6] Compactor, arXiv:2507.08143.
+    .. [7] CurDKV, arXiv:2509.15038.
+    .. [8] TOVA, arXiv:2401.06104; schwartz-lab-NLP/TOVA, ``src/tova_cache.py``, at 9c7d09b.
+    .. [9] CriticalKV, arXiv:2502.03805; kvpress 0.5.5.
+    .. [10] DropKV, NVIDIA/kvpress#284, which sums the square over some last queries.
 
     Examples
     --------
@@ -246,7 +237,7 @@ class Columns(SupportMethod):
             )
 
     @property
-    def rivals(self) -> Rivals:
+    def rivals(self) -> Rivals | None:
         """Sets of k columns; with eviction, caches of k keys, or for mass one set per block."""
         assert self.k is not None
         if self.prompt:

@@ -25,6 +25,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "heads", help="heads that --method computes [all]")
     about = "the words, or a UTF-8 file that contains them"
     parser.add_argument("--prompt", required=True, metavar="TEXT", help=about)
+    about = "the prompt is a user's message: put it into the tokenizer's chat template"
+    parser.add_argument("--chat", action="store_true", help=about)
     about = "number of tokens of the prompt to read [all]"
     options.add(parser, "max-tokens", default=None, help=about)
     about = "number of tokens to generate, at most [64]"
@@ -44,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         [words] = checkpoints.texts(arguments.model, words)
     choice = Plan.read(arguments.plan) if arguments.plan else parse(arguments.method)
     how = options.keywords(
-        arguments, "tokens", "heads", "max_tokens", "compare", "setting", "prompt_tokens", "seed",
-        "jobs",
+        arguments, "tokens", "heads", "max_tokens", "compare", "chat", "setting", "prompt_tokens",
+        "seed", "jobs",
     )  # fmt: skip
     said = generate(arguments.model, words, choice, **how)
     with speaking(arguments.lang):

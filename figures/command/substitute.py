@@ -64,7 +64,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retrieval", action="store_true", help=f"{about} up to --max-tokens?")
     about = "with --retrieval: text and question in the tokenizer's chat template"
     parser.add_argument("--chat", action="store_true", help=about)
-    options.add(parser, "lang", "seed", "jobs", "scheduler")
+    options.add(parser, "device", "lang", "seed", "jobs", "scheduler")
     options.add(parser, "json", help="one object per run")
     about = "folder that keeps each run, where a stopped command continues, and gets a figure"
     options.add(parser, "out", help=about)
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     options.refuse_idle(arguments, "retrieval", *idle)
     if arguments.chat and not arguments.retrieval:
         raise ValueError("--chat is for --retrieval: the text itself is read as it is")
-    if not arguments.method:
+    if not arguments.method and not arguments.retrieval:
         options.refuse_idle(arguments, "plan", *of_methods)
     plans: dict[str, Plan | Method] = {path.stem: Plan.read(path) for path in arguments.plan}
     choices = plans | {spec: parse(spec) for spec in arguments.method}
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _retrieval(arguments, choices, how)
     how |= options.keywords(
         arguments, "heads", "layers", "budget", "currency", "skip", "setting", "prompt_tokens",
-        "errors", "dtype", "scheduler",
+        "errors", "dtype", "device", "scheduler",
     )  # fmt: skip
     with speaking(arguments.lang):
         announce = options.announce
@@ -108,7 +108,7 @@ def _retrieval(
 ) -> int:
     plans = [x for x in choices.values() if isinstance(x, Plan)]
     check_weights(plans, [Place.from_path(arguments.model)])
-    model = LanguageModel.open(arguments.model, dtype=arguments.dtype)
+    model = LanguageModel.open(arguments.model, dtype=arguments.dtype, device=arguments.device)
     how |= options.keywords(arguments, "budget", "currency", "chat", "setting")
     words = checkpoints.read(arguments.text)
     found = retrieval(model, words, choices, announce=options.announce, **how)

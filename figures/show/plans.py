@@ -153,8 +153,8 @@ def sizes(plan: Plan) -> str:
     head = (tr("layer"), tr("fewest keys"), tr("mean of keys"), tr("most keys"))
     name = looks.label(str(next(iter(plan.heads.values()))))
     sentence = tr(
-        "With {method} in every head the plan costs {price} per group of heads, {share:.1%} of "
-        "exact attention. On {text} the KL(model ‖ replaced) is {kl} per token, the likeliest next "
+        "With {method} in every head, a group of heads costs {price}, {share:.1%} of exact "
+        "attention. On {text} the KL(model ‖ replaced) is {kl} per token, the likeliest next "
         "token stays at {same:.0%} of the positions, and the perplexity goes from {before:.4g} to "
         "{after}.",
         method=name, price=amount_text(facts["price"], facts["currency"]),

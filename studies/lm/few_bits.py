@@ -41,6 +41,7 @@ CODES = {  # each with its numbers of 16 bits per key, for groups of 64 keys wit
     "steps by token": ("quantised(bits={b}, recent={r}{c})", 2.0),
     "rotation": ("turboquant(bits={b}, recent={r}{c})", 1.0),
     "EDEN's scale": ("turboquant(bits={b}, form='eden', recent={r}{c})", 1.0),
+    "norm kept": ("turboquant(bits={b}, form='norm', recent={r}{c})", 1.0),
     "means off, EDEN's scale": ("turboquant(bits={b}, form='eden', group=64, recent={r}{c})", 2.0),
     "rotation + Gaussian signs": (
         "turboquant(bits={b}, form='product', sketch='gaussian', recent={r}{c})", 2.0,
@@ -54,6 +55,7 @@ IN_MODEL = (  # with the last 63 keys exact; OFF: minus half the variance
     (mark("steps by channel"), ""),
     (mark("rotation"), ""),
     (mark("EDEN's scale"), OFF),
+    (mark("norm kept"), OFF),
     (mark("rotation + orthogonal signs"), ""),
     ("rotation + orthogonal signs", OFF),
 )

@@ -259,6 +259,29 @@ def test_generate_says_what_the_model_says_and_compares(tmp_path):
 
 
 @with_torch
+def test_a_prompt_in_the_chat_template_is_its_text_with_no_token_twice(tmp_path):
+    folder, _ = saved(tmp_path)
+    transformers = pytest.importorskip("transformers")
+    processors = pytest.importorskip("tokenizers").processors
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    method = parse("exact()")
+    refuses("model has no chat template: leave out chat", generate, folder, "w5", method, chat=True)
+    first = processors.TemplateProcessing(single="w9 $A", special_tokens=[("w9", 9)])
+    tokenizer.backend_tokenizer.post_processor = first
+    tokenizer.chat_template = "w9 w1 {{ messages[0]['content'] }} w2"
+    tokenizer.save_pretrained(folder)
+    chat = generate(folder, "w5 w6", method, tokens=4, chat=True)
+    plain = generate(folder, "w1 w5 w6 w2", method, tokens=4)  # behind w9, as any text
+    assert (chat.prompt_tokens, chat.tokens) == (5, plain.tokens)
+    said = "max_tokens would cut the end of the chat template"
+    refuses(said, generate, folder, "w5 w6", method, chat=True, max_tokens=9)
+    tokenizer.chat_template = "{{ raise_exception('one\nmore') }}"
+    tokenizer.save_pretrained(folder)
+    said = "the chat template of model fails: one more"
+    refuses(said, generate, folder, "w5 w6", method, chat=True)
+
+
+@with_torch
 @pytest.mark.parametrize(("choice", "options", "message"), [
     (Plan("other.Q4_1", {}), {}, "the plan is for the model other.Q4_1, and this is model"),
     (Plan("model", {(3, 0): parse("exact()")}), {}, "has no head 3.0: its layers are 0 to 2"),

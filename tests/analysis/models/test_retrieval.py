@@ -120,12 +120,12 @@ def likeliest(model, monkeypatch):
 
     def asking(kind, depth, trial=0, seed=0):
         facts = ((depth, f" w{30 + trial} w31"),)
-        ids, _, _ = hidden(model, FILLER, 60, Asked(facts, " w30", " w7 w8"))
+        ids, _, _ = hidden(model, FILLER, 60, Asked(facts, " w30 w29", " w7 w8"))
         words = ["w7", "w8"]
         for i in range(2 if depth == 0 else 0):
             ids[58 + i] = own_logits(model, ids[: 58 + i])[-1].argmax()
             words[i] = model.tokenizer.convert_ids_to_tokens(int(ids[58 + i]))
-        return Asked(facts, " w30", " " + " ".join(words))
+        return Asked(facts, " w30 w29", " " + " ".join(words))
 
     monkeypatch.setattr(module, "asked", asking)
     return asking

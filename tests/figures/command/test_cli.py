@@ -397,7 +397,20 @@ def test_methods_that_run_in_a_model(printed):
 
 
 def test_a_table_is_cut_on_a_terminal_only(tensors, printed, monkeypatch):
-    command = "diagnose", tensors, "--heads", "0.0", "--budget", 8, "--jobs", 1, "--trials", 1
+    command = (
+        "diagnose",
+        tensors,
+        "--heads",
+        "0.0",
+        "--budget",
+        8,
+        "--currency",
+        "stored",
+        "--jobs",
+        1,
+        "--trials",
+        1,
+    )
     specs = "scatterbrain(low_rank=positive(m=1), sparse=sink_window(k=6, sinks=1))", "uniform()"
     command += tuple(part for spec in specs for part in ("--method", spec))
     whole = printed(*command)

@@ -48,7 +48,7 @@ def test_a_figure_is_that_of_its_table(name, tmp_path):
     speaks_chinese(name, table, spoken(name, table))
 
 
-ALONE = ("coupling_gain", "inverse_temperature", "polynomial_rank", "sketches")
+ALONE = ("coupling_gain", "polynomial_rank", "sketches")
 
 
 @pytest.mark.parametrize(

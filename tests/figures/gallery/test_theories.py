@@ -23,7 +23,6 @@ from figures.gallery import (
     FIGURES,
     coupling_gain,
     error_by_rank,
-    inverse_temperature,
     performer_ratio,
 )
 
@@ -152,14 +151,7 @@ def test_concentration_is_one_minus_the_entropy():
     assert concentration(parse("one()").approximate([[1.0], [2.0]], [[1.0]])) == 1  # 0/0 else
 
 
-# raw_qr
-
-
-def test_haar_is_unbiased_in_every_direction_and_raw_qr_is_not():
-    found = table("raw_qr").set_index("projection")
-    score = ((found.value - 1) / found.stderr).abs()
-    assert (score["Haar"] <= 5).all()
-    assert (score["raw QR"] > 5).sum() >= 10
+# raw QR
 
 
 def test_bias_of_raw_qr_is_the_one_measured_elsewhere():
@@ -189,35 +181,6 @@ def test_raw_qr_is_orthogonal_in_blocks_and_harmless_where_features_are_even():
     found = monte_carlo(Hyperbolic(64, RawQR()), np.zeros((1, 4)), K, draws=500, rng=0)
     assert abs(found.z[0, 0]) <= 5
     assert Positive(4, RawQR()).moments([[0.0]], [[0.0]]) is None
-
-
-# inverse_temperature
-
-
-X = inputs.gaussian(inverse_temperature.COUNT, inverse_temperature.D, rng=0)
-PAIR = inverse_temperature.pair(X)
-
-
-def test_sampled_variance_holds_the_line_where_it_is_believable():
-    seen = {0.0: 0, 1.0: 0}
-    wide = table("inverse_temperature").pivot_table("value", ["method", "temperature"], "metric")
-    for (spec, t), row in wide.dropna(subset=["believable"]).iterrows():
-        at = X.at_temperature(t)
-        known = parse(spec).moments(at.Q, at.K).log_relative_variance[PAIR]
-        seen[row.believable] += 1
-        # hot enough that fourth moments are those of a normal sample: ln has √(2/draws) = 0.1
-        if t >= 8:
-            assert row.believable == 1.0
-            assert abs(row.sampled_log_variance - known) < 5 * 0.1
-    assert min(seen.values()) >= 3  # both sides are shown
-
-
-def test_positive_features_end_as_a_straight_line():
-    part = table("inverse_temperature").set_index(["method", "metric", "temperature"]).value
-    line = part.sort_index()[inverse_temperature.SPECS[0], "log_relative_variance"]
-    squares = np.square(X.Q[PAIR[0]] + X.K[PAIR[1]]).sum() / line.index
-    expected = np.log(np.expm1(squares) / inverse_temperature.M)
-    np.testing.assert_allclose(line, expected, rtol=1e-12, atol=1e-12)
 
 
 # performer_error

@@ -231,9 +231,9 @@ def row(**changes):
     ({"multiply_adds": 21.364, "exact_multiply_adds": 10.0},
      "costs 2.14 times exact attention's multiply-adds"),
     ({"reads": 15.0, "exact_reads": 10.0}, "costs 1.5 times exact attention's reads"),
-    ({"bytes": 14.0, "exact_bytes": 10.0}, "costs 1.4 times exact attention's bytes"),
+    ({"bytes": 14.0, "exact_bytes": 10.0}, "costs 1.4 times exact attention's memory"),
     ({"bytes": 14.0, "exact_bytes": 10.0, "reads": math.nan, "exact_reads": 1.0},
-     "costs 1.4 times exact attention's bytes"),
+     "costs 1.4 times exact attention's memory"),
 ])  # fmt: skip
 def test_warnings_have_the_numbers_of_their_row(changes, said):
     x = inputs.gaussian(64, 8, rng=0)
