@@ -11,6 +11,7 @@ from analysis import inputs
 from analysis.advice.diagnose import diagnose
 from analysis.advice.target import needed
 from analysis.costs.budget import price_of_keys
+from analysis.inputs import Head
 from analysis.models.capture import Capture
 from analysis.ranks import state_rank
 from approx import Mask, parse
@@ -22,6 +23,7 @@ from figures.words.markdown import insert
 from figures.words.translation import LANGUAGES, speaking, twin
 from studies.lm import (
     __main__ as command,
+    asked,
     certificates,
     lengths as reads_by_length,
     needed as targets,
@@ -177,8 +179,8 @@ def test_winners_of_each_currency_are_counted_and_the_advisors():
     for currency, part in table.groupby("currency", sort=False):
         budget = price_of_keys(12, x, str(currency))
         assert (part.budget == budget).all()
-        for asked, spec in zip(part.asked, part.winner):
-            filled = parse(asked).within(budget, currency=currency, **x.shape.given)
+        for template, spec in zip(part.asked, part.winner):
+            filled = parse(template).within(budget, currency=currency, **x.shape.given)
             assert str(filled) == spec
     found = diagnose(x, budget=12 * 128, currency="reads")
     first = table[(table["head"] == x.head) & (table.currency == "reads")]
@@ -250,6 +252,16 @@ def test_methods_that_a_model_can_run_fit_what_keys_cost():
 
 
 # The tables of targets and lengths that ``make lm-study`` makes of whole models
+
+
+def test_what_people_ask_for_fits_what_keys_cost_a_group():
+    q, k, v = np.random.default_rng(0).standard_normal((3, 256, 64))
+    x = Head("x", q, k, v, mask="causal", group=3)
+    methods, most = asked.sized(x), 32 * 2 * (64 + 64)
+    prices = {spec: method.price(**x.shape.given).bytes_read for spec, method in methods.items()}
+    for spec, cost in prices.items():
+        assert (cost <= most) == parse(spec).is_template
+    assert prices["exact()"] == 256 * 2 * (64 + 64)
 
 
 def test_what_a_target_needs_is_summarised_over_heads():
