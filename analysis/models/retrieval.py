@@ -277,8 +277,10 @@ def retrieval(
         kind, most, depth, trial = cell
         some = asked(kind, depth, trial, seed)
         ids, text, count = hidden(model, filler, most, some, chat=chat)
-        prompt = {"setting": setting, "prompt_tokens": text} if setting == "prompt" else {}
-        passage = Passage(model, ids, skip=len(ids) - count - 1, seed=seed, jobs=jobs, **prompt)
+        passage = Passage(
+            model, ids, skip=len(ids) - count - 1, setting=setting,
+            prompt_tokens=text if setting == "prompt" else None, seed=seed, jobs=jobs,
+        )  # fmt: skip
         shape = passage.shapes[0]
         most_paid = (
             price_of_keys(KEYS, passage.inputs(0).at(0, 0), currency) if budget is None else budget

@@ -204,6 +204,7 @@ def test_a_csv_that_is_no_table_of_the_figure_is_one_line(text, tmp_path, refuse
     ("plan model.gguf --export kvpress", "--export writes a plan, --from FILE, or one --method"),
     ("plan model.gguf text.txt --kl 1 --nearest", "--nearest belongs to --export\n"),
     ("substitute model.gguf text.txt --method x --retrieval --skip 9", "no use of --skip\n"),
+    ("substitute model.gguf text.txt --method x --chat", "--chat is for --retrieval"),
     ("substitute model.gguf text.txt --plan x --budget 9 --layers 0", "no use of --budget, --lay"),
     ("figures spectrum --profile quick --max-memory 10K",
      "would take 1.13 MiB, and the limit is 10 KiB: lower the number of heads"),
