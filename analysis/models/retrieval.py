@@ -52,7 +52,7 @@ _ADJECTIVES = "red", "old", "small", "quiet", "wooden", "white", "narrow", "nort
 _NOUNS = "tower", "bridge", "garden", "ship", "mill", "church", "market", "castle"
 
 
-class Asked(NamedTuple):
+class Question(NamedTuple):
     """Facts with their depths in a text, the beginning of the answer, and the rest of it."""
 
     facts: tuple[tuple[float, str], ...]
@@ -61,7 +61,7 @@ class Asked(NamedTuple):
     request: str = ""  # the question as the user of a chat asks it
 
 
-def asked(kind: str, depth: float, trial: int = 0, seed: int = 0) -> Asked:
+def draw_question(kind: str, depth: float, trial: int = 0, seed: int = 0) -> Question:
     """Return facts, a question and an answer of a kind, with drawn names and numbers.
 
     Parameters
@@ -76,15 +76,15 @@ def asked(kind: str, depth: float, trial: int = 0, seed: int = 0) -> Asked:
 
     Examples
     --------
-    >>> chain = asked("chain", 0.5)
+    >>> chain = draw_question("chain", 0.5)
     >>> for where, fact in chain.facts:
     ...     print(where, fact)
-    0.5  The secret number of the quiet bridge is 8694.
-    0.75  The narrow garden has the same secret number as the quiet bridge.
-    0.0  The secret number of the wooden ship is 3429.
-    0.5  The old castle has the same secret number as the wooden ship.
+    0.5  The secret number of the old tower is 5448.
+    0.75  The quiet bridge has the same secret number as the old tower.
+    0.0  The secret number of the northern church is 5851.
+    0.5  The red castle has the same secret number as the northern church.
     >>> chain.question, chain.answer
-    (' The secret number of the narrow garden is', ' 8694')
+    (' The secret number of the quiet bridge is', ' 5448')
     """
     checks.one_of("kind", kind, KINDS)
     rng = np.random.default_rng(seed_sequence(seed, "retrieval", trial))
@@ -114,9 +114,9 @@ def asked(kind: str, depth: float, trial: int = 0, seed: int = 0) -> Asked:
             for where, value in ((depth, x), (later(2), others[0]))
         ]
         question = f" The two secret numbers of the {a} are {others[0]} and"
-        return Asked(tuple(facts), question, f" {x}", f"Which secret numbers has the {a}?")
+        return Question(tuple(facts), question, f" {x}", f"Which secret numbers has the {a}?")
     question = f" The secret number of the {name} is"
-    return Asked(tuple(facts), question, f" {x}", f"What is the secret number of the {name}?")
+    return Question(tuple(facts), question, f" {x}", f"What is the secret number of the {name}?")
 
 
 def lengths(most: int) -> list[int]:
@@ -132,7 +132,7 @@ def lengths(most: int) -> list[int]:
     return [SHORTEST << i for i in range((most // SHORTEST).bit_length())]
 
 
-class Hidden(NamedTuple):
+class Prompt(NamedTuple):
     """A text with facts, a question and its answer."""
 
     ids: Array
@@ -140,9 +140,9 @@ class Hidden(NamedTuple):
     answer: int  # number of last tokens
 
 
-def hidden(
-    model: LanguageModel, filler: str, tokens: int, asked: Asked, *, chat: bool = False
-) -> Hidden:
+def prompt_with_facts(
+    model: LanguageModel, filler: str, tokens: int, about: Question, *, chat: bool = False
+) -> Prompt:
     """Return the tokens of a text with facts, a question and its answer.
 
     Parameters
@@ -151,7 +151,7 @@ def hidden(
     filler : str
     tokens : int
         The total number of tokens, the answer included.
-    asked : Asked
+    about : Question
     chat : bool
         Whether the text and the question are the message of a user, in the tokenizer's chat
         template, and the model answers.
@@ -170,10 +170,11 @@ def hidden(
     head, tail = "", ""
     if chat:
         head, _, tail = model.chat("\0").partition("\0")
-        tail = f"\n\n{asked.request}{tail}"
-    facts = [(depth, ids(fact)) for depth, fact in sorted(asked.facts, key=lambda one: one[0])]
+        tail = f"\n\n{about.request}{tail}"
+    facts = [(depth, ids(fact)) for depth, fact in sorted(about.facts, key=lambda one: one[0])]
     before, after = ids(head), ids(tail)
-    question, answer = ids(asked.question.lstrip() if chat else asked.question), ids(asked.answer)
+    asked = about.question.lstrip() if chat else about.question
+    question, answer = ids(asked), ids(about.answer)
     others = len(before) + len(after) + len(question) + len(answer)
     room = tokens - others - sum(len(fact) for _, fact in facts)
     text = ids(filler)[: max(room, 0)] if chat else model.tokens_of(filler, max(room, 2))
@@ -189,7 +190,7 @@ def hidden(
         last = at
     parts.append(text[last:])
     start = sum(map(len, parts))
-    return Hidden(np.concatenate([*parts, after, question, answer]), start, len(answer))
+    return Prompt(np.concatenate([*parts, after, question, answer]), start, len(answer))
 
 
 def question(
@@ -199,8 +200,8 @@ def question(
 
     Only the positions that predict the answer count. The options are those of `Passage`.
     """
-    fact = Asked(((depth, f"{FACT}{ANSWER}."),), FACT, ANSWER)
-    ids, _, count = hidden(model, filler, tokens + 1, fact)
+    fact = Question(((depth, f"{FACT}{ANSWER}."),), FACT, ANSWER)
+    ids, _, count = prompt_with_facts(model, filler, tokens + 1, fact)
     return Passage(model, ids[:-1], skip=tokens - count, **options)
 
 
@@ -240,14 +241,14 @@ def retrieval(
     tokens : sequence of int, optional
         The lengths of the texts, instead of ``max_tokens``.
     depths : sequence of float
-        See `asked`.
+        See `draw_question`.
     trials : int
         The number of draws of names and numbers.
     setting : {"rows", "prompt"}
         Whether methods compute all rows, or those after a prompt. The prompt is then the text
         without the question: what is kept of it is chosen before the question is read.
     chat : bool
-        Whether to use the tokenizer's chat template, see `hidden`.
+        Whether to use the tokenizer's chat template, see `prompt_with_facts`.
     budget, currency
         As for `analysis.models.substitute.substitute`.
     seed, jobs, progress, finished
@@ -275,8 +276,8 @@ def retrieval(
     forecast = Forecast(work * sum(most for _, most, _, _ in cells), announce)
     for cell in tqdm(cells, disable=not progress, desc="questions", leave=False):
         kind, most, depth, trial = cell
-        some = asked(kind, depth, trial, seed)
-        ids, text, count = hidden(model, filler, most, some, chat=chat)
+        some = draw_question(kind, depth, trial, seed)
+        ids, text, count = prompt_with_facts(model, filler, most, some, chat=chat)
         passage = Passage(
             model, ids, skip=len(ids) - count - 1, setting=setting,
             prompt_tokens=text if setting == "prompt" else None, seed=seed, jobs=jobs,

@@ -356,8 +356,8 @@ def test_a_fact_counts_beside_the_text(tmp_path, monkeypatch):
     model = LanguageModel.open(folder)
     kls = []
     for depth in planner.NEEDLES:
-        fact = retrieval.Asked(((depth, " w4 w5 w6 w7."),), " w4 w5", " w6 w7")
-        ids, _, count = retrieval.hidden(model, text.read_text(), 81, fact)
+        fact = retrieval.Question(((depth, " w4 w5 w6 w7."),), " w4 w5", " w6 w7")
+        ids, _, count = retrieval.prompt_with_facts(model, text.read_text(), 81, fact)
         p = Passage(model, ids, skip=len(ids) - count - 1, jobs=1)
         kls.append(p.replace(some[1.0].heads).kl[:-1].mean())
     # the logits of a text that is one token longer, in float32

@@ -20,10 +20,10 @@ from analysis.models.retrieval import (
     DEPTHS,
     KINDS,
     LEVEL,
-    Asked,
-    asked,
+    Question,
     comparisons,
-    hidden,
+    draw_question,
+    prompt_with_facts,
     retrieval,
 )
 from approx import parse
@@ -40,7 +40,7 @@ def test_one_fact_has_the_answer_at_its_depth_and_others_are_beside_it(kind):
     seen = set()
     for trial in range(20):
         for depth in DEPTHS:
-            found = asked(kind, depth, trial, seed=3)
+            found = draw_question(kind, depth, trial, seed=3)
             answer, numbers = found.answer.strip(), {}
             for where, fact in found.facts:
                 assert 0 <= where <= 1
@@ -65,7 +65,11 @@ def test_one_fact_has_the_answer_at_its_depth_and_others_are_beside_it(kind):
                 assert answer in says
             seen.add((answer, name, tuple(texts)))
     assert len({answer for answer, *_ in seen}) == 20  # a draw for each trial
-    assert asked(kind, 0.5, 1, seed=3) == asked(kind, 0.5, 1, seed=3) != asked(kind, 0.5, 1, seed=4)
+    assert (
+        draw_question(kind, 0.5, 1, seed=3)
+        == draw_question(kind, 0.5, 1, seed=3)
+        != draw_question(kind, 0.5, 1, seed=4)
+    )
 
 
 def opened(tmp_path, template=None):
@@ -79,8 +83,10 @@ def opened(tmp_path, template=None):
 @each("chat", [False, True])
 def test_facts_stand_at_their_depths_and_the_question_after_them(tmp_path, chat):
     model = opened(tmp_path, TEMPLATE)
-    some = Asked(((1.0, " w40 w41"), (0.25, " w42"), (0.0, " w43")), " w44 w45", " w46 w47", "w48")
-    ids, text, count = hidden(model, FILLER, 60, some, chat=chat)
+    some = Question(
+        ((1.0, " w40 w41"), (0.25, " w42"), (0.0, " w43")), " w44 w45", " w46 w47", "w48"
+    )
+    ids, text, count = prompt_with_facts(model, FILLER, 60, some, chat=chat)
     around = ["w1", "w2"], ["w48", "w3", "w4", "w5"]
     before, after = around if chat else ([], [])
     filler = [f"w{i % 50}" for i in range(60 - 8 - len(before) - len(after))]
@@ -89,10 +95,18 @@ def test_facts_stand_at_their_depths_and_the_question_after_them(tmp_path, chat)
     assert (len(ids), text, count) == (60, len(expected), 2)
     words = model.tokenizer.convert_ids_to_tokens(ids)
     assert words == [*expected, *after, "w44", "w45", "w46", "w47"]
-    refuses("give a longer one, or lower max_tokens", hidden, model, "w1 w2 w3", 60, some)
+    refuses(
+        "give a longer one, or lower max_tokens", prompt_with_facts, model, "w1 w2 w3", 60, some
+    )
     model.tokenizer.chat_template = None
     refuses(
-        "model has no chat template: leave out chat", hidden, model, FILLER, 60, some, chat=True
+        "model has no chat template: leave out chat",
+        prompt_with_facts,
+        model,
+        FILLER,
+        60,
+        some,
+        chat=True,
     )
 
 
@@ -120,14 +134,14 @@ def likeliest(model, monkeypatch):
 
     def asking(kind, depth, trial=0, seed=0):
         facts = ((depth, f" w{30 + trial} w31"),)
-        ids, _, _ = hidden(model, FILLER, 60, Asked(facts, " w30 w29", " w7 w8"))
+        ids, _, _ = prompt_with_facts(model, FILLER, 60, Question(facts, " w30 w29", " w7 w8"))
         words = ["w7", "w8"]
         for i in range(2 if depth == 0 else 0):
             ids[58 + i] = own_logits(model, ids[: 58 + i])[-1].argmax()
             words[i] = model.tokenizer.convert_ids_to_tokens(int(ids[58 + i]))
-        return Asked(facts, " w30 w29", " " + " ".join(words))
+        return Question(facts, " w30 w29", " " + " ".join(words))
 
-    monkeypatch.setattr(module, "asked", asking)
+    monkeypatch.setattr(module, "draw_question", asking)
     return asking
 
 
@@ -153,7 +167,7 @@ def test_answers_count_as_transformers_itself_would_and_unknown_ones_judge_nobod
     exact = found[found.method == "exact"]
     assert [*zip(exact.depth, exact.trial)] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for row in exact.itertuples():
-        ids, _, count = hidden(model, FILLER, 60, asking("needle", row.depth, row.trial))
+        ids, _, count = prompt_with_facts(model, FILLER, 60, asking("needle", row.depth, row.trial))
         total, rank = judged(model, ids, count)
         assert row.log_probability == pytest.approx(total, abs=TOLERANCE)
         assert row.rank == rank
@@ -181,7 +195,7 @@ def test_after_a_prompt_answers_are_those_of_decoding_from_caches(tmp_path, monk
     how = {"kinds": ["needle"], "max_tokens": 60, "depths": [0.0], "setting": "prompt"}
     found = retrieval(model, FILLER, {"few": method}, **how)
     rows = retrieval(model, FILLER, {"few": method}, **how | {"setting": "rows"})
-    ids, text, count = hidden(model, FILLER, 60, asking("needle", 0.0))
+    ids, text, count = prompt_with_facts(model, FILLER, 60, asking("needle", 0.0))
     attach(model.model, method, setting="prompt", prompt_tokens=text)
     try:
         cache = DynamicCache(config=model.model.config)
