@@ -95,7 +95,7 @@ def _line(row: Mapping[Any, Any]) -> tuple[str, ...]:
         str(row["layer"]),
         f"{row['bytes_read']:,.0f}",
         f"{row['bytes_read'] / row['exact_bytes_read']:.0%}",
-        f"{row['bytes']:,}",
+        f"{row['bytes']:,.0f}",
         f"{row['bytes'] / row['exact_bytes']:.0%}",
     )
 

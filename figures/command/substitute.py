@@ -3,7 +3,7 @@
 import argparse
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -264,14 +264,17 @@ def _results(rows: pd.DataFrame, found: pd.DataFrame) -> Iterator[str]:
     measured, limit = _measured(rows), rows.bytes_of_keys.iloc[0]
     if found.get("currency", found.method).iloc[0] == "bytes_read" and found.budget.iloc[0] > 0:
         limit = found.budget.iloc[0]
-    yield from sentences(measured, limit)
-    fits = [row for row in measured.itertuples() if row.bytes_read <= limit * (1 + 1e-9)]
+    bandwidth, *rest = sentences(measured, limit)
+    yield bandwidth
+    every: Iterable[Any] = measured.itertuples()
+    fits = [row for row in every if row.bytes_read <= limit * (1 + 1e-9)]
     best = min(fits, key=lambda row: row.kl, default=None)
     if close := [row.method for row in fits if row is not best and _tied(row, best)]:
         yield tr(
-            "At that price, within two standard errors of {best}: {methods}.",
+            "Of those that read so little, within two standard errors of {best}: {methods}.",
             best=best.method, methods=tr(", ").join(close),
         )  # fmt: skip
+    yield from rest
 
 
 def _tied(row: Any, best: Any) -> bool:
@@ -289,24 +292,39 @@ def draw(rows: pd.DataFrame, out: Path) -> Path:
 
     from figures.drawing import looks, style
 
-    measured, best = _measured(rows), best_rows(rows)
-    shown = measured[measured.kl > 0]
+    best = best_rows(rows)
+    best, others = best[best.kl > 0], _measured(rows).drop(best.index, errors="ignore")
     with style.style():
         figure = Figure(figsize=(6.4, 4.0))
         ax = figure.subplots()
-        ax.errorbar(
-            shown.bytes_read, shown.kl, yerr=shown.kl_stderr.fillna(0.0),
-            **style.dots(looks.PALETTE[0], "o", 4), capsize=2,
-        )  # fmt: skip
-        line = best[best.kl > 0]
-        ax.plot(line.bytes_read, line.kl, color=looks.PALETTE[2], marker="")
-        for row in shown.itertuples():
+        for part, colour, name in (
+            (best, looks.PALETTE[0], tr("nothing cheaper beats it")),
+            (others[others.kl > 0], "0.6", tr("something that reads less or as much beats it")),
+        ):
+            ax.errorbar(
+                part.bytes_read, part.kl, yerr=part.kl_stderr.fillna(0.0), capsize=2, label=name,
+                **style.dots(colour, "o", 4),
+            )  # fmt: skip
+        ax.plot(best.bytes_read, best.kl, color=looks.PALETTE[0], marker="")
+        named = math.inf
+        every: Iterable[Any] = best.itertuples()
+        for row in every:
+            if row.kl > 0.8 * named:
+                continue  # its name would lie on the last one
+            named = row.kl
             ax.annotate(
-                row.name, (row.bytes_read, row.kl), (4, 3), textcoords="offset points",
-                fontsize=style.SMALL, color="0.3",
+                looks.label(row.name), (row.bytes_read, row.kl), (5, 4), fontsize=style.SMALL,
+                textcoords="offset points", color="0.3",
             )  # fmt: skip
         ax.set(xscale="log", yscale="log", xlabel=tr("bytes read by a group of heads"))
         ax.set_ylabel(tr("KL(model ‖ replaced), nats"))
+        least, most = ax.get_xlim()
+        most *= (most / least) ** 0.5  # the names are right of the points
+        ax.set_xlim(least, most)
+        places = [2.0**k for k in range(40) if least < 2.0**k < most]
+        style.ticks(ax, places)
+        ax.set_xticklabels([f"{place:,.0f}" for place in places])
+        style.legend(figure, ax)
         path = out / "kl-by-bytes.png"
         out.mkdir(parents=True, exist_ok=True)
         path.write_bytes(style.drawing(figure, "png"))

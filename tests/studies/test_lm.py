@@ -10,6 +10,7 @@ import pytest
 from analysis import inputs
 from analysis.advice.diagnose import diagnose
 from analysis.advice.target import needed
+from analysis.costs import candidates
 from analysis.costs.budget import price_of_keys
 from analysis.inputs import Head
 from analysis.models.capture import Capture
@@ -18,7 +19,6 @@ from approx import Mask, parse
 from approx.estimate import exact
 from approx.method.filling import resized
 from approx.method.prices import CURRENCIES, Shape, price_at
-from approx.method.tags import ORACLE
 from figures.words.markdown import insert
 from figures.words.translation import LANGUAGES, speaking, twin
 from studies.lm import (
@@ -188,44 +188,56 @@ def test_winners_of_each_currency_are_counted_and_the_advisors():
 
 
 def replaced_records():
-    """Return what `studies.lm.substitute` writes, of a made-up model: KL falls with the keys."""
-    common = {
-        "kl_stderr": 0.01, "same_top_1": 0.5, "perplexity": 40.0, "exact_perplexity": 30.0,
-        "own_attention_tv": 0.25, "drifted_attention_tv": 0.3, "residual_relative_error": 0.2,
-        "use": "runnable",
-    }  # fmt: skip
+    """Return what `studies.lm.substitute` writes, of a made-up model: KL falls with the bytes."""
     runs = [
-        {"keys": keys, "template": template, "method": f"{template} at {keys}"}
-        | common
-        | {"kl": kl / max(keys, 1)}
-        for keys, template, kl in [
-            (16, "sink_window()", 16.0), (32, "sink_window()", 16.0), (64, "sink_window()", 16.0),
-            (32, "top_k()", 3.2), (64, "pages(size=32, current=True)", 64.0),
-            *((keys, "uniform()", 4.0 * keys) for keys in (16, 32, 64)),
-        ]
+        {
+            "text": text, "setting": setting, "template": template, "method": method,
+            "use": "runnable", "future_heads": 0, "oracle_heads": 0,
+            "kl": kl, "kl_stderr": 0.01, "kl_median": 0.0, "kl_99": 0.5,
+            "kl_largest": 2.0, "same_top_1": 0.5, "same_top_1_stderr": 0.02, "perplexity": 40.0,
+            "exact_perplexity": 30.0, "first_position": 45, "bytes_read": read,
+            "bytes_read_share": read / 32768, "bytes": read, "bytes_of_keys": 8192,
+            "exact_bytes_read": 32768.0, "exact_bytes": 32768.0,
+        }
+        for text in ("t.txt", "u.txt")
+        for setting in ("rows", "prompt")
+        for template, method, kl, read in (
+            ("exact()", "exact()", 0.0, 32768.0),
+            ("sink_window()", "sink_window(k=32)", 0.25, 8192.0),
+            ("columns(by='tova')", "columns(k=31, by='tova')", 0.125, 8000.0),
+            (ONCE, "columns(k=32, by='snapkv')", 0.0625, 16384.0),
+        )
+        if template != ONCE or setting == "prompt"
     ]  # fmt: skip
-    runs[1] |= {"kl": None, "kl_stderr": None}
     return {
         "date": "2026-11-23", "model": "Tiny-Instruct.Q4", "model_sha256": {"a.gguf": "12"},
-        "text": "t.txt", "text_sha256": "34", "tokens": 90, "skip": 16, "seed": 0, "heads": 6,
-        "versions": {"numpy": "2"}, "seconds": 3, "complete": True, "runs": runs,
+        "text_sha256": {"t.txt": "34", "u.txt": "56"}, "tokens": 90, "heads": 6,
+        "versions": {"numpy": "2"}, "cpu_seconds": 3, "runs": runs,
     }  # fmt: skip
 
 
-def test_tables_of_a_model_have_a_line_a_method_and_the_least_kl_first():
+(ONCE,) = substitute.ONCE
+
+
+def test_tables_of_a_model_have_a_line_a_method_and_the_least_bytes_first():
     text = substitute.markdown(replaced_records())
-    keys = text.split("\n\n| ")[1].splitlines()
-    assert [line.split("`")[1] for line in keys if "`" in line] == [
-        "top_k() at 32", "uniform() at 32", "sink_window() at 32",
-        "pages(size=32, current=True) at 64",
-    ]  # fmt: skip
-    assert "| 1.00 ± 0.01 | inf | 0.250 ± 0.01 | 40.0 | 50% | 20% |" in text
-    for language in ("en", "zh"):
+    tables = text.split("\n## ")[1:]
+    assert [one.splitlines()[0] for one in tables] == [
+        f"{name}, setting {setting}"
+        for name in ("t.txt", "u.txt")
+        for setting in ("rows", "prompt")
+    ]
+    bold = [[line.split("`")[1] for line in one.splitlines() if "**`" in line] for one in tables]
+    best = ["columns(k=31, by='tova')", "exact()"]
+    assert bold == [best, [best[0], "columns(k=32, by='snapkv')", best[1]]] * 2
+    assert "| 8,192 | 25% | 8,192 | 0.250 ± 0.01 | 0 | 0.500 | 2.00 | 50% ± 2% | 40.0 |" in text
+    assert "If bandwidth is scarce: columns(k=31, by='tova')." in tables[0]
+    for language in LANGUAGES:
         with speaking(language):
             rows = cells(substitute.block(replaced_records()))
-        assert len(rows) == len(substitute.ROWS)
-        assert rows[0][-6:] == ["0", "0", "0", "30.0", "100%", "0"]
-        assert rows[-1][-6:] == ["4.00", "4.00", "4.00", "40.0", "50%", "0.250"]
+        assert [row[1] for row in rows] == ["8,000", "8,192", "16,384", "32,768"]
+        assert rows[0][2:] == ["8,000", "0.125", "0.125", "0.125", "0.125", "50%"]
+        assert rows[2][3:7] == ["", "", "0.0625", "0.0625"]  # is not run in every row
 
 
 def test_pages_show_the_numbers_that_were_measured():
@@ -236,19 +248,23 @@ def test_pages_show_the_numbers_that_were_measured():
         with speaking(language):
             page = twin(substitute.PAGE).read_text("utf-8")
             assert insert(page, *marks, substitute.block(found)) == page
-    text = substitute.TEXT.read_bytes()
-    assert found["text_sha256"] == hashlib.sha256(text).hexdigest()
+    digests = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in substitute.TEXTS
+    }
+    assert found["text_sha256"] == digests
 
 
-def test_methods_that_a_model_can_run_fit_what_keys_cost():
-    shape = Shape(512, 512, 64, 64, Mask.causal(512, 512))
-    found = {keys: substitute.fitting(keys, shape) for keys in substitute.KEYS}
-    for keys, methods in found.items():
-        assert all(price_at(method, shape).reads <= keys * 128 for method in methods.values())
-        assert str(methods["sink_window()"]) == f"sink_window(k={keys})"
-        oracles = {template for template, method in methods.items() if ORACLE in method.tags}
-        assert oracles == set(substitute.ORACLES) & set(methods)
-    assert set(substitute.ROWS) - {None} <= set(found[64])
+def test_methods_of_the_study_fit_what_keys_cost_and_have_names():
+    shape = Shape(512, 512, 64, 64, Mask.causal(512, 512), 3)
+    budgets = [2 * keys * (64 + 64) for keys in substitute.KEYS]
+    for template in map(parse, (*substitute.FILLED, *substitute.ONCE)):
+        found = substitute.fitting(template, shape, budgets)
+        read = [price_at(method, shape).bytes_read for method in found]
+        assert max(read) <= budgets[-1]
+        assert len(read) == 1 + (min(read) <= budgets[0])
+    assert substitute.fitting(parse("exact()"), shape, budgets) == [parse("exact()")]
+    every = *map(str, candidates.rivals()), *substitute.FILLED, *substitute.ONCE, *substitute.PLANS
+    assert set(every) == set(substitute.NAMES)
 
 
 # The tables of targets and lengths that ``make lm-study`` makes of whole models

@@ -84,7 +84,7 @@ def test_text_has_the_line_that_nothing_cheaper_beats_and_what_to_deploy():
         "If bandwidth is scarce: nearer().",
         "If memory is scarce: dear().",
         "If neither is scarce: codes(). It reads 25%",
-        "At that price, within two standard errors of nearer(): near(), dear().",
+        "KL, 0.4. Of those that read so little, within two standard errors of nearer(): near(),",
         "all logits: a reference.",
         "future: it reads later tokens",
     ):
