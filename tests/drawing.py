@@ -32,7 +32,8 @@ def drawn_from_its_csv(name, table, folder):
     module = FIGURES[name]
     again = pd.read_csv(style.save_table(name, table, folder))
     pd.testing.assert_frame_equal(again, table, check_exact=True)
-    figure = module.draw(again)
+    with style.style():
+        figure = module.draw(again)
     if figure.get_layout_engine() is None:  # then only drawing puts its labels in their places
         figure.draw_without_rendering()
     style.arrange(figure)

@@ -1,13 +1,13 @@
 """Frequencies omega of random features: their distributions and couplings."""
 
 from approx import checks
-from approx.projections.base import IID, Antithetic, Projection, ZeroMean
-from approx.projections.point_sets import Fixed, Halton, Sobol
+from approx.projections.base import IID, Antithetic, Projection as Projection, ZeroMean
+from approx.projections.point_sets import Fixed as Fixed, Halton, Sobol
 from approx.projections.rotated import (
     Hadamard,
     MomentMatched,
-    Orthogonal,
-    Regularized,
+    Orthogonal as Orthogonal,
+    Regularized as Regularized,
     Simplex,
 )
 
@@ -24,23 +24,6 @@ PROJECTIONS: dict[str, Projection] = {
     "sobol": Sobol(),
     "halton": Halton(),
 }
-
-__all__ = [
-    "IID",
-    "PROJECTIONS",
-    "Antithetic",
-    "Fixed",
-    "Hadamard",
-    "Halton",
-    "MomentMatched",
-    "Orthogonal",
-    "Projection",
-    "Regularized",
-    "Simplex",
-    "Sobol",
-    "ZeroMean",
-    "named",
-]
 
 
 def named(projection: str | Projection) -> Projection:

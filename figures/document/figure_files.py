@@ -50,7 +50,9 @@ def save(
         for old in folder.glob(f"figures/{name}/t=*.svg"):  # of a run at other temperatures
             if not output_files.edited(folder, old.relative_to(folder).as_posix()):
                 old.unlink()
-        for t, panel in panels(style.drawable(table, style.NAME)).items():
+        with style.style():
+            drawn = panels(style.drawable(table, style.NAME))
+        for t, panel in drawn.items():
             content = style.drawing(panel, "svg", tr("{title}, t = {t:g}", title=title, t=t))
             with output_files.recorded(folder, f"figures/{name}/t={t:g}.svg") as temporary:
                 temporary.write_bytes(content)
@@ -66,7 +68,8 @@ def files(name: str, folder: Path, formats: Sequence[str] = style.FORMATS) -> li
 
 def draw(name: str, table: pd.DataFrame) -> Figure:
     """Draw a figure; the names of its inputs may have any characters and length."""
-    figure: Figure = FIGURES[name].draw(style.drawable(table, style.NAME))
+    with style.style():
+        figure: Figure = FIGURES[name].draw(style.drawable(table, style.NAME))
     return figure
 
 

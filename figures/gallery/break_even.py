@@ -65,24 +65,21 @@ def _work(spec: str, n: int, c: int) -> float:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the ratio against n, and the break-even length against the number of features."""
-    with style.style():
-        figure, (left, right) = style.row(2, 3.4)
-        ratios = table[table.metric == "ratio"].groupby("kind", sort=False)
-        for (colour, marker), kind, (_, part) in zip(LOOKS, KINDS, ratios):
-            left.plot(part.n, part.value, color=colour, marker=marker, label=tr(kind, c=C))
-        left.axhline(1, color="0.3", linewidth=0.8, label=tr("equal cost"))
-        left.set(xscale="log", yscale="log", xlabel=tr("length n"))
-        left.set_title(tr("m = {m} features", m=M))
-        left.set_ylabel(tr("cost over that of what it replaces"))
-        style.ticks(left, LENGTHS[::2])
-        sizes = table[table.metric == "of_size"].groupby("kind", sort=False)
-        for (colour, marker), (_, part) in zip(LOOKS, sizes):
-            right.plot(part.m, part.value, color=colour, marker=marker)
-        right.set(
-            xscale="log", yscale="log", xlabel=tr("features m"), ylabel=tr("break-even length")
-        )
-        style.ticks(right, SIZES)
-        style.legend(figure, [left, right], columns=2)
+    figure, (left, right) = style.row(2, 3.4)
+    ratios = table[table.metric == "ratio"].groupby("kind", sort=False)
+    for (colour, marker), kind, (_, part) in zip(LOOKS, KINDS, ratios):
+        left.plot(part.n, part.value, color=colour, marker=marker, label=tr(kind, c=C))
+    left.axhline(1, color="0.3", linewidth=0.8, label=tr("equal cost"))
+    left.set(xscale="log", yscale="log", xlabel=tr("length n"))
+    left.set_title(tr("m = {m} features", m=M))
+    left.set_ylabel(tr("cost over that of what it replaces"))
+    style.ticks(left, LENGTHS[::2])
+    sizes = table[table.metric == "of_size"].groupby("kind", sort=False)
+    for (colour, marker), (_, part) in zip(LOOKS, sizes):
+        right.plot(part.m, part.value, color=colour, marker=marker)
+    right.set(xscale="log", yscale="log", xlabel=tr("features m"), ylabel=tr("break-even length"))
+    style.ticks(right, SIZES)
+    style.legend(figure, [left, right], columns=2)
     return figure
 
 

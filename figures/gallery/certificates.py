@@ -24,19 +24,18 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw a panel per method: a point per row of attention and source, and where both agree."""
     some = _bounds(table)
     methods = some.method.unique()
-    with style.style():
-        figure, axes = style.row(len(methods), 3.2, sharex=True, sharey=True)
-        for ax, method in zip(axes, methods):
-            for bits, label, colour, marker in LOOKS:
-                rows = some[(some.method == method) & (some.bits == bits)]
-                name = tr(label, size=BOXES.size, bits=bits)
-                look = style.dots(colour, marker, 3) | {"alpha": 0.5, "markeredgewidth": 0}
-                ax.plot(rows.truth, rows.value, label=name, **look)
-            ax.plot([LEAST_ERROR, 1], [LEAST_ERROR, 1], color="black", label=tr("bound = error"))
-            ax.set(xscale="log", yscale="log", title=looks.label(method))
-            ax.set_xlabel(tr("error: total variation"))
-        axes[0].set_ylabel(tr("upper bound of the error"))
-        style.legend(figure, axes)
+    figure, axes = style.row(len(methods), 3.2, sharex=True, sharey=True)
+    for ax, method in zip(axes, methods):
+        for bits, label, colour, marker in LOOKS:
+            rows = some[(some.method == method) & (some.bits == bits)]
+            name = tr(label, size=BOXES.size, bits=bits)
+            look = style.dots(colour, marker, 3) | {"alpha": 0.5, "markeredgewidth": 0}
+            ax.plot(rows.truth, rows.value, label=name, **look)
+        ax.plot([LEAST_ERROR, 1], [LEAST_ERROR, 1], color="black", label=tr("bound = error"))
+        ax.set(xscale="log", yscale="log", title=looks.label(method))
+        ax.set_xlabel(tr("error: total variation"))
+    axes[0].set_ylabel(tr("upper bound of the error"))
+    style.legend(figure, axes)
     return figure
 
 

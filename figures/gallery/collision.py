@@ -20,28 +20,27 @@ AXES = ("one_minus_p", "mse_ratio")  # of the theorem
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the theorem on the left, and the bias where its condition does not hold on the right."""
-    with style.style():
-        figure, (left, right) = style.row(2, 4.0)
-        part = table[table.part == "theorem"]
-        x, y = (part[part.metric == metric] for metric in AXES)
-        left.plot([0, 1], [0, 1], color="0.4", label=tr("theorem: both are equal"))
-        left.errorbar(
-            x.value, y.value, 2 * y.stderr.to_numpy(), 2 * x.stderr, elinewidth=0.8,
-            label=tr("measured, ± two standard errors"), **style.dots(looks.PALETTE[0], "o", 3.2),
+    figure, (left, right) = style.row(2, 4.0)
+    part = table[table.part == "theorem"]
+    x, y = (part[part.metric == metric] for metric in AXES)
+    left.plot([0, 1], [0, 1], color="0.4", label=tr("theorem: both are equal"))
+    left.errorbar(
+        x.value, y.value, 2 * y.stderr.to_numpy(), 2 * x.stderr, elinewidth=0.8,
+        label=tr("measured, ± two standard errors"), **style.dots(looks.PALETTE[0], "o", 3.2),
+    )  # fmt: skip
+    left.set(xlabel=tr("share of draws whose support lacks the pair"))
+    left.set_ylabel(tr("squared error, over that of features alone"))
+    for case, (label, colour, marker) in DEPENDENT_LOOKS.items():
+        part = table[(table.part == "dependence") & (table.case == case)]
+        right.errorbar(
+            part.logit, part.value, 2 * part.stderr, label=tr(label), color=colour,
+            marker=marker, elinewidth=0.8,
         )  # fmt: skip
-        left.set(xlabel=tr("share of draws whose support lacks the pair"))
-        left.set_ylabel(tr("squared error, over that of features alone"))
-        for case, (label, colour, marker) in DEPENDENT_LOOKS.items():
-            part = table[(table.part == "dependence") & (table.case == case)]
-            right.errorbar(
-                part.logit, part.value, 2 * part.stderr, label=tr(label), color=colour,
-                marker=marker, elinewidth=0.8,
-            )  # fmt: skip
-        right.set(xlabel="q·k", ylabel=tr("relative bias of the estimate of exp(q·k)"))
-        left.set_title(tr("support independent of the features"))
-        right.set_title(tr("support independent or not"))
-        left.legend(loc="upper left")
-        right.legend(loc="lower left")
+    right.set(xlabel="q·k", ylabel=tr("relative bias of the estimate of exp(q·k)"))
+    left.set_title(tr("support independent of the features"))
+    right.set_title(tr("support independent or not"))
+    left.legend(loc="upper left")
+    right.legend(loc="lower left")
     return figure
 
 

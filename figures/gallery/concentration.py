@@ -19,28 +19,27 @@ def draw(table: pd.DataFrame) -> Figure:
         "positive": ("median", "deviation", mark("standard deviation")),
         "trigonometric": ("quantile", "bernstein", mark("Bernstein's bound")),
     }
-    with style.style():
-        figure, axes = style.row(2, 3.2, sharey=True)
-        for ax, (family, (measured, theory, bound)) in zip(axes, panels.items()):
-            part = table[table.family == family]
-            name = "|q + k| = {s:g}" if family == "positive" else "|q − k| = {s:g}"
-            ends = []
-            distances = sorted(part.distance.unique())
-            for s, (colour, marker) in zip((*distances[:2], distances[-1]), LOOKS):
-                curve = part[part.distance == s]
-                error, line = (curve[curve.metric == x] for x in (measured, theory))
-                ax.plot(error.m, error.value, color=colour, marker=marker, markersize=3)
-                ax.plot(line.m, line.value, color=colour, linestyle=":")
-                ends.append((name.format(s=s), error.value.iloc[-1], colour))
-            ax.set(xscale="log", yscale="log", xlabel=tr("frequencies m"))
-            ax.set_xlim(part.m.min() / 1.3, part.m.max() * 1.3)
-            style.direct(ax, ends)
-            ax.plot([], [], ":", color="0.4", label=tr(bound))
-            ax.legend(loc="lower left")
-        axes[0].set_ylabel(tr("error over exp(q·k)"))
-        axes[0].set_title(tr("positive features: median error"))
-        share = 1 - DELTA
-        axes[1].set_title(tr("sin/cos features: {share:.0%} of errors are below", share=share))
+    figure, axes = style.row(2, 3.2, sharey=True)
+    for ax, (family, (measured, theory, bound)) in zip(axes, panels.items()):
+        part = table[table.family == family]
+        name = "|q + k| = {s:g}" if family == "positive" else "|q − k| = {s:g}"
+        ends = []
+        distances = sorted(part.distance.unique())
+        for s, (colour, marker) in zip((*distances[:2], distances[-1]), LOOKS):
+            curve = part[part.distance == s]
+            error, line = (curve[curve.metric == x] for x in (measured, theory))
+            ax.plot(error.m, error.value, color=colour, marker=marker, markersize=3)
+            ax.plot(line.m, line.value, color=colour, linestyle=":")
+            ends.append((name.format(s=s), error.value.iloc[-1], colour))
+        ax.set(xscale="log", yscale="log", xlabel=tr("frequencies m"))
+        ax.set_xlim(part.m.min() / 1.3, part.m.max() * 1.3)
+        style.direct(ax, ends)
+        ax.plot([], [], ":", color="0.4", label=tr(bound))
+        ax.legend(loc="lower left")
+    axes[0].set_ylabel(tr("error over exp(q·k)"))
+    axes[0].set_title(tr("positive features: median error"))
+    share = 1 - DELTA
+    axes[1].set_title(tr("sin/cos features: {share:.0%} of errors are below", share=share))
     return figure
 
 

@@ -82,30 +82,27 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw a panel for each d: lines in closed form, markers by simulation."""
-    with style.style():
-        figure, axes = style.row(2, 3.6, sharex=True, sharey=True)
-        for ax, d in zip(axes, sorted(table.d.unique())):
-            part = table[table.d == d]
-            closed, sampled = (
-                dict(list(part[part.metric == name].groupby("method")))
-                for name in ("mse_ratio", "sampled_mse_ratio")
-            )
-            line = closed[BOUND]
-            what = tr("bound for orthogonal (Theorem 2)")
-            ax.plot(line.squared_sum, line.value, color="black", linestyle=":", label=what)
-            for spec in looks.order([s for s in closed if s != BOUND]):
-                look, line, dots = looks.look(spec), closed[spec], sampled[spec]
-                ax.plot(line.squared_sum, line.value, **look | {"marker": ""})
-                dot = look | {"linestyle": "", "label": None, "elinewidth": 0.9}
-                ax.errorbar(
-                    dots.squared_sum, dots.value, dots.stderr, capsize=1.5, markersize=3, **dot
-                )
-            ax.set(xscale="log", ylim=(0.0, 1.1), xlabel=tr("squared length |q + k|²"))
-            ax.set_title(tr("head size {d}, {m} features", d=d, m=part.m.iloc[0]))
-            ax.set_xticks([0.1, 1.0, 10.0], ["0.1", "1", "10"])
-        style.key(axes[0], line=tr("closed form"), mark=tr("simulation ± standard error"))
-        axes[0].set_ylabel(tr("squared error over the Performer's"))
-        style.legend(figure, axes, columns=2)
+    figure, axes = style.row(2, 3.6, sharex=True, sharey=True)
+    for ax, d in zip(axes, sorted(table.d.unique())):
+        part = table[table.d == d]
+        closed, sampled = (
+            dict(list(part[part.metric == name].groupby("method")))
+            for name in ("mse_ratio", "sampled_mse_ratio")
+        )
+        line = closed[BOUND]
+        what = tr("bound for orthogonal (Theorem 2)")
+        ax.plot(line.squared_sum, line.value, color="black", linestyle=":", label=what)
+        for spec in looks.order([s for s in closed if s != BOUND]):
+            look, line, dots = looks.look(spec), closed[spec], sampled[spec]
+            ax.plot(line.squared_sum, line.value, **look | {"marker": ""})
+            dot = look | {"linestyle": "", "label": None, "elinewidth": 0.9}
+            ax.errorbar(dots.squared_sum, dots.value, dots.stderr, capsize=1.5, markersize=3, **dot)
+        ax.set(xscale="log", ylim=(0.0, 1.1), xlabel=tr("squared length |q + k|²"))
+        ax.set_title(tr("head size {d}, {m} features", d=d, m=part.m.iloc[0]))
+        ax.set_xticks([0.1, 1.0, 10.0], ["0.1", "1", "10"])
+    style.key(axes[0], line=tr("closed form"), mark=tr("simulation ± standard error"))
+    axes[0].set_ylabel(tr("squared error over the Performer's"))
+    style.legend(figure, axes, columns=2)
     return figure
 
 

@@ -109,20 +109,19 @@ def decompositions(table: pd.DataFrame, space: str) -> dict[str, str]:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel an input: errors of row-normalised attention, at the edge if beyond it."""
     inputs, metric = table.input.unique().tolist(), FROBENIUS["attention"]
-    with style.style():
-        y = tr("relative Frobenius error")
-        figure, axes = style.tiles(len(inputs), tr("temperature t"), y)
-        for ax, name in zip(axes, inputs):
-            part = table[(table.input == name) & (table.metric == metric)]
-            for spec in filter(_named, curves(table, "attention")):
-                values = part[part.method == spec].groupby("temperature").value
-                if not len(values):
-                    continue
-                middle, look = values.median(), looks.reference_look(spec)
-                style.curve(ax, middle, (FLOOR, CEILING), **look)
-            ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.2, CEILING * 1.2), title=name)
-            style.ticks(ax, sorted(table.temperature.unique()))
-        style.legend(figure, axes, columns=2)
+    y = tr("relative Frobenius error")
+    figure, axes = style.tiles(len(inputs), tr("temperature t"), y)
+    for ax, name in zip(axes, inputs):
+        part = table[(table.input == name) & (table.metric == metric)]
+        for spec in filter(_named, curves(table, "attention")):
+            values = part[part.method == spec].groupby("temperature").value
+            if not len(values):
+                continue
+            middle, look = values.median(), looks.reference_look(spec)
+            style.curve(ax, middle, (FLOOR, CEILING), **look)
+        ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.2, CEILING * 1.2), title=name)
+        style.ticks(ax, sorted(table.temperature.unique()))
+    style.legend(figure, axes, columns=2)
     return figure
 
 

@@ -95,51 +95,50 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw the error of exp(q·k) on the left, and that of normalised attention on the right."""
     names = {"kernel": "exp(q·k)", "attention": tr("row-normalised attention")}
     most, n = 1.0, min(table.n.iloc[0], table.l.iloc[0])
-    with style.style():
-        figure, axes = style.row(2, 2.9, sharex=True)
-        for ax, (space, title) in zip(axes, names.items()):
-            curves, top = _curves(table, space), ax.get_xaxis_transform()
-            ceiling = CEILINGS[space]
-            for family in curves.family.unique():
-                ordered = curves[curves.family == family].sort_values("rank")
-                values = ordered.set_index("rank").error
-                look = looks.look(ordered.index[0])
-                if family in REFERENCES:
-                    ax.plot(values.index, values, **look | looks.PALE)
-                    continue
-                if family == "uniform":
-                    ax.axhline(values.iloc[0], **look)
-                    continue
-                if family in POLYNOMIALS:
-                    look |= {"linestyle": "", "label": tr(POLYNOMIALS[family])}
-                    if family == "tensor_power":  # around the other where both are alike
-                        look |= {"markerfacecolor": "none", "markersize": 6.5}
-                style.beyond(ax, values, (FLOOR, ceiling), color=look["color"])
-                ax.plot(values.index, values.where(values.between(FLOOR, ceiling)), **look)
-            left = 0.0
-            for width, degree in zip(_widths(curves), DEGREES):
-                if width < 3 * left:  # its name would cover the last
-                    continue
-                left = width
-                ax.annotate(
-                    f"$N={degree}$", (width, 1.0), (0, -2), ha="center", va="top", xycoords=top,
-                    textcoords="offset points", size=style.SMALL,
-                )  # fmt: skip
-            most = max(most, curves["rank"].max())
-            ax.axvline(n, color="0.4", linewidth=0.8, linestyle=":")
-            ax.annotate(f"$n={n}$", (n, 0.0), (2, 2), xycoords=top, textcoords="offset points",
-                        size=style.SMALL)  # fmt: skip
-            ax.set(
-                xscale="log",
-                yscale="log",
-                xlim=(0.5, 2.0 * most),
-                ylim=(FLOOR / 1.4, ceiling * (ceiling / FLOOR) ** 0.15),
-                title=title,
-            )
-            ax.minorticks_off()
-            ax.set_xlabel(tr("rank: columns of the factors"))
-        axes[0].set_ylabel(tr("relative Frobenius error"))
-        style.legend(figure, axes)
+    figure, axes = style.row(2, 2.9, sharex=True)
+    for ax, (space, title) in zip(axes, names.items()):
+        curves, top = _curves(table, space), ax.get_xaxis_transform()
+        ceiling = CEILINGS[space]
+        for family in curves.family.unique():
+            ordered = curves[curves.family == family].sort_values("rank")
+            values = ordered.set_index("rank").error
+            look = looks.look(ordered.index[0])
+            if family in REFERENCES:
+                ax.plot(values.index, values, **look | looks.PALE)
+                continue
+            if family == "uniform":
+                ax.axhline(values.iloc[0], **look)
+                continue
+            if family in POLYNOMIALS:
+                look |= {"linestyle": "", "label": tr(POLYNOMIALS[family])}
+                if family == "tensor_power":  # around the other where both are alike
+                    look |= {"markerfacecolor": "none", "markersize": 6.5}
+            style.beyond(ax, values, (FLOOR, ceiling), color=look["color"])
+            ax.plot(values.index, values.where(values.between(FLOOR, ceiling)), **look)
+        left = 0.0
+        for width, degree in zip(_widths(curves), DEGREES):
+            if width < 3 * left:  # its name would cover the last
+                continue
+            left = width
+            ax.annotate(
+                f"$N={degree}$", (width, 1.0), (0, -2), ha="center", va="top", xycoords=top,
+                textcoords="offset points", size=style.SMALL,
+            )  # fmt: skip
+        most = max(most, curves["rank"].max())
+        ax.axvline(n, color="0.4", linewidth=0.8, linestyle=":")
+        ax.annotate(f"$n={n}$", (n, 0.0), (2, 2), xycoords=top, textcoords="offset points",
+                    size=style.SMALL)  # fmt: skip
+        ax.set(
+            xscale="log",
+            yscale="log",
+            xlim=(0.5, 2.0 * most),
+            ylim=(FLOOR / 1.4, ceiling * (ceiling / FLOOR) ** 0.15),
+            title=title,
+        )
+        ax.minorticks_off()
+        ax.set_xlabel(tr("rank: columns of the factors"))
+    axes[0].set_ylabel(tr("relative Frobenius error"))
+    style.legend(figure, axes)
     return figure
 
 

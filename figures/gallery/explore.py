@@ -97,22 +97,19 @@ def _pictures(table: pd.DataFrame) -> Figure:
     last = table[table.input == table.input.iloc[-1]]
     names = [name for name in (EXACT, *SPECS.values()) if name in set(last.name)]
     norm = LogNorm(FLOOR, 1, clip=True)
-    with style.style():
-        figure, axes = style.row(len(names), 2.9)
-        for ax, name in zip(axes, names):
-            rows = last[last.name == name]
-            pixels = rows[rows.metric == WEIGHTS][list(PIXELS)].dropna(axis=1)
-            image = ax.imshow(
-                pixels, cmap="magma_r", norm=norm, aspect="auto", interpolation="none"
-            )
-            tv = rows.value[rows.metric == ERRORS[0]]
-            below = tr("total variation {tv}", tv=_short(tv.iloc[0])) if len(tv) else ""
-            ax.set_title(f"{tr(name)}\n{below}")
-            ax.set(xticks=[], yticks=[], xlabel=tr("each key"))
-        axes[0].set_ylabel(tr("each query"))
-        figure.suptitle(f"{last.input.iloc[0]}, t = {last.temperature.iloc[0]:g}")
-        label = tr("share of a query's attention; palest: at most {floor:g}", floor=FLOOR)
-        figure.colorbar(image, ax=axes, location="bottom", fraction=0.05, aspect=40, label=label)
+    figure, axes = style.row(len(names), 2.9)
+    for ax, name in zip(axes, names):
+        rows = last[last.name == name]
+        pixels = rows[rows.metric == WEIGHTS][list(PIXELS)].dropna(axis=1)
+        image = ax.imshow(pixels, cmap="magma_r", norm=norm, aspect="auto", interpolation="none")
+        tv = rows.value[rows.metric == ERRORS[0]]
+        below = tr("total variation {tv}", tv=_short(tv.iloc[0])) if len(tv) else ""
+        ax.set_title(f"{tr(name)}\n{below}")
+        ax.set(xticks=[], yticks=[], xlabel=tr("each key"))
+    axes[0].set_ylabel(tr("each query"))
+    figure.suptitle(f"{last.input.iloc[0]}, t = {last.temperature.iloc[0]:g}")
+    label = tr("share of a query's attention; palest: at most {floor:g}", floor=FLOOR)
+    figure.colorbar(image, ax=axes, location="bottom", fraction=0.05, aspect=40, label=label)
     return figure
 
 

@@ -31,17 +31,16 @@ PANELS = (
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the error in rounding units: left against length, right against the largest logit."""
-    with style.style():
-        figure, axes = style.row(2, 4.0)
-        for ax, (study, x, looks, title) in zip(axes, PANELS):
-            part = table[table.study == study]
-            for (dtype, formula), (name, colour, marker) in looks.items():
-                curve = part[(part.dtype == dtype) & (part.formula == formula)]
-                ax.plot(curve[x], curve.value, color=colour, marker=marker, label=tr(name))
-            ax.set(xscale="log", yscale="log", title=tr(title))
-            ax.legend(loc="upper left")
-        axes[0].set(xlabel=tr("length n"), ylabel=tr("error in rounding units of the format"))
-        axes[1].set_xlabel(tr("largest logit"))
+    figure, axes = style.row(2, 4.0)
+    for ax, (study, x, curves, title) in zip(axes, PANELS):
+        part = table[table.study == study]
+        for (dtype, formula), (name, colour, marker) in curves.items():
+            curve = part[(part.dtype == dtype) & (part.formula == formula)]
+            ax.plot(curve[x], curve.value, color=colour, marker=marker, label=tr(name))
+        ax.set(xscale="log", yscale="log", title=tr(title))
+        ax.legend(loc="upper left")
+    axes[0].set(xlabel=tr("length n"), ylabel=tr("error in rounding units of the format"))
+    axes[1].set_xlabel(tr("largest logit"))
     return figure
 
 

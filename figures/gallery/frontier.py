@@ -17,15 +17,14 @@ FLOOR, CEILING = 1e-3, 1.1  # limits of the axis
 def draw(table: pd.DataFrame) -> Figure:
     """Draw a panel per currency: the frontier of medians over heads; a dot is a sized method."""
     points = medians(table)
-    with style.style():
-        figure = Figure(figsize=(7.0, 5.4))
-        axes = figure.subplots(2, 2, sharey=True)
-        for ax, (currency, name) in zip(axes.flat, NAMES.items()):
-            _panel(ax, points, currency)
-            ax.set(title=tr(name), xlabel=tr(UNITS[currency]))
-        for ax in axes[:, 0]:
-            ax.set_ylabel(tr("total variation"))
-        style.legend(figure, list(axes.flat), columns=3)
+    figure = Figure(figsize=(7.0, 5.4))
+    axes = figure.subplots(2, 2, sharey=True)
+    for ax, (currency, name) in zip(axes.flat, NAMES.items()):
+        _panel(ax, points, currency)
+        ax.set(title=tr(name), xlabel=tr(UNITS[currency]))
+    for ax in axes[:, 0]:
+        ax.set_ylabel(tr("total variation"))
+    style.legend(figure, list(axes.flat), columns=3)
     return figure
 
 

@@ -41,20 +41,19 @@ def compute(profile: Profile) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the norm against t for Gaussian inputs of three widths, with and without √d."""
     norms = table[table.metric == "jacobian_norm"]
-    with style.style():
-        figure, axes = style.row(2, 3.2, sharey=True)
-        titles = tr("logits q·k/(t√d)"), tr("logits q·k/t, without √d")
-        for ax, scaled, title in zip(axes, (True, False), titles):
-            for d, (colour, marker) in LOOKS.items():
-                y = norms[(norms.d == d) & (norms.scaled == scaled)]
-                label = tr("width d = {d}", d=d)
-                ax.plot(y.temperature, y.value, color=colour, marker=marker, label=label)
-            n = norms.n.iloc[0]
-            uniform = tr("uniform weights")
-            ax.axhline(math.sqrt(n - 1) / n, color="0.4", linestyle=":", label=uniform)
-            ax.set(xscale="log", xlabel=tr("temperature t"), title=title, ylim=(0, None))
-        axes[0].set_ylabel(tr("norm of the gradient of softmax"))
-        style.legend(figure, axes, columns=4)
+    figure, axes = style.row(2, 3.2, sharey=True)
+    titles = tr("logits q·k/(t√d)"), tr("logits q·k/t, without √d")
+    for ax, scaled, title in zip(axes, (True, False), titles):
+        for d, (colour, marker) in LOOKS.items():
+            y = norms[(norms.d == d) & (norms.scaled == scaled)]
+            label = tr("width d = {d}", d=d)
+            ax.plot(y.temperature, y.value, color=colour, marker=marker, label=label)
+        n = norms.n.iloc[0]
+        uniform = tr("uniform weights")
+        ax.axhline(math.sqrt(n - 1) / n, color="0.4", linestyle=":", label=uniform)
+        ax.set(xscale="log", xlabel=tr("temperature t"), title=title, ylim=(0, None))
+    axes[0].set_ylabel(tr("norm of the gradient of softmax"))
+    style.legend(figure, axes, columns=4)
     return figure
 
 

@@ -89,17 +89,16 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the error of logits: lines of theory and markers of runs."""
     rows = wide(table)
-    with style.style():
-        figure, (ax,) = style.row(1, 3.8)
-        for form, (name, colour, marker) in NAMES.items():
-            part = rows.loc[form]
-            ax.plot(part.expected_logit_error, color=colour, label=tr(name))
-            ax.plot(part.logit_error, **style.dots(colour, marker, 5))
-        style.key(ax, line=tr("theory"), mark=tr("simulation"))
-        ax.set(yscale="log", xlabel=tr("bits per coordinate of a key"))
-        ax.set_xticks(BITS)
-        ax.set_ylabel(tr("squared error of q·k, in units of |q|²|k|²/d"))
-        style.legend(figure, ax)
+    figure, (ax,) = style.row(1, 3.8)
+    for form, (name, colour, marker) in NAMES.items():
+        part = rows.loc[form]
+        ax.plot(part.expected_logit_error, color=colour, label=tr(name))
+        ax.plot(part.logit_error, **style.dots(colour, marker, 5))
+    style.key(ax, line=tr("theory"), mark=tr("simulation"))
+    ax.set(yscale="log", xlabel=tr("bits per coordinate of a key"))
+    ax.set_xticks(BITS)
+    ax.set_ylabel(tr("squared error of q·k, in units of |q|²|k|²/d"))
+    style.legend(figure, ax)
     return figure
 
 

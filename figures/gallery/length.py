@@ -72,29 +72,28 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw ln n − entropy against n, of three scales, and against t, a line an input."""
-    with style.style():
-        figure, (left, right) = style.row(2, 3.6)
-        for scale, (name, colour, marker) in SCALE_LOOKS.items():
-            part = table[table.scale == scale].pivot_table("value", "n", "metric")
-            uniform = np.log(part.index)
-            left.plot(part.index, uniform - part.predicted_entropy, color="0.2", linestyle="--")
-            look = style.dots(colour, marker, 5)
-            left.plot(part.index, uniform - part.entropy, label=name, **look)
-        left.plot([], [], color="0.2", linestyle="--", label=tr("theory: β²/2"))
-        left.set(xscale="log", xlabel=tr("length n"), ylim=(0, None))
-        style.ticks(left, [*part.index[::2]])
-        left.set_title(tr("Gaussian logits, standard deviation β"))
-        left.set_ylabel(tr("ln n − entropy (0: uniform weights)"))
-        part = table[table.scale == "temperature"]
-        for line, (head, y) in zip(INPUTS, part.groupby("input", sort=False)):
-            right.plot(
-                y.temperature, np.log(y.n) - y.value, color="0.2", linestyle=line, marker=".",
-                label=str(head),
-            )  # fmt: skip
-        right.set(xscale="log", xlabel=tr("temperature"), title=tr("attention of the inputs"))
-        style.ticks(right, sorted(part.temperature.unique()))
-        left.legend(loc="upper left")
-        style.legend(figure, right, columns=4)
+    figure, (left, right) = style.row(2, 3.6)
+    for scale, (name, colour, marker) in SCALE_LOOKS.items():
+        part = table[table.scale == scale].pivot_table("value", "n", "metric")
+        uniform = np.log(part.index)
+        left.plot(part.index, uniform - part.predicted_entropy, color="0.2", linestyle="--")
+        look = style.dots(colour, marker, 5)
+        left.plot(part.index, uniform - part.entropy, label=name, **look)
+    left.plot([], [], color="0.2", linestyle="--", label=tr("theory: β²/2"))
+    left.set(xscale="log", xlabel=tr("length n"), ylim=(0, None))
+    style.ticks(left, [*part.index[::2]])
+    left.set_title(tr("Gaussian logits, standard deviation β"))
+    left.set_ylabel(tr("ln n − entropy (0: uniform weights)"))
+    part = table[table.scale == "temperature"]
+    for line, (head, y) in zip(INPUTS, part.groupby("input", sort=False)):
+        right.plot(
+            y.temperature, np.log(y.n) - y.value, color="0.2", linestyle=line, marker=".",
+            label=str(head),
+        )  # fmt: skip
+    right.set(xscale="log", xlabel=tr("temperature"), title=tr("attention of the inputs"))
+    style.ticks(right, sorted(part.temperature.unique()))
+    left.legend(loc="upper left")
+    style.legend(figure, right, columns=4)
     return figure
 
 

@@ -62,24 +62,23 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel a kind of input, one line a family."""
-    with style.style():
-        figure = Figure(figsize=(7.0, 3.5))
-        names = table.input.unique()
-        axes = figure.subplots(1, len(names), sharex=True, sharey=True)
-        for ax, name in zip(axes, names):
-            part = table[table.input == name]
-            for place, spec in enumerate(looks.order(part.method.tolist())):
-                line = part[part.method == spec]
-                look = looks.look(spec) | {"markevery": (place, 4), "linestyle": LINES[place]}
-                style.curve(ax, line.set_index("norm").value, LIMITS, **look)
-            grey = {"color": "0.5", "linewidth": 1.0}
-            ax.axvline(_typical(table)[0], label=tr("typical norm"), ls="--", **grey)
-            ax.axhline(0.0, label=tr("deviation of 100 %"), **grey)
-            ax.set(xscale="log", ylim=LIMITS, title=tr(name), xlabel=tr("norm of q and of k"))
-            ax.set_xticks([0.25, 0.5, 1, 2, 4], ["¼", "½", "1", "2", "4"])
-            ax.minorticks_off()
-        axes[0].set_ylabel(tr("mean ln of the relative variance"))
-        style.legend(figure, list(axes), columns=3)
+    figure = Figure(figsize=(7.0, 3.5))
+    names = table.input.unique()
+    axes = figure.subplots(1, len(names), sharex=True, sharey=True)
+    for ax, name in zip(axes, names):
+        part = table[table.input == name]
+        for place, spec in enumerate(looks.order(part.method.tolist())):
+            line = part[part.method == spec]
+            look = looks.look(spec) | {"markevery": (place, 4), "linestyle": LINES[place]}
+            style.curve(ax, line.set_index("norm").value, LIMITS, **look)
+        grey = {"color": "0.5", "linewidth": 1.0}
+        ax.axvline(_typical(table)[0], label=tr("typical norm"), ls="--", **grey)
+        ax.axhline(0.0, label=tr("deviation of 100 %"), **grey)
+        ax.set(xscale="log", ylim=LIMITS, title=tr(name), xlabel=tr("norm of q and of k"))
+        ax.set_xticks([0.25, 0.5, 1, 2, 4], ["¼", "½", "1", "2", "4"])
+        ax.minorticks_off()
+    axes[0].set_ylabel(tr("mean ln of the relative variance"))
+    style.legend(figure, list(axes), columns=3)
     return figure
 
 

@@ -34,28 +34,27 @@ def draw(table: pd.DataFrame) -> Figure:
     """Draw bias and deviation of both matrices in four panels, with 0 below the axis."""
     part = looks.of_methods(table[table.metric.isin(_shown())], *FAMILIES)
     specs = looks.order(part.method)
-    with style.style():
-        figure, axes = style.row(len(PANELS), 2.75, sharex=True, sharey=True)
-        for ax, ((space, what), title) in zip(axes, PANELS.items()):
-            ax.axhspan(ZERO / 2.5, FLOOR / 1.7, color="0.96", zorder=0)
-            exact = 0
-            for spec in specs:
-                own = part[part.method == spec]
-                wide = own.pivot_table("value", "temperature", "metric")
-                look = looks.look(spec) | {"marker": "o"}
-                values = _column(wide, f"{space}_{what}").dropna()
-                height = ZERO * 1.5 ** (exact - 1)
-                exact += int((values == 0).any())
-                _line(ax, values.where(values != 0, height), height, look)
-                _marks(ax, wide, space, what, look)
-            ax.set(xscale="log", yscale="log", ylim=(ZERO / 2.5, CEILING), title=tr(title))
-            ax.set_yticks([ZERO, *10.0 ** np.arange(-4, 5, 2)])
-            ax.set_yticklabels(["0", *(f"$10^{{{power}}}$" for power in range(-4, 5, 2))])
-            style.ticks(ax, sorted(part.temperature.unique()))
-            ax.set_xlabel(tr("temperature t"))
-        axes[0].set_ylabel(tr("relative Frobenius norm"))
-        style.key(axes[0], mark=tr("measured"), hollow=tr("measured, not reliable"))
-        style.legend(figure, axes)
+    figure, axes = style.row(len(PANELS), 2.75, sharex=True, sharey=True)
+    for ax, ((space, what), title) in zip(axes, PANELS.items()):
+        ax.axhspan(ZERO / 2.5, FLOOR / 1.7, color="0.96", zorder=0)
+        exact = 0
+        for spec in specs:
+            own = part[part.method == spec]
+            wide = own.pivot_table("value", "temperature", "metric")
+            look = looks.look(spec) | {"marker": "o"}
+            values = _column(wide, f"{space}_{what}").dropna()
+            height = ZERO * 1.5 ** (exact - 1)
+            exact += int((values == 0).any())
+            _line(ax, values.where(values != 0, height), height, look)
+            _marks(ax, wide, space, what, look)
+        ax.set(xscale="log", yscale="log", ylim=(ZERO / 2.5, CEILING), title=tr(title))
+        ax.set_yticks([ZERO, *10.0 ** np.arange(-4, 5, 2)])
+        ax.set_yticklabels(["0", *(f"$10^{{{power}}}$" for power in range(-4, 5, 2))])
+        style.ticks(ax, sorted(part.temperature.unique()))
+        ax.set_xlabel(tr("temperature t"))
+    axes[0].set_ylabel(tr("relative Frobenius norm"))
+    style.key(axes[0], mark=tr("measured"), hollow=tr("measured, not reliable"))
+    style.legend(figure, axes)
     return figure
 
 

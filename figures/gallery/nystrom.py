@@ -24,19 +24,18 @@ TYPICAL = 64  # the rank that finding and caption speak of, if there is one so l
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the share of the trace that is left against rank."""
     ts = sorted(table.temperature.unique())
-    with style.style():
-        figure, axes = style.row(len(ts), 3.4)
-        for ax, t in zip(axes, ts):
-            part = table[(table.temperature == t) & (table.value > 0)]
-            for (pivots, metric), (name, colour, marker) in LOOKS.items():
-                curve = part[(part.pivots == pivots) & (part.metric == metric)]
-                look = {"color": colour, "marker": marker, "linestyle": LINES[metric]}
-                ax.plot(curve["rank"], curve.value, label=tr(name), markersize=3, **look)
-            ax.set(xscale="log", yscale="log", xlabel=tr("pivots"))
-            ax.set_title(tr("{name}, t = {t:g}", name=part.input.iloc[0], t=t))
-            style.ticks(ax, sorted(part["rank"].unique()))
-        axes[0].set_ylabel(tr("share of the trace left"))
-        style.legend(figure, axes)
+    figure, axes = style.row(len(ts), 3.4)
+    for ax, t in zip(axes, ts):
+        part = table[(table.temperature == t) & (table.value > 0)]
+        for (pivots, metric), (name, colour, marker) in LOOKS.items():
+            curve = part[(part.pivots == pivots) & (part.metric == metric)]
+            look = {"color": colour, "marker": marker, "linestyle": LINES[metric]}
+            ax.plot(curve["rank"], curve.value, label=tr(name), markersize=3, **look)
+        ax.set(xscale="log", yscale="log", xlabel=tr("pivots"))
+        ax.set_title(tr("{name}, t = {t:g}", name=part.input.iloc[0], t=t))
+        style.ticks(ax, sorted(part["rank"].unique()))
+    axes[0].set_ylabel(tr("share of the trace left"))
+    style.legend(figure, axes)
     return figure
 
 

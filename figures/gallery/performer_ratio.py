@@ -57,19 +57,18 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the ratio against the angle, a line a length of q and k."""
-    with style.style():
-        figure, (ax,) = style.row(1, 3.6)
-        for (length, part), look in zip(table[table.metric == "ratio"].groupby("length"), LOOKS):
-            colour, line = look
-            ax.plot(part.angle, part.value, color=colour, ls=line, label=f"|q| = |k| = {length:g}")
-        ax.axhline(1.0, color="black", linewidth=0.8)
-        ax.axhspan(1e-5, 1.0, color=looks.PALETTE[0], alpha=0.08, linewidth=0)
-        ax.text(0.15, 0.5, tr("sin/cos better"), va="top")
-        ax.text(0.15, 2.0, tr("positive better"), va="bottom")
-        ax.set(yscale="log", ylim=(1e-5, 1e5), xlim=(0, math.pi), xlabel=tr("angle of q and k"))
-        ax.set_xticks(TICKS, NAMES)
-        ax.set_ylabel(tr("squared error: sin/cos over positive"))
-        style.legend(figure, ax, columns=4)
+    figure, (ax,) = style.row(1, 3.6)
+    for (length, part), look in zip(table[table.metric == "ratio"].groupby("length"), LOOKS):
+        colour, line = look
+        ax.plot(part.angle, part.value, color=colour, ls=line, label=f"|q| = |k| = {length:g}")
+    ax.axhline(1.0, color="black", linewidth=0.8)
+    ax.axhspan(1e-5, 1.0, color=looks.PALETTE[0], alpha=0.08, linewidth=0)
+    ax.text(0.15, 0.5, tr("sin/cos better"), va="top")
+    ax.text(0.15, 2.0, tr("positive better"), va="bottom")
+    ax.set(yscale="log", ylim=(1e-5, 1e5), xlim=(0, math.pi), xlabel=tr("angle of q and k"))
+    ax.set_xticks(TICKS, NAMES)
+    ax.set_ylabel(tr("squared error: sin/cos over positive"))
+    style.legend(figure, ax, columns=4)
     return figure
 
 

@@ -14,28 +14,27 @@ ORDER = 340
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the ε-rank and its bound against temperature."""
     heads = _drawn(table)
-    with style.style():
-        figure, axes = style.row(len(heads), 3.0, sharey=True)
-        for ax, name in zip(axes, heads):
-            part = table[table.input == name]
-            for method, colour, marker, label in (
-                ("minimax", looks.PALETTE[2], "s", tr("bound by the best polynomial")),
-                ("exact", "black", ".", tr("rank that fits exp(q·k) within {e:.0%}", e=EPSILON)),
-            ):
-                line = part[part.method == method]
-                ax.plot(line.temperature, line.value, color=colour, marker=marker, label=label)
-            ax.set_xscale("log", base=2)
-            ax.set(yscale="log", xlabel=tr("temperature"))
-            ax.set_title(
-                tr(
-                    "{name}\nfull rank {n}, width {d}",
-                    name=name,
-                    n=part.n.iloc[0],
-                    d=part.d.iloc[0],
-                )
+    figure, axes = style.row(len(heads), 3.0, sharey=True)
+    for ax, name in zip(axes, heads):
+        part = table[table.input == name]
+        for method, colour, marker, label in (
+            ("minimax", looks.PALETTE[2], "s", tr("bound by the best polynomial")),
+            ("exact", "black", ".", tr("rank that fits exp(q·k) within {e:.0%}", e=EPSILON)),
+        ):
+            line = part[part.method == method]
+            ax.plot(line.temperature, line.value, color=colour, marker=marker, label=label)
+        ax.set_xscale("log", base=2)
+        ax.set(yscale="log", xlabel=tr("temperature"))
+        ax.set_title(
+            tr(
+                "{name}\nfull rank {n}, width {d}",
+                name=name,
+                n=part.n.iloc[0],
+                d=part.d.iloc[0],
             )
-        axes[0].set_ylabel(tr("rank"))
-        style.legend(figure, axes)
+        )
+    axes[0].set_ylabel(tr("rank"))
+    style.legend(figure, axes)
     return figure
 
 

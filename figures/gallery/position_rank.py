@@ -40,16 +40,15 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw rank against d_p for one head, before and after exp."""
-    with style.style():
-        figure, (ax,) = style.row(1, 3.6)
-        exp = table[table.metric == "exp"].groupby("d_p").value.min()
-        ax.plot(exp, color="0.4", linestyle="--", label=tr("exp(q·k), either way"))
-        for where, (label, colour, line, marker) in LOOKS.items():
-            part = table[(table["where"] == where) & (table.metric == "logits")]
-            ax.plot(part.d_p, part.value, color=colour, ls=line, marker=marker, label=tr(label))
-        ax.set(xlabel=tr("width of the position encodings"), ylim=(0, N + 2))
-        ax.set_ylabel(tr("rank of the {n} × {n} matrix", n=N))
-        style.legend(figure, ax, columns=2)
+    figure, (ax,) = style.row(1, 3.6)
+    exp = table[table.metric == "exp"].groupby("d_p").value.min()
+    ax.plot(exp, color="0.4", linestyle="--", label=tr("exp(q·k), either way"))
+    for where, (label, colour, line, marker) in LOOKS.items():
+        part = table[(table["where"] == where) & (table.metric == "logits")]
+        ax.plot(part.d_p, part.value, color=colour, ls=line, marker=marker, label=tr(label))
+    ax.set(xlabel=tr("width of the position encodings"), ylim=(0, N + 2))
+    ax.set_ylabel(tr("rank of the {n} × {n} matrix", n=N))
+    style.legend(figure, ax, columns=2)
     return figure
 
 

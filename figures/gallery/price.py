@@ -46,26 +46,25 @@ def compute(profile: Profile) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel an input, of row-normalised attention; a dot a member of a method."""
     inputs, metric = table.input.unique().tolist(), FROBENIUS["attention"]
-    with style.style():
-        x, y = tr("stored values per query row"), tr("relative Frobenius error")
-        figure, axes = style.tiles(len(inputs), x, y)
-        for ax, name in zip(axes, inputs):
-            part = table[table.input == name]
-            wide = part.pivot_table("value", "method", "metric", aggfunc="median").reset_index()
-            points = wide.assign(price=wide.stored, error=wide[metric])
-            for label, members in _families(points.dropna(subset=["error"]), "attention"):
-                spec, members = members.method.iloc[0], members.sort_values("price")
-                look = looks.reference_look(spec) | {"label": label}
-                if len(members) == 1 and not looks.look(spec)["marker"]:
-                    ax.axhline(members.error.iloc[0], **look)
-                else:
-                    if len(members) == 1:
-                        look |= {"marker": looks.look(spec)["marker"]}
-                    style.curve(ax, members.set_index("price").error, (FLOOR, CEILING), **look)
-            look = {"color": "0.35", "linestyle": ":", "label": tr("entries of the matrix per row")}
-            ax.axvline(part.l.iloc[0], **look)
-            ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.5, CEILING * 1.5), title=name)
-        style.legend(figure, axes)
+    x, y = tr("stored values per query row"), tr("relative Frobenius error")
+    figure, axes = style.tiles(len(inputs), x, y)
+    for ax, name in zip(axes, inputs):
+        part = table[table.input == name]
+        wide = part.pivot_table("value", "method", "metric", aggfunc="median").reset_index()
+        points = wide.assign(price=wide.stored, error=wide[metric])
+        for label, members in _families(points.dropna(subset=["error"]), "attention"):
+            spec, members = members.method.iloc[0], members.sort_values("price")
+            look = looks.reference_look(spec) | {"label": label}
+            if len(members) == 1 and not looks.look(spec)["marker"]:
+                ax.axhline(members.error.iloc[0], **look)
+            else:
+                if len(members) == 1:
+                    look |= {"marker": looks.look(spec)["marker"]}
+                style.curve(ax, members.set_index("price").error, (FLOOR, CEILING), **look)
+        look = {"color": "0.35", "linestyle": ":", "label": tr("entries of the matrix per row")}
+        ax.axvline(part.l.iloc[0], **look)
+        ax.set(xscale="log", yscale="log", ylim=(FLOOR / 1.5, CEILING * 1.5), title=name)
+    style.legend(figure, axes)
     return figure
 
 

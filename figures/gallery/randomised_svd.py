@@ -22,30 +22,29 @@ def draw(table: pd.DataFrame) -> Figure:
     Bounds are dotted, in the colour of their curve.
     """
     temperatures = sorted(table.temperature.unique())
-    with style.style():
-        figure, axes = style.panels(1, len(temperatures), tr("oversampling p"), height=2.9)
-        for ax, t in zip(axes.flat, temperatures):
-            part = table[table.temperature == t]
-            least_name = tr("best of rank {k} + p", k=K)
-            least = part[part.metric == "spectral_least"]
-            ax.plot(least.oversampling, least.value, color="0.45", ls="--", label=least_name)
-            for steps, (name, colour, marker) in LOOKS.items():
-                curve, bound = (
-                    part[(part.steps == steps) & (part.metric == metric)]
-                    for metric in ("spectral", "spectral_bound")
-                )
-                look = {"color": colour, "label": tr(name)}
-                ax.plot(curve.oversampling, curve.value, marker=marker, **look)
-                bounds = tr("bound: {name}", name=tr(name))
-                ax.plot(bound.oversampling, bound.value, ls=":", **look | {"label": bounds})
-            wanted = part[(part.metric == "spectral") & (part.steps == -1)].value.iloc[0]
-            ax.axhline(wanted, color="0.7", lw=0.8, label=tr("best of rank {k}", k=K))
-            ax.set(xscale="log", yscale="log")
-            ax.set_title(tr("{name}, t = {t:g}", name=part.input.iloc[0], t=t))
-            style.ticks(ax, OVERSAMPLING)
-            ax.yaxis.set_minor_formatter(NullFormatter())
-        axes[0, 0].set_ylabel(tr("spectral error over σ₁"))
-        style.legend(figure, list(axes.flat))
+    figure, axes = style.panels(1, len(temperatures), tr("oversampling p"), height=2.9)
+    for ax, t in zip(axes.flat, temperatures):
+        part = table[table.temperature == t]
+        least_name = tr("best of rank {k} + p", k=K)
+        least = part[part.metric == "spectral_least"]
+        ax.plot(least.oversampling, least.value, color="0.45", ls="--", label=least_name)
+        for steps, (name, colour, marker) in LOOKS.items():
+            curve, bound = (
+                part[(part.steps == steps) & (part.metric == metric)]
+                for metric in ("spectral", "spectral_bound")
+            )
+            look = {"color": colour, "label": tr(name)}
+            ax.plot(curve.oversampling, curve.value, marker=marker, **look)
+            bounds = tr("bound: {name}", name=tr(name))
+            ax.plot(bound.oversampling, bound.value, ls=":", **look | {"label": bounds})
+        wanted = part[(part.metric == "spectral") & (part.steps == -1)].value.iloc[0]
+        ax.axhline(wanted, color="0.7", lw=0.8, label=tr("best of rank {k}", k=K))
+        ax.set(xscale="log", yscale="log")
+        ax.set_title(tr("{name}, t = {t:g}", name=part.input.iloc[0], t=t))
+        style.ticks(ax, OVERSAMPLING)
+        ax.yaxis.set_minor_formatter(NullFormatter())
+    axes[0, 0].set_ylabel(tr("spectral error over σ₁"))
+    style.legend(figure, list(axes.flat))
     return figure
 
 

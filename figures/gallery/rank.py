@@ -67,17 +67,16 @@ def look(spec: str) -> dict[str, Any]:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel an input: the effective rank, whatever the table also holds."""
     inputs = table.input.unique().tolist()
-    with style.style():
-        x, y = tr("temperature t"), tr(MEASURES[MEASURE])
-        figure, axes = style.tiles(len(inputs), x, y, height=1.9)
-        for ax, name in zip(axes, inputs):
-            part = table[(table.input == name) & (table.metric == MEASURE)]
-            for spec in [*looks.order(table.method[~table.method.isin(EXACT)]), *EXACT]:
-                line = part[part.method == spec].sort_values("temperature")
-                ax.plot(line.temperature, line.value, **look(spec))
-            ax.set(xscale="log", yscale="log", title=name)
-            style.ticks(ax, sorted(table.temperature.unique()))
-        style.legend(figure, axes)
+    x, y = tr("temperature t"), tr(MEASURES[MEASURE])
+    figure, axes = style.tiles(len(inputs), x, y, height=1.9)
+    for ax, name in zip(axes, inputs):
+        part = table[(table.input == name) & (table.metric == MEASURE)]
+        for spec in [*looks.order(table.method[~table.method.isin(EXACT)]), *EXACT]:
+            line = part[part.method == spec].sort_values("temperature")
+            ax.plot(line.temperature, line.value, **look(spec))
+        ax.set(xscale="log", yscale="log", title=name)
+        style.ticks(ax, sorted(table.temperature.unique()))
+    style.legend(figure, axes)
     return figure
 
 

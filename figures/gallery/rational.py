@@ -29,19 +29,18 @@ PANELS = {
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the error against degree, on [−B, B] and on (−∞, 0]."""
-    with style.style():
-        figure, axes = style.row(2, 3.0, sharey=True)
-        for ax, (interval, looks) in zip(axes, PANELS.items()):
-            part = table[table.interval == interval]
-            for method, (name, colour, marker) in looks.items():
-                curve = _seen(part[part.method == method])
-                ax.plot(curve.degree, curve.value, color=colour, marker=marker, label=tr(name))
-            ax.set(yscale="log", xlim=(0, None), ylim=(ROUNDING, None), xlabel=tr("degree"))
-            ax.xaxis.get_major_locator().set_params(integer=True)
-        axes[0].set_title(tr("x from −{b:g} to {b:g}", b=table.bound.min()))
-        axes[1].set_title(tr("x ≤ 0"))
-        axes[0].set_ylabel(tr("largest error of exp(x) / largest exp(x)"))
-        style.legend(figure, axes)
+    figure, axes = style.row(2, 3.0, sharey=True)
+    for ax, (interval, curves) in zip(axes, PANELS.items()):
+        part = table[table.interval == interval]
+        for method, (name, colour, marker) in curves.items():
+            curve = _seen(part[part.method == method])
+            ax.plot(curve.degree, curve.value, color=colour, marker=marker, label=tr(name))
+        ax.set(yscale="log", xlim=(0, None), ylim=(ROUNDING, None), xlabel=tr("degree"))
+        ax.xaxis.get_major_locator().set_params(integer=True)
+    axes[0].set_title(tr("x from −{b:g} to {b:g}", b=table.bound.min()))
+    axes[1].set_title(tr("x ≤ 0"))
+    axes[0].set_ylabel(tr("largest error of exp(x) / largest exp(x)"))
+    style.legend(figure, axes)
     return figure
 
 

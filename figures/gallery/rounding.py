@@ -54,22 +54,21 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw truncation (a colour a degree) and rounding, of the highest degree, against −x."""
-    with style.style():
-        figure, (ax,) = style.row(1, 3.8)
-        errors = table[table.value > FLOOR].groupby(["degree", "dtype"])
-        for degree, shade in zip(DEGREES, looks.PALETTE):
-            part = errors.get_group((degree, "exact"))
-            what = tr("truncation at degree {degree}", degree=degree)
-            ax.plot(-part.x, part.value, color=shade, linewidth=2.2, label=what)
-        for dtype, line in zip(DTYPES, ("-", ":")):
-            part = errors.get_group((DEGREES[-1], dtype))  # it hardly depends on the degree
-            what = tr("rounding in {dtype}", dtype=dtype)
-            ax.plot(-part.x, part.value, color="0.3", linestyle=line, label=what)
-        ax.set(
-            yscale="log", ylim=(FLOOR, 1e4), xlim=(0, 24), xlabel=tr("|x|, for negative x"),
-            ylabel=tr("error relative to $e^x$"),
-        )  # fmt: skip
-        style.legend(figure, ax)
+    figure, (ax,) = style.row(1, 3.8)
+    errors = table[table.value > FLOOR].groupby(["degree", "dtype"])
+    for degree, shade in zip(DEGREES, looks.PALETTE):
+        part = errors.get_group((degree, "exact"))
+        what = tr("truncation at degree {degree}", degree=degree)
+        ax.plot(-part.x, part.value, color=shade, linewidth=2.2, label=what)
+    for dtype, line in zip(DTYPES, ("-", ":")):
+        part = errors.get_group((DEGREES[-1], dtype))  # it hardly depends on the degree
+        what = tr("rounding in {dtype}", dtype=dtype)
+        ax.plot(-part.x, part.value, color="0.3", linestyle=line, label=what)
+    ax.set(
+        yscale="log", ylim=(FLOOR, 1e4), xlim=(0, 24), xlabel=tr("|x|, for negative x"),
+        ylabel=tr("error relative to $e^x$"),
+    )  # fmt: skip
+    style.legend(figure, ax)
     return figure
 
 

@@ -26,29 +26,26 @@ def _heads(table: pd.DataFrame) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Draw sizes against length, as medians over heads, and shares of Gaussian logits."""
     heads, made = _heads(table), table[table.sigma >= 0]
-    with style.style():
-        figure, (left, right) = style.row(2, 3.6)
-        ends = []
-        for method in looks.order(heads.method):
-            middle = heads[heads.method == method].groupby("l").value.median()
-            left.plot(middle.index, middle, **looks.look(method))
-        for place, (sigma, part) in enumerate(made.groupby("sigma")):
-            colour = looks.PALETTE[place]
-            top, law = part[part.method != LAW], part[part.method == LAW]
-            right.plot(top.l, top.share, **style.dots(colour, "o", 4))
-            right.plot(law.l, law.share, color=colour, label="_")
-            ends.append((f"σ = {sigma:g}", top.share.iloc[-1], colour))
-        style.key(right, line=tr("limit of many keys"), mark=tr("measured"))
-        left.set(title=tr("median head of a language model"))
-        left.set_ylabel(tr("keys needed for total variation ≤ {target:g}", target=TARGET))
-        right.set(
-            title=tr("top-k, Gaussian logits of deviation σ"), ylabel=tr("share of keys needed")
-        )
-        for ax, part in ((left, heads), (right, made)):
-            ax.set(xscale="log", yscale="log", xlabel=tr("keys"))
-            style.ticks(ax, sorted(part.l.unique())[::2])
-        style.direct(right, ends)
-        style.legend(figure, [left, right])
+    figure, (left, right) = style.row(2, 3.6)
+    ends = []
+    for method in looks.order(heads.method):
+        middle = heads[heads.method == method].groupby("l").value.median()
+        left.plot(middle.index, middle, **looks.look(method))
+    for place, (sigma, part) in enumerate(made.groupby("sigma")):
+        colour = looks.PALETTE[place]
+        top, law = part[part.method != LAW], part[part.method == LAW]
+        right.plot(top.l, top.share, **style.dots(colour, "o", 4))
+        right.plot(law.l, law.share, color=colour, label="_")
+        ends.append((f"σ = {sigma:g}", top.share.iloc[-1], colour))
+    style.key(right, line=tr("limit of many keys"), mark=tr("measured"))
+    left.set(title=tr("median head of a language model"))
+    left.set_ylabel(tr("keys needed for total variation ≤ {target:g}", target=TARGET))
+    right.set(title=tr("top-k, Gaussian logits of deviation σ"), ylabel=tr("share of keys needed"))
+    for ax, part in ((left, heads), (right, made)):
+        ax.set(xscale="log", yscale="log", xlabel=tr("keys"))
+        style.ticks(ax, sorted(part.l.unique())[::2])
+    style.direct(right, ends)
+    style.legend(figure, [left, right])
     return figure
 
 

@@ -73,29 +73,28 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the kernel error against width and against temperature."""
-    with style.style():
-        figure, axes = style.panels(1, 2, "", tr("relative error of exp(q·k)"), height=3.2)
-        for ax, key in zip(axes.flat, ("budget", "temperature")):
-            fixed = table.temperature == TEMPERATURE if key == "budget" else table.budget == 2 * M
-            for family in FAMILIES:
-                name = parse(family).name
-                _line(ax, looks.of_methods(table[fixed], name), key)
-            for spec, (line, name) in LINES.items():
-                part = table[(table.method == spec) & ((key != "budget") | fixed)]
-                y = part[part.metric == KERNEL].sort_values("temperature")
-                look = {"color": "0.4", "linestyle": line, "label": tr(name)}
-                if key == "budget":
-                    ax.axhline(y.value.iloc[0], **look)
-                else:
-                    ax.plot(y.temperature, y.value, **look)
-            ax.set(xscale="log", yscale="log", ylim=(5e-4, 1e4))
-            ax.minorticks_off()
-        axes[0, 0].set(title=f"t = {TEMPERATURE:g}", xlabel=tr("width m"))
-        axes[0, 1].set(title=tr("width {m}", m=M), xlabel=tr("temperature t"))
-        axes[0, 0].set_xticks(SIZES, [str(m) for m in SIZES])
-        axes[0, 1].set_xticks(TEMPERATURES, [f"{t:g}" for t in TEMPERATURES])
-        style.key(axes[0, 0], mark=tr("measured, where reliable"))
-        style.legend(figure, list(axes.flat), columns=3)
+    figure, axes = style.panels(1, 2, "", tr("relative error of exp(q·k)"), height=3.2)
+    for ax, key in zip(axes.flat, ("budget", "temperature")):
+        fixed = table.temperature == TEMPERATURE if key == "budget" else table.budget == 2 * M
+        for family in FAMILIES:
+            name = parse(family).name
+            _line(ax, looks.of_methods(table[fixed], name), key)
+        for spec, (line, name) in LINES.items():
+            part = table[(table.method == spec) & ((key != "budget") | fixed)]
+            y = part[part.metric == KERNEL].sort_values("temperature")
+            look = {"color": "0.4", "linestyle": line, "label": tr(name)}
+            if key == "budget":
+                ax.axhline(y.value.iloc[0], **look)
+            else:
+                ax.plot(y.temperature, y.value, **look)
+        ax.set(xscale="log", yscale="log", ylim=(5e-4, 1e4))
+        ax.minorticks_off()
+    axes[0, 0].set(title=f"t = {TEMPERATURE:g}", xlabel=tr("width m"))
+    axes[0, 1].set(title=tr("width {m}", m=M), xlabel=tr("temperature t"))
+    axes[0, 0].set_xticks(SIZES, [str(m) for m in SIZES])
+    axes[0, 1].set_xticks(TEMPERATURES, [f"{t:g}" for t in TEMPERATURES])
+    style.key(axes[0, 0], mark=tr("measured, where reliable"))
+    style.legend(figure, list(axes.flat), columns=3)
     return figure
 
 

@@ -36,15 +36,14 @@ def draw(table: pd.DataFrame) -> Figure:
     inputs, temperatures = table.input.unique().tolist(), sorted(table.temperature.unique())
     shown = temperatures[:: -(-len(temperatures) // 6)]
     shades = colormaps["viridis"](np.linspace(0, 0.9, len(shown)))
-    with style.style():
-        figure, axes = style.tiles(len(inputs), tr("index i"), tr("$s_i/s_1$ of softmax rows"))
-        for ax, name in zip(axes, inputs):
-            part = table[table.input == name]
-            for t, shade in zip(shown, shades):
-                values = part[part.temperature == t].value.to_numpy()
-                ax.plot(np.arange(1, len(values) + 1), values, color=shade, label=f"t = {t:g}")
-            ax.set(xscale="log", yscale="log", ylim=(FLOOR, 2), title=name)
-        style.legend(figure, axes, columns=6)
+    figure, axes = style.tiles(len(inputs), tr("index i"), tr("$s_i/s_1$ of softmax rows"))
+    for ax, name in zip(axes, inputs):
+        part = table[table.input == name]
+        for t, shade in zip(shown, shades):
+            values = part[part.temperature == t].value.to_numpy()
+            ax.plot(np.arange(1, len(values) + 1), values, color=shade, label=f"t = {t:g}")
+        ax.set(xscale="log", yscale="log", ylim=(FLOOR, 2), title=name)
+    style.legend(figure, axes, columns=6)
     return figure
 
 

@@ -71,22 +71,21 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw ranks against position and errors against states, medians over heads."""
-    with style.style():
-        figure, (left, right) = style.row(2, 3.3)
-        ranks = table[table.metric == "epsilon_rank"].groupby("position").value.median()
-        look = {"color": looks.PALETTE[4]}
-        left.axhline(ranks[-1], **look, linestyle="--", label=tr("rank of the whole matrix"))
-        blocks = ranks.drop(-1)
-        left.plot(blocks, **look, label=tr("rank of later queries × earlier keys"))
-        left.set(xlabel=tr("position"), ylim=(0, None))
-        left.set_ylabel(tr("singular values above {epsilon:.0%}", epsilon=EPSILON))
-        for metric, (label, colour, line, marker) in LOOKS.items():
-            errors = table[table.metric == metric].groupby("states").value.median().clip(FLOOR)
-            right.plot(errors, color=colour, linestyle=line, marker=marker, label=tr(label))
-        right.set(xscale="log", yscale="log", xlabel=tr("states or features m"))
-        right.set_ylabel(tr("relative Frobenius error"))
-        style.ticks(right, sorted(table.states[table.states > 0].unique()))
-        style.legend(figure, [left, right], columns=2)
+    figure, (left, right) = style.row(2, 3.3)
+    ranks = table[table.metric == "epsilon_rank"].groupby("position").value.median()
+    look = {"color": looks.PALETTE[4]}
+    left.axhline(ranks[-1], **look, linestyle="--", label=tr("rank of the whole matrix"))
+    blocks = ranks.drop(-1)
+    left.plot(blocks, **look, label=tr("rank of later queries × earlier keys"))
+    left.set(xlabel=tr("position"), ylim=(0, None))
+    left.set_ylabel(tr("singular values above {epsilon:.0%}", epsilon=EPSILON))
+    for metric, (label, colour, line, marker) in LOOKS.items():
+        errors = table[table.metric == metric].groupby("states").value.median().clip(FLOOR)
+        right.plot(errors, color=colour, linestyle=line, marker=marker, label=tr(label))
+    right.set(xscale="log", yscale="log", xlabel=tr("states or features m"))
+    right.set_ylabel(tr("relative Frobenius error"))
+    style.ticks(right, sorted(table.states[table.states > 0].unique()))
+    style.legend(figure, [left, right], columns=2)
     return figure
 
 

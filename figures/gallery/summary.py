@@ -121,13 +121,12 @@ def example(table: pd.DataFrame) -> str:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one input against temperature, and every input at t = 1."""
-    with style.style():
-        count = table.input.nunique()
-        figure = Figure(figsize=(7.0, max(3.2, 0.5 * count + 1.4)))
-        left, right = figure.subplots(1, 2, width_ratios=[1.15, 1.0])
-        _temperatures(left, table[table.input == example(table)])
-        _inputs(right, at_one(table))
-        style.legend(figure, left, columns=2)
+    count = table.input.nunique()
+    figure = Figure(figsize=(7.0, max(3.2, 0.5 * count + 1.4)))
+    left, right = figure.subplots(1, 2, width_ratios=[1.15, 1.0])
+    _temperatures(left, table[table.input == example(table)])
+    _inputs(right, at_one(table))
+    style.legend(figure, left, columns=2)
     return figure
 
 
