@@ -61,8 +61,9 @@ ADAPTIVE = (
 OWN = (
     "exact()", "taylor(degree=1)", "taylor(degree=2)", "tensor_power(n=1)", "tensor_power(n=2)",
     "richardson(n=2)", "chebyshev(degree=1)", "minimax(degree=1)", "least_squares(degree=1)",
-    "channels(r=8)", "channels(r=16)", "channels(r=32)", "quantised(bits=2)", "quantised(bits=4)",
-    "quantised(bits=8)", "qjl(m=128)", "turboquant(bits=2)", "top_p(p=0.5)", "top_p()",
+    "channels(r=8)", "channels(r=16)", "channels(r=32)", "think(r=16)", "quantised(bits=2)",
+    "quantised(bits=4)", "quantised(bits=8)", "qjl(m=128)", "turboquant(bits=2)", "top_p(p=0.5)",
+    "top_p()",
     "acc_alt_proj(rank=8)", "elu()", "relu()", "cosformer()", "flowformer()", "flash(size=32)",
     "randomized_attention()", *ADAPTIVE,
 )  # fmt: skip

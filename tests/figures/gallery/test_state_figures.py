@@ -82,7 +82,7 @@ def test_the_frontier_has_the_whole_registry_at_its_prices():
     rows = mine.set_index("method")
     held = np.minimum(np.arange(1, 97), 17).mean()  # at most 16, which 18 keys are not
     assert rows.loc["sink_window(k=17)", list(frontier.CURRENCIES)].tolist() == pytest.approx(
-        [held, 17 * 128, held * 128, 4 + 12 * held]  # d + c = 128; the next query sees 96
+        [held, 17 * 128, held * 128, 2 * 17 * 128]  # d + c = 128; the next query sees 96
     )
     assert rows.loc["exact()", "reads"] == 96 * 128
     for spec in ("sink_window(k=17)", "quantised()", "columns(k=17, by='h2o', recent=16)"):
