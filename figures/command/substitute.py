@@ -156,14 +156,15 @@ def best_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _measured(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the runs that can be run and whose price is known, with exact attention."""
-    runs = rows[[use(row) == "runnable" for row in rows.itertuples()]]
+    runs: pd.DataFrame = rows[[use(row) == "runnable" for row in rows.itertuples()]]
     runs = runs[np.isfinite(runs.kl) & runs.bytes_read.notna()].assign(name=runs.method)
     if "exact()" in set(runs.method):
         return runs
     first = rows.iloc[0]
     exact: dict[str, Any] = {x: first[f"exact_{x}"] for x in ("bytes_read", "bytes", *MEMORY)}
     exact |= {"method": "exact()", "name": "exact()", "kl": 0.0, "bytes_read_share": 1.0}
-    return pd.concat([runs, pd.DataFrame([exact])], ignore_index=True)
+    whole: pd.DataFrame = pd.concat([runs, pd.DataFrame([exact])], ignore_index=True)
+    return whole
 
 
 def use(row: Any) -> str:
@@ -268,7 +269,7 @@ def _results(rows: pd.DataFrame, found: pd.DataFrame) -> Iterator[str]:
     yield bandwidth
     every: Iterable[Any] = measured.itertuples()
     fits = [row for row in every if row.bytes_read <= limit * (1 + 1e-9)]
-    best = min(fits, key=lambda row: row.kl, default=None)
+    best: Any = min(fits, key=lambda row: row.kl, default=None)
     if close := [row.method for row in fits if row is not best and _tied(row, best)]:
         yield tr(
             "Of those that read so little, within two standard errors of {best}: {methods}.",
