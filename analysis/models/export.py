@@ -135,8 +135,11 @@ class Exporter:
         if all(isinstance(method, Exact) for method in methods):
             raise ValueError("every head of the plan is exact: there is nothing to export")
         said = [self.expression(method) for method in methods]
-        every = {str(method): one.differences for method, one in zip(methods, said)}
-        found = [f"{spec}: {one}" for spec, some in every.items() for one in some]
+        every: dict[str, list[str]] = {}
+        for spec, one in {str(method): one for method, one in zip(methods, said)}.items():
+            for reason in one.differences:
+                every.setdefault(reason, []).append(spec)
+        found = [f"{', '.join(specs)}: {reason}" for reason, specs in every.items()]
         return Exported(self.text(plan, said, [*self.always, *found]), (*self.always, *found))
 
     def nearest(self, plan: Plan) -> Plan:

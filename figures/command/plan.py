@@ -10,6 +10,7 @@ from analysis.models.plan import HeadCounts, Plan, misfits
 from analysis.models.planner import plan
 from analysis.models.size_rules import RULES, sized_plan
 from analysis.runs import output_files
+from approx import parse
 from figures.command import options
 from figures.show import plans
 from figures.words.translation import speaking
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
     options.refuse_idle(
         arguments, "export", "text", "in_place", "currency", "frontier", "held_out", "needle",
-        "method", "max_tokens", "seed", "scheduler", "sizes",
+        "max_tokens", "seed", "scheduler", "sizes",
     )  # fmt: skip
     options.refuse_idle(
         arguments, "sizes", "kl", "start", "in_place", "needle", "frontier", "scheduler"
@@ -121,13 +122,15 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _export(arguments: argparse.Namespace) -> int:
     """Write a plan as the configuration of an engine; say on stderr where the engine differs."""
-    engine, model, asked = arguments.export, arguments.model, options.methods(arguments)
-    if (arguments.start is None) == (asked is None) or (asked and len(asked) > 1):
+    engine, model, asked = arguments.export, arguments.model, arguments.method or []
+    if (arguments.start is None) != (len(asked) == 1) or len(asked) > 1:
         raise ValueError("--export writes a plan, --from FILE, or one --method for all heads")
     counts = HeadCounts.from_model(model)
     if asked:
         pairs = [(layer, head) for layer in range(counts.layers) for head in range(counts.heads)]
-        chosen = Plan(checkpoints.Place.from_path(model).name, dict.fromkeys(pairs, asked[0]))
+        chosen = Plan(
+            checkpoints.Place.from_path(model).name, dict.fromkeys(pairs, parse(asked[0]))
+        )
     else:
         chosen = Plan.read(arguments.start)
         if against := misfits(chosen, model, decoding=False):
