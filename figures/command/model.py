@@ -29,6 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     from analysis.models import checkpoints
     from analysis.models.pipeline import Run
     from figures.report import model_page
+    from figures.show import plans
     from figures.words.terminal_columns import paragraphs
     from figures.words.translation import speaking
 
@@ -45,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         command = shlex.join(["expqk", *sys.argv[1:]])
         written = model_page.build(found, arguments.out, command=command)
         print(paragraphs(model_page.answers(found)))
+        print(f"\n{plans.lines_of(plans.table(found.plan))}\n")
+        print(paragraphs(plans.legend(found.plan)))
     for path in written:
         print(path)
     return 0

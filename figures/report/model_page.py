@@ -458,7 +458,7 @@ def draw_frontier(found: Results) -> Figure:
         ax = figure.subplots()
         line = undominated(known[seen])
         ax.plot(line.share, line.kl, color="0.6", lw=1, marker="", drawstyle="steps-post",
-                label=tr("nothing measured here is better for fewer bytes"))  # fmt: skip
+                label=tr("no measured choice is below"))  # fmt: skip
         for rows, name, colour, marker in (
             (known[seen & planned], tr("plan, measured"), looks.PALETTE[0], "o"),
             (known[seen & ~planned], tr("one method for all heads, measured"),
@@ -471,15 +471,20 @@ def draw_frontier(found: Results) -> Figure:
         rows = known[~planned & (known.predicted_kl > 0)]
         ax.plot(rows.share, rows.predicted_kl, color=looks.PALETTE[2], marker=".", ms=3,
                 linestyle="", label=tr("one method for all heads, predicted"))  # fmt: skip
-        for row in known[seen].itertuples():
+        for row in line.itertuples():  # the others would cover each other's names
             name = looks.label(str(row.method)) if row.method != plans.PLANNED else str(row.name)
             ax.annotate(
-                name, (row.share, row.kl), (4, 4),
+                name, (row.share, row.kl), (-6, 4) if row.share > 0.3 else (6, 4),
                 textcoords="offset points", fontsize=style.SMALL, color="0.3",
+                ha="right" if row.share > 0.3 else "left",
             )  # fmt: skip
         ax.set(xscale="log", yscale="log", xlabel=tr("bytes read, share of exact attention"))
         ax.set_ylabel(tr("KL(model ‖ replaced), nats"))
-        ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
+        first, last = known.share.min(), known.share.max()
+        ticks = [x for x in (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8) if first / 2 < x < 2 * last]
+        ax.set_xticks(ticks)
+        ax.minorticks_off()
+        ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         style.legend(figure, ax)
     return figure
 

@@ -27,8 +27,6 @@ def text(plan: Plan) -> str:
     facts = plan.facts
     names = method_counts(plan).most_common()
     kinds = [tr("{count} heads: {name}", count=n, name=name) for name, n in names]
-    shown = table(plan)
-    rows = [tuple(map(str, shown.columns)), *shown.itertuples(index=False, name=None)]
     sentence = tr(
         "The plan costs {price} on average, {share:.1%} of exact attention. On {text} the model "
         "moves by a KL of {kl} (predicted: {predicted:.3g}), keeps its first choice at "
@@ -60,7 +58,12 @@ def text(plan: Plan) -> str:
             )
         )
     first = paragraphs([*deployed(plan), *legend(plan)])
-    return "\n\n".join([first, aligned(rows), "\n".join(kinds), paragraphs(lines)])
+    return "\n\n".join([first, lines_of(table(plan)), "\n".join(kinds), paragraphs(lines)])
+
+
+def lines_of(shown: pd.DataFrame) -> str:
+    """Return a table as lines of a terminal."""
+    return aligned([tuple(map(str, shown.columns)), *shown.itertuples(index=False, name=None)])
 
 
 def choices(plan: Plan) -> pd.DataFrame:
