@@ -23,7 +23,6 @@ from analysis.bounds import (
 )
 from analysis.costs import budget
 from analysis.errors import metrics
-from analysis.experiments import support_recall
 from analysis.inputs import statistics
 from analysis.ranks import position_rank, rank
 from analysis.ranks.attention_weights import Weights
@@ -231,8 +230,6 @@ ENTRIES = [
     entry(statistics.gaussian_logits, n=2, beta=1.0, rows=at(2, 2), rng=0),
     entry(statistics.gaussian_entropy, n=2, beta=1.0),
     entry(statistics.describe, inputs=X),
-    entry(support_recall.recall, approximation=parse("top_k(k=1)").approximate(X.Q, X.K), inputs=X,
-          ks=(1,)),
     entry(pitfalls.concentration, approximation=S),
     # costs, sweeps, advice
     entry(budget.match, methods=[METHOD], budget=4.0, inputs=X),
