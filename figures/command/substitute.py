@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.costs.allocation import undominated
 from analysis.costs.budget import MEMORY
 from analysis.costs.candidates import NEEDS
 from analysis.models import checkpoints, replacement
@@ -21,7 +20,8 @@ from analysis.models.retrieval import retrieval
 from analysis.models.substitute import by_run, substitute
 from approx import Method, parse
 from figures.command import options
-from figures.show import retrieval as facts
+from figures.drawing import looks
+from figures.show import price_line, retrieval as facts
 from figures.show.scarcity import sentences
 from figures.words.terminal_columns import aligned, paragraphs
 from figures.words.translation import mark, speaking, tr
@@ -30,10 +30,6 @@ EXAMPLES = ('expqk substitute MODEL_DIR TEXT --method "sink_window(k=32)"',)
 HEADS = (
     mark("KL"), mark("median"), mark("99%"), mark("largest"), mark("same"), mark("perplexity"),
     mark("bytes read"), mark("method"),
-)  # fmt: skip
-LINE = (
-    mark("bytes read"), mark("of exact"), mark("bytes held"), "4k", "32k", "128k", mark("KL"),
-    mark("method"),
 )  # fmt: skip
 ERRORS = (
     mark("tv own"), mark("drifted"), mark("output own"), mark("drifted"), mark("residual"),
@@ -95,7 +91,11 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.model, arguments.text, choices or None, **how, announce=announce
         )
         if arguments.out is not None:
-            draw(by_run(found), arguments.out)
+            rows, about = by_run(found), tr("KL(model ‖ replaced), nats")
+            named = (known := runnable(rows)).assign(name=known.method.map(looks.label))
+            limit = _limit(rows, found)
+            drawn = price_line.draw(named, "kl", limit=limit, about=about, log=True)
+            price_line.write(drawn, arguments.out)
         if arguments.json:
             print(options.as_json(objects(found)))
         else:
@@ -143,18 +143,14 @@ def _text(found: pd.DataFrame, name: str) -> str:
     if set(OF_HEADS) <= set(rows):
         tables += [aligned([tuple(map(tr, ERRORS)), *map(_errors, rows.itertuples())], cut=-1)]
         tables.append(paragraphs([_of_heads()]))
-    if len(best := best_rows(rows)) > 1:
-        lines = [tuple(map(tr, LINE)), *map(_best, best.itertuples())]
-        tables += [aligned(lines, cut=-1), paragraphs(_results(rows, found))]
+    if len(measured := runnable(rows)) > 1:
+        kl = "kl", tr("KL"), lambda row: f"{row.kl:.3g}"
+        line = price_line.line(measured, *kl, unit="MiB")
+        tables += [line, paragraphs(_results(measured, _limit(rows, found)))]
     return "\n\n".join(tables)
 
 
-def best_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs that can be run and that nothing cheaper beats, and exact attention."""
-    return undominated(_measured(rows))
-
-
-def _measured(rows: pd.DataFrame) -> pd.DataFrame:
+def runnable(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the runs that can be run and whose price is known, with exact attention."""
     runs: pd.DataFrame = rows[[use(row) == "runnable" for row in rows.itertuples()]]
     runs = runs[np.isfinite(runs.kl) & runs.bytes_read.notna()].assign(name=runs.method)
@@ -195,13 +191,6 @@ def _errors(row: Any) -> tuple[str, ...]:
     errors = [getattr(row, name) for name in OF_HEADS]
     cells = ("" if math.isnan(error) else f"{error:.3f}" for error in errors)
     return *cells, f"{row.residual_relative_error:.0%}", row.method
-
-
-def _best(row: Any) -> tuple[str, ...]:
-    return (
-        f"{row.bytes_read:,.0f}", f"{row.bytes_read_share:.0%}", f"{row.bytes:,.0f}",
-        *(f"{getattr(row, name) / 2**20:,.1f}" for name in MEMORY), f"{row.kl:.3g}", row.method,
-    )  # fmt: skip
 
 
 def _legend(found: pd.DataFrame, rows: pd.DataFrame, name: str) -> Iterator[str]:
@@ -256,15 +245,18 @@ def _of_heads() -> str:
     )
 
 
-def _results(rows: pd.DataFrame, found: pd.DataFrame) -> Iterator[str]:
-    yield tr(
-        "These are not beaten by anything measured that reads less or as much. bytes held: by the "
-        "cache of a group of heads; 4k, 32k, 128k: MiB held for the whole model after so many "
-        "tokens."
-    )
-    measured, limit = _measured(rows), rows.bytes_of_keys.iloc[0]
+def _limit(rows: pd.DataFrame, found: pd.DataFrame) -> float:
+    """Return the bytes read at which runs are compared: the budget, or those of 32 exact keys."""
     if found.get("currency", found.method).iloc[0] == "bytes_read" and found.budget.iloc[0] > 0:
-        limit = found.budget.iloc[0]
+        return float(found.budget.iloc[0])
+    return float(rows.bytes_of_keys.iloc[0])
+
+
+def _results(measured: pd.DataFrame, limit: float) -> Iterator[str]:
+    yield tr(
+        "These are not beaten by anything measured that reads less or as much. read, held: bytes "
+        "of a group of heads; MiB: what the caches of the whole model hold after so many tokens."
+    )
     bandwidth, *rest = sentences(measured, limit)
     yield bandwidth
     every: Iterable[Any] = measured.itertuples()
@@ -285,48 +277,3 @@ def _tied(row: Any, best: Any) -> bool:
     than a paired comparison would.
     """
     return bool(row.kl - best.kl < 2 * math.hypot(row.kl_stderr, best.kl_stderr))
-
-
-def draw(rows: pd.DataFrame, out: Path) -> Path:
-    """Write a figure of KL against bytes read, with the line that nothing cheaper beats."""
-    from matplotlib.figure import Figure
-
-    from figures.drawing import looks, style
-
-    best = best_rows(rows)
-    best, others = best[best.kl > 0], _measured(rows).drop(best.index, errors="ignore")
-    with style.style():
-        figure = Figure(figsize=(6.4, 4.0))
-        ax = figure.subplots()
-        for part, colour, name in (
-            (best, looks.PALETTE[0], tr("nothing cheaper beats it")),
-            (others[others.kl > 0], "0.6", tr("something that reads less or as much beats it")),
-        ):
-            ax.errorbar(
-                part.bytes_read, part.kl, yerr=part.kl_stderr.fillna(0.0), capsize=2, label=name,
-                **style.dots(colour, "o", 4),
-            )  # fmt: skip
-        ax.plot(best.bytes_read, best.kl, color=looks.PALETTE[0], marker="")
-        named = math.inf
-        every: Iterable[Any] = best.itertuples()
-        for row in every:
-            if row.kl > 0.8 * named:
-                continue  # its name would lie on the last one
-            named = row.kl
-            ax.annotate(
-                looks.label(row.name), (row.bytes_read, row.kl), (5, 4), fontsize=style.SMALL,
-                textcoords="offset points", color="0.3",
-            )  # fmt: skip
-        ax.set(xscale="log", yscale="log", xlabel=tr("bytes read by a group of heads"))
-        ax.set_ylabel(tr("KL(model ‖ replaced), nats"))
-        least, most = ax.get_xlim()
-        most *= (most / least) ** 0.5  # the names are right of the points
-        ax.set_xlim(least, most)
-        places = [2.0**k for k in range(40) if least < 2.0**k < most]
-        style.ticks(ax, places)
-        ax.set_xticklabels([f"{place:,.0f}" for place in places])
-        style.legend(figure, ax)
-        path = out / "kl-by-bytes.png"
-        out.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(style.drawing(figure, "png"))
-    return path

@@ -471,12 +471,12 @@ def draw_frontier(found: Results) -> Figure:
         rows = known[~planned & (known.predicted_kl > 0)]
         ax.plot(rows.share, rows.predicted_kl, color=looks.PALETTE[2], marker=".", ms=3,
                 linestyle="", label=tr("one method for all heads, predicted"))  # fmt: skip
-        for row in line.itertuples():  # the others would cover each other's names
-            name = looks.label(str(row.method)) if row.method != plans.PLANNED else str(row.name)
+        named = line[["name", "method", "share", "kl"]].itertuples(index=False, name=None)
+        for name, method, x, kl in named:  # the others would cover each other's names
             ax.annotate(
-                name, (row.share, row.kl), (-6, 4) if row.share > 0.3 else (6, 4),
-                textcoords="offset points", fontsize=style.SMALL, color="0.3",
-                ha="right" if row.share > 0.3 else "left",
+                name if method == plans.PLANNED else looks.label(method), (x, kl),
+                (-6, 4) if x > 0.3 else (6, 4), textcoords="offset points",
+                fontsize=style.SMALL, color="0.3", ha="right" if x > 0.3 else "left",
             )  # fmt: skip
         ax.set(xscale="log", yscale="log", xlabel=tr("bytes read, share of exact attention"))
         ax.set_ylabel(tr("KL(model ‖ replaced), nats"))

@@ -14,6 +14,7 @@ from analysis.models.generation import Generated
 from analysis.models.substitute import by_run
 from analysis.sweeps import table
 from figures.command import generate as generation, options, substitute as substitution
+from figures.show import price_line
 from figures.words.terminal_columns import COLUMNS
 from figures.words.translation import speaking
 
@@ -71,11 +72,11 @@ def test_text_has_the_line_that_nothing_cheaper_beats_and_what_to_deploy():
     cells = ["0.5", "±0.1", "0.25", "1.5", "2", "75%", "±2%", "40", "4,096", "near()"]
     assert cells in lines
     assert ["0.100", "0.200", "0.100", "0.200", "30%", "near()"] in lines
-    held = [f"{16384 * tokens / 2**20:,.1f}" for tokens in LENGTHS]
-    assert ["16,384", "25%", "16,384", *held, "0.005", "codes()"] in lines
-    best = substitution.best_rows(by_run(made_up()))
-    assert best.method.tolist() == ["near()", "nearer()", "codes()", "exact()"]
+    held = [f"{16384 * tokens / 2**20:,.0f}" for tokens in LENGTHS]
+    at = lines.index(["codes()", "16,384", "25%", "16,384", "0.005", *held])
+    best = [line[0] for line in lines[at - 2 : at + 2]]
     # neither what is dearer and worse, nor a reference
+    assert best == ["near()", "nearer()", "codes()", "exact()"]
     whole = " ".join(said.split())
     for sentence in (
         "tiny reads the first 90 tokens of t.txt. Every number counts the positions 16 to 89",
@@ -99,7 +100,14 @@ def test_text_has_the_line_that_nothing_cheaper_beats_and_what_to_deploy():
 
 
 def test_figure_has_every_run_that_can_be_run(tmp_path):
-    path = substitution.draw(by_run(made_up()), tmp_path / "new")
+    measured = substitution.runnable(by_run(made_up()))
+    drawn = price_line.draw(measured, "kl", limit=8192.0, about="KL", log=True)
+    points, *_ = drawn.axes[0].containers[0]
+    assert [*points.get_ydata()] == [0.5, 0.4, 0.005, 0.45]  # exact attention has KL 0
+    assert [text.get_label() for text in drawn.legends[0].legend_handles] == [
+        "near()", "nearer()", "codes()"
+    ]  # fmt: skip
+    path = price_line.write(drawn, tmp_path / "new")
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
