@@ -575,7 +575,7 @@ def _layer_kind() -> Any:
                 K.shape[-1],
                 V.shape[-1],
                 window=self.window,
-                seed=lambda head: seed_sequence(owner.seed, "substitute", self.number, head),
+                seed=lambda group: seed_sequence(owner.seed, "substitute", self.number, group),
                 dtype=dtype,
                 jobs=owner.jobs,
                 sinks=sinks,

@@ -107,8 +107,8 @@ def after_prompt(method: Method, prompt: int) -> Method:
 class HeadCaches:
     """The caches of the heads of a layer for one text.
 
-    Heads of a group have the same keys. Heads of a group with the same method share one cache if
-    it depends on neither queries nor draws. Methods that choose among all keys share one store of
+    Heads of a group have the same keys and draws. Heads of a group with the same method share one
+    cache if it does not depend on queries. Methods that choose among all keys share one store of
     keys in each group.
 
     Parameters
@@ -121,7 +121,8 @@ class HeadCaches:
     window : int
         The largest number of keys that a query sees; 0 for all.
     seed : callable
-        Maps a head to the seed of its method's draws.
+        Maps a group of heads to the seed of its methods' draws: heads that share keys share codes
+        and frequencies, too.
     dtype : dtype
         The dtype of keys and values.
     jobs : int
@@ -166,10 +167,10 @@ class HeadCaches:
             of = head // self.group
             cache = known.get((of, str(method)))
             if cache is None:
-                cache = method.cache(d=d, c=c, rng=seed(head), window=window, dtype=dtype)
+                cache = method.cache(d=d, c=c, rng=seed(of), window=window, dtype=dtype)
                 if isinstance(cache, AllKeys):
                     cache.share(stores.setdefault(of, cache))
-                if method.deterministic and not cache.asks:
+                if not cache.asks:
                     known[of, str(method)] = cache
             self.caches.append(cache)
         self.owners = {id(cache): head for head, cache in reversed([*enumerate(self.caches)])}
@@ -193,7 +194,7 @@ class HeadCaches:
                 return np.array([self._answer(cache, *row, self.sinks[head]) for row in rows])
             if method == EXACT:
                 return np.asarray(exactly[head])
-            given = {"rng": self.seed(head), "sink": self.sinks[head], "V": v[of]}
+            given = {"rng": self.seed(of), "sink": self.sinks[head], "V": v[of]}
             return method.approximate(q[head], k[of], mask=mask, **given).attend(v[of])
 
         for head in self.owners.values():

@@ -543,8 +543,8 @@ class Passage:
         return tasks.key(*about, self.ids, *states, self.surprisal)
 
     def draws(self, layer: int, head: int) -> np.random.SeedSequence:
-        """Return the seed of a random method for a head."""
-        return seed_sequence(self.seed, "substitute", layer, head)
+        """Return the seed of a random method for a head; heads that share keys share it."""
+        return seed_sequence(self.seed, "substitute", layer, head // self.shapes[layer].group)
 
     def _stripes(self) -> list[slice]:
         return [slice(i, i + ROWS) for i in range(0, len(self.positions), ROWS)]

@@ -17,6 +17,7 @@ from analysis.models import attach, detach, generate, generation
 from analysis.models.attention_hook import cache_name
 from analysis.models.checkpoints import Place
 from analysis.models.cost_curves import METHODS
+from analysis.models.head_caches import HeadCaches
 from analysis.models.language_model import LanguageModel
 from analysis.models.plan import Plan, misfits
 from analysis.models.replacement import Passage
@@ -162,6 +163,13 @@ def test_what_a_layer_holds_is_counted_once_for_a_group_and_is_its_price():
     assert second.numbers()["bytes_read"] == read + 2 * N * both
     assert second.numbers()["exact_bytes"] == 2 * 2 * N * both
     assert third.keys.shape == (1, 2, N, width)  # no method there: the model's own cache
+
+
+def test_heads_that_share_keys_share_random_codes_and_sums():
+    methods = [parse(name) for name in ("qjl(m=8)", "positive(m=4)") for _ in range(2)]
+    given = {"window": 0, "seed": np.random.SeedSequence, "dtype": np.dtype(float)}
+    caches = HeadCaches(methods, 2, 8, 8, **given).caches
+    assert caches[0] is caches[1] is not caches[2] is caches[3]
 
 
 @with_torch
@@ -319,7 +327,7 @@ def test_models_that_no_plan_fits_are_refused_by_whoever_would_run_one(
     if kind == "falcon_mamba":
         del model.config.num_attention_heads  # which `build` gives to every kind
     refuses(message, attach, model, method)
-    refuses(message, Passage, LanguageModel(model), IDS, skip=0)
+    refuses(message, lambda: Passage(LanguageModel(model), IDS, skip=0))
     if kind != "bloom":  # what a configuration says is said before the weights are read
         model.config.save_pretrained(tmp_path)
         for asked in (LanguageModel.open, functools.partial(misfits, Plan("model", {}))):
