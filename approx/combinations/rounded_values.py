@@ -6,8 +6,20 @@ import math
 import numpy as np
 
 from approx.checks import Array
+from approx.compressed_logits.coded_keys import CodedKeys
 from approx.compressed_logits.normal_levels import MOST_BITS as MOST_NORMAL
-from approx.compressed_logits.quantised import BY, LEVELS, MOST_BITS, rounded, rounded_normal
+from approx.compressed_logits.quantised import (
+    BY,
+    LEVELS,
+    MOST_BITS,
+    Quantised,
+    RoundingCoder,
+    rounded,
+    rounded_normal,
+)
+from approx.decoding.cache import Cache
+from approx.decoding.codes import CodedCache, RoundedRows
+from approx.decoding.keys import AllKeys
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
 from approx.method import Label, Method, Moments
@@ -43,7 +55,8 @@ class RoundedValues(Method):
     Kernel and attention errors are those of the method. The output changes by Σ_j p_ij (ṽ_j − v_j),
     a mean over keys, so errors of single values average out where attention is wide. If errors are
     uniform in a step, the variance of this change is Σ_j p_ij² s_jc²/12 for channel c.
-    By token the method is autoregressive if its part is. By channel it reads later values.
+    By token the method is autoregressive if its part is. By channel it reads later values. It has a
+    cache by token, without a window, if its part is `exact` or has coded keys.
     Other methods cannot contain this one.
     Cost: that of the method, and two operations for every number of a value.
     Source: KIVI, see `quantised`, rounds values by token.
@@ -98,6 +111,15 @@ class RoundedValues(Method):
 
     def evaluate(self, q: Array, k: Array, mask: Mask, rng: np.random.Generator) -> Parts:
         return dataclasses.replace(evaluated(self.method, q, k, mask, rng), values=self.coded)
+
+    def _cache(self, d: int, c: int, rng: np.random.Generator, window: int) -> Cache | None:
+        if self.by == "channel" or window or not isinstance(self.method, Exact | CodedKeys):
+            return None
+        found = self.method.cache(d=d, c=c, rng=rng)
+        assert isinstance(found, AllKeys | CodedCache)
+        how = Quantised(self.bits, group=self.group, levels=self.levels)
+        found.values = RoundedRows(c, RoundingCoder(how, c))
+        return found
 
     def _moments(self, q: Array, k: Array, mask: Mask) -> Moments | None:
         return self.method.moments(q, k, mask=mask)

@@ -208,7 +208,7 @@ class Quantised(CodedKeys):
         return Codes(keys.T, spread.T) if self.by == "channel" else Codes(keys, spread)
 
     def coder(self, d: int, rng: np.random.Generator) -> Coder | None:
-        return None if self.dither else _RoundingCoder(self, d)
+        return None if self.dither else RoundingCoder(self, d)
 
     def layout(self, d: int) -> Layout:
         codes = ((d, self.bits),)
@@ -254,7 +254,7 @@ def _log_sinhc(x: Array) -> Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class _RoundingCoder:
+class RoundingCoder:
     """Encode a key as rounded numbers, with the scales of its groups or of its channels."""
 
     method: Quantised

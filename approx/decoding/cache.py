@@ -1,5 +1,8 @@
 """The base of caches: tokens are appended, and each query is answered from the stored data."""
 
+from __future__ import annotations
+
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
@@ -144,6 +147,21 @@ class Rows:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def numbers(self) -> int:
+        """The count of numbers that are read with all rows."""
+        return self._count * math.prod(self._shape)
+
+    @property
+    def wide(self) -> list[Rows]:
+        """What is stored of them in full width."""
+        return [self]
+
+    @property
+    def codes(self) -> list[Rows]:
+        """What is stored of them in codes."""
+        return []
 
     @property
     def array(self) -> Any:

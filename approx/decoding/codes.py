@@ -1,4 +1,4 @@
-"""Keys in few bits: packed codes with their scales, and exact last keys."""
+"""Keys and values in few bits: packed codes with their scales, and exact last keys."""
 
 from typing import Any, Protocol
 
@@ -47,6 +47,43 @@ def unpacked(x: Array, count: int, bits: int) -> Array:
     for bit in range(1, bits):
         found |= each[..., bit].astype(np.int64) << bit
     return found
+
+
+class RoundedRows(Rows):
+    """Rows that are stored as packed codes with scales, and read as the rounded numbers."""
+
+    def __init__(self, width: int, coder: Coder) -> None:
+        super().__init__(width)
+        [(count, bits)] = coder.widths
+        self.coder, self.packed, self.scales = coder, Rows(-(-count * bits // 8)), Rows()
+
+    def append(self, rows: Array) -> None:
+        [codes], scales = self.coder.encode(rows, np.zeros(0))
+        if not len(self):
+            self.scales = Rows(scales.shape[1])
+        self.packed.append(packed(codes, self.coder.widths[0][1]))
+        self.scales.append(scales)
+        self._count += len(rows)
+
+    @property
+    def array(self) -> Any:
+        if not len(self):
+            return super().array
+        codes = unpacked(self.packed.array, *self.coder.widths[0])
+        shared = np.zeros((len(self), 0))
+        return self.coder.decode([codes], self.scales.array, shared).keys
+
+    @property
+    def numbers(self) -> int:
+        return super().numbers + self.scales.numbers
+
+    @property
+    def wide(self) -> list[Rows]:
+        return [self.scales]
+
+    @property
+    def codes(self) -> list[Rows]:
+        return [self.packed]
 
 
 class CodedCache(Cache):
@@ -127,12 +164,14 @@ class CodedCache(Cache):
     @property
     def reads(self) -> int:
         codes = self._coded * sum(count for count, _ in self.coder.widths)
-        numbers = sum(x.array.size for x in self.arrays())
+        numbers = sum(x.numbers for x in (self.last, self.values, *self._scales()))
         return int(codes + numbers + self.parameters)
 
     def arrays(self) -> list[Any]:
-        scales = [x for x in (self.scales, self.groups) if x is not None]
-        return [self.last, self.values, *scales]
+        return [self.last, *self.values.wide, *self._scales()]
+
+    def _scales(self) -> list[Rows]:
+        return [x for x in (self.scales, self.groups) if x is not None]
 
     def coded(self) -> list[Any]:
-        return list(self.codes)
+        return [*self.codes, *self.values.codes]

@@ -30,11 +30,13 @@ class AllKeys(Cache):
         self.keys, self.values = Rows(self.d), Rows(self.c)
 
     def share(self, other: AllKeys) -> None:
-        """Use the keys and values of a cache that gets the same tokens."""
-        self.keys, self.values = other.keys, other.values
+        """Use the keys of a cache that gets the same tokens, and its values if both are exact."""
+        self.keys = other.keys
+        if type(self.values) is type(other.values) is Rows:
+            self.values = other.values
 
     def add(self, k: Array, v: Array) -> None:
-        """Store the key, unless a cache that shares the keys has stored it."""
+        """Store key and value, unless a cache that shares them has stored them."""
         self._keep(k[None], v[None])
 
     def extend(self, K: Array, V: Array) -> None:
@@ -42,19 +44,22 @@ class AllKeys(Cache):
         self.tokens += len(K)
 
     def _keep(self, K: Array, V: Array) -> None:
-        if len(self.keys) == self.tokens:
-            self.keys.append(np.asarray(K, self.dtype))
-            self.values.append(np.asarray(V, self.dtype))
+        for rows, x in ((self.keys, K), (self.values, V)):
+            if len(rows) == self.tokens:
+                rows.append(np.asarray(x, self.dtype))
 
     def answer(self, q: Array, sink: float) -> Array:
         return np.asarray(softmax(self.keys.array @ q, sink) @ self.values.array)
 
     @property
     def reads(self) -> int:
-        return self.tokens * (self.d + self.c)
+        return self.keys.numbers + self.values.numbers
 
     def arrays(self) -> list[Any]:
-        return [self.keys, self.values]
+        return [self.keys, *self.values.wide]
+
+    def coded(self) -> list[Any]:
+        return self.values.codes
 
 
 class KeptKeys(Cache):
