@@ -25,11 +25,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from analysis.costs.budget import LENGTHS, MEMORY, cost, held
 from analysis.models.attention_hook import looking_back
 from analysis.runs.threads import in_threads
 from approx import Method, checks, parse
@@ -102,6 +103,26 @@ def after_prompt(method: Method, prompt: int) -> Method:
     given: dict[str, Any] = {"prompt": prompt} if "prompt" in fields else {}
     given |= {name: after_prompt(part, prompt) for name, part in method.parts.items()}
     return dataclasses.replace(method, **given) if given else method  # type: ignore[type-var]
+
+
+def footprint(groups: Iterable[tuple[Method, Shape]], prompt: int = 0) -> dict[str, float]:
+    """Return the bytes that groups of heads read and hold together, at 16 bits a number.
+
+    Returns
+    -------
+    dict
+        ``bytes_read`` and ``bytes`` after the tokens of the shape; and, by the names in `MEMORY`,
+        the bytes held after more tokens, with a prompt of the same share. NaN: not known.
+    """
+    found: dict[str, float] = dict.fromkeys(("bytes_read", "bytes", *MEMORY), 0.0)
+    for (method, shape), count in Counter(groups).items():
+        now = after_prompt(method, prompt)
+        for name in ("bytes_read", "bytes"):
+            found[name] += count * cost(now, shape, name)
+        for name, tokens in zip(MEMORY, LENGTHS):
+            later = after_prompt(method, tokens * prompt // shape.l)
+            found[name] += count * held(later, shape, tokens)
+    return found
 
 
 class HeadCaches:

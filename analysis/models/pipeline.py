@@ -252,13 +252,14 @@ class Run:
         budget: float,
     ) -> Results:
         """Return the results from advice, curves, choices and their measurements."""
-        asked, exact_perplexity = self.settings, measured[1.0]["exact_perplexity"]
+        asked = self.settings
         plan = planner.assembled(
             self.model.name,
             found,
             shares,
-            [planner.numbers(some, measured[x], shapes) for x, some in shares.items()],
-            planner.singles(found, alone, measured, shapes, exact_perplexity),
+            alone,
+            measured,
+            shapes,
             {
                 "budget": float(budget),
                 "currency": asked["currency"],
@@ -272,7 +273,6 @@ class Run:
                     if asked[name]
                 },
                 "version": asked["version"],
-                "exact_perplexity": exact_perplexity,
             },
         )
         read = measured[1.0]["positions"].set_index("position")

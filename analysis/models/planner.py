@@ -4,10 +4,8 @@ Beside a plan stand single methods for all heads: those that people deploy, and 
 curves predict to be the best at the budget.
 """
 
-import functools
 import math
 import os
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -18,12 +16,13 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from analysis.costs import budget as prices
 from analysis.costs.allocation import HEAD, Allocation, allocate, cheapest, single, undominated
+from analysis.costs.budget import LENGTHS, MEMORY
 from analysis.costs.candidates import rivals
 from analysis.models import checkpoints
 from analysis.models.checkpoints import Place
 from analysis.models.cost_curves import EXACT, MOST, SHARES, curves
+from analysis.models.head_caches import footprint
 from analysis.models.language_model import HeadIndex, LanguageModel
 from analysis.models.plan import Plan as Plan, misfits
 from analysis.models.replacement import (
@@ -40,7 +39,6 @@ from analysis.runs import engines
 from analysis.runs.store import Store
 from analysis.sentences import one_line
 from approx import Method, checks, parse
-from approx.checks import Array
 from approx.method.prices import CURRENCIES, Shape, price_at
 
 FRONTIER = (0.25, 0.5, 1.0, 2.0, 4.0)  # shares of the budget at which plans are measured as well
@@ -248,7 +246,6 @@ def plan(
         made = measured(
             at, {**shares, **alone}, scheduler=scheduler, store=done, progress=progress
         )  # fmt: skip
-    rows = [numbers(some, made[x], at.shapes, least[x]) for x, some in shares.items()]
     demands: dict[str, Any] = {"target_kl": kl, "rounds": rounds} if kl else {"budget": budget}
     if facts:
         demands["needle"] = {
@@ -259,30 +256,30 @@ def plan(
                 np.mean([x.replace(methods_by_head(shares[1.0].chosen)).kl.mean() for x in facts])
             ),
         }
-    return assembled(
-        model.name,
-        found,
-        shares,
-        rows,
-        singles(found, alone, made, at.shapes, perplexity(at.surprisal)),
-        {
-            **demands,
-            "currency": currency,
-            **({} if start is None else {"started_from": one_line(Path(start).name)}),
-            **({"in_place": in_place} if in_place else {}),
-            "chosen_on": [one_line(Path(each).name) for each in texts],
-            "measured_on": one_line(Path(texts[0] if held_out is None else held_out).name),
-            "tokens": shortest,
-            "model_sha256": Place.from_path(model_dir).digests(),
-            "text_sha256": {
-                one_line(Path(each).name): checkpoints.digest(each)
-                for each in (*texts, held_out)
-                if each is not None
-            },
-            "version": metadata.version("expqk"),
-            "exact_perplexity": perplexity(at.surprisal),
-        },
-    )
+    about_start = {} if start is None else {"started_from": one_line(Path(start).name)}
+    in_rounds = {"in_place": in_place} if in_place else {}
+    told = {**demands, "currency": currency, **about_start, **in_rounds}
+    told |= provenance(model_dir, texts, held_out, shortest)
+    return assembled(model.name, found, shares, alone, made, at.shapes, told, least)
+
+
+def provenance(
+    model_dir: str | os.PathLike[str],
+    texts: Sequence[str | os.PathLike[str]],
+    held_out: str | os.PathLike[str] | None,
+    tokens: int,
+) -> dict[str, Any]:
+    """Return the facts of a plan about its model, its texts and their length, and this version."""
+    every = [*texts, *([] if held_out is None else [held_out])]
+    names = [one_line(Path(each).name) for each in every]
+    return {
+        "chosen_on": names[: len(texts)],
+        "measured_on": names[0 if held_out is None else -1],
+        "tokens": tokens,
+        "model_sha256": Place.from_path(model_dir).digests(),
+        "text_sha256": dict(zip(names, map(checkpoints.digest, every))),
+        "version": metadata.version("expqk"),
+    }
 
 
 def _earlier(start: str | os.PathLike[str], model_dir: str | os.PathLike[str]) -> Plan:
@@ -315,20 +312,25 @@ def assembled(
     name: str,
     found: pd.DataFrame,
     shares: Mapping[float, Allocation],
-    frontier: Sequence[dict[str, Any]],
-    singles: Sequence[dict[str, Any]],
+    alone: Mapping[str, Allocation],
+    made: Mapping[Any, Mapping[str, Any]],
+    shapes: Sequence[Shape],
     facts: Mapping[str, Any],
+    least: Mapping[float, str] | None = None,
 ) -> Plan:
     """Return the plan of a model.
 
-    It follows from its curves, the choice at each share of the budget, the `numbers` of each
-    choice and of `singles`, and the facts of the request.
+    It follows from its curves, the choice at each share of the budget, the methods `beside` it, the
+    outcomes of `measured` for both, and the facts of the request. ``least`` is as in `numbers`.
     """
-    exact = float(found[found.method == EXACT].price.mean())
-    at_budget = dict(zip(shares, frontier))[1.0]
+    least = dict.fromkeys(shares, LEAST_PREDICTED) if least is None else least
+    exact_perplexity = made[1.0]["exact_perplexity"]
+    frontier = {x: numbers(some, made[x], shapes, least[x]) for x, some in shares.items()}
     facts = {
-        **facts, "exact_price": exact, "group": int(found.heads.max()), **at_budget,
-        "frontier": list(frontier), "singles": list(singles),
+        **facts, "exact_perplexity": exact_perplexity,
+        "exact_price": float(found[found.method == EXACT].price.mean()),
+        "group": int(found.heads.max()), **frontier[1.0], "frontier": [*frontier.values()],
+        "singles": singles(found, alone, made, shapes, exact_perplexity),
     }  # fmt: skip
     return Plan(name, methods_by_head(shares[1.0].chosen), facts)
 
@@ -397,7 +399,7 @@ def singles(
         spec = str(row.method)
         if spec in line | {*alone, EXACT}:
             chosen = found[found.method == spec]
-            known = footprint(chosen, shapes)
+            known = held_by(chosen, shapes)
             price = {"method": spec, "price": float(row.price), "predicted_kl": float(row.kl)}
             rows.append(price | known | (made[spec]["numbers"] if spec in alone else {}))
         if spec == EXACT:
@@ -408,29 +410,21 @@ def singles(
     return rows
 
 
-def footprint(chosen: pd.DataFrame, shapes: Sequence[Shape]) -> dict[str, Any]:
-    """Return what a choice reads and holds, in bytes at 16 bits a number.
+def held_by(chosen: pd.DataFrame, shapes: Sequence[Shape]) -> dict[str, Any]:
+    """Return the `footprint` of a choice for a plan's facts.
 
     Returns
     -------
     dict
-        ``bytes_read`` and ``bytes``, means over groups of heads; and ``memory``: for each number of
-        tokens in `budget.LENGTHS` the bytes that all caches of the model hold. None: not known.
+        ``bytes_read`` and ``bytes``, means over groups of heads; and ``memory``: by number of
+        tokens the bytes that all caches of the model hold. None if it is not known.
     """
-    counts = Counter((str(x.method), shapes[int(str(x.layer))]) for x in chosen.itertuples())
-    each = [count * _held(spec, shape) for (spec, shape), count in counts.items()]
-    totals = [float(x) if math.isfinite(x) else None for x in np.sum(each, axis=0)]
-    read, held = (None if x is None else x / len(chosen) for x in totals[:2])
-    memory = {str(tokens): x for tokens, x in zip(prices.LENGTHS, totals[2:])}
-    return {"bytes_read": read, "bytes": held, "memory": memory}
-
-
-@functools.cache
-def _held(spec: str, shape: Shape) -> Array:
-    """Return the bytes that a group of heads reads, those that it holds, and at each length."""
-    method = parse(spec)
-    now = [prices.cost(method, shape, x) for x in ("bytes_read", "bytes")]
-    return np.array(now + [prices.held(method, shape, tokens) for tokens in prices.LENGTHS])
+    known = {str(spec): parse(str(spec)) for spec in chosen.method.unique()}
+    total = footprint((known[x], shapes[i]) for x, i in zip(chosen.method, chosen.layer))
+    found = {name: x if math.isfinite(x) else None for name, x in total.items()}
+    now = {x: found[x] and total[x] / len(chosen) for x in ("bytes_read", "bytes")}
+    memory = {str(tokens): found[name] for tokens, name in zip(LENGTHS, MEMORY)}
+    return {**now, "memory": memory}
 
 
 def aimed(
@@ -551,7 +545,7 @@ def numbers(
     -------
     dict
         ``price``, ``predicted_kl``, the bound of the choice under the name ``least``,
-        ``exact_heads``, those of `footprint`, ``kl``, ``kl_stderr``, ``same_top_1``,
+        ``exact_heads``, those of `held_by`, ``kl``, ``kl_stderr``, ``same_top_1``,
         ``perplexity``; None replaces numbers that are not finite.
     """
     known = {
@@ -561,5 +555,5 @@ def numbers(
     }
     finite = {name: value if math.isfinite(value) else None for name, value in known.items()}
     exact = int(some.chosen.heads[some.chosen.method == EXACT].sum())
-    held = footprint(some.chosen, shapes)
+    held = held_by(some.chosen, shapes)
     return {**finite, "exact_heads": exact, **held, **found["numbers"]}

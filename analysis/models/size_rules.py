@@ -2,24 +2,22 @@
 
 import math
 import os
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from analysis.costs.budget import cost
 from analysis.models import checkpoints
-from analysis.models.checkpoints import Place
 from analysis.models.language_model import LanguageModel
 from analysis.models.plan import Plan
-from analysis.models.planner import Measurement
+from analysis.models.planner import Measurement, held_by, provenance
 from analysis.models.replacement import SKIP, Passage
-from analysis.sentences import one_line
 from approx import Mask, Method, checks, parse
 from approx.checks import Array
 from approx.method.evaluation import obstacle
 from approx.method.filling import resized
-from approx.method.prices import CURRENCIES, price_at
+from approx.method.prices import CURRENCIES
 from approx.sparse.columns import Columns
 from approx.sparse.eviction_scores import SnapKV
 
@@ -52,7 +50,7 @@ def adaptive(scores: Array, mean: float) -> Array:
     """Return the size of each group of a layer by AdaKV [1]_: one threshold for all their scores.
 
     The groups·mean largest scores (groups, keys) of the layer are counted for each group, which
-    gets (1 − `FLOOR`)·count + `FLOOR`·mean.
+    gets (1 − `FLOOR`)·count + `FLOOR`·mean. The authors' option ``normalize`` is off.
 
     References
     ----------
@@ -157,7 +155,7 @@ def sized_plan(
 
     def price(found: Array) -> float:
         each = [(shape, k) for shape, row in zip(shapes, found.tolist()) for k in row]
-        return float(np.mean([getattr(price_at(resized(method, k), x), currency) for x, k in each]))
+        return float(np.mean([cost(resized(method, k), x, currency) for x, k in each]))
 
     low, high = 0, most * layers * groups
     if (cheapest := price(sizes(low))) > budget:
@@ -172,17 +170,16 @@ def sized_plan(
         for j in range(model.heads)
     }
     done = Measurement(at.digest, heads).run(at)
+    firsts = [(i, j, str(heads[i, j])) for i, j in heads if j % group == 0]
     facts: dict[str, Any] = {
         "sizes": rule,
         "budget": float(budget),
         "currency": currency,
         "price": price(chosen),
-        "exact_price": float(getattr(price_at(parse("exact()"), shapes[0]), currency)),
-        "chosen_on": [one_line(Path(text).name)],
-        "measured_on": one_line(Path(held_out or text).name),
-        "tokens": len(at.ids),
-        "model_sha256": Place.from_path(model_dir).digests(),
-        "version": metadata.version("expqk"),
+        "exact_price": cost(parse("exact()"), shapes[0], currency),
+        "group": group,
+        **provenance(model_dir, [text], held_out, len(at.ids)),
+        **held_by(pd.DataFrame(firsts, columns=["layer", "head", "method"]), shapes),
         "exact_perplexity": done["exact_perplexity"],
         **done["numbers"],
     }

@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from analysis.costs.budget import KEYS, LENGTHS, amount_text, cost, held, price_of_keys
+from analysis.costs.budget import KEYS, amount_text, price_of_keys
 from analysis.costs.candidates import rivals
 from analysis.models import checkpoints
 from analysis.models.checkpoints import Place
 from analysis.models.cost_curves import METHODS
 from analysis.models.forecast import Forecast
-from analysis.models.head_caches import EXACT, after_prompt, in_groups
+from analysis.models.head_caches import EXACT, after_prompt, footprint, in_groups
 from analysis.models.language_model import HeadIndex, LanguageModel
 from analysis.models.plan import Plan, check_weights, other_model
 from analysis.models.replacement import (
@@ -37,7 +37,7 @@ from analysis.runs.store import Store
 from analysis.sweeps import table
 from approx import Method, checks, parse
 from approx.checks import Array
-from approx.method.prices import BITS
+from approx.method.prices import BITS, Shape
 from approx.method.tags import AUTOREGRESSIVE, ORACLE
 
 MORE = "columns(by='tova')", "pages(size=8, current=True)"  # by default, beside those of `plan`
@@ -274,22 +274,15 @@ def costs(passage: Passage, heads: Replacements) -> dict[str, float]:
 
     They are NaN if the price of a method is not known.
     """
-    groups = passage.model.layers * passage.model.heads // passage.shapes[0].group
+    count, whole = passage.model.heads, passage.model.layers * passage.model.heads
     found: dict[str, float] = {}
     for prefix, replaced in (("", heads), ("exact_", {})):
-        now, later = [], []
+        groups: list[tuple[Method, Shape]] = []
         for layer, shape in enumerate(passage.shapes):
-            mine = [replaced.get((layer, head), EXACT) for head in range(passage.model.heads)]
-            every = in_groups(mine, shape)
-            now += [(after_prompt(method, passage.prompt), one) for method, one in every]
-            later += every
-        for currency in ("bytes_read", "bytes"):
-            found[prefix + currency] = sum(cost(*one, currency) for one in now) / groups
-        for tokens in LENGTHS:
-            prompt = tokens * passage.prompt // len(passage.ids)
-            found[f"{prefix}bytes_{tokens}"] = sum(
-                held(after_prompt(method, prompt), one, tokens) for method, one in later
-            )
+            groups += in_groups([replaced.get((layer, i), EXACT) for i in range(count)], shape)
+        found |= {prefix + name: x for name, x in footprint(groups, passage.prompt).items()}
+        for name in ("bytes_read", "bytes"):
+            found[prefix + name] *= shape.group / whole
     found["bytes_read_share"] = found["bytes_read"] / found["exact_bytes_read"]
     return found | {"bytes_of_keys": BITS // 8 * KEYS * (shape.d + shape.c)}
 

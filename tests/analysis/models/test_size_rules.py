@@ -81,7 +81,8 @@ def test_a_rule_spends_its_budget_and_no_more(tmp_path):
         cost = np.mean(
             [price_at(parse(f"h2o(k={k}, recent=2)"), shape).bytes_read for k in sizes.ravel()]
         )
-        assert plan.facts["price"] == cost <= 900
+        assert plan.facts["price"] == plan.facts["bytes_read"] == cost <= 900
+        assert [*plan.facts["text_sha256"]] == ["text.txt"]
         more = np.mean(
             [price_at(parse(f"h2o(k={k}, recent=2)"), shape).bytes_read for k in sizes.ravel() + 1]
         )
