@@ -18,10 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import PercentFormatter
 
 from analysis.advice.verdict import KEEP, TIED, advice
-from analysis.costs.allocation import undominated
 from analysis.experiments.profile import Profile
 from analysis.models.language_model import HeadIndex
 from analysis.models.next_tokens import Change
@@ -34,7 +32,7 @@ from figures.document.convert import check_notes, executable, to_html
 from figures.document.notes import NAME as NOTES
 from figures.drawing import looks, style
 from figures.report import templates
-from figures.show import head_cells, plans
+from figures.show import head_cells, plans, price_line
 from figures.show.head_cells import GREY
 from figures.words.amounts import amount_text
 from figures.words.numbers import or_infinity
@@ -448,45 +446,11 @@ def caption_map(found: Results) -> str:
 def draw_frontier(found: Results) -> Figure:
     """Draw the KL of plans, and of single methods for all heads, against bytes read."""
     known = plans.choices(found.plan)
-    exact = known.bytes_read.max()
-    known = known[known.bytes_read < exact]
-    known = known.assign(share=known.bytes_read / exact)
-    planned = known.method == plans.PLANNED
-    seen = known.kl.notna() & np.isfinite(known.kl) & (known.kl > 0)
-    with style.style():
-        figure = Figure(figsize=(WIDTH, 3.6))
-        ax = figure.subplots()
-        line = undominated(known[seen])
-        ax.plot(line.share, line.kl, color="0.6", lw=1, marker="", drawstyle="steps-post",
-                label=tr("no measured choice is below"))  # fmt: skip
-        for rows, name, colour, marker in (
-            (known[seen & planned], tr("plan, measured"), looks.PALETTE[0], "o"),
-            (known[seen & ~planned], tr("one method for all heads, measured"),
-             looks.PALETTE[2], "s"),
-        ):  # fmt: skip
-            ax.errorbar(
-                rows.share, rows.kl, yerr=rows.kl_stderr.fillna(0.0).astype(float), color=colour,
-                marker=marker, linestyle="", label=name, capsize=2,
-            )  # fmt: skip
-        rows = known[~planned & (known.predicted_kl > 0)]
-        ax.plot(rows.share, rows.predicted_kl, color=looks.PALETTE[2], marker=".", ms=3,
-                linestyle="", label=tr("one method for all heads, predicted"))  # fmt: skip
-        named = line[["name", "method", "share", "kl"]].itertuples(index=False, name=None)
-        for name, method, x, kl in named:  # the others would cover each other's names
-            ax.annotate(
-                name if method == plans.PLANNED else looks.label(method), (x, kl),
-                (-6, 4) if x > 0.3 else (6, 4), textcoords="offset points",
-                fontsize=style.SMALL, color="0.3", ha="right" if x > 0.3 else "left",
-            )  # fmt: skip
-        ax.set(xscale="log", yscale="log", xlabel=tr("bytes read, share of exact attention"))
-        ax.set_ylabel(tr("KL(model ‖ replaced), nats"))
-        first, last = known.share.min(), known.share.max()
-        ticks = [x for x in (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8) if first / 2 < x < 2 * last]
-        ax.set_xticks(ticks)
-        ax.minorticks_off()
-        ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        style.legend(figure, ax)
-    return figure
+    known = known[np.isfinite(known.kl)]
+    names = known["name"].where(known.method == plans.PLANNED, known.method.map(looks.label))
+    about = tr("KL(model ‖ replaced), nats")
+    known, limit = known.assign(name=names), plans.limit(found.plan)
+    return price_line.draw(known, "kl", limit=limit, about=about, log=True)
 
 
 def finding_frontier(found: Results) -> str:
@@ -510,6 +474,6 @@ def caption_frontier(found: Results) -> str:
     """Return the caption of the frontier."""
     return tr(
         "KL of the next word over {positions} held-out positions, with standard errors, against "
-        "the bytes that a new query reads. Predicted: the sum over heads replaced alone.",
+        "bytes read. The line joins what nothing cheaper beats; dotted: the budget.",
         positions=found.positions,
     )

@@ -95,11 +95,16 @@ def named_size(spec: str) -> str:
     return tr("{name} ({count})", name=name, count=spec)
 
 
+def limit(plan: Plan) -> float:
+    """Return the bytes at which choices are compared: the budget, or what the plan itself reads."""
+    facts = plan.facts
+    in_bytes = facts["currency"] in ("bytes_read", "bytes")
+    return float(facts.get("budget", facts["bytes_read"]) if in_bytes else facts["bytes_read"])
+
+
 def deployed(plan: Plan) -> list[str]:
     """Return what to use if bandwidth is scarce, if memory is, and if neither is."""
-    facts = plan.facts
-    bytes_ = facts.get("budget") if facts["currency"] in ("bytes_read", "bytes") else None
-    return scarcity.sentences(choices(plan), bytes_ or facts["bytes_read"])
+    return scarcity.sentences(choices(plan), limit(plan))
 
 
 def table(plan: Plan) -> pd.DataFrame:

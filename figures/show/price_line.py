@@ -78,7 +78,7 @@ def draw(
     with style.style():
         figure = Figure(figsize=(6.4, 4.0))
         ax = figure.subplots()
-        errors = choices[stderr].fillna(0.0) if stderr in choices else None
+        errors = choices[stderr].fillna(0.0).astype(float) if stderr in choices else None
         dots = style.dots("0.6", "o", 3)
         ax.errorbar(choices.bytes_read, choices[damage], yerr=errors, capsize=2, zorder=1, **dots)
         ax.plot(
