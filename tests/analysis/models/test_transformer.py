@@ -1,13 +1,9 @@
-"""Heads replaced in a whole model, with NumPy alone, and the same with torch where it is there."""
+"""Heads replaced in a whole model, with NumPy alone; test_settings does the same with torch."""
 
 import numpy as np
-import pytest
 from each import each
-from tiny_models import build, with_torch
 from transformer import Transformer, divergence
 
-from analysis.models.language_model import LanguageModel
-from analysis.models.replacement import Passage
 from approx import parse
 
 EPS = float(np.finfo(float).eps)
@@ -63,44 +59,3 @@ def test_a_model_decodes_to_the_logits_of_prefill(spec):
     logits = MODEL.prefill(text[:32], dict.fromkeys(EVERY, method), seed=3)[0]
     np.testing.assert_allclose(decoded, logits, rtol=0, atol=ROUNDING)
     assert logits[23:31].argmax(axis=1).tolist() == text[24:32]
-
-
-# With torch, where it is there
-
-PARTS = {"q": "self_attn", "k": "self_attn", "v": "self_attn", "o": "self_attn"}
-NORMS = {"before": "input_layernorm", "after": "post_attention_layernorm"}
-# transformers computes norms in float32 whatever the dtype: five of them, each of which the norms
-# and weights after it amplify by less than 10, in logits of order 10.
-ROUNDING_32 = 5 * 10 * 10 * float(np.finfo(np.float32).eps)
-
-
-def llama():
-    """Return the model of transformers with the weights of ours."""
-    torch = pytest.importorskip("torch")
-    weights = {}
-    for name, x in MODEL.weights.items():
-        layer, _, part = name.rpartition(".")
-        full = {"embed": "model.embed_tokens", "norm": "model.norm"}.get(name, name)
-        if layer:
-            inner = NORMS.get(part, f"{PARTS.get(part[0], 'mlp')}.{part}")
-            full = f"model.layers.{layer}.{inner}"
-        weights[f"{full}.weight"] = torch.from_numpy(x)
-    model = build(num_hidden_layers=2, intermediate_size=24, rms_norm_eps=1e-6)
-    model.load_state_dict(weights)
-    return LanguageModel(model, name="llama")
-
-
-@with_torch
-@each("spec", ["exact()", "sink_window(k=4)", "columns(k=6, by='h2o')", "pages(k=8, size=4)"])
-def test_a_passage_is_what_numpy_makes_of_it(spec):
-    passage = Passage(llama(), TOKENS, skip=0, jobs=1)
-    found = passage.replace(everywhere(spec))
-    own, other = MODEL.prefill(TOKENS)[0], MODEL.prefill(TOKENS, everywhere(spec))[0]
-    size = np.abs(other - own).max() + ROUNDING_32  # KL is quadratic in it
-    np.testing.assert_allclose(found.kl, divergence(own, other), atol=2 * ROUNDING_32 * size)
-    np.testing.assert_array_equal(found.same_top, own.argmax(1) == other.argmax(1))
-    for logits, surprisal in ((own, passage.surprisal), (other, found.surprisal)):
-        p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-        following = p[np.arange(39), TOKENS[1:]]
-        np.testing.assert_allclose(surprisal, -np.log(following), atol=2 * ROUNDING_32)
-    assert spec == "exact()" or found.kl.mean() > 0.01
