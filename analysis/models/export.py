@@ -1,7 +1,7 @@
 """A plan as the configuration of an inference engine: kvpress, transformers or llama.cpp.
 
-`export` writes what the engine can express, and lists where the engine computes something else. It
-refuses any other plan and says why; `nearest` returns the nearest plan that the engine can express.
+An `Exporter` writes what its engine can express, and lists where the engine computes something
+else. It refuses any other plan and says why; `EXPORTERS` has one for each engine.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 from analysis.models.language_model import HeadIndex
 from analysis.models.plan import HeadCounts, Plan
 from analysis.sentences import one_line
-from approx import Method, checks
+from approx import Method
 from approx.combinations.rounded_values import RoundedValues
 from approx.compressed_logits.quantised import Quantised
 from approx.sparse.columns import Columns
@@ -64,41 +64,6 @@ class Exported(NamedTuple):
     differences: tuple[str, ...]
 
 
-def export(plan: Plan, engine: str, model: HeadCounts) -> Exported:
-    """Return a plan as the configuration of an inference engine.
-
-    Parameters
-    ----------
-    plan : Plan
-    engine : {"kvpress", "transformers", "llama.cpp"}
-        The text is a Python module whose ``press(prompt_tokens)`` builds a press; an object of JSON
-        with the keyword arguments of ``generate``; a line of arguments of llama-server.
-    model : HeadCounts
-        The counts of the plan's model.
-
-    Raises
-    ------
-    ValueError
-        The engine cannot express the plan. The message has the reasons, and the nearest plan.
-    """
-    return EXPORTERS[checks.one_of("engine", engine, tuple(EXPORTERS))](model).exported(plan)
-
-
-def nearest(plan: Plan, engine: str, model: HeadCounts) -> Plan:
-    """Return the nearest plan that an engine can express.
-
-    Where heads must agree, it has the method that most of them have, among those that the engine
-    can express; where there is none, the method that most heads of the plan have, or for kvpress
-    exact attention. Codes of other forms become codes of the engine with as many bits or more.
-
-    Raises
-    ------
-    ValueError
-        No method of the plan has a counterpart in the engine.
-    """
-    return EXPORTERS[checks.one_of("engine", engine, tuple(EXPORTERS))](model).nearest(plan)
-
-
 class Exporter:
     """What one engine can express of a plan for one model."""
 
@@ -122,8 +87,18 @@ class Exporter:
         """Return the nearest method that the engine can express, None if there is none."""
         return None if self._why_not(method) else method
 
-    def exported(self, plan: Plan) -> Exported:
-        """Return the configuration, or raise ValueError with the reasons."""
+    def export(self, plan: Plan) -> Exported:
+        """Return the plan as a configuration.
+
+        For kvpress it is a Python module whose ``press(prompt_tokens)`` builds a press; for
+        transformers, an object of JSON with the keyword arguments of ``generate``; for llama.cpp, a
+        line of arguments of llama-server.
+
+        Raises
+        ------
+        ValueError
+            The engine cannot express the plan. The message has the reasons, and the nearest plan.
+        """
         layers = self._layers(plan)
         if reasons := self._reasons(layers):
             more = f" (and {len(reasons) - LISTED} more)" if len(reasons) > LISTED else ""
@@ -143,7 +118,18 @@ class Exporter:
         return Exported(self.text(plan, said, [*self.always, *found]), (*self.always, *found))
 
     def nearest(self, plan: Plan) -> Plan:
-        """Return the nearest plan that can be exported."""
+        """Return the nearest plan that the engine can express.
+
+        Where heads must agree, it has the method that most of them have, among those that the
+        engine can express; where there is none, the method that most heads of the plan have, or for
+        kvpress exact attention. Codes of other forms become codes of the engine with as many bits
+        or more.
+
+        Raises
+        ------
+        ValueError
+            No method of the plan has a counterpart in the engine.
+        """
         layers = self._layers(plan)
         whole = self._most(sum((Counter(x) for x in layers), Counter()))
         if whole is None:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from analysis.models import checkpoints
-from analysis.models.export import export, nearest
+from analysis.models.export import EXPORTERS
 from analysis.models.plan import HeadCounts, Plan, misfits
 from analysis.models.planner import plan
 from analysis.models.size_rules import RULES, sized_plan
@@ -15,7 +15,6 @@ from figures.command import options
 from figures.show import plans
 from figures.words.translation import speaking
 
-ENGINES = "kvpress", "transformers", "llama.cpp"
 EXAMPLES = (
     "expqk plan MODEL_DIR TEXT --budget 4096 --out plan.json",
     "expqk plan MODEL_DIR TEXT --from plan.json --budget 2048 --out cheaper.json",
@@ -35,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     about = "only say whether this plan fits the model"
     asked.add_argument("--check", type=Path, metavar="FILE", help=about)
     about = "write the plan of --from, or one --method, as the configuration of an engine"
-    asked.add_argument("--export", choices=ENGINES, help=about)
+    asked.add_argument("--export", choices=EXPORTERS, help=about)
     about = "with --export: write the nearest plan that the engine can express, FILE.plan.json, too"
     parser.add_argument("--nearest", action="store_true", help=about)
     about = "start from this plan; measurements saved in the folder FILE.heads are used again"
@@ -126,6 +125,7 @@ def _export(arguments: argparse.Namespace) -> int:
     if (arguments.start is None) != (len(asked) == 1) or len(asked) > 1:
         raise ValueError("--export writes a plan, --from FILE, or one --method for all heads")
     counts = HeadCounts.from_model(model)
+    exporter = EXPORTERS[engine](counts)
     if asked:
         pairs = [(layer, head) for layer in range(counts.layers) for head in range(counts.heads)]
         chosen = Plan(
@@ -136,8 +136,8 @@ def _export(arguments: argparse.Namespace) -> int:
         if against := misfits(chosen, model, decoding=False):
             raise ValueError(f"{arguments.start}: {against[0]}")
     if arguments.nearest:
-        chosen = nearest(chosen, engine, counts)
-    found = export(chosen, engine, counts)
+        chosen = exporter.nearest(chosen)
+    found = exporter.export(chosen)
     with speaking(arguments.lang):
         differences = plans.exported(found.differences, engine)
     if arguments.out is None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tiny_models import build, with_torch
 
-from analysis.models.export import export, nearest
+from analysis.models.export import EXPORTERS
 from analysis.models.language_model import LanguageModel
 from analysis.models.plan import HeadCounts, Plan
 from analysis.models.replacement import Passage
@@ -46,7 +46,7 @@ def everywhere(spec, counts, k=64):
 def press_of(plan, counts):
     """Return the function ``press`` of the exported script."""
     script = {}
-    exec(compile(export(plan, "kvpress", counts).text, "press.py", "exec"), script)
+    exec(compile(EXPORTERS["kvpress"](counts).export(plan).text, "press.py", "exec"), script)
     return script["press"]
 
 
@@ -54,7 +54,7 @@ def cache_of(plan, counts, model):
     """Return the cache of the exported JSON."""
     from transformers import QuantizedCache
 
-    config = json.loads(export(plan, "transformers", counts).text)["cache_config"]
+    config = json.loads(EXPORTERS["transformers"](counts).export(plan).text)["cache_config"]
     return QuantizedCache(config.pop("backend"), config=model.config, **config)
 
 
@@ -225,7 +225,7 @@ def measured(smollm2, name):
     model = ours.model
     if name == PLAN:
         plan, how = Plan.read(ROOT / "studies/lm/plans/smollm2-32-keys.json"), "sdpa"
-        sent = nearest(plan, "kvpress", SMOLLM2)
+        sent = EXPORTERS["kvpress"](SMOLLM2).nearest(plan)
     else:
         spec, how = ROWS[name]
         plan = sent = everywhere(spec, SMOLLM2)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from refusals import refuses
 
-from analysis.models.export import EXPORTERS, ONCE, export, nearest
+from analysis.models.export import EXPORTERS, ONCE
 from analysis.models.plan import HeadCounts, Plan
 from approx import parse
 from approx.compressed_logits.quantised import rounded
@@ -24,6 +24,14 @@ def plan(*layers, heads=MODEL.heads):
     """Return a plan whose layers have one method, or one of a tuple for each head."""
     each = [(x,) * heads if isinstance(x, str) else x for x in layers]
     return Plan("tiny", {(i, j): parse(x) for i, xs in enumerate(each) for j, x in enumerate(xs)})
+
+
+def export(plan, engine, model):
+    return EXPORTERS[engine](model).export(plan)
+
+
+def nearest(plan, engine):
+    return EXPORTERS[engine](MODEL).nearest(plan)
 
 
 @pytest.fixture
@@ -154,20 +162,20 @@ def test_types_of_keys_and_values():
 
 def test_nearest_plan_has_what_most_heads_of_a_layer_have():
     mixed = plan((WINDOW, SNAPKV, SNAPKV, SPARQ), (WINDOW, WINDOW, SNAPKV, SPARQ), SPARQ)
-    found = nearest(mixed, "kvpress", MODEL)
+    found = nearest(mixed, "kvpress")
     assert [str(found.heads[layer, 0]) for layer in range(3)] == [SNAPKV, WINDOW, SNAPKV]
     assert len({str(found.heads[0, head]) for head in range(4)}) == 1
     export(found, "kvpress", MODEL)
     # a layer that is exact stays so; a layer that has nothing to say takes what most heads have
-    found = nearest(plan("exact()", WINDOW, SPARQ), "kvpress", MODEL)
+    found = nearest(plan("exact()", WINDOW, SPARQ), "kvpress")
     assert {layer for layer, _ in found.heads} == {1, 2}
 
 
 def test_nearest_plan_has_no_press_that_its_other_layers_exclude():
     h2o = "columns(k=9, by='h2o')"
-    alike = nearest(plan((h2o, h2o, h2o, WINDOW), h2o, h2o), "kvpress", MODEL)
+    alike = nearest(plan((h2o, h2o, h2o, WINDOW), h2o, h2o), "kvpress")
     assert {str(method) for method in alike.heads.values()} == {h2o}
-    mixed = nearest(plan((h2o, h2o, h2o, WINDOW), SNAPKV, h2o), "kvpress", MODEL)
+    mixed = nearest(plan((h2o, h2o, h2o, WINDOW), SNAPKV, h2o), "kvpress")
     assert [str(mixed.heads[layer, 0]) for layer in range(3)] == [WINDOW, SNAPKV, SNAPKV]
     export(mixed, "kvpress", MODEL)
 
@@ -175,14 +183,12 @@ def test_nearest_plan_has_no_press_that_its_other_layers_exclude():
 def test_nearest_code_has_as_many_bits_or_more():
     eden = "turboquant(bits=3, form='eden')"
     mixed = plan(f"rounded_values({eden}, bits=3)", eden, WINDOW)
-    assert {str(m) for m in nearest(mixed, "llama.cpp", MODEL).heads.values()} == {
-        "quantised(group=32)"
-    }
+    assert {str(m) for m in nearest(mixed, "llama.cpp").heads.values()} == {"quantised(group=32)"}
     both = plan(*[f"rounded_values({eden}, bits=3)"] * 3)
-    assert {str(m) for m in nearest(both, "transformers", MODEL).heads.values()} == {
+    assert {str(m) for m in nearest(both, "transformers").heads.values()} == {
         "rounded_values(method=quantised())"
     }
-    refuses("no method of the plan has a counterpart", nearest, plan(WINDOW), "transformers", MODEL)
+    refuses("no method of the plan has a counterpart", nearest, plan(WINDOW), "transformers")
 
 
 @pytest.mark.parametrize(("name", "bits"), [("Q4_1", 4), ("Q5_1", 5)])
