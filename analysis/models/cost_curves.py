@@ -144,7 +144,9 @@ def curves(
     model, shapes = passages[0].model, passages[0].shapes
     store, before = done or Store(None), start or {}
     width = min(shape.d for shape in shapes)
-    asked = choices(budget, currency, methods, most=most, width=width, since=since)
+    checks.positive("budget", budget)
+    checks.one_of("currency", currency, CURRENCIES)
+    asked = Choices(budget, currency, runnable_methods(methods, currency, width), most, since)
     screened = screen and len(passages) == 1  # a size may help only on the mean
     distinct = list(dict.fromkeys(shapes))
     sized = [_sized(asked, shape, screened) for shape in distinct]
@@ -223,7 +225,7 @@ def curves(
 
 
 class Choices(NamedTuple):
-    """The arguments of `curves` that decide which sizes heads may choose; built by `choices`."""
+    """The arguments of `curves` that decide which sizes heads may choose."""
 
     budget: float
     currency: str
@@ -236,7 +238,7 @@ class Choices(NamedTuple):
 
         Examples
         --------
-        >>> choices(64.0, "reads", since=32.0).amounts()[-3:]
+        >>> Choices(64.0, "reads", (), since=32.0).amounts()[-3:]
         [256.0, 384.0, 512.0]
         """
         mine = [share * self.budget for share in SHARES]
@@ -250,24 +252,16 @@ class Choices(NamedTuple):
         return mine if self.since is None else mine | {share * self.since for share in first}
 
 
-def choices(
-    budget: float,
-    currency: str = "bytes_read",
-    methods: Sequence[Method] | None = None,
-    *,
-    most: float = math.inf,
-    width: float = math.inf,
-    since: float | None = None,
-) -> Choices:
-    """Return the checked choices for heads of a width, by default those of `METHODS` that fit it.
+def runnable_methods(
+    methods: Sequence[Method] | None, currency: str, width: float = math.inf
+) -> tuple[Method, ...]:
+    """Return the methods, by default those of `METHODS` that heads of a width can have.
 
     Raises
     ------
     ValueError
-        The budget is not positive, the currency is unknown, or no model can run a method.
+        No model can run a method.
     """
-    checks.positive("budget", budget)
-    checks.one_of("currency", currency, CURRENCIES)
     usual = [*map(parse, METHODS), *candidates.in_few_bits(currency)]
     if len(usual) > len(METHODS):  # few bits cost less where bytes are counted
         usual += candidates.rivals()
@@ -278,7 +272,7 @@ def choices(
         checks.instance("every method", method, Method, "a method")
         if why := obstacle(method, Mask.causal(2, 2)):
             raise ValueError(f"no model can run {method}: {why}; leave it out")
-    return Choices(float(budget), currency, tuple(chosen), most, since)
+    return tuple(chosen)
 
 
 class Option(NamedTuple):

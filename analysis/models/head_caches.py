@@ -94,8 +94,8 @@ def after_prompt(method: Method, prompt: int) -> Method:
 
     Examples
     --------
-    >>> after_prompt(parse("columns(k=8, by='snapkv')"), 45)
-    Columns(k=8, by='snapkv', prompt=45)
+    >>> str(after_prompt(parse("columns(k=8, by='snapkv')"), 45))
+    "columns(k=8, by='snapkv', prompt=45)"
     """
     if not prompt:
         return method

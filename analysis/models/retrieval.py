@@ -211,8 +211,7 @@ def retrieval(
     choices: Mapping[str, Method | Plan],
     *,
     kinds: Sequence[str] = KINDS,
-    max_tokens: int = SHORTEST,
-    tokens: Sequence[int] | None = None,
+    tokens: Sequence[int] = (SHORTEST,),
     depths: Sequence[float] = DEPTHS,
     trials: int = 1,
     setting: str = "rows",
@@ -236,10 +235,8 @@ def retrieval(
         Templates are filled to the budget, and so is the reference ``top_k()``, which needs all
         logits and is always among the runs.
     kinds : sequence of str
-    max_tokens : int
-        The length of the longest text, see `lengths`.
-    tokens : sequence of int, optional
-        The lengths of the texts, instead of ``max_tokens``.
+    tokens : sequence of int
+        The lengths of the texts, the answer included.
     depths : sequence of float
         See `draw_question`.
     trials : int
@@ -261,15 +258,15 @@ def retrieval(
     DataFrame
         ``kind``, ``tokens``, ``depth``, ``trial``; ``method``, "exact" first; ``log_probability``
         of the whole answer; ``rank``, the worst rank of a token of the answer: 1 if each is the
-        likeliest; ``price`` in the currency, NaN for a plan; and ``budget``. A cell where the rank
-        of exact attention is above 1 has no other method.
+        likeliest; ``price`` in the currency, NaN for a plan, without keys that stay because they
+        came after a prompt; and ``budget``. A cell where the rank of exact attention is above 1 has
+        no other method.
     """
     checks.integer("trials", trials, least=1)
     for kind in kinds:
         checks.one_of("kind", kind, KINDS)
     rows, done = [], Store(finished)
-    every = lengths(max_tokens) if tokens is None else tokens
-    cells = [*itertools.product(kinds, every, depths, range(trials))]
+    cells = [*itertools.product(kinds, tokens, depths, range(trials))]
     named = dict(choices)
     named.setdefault(ORACLE, parse(ORACLE))
     work = 1 + len(named)

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         command = shlex.join(["expqk", *sys.argv[1:]])
         written = model_page.build(found, arguments.out, command=command)
         print(paragraphs(model_page.answers(found)))
-        print(f"\n{plans.lines_of(plans.table(found.plan))}\n")
+        print(f"\n{plans.lines_of(plans.table_of_choices(found.plan))}\n")
         print(paragraphs(plans.legend(found.plan)))
     for path in written:
         print(path)

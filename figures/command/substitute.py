@@ -16,7 +16,7 @@ from analysis.models import checkpoints, replacement
 from analysis.models.checkpoints import Place
 from analysis.models.language_model import LanguageModel
 from analysis.models.plan import Plan, check_weights
-from analysis.models.retrieval import retrieval
+from analysis.models.retrieval import lengths, retrieval
 from analysis.models.substitute import by_run, substitute
 from approx import Method, parse
 from figures.command import options
@@ -110,6 +110,7 @@ def _retrieval(
     check_weights(plans, [Place.from_path(arguments.model)])
     model = LanguageModel.open(arguments.model, dtype=arguments.dtype, device=arguments.device)
     how |= options.keywords(arguments, "budget", "currency", "chat", "setting")
+    how["tokens"] = lengths(how.pop("max_tokens"))
     words = checkpoints.read(arguments.text)
     found = retrieval(model, words, choices, announce=options.announce, **how)
     with speaking(arguments.lang):

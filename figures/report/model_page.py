@@ -179,7 +179,7 @@ def context(found: Results) -> dict[str, Any]:
         "plan_table": plan_table(found),
         "price_finding": finding_frontier(found),
         "price_caption": caption_frontier(found),
-        "price_table": plans.table(found.plan),
+        "price_table": plans.table_of_choices(found.plan),
         "price_legend": plans.legend(found.plan),
         "texts": [(about[name], about[f"{name}_sha256"]) for name in ("text", "held_out")],
     }

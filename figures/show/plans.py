@@ -58,7 +58,9 @@ def text(plan: Plan) -> str:
             )
         )
     first = paragraphs([*deployed(plan), *legend(plan)])
-    return "\n\n".join([first, lines_of(table(plan)), "\n".join(kinds), paragraphs(lines)])
+    return "\n\n".join(
+        [first, lines_of(table_of_choices(plan)), "\n".join(kinds), paragraphs(lines)]
+    )
 
 
 def lines_of(shown: pd.DataFrame) -> str:
@@ -107,7 +109,7 @@ def deployed(plan: Plan) -> list[str]:
     return scarcity.sentences(choices(plan), limit(plan))
 
 
-def table(plan: Plan) -> pd.DataFrame:
+def table_of_choices(plan: Plan) -> pd.DataFrame:
     """Return the measured choices as they are printed: their bytes, KL and memory."""
     known = choices(plan)
     known = known[known.kl.notna()]
@@ -132,7 +134,7 @@ def table(plan: Plan) -> pd.DataFrame:
 
 
 def legend(plan: Plan) -> list[str]:
-    """Return what the columns of `table` count, and what is not measured."""
+    """Return what the columns of `table_of_choices` count, and what is not measured."""
     facts = plan.facts
     said = tr(
         "Bytes are those of a group of {group} heads that share keys, after {tokens} tokens; MB, "

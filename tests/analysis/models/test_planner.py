@@ -18,7 +18,7 @@ from tiny_models import build, with_torch
 
 from analysis.costs.allocation import allocate, hull
 from analysis.models import cost_curves, planner, retrieval, sensitivity
-from analysis.models.cost_curves import choices, curves
+from analysis.models.cost_curves import curves, runnable_methods
 from analysis.models.language_model import LanguageModel
 from analysis.models.plan import Plan
 from analysis.models.planner import plan as plan_of
@@ -288,7 +288,7 @@ def test_what_no_model_can_run_is_refused(spec):
 
 def test_no_head_reads_more_channels_than_it_has():
     def channels(width):
-        return [m.r for m in choices(64.0, width=width).methods if hasattr(m, "r")]
+        return [m.r for m in runnable_methods(None, "reads", width) if hasattr(m, "r")]
 
     assert channels(16) == [2, 4, 8, 16]
     assert channels(8) == [2, 4, 8]

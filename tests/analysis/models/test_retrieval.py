@@ -157,7 +157,7 @@ def test_answers_count_as_transformers_itself_would_and_unknown_ones_judge_nobod
         "one": parse("sliding_window(width=1)"),
     }
     call = functools.partial(
-        retrieval, model, FILLER, choices, kinds=["needle"], max_tokens=60, depths=[0.0, 1.0],
+        retrieval, model, FILLER, choices, kinds=["needle"], tokens=[60], depths=[0.0, 1.0],
         trials=2, budget=2 * 2 * 16 * 8.0, finished=tmp_path / "kept",
     )  # fmt: skip
     found = call()
@@ -192,7 +192,7 @@ def test_after_a_prompt_answers_are_those_of_decoding_from_caches(tmp_path, monk
     model = opened(tmp_path)
     asking = likeliest(model, monkeypatch)
     method = parse("sink_window(k=4)")
-    how = {"kinds": ["needle"], "max_tokens": 60, "depths": [0.0], "setting": "prompt"}
+    how = {"kinds": ["needle"], "tokens": [60], "depths": [0.0], "setting": "prompt"}
     found = retrieval(model, FILLER, {"few": method}, **how)
     rows = retrieval(model, FILLER, {"few": method}, **how | {"setting": "rows"})
     ids, text, count = prompt_with_facts(model, FILLER, 60, asking("needle", 0.0))

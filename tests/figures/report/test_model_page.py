@@ -122,7 +122,7 @@ def test_tables_have_a_row_a_method_and_a_row_a_price():
     plan = model_page.plan_table(found)
     assert plan.heads.tolist() == [2, 1, 1]
     assert plan["most often"].tolist() == [f"`{WINDOW}` 2", f"`{HITTERS}` 1", "–"]
-    shown = plans.table(found.plan)
+    shown = plans.table_of_choices(found.plan)
     for column, cells in {
         "choice": [
             "the plan at 2,048 *", "the plan at 4,000 *",
