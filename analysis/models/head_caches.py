@@ -130,7 +130,7 @@ class HeadCaches:
 
     Heads of a group have the same keys and draws. Heads of a group with the same method share one
     cache if it does not depend on queries. Methods that choose among all keys share one store of
-    keys in each group.
+    keys in each group. Other numbers that are the same in several of its caches count once.
 
     Parameters
     ----------
@@ -231,7 +231,11 @@ class HeadCaches:
             of = head // self.group
             self.caches[head].fill(q[head, :end], k[of, :end], v[of, :end])
 
-        in_threads(fill, list(self.owners.values()), self.jobs)
+        asking = [head for head in self.owners.values() if self.caches[head].asks]
+        for head in self.owners.values():
+            if head not in asking:  # such caches may share a store of keys
+                fill(head)
+        in_threads(fill, asking, self.jobs)
         rows = [self.token(q[:, i], k[:, i], v[:, i]) for i in range(end, q.shape[1])]
         return np.concatenate([exactly[:, :end], *(row[:, None] for row in rows)], axis=1)
 
@@ -249,4 +253,10 @@ class HeadCaches:
     @property
     def storage(self) -> tuple[int, int]:
         """The numbers that all heads store together, and the bytes of codes."""
-        return storage(self.caches)
+        numbers, code_bytes = storage(self.caches)
+        known: dict[tuple[int, str], Cache] = {}
+        for head in self.owners.values():
+            cache = self.caches[head]
+            if known.setdefault((head // self.group, str(self.methods[head])), cache) is not cache:
+                numbers -= cache.common
+        return numbers, code_bytes

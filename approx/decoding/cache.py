@@ -80,6 +80,11 @@ class Cache(ABC):
     def reads(self) -> int:
         """The count of numbers that the next `attend` reads."""
 
+    @property
+    def common(self) -> int:
+        """How many stored numbers the caches of a group of heads have in common, each its own."""
+        return 0
+
     @abstractmethod
     def arrays(self) -> list[Any]:
         """Return the stored arrays of full width."""

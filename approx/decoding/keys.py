@@ -78,9 +78,11 @@ class KeptKeys(Cache):
     rereads : bool
         Whether these scores read the values a second time.
     window : int
-        The number of last tokens that a query sees; 0 for all. Hidden keys are evicted first.
+        The number of last tokens that a query sees; 0 for all. Hidden keys are evicted at once.
     choose : callable, optional
-        Maps queries, keys and values of the prompt to the keys that stay; no later key is evicted.
+        Maps queries, keys and values of the prompt to the keys that stay; later keys all stay.
+    keys_alone : bool
+        Whether this choice makes no use of the queries.
 
     Notes
     -----
@@ -108,6 +110,7 @@ class KeptKeys(Cache):
         rereads: bool = False,
         window: int = 0,
         choose: Callable[[Array, Array, Array], Array] | None = None,
+        keys_alone: bool = False,
     ) -> None:
         super().__init__(d, c)
         self.limits, self.heavy, self.window, self.choose = limits, heavy, window, choose
@@ -115,9 +118,11 @@ class KeptKeys(Cache):
         self.keys, self.values = Rows(self.d), Rows(self.c)
         self.queries = Rows(self.d)  # of the prompt, if they choose
         self.places, self.sums = Rows(), Rows()
-        self.asks = heavy or scores is not None or choose is not None
+        self.asks = heavy or scores is not None or (choose is not None and not keys_alone)
 
     def add(self, k: Array, v: Array) -> None:
+        if self.window and (self.choose is None or self.tokens > self.limits.full):
+            self._drop(np.flatnonzero(self._hidden))
         if self._is_full:
             self._evict(self.sums.array)
         if self.tokens >= self.limits.full and len(self.keys) == self.limits.k:
@@ -132,16 +137,21 @@ class KeptKeys(Cache):
         over = self.tokens - self.limits.full
         return over >= 0 and over % self.limits.block == 0
 
+    @property
+    def _hidden(self) -> Array:
+        """Whether the next query does not see each key."""
+        oldest = self.tokens + 1 - self.window if self.window else 0
+        return np.asarray(self.places.array < oldest)
+
     def _evict(self, scores: Array) -> None:
         if self.choose is not None:
             kept = self.choose(self.queries.array, self.keys.array, self.values.array)
             self._drop(np.setdiff1d(self.places.array, kept))
             self.queries = Rows(self.d)
             return
-        if self.window:
-            hidden = self.places.array <= self.tokens - self.window
-            self._drop(np.flatnonzero(hidden))
-            scores = scores[~hidden]
+        hidden = self._hidden
+        self._drop(np.flatnonzero(hidden))
+        scores = scores[~hidden]
         many = len(self.keys) - (self.limits.k - self.limits.block)
         free = np.flatnonzero(self.limits.free(self.places.array, self.tokens))
         worst = ranked(-scores[free])  # of equal scores the oldest keys
@@ -152,7 +162,7 @@ class KeptKeys(Cache):
             rows.drop(places)
 
     def answer(self, q: Array, sink: float) -> Array:
-        if self.choose is not None and self.tokens <= self.limits.prompt:
+        if self.choose is not None and self.asks and self.tokens <= self.limits.prompt:
             self.queries.append(q[None])
         logits = self.keys.array @ q
         if self.window:
@@ -168,8 +178,15 @@ class KeptKeys(Cache):
 
     @property
     def reads(self) -> int:
-        again = self.c if self.rereads and self._is_full else 0
+        seen = len(self.keys) - np.count_nonzero(self._hidden)
+        evicts = self._is_full and seen > self.limits.k - self.limits.block
+        again = self.c if self.rereads and evicts else 0
         return len(self.keys) * (self.d + self.c + self.heavy + again)
+
+    @property
+    def common(self) -> int:
+        later = 0 if self.choose is None else self.places.array >= self.limits.prompt
+        return int(np.count_nonzero(later)) * (self.d + self.c)
 
     def arrays(self) -> list[Any]:
         return [self.keys, self.values, self.queries, *([self.sums] if self.heavy else [])]
@@ -274,6 +291,10 @@ class KeptChannels(Cache):
     @property
     def reads(self) -> int:
         return sum(x.array.size for x in (self.thin, self.last, self.values))
+
+    @property
+    def common(self) -> int:
+        return int(self.last.array.size + self.values.array.size)
 
     def arrays(self) -> list[Any]:
         return [self.thin, self.last, self.values, self.queries]

@@ -290,7 +290,8 @@ class Columns(SupportMethod):
             low = max(n + 1 - window, 0) if window else 0
             return eviction.reduced(np.arange(low, n), limits, n, score, n)
 
-        return KeptKeys(d, c, limits, window=window, choose=choose)
+        alone = self.score.keys_alone
+        return KeptKeys(d, c, limits, window=window, choose=choose, keys_alone=alone)
 
     def _evicted(self, Q: Array, K: Array, mask: Mask, k: int) -> Pattern:
         limits = self._limits(min(k, len(K)))  # nothing is evicted from a cache of all keys
@@ -321,12 +322,12 @@ class Columns(SupportMethod):
         One set is chosen once. In a cache, each of `block` queries pays its share of an eviction,
         and a running score reads what it stores with each key in the cache; values are read again.
         """
-        n, l, d, c = shape
+        n, _, d, c = shape
         assert self.k is not None
         score = self.score
         if not self.evicts:
             return Price(0.0, 0.0, score.one_set_work(shape) / n, 0.0)
-        limits, kept = self._limits(self.k), float(score.stored * min(self.k, l))
+        limits, kept = self._limits(self.k), float(score.stored * min(self.k, shape.most))
         keys, queries = eviction.looked_at(Blocks.from_mask(shape.decoding, limits), limits)
         if score.running:
             sums = Numbers(float(score.stored * self.longest(shape)), kept)

@@ -295,8 +295,11 @@ class Pages(SupportMethod):
         rest = np.where(left > 0, large, 0) + np.where(left > 1, small, 0)
         return np.asarray(own + full * size + rest)
 
+    def _seen(self, mask: Mask) -> Array:
+        return np.asarray((mask.stop - 1) // self.size - mask.first // self.size + 1)
+
     def _scored(self, mask: Mask) -> Array:
-        seen = (mask.stop - 1) // self.size - mask.first // self.size + 1
+        seen = self._seen(mask)
         return np.where(seen > (self.k or 0) // self.size, seen - self.current, 0)
 
     def _price(self, shape: Shape) -> Price | None:
@@ -305,11 +308,12 @@ class Pages(SupportMethod):
             return None
         numbers, width = self.score.vectors * shape.d, shape.d + shape.c
         reads, work = (
-            held * width + numbers * self._scored(mask)
-            for held, mask in ((per_query, shape.decoding), (of_row, shape.rows))
+            keys * width + numbers * self._scored(mask)
+            for keys, mask in ((per_query, shape.decoding), (of_row, shape.rows))
         )
         most = per_query[reads.argmax()]
-        choice = Numbers(float(reads.max() - most * width), float(numbers * self.pages(shape.l)))
+        held = float(numbers * self._seen(shape.decoding).max())
+        choice = Numbers(float(reads.max() - most * width), held)
         of_keys = self.price_of_keys(float(most), float(of_row.mean()), shape)
         of_keys = dataclasses.replace(of_keys, multiply_adds=float(work.mean()))
         return of_keys + Price.from_numbers(0.0, 0.0, choice)
