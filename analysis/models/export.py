@@ -7,7 +7,7 @@ else. It refuses any other plan and says why; `EXPORTERS` has one for each engin
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from analysis.models.language_model import HeadIndex
@@ -21,7 +21,7 @@ from approx.sparse.exact import Exact
 from approx.sparse.sink_window import SinkWindow
 from approx.sparse.sliding_window import SlidingWindow
 
-LISTED = 3  # reasons that a refusal names, of those that there are
+LISTED = 3  # reasons, or methods, that a refusal names of those that there are
 BLOCK = 32  # numbers that share a scale in llama.cpp
 Differences = list[str]
 
@@ -101,9 +101,8 @@ class Exporter:
         """
         layers = self._layers(plan)
         if reasons := self._reasons(layers):
-            more = f" (and {len(reasons) - LISTED} more)" if len(reasons) > LISTED else ""
             raise ValueError(
-                f"{self.name} cannot express this plan: {'; '.join(reasons[:LISTED])}{more}. "
+                f"{self.name} cannot express this plan: {_listed(reasons, '; ')}. "
                 f"{self._advice(plan)}"
             )
         methods = [method for [method] in layers]
@@ -154,11 +153,13 @@ class Exporter:
     def _reasons(self, layers: list[Counter[Method]]) -> list[str]:
         if kinds := self.counts.other_kinds:
             return [f"layers of the kind {', '.join(sorted(kinds))} keep a cache of their own"]
-        found = {}
-        for methods in layers:
-            for method in methods:
-                found[str(method)] = self._why_not(method)
-        reasons = [why for why in found.values() if why]
+        found = {str(method): self._why_not(method) for methods in layers for method in methods}
+        alike: dict[tuple[str, str], list[str]] = {}  # the words around a spec → specs
+        for spec, why in found.items():
+            before, named, after = why.partition(spec)
+            if why:
+                alike.setdefault((before, after), []).append(named)
+        reasons = [before + _listed(specs) + after for (before, after), specs in alike.items()]
         if self.by_layer:
             return reasons + [
                 f"layer {layer} has {len(methods)} methods, and a layer has one press"
@@ -175,7 +176,7 @@ class Exporter:
         except ValueError as error:
             return f"There is no nearest plan: {error}"
         methods = Counter(map(str, found.heads.values())).most_common()
-        used = ", ".join(f"{spec} for {heads} heads" for spec, heads in methods[:LISTED])
+        used = _listed([f"{spec} for {heads} heads" for spec, heads in methods])
         return f"The nearest plan that it can express has {used}: --nearest exports that one"
 
     def _most(self, methods: Mapping[Method, int]) -> Method | None:
@@ -192,6 +193,11 @@ class Exporter:
         except ValueError as error:
             return str(error)
         return ""
+
+
+def _listed(some: Sequence[str], between: str = ", ") -> str:
+    more = len(some) - LISTED
+    return between.join(some[:LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 class Kvpress(Exporter):
