@@ -148,12 +148,6 @@ def generate(
     ImportError, ValueError
         As for `attach`; or the prompt has fewer than 2 tokens, or too many for the model, or the
         tokenizer has no chat template.
-
-    Notes
-    -----
-    In the setting ``rows`` the methods compute all positions of the prompt at once, as in
-    `substitute`, and the caches are filled with it. In the setting ``prompt`` its rows are exact.
-    Then each token is computed from the caches alone.
     """
     checks.integer("tokens", tokens, least=1)
     checks.integer("seed", seed, least=0)

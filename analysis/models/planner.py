@@ -17,7 +17,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from analysis.costs.allocation import HEAD, Allocation, allocate, cheapest, single, undominated
-from analysis.costs.budget import LENGTHS, MEMORY
+from analysis.costs.budget import LENGTHS, MEMORY, cost
 from analysis.costs.candidates import rivals
 from analysis.models import checkpoints
 from analysis.models.checkpoints import Place
@@ -39,7 +39,7 @@ from analysis.runs import engines
 from analysis.runs.store import Store
 from analysis.sentences import one_line
 from approx import Method, checks, parse
-from approx.method.prices import CURRENCIES, Shape, price_at
+from approx.method.prices import CURRENCIES, Shape
 
 FRONTIER = (0.25, 0.5, 1.0, 2.0, 4.0)  # shares of the budget at which plans are measured as well
 ROUNDS = 4  # rounds for a target: the first, and three corrections
@@ -167,6 +167,7 @@ def plan(
     texts = [text] if isinstance(text, str | os.PathLike) else list(text)
     if (budget is None) == (kl is None):
         raise ValueError("a plan is made for a budget or for a KL: give one of them")
+    checks.one_of("currency", currency, CURRENCIES)
     checks.integer("in_place", in_place, least=0)
     if needle:
         checks.positive("needle", needle)
@@ -183,12 +184,13 @@ def plan(
     shortest = min(map(len, tokens))  # sizes and prices follow from the length
     passages = [Passage(model, ids[:shortest], skip=SKIP, seed=seed, jobs=jobs) for ids in tokens]
     chosen_on, at = passages[: len(texts)], passages[0 if held_out is None else -1]
-    about = _price_of_exact(at, currency) / max(SHARES) if budget is None else budget
+    most = cost(parse(EXACT), at.shapes[0], currency) / max(SHARES)
+    about = most if budget is None else budget
     since, kept = None, None
     if start is not None and earlier is not None:
         kept = Path(start).with_name(f"{Path(start).name}.heads")
         if earlier.facts.get("currency") == currency:
-            since = earlier.facts.get("budget", _price_of_exact(at, currency) / max(SHARES))
+            since = earlier.facts.get("budget", most)
     done = Store(finished, kept)
     with engines.client(scheduler, at.jobs) as scheduler:  # one cluster for all
         facts = [
@@ -477,12 +479,6 @@ def aimed(
         aim *= max(target / max(kl, target / STEP), 1 / STEP)
     best = min(range(len(found)), key=lambda i: (max(found[i], target), choices[i].price))
     return choices[best], rounds
-
-
-def _price_of_exact(passage: Passage, currency: str) -> float:
-    checks.one_of("currency", currency, CURRENCIES)
-    price = price_at(parse(EXACT), passage.shapes[0])
-    return float(getattr(price, currency))
 
 
 @dataclass(frozen=True, eq=False)

@@ -193,11 +193,10 @@ def usual(passage: Passage, budget: float, currency: str = "bytes_read") -> list
     Those that fit at no size are left out.
     """
     more = AFTER_PROMPT if passage.prompt else ()
-    known: list[Method] = []
-    for method in (*rivals(), *(parse(spec) for spec in (*METHODS, *MORE, *more))):
-        sized = method.within(budget, currency=currency, **passage.shapes[0].given)
-        known += [method if not method.is_template else sized]  # type: ignore[list-item]
-    return list(dict.fromkeys(method for method in known if method is not None))
+    every = (*rivals(), *(parse(spec) for spec in (*METHODS, *MORE, *more)))
+    given = {"currency": currency, **passage.shapes[0].given}
+    sized = (one.within(budget, **given) if one.is_template else one for one in every)
+    return list(dict.fromkeys(one for one in sized if one is not None))
 
 
 def heads_of_plan(passage: Passage, plan: Plan) -> Replacements:

@@ -13,8 +13,10 @@ from typing import Any
 
 from analysis.costs.candidates import NEEDS, rivals
 from approx import ALIASES, METHODS, Mask, Method, parse
+from approx.checks import required
 from approx.method import name_hints
 from approx.method.evaluation import obstacle
+from approx.method.filling import resized
 from approx.method.prices import Shape, price_at
 from approx.method.tags import AUTOREGRESSIVE, INVARIANCES, ORACLE, READS_VALUES, ROW_LOCAL
 from approx.projections import PROJECTIONS
@@ -151,13 +153,12 @@ def running() -> list[dict[str, Any]]:
 
 def _sized(one: Method, shape: Shape) -> Method | None:
     """Return a method with 32 keys, or filled to the bytes that they have; None if none fits."""
-    size = one.sized_by
-    if one.is_template and size is not None and size.counts == "entries":
-        one = dataclasses.replace(one, **{size.field: max(KEYS, size.least)})  # type: ignore[type-var]
-    elif one.is_template and size is not None:
-        budget = 2 * KEYS * (shape.d + shape.c)
-        return one.within(budget, currency="bytes_read", **shape.given)
-    return None if one.is_template else one
+    if not one.is_template:
+        return one
+    size = required(one.sized_by)
+    if size.counts == "entries":
+        return resized(one, max(KEYS, size.least))
+    return one.within(2 * KEYS * (shape.d + shape.c), currency="bytes_read", **shape.given)
 
 
 def _running_text(rows: list[dict[str, Any]]) -> str:

@@ -275,6 +275,8 @@ def test_table_has_every_number_and_its_summary_a_row_a_run(folder):
     tv = found[(found.metric == "own_attention_tv") & (found.method == "mine")]
     assert tv[["layer", "head"]].to_numpy().tolist() == [[1, 2]]
     assert rows.own_attention_tv["mine"] == tv.value.iloc[0]
+    last = found[(found.metric == "residual_relative_error") & (found.layer == 2)]
+    assert rows.residual_relative_error.tolist() == last.value.tolist()  # behind the last layer
 
 
 @with_torch

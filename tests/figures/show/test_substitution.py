@@ -58,14 +58,6 @@ def made_up(prompt=0):
     return table.with_currency(table.frame(rows), "bytes_read")
 
 
-def test_summary_has_a_row_a_run_in_order():
-    rows = by_run(made_up())
-    assert rows.method.tolist() == list(RUNS)
-    assert rows.kl_stderr.tolist() == [0.1, 0.1, 0.001, 0.1, 0.02, math.inf]
-    assert rows.own_attention_tv.tolist() == pytest.approx([0.1] * 6)
-    assert rows.residual_relative_error.tolist() == [0.3] * 6  # behind the last layer
-
-
 def test_text_has_the_line_that_nothing_cheaper_beats_and_what_to_deploy():
     said = substitution._text(made_up(), "t.txt")
     lines = [line.split() for line in said.splitlines()]
