@@ -13,7 +13,6 @@ from typing import Any
 
 from analysis.costs.candidates import NEEDS, rivals
 from approx import ALIASES, METHODS, Mask, Method, parse
-from approx.checks import required
 from approx.method import name_hints
 from approx.method.evaluation import obstacle
 from approx.method.filling import resized
@@ -153,9 +152,9 @@ def running() -> list[dict[str, Any]]:
 
 def _sized(one: Method, shape: Shape) -> Method | None:
     """Return a method with 32 keys, or filled to the bytes that they have; None if none fits."""
-    if not one.is_template:
-        return one
-    size = required(one.sized_by)
+    size = one.sized_by
+    if size is None or not one.is_template:
+        return None if one.is_template else one
     if size.counts == "entries":
         return resized(one, max(KEYS, size.least))
     return one.within(2 * KEYS * (shape.d + shape.c), currency="bytes_read", **shape.given)
