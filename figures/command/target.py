@@ -98,7 +98,7 @@ def _text(table: pd.DataFrame) -> str:
     parts += [
         paragraphs(_legend(best, heads)),
         section(tr("To paste:"), pasted if len(used) <= MOST_SPECS else []),
-        section(tr("Not measured:"), left_out(heads)),
+        section(tr("Not measured:"), left_out(heads.left_out)),
     ]
     return "\n\n".join(filter(None, parts))
 

@@ -1,11 +1,12 @@
 """The table of `analysis.advice.diagnose` as text and as a map of layers × heads."""
 
 import dataclasses
+import itertools
 import math
 import re
 import string
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,8 +88,8 @@ def plan(dry: DryRun) -> str:
         count=len(dry.methods), heads=dry.heads, seconds=dry.seconds,
     )  # fmt: skip
     parts = [first, *(line for spec in dry.methods for line in indented(spec))]
-    absent = [line for one in dry.left_out for line in indented(_said(one))]
-    return "\n".join(filter(None, [*parts, section(tr("Not measured:"), absent)]))
+    absent = section(tr("Not measured:"), left_out([dry.left_out]))
+    return "\n".join(filter(None, [*parts, absent]))
 
 
 def text(table: pd.DataFrame) -> str:
@@ -109,7 +110,7 @@ def text(table: pd.DataFrame) -> str:
     parts += [
         paragraphs(_legend(table, advised)), "\n".join(_others(heads, advised, names)),
         section(tr("To paste:"), _specs(advised)),
-        section(tr("Not measured:"), left_out(heads)),
+        section(tr("Not measured:"), left_out(heads.left_out)),
         section(tr("Warnings (number of heads):"), _warnings(table, names)),
     ]  # fmt: skip
     return "\n\n".join(filter(None, parts))
@@ -332,12 +333,18 @@ def _specs(advised: list[Advice]) -> list[str]:
     ]
 
 
-def left_out(heads: pd.DataFrame) -> list[str]:
-    """Return why methods were not measured, each reason once."""
-    said: dict[str, None] = {}
-    for sentences in heads.left_out:
-        said |= dict.fromkeys(map(_said, sentences))
-    return [line for one in said for line in indented(one)]
+def left_out(heads: Iterable[Sequence[Sentence]]) -> list[str]:
+    """Return why methods were not measured, each reason once with its methods."""
+    reasons: dict[tuple[Any, ...], dict[str, None]] = {}
+    for one in itertools.chain.from_iterable(heads):
+        known = tuple(item for item in one.values.items() if item[0] != "spec")
+        specs = reasons.setdefault((one.message, known), {})
+        specs[one.values["spec"]] = None
+    lines = []
+    for (message, known), specs in reasons.items():
+        names = dict.fromkeys(map(looks.label, specs) if len(specs) > 1 else specs)
+        lines += indented(tr(message, spec=tr(", ").join(names), **dict(known)))
+    return lines
 
 
 def _head(row: Any, one: Advice, names: dict[str, str]) -> tuple[str, ...]:
