@@ -27,19 +27,7 @@ def text(plan: Plan) -> str:
     facts = plan.facts
     names = method_counts(plan).most_common()
     kinds = [tr("{count} heads: {name}", count=n, name=name) for name, n in names]
-    sentence = tr(
-        "The plan costs {price} on average, {share:.1%} of exact attention. On {text} the model "
-        "moves by a KL of {kl} (predicted: {predicted:.3g}), keeps its first choice at "
-        "{same:.0%} of the positions, and its perplexity on tokens {first}…{last} goes from "
-        "{before:.4g} to {after}.",
-        price=amount_text(facts["price"], facts["currency"]),
-        share=facts["price"] / facts["exact_price"],
-        text=facts["measured_on"], kl=or_infinity(facts["kl"], ".3g"),
-        predicted=facts["predicted_kl"], same=facts["same_top_1"],
-        first=SKIP + 2, last=facts["tokens"],
-        before=facts["exact_perplexity"], after=or_infinity(facts["perplexity"], ".4g"),
-    )  # fmt: skip
-    lines = [sentence, *_target(plan.facts)]
+    lines = [effect(plan), *_target(plan.facts)]
     if fact := facts.get("needle"):
         lines.append(
             tr(
@@ -61,6 +49,21 @@ def text(plan: Plan) -> str:
     return "\n\n".join(
         [first, lines_of(table_of_choices(plan)), "\n".join(kinds), paragraphs(lines)]
     )
+
+
+def effect(plan: Plan) -> str:
+    """Return the price of a plan, and what becomes of the model."""
+    facts = plan.facts
+    return tr(
+        "The plan costs {price} on average, {share:.1%} of exact attention. On {text} the model "
+        "moves by a KL of {kl}, keeps its first choice at {same:.0%} of the positions, and its "
+        "perplexity on tokens {first}…{last} goes from {before:.4g} to {after}.",
+        price=amount_text(facts["price"], facts["currency"]),
+        share=facts["price"] / facts["exact_price"], text=facts["measured_on"],
+        kl=or_infinity(facts["kl"], ".3g"), same=facts["same_top_1"],
+        first=SKIP + 2, last=facts["tokens"],
+        before=facts["exact_perplexity"], after=or_infinity(facts["perplexity"], ".4g"),
+    )  # fmt: skip
 
 
 def lines_of(shown: pd.DataFrame) -> str:
@@ -153,7 +156,7 @@ def legend(plan: Plan) -> list[str]:
 
 def sizes(plan: Plan) -> str:
     """Return the sizes of a plan by a rule, layer by layer, and what becomes of the model."""
-    facts, by_layer = plan.facts, dict[int, list[int]]()
+    by_layer = dict[int, list[int]]()
     for (layer, _), method in sorted(plan.heads.items()):
         by_layer.setdefault(layer, []).append(getattr(method, required(method.sized_by).field))
     rows = [
@@ -162,17 +165,8 @@ def sizes(plan: Plan) -> str:
     ]
     head = (tr("layer"), tr("fewest keys"), tr("mean of keys"), tr("most keys"))
     name = looks.label(str(next(iter(plan.heads.values()))))
-    sentence = tr(
-        "With {method} in every head, a group of heads costs {price}, {share:.1%} of exact "
-        "attention. On {text} the KL(model ‖ replaced) is {kl} per token, the likeliest next "
-        "token stays at {same:.0%} of the positions, and the perplexity goes from {before:.4g} to "
-        "{after}.",
-        method=name, price=amount_text(facts["price"], facts["currency"]),
-        share=facts["price"] / facts["exact_price"], text=facts["measured_on"],
-        kl=or_infinity(facts["kl"], ".3g"), same=facts["same_top_1"],
-        before=facts["exact_perplexity"], after=or_infinity(facts["perplexity"], ".4g"),
-    )  # fmt: skip
-    return "\n\n".join([aligned([head, *rows]), paragraphs([sentence])])
+    said = tr("{method} in every head, and how many keys it keeps:", method=name)
+    return "\n\n".join([said, aligned([head, *rows]), paragraphs([effect(plan)])])
 
 
 def nothing_to_approximate(plan: Plan) -> str:

@@ -92,7 +92,7 @@ def test_a_rule_spends_its_budget_and_no_more(tmp_path):
         said = plans.sizes(plan)
         assert "heavy hitters (H2O) in every head" in " ".join(said.split())
         with speaking("zh"):
-            assert "每组头" in plans.sizes(plan)
+            assert "所有头都用" in plans.sizes(plan)
     uniform = asked["method"].within(900.0, **shape.given, currency="bytes_read")
     assert set(map(str, made["uniform"].heads.values())) == {str(uniform)}
     layers = [made["pyramid"].heads[i, 0].k for i in range(4)]
