@@ -283,21 +283,6 @@ def test_what_a_group_holds_is_its_price(spec):
         assert not cache.asks or read == price.reads
 
 
-def test_keys_and_values_of_few_bits_take_few_bytes():
-    """4 bits are a quarter of 16 bits, with two scales for each group of 32 and the last keys."""
-    shape = {"n": 4096, "l": 4096, "d": 64, "mask": "causal", "group": 3}
-    for bits in (2, 3, 4, 8):
-        method = parse(
-            f"rounded_values(quantised(bits={bits}, by='channel', group=32), bits={bits})"
-        )
-        price, exact = method.price(**shape), parse("exact()").price(**shape)
-        coded, groups = 4096 - 31, -(-(4096 - 31) // 32)
-        keys = coded * 64 * bits / 8 + 2 * 64 * groups * 2 + 31 * 64 * 2
-        values = 4096 * (64 * bits / 8 + 2 * 2)
-        assert price.bytes == price.bytes_read == keys + values
-        assert bits / 16 < price.bytes / exact.bytes < (bits + 1) / 16
-
-
 # What is refused
 
 

@@ -1,4 +1,4 @@
-"""Hierarchical estimates: what they take, how near they are, and what decoding keeps."""
+"""Hierarchical estimates: what they take, and how near they are."""
 
 import math
 
@@ -156,7 +156,7 @@ def test_blocks_of_few_different_keys_are_exact(basis, scale):
     np.testing.assert_allclose(A.attend(V), out, rtol=0, atol=rounding * np.abs(V).max())
 
 
-# Products, extreme logits, decoding
+# Products, extreme logits
 
 
 @each(
@@ -188,32 +188,6 @@ def test_products_and_entries_agree_where_exp_overflows(basis, mask):
     np.testing.assert_allclose(
         shifted.block(slice(None), slice(None), log), expected, rtol=1e-10, atol=1e-300
     )
-
-
-@each("basis, sinks", [(b, s) for b in RUNNABLE for s in (0, 2)])
-def test_decoding_token_by_token_is_prefill(basis, sinks):
-    n, leaf, rank = 77, 4, 2
-    Q, K, V = points(n, n)
-    method = parse(f"hierarchical(rank={rank}, leaf={leaf}, basis='{basis}', sinks={sinks})")
-    A = method.approximate(Q, K, mask="causal")
-    prefill, sums = A.attend(V), A @ np.ones(n)
-    assert (sums > 0).all()
-    states, d, c = method.cache(d=3, c=3), 3, 3
-    width = {"mean": 2 * d, "pivots": d}[basis] + c + 1
-    dearest = 0
-    for i in range(n):
-        states.append(K[i], V[i])
-        terms = np.abs(A.block(slice(i, i + 1))).sum() / sums[i] * np.abs(V).max()
-        assert np.abs(states.attend(Q[i]) - prefill[i]).max() <= 1e3 * EPS * terms
-        seen = i + 1
-        levels = max(math.ceil(math.log2(max((seen - sinks) / leaf, 1))), 0)
-        assert len(states.states) <= levels
-        most = levels * rank * width + (leaf + sinks) * (d + c)
-        assert states.reads <= most
-        near = len(states.first) + len(states.own)
-        assert sum(x.size for x in states.arrays()[: 2 * near]) == near * (d + c)
-        dearest = max(dearest, states.reads)
-        assert dearest == method.price(n=seen, l=seen, d=d, mask="causal").reads
 
 
 def test_a_block_has_at_most_one_term_a_key():

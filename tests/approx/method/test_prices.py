@@ -122,17 +122,13 @@ def test_what_is_stored_is_the_price(spec):
 
 
 HELD = {  # numbers that a cache holds: k keys, or all keys and what is kept of each
-    "pages(k=4, size=2)": lambda l, d: 2 * l * d + 2 * d * math.ceil(l / 2),
-    "pages(k=4, size=2, by='mean')": lambda l, d: 2 * l * d + d * math.ceil(l / 2),
     "pages(k=4, size=2, by='mass')": lambda l, d: 2 * l * d,
     "smyrf(size=2, rounds=3)": lambda l, d: 2 * l * d + 3 * (l + d + 2),
     "sorted_lsh(size=2)": lambda l, d: 2 * l * d + l + 7 * d,
     "reformer(size=2, rounds=3)": lambda l, d: 2 * l * d + 3 * (l + d * round(l / 4)),
     "projected_top_k(k=2, r=1)": lambda l, d: 2 * l * d + l + d,
-    "projected_top_k(k=2, r=1, by='channels')": lambda l, d: 2 * l * d,
     "channels(r=1)": lambda l, d: 2 * l * d,
     "columns(k=4)": lambda l, d: 4 * 2 * d,
-    "columns(k=4, by='h2o')": lambda l, d: 4 * (2 * d + 1),
     "columns(k=4, by='key_norm', block=2)": lambda l, d: 4 * (2 * d + 1),
     "columns(k=4, by='key_diff', block=2)": lambda l, d: 4 * 2 * d,
     "columns(k=4, by='snapkv', window=2, block=2)": lambda l, d: 4 * 2 * d + 2 * d,
@@ -142,7 +138,6 @@ HELD = {  # numbers that a cache holds: k keys, or all keys and what is kept of 
     "sampled(sink_window(k=2), k=3)": lambda l, d: 2 * l * d,
     "top_k(k=4)": lambda l, d: 2 * l * d,
     "strided(k=4)": lambda l, d: 2 * l * d,
-    "sink_window(k=4)": lambda l, d: 4 * 2 * d,
     "scatterbrain(positive(m=2), random(k=2))": lambda l, d: 2 * l * d + 2 * (d + 1) + 2 * d,
     "scatterbrain(one(), pages(k=4, size=2))": lambda l, d: 2 * l * d + 2 * d * 10 + d + 1,
     "guarded(sink_window(k=2), size=5, bits=0)": lambda l, d: 2 * l * d + 2 * d * 4,

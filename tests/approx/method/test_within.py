@@ -164,11 +164,6 @@ def test_a_template_says_what_is_missing(name):
     assert template(name).price(**SHAPE) is None
 
 
-@pytest.mark.parametrize("spec", ["scatterbrain(positive, top_k(k=1))", EMPTY_SCATTERBRAIN])
-def test_a_template_inside_another_method(spec):
-    refuses("is a template", parse(spec).approximate, np.ones((4, 2)), np.ones((4, 2)))
-
-
 @pytest.mark.parametrize("spec", [
     *METHODS,
     *ALIASES,

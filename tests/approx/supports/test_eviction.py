@@ -52,14 +52,6 @@ def twin(Q, K, mask, method):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("pooling", "pooled"), [("max", [2, 3, 3]), ("average", [1, 2, 5 / 3])])
-def test_scores_are_pooled_over_free_keys_alone(pooling, pooled):
-    """Of weights 1/10, 2/10, 3/10, 4/10 the last is of a key that is kept anyway."""
-    free = np.array([True, True, True, False])
-    found = eviction_scores.SnapKV(1, 3, pooling).pooled(np.log([[1.0, 2.0, 3.0, 4.0]]), free)
-    np.testing.assert_allclose(found[free], np.array(pooled) / 10, rtol=1e-14)
-
-
 @pytest.mark.kernel
 @pytest.mark.parametrize(
     ("by", "evicts"),
@@ -101,25 +93,6 @@ def test_without_queries_the_scores_of_queries_keep_the_last_keys():
         np.testing.assert_array_equal(support(found), want)
 
 
-def test_snapkv_on_a_head_is_what_its_authors_keep():
-    """Their steps for the last `window` queries of a causal head: the keys before these, pooled."""
-    x = next(inputs.sample("smollm2").heads()).first(200)
-    window, k, kernel = 16, 48, 7
-    for pooling, reduce in (("average", np.mean), ("max", np.max)):
-        method = Columns(k, "snapkv", 0, window, None, window, kernel, pooling)
-        on = support(method.approximate(x.Q, x.K, mask="causal"))
-        logits = x.Q[-window:] @ x.K.T
-        logits[:, -window:][~np.tri(window, dtype=bool)] = -np.inf
-        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        sums = np.pad(weights[:, :-window].sum(axis=0), kernel // 2)
-        pooled = np.array([reduce(sums[j : j + kernel]) for j in range(200 - window)])
-        assert on[-1, -window:].all()
-        # a maximum is that of several keys, any of which may be kept
-        kept = np.sort(pooled[on[-1, :-window]])
-        np.testing.assert_allclose(kept, np.sort(pooled)[-(k - window) :], rtol=1e-12)
-
-
 # Scores
 
 
@@ -139,16 +112,6 @@ def test_the_expected_score_is_the_mean_over_gaussian_queries():
     assert np.abs(z).max() < 5
     low = np.exp(K @ mean)  # without the covariance it is another number
     assert np.abs((found / low - 1) / np.sqrt(np.expm1(spread) / draws)).max() > 20
-
-
-def test_a_gaussian_that_is_fitted_in_parts_is_that_of_the_whole():
-    x = np.random.default_rng(2).standard_normal((30, 3)) + 5
-    fit = eviction_scores.RunningCovariance(3)
-    for part in np.split(x, [1, 1, 7, 20]):
-        fit.add(part)
-    # means of 30 numbers near 5, squares of numbers near 1
-    np.testing.assert_allclose(fit.mean, x.mean(axis=0), rtol=1e-13)
-    np.testing.assert_allclose(fit.covariance, np.cov(x.T, bias=True), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("score", [x for x in SCORES.values() if x.keys_alone])
