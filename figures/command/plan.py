@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _sized(arguments: argparse.Namespace) -> Plan:
     """Return a plan with sizes by a rule, for one method and one text."""
-    methods = options.methods(arguments) or []
+    methods = [parse(spec) for spec in arguments.method or ()]
     if len(methods) != 1 or len(arguments.text) != 1:
         raise ValueError("--sizes needs one --method and one TEXT: give a template such as h2o")
     how = options.keywords(

@@ -1,5 +1,6 @@
 """Sizes by a rule: PyramidKV's line, AdaKV's threshold, and plans within a budget."""
 
+import argparse
 import math
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from analysis.models.plan import Plan, misfits
 from analysis.models.size_rules import RULES, adaptive, attention, pyramid, sized_plan, whole_sizes
 from approx import Mask, parse
 from approx.method.prices import Shape, price_at
+from figures.command import plan as command
 from figures.show import plans
 from figures.words.translation import speaking
 
@@ -67,6 +69,14 @@ def test_attention_is_snapkvs_score_in_the_mean_of_a_group():
             pooled = [got[max(j - 2, 0) : j + 3].sum() / 5 for j in range(40)]
             want += [x if 2 <= j < 35 else 0 for j, x in enumerate(pooled)]
         np.testing.assert_allclose(found[group], want / 2, rtol=1e-12)
+
+
+def test_the_command_sizes_its_one_method_and_none_beside_it(monkeypatch):
+    parser = argparse.ArgumentParser()
+    command.add(parser)
+    asked = ["model", "text", "--sizes", "ada", "--method", "h2o", "--budget", "900"]
+    monkeypatch.setattr(command, "sized_plan", lambda *_, **named: named["method"])
+    assert command._sized(parser.parse_args(asked)) == parse("h2o")
 
 
 @with_torch
