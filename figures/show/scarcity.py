@@ -30,6 +30,11 @@ NONE = {
                   "bytes for a group of heads."),
 }  # fmt: skip
 
+MODERATE = 0.1  # above this an error is too large for many uses
+MORE = mark(
+    "For a {error} of at most {most}, read more: {name} reads {share:.0%} of what exact attention "
+    "does, holds {held:.0%}, and has {value}."
+)
 NEITHER = mark(
     "If neither is scarce: {name}. It reads {share:.0%} of what exact attention reads, and no "
     "measured choice that reads less has a {error} of at most {most}; its own is {value}."
@@ -52,6 +57,8 @@ def of_heads() -> str:
 def sentences(table: pd.DataFrame, limit: float, error: str = "kl") -> list[str]:
     """Return what to use if bandwidth is scarce, if memory is, and if neither is.
 
+    Before the last stands what has a moderate error, if nothing within the limit has.
+
     Parameters
     ----------
     table : DataFrame
@@ -67,10 +74,13 @@ def sentences(table: pd.DataFrame, limit: float, error: str = "kl") -> list[str]
         fits = [row for row in rows if row[scarce] <= limit * (1 + 1e-9)]
         best = min(fits, key=lambda row: row[error], default=None)
         said.append(_of(sentence if best else NONE[scarce], best, error, limit=limit))
-    exact, most = max(row["bytes_read"] for row in rows), NEGLIGIBLE[error]
-    cheap = [row for row in rows if row[error] <= most and row["bytes_read"] < exact]
-    best = min(cheap, key=lambda row: row["bytes_read"], default=None)
-    share = best["bytes_read"] / exact if best else 1.0
+    *cheap, exact = sorted(rows, key=lambda row: row["bytes_read"])
+    most = NEGLIGIBLE[error]
+    best, more = (next((x for x in cheap if x[error] <= y), None) for y in (most, MODERATE))
+    if more and more is not best and more["bytes_read"] > limit * (1 + 1e-9):
+        share, held = (more[x] / exact[x] for x in LEAST)
+        said.append(_of(MORE, more, error, share=share, held=held, most=MODERATE))
+    share = best["bytes_read"] / exact["bytes_read"] if best else 1.0
     return [*said, _of(NEITHER if best else EXACT, best, error, share=share, most=most)]
 
 

@@ -86,12 +86,13 @@ def test_sentences_before_the_run_and_after_it():
     said = model_page.beforehand(SimpleNamespace(model=tiny, settings={"tokens": 400}))
     assert "tiny: 30 layers of 9 heads; 400 tokens to choose on, 400 to measure on." in said
     said = [one.replace("\N{NO-BREAK SPACE}", " ") for one in model_page.answers(made_up())]
-    bandwidth, memory, neither, asked, alone, together, after, single = said
+    bandwidth, memory, more, neither, asked, alone, together, after, single = said
     assert bandwidth.startswith("If bandwidth is scarce: the plan at 4,000. Of the measured")
     assert "at most 8,000 bytes for a group" in memory
+    assert more.startswith("For a KL of at most 0.1, read more: the plan at")
     assert neither.startswith("If neither is scarce: exact attention. No cheaper measured choice")
     plain = model_page.answers(made_up(diagnosed=False))
-    assert len(plain) == 7
+    assert len(plain) == 8
     assert not any("Each head alone" in one for one in plain)
     assert "4 attention heads of a*b? The budget is 4096 numbers read per new query" in asked
     assert "and group of 2 heads on average" in asked
@@ -113,7 +114,7 @@ def test_a_plan_that_loses_ties_or_pays_for_everything_is_said_to():
     assert "does better, so use it" in model_page.answers(infinite)[-1]
     found = made_up()
     found.plan.facts["budget"] = 25600.0
-    alone = model_page.answers(found)[4]
+    alone = model_page.answers(found)[5]
     assert "pays for exact attention in every head, which costs 25600 numbers read" in alone
 
 

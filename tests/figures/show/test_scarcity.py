@@ -38,6 +38,15 @@ def test_each_sentence_names_the_least_error_of_what_fits():
     assert "neither is scarce: 2 bits" in sentences(made_up(**{"2 bits": 0.01}), 8192.0)[-1]
 
 
+def test_a_moderate_error_is_named_with_its_price_if_nothing_cheap_has_it():
+    said = sentences(made_up(**{"2 bits": 0.09}), 8192.0)
+    assert len(said) == 4
+    assert said[2].startswith("For a KL of at most 0.1, read more: 2 bits reads 14% of what")
+    assert "holds 14%, and has 0.09." in said[2]
+    assert len(sentences(made_up(), 8192.0)) == 3  # it is what has a negligible error
+    assert len(sentences(made_up(SparQ=0.1, **{"2 bits": 0.09}), 8192.0)) == 3  # SparQ has it
+
+
 def test_what_does_not_fit_or_is_not_measured_is_not_named():
     said = sentences(made_up(plan=math.nan), 8192.0)
     assert "scarce: SparQ" in said[0]
