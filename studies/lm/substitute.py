@@ -21,6 +21,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.costs import candidates
+from analysis.costs.allocation import undominated
 from analysis.costs.budget import price_of_keys
 from analysis.models import substitute
 from analysis.models.checkpoints import Place, digest
@@ -179,7 +180,7 @@ def markdown(found: dict[str, Any]) -> str:
 
 
 def _lines(rows: pd.DataFrame) -> Iterator[list[str]]:
-    best = set(substitution.best_rows(rows).method)
+    best = set(undominated(substitution.runnable(rows)).method)
     for row in rows.sort_values("bytes_read", kind="stable").itertuples():
         spec = f"`{row.method}`"
         yield [
