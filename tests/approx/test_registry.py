@@ -98,9 +98,7 @@ def test_what_a_spec_may_look_like():
     assert parse("scatterbrain(positive, top_k)").low_rank == METHODS["positive"]()
 
 
-@pytest.mark.parametrize("number", [np.int64(3), np.int8(3), np.uint16(3)])
-def test_numpy_numbers_are_written_as_numbers(number):
-    assert str(METHODS["positive"](m=number)) == "positive(m=3)"
+def test_a_number_of_numpy_is_written_as_a_number():
     scatterbrain = METHODS["scatterbrain"](share=np.float64(0.25))
     assert str(scatterbrain) == "scatterbrain(share=0.25)"
     assert_round_trip(scatterbrain)

@@ -82,6 +82,7 @@ def test_full_causal_and_window():
     assert masks.as_mask(window, 2, 3) is window
 
 
+@pytest.mark.kernel
 @given(mask=intervals(), data=st.data())
 def test_what_is_seen(mask, data):
     n, l = mask.shape
@@ -226,14 +227,3 @@ def test_queries_that_are_taken_keep_their_positions():
         np.testing.assert_array_equal(alone.to_dense(), whole[picked])
     for places, match in (([1, 2, 3], "one entry per query"), ([0, 60, 1, 2], "must lie in")):
         refuses(match, Mask, part.first, part.stop, 60, places=places)
-
-
-@pytest.mark.kernel
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_what_is_not_seen_is_filled(dtype):
-    x = np.arange(20, dtype=dtype).reshape(4, 5)
-    want = x.copy()
-    first, stop = np.array([0, 2, 5, 0]), np.array([5, 4, 5, 0])
-    want[1, [0, 1, 4]], want[2], want[3] = -1, -2, -3
-    masks._fill(x, first, stop, np.array([7, -1, -2, -3], dtype))
-    np.testing.assert_array_equal(x, want)
