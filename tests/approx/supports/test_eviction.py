@@ -84,15 +84,6 @@ def test_a_longer_text_by_its_definition(by):
 # What eviction means
 
 
-def test_without_queries_the_scores_of_queries_keep_the_last_keys():
-    rng = np.random.default_rng(0)
-    Q, K = rng.standard_normal((1, 3)), rng.standard_normal((20, 3))
-    want = support(parse("sink_window(k=6, sinks=2)").approximate(Q, K, mask="causal"))
-    for by in ("h2o", "tova", "output", "snapkv", "expected"):
-        found = Columns(6, by, sinks=2, block=1).approximate(Q, K, mask="causal", V=values(20))
-        np.testing.assert_array_equal(support(found), want)
-
-
 # Scores
 
 
