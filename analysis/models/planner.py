@@ -356,19 +356,20 @@ def beside(
 
     They are the method with the least predicted damage at each budget, and what people deploy
     (`analysis.costs.candidates.rivals`) but exact attention. A template has the size that the first
-    budget buys, or else the least size among the curves.
+    budget buys, or else the least larger one that is among the curves of all groups.
     """
 
     def filled(method: Method) -> Method | None:
         amounts = [share * budgets[0] for share in SHARES if share >= 1]
         sizes = (method.within(x, currency=currency, **shapes[0].given) for x in amounts)
-        return next(filter(None, sizes), None) if method.is_template else method
+        every = (size for size in sizes if str(size) in whole)
+        return next(every, None) if method.is_template else method
 
+    groups = found.groupby("method").size()
+    whole = set(groups[groups == groups[EXACT]].index)
     best = [single(found, budget) for budget in budgets]
     specs = [str(x.chosen.method.iloc[0]) for x in best if x is not None]
     specs += [str(filled(method)) for method in rivals()]
-    groups = found.groupby("method").size()
-    whole = groups[groups == groups[EXACT]].index
     return {
         spec: Allocation(
             chosen := found[found.method == spec],

@@ -134,6 +134,17 @@ def test_a_run_that_was_asked_something_else_is_refused(tmp_path, changes, messa
         pipeline.beginning(Store(tmp_path / "sweep"), ASKED, NOW)
 
 
+def test_a_rival_has_the_least_size_that_every_group_has():
+    shapes = [Shape(200, 200, 8, 8, Mask.causal(200, 200))]
+    small, large = (f"columns(k={k}, by='h2o', recent=16)" for k in (22, 30))  # 3/2 and 2 × 512
+    rows = [(0, head, 1, x, 900.0, 0.5) for head in (0, 1) for x in (large, EXACT)]
+    rows.append((0, 0, 1, small, 700.0, 0.5))  # which screening left to one group
+    columns = ["layer", "head", "heads", "method", "price", "damage"]
+    found = beside(pd.DataFrame(rows, columns=columns), [512.0], "bytes_read", shapes)
+    assert large in found
+    assert small not in found
+
+
 def test_best_single_method_is_found_by_trying_all():
     rng = np.random.default_rng(0)
     prices = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 9.0}
