@@ -386,7 +386,7 @@ def names_of(specs: Sequence[str]) -> dict[str, str]:
                 for name, value in own.items()
                 if any(fields.get(name) != value for fields in others)
             ]
-            named[spec] = ", ".join([label, *apart]) if apart or not others else spec
+            named[spec] = tr(", ").join([label, *apart]) if apart or not others else spec
     return named
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 LANGUAGES = ("en", "zh")
 _CATALOGUES = {"zh": "zh_CN*.po"}  # of figures and report; of the claims
 _spoken: ContextVar[str] = ContextVar("spoken", default="en")
-_TOUCHING = re.compile(r"(?<=[0-9])(?=[\u4e00-\u9fff])|(?<=[\u4e00-\u9fff])(?=[0-9])")
+_TOUCHING = re.compile(r"(?<=[0-9A-Za-z])(?=[\u4e00-\u9fff])|(?<=[\u4e00-\u9fff])(?=[0-9A-Za-z])")
 
 
 @contextlib.contextmanager
@@ -41,7 +41,7 @@ def tr(message: str, /, **values: object) -> str:
     """Return a message in the language in force, with its values; English where there is no other.
 
     A message with values is a format: what the numbers look like is the translation's too. A
-    space stands between a number and a Chinese character.
+    space stands between a letter or a digit and a Chinese character.
 
     Examples
     --------

@@ -217,7 +217,8 @@ def block(found: dict[str, Any]) -> str:
     )  # fmt: skip
     heads = [
         tr("every head by"), tr("bytes read"), tr("bytes held"),
-        *(f"KL, {setting}, {text.partition('.')[0]}" for text, setting in where), tr("same"),
+        *(tr(", ").join(["KL", setting, text.partition(".")[0]]) for text, setting in where),
+        tr("same"),
     ]  # fmt: skip
     order = rows[rows.setting == "prompt"].drop_duplicates("method").sort_values("bytes_read")
     lines = []
