@@ -235,17 +235,3 @@ def frontier(points: pd.DataFrame, currency: str) -> pd.DataFrame:
             least = tv
     found: pd.DataFrame = some.loc[kept]
     return found
-
-
-def nearest(points: pd.DataFrame, currency: str, share: float) -> pd.Series | None:
-    """Return the nearest that can be run at a share of what exact attention costs; None: nothing.
-
-    Parameters
-    ----------
-    points : DataFrame
-        The result of `medians`.
-    """
-    whole = points.set_index("asked")[currency]["exact()"]
-    on = frontier(points, currency)
-    on = on[on[currency] <= share * whole]
-    return on.iloc[-1] if len(on) else None

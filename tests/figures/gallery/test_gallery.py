@@ -48,11 +48,8 @@ def test_a_figure_is_that_of_its_table(name, tmp_path):
     speaks_chinese(name, table, spoken(name, table))
 
 
-ALONE = ("coupling_gain", "polynomial_rank")
-
-
 @pytest.mark.parametrize(
-    "name", ["sketches", *(pytest.param(name, marks=pytest.mark.slow) for name in ALONE)]
+    "name", ["sketches", pytest.param("polynomial_rank", marks=pytest.mark.slow)]
 )
 def test_the_same_seed_gives_the_same_table_on_two_processes(name, small):
     """Of what runs as a study of its own; sweeps have tests of their own."""

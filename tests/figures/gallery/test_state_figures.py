@@ -112,10 +112,6 @@ def test_the_front_is_what_nothing_cheaper_beats(currency):
     for price, tv in zip(runs[currency], runs.attention_tv):
         assert not any(price <= p and tv < e for p, e in kept)  # nothing cheaper is nearer
         assert any(p <= price and e <= TIE * tv for p, e in kept)  # or not by more than a tie
-    whole = at[currency]["exact()"]
-    least = [tv for price, tv in kept if price <= whole / 4]
-    assert frontier.nearest(points, currency, 1 / 4).attention_tv == min(least)
-    assert frontier.nearest(points, currency, 1e-9) is None
 
 
 def test_the_frontier_of_a_small_head_has_what_suits_it():

@@ -21,7 +21,6 @@ from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.positive import Positive
 from figures.gallery import (
     FIGURES,
-    coupling_gain,
     error_by_rank,
     performer_ratio,
 )
@@ -65,33 +64,6 @@ def test_ratio_is_the_closed_form_everywhere():
 def test_sines_and_cosines_win_below_the_published_angles(columns, angles):
     found = [performer_ratio.crossover(length, columns) for length in performer_ratio.SLICES]
     np.testing.assert_allclose(found, angles, atol=5.1e-4)  # three decimals
-
-
-# coupling_gain
-
-
-def ratios(coupling):
-    part = table("coupling_gain")
-    part = part[
-        (part.metric == "mse_ratio") & (part.method.map(coupling_gain._coupling) == coupling)
-    ]
-    return part.pivot(index="squared_sum", columns="d", values="value")
-
-
-def test_couplings_gain_as_theory_says():
-    simplex, orthogonal, bound = map(ratios, ("simplex", "orthogonal", "Theorem 2"))
-    assert (simplex <= orthogonal + 1e-9).all(axis=None)  # 24 nodes of quadrature: 1e-12 or so
-    assert (orthogonal <= bound + 1e-12).all(axis=None)
-    assert (bound <= 1 + 1e-12).all(axis=None)
-    for name in ("orthogonal", "simplex", "zero_mean"):
-        # relative covariances are ≥ −1 each, (b − 1) of them beside e^30
-        np.testing.assert_allclose(ratios(name).iloc[-1], 1.0, atol=64 * np.exp(-30.0) * 2)
-    # two blocks of d grow with d: their gain does not vanish
-    many = orthogonal.loc[coupling_gain.AT]
-    assert (many.sort_index().diff().dropna() < 0).all()
-    K = 1.4333294145603403
-    found = K**2 * coupling_gain.theorem_bound(4, 4, (1.91,))[0]
-    assert round(float(found), 3) == 2.760
 
 
 # log_variance
