@@ -6,6 +6,7 @@ and the visible keys. Capture, replaced heads and generation each give such a fu
 between versions of transformers is here.
 """
 
+import dataclasses
 import functools
 import inspect
 import weakref
@@ -102,9 +103,12 @@ class Call:
         known.append((self.mask, Seen.from_mask(self.mask, n, l)))
         return known[-1][1]
 
-    def output(self) -> Any:
-        """Return softmax(scaling q·k) v of every head for one text, (1, n, heads, c)."""
+    def output(self, first: int = 0) -> Any:
+        """Return softmax(scaling q·k) v of every head for one text, (1, n − first, heads, c)."""
         visible, causal, window = self.seen
+        if first:
+            last = dataclasses.replace(self, q=self.q[:, :, first:])
+            return last.under(None if visible is None else visible[first:])
         # a causal mask halves the work
         half = causal and not window and self.q.shape[2] == self.k.shape[2]
         return self.under(visible, causal=half)

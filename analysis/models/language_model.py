@@ -171,6 +171,7 @@ class LanguageModel:
         start: int = 0,
         state: Any = None,
         watch: Callable[[int, Any], None] | None = None,
+        first: int = 0,
     ) -> Any:
         """Return the states after the last layer, a tensor (1, n, width), before the last norm.
 
@@ -188,6 +189,8 @@ class LanguageModel:
         watch : callable, optional
             Called as ``watch(layer, state)`` with the state that enters each layer and, under the
             number `layers`, with the state after the last layer.
+        first : int
+            The position of the first token, if ``ids`` and ``state`` are the end of a text.
 
         Raises
         ------
@@ -245,8 +248,11 @@ class LanguageModel:
                 stack.enter_context(Hook(self.model, attend, first=start))
             stack.enter_context(self._skipping(start, state))
             takes = inspect.signature(self.model.forward).parameters
-            fewer = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
-            self.model(input_ids=torch.as_tensor(ids, device=self.model.device)[None], **fewer)
+            tokens = torch.as_tensor(ids, device=self.model.device)[None]
+            given: dict[str, Any] = {"logits_to_keep": 1}
+            if first:
+                given["position_ids"] = first + torch.arange(len(ids), device=tokens.device)[None]
+            self.model(input_ids=tokens, **{x: y for x, y in given.items() if x in takes})
         if watch is not None:
             watch(self.layers, last)
         return last

@@ -201,7 +201,8 @@ class Passage:
     Notes
     -----
     Memory: the states, (layers + 1)·n·width numbers, and the logits, (n − skip)·vocabulary numbers
-    of the model's dtype. n × l matrices exist for one layer at a time, ``jobs`` heads at once.
+    of the model's dtype; after a prompt, also q, k and v of each layer, so that `replace` computes
+    only later positions. n × l matrices exist for one layer at a time, ``jobs`` heads at once.
 
     All positions are computed at once here. So a method that is not autoregressive under the mask
     reads later tokens, and no model could run it token by token. Its KL is a reference: it shows
@@ -237,6 +238,8 @@ class Passage:
         self._step: Callable[[], None] = _no_step
         self.states: list[Any] = []
         self.shapes: list[Shape] = []
+        self._own: list[tuple[Any, ...]] = []  # after a prompt: q, k, v and the mask of each layer
+        self._first = self.prompt  # the first position that `replace` computes
         self.check(self.heads)
         with self._computing():
             model.states(self.ids, self._measured, watch=lambda _, state: self.states.append(state))
@@ -249,6 +252,10 @@ class Passage:
             for rows in self._stripes():
                 self._logits[rows] = model.logits(self.ids, self.states[-1], self.positions[rows])
                 self._log_sums[rows] = self._logits[rows].double().logsumexp(1)
+            own = self.states[-1]
+            rounding = torch.finfo(dtype).eps ** 0.5 * own.norm()
+            if self.prompt and not (self._end({}, 0) - own).norm() < rounding:
+                self._first = 0  # a layer reads earlier tokens in another way than by attention
         self.surprisal = self._surprisal(slice(0, None), self._logits, self._log_sums.numpy())
 
     @contextmanager
@@ -309,25 +316,44 @@ class Passage:
         self.check(heads)
         found: dict[HeadIndex, dict[str, float]] = {}
         start = min((layer for layer, _ in heads), default=self.model.layers)
-        heads = {**self.heads, **heads}
         residual = np.zeros(self.model.layers + 1)
-
-        def attention(call: Call) -> Any:
-            mine = {head: m for (layer, head), m in heads.items() if layer == call.layer}
-            return self._output(call, mine, found if errors else None)
 
         def watch(layer: int, state: Any) -> None:
             if layer < self.model.layers:
                 self._step()
             own = self.states[layer][0, self.skip :].cpu().double()  # mps has no float64
-            residual[layer] = (state[0, self.skip :].cpu().double() - own).norm() / own.norm()
+            other = state[0, self.skip - self._first :].cpu().double()
+            residual[layer] = (other - own).norm() / own.norm()
 
         with self._computing():
-            state = self.model.states(
-                self.ids, attention, start=start, state=self.states[start], watch=watch
-            )
+            state = self._end(heads, start, found if errors else None, watch)
             kl, same, surprisal = self.compare(state)
         return Replaced(kl, same, surprisal, residual, found, state)
+
+    def _end(
+        self,
+        heads: Replacements,
+        start: int,
+        found: dict[HeadIndex, dict[str, float]] | None = None,
+        watch: Callable[[int, Any], None] | None = None,
+    ) -> Any:
+        """Return the state after the last layer; earlier positions have the model's own q, k, v."""
+        import torch
+
+        heads, first = {**self.heads, **heads}, self._first
+
+        def attention(call: Call) -> Any:
+            mine = {head: m for (layer, head), m in heads.items() if layer == call.layer}
+            if first:
+                *own, mask = self._own[call.layer]
+                pairs = zip(own, (call.q, call.k, call.v))
+                q, k, v = (torch.cat([x[:, :, :first], y], dim=2) for x, y in pairs)
+                call = dataclasses.replace(call, q=q, k=k, v=v, mask=mask)
+            return self._output(call, mine, found, first)
+
+        given = {"start": start, "state": self.states[start][:, first:], "first": first}
+        state = self.model.states(self.ids[first:], attention, watch=watch, **given)
+        return torch.cat([self.states[-1][:, :first], state], dim=1)
 
     def own_errors(self, heads: Replacements) -> dict[HeadIndex, dict[str, float]]:
         """Return the errors of methods at the heads' inputs in the model itself, by head.
@@ -469,8 +495,10 @@ class Passage:
                 torch.set_num_threads(before)
 
     def _measured(self, call: Call) -> Any:
-        """Return the output of a layer of the model itself, and store its shape."""
+        """Return the output of a layer of the model itself, and store its shape and inputs."""
         self.shapes.append(call.shape)
+        if self.prompt:
+            self._own.append((call.q, call.k, call.v, call.mask))
         return self._in_place(call)
 
     def _in_place(self, call: Call) -> Any:
@@ -490,26 +518,27 @@ class Passage:
         call: Call,
         mine: Mapping[int, Method],
         found: dict[HeadIndex, dict[str, float]] | None,
+        first: int = 0,
     ) -> Any:
-        """Return the outputs of a layer with some of its heads replaced, (1, n, heads, c)."""
+        """Return the outputs of a layer with some heads replaced, (1, n − first, heads, c)."""
         import torch
 
         if not mine:
-            return call.output()
+            return call.output(first)
         if not all(torch.isfinite(x).all() for x in (call.q, call.k, call.v)):
-            return torch.full_like(call.output(), torch.nan)  # an earlier layer overflowed
+            return torch.full_like(call.output(first), torch.nan)  # an earlier layer overflowed
         x = call.inputs(self.model.name)
         if found is None:  # exact heads are those of the model
             mine = {head: method for head, method in mine.items() if method != EXACT}
         whole = len(mine) == self.model.heads
         output = (
-            call.q.new_empty(1, x.n, len(x.q), x.v.shape[-1])
-            if whole and x.v is not None and not self.prompt
-            else call.output()
+            call.q.new_empty(1, x.n - first, len(x.q), x.v.shape[-1])
+            if whole and x.v is not None and first == self.prompt
+            else call.output(first)
         )
         every = {(call.layer, head): method for head, method in mine.items()}
         for (layer, head), (y, error) in self._computed(x, every, errors=found is not None).items():
-            output[0, self.prompt :, head] = torch.from_numpy(y)
+            output[0, self.prompt - first :, head] = torch.from_numpy(y)
             if found is not None:
                 found[layer, head] = error
         return output

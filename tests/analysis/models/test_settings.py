@@ -5,6 +5,7 @@ They need torch and transformers, so `make lm` runs them and `make test` skips t
 
 import numpy as np
 import pytest
+from test_generation import small
 from test_substitute import IDS, passage
 from tiny_models import build, with_torch
 
@@ -122,3 +123,27 @@ def test_tv_output_error_and_kl_are_those_of_numpy(spec, setting, kind):
     for name, expected in (("attention_tv", tv), ("output_relative_error", output)):
         mine = {pair: error[name] for pair, error in found.errors.items()}
         assert mine == pytest.approx(expected, abs=1e-6)
+
+
+@with_torch
+@pytest.mark.parametrize("kind", ["gpt2", "gpt_oss", "llama", "mistral", "llama, which mixes"])
+def test_only_rows_after_the_prompt_are_computed_again_if_only_attention_mixes_tokens(kind):
+    name, _, mixes = kind.partition(", ")
+    model = small(name)
+    if mixes:
+        mlp = next(part for where, part in model.named_modules() if where.endswith("mlp"))
+        mlp.register_forward_pre_hook(lambda _, x: (x[0] + x[0].cumsum(1) / 10,))
+    p = passage(model, skip=PROMPT + 2, setting="prompt", prompt_tokens=PROMPT)
+    heads = {(0, 1): "sink_window(k=9)", (1, 0): "columns(k=9, by='h2o')", (1, 2): "exact()"}
+    heads = {pair: parse(spec) for pair, spec in heads.items()}
+    assert p._first == (0 if mixes else PROMPT)
+    found = p.replace(heads, errors=True)
+    p._first = 0
+    whole = p.replace(heads, errors=True)
+    assert found.kl.mean() > 1e-6
+    rounding = float(10 * 3 * 90 * np.finfo(np.float32).eps)  # norms, as above
+    np.testing.assert_allclose(found.state, whole.state, rtol=0, atol=rounding)
+    np.testing.assert_allclose(found.kl, whole.kl, rtol=0, atol=rounding)
+    np.testing.assert_allclose(found.residual, whole.residual, rtol=0, atol=rounding)
+    for pair, errors in whole.errors.items():
+        assert found.errors[pair] == pytest.approx(errors, abs=rounding)
