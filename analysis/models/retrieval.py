@@ -318,33 +318,32 @@ def comparisons(found: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         One row per pair: ``first``, ``second``, the names; ``cells``, those where exact attention
-        finds the answer; ``first_higher`` and ``second_higher``, how many of these have the higher
-        log-probability for either; ``p`` of the two-sided binomial test, ties left out, of the
-        hypothesis that in a cell both are equally likely to be the higher; and ``line``: "holds"
-        or "broken" if p is at most 0.05 and the first or the second is the higher one, "open"
-        otherwise. Methods whose price is above the oracle's budget, or not known, are compared with
-        exact attention only.
+        finds the answer and both ran; ``first_higher`` and ``second_higher``, how many of these
+        have the higher log-probability for either; ``p`` of the two-sided binomial test, ties left
+        out, of the hypothesis that in a cell both are equally likely to be the higher; and
+        ``line``: "holds" or "broken" if p is at most 0.05 and the first or the second is the higher
+        one, "open" otherwise. Methods whose price is above the oracle's budget, or not known, are
+        compared with exact attention only.
 
     Notes
     -----
     Cells of one text share its words, so that they are not independent as the test assumes.
     """
     cell = ["kind", "tokens", "depth", "trial"]
-    wide = found.pivot(index=cell, columns="method", values="log_probability").dropna()
+    wide = found.pivot(index=cell, columns="method", values="log_probability")
     price = found.groupby("method", sort=False).price.max()
     methods = [name for name in price.index if name != EXACT]
-    pairs = [(EXACT, name) for name in methods] if len(wide) else []
-    if len(wide) and ORACLE in methods:
+    pairs = [(EXACT, name) for name in methods]
+    if ORACLE in methods:
         under = [name for name in methods if name != ORACLE and price[name] <= found.budget.min()]
         pairs += [(ORACLE, name) for name in under]
     rows = []
     for first, second in pairs:
-        higher, lower = (
-            int(x.sum()) for x in (wide[first] > wide[second], wide[first] < wide[second])
-        )
+        x, y = wide[[first, second]].dropna().to_numpy().T
+        higher, lower = int((x > y).sum()), int((x < y).sum())
         p = float(binomtest(higher, higher + lower).pvalue) if higher + lower else 1.0
         line = "open" if p > LEVEL else "holds" if higher > lower else "broken"
-        rows.append((first, second, len(wide), higher, lower, p, line))
+        rows.append((first, second, len(x), higher, lower, p, line))
     columns = ["first", "second", "cells", "first_higher", "second_higher", "p", "line"]
     return pd.DataFrame(rows, columns=columns)
 

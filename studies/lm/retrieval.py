@@ -31,10 +31,14 @@ METHODS = (
     *CODES,
 )  # fmt: skip
 PLANS = "smollm2-32-keys", NEEDLE
+MOST = 1024  # tokens of texts on which all methods run
+LONG = METHODS[1], CODES[-1]  # on longer texts, beside the oracle
 
 
-def choices() -> dict[str, Method | Plan]:
-    """Return the methods and the plans that are compared, by name."""
+def choices(tokens: int) -> dict[str, Method | Plan]:
+    """Return the methods and the plans that are compared at a length, by name."""
+    if tokens > MOST:
+        return {spec: parse(spec) for spec in (ORACLE, *LONG)}
     plans = {name: Plan.read(FOLDER / f"{name}.json") for name in PLANS}
     return {spec: parse(spec) for spec in (ORACLE, *METHODS)} | plans
 
@@ -68,11 +72,11 @@ def markdown(found: pd.DataFrame, name: str, left: Sequence[str] = ()) -> list[s
     depths = ", ".join(f"{depth:g}" for depth in dict.fromkeys(found.depth))
     tests = comparisons(found)
     lines = [
-        (f"`{x.first}`", f"`{x.second}`", f"{x.first_higher}", f"{x.second_higher}", f"{x.p:.2g}",
-         x.line)
+        (f"`{x.first}`", f"`{x.second}`", f"{x.cells}", f"{x.first_higher}", f"{x.second_higher}",
+         f"{x.p:.2g}", x.line)
         for x in tests.itertuples(index=False)
     ]  # fmt: skip
-    titles = "first", "second", "first higher", "second higher", "p", "line"
+    titles = "first", "second", "questions", "first higher", "second higher", "p", "line"
     stopped = [f"This run is not at its end. Not yet measured: {', '.join(left)}."] if left else []
     return [
         "# Facts in a text",
@@ -89,8 +93,9 @@ def markdown(found: pd.DataFrame, name: str, left: Sequence[str] = ()) -> list[s
         "four cases of needles, and in one of two of chain and of repeated.",
         pages.table(counts(found).columns, counts(found).to_numpy().tolist()),
         f"The line exact ≥ `{ORACLE}` ≥ method, over the {judged} of {len(exact)} questions that "
-        "exact attention answers. Hypothesis: in a question, either of two is equally likely to "
-        "have the higher log-probability. p is that of the two-sided sign test, without ties; the "
+        "exact attention answers; a pair counts those on which both ran. Hypothesis: in a "
+        "question, either of two is equally likely to have the higher log-probability. p is that "
+        "of the two-sided sign test, without ties: n questions give at least 2/2ⁿ. The "
         f"line holds or is broken if p is at most {LEVEL:g}. Questions share words, so that they "
         "are not independent, as the test assumes. Only methods that fit into the budget are "
         f"compared with `{ORACLE}`.",
@@ -115,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     cells = [*itertools.product(arguments.tokens, arguments.kinds)]
     for done, (tokens, kind) in enumerate(cells, start=1):
         found.append(retrieval(
-            model, filler, choices(), kinds=[kind], tokens=[tokens], depths=arguments.depths,
+            model, filler, choices(tokens), kinds=[kind], tokens=[tokens], depths=arguments.depths,
             trials=arguments.trials, setting="prompt", jobs=arguments.jobs,
             progress=sys.stderr.isatty(), finished=arguments.out,
         ))  # fmt: skip

@@ -28,6 +28,7 @@ from studies.lm import (
     lengths as reads_by_length,
     needed as targets,
     pages,
+    retrieval,
     sample,
     scaling,
     states,
@@ -320,3 +321,30 @@ def test_reads_by_length_are_a_table(tmp_path):
     assert [int(row[0]) for row in rows] == [64, 128]
     for row in rows:
         assert sum(map(int, row[1:7])) == 4  # each head has one cheapest method
+
+
+def test_a_page_of_facts_counts_the_questions_that_exact_attention_answers():
+    price = {"exact": 9999.0, "top_k()": 60.0, "cheap": 64.0, "plan": np.nan}
+    few, every = ["exact", "top_k()", "plan"], [*price]
+    asked = [(512, 0.0, every), (512, 0.5, every), (512, 1.0, ["exact"]), (2048, 0.0, few)]
+    rows = [
+        ("needle", tokens, depth, 0, name, -1.0 - every.index(name),
+         1 + (depth == 1 or name == "plan"), price[name], 64.0)
+        for tokens, depth, names in asked
+        for name in names
+    ]  # fmt: skip
+    columns = "kind", "tokens", "depth", "trial", "method", "log_probability", "rank"
+    table = pd.DataFrame(rows, columns=[*columns, "price", "budget"])
+    text = "\n\n".join(retrieval.markdown(table, "Tiny", ["chain at 512 tokens"]))
+    found, tests = (part for part in text.split("\n\n") if part.startswith("|"))
+    assert cells(found)[0] == ["512", "exact", "9,999", "2 of 3 (-1.0)"]
+    assert ["512", "plan", "", "0 of 2 (-4.0)"] in cells(found)
+    assert [row[:2] for row in cells(found)][-3:] == [["2048", name] for name in few]
+    assert cells(tests) == [
+        ["exact", "top_k()", "3", "3", "0", "0.25", "open"],
+        ["exact", "cheap", "2", "2", "0", "0.5", "open"],
+        ["exact", "plan", "3", "3", "0", "0.25", "open"],
+        ["top_k()", "cheap", "2", "2", "0", "0.5", "open"],
+    ]
+    assert "over the 3 of 4 questions" in text
+    assert "Not yet measured: chain at 512 tokens." in text
