@@ -22,7 +22,6 @@ from approx.random_features.positive import Positive
 from figures.gallery import (
     FIGURES,
     error_by_rank,
-    performer_ratio,
 )
 
 NUMBERS = "bias", "deviation", "noise"
@@ -32,38 +31,6 @@ SMALL = Profile("small", (inputs.gaussian(8, 4, rng=0),), (1.0,), 32.0, trials=2
 @functools.cache
 def table(name):
     return FIGURES[name].compute(SMALL)
-
-
-# performer_ratio
-
-
-@pytest.mark.parametrize(("length", "values"), [
-    (1.0, (0.00601, 0.4323, 17.85, 231.1, 2.66e4)),
-    (2.0, (4.99e-6, 0.4998, 4.53e4, 6.27e6, 1.12e9)),
-])  # fmt: skip
-def test_ratio_is_that_of_the_published_figure(length, values):
-    angles = np.pi * np.array([0.25, 0.5, 0.75, 0.9, 0.99])
-    found = np.exp(performer_ratio.log_ratio(length, angles))
-    # published to 3 or 4 digits: half a unit of the third is at most 5e-3 of the value
-    np.testing.assert_allclose(found, values, rtol=5e-3)
-
-
-def test_ratio_is_the_closed_form_everywhere():
-    part = table("performer_ratio").query("metric == 'ratio'")
-    part = part[part.angle.abs() < 3.1]
-    D2, z2 = (2 * part.length**2 * (1 + s * np.cos(part.angle)) for s in (-1, 1))
-    expected = 2 * np.sinh(D2 / 2) ** 2 / np.expm1(z2)
-    # eight roundings of 2|q|² in |q ∓ k|² = 2|q|²(1 ∓ cos φ) ≥ 0.4 φ²|q|², which sinh² doubles
-    near = np.minimum(part.angle.abs(), np.pi - part.angle.abs())
-    assert (abs(part.value / expected - 1) <= 80 * np.finfo(float).eps / near**2).all()
-
-
-@pytest.mark.parametrize(
-    ("columns", "angles"), [(1, (2.083, 1.743, 1.648, 1.614)), (2, (1.862, 1.600, 1.572, 1.571))]
-)
-def test_sines_and_cosines_win_below_the_published_angles(columns, angles):
-    found = [performer_ratio.crossover(length, columns) for length in performer_ratio.SLICES]
-    np.testing.assert_allclose(found, angles, atol=5.1e-4)  # three decimals
 
 
 # log_variance
