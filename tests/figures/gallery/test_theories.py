@@ -17,7 +17,6 @@ from approx.estimate import exact
 from approx.estimate.approximation import Approximation
 from approx.low_rank.truncated_svd import TruncatedSVD
 from approx.method import FROBENIUS
-from approx.random_features.hyperbolic import Hyperbolic
 from approx.random_features.positive import Positive
 from figures.gallery import (
     FIGURES,
@@ -102,24 +101,6 @@ def test_bias_of_raw_qr_is_the_one_measured_elsewhere():
         error = found.mean_stderr[0, 0]
         assert abs(found.mean[0, 0] - expected) < 5 * error + 0.005  # two digits are known
         assert error < 0.05
-    # measured along −(1, …, 1)/√64 at length 2: 1.14
-    K = np.full((1, 64), -2 / 8)
-    found = monte_carlo(Positive(64, RawQR()), np.zeros((1, 64)), K, draws=1000, rng=0)
-    assert abs(found.mean[0, 0] - 1.14) < 5 * found.mean_stderr[0, 0] + 0.005
-
-
-def test_raw_qr_is_orthogonal_in_blocks_and_harmless_where_features_are_even():
-    omega, weights = RawQR().draw(10, 4, np.random.default_rng(0))
-    assert omega.shape == (10, 4)
-    assert weights.sum() == pytest.approx(1.0)
-    for block in (omega[:4], omega[4:8], omega[8:]):
-        gram = block @ block.T
-        off = gram - np.diag(np.diag(gram))
-        assert np.abs(off).max() < 1e-13 * np.diag(gram).max()
-    K = np.ones((1, 4)) / 2
-    found = monte_carlo(Hyperbolic(64, RawQR()), np.zeros((1, 4)), K, draws=500, rng=0)
-    assert abs(found.z[0, 0]) <= 5
-    assert Positive(4, RawQR()).moments([[0.0]], [[0.0]]) is None
 
 
 # performer_error
