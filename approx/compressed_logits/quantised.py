@@ -254,7 +254,7 @@ def _log_sinhc(x: Array) -> Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class RoundingCoder:
+class RoundingCoder(Coder):
     """Encode a key as rounded numbers, with the scales of its groups or of its channels."""
 
     method: Quantised

@@ -128,17 +128,24 @@ class Columns(SupportMethod):
 
     References
     ----------
-    .. [1] H2O, arXiv:2306.14048; FMInference/H2O, ``h2o_hf/utils_real_drop``, at ac75c2a.
-    .. [2] SnapKV, arXiv:2404.14469; FasterDecoding/SnapKV at e216ddc.
-    .. [3] Expected Attention, arXiv:2510.00636. For [1]_ to [7]_ the code was read, not the papers,
-       for [3]_ to [7]_ that of NVIDIA/kvpress at 8bb29b9.
+    .. [1] Z. Zhang et al., "H2O: heavy-hitter oracle for efficient generative inference of large
+       language models", NeurIPS 2023; FMInference/H2O, ``h2o_hf/utils_real_drop``, at ac75c2a.
+    .. [2] Y. Li et al., "SnapKV: LLM knows what you are looking for before generation", NeurIPS
+       2024; FasterDecoding/SnapKV at e216ddc.
+    .. [3] A. Devoto, M. Jeblick, S. Jégou, "Expected attention: KV cache compression by estimating
+       attention from future queries distribution", 2025. For [1]_ to [7]_ the code was read, not
+       the papers, for [3]_ to [7]_ that of NVIDIA/kvpress at 8bb29b9.
     .. [4] A. Devoto, Y. Zhao, S. Scardapane, P. Minervini, "A simple and effective L2 norm-based
        strategy for KV cache compression", EMNLP 2024.
-    .. [5] KeyDiff, arXiv:2504.15364.
-    .. [6] Compactor, arXiv:2507.08143.
-    .. [7] CurDKV, arXiv:2509.15038.
-    .. [8] TOVA, arXiv:2401.06104; schwartz-lab-NLP/TOVA, ``src/tova_cache.py``, at 9c7d09b.
-    .. [9] CriticalKV, arXiv:2502.03805; kvpress 0.5.5.
+    .. [5] J. Park et al., "KeyDiff: key similarity-based KV cache eviction for long-context LLM
+       inference in resource-constrained environments", arXiv:2504.15364, 2025.
+    .. [6] V. Chari, B. Van Durme, "Compactor: calibrated query-agnostic KV cache compression with
+       approximate leverage scores", arXiv:2507.08143, 2025.
+    .. [7] CurDKV, arXiv:2509.15038, 2025.
+    .. [8] M. Oren, M. Hassid, N. Yarden, Y. Adi, R. Schwartz, "Transformers are multi-state RNNs",
+       TOVA, EMNLP 2024; schwartz-lab-NLP/TOVA, ``src/tova_cache.py``, at 9c7d09b.
+    .. [9] Y. Feng et al., "Identify critical KV cache in LLM inference from an output perturbation
+       perspective", CriticalKV, arXiv:2502.03805, 2025; kvpress 0.5.5.
     .. [10] DropKV, NVIDIA/kvpress#284, which sums the square over some last queries.
 
     Examples

@@ -158,7 +158,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize("missing", ["torch", "transformers"])
 def test_missing_library_is_named_with_its_install_line(folder, monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ImportError, match=r"install -c constraints.txt -e '\.\[capt"):
+    with pytest.raises(ImportError, match=r"install -c constraints.txt -e '\.\[model"):
         capture(folder, folder / "text.txt")
 
 
@@ -583,7 +583,7 @@ def test_memory_is_reserved_for_the_model_and_the_arrays_before_either_is_made(t
 
 
 def test_of_a_long_text_only_the_beginning_is_tokenised(monkeypatch):
-    def tokenizer(text, truncation, max_length):
+    def tokenizer(text, truncation, max_length, add_special_tokens):
         lengths.append(len(text))
         return {"input_ids": [len(word) for word in text.split()][:max_length]}
 
