@@ -22,7 +22,7 @@ def listing() -> str:
     Examples
     --------
     >>> listing().splitlines()[0]
-    'summary              The best approximations, and the best that can be run'
+    'summary          The best approximations, and the best that can be run'
     """
     width = max(map(len, FIGURES))
     return "\n".join(f"{name:{width}}  {tr(module.TITLE)}" for name, module in FIGURES.items())
