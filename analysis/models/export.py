@@ -6,6 +6,7 @@ else. It refuses any other plan and says why; `EXPORTERS` has one for each engin
 
 import json
 import textwrap
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
@@ -64,7 +65,7 @@ class Exported(NamedTuple):
     differences: tuple[str, ...]
 
 
-class Exporter:
+class Exporter(ABC):
     """What one engine can express of a plan for one model."""
 
     name: ClassVar[str]
@@ -75,9 +76,9 @@ class Exporter:
     def __init__(self, model: HeadCounts) -> None:
         self.counts = model
 
+    @abstractmethod
     def expression(self, method: Method) -> Expression:
         """Return how the engine says a method, or raise ValueError with the reason."""
-        raise NotImplementedError
 
     def text(self, plan: Plan, layers: list[Expression], differences: Differences) -> str:
         """Return the configuration, from the expression of each layer."""

@@ -19,6 +19,7 @@ from figures.words.translation import mark, tr
 
 TITLES = mark("method"), mark("read"), mark("of exact"), mark("held")
 NAME = 34  # columns of a method's name
+TICKS = 6  # of an axis at most, so that their numbers have room
 UNITS = {"KiB": 2**10, "MiB": 2**20}
 
 
@@ -96,6 +97,7 @@ def draw(
         ax.set(xscale="log", xlabel=tr("bytes read by a group of heads"), ylabel=about)
         ax.set_yscale("log" if log else "linear")
         places = [2.0**k for k in range(60) if ax.get_xlim()[0] < 2.0**k < ax.get_xlim()[1]]
+        places = places[:: 1 + len(places) // TICKS]
         style.ticks(ax, places)
         ax.set_xticklabels([f"{place:,.0f}" for place in places])
         figure.legend(handles=handles, loc="outside right upper")
