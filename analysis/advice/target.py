@@ -449,8 +449,8 @@ def _sizes(head: HeadSample, method: Method, asked: TargetSearch) -> Iterator[di
             "runnable": not obstacle(method, x.mask),
             "reached": reached, "error": one.error, "stderr": one.stderr,
             "sure": reached and one.most <= target,
-            **one.price, "price": one.price[currency], "share": one.price[currency] / ceiling,
-            "sizes": len(measured),
+            **one.price, **memory(one.method, x.shape), "price": one.price[currency],
+            "share": one.price[currency] / ceiling, "sizes": len(measured),
         }  # fmt: skip
 
 
@@ -496,5 +496,5 @@ def _price(method: Method, estimate: Approximation, head: HeadSample) -> dict[st
     price = price_at(method, x.shape)
     if price is None and not estimate.nnz:
         price = low_rank(estimate.rank, x.shape)  # such as uniform attention
-    known = amounts(price) | memory(method, x.shape)
+    known = amounts(price)
     return known if price is not None else known | {"stored": stored(estimate, x.n)}

@@ -253,7 +253,7 @@ class Hierarchical(Method):
         _, l, d, c = shape
         rank, parts = min(self.rank or 0, max(l - self.sinks, 0)), self.partition(shape.rows)
         if self.basis == "svd" or not parts.levels:
-            return float(sum(keys * terms * c for _, keys, terms in parts.rectangles(rank)))
+            return float(sum((keys * terms).sum() * c for _, keys, terms in parts.rectangles(rank)))
         first, merged = SUMMARIES[self.basis].work(d, rank, c)
         blocks, merges = -(-(l - self.sinks) // self.exact_below), 0
         for _ in parts.levels[1:]:

@@ -84,27 +84,27 @@ class Partition:
         """The number of near keys of each query, (n,)."""
         return np.asarray(patterns.lengths(self.first, self.last).sum(axis=1))
 
-    def rectangles(self, rank: int) -> Iterator[tuple[Array, int, int]]:
-        """Yield the queries of every rectangle, and its numbers of keys and of terms.
+    def rectangles(self, rank: int) -> Iterator[tuple[Array, Array, Array]]:
+        """Yield the numbers of queries, keys and terms of all rectangles of every level.
 
         A block of fewer than ``rank`` keys has one term a key.
         """
         for level in self.levels:
-            for block, pairs in level.groups:
-                part = self.keys(level, block)
-                count = int(part.stop - part.start)
-                yield level.rows[pairs], count, min(rank, count)
+            queries = np.bincount(level.blocks)
+            blocks = np.flatnonzero(queries)
+            keys = np.minimum(level.size, self.mask.l - self.sinks - blocks * level.size)
+            yield queries[blocks], keys, np.minimum(rank, keys)
 
     def terms(self, rank: int) -> Array:
         """Return the number of terms of the blocks that each query takes, (n,)."""
         found = np.zeros(self.mask.n, np.intp)
-        for rows, _, terms in self.rectangles(rank):
-            found[rows] += terms
+        for level, (queries, _, terms) in zip(self.levels, self.rectangles(rank)):
+            np.add.at(found, level.rows, np.repeat(terms, queries))  # in the order of the blocks
         return found
 
     def stored(self, rank: int) -> int:
         """Return the stored values: (queries + keys)·terms, summed over all rectangles."""
-        return sum((len(rows) + keys) * terms for rows, keys, terms in self.rectangles(rank))
+        return int(sum(((n + keys) * terms).sum() for n, keys, terms in self.rectangles(rank)))
 
 
 @functools.lru_cache(maxsize=16)  # searches for a rank and the heads of a model repeat calls
