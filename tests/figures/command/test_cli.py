@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from drawing import has_the_columns
 
 from analysis import inputs
 from analysis.experiments.profile import Profile, watch
@@ -25,6 +26,7 @@ from figures.command import methods as listing_of, options, report
 from figures.command.cli import COMMANDS, _failed, main, parser
 from figures.command.methods import listing
 from figures.document import figure_files
+from figures.drawing import style
 from figures.gallery import FIGURES, NAMES
 from figures.words.terminal_columns import width
 
@@ -93,15 +95,15 @@ def test_a_description_for_machines_and_who_can_run_it(printed):
 def test_figures_of_a_file(tensors, tmp_path, printed):
     out = tmp_path / "out"
     written = printed(
-        "figures", "spectrum", "--qk", tensors, "--heads", "1.2,0.0", "--profile", "quick",
+        "figures", "rank", "--qk", tensors, "--heads", "1.2,0.0", "--profile", "quick",
         "--jobs", 1, "--format", "png", "--out", out,
     ).splitlines()  # fmt: skip
-    files = "data/spectrum.csv", "figures/spectrum.txt", "figures/spectrum.png"
+    files = "data/rank.csv", "figures/rank.txt", "figures/rank.png"
     assert written == [str(out / name) for name in files]
     table = pd.read_csv(out / files[0])
-    text = f"{FIGURES['spectrum'].TITLE}\n\n{figure_files.wording('spectrum', table)}\n"
+    text = f"{FIGURES['rank'].TITLE}\n\n{figure_files.wording('rank', table)}\n"
     assert (out / files[1]).read_text("utf-8") == text
-    assert "my heads 1.2" in (out / "data/spectrum.csv").read_text("utf-8")
+    assert "my heads 1.2" in (out / files[0]).read_text("utf-8")
 
 
 def test_figures_without_names_are_listed(printed, tmp_path, monkeypatch):
@@ -112,7 +114,20 @@ def test_figures_without_names_are_listed(printed, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_figure_is_drawn_from_its_csv_unless_told_otherwise(tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def sketched(monkeypatch):
+    """Draw a figure as the numbers of its lines."""
+
+    def numbers(figure, kind, title=None):
+        lines = [line for ax in figure.axes for line in ax.lines]
+        return str([line.get_xydata().tolist() for line in lines]).encode()
+
+    monkeypatch.setattr(style, "drawing", numbers)
+
+
+def test_a_figure_is_drawn_from_its_csv_unless_told_otherwise(
+    tmp_path, capsys, monkeypatch, sketched
+):
     out, computed = tmp_path / "out", []
     module = FIGURES["break_even"]
     compute = module.compute
@@ -140,16 +155,39 @@ def test_a_figure_is_drawn_from_its_csv_unless_told_otherwise(tmp_path, capsys, 
     assert computed == ["default", "default", "quick", "default"]
 
 
+SMALLER = {  # what takes the time of a figure, and decides on no option
+    "analysis.costs.candidates.RUNNABLE": ("uniform()", "positive()", "sliding_window()"),
+    "analysis.experiments.collision.SUPPORTS": ("random(k=6)",),
+    "analysis.experiments.collision.MORE": 2,
+    "analysis.experiments.concentration.COUNTS": (4, 8),
+    "analysis.experiments.float_softmax.LENGTHS": (16, 32),
+    "analysis.experiments.frontier.specs": lambda x: ["positive()", "sliding_window()"],
+    "analysis.experiments.moments.GRIDS": {"quick": (4.0,), "default": (4.0,)},
+    "analysis.experiments.moments.MANY": 64,
+    "analysis.experiments.performer_error.M": 32,
+    "analysis.experiments.performer_error.SIZES": (16,),
+    "analysis.experiments.randomised_svd.N": 96,
+    "analysis.experiments.rational.DEGREES": (1, 2),
+    "figures.gallery.error.SPECS": ("uniform", "positive", "top_k"),
+    "figures.gallery.key_bits.BITS": (1, 2),
+    "figures.gallery.price.BUDGETS": (4.0, 16.0),
+    "figures.gallery.sketches.SIZES": (32,),
+    "figures.gallery.sketches.TEMPERATURES": (1.0, 2.0),
+}
+
+
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_depends_on_the_options_that_it_is_not_said_to_ignore(name):
-    made, real = inputs.gaussian(24, 4, rng=0), inputs.sample("smollm2").at(0, 0).first(48)
-    small = Profile("small", (made, real), (1.0, 4.0), 16.0, trials=2, draws=30)
-    cut = made.first(20), real.first(40)
+def test_a_figure_depends_on_the_options_that_it_is_not_said_to_ignore(name, monkeypatch):
+    for place, value in SMALLER.items():
+        monkeypatch.setattr(place, value)
+    made, real = inputs.gaussian(12, 4, rng=0), inputs.sample("smollm2").at(0, 0).first(24)
+    small = Profile("small", (made, real), (1.0,), 8.0, trials=2, draws=30)
+    cut = made.first(10), real.first(20)
     changed = {
-        "heads": {"inputs": (made, real.first(40))},
-        "seed": {"seed": 1, "inputs": (inputs.gaussian(24, 4, rng=1), real)},
+        "heads": {"inputs": (made, cut[1])},
+        "seed": {"seed": 1, "inputs": (inputs.gaussian(12, 4, rng=1), real)},
         "profile": {"inputs": cut, "temperatures": (2.0,), "trials": 3, "draws": 1000},
-        "budget": {"budget": 24.0}, "currency": {"currency": "reads"},
+        "budget": {"budget": 12.0}, "currency": {"currency": "reads"},
     }  # fmt: skip
     watched, fields = watch(small)
     table = FIGURES[name].compute(watched)
@@ -157,15 +195,15 @@ def test_a_figure_depends_on_the_options_that_it_is_not_said_to_ignore(name):
     others = {key: value for one in left for key, value in changed[one[2:]].items()}
     if {"--heads", "--seed"} <= {*left}:
         others["inputs"] = (inputs.sphere(40, 6, rng=1),)
-    if {*left} - {"--budget", "--currency"}:  # which are plain numbers: unread, they do nothing
-        assert FIGURES[name].compute(dataclasses.replace(small, **others)).equals(table)
+    has_the_columns(name, table)
+    assert FIGURES[name].compute(dataclasses.replace(small, **others)).equals(table)
     for option in {"seed", "budget"} - {one[2:] for one in left}:
         other = FIGURES[name].compute(dataclasses.replace(small, **changed[option]))
         # of random matrices, position_rank has the ranks of the theory
         assert other.equals(table) == (name == "position_rank"), option
 
 
-def test_options_that_do_nothing_are_named(tensors, tmp_path, capsys):
+def test_options_that_do_nothing_are_named(tensors, tmp_path, capsys, sketched):
     command = "figures", "jacobian", "rounding", "--format", "svg", "--out", tmp_path, "--jobs", 1
     assert run(*command, "--qk", tensors, "--seed", 1) == run(*command, "--recompute") == 0
     lines = [f"expqk: nothing in {name} depends on --qk" for name in ("jacobian", "rounding")]
