@@ -7,8 +7,6 @@ import numpy as np
 import typst
 from PIL import Image
 
-from figures.document import convert
-
 PAGE, BOTTOM = 297.0, 272.0  # mm: of the paper, and where nothing but its number follows
 WHERE = """
 #context [#metadata(query(selector(heading).or(figure.caption)).map(it => (
@@ -17,22 +15,28 @@ WHERE = """
 ))) <where>]"""
 
 
-def typeset(markdown, monkeypatch, out):
-    """Return the source that `to_pdf` gives to typst, and how it is compiled; `out` is empty."""
-    given = {}
-    with monkeypatch.context() as patch:
-        patch.setattr(typst, "compile", lambda text, **how: given.update(how, text=text) or b"")
-        convert.to_pdf(markdown, out)
-    how = {name: given[name] for name in given.keys() - {"text", "timestamp", "format"}}
-    return given["text"].decode(), how
+def compiled(patch):
+    """Return what will hold the next source that typst compiles, and how it is compiled."""
+    given, compile = {}, typst.compile
+
+    def noted(text, **how):
+        given or given.update(how, text=text.decode())
+        return compile(text, **how)
+
+    patch.setattr(typst, "compile", noted)
+    return given
 
 
-def faults(source, how):
+def faults(given, source=None):
     """Return what is wrong with the pages: "order", "alone" or "empty", and the page.
+
+    They are those of what `compiled` holds, or of another source.
 
     order: a figure has left its section, or is before an earlier one of its kind.
     alone: nothing is below a heading. empty: less than half of a page, not the last, is full.
     """
+    how = {name: given[name] for name in given.keys() - {"text", "timestamp", "format"}}
+    source = source or given["text"]
     answer = typst.query((source + WHERE).encode(), "<where>", field="value", one=True, **how)
     marks = [(kind, (page, y)) for kind, page, y in json.loads(answer)]
     wrong, latest = [], {}

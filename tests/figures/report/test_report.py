@@ -21,7 +21,7 @@ import pytest
 from drawing import english, has_the_columns, numbers, text_of
 from refusals import refuses
 from test_model_page import made_up
-from typeset import faults, typeset
+from typeset import compiled, faults
 
 from analysis import inputs, moments
 from analysis.experiments import decomposition
@@ -31,6 +31,7 @@ from analysis.runs.store import Store
 from approx import METHODS, Mask, parse
 from approx.method import Label
 from figures.document import figure_files
+from figures.drawing import style
 from figures.fonts import SERIF, lacks
 from figures.gallery import CORE, FIGURES, REPORTED, reported, summary
 from figures.report import build as report, duration, references, sentences, tables, theory
@@ -56,16 +57,32 @@ def small():
     return cut()
 
 
+def empty(figure, kind, title=None):
+    """Return a picture of the size of a figure: drawings have tests of their own."""
+    width, height = 72 * figure.get_size_inches()
+    size = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">'
+    return f"{size}<title>{html.escape(title)}</title></svg>".encode()
+
+
 def built(profile, folder):
+    """Return the folder of a report, and how its PDF was made."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        given = compiled(patch)
         report.build(profile, Path("mine"), command="expqk report --out mine")
-        return Path("mine").resolve()
+        return Path("mine").resolve(), given
 
 
 @pytest.fixture(scope="module")
-def made(small, tmp_path_factory):
-    return built(small, tmp_path_factory.mktemp("first"))
+def first(small, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "drawing", empty)
+        return built(small, tmp_path_factory.mktemp("first"))
+
+
+@pytest.fixture(scope="module")
+def made(first):
+    return first[0]
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +97,8 @@ def found(made):
 
 @pytest.fixture
 def edited(made, tmp_path):
-    """Return a folder where a source can be converted; its figures are empty, and quick to read."""
-    for path in (made / "figures").rglob("*.svg"):
-        copy = tmp_path / "mine" / path.relative_to(made)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        title = re.search("<title>.*?</title>", path.read_text("utf-8"))[0]
-        copy.write_text(
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="7" height="4">{title}</svg>', "utf-8"
-        )
-    return tmp_path / "mine"
+    """Return a folder where a source can be converted."""
+    return shutil.copytree(made / "figures", tmp_path / "mine/figures").parent
 
 
 def test_all_parts_are_there_and_recorded_without_times(made, small):
@@ -146,25 +156,22 @@ def test_what_an_earlier_run_computed_is_kept_in_the_folder(small, tmp_path, mon
     assert counted == {"error": 4, "price": 4}
 
 
-@pytest.mark.parametrize("name", [name for name in REPORTED["quick"] if name != "summary"])
-def test_a_table_computed_again_is_that_of_the_csv_and_caption(name, small, found):
-    has_the_columns(name, found[name])
-    shown = {"error_by_rank": small.inputs[1:]}.get(name, small.inputs)
-    assert set(found[name].get("input", [])) in (set(), {x.name for x in shown})
-    pd.testing.assert_frame_equal(FIGURES[name].compute(small), found[name], check_exact=True)
-
-
-def test_the_first_figure_and_one_drawn_again_are_those_of_their_tables(found, made, tmp_path):
-    has_the_columns("summary", found["summary"])
+def test_the_first_figure_and_one_made_again_are_those_of_their_tables(small, found, tmp_path):
+    for name in REPORTED["quick"]:
+        has_the_columns(name, found[name])
+        shown = {"error_by_rank": small.inputs[1:]}.get(name, small.inputs)
+        assert set(found[name].get("input", [])) in (set(), {x.name for x in shown})
     made_again = summary.compose(found["error"], found["winners"]).reset_index(drop=True)
     pd.testing.assert_frame_equal(made_again.replace("", np.nan), found["summary"])
+    pd.testing.assert_frame_equal(FIGURES["rank"].compute(small), found["rank"], check_exact=True)
     # One figure, and one of the panels of another; a study draws each figure.
-    written = figure_files.save("rank", found["rank"], tmp_path, ("svg",))
     one = found["explore"][found["explore"].temperature == 1]
-    written += figure_files.save("explore", one, tmp_path, ())[-1:]
-    assert [path.name for path in written[-2:]] == ["rank.svg", "t=1.svg"]
-    for path in written:
-        assert path.read_bytes() == (made / path.relative_to(tmp_path)).read_bytes(), path.name
+    written = []
+    for folder in (tmp_path / "first", tmp_path / "again"):
+        written += figure_files.save("rank", found["rank"], folder, ("svg",))[-1:]
+        written += figure_files.save("explore", one, folder, ())[-1:]
+    assert [path.name for path in written] == ["rank.svg", "t=1.svg"] * 2
+    assert [x.read_bytes() for x in written[:2]] == [x.read_bytes() for x in written[2:]]
 
 
 def test_a_word_file_that_was_edited_stays_and_one_that_was_not_is_made_again(edited):
@@ -202,8 +209,10 @@ def test_the_time_that_is_foretold_is_of_the_studies_and_of_their_inputs():
 
 
 @pytest.mark.slow  # its parts are above: tables, figures, and pages; `render` is below
-def test_the_same_command_gives_the_same_bytes(made, small, tmp_path):
-    again = built(small, tmp_path)
+def test_the_same_command_gives_the_same_bytes(small, tmp_path):
+    for name in ("first", "again"):
+        (tmp_path / name).mkdir()
+    made, again = (built(small, tmp_path / name)[0] for name in ("first", "again"))
     files, others = (
         sorted(p.relative_to(out) for p in out.rglob("*") if p.is_file()) for out in (made, again)
     )
@@ -309,9 +318,15 @@ def test_chinese_is_emphasised_by_weight(chinese):
     assert slanted("它*确实*是 **低秩**加*sparse*")[1] == ["*确实*"]
 
 
-def test_the_pdf_in_chinese_has_headings_and_every_character(chinese, edited):
+def test_figures_stand_in_their_sections_on_full_pages(first):
+    assert faults(first[1]) == []
+
+
+def test_the_pdf_in_chinese_has_headings_and_every_character(chinese, edited, monkeypatch):
     (edited / "report.md").write_text(chinese, "utf-8")
+    given = compiled(monkeypatch)
     report._pages(["report.pdf"], edited)
+    assert faults(given) == []
     pdf = (edited / "report.pdf").read_bytes()
     assert SERIF.stem.encode() in pdf
     seen = text_of(pdf)
@@ -320,16 +335,6 @@ def test_the_pdf_in_chinese_has_headings_and_every_character(chinese, edited):
     source = resources.files("figures.report").joinpath("report.zh.md.j2").read_text("utf-8")
     assert lacks(chinese) == lacks(source) == set()
     assert lacks("龘") == {"龘"}
-
-
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_figures_stand_in_their_sections_on_full_pages(
-    language, made, chinese, tmp_path, monkeypatch
-):
-    shutil.copytree(made, tmp_path / "mine")
-    if language == "zh":
-        (tmp_path / "mine/report.md").write_text(chinese, "utf-8")
-    assert faults(*typeset(tmp_path / "mine/report.md", monkeypatch, tmp_path / "out")) == []
 
 
 # Bias and variance
@@ -370,14 +375,6 @@ def test_moments_of_a_heavy_tailed_sample_are_not_printed():
 # Sentences
 
 
-def test_the_advice_says_what_it_costs_in_multiply_adds(small, found):
-    said = sentences.advice_table(found["advice"])["multiply-adds"]
-    for x, spec, cell in zip(small.inputs, found["advice"].spec[found["advice"].winner], said):
-        paid = parse(spec).price(**x.shape.given).multiply_adds
-        full = (x.d + x.v.shape[1]) * x.mask.entries / x.n  # two products over what is seen
-        assert cell.replace("\N{NO-BREAK SPACE}", " ") == f"{paid:.0f} ({100 * paid / full:.0f} %)"
-
-
 def test_a_report_says_its_currency_and_not_the_default(small, found):
     paid = 16.0 * 64  # 16 exact keys of 32 + 32 numbers
     other = cut(budget=paid, currency="reads")
@@ -400,21 +397,6 @@ def test_a_report_says_its_currency_and_not_the_default(small, found):
     assert "{#tbl:crossing}" not in text
     with speaking("zh"):
         assert report.render(other, named, "x").count("每个新查询读取 1024 个数") >= 3
-
-
-def test_the_first_table_answers_what_the_report_asks(text, found):
-    """Rank from singular values, the deviation from the closed form of the moments of one pair."""
-    rows = _section(text, "answer").split("\n| ")[2:]
-    assert [row.partition(" |")[0] for row in rows] == [
-        "rank", "bias and variance", "entries or low rank", "runnable methods",
-    ]  # fmt: skip
-    assert FIGURES["rank"].finding(found["rank"]) in rows[0]
-    table = found["moments"].set_index(["metric", "temperature"]).sort_index()
-    cold = table.loc["log_relative_variance", found["moments"].temperature.min()]
-    cold = cold[cold.method.str.startswith("positive")].value
-    tens = [f"$10^{{{log / 2 / math.log(10):.1f}}}$" for log in (cold.min(), cold.max())]
-    assert f"positive features is {'–'.join(tens)} at t = 0.25 and " in rows[1]
-    assert text.count(summary.finding(found["summary"])) == 1
 
 
 def test_a_mask_is_spoken_of_where_there_is_one(small, made, found):
@@ -651,17 +633,7 @@ def test_ranks_stand_beside_their_bounds(small, found):
         assert exact == (s > 0.01 * s[0]).sum() <= bound <= 40
 
 
-def test_theory_and_measurement_are_compared(found):
-    table = theory.comparison(found).set_index("quantity")
-    moments = found["moments"].pivot_table("value", ["input", "method", "temperature"], "metric")
-    sure = moments[moments.believable == 1]
-    assert len(sure)
-    ratio = sure.sampled_variance / np.exp(sure.log_relative_variance)
-    assert table.measured["variance"].startswith(f"{ratio.min():.2f}–{ratio.max():.2f} of it")
-    stderr = found["moments"].pivot_table("stderr", sure.index.names, "metric").sampled_bias
-    z = ((sure.sampled_bias - sure.relative_bias) / stderr[sure.index]).abs()
-    bias = table.measured["bias"]
-    assert f"|z| is at most {z.max():.1f} (reliable samples: {len(z)}); chance" in bias
+def test_what_contradicts_the_theory_is_said(found):
     assert theory._limit(1) == pytest.approx(2.576, abs=0.001)  # of the normal law, 1 % beyond
     assert "nothing measured contradicts it" in theory.agreement(found["moments"])
     shifted = found["moments"].metric == "sampled_bias"
@@ -683,11 +655,12 @@ def test_nothing_reliable_is_said(found):
 @pytest.mark.slow  # the whole report, as the command writes it
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_bundled_heads_fill_eight_to_eleven_pages(language, tmp_path, monkeypatch):
+    given = compiled(monkeypatch)
     with speaking(language):
-        report.build(profile(jobs=2), tmp_path, command="expqk report")
+        report.build(profile(), tmp_path, command="expqk report")
         title = tr(report.TITLE)
     pdf = (tmp_path / "report.pdf").read_bytes()
     assert 8 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 11
     seen = text_of(pdf)
     assert seen is None or "".join(title.split()) in "".join(seen.split())
-    assert faults(*typeset(tmp_path / "report.md", monkeypatch, tmp_path / "out")) == []
+    assert faults(given) == []
