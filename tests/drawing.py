@@ -29,19 +29,16 @@ def drawn_from_its_csv(name, table, folder):
 
     Whatever a figure is, its bytes are written by one function: test_report holds it to them.
     """
-    module = FIGURES[name]
     again = pd.read_csv(style.save_table(name, table, folder))
     pd.testing.assert_frame_equal(again, table, check_exact=True)
+    nothing_overlaps(name, again)
+
+
+def nothing_overlaps(name, table):
+    """Check that every text of a figure is whole, and on no text and no curve."""
     with style.style():
-        figure = module.draw(again)
-    if figure.get_layout_engine() is None:  # then only drawing puts its labels in their places
-        figure.draw_without_rendering()
-    style.arrange(figure)
-    nothing_overlaps(figure)
-
-
-def nothing_overlaps(figure):
-    """Check that every text of a figure which is laid out is whole, and on no text and no curve."""
+        figure = FIGURES[name].draw(table)
+        figure.draw_without_rendering()  # which alone puts its labels in their places
     texts = [text for text in drawn_texts(figure) if text.get_rotation() % 90 == 0]
     boxes = [(text.get_text(), Text.get_window_extent(text)) for text in texts]
     (left, bottom), (right, top) = figure.bbox.min - 1, figure.bbox.max + 1
@@ -123,11 +120,9 @@ def speaks_chinese(name, table, said):
     module = FIGURES[name]
     with speaking("zh"), style.style():
         chinese, figure = spoken(name, table), module.draw(table)
-        figure.draw_without_rendering()
     assert not numbers(said) - numbers(chinese)
     counts = numbers(chinese) - numbers(said)  # digits in Chinese, words in English
     assert counts.keys() <= set(map(str, range(13))), counts
-    nothing_overlaps(figure)
     texts = texts_of(figure)
     assert english(" ".join([*texts, chinese])) == set()
     for text in set(texts):

@@ -7,7 +7,13 @@ import as_printed
 import numpy as np
 import pandas as pd
 import pytest
-from drawing import drawn_from_its_csv, has_the_columns, speaks_chinese, spoken
+from drawing import (
+    drawn_from_its_csv,
+    has_the_columns,
+    nothing_overlaps,
+    speaks_chinese,
+    spoken,
+)  # fmt: skip
 from refusals import refuses
 
 from analysis import inputs
@@ -22,6 +28,7 @@ from figures.drawing import looks, style
 from figures.fonts import FAMILY
 from figures.gallery import FIGURES, error, explore, price
 from figures.words.terminal_columns import ends
+from figures.words.translation import speaking
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +37,12 @@ def small():
     return Profile("small", heads, (0.25, 1.0, 8.0), 32.0, trials=2, draws=60)
 
 
+stored = functools.cache(as_printed.tables)
+
+
 @pytest.fixture(scope="module")
 def tables(small):
-    names = ("error", "explore", "moments", "price")
-    return {name: FIGURES[name].compute(small) for name in names}
-
-
-stored = functools.cache(as_printed.tables)
+    return stored() | {"explore": FIGURES["explore"].compute(small)}
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -48,17 +54,24 @@ def test_a_figure_is_that_of_its_table(name, tmp_path):
     speaks_chinese(name, table, spoken(name, table))
 
 
-@pytest.mark.parametrize(
-    "name", ["sketches", pytest.param("polynomial_rank", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow  # Chinese takes less room than English
+@pytest.mark.parametrize("name", FIGURES)
+def test_nothing_overlaps_in_chinese(name):
+    with speaking("zh"):
+        nothing_overlaps(name, as_printed.table_of(name, stored()))
+
+
+@pytest.mark.slow  # a report computes studies on two processes, and compares none
+@pytest.mark.parametrize("name", ["sketches", "polynomial_rank"])
 def test_the_same_seed_gives_the_same_table_on_two_processes(name, small):
     """Of what runs as a study of its own; sweeps have tests of their own."""
     two = dataclasses.replace(small, jobs=2)
     assert FIGURES[name].compute(two).equals(FIGURES[name].compute(small))
 
 
-def test_what_the_error_figure_draws(tables):
-    table = tables["error"]
+def test_what_the_error_figure_draws(small):
+    one = dataclasses.replace(small, inputs=small.inputs[:1], temperatures=(1.0,), trials=1)
+    table = FIGURES["error"].compute(one)
     for space in FROBENIUS:
         labels = [looks.look(spec)["label"] for spec in error.curves(table, space)]
         # without the oracles of the other space, and the low rank of total variation
@@ -86,18 +99,16 @@ def test_crossings_show_a_gain_and_are_those_of_oracles_whatever_their_rank(tabl
     for space in FROBENIUS:
         found = error.crossings(table, space)
         # split contains both single classes at the same budget, so the gain is at least 1,
-        # up to the rounding of an error of 1e-16 of the norm
-        assert (found.gain >= 1 - 1e-9).all()
+        # up to the rounding of the stored errors to four digits
+        assert (found.gain >= 1 - 1e-3).all()
         assert found.input.tolist() == table.input.unique().tolist()
         pd.testing.assert_frame_equal(error.crossings(renamed, space), found)
 
 
-def test_polynomials_stand_at_their_own_price(tables, small):
-    table = tables["price"]
-    x = small.inputs[0]
-    row = table[(table.method == "taylor(degree=2)") & (table.metric == "stored")]
-    width = (x.d + 2) * (x.d + 1) // 2  # C(d + 2, 2), both sides of n = l
-    assert row[row.input == "gaussian"].value.tolist() == [2.0 * width]
+def test_polynomials_stand_at_their_own_price(small):
+    row = FIGURES["price"].compute(dataclasses.replace(small, inputs=small.inputs[:1], trials=1))
+    row = row[(row.method == "taylor(degree=2)") & (row.metric == "stored")]
+    assert row.value.tolist() == [2.0 * 10 * 9 // 2]  # C(d + 2, 2), both sides of n = l
     assert {"taylor(1)", "tensor_power(3)", "robust_pca(space='attention')"} <= {*price.own_price()}
 
 
@@ -116,15 +127,14 @@ def test_profiles_and_heads_of_a_file():
     assert [x.head for x in quartiles(many)] == [2, 4, 6]
 
 
-def test_pictures_of_attention_hold_all_of_it_with_its_errors(tables):
-    table, errors = tables["explore"], tables["error"]
+def test_pictures_of_attention_hold_all_of_it_with_its_errors(tables, small):
+    table, errors = tables["explore"], small.sweep(explore.SPECS, budget=small.budget)
     keys = ["input", "temperature", "method", "metric"]
     swept = errors[errors.trial <= 0].set_index(keys).value  # the first draw, or the only one
     stated = table[table.metric.isin(explore.ERRORS)].set_index(keys).value
     assert len(stated) == 2 * 3 * 2 * len(explore.SPECS)  # inputs, temperatures, metrics
     # a sweep divides one Q Kᵀ by t: logits of some tens move by roundings
     np.testing.assert_allclose(stated, swept[stated.index], rtol=1e-11)
-    table = tables["explore"]
     pixels = table[(table.metric == explore.WEIGHTS) & (table.name == "exact")]
     assert pixels["query"].nunique() == 48  # every one: there are fewer than pixels
     weights = pixels[list(explore.PIXELS)].dropna(axis=1).to_numpy()
@@ -160,17 +170,17 @@ def test_panels_of_an_earlier_run_are_removed(tables, tmp_path):
 @pytest.mark.filterwarnings("error")
 def test_names_of_inputs_are_drawn_as_they_are(tables, tmp_path):
     """Chinese in the font of this project, an emoji as a box; without them the same bytes."""
-    table = tables["error"]
+    table = tables["rank"]
     name = "最终 \N{PILL} {b} $e^x$ "
     named = table.assign(input=name + table.input.astype(str))
-    pdf = save("error", named, tmp_path, ("pdf",))[1].read_bytes()
+    pdf = save("rank", named, tmp_path, ("pdf",))[1].read_bytes()
     assert FAMILY.replace(" ", "").encode() in pdf
-    drawn = FIGURES["error"].draw(style.drawable(named, style.NAME))
+    drawn = FIGURES["rank"].draw(style.drawable(named, style.NAME))
     titles = [ax.get_title() for ax in drawn.axes[: named.input.nunique()]]
     assert titles == [ends(one, style.NAME).replace("$", r"\$") for one in named.input.unique()]
     said = wording("moments", tables["moments"].assign(input=name))
     assert f" {name} " in said.replace(r"\$", "$")
-    plain = save("error", table, tmp_path / "plain", ("pdf",))[1].read_bytes()
+    plain = save("rank", table, tmp_path / "plain", ("pdf",))[1].read_bytes()
     assert FAMILY.replace(" ", "").encode() not in plain
 
 
