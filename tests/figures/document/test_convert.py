@@ -172,9 +172,9 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_of_a_user_is_text_wherever_it_stands(name, folder):
+def test_a_name_of_a_user_is_text_wherever_it_stands(folder):
     """Of a head, of an input, of an author, of a report: each goes through `literal`."""
+    name = " ".join(HOSTILE)
     said = literal(name)
     beginning = '{% from "parts.j2" import header with context %}{{ header() }}'
     template = templates.environment().from_string(beginning)
@@ -246,7 +246,8 @@ def test_missing_extra_names_the_install_line(convert, module, folder, tmp_path,
 def test_output_replaces_a_symlink(folder, tmp_path):
     (tmp_path / "kept").write_text("kept")
     (tmp_path / "out").symlink_to(tmp_path / "kept")
-    to_html(folder / "report.md", tmp_path / "out")
+    (folder / "other.md").write_text("English")
+    to_html(folder / "other.md", tmp_path / "out")
     assert (tmp_path / "kept").read_text() == "kept"
     assert not (tmp_path / "out").is_symlink()
 
@@ -320,7 +321,7 @@ def test_tables_of_every_width(folder):
     """Also where the columns just do not fit, and none has a word to break."""
     tables = [
         "|" + " 6.37e-01 |" * columns + "\n" + "|--:" * columns + "|\n" + "| 1 " * columns + "|\n"
-        for columns in range(1, 25)
+        for columns in (1, *range(6, 12), 24)
     ]
     assert pages_of(converted(to_pdf, folder, "\n\n".join(tables))) >= 1
 

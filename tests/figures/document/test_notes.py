@@ -143,23 +143,22 @@ OWN = (
 LISTED = "# References\n\n1. [A. Known]{#ref-known}, *Title*, 1999.\n"
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        BIBTEX,
-        "- @smith: Ann Smith, 2020.\n- @li2021: Lei Li, *Other*.",
-        f"1. @smith: Ann Smith, 2020.\n@book{BIBTEX.partition('@book')[2]}",
-    ],
-)
-def test_own_references_are_numbered_after_those_of_the_report(folder, given):
+IN_HTML, IN_TEX = r"<[^>]*>", r"\\hyperref\[[^]]*\]|[{}]|\\item"
+
+
+@pytest.mark.parametrize(("given", "write", "seen"), [
+    (BIBTEX, to_tex, IN_TEX),
+    ("- @smith: Ann Smith, 2020.\n- @li2021: Lei Li, *Other*.", to_html, IN_HTML),
+    (f"1. @smith: Ann Smith, 2020.\n@book{BIBTEX.partition('@book')[2]}", to_html, IN_HTML),
+])  # fmt: skip
+def test_own_references_are_numbered_after_those_of_the_report(given, write, seen, folder):
     (folder / NAME).write_text(f"{DOCUMENT}\n{LISTED}")
     (folder / "notes.md").write_text(OWN + given)
-    for write, seen in ((to_html, r"<[^>]*>"), (to_tex, r"\\hyperref\[[^]]*\]|[{}]|\\item")):
-        write(folder / NAME, folder / "out", notes=folder / "notes.md")
-        text = " ".join(re.sub(seen, "", (folder / "out").read_text("utf-8")).split())
-        assert re.search(r"See \[3\], \[1\] and \[see 2, (\\emph)?page 3\], not @home\.", text)
-        places = [text.index(word) for word in ("A. Known", "Smith", "Other")]
-        assert places == sorted(places)
+    write(folder / NAME, folder / "out", notes=folder / "notes.md")
+    text = " ".join(re.sub(seen, "", (folder / "out").read_text("utf-8")).split())
+    assert re.search(r"See \[3\], \[1\] and \[see 2, (\\emph)?page 3\], not @home\.", text)
+    places = [text.index(word) for word in ("A. Known", "Smith", "Other")]
+    assert places == sorted(places)
     (folder / "notes.md").write_text(OWN.replace("@smith", "@smit") + given)
     with pytest.raises(ValueError, match=r"unknown reference 'smit', did you mean 'smith'\?"):
         to_html(folder / NAME, folder / "out", notes=folder / "notes.md")
