@@ -1,15 +1,15 @@
 """The gallery's page: every figure in order, its picture, its sentence, its command."""
 
-import io
 import re
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
+from analysis import inputs
 from analysis.experiments.profile import profile
+from approx import parse
 from figures.document import gallery_pages
 from figures.drawing import style
 from figures.gallery import FIGURES
@@ -51,19 +51,29 @@ def test_pictures_are_there_and_small():
             assert 600 <= image.width <= 1000  # inches of the style times gallery_pages.DPI
 
 
-def test_a_picture_is_the_figure():
-    """The same at every pixel up to the 256 colours, whose nearest is close."""
-    table = FIGURES["break_even"].compute(profile("quick"))
-    exact = io.BytesIO()
-    with style.style():
-        FIGURES["break_even"].draw(table).savefig(exact, format="png", dpi=gallery_pages.DPI)
-    images = [
-        np.asarray(Image.open(f).convert("RGB"), dtype=float)
-        for f in (exact, io.BytesIO(gallery_pages.picture(table, "break_even")))
-    ]
-    assert images[0].shape == images[1].shape
-    # of 256 levels; a colour that is not in the palette is that of a pixel at an edge
-    assert np.abs(images[0] - images[1]).mean() < 1
+BEST_FOUND = (  # of each class, at the storage of 32 values a query
+    ("top_k()", "top_k(per='head')", "godec(rank=0, space='attention')"),
+    ("truncated_svd(space='attention')", "truncated_svd(space='attention', refine='tv')"),
+)
+
+
+def test_no_printed_crossover_is_contradicted_by_the_best_found_of_both_classes(pytestconfig):
+    """A tenth below a printed t the best sparse member has less tv than the best low rank found."""
+    pages = (pytestconfig.rootpath / name for name in ("figures/README.md", "docs/measured.md"))
+    gallery, measured = (page.read_text("utf-8") for page in pages)
+    said = re.search(r"In total variation, the largest entries beat .* lose above", gallery)[0]
+    printed = {name: float(t) for t, name in re.findall(r"([\d.]+) \((MiniLM \w+)\)", said)}
+    row = re.search(r"\| tv \| [\d.]+ \|(.*)", measured)[1]
+    assert [f"{t:.2f}" for t in printed.values()] == row.replace("|", " ").split()[:2]
+    for x in inputs.sample().heads():
+        for factor in (0.9, 1.1) if x.name in printed else ():
+            at = x.at_temperature(factor * printed[x.name])
+            tv = []
+            for some in BEST_FOUND:
+                members = (at.approximate(parse(s).within(32, **at.shape.given)) for s in some)
+                tv.append(min(at.compare(member)["attention_tv"] for member in members))
+            assert (tv[0] < tv[1]) == (factor < 1), (x.name, factor, tv)
+    assert len(printed) == 2
 
 
 def test_a_missing_table_is_named_and_its_section_kept(tmp_path, capsys):

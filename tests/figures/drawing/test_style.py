@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.text import Text
 
-from figures.drawing import looks, style
+from figures.drawing import style
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -39,23 +39,6 @@ def test_the_name_of_a_point_is_on_no_other_name_and_no_curve():
     assert not any(line.intersects_bbox(box, filled=False) for box in boxes)
     assert not notes[0].arrow_patch.get_visible()  # beside its point
     assert notes[-1].arrow_patch.get_visible()  # a line leads to it
-
-
-@pytest.mark.parametrize("tiles", [2, 4])
-def test_names_stand_below_the_panels(tiles):
-    with style.style():
-        figure, axes = style.tiles(tiles, "", "")
-        for ax, i in itertools.product(axes, range(9)):
-            ax.plot([0, 1], [i, i], label=f"method {i} with a long name", color=looks.PALETTE[i])
-        style.legend(figure, axes)
-        figure.draw_without_rendering()
-    (legend,) = figure.legends
-    names = [text.get_text() for text in legend.get_texts()]
-    assert names == [f"method {i} with a long name" for i in range(9)]
-    box = legend.get_window_extent()
-    assert box.y1 < min(ax.get_window_extent().y0 for ax in axes)
-    assert figure.bbox.contains(*box.min)
-    assert figure.bbox.contains(*box.max)
 
 
 def test_what_leaves_an_axis_has_a_triangle_at_its_border():
