@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from joblib.externals.loky import process_executor
 from pandas.testing import assert_frame_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 from tqdm import tqdm
@@ -236,21 +237,6 @@ def test_a_task_for_which_no_worker_is_left_runs_again(monkeypatch):
     assert len(refused) == 1
 
 
-@pytest.mark.filterwarnings("default:Exception in thread Executor")  # loky's own, at a kill
-def test_a_run_that_ends_early_costs_another_in_this_process_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    big = [np.full(2**16, number) for number in range(8)]
-    tasks = [Application(np.max, (x,)) for x in big]
-    with contextlib.closing(engines.stream(tasks, jobs=2)) as one:
-        first, outcome = next(one)
-        other = engines.stream(tasks, jobs=2)
-        found = [next(other)]
-    found += other
-    assert outcome == first.arguments[0][0]
-    assert sorted(x for _, x in found) == [*range(8)]
-    assert not [*tmp_path.glob("expqk-*")]
-
-
 def poison(approximation, inputs):
     if approximation.rank == 3:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -403,23 +389,35 @@ def raise_at_3(folder, number):
     time.sleep(0.01)
 
 
-def test_tasks_are_made_as_there_is_room_and_an_error_ends_a_run_at_once(engine, tmp_path):
-    made = []
+@pytest.mark.filterwarnings("default:Exception in thread Executor")  # loky's own, at a kill
+def test_tasks_are_made_as_there_is_room_and_an_error_ends_a_run_at_once(
+    engine, tmp_path, monkeypatch
+):
+    """It costs another run in this process nothing."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made, folder = [], tmp_path / "made"
+    folder.mkdir()
 
     def tasks():
         for number in range(1000):
             made.append(number)
-            yield Application(raise_at_3, (tmp_path, number))
+            yield Application(raise_at_3, (folder, number))
 
+    big = [np.full(2**16, number) for number in range(24)]
+    other = engines.stream([Application(np.max, (x,)) for x in big], **engine)
+    found = [next(other)]
     with pytest.raises(ZeroDivisionError, match="as planted"):
         engines.results(tasks(), **engine)
-    assert len(list(tmp_path.iterdir())) <= len(made) < 100
+    assert len(list(folder.iterdir())) <= len(made) < 100
+    found += other
+    assert sorted(x for _, x in found) == [*range(24)]
+    assert not [*tmp_path.glob("expqk-*")]
 
 
 def test_what_ends_a_run_on_a_local_cluster_is_said_once(capfd, tmp_path):
     tasks = [Application(raise_at_3, (tmp_path, number)) for number in range(8)]
     with pytest.raises(ZeroDivisionError, match="as planted"):
-        engines.results(tasks, scheduler="local", jobs=2)
+        engines.results(tasks, scheduler="local", jobs=1)
     assert "".join(capfd.readouterr()) == ""  # Dask logs a traceback in the worker
 
 
@@ -501,7 +499,7 @@ def test_without_dask_the_error_says_what_to_install(monkeypatch):
 
 def test_a_cluster_that_is_not_there_is_one_error(monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(engines, "PATIENCE", 1)
+    monkeypatch.setattr(engines, "PATIENCE", 0.3)
     with pytest.raises(OSError, match=r"127\.0\.0\.1:9"):
         sweep(METHODS, heads(), [1.0], **GRID, scheduler="tcp://127.0.0.1:9")
 
@@ -542,7 +540,9 @@ KEPT = []
 
 def grow(megabytes):
     """Hold more memory from now on, as compiled kernels do; return which process does."""
-    time.sleep(1.1)  # loky looks at the memory of a process once a second, between two calls
+    # loky looks at the memory of a process between two calls, and not more often than this
+    process_executor._MEMORY_LEAK_CHECK_DELAY = 0.1
+    time.sleep(0.15)
     KEPT.append(np.ones(megabytes * 2**17))
     return os.getpid()
 
