@@ -212,16 +212,20 @@ def digest(*arrays):
 WITH_ARRAYS = [pair for kind in ARRAYS for pair in ARGUMENTS[kind]]
 
 
-@each("clothes", AS)
 @each(("entry", "argument"), WITH_ARRAYS)
-def test_the_same_numbers_give_the_same_bits_and_are_left_as_they_were(entry, argument, clothes):
-    value, plain = AS[clothes](entry.good[argument])
-    before = digest(np.asarray(value))
-    found, error = clean(lambda: entry.given(argument, value))
-    want, other = clean(lambda: entry.given(argument, plain))
-    assert str(error) == str(other)
-    assert digest(*numbers(found)) == digest(*numbers(want))
-    assert digest(np.asarray(value)) == before
+def test_the_same_numbers_give_the_same_bits_and_are_left_as_they_were(entry, argument):
+    def result(x):
+        found, error = clean(lambda: entry.given(argument, x))
+        return str(error), digest(*numbers(found))
+
+    known = {}  # of the same plain array
+    for clothes, dress in AS.items():
+        value, plain = dress(entry.good[argument])
+        before, key = digest(np.asarray(value)), (plain.dtype, digest(plain))
+        if key not in known:
+            known[key] = result(plain)
+        assert result(value) == known[key], clothes
+        assert digest(np.asarray(value)) == before, clothes
 
 
 @each(("entry", "argument"), WITH_ARRAYS)

@@ -125,8 +125,9 @@ def ends(words, x):
     return (low + inner, high - inner), (low - outer, high + outer, 10 * x + 2)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("number", range(1, 11))
+@pytest.mark.parametrize(
+    ("number", "seed"), [(i, seed) for seed in (1, 2) for i in range(1, 11) if (i, seed) != (6, 2)]
+)  # exercise 6 has one answer
 def test_right_answers_are_right_and_others_wrong_as_the_page_says(number, seed):
     answers = solved(number, seed)
     assert list(answers) == list(said(number))
