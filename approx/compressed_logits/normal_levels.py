@@ -5,8 +5,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
-from scipy.special import ndtr
+import scipy
 
 from approx import checks
 from approx.checks import Array
@@ -80,7 +79,7 @@ def lloyd_max(bits: int) -> QuantiserLevels:
 
 def _share(ends: Array) -> Array:
     """Return Φ(b) − Φ(a) of neighbouring ends, computed in the tail where nothing cancels."""
-    below, above = ndtr(ends), ndtr(-ends)
+    below, above = scipy.special.ndtr(ends), scipy.special.ndtr(-ends)
     return np.asarray(np.where(ends[:-1] > 0, above[:-1] - above[1:], below[1:] - below[:-1]))
 
 

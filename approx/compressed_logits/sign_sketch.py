@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln, log_ndtr, ndtr, owens_t
+import scipy
 
 from approx.checks import Array
 from approx.projections.rotated import haar
@@ -45,6 +45,7 @@ class SignSketch:
         """Return κ."""
         if self.kind == "gaussian":
             return math.sqrt(2 / math.pi)
+        gammaln = scipy.special.gammaln
         return math.sqrt(d / math.pi) * math.exp(gammaln(d / 2) - gammaln((d + 1) / 2))
 
     def decoded(self, S: Array, k: Array) -> Array:
@@ -82,6 +83,7 @@ class SignSketch:
         ``products`` are q·k and ``sizes`` |q||k|, (n, l).
         """
         unit = self.unit(1) * self.m
+        log_ndtr = scipy.special.log_ndtr
         first, second = (
             self.m * ((p * sizes / unit) ** 2 / 2 + math.log(2.0) + log_ndtr(p * products / unit))
             for p in (1.0, 2.0)
@@ -112,6 +114,7 @@ class SignSketch:
 
 def _quadrant(x: Array, y: Array, r: Array) -> Array:
     """Return P(X < x, Y < y) of two standard normal numbers of correlation r (Owen 1956, 3.1)."""
+    ndtr, owens_t = scipy.special.ndtr, scipy.special.owens_t
     r = np.clip(r, -1.0, 1.0)
     root = np.sqrt(np.maximum(1 - r**2, 0.0))
     flat = root < 1e-7  # Y = X or Y = −X: one variable decides

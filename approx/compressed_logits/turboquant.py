@@ -5,7 +5,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy.special
+import scipy
 
 from approx.checks import Array
 from approx.compressed_logits.coded_keys import CodedKeys, Codes, Layout, LogitMoments

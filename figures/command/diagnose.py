@@ -32,14 +32,16 @@ def run(arguments: argparse.Namespace) -> int:
     from analysis.advice.diagnose import diagnose, dry_run
     from analysis.costs import budget
     from analysis.runs import output_files
-    from figures.drawing import style
-    from figures.show import diagnosis, price_line
+    from figures.show import diagnosis
     from figures.words.translation import speaking
 
     options.refuse_idle(arguments, "dry-run", "scheduler", "json", "out")
     options.refuse_idle(arguments, "method", "references", "screen")
     options.refuse_idle(arguments, "references", "screen")
     if arguments.out is not None:
+        from figures.drawing import style
+        from figures.show import price_figure, winners_map
+
         output_files.usable(arguments.out, style.files("diagnosis"))
     asked = options.measured(arguments) | options.keywords(arguments, "accept", "screen", "budget")
     asked["metric"] = METRICS[arguments.metric]
@@ -54,10 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
         table = diagnose(**asked, progress=sys.stderr.isatty())
         options.show(arguments, table, diagnosis.text)
         if arguments.out is not None:
-            drawn, said = diagnosis.draw(table), diagnosis.caption(table)
+            drawn, said = winners_map.draw(table), winners_map.caption(table)
             paths = style.save("diagnosis", table, drawn, arguments.out, caption=said)
-            if (line := diagnosis.draw_line(table)) is not None:
-                paths.append(price_line.write(line, arguments.out))
+            if (line := winners_map.draw_line(table)) is not None:
+                paths.append(price_figure.write(line, arguments.out))
             for path in paths:
                 print(path, file=sys.stderr)
     return 0

@@ -91,11 +91,13 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.model, arguments.text, choices or None, **how, announce=announce
         )
         if arguments.out is not None:
+            from figures.show import price_figure
+
             rows, about = by_run(found), tr("KL(model ‖ replaced), nats")
             named = (known := runnable(rows)).assign(name=known.method.map(looks.label))
             limit = _limit(rows, found)
-            drawn = price_line.draw(named, "kl", limit=limit, about=about, log=True)
-            price_line.write(drawn, arguments.out)
+            drawn = price_figure.draw(named, "kl", limit=limit, about=about, log=True)
+            price_figure.write(drawn, arguments.out)
         if arguments.json:
             print(options.as_json(objects(found)))
         else:

@@ -11,7 +11,7 @@ from analysis.advice.target import by_method, cheapest, choices, needed
 from analysis.runs import output_files
 from approx.sparse.exact import Exact
 from figures.command import options
-from figures.drawing import looks, style
+from figures.drawing import looks
 from figures.show import price_line, scarcity
 from figures.show.diagnosis import HEAD, head_name, left_out, masks, names_of, section
 from figures.words.amounts import UNITS
@@ -57,6 +57,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     options.refuse_idle(arguments, "method", "references")
     if arguments.out is not None:
+        from figures.drawing import style
+        from figures.show import price_figure
+
         output_files.usable(arguments.out, style.files("needed"))
     errors = {m: getattr(arguments, name.replace("-", "_")) for name, (m, _) in ERRORS.items()}
     ((metric, target),) = ((m, error) for m, error in errors.items() if error is not None)
@@ -68,11 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
             print(style.save_table("needed", table, arguments.out), file=sys.stderr)
             known = choices(table)
             labels = known.method.map(_names(table))
-            drawn = price_line.draw(
+            drawn = price_figure.draw(
                 known.assign(name=labels), "bytes", limit=known.bytes_read.min(),
                 about=tr("bytes held"),
             )  # fmt: skip
-            print(price_line.write(drawn, arguments.out), file=sys.stderr)
+            print(price_figure.write(drawn, arguments.out), file=sys.stderr)
     return 0
 
 

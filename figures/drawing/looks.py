@@ -1,16 +1,19 @@
 """The looks of methods in figures and tables: the name that people know, colour, line, marker."""
 
+from __future__ import annotations
+
 import functools
 import hashlib
 from collections.abc import Iterable
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from approx import METHODS, Method, parse
 from approx.method import Label
 from approx.method.tags import ORACLE
 from figures.words.translation import mark, tr
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # petroff10, safe for colour-blind readers; line styles and markers carry the same information.
 PALETTE = (

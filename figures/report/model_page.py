@@ -32,7 +32,7 @@ from figures.document.convert import check_notes, executable, to_html
 from figures.document.notes import NAME as NOTES
 from figures.drawing import looks, style
 from figures.report import templates
-from figures.show import head_cells, plans, price_line
+from figures.show import head_cells, plans, price_figure
 from figures.show.head_cells import GREY
 from figures.words.amounts import amount_text
 from figures.words.numbers import or_infinity
@@ -450,7 +450,7 @@ def draw_frontier(found: Results) -> Figure:
     names = known["name"].where(known.method == plans.PLANNED, known.method.map(looks.label))
     about = tr("KL(model ‖ replaced), nats")
     known, limit = known.assign(name=names), plans.limit(found.plan)
-    return price_line.draw(known, "kl", limit=limit, about=about, log=True)
+    return price_figure.draw(known, "kl", limit=limit, about=about, log=True)
 
 
 def finding_frontier(found: Results) -> str:

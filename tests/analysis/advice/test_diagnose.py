@@ -30,7 +30,7 @@ from approx.method.prices import CURRENCIES
 from approx.method.tags import INVARIANT
 from approx.sparse.exact import Exact
 from figures.command import options
-from figures.show import diagnosis
+from figures.show import diagnosis, winners_map
 from figures.words.translation import speaking
 
 SPECS = (TRIVIAL, "positive()", "nystrom()", "sliding_window()", "top_k()", "taylor(degree=1)")
@@ -165,8 +165,8 @@ def test_text_json_and_map(table):
     assert objects[2]["expected_kernel_relative_frobenius"] is None  # Nyström: none known
     single = pd.DataFrame({"a": np.array([0.5, np.nan], np.float32)})
     assert options.json_value(single.to_dict("records")) == [{"a": 0.5}, {"a": None}]
-    assert "nan" not in diagnosis.caption(table)
-    assert len(diagnosis.draw(table).axes) == 2  # the map and its colours
+    assert "nan" not in winners_map.caption(table)
+    assert len(winners_map.draw(table).axes) == 2  # the map and its colours
 
 
 def test_the_command(tmp_path, printed, refused):

@@ -14,7 +14,7 @@ from analysis.inputs import statistics
 from analysis.sentences import Sentence, thousandths
 from approx import parse
 from figures.command import target as targets, theory as theories
-from figures.show import diagnosis
+from figures.show import diagnosis, winners_map
 
 SPECS = {  # class, stored values, reads of both heads, an oracle?
     "uniform()": ("low rank", 0.75, (10.0, 10.0), False),
@@ -83,7 +83,7 @@ def test_the_text_has_the_numbers_of_its_table(table):
         "2 3 of 64 rows have no positive sum: their output is 0: sink and window 2",
     )
     check(
-        diagnosis.caption(table),
+        winners_map.caption(table),
         "a budget of 4 stored values per query row, t = 1.5; only",
         "Grey: 1 of 2 heads keep",
         "To use: sliding window 1.",
@@ -182,9 +182,9 @@ def test_everything_follows_the_error_of_the_output_where_it_ranks(table):
     assert first.sentence.endswith("; by total variation sliding_window(width=4) is better, 0.200 "
                                    "< 0.300")  # fmt: skip
     assert second.sentence.endswith("has 0.62 of uniform's output error")
-    caption = diagnosis.caption(by)
+    caption = winners_map.caption(by)
     assert "The method with the lowest relative output error" in caption
-    drawn = diagnosis.draw(by)
+    drawn = winners_map.draw(by)
     assert drawn.axes[1].get_ylabel() == "relative output error"
 
 

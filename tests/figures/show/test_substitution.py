@@ -14,7 +14,7 @@ from analysis.models.generation import Generated
 from analysis.models.substitute import by_run
 from analysis.sweeps import table
 from figures.command import generate as generation, options, substitute as substitution
-from figures.show import price_line
+from figures.show import price_figure
 from figures.words.terminal_columns import COLUMNS
 from figures.words.translation import speaking
 
@@ -93,13 +93,13 @@ def test_text_has_the_line_that_nothing_cheaper_beats_and_what_to_deploy():
 
 def test_figure_has_every_run_that_can_be_run(tmp_path):
     measured = substitution.runnable(by_run(made_up()))
-    drawn = price_line.draw(measured, "kl", limit=8192.0, about="KL", log=True)
+    drawn = price_figure.draw(measured, "kl", limit=8192.0, about="KL", log=True)
     points, *_ = drawn.axes[0].containers[0]
     assert [*points.get_ydata()] == [0.5, 0.4, 0.005, 0.45]  # exact attention has KL 0
     assert [text.get_label() for text in drawn.legends[0].legend_handles] == [
         "near()", "nearer()", "codes()"
     ]  # fmt: skip
-    path = price_line.write(drawn, tmp_path / "new")
+    path = price_figure.write(drawn, tmp_path / "new")
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

@@ -32,7 +32,7 @@ from figures.command import options
 from figures.document.convert import pandoc
 from figures.drawing import looks
 from figures.gallery import FIGURES
-from figures.show import diagnosis
+from figures.show import diagnosis, winners_map
 from figures.words import glossary, terminal_columns, translation
 from figures.words.terminal_columns import aligned
 from figures.words.translation import speaking, tr
@@ -132,7 +132,7 @@ def test_advice_says_the_same_in_chinese():
         with speaking(language):
             rows = options.json_value(table.to_dict("records"))
             warnings = [one for row in rows for one in row["warnings"]]
-            return [diagnosis.text(table), diagnosis.caption(table), *warnings]
+            return [diagnosis.text(table), winners_map.caption(table), *warnings]
 
     before, after = spoken("en"), spoken("zh")
     assert [numbers(text) for text in after] == [numbers(text) for text in before]
