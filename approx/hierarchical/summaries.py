@@ -184,21 +184,27 @@ def _interpolation(keys: Array, mass: Array, spread: float, rank: int) -> tuple[
     most = min(rank, len(keys))
     chosen, terms = np.empty(most, np.intp), np.empty((most, len(keys)))
     width = max(4 * spread, Pivots.LEAST)  # s² = 2·spread
-    r = _pivots(np.ascontiguousarray(keys), mass, width, NEAR, chosen, terms)
+    rest, new = np.ones(len(keys)), np.empty(len(keys))
+    r = _pivots(np.ascontiguousarray(keys), mass, width, NEAR, rest, new, chosen, terms)
     return chosen[:r], terms[:r]
 
 
 @kernel
-def _pivots(keys: Any, mass: Any, width: float, near: float, chosen: Any, terms: Any) -> Any:
+def _pivots(
+    keys: Any, mass: Any, width: float, near: float, rest: Any, new: Any, chosen: Any, terms: Any
+) -> Any:
     # First the pivoted Cholesky decomposition of `approx.low_rank.pivots`, transposed: its columns
     # are the rows of terms. Then the triangular system, from the last row up.
+    # NumPy's functions, such as a maximum, would take longer to compile than all of this.
     count, d = keys.shape
-    rest, new = np.ones(count), np.empty(count)
     r = 0
     while r < chosen.size:
-        gain = mass * rest
-        unit = gain.max() * TIE
-        p = np.argmax(np.rint(gain / unit)) if unit > 0 else 0
+        unit, most, p = 0.0, -1.0, 0
+        for j in range(count):
+            unit = mass[j] * rest[j] * TIE if mass[j] * rest[j] * TIE > unit else unit
+        for j in range(count if unit > 0.0 else 0):
+            gain = np.rint(mass[j] * rest[j] / unit)
+            p, most = (j, gain) if gain > most else (p, most)
         if rest[p] == 0:
             break
         for j in range(count):

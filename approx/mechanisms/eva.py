@@ -11,7 +11,7 @@ from approx.estimate.distances import half_square
 from approx.estimate.low import Factors
 from approx.estimate.masks import Mask
 from approx.estimate.parts import Parts
-from approx.kernels.jit import kernel
+from approx.kernels import pattern_products
 from approx.mechanisms import segments
 from approx.method import Method, Size
 from approx.method.fields import integer, real
@@ -19,6 +19,7 @@ from approx.method.prices import Numbers, Price, Shape, low_rank, price_at
 from approx.method.tags import AUTOREGRESSIVE, POSITIONAL, RANDOM, ROW_LOCAL, SCALE, collect
 from approx.sparse.chunk import Chunk
 from approx.sparse.support import SupportMethod, a_support
+from approx.supports.patterns import runs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Eva(Method):
         shares = _shares(b, omega[segment], group)
         s = support.matrix
         ends = np.concatenate([[0], np.cumsum(group.sum(axis=0))])
-        left_out = _left_out(s.indptr, s.indices, shares.max(axis=1), ends) * seen
+        left_out = _left_out(s, shares.max(axis=1), ends) * seen
         # At a smaller share, no scale can also represent the keys of E in the group.
         left_out[left_out < 8 * np.finfo(q.dtype).tiny] = 0.0
         left = a @ centres.T + np.log(group.sum(axis=0))
@@ -188,32 +189,22 @@ def _shares(K: Array, omega: Array, group: Array) -> Array:
     return np.asarray(shares / shares.sum(axis=0))
 
 
-@kernel
-def _left_out(indptr: Array, indices: Array, shares: Array, ends: Array) -> Array:
+def _left_out(s: scipy.sparse.csr_array, shares: Array, ends: Array) -> Array:
     """Return the share of each group that each row of a support leaves out, (n, m).
 
-    indices are sorted in each row, and group c has the keys ends[c] ≤ j < ends[c + 1]. Where the
-    support holds most of a group, 1 − held would cancel: the other shares are summed instead.
+    Group c has the keys ends[c] ≤ j < ends[c + 1]. Where the support holds most of a group,
+    1 − held would cancel: the other shares are summed instead.
     """
-    n, m = len(indptr) - 1, len(ends) - 1
-    out = np.empty((n, m))
-    for i in range(n):
-        begin = indptr[i]
-        for c in range(m):
-            stop, held = begin, 0.0
-            while stop < indptr[i + 1] and indices[stop] < ends[c + 1]:
-                held += shares[indices[stop]]
-                stop += 1
-            rest = 1.0 - held
-            if held > 0.5:
-                rest, following = 0.0, ends[c]
-                for place in range(begin, stop + 1):
-                    until = indices[place] if place < stop else ends[c + 1]
-                    for j in range(following, until):
-                        rest += shares[j]
-                    following = until + 1
-            out[i, c] = rest
-            begin = stop
+    (n, l), m = s.shape, len(ends) - 1
+    rows, keys = pattern_products.coordinates(s)
+    groups = rows * m + np.searchsorted(ends, keys, "right") - 1
+    held = np.bincount(groups, shares[keys], n * m).reshape(n, m)
+    out = 1.0 - held
+    i, c = np.nonzero(held > 0.5)
+    indptr, others = runs(ends[c], ends[c + 1])
+    pairs = np.repeat(np.arange(len(i)), np.diff(indptr))
+    off = ~np.isin(i[pairs] * l + others, rows * l + keys)
+    out[i, c] = np.bincount(pairs[off], shares[others[off]], len(i))
     return out
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 
@@ -10,7 +9,6 @@ from approx.checks import Array
 from approx.estimate import exact
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp_rows
-from approx.kernels.jit import kernel
 from approx.method import TV, Label, Size
 from approx.method.fields import integer, one_of, real
 from approx.method.prices import Price, Shape
@@ -185,21 +183,9 @@ def sums(Q: Array, K: Array, mask: Mask, keys: Array, distances: Array) -> tuple
         x = np.asarray(exact.seen_logits(Q, K, mask, rows), np.float64)
         exp_rows(x, x.max(axis=1))
         x /= x.sum(axis=1, keepdims=True)
-        begin, places = mask.span(rows).start, mask.positions[rows]
-        _add(x, begin, places, on_vertical, on_slash, vertical, slash)
+        keys = np.arange(*mask.span(rows).indices(l))
+        distances = mask.positions[rows][:, None] - keys
+        x[on_vertical[keys] | on_slash[distances]] = 0.0
+        np.add.at(vertical, np.broadcast_to(keys, x.shape), x)
+        np.add.at(slash, distances, x)
     return vertical, slash
-
-
-@kernel
-def _add(
-    x: Any, begin: int, places: Any, on_vertical: Any, on_slash: Any, vertical: Any, slash: Any
-) -> None:
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            key = begin + j
-            distance = places[i] - key
-            if distance < 0:
-                distance += slash.size
-            if not (on_vertical[key] or on_slash[distance]):
-                vertical[key] += x[i, j]
-                slash[distance] += x[i, j]

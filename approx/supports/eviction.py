@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from approx.checks import Array
-from approx.estimate import memory
 from approx.estimate.masks import Mask
 from approx.kernels.elementary import exp
 from approx.kernels.jit import kernel
-from approx.supports.patterns import Pattern, ranked
+from approx.supports.patterns import Pattern, ranked, runs
 
 TIE = 2.0**-32  # as in `patterns`: a kernel uses names of its own file
 
@@ -97,16 +96,14 @@ class Blocks(NamedTuple):
         filled = self.filled()
         each = np.repeat(np.arange(len(filled)), np.diff(self.bounds)[filled])
         sizes = np.array([len(keys) for keys in kept])
-        starts = np.cumsum(sizes) - sizes
-        begin = limits.starts(filled)
+        stops = np.cumsum(sizes)
         back = np.argsort(self.order)
         block, end = each[back], self.end[back]
-        indptr = np.concatenate([[0], np.cumsum(sizes[block] + end - begin[block])])
-        entries = int(indptr[-1])
-        memory.reserve(24 * entries, f"a support of {entries} entries", "n or k")
-        indices = np.empty(entries, np.intp)
-        _read(np.concatenate(kept), starts, sizes, begin, block, end, indptr, indices)
-        return indptr, indices
+        every = np.concatenate([*kept, np.arange(l)])
+        begin, end = (len(every) - l + x for x in (limits.starts(filled)[block], end))
+        first = np.stack([(stops - sizes)[block], begin], axis=1)
+        indptr, places = runs(first.ravel(), np.stack([stops[block], end], axis=1).ravel())
+        return indptr[::2], every[places]
 
 
 def held(blocks: Blocks, limits: Limits) -> Array:
@@ -180,64 +177,45 @@ def heavy_hitters(Q: Array, K: Array, blocks: Blocks, limits: Limits) -> list[Ar
     A key's score is the sum of the attention weights it has received, each among cached keys.
     """
     kept = np.full((len(blocks.filled()), limits.k), -1)
-    sizes = np.array([*limits[:4], limits.full])
-    first, end = blocks.first, blocks.end
-    _heavy_hitters(Q[blocks.order], K, first, end, blocks.bounds, blocks.lows, sizes, kept)
+    room, d = max(limits.k, limits.full), K.shape[1]
+    keys, slots = np.zeros(room, np.int64), np.arange(room)
+    sums, logits, weights = np.empty((3, room))
+    _heavy_hitters(
+        Q[blocks.order], K, blocks.first, blocks.end, blocks.bounds, blocks.lows, *limits[:4],
+        limits.full, keys, slots, sums, logits, weights, np.empty((d, room)), kept,
+    )  # fmt: skip
     counts = np.count_nonzero(kept >= 0, axis=1).tolist()
     return [keys[:count] for keys, count in zip(kept, counts)]
 
 
 @kernel
-def _read(
-    kept: Any, starts: Any, sizes: Any, begin: Any, block: Any, end: Any, indptr: Any, indices: Any
-) -> None:
-    for i in range(end.size):
-        p, b = indptr[i], block[i]
-        for s in range(starts[b], starts[b] + sizes[b]):
-            indices[p] = kept[s]
-            p += 1
-        for key in range(begin[b], end[i]):
-            indices[p] = key
-            p += 1
-
-
-@kernel
-def _evict(worst: Any, count: Any, keys: Any, sums: Any, slots: Any) -> Any:
-    slot = slots[worst]
-    for s in range(worst, count - 1):
-        keys[s], sums[s], slots[s] = keys[s + 1], sums[s + 1], slots[s + 1]
-    slots[count - 1] = slot
-    return count - 1
-
-
-@kernel
 def _heavy_hitters(
-    Q: Any, K: Any, first: Any, end: Any, bounds: Any, lows: Any, sizes: Any, kept: Any
-) -> None:
+    Q: Any, K: Any, first: Any, end: Any, bounds: Any, lows: Any,
+    k: int, block: int, sinks: int, recent: int, full: int,
+    keys: Any, slots: Any, sums: Any, logits: Any, weights: Any, cached: Any, kept: Any,
+) -> None:  # fmt: skip
     # A slot of the cache stores a key. `slots` lists the slots of the keys, oldest first, and then
     # the free slots. Logits are summed coordinate by coordinate, for all slots side by side.
-    k, block, sinks, recent, full = sizes
     l, d = K.shape
-    room = max(k, full)
-    keys, sums, slots = np.empty(room, np.int64), np.empty(room), np.arange(room)
-    cached, logits, weights = np.empty((d, room)), np.empty(room), np.empty(room)
     count, most, start, row = 0, 0, 0, 0
     for b in range(lows.size):
-        stop = min(full if b == 0 else start + block, l)
+        stop = full if b == 0 else start + block
+        stop = stop if stop < l else l
         if b > 0:
-            for s in range(count - 1, -1, -1):
-                if keys[s] < lows[b]:
-                    count = _evict(s, count, keys, sums, slots)
-            while count > k - block:
-                unit, worst, least = 0.0, -1, np.inf
-                for s in range(count):
-                    if sinks <= keys[s] <= start - recent:
-                        unit = max(unit, sums[s] * TIE)
-                for s in range(count):
-                    score = np.rint(sums[s] / unit) if unit > 0 else 0.0
+            while count > k - block or (count > 0 and keys[0] < lows[b]):
+                unit, least, worst = 0.0, np.inf, 0
+                for s in range(0 if keys[0] < lows[b] else count):
+                    if sinks <= keys[s] <= start - recent and sums[s] * TIE > unit:
+                        unit = sums[s] * TIE
+                for s in range(0 if keys[0] < lows[b] else count):
+                    score = np.rint(sums[s] / unit) if unit > 0.0 else 0.0
                     if sinks <= keys[s] <= start - recent and score < least:
                         worst, least = s, score
-                count = _evict(worst, count, keys, sums, slots)
+                slot = slots[worst]
+                count -= 1
+                for s in range(worst, count):
+                    keys[s], sums[s], slots[s] = keys[s + 1], sums[s + 1], slots[s + 1]
+                slots[count] = slot
             if bounds[b] < bounds[b + 1]:
                 for s in range(count):
                     kept[row, s] = keys[s]
@@ -251,7 +229,7 @@ def _heavy_hitters(
                     cached[c, slots[count]] = K[start, c]
                 count += 1
                 start += 1
-            most = max(most, count)
+            most = count if count > most else most
             if i == bounds[b + 1]:
                 break
             for s in range(most):
@@ -263,7 +241,7 @@ def _heavy_hitters(
             top = -np.inf
             for s in range(count):
                 weights[s] = logits[slots[s]] if first[i] <= keys[s] else -np.inf
-                top = max(top, weights[s])
+                top = weights[s] if weights[s] > top else top
             if top == -np.inf:
                 continue
             for s in range(count):
