@@ -15,33 +15,25 @@ from approx.low_rank.truncated_svd import TruncatedSVD
 from approx.method import FROBENIUS, TV
 from figures.drawing import looks, style
 from figures.words import amounts
-from figures.words.translation import mark, share_of, tr
+from figures.words.translation import share_of, tr
 
 TITLE = "Error against temperature at equal budget"
 ORDER = 20
-NAMES = {"kernel": "exp(q·k)", "attention": mark("row-normalised attention")}
 CROSSING = "{metric}_crossing"  # rows of crossovers
 FLOOR, CEILING = 1e-3, 10.0
+METRIC = FROBENIUS["attention"]
 
-CANDIDATES = ("uniform", "positive", "sliding_window", "sink_window")  # some of the advisor's
-BESIDE = (  # what the text compares them with
-    "zero",
-    "trigonometric",
-    "scatterbrain(low_rank=positive(), sparse=top_k())",
-    "scatterbrain(low_rank=positive(), sparse=sliding_window())",
-    "top_k",
-)
-DECOMPOSED = (  # drawn once for each space
-    "godec(rank=0)", "truncated_svd()", "godec()", "godec(rank=0, space='attention')",
-    "truncated_svd(space='attention')", "godec(space='attention')",
+NAMED = "uniform", "positive", "scatterbrain(low_rank=positive(), sparse=sliding_window())"
+DECOMPOSED = (
+    "godec(rank=0, space='attention')", "truncated_svd(space='attention')",
+    "godec(space='attention')",
 )  # fmt: skip
-NAMED = CANDIDATES[0], CANDIDATES[1], BESIDE[3]
 REFINED = "truncated_svd(space='attention', refine='tv')"  # the low rank of total variation
-SPECS = (*CANDIDATES, *BESIDE, *DECOMPOSED, REFINED)
+SPECS = (*NAMED, *DECOMPOSED, REFINED)
 
 
 def compute(profile: Profile) -> pd.DataFrame:
-    """Return every error of every method that fits the budget, at every temperature.
+    """Return every error of what is compared and fits the budget, at every temperature.
 
     Rows of the metric {metric}_crossing have the temperature at which the largest entries and the
     low rank of their input cross, or NaN.
@@ -60,9 +52,8 @@ def compute(profile: Profile) -> pd.DataFrame:
 def _pairs(part: pd.DataFrame) -> dict[str, tuple[str, str]]:
     """Return, by metric, the largest entries and the low rank of one input, where there are any."""
     pairs = {}
-    for space, metric in (*FROBENIUS.items(), ("attention", TV)):
-        specs = decompositions(part, space)
-        low = "refined" if metric == TV else "low_rank"
+    specs = decompositions(part)
+    for metric, low in ((METRIC, "low_rank"), (TV, "refined")):
         if {"sparse", low} <= specs.keys():
             pairs[metric] = specs["sparse"], specs[low]
     return pairs
@@ -77,11 +68,9 @@ def _crossing(
     return [(*shape, -1, CROSSING.format(metric=metric), t, np.nan)]
 
 
-def curves(table: pd.DataFrame, space: str) -> list[str]:
-    """Return the methods of one panel: decompositions for another error are left out."""
-    specs = [spec for spec in table.method.unique() if in_space(spec, space)]
-    refined = decompositions(table, space).get("refined")
-    return looks.order([spec for spec in specs if spec != refined])
+def curves(table: pd.DataFrame) -> list[str]:
+    """Return the methods that are drawn: references, what the text is about, and a user's own."""
+    return looks.order(filter(_named, table.method.unique()))
 
 
 def in_space(spec: str, space: str) -> bool:
@@ -92,11 +81,11 @@ def in_space(spec: str, space: str) -> bool:
     return True
 
 
-def decompositions(table: pd.DataFrame, space: str) -> dict[str, str]:
-    """Return the specs of the largest entries, GoDec, the SVD and the refined one in one space."""
+def decompositions(table: pd.DataFrame) -> dict[str, str]:
+    """Return the specs of the largest entries, GoDec, the SVD and the refined one."""
     found = {}
     for spec in table.method.unique():
-        match looks.method_of(spec) if in_space(spec, space) else None:
+        match looks.method_of(spec) if in_space(spec, "attention") else None:
             case GoDec(rank=0):
                 found["sparse"] = spec
             case GoDec():
@@ -108,12 +97,12 @@ def decompositions(table: pd.DataFrame, space: str) -> dict[str, str]:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel an input: errors of row-normalised attention, at the edge if beyond it."""
-    inputs, metric = table.input.unique().tolist(), FROBENIUS["attention"]
+    inputs = table.input.unique().tolist()
     y = tr("relative Frobenius error")
     figure, axes = style.tiles(len(inputs), tr("temperature t"), y)
     for ax, name in zip(axes, inputs):
-        part = table[(table.input == name) & (table.metric == metric)]
-        for spec in filter(_named, curves(table, "attention")):
+        part = table[(table.input == name) & (table.metric == METRIC)]
+        for spec in curves(table):
             values = part[part.method == spec].groupby("temperature").value
             if not len(values):
                 continue
@@ -126,24 +115,26 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _named(spec: str) -> bool:
-    """Return whether a method is a reference of the text, what it is about, or a user's own."""
     label, method = looks.label(spec), looks.method_of(spec)
-    reference = isinstance(method, TruncatedSVD) or (isinstance(method, GoDec) and method.rank == 0)
+    if isinstance(method, TruncatedSVD):
+        return in_space(spec, "attention") and not method.refine
+    if isinstance(method, GoDec):
+        return in_space(spec, "attention") and method.rank == 0
     own = type(method).__module__.partition(".")[0] != "approx"
-    return reference or own or label in map(looks.label, NAMED)
+    return own or label in map(looks.label, NAMED)
 
 
-def crossings(table: pd.DataFrame, space: str) -> pd.DataFrame:
+def crossings(table: pd.DataFrame) -> pd.DataFrame:
     """Return where the largest entries and the truncated SVD cross, for each input."""
     parts = []
     for _, part in table.groupby(
         "input", sort=False
     ):  # a budget buys other ranks where l/n differs
-        specs = decompositions(part, space)
+        specs = decompositions(part)
         specs.pop("refined", None)
         if len(specs) == 3:
-            at = crossed(part, FROBENIUS[space])
-            parts.append(crossovers.regimes(part, FROBENIUS[space], **specs, crossed=at))
+            at = crossed(part, METRIC)
+            parts.append(crossovers.regimes(part, METRIC, **specs, crossed=at))
     if not parts:
         return pd.DataFrame(columns=list(crossovers.COLUMNS))
     return pd.concat(parts, ignore_index=True)
@@ -156,7 +147,7 @@ def crossed(table: pd.DataFrame, metric: str) -> dict[str, float]:
 
 
 def finding(table: pd.DataFrame) -> str:
-    crossed = crossings(table, "attention")
+    crossed = crossings(table)
     turning = crossed[crossed.crossing > 0]
     if crossed.empty:
         return tr("All of these methods can be run, at equal price: none sees the whole matrix.")

@@ -64,7 +64,7 @@ def compose(errors: pd.DataFrame, winners: pd.DataFrame) -> pd.DataFrame:
     part = errors[(errors.metric == METRIC) & (errors.trial <= 0)]
     roles = [part[part.method == TRIVIAL].assign(role="uniform")]
     for _, own in part.groupby("input", sort=False):
-        specs = error.decompositions(own, "attention")
+        specs = error.decompositions(own)
         if {"sparse", "both", "refined"} <= specs.keys():
             specs["low_rank"] = specs.pop("refined")
             roles += [own[own.method == spec].assign(role=role) for role, spec in specs.items()]

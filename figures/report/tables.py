@@ -83,7 +83,7 @@ def facts(x: Head) -> dict[str, str]:
 def crossing_table(errors: pd.DataFrame) -> pd.DataFrame:
     """Return crossovers and gains in relative Frobenius error of normalised rows, formatted."""
     rows = []
-    for row in error.crossings(errors, "attention").to_dict("records"):
+    for row in error.crossings(errors).to_dict("records"):
         crosses = row["crossing"] > 0
         rows.append(
             {

@@ -226,5 +226,5 @@ def test_full_is_the_full_profile_and_more():
     assert planned.cells[0].temperatures == full.temperatures
     assert {cell.trial for cell in planned.cells} == {-1, *range(full.trials)}
     raw = tomllib.loads((CONFIGS / "full.toml").read_text("utf-8"))
-    assert {*error.CANDIDATES, *error.BESIDE} <= set(raw["methods"])
+    assert {*error.SPECS} <= set(raw["methods"])
     assert math.isclose(sum(raw["budgets"]), 120)

@@ -17,10 +17,8 @@ from drawing import (
 from refusals import refuses
 
 from analysis import inputs
-from analysis.costs import candidates
 from analysis.experiments.profile import Profile, profile, quartiles
 from approx import Mask, parse
-from approx.method import FROBENIUS
 from approx.method.evaluation import obstacle
 from approx.method.tags import ORACLE
 from figures.document.figure_files import save, saved, wording
@@ -71,20 +69,14 @@ def test_the_same_seed_gives_the_same_table_on_two_processes(name, small):
 
 def test_what_the_error_figure_draws(small):
     one = dataclasses.replace(small, inputs=small.inputs[:1], temperatures=(1.0,), trials=1)
-    table = FIGURES["error"].compute(one)
-    for space in FROBENIUS:
-        labels = [looks.look(spec)["label"] for spec in error.curves(table, space)]
-        # without the oracles of the other space, and the low rank of total variation
-        assert len(labels) == len(error.SPECS) - 4
-        assert len(set(labels)) == len(labels)
-        assert not any("(m=" in label or "rank=" in label for label in labels)
-    drawn = [parse(spec) for spec in error.CANDIDATES]
-    assert {str(method) for method in drawn} <= set(candidates.RUNNABLE)
-    beside = [parse(spec) for spec in error.BESIDE]
-    assert not {str(method) for method in beside} & set(candidates.RUNNABLE)
+    labels = [looks.look(spec)["label"] for spec in error.curves(FIGURES["error"].compute(one))]
+    # without the split, and the low rank of total variation
+    assert len(labels) == len(error.SPECS) - 2
+    assert len(set(labels)) == len(labels)
+    assert not any("(m=" in label or "rank=" in label for label in labels)
+    drawn = [parse(spec) for spec in error.NAMED]
     causal = Mask.causal(2, 2)  # no line needs a note that it reads what comes later
-    possible = [one for one in (*drawn, *beside) if ORACLE not in one.tags]
-    assert not any(obstacle(one, causal) for one in possible)
+    assert not any(ORACLE in one.tags or obstacle(one, causal) for one in drawn)
     orders = [module.ORDER for module in FIGURES.values()]
     assert orders == sorted(set(orders))
 
@@ -96,13 +88,12 @@ def test_crossings_show_a_gain_and_are_those_of_oracles_whatever_their_rank(tabl
     other = table.method.str.replace(rank, "truncated_svd(rank=99", regex=True)
     renamed = table.assign(method=table.method.mask(first, other))
     assert renamed.method.nunique() > table.method.nunique()
-    for space in FROBENIUS:
-        found = error.crossings(table, space)
-        # split contains both single classes at the same budget, so the gain is at least 1,
-        # up to the rounding of the stored errors to four digits
-        assert (found.gain >= 1 - 1e-3).all()
-        assert found.input.tolist() == table.input.unique().tolist()
-        pd.testing.assert_frame_equal(error.crossings(renamed, space), found)
+    found = error.crossings(table)
+    # split contains both single classes at the same budget, so the gain is at least 1,
+    # up to the rounding of the stored errors to four digits
+    assert (found.gain >= 1 - 1e-3).all()
+    assert found.input.tolist() == table.input.unique().tolist()
+    pd.testing.assert_frame_equal(error.crossings(renamed), found)
 
 
 def test_polynomials_stand_at_their_own_price(small):
