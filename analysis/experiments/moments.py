@@ -48,13 +48,18 @@ def pair(inputs: Head) -> tuple[int, int]:
 
 
 def _study(
-    x: Head, method: Method, paid: float, temperatures: tuple[float, ...], draws: int, seed: int
+    x: Head,
+    place: tuple[int, int],
+    method: Method,
+    paid: float,
+    temperatures: tuple[float, ...],
+    draws: int,
+    seed: int,
 ) -> list[Row]:
-    i, j = pair(x)
+    i, j = place
     sees = x.mask.take(slice(i, i + 1))
     stream = seed_sequence(seed, x.digest(), str(method))
     rows: list[Row] = []
-    unbiased = isinstance(method, RandomFeatures)
     samples: list[MonteCarlo | None] = [None] * len(temperatures)
     if not method.deterministic:
         one, rng = x.at_temperature(1.0), np.random.default_rng(stream)
@@ -71,22 +76,21 @@ def _study(
         )
     for t, sample in zip(temperatures, samples):
         at = x.at_temperature(t)
-        place = head(at, method, paid)
+        about = head(at, method, paid)
         known = required(method.moments(at.Q[i : i + 1], at.K, mask=sees))
         bias, log_variance = known.relative_bias[0, j], known.log_relative_variance[0, j]
-        rows += numbers(place, relative_bias=bias, log_relative_variance=log_variance)
-        if unbiased:
-            needed = features_needed(method, TARGET, at.Q, at.K, mask=at.mask)
-            rows += numbers(place, features_needed=needed)
-            if isinstance(method, Positive) and t == nearest_to_one(temperatures):
-                rows += numbers(
-                    place, attention_tv_of_many=_tv(dataclasses.replace(method, m=MANY), at, seed)
-                )
+        rows += numbers(about, relative_bias=bias, log_relative_variance=log_variance)
+        if isinstance(method, Positive) and t == nearest_to_one(temperatures):
+            rows += numbers(
+                about,
+                features_needed=features_needed(method, TARGET, at.Q, at.K, mask=at.mask),
+                attention_tv_of_many=_tv(dataclasses.replace(method, m=MANY), at, seed),
+            )
         if sample is None or np.isneginf(log_variance):
             continue
         entry = 0, (j if sample.mean.size > 1 else 0)
         rows += numbers(
-            place,
+            about,
             sampled_bias=(sample.mean[entry] - 1, sample.mean_stderr[entry]),
             sampled_variance=(sample.variance[entry], sample.variance_stderr[entry]),
             believable=sample.believable[entry],
@@ -166,7 +170,7 @@ def compute(profile: Profile) -> pd.DataFrame:
     tasks, whole = [], []
     main, count = profile.main.first(COUNT), min(profile.draws, MOST_DRAWS)
     for x in (*profile.inputs, main):
-        specs = map(parse, MATCHED)
+        place, specs = pair(x), map(parse, MATCHED)
         matched = budget.match(specs, profile.budget, x, profile.currency).fitting
         for method in [*matched, *(parse(spec) for spec in OWN_PRICE)]:
             at = profile.budget if method in matched else -1.0
@@ -174,7 +178,8 @@ def compute(profile: Profile) -> pd.DataFrame:
                 grid = GRIDS[profile.grid]
                 whole += [(x, method, at, t, count, profile.seed) for t in grid]
             else:
-                tasks.append((x, method, at, profile.temperatures, profile.draws, profile.seed))
+                size = profile.temperatures, profile.draws
+                tasks.append((x, place, method, at, *size, profile.seed))
     studies = (_study, tasks, "moments"), (_matrices, whole, "bias and variance")
     table = pd.concat([profile.study(*one) for one in studies], ignore_index=True)
     return with_currency(table, profile.currency)
