@@ -157,7 +157,7 @@ def supports() -> Iterator[Check]:
     yield equal("entries of a window of 5, n = 24", n * width - cut, window.nnz)
     theta = np.linspace(0.3, 2.8, 6)
     q, keys = np.array([[1.0, 0.0]]), np.column_stack([np.cos(theta), np.sin(theta)])
-    draws, p = 2000, 1 - theta / np.pi
+    draws, p = 500, 1 - theta / np.pi
     means = moments.monte_carlo(LSH(hashes=1), q, keys, draws=draws, rng=0).mean[0]
     z = np.abs(means - p) / np.sqrt(p * (1 - p) / draws)
     yield at_most("largest |z| of collisions, 6 angles", 4.0, float(z.max()))
@@ -176,7 +176,7 @@ def unbiased() -> Iterator[Check]:
     """Scatterbrain is unbiased for exp(q·k), like its low-rank part, if S does not depend on the
     features."""
     q, k = _short()
-    draws = 1000
+    draws = 400
     error = math.sqrt(0.7 * math.expm1(1.0) / 16 / draws)
     means = moments.monte_carlo(_both(), q, k, draws=draws, rng=0).mean[0]
     yield sampled("mean of the entry farthest off", 1.0, _farthest(means), error)
@@ -330,7 +330,7 @@ def bias_after_normalisation() -> Iterator[Check]:
     bias = {m: _bias(m, q, k) for m in (8, 64)}
     place = int(np.abs(bias[8]).argmax())
     yield near("bias at m = 8 over m = 64", 8.0, float(bias[8][place] / bias[64][place]), 1e-9)
-    for m, draws in ((8, 5000), (64, 1500)):
+    for m, draws in ((8, 2400), (64, 1500)):
         sample = moments.monte_carlo(Positive(m=m), q, k, draws=draws, rng=0, space="attention")
         mean, error = float(sample.mean[0, place]), float(sample.mean_stderr[0, place])
         if m == 8:
