@@ -28,7 +28,7 @@ FAMILIES = {  # with the fields that matter; others as they are
     if name not in ("generalized_trigonometric", "dense_exponential", "angular_hybrid")
 }
 CLOSED = [name for name in PROJECTIONS if name not in ("hadamard", "sobol", "halton")]
-SHAPES = ("positive", "trigonometric", "hyperbolic", "generalized_exponential", "random_phase")
+SHAPES = ("positive", "trigonometric", "hyperbolic", "generalized_exponential")
 
 
 def near(d):
@@ -40,24 +40,25 @@ def near(d):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_independent_frequencies(name):
     projection = ", projection='regularized_iid'" if name == "regularized" else ""
-    draws = 4000 if name in ("angular_hybrid", "poisson") else 400
+    draws = {"angular_hybrid": 2500, "poisson": 1500}.get(name, 400)
     assert_moments(parse(FAMILIES[name].format(projection)), *near(4), draws=draws)
 
 
 @pytest.mark.parametrize(
-    ("name", "d"),
-    [("positive", 1), ("positive", 16), *((name, 4) for name in SHAPES)],
-)
-@pytest.mark.parametrize("projection", CLOSED[1:])
+    ("name", "projection", "d"),
+    [
+        *((name, projection, 4) for projection in CLOSED[1:] for name in SHAPES),
+        ("random_phase", "antithetic", 4), ("positive", "regularized", 1),
+    ],
+)  # fmt: skip
 def test_coupled_frequencies(name, projection, d):
+    """1000 nearly normal draws are 8 standard errors from a variance that is 36 % off."""
     method = parse(FAMILIES[name].format(f", projection='{projection}'"))
-    if d == 16 and projection == "moment_matched":
-        method = parse("positive(m=20, projection='moment_matched')")
     if method.moments(*near(d)) is None:
         assert projection == "moment_matched"  # no tilt
         assert name == "generalized_exponential"
         return
-    assert_moments(method, *near(d), draws=4000 if projection == "simplex" else 1000)
+    assert_moments(method, *near(d), draws=2000 if projection == "simplex" else 1000)
 
 
 @pytest.mark.parametrize("projection", ["antithetic", "zero_mean"])
