@@ -30,21 +30,18 @@ RIDGE = {np.float32: 1e-7, np.float64: 1e-9}  # by the dtype of the Gram matrice
 
 
 class Nearest(NamedTuple):
-    """The best found rows left rightᵀ, their total variation, and the spread of the starts.
+    """The best found rows left rightᵀ, and their total variation.
 
     Attributes
     ----------
     left, right : (n, r), (l, r)
     tv : float
         Mean over rows of ½ Σ_j |left rightᵀ − P|.
-    spread : float
-        (most − least)/least of the total variations that the starts reach before they drop out.
     """
 
     left: Matrix
     right: Matrix
     tv: float
-    spread: float
 
 
 def nearest(
@@ -120,11 +117,9 @@ def nearest(
     runs = [_Descent.from_pair(known, shown, *guess) for guess in guesses]
     for run in runs:
         run.descend(RACE)
-    tvs = [run.best.tv for run in runs]
-    first = runs[int(np.argmin(tvs))]
+    first = min(runs, key=lambda run: run.best.tv)
     first.descend(SWEEPS, enough=ENOUGH)
-    left, right, tv = first.best
-    return Nearest(left, right, tv, (max(tvs) - tv) / tv if max(tvs) > tv > 0 else 0.0)
+    return first.best
 
 
 def _least_squares(P: Matrix, rank: int, mask: Mask) -> tuple[Matrix, Matrix]:
@@ -146,14 +141,6 @@ def _starts(P: Matrix, rank: int) -> list[tuple[Matrix, Matrix]]:
     return [(np.eye(rank)[which], means.T), (P[:, most], np.eye(l)[:, most])]
 
 
-class _Best(NamedTuple):
-    """The best factors of a run, and their total variation."""
-
-    left: Matrix
-    right: Matrix
-    tv: float
-
-
 @dataclasses.dataclass(eq=False)
 class _Descent:
     """A descent from one start.
@@ -164,7 +151,7 @@ class _Descent:
         1 where a query sees a key, else 0; None if all entries are seen.
     left, right, rest : (n, r), (l, r), (n, l)
         The factors, and P − left rightᵀ on seen entries.
-    best : _Best
+    best : Nearest
     reached : list of float
         The best total variation so far, at the start and after each sweep.
     """
@@ -174,7 +161,7 @@ class _Descent:
     left: Matrix
     right: Matrix
     rest: Matrix
-    best: _Best
+    best: Nearest
     reached: list[float]
 
     @classmethod
@@ -182,7 +169,7 @@ class _Descent:
         """Return the run that starts from two factors, with rows scaled to sum to 1."""
         left = _summing_to_one(left, _sums(shown, right, len(P)))
         rest, tv = _differences(P, shown, left, right)
-        return cls(P, shown, left, right, rest, _Best(left, right, tv), [tv])
+        return cls(P, shown, left, right, rest, Nearest(left, right, tv), [tv])
 
     def descend(self, sweeps: int, enough: float = -math.inf) -> None:
         """Continue to ``sweeps`` sweeps in total, or until two gain a share less than `enough`."""
@@ -196,7 +183,7 @@ class _Descent:
             self.left = _queries(self.rest, weights, self.left, self.right, sums)
             self.rest, tv = _differences(P, shown, self.left, self.right)
             if tv < self.best.tv:
-                self.best = _Best(self.left, self.right, tv)
+                self.best = Nearest(self.left, self.right, tv)
             self.reached.append(self.best.tv)
             if sweep > RACE and self.reached[-3] - self.best.tv < enough * self.best.tv:
                 break

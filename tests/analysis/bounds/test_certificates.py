@@ -61,17 +61,18 @@ def some_support(rng, Q, K, mask):
 
 def some_estimate(rng, Q, K, mask):
     """Return a support, alone or on factors of any sign, or factors with an addition."""
-    support, dtype = some_support(rng, Q, K, mask), Q.dtype
+    support, dtype, top = some_support(rng, Q, K, mask), Q.dtype, (Q @ K.T).max(axis=1)
+    none, s = Factors.empty(*mask.shape, dtype), support.matrix
+    logs = s.data - np.repeat(top + 1, np.diff(s.indptr))
+    shares = Support(scipy.sparse.csr_array((logs, s.indices, s.indptr), s.shape))
     if rng.integers(2):
-        return Approximation(Factors.empty(*mask.shape, dtype), support, mask=mask)
+        if rng.integers(3) == 0:
+            return Approximation(none, shares, space="attention", mask=mask)
+        return Approximation(none, support, mask=mask)
     left, right = (rng.uniform(-0.3, 1, (rows, 2)).astype(dtype) for rows in mask.shape)
-    top = (Q @ K.T).max(axis=1)
     if rng.integers(2):
         left /= mask.l
         part = Factors(left, right, np.zeros_like(top))
-        logs = support.matrix.data - np.repeat(top + 1, np.diff(support.matrix.indptr))
-        s = support.matrix
-        shares = Support(scipy.sparse.csr_array((logs, s.indices, s.indptr), s.shape))
         return Approximation(part, shares, space="attention", mask=mask)
     part = Factors(left, right, top)
     if rng.integers(2):

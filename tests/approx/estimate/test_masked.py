@@ -116,6 +116,8 @@ def test_products_are_those_of_the_matrix_that_is_seen(monkeypatch, family, chun
             )
             assert_within(A.attend(V)[certain], want[certain], error[certain])
         pattern = scipy.sparse.csr_array(np.where(seen & (rng.random(seen.shape) < 0.5), 1.0, 0.0))
+        cols = rng.integers(0, L, 5)
+        assert_within(A.block(ALL, cols), D[:, cols], bound[:, cols])
         entries = A.low.at(pattern, np.zeros(N, dtype))
         on = pattern.nonzero()
         assert_within(entries, D[on], bound[on])

@@ -202,20 +202,29 @@ def test_leverage_scores_are_their_definition():
         assert found.sum() <= 2 * k
 
 
-def test_the_recursion_is_its_formula_for_some_half_of_the_points(monkeypatch):
-    """Every half is tried: all of its points are sampled, 8·k shares among four being above 1."""
+@pytest.mark.parametrize("sample", [nystrom.SAMPLE, 3])
+def test_the_recursion_is_its_formula_for_some_points(monkeypatch, sample):
+    """Every subset of every half is tried: all of a half are drawn if 8·k shares are above 1."""
     x = drawn(7, 1, 2)[0]
     monkeypatch.setattr(nystrom, "EXACT", 4)
+    monkeypatch.setattr(nystrom, "SAMPLE", sample)
     found = leverage_scores(x, 1, np.random.default_rng(0))
     G = np.exp(-np.array([[math.dist(a, b) ** 2 for b in x] for a in x]) / 2)
     misses = []
     for half in map(list, itertools.combinations(range(7), 4)):
-        GS, middle = G[:, half], G[np.ix_(half, half)]
-        gamma = np.linalg.eigvalsh(middle)[:-1].sum()
-        rest = G - GS @ np.linalg.inv(middle + gamma * np.eye(4)) @ GS.T
-        misses.append(np.abs(np.clip(3 / (2 * gamma) * np.diag(rest), 0, 1) - found).max())
+        exact = leverage_scores(x[half], 1, np.random.default_rng(0))
+        p = dict(zip(half, np.minimum(1, sample * exact / exact.sum())))
+        few = itertools.chain(*(itertools.combinations(half, m) for m in (2, 3)))
+        for S in [half] if sample > 3 else map(list, few):
+            weight = np.array([p[i] for i in S]) ** -0.5
+            GS = G[:, S] * weight
+            middle = weight[:, None] * GS[S]
+            gamma = np.linalg.eigvalsh(middle)[:-1].sum()
+            rest = G - GS @ np.linalg.inv(middle + gamma * np.eye(len(S))) @ GS.T
+            misses.append(np.abs(np.clip(1.5 / gamma * np.diag(rest), 0, 1) - found).max())
     assert min(misses) < 1e-12 < sorted(misses)[1]
     assert (found < 1).sum() >= 4
+    monkeypatch.undo()
     assert nystrom.work_of_choice(10**6, 9, "leverage", 3) == 10**6 * 32 * (32 + 3)  # SAMPLE·4 each
 
 
