@@ -67,35 +67,7 @@ def engine(request):
     return {"jobs": 2} if request.param == "loky" else {}
 
 
-# The same bits
-
-
-def test_engines_give_the_same_table(tmp_path, engine):
-    whole = sweep(METHODS, heads(), TEMPERATURES, **GRID)
-    for store in (None, tmp_path / "store"):
-        found = sweep(METHODS, heads(), TEMPERATURES, **GRID, **engine, store=store)
-        assert_frame_equal(found, whole, check_exact=True)
-    assert_frame_equal(read(store), whole, check_exact=True)
-
-
-def test_a_cluster_may_be_given_by_its_address(client):
-    found, whole = (
-        sweep(METHODS, heads(), [1.0], **GRID, **how)
-        for how in ({"scheduler": client.scheduler.address}, {})
-    )
-    assert_frame_equal(found, whole, check_exact=True)
-
-
-def test_advice_is_the_same_from_a_cluster(client):
-    methods = [parse("uniform()"), parse("positive()")]
-    for ask in (
-        functools.partial(diagnose, budget=4.0, methods=methods, trials=2),
-        functools.partial(needed, target=0.5, methods=methods, trials=2),
-    ):
-        found, whole = (ask(heads(), scheduler=where) for where in (client, None))
-        assert_frame_equal(found, whole, check_exact=True)
-        places = found[["layer", "head"]].drop_duplicates()
-        assert [*zip(places.layer, places["head"])] == [(-1, -1), (0, 3), (2, 1)]
+# What is not computed again
 
 
 def test_advice_goes_on_where_it_was(tmp_path, monkeypatch):
@@ -121,14 +93,6 @@ def test_advice_goes_on_where_it_was(tmp_path, monkeypatch):
     diagnose(dataclasses.replace(whole[0], q=whole[0].q[::-1]), **asked, finished=tmp_path)
     assert len(measured) == 1
     assert kept.exists()
-
-
-def test_silence_of_a_cluster_is_told(client, monkeypatch, capsys):
-    monkeypatch.setattr(engines, "PATIENCE", 0.1)
-    pauses = [Application(time.sleep, (0.4,))] * 2
-    assert engines.results(pauses, scheduler=client) == [None, None]
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == "no worker has answered for 0.1 s: 2 tasks left, 2 workers"
 
 
 def test_many_budgets_are_one_table_that_each_gives_alone(tmp_path):
@@ -321,6 +285,94 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
             break
         time.sleep(0.1)
     assert not [pid for pid in workers if psutil.pid_exists(pid)]
+
+
+KEPT = []
+
+
+def grow(megabytes):
+    """Hold more memory from now on, as compiled kernels do; return which process does."""
+    # loky looks at the memory of a process between two calls, and not more often than this
+    process_executor._MEMORY_LEAK_CHECK_DELAY = 0.1
+    time.sleep(0.15)
+    KEPT.append(np.ones(megabytes * 2**17))
+    return os.getpid()
+
+
+def processes(function, arguments):
+    """Return function(argument) of each argument, from two processes."""
+    return engines.results([Application(function, (x,)) for x in arguments], jobs=2)
+
+
+@pytest.mark.filterwarnings("default:A worker stopped")  # an error would stop loky's own thread
+def test_a_process_that_grows_goes_on():
+    # loky calls 300 MB more than after the first call a leak, ends the process, and warns
+    assert len({*processes(grow, [0, 0, 350, 350, 0, 0, 0, 0])}) == 2
+
+
+def ignored(_):
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_control_c_is_for_the_process_that_was_started():
+    # a shell sends it to all of them, and each would print where it was
+    assert processes(ignored, range(4)) == [True] * 4
+    assert not ignored(0)
+
+
+def locked(_):
+    tqdm(disable=True)
+    return type(tqdm.get_lock()).__module__
+
+
+def test_a_process_that_is_killed_leaves_no_semaphore():
+    assert {*processes(locked, range(4))} == {"_thread"}
+
+
+# The same bits, and from here on a cluster, which is busy also when it waits
+
+
+def test_engines_give_the_same_table(tmp_path, engine):
+    whole = sweep(METHODS, heads(), TEMPERATURES, **GRID)
+    for store in (None, tmp_path / "store"):
+        found = sweep(METHODS, heads(), TEMPERATURES, **GRID, **engine, store=store)
+        assert_frame_equal(found, whole, check_exact=True)
+    assert_frame_equal(read(store), whole, check_exact=True)
+
+
+def test_a_cluster_may_be_given_by_its_address(client):
+    found, whole = (
+        sweep(METHODS, heads(), [1.0], **GRID, **how)
+        for how in ({"scheduler": client.scheduler.address}, {})
+    )
+    assert_frame_equal(found, whole, check_exact=True)
+
+
+def test_advice_is_the_same_from_a_cluster(client):
+    methods = [parse("uniform()"), parse("positive()")]
+    for ask in (
+        functools.partial(diagnose, budget=4.0, methods=methods, trials=2),
+        functools.partial(needed, target=0.5, methods=methods, trials=2),
+    ):
+        found, whole = (ask(heads(), scheduler=where) for where in (client, None))
+        assert_frame_equal(found, whole, check_exact=True)
+        places = found[["layer", "head"]].drop_duplicates()
+        assert [*zip(places.layer, places["head"])] == [(-1, -1), (0, 3), (2, 1)]
+
+
+def test_silence_of_a_cluster_is_told(client, monkeypatch, capsys):
+    monkeypatch.setattr(engines, "PATIENCE", 0.1)
+    pauses = [Application(time.sleep, (0.4,))] * 2
+    assert engines.results(pauses, scheduler=client) == [None, None]
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "no worker has answered for 0.1 s: 2 tasks left, 2 workers"
+
+
+def test_results_are_in_the_order_of_the_tasks_also_where_they_are_big(engine):
+    tasks = [Application(np.full, (2**16, x)) for x in (3, 2, 1)]
+    for given in (tasks, iter(tasks)):
+        assert [{*one.tolist()} for one in engines.results(given, **engine)] == [{3}, {2}, {1}]
+    assert engines.results([], **engine) == []
 
 
 # What travels
@@ -533,55 +585,6 @@ def test_a_killed_dask_worker_costs_only_what_it_held(client, tmp_path, monkeypa
     )
     assert_frame_equal(found, whole, check_exact=True)
     assert_frame_equal(read(tmp_path), whole, check_exact=True)
-
-
-KEPT = []
-
-
-def grow(megabytes):
-    """Hold more memory from now on, as compiled kernels do; return which process does."""
-    # loky looks at the memory of a process between two calls, and not more often than this
-    process_executor._MEMORY_LEAK_CHECK_DELAY = 0.1
-    time.sleep(0.15)
-    KEPT.append(np.ones(megabytes * 2**17))
-    return os.getpid()
-
-
-def processes(function, arguments):
-    """Return function(argument) of each argument, from two processes."""
-    return engines.results([Application(function, (x,)) for x in arguments], jobs=2)
-
-
-def test_results_are_in_the_order_of_the_tasks_also_where_they_are_big(engine):
-    tasks = [Application(np.full, (2**16, x)) for x in (3, 2, 1)]
-    for given in (tasks, iter(tasks)):
-        assert [{*one.tolist()} for one in engines.results(given, **engine)] == [{3}, {2}, {1}]
-    assert engines.results([], **engine) == []
-
-
-@pytest.mark.filterwarnings("default:A worker stopped")  # an error would stop loky's own thread
-def test_a_process_that_grows_goes_on():
-    # loky calls 300 MB more than after the first call a leak, ends the process, and warns
-    assert len({*processes(grow, [0, 0, 350, 350, 0, 0, 0, 0])}) == 2
-
-
-def ignored(_):
-    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-
-
-def test_control_c_is_for_the_process_that_was_started():
-    # a shell sends it to all of them, and each would print where it was
-    assert processes(ignored, range(4)) == [True] * 4
-    assert not ignored(0)
-
-
-def locked(_):
-    tqdm(disable=True)
-    return type(tqdm.get_lock()).__module__
-
-
-def test_a_process_that_is_killed_leaves_no_semaphore():
-    assert {*processes(locked, range(4))} == {"_thread"}
 
 
 def test_every_piece_of_work_has_a_seed_of_its_own():
