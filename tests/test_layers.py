@@ -19,6 +19,7 @@ COMPILED_BUILTINS = {"range", "abs", "min", "max", "float", "int", "len", "isins
 SHARED = "approx.kernels.elementary."  # the caches of kernels are named by its hash
 FORBIDDEN_CALLS = {"compile", "__import__"}
 FORBIDDEN_TRUE = {"fastmath", "allow_pickle", "shell"}
+WORDS = "compile(", "__import__(", "fastmath=", "allow_pickle=", "shell=", "np.load(", "numpy.load("
 
 
 def name(path):
@@ -48,7 +49,7 @@ def foreign_names(source):
 
     Numba bakes both into the machine code and does not notice when that file changes.
     """
-    if not any(word in source for word in DECORATORS):
+    if not any(f"@{word}" in source for word in DECORATORS):
         return 0, []
     tree = parsed(source)
     imported = imports(tree)
@@ -71,7 +72,7 @@ def foreign_names(source):
 def forbidden(source):
     """Return what runs code out of data or lets a compiler forget NaN, and no linter sees."""
     found = []
-    if not any(word in source for word in (*FORBIDDEN_CALLS, *FORBIDDEN_TRUE, "load")):
+    if not any(word in source for word in WORDS):
         return found
     for node in ast.walk(parsed(source)):
         if not isinstance(node, ast.Call):

@@ -7,7 +7,6 @@ import math
 import naive
 import numpy as np
 import pytest
-import scipy.stats
 from refusals import refuses
 from small import points
 
@@ -144,12 +143,12 @@ def test_normalised_attention_is_biased_and_less_so_with_more_features():
     first = p @ covariance @ p - covariance @ p
     found = {
         m: monte_carlo(Positive(m=m), q, K, draws=DRAWS, rng=m, space="attention")
-        for m in (4, 16, 256)
+        for m in (4, 16, 64)
     }
     assert np.abs(found[4].z).max() > BOUND  # although exp(q·k) itself is estimated without bias
     bias = {m: x.mean[0] - 1 for m, x in found.items()}
-    assert np.abs(bias[4]).max() > np.abs(bias[16]).max() > np.abs(bias[256]).max()
-    for m in (16, 256):
+    assert np.abs(bias[4]).max() > np.abs(bias[16]).max() > np.abs(bias[64]).max()
+    for m in (16, 64):
         # the second order is of the size of the first one's square times a few
         remainder = 5 * BOUND * np.abs(first).max() ** 2 / m**2
         assert (np.abs(bias[m] - first / m) <= BOUND * found[m].mean_stderr[0] + remainder).all()
@@ -231,7 +230,7 @@ def test_what_does_not_fit_is_refused():
     refuses("template", monte_carlo, Positive(), X, X, draws=2, rng=0)
 
 
-# Pareto k̂ against exact laws, maximum likelihood, and Zhang and Stephens' estimate in words
+# Pareto k̂ against Zhang and Stephens' estimate in words
 
 
 def test_the_shape_is_that_of_the_posterior_mean_summed_one_by_one():
@@ -249,30 +248,6 @@ def test_the_shape_is_that_of_the_posterior_mean_summed_one_by_one():
     theta = float(shares @ thetas)
     expected = sum(math.log(1 - theta * a) for a in y) / 50
     assert sample_moments._shape(y) == pytest.approx(expected, rel=1e-10)
-
-
-@pytest.mark.parametrize("k", [-0.5, 0.0, 0.3, 0.7, 1.5])
-def test_a_generalised_pareto_law_has_its_shape(k):
-    """A tail of one is one of the same shape; |z| ≤ 5 with the error (1 + k)/√tail of [1]."""
-    draws, repeats = 10_000, 30
-    rng = np.random.default_rng(3)
-    size = math.ceil(min(draws / 5, 3 * math.sqrt(draws)))
-    samples = scipy.stats.genpareto.rvs(k, size=(repeats, draws), random_state=rng)
-    found = [pareto_k(sample) for sample in samples]
-    unshrunk = (np.mean(found) * (size + 10) - 10 * 0.5) / size
-    stderr = (1 + k) / math.sqrt(size * repeats)
-    assert abs(unshrunk - k) < 5 * stderr + 1 / size  # and a bias of the order 1/size
-
-
-def test_the_shape_is_near_that_of_maximum_likelihood():
-    """By `scipy.stats.genpareto.fit`, for which it was made a quick stand-in."""
-    for s in (1.0, 2.0, 4.0):
-        y = np.sort(np.exp(s * np.random.default_rng(1).standard_normal(4000)))
-        tail = y[-190:] - y[-191]
-        likely = scipy.stats.genpareto.fit(tail, floc=0)[0]
-        # both have the error (1 + k)/√190 of one sample, and most of it in common
-        error = (1 + likely) / math.sqrt(190)
-        assert abs(sample_moments._shape(tail / tail[-1]) - likely) < 0.5 * error
 
 
 def test_a_tail_is_shrunk_and_has_neither_scale_nor_sign():

@@ -209,7 +209,6 @@ methods = ["zero", "taylor(degree=1)", "top_k(k=2)"]
 inputs = [{kind = "gaussian", n = 8, d = 4}]
 """
 COMMANDS = {
-    "diagnose": ["diagnose", "qk.npz", "--budget", "4", "--method", "top_k", "--json", "--out"],
     "target": ["target", "qk.npz", "--tv", "0.5", "--method", "top_k", "--json", "--out"],
     "sweep": ["sweep", "own.toml", "--store"],
 }

@@ -216,6 +216,7 @@ def test_published_crossings(make, budget, low, high, crosses):
     assert abs(np.mean(found) - crosses) < spread + 0.01 * crosses
 
 
+@pytest.mark.slow
 def test_published_sketch_of_the_regime_map():
     """One draw at n = 256, Δ = 0.3, published without its seed; here the mean of three."""
     made = [dataclasses.replace(generative(256, 64, 0.3, rng=i), name=str(i)) for i in range(3)]
