@@ -269,7 +269,6 @@ def test_no_other_columns_hold_more_attention(recent, problem, data):
     "spec",
     [
         "random(k=1)",
-        "random(k=2)",
         "lsh(hashes=2, rounds=2)",
         "scatterbrain(low_rank=positive(m=8), sparse=lsh(hashes=2))",
         "scatterbrain(low_rank=positive(m=8), sparse=random(k=2))",
@@ -282,7 +281,7 @@ def test_moments_by_monte_carlo(spec, mask):
     Q, K = np.split(np.random.default_rng(5).uniform(-0.25, 0.25, (9, 4)), [4])
     K = K[:4] if mask is None and spec.startswith("lsh") else K  # the last collides in few draws
     method = parse(spec)
-    assert_moments(method, Q, K, mask=mask, draws=700)
+    assert_moments(method, Q, K, mask=mask, draws=700 if "lsh" in spec else 400)
     if mask is not None:
         bias, log_variance = method.moments(Q, K, mask=mask)
         assert not bias[~mask.visible()].any()

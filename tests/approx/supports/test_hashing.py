@@ -23,7 +23,7 @@ def pairs(angles, d=4, length=1.0):
     return np.eye(1, d), length * K
 
 
-DRAWS = 700
+DRAWS = 400
 
 
 def frequencies(method, Q, K, mask=None):
