@@ -76,7 +76,7 @@ def _descend(D: Matrix, rank: int, count: int, state: _Split, sweeps: int) -> _S
         U, s, V = rotate(T, state.basis)
         left, right = U[:, :rank] * s[:rank], V[:, :rank]
         np.matmul(left, right.T, out=new)
-        threshold, excess = kth_largest(D, new, count, state.threshold, work)
+        threshold, excess = kth_largest(D, new, count, work)
         error = math.sqrt(separate(D, new, L, threshold, excess, AHEAD, T))
         if error < state.error:
             gain = state.error - error
@@ -95,12 +95,12 @@ def _descend(D: Matrix, rank: int, count: int, state: _Split, sweeps: int) -> _S
 def _begin(D: Matrix, rank: int, count: int, L: Matrix, entries: int, basis: Matrix) -> _Split:
     """Return the split after one step from S = the `entries` largest entries of D − L."""
     T, work = np.empty_like(D), np.empty(D.size + 1)
-    threshold, excess = kth_largest(D, L, entries, 0.0, work)
+    threshold, excess = kth_largest(D, L, entries, work)
     separate(D, L, L, threshold, excess, 0.0, T)
     U, s, V = rotate(T, basis)
     left, right = U[:, :rank] * s[:rank], V[:, :rank]
     L = left @ right.T
-    threshold, excess = kth_largest(D, L, count, 0.0, work)
+    threshold, excess = kth_largest(D, L, count, work)
     error = math.sqrt(separate(D, L, L, threshold, excess, 0.0, T))
     return _Split(left, right, V, threshold, excess, error)
 
@@ -193,7 +193,7 @@ def _alternated(D: Matrix, count: int, state: _Split, most: int, least: float) -
         right = _fitted(known.T, weights.T, state.left)
         left = _fitted(known, weights, right)
         L = left @ right.T
-        threshold, excess = kth_largest(D, L, count, state.threshold, work)
+        threshold, excess = kth_largest(D, L, count, work)
         error = math.sqrt(separate(D, L, L, threshold, excess, 0.0, T))
         if error > (1 - least) * state.error:
             break
@@ -227,7 +227,7 @@ def _fitted(D: Matrix, weights: Matrix, factor: Matrix) -> Matrix:
 
 def _finished(D: Matrix, count: int, state: _Split) -> Decomposition:
     L = state.left @ state.right.T
-    threshold, excess = kth_largest(D, L, count, state.threshold, np.empty(D.size + 1))
+    threshold, excess = kth_largest(D, L, count, np.empty(D.size + 1))
     error = math.sqrt(separate(D, L, L, threshold, excess, 0.0, np.empty_like(D)))
     S = large_entries(D, L, threshold, excess)
     spread = state._replace(error=error).spread

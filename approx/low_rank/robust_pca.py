@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +14,7 @@ from approx.estimate import masks
 from approx.estimate.masks import Mask, MaskLike
 from approx.kernels.jit import kernel
 from approx.low_rank import decomposition, subspace
-from approx.low_rank.decomposition import CSR, Decomposition, Matrix, filled, sparse_entries, zeros
+from approx.low_rank.decomposition import Decomposition, Matrix, filled, sparse_entries, zeros
 from approx.low_rank.exact_matrix import SPACES, DecompositionMethod
 from approx.low_rank.subspace import Shrunk, rotate, shrink_singular_values, spectral_norm
 from approx.low_rank.thresholding import large_entries, separate
@@ -101,20 +100,14 @@ def _careful(D: Matrix, rho: float = CAREFUL_RHO) -> _Penalty:
     return _Penalty(mu, rho, math.inf, RELAXATION)
 
 
-class _Primal(NamedTuple):
-    left: Matrix
-    right: Matrix
-    sparse: CSR
-    objective: float
-
-
-def _primal(D: Matrix, low: Shrunk, state: Matrix, mu: float, lam: float) -> _Primal:
+def _primal(D: Matrix, low: Shrunk, state: Matrix, mu: float, lam: float) -> Decomposition:
     """Return L, the S of T = D − S + Y/μ, nonzero only where |Y| = λ, and their objective."""
     Y, T = state.reshape(2, -1)
     places = np.flatnonzero(np.abs(Y) == lam)
     values = D.ravel()[places] - T[places] + Y[places] / mu
     objective = low.nuclear + lam * float(np.abs(values).sum())
-    return _Primal(low.left, low.right, sparse_entries(values, places, D.shape), objective)
+    sparse = sparse_entries(values, places, D.shape)
+    return Decomposition(low.left, low.right, sparse, math.nan, objective, 0)
 
 
 def _pursue(
@@ -133,7 +126,7 @@ def _pursue(
     size = float(np.linalg.norm(known))
     enough = tolerance * size
     wide = subspace.SHRUNK_SHARE * l if gap_tolerance < math.inf else l
-    primal: _Primal | None = None
+    primal: Decomposition | None = None
     bound, gap, next_check = -math.inf, math.inf, 0
     for iteration in range(1, max_iterations + 1):
         low = shrink_singular_values(state[1], 1.0 / penalty.mu, basis, rng)
@@ -164,7 +157,7 @@ def _pursue(
         if penalty.mu != mu:
             state[1] += state[0] * (1.0 / penalty.mu - 1.0 / mu)
     assert primal is not None
-    return Decomposition(primal.left, primal.right, primal.sparse, gap, primal.objective, iteration)
+    return replace(primal, gap=gap, iterations=iteration)
 
 
 def inexact_alm(

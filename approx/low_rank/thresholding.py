@@ -6,13 +6,14 @@ matrix to approximate; S is needed only at the end. Unseen entries, where D is N
 on the support, but are neither counted nor stored.
 """
 
+import math
+
 import numpy as np
 
 from approx.kernels.jit import kernel
 from approx.low_rank.decomposition import CSR, Indices, Matrix, sparse_entries
 
-# If the last threshold is a good guess, only entries above this share of it are examined.
-GUESS = 0.75
+SAMPLED = 61  # one entry of as many tells where the threshold is
 
 
 @kernel
@@ -40,35 +41,40 @@ def _separate(
 
 
 @kernel
-def _gather(D: Matrix, L: Matrix, floor: float, out: Matrix) -> int:
-    """Write every |D − L| ≥ floor, row by row, to the front of out (n·l + 1,); return the count.
+def _gather(D: Matrix, L: Matrix, low: float, high: float, out: Matrix) -> tuple[int, int]:
+    """Write every |D − L| from low to high, row by row, to the front of out (n·l + 1,).
 
-    NaN is not written.
+    Return how many |D − L| are higher, and how many are written. NaN is neither.
     """
     n, l = D.shape
-    found = 0
+    above, found = 0, 0
     for i in range(n):
         for j in range(l):
             size = abs(D[i, j] - L[i, j])
-            out[found] = size  # always written but kept only if large, which avoids a branch
-            found += size >= floor
-    return found
+            out[found] = size  # always written but kept only if inside, which avoids a branch
+            found += (size >= low) & (size <= high)
+            above += size > high
+    return above, found
 
 
-def kth_largest(D: Matrix, L: Matrix, count: int, guess: float, work: Matrix) -> tuple[float, int]:
+def kth_largest(D: Matrix, L: Matrix, count: int, work: Matrix) -> tuple[float, int]:
     """Return the threshold, which is the count-th largest |D − L|, and the excess.
 
-    count + excess entries have |D − L| ≥ threshold; excess > 0 only if entries tie with it. `guess`
-    is the threshold of a similar L, or 0; work has shape (n·l + 1,). The result is exact for any
-    guess; a good guess needs only one pass.
+    count + excess entries have |D − L| ≥ threshold; excess > 0 only if entries tie with it. work
+    has shape (n·l + 1,). Only entries near the threshold of a sample are sorted, if they hold it.
     """
     if count == 0:
         return np.inf, 0
-    found = _gather(D, L, GUESS * guess, work)
-    if found < count:
-        found = _gather(D, L, 0.0, work)
+    sample = np.sort(np.abs(D.ravel()[::SAMPLED] - L.ravel()[::SAMPLED]))
+    seen = int(np.searchsorted(sample, np.inf))  # NaN comes last
+    share = min(count * len(sample) / (D.size * max(seen, 1)), 1.0)
+    place, margin = seen * (1 - share), 1 + 4 * math.sqrt(seen * share * (1 - share))
+    low, high = sample[max(int(place - margin), 0)], sample[min(int(place + margin), seen - 1)]
+    above, found = _gather(D, L, low, high, work)
+    if not above < count <= above + found:
+        above, found = _gather(D, L, 0.0, np.inf, work)
     sizes = work[:found]
-    place = found - count
+    place = above + found - count
     sizes.partition(place)
     threshold = float(sizes[place])
     return threshold, int(np.count_nonzero(sizes[:place] == threshold))

@@ -419,8 +419,9 @@ def test_separate_and_gather_leave_out_what_is_not_seen():
         assert total == pytest.approx(((D - L)[~large & ~off] ** 2).sum(), rel=1e-14)
         want = np.where(large | off, L + 0.9 * (L - P), D)
         assert_allclose(out, want, rtol=0, atol=THREE)
-        found = thresholding._gather(D, L, threshold, work)
-        assert_array_equal(work[:found], np.abs(D - L)[large])
+        above, found = thresholding._gather(D, L, threshold, 2.0, work)
+        assert_array_equal(work[:found], np.abs(D - L)[large & (np.abs(D - L) <= 2.0)])
+        assert above == np.count_nonzero(np.abs(D - L) > 2.0)
 
 
 @pytest.mark.kernel
