@@ -23,9 +23,6 @@ def width(d: int, degree: int) -> int:
     return math.comb(d + degree, degree)
 
 
-ROWS = 8  # rows for which a ratio is read once
-
-
 def layout(d: int, degree: int) -> tuple[Array, Array]:
     """Return the offsets of the degrees, (degree + 2,), and of the tails, (degree + 1, d).
 
@@ -54,32 +51,34 @@ def _layout(d: int, degree: int) -> tuple[Array, Array]:
 
 
 @kernel
-def _features(X: Any, begin: Any, tails: Any, roots: Any, scale: Any, out: Any) -> None:
+def _features_of(x: Any, begin: Any, tails: Any, roots: Any, scale: Any, out: Any) -> None:
     # A feature is x_i times a feature of the degree below, and its weight a ratio times the other's
     # weight: |weighted| ≤ 1. The last degree has the most features, which are written only once.
     # Slices tell the compiler what overlaps.
     last = tails.shape[0] - 1
-    for start in range(0, X.shape[0], ROWS):
-        stop = min(start + ROWS, X.shape[0])
-        out[start:stop, 0] = 1.0
-        for k in range(1, last + 1):
-            position = begin[k]
-            for i in range(X.shape[1]):
-                size = begin[k] - tails[k, i]
-                r = roots[position : position + size]
-                for row in range(start, stop):
-                    tail = out[row, tails[k, i] : begin[k]]
-                    product = out[row, position : position + size]
-                    c = X[row, i] * scale[row, k] if k == last else X[row, i]
-                    for t in range(size):
-                        product[t] = c * r[t] * tail[t]
-                position += size
-        for row in range(start, stop):
-            for k in range(max(last, 1)):
-                block = out[row, begin[k] : begin[k + 1]]
-                c = scale[row, k]
-                for p in range(block.size):
-                    block[p] *= c
+    out[0] = 1.0
+    for k in range(1, last + 1):
+        position = begin[k]
+        for i in range(x.size):
+            tail = out[tails[k, i] : begin[k]]
+            size = begin[k] - tails[k, i]
+            product = out[position : position + size]
+            r = roots[position : position + size]
+            c = x[i] * scale[k] if k == last else x[i]
+            for t in range(size):
+                product[t] = c * r[t] * tail[t]
+            position += size
+    for k in range(max(last, 1)):
+        block = out[begin[k] : begin[k + 1]]
+        c = scale[k]
+        for p in range(block.size):
+            block[p] *= c
+
+
+@kernel
+def _features(X: Any, begin: Any, tails: Any, roots: Any, scale: Any, out: Any) -> None:
+    for row in range(X.shape[0]):
+        _features_of(X[row], begin, tails, roots, scale[row], out[row])
 
 
 def root_ratios(d: int, degree: int) -> Array:

@@ -75,12 +75,11 @@ def test_order_width_and_weights(d, degree):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(("d", "degree"), [(1, 6), (3, 4), (5, 2), (4, 0)])
 def test_features_are_weighted_monomials(dtype, d, degree):
-    n = monomials.ROWS + 3  # a block of rows, and a short one
-    X = points(0, n, d).astype(dtype)
+    X = points(0, 5, d).astype(dtype)
     X[2] = 0
     sets = index_sets(d, degree)
     log_weights = np.log(np.arange(1.0, degree + 2))
-    row_log = np.linspace(-1, 1, n)
+    row_log = np.linspace(-1, 1, 5)
     got = monomials.features(X, monomials.root_ratios(d, degree), log_weights, row_log)
     assert got.dtype == dtype
     for x, row, log in zip(X.astype(float), got, row_log):
