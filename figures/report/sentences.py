@@ -35,7 +35,6 @@ def advised(profile: Profile) -> pd.DataFrame:
         profile.advised or profile.inputs,
         budget=profile.budget,
         currency=profile.currency,
-        references=True,
         temperature=nearest_to_one(profile.temperatures),
         seed=profile.seed,
         jobs=profile.jobs,
