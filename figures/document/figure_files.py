@@ -51,12 +51,11 @@ def save(
             if not output_files.edited(folder, old.relative_to(folder).as_posix()):
                 old.unlink()
         with style.style():
-            drawn = panels(style.drawable(table, style.NAME))
-        for t, panel in drawn.items():
-            content = style.drawing(panel, "svg", tr("{title}, t = {t:g}", title=title, t=t))
-            with output_files.recorded(folder, f"figures/{name}/t={t:g}.svg") as temporary:
-                temporary.write_bytes(content)
-            written.append(folder / "figures" / name / f"t={t:g}.svg")
+            for t, panel in panels(style.drawable(table, style.NAME)):
+                content = style.drawing(panel, "svg", tr("{title}, t = {t:g}", title=title, t=t))
+                with output_files.recorded(folder, f"figures/{name}/t={t:g}.svg") as temporary:
+                    temporary.write_bytes(content)
+                written.append(folder / "figures" / name / f"t={t:g}.svg")
     return written
 
 

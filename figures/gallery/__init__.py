@@ -31,8 +31,8 @@ REPORTED: dict[str, tuple[str, ...]] = {
 class FigureModule(Protocol):
     """The functions of a figure's module.
 
-    One that also has ``panels(table)``, a figure a temperature, is moved through on the page of a
-    report.
+    One that also has ``panels(table)``, which yields temperatures and their figures, is moved
+    through on the page of a report.
     """
 
     TITLE: str

@@ -1,5 +1,7 @@
 """Attention rows and their estimates at equal budget, as pictures: a figure a temperature."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
 from matplotlib.colors import LogNorm
@@ -83,34 +85,45 @@ def _picture(about: Row, attention: Array) -> list[Row]:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the pictures of the last input at the temperature nearest 1."""
-    return _pictures(at_one(table))
-
-
-def panels(table: pd.DataFrame) -> dict[float, Figure]:
-    """Return a figure of each temperature, by temperature."""
-    grid = sorted(table.temperature.unique().tolist())
-    return {t: _pictures(table[table.temperature == t]) for t in grid}
-
-
-def _pictures(table: pd.DataFrame) -> Figure:
-    """Draw the exact attention of the last input and, beside it, its estimates."""
-    last = table[table.input == table.input.iloc[-1]]
-    names = [name for name in (EXACT, *SPECS.values()) if name in set(last.name)]
-    norm = LogNorm(FLOOR, 1, clip=True)
-    figure, axes = style.row(len(names), 2.9)
-    for ax, name in zip(axes, names):
-        rows = last[last.name == name]
-        pixels = rows[rows.metric == WEIGHTS][list(PIXELS)].dropna(axis=1)
+    here, norm = at_one(table), LogNorm(FLOOR, 1, clip=True)
+    pictures = _pictures(here)
+    figure, axes = style.row(len(pictures), 2.9)
+    for ax, (title, pixels) in zip(axes, pictures):
         image = ax.imshow(pixels, cmap="magma_r", norm=norm, aspect="auto", interpolation="none")
-        tv = rows.value[rows.metric == ERRORS[0]]
-        below = tr("total variation {tv}", tv=_short(tv.iloc[0])) if len(tv) else ""
-        ax.set_title(f"{tr(name)}\n{below}")
-        ax.set(xticks=[], yticks=[], xlabel=tr("each key"))
+        ax.set(title=title, xticks=[], yticks=[], xlabel=tr("each key"))
     axes[0].set_ylabel(tr("each query"))
-    figure.suptitle(f"{last.input.iloc[0]}, t = {last.temperature.iloc[0]:g}")
+    figure.suptitle(_title(here))
     label = tr("share of a query's attention; palest: at most {floor:g}", floor=FLOOR)
     figure.colorbar(image, ax=axes, location="bottom", fraction=0.05, aspect=40, label=label)
     return figure
+
+
+def panels(table: pd.DataFrame) -> Iterator[tuple[float, Figure]]:
+    """Yield each temperature and its figure: one figure, laid out once, with other pictures."""
+    figure = draw(table)
+    for t in sorted(table.temperature.unique().tolist()):
+        here = table[table.temperature == t]
+        for ax, (title, pixels) in zip(figure.axes, _pictures(here)):
+            ax.set_title(title)
+            ax.images[0].set_data(pixels)
+        figure.texts[0].set_text(_title(here))
+        yield t, figure
+
+
+def _title(table: pd.DataFrame) -> str:
+    return f"{table.input.iloc[-1]}, t = {table.temperature.iloc[-1]:g}"
+
+
+def _pictures(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Return title and pixels of the exact attention of the last input, and of its estimates."""
+    last, found = table[table.input == table.input.iloc[-1]], []
+    for name in (EXACT, *SPECS.values()):
+        if len(rows := last[last.name == name]):
+            tv = rows.value[rows.metric == ERRORS[0]]
+            below = tr("total variation {tv}", tv=_short(tv.iloc[0])) if len(tv) else ""
+            pixels = rows[rows.metric == WEIGHTS][list(PIXELS)].dropna(axis=1)
+            found.append((f"{tr(name)}\n{below}", pixels))
+    return found
 
 
 def _short(value: float) -> str:
