@@ -19,6 +19,7 @@ one temperature each: the page shows these, with a slider, where scripts run.
 """
 
 import base64
+import functools
 import hashlib
 import json
 import os
@@ -134,18 +135,18 @@ def to_pdf(markdown: Path, out: Path, *, notes: Path | None = None) -> None:
         "ignore_system_fonts": not fonts.lacks(source),
     }
 
+    @functools.cache
+    def typeset(fit: str) -> Any:
+        """Return a compiler, which typesets once for places and for the PDF."""
+        return typst.Compiler(source.encode(), sys_inputs=inputs | {"fit": fit}, **how)
+
     def places(fit: layout.Fit) -> list[layout.Position]:
-        given = inputs | {"fit": json.dumps(fit)}
-        answer = typst.query(
-            source.encode(), "<places>", field="value", one=True, sys_inputs=given, **how
-        )
+        answer = typeset(json.dumps(fit)).query("<places>", field="value", one=True)
         return layout.places(json.loads(answer))
 
     try:
-        inputs["fit"] = json.dumps(layout.fitted(places))
-        pdf: bytes = typst.compile(
-            source.encode(), sys_inputs=inputs, format="pdf", timestamp=0, **how
-        )
+        fit = json.dumps(layout.fitted(places))
+        pdf: bytes = typeset(fit).compile(format="pdf", timestamp=0)
     except RuntimeError as error:
         raise RuntimeError(f"typst: {_first_line(str(error))}") from error
     with replacing(out) as temporary:

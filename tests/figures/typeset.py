@@ -17,13 +17,19 @@ WHERE = """
 
 def compiled(patch):
     """Return what will hold the next source that typst compiles, and how it is compiled."""
-    given, compile = {}, typst.compile
+    given = {}
 
-    def noted(text, **how):
-        given or given.update(how, text=text.decode())
-        return compile(text, **how)
+    class Compiler:
+        def __init__(self, text, **how):
+            self.how, self.own = how | {"text": text.decode()}, compiler(text, **how)
+            self.query = self.own.query
 
-    patch.setattr(typst, "compile", noted)
+        def compile(self, **how):
+            given or given.update(self.how)
+            return self.own.compile(**how)
+
+    compiler = typst.Compiler
+    patch.setattr(typst, "Compiler", Compiler)
     return given
 
 
@@ -35,7 +41,7 @@ def faults(given, source=None):
     order: a figure has left its section, or is before an earlier one of its kind.
     alone: nothing is below a heading. empty: less than half of a page, not the last, is full.
     """
-    how = {name: given[name] for name in given.keys() - {"text", "timestamp", "format"}}
+    how = {name: given[name] for name in given.keys() - {"text"}}
     source = source or given["text"]
     answer = typst.query((source + WHERE).encode(), "<where>", field="value", one=True, **how)
     marks = [(kind, (page, y)) for kind, page, y in json.loads(answer)]
