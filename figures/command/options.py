@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PROFILES = ("quick", "default", "full")
 CURRENCIES = ("stored", "reads", "multiply_adds", "bytes", "bytes_read")
-OWN_PROCESS = 2**20  # entries of heads; fewer are measured before another process has begun
+OWN_PROCESS = 2**20  # entries measured; fewer are done before another process has begun
 
 
 def scheduler(text: str) -> str:
@@ -288,9 +288,13 @@ def settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def profile(arguments: argparse.Namespace) -> Profile:
     """Return the profile that the options of `add_profile` describe."""
+    from dataclasses import replace
+
     from analysis.experiments.profile import profile
 
-    return profile(**settings(arguments), jobs=arguments.jobs, progress=sys.stderr.isatty())
+    chosen = profile(**settings(arguments), jobs=arguments.jobs, progress=sys.stderr.isatty())
+    entries = sum(x.n * x.l for x in chosen.inputs) * len(chosen.temperatures) * chosen.trials
+    return replace(chosen, jobs=min(chosen.jobs, 1 + entries // OWN_PROCESS))
 
 
 def unused(
