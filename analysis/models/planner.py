@@ -500,13 +500,12 @@ class Measurement(Pass):
             "kl": kl.mean,
             "kl_stderr": kl.stderr,
             "same_top_1": float(np.mean(done.same_top)),
-            "perplexity": done.perplexity,
+            "perplexity": perplexity(done.surprisal),
         }
         positions = None
         if self.by_position:
             positions = pd.DataFrame({"position": passage.positions, "kl": done.kl})
-            for name, state in (("own", passage.states[-1]), ("plan", done.state)):
-                token, probability = passage.likeliest(state)
+            for name, (token, probability) in (("own", done.own), ("plan", done.likeliest)):
                 positions[f"{name}_token"], positions[f"{name}_probability"] = token, probability
         return {
             "numbers": {x: value if math.isfinite(value) else None for x, value in numbers.items()},

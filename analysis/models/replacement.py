@@ -33,13 +33,21 @@ from approx.method.prices import Shape
 from approx.method.tags import DRAWS_BY_ROW, ROW_LOCAL
 
 SKIP = 64  # first positions that do not count: there every method sees most of the text
-ROWS = 32  # positions whose logits are in float64 at once
+ROWS = 32  # positions whose logits are computed at once
+CACHED = 8  # rows of logits in float64 that stay in a core's cache
 COMPUTING = "torch", "transformers"  # which compute a pass beside our code
 BLOCK = 32  # positions per block of a standard error
 FEWEST = 4  # blocks; with fewer, a standard error is too uncertain
 ERRORS = ("attention_tv", "output_relative_error")
 
 Replacements = Mapping[HeadIndex, Method]
+
+
+class Likeliest(NamedTuple):
+    """The likeliest next token of each position, and its probability; NaN if logits overflowed."""
+
+    token: Array
+    probability: Array
 
 
 class Estimated(NamedTuple):
@@ -76,8 +84,8 @@ class Replaced:
     ----------
     kl : (positions,)
         KL(model ‖ replaced) of the next token; inf if the replaced model overflows.
-    same_top : (positions,) bool
-        Whether both models have the same likeliest next token.
+    own, likeliest : Likeliest
+        The likeliest next token of the model itself and of the replaced model.
     surprisal : (positions − 1,)
         −log of the probability of the following token, for all positions except the last.
     residual : (layers + 1,)
@@ -91,16 +99,17 @@ class Replaced:
     """
 
     kl: Array
-    same_top: Array
+    own: Likeliest
+    likeliest: Likeliest
     surprisal: Array
     residual: Array
     errors: Mapping[HeadIndex, Mapping[str, float]]
     state: Any
 
     @property
-    def perplexity(self) -> float:
-        """The exponential of the mean surprisal."""
-        return perplexity(self.surprisal)
+    def same_top(self) -> Array:
+        """Whether both models have the same likeliest next token, (positions,) bool."""
+        return np.asarray((self.own.token == self.likeliest.token) & np.isfinite(self.kl))
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,9 +258,9 @@ class Passage:
             memory.reserve(size, "the logits", "max_tokens, or raise skip")
             self._logits = torch.empty(len(self.positions), vocabulary, dtype=dtype)
             self._log_sums = torch.empty(len(self.positions), dtype=torch.float64)
-            for rows in self._stripes():
-                self._logits[rows] = model.logits(self.ids, self.states[-1], self.positions[rows])
-                self._log_sums[rows] = self._logits[rows].double().logsumexp(1)
+            for at, logits in self._next(self.states[-1]):
+                self._logits[at], self._log_sums[at] = logits, logits.double().logsumexp(1)
+            self._likeliest = _likeliest(self._logits, self._log_sums)
             own = self.states[-1]
             rounding = torch.finfo(dtype).eps ** 0.5 * own.norm()
             if self.prompt and not (self._end({}, 0) - own).norm() < rounding:
@@ -327,8 +336,7 @@ class Passage:
 
         with self._computing():
             state = self._end(heads, start, found if errors else None, watch)
-            kl, same, surprisal = self.compare(state)
-        return Replaced(kl, same, surprisal, residual, found, state)
+            return Replaced(*self.compare(state), residual, found, state)
 
     def _end(
         self,
@@ -410,53 +418,31 @@ class Passage:
     def sampled(self, rng: np.random.Generator) -> Array:
         """Return a token for each position, drawn from the model's own next-token distribution."""
         found = []
-        for rows in self._stripes():
-            x = self._logits[rows].double().numpy()
-            found.append((x + rng.gumbel(size=x.shape)).argmax(axis=1))
+        for logits in self._logits.split(CACHED):
+            gumbel = -np.log(-np.log(1 - rng.random(tuple(logits.shape))))
+            found.append((logits.double().numpy() + gumbel).argmax(axis=1))
         return np.concatenate(found)
 
-    def compare(self, state: Any) -> tuple[Array, Array, Array]:
-        """Return kl, same_top and surprisal, as in `Replaced`, from a state after the last layer.
+    def compare(self, state: Any) -> tuple[Array, Likeliest, Likeliest, Array]:
+        """Return kl, own, likeliest and surprisal, as in `Replaced`, from a last layer's state.
 
         Notes
         -----
         KL is Σ p (x − y) + log Σ e^y − log Σ e^x in float64, for logits x of the model and y of the
         replaced model. It is exactly 0 if these are equal.
         """
-        kl, log_sums = (np.empty(len(self.positions)) for _ in range(2))
-        same = np.empty(len(self.positions), bool)
-        surprisal = []
+        kl, tops, surprisal = np.empty(len(self.positions)), [], []
         with self._computing():
-            for rows in self._stripes():
-                own = self._logits[rows]
-                other = self.model.logits(self.ids, state, self.positions[rows])
-                x, y = own.double(), other.double()
+            for at, other in self._next(state):
+                x, y, log_sums = self._logits[at].double(), other.double(), self._log_sums[at]
                 sums = y.logsumexp(1)
-                p = (x - self._log_sums[rows, None]).exp_()  # a copy: x may be the logits
-                moved = p.mul_(x - y).sum(1)
-                kl[rows] = (moved + (sums - self._log_sums[rows])).numpy()
-                same[rows] = (own.argmax(1) == other.argmax(1)).numpy()
-                log_sums[rows] = sums.numpy()
-                surprisal.append(self._surprisal(rows, other, log_sums[rows]))
-        finite = np.isfinite(kl)
-        kl[~finite] = np.inf
-        return kl, same & finite, np.concatenate(surprisal)
-
-    def likeliest(self, state: Any) -> tuple[Array, Array]:
-        """Return the likeliest next token of each position and its probability, 2 × (positions,).
-
-        They follow from a state after the last layer: ``states[-1]``, or ``state`` of a `Replaced`.
-        The probability is NaN if the logits overflowed.
-        """
-        tokens = np.empty(len(self.positions), np.int64)
-        shares = np.empty(len(self.positions))
-        with self._computing():
-            for rows in self._stripes():
-                logits = self.model.logits(self.ids, state, self.positions[rows]).double()
-                most, found = logits.max(1)
-                tokens[rows] = found.numpy()
-                shares[rows] = (most - logits.logsumexp(1)).exp().numpy()
-        return tokens, shares
+                p = (x - log_sums[:, None]).exp_()  # a copy: x may be the logits
+                kl[at] = (p.mul_(x - y).sum(1) + (sums - log_sums)).numpy()
+                tops.append(_likeliest(other, sums))
+                surprisal.append(self._surprisal(at, other, sums.numpy()))
+        kl[~np.isfinite(kl)] = np.inf
+        likeliest = Likeliest(*map(np.concatenate, zip(*tops)))
+        return kl, self._likeliest, likeliest, np.concatenate(surprisal)
 
     def __sizeof__(self) -> int:
         """Return the bytes of states and weights: Dask pickles what is large in another thread.
@@ -575,8 +561,12 @@ class Passage:
         """Return the seed of a random method for a head; heads that share keys share it."""
         return seed_sequence(self.seed, "substitute", layer, head // self.shapes[layer].group)
 
-    def _stripes(self) -> list[slice]:
-        return [slice(i, i + ROWS) for i in range(0, len(self.positions), ROWS)]
+    def _next(self, state: Any) -> Iterator[tuple[slice, Any]]:
+        """Yield slices of `CACHED` positions and their logits, from a last layer's state."""
+        for i, rows in enumerate(np.split(self.positions, range(ROWS, len(self.positions), ROWS))):
+            for j, logits in enumerate(self.model.logits(self.ids, state, rows).split(CACHED)):
+                first = i * ROWS + j * CACHED
+                yield slice(first, first + len(logits)), logits
 
     def _surprisal(self, rows: slice, logits: Any, log_sums: Array) -> Array:
         """Return −log p of the next token for each position of a stripe that has a next token."""
@@ -584,6 +574,11 @@ class Passage:
         chosen = logits[np.arange(len(following)), following].double().numpy()
         found: Array = log_sums[: len(following)] - chosen
         return np.where(np.isfinite(found), found, np.inf)
+
+
+def _likeliest(logits: Any, log_sums: Any) -> Likeliest:
+    most, token = logits.max(1)
+    return Likeliest(token.numpy(), (most.double() - log_sums).exp().numpy())
 
 
 def _no_step() -> None:
