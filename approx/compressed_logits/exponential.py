@@ -101,7 +101,7 @@ class Exponential(Low):
         return self.mask
 
     def matmat(self, V: Array) -> tuple[Array, Array]:
-        """Return (y, row_log) in one pass: each row is scaled by its own largest logit."""
+        """Return (y, row_log) in one pass; the scales, the largest logits, are kept."""
         y = np.empty((self.shape[0], V.shape[1]), np.result_type(self.dtype, V))
         tops = np.empty(self.shape[0], self.dtype)
         for rows in exact.stripes(*self.shape):
@@ -109,7 +109,7 @@ class Exponential(Low):
             tops[rows] = x.max(axis=1)
             exp_rows(x, tops[rows])
             y[rows] = x @ V[self._seen.span(rows)]
-        return y, tops
+        return y, vars(self).setdefault("_tops", tops)
 
     def scaled_factors(self) -> ScaledFactors:
         nbytes = math.prod(self.shape) * self.dtype.itemsize
