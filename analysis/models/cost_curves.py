@@ -309,7 +309,7 @@ class Curve(tasks.Task):
     multiplier : float or None
         See `wanted`.
     threads : int
-        Threads that share the heads.
+        Threads that share the methods of each head.
     """
 
     place: int
@@ -335,12 +335,16 @@ class Curve(tasks.Task):
         for _ in range(2):  # the first sizes decide which others may help
             some = wanted(sized, self.own, found, self.multiplier)
             left = {x: method for x, method in methods.items() if x in some - {*found}}
-            heads = range(len(self.group))
-            every = in_threads(functools.partial(self._damages, left), heads, self.threads)
-            found |= {spec: float(sum(damages[spec] for damages in every)) for spec in left}
+            if not left:
+                break
+            # a group may have fewer heads than there are threads: they share methods
+            shares = [dict([*left.items()][i :: self.threads]) for i in range(self.threads)]
+            parts = [*itertools.product(range(len(self.group)), shares)]
+            every = in_threads(lambda part: self._damages(*part), parts, self.threads)
+            found |= {x: float(sum(part[x] for part in every if x in part)) for x in left}
         return found
 
-    def _damages(self, methods: Mapping[str, Method], head: int) -> dict[str, float]:
+    def _damages(self, head: int, methods: Mapping[str, Method]) -> dict[str, float]:
         """Return the damage of each method on one head of the group."""
         one, draws, slopes = self.group[head], self.draws[head], self.gradients[head]
         assert one.V is not None
@@ -403,8 +407,9 @@ def _sized(asked: Choices, shape: Shape, screened: bool) -> Sized:
                 if within is None:
                     continue
                 filled = within
-            spec, first = str(filled), not screened or amount in asked.first()
-            first = first or (spec in found and found[spec].first)
+            spec = str(filled)
+            first = amount in asked.first() if method.is_template else method in always
+            first = first or not screened or (spec in found and found[spec].first)
             price = _priced(filled, asked, shape)
             if price <= asked.most * asked.budget or method in always:
                 found[spec] = Option(filled, price, str(method), first)
