@@ -77,21 +77,19 @@ def test_features_needed_are_refused_where_no_variance_is_known():
     refuses("has no size m", features_needed, parse("taylor(degree=1)"), 0.1, [[0.1]], [[0.1]])
 
 
-# The expected error of a whole matrix, against its mean over draws
+# The expected error of a whole matrix
 
 
 @pytest.mark.parametrize("projection", ["iid", "orthogonal", "antithetic"])
-def test_expected_error_is_the_mean_over_draws(projection):
+def test_expected_error_is_the_root_of_the_mean_of_variances(projection):
+    """Tests of the methods compare these with draws."""
     rng = np.random.default_rng(2)
     Q, K = rng.standard_normal((4, 3)) * 0.3, rng.standard_normal((5, 3)) * 0.3
     method = parse(f"positive(m=12, projection='{projection}')")
-    truth = exact.kernel(Q, K)
-    squares = [
-        np.sum((method.approximate(Q, K, rng=seed).to_dense() - truth) ** 2) for seed in range(800)
-    ]
-    want = expected_error(method, Q, K) ** 2 * np.sum(truth**2)
-    error = np.std(squares) / math.sqrt(len(squares))
-    assert abs(np.mean(squares) - want) <= 5 * error
+    squares = exact.kernel(Q, K) ** 2
+    variance = np.exp(method.moments(Q, K).log_relative_variance)
+    want = math.sqrt((variance * squares).sum() / squares.sum())
+    assert expected_error(method, Q, K) == pytest.approx(want, rel=1e-12)
 
 
 def test_expected_error_of_a_biased_method_is_its_error():
