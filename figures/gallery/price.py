@@ -14,23 +14,10 @@ from figures.words.translation import share_of, tr
 TITLE = "Error against stored values per query row"
 ORDER = 30
 BUDGETS = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
-TEMPLATES = (
-    "positive",
-    "trigonometric",
-    "top_k",
-    "truncated_svd(space='attention')",
-    "scatterbrain(low_rank=positive(), sparse=top_k())",
-)
-POLYNOMIALS = ("taylor", "tensor_power")
-DEGREES = (1, 2, 3)
-DRAWN = ["uniform()", TEMPLATES[0], TEMPLATES[2], TEMPLATES[3], "taylor(1)"]
+TEMPLATES = ("positive", "top_k", "truncated_svd(space='attention')")
+OWN = ("uniform()", "taylor(1)", "taylor(2)", "taylor(3)")  # which choose their own price
+DRAWN = [*OWN[:1], *TEMPLATES, *OWN[1:2]]  # one of each family, in this order
 FLOOR, CEILING = 1e-4, 100.0
-
-
-def own_price() -> list[str]:
-    """Return the polynomials and pursuits, which choose their own price."""
-    polynomials = [f"{name}({degree})" for name in POLYNOMIALS for degree in DEGREES]
-    return ["uniform()", *polynomials, "robust_pca(space='attention')"]
 
 
 def compute(profile: Profile) -> pd.DataFrame:
@@ -39,7 +26,7 @@ def compute(profile: Profile) -> pd.DataFrame:
         profile.sweep(TEMPLATES, budget=b, temperatures=(1.0,), label=f"budget {b:g}")
         for b in BUDGETS
     ]
-    priced = profile.sweep(own_price(), temperatures=(1.0,), label="own price")
+    priced = profile.sweep(OWN, temperatures=(1.0,), label="own price")
     return pd.concat([*at_budget, priced], ignore_index=True)
 
 
