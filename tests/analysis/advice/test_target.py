@@ -212,4 +212,4 @@ def test_command_says_what_a_target_needs(tmp_path, printed):
     assert "目标" in printed(*both, "--lang", "zh")
     assert {metric for metric, _ in ERRORS.values()} == {*METRICS}
     for option, (metric, _) in ERRORS.items():
-        assert f"Target {metric} ≤ 0.25" in printed(*given, f"--{option}", "0.25")
+        assert f"Target {metric} ≤ 0.25" in printed(*given, "--heads=0.0", f"--{option}", "0.25")

@@ -173,7 +173,7 @@ def test_rows_far_apart_have_bounds():
     # row 1 has logits of 0 beside 400: exact weights ½ each, of the estimate 5/6 and 1/6
     Q, K, V = np.array([[400.0], [0.0]]), [[1.0], [1 - np.log(5) / 400]], np.array([[1.0], [-1.0]])
     cases = [(Q, np.array(K), V, None, LOW_RANK[0].format(r=1))]
-    for case in range(90):
+    for case in range(36):
         cases.append((*lifted(case), LOW_RANK[case % 6].format(r=1 + case % 3)))
     finite = 0
     for Q, K, V, mask, spec in cases:
@@ -182,7 +182,7 @@ def test_rows_far_apart_have_bounds():
         found = row_bounds(estimate, Q, K, V, dropped=dropped)
         assert_above_truth(found, estimate, Q, K, V)
         finite += np.isfinite(found.attention_tv).sum()
-    assert finite > 200
+    assert finite > 80
 
 
 def test_unread_keys_are_not_looked_at():
