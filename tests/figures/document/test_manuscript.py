@@ -100,7 +100,8 @@ def test_latex_has_every_part_and_compiles(name, folder):
     expected = (2, 2) if name == "report" else (1, 0)
     assert (kinds.count("Header"), kinds.count("Figure")) == expected
     assert kinds.count("Table") + json.dumps(again).count('"t": "Table"') >= 1
-    if engine := next(filter(shutil.which, ("xelatex", "lualatex", "tectonic")), None):
+    engine = next(filter(shutil.which, ("xelatex", "lualatex", "tectonic")), None)
+    if engine and drawings:  # the longer document, which has Chinese words, too
         done = subprocess.run([engine, f"{name}.tex"], cwd=folder, capture_output=True, input=b"x")
         assert done.returncode == 0, done.stdout[-2000:]
 

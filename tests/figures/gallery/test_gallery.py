@@ -59,14 +59,6 @@ def test_nothing_overlaps_in_chinese(name):
         nothing_overlaps(name, as_printed.table_of(name, stored()))
 
 
-@pytest.mark.slow  # a report computes studies on two processes, and compares none
-@pytest.mark.parametrize("name", ["sketches", "polynomial_rank"])
-def test_the_same_seed_gives_the_same_table_on_two_processes(name, small):
-    """Of what runs as a study of its own; sweeps have tests of their own."""
-    two = dataclasses.replace(small, jobs=2)
-    assert FIGURES[name].compute(two).equals(FIGURES[name].compute(small))
-
-
 def test_what_the_error_figure_draws(small):
     one = dataclasses.replace(small, inputs=small.inputs[:1], temperatures=(1.0,), trials=1)
     labels = [looks.look(spec)["label"] for spec in error.curves(FIGURES["error"].compute(one))]
@@ -147,7 +139,7 @@ def test_pictures_of_long_sequences_and_without_estimates(small):
 
 def test_panels_of_an_earlier_run_are_removed(tables, tmp_path):
     table, place = tables["explore"], tmp_path / "figures" / "explore"
-    table = table[table.name.isin(["exact", "Performer"])]  # the others take longer to draw
+    table = table[table.name.isin(["exact", "Performer"]) & (table.input == "gaussian")]
     save("explore", table[table.temperature < 8], tmp_path, ())
     first = (place / "t=1.svg").read_bytes()
     assert f"<title>{FIGURES['explore'].TITLE}, t = 1</title>".encode() in first
