@@ -22,7 +22,7 @@ def awkward(folder, seed):
         for kind in rng.choices(("fig", "tbl", ""), k=rng.randint(0, 3)):
             name = f"{i}-{len(pieces)}"
             if kind == "fig":
-                drawing = SVG.format(rng.randint(150, 360), 'height="99%"')
+                drawing = SVG.format(rng.randint(150, 560), 'height="99%"')
                 (folder / f"figures/{name}.svg").write_text(drawing)
                 said = f"![Seen.](figures/{name}.svg){{#fig:{name} width=88%}}"
             elif kind:
@@ -36,7 +36,7 @@ def awkward(folder, seed):
     return folder / "pages.md"
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [1, 6])  # where a wrong fit puts a figure out of order
 def test_a_figure_is_in_its_section_and_a_page_at_least_half_full(seed, tmp_path, monkeypatch):
     given = compiled(monkeypatch)
     to_pdf(awkward(tmp_path, seed), tmp_path / "out")
