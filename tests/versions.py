@@ -141,7 +141,7 @@ def files_of(path: Path) -> set[str]:
 
 
 def package(python: str) -> None:
-    """Build a wheel and an sdist, install each into a bare environment elsewhere, and use it."""
+    """Build a wheel and an sdist of the same files, and use the wheel in a bare environment."""
     with tempfile.TemporaryDirectory(prefix="expqk-") as name:
         folder = Path(name)
         build, tree = folder / "build", folder / "tree"
@@ -164,45 +164,23 @@ def package(python: str) -> None:
         assert not differ, f"the wheel of the sdist has other files: {sorted(differ)}"
         code = {file for file in listed if file.split("/")[0] in ("approx", "analysis", "figures")}
         assert code <= files_of(wheel), sorted(code - files_of(wheel))
-        for kind, built in (("wheel", wheel), ("sdist", sdist)):
-            call(python, "-m", "venv", "--without-pip", folder / kind)
-            own = folder / kind / "bin"
-            call(*pip, "--python", own / "python", "install", "--quiet", f"{built}[report,qk]")
-            used(own, folder / f"used-{kind}", report=kind == "wheel")
-            print(f"{kind}: {built.name}, {built.stat().st_size / 1e6:.1f} MB: used", flush=True)
+        call(python, "-m", "venv", "--without-pip", folder / "own")
+        own = folder / "own/bin"
+        call(*pip, "--python", own / "python", "install", "--quiet", f"{wheel}[report,qk]")
+        clean = {"PATH": os.environ["PATH"], "HOME": name, "OPENBLAS_NUM_THREADS": "1"}
 
+        def run(program: str, *arguments: str) -> str:  # tests/acceptance runs every command
+            return call(own / program, *arguments, cwd=folder, env=clean).stdout
 
-def used(binaries: Path, folder: Path, *, report: bool) -> None:
-    """Use an installed package in an empty folder: entry point, data, locale, fonts, templates."""
-    folder.mkdir()
-    clean = {"PATH": os.environ["PATH"], "HOME": str(folder), "OPENBLAS_NUM_THREADS": "1"}
-
-    def run(*arguments: str) -> str:
-        return call(binaries / "expqk", *arguments, cwd=folder, env=clean).stdout
-
-    module = call(binaries / "python", "-m", "expqk", "--version", cwd=folder, env=clean).stdout
-    assert module.strip() == run("--version").strip() == f"expqk {PROJECT['version']}"
-    assert "positive(m" in run("methods")
-    save = (
-        "import numpy as np; from analysis import inputs; x = inputs.gaussian(128, 16, rng=0); "
-        "np.savez('decode.npz', q=x.q[:16], k=x.k, v=x.v)"
-    )
-    call(binaries / "python", "-c", save, cwd=folder, env=clean)
-    assert '"attention_tv"' in run(
-        "diagnose", "decode.npz", "--budget", "8", "--json", "--method", "top_k()",
-        "--method", "uniform()", "--jobs", "1",
-    )  # fmt: skip
-    run("figures", "break_even", "--profile", "quick", "--lang", "zh", "--format", "pdf",
-        "--jobs", "1", "--out", "drawn")  # fmt: skip
-    assert "盈亏平衡" in (folder / "drawn/figures/break_even.txt").read_text("utf-8")
-    assert b"ExpqkSansSC" in (folder / "drawn/figures/break_even.pdf").read_bytes()
-    where = "import approx, analysis, figures; print(approx.__file__)"
-    found = call(binaries / "python", "-c", where, cwd=folder, env=clean).stdout
-    assert Path(found.strip()).is_relative_to(binaries.parent), found
-    if report:
-        run("report", "--profile", "quick", "--out", "report", "--jobs", "1")
+        version = run("python", "-P", "-m", "expqk", "--version")
+        assert version == run("expqk", "--version") == f"expqk {PROJECT['version']}\n"
+        assert "positive(m" in run("expqk", "methods")
+        found = run("python", "-P", "-c", "import approx; print(approx.__file__)")
+        assert Path(found.strip()).is_relative_to(own.parent), found
+        run("expqk", "report", "--profile", "quick", "--lang", "zh", "--out", "report")
         assert (folder / "report/report.pdf").read_bytes().startswith(b"%PDF")
         assert "<math" in (folder / "report/index.html").read_text("utf-8")
+        print(f"{wheel.name}, {wheel.stat().st_size / 1e6:.1f} MB: used", flush=True)
 
 
 def main(names: list[str]) -> int:
