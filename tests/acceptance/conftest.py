@@ -14,7 +14,7 @@ import terminal
 from numba.core.caching import _CacheLocator
 
 from acceptance import pages
-from acceptance.pages import FOLDER, HEADS, METHOD, ROOT, TENSORS, UNMASKED
+from acceptance.pages import FOLDER, HEADS, ROOT, TENSORS
 
 PYTHON = Path(sys.executable).parent
 SWEEP = f"""
@@ -30,15 +30,11 @@ heads = ["0.3"]
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory):
-    """Return the folder of this run of the tests, the same for all its processes."""
-    folder = tmp_path_factory.getbasetemp()
-    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-
-
-@pytest.fixture(scope="session")
-def site(shared):
-    """Return where a wheel of the tree is installed, outside of the tree."""
+def site(tmp_path_factory):
+    """Return where a wheel of the tree is installed, outside of the tree, for all processes."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
     with (shared / "wheel.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         folder = shared / "site"
@@ -74,7 +70,7 @@ def pytest_sessionfinish(session):
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
-    """Return a folder with heads as users have them, in the four forms that are read."""
+    """Return a folder with heads as users have them, in the three forms that are read."""
     from safetensors.numpy import save_file
 
     folder, draw = tmp_path_factory.mktemp("files"), np.random.default_rng(0).normal
@@ -84,13 +80,11 @@ def files(tmp_path_factory):
         return {name: np.float32(draw(size=(*size, n, d))) for name, size in sizes.items()}
 
     np.savez(folder / HEADS, **heads((2, 6), (2, 2), 40, 8), causal=1)
-    np.savez(folder / UNMASKED, **heads((2,), (2,), 24, 8))
     save_file(heads((1, 4), (1, 2), 24, 8) | {"causal": np.ones(1)}, folder / TENSORS)
     page = (ROOT / "docs/tutorials/adding_a_method.md").read_text("utf-8")
     method, test = (next(code for _, code in pages.blocks(page) if word in code)
                     for word in ("class MyFeatures", "def test_my_features"))  # fmt: skip
-    for name in (METHOD, "my_method.py"):  # the second as the page calls it
-        (folder / name).write_text(method, "utf-8")
+    (folder / "my_method.py").write_text(method, "utf-8")  # as the page calls it
     (folder / "test_my_method.py").write_text(test, "utf-8")
     (folder / FOLDER).mkdir()
     for name, array in heads((), (), 24, 8).items():
@@ -109,10 +103,8 @@ def shell(site, files, tmp_path):
         (folder / name).parent.mkdir(parents=True)
         (folder / name).symlink_to(ROOT / name)
     (folder / "my sweep (最终).toml").write_text(SWEEP, "utf-8")
-    env = {
-        "PYTHONPATH": str(site),
-        "PATH": os.pathsep.join([str(site / "bin"), str(PYTHON), os.environ["PATH"]]),
-    }
+    path = os.pathsep.join([str(site / "bin"), str(PYTHON), os.environ["PATH"]])
+    env = {"PYTHONPATH": str(site), "PATH": path}
     run = functools.partial(terminal.run, folder=folder, env=env)
     run.folder = folder
     return run

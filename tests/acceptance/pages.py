@@ -1,15 +1,14 @@
 """What the pages print: commands and snippets, each with the page on which it stands."""
 
+import itertools
 import re
 import shlex
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-# The files of a reader: twelve causal heads with grouped keys, and the other three forms.
-HEADS, UNMASKED = "my heads_v1.2 (最终).npz", "my heads, no mask.npz"
-TENSORS, FOLDER = "my heads (最终).safetensors", "my heads v1.2"
-METHOD = "my method (最终).py"
+# The files of a reader: twelve causal heads with grouped keys, and the other two forms.
+HEADS, TENSORS, FOLDER = "my heads_v1.2 (最终).npz", "my heads (最终).safetensors", "my heads v1.2"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`([^`]+)`")
 BEGINS = ("expqk ", "pytest test_", "make ", "pip ", "python -m ", "python3 -m ")
@@ -69,25 +68,39 @@ def printed():
     return [Printed(page, each) for page, text in pages().items() for each in commands(text)]
 
 
+def typed(language, code):
+    """Return the lines of a block that are commands of an installed ``expqk``."""
+    return [x for x in code.splitlines() if language == "sh" and x.startswith("expqk ")]
+
+
+def shown(page_blocks):
+    """Return the blocks that are commands, each before what the page says that it prints."""
+    pairs = itertools.pairwise(page_blocks)
+    return [each for pair in pairs if (pair[0][0], pair[1][0]) == ("sh", "text") for each in pair]
+
+
 def script(page_blocks):
     """Return a script that does what the blocks of a page do, one after the other.
 
-    It writes a line with `END` after each block, by which `outputs` parts what is printed. Lines of
-    a shell count where they are commands of an installed ``expqk``.
+    It writes a line with `END` after each block, by which `outputs` parts what is printed.
     """
     lines = ["import subprocess as _shell"]
     for language, code in page_blocks:
         if language == "python":
             lines.append(code)
-        for line in code.splitlines():
-            if language == "sh" and line.startswith("expqk "):
-                lines.append(f"_shell.run({shlex.split(line)!r}, check=True)")
+        lines += [f"_shell.run({shlex.split(x)!r}, check=True)" for x in typed(language, code)]
         lines.append(f"print({END!r}, flush=True)")
     return "\n".join(lines)
 
 
 def outputs(page_blocks, stdout):
-    """Yield (code, what the page says that it prints or "", what it printed)."""
+    r"""Yield (code, what the page says that it prints or "", what it printed).
+
+    Examples
+    --------
+    >>> [*outputs([("python", "print(2)\n"), ("text", "3\n")], f"2\n{END}\n{END}\n")]
+    [('print(2)\n', '3\n', '2\n')]
+    """
     after = [*page_blocks[1:], ("", "")]
     for (language, code), (kind, said), part in zip(page_blocks, after, stdout.split(f"{END}\n")):
         if language in ("python", "sh"):
