@@ -485,17 +485,18 @@ def test_both_languages_have_the_same_numbers_formulas_and_places(
     assert english(re.sub(r"\]\(#ref-\w+\)|::: |\*[^*\n]*\*", "", prose)) == set()
 
 
-@pytest.mark.parametrize("size", ["default", "full"])
-def test_every_figure_of_a_size_has_one_place_in_the_section_that_speaks_of_it(
-    size, small, found, monkeypatch
+def test_every_figure_has_one_place_in_the_section_that_speaks_of_it(
+    small, found, text, monkeypatch
 ):
+    place = re.compile(r"\(figures/(\w+)\.svg\)\{#fig:\1 ")
+    assert REPORTED["quick"] == REPORTED["default"]  # the full report is another
+    assert sorted(place.findall(text)) == sorted(REPORTED["quick"])
     caption = SimpleNamespace(**dict.fromkeys(figure_files.PARTS, lambda table: "what it shows"))
     monkeypatch.setattr(report, "FIGURES", dict.fromkeys(FIGURES, caption))
-    shown = tuple(FIGURES) if size == "full" else REPORTED[size]
-    monkeypatch.setattr(report, "reported", lambda profile: shown)
-    everything = dict.fromkeys(shown, found["error"]) | found
+    monkeypatch.setattr(report, "reported", lambda profile: tuple(FIGURES))
+    everything = dict.fromkeys(FIGURES, found["error"]) | found
     text = report.render(small, everything, "expqk report")
-    assert sorted(re.findall(r"\(figures/(\w+)\.svg\)\{#fig:\1 ", text)) == sorted(shown)
+    assert sorted(place.findall(text)) == sorted(FIGURES)
     assert _unnamed(text) == []
     for section in re.split(r"^# ", text, flags=re.MULTILINE):
         assert {*re.findall(r"\{#fig:(\w+)", section)} <= {*re.findall(r"@fig:(\w+)", section)}
