@@ -252,24 +252,22 @@ def test_two_processes_on_one_store_share_its_cells(survival):
     assert found["temporary"] == 0
 
 
+ORPHANS = """
+import os, pathlib, time
+from analysis.runs import engines, tasks
+
 def named(seconds):
-    """Sleep in a worker, that says who it is."""
-    Path(f"{os.getpid()}.pid").touch()
+    pathlib.Path(f"{os.getpid()}.pid").touch()
     time.sleep(seconds)
 
-
-ORPHANS = """
-from analysis.runs import engines, tasks
-from test_engines import named
 engines.results([tasks.Application(named, (60.0,))] * 4, jobs=2)
 """
 
 
 def test_workers_end_with_a_parent_that_is_killed(tmp_path):
-    where = os.pathsep.join([str(HERE), str(HERE.parents[1]), str(HERE.parents[2])])
     parent = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", ORPHANS],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": where}, stderr=subprocess.DEVNULL,
+        [sys.executable, "-W", "ignore", "-c", ORPHANS], cwd=tmp_path, stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": str(HERE.parents[2])},
     )  # fmt: skip
     workers = []
     for _ in range(600):
