@@ -65,6 +65,14 @@ TEMPLATES = {
 }
 
 
+# Of each kind of parts that an estimate may have, by names for `member`.
+ONE_OF_EACH = (
+    "zero", "trigonometric", "truncated_svd", "projection", "coreset", "positive",
+    "shifted_positive", "taylor", "chebyshev", "channels", "quantised", "exact", "top_k", "random",
+    "hierarchical", "guarded", "godec", "stable_pca", "scatterbrain", "sampled",
+)  # fmt: skip
+
+
 def member(name, n, l, d):
     """Return a registered method that stores less than the n × l matrix, where there is one."""
     template = parse(TEMPLATES.get(name, name))

@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 from each import each
 from refusals import refuses
-from small import hiding, member
+from small import ONE_OF_EACH, hiding, member
 
 from analysis import inputs
 from analysis.errors import row_sums
@@ -59,15 +59,8 @@ def assert_errors(found, expected, tolerance):
 
 # Against the definitions
 
-# of each kind of parts that an estimate may have; the kinds themselves have tests of their own
-KINDS = (
-    "zero", "trigonometric", "truncated_svd", "projection", "coreset", "positive",
-    "shifted_positive", "taylor", "chebyshev", "channels", "quantised", "exact", "top_k", "random",
-    "hierarchical", "guarded", "godec", "stable_pca", "scatterbrain", "sampled",
-)  # fmt: skip
 
-
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 @each(
     ("n", "l", "mask", "stripe"),  # all rows at once, two by two, one by one
     [
@@ -239,7 +232,7 @@ EXTREME = {
 }
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 @each(("dtype", "mask"), [(np.float64, None), (np.float32, "causal"), (np.float64, 3)])
 @each("case", EXTREME)
 def test_at_logits_of_ten_thousand(name, case, mask, dtype):
