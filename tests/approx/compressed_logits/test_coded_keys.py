@@ -196,7 +196,7 @@ KERNELS = {  # with the size of Q and K at which a mean without its bias is 6 st
     "turboquant(bits=2, form='product', sketch='gaussian', rotation='none', corrected=True)": 0.7,
     "turboquant(bits=1, form='product', sketch='gaussian')": 0.5,
     "quantised(bits=2, dither=True)": 0.9,
-    "quantised(bits=2, by='channel', group=2, recent=1, dither=True, corrected=True)": 0.9,
+    "quantised(bits=2, by='channel', group=2, recent=1, dither=True, corrected=True)": 1.8,
 }
 
 
