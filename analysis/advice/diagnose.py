@@ -224,12 +224,16 @@ def winners(
         stored values; ``winner``, its spec, as `diagnose` defines it; ``attention_tv``;
         ``uniform_attention_tv``; ``verdict``.
     """
-    tables = [diagnose(inputs, temperature=t, **asked) for t in temperatures]
+    return best([diagnose(inputs, temperature=t, **asked) for t in temperatures])
+
+
+def best(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return what `winners` does, of tables of `diagnose` at several temperatures."""
     parts = []
     for every in tables:
         uniform = every[every.spec == TRIVIAL].attention_tv.to_numpy()
-        best = every[every.winner].assign(winner=every.spec, uniform_attention_tv=uniform)
-        parts.append(best.reset_index(drop=True))
+        won = every[every.winner].assign(winner=every.spec, uniform_attention_tv=uniform)
+        parts.append(won.reset_index(drop=True))
     if not parts:
         return pd.DataFrame()
     found = pd.concat(parts).sort_index(kind="stable").reset_index(drop=True)

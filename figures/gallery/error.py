@@ -24,12 +24,10 @@ FLOOR, CEILING = 1e-3, 10.0
 METRIC = FROBENIUS["attention"]
 
 NAMED = "uniform", "positive", "scatterbrain(low_rank=positive(), sparse=sliding_window())"
-DECOMPOSED = (
-    "godec(rank=0, space='attention')", "truncated_svd(space='attention')",
-    "godec(space='attention')",
+SPECS = (
+    *NAMED, "godec(rank=0, space='attention')", "truncated_svd(space='attention')",
+    "godec(space='attention')", "truncated_svd(space='attention', refine='tv')",
 )  # fmt: skip
-REFINED = "truncated_svd(space='attention', refine='tv')"  # the low rank of total variation
-SPECS = (*NAMED, *DECOMPOSED, REFINED)
 
 
 def compute(profile: Profile) -> pd.DataFrame:
@@ -51,12 +49,9 @@ def compute(profile: Profile) -> pd.DataFrame:
 
 def _pairs(part: pd.DataFrame) -> dict[str, tuple[str, str]]:
     """Return, by metric, the largest entries and the low rank of one input, where there are any."""
-    pairs = {}
-    specs = decompositions(part)
-    for metric, low in ((METRIC, "low_rank"), (TV, "refined")):
-        if {"sparse", low} <= specs.keys():
-            pairs[metric] = specs["sparse"], specs[low]
-    return pairs
+    specs, lows = decompositions(part), {METRIC: "low_rank", TV: "refined"}
+    found = {m: low for m, low in lows.items() if {"sparse", low} <= specs.keys()}
+    return {metric: (specs["sparse"], specs[low]) for metric, low in found.items()}
 
 
 def _crossing(
@@ -70,7 +65,13 @@ def _crossing(
 
 def curves(table: pd.DataFrame) -> list[str]:
     """Return the methods that are drawn: references, what the text is about, and a user's own."""
-    return looks.order(filter(_named, table.method.unique()))
+    named = set(map(looks.label, NAMED))
+
+    def is_drawn(spec: str) -> bool:
+        own = type(looks.method_of(spec)).__module__.partition(".")[0] != "approx"
+        return own or _role(spec) in ("sparse", "low_rank") or looks.label(spec) in named
+
+    return looks.order(filter(is_drawn, table.method.unique()))
 
 
 def in_space(spec: str, space: str) -> bool:
@@ -83,16 +84,16 @@ def in_space(spec: str, space: str) -> bool:
 
 def decompositions(table: pd.DataFrame) -> dict[str, str]:
     """Return the specs of the largest entries, GoDec, the SVD and the refined one."""
-    found = {}
-    for spec in table.method.unique():
-        match looks.method_of(spec) if in_space(spec, "attention") else None:
-            case GoDec(rank=0):
-                found["sparse"] = spec
-            case GoDec():
-                found["both"] = spec
-            case TruncatedSVD(refine=refine):
-                found["refined" if refine else "low_rank"] = spec
-    return found
+    return {_role(spec): spec for spec in table.method.unique() if _role(spec)}
+
+
+def _role(spec: str) -> str:
+    match looks.method_of(spec) if in_space(spec, "attention") else None:
+        case GoDec(rank=rank):
+            return "both" if rank != 0 else "sparse"
+        case TruncatedSVD(refine=refine):
+            return "refined" if refine else "low_rank"
+    return ""
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -114,22 +115,11 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _named(spec: str) -> bool:
-    label, method = looks.label(spec), looks.method_of(spec)
-    if isinstance(method, TruncatedSVD):
-        return in_space(spec, "attention") and not method.refine
-    if isinstance(method, GoDec):
-        return in_space(spec, "attention") and method.rank == 0
-    own = type(method).__module__.partition(".")[0] != "approx"
-    return own or label in map(looks.label, NAMED)
-
-
 def crossings(table: pd.DataFrame) -> pd.DataFrame:
     """Return where the largest entries and the truncated SVD cross, for each input."""
     parts = []
-    for _, part in table.groupby(
-        "input", sort=False
-    ):  # a budget buys other ranks where l/n differs
+    # a budget buys other ranks where l/n differs
+    for _, part in table.groupby("input", sort=False):
         specs = decompositions(part)
         specs.pop("refined", None)
         if len(specs) == 3:

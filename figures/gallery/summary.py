@@ -1,5 +1,6 @@
 """The report in one figure: which class is nearest at which temperature, and what can be run."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,20 @@ def winners(profile: Profile) -> pd.DataFrame:
         jobs=profile.jobs,
         progress=profile.progress,
     )
+
+
+def elsewhere(profile: Profile) -> pd.DataFrame:
+    """Return `winners` at the other temperatures than the one nearest 1, which the advice has."""
+    others = tuple(t for t in profile.temperatures if t != nearest_to_one(profile.temperatures))
+    return winners(dataclasses.replace(profile, temperatures=others))
+
+
+def with_advice(profile: Profile, others: pd.DataFrame, advice: pd.DataFrame) -> pd.DataFrame:
+    """Return `winners` from the result of `elsewhere` and the advice for these and more heads."""
+    places = {x.name: place for place, x in enumerate(profile.inputs)}
+    every = pd.concat([others, diagnose.best([advice[advice.input.isin(places)]])])
+    order = every.input.map(places), every.temperature
+    return every.iloc[np.lexsort(order[::-1])].reset_index(drop=True)
 
 
 def compose(errors: pd.DataFrame, winners: pd.DataFrame) -> pd.DataFrame:

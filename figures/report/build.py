@@ -131,6 +131,7 @@ def build(
     )
     computed = _computed(profile, store, seconds, announce)
     kept, shown = [name for name in computed if name not in seconds], reported(profile)
+    computed["winners"] = summary.with_advice(profile, computed["winners"], computed[ADVICE])
     computed[SUMMARY] = summary.compose(computed["error"], computed["winners"])
     parts = [Part(name, functools.partial(_drawn, name, folder), i) for i, name in enumerate(shown)]
     _results(profile, seconds, "drawing", parts, [computed[name] for name in shown])
@@ -235,7 +236,7 @@ def _studies(profile: Profile) -> dict[str, Callable[[Profile], pd.DataFrame]]:
         name: FIGURES[name].compute for name in asked if name != SUMMARY
     }
     return studies | {
-        "decomposition": decomposition.compute, "winners": summary.winners,
+        "decomposition": decomposition.compute, "winners": summary.elsewhere,
         ADVICE: sentences.advised,
     }  # fmt: skip
 
