@@ -394,31 +394,38 @@ def _fields(method: Method) -> dict[str, Any]:
 
 def _families(table: pd.DataFrame, names: dict[str, str]) -> list[tuple[str, ...]]:
     """Return a row a method: heads it wins, median errors, heads where it is below uniform."""
-    metric = metric_of(table)
+    metric, reads = metric_of(table), READ if READ in table else "reads"
     uniform = table[table.spec == TRIVIAL].set_index(HEAD)[metric]
-    rows: list[tuple[str, ...]] = []
-    middles = table.groupby("spec")[metric].median().sort_values(kind="stable")
-    reads = READ if READ in table else "reads"
-    for spec in map(str, middles.index):
-        part = table[table.spec == spec].set_index(HEAD)
-        below = part[metric] < uniform.reindex(part.index)
-        middle = part.median(numeric_only=True)
-        wins = tr(part.standing.iloc[0]) if part.oracle.all() else f"{int(part.winner.sum())}"
-        wins = wins if part.get("affordable", part.runnable | True).any() else tr("above budget")
-        signed = middle.attention_tv > 1 and middle.negative_fraction > 0
-        about = "≈ " if part.screened.any() else ""
-        rows.append(
-            (
-                names[spec],
-                wins if part.runnable.any() or part.oracle.all() else tr("not causal"),
-                tr("not a distribution") if signed else about + three_digits(middle.attention_tv),
-                three_digits(middle.get(OUTPUT, math.nan)),
-                percent((part[reads] / part[f"exact_{reads}"]).median()),
-                tr("{below} of {heads}", below=int(below.sum()), heads=len(part)),
-                spec,
-            )
-        )
-    return rows
+    of_head = uniform.reindex(pd.MultiIndex.from_frame(table[HEAD])).to_numpy()
+    every = table.assign(
+        below=table[metric] < of_head, share=table[reads] / table[f"exact_{reads}"],
+        affordable=table.get("affordable", True), output=table.get(OUTPUT, math.nan),
+    ).groupby("spec")  # fmt: skip
+    middles = every[["attention_tv", "negative_fraction", "share", "output"]].median()
+    facts = every.agg(
+        wins=("winner", "sum"), below=("below", "sum"), heads=("below", "size"),
+        runnable=("runnable", "any"), affordable=("affordable", "any"),
+        screened=("screened", "any"), oracle=("oracle", "all"), standing=("standing", "first"),
+    )  # fmt: skip
+    by = "output" if metric == OUTPUT else metric
+    rows = middles.join(facts).sort_values(by, kind="stable")
+    return [_family(row, names) for row in rows.itertuples()]
+
+
+def _family(row: Any, names: dict[str, str]) -> tuple[str, ...]:
+    wins = tr(row.standing) if row.oracle else f"{row.wins}"
+    wins = wins if row.affordable else tr("above budget")
+    signed = row.attention_tv > 1 and row.negative_fraction > 0
+    about = "≈ " if row.screened else ""
+    return (
+        names[row.Index],
+        wins if row.runnable or row.oracle else tr("not causal"),
+        tr("not a distribution") if signed else about + three_digits(row.attention_tv),
+        three_digits(row.output),
+        percent(row.share),
+        tr("{below} of {heads}", below=row.below, heads=row.heads),
+        row.Index,
+    )
 
 
 def _warnings(table: pd.DataFrame, names: dict[str, str]) -> list[str]:
