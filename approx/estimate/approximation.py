@@ -296,7 +296,7 @@ class Approximation(_Operator):
         shifts = checks.array("shift", shift)
         if shifts.shape not in ((), (1,), (height,)):
             raise ValueError(f"shift must be one value, or one per row, got shape {shifts.shape}")
-        shifts = np.broadcast_to(shifts.astype(self.dtype, copy=False), height)
+        shifts = np.full(height, shifts, self.dtype)  # kernels compile again for what is read-only
         for name, given in (("logits", logits), ("out", out)):
             if given is None:
                 continue
@@ -381,11 +381,10 @@ class Approximation(_Operator):
             raise ValueError(f"V must be ({self.shape[1]}, c), got shape {np.shape(V)}")
         if self.correction is None:
             return self.low.matmat(V)
-        total = None
-        if self.rank:  # first: the entries on the support, and scales, use what it prepares
-            low, low_log = self.low.prepare().matmat(beside_ones(V))
-        row_log = self.row_log()
+        row_log, total = self.row_log(), None
         if self.rank:
+            # the entries on the support use what is prepared, too
+            low, low_log = self.low.prepare().matmat(beside_ones(V))
             low = rescale(low, low_log - row_log)
             total = low[:, -1]
         addition, lossy = self._as_addition(self.correction, row_log, total)
