@@ -1,5 +1,7 @@
 """All code that needs Numba; it is imported, in 0.2 s, when a kernel is first called."""
 
+import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -48,8 +50,22 @@ class WideCompiler(CompilerBase):  # type: ignore[misc]
 
 
 def dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    """Return Numba's dispatcher of a kernel."""
-    return numba.njit(pipeline_class=WideCompiler, **options)(function)
+    """Return Numba's dispatcher of a kernel; without a cache where no folder can be written."""
+    try:
+        return numba.njit(pipeline_class=WideCompiler, **options)(function)
+    except RuntimeError:
+        _warn_once()
+        return numba.njit(pipeline_class=WideCompiler, **options | {"cache": False})(function)
+
+
+@functools.cache
+def _warn_once() -> None:
+    warnings.warn(
+        "every run compiles again, because compiled code can be written neither beside the "
+        "package nor into the home folder: set NUMBA_CACHE_DIR to a folder that can be written",
+        RuntimeWarning,
+        stacklevel=1,
+    )
 
 
 def by_precision(

@@ -229,6 +229,17 @@ def test_threads_that_come_together_get_one_compiled_function():
     assert first is second is twice.compiled
 
 
+def test_without_a_folder_to_write_a_kernel_compiles_and_says_it_once(monkeypatch):
+    def nowhere(*_):
+        raise RuntimeError("no locator available")
+
+    monkeypatch.setattr("numba.core.caching.FunctionCache.__init__", nowhere)
+    compiler._warn_once.cache_clear()
+    with pytest.warns(RuntimeWarning, match="set NUMBA_CACHE_DIR") as said:
+        assert [kernel(lambda x, c=c: c * x)(2.0) for c in (2.0, 3.0)] == [4.0, 6.0]
+    assert len(said) == 1
+
+
 @pytest.mark.parametrize("searches", [True, False])
 def test_garbage_is_searched_for_after_a_compilation_as_before(searches, monkeypatch):
     during = []
