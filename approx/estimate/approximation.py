@@ -381,10 +381,11 @@ class Approximation(_Operator):
             raise ValueError(f"V must be ({self.shape[1]}, c), got shape {np.shape(V)}")
         if self.correction is None:
             return self.low.matmat(V)
-        row_log, total = self.row_log(), None
-        if self.rank:
-            # the entries on the support use what is prepared, too
+        total = None
+        if self.rank:  # first: the entries on the support, and scales, use what it prepares
             low, low_log = self.low.prepare().matmat(beside_ones(V))
+        row_log = self.row_log()
+        if self.rank:
             low = rescale(low, low_log - row_log)
             total = low[:, -1]
         addition, lossy = self._as_addition(self.correction, row_log, total)
