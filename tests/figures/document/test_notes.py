@@ -22,7 +22,8 @@ def test_a_report_keeps_an_edited_one_and_says_so(tmp_path, monkeypatch, capsys)
     """The command, with nothing to compute, in this process: another one has no patches."""
     nothing = dict.fromkeys(("error", "winners", "advice"))
     monkeypatch.setattr(report, "_computed", lambda *_: dict(nothing))
-    monkeypatch.setattr(report.summary, "compose", lambda *_: None)
+    for name in ("with_advice", "compose"):
+        monkeypatch.setattr(report.summary, name, lambda *_: None)
     monkeypatch.setattr(report, "reported", lambda profile: ())
     monkeypatch.setattr(report.style, "save_table", lambda *_: None)
     monkeypatch.setattr(report, "render", lambda *_, **__: "generated")
